@@ -1,0 +1,42 @@
+// Counter-based random numbers: the same (key, counter) gives the same bits on every device and in any order.
+// Philox4x32-10 of Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/dtype.h"
+
+namespace coda {
+
+struct Random4 {
+    std::uint32_t word[4];
+};
+
+CODA_HD Random4 philox(std::uint64_t key, std::uint64_t stream, std::uint64_t index) {
+    Random4 c{{static_cast<std::uint32_t>(index), static_cast<std::uint32_t>(index >> 32),
+               static_cast<std::uint32_t>(stream), static_cast<std::uint32_t>(stream >> 32)}};
+    auto k0 = static_cast<std::uint32_t>(key);
+    auto k1 = static_cast<std::uint32_t>(key >> 32);
+    for (int round = 0; round < 10; ++round) {
+        const std::uint64_t p0 = 0xD2511F53ull * c.word[0];
+        const std::uint64_t p1 = 0xCD9E8D57ull * c.word[2];
+        c = Random4{{static_cast<std::uint32_t>(p1 >> 32) ^ c.word[1] ^ k0, static_cast<std::uint32_t>(p1),
+                     static_cast<std::uint32_t>(p0 >> 32) ^ c.word[3] ^ k1, static_cast<std::uint32_t>(p0)}};
+        k0 += 0x9E3779B9u;
+        k1 += 0xBB67AE85u;
+    }
+    return c;
+}
+
+/// `value` as bf16 bits, rounded up or down with the probability of its distance: adds 16 random bits below the kept
+/// ones, so the expectation is exact. Not for NaN or infinity.
+CODA_HD std::uint16_t stochastic_bf16(float value, std::uint32_t random) {
+#if defined(__CUDA_ARCH__)
+    const std::uint32_t word = __float_as_uint(value);
+#else
+    const auto word = std::bit_cast<std::uint32_t>(value);
+#endif
+    return static_cast<std::uint16_t>((word + (random & 0xffffu)) >> 16);
+}
+
+}  // namespace coda

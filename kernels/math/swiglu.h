@@ -1,0 +1,38 @@
+// SwiGLU of one (gate, up) pair and its gradient, shared by CPU and GPU.
+#pragma once
+
+#include <cmath>
+
+#include "kernels/dtype.h"
+
+namespace coda {
+
+template <class T>
+CODA_HD T sigmoid(T gate) {
+    return T(1) / (T(1) + std::exp(-gate));
+}
+
+/// silu(gate) up.
+template <class T>
+CODA_HD T swiglu(T gate, T up) {
+    return gate * sigmoid(gate) * up;
+}
+
+template <class T>
+struct SwigluGradient {
+    T dgate, dup;
+    T y;    // silu(gate) up, recomputed
+    T dot;  // gate dgate + up dup
+};
+
+/// With s = silu(gate): dgate = dy up (σ + s (1 - σ)), dup = dy s.
+template <class T>
+CODA_HD SwigluGradient<T> swiglu_backward(T gate, T up, T dy) {
+    const T sigma = sigmoid(gate);
+    const T silu = gate * sigma;
+    const T dgate = dy * up * (sigma + silu * (T(1) - sigma));
+    const T dup = dy * silu;
+    return {dgate, dup, silu * up, gate * dgate + up * dup};
+}
+
+}  // namespace coda

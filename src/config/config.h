@@ -1,0 +1,127 @@
+// The configuration of a run: one JSON file, every key also a flag, flags win.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace coda {
+
+/// Frequency rescaling of LLaMA 3.1 and later ("rope_type": "llama3"). Wavelengths below
+/// original_max_position_embeddings / high_freq_factor keep their frequency, those above it / low_freq_factor are slowed
+/// by `factor`, those between are blended.
+struct RopeScaling {
+    double factor = 8;
+    double low_freq_factor = 1;
+    double high_freq_factor = 4;
+    std::int64_t original_max_position_embeddings = 8192;
+};
+
+/// Names are those of Hugging Face's config.json.
+struct ModelConfig {
+    std::int64_t hidden_size = 0;
+    std::int64_t intermediate_size = 0;
+    std::int64_t num_hidden_layers = 0;
+    std::int64_t num_attention_heads = 0;
+    std::int64_t num_key_value_heads = 0;  // default: num_attention_heads
+    std::int64_t head_dim = 0;             // default: hidden_size / num_attention_heads
+    std::int64_t vocab_size = 0;
+    double rms_norm_eps = 1e-5;
+    double rope_theta = 500000;
+    std::optional<RopeScaling> rope_scaling;
+    bool tie_word_embeddings = false;
+    std::int64_t max_position_embeddings = 0;  // default: training.seq_len
+    double initializer_range = 0.02;
+    std::optional<std::int64_t> bos_token_id;
+    std::optional<std::int64_t> eos_token_id;
+};
+
+struct DataConfig {
+    std::vector<std::string> train;  // paths or globs; a .txt file is read as bytes
+    std::vector<std::string> val;    // empty: the last 10% of train
+    bool shuffle = true;
+    bool document_mask = false;  // keep packed documents apart; needs model.bos_token_id
+};
+
+enum class Recompute { none, mlp };
+
+struct TrainingConfig {
+    std::int64_t seq_len = 0;
+    std::int64_t micro_batch_size = 0;
+    std::int64_t grad_accumulation_steps = 1;
+    std::int64_t steps = 0;
+    std::uint64_t seed = 1337;
+    double max_grad_norm = 1.0;  // 0: off
+    std::int64_t lm_head_chunks = 1;
+    Recompute recompute = Recompute::none;
+};
+
+enum class Moments { fp32, bf16 };
+
+struct OptimizerConfig {
+    double learning_rate = 3e-4;
+    double beta1 = 0.9;
+    double beta2 = 0.95;
+    double eps = 1e-8;
+    double weight_decay = 0.1;
+    Moments moments = Moments::fp32;
+};
+
+enum class LrScheduleType { cosine, linear, constant, wsd };
+
+struct LrScheduleConfig {
+    LrScheduleType type = LrScheduleType::cosine;
+    std::int64_t warmup_steps = 0;
+    double min_lr_ratio = 0.1;
+    std::optional<std::int64_t> decay_steps;  // wsd: steps of the final decay, default 20% of steps; cosine, linear:
+                                              // steps from the end of warm-up to the minimum, default all that remain
+};
+
+struct ValidationConfig {
+    std::int64_t interval = 0;  // steps; 0: only at the end
+    std::int64_t batches = 20;
+};
+
+struct CheckpointConfig {
+    std::int64_t interval = 0;  // steps; 0: none but at_end
+    std::int64_t keep = 3;
+    bool at_end = true;
+};
+
+struct OutputConfig {
+    std::string directory;  // default: runs/NAME, NAME the config file's stem
+};
+
+enum class DeviceChoice { automatic, cuda, cpu };
+
+struct Config {
+    ModelConfig model;
+    DataConfig data;
+    TrainingConfig training;
+    OptimizerConfig optimizer;
+    LrScheduleConfig lr_schedule;
+    ValidationConfig validation;
+    CheckpointConfig checkpoint;
+    OutputConfig output;
+    DeviceChoice device = DeviceChoice::automatic;
+    bool deterministic = true;
+};
+
+/// Parses and validates a complete configuration. `name` (a file's stem) fills output.directory's default.
+/// Throws UsageError naming the key, with the nearest known key for an unknown one, for: unknown and missing keys, wrong
+/// types, values out of range, heads not divisible by KV heads, odd head_dim, and the like.
+Config parse_config(const nlohmann::json& json, const std::string& name);
+
+/// The resolved configuration: every key, defaults included. parse_config(to_json(c), name) gives c again.
+nlohmann::json to_json(const Config& config);
+
+/// Hugging Face config.json of the model section ("model_type": "llama", "architectures": ["LlamaForCausalLM"]).
+nlohmann::json to_hf_json(const ModelConfig& model);
+
+/// The model section from a Hugging Face config.json; throws Error naming `file` when it is not a LLaMA that this program
+/// can run (other model_type, hidden_act other than silu, attention_bias or mlp_bias true, unknown rope type, ...).
+nlohmann::json model_section_from_hf(const nlohmann::json& hf, const std::string& file);
+
+}  // namespace coda

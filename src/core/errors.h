@@ -1,0 +1,30 @@
+// Exceptions that end the program, by exit code (DESIGN: 0 done, 1 run-time error, 2 usage, 3 non-finite, 130 interrupted).
+#pragma once
+
+#include <string>
+
+#include "kernels/error.h"
+
+namespace coda {
+
+enum ExitCode : int {
+    kExitDone = 0,
+    kExitRuntime = 1,      // any Error not below: data, weights, files, device
+    kExitUsage = 2,        // UsageError: bad command line or config
+    kExitNonFinite = 3,    // NonFiniteError
+    kExitInterrupted = 130,
+};
+
+/// A bad command line or config. The message names the key or flag.
+class UsageError : public Error {
+  public:
+    using Error::Error;
+};
+
+/// Training stopped on a non-finite loss or gradient norm.
+class NonFiniteError : public Error {
+  public:
+    using Error::Error;
+};
+
+}  // namespace coda
