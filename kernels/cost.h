@@ -5,10 +5,23 @@
 
 namespace coda {
 
+/// flops, a multiply and an add counted as two, any other arithmetic function as one:
+///   GEMM programs         2 M N K, the epilogue not counted, so that MFU means what it usually does
+///   Attention             2 M T H hd: Q Kᵀ and P V over half the square of the causal mask; softmax not counted and
+///                         document masks ignored
+///   attention backward    2.5 times that: five products where forward has two, Q Kᵀ being recomputed
+///   Embed                 3 an element (square, sum, gamma)
+///   CrossEntropyBackward  5 a logit (shift, exp, target, product and sum of dot)
+///   RopeBackward          2 an element (dot) and 3 a rotated one
+///   FinishCrossEntropy    5 a pair (largest, shift, exp, product, sum)
+///   FinishRstd, FinishRowSum, FinishColumnSum, ReduceLoss, EmbedBackward   1 an element summed
+///   GradNorm              2 an element
+///   AdamW                 16 a parameter
+/// bytes: every operand once, In read, Out written, InOut both; a table that rows are gathered from or scattered to
+/// counts with at most one row a token. Scratch is not counted.
 struct Cost {
-    double flops = 0;  // multiply and add counted as two; matrix products and causal attention (half the square), plus
-                       // the arithmetic per element of ops that have no product
-    double bytes = 0;  // every operand once: In read, Out written, InOut both. Scratch is not counted
+    double flops = 0;
+    double bytes = 0;
 };
 
 Cost cost(const Op& op);

@@ -55,9 +55,10 @@ struct Bf16 {
     Bf16() = default;
     explicit Bf16(float value) {
         const auto word = std::bit_cast<std::uint32_t>(value);
-        const bool nan = (word & 0x7fffffffu) > 0x7f800000u;
-        const std::uint32_t rounded = word + 0x7fffu + ((word >> 16) & 1u);
-        bits = static_cast<std::uint16_t>(nan ? (word >> 16) | 0x40u : rounded >> 16);
+        // Masks, not a selection: so compilers vectorise loops that round.
+        const std::uint32_t nan = 0u - static_cast<std::uint32_t>((word & 0x7fffffffu) > 0x7f800000u);
+        const std::uint32_t round = ~nan & (0x7fffu + ((word >> 16) & 1u));
+        bits = static_cast<std::uint16_t>(((word + round) | (nan & 0x400000u)) >> 16);
     }
     operator float() const { return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16); }
 };

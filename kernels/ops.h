@@ -109,7 +109,7 @@ struct LinearCrossEntropy {
     In<Matrix> a;              // (M, K) storage
     In<Matrix> w;              // (V, K) storage
     In<Vector> targets;        // (1, M) i32, < 0: ignored
-    Out<Matrix> logits;        // (M, V) storage
+    Out<Matrix> logits;        // (M, V) storage, optional
     Out<Partials> lse;         // (tiles over V, 2 M) statistic: pairs (max, sum)
     Out<Vector> target_logit;  // (1, M) statistic
     std::int64_t vocab = 0;    // valid columns, <= V
@@ -197,7 +197,7 @@ struct LinearRstdCrossEntropy {
     In<Matrix> w;              // (V, K) storage
     In<Vector> rstd;           // (1, M) statistic
     In<Vector> targets;        // (1, M) i32, < 0: ignored
-    Out<Matrix> logits;        // (M, V) storage
+    Out<Matrix> logits;        // (M, V) storage, optional
     Out<Partials> lse;         // (tiles over V, 2 M) statistic: pairs (max, sum)
     Out<Vector> target_logit;  // (1, M) statistic
     std::int64_t vocab = 0;

@@ -12,10 +12,14 @@ CODA_HD T sigmoid(T gate) {
     return T(1) / (T(1) + std::exp(-gate));
 }
 
-/// silu(gate) up.
+/// silu(gate) up, with sigma = sigmoid(gate) given: a caller that has a quicker exp brings its own.
+template <class T>
+CODA_HD T swiglu(T gate, T up, T sigma) {
+    return gate * sigma * up;
+}
 template <class T>
 CODA_HD T swiglu(T gate, T up) {
-    return gate * sigmoid(gate) * up;
+    return swiglu(gate, up, sigmoid(gate));
 }
 
 template <class T>
@@ -27,12 +31,15 @@ struct SwigluGradient {
 
 /// With s = silu(gate): dgate = dy up (σ + s (1 - σ)), dup = dy s.
 template <class T>
-CODA_HD SwigluGradient<T> swiglu_backward(T gate, T up, T dy) {
-    const T sigma = sigmoid(gate);
+CODA_HD SwigluGradient<T> swiglu_backward(T gate, T up, T dy, T sigma) {
     const T silu = gate * sigma;
     const T dgate = dy * up * (sigma + silu * (T(1) - sigma));
     const T dup = dy * silu;
     return {dgate, dup, silu * up, gate * dgate + up * dup};
+}
+template <class T>
+CODA_HD SwigluGradient<T> swiglu_backward(T gate, T up, T dy) {
+    return swiglu_backward(gate, up, dy, sigmoid(gate));
 }
 
 }  // namespace coda

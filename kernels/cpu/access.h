@@ -1,0 +1,48 @@
+// Operands of one op as typed pointers, checked: errors name the op, the operand, and both shapes or dtypes.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cpu/dispatch.h"
+#include "kernels/memory.h"
+
+namespace coda::cpu {
+
+class Operands {
+  public:
+    Operands(const char* op, const Memory& memory) : op_(op), memory_(memory) {}
+
+    /// First element of an operand that must be present with this shape and dtype.
+    template <class T>
+    T* get(const char* operand, const View& view, std::int64_t rows, std::int64_t cols) const {
+        require(static_cast<bool>(view), op_, ": operand ", operand, " is missing");
+        require_shape(op_, operand, view, rows, cols);
+        require(view.dtype == dtype_of<T>, op_, ": operand ", operand, " is ", name_of(view.dtype), ", expected ",
+                name_of(dtype_of<T>));
+        require(view.rows <= 1 || view.ld >= view.cols, op_, ": operand ", operand, " has rows of ", view.cols,
+                " elements that are ", view.ld, " apart");
+        return memory_.at<T>(view);
+    }
+
+    /// The same for an operand that may be absent: then nullptr.
+    template <class T>
+    T* get_optional(const char* operand, const View& view, std::int64_t rows, std::int64_t cols) const {
+        return view ? get<T>(operand, view, rows, cols) : nullptr;
+    }
+
+    /// Throws unless every entry of an i32 vector is in [0, limit).
+    void require_indices(const char* operand, const std::int32_t* values, std::int64_t count,
+                         std::int64_t limit) const {
+        for (std::int64_t i = 0; i < count; ++i)
+            require(values[i] >= 0 && values[i] < limit, op_, ": ", operand, "[", i, "] is ", values[i],
+                    ", outside [0, ", limit, ")");
+    }
+
+    const char* op() const { return op_; }
+
+  private:
+    const char* op_;
+    const Memory& memory_;
+};
+
+}  // namespace coda::cpu

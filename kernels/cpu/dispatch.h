@@ -1,0 +1,33 @@
+// From an op's storage dtype to templates: fn<Storage, Compute>().
+#pragma once
+
+#include "kernels/error.h"
+#include "kernels/operand.h"
+
+namespace coda::cpu {
+
+/// Storage type of an op and the type of its accumulators, statistics, gradients and master weights.
+template <class Storage_, class Compute_>
+struct Types {
+    using Storage = Storage_;
+    using Compute = Compute_;
+};
+
+/// Calls fn(Types<double, double>), fn(Types<float, float>) or fn(Types<Bf16, float>).
+template <class Fn>
+void dispatch_storage(const char* op, DType storage, Fn&& fn) {
+    switch (storage) {
+        case DType::f64: return fn(Types<double, double>{});
+        case DType::f32: return fn(Types<float, float>{});
+        case DType::bf16: return fn(Types<Bf16, float>{});
+        default: throw Error(text(op, ": storage must be f64, f32 or bf16, not ", name_of(storage)));
+    }
+}
+
+/// Throws unless the operand has this shape.
+inline void require_shape(const char* op, const char* operand, const View& view, std::int64_t rows, std::int64_t cols) {
+    require(view.rows == rows && view.cols == cols, op, ": operand ", operand, " is (", view.rows, ", ", view.cols,
+            "), expected (", rows, ", ", cols, ")");
+}
+
+}  // namespace coda::cpu

@@ -1,0 +1,82 @@
+// Embed, EmbedBackward - rows of the table by token id and the gradient's way back - and Zero.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "kernels/cpu/access.h"
+#include "kernels/cpu/operations.h"
+
+namespace coda::cpu {
+
+void execute(const Embed& op, const Memory& memory) {
+    dispatch_storage(Embed::name, op.table.dtype, [&]<class Types>(Types) {
+        using Storage = typename Types::Storage;
+        using Compute = typename Types::Compute;
+        const std::int64_t rows = op.tokens.cols, width = op.table.cols;
+        const Operands operands(Embed::name, memory);
+        const auto* tokens = operands.get<std::int32_t>("tokens", op.tokens, 1, rows);
+        const auto* table = operands.get<Storage>("table", op.table, op.table.rows, width);
+        const auto* gamma = operands.get<Compute>("gamma", op.gamma, 1, width);
+        auto* x = operands.get<Storage>("x", op.x, rows, width);
+        auto* h = operands.get<Storage>("h", op.h, rows, width);
+        auto* rstd = operands.get<Compute>("rstd", op.rstd, 1, rows);
+        operands.require_indices("tokens", tokens, rows, op.table.rows);
+
+#pragma omp parallel for
+        for (std::int64_t m = 0; m < rows; ++m) {
+            const Storage* from = table + tokens[m] * op.table.ld;
+            Storage* x_row = x + m * op.x.ld;
+            Storage* h_row = h + m * op.h.ld;
+            Compute square = 0;
+#pragma omp simd reduction(+ : square)
+            for (std::int64_t j = 0; j < width; ++j) {
+                const auto value = static_cast<Compute>(from[j]);
+                x_row[j] = from[j];
+                h_row[j] = static_cast<Storage>(value * gamma[j]);
+                square += value * value;
+            }
+            rstd[m] = Compute(1) / std::sqrt(square / static_cast<Compute>(width) + static_cast<Compute>(op.eps));
+        }
+    });
+}
+
+void execute(const EmbedBackward& op, const Memory& memory) {
+    dispatch_storage(EmbedBackward::name, op.dx.dtype, [&]<class Types>(Types) {
+        using Storage = typename Types::Storage;
+        using Compute = typename Types::Compute;
+        constexpr std::int64_t kColumns = 64;
+        const std::int64_t rows = op.tokens.cols, width = op.grad.cols;
+        const Operands operands(EmbedBackward::name, memory);
+        const auto* tokens = operands.get<std::int32_t>("tokens", op.tokens, 1, rows);
+        const auto* dx = operands.get<Storage>("dx", op.dx, rows, width);
+        auto* grad = operands.get<Compute>("grad", op.grad, op.grad.rows, width);
+        operands.require_indices("tokens", tokens, rows, op.grad.rows);
+
+        // A stripe of columns belongs to one thread, which takes the rows in order of m: no sorting, one order.
+#pragma omp parallel for
+        for (std::int64_t first = 0; first < width; first += kColumns) {
+            const std::int64_t last = std::min(first + kColumns, width);
+            for (std::int64_t m = 0; m < rows; ++m) {
+                const Storage* from = dx + m * op.dx.ld;
+                Compute* to = grad + tokens[m] * op.grad.ld;
+                for (std::int64_t j = first; j < last; ++j) to[j] += static_cast<Compute>(from[j]);
+            }
+        }
+    });
+}
+
+void execute(const Zero& op, const Memory& memory) {
+    constexpr std::int64_t kBlock = 1 << 20;  // bytes
+    require(static_cast<bool>(op.out), Zero::name, ": operand out is missing");
+    require(op.out.rows <= 1 || op.out.ld >= op.out.cols, Zero::name, ": operand out has rows of ", op.out.cols,
+            " elements that are ", op.out.ld, " apart");
+    const std::int64_t row_bytes = op.out.cols * size_of(op.out.dtype);
+    const std::int64_t pitch = op.out.ld * size_of(op.out.dtype);
+    std::byte* out = memory.address(op.out);
+#pragma omp parallel for collapse(2)
+    for (std::int64_t row = 0; row < op.out.rows; ++row)
+        for (std::int64_t first = 0; first < row_bytes; first += kBlock)
+            std::memset(out + row * pitch + first, 0, static_cast<std::size_t>(std::min(kBlock, row_bytes - first)));
+}
+
+}  // namespace coda::cpu

@@ -1,0 +1,125 @@
+// cost() against counts done by hand for one small op of each kind.
+#include "kernels/cost.h"
+
+#include "tests/catch.h"
+#include "tests/kernels/fixture.h"
+
+using namespace coda;
+using namespace coda::test;
+
+namespace {
+
+void require_cost(const Op& op, double flops, double bytes) {
+    INFO(name_of(op));
+    const Cost found = cost(op);
+    REQUIRE(found.flops == flops);
+    REQUIRE(found.bytes == bytes);
+}
+
+}  // namespace
+
+TEST_CASE("a GEMM program costs 2 M N K and its operands once") {
+    Buffers b;
+    Linear linear;  // M 3, N 5, K 7
+    linear.a = b.matrix(DType::bf16, 3, 7, 8);
+    linear.w = b.matrix(DType::bf16, 5, 7);
+    linear.out = {b.matrix(DType::f32, 3, 5), Beta::overwrite};
+    require_cost(linear, 2 * 3 * 5 * 7, 2 * 21 + 2 * 35 + 4 * 15);
+    linear.out.beta = Beta::accumulate;
+    require_cost(linear, 2 * 3 * 5 * 7, 2 * 21 + 2 * 35 + 2 * 4 * 15);
+    linear.w = b.matrix(DType::bf16, 7, 5);
+    linear.layout = WeightLayout::in_out;
+    require_cost(linear, 2 * 3 * 5 * 7, 2 * 21 + 2 * 35 + 2 * 4 * 15);
+
+    WeightGradient gradient;  // out 5, in 7, M 3
+    gradient.dy = b.matrix(DType::bf16, 3, 5);
+    gradient.x = b.matrix(DType::bf16, 3, 7);
+    gradient.grad = {b.matrix(DType::f32, 5, 7), Beta::accumulate};
+    gradient.scratch = b.vector(DType::u8, 1000);
+    require_cost(gradient, 2 * 3 * 5 * 7, 2 * 15 + 2 * 21 + 2 * 4 * 35);
+}
+
+TEST_CASE("attention costs half the square, its backward pass 2.5 times that") {
+    Buffers b;  // B 2, T 8, heads 4/2, hd 16: M 16, Nq 128
+    const auto shape = [](auto& op) {
+        op.seq_len = 8;
+        op.heads = 4;
+        op.kv_heads = 2;
+        op.head_dim = 16;
+    };
+    const double forward_flops = 4.0 * 2 * 4 * 8 * 8 * 16 / 2;
+    Attention forward;
+    shape(forward);
+    forward.qkv = b.matrix(DType::bf16, 16, 128);
+    forward.o = b.matrix(DType::bf16, 16, 64);
+    forward.lse = b.matrix(DType::f32, 4, 16);
+    require_cost(forward, forward_flops, 2 * 16 * 128 + 2 * 16 * 64 + 4 * 64);
+
+    AttentionRopeBackward backward;
+    shape(backward);
+    backward.qkv = forward.qkv;
+    backward.dout = b.matrix(DType::bf16, 16, 64);
+    backward.lse = forward.lse;
+    backward.delta = b.matrix(DType::f32, 4, 16);
+    backward.positions = b.vector(DType::i32, 16);
+    backward.rope = b.matrix(DType::f32, 8, 16);
+    backward.dqkv = b.matrix(DType::bf16, 16, 128);
+    backward.dot = b.matrix(DType::f32, 8, 16);
+    backward.scratch = b.vector(DType::u8, 1000);
+    require_cost(backward, 2.5 * forward_flops,
+                 2 * 2 * 16 * 128 + 2 * 16 * 64 + 2 * 4 * 64 + 4 * 16 + 4 * 128 + 4 * 128);
+}
+
+TEST_CASE("a table costs the rows that tokens touch") {
+    Buffers b;
+    for (const std::int64_t vocab : {1000, 2}) {
+        const double rows = std::min<double>(static_cast<double>(vocab), 3);
+        Embed forward;  // M 3, d 10
+        forward.tokens = b.vector(DType::i32, 3);
+        forward.table = b.matrix(DType::bf16, vocab, 10);
+        forward.gamma = b.vector(DType::f32, 10);
+        forward.x = b.matrix(DType::bf16, 3, 10);
+        forward.h = b.matrix(DType::bf16, 3, 10);
+        forward.rstd = b.vector(DType::f32, 3);
+        require_cost(forward, 3 * 30, 4 * 3 + rows * 20 + 4 * 10 + 2 * 2 * 30 + 4 * 3);
+        EmbedBackward backward;
+        backward.tokens = forward.tokens;
+        backward.dx = forward.x;
+        backward.grad = b.matrix(DType::f32, vocab, 10);
+        backward.scratch = b.vector(DType::u8, 1000);
+        require_cost(backward, 30, 4 * 3 + 2 * 30 + 2 * rows * 40);
+    }
+}
+
+TEST_CASE("pointwise ops and reductions cost their arithmetic an element") {
+    Buffers b;
+    CrossEntropyBackward cross_entropy;
+    cross_entropy.logits = b.matrix(DType::bf16, 3, 100);
+    cross_entropy.lse = b.vector(DType::f32, 3);
+    cross_entropy.targets = b.vector(DType::i32, 3);
+    cross_entropy.dot = b.vector(DType::f32, 3);
+    require_cost(cross_entropy, 1500, 2 * 2 * 300 + 3 * 12);
+
+    FinishRowSum row_sum;
+    row_sum.partials = b.matrix(DType::f32, 4, 9);
+    row_sum.sum = b.vector(DType::f32, 9);
+    require_cost(row_sum, 36, 4 * 36 + 4 * 9);
+
+    GradNorm norm;
+    norm.grad = b.vector(DType::f32, 50);
+    norm.loss = norm.norm = norm.clip = b.scalar(DType::f32, 0);
+    norm.skip = b.scalar(DType::i32, 0);
+    require_cost(norm, 100, 200 + 3 * 4 + 2 * 4);
+
+    AdamW adamw;
+    adamw.grad = adamw.master = b.vector(DType::f32, 50);
+    adamw.m = adamw.v = b.vector(DType::bf16, 50);
+    adamw.working = adamw.m;
+    adamw.lr = adamw.correction1 = adamw.correction2 = adamw.clip = norm.loss;
+    adamw.step = adamw.skip = norm.skip;
+    require_cost(adamw, 800, 200 + 400 + 2 * 2 * 100 + 100 + 6 * 4);
+
+    Zero zero;
+    zero.out = norm.grad;
+    require_cost(zero, 0, 200);
+}

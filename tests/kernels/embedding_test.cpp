@@ -1,0 +1,109 @@
+// Embed, EmbedBackward and Zero against their definitions in fp64.
+#include <cmath>
+
+#include "kernels/cpu/run.h"
+#include "tests/catch.h"
+#include "tests/kernels/fixture.h"
+#include "tests/kernels/threads.h"
+
+using namespace coda;
+using namespace coda::test;
+
+namespace {
+
+constexpr std::int64_t kVocab = 11, kWidth = 150;
+const std::vector<int> kTokens{3, 0, 10, 3, 3, 7, 0, 3};
+const auto kRows = static_cast<std::int64_t>(kTokens.size());
+
+Embed embed(Buffers& buffers, DType storage) {
+    Embed op;
+    op.tokens = buffers.indices(kTokens);
+    op.table = buffers.random(storage, kVocab, kWidth, -1, 1, kWidth + 2);
+    op.gamma = buffers.random(compute_of(storage), 1, kWidth, 0.5, 1.5);
+    op.x = buffers.matrix(storage, kRows, kWidth, kWidth + 1);
+    op.h = buffers.matrix(storage, kRows, kWidth, kWidth + 3);
+    op.rstd = buffers.vector(compute_of(storage), kRows);
+    op.eps = 1e-2;
+    return op;
+}
+
+EmbedBackward embed_backward(Buffers& buffers, DType storage) {
+    EmbedBackward op;
+    op.tokens = buffers.indices(kTokens);
+    op.dx = buffers.random(storage, kRows, kWidth, -1, 1, kWidth + 2);
+    op.grad = buffers.random(compute_of(storage), kVocab, kWidth, -1, 1, kWidth + 3);
+    return op;
+}
+
+}  // namespace
+
+// x is a copy, h one product and one rounding, rstd a sum of 150 squares: its relative error is below 150 eps.
+TEST_CASE("Embed copies rows, scales them and takes their rstd") {
+    for (const DType storage : {DType::f64, DType::f32, DType::bf16}) {
+        Buffers buffers;
+        const Embed op = embed(buffers, storage);
+        cpu::run(op, buffers.memory());
+        for (std::int64_t m = 0; m < kRows; ++m) {
+            double square = 0;
+            for (std::int64_t j = 0; j < kWidth; ++j) {
+                const double x = buffers.get(op.table, kTokens[static_cast<std::size_t>(m)], j);
+                const double h = x * buffers.get(op.gamma, 0, j);
+                REQUIRE(buffers.get(op.x, m, j) == x);
+                REQUIRE(std::abs(buffers.get(op.h, m, j) - h) <= epsilon(storage) * std::abs(h));
+                square += x * x;
+            }
+            const double rstd = 1 / std::sqrt(square / kWidth + 1e-2);
+            REQUIRE(std::abs(buffers.get(op.rstd, 0, m) / rstd - 1) < 150 * epsilon(compute_of(storage)));
+        }
+        REQUIRE(buffers.gaps_untouched(op.x));
+        REQUIRE(buffers.gaps_untouched(op.h));
+    }
+}
+
+// The additions are the same ones in the same order and type, so the result is equal, not close.
+TEST_CASE("EmbedBackward adds rows of one token in order") {
+    for (const DType storage : {DType::f64, DType::f32, DType::bf16}) {
+        Buffers buffers;
+        const EmbedBackward op = embed_backward(buffers, storage);
+        std::vector<double> expected = buffers.values(op.grad);
+        for (std::int64_t m = 0; m < kRows; ++m)
+            for (std::int64_t j = 0; j < kWidth; ++j) {
+                double& sum = expected[static_cast<std::size_t>(kTokens[static_cast<std::size_t>(m)] * kWidth + j)];
+                sum += buffers.get(op.dx, m, j);
+                if (storage != DType::f64) sum = static_cast<float>(sum);
+            }
+        cpu::run(op, buffers.memory());
+        REQUIRE((buffers.values(op.grad) == expected));
+        REQUIRE(buffers.gaps_untouched(op.grad));
+    }
+}
+
+TEST_CASE("Zero writes the view and nothing else") {
+    for (const DType dtype : {DType::f64, DType::f32, DType::bf16, DType::i32, DType::u8}) {
+        Buffers buffers;
+        Zero op;
+        op.out = buffers.matrix(dtype, 5, 7, 9);
+        cpu::run(op, buffers.memory());
+        REQUIRE((buffers.values(op.out) == std::vector<double>(35, 0.0)));
+        REQUIRE(buffers.gaps_untouched(op.out));
+    }
+    Buffers buffers;  // more than one block of 1 MiB
+    Zero op;
+    op.out = buffers.vector(DType::f32, (3 << 18) + 5);
+    cpu::run(op, buffers.memory());
+    REQUIRE((buffers.values(op.out) == std::vector<double>((3 << 18) + 5, 0.0)));
+}
+
+TEST_CASE("embedding ops give the same bits for any number of threads") {
+    for (const DType storage : {DType::f64, DType::f32, DType::bf16}) {
+        require_same_bits_for_any_thread_count([&](Buffers& buffers) { return embed(buffers, storage); });
+        require_same_bits_for_any_thread_count([&](Buffers& buffers) { return embed_backward(buffers, storage); });
+    }
+}
+
+TEST_CASE("a token outside the table is an error") {
+    Buffers buffers;
+    const Embed op = embed(buffers, DType::f32);
+    buffers.set(op.tokens, 0, 5, kVocab);
+    REQUIRE_THROWS_WITH(cpu::run(op, buffers.memory()), "Embed: tokens[5] is 11, outside [0, 11)");
+}

@@ -1,0 +1,194 @@
+// GradNorm and AdamW against their formulas in fp64, and the statistics of stochastic rounding.
+#include <cmath>
+#include <limits>
+
+#include "kernels/cpu/run.h"
+#include "kernels/math/random.h"
+#include "tests/catch.h"
+#include "tests/kernels/fixture.h"
+#include "tests/kernels/threads.h"
+
+using namespace coda;
+using namespace coda::test;
+
+namespace {
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+GradNorm grad_norm(Buffers& buffers, DType gradient, std::int64_t count, double max_norm, double loss = 2) {
+    GradNorm op;
+    op.grad = buffers.random(gradient, 1, count);
+    op.loss = buffers.scalar(gradient, loss);
+    op.norm = buffers.matrix(gradient, 1, 1);
+    op.clip = buffers.matrix(gradient, 1, 1);
+    op.skip = buffers.scalar(DType::i32, 0);
+    op.max_norm = max_norm;
+    return op;
+}
+
+/// AdamW at step 3 over `count` parameters, the first third and a bit of which decay.
+AdamW adamw(Buffers& buffers, DType master, DType moments, std::int64_t count) {
+    const auto scalar = [&](double value) { return buffers.scalar(master, value); };
+    AdamW op;
+    op.beta1 = 0.9;
+    op.beta2 = 0.95;
+    op.eps = 1e-3;
+    op.weight_decay = 0.1;
+    op.seed = 99;
+    op.decayed = count / 3 + 1;
+    op.grad = buffers.random(master, 1, count);
+    op.master = buffers.random(master, 1, count);
+    op.m = buffers.random(moments, 1, count);
+    op.v = buffers.random(moments, 1, count, 0, 1);
+    op.lr = scalar(0.125);
+    op.correction1 = scalar(1 / (1 - std::pow(0.9, 3)));
+    op.correction2 = scalar(1 / (1 - std::pow(0.95, 3)));
+    op.clip = scalar(0.75);
+    op.step = buffers.scalar(DType::i32, 3);
+    op.skip = buffers.scalar(DType::i32, 0);
+    return op;
+}
+
+}  // namespace
+
+// Squares are summed in double, so the norm's error is one rounding to its type and 1e-13 of the sum.
+TEST_CASE("GradNorm is the Euclidean norm, and clip brings it to the limit") {
+    for (const DType gradient : {DType::f64, DType::f32})
+        for (const std::int64_t count : {1, 1000, 200000}) {
+            Buffers buffers;
+            const GradNorm op = grad_norm(buffers, gradient, count, 0.25);
+            double square = 0;
+            for (const double g : buffers.values(op.grad)) square += g * g;
+            cpu::run(op, buffers.memory());
+            const double tolerance = std::max(epsilon(gradient), 1e-13);
+            REQUIRE(std::abs(buffers.get(op.norm, 0, 0) / std::sqrt(square) - 1) <= tolerance);
+            REQUIRE(std::abs(buffers.get(op.clip, 0, 0) / std::min(1.0, 0.25 / std::sqrt(square)) - 1) <= tolerance);
+            REQUIRE(buffers.get(op.skip, 0, 0) == 0);
+        }
+}
+
+TEST_CASE("GradNorm does not clip a small norm, a zero one, or without a limit") {
+    Buffers buffers;
+    const GradNorm small = grad_norm(buffers, DType::f32, 10, 1e6);
+    const GradNorm off = grad_norm(buffers, DType::f32, 1000, 0);
+    GradNorm zero = grad_norm(buffers, DType::f32, 10, 1);
+    for (std::int64_t i = 0; i < 10; ++i) buffers.set(zero.grad, 0, i, 0);
+    for (const GradNorm& op : {small, off, zero}) {
+        cpu::run(op, buffers.memory());
+        REQUIRE(buffers.get(op.clip, 0, 0) == 1);
+    }
+    REQUIRE(buffers.get(zero.norm, 0, 0) == 0);
+}
+
+TEST_CASE("GradNorm's skip flag is set by anything non-finite and never cleared") {
+    for (const double bad : {kNan, std::numeric_limits<double>::infinity()}) {
+        Buffers buffers;
+        const GradNorm loss = grad_norm(buffers, DType::f32, 100, 1, bad);
+        cpu::run(loss, buffers.memory());
+        REQUIRE(buffers.get(loss.skip, 0, 0) == 1);
+        const GradNorm gradient = grad_norm(buffers, DType::f32, 100, 1);
+        buffers.set(gradient.grad, 0, 57, bad);
+        cpu::run(gradient, buffers.memory());
+        REQUIRE(buffers.get(gradient.skip, 0, 0) == 1);
+        buffers.set(gradient.grad, 0, 57, 1);
+        cpu::run(gradient, buffers.memory());
+        REQUIRE(buffers.get(gradient.skip, 0, 0) == 1);
+    }
+}
+
+// A dozen operations on numbers near 1 (eps = 1e-3 keeps the quotient below 1000): 1e-13 in double, 32 eps in float.
+TEST_CASE("AdamW is its formula, decay split, clip and working copy included") {
+    for (const auto& [master, storage] :
+         {std::pair{DType::f64, DType::f64}, std::pair{DType::f32, DType::f32}, std::pair{DType::f32, DType::bf16}})
+        for (const std::int64_t count : {1, 7000}) {
+            Buffers buffers;
+            AdamW op = adamw(buffers, master, master, count);
+            op.working = buffers.vector(storage, count);
+            const auto g = buffers.values(op.grad), w = buffers.values(op.master);
+            const auto m = buffers.values(op.m), v = buffers.values(op.v);
+            cpu::run(op, buffers.memory());
+            const double tolerance = master == DType::f64 ? 1e-13 : 32 * epsilon(master);
+            for (std::int64_t i = 0; i < count; ++i) {
+                const auto at = static_cast<std::size_t>(i);
+                const double clipped = 0.75 * g[at];
+                const double first = m[at] + (1 - 0.9) * (clipped - m[at]);
+                const double second = v[at] + (1 - 0.95) * (clipped * clipped - v[at]);
+                const double mean = first / (1 - 0.9 * 0.9 * 0.9);
+                const double deviation = std::sqrt(second / (1 - 0.95 * 0.95 * 0.95));
+                double expected = w[at] - 0.125 * mean / (deviation + 1e-3);
+                if (i < op.decayed) expected -= 0.125 * 0.1 * w[at];
+                REQUIRE(std::abs(buffers.get(op.m, 0, i) - first) < tolerance);
+                REQUIRE(std::abs(buffers.get(op.v, 0, i) - second) < tolerance);
+                const double updated = buffers.get(op.master, 0, i);
+                REQUIRE(std::abs(updated - expected) < tolerance * (1 + std::abs(expected)));
+                REQUIRE(buffers.get(op.working, 0, i) ==
+                        (storage == DType::bf16 ? static_cast<double>(Bf16(static_cast<float>(updated))) : updated));
+            }
+        }
+}
+
+TEST_CASE("AdamW writes nothing where skip is set") {
+    Buffers buffers;
+    AdamW op = adamw(buffers, DType::f32, DType::bf16, 5000);
+    op.working = buffers.vector(DType::bf16, 5000);
+    buffers.set(op.skip, 0, 0, 1);
+    const auto state = [&] {
+        return buffers.bits(op.master) + buffers.bits(op.m) + buffers.bits(op.v) + buffers.bits(op.working);
+    };
+    const std::string before = state();
+    cpu::run(op, buffers.memory());
+    REQUIRE((state() == before));
+    buffers.set(op.skip, 0, 0, 0);
+    cpu::run(op, buffers.memory());
+    REQUIRE((state() != before));
+}
+
+// With beta 0 the moments are g and g² exactly (g has 12 bits, so g² has 24), between two bf16 numbers one step apart.
+TEST_CASE("bf16 moments are rounded without bias, by the words of (seed, step, element)") {
+    constexpr std::int64_t kCount = 1 << 16;
+    constexpr float kGradient =
+        1 + 0x1.2cp-5f;  // 1.036621: 5/32 of the way between bf16 neighbours 1.03125, 1.0390625...
+    Buffers buffers;
+    AdamW op = adamw(buffers, DType::f32, DType::bf16, kCount);
+    op.beta1 = op.beta2 = 0;
+    buffers.set(op.clip, 0, 0, 1);
+    for (std::int64_t i = 0; i < kCount; ++i) buffers.set(op.grad, 0, i, kGradient);
+    cpu::run(op, buffers.memory());
+
+    const auto check = [&](const View& moment, float value, int word) {
+        double sum = 0;
+        for (std::int64_t i = 0; i < kCount; ++i) {
+            Bf16 expected;
+            expected.bits = stochastic_bf16(value, philox(99, 3, static_cast<std::uint64_t>(i)).word[word]);
+            if (buffers.get(moment, 0, i) != static_cast<float>(expected)) FAIL("element " << i);
+            sum += buffers.get(moment, 0, i) - value;
+        }
+        // One element's error has a deviation of at most half a step, 2^-8; five deviations of the mean.
+        REQUIRE(std::abs(sum / kCount) < 5.0 / 256 / std::sqrt(static_cast<double>(kCount)));
+        // Rounding to nearest would leave the whole distance to the neighbour, some 60 times that.
+        REQUIRE(std::abs(static_cast<float>(Bf16(value)) - value) > 1e-3);
+    };
+    check(op.m, kGradient, 0);
+    check(op.v, kGradient * kGradient, 1);
+
+    const std::string third = buffers.bits(op.m);
+    cpu::run(op, buffers.memory());
+    REQUIRE((buffers.bits(op.m) == third));
+    buffers.set(op.step, 0, 0, 4);
+    cpu::run(op, buffers.memory());
+    REQUIRE((buffers.bits(op.m) != third));
+}
+
+TEST_CASE("optimizer ops give the same bits for any number of threads") {
+    for (const DType master : {DType::f64, DType::f32}) {
+        require_same_bits_for_any_thread_count([&](Buffers& b) { return grad_norm(b, master, 300000, 1); });
+        require_same_bits_for_any_thread_count([&](Buffers& b) { return adamw(b, master, master, 20000); });
+        require_same_bits_for_any_thread_count([&](Buffers& b) { return adamw(b, master, DType::bf16, 20000); });
+    }
+}
+
+TEST_CASE("AdamW names a moment of the wrong type") {
+    Buffers buffers;
+    const AdamW op = adamw(buffers, DType::f32, DType::f64, 10);
+    REQUIRE_THROWS_WITH(cpu::run(op, buffers.memory()), "AdamW: operand m is f64, expected f32");
+}
