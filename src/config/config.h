@@ -10,8 +10,8 @@
 namespace coda {
 
 /// Frequency rescaling of LLaMA 3.1 and later ("rope_type": "llama3"). Wavelengths below
-/// original_max_position_embeddings / high_freq_factor keep their frequency, those above it / low_freq_factor are slowed
-/// by `factor`, those between are blended.
+/// original_max_position_embeddings / high_freq_factor keep their frequency, those above it / low_freq_factor are
+/// slowed by `factor`, those between are blended.
 struct RopeScaling {
     double factor = 8;
     double low_freq_factor = 1;
@@ -110,8 +110,8 @@ struct Config {
 };
 
 /// Parses and validates a complete configuration. `name` (a file's stem) fills output.directory's default.
-/// Throws UsageError naming the key, with the nearest known key for an unknown one, for: unknown and missing keys, wrong
-/// types, values out of range, heads not divisible by KV heads, odd head_dim, and the like.
+/// Throws UsageError naming the key, with the nearest known key for an unknown one, for: unknown and missing keys,
+/// wrong types, values out of range, heads not divisible by KV heads, odd head_dim, and the like.
 Config parse_config(const nlohmann::json& json, const std::string& name);
 
 /// The resolved configuration: every key, defaults included. parse_config(to_json(c), name) gives c again.
@@ -120,8 +120,9 @@ nlohmann::json to_json(const Config& config);
 /// Hugging Face config.json of the model section ("model_type": "llama", "architectures": ["LlamaForCausalLM"]).
 nlohmann::json to_hf_json(const ModelConfig& model);
 
-/// The model section from a Hugging Face config.json; throws Error naming `file` when it is not a LLaMA that this program
-/// can run (other model_type, hidden_act other than silu, attention_bias or mlp_bias true, unknown rope type, ...).
+/// The model section from a Hugging Face config.json; throws Error naming `file` when it is not a LLaMA that this
+/// program can run (other model_type, hidden_act other than silu, attention_bias or mlp_bias true, unknown rope type,
+/// ...).
 nlohmann::json model_section_from_hf(const nlohmann::json& hf, const std::string& file);
 
 }  // namespace coda

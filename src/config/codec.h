@@ -1,0 +1,299 @@
+// How a setting of each type is described, read from JSON and written to it. schema.cpp applies these to the members of
+// Config; adding a type means adding a Codec.
+#pragma once
+
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "src/config/config.h"
+#include "src/config/nearest.h"
+#include "src/core/errors.h"
+
+namespace coda {
+
+/// Allowed values of a number. Both ends are always stated in errors.
+struct Range {
+    double min = -std::numeric_limits<double>::infinity();
+    double max = std::numeric_limits<double>::infinity();
+    bool min_excluded = false;
+    bool max_excluded = false;
+
+    bool contains(double value) const {
+        return (min_excluded ? value > min : value >= min) && (max_excluded ? value < max : value <= max);
+    }
+};
+
+/// How a flag's words become the JSON value: as JSON text, as one string, or as a list of strings.
+enum class FlagSyntax { json, string, list };
+
+inline std::string number_text(double value) {
+    const bool integral = std::abs(value) < 0x1p53 && value == std::trunc(value);
+    return integral ? text(static_cast<std::int64_t>(value)) : nlohmann::json(value).dump();
+}
+
+inline std::string range_text(const Range& range) {
+    if (std::isinf(range.max)) {
+        if (std::isinf(range.min)) return "";
+        return text(range.min_excluded ? " > " : " >= ", number_text(range.min));
+    }
+    return text(" in ", range.min_excluded ? "(" : "[", number_text(range.min), ", ", number_text(range.max),
+                range.max_excluded ? ")" : "]");
+}
+
+/// A found value as errors show it. Arrays and objects are named only: they may be of any size.
+inline std::string found_text(const nlohmann::json& value) {
+    constexpr std::size_t kShown = 60;
+    if (value.is_array()) return "an array";
+    if (value.is_object()) return "an object";
+    if (!value.is_string()) return value.dump();
+    const std::string& string = value.get_ref<const std::string&>();
+    const nlohmann::json shown = string.size() <= kShown ? string : string.substr(0, kShown) + "...";
+    return text("the string ", shown.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+}
+
+/// Codec<T>: placeholder (the VALUE of --help), syntax, expects(range), write(value), and read(value, where, range,
+/// out), which is false for what expects() rules out; `where` names the setting in errors about parts of it.
+template <class T>
+struct Codec;
+
+/// Reads `value` into `out`, or throws UsageError "WHERE: expected ..., found ...".
+template <class T>
+void read_value(const nlohmann::json& value, const std::string& where, const Range& range, T& out) {
+    if (Codec<T>::read(value, where, range, out)) return;
+    throw UsageError(text(where, ": expected ", Codec<T>::expects(range), ", found ", found_text(value)));
+}
+
+template <class Integer>
+struct IntegerCodec {
+    static constexpr FlagSyntax syntax = FlagSyntax::json;
+    static std::string placeholder() { return "INT"; }
+    static std::string expects(const Range& range) { return "an integer" + range_text(range); }
+    static nlohmann::json write(Integer value) { return value; }
+
+    // A float without a fraction (1e6) is an integer too: JSON knows only numbers.
+    static bool read(const nlohmann::json& value, const std::string&, const Range& range, Integer& out) {
+        if (value.is_number_float()) {
+            const double number = value.get<double>();
+            if (!(std::abs(number) <= 0x1p53) || number != std::trunc(number)) return false;
+            return assign(static_cast<std::int64_t>(number), range, out);
+        }
+        if (value.is_number_unsigned()) return assign(value.get<std::uint64_t>(), range, out);
+        return value.is_number_integer() && assign(value.get<std::int64_t>(), range, out);
+    }
+
+  private:
+    template <class Number>
+    static bool assign(Number number, const Range& range, Integer& out) {
+        if (!std::in_range<Integer>(number) || !range.contains(static_cast<double>(number))) return false;
+        out = static_cast<Integer>(number);
+        return true;
+    }
+};
+
+template <>
+struct Codec<std::int64_t> : IntegerCodec<std::int64_t> {};
+template <>
+struct Codec<std::uint64_t> : IntegerCodec<std::uint64_t> {};
+
+template <>
+struct Codec<double> {
+    static constexpr FlagSyntax syntax = FlagSyntax::json;
+    static std::string placeholder() { return "NUMBER"; }
+    static std::string expects(const Range& range) { return "a number" + range_text(range); }
+    static nlohmann::json write(double value) { return value; }
+
+    static bool read(const nlohmann::json& value, const std::string&, const Range& range, double& out) {
+        if (!value.is_number()) return false;
+        const double number = value.get<double>();
+        if (!std::isfinite(number) || !range.contains(number)) return false;
+        out = number;
+        return true;
+    }
+};
+
+template <>
+struct Codec<bool> {
+    static constexpr FlagSyntax syntax = FlagSyntax::json;
+    static std::string placeholder() { return "true|false"; }
+    static std::string expects(const Range&) { return "true or false"; }
+    static nlohmann::json write(bool value) { return value; }
+
+    static bool read(const nlohmann::json& value, const std::string&, const Range&, bool& out) {
+        if (!value.is_boolean()) return false;
+        out = value.get<bool>();
+        return true;
+    }
+};
+
+template <>
+struct Codec<std::string> {
+    static constexpr FlagSyntax syntax = FlagSyntax::string;
+    static std::string placeholder() { return "TEXT"; }
+    static std::string expects(const Range&) { return "a non-empty string in UTF-8"; }
+    static nlohmann::json write(const std::string& value) { return value; }
+
+    // The resolved config is written to the run log, and JSON has no other encoding than UTF-8.
+    static bool read(const nlohmann::json& value, const std::string&, const Range&, std::string& out) {
+        if (!value.is_string() || value.get_ref<const std::string&>().empty()) return false;
+        try {
+            static_cast<void>(value.dump());
+        } catch (const nlohmann::json::type_error&) {
+            return false;
+        }
+        out = value.get<std::string>();
+        return true;
+    }
+};
+
+/// A list of strings; a single string is a list of one.
+template <>
+struct Codec<std::vector<std::string>> {
+    static constexpr FlagSyntax syntax = FlagSyntax::list;
+    static std::string placeholder() { return "FILE..."; }
+    static std::string expects(const Range&) { return "a path, a glob or a list of them"; }
+    static nlohmann::json write(const std::vector<std::string>& value) { return value; }
+
+    static bool read(const nlohmann::json& value, const std::string& where, const Range& range,
+                     std::vector<std::string>& out) {
+        if (!value.is_string() && !value.is_array()) return false;
+        const nlohmann::json list = value.is_array() ? value : nlohmann::json::array({value});
+        out.clear();
+        for (const nlohmann::json& element : list) {
+            std::string path;
+            read_value(element, text(where, "[", out.size(), "]"), range, path);
+            out.push_back(std::move(path));
+        }
+        return true;
+    }
+};
+
+/// The names of an enum's values, in the order that errors and --help list them.
+template <class Enum, std::size_t count>
+using Names = std::array<std::pair<const char*, Enum>, count>;
+
+constexpr Names<Recompute, 2> names_of(Recompute) { return {{{"none", Recompute::none}, {"mlp", Recompute::mlp}}}; }
+constexpr Names<Moments, 2> names_of(Moments) { return {{{"fp32", Moments::fp32}, {"bf16", Moments::bf16}}}; }
+constexpr Names<LrScheduleType, 4> names_of(LrScheduleType) {
+    return {{{"cosine", LrScheduleType::cosine},
+             {"linear", LrScheduleType::linear},
+             {"constant", LrScheduleType::constant},
+             {"wsd", LrScheduleType::wsd}}};
+}
+constexpr Names<DeviceChoice, 3> names_of(DeviceChoice) {
+    return {{{"auto", DeviceChoice::automatic}, {"cuda", DeviceChoice::cuda}, {"cpu", DeviceChoice::cpu}}};
+}
+
+template <class Enum>
+requires std::is_enum_v<Enum>
+struct Codec<Enum> {
+    static constexpr FlagSyntax syntax = FlagSyntax::string;
+    static std::string placeholder() { return join("", "|"); }
+    static std::string expects(const Range&) { return "one of " + join("\"", ", "); }
+
+    static nlohmann::json write(Enum value) {
+        for (const auto& [name, named] : names_of(Enum{})) {
+            if (named == value) return name;
+        }
+        throw Error("an enumerator of the configuration has no name");
+    }
+
+    static bool read(const nlohmann::json& value, const std::string&, const Range&, Enum& out) {
+        for (const auto& [name, named] : names_of(Enum{})) {
+            if (value == name) {
+                out = named;
+                return true;
+            }
+        }
+        return false;
+    }
+
+  private:
+    static std::string join(const char* quote, const char* separator) {
+        std::string joined;
+        for (const auto& [name, value] : names_of(Enum{}))
+            joined += text(joined.empty() ? "" : separator, quote, name, quote);
+        return joined;
+    }
+};
+
+/// Hugging Face's object. All four numbers are required, as there: a forgotten factor must not become a default.
+template <>
+struct Codec<RopeScaling> {
+    static constexpr FlagSyntax syntax = FlagSyntax::json;
+    static std::string placeholder() { return "JSON"; }
+    static std::string expects(const Range&) { return R"(an object {"rope_type": "llama3", "factor": ...})"; }
+
+    static nlohmann::json write(const RopeScaling& value) {
+        return {{"rope_type", "llama3"},
+                {"factor", value.factor},
+                {"low_freq_factor", value.low_freq_factor},
+                {"high_freq_factor", value.high_freq_factor},
+                {"original_max_position_embeddings", value.original_max_position_embeddings}};
+    }
+
+    static bool read(const nlohmann::json& value, const std::string& where, const Range&, RopeScaling& out) {
+        if (!value.is_object()) return false;
+        const std::string type_key = where + ".rope_type";
+        const nlohmann::json& type = part(value, where, "rope_type");
+        if (type != "llama3") {
+            throw UsageError(
+                text(type_key, ": expected \"llama3\" (or null for all of ", where, "), found ", found_text(type)));
+        }
+        const nlohmann::json known = write(RopeScaling{});
+        for (const auto& [name, ignored] : value.items()) {
+            if (known.contains(name)) continue;
+            std::vector<std::string> names;
+            for (const auto& [known_name, default_value] : known.items()) names.push_back(where + "." + known_name);
+            const std::string path = where + "." + name;
+            throw UsageError(text("unknown key ", path, "; the nearest known key is ", nearest(path, names)));
+        }
+        const Range above_zero{.min = 0, .min_excluded = true};
+        read_part(value, where, "factor", Range{.min = 1}, out.factor);
+        read_part(value, where, "low_freq_factor", above_zero, out.low_freq_factor);
+        read_part(value, where, "high_freq_factor", above_zero, out.high_freq_factor);
+        read_part(value, where, "original_max_position_embeddings", Range{.min = 1, .max = 0x1p31},
+                  out.original_max_position_embeddings);
+        if (out.high_freq_factor <= out.low_freq_factor) {
+            throw UsageError(text(where, ".high_freq_factor: expected more than low_freq_factor ", out.low_freq_factor,
+                                  ", found ", out.high_freq_factor));
+        }
+        return true;
+    }
+
+  private:
+    static const nlohmann::json& part(const nlohmann::json& object, const std::string& where, const char* name) {
+        const auto found = object.find(name);
+        if (found == object.end()) throw UsageError(text("missing key ", where, ".", name));
+        return *found;
+    }
+    template <class T>
+    static void read_part(const nlohmann::json& object, const std::string& where, const char* name, const Range& range,
+                          T& out) {
+        read_value(part(object, where, name), text(where, ".", name), range, out);
+    }
+};
+
+/// A value or null.
+template <class T>
+struct Codec<std::optional<T>> {
+    static constexpr FlagSyntax syntax = Codec<T>::syntax;
+    static std::string placeholder() { return Codec<T>::placeholder() + "|null"; }
+    static std::string expects(const Range& range) { return Codec<T>::expects(range) + " or null"; }
+    static nlohmann::json write(const std::optional<T>& value) {
+        return value ? Codec<T>::write(*value) : nlohmann::json();
+    }
+    static bool read(const nlohmann::json& value, const std::string& where, const Range& range, std::optional<T>& out) {
+        out.reset();
+        return value.is_null() || Codec<T>::read(value, where, range, out.emplace());
+    }
+};
+
+}  // namespace coda

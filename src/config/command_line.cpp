@@ -1,0 +1,260 @@
+#include "src/config/command_line.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <deque>
+#include <filesystem>
+
+#include "src/config/json_file.h"
+#include "src/config/nearest.h"
+#include "src/config/schema.h"
+#include "src/config/shell_quote.h"
+#include "src/core/errors.h"
+
+namespace coda {
+
+namespace {
+
+/// The flag of a key and the words that followed it.
+struct KeyFlag {
+    const Key* key;
+    CLI::Option* option = nullptr;
+    std::vector<std::string> words{};
+
+    std::string name() const { return "--" + key->path(); }
+};
+
+/// A flag of one word that is no configuration key.
+struct WordFlag {
+    std::string name;
+    CLI::Option* option = nullptr;
+    std::string word{};
+
+    std::optional<std::string> value() const {
+        if (option->count() == 0) return std::nullopt;
+        std::string result;
+        read_value(nlohmann::json(word), name, {}, result);
+        return result;
+    }
+};
+
+/// A flag's words as JSON; words that are no JSON stay strings, which the key's reader then refuses or takes.
+nlohmann::json json_of(FlagSyntax syntax, const std::string& flag, const std::vector<std::string>& words) {
+    if (syntax == FlagSyntax::list) return words;
+    if (syntax == FlagSyntax::string) return words.back();
+    try {
+        return parse_json_text(words.back(), flag);
+    } catch (const Error&) {
+        return words.back();
+    }
+}
+
+class Parser {
+  public:
+    Parser() {
+        app_.set_help_flag("");
+        app_.allow_extras();
+        app_.get_formatter()->column_width(44);
+        app_.footer(
+            "Exit codes: 0 done, 1 run-time error, 2 bad command line or config, 3 non-finite loss, "
+            "130 interrupted after a checkpoint.");
+        add_modes();
+        for (const Key& key : schema()) add_key(key);
+    }
+
+    CommandLine parse(int argc, const char* const* argv);
+
+  private:
+    void add_switch(const char* name, bool& value, const char* help) { app_.add_flag(name, value, help)->group("Run"); }
+
+    void add_word(WordFlag& flag, const char* placeholder, const char* help) {
+        flag.option = app_.add_option(flag.name, flag.word, help)->option_text(placeholder)->group("Run");
+        flag.option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+    }
+
+    void add_modes() {
+        add_word(config_, "FILE", "The configuration, a JSON file (required)");
+        add_switch("--help,-h", help_, "Print this text");
+        add_switch("--version", result_.version, "Print the build id");
+        add_switch("--dry-run", result_.dry_run, "Check config, data and memory, print the plan, allocate nothing");
+        add_switch("--print-config", result_.print_config, "Print the resolved configuration");
+        add_switch("--print-schedule", result_.print_schedule, "Print every operation of a step");
+        add_word(timing_, "FILE",
+                 "Write per-operation timing as JSON, and FILE's stem + .trace.json for a trace viewer");
+        add_word(oracle_, "N", "Re-run every operation of step N on an independent path and compare");
+        add_switch("--resume", result_.resume, "Continue from the newest complete checkpoint");
+        add_word(init_from_, "DIR", "Start from a Hugging Face folder; its config.json gives the model section");
+        add_switch("--eval", result_.eval, "Only run the validation and print its loss");
+        add_word(export_, "DIR", "Write the weights as a Hugging Face folder");
+        add_word(dump_batches_, "FILE", "Write the token batches for a reference implementation");
+    }
+
+    void add_key(const Key& key) {
+        KeyFlag& flag = keys_.emplace_back(KeyFlag{.key = &key});
+        const std::string fallback = key.required ? "required" : "default: " + key.default_text;
+        flag.option = app_.add_option(flag.name(), flag.words, text(key.help, " (", fallback, ")"));
+        flag.option->option_text(key.placeholder)->group(key.section.empty() ? "top level" : key.section);
+        flag.option->allow_extra_args(false);  // else CLI11 takes a word in brackets, say a glob, apart at its commas
+        if (key.syntax == FlagSyntax::list) return;
+        flag.option->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+    }
+
+    std::vector<std::string> flag_names() const {
+        std::vector<std::string> names;
+        for (const CLI::Option* option : app_.get_options()) {
+            for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+            for (const std::string& name : option->get_snames()) names.push_back("-" + name);
+        }
+        return names;
+    }
+
+    std::vector<std::string> reversed_words(int argc, const char* const* argv) const;
+    void check_words(const std::vector<std::string>& left_over) const;
+    nlohmann::json read_config_file() const;
+    void apply_flags(nlohmann::json& document) const;
+    void apply_hf_model(nlohmann::json& document, const std::string& folder) const;
+    std::string source_of(const Key& key) const;
+
+    CLI::App app_{
+        "Trains a LLaMA on one Hopper GPU, or on the CPU, from one JSON config. "
+        "Flags win over the config file.",
+        "coda_train"};
+    CommandLine result_;
+    bool help_ = false;
+    WordFlag config_{"--config"}, timing_{"--timing"}, oracle_{"--oracle"}, init_from_{"--init-from"},
+        export_{"--export"}, dump_batches_{"--dump-batches"};
+    std::deque<KeyFlag> keys_;  // the options hold references to its elements
+};
+
+void Parser::check_words(const std::vector<std::string>& left_over) const {
+    const std::vector<std::string> names = flag_names();
+    for (const std::string& word : left_over) {
+        if (word == "-" || word == "--" || word.empty() || word[0] != '-')
+            throw UsageError(text("unexpected argument ", quote(word)));
+        const std::string flag = word.substr(0, word.find('='));
+        throw UsageError(text("unknown flag ", quote(flag), "; the nearest known flag is ", nearest(flag, names)));
+    }
+    // An option takes the next word whatever it is: "--export --resume" has forgotten the folder.
+    for (const CLI::Option* option : app_.get_options()) {
+        for (const std::string& word : option->results()) {
+            const bool is_flag =
+                option->get_items_expected_max() > 0 && std::count(names.begin(), names.end(), word) > 0;
+            if (is_flag) throw UsageError(text(option->get_name(), ": expected a value, found the flag ", word));
+        }
+    }
+}
+
+nlohmann::json Parser::read_config_file() const {
+    const std::string path = config_.value().value();
+    try {
+        return read_json_file(path);
+    } catch (const Error& error) {
+        throw UsageError(error.what());
+    }
+}
+
+void Parser::apply_flags(nlohmann::json& document) const {
+    Config scratch;
+    for (const KeyFlag& flag : keys_) {
+        if (flag.option->count() == 0) continue;
+        const nlohmann::json value = json_of(flag.key->syntax, flag.name(), flag.words);
+        flag.key->read(value, flag.name(), scratch);
+        flag.key->put(document, value);
+    }
+}
+
+std::string Parser::source_of(const Key& key) const {
+    const auto flag = std::find_if(keys_.begin(), keys_.end(), [&](const KeyFlag& each) { return each.key == &key; });
+    return flag->option->count() > 0 ? flag->name() : config_.word;
+}
+
+void Parser::apply_hf_model(nlohmann::json& document, const std::string& folder) const {
+    const std::string file = (std::filesystem::path(folder) / "config.json").string();
+    const nlohmann::json section = model_section_from_hf(read_json_file(file), file);
+    for (const Key& key : schema()) {
+        if (key.section != "model" || !section.contains(key.name)) continue;
+        const nlohmann::json* given = key.find(document);
+        if (given != nullptr && !(given->is_null() && key.null_is_absent)) {
+            Config ours, theirs;
+            key.read(*given, key.path(), ours);
+            key.read(section[key.name], key.path(), theirs);
+            if (key.write(ours) != key.write(theirs)) {
+                throw UsageError(text(key.path(), ": ", source_of(key), " gives ", key.write(ours).dump(), ", but ",
+                                      file, " gives ", key.write(theirs).dump(), "; leave it out or make them agree"));
+            }
+        }
+        key.put(document, section[key.name]);
+    }
+}
+
+// The words of argv, last first as CLI11 wants them. "--data.train a b" becomes "--data.train a --data.train b".
+std::vector<std::string> Parser::reversed_words(int argc, const char* const* argv) const {
+    std::vector<std::string> words;
+    std::string list_flag;
+    for (int i = 1; i < argc; ++i) {
+        const std::string word = argv[i];
+        if (word.rfind("-", 0) == 0) {
+            const auto flag =
+                std::find_if(keys_.begin(), keys_.end(), [&](const KeyFlag& f) { return f.name() == word; });
+            list_flag = flag != keys_.end() && flag->key->syntax == FlagSyntax::list ? word : "";
+        } else if (!list_flag.empty() && words.back() != list_flag) {
+            words.push_back(list_flag);
+        }
+        words.push_back(word);
+    }
+    std::reverse(words.begin(), words.end());
+    return words;
+}
+
+CommandLine Parser::parse(int argc, const char* const* argv) {
+    try {
+        app_.parse(reversed_words(argc, argv));
+    } catch (const CLI::ArgumentMismatch& error) {
+        const std::string what = error.what();  // "--flag: 1 required TEXT missing"
+        throw UsageError(what.substr(0, what.find(':')) + ": expected a value after the flag");
+    } catch (const CLI::ParseError& error) {
+        throw UsageError(error.what());
+    }
+    result_.command = quote_command(argc, argv);
+    if (help_) result_.help = app_.help();
+    if (help_ || result_.version) return result_;
+    check_words(app_.remaining());
+
+    result_.config_path = config_.value();
+    result_.timing = timing_.value();
+    result_.init_from = init_from_.value();
+    result_.export_dir = export_.value();
+    result_.dump_batches = dump_batches_.value();
+    if (!result_.config_path) throw UsageError("--config FILE is required (configs/demo.json is a small one)");
+
+    nlohmann::json document = read_config_file();
+    std::string where = *result_.config_path;
+    const std::string name = std::filesystem::path(where).stem().string();
+    try {
+        read_present_keys(document);
+    } catch (const UsageError& error) {
+        throw UsageError(text(where, ": ", error.what()));
+    }
+    apply_flags(document);
+    if (result_.init_from) apply_hf_model(document, *result_.init_from);
+    const bool flags = std::any_of(keys_.begin(), keys_.end(), [](const KeyFlag& f) { return f.option->count() > 0; });
+    if (flags) where += " with the flags";
+    try {
+        result_.config = parse_config(document, name);
+    } catch (const UsageError& error) {
+        throw UsageError(text(where, ": ", error.what()));
+    }
+    if (oracle_.option->count() > 0) {
+        const Range steps{.min = 1, .max = static_cast<double>(result_.config.training.steps)};
+        read_value(json_of(FlagSyntax::json, oracle_.name, {oracle_.word}), oracle_.name, steps,
+                   result_.oracle_step.emplace());
+    }
+    result_.resolved = to_json(result_.config);
+    return result_;
+}
+
+}  // namespace
+
+CommandLine parse_command_line(int argc, const char* const* argv) { return Parser().parse(argc, argv); }
+
+}  // namespace coda

@@ -1,0 +1,110 @@
+#include "src/config/config.h"
+
+#include "src/config/schema.h"
+#include "src/core/errors.h"
+
+namespace coda {
+
+namespace {
+
+template <class... Parts>
+void check(bool condition, const Parts&... parts) {
+    if (!condition) throw UsageError(text(parts...));
+}
+
+void check_required(const nlohmann::json& document) {
+    std::string missing;
+    int count = 0;
+    for (const Key& key : schema()) {
+        if (!key.required || key.find(document) != nullptr) continue;
+        missing += (count++ == 0 ? "" : ", ") + key.path();
+    }
+    check(count == 0, "missing key", count == 1 ? " " : "s ", missing, " (give it in the config file or as a flag: --",
+          missing.substr(0, missing.find(',')), " VALUE)");
+}
+
+void derive(Config& config, const std::string& name) {
+    ModelConfig& model = config.model;
+    if (model.num_key_value_heads == 0) model.num_key_value_heads = model.num_attention_heads;
+    if (model.head_dim == 0) {
+        check(model.hidden_size % model.num_attention_heads == 0, "model.hidden_size ", model.hidden_size,
+              " is not divisible by model.num_attention_heads ", model.num_attention_heads, "; give model.head_dim");
+        model.head_dim = model.hidden_size / model.num_attention_heads;
+    }
+    if (model.max_position_embeddings == 0) model.max_position_embeddings = config.training.seq_len;
+    if (config.output.directory.empty()) config.output.directory = "runs/" + name;
+}
+
+void validate_token(const ModelConfig& model, const std::optional<std::int64_t>& token, const char* name) {
+    check(!token || *token < model.vocab_size, "model.", name, " ", token.value_or(0),
+          " is outside of model.vocab_size ", model.vocab_size);
+}
+
+void validate(const ModelConfig& model) {
+    check(model.num_attention_heads % model.num_key_value_heads == 0, "model.num_attention_heads ",
+          model.num_attention_heads, " is not divisible by model.num_key_value_heads ", model.num_key_value_heads);
+    check(model.head_dim % 2 == 0, "model.head_dim ", model.head_dim, " is odd; rotary embedding needs pairs");
+    validate_token(model, model.bos_token_id, "bos_token_id");
+    validate_token(model, model.eos_token_id, "eos_token_id");
+
+    // Element counts and offsets are 64-bit integers; this bound keeps every product of them far from overflow.
+    constexpr double kMaxParameters = 0x1p40;
+    const double d = static_cast<double>(model.hidden_size), f = static_cast<double>(model.intermediate_size);
+    const double heads = static_cast<double>(model.num_attention_heads + model.num_key_value_heads);
+    const double block = d * (2 * heads * static_cast<double>(model.head_dim) + 3 * f);
+    const double count =
+        static_cast<double>(model.num_hidden_layers) * block + 2 * d * static_cast<double>(model.vocab_size);
+    check(count < kMaxParameters, "model: about ", count, " parameters; this program takes fewer than ",
+          kMaxParameters);
+}
+
+void validate(const TrainingConfig& training) {
+    const double rows = static_cast<double>(training.seq_len) * static_cast<double>(training.micro_batch_size);
+    check(rows <= 0x1p31 - 1, "training.seq_len ", training.seq_len, " x training.micro_batch_size ",
+          training.micro_batch_size, ": more than 2^31 - 1 tokens in a micro-batch");
+    check(static_cast<double>(training.lm_head_chunks) <= rows, "training.lm_head_chunks ", training.lm_head_chunks,
+          " is more than the tokens of a micro-batch, training.seq_len x training.micro_batch_size = ", rows);
+    const double micro_batches =
+        static_cast<double>(training.grad_accumulation_steps) * static_cast<double>(training.steps);
+    check(rows * micro_batches < 0x1p62,
+          "training.steps x grad_accumulation_steps x micro_batch_size x seq_len: 2^62 tokens or more");
+}
+
+void validate(const LrScheduleConfig& schedule, std::int64_t steps) {
+    if (steps == 0) return;  // nothing is scheduled: an export of fresh or imported weights
+    check(schedule.warmup_steps <= steps, "lr_schedule.warmup_steps ", schedule.warmup_steps,
+          " is more than training.steps ", steps, "; give fewer, or more steps");
+    const bool wsd = schedule.type == LrScheduleType::wsd;
+    check(!wsd || !schedule.decay_steps || *schedule.decay_steps <= steps - schedule.warmup_steps,
+          "lr_schedule.decay_steps ", schedule.decay_steps.value_or(0), " is more than the ",
+          steps - schedule.warmup_steps, " steps that training.steps leaves after lr_schedule.warmup_steps");
+}
+
+void validate(const Config& config) {
+    validate(config.model);
+    validate(config.training);
+    validate(config.lr_schedule, config.training.steps);
+    check(!config.data.train.empty(), "data.train: the list is empty");
+    check(!config.data.document_mask || config.model.bos_token_id,
+          "data.document_mask: needs model.bos_token_id, which tells where a document begins");
+    check(config.training.seq_len <= config.model.max_position_embeddings, "training.seq_len ", config.training.seq_len,
+          " is more than model.max_position_embeddings ", config.model.max_position_embeddings);
+}
+
+}  // namespace
+
+Config parse_config(const nlohmann::json& json, const std::string& name) {
+    Config config = read_present_keys(json);
+    check_required(json);
+    derive(config, name);
+    validate(config);
+    return config;
+}
+
+nlohmann::json to_json(const Config& config) {
+    nlohmann::json document = nlohmann::json::object();
+    for (const Key& key : schema()) key.put(document, key.write(config));
+    return document;
+}
+
+}  // namespace coda

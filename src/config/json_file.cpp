@@ -1,0 +1,70 @@
+#include "src/config/json_file.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <vector>
+
+#include "kernels/error.h"
+
+namespace coda {
+
+namespace {
+
+constexpr std::size_t kMaxBytes = std::size_t{16} << 20;
+constexpr int kMaxDepth = 64;
+
+// "[json.exception.parse_error.101] parse error at line 3, column 7: syntax error ..." without what we say ourselves.
+std::string reason(const std::string& what) {
+    const auto end = what.find(": ");
+    return end == std::string::npos ? what : what.substr(end + 2);
+}
+
+std::string position(const std::string& content, std::size_t byte) {
+    const auto end = content.begin() + static_cast<std::ptrdiff_t>(std::min(byte > 0 ? byte - 1 : 0, content.size()));
+    const auto line_start = std::find(std::reverse_iterator(end), content.rend(), '\n').base();
+    return text(std::count(content.begin(), end, '\n') + 1, ":", end - line_start + 1);
+}
+
+}  // namespace
+
+nlohmann::json parse_json_text(const std::string& content, const std::string& file) {
+    using Event = nlohmann::json::parse_event_t;
+    std::vector<std::set<std::string>> open_objects;
+    // The parser itself keeps the last of two equal keys, which would silently drop a setting.
+    const auto check = [&](int depth, Event event, const nlohmann::json& value) {
+        require(depth <= kMaxDepth, file, ": nested more than ", kMaxDepth, " deep");
+        if (event == Event::object_start) open_objects.emplace_back();
+        if (event == Event::object_end) open_objects.pop_back();
+        if (event == Event::key) {
+            const auto& key = value.get_ref<const std::string&>();
+            require(open_objects.back().insert(key).second, file, ": the key \"", key, "\" is given twice");
+        }
+        return true;
+    };
+    try {
+        return nlohmann::json::parse(content, check);
+    } catch (const nlohmann::json::parse_error& error) {
+        throw Error(text(file, ":", position(content, error.byte), ": ", reason(error.what())));
+    } catch (const nlohmann::json::exception& error) {
+        throw Error(text(file, ": ", error.what()));
+    }
+}
+
+nlohmann::json read_json_file(const std::string& path) {
+    require(!std::filesystem::is_directory(std::filesystem::path(path)), path, ": is a folder, not a JSON file");
+    errno = 0;
+    std::ifstream in(path, std::ios::binary);
+    require(in.is_open(), path, ": cannot be opened: ", std::strerror(errno));
+    std::string content(kMaxBytes + 1, '\0');
+    in.read(content.data(), static_cast<std::streamsize>(content.size()));
+    require(!in.bad(), path, ": cannot be read: ", std::strerror(errno));
+    content.resize(static_cast<std::size_t>(in.gcount()));
+    require(content.size() <= kMaxBytes, path, ": larger than ", kMaxBytes >> 20, " MiB; this is no config file");
+    return parse_json_text(content, path);
+}
+
+}  // namespace coda

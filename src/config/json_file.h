@@ -1,0 +1,17 @@
+// Reading a JSON file with errors that name file, line and column.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace coda {
+
+/// Parses plain JSON (no comments). `file` is the name used in errors. Throws Error "FILE:LINE:COLUMN: what" for a
+/// syntax error, and Error naming the file for a key given twice in one object, a number that overflows, or absurd
+/// nesting.
+nlohmann::json parse_json_text(const std::string& content, const std::string& file);
+
+/// parse_json_text of a file's content. Throws Error naming `path` also when it cannot be read or is over 16 MiB.
+nlohmann::json read_json_file(const std::string& path);
+
+}  // namespace coda

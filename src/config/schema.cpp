@@ -1,0 +1,245 @@
+#include "src/config/schema.h"
+
+#include <algorithm>
+
+namespace coda {
+
+namespace {
+
+// What happens without a value: an error, Config's own default, or a value that depends on other settings.
+struct Default {
+    bool required = false;
+    std::string derived{};  // how --help describes a value that parse_config or its reader works out
+};
+
+const Default kRequired{.required = true};
+const Default kOwn{};
+Default derived(std::string description) { return {.derived = std::move(description)}; }
+
+Range at_least(double min) { return {.min = min}; }
+Range above(double min) { return {.min = min, .min_excluded = true}; }
+Range between(double min, double max) { return {.min = min, .max = max}; }
+
+// Upper ends keep products of sizes within 64 bits; validate() in config.cpp bounds the products themselves.
+constexpr double kMaxWidth = 1 << 20;
+constexpr double kMaxInt32 = 2147483647;
+const Range kCount = between(0, kMaxInt32);
+const Range kPositiveCount = between(1, kMaxInt32);
+
+/// Adds the keys of one section; `Section Config::*` says where its members are.
+template <class Section>
+class SectionKeys {
+  public:
+    SectionKeys(std::vector<Key>& keys, std::string name, Section Config::*section)
+        : keys_(keys), name_(std::move(name)), section_(section) {}
+
+    template <class T>
+    SectionKeys& add(const char* name, T Section::*member, const Default& fallback, const Range& range,
+                     const char* help) {
+        const auto access = [ section = section_, member ](auto& config) -> auto& { return config.*section.*member; };
+        append<T>(keys_, name_, name, access, fallback, range, help);
+        return *this;
+    }
+
+    template <class T, class Access>
+    static void append(std::vector<Key>& keys, const std::string& section, const char* name, Access access,
+                       const Default& fallback, const Range& range, const char* help) {
+        Key key;
+        key.section = section;
+        key.name = name;
+        key.placeholder = Codec<T>::placeholder();
+        key.help = help;
+        key.required = fallback.required;
+        key.null_is_absent = !fallback.derived.empty();
+        key.syntax = Codec<T>::syntax;
+        key.read = [access, range, null_is_absent = key.null_is_absent](const nlohmann::json& value,
+                                                                        const std::string& where, Config& config) {
+            if (value.is_null() && null_is_absent) return;
+            read_value(value, where, range, access(config));
+        };
+        key.write = [access](const Config& config) { return Codec<T>::write(access(config)); };
+        if (!fallback.derived.empty()) {
+            key.default_text = fallback.derived;
+        } else if (!fallback.required) {
+            const nlohmann::json value = key.write(Config{});
+            key.default_text = value.is_string() ? value.get<std::string>() : value.dump();
+        }
+        keys.push_back(std::move(key));
+    }
+
+  private:
+    std::vector<Key>& keys_;
+    std::string name_;
+    Section Config::*section_;
+};
+
+void add_model(std::vector<Key>& keys) {
+    using C = ModelConfig;
+    SectionKeys(keys, "model", &Config::model)
+        .add("hidden_size", &C::hidden_size, kRequired, between(1, kMaxWidth), "Width of the residual stream")
+        .add("intermediate_size", &C::intermediate_size, kRequired, between(1, kMaxWidth), "Width of the MLP")
+        .add("num_hidden_layers", &C::num_hidden_layers, kRequired, between(1, 65536), "Transformer blocks")
+        .add("num_attention_heads", &C::num_attention_heads, kRequired, between(1, 65536), "Query heads")
+        .add("num_key_value_heads", &C::num_key_value_heads, derived("num_attention_heads"), between(1, 65536),
+             "Key and value heads (GQA); divides the query heads")
+        .add("head_dim", &C::head_dim, derived("hidden_size / num_attention_heads"), between(2, 65536),
+             "Width of a head; even")
+        .add("vocab_size", &C::vocab_size, kRequired, between(1, 1 << 24), "Tokens of the vocabulary; 256 for bytes")
+        .add("rms_norm_eps", &C::rms_norm_eps, kOwn, above(0), "Added to the mean square in RMSNorm")
+        .add("rope_theta", &C::rope_theta, kOwn, above(0), "Base of the rotary frequencies")
+        .add("rope_scaling", &C::rope_scaling, kOwn, {},
+             "Hugging Face's object of rope_type llama3: factor, low_freq_factor, high_freq_factor, "
+             "original_max_position_embeddings")
+        .add("tie_word_embeddings", &C::tie_word_embeddings, kOwn, {}, "Use the embedding as LM head")
+        .add("max_position_embeddings", &C::max_position_embeddings, derived("training.seq_len"), kPositiveCount,
+             "Longest sequence the model is meant for")
+        .add("initializer_range", &C::initializer_range, kOwn, above(0), "Standard deviation of initial matrices")
+        .add("bos_token_id", &C::bos_token_id, kOwn, kCount, "Token that begins a document")
+        .add("eos_token_id", &C::eos_token_id, kOwn, kCount, "Token that ends a document; for export only");
+}
+
+void add_data(std::vector<Key>& keys) {
+    using C = DataConfig;
+    SectionKeys(keys, "data", &Config::data)
+        .add("train", &C::train, kRequired, {}, "Token shards (.bin) or text (.txt, read as bytes): paths or globs")
+        .add("val", &C::val, derived("the last 10% of train"), {}, "The same for validation")
+        .add("shuffle", &C::shuffle, kOwn, {}, "Visit the sequences of an epoch in random order")
+        .add("document_mask", &C::document_mask, kOwn, {},
+             "Keep packed documents apart in attention and positions; needs model.bos_token_id");
+}
+
+void add_training(std::vector<Key>& keys) {
+    using C = TrainingConfig;
+    SectionKeys(keys, "training", &Config::training)
+        .add("seq_len", &C::seq_len, kRequired, kPositiveCount, "Tokens of a sequence")
+        .add("micro_batch_size", &C::micro_batch_size, kRequired, kPositiveCount, "Sequences of a micro-batch")
+        .add("grad_accumulation_steps", &C::grad_accumulation_steps, kOwn, kPositiveCount, "Micro-batches of a step")
+        .add("steps", &C::steps, kRequired, kCount, "Optimizer steps")
+        .add("seed", &C::seed, kOwn, at_least(0), "Seed of initialisation, data order and stochastic rounding")
+        .add("max_grad_norm", &C::max_grad_norm, kOwn, at_least(0), "Clip the gradient's global norm to this; 0: off")
+        .add("lm_head_chunks", &C::lm_head_chunks, kOwn, kPositiveCount,
+             "Parts in which LM head and loss are computed; more take less memory for logits")
+        .add("recompute", &C::recompute, kOwn, {}, "Recompute the MLP's activations in the backward pass");
+}
+
+void add_optimizer(std::vector<Key>& keys) {
+    using C = OptimizerConfig;
+    const Range beta{.min = 0, .max = 1, .max_excluded = true};
+    SectionKeys(keys, "optimizer", &Config::optimizer)
+        .add("learning_rate", &C::learning_rate, kOwn, above(0), "Peak learning rate of AdamW")
+        .add("beta1", &C::beta1, kOwn, beta, "Decay of the first moment")
+        .add("beta2", &C::beta2, kOwn, beta, "Decay of the second moment")
+        .add("eps", &C::eps, kOwn, above(0), "Added to the root of the second moment")
+        .add("weight_decay", &C::weight_decay, kOwn, at_least(0), "Decoupled decay, on matrices only")
+        .add("moments", &C::moments, kOwn, {}, "Storage of the moments; bf16 rounds stochastically");
+}
+
+void add_lr_schedule(std::vector<Key>& keys) {
+    using C = LrScheduleConfig;
+    SectionKeys(keys, "lr_schedule", &Config::lr_schedule)
+        .add("type", &C::type, kOwn, {}, "Shape of the learning rate after warm-up; wsd: warm-up, stable, decay")
+        .add("warmup_steps", &C::warmup_steps, kOwn, kCount, "Steps of linear warm-up")
+        .add("min_lr_ratio", &C::min_lr_ratio, kOwn, between(0, 1), "Last learning rate as a part of the peak")
+        .add("decay_steps", &C::decay_steps, derived("wsd: 20% of the steps; cosine, linear: all after warm-up"),
+             kPositiveCount, "Steps of the decay");
+}
+
+void add_run_keys(std::vector<Key>& keys) {
+    SectionKeys(keys, "validation", &Config::validation)
+        .add("interval", &ValidationConfig::interval, kOwn, kCount, "Steps between validations; 0: at the end only")
+        .add("batches", &ValidationConfig::batches, kOwn, kPositiveCount, "Micro-batches of a validation");
+    SectionKeys(keys, "checkpoint", &Config::checkpoint)
+        .add("interval", &CheckpointConfig::interval, kOwn, kCount, "Steps between checkpoints; 0: none on the way")
+        .add("keep", &CheckpointConfig::keep, kOwn, kPositiveCount, "Newest checkpoints kept")
+        .add("at_end", &CheckpointConfig::at_end, kOwn, {}, "Write a checkpoint after the last step");
+    SectionKeys(keys, "output", &Config::output)
+        .add("directory", &OutputConfig::directory, derived("runs/NAME of the config file"), {},
+             "Folder of the run log and the checkpoints");
+    using TopLevel = SectionKeys<Config>;
+    TopLevel::append<DeviceChoice>(
+        keys, "", "device", [](auto& config) -> auto& { return config.device; }, kOwn, {},
+        "auto: the GPU if there is a Hopper one, else the CPU");
+    TopLevel::append<bool>(
+        keys, "", "deterministic", [](auto& config) -> auto& { return config.deterministic; }, kOwn, {},
+        "The same seed, config and data give the same bits");
+}
+
+std::vector<Key> build_schema() {
+    std::vector<Key> keys;
+    add_model(keys);
+    add_data(keys);
+    add_training(keys);
+    add_optimizer(keys);
+    add_lr_schedule(keys);
+    add_run_keys(keys);
+    return keys;
+}
+
+[[noreturn]] void refuse_unknown(const std::string& path) {
+    std::vector<std::string> known;
+    for (const Key& key : schema()) known.push_back(key.path());
+    throw UsageError(text("unknown key ", path, "; the nearest known key is ", nearest(path, known)));
+}
+
+[[noreturn]] void refuse_unknown_section(const std::string& name) {
+    std::vector<std::string> known;
+    for (const Key& key : schema()) {
+        const std::string& top = key.section.empty() ? key.name : key.section;
+        if (known.empty() || known.back() != top) known.push_back(top);
+    }
+    throw UsageError(text("unknown section ", name, "; the nearest known one is ", nearest(name, known)));
+}
+
+const Key* find_key(const std::string& section, const std::string& name) {
+    const auto found = std::find_if(schema().begin(), schema().end(),
+                                    [&](const Key& key) { return key.section == section && key.name == name; });
+    return found == schema().end() ? nullptr : &*found;
+}
+
+}  // namespace
+
+const nlohmann::json* Key::find(const nlohmann::json& document) const {
+    const nlohmann::json* parent = &document;
+    if (!section.empty()) {
+        const auto at = document.find(section);
+        if (at == document.end()) return nullptr;
+        parent = &*at;
+    }
+    const auto at = parent->find(name);
+    return at == parent->end() ? nullptr : &*at;
+}
+
+void Key::put(nlohmann::json& document, nlohmann::json value) const {
+    (section.empty() ? document : document[section])[name] = std::move(value);
+}
+
+const std::vector<Key>& schema() {
+    static const std::vector<Key> keys = build_schema();
+    return keys;
+}
+
+Config read_present_keys(const nlohmann::json& document) {
+    if (!document.is_object()) {
+        throw UsageError(text("expected an object with the sections of a config, found ", found_text(document)));
+    }
+    Config config;
+    for (const auto& [top, value] : document.items()) {
+        if (const Key* key = find_key("", top)) {
+            key->read(value, key->path(), config);
+            continue;
+        }
+        const bool is_section = std::any_of(schema().begin(), schema().end(),
+                                            [&, name = top](const Key& key) { return key.section == name; });
+        if (!is_section && value.is_object()) refuse_unknown_section(top);
+        if (!is_section) refuse_unknown(top);
+        if (!value.is_object()) throw UsageError(text(top, ": expected an object, found ", found_text(value)));
+        for (const auto& [name, member] : value.items()) {
+            const Key* key = find_key(top, name);
+            if (key == nullptr) refuse_unknown(top + "." + name);
+            key->read(member, key->path(), config);
+        }
+    }
+    return config;
+}
+
+}  // namespace coda

@@ -1,0 +1,33 @@
+#include "src/core/buffers.h"
+
+namespace coda {
+
+const char* name_of(MemorySegment segment) {
+    switch (segment) {
+        case MemorySegment::weights: return "weights";
+        case MemorySegment::gradients: return "gradients";
+        case MemorySegment::optimizer: return "optimizer state";
+        case MemorySegment::inputs: return "inputs and tables";
+        case MemorySegment::activations: return "activations";
+    }
+    return "?";
+}
+
+View BufferTable::add(std::string name, MemorySegment segment, Lifetime lifetime, DType dtype, std::int64_t rows,
+                      std::int64_t cols) {
+    View view;
+    view.buffer = static_cast<BufferId>(buffers_.size());
+    view.dtype = dtype;
+    view.rows = rows;
+    view.cols = cols;
+    view.ld = cols;
+    buffers_.push_back({std::move(name), segment, lifetime, view.bytes()});
+    return view;
+}
+
+std::int64_t extent_of(const View& view) {
+    if (view.rows == 0 || view.cols == 0) return 0;
+    return ((view.rows - 1) * view.ld + view.cols) * size_of(view.dtype);
+}
+
+}  // namespace coda

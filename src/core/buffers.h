@@ -1,0 +1,53 @@
+// The table of buffers of a run: sizes and names, no memory. The planner places them, an executor gives them memory.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "kernels/operand.h"
+
+namespace coda {
+
+/// What a buffer is for, as --dry-run groups memory.
+enum class MemorySegment : std::uint8_t { weights, gradients, optimizer, inputs, activations };
+inline constexpr MemorySegment kMemorySegments[] = {MemorySegment::weights, MemorySegment::gradients,
+                                                    MemorySegment::optimizer, MemorySegment::inputs,
+                                                    MemorySegment::activations};
+const char* name_of(MemorySegment segment);
+
+enum class Lifetime : std::uint8_t {
+    persistent,  // holds its contents from one schedule to the next; zero when the run begins
+    transient,   // written before it is read within every schedule; memory is shared outside its first and last use
+};
+
+struct Buffer {
+    std::string name;
+    MemorySegment segment = MemorySegment::activations;
+    Lifetime lifetime = Lifetime::transient;
+    std::int64_t bytes = 0;
+};
+
+class BufferTable {
+  public:
+    /// A new buffer that one (rows, cols) matrix fills.
+    View add(std::string name, MemorySegment segment, Lifetime lifetime, DType dtype, std::int64_t rows,
+             std::int64_t cols);
+
+    /// A transient activation.
+    View activation(std::string name, DType dtype, std::int64_t rows, std::int64_t cols) {
+        return add(std::move(name), MemorySegment::activations, Lifetime::transient, dtype, rows, cols);
+    }
+
+    const std::vector<Buffer>& all() const { return buffers_; }
+    const Buffer& operator[](BufferId id) const { return buffers_.at(static_cast<std::size_t>(id)); }
+    std::size_t size() const { return buffers_.size(); }
+
+  private:
+    std::vector<Buffer> buffers_;
+};
+
+/// Bytes from the first to one past the last element of a view.
+std::int64_t extent_of(const View& view);
+
+}  // namespace coda

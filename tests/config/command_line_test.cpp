@@ -1,0 +1,235 @@
+// The command line as a user types it: flags win over the file, --init-from over both, and every mistake is named.
+#include "src/config/command_line.h"
+
+#include "src/config/schema.h"
+#include "src/config/shell_quote.h"
+#include "tests/catch.h"
+#include "tests/config/cases.h"
+
+using coda::CommandLine;
+using coda::Error;
+using coda::UsageError;
+using coda::test::lacking;
+using coda::test::message_of;
+using coda::test::TemporaryFolder;
+using nlohmann::json;
+
+namespace {
+
+CommandLine parse(const std::vector<std::string>& words) {
+    std::vector<const char*> argv{"coda_train"};
+    for (const std::string& word : words) argv.push_back(word.c_str());
+    return coda::parse_command_line(static_cast<int>(argv.size()), argv.data());
+}
+
+/// A folder with the small config; parse and error add --config to the words.
+class Fixture {
+  public:
+    std::vector<std::string> with_config(std::vector<std::string> words) const {
+        words.insert(words.begin(), {"--config", config});
+        return words;
+    }
+    CommandLine run(const std::vector<std::string>& words) const { return parse(with_config(words)); }
+    std::string error(const std::vector<std::string>& words) const {
+        return message_of<UsageError>([&] { run(words); });
+    }
+
+    TemporaryFolder folder;
+    std::string config = folder.write("small.json", coda::test::small_document().dump());
+};
+
+json hf_config() {
+    return json::parse(R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 64,
+        "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+        "vocab_size": 256, "rope_theta": 10000.0, "rms_norm_eps": 1e-5, "max_position_embeddings": 64,
+        "tie_word_embeddings": true})");
+}
+
+}  // namespace
+
+TEST_CASE_METHOD(Fixture, "the file alone") {
+    const CommandLine line = run({});
+    CHECK(line.config.training.steps == 10);
+    CHECK(line.config.output.directory == "runs/small");
+    CHECK(line.resolved == to_json(line.config));
+    CHECK(line.config_path == config);
+    CHECK_FALSE(line.dry_run);
+    CHECK_FALSE(line.resume);
+    CHECK_FALSE(line.help);
+    CHECK_FALSE(line.timing);
+    CHECK_FALSE(line.oracle_step);
+}
+
+TEST_CASE_METHOD(Fixture, "flags win over the file") {
+    const CommandLine line =
+        run({"--training.steps", "100", "--device", "cpu", "--model.rope_theta=1e4", "--deterministic", "false",
+             "--lr_schedule.decay_steps", "null", "--output.directory", "123", "--optimizer.moments", "bf16"});
+    CHECK(line.config.training.steps == 100);
+    CHECK(line.config.device == coda::DeviceChoice::cpu);
+    CHECK(line.config.model.rope_theta == 1e4);
+    CHECK_FALSE(line.config.deterministic);
+    CHECK_FALSE(line.config.lr_schedule.decay_steps);
+    CHECK(line.config.output.directory == "123");
+    CHECK(line.config.optimizer.moments == coda::Moments::bf16);
+}
+
+TEST_CASE_METHOD(Fixture, "a repeated flag takes the last value, lists collect all") {
+    CHECK(run({"--training.steps", "20", "--training.steps", "30"}).config.training.steps == 30);
+    const CommandLine line =
+        run({"--data.train", "a.bin", "b*.bin", "--training.steps", "20", "--data.train", "c.bin"});
+    CHECK(line.config.data.train == std::vector<std::string>{"a.bin", "b*.bin", "c.bin"});
+}
+
+TEST_CASE_METHOD(Fixture, "globs in brackets stay whole") {
+    const CommandLine line = run({"--data.train", "[ab]*[cd]", "[a,b]", "--data.val=[x]", "--output.directory", "[o]"});
+    CHECK(line.config.data.train == std::vector<std::string>{"[ab]*[cd]", "[a,b]"});
+    CHECK(line.config.data.val == std::vector<std::string>{"[x]"});
+    CHECK(line.config.output.directory == "[o]");
+}
+
+TEST_CASE_METHOD(Fixture, "objects are JSON") {
+    const CommandLine line = run({"--model.rope_scaling",
+                                  R"({"rope_type": "llama3", "factor": 8, "low_freq_factor": 1, "high_freq_factor": 4,
+                                      "original_max_position_embeddings": 16})"});
+    REQUIRE(line.config.model.rope_scaling);
+    CHECK(line.config.model.rope_scaling->factor == 8);
+    CHECK(line.config.model.rope_scaling->original_max_position_embeddings == 16);
+}
+
+TEST_CASE_METHOD(Fixture, "modes") {
+    const CommandLine line = run({"--dry-run", "--print-config", "--print-schedule", "--resume", "--eval", "--timing",
+                                  "t.json", "--oracle", "3", "--export", "out", "--dump-batches", "b.bin"});
+    CHECK((line.dry_run && line.print_config && line.print_schedule && line.resume && line.eval));
+    CHECK(line.timing == "t.json");
+    CHECK(line.oracle_step == 3);
+    CHECK(line.export_dir == "out");
+    CHECK(line.dump_batches == "b.bin");
+    CHECK_FALSE(line.version);
+    CHECK(parse({"--version"}).version);
+}
+
+TEST_CASE("help lists every key with its default") {
+    const std::string help = parse({"--help"}).help.value();
+    for (const coda::Key& key : coda::schema()) CHECK(lacking(help, {"--" + key.path(), key.help}) == "");
+    CHECK(lacking(help, {"(required)", "(default: 1337)", "(default: hidden_size / num_attention_heads)",
+                         "lr_schedule:", "--oracle", "--init-from", "Exit codes"}) == "");
+}
+
+TEST_CASE_METHOD(Fixture, "bad flags are named") {
+    CHECK(error({"--steps", "5"}) == "unknown flag --steps; the nearest known flag is --training.steps");
+    CHECK(error({"--training.setps=5"}) == "unknown flag --training.setps; the nearest known flag is --training.steps");
+    CHECK(error({"--dryrun"}) == "unknown flag --dryrun; the nearest known flag is --dry-run");
+    CHECK(error({"stray"}) == "unexpected argument stray");
+    CHECK(error({"--training.steps", "ten"}) ==
+          "--training.steps: expected an integer in [0, 2147483647], found the string \"ten\"");
+    CHECK(error({"--training.steps", "-1"}) == "--training.steps: expected an integer in [0, 2147483647], found -1");
+    CHECK(error({"--training.steps"}) == "--training.steps: expected a value after the flag");
+    CHECK(error({"--export", "--resume"}) == "--export: expected a value, found the flag --resume");
+    CHECK(lacking(error({"--export", ""}), {"--export: expected a non-empty string"}) == "");
+    CHECK(lacking(error({"--data.train", "a", "\xff"}), {"--data.train[1]: expected a non-empty string in UTF-8"}) ==
+          "");
+    CHECK(lacking(error({"--model.rope_scaling", "{\"rope_type\": \"yarn\"}"}),
+                  {"--model.rope_scaling.rope_type", "yarn"}) == "");
+    CHECK(lacking(error({"--model.rope_scaling", "{bad"}), {"--model.rope_scaling: expected an object"}) == "");
+    for (const char* step : {"0", "11", "x"}) {
+        CHECK(lacking(error({"--oracle", step}), {"--oracle: expected an integer in [1, 10]"}) == "");
+    }
+    CHECK(lacking(error({"--model.num_key_value_heads", "3"}),
+                  {config + " with the flags: ", "model.num_key_value_heads 3"}) == "");
+    CHECK(lacking(message_of<UsageError>([] { parse({}); }), {"--config FILE is required"}) == "");
+}
+
+TEST_CASE_METHOD(Fixture, "bad config files are named, with line and column for syntax") {
+    const auto error_in = [&](const std::string& content) {
+        const std::string file = folder.write("bad.json", content);
+        const std::string message = message_of<UsageError>([&] { parse({"--config", file}); });
+        return message.rfind(file, 0) == 0 ? message.substr(file.size()) : "no file in: " + message;
+    };
+    CHECK(lacking(error_in("{\n  \"model\": {,\n}"), {":2:13: ", "syntax error"}) == "");
+    CHECK(lacking(error_in(""), {":1:1: "}) == "");
+    CHECK(lacking(error_in("{} // comment"), {":1:4: "}) == "");
+    CHECK(lacking(error_in("{\"device\": \"\xff\"}"), {":1:13: "}) == "");
+    CHECK(error_in(R"({"device": "cpu", "device": "cuda"})") == ": the key \"device\" is given twice");
+    CHECK(lacking(error_in(R"({"training": {"max_grad_norm": 1e999}})"), {": ", "1e999"}) == "");
+    CHECK(lacking(error_in(std::string(100000, '[')), {": nested more than 64 deep"}) == "");
+    CHECK(error_in(R"({"devise": 1})") == ": unknown key devise; the nearest known key is device");
+    CHECK(lacking(error_in("{}"), {": missing keys model.hidden_size"}) == "");
+    CHECK(lacking(error_in("[]"), {": expected an object"}) == "");
+
+    const std::string absent = folder.path() + "/absent.json";
+    CHECK(lacking(message_of<UsageError>([&] { parse({"--config", absent}); }), {absent, "cannot be opened"}) == "");
+    CHECK(lacking(message_of<UsageError>([&] { parse({"--config", folder.path()}); }), {"is a folder"}) == "");
+}
+
+TEST_CASE_METHOD(Fixture, "--init-from gives the model section") {
+    folder.write("config.json", hf_config().dump());
+    json document = coda::test::small_document();
+    document.erase("model");
+    config = folder.write("small.json", document.dump());
+    CHECK(lacking(error({}), {"missing keys model.hidden_size"}) == "");
+
+    const CommandLine line = run({"--init-from", folder.path()});
+    CHECK(line.init_from == folder.path());
+    CHECK(line.config.model.hidden_size == 64);
+    CHECK(line.config.model.num_key_value_heads == 2);
+    CHECK(line.config.model.rope_theta == 10000);
+    CHECK(line.config.model.max_position_embeddings == 64);
+    CHECK(line.config.model.tie_word_embeddings);
+    CHECK(run({"--init-from", folder.path(), "--model.bos_token_id", "7"}).config.model.bos_token_id == 7);
+}
+
+TEST_CASE_METHOD(Fixture, "--init-from: model keys given elsewhere must agree") {
+    const std::string file = folder.write("config.json", hf_config().dump());
+    CHECK(run({"--init-from", folder.path()}).config.model.num_key_value_heads == 2);
+    CHECK(run({"--init-from", folder.path(), "--model.rope_theta", "10000"}).config.model.rope_theta == 10000);
+    CHECK(error({"--init-from", folder.path(), "--model.rope_theta", "500000"}) ==
+          "model.rope_theta: --model.rope_theta gives 500000.0, but " + file +
+              " gives 10000.0; leave it out or make them agree");
+    CHECK(lacking(error({"--init-from", folder.path(), "--model.rope_thet", "1"}),
+                  {"unknown flag --model.rope_thet"}) == "");
+
+    json document = coda::test::small_document();
+    document["model"]["hidden_size"] = 128;
+    config = folder.write("small.json", document.dump());
+    CHECK(error({"--init-from", folder.path()}) ==
+          "model.hidden_size: " + config + " gives 128, but " + file + " gives 64; leave it out or make them agree");
+    document["model"]["hidden_size"] = 64;
+    document["model"]["head_dim"] = nullptr;  // absent, so no conflict
+    config = folder.write("small.json", document.dump());
+    CHECK(run({"--init-from", folder.path()}).config.model.head_dim == 16);
+    document["model"]["head_dim"] = 32;
+    config = folder.write("small.json", document.dump());
+    CHECK(lacking(error({"--init-from", folder.path()}), {"model.head_dim", "gives 32", "gives 16"}) == "");
+}
+
+TEST_CASE_METHOD(Fixture, "--init-from: a bad folder is a run-time error, not one of usage") {
+    const auto error_kind = [&] {
+        const auto action = [&] { run({"--init-from", folder.path()}); };
+        CHECK(message_of<UsageError>([&] {
+                  try {
+                      action();
+                  } catch (const UsageError&) {
+                      throw;
+                  } catch (const Error&) {
+                  }
+              }) == "");
+        return message_of<Error>(action);
+    };
+    CHECK(lacking(error_kind(), {folder.path() + "/config.json: cannot be opened"}) == "");
+    json hf = hf_config();
+    hf["model_type"] = "qwen2";
+    folder.write("config.json", hf.dump());
+    CHECK(lacking(error_kind(), {folder.path() + "/config.json: model_type is the string \"qwen2\""}) == "");
+}
+
+TEST_CASE("the command is quoted for a shell") {
+    CHECK(coda::quote("--training.steps") == "--training.steps");
+    CHECK(coda::quote("") == "''");
+    CHECK(coda::quote("data/*.bin") == "'data/*.bin'");
+    CHECK(coda::quote("it's") == R"('it'\''s')");
+    CHECK(coda::quote("a\nb'\\") == R"($'a\x0ab\'\\')");
+    CHECK(coda::quote("\xff") == R"($'\xff')");
+    CHECK(coda::quote("\xc3\xa9") == "'\xc3\xa9'");
+    const char* argv[] = {"coda_train", "--config", "my config.json"};
+    CHECK(coda::quote_command(3, argv) == "coda_train --config 'my config.json'");
+}

@@ -1,0 +1,229 @@
+// parse_config and to_json: defaults, derived values, every class of error with what its message must say.
+#include "src/config/config.h"
+
+#include <algorithm>
+
+#include "src/config/schema.h"
+#include "tests/catch.h"
+#include "tests/config/cases.h"
+
+using coda::Config;
+using coda::parse_config;
+using coda::to_json;
+using coda::UsageError;
+using coda::test::changed;
+using coda::test::lacking;
+using coda::test::message_of;
+using coda::test::small_document;
+using nlohmann::json;
+
+namespace {
+
+std::string error_of(const json& document) {
+    return message_of<UsageError>([&] { parse_config(document, "small"); });
+}
+
+}  // namespace
+
+TEST_CASE("defaults and derived values") {
+    const Config config = parse_config(small_document(), "small");
+    CHECK(config.model.num_key_value_heads == 4);
+    CHECK(config.model.head_dim == 16);
+    CHECK(config.model.max_position_embeddings == 32);
+    CHECK(config.model.rope_theta == 500000);
+    CHECK_FALSE(config.model.rope_scaling);
+    CHECK(config.data.train == std::vector<std::string>{"text.txt"});
+    CHECK(config.data.val.empty());
+    CHECK(config.data.shuffle);
+    CHECK(config.training.seed == 1337);
+    CHECK(config.training.recompute == coda::Recompute::none);
+    CHECK(config.optimizer.learning_rate == 3e-4);
+    CHECK(config.lr_schedule.type == coda::LrScheduleType::cosine);
+    CHECK(config.output.directory == "runs/small");
+    CHECK(config.device == coda::DeviceChoice::automatic);
+    CHECK(config.deterministic);
+}
+
+TEST_CASE("every key is read into its own member and written back") {
+    const json every_key = json::parse(R"({
+        "model": {"hidden_size": 128, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
+                  "num_key_value_heads": 2, "head_dim": 64, "vocab_size": 300, "rms_norm_eps": 1e-6,
+                  "rope_theta": 10000.5, "tie_word_embeddings": true, "max_position_embeddings": 4096,
+                  "initializer_range": 0.015, "bos_token_id": 11, "eos_token_id": 12,
+                  "rope_scaling": {"rope_type": "llama3", "factor": 32.0, "low_freq_factor": 1.5,
+                                   "high_freq_factor": 4.5, "original_max_position_embeddings": 1024}},
+        "data": {"train": ["a.bin", "b*.bin"], "val": ["c.bin"], "shuffle": false, "document_mask": true},
+        "training": {"seq_len": 33, "micro_batch_size": 3, "grad_accumulation_steps": 5, "steps": 70,
+                     "seed": 18446744073709551615, "max_grad_norm": 0.5, "lm_head_chunks": 7, "recompute": "mlp"},
+        "optimizer": {"learning_rate": 0.002, "beta1": 0.8, "beta2": 0.9, "eps": 1e-7, "weight_decay": 0.01,
+                      "moments": "bf16"},
+        "lr_schedule": {"type": "wsd", "warmup_steps": 6, "min_lr_ratio": 0.25, "decay_steps": 13},
+        "validation": {"interval": 17, "batches": 19},
+        "checkpoint": {"interval": 23, "keep": 29, "at_end": false},
+        "output": {"directory": "elsewhere"},
+        "device": "cpu",
+        "deterministic": false
+    })");
+    std::size_t keys = 0;
+    for (const auto& [name, value] : every_key.items()) keys += value.is_object() ? value.size() : 1;
+    REQUIRE(keys == coda::schema().size());
+
+    const Config config = parse_config(every_key, "ignored");
+    CHECK(to_json(config) == every_key);
+    CHECK(config.model.rope_scaling->original_max_position_embeddings == 1024);
+    CHECK(config.training.seed == 18446744073709551615u);
+    CHECK(config.optimizer.beta2 == 0.9);
+    CHECK(config.lr_schedule.decay_steps == 13);
+    CHECK(config.device == coda::DeviceChoice::cpu);
+}
+
+TEST_CASE("the resolved configuration resolves to itself") {
+    const Config config = parse_config(small_document(), "small");
+    CHECK(to_json(parse_config(to_json(config), "other name")) == to_json(config));
+}
+
+TEST_CASE("unknown keys name the nearest known one") {
+    CHECK(error_of(changed("/training/stpes", 3)) ==
+          "unknown key training.stpes; the nearest known key is training.steps");
+    CHECK(error_of(changed("/training/learning_rate", 1e-3)) ==
+          "unknown key training.learning_rate; the nearest known key is optimizer.learning_rate");
+    CHECK(error_of(changed("/devise", "cpu")) == "unknown key devise; the nearest known key is device");
+    CHECK(error_of(changed("/optimiser", json::object())) ==
+          "unknown section optimiser; the nearest known one is optimizer");
+}
+
+TEST_CASE("missing keys are named, all at once") {
+    json document = small_document();
+    document["model"].erase("vocab_size");
+    document["training"].erase("steps");
+    const std::string error = error_of(document);
+    CHECK(lacking(error, {"missing keys model.vocab_size, training.steps"}) == "");
+    CHECK(lacking(error_of(json::object()), {"model.hidden_size", "data.train"}) == "");
+}
+
+TEST_CASE("wrong types and values out of range name key, expectation and found value") {
+    struct Case {
+        const char* pointer;
+        json value;
+        const char* expected;
+        const char* found;
+    };
+    const Case cases[] = {
+        {"/training/steps", "ten", "an integer in [0, 2147483647]", "the string \"ten\""},
+        {"/training/steps", 1.5, "an integer in [0, 2147483647]", "1.5"},
+        {"/training/steps", -1, "an integer in [0, 2147483647]", "-1"},
+        {"/training/steps", 3000000000, "an integer in [0, 2147483647]", "3000000000"},
+        {"/training/steps", nullptr, "an integer in [0, 2147483647]", "null"},
+        {"/training/steps", true, "an integer in [0, 2147483647]", "true"},
+        {"/training/seed", -1, "an integer >= 0", "-1"},
+        {"/training/seed", 1e30, "an integer >= 0", "1e+30"},
+        {"/training/recompute", "all", "one of \"none\", \"mlp\"", "the string \"all\""},
+        {"/training/max_grad_norm", -1, "a number >= 0", "-1"},
+        {"/training/lm_head_chunks", 0, "an integer in [1, 2147483647]", "0"},
+        {"/model/hidden_size", json::array(), "an integer in [1, 1048576]", "an array"},
+        {"/model/vocab_size", 0, "an integer in [1, 16777216]", "0"},
+        {"/model/tie_word_embeddings", 1, "true or false", "1"},
+        {"/model/rope_scaling", "llama3", "an object {\"rope_type\"", "the string \"llama3\""},
+        {"/model/bos_token_id", "x", "an integer in [0, 2147483647] or null", "the string \"x\""},
+        {"/data/train", 5, "a path, a glob or a list of them", "5"},
+        {"/optimizer/learning_rate", 0, "a number > 0", "0"},
+        {"/optimizer/beta1", 1.0, "a number in [0, 1)", "1.0"},
+        {"/optimizer/beta2", -0.1, "a number in [0, 1)", "-0.1"},
+        {"/optimizer/moments", "fp16", "one of \"fp32\", \"bf16\"", "the string \"fp16\""},
+        {"/lr_schedule/type", "step", "one of \"cosine\", \"linear\", \"constant\", \"wsd\"", "the string \"step\""},
+        {"/lr_schedule/min_lr_ratio", 1.1, "a number in [0, 1]", "1.1"},
+        {"/checkpoint/keep", 0, "an integer in [1, 2147483647]", "0"},
+        {"/output/directory", "", "a non-empty string in UTF-8", "the string \"\""},
+        {"/output/directory", "\xff", "a non-empty string in UTF-8", "the string"},
+        {"/device", "gpu", "one of \"auto\", \"cuda\", \"cpu\"", "the string \"gpu\""},
+        {"/training", 5, "an object", "5"},
+    };
+    for (const Case& each : cases) {
+        std::string key = std::string(each.pointer).substr(1);
+        std::replace(key.begin(), key.end(), '/', '.');
+        INFO(key);
+        const std::string error = error_of(changed(each.pointer, each.value));
+        CHECK(error.rfind(key + ": expected ", 0) == 0);
+        CHECK(lacking(error, {std::string(": expected ") + each.expected, std::string(", found ") + each.found}) == "");
+    }
+    CHECK(lacking(error_of(json::array()), {"expected an object"}) == "");
+    CHECK(lacking(error_of(changed("/data/train", {"a", 3})), {"data.train[1]: expected a non-empty"}) == "");
+    CHECK(lacking(error_of(changed("/data/train", json::array())), {"data.train: the list is empty"}) == "");
+}
+
+TEST_CASE("a float without a fraction is an integer, a long string is shortened in errors") {
+    CHECK(parse_config(changed("/training/steps", 1e3), "small").training.steps == 1000);
+    CHECK(error_of(changed("/device", std::string(10000, 'x'))).size() < 200);
+}
+
+TEST_CASE("rope_scaling is complete, of type llama3 and consistent") {
+    const json good = {{"rope_type", "llama3"},
+                       {"factor", 8.0},
+                       {"low_freq_factor", 1.0},
+                       {"high_freq_factor", 4.0},
+                       {"original_max_position_embeddings", 8192}};
+    CHECK(error_of(changed("/model/rope_scaling", good)).empty());
+    const auto error_with = [&](const char* name, const json& value) {
+        json scaling = good;
+        scaling[name] = value;
+        if (value.is_null()) scaling.erase(name);
+        return error_of(changed("/model/rope_scaling", scaling));
+    };
+    CHECK(lacking(error_with("rope_type", "yarn"), {"model.rope_scaling.rope_type", "found the string \"yarn\""}) ==
+          "");
+    CHECK(lacking(error_with("rope_type", nullptr), {"missing key model.rope_scaling.rope_type"}) == "");
+    CHECK(lacking(error_with("factor", nullptr), {"missing key model.rope_scaling.factor"}) == "");
+    CHECK(lacking(error_with("factor", 0.5), {"model.rope_scaling.factor: expected a number >= 1"}) == "");
+    CHECK(lacking(error_with("high_freq_factor", 1.0), {"expected more than low_freq_factor 1"}) == "");
+    CHECK(lacking(error_with("low_freq_facor", 1.0),
+                  {"unknown key model.rope_scaling.low_freq_facor; the nearest known key is "
+                   "model.rope_scaling.low_freq_factor"}) == "");
+}
+
+TEST_CASE("settings that contradict each other are refused by name") {
+    struct Case {
+        const char* pointer;
+        json value;
+        std::vector<std::string> words;
+    };
+    const Case cases[] = {
+        {"/model/num_key_value_heads", 3, {"model.num_attention_heads 4", "model.num_key_value_heads 3"}},
+        {"/model/num_key_value_heads", 8, {"model.num_attention_heads 4", "model.num_key_value_heads 8"}},
+        {"/model/num_attention_heads", 5, {"model.hidden_size 64", "model.num_attention_heads 5", "head_dim"}},
+        {"/model/head_dim", 17, {"model.head_dim 17 is odd"}},
+        {"/model/bos_token_id", 256, {"model.bos_token_id 256", "model.vocab_size 256"}},
+        {"/model/eos_token_id", 999, {"model.eos_token_id 999", "model.vocab_size 256"}},
+        {"/model/max_position_embeddings", 31, {"training.seq_len 32", "model.max_position_embeddings 31"}},
+        {"/training/lm_head_chunks", 65, {"training.lm_head_chunks 65", "= 64"}},
+        {"/training/micro_batch_size", 1 << 27, {"training.micro_batch_size 134217728", "2^31 - 1"}},
+        {"/data/document_mask", true, {"data.document_mask", "model.bos_token_id"}},
+        {"/lr_schedule/warmup_steps", 11, {"lr_schedule.warmup_steps 11", "training.steps 10"}},
+    };
+    for (const Case& each : cases) {
+        const std::string error = error_of(changed(each.pointer, each.value));
+        INFO(each.pointer);
+        CHECK(lacking(error, each.words) == "");
+    }
+
+    json decay = changed("/lr_schedule", {{"type", "wsd"}, {"warmup_steps", 4}, {"decay_steps", 7}});
+    CHECK(lacking(error_of(decay), {"lr_schedule.decay_steps 7 is more than the 6 steps"}) == "");
+    decay["lr_schedule"]["decay_steps"] = 6;
+    CHECK(error_of(decay).empty());
+
+    json huge = small_document();
+    huge["model"].update({{"hidden_size", 1 << 20}, {"intermediate_size", 1 << 20}, {"num_hidden_layers", 65536}});
+    CHECK(lacking(error_of(huge), {"parameters"}) == "");
+
+    json no_steps = changed("/lr_schedule/warmup_steps", 5);
+    no_steps["training"]["steps"] = 0;
+    CHECK(error_of(no_steps).empty());
+}
+
+TEST_CASE("limits are inclusive") {
+    CHECK(error_of(changed("/training/lm_head_chunks", 64)).empty());
+    CHECK(error_of(changed("/lr_schedule/warmup_steps", 10)).empty());
+    CHECK(error_of(changed("/model/max_position_embeddings", 32)).empty());
+    CHECK(error_of(changed("/model/bos_token_id", 255)).empty());
+    CHECK(error_of(changed("/optimizer/beta1", 0)).empty());
+    CHECK(error_of(changed("/lr_schedule/min_lr_ratio", 1)).empty());
+}

@@ -1,0 +1,62 @@
+// Every file of configs/ parses, survives the round trip and has the shape its name promises.
+#include "src/config/config.h"
+#include "src/config/json_file.h"
+#include "tests/catch.h"
+#include "tests/config/cases.h"
+
+using coda::Config;
+
+namespace {
+
+Config shipped(const std::string& name) {
+    return coda::parse_config(coda::read_json_file((coda::test::configs_folder() / (name + ".json")).string()), name);
+}
+
+// Parameters of a LLaMA, from the shapes of its Hugging Face tensors.
+std::int64_t parameters_of(const coda::ModelConfig& m) {
+    const std::int64_t q = m.num_attention_heads * m.head_dim, kv = m.num_key_value_heads * m.head_dim;
+    const std::int64_t d = m.hidden_size;
+    const std::int64_t block = 2 * d * q + 2 * d * kv + 3 * d * m.intermediate_size + 2 * d;
+    return m.num_hidden_layers * block + d + (m.tie_word_embeddings ? 1 : 2) * m.vocab_size * d;
+}
+
+}  // namespace
+
+TEST_CASE("every shipped config parses and round-trips") {
+    int files = 0;
+    for (const auto& entry : std::filesystem::directory_iterator(coda::test::configs_folder())) {
+        INFO(entry.path());
+        REQUIRE(entry.path().extension() == ".json");
+        const Config config = shipped(entry.path().stem().string());
+        CHECK(config.output.directory == "runs/" + entry.path().stem().string());
+        CHECK(to_json(coda::parse_config(to_json(config), "other name")) == to_json(config));
+        ++files;
+    }
+    CHECK(files >= 7);
+}
+
+TEST_CASE("the LLaMA configs are the published models") {
+    // Parameter counts as published with meta-llama/Llama-3.2-1B, Llama-3.2-3B and Llama-3.1-8B.
+    CHECK(parameters_of(shipped("llama1b").model) == 1235814400);
+    CHECK(parameters_of(shipped("llama1b_untied").model) == 1235814400 + 128256 * 2048);
+    CHECK(parameters_of(shipped("llama3b").model) == 3212749824);
+    CHECK(parameters_of(shipped("llama8b").model) == 8030261248);
+    for (const char* name : {"llama1b", "llama1b_untied", "llama3b", "llama8b"}) {
+        const coda::ModelConfig model = shipped(name).model;
+        INFO(name);
+        REQUIRE(model.rope_scaling);
+        CHECK(model.rope_scaling->factor == (std::string(name) == "llama8b" ? 8 : 32));
+        CHECK(model.rope_theta == 500000);
+        CHECK(model.max_position_embeddings == 131072);
+        CHECK(model.bos_token_id == 128000);
+        CHECK(model.eos_token_id == 128001);
+        CHECK(shipped(name).training.seq_len == 8192);
+    }
+    CHECK(shipped("llama8b").optimizer.moments == coda::Moments::bf16);
+}
+
+TEST_CASE("the small configs have the size in their name") {
+    CHECK(parameters_of(shipped("shakespeare_10m").model) == Approx(10e6).epsilon(0.1));
+    CHECK(parameters_of(shipped("shakespeare_100m").model) == Approx(100e6).epsilon(0.1));
+    CHECK(shipped("demo").model.vocab_size == 256);
+}
