@@ -2,8 +2,8 @@
 //
 // Master weights, gradients, moments and the working copy are flat segments with equal element offsets: matrices first
 // (they decay), then norm weights. Each packed matrix is one GEMM operand:
-//   embedding (Vp, d) | per layer: qkv (Nq, d), attn_out (d, H hd), gate_up (2f, d), down (d, f) | head (Vp, d) if untied
-//   | per layer: attn_norm (d), mlp_norm (d) | final_norm (d)
+//   embedding (Vp, d) | per layer: qkv (Nq, d), attn_out (d, H hd), gate_up (2f, d), down (d, f) | head (Vp, d) if
+//   untied | per layer: attn_norm (d), mlp_norm (d) | final_norm (d)
 // Packing is a permutation of rows: in q and k heads the rotate-half pair (i, i + hd/2) becomes the adjacent pair
 // (2i, 2i + 1); gate and up rows interleave. Vp is vocab_size padded to a multiple of 64 with zero rows.
 #pragma once

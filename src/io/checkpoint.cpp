@@ -1,0 +1,312 @@
+#include "src/io/checkpoint.h"
+
+#include <algorithm>
+#include <bit>
+#include <cctype>
+#include <charconv>
+#include <cstdio>
+#include <cstring>
+#include <set>
+#include <system_error>
+#include <utility>
+
+#include "src/io/checksum.h"
+#include "src/io/files.h"
+
+namespace coda {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+static_assert(std::endian::native == std::endian::little, "segments are little-endian and written as they are");
+
+constexpr const char* kFormat = "coda_train checkpoint";
+constexpr int kVersion = 1;
+constexpr const char* kMetaFile = "meta.json";
+constexpr const char* kMarkerFile = "complete";
+constexpr std::string_view kTemporary = ".tmp-";
+constexpr std::string_view kStepPrefix = "step_";
+
+fs::path checkpoints_folder(const fs::path& run) { return run / "checkpoints"; }
+fs::path segment_file(const fs::path& folder, const std::string& name) { return folder / (name + ".bin"); }
+
+std::string folder_name(std::int64_t step) {
+    const std::string digits = std::to_string(step);
+    return std::string(kStepPrefix) + std::string(digits.size() < 8 ? 8 - digits.size() : 0, '0') + digits;
+}
+
+/// The step of a checkpoint folder's name; nothing for any other name.
+std::optional<std::int64_t> step_of(const fs::path& folder) {
+    const std::string name = folder.filename().string();
+    if (!name.starts_with(kStepPrefix)) return std::nullopt;
+    std::int64_t step = -1;
+    std::from_chars(name.data() + kStepPrefix.size(), name.data() + name.size(), step);
+    if (step < 0 || name != folder_name(step)) return std::nullopt;
+    return step;
+}
+
+bool is_temporary(const fs::path& path) { return path.filename().string().starts_with(kTemporary); }
+
+std::string hex(std::uint64_t value) {
+    char digits[17];
+    std::snprintf(digits, sizeof(digits), "%016llx", static_cast<unsigned long long>(value));
+    return digits;
+}
+
+std::uint64_t from_hex(const std::string& digits) {
+    std::uint64_t value = 0;
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value, 16);
+    require(error == std::errc() && end == digits.data() + digits.size(), "'", digits, "' is not a checksum");
+    return value;
+}
+
+/// What lies in `folder`, temporary names included; empty when there is no such folder.
+std::vector<fs::path> entries(const fs::path& folder) {
+    std::vector<fs::path> found;
+    std::error_code error;
+    if (!fs::exists(folder, error) && !error) return found;
+    fs::directory_iterator iterator(folder, error);
+    require(!error, "read folder ", folder.string(), ": ", error.message());
+    for (const auto& entry : iterator) found.push_back(entry.path());
+    std::sort(found.begin(), found.end());
+    return found;
+}
+
+void remove_tree(const fs::path& path) {
+    std::error_code error;
+    fs::remove_all(path, error);
+    require(!error, "delete ", path.string(), ": ", error.message());
+}
+
+void require_names(std::span<const Segment> segments) {
+    std::set<std::string> seen;
+    for (const Segment& segment : segments) {
+        const bool plain = std::all_of(segment.name.begin(), segment.name.end(), [](unsigned char letter) {
+            return std::isalnum(letter) != 0 || letter == '_' || letter == '-' || letter == '.';
+        });
+        require(plain && !segment.name.empty(), "'", segment.name, "' cannot name a checkpoint segment");
+        require(seen.insert(segment.name).second, "checkpoint segment '", segment.name, "' is given twice");
+    }
+}
+
+void write_file(const fs::path& path, std::string_view contents) {
+    FileWriter file(path, FileWriter::Mode::create);
+    file.write(bytes_of(contents));
+    file.finish();
+}
+
+json write_segment(const fs::path& folder, const Segment& segment) {
+    FileWriter file(segment_file(folder, segment.name), FileWriter::Mode::create);
+    Xxh64 hash;
+    segment.stream([&](std::span<const std::byte> part) {
+        hash.update(part);
+        file.write(part);
+    });
+    file.finish();
+    return {{"name", segment.name}, {"bytes", segment.bytes}, {"xxh64", hex(hash.digest())}};
+}
+
+void write_contents(const fs::path& folder, std::int64_t step, const json& state, std::span<const Segment> segments) {
+    json meta = {{"format", kFormat}, {"version", kVersion}, {"step", step}, {"state", state}};
+    meta["segments"] = json::array();
+    for (const Segment& segment : segments) meta["segments"].push_back(write_segment(folder, segment));
+    const std::string contents = meta.dump(2) + "\n";
+    write_file(folder / kMetaFile, contents);
+    write_file(folder / kMarkerFile, hex(xxh64(bytes_of(contents))) + "\n");
+    sync_folder(folder);
+}
+
+/// Moves the finished folder `from` to `to`. An earlier checkpoint of the same step is exchanged for it in one step
+/// where the file system can, else renamed away first; either way it then has a temporary name.
+void publish(const fs::path& from, const fs::path& to) {
+    std::error_code ignored;
+    if (!fs::exists(fs::symlink_status(to, ignored))) return rename_path(from, to);
+    if (exchange_paths(from, to)) return;
+    const fs::path away = to.parent_path() / text(kTemporary, "replaced-", to.filename().string());
+    rename_path(to, away);
+    try {
+        rename_path(from, to);
+    } catch (...) {
+        rename_path(away, to);
+        throw;
+    }
+}
+
+/// Removes the folders that interrupted writes and deletions have left.
+void remove_temporaries(const fs::path& folder) {
+    for (const fs::path& path : entries(folder))
+        if (is_temporary(path)) remove_tree(path);
+}
+
+/// The part of meta.json that open_checkpoint returns; throws nlohmann's exceptions and Error.
+CheckpointInfo parse_meta(const json& meta) {
+    require(meta.at("format") == kFormat, "its format is ", meta.at("format").dump(), ", not \"", kFormat, "\"");
+    require(meta.at("version") == kVersion, "its version is ", meta.at("version").dump(), "; this program reads ",
+            kVersion);
+    CheckpointInfo info;
+    info.step = meta.at("step").get<std::int64_t>();
+    info.state = meta.at("state");
+    for (const json& segment : meta.at("segments"))
+        info.segments.push_back({segment.at("name").get<std::string>(), segment.at("bytes").get<std::int64_t>(),
+                                 from_hex(segment.at("xxh64").get<std::string>())});
+    return info;
+}
+
+/// A checkpoint folder by its marker, meta.json and the sizes of its segments; their contents are not read.
+CheckpointInfo open_unverified(const fs::path& folder) {
+    const fs::path meta_file = folder / kMetaFile;
+    const std::string marker = read_file(folder / kMarkerFile);
+    const std::string contents = read_file(meta_file);
+    require(marker == hex(xxh64(bytes_of(contents))) + "\n", meta_file.string(),
+            " is not the one that the checkpoint was completed with");
+    CheckpointInfo info;
+    try {
+        info = parse_meta(json::parse(contents));
+    } catch (const std::exception& error) {
+        throw Error(text(meta_file.string(), " cannot be read: ", error.what()));
+    }
+    info.folder = folder;
+    require(step_of(folder) == info.step, folder.string(), " holds the checkpoint of step ", info.step);
+    for (const SegmentInfo& segment : info.segments) {
+        const fs::path file = segment_file(folder, segment.name);
+        std::error_code error;
+        const auto size = fs::file_size(file, error);
+        require(!error, "open ", file.string(), ": ", error.message());
+        require(size == static_cast<std::uintmax_t>(segment.bytes), file.string(), " has ", size, " bytes where ",
+                segment.bytes, " are expected");
+    }
+    return info;
+}
+
+/// Keeps the checkpoint of `step` and the keep - 1 latest complete ones before it.
+void delete_oldest(const fs::path& folder, std::int64_t step, std::int64_t keep) {
+    std::vector<std::pair<std::int64_t, fs::path>> complete;
+    for (const fs::path& path : entries(folder)) {
+        const auto found = step_of(path);
+        if (!found || *found > step) continue;
+        try {
+            open_unverified(path);
+            complete.emplace_back(*found, path);
+        } catch (const Error&) {
+            continue;  // neither counted nor deleted: newest_checkpoint names it
+        }
+    }
+    std::sort(complete.begin(), complete.end());
+    for (std::size_t kept = complete.size(), i = 0; kept > static_cast<std::size_t>(keep); --kept, ++i) {
+        const fs::path doomed = folder / text(kTemporary, "deleted-", complete[i].second.filename().string());
+        rename_path(complete[i].second, doomed);
+        remove_tree(doomed);
+    }
+}
+
+}  // namespace
+
+Segment::Segment(std::string segment_name, std::span<const std::byte> contents)
+    : name(std::move(segment_name)), bytes(static_cast<std::int64_t>(contents.size())), contents_(contents) {}
+
+Segment::Segment(std::string segment_name, std::int64_t byte_count, Source source)
+    : name(std::move(segment_name)), bytes(byte_count), source_(std::move(source)) {}
+
+void Segment::stream(const std::function<void(std::span<const std::byte>)>& sink) const {
+    std::vector<std::byte> staging(source_ ? static_cast<std::size_t>(std::min(bytes, kCheckpointChunk)) : 0);
+    for (std::int64_t offset = 0; offset < bytes; offset += kCheckpointChunk) {
+        const auto size = static_cast<std::size_t>(std::min(bytes - offset, kCheckpointChunk));
+        if (!source_) {
+            sink(contents_.subspan(static_cast<std::size_t>(offset), size));
+            continue;
+        }
+        const std::span<std::byte> part(staging.data(), size);
+        source_(offset, part);
+        sink(part);
+    }
+}
+
+const SegmentInfo& CheckpointInfo::segment(const std::string& name) const {
+    const auto found = std::find_if(segments.begin(), segments.end(),
+                                    [&](const SegmentInfo& candidate) { return candidate.name == name; });
+    require(found != segments.end(), folder.string(), " has no segment '", name, "'");
+    return *found;
+}
+
+void write_checkpoint(const fs::path& run, std::int64_t step, const json& state, std::span<const Segment> segments,
+                      std::int64_t keep) {
+    const fs::path folder = checkpoints_folder(run);
+    const fs::path temporary = folder / text(kTemporary, folder_name(step));
+    require(step >= 0 && keep >= 0, "a checkpoint of step ", step, " with keep ", keep, " cannot be written");
+    require_names(segments);
+    try {
+        make_folders(folder);
+        remove_temporaries(folder);
+        make_folders(temporary);
+        write_contents(temporary, step, state, segments);
+        publish(temporary, folder / folder_name(step));
+    } catch (const std::exception& error) {
+        std::error_code ignored;
+        fs::remove_all(temporary, ignored);
+        throw Error(text("the checkpoint of step ", step, " was not written: ", error.what(),
+                         "; earlier checkpoints are untouched"));
+    }
+    sync_folder(folder);
+    remove_temporaries(folder);
+    if (keep > 0) delete_oldest(folder, step, keep);
+}
+
+CheckpointInfo open_checkpoint(const fs::path& folder) {
+    CheckpointInfo info = open_unverified(folder);
+    for (const SegmentInfo& segment : info.segments)
+        read_segment(info, segment.name, [](std::int64_t, std::span<const std::byte>) {});
+    return info;
+}
+
+std::optional<CheckpointInfo> newest_checkpoint(const fs::path& run,
+                                                const std::function<void(const std::string&)>& on_skip) {
+    std::vector<std::pair<std::int64_t, fs::path>> candidates;
+    for (const fs::path& path : entries(checkpoints_folder(run))) {
+        if (const auto step = step_of(path))
+            candidates.emplace_back(*step, path);
+        else if (is_temporary(path))
+            on_skip(
+                text("skipped ", path.string(), ": the rest of an interrupted write; the next checkpoint removes it"));
+        else
+            on_skip(text("skipped ", path.string(), ": not a checkpoint's name"));
+    }
+    std::sort(candidates.rbegin(), candidates.rend());
+    for (const auto& [step, path] : candidates) {
+        try {
+            return open_checkpoint(path);
+        } catch (const Error& error) {
+            on_skip(text("skipped checkpoint ", path.string(), ": ", error.what()));
+        }
+    }
+    return std::nullopt;
+}
+
+void read_segment(const CheckpointInfo& checkpoint, const std::string& name,
+                  const std::function<void(std::int64_t, std::span<const std::byte>)>& sink) {
+    const SegmentInfo& info = checkpoint.segment(name);
+    const fs::path path = segment_file(checkpoint.folder, name);
+    const MappedFile file(path);
+    const auto size = static_cast<std::int64_t>(file.bytes().size());
+    require(size == info.bytes, path.string(), " has ", size, " bytes where ", info.bytes, " are expected");
+    Xxh64 hash;
+    for (std::int64_t offset = 0; offset < size; offset += kCheckpointChunk) {
+        const auto part = file.bytes().subspan(static_cast<std::size_t>(offset),
+                                               static_cast<std::size_t>(std::min(size - offset, kCheckpointChunk)));
+        hash.update(part);
+        sink(offset, part);
+    }
+    require(hash.digest() == info.xxh64, path.string(), " is damaged: its checksum is ", hex(hash.digest()), " where ",
+            hex(info.xxh64), " is expected");
+}
+
+void read_segment(const CheckpointInfo& checkpoint, const std::string& name, std::span<std::byte> out) {
+    const SegmentInfo& info = checkpoint.segment(name);
+    require(static_cast<std::int64_t>(out.size()) == info.bytes, checkpoint.folder.string(), ": segment '", name,
+            "' has ", info.bytes, " bytes where ", out.size(), " are wanted; is it of another model?");
+    read_segment(checkpoint, name, [out](std::int64_t offset, std::span<const std::byte> part) {
+        std::memcpy(out.data() + offset, part.data(), part.size());
+    });
+}
+
+}  // namespace coda

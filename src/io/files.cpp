@@ -1,0 +1,148 @@
+#include "src/io/files.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <system_error>
+#include <utility>
+
+namespace coda {
+namespace {
+
+namespace fs = std::filesystem;
+
+[[noreturn]] void fail(const char* operation, const fs::path& path, int error) {
+    throw Error(text(operation, " ", path.string(), ": ", std::generic_category().message(error)));
+}
+
+/// A file descriptor closed at the end of its scope.
+struct Descriptor {
+    int value = -1;
+    ~Descriptor() {
+        if (value >= 0) ::close(value);
+    }
+};
+
+}  // namespace
+
+MappedFile::MappedFile(const fs::path& path) {
+    struct stat status {};
+    if (::stat(path.c_str(), &status) != 0) fail("open", path, errno);
+    require(S_ISREG(status.st_mode), "open ", path.string(), ": not a regular file");
+    const Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
+    if (file.value < 0) fail("open", path, errno);
+    if (::fstat(file.value, &status) != 0) fail("stat", path, errno);
+    if (status.st_size == 0) return;
+    const auto size = static_cast<std::size_t>(status.st_size);
+    void* address = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, file.value, 0);
+    if (address == MAP_FAILED) fail("map", path, errno);
+    bytes_ = {static_cast<const std::byte*>(address), size};
+}
+
+MappedFile::~MappedFile() {
+    if (!bytes_.empty()) ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
+}
+
+MappedFile::MappedFile(MappedFile&& other) noexcept : bytes_(std::exchange(other.bytes_, {})) {}
+
+MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
+    std::swap(bytes_, other.bytes_);
+    return *this;
+}
+
+FileWriter::FileWriter(fs::path path, Mode mode) : path_(std::move(path)) {
+    const int flags = O_WRONLY | O_CREAT | O_CLOEXEC | (mode == Mode::create ? O_EXCL : O_APPEND);
+    descriptor_ = ::open(path_.c_str(), flags, 0666);
+    if (descriptor_ < 0) fail("create", path_, errno);
+}
+
+FileWriter::~FileWriter() {
+    if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+FileWriter::FileWriter(FileWriter&& other) noexcept
+    : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)) {}
+
+FileWriter& FileWriter::operator=(FileWriter&& other) noexcept {
+    std::swap(path_, other.path_);
+    std::swap(descriptor_, other.descriptor_);
+    return *this;
+}
+
+void FileWriter::write(std::span<const std::byte> bytes) {
+    while (!bytes.empty()) {
+        const ssize_t written = ::write(descriptor_, bytes.data(), bytes.size());
+        if (written < 0 && errno == EINTR) continue;
+        if (written < 0) fail("write to", path_, errno);
+        bytes = bytes.subspan(static_cast<std::size_t>(written));
+    }
+}
+
+void FileWriter::sync() {
+    if (::fsync(descriptor_) != 0) fail("sync", path_, errno);
+}
+
+void FileWriter::finish() {
+    sync();
+    if (::close(std::exchange(descriptor_, -1)) != 0) fail("close", path_, errno);
+}
+
+void FileWriter::truncate(std::int64_t bytes) {
+    if (::ftruncate(descriptor_, bytes) != 0) fail("truncate", path_, errno);
+}
+
+std::string read_file(const fs::path& path) {
+    const MappedFile file(path);
+    const auto bytes = file.bytes();
+    return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+void sync_folder(const fs::path& folder) {
+    const Descriptor opened{::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
+    if (opened.value < 0) fail("open", folder, errno);
+    // EINVAL: some file systems have no such thing as an unsynced folder.
+    if (::fsync(opened.value) != 0 && errno != EINVAL) fail("sync", folder, errno);
+}
+
+void make_folders(const fs::path& folder) {
+    std::error_code error;
+    if (fs::is_directory(folder, error)) return;
+    const fs::path parent = fs::absolute(folder).parent_path();
+    make_folders(parent);
+    fs::create_directory(folder, error);
+    if (error) throw Error(text("make folder ", folder.string(), ": ", error.message()));
+    sync_folder(parent);
+}
+
+void rename_path(const fs::path& from, const fs::path& to) {
+    if (std::rename(from.c_str(), to.c_str()) != 0) fail("rename to", to, errno);
+}
+
+bool exchange_paths(const fs::path& one, const fs::path& other) {
+    if (::renameat2(AT_FDCWD, one.c_str(), AT_FDCWD, other.c_str(), RENAME_EXCHANGE) == 0) return true;
+    if (errno == EINVAL || errno == ENOSYS) return false;
+    fail("exchange", one, errno);
+}
+
+void replace_file(const fs::path& path, std::span<const std::byte> bytes) {
+    const fs::path aside = path.string() + ".new";
+    std::error_code ignored;
+    fs::remove(aside, ignored);
+    try {
+        FileWriter writer(aside, FileWriter::Mode::create);
+        writer.write(bytes);
+        writer.finish();
+        rename_path(aside, path);
+    } catch (...) {
+        fs::remove(aside, ignored);
+        throw;
+    }
+    sync_folder(fs::absolute(path).parent_path());
+}
+
+}  // namespace coda

@@ -1,0 +1,76 @@
+// Files as the formats need them: mapped for reading, durable for writing, replaced as a whole or not at all.
+//
+// Every function throws Error with the operation, the path and the system's reason ("write to X: No space left on
+// device").
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "kernels/error.h"
+
+namespace coda {
+
+/// The bytes of `text`, not copied.
+inline std::span<const std::byte> bytes_of(std::string_view text) { return std::as_bytes(std::span(text)); }
+
+/// A regular file mapped read-only. Empty files have empty bytes().
+class MappedFile {
+  public:
+    MappedFile() = default;
+    explicit MappedFile(const std::filesystem::path& path);
+    ~MappedFile();
+    MappedFile(MappedFile&& other) noexcept;
+    MappedFile& operator=(MappedFile&& other) noexcept;
+
+    std::span<const std::byte> bytes() const { return bytes_; }
+
+  private:
+    std::span<const std::byte> bytes_;
+};
+
+/// A file being written through unbuffered write(2). Not durable until finish() returns.
+class FileWriter {
+  public:
+    enum class Mode { create, append };  // create: the file must not exist; append: it is made when absent
+
+    FileWriter(std::filesystem::path path, Mode mode);
+    ~FileWriter();  // closes; what was written without finish() or sync() may be lost in a power failure
+    FileWriter(FileWriter&& other) noexcept;
+    FileWriter& operator=(FileWriter&& other) noexcept;
+
+    /// All of `bytes`, in one write(2) as far as the system takes it in one.
+    void write(std::span<const std::byte> bytes);
+    void sync();    // fsync
+    void finish();  // fsync and close
+    void truncate(std::int64_t bytes);
+    const std::filesystem::path& path() const { return path_; }
+
+  private:
+    std::filesystem::path path_;
+    int descriptor_ = -1;
+};
+
+/// The whole file as text.
+std::string read_file(const std::filesystem::path& path);
+
+/// Makes the names within `folder` durable: fsync of the folder.
+void sync_folder(const std::filesystem::path& folder);
+
+/// mkdir -p, durable.
+void make_folders(const std::filesystem::path& folder);
+
+/// rename(2): `to` is replaced when it is a file or an empty folder. Durable after sync_folder of the parent.
+void rename_path(const std::filesystem::path& from, const std::filesystem::path& to);
+
+/// The two paths trade names in one step. False, and nothing done, where the file system cannot do that.
+bool exchange_paths(const std::filesystem::path& one, const std::filesystem::path& other);
+
+/// `path` holds `bytes`, durably, or is as it was: written aside as "<path>.new", synced, renamed.
+void replace_file(const std::filesystem::path& path, std::span<const std::byte> bytes);
+
+}  // namespace coda

@@ -1,0 +1,177 @@
+#include "src/io/hf.h"
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include "kernels/error.h"
+#include "src/config/json_file.h"
+#include "src/io/files.h"
+#include "src/io/safetensors.h"
+
+namespace coda {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kEmbedding = "model.embed_tokens.weight";
+constexpr const char* kHead = "lm_head.weight";
+
+/// Names that share a fault, the first ten of them spelled out.
+class Fault {
+  public:
+    explicit Fault(const char* what) : what_(what) {}
+    void add(const std::string& name) {
+        if (++number_ <= kNamed) names_ += (number_ == 1 ? "" : ", ") + name;
+    }
+    std::string message() const {
+        if (number_ == 0) return "";
+        return text("\n  ", number_, " ", what_, ": ", names_,
+                    number_ > kNamed ? text(" and ", number_ - kNamed, " more") : "");
+    }
+
+  private:
+    static constexpr std::int64_t kNamed = 10;
+    const char* what_;
+    std::int64_t number_ = 0;
+    std::string names_;
+};
+
+std::vector<std::int64_t> shape_of(const HfTensor& tensor) {
+    return tensor.matrix ? std::vector{tensor.rows, tensor.cols} : std::vector{tensor.cols};
+}
+
+std::string shape_text(const std::vector<std::int64_t>& shape) {
+    std::string out = "(";
+    for (std::size_t i = 0; i < shape.size(); ++i) out += text(i == 0 ? "" : ", ", shape[i]);
+    return out + ")";
+}
+
+bool is_tied(const ParameterLayout& layout) { return layout.head.offset == layout.embedding.offset; }
+
+bool same_values(const StoredTensor& a, const StoredTensor& b) {
+    if (a.shape != b.shape) return false;
+    constexpr std::int64_t kPart = 1 << 16;
+    std::vector<double> left(kPart), right(kPart);
+    for (std::int64_t first = 0; first < a.count; first += kPart) {
+        const auto number = static_cast<std::size_t>(std::min(kPart, a.count - first));
+        a.read(first, std::span(left).first(number));
+        b.read(first, std::span(right).first(number));
+        if (!std::equal(left.begin(), left.begin() + static_cast<std::ptrdiff_t>(number), right.begin())) return false;
+    }
+    return true;
+}
+
+/// Whether a tensor that the model does not have may be in its checkpoint.
+bool is_ignored(const StoredTensor& tensor, const SafetensorsFolder& checkpoint, const ParameterLayout& layout) {
+    if (tensor.name.ends_with("rotary_emb.inv_freq")) return true;
+    if (tensor.name != kHead || !is_tied(layout)) return false;
+    const auto embedding = checkpoint.tensors().find(kEmbedding);
+    if (embedding == checkpoint.tensors().end()) return false;
+    require(same_values(tensor, embedding->second), tensor.file, ": ", kHead, " differs from ", kEmbedding,
+            ", but the model ties them; set model.tie_word_embeddings to false");
+    return true;
+}
+
+/// Throws unless the checkpoint has the model's tensors and no others.
+void check_tensors(const fs::path& folder, const SafetensorsFolder& checkpoint, const ParameterLayout& layout) {
+    Fault missing("missing"), unexpected("unexpected"), misshapen("of another shape than the model's");
+    std::set<std::string> expected;
+    for (const HfTensor& tensor : layout.tensors) {
+        expected.insert(tensor.name);
+        const auto found = checkpoint.tensors().find(tensor.name);
+        if (found == checkpoint.tensors().end()) {
+            missing.add(tensor.name);
+        } else if (found->second.shape != shape_of(tensor)) {
+            misshapen.add(
+                text(tensor.name, " ", shape_text(found->second.shape), " for ", shape_text(shape_of(tensor))));
+        }
+    }
+    for (const auto& [name, tensor] : checkpoint.tensors()) {
+        if (!expected.contains(name) && !is_ignored(tensor, checkpoint, layout)) unexpected.add(name);
+    }
+    const std::string faults = missing.message() + unexpected.message() + misshapen.message();
+    require(faults.empty(), folder.string(), ": the tensors do not fit the model:", faults);
+}
+
+template <class Real>
+void import_as(const fs::path& folder, const ParameterLayout& layout, std::span<Real> master) {
+    require(static_cast<std::int64_t>(master.size()) == layout.count, "a segment of ", master.size(),
+            " elements for a model of ", layout.count);
+    const SafetensorsFolder checkpoint(folder);
+    check_tensors(folder, checkpoint, layout);
+    std::fill(master.begin(), master.end(), Real(0));
+    for (const HfTensor& tensor : layout.tensors) {
+        const StoredTensor& stored = checkpoint.tensors().at(tensor.name);
+        for (std::int64_t row = 0; row < tensor.rows; ++row) {
+            stored.read(row * tensor.cols, master.subspan(static_cast<std::size_t>(tensor.row_offset(row)),
+                                                          static_cast<std::size_t>(tensor.cols)));
+        }
+    }
+}
+
+}  // namespace
+
+nlohmann::json read_hf_config(const fs::path& folder) {
+    std::error_code unreadable;
+    require(fs::is_directory(folder, unreadable), folder.string(), ": no such folder");
+    const std::string file = (folder / "config.json").string();
+    nlohmann::json config = read_json_file(file);
+    require(config.is_object(), file, ": not a JSON object");
+    return config;
+}
+
+void import_weights(const fs::path& folder, const ParameterLayout& layout, std::span<float> master) {
+    import_as(folder, layout, master);
+}
+
+void import_weights(const fs::path& folder, const ParameterLayout& layout, std::span<double> master) {
+    import_as(folder, layout, master);
+}
+
+void check_export_folder(const fs::path& folder) {
+    std::error_code error;
+    const fs::file_status status = fs::status(folder, error);
+    if (status.type() == fs::file_type::not_found) return;
+    require(!error, folder.string(), ": ", error.message());
+    require(fs::is_directory(status), folder.string(), ": exists and is not a folder; export to another path");
+    require(fs::is_empty(folder, error) && !error, folder.string(),
+            ": exists and is not empty; export to another path, or remove it first");
+}
+
+void export_weights(const fs::path& folder, const ModelConfig& model, const ParameterLayout& layout,
+                    std::span<const float> master, DType dtype, std::int64_t max_shard_bytes) {
+    require(static_cast<std::int64_t>(master.size()) == layout.count, "a segment of ", master.size(),
+            " elements for a model of ", layout.count);
+    check_export_folder(folder);
+    fs::path target = fs::absolute(folder).lexically_normal();
+    if (!target.has_filename()) target = target.parent_path();  // "runs/out/"
+
+    std::vector<TensorSpec> tensors;
+    for (const HfTensor& tensor : layout.tensors) tensors.push_back({tensor.name, shape_of(tensor)});
+    const auto row_of = [&](std::size_t index, std::int64_t row, std::span<float> out) {
+        const auto from = master.subspan(static_cast<std::size_t>(layout.tensors[index].row_offset(row)), out.size());
+        std::copy(from.begin(), from.end(), out.begin());
+    };
+    nlohmann::json config = to_hf_json(model);
+    config["torch_dtype"] = dtype == DType::bf16 ? "bfloat16" : "float32";
+
+    const fs::path aside = target.string() + ".partial";
+    std::error_code ignored;
+    fs::remove_all(aside, ignored);  // left by a run that was killed
+    try {
+        make_folders(aside);
+        write_safetensors_folder(aside, tensors, dtype, max_shard_bytes, row_of);
+        replace_file(aside / "config.json", bytes_of(config.dump(2) + "\n"));
+        rename_path(aside, target);
+    } catch (...) {
+        fs::remove_all(aside, ignored);
+        throw;
+    }
+    sync_folder(target.parent_path());
+}
+
+}  // namespace coda

@@ -1,0 +1,146 @@
+#include "src/io/loader.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "src/io/permutation.h"
+
+namespace coda {
+namespace {
+
+constexpr std::uint64_t kShuffleKey =
+    0x73687566666c6531;  // sets the shuffle's random numbers apart from other uses of a seed
+
+std::int64_t total_tokens(const TokenRanges& ranges) {
+    std::int64_t total = 0;
+    for (const TokenRange& range : ranges) total += range.count();
+    return total;
+}
+
+std::int64_t total_sequences(const TokenRanges& ranges, std::int64_t seq_len) {
+    std::int64_t total = 0;
+    for (const TokenRange& range : ranges) total += range.sequences(seq_len);
+    return total;
+}
+
+/// "N tokens of FILE" or "N tokens of FILE and 3 more files".
+std::string describe(const TokenRanges& ranges) {
+    std::string name = ranges.empty() ? "no file" : ranges.front().file->name();
+    if (ranges.size() > 1) name += text(" and ", ranges.size() - 1, " more");
+    return text(total_tokens(ranges), " tokens of ", name);
+}
+
+TokenRanges open_ranges(const std::vector<std::string>& patterns, std::int64_t vocab) {
+    TokenRanges ranges;
+    for (const auto& path : expand_paths(patterns)) {
+        auto file = std::make_shared<const TokenFile>(path, vocab);
+        const std::int64_t count = file->count();
+        ranges.push_back({std::move(file), 0, count});
+    }
+    return ranges;
+}
+
+/// Where validation begins in the concatenation of `files`: the last 10%, or earlier, so that the last file long enough
+/// for a sequence gives it one.
+std::int64_t validation_begin(const TokenRanges& files, std::int64_t seq_len) {
+    const std::int64_t total = total_tokens(files);
+    std::int64_t begin = total - total / 10;
+    std::int64_t file_end = total;
+    for (auto file = files.rbegin(); file != files.rend(); file_end -= file->count(), ++file)
+        if (file->sequences(seq_len) > 0) return std::min(begin, file_end - (seq_len + 1));
+    return begin;
+}
+
+Datasets split(const TokenRanges& files, std::int64_t begin) {
+    Datasets parts;
+    std::int64_t file_begin = 0;
+    for (const TokenRange& file : files) {
+        const std::int64_t cut = std::clamp<std::int64_t>(begin - file_begin, 0, file.count());
+        if (cut > 0) parts.train.push_back({file.file, 0, cut});
+        if (cut < file.count()) parts.val.push_back({file.file, cut, file.count()});
+        file_begin += file.count();
+    }
+    return parts;
+}
+
+void require_sequence(const TokenRanges& ranges, const char* key, std::int64_t seq_len, const char* advice) {
+    require(total_sequences(ranges, seq_len) > 0, key, ": ", describe(ranges),
+            " make no sequence of training.seq_len = ", seq_len, " (which takes ", seq_len + 1,
+            " tokens of one file); ", advice);
+}
+
+}  // namespace
+
+Datasets open_datasets(const DataConfig& data, std::int64_t seq_len, std::int64_t vocab) {
+    const char* const advice = "give more data or a smaller training.seq_len";
+    TokenRanges train = open_ranges(data.train, vocab);
+    require_sequence(train, "data.train", seq_len, advice);
+    if (!data.val.empty()) {
+        TokenRanges val = open_ranges(data.val, vocab);
+        require_sequence(val, "data.val", seq_len, advice);
+        return {std::move(train), std::move(val)};
+    }
+    Datasets parts = split(train, validation_begin(train, seq_len));
+    require_sequence(parts.train, "data.train (without the last 10%, which are validation)", seq_len,
+                     "give more data, a smaller training.seq_len, or data.val");
+    return parts;
+}
+
+Loader::Loader(TokenRanges ranges, const LoaderOptions& options, std::int64_t batch)
+    : ranges_(std::move(ranges)), options_(options), first_{0} {
+    require(options_.seq_len > 0 && options_.vocab > 0, "a loader needs seq_len and vocab");
+    for (const TokenRange& range : ranges_) first_.push_back(first_.back() + range.sequences(options_.seq_len));
+    require(sequences() > 0 && sequences() >= batch, describe(ranges_), " make ", sequences(),
+            " sequences of training.seq_len = ", options_.seq_len, ", but one step takes ", batch,
+            "; give more data, or a smaller training.micro_batch_size, training.grad_accumulation_steps or "
+            "training.seq_len");
+}
+
+void Loader::batch(std::int64_t first, std::int64_t count, std::span<std::int32_t> tokens,
+                   std::span<std::int32_t> targets) const {
+    const auto seq_len = static_cast<std::size_t>(options_.seq_len);
+    const auto elements = static_cast<std::size_t>(count) * seq_len;
+    require(first >= 0 && tokens.size() == elements && targets.size() == elements, "a batch of sequences [", first,
+            ", ", first + count, ") of ", seq_len, " tokens cannot be read into ", tokens.size(), " tokens and ",
+            targets.size(), " targets");
+    std::vector<std::int32_t> window(seq_len + 1);
+    for (std::int64_t row = 0; row < count; ++row) {
+        const auto out = static_cast<std::size_t>(row) * seq_len;
+        const std::int64_t epoch = (first + row) / sequences();
+        std::int64_t sequence = (first + row) % sequences();
+        if (epoch > 0 && !options_.repeat) {
+            std::fill_n(&tokens[out], seq_len, 0);
+            std::fill_n(&targets[out], seq_len, kIgnoredTarget);
+            continue;
+        }
+        if (options_.shuffle)
+            sequence =
+                Permutation(sequences(), options_.seed ^ kShuffleKey, static_cast<std::uint64_t>(epoch))(sequence);
+        const auto after = std::upper_bound(first_.begin(), first_.end(), sequence);
+        const auto index = std::distance(first_.begin(), after) - 1;
+        const TokenRange& range = ranges_[static_cast<std::size_t>(index)];
+        const std::int64_t begin =
+            range.begin + (sequence - first_[static_cast<std::size_t>(index)]) * options_.seq_len;
+        range.file->read(begin, window, options_.vocab);
+        std::copy(window.begin(), window.end() - 1, &tokens[out]);
+        std::copy(window.begin() + 1, window.end(), &targets[out]);
+    }
+}
+
+void document_starts(std::span<const std::int32_t> tokens, std::int64_t seq_len, std::int32_t bos,
+                     std::span<std::int32_t> positions, std::span<std::int32_t> doc_start) {
+    require(seq_len > 0 && tokens.size() % static_cast<std::size_t>(seq_len) == 0 &&
+                positions.size() == tokens.size() && doc_start.size() == tokens.size(),
+            "document starts of ", tokens.size(), " tokens in sequences of ", seq_len, " cannot be written to ",
+            positions.size(), " positions and ", doc_start.size(), " starts");
+    std::int32_t start = 0;
+    for (std::size_t i = 0; i < tokens.size(); ++i) {
+        const auto position = static_cast<std::int32_t>(i % static_cast<std::size_t>(seq_len));
+        if (position == 0 || tokens[i] == bos) start = position;
+        doc_start[i] = start;
+        positions[i] = position - start;
+    }
+}
+
+}  // namespace coda

@@ -1,0 +1,76 @@
+// Training and validation batches from token files: deterministic, shuffled, without state.
+//
+// A sequence is a window of seq_len tokens and, shifted by one, its targets; windows do not overlap, never span two
+// files, and the up to seq_len tokens left at the end of a file are not used. Sequences are numbered through all
+// epochs: number i is the (i mod sequences)-th of epoch i / sequences, in an order keyed by (seed, epoch). Which tokens
+// a step reads follows from its number alone, so a resumed run needs to know only how many sequences it has consumed.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "src/config/config.h"
+#include "src/io/tokens.h"
+
+namespace coda {
+
+inline constexpr std::int32_t kIgnoredTarget = -1;
+
+/// Tokens [begin, end) of a file.
+struct TokenRange {
+    std::shared_ptr<const TokenFile> file;
+    std::int64_t begin = 0;
+    std::int64_t end = 0;
+
+    std::int64_t count() const { return end - begin; }
+    std::int64_t sequences(std::int64_t seq_len) const { return count() > seq_len ? (count() - 1) / seq_len : 0; }
+};
+using TokenRanges = std::vector<TokenRange>;
+
+struct Datasets {
+    TokenRanges train;
+    TokenRanges val;
+};
+
+/// Opens the files of data.train and data.val. Without data.val the last 10% of the tokens of all train files, in their
+/// order, are validation and not in train; the part grows, if it must, until it holds one sequence. Throws Error naming
+/// the file or pattern (tokens.h), and when train and validation do not have one sequence each.
+Datasets open_datasets(const DataConfig& data, std::int64_t seq_len, std::int64_t vocab);
+
+struct LoaderOptions {
+    std::int64_t seq_len = 0;
+    std::int64_t vocab = 0;
+    bool shuffle = false;
+    bool repeat = true;  // false: one epoch only, what lies beyond it is ignored targets
+    std::uint64_t seed = 0;
+};
+
+class Loader {
+  public:
+    /// Throws Error when the ranges hold fewer than `batch` sequences (what one step consumes). Training shuffles and
+    /// repeats; validation does neither, so its batch k is the sequences [k batch, (k + 1) batch) every time.
+    Loader(TokenRanges ranges, const LoaderOptions& options, std::int64_t batch);
+
+    /// Sequences [first, first + count): tokens and targets are (count, seq_len), row-major; targets[t] = tokens[t +
+    /// 1]. Throws Error naming file and position when an id is >= vocab.
+    void batch(std::int64_t first, std::int64_t count, std::span<std::int32_t> tokens,
+               std::span<std::int32_t> targets) const;
+
+    std::int64_t sequences() const { return first_.back(); }  // in an epoch
+
+  private:
+    TokenRanges ranges_;
+    LoaderOptions options_;
+    std::vector<std::int64_t> first_;  // (ranges + 1) the number of each range's first window, then of all windows
+};
+
+/// Documents within sequences: one starts at every sequence's first token and at every `bos`. Sequences are the rows of
+/// tokens (count, seq_len); doc_start (same shape) is the position in its sequence of the first token of a token's
+/// document, positions its distance from there.
+void document_starts(std::span<const std::int32_t> tokens, std::int64_t seq_len, std::int32_t bos,
+                     std::span<std::int32_t> positions, std::span<std::int32_t> doc_start);
+
+}  // namespace coda

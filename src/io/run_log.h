@@ -1,0 +1,74 @@
+// The run log: JSON Lines, a header record, then one record a training step and one a validation.
+//
+//   {"config": {...}, "device": "...", "build": "...", "command": [...]}
+//   {"step": 1, "loss": 4.85203028, "grad_norm": ..., "lr": ..., "tokens": ..., "ms": ..., "tokens_per_s": ...,
+//    "mfu": ..., "memory_gib": ...}
+//   {"step": 100, "val_loss": ...}
+//
+// Numbers have 9 significant digits, which give every float back exactly; a number that is not finite is null. A record
+// is one write(2) of one line, so a killed run leaves at most one torn line, the last.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "src/io/files.h"
+
+namespace coda {
+
+struct RunHeader {
+    nlohmann::json config;
+    std::string device;      // name of the device that runs the schedule
+    std::string build;       // build id
+    nlohmann::json command;  // argv
+};
+
+struct StepRecord {
+    std::int64_t step = 0;  // optimizer steps taken, this one included
+    double loss = 0;        // mean nats per target
+    double grad_norm = 0;   // before clipping
+    double lr = 0;
+    std::int64_t tokens = 0;  // consumed since the run's start
+    double ms = 0;            // of this step
+    double tokens_per_s = 0;
+    double mfu = 0;         // model FLOPs / (time x peak)
+    double memory_gib = 0;  // 2^30 bytes of device memory in use
+};
+
+/// 9 significant digits as JSON: "0.1", "1e-05", "null" when not finite.
+std::string json_number(double value);
+
+class RunLog {
+  public:
+    /// A new log of the header alone; replaces a log that `path` held.
+    static RunLog create(const std::filesystem::path& path, const RunHeader& header);
+
+    /// The log of a run that continues from the checkpoint of `step`: the header and the records up to and with that
+    /// step stay, later ones and everything from the first torn or foreign line on go (see truncate_run_log). Without a
+    /// usable header in `path` it is a new log.
+    static RunLog resume(const std::filesystem::path& path, std::int64_t step, const RunHeader& header);
+
+    /// Both throw Error when the line cannot be written; the log then ends with the line before it. A validation at the
+    /// step of a checkpoint is to be logged before the checkpoint is written, or a kill between the two loses it.
+    void write(const StepRecord& record);
+    void write_validation(std::int64_t step, double val_loss);
+
+    /// Makes what was logged survive a power failure; to be called before a checkpoint is written.
+    void sync() { file_.sync(); }
+
+  private:
+    explicit RunLog(const std::filesystem::path& path);
+    void write_line(const std::string& line);
+
+    FileWriter file_;
+    std::int64_t bytes_ = 0;
+};
+
+/// Keeps the header and the records of `path` with step <= `step`, in their order, up to the first line that is torn
+/// (without its end) or is not a record. The file is replaced atomically. Returns false, with the file as it was, when
+/// it does not exist or its first line is not a header.
+bool truncate_run_log(const std::filesystem::path& path, std::int64_t step);
+
+}  // namespace coda

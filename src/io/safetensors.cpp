@@ -1,0 +1,317 @@
+#include "src/io/safetensors.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstdio>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <set>
+#include <tuple>
+#include <utility>
+
+#include "kernels/error.h"
+#include "src/config/json_file.h"
+
+namespace coda {
+
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+static_assert(std::endian::native == std::endian::little, "safetensors data is little-endian and is not swapped here");
+
+constexpr std::size_t kPrefix = 8;                 // bytes of the header's length
+constexpr std::uint64_t kMaxHeader = 100'000'000;  // the format's own limit
+constexpr std::size_t kDataAlignment = 8;          // of the first data byte, in files written here
+constexpr std::size_t kBufferedElements = 1 << 20;
+constexpr const char* kMetadata = "__metadata__";
+constexpr const char* kSingleFile = "model.safetensors";
+constexpr const char* kIndexFile = "model.safetensors.index.json";
+
+constexpr std::pair<std::string_view, std::int64_t> kDtypeBits[] = {
+    {"BOOL", 8},    {"F4", 4},      {"F6_E2M3", 6}, {"F6_E3M2", 6}, {"U8", 8},   {"I8", 8},    {"F8_E5M2", 8},
+    {"F8_E4M3", 8}, {"F8_E8M0", 8}, {"I16", 16},    {"U16", 16},    {"F16", 16}, {"BF16", 16}, {"I32", 32},
+    {"U32", 32},    {"F32", 32},    {"C64", 64},    {"F64", 64},    {"I64", 64}, {"U64", 64},
+};
+
+/// IEEE binary16, storage only.
+struct Half {
+    std::uint16_t bits = 0;
+
+    operator float() const {
+        const std::uint32_t sign = (bits & 0x8000u) << 16, magnitude = (bits & 0x7fffu) << 13;
+        // The exponent bias of binary32 is larger by 112: a product, so that binary16's subnormals come out right too.
+        const bool finite = (bits & 0x7c00u) != 0x7c00u;
+        const float value =
+            finite ? std::bit_cast<float>(magnitude) * 0x1p112f : std::bit_cast<float>(magnitude | 0x7f800000u);
+        return std::bit_cast<float>(std::bit_cast<std::uint32_t>(value) | sign);
+    }
+};
+
+/// What a file says, for a message: at most `kQuoted` bytes of it, as JSON with control characters escaped.
+std::string quoted(const Json& value) {
+    constexpr std::size_t kQuoted = 200;
+    const std::string json = value.dump(-1, ' ', true, Json::error_handler_t::replace);
+    return json.size() <= kQuoted ? json : json.substr(0, kQuoted) + "...";
+}
+
+/// Non-negative integers of a JSON array.
+std::vector<std::int64_t> sizes(const Json& json, const std::string& where) {
+    require(json.is_array(), where, " must be an array of non-negative integers");
+    std::vector<std::int64_t> values;
+    for (const Json& value : json) {
+        require(value.is_number_unsigned() && value.get<std::uint64_t>() <= INT64_MAX, where,
+                " must be an array of non-negative integers, not ", quoted(value));
+        values.push_back(value.get<std::int64_t>());
+    }
+    return values;
+}
+
+std::string shape_text(const std::vector<std::int64_t>& shape) {
+    std::string out = "[";
+    for (std::size_t i = 0; i < shape.size(); ++i) out += text(i == 0 ? "" : ", ", shape[i]);
+    return out + "]";
+}
+
+/// A tensor of the header; `data` are all data bytes of the file.
+StoredTensor parse_tensor(const std::string& name, const Json& json, std::span<const std::byte> data,
+                          const std::string& file) {
+    const std::string where = text(file, ": tensor ", quoted(name));
+    require(json.is_object() && json.size() == 3 && json.contains("dtype") && json.contains("shape") &&
+                json.contains("data_offsets"),
+            where, " must have dtype, shape and data_offsets, and nothing else");
+
+    const auto* const known = std::find_if(std::begin(kDtypeBits), std::end(kDtypeBits),
+                                           [&](const auto& entry) { return json["dtype"] == Json(entry.first); });
+    require(known != std::end(kDtypeBits), where, " has an unknown dtype: ", quoted(json["dtype"]));
+
+    StoredTensor tensor{name, file, known->first, sizes(json["shape"], where + " shape"), 1, {}};
+    std::int64_t bits = 0;
+    bool fits = true;
+    for (const std::int64_t extent : tensor.shape) {
+        fits = fits && !__builtin_mul_overflow(tensor.count, extent, &tensor.count);
+    }
+    require(fits && !__builtin_mul_overflow(tensor.count, known->second, &bits), where, " of shape ",
+            shape_text(tensor.shape), " has more than 2^63 bits");
+
+    const std::vector<std::int64_t> offsets = sizes(json["data_offsets"], where + " data_offsets");
+    require(offsets.size() == 2 && offsets[0] <= offsets[1], where, " data_offsets must be [begin, end], not ",
+            shape_text(offsets));
+    const auto begin = static_cast<std::size_t>(offsets[0]), end = static_cast<std::size_t>(offsets[1]);
+    require(end <= data.size(), where, " ends at data byte ", end, " of ", data.size(), ": the file is cut short");
+    require(bits % 8 == 0 && end - begin == static_cast<std::size_t>(bits / 8), where, " has ", end - begin,
+            " bytes, but ", tensor.dtype, " of shape ", shape_text(tensor.shape), " takes ", bits / 8);
+    tensor.bytes = data.subspan(begin, end - begin);
+    return tensor;
+}
+
+template <class Stored, class Real>
+void convert(std::span<const std::byte> from, std::span<Real> to) {
+    for (std::size_t i = 0; i < to.size(); ++i) {
+        Stored value;
+        std::memcpy(&value, &from[i * sizeof(Stored)], sizeof(Stored));
+        to[i] = static_cast<Real>(value);
+    }
+}
+
+std::int64_t count_of(const TensorSpec& tensor) {
+    return std::accumulate(tensor.shape.begin(), tensor.shape.end(), std::int64_t{1}, std::multiplies<>());
+}
+
+/// Writes all rows of `tensor`, converted to Stored, through a buffer of bounded size.
+template <class Stored>
+void write_rows(FileWriter& out, std::size_t index, const TensorSpec& tensor, const RowSource& source) {
+    const std::int64_t count = count_of(tensor), cols = tensor.shape.empty() ? 1 : tensor.shape.back();
+    std::vector<float> row(static_cast<std::size_t>(cols));
+    std::vector<Stored> buffer;
+    for (std::int64_t first = 0; first < count; first += cols) {
+        source(index, first / cols, row);
+        if (buffer.size() + row.size() > kBufferedElements) {
+            out.write(std::as_bytes(std::span(buffer)));
+            buffer.clear();
+        }
+        const std::size_t end = buffer.size();
+        buffer.resize(end + row.size());
+        for (std::size_t i = 0; i < row.size(); ++i) buffer[end + i] = Stored(row[i]);
+    }
+    out.write(std::as_bytes(std::span(buffer)));
+}
+
+/// The header of a file of `tensors`, its length in front.
+std::string header_of(std::span<const TensorSpec> tensors, DType dtype) {
+    nlohmann::ordered_json header;
+    header[kMetadata] = {{"format", "pt"}};  // transformers refuses files without it
+    std::int64_t end = 0;
+    for (const TensorSpec& tensor : tensors) {
+        const std::int64_t begin = end;
+        end += count_of(tensor) * size_of(dtype);
+        header[tensor.name] = {
+            {"dtype", dtype == DType::bf16 ? "BF16" : "F32"}, {"shape", tensor.shape}, {"data_offsets", {begin, end}}};
+    }
+    std::string json = header.dump();
+    json.resize((json.size() + kDataAlignment - 1) / kDataAlignment * kDataAlignment, ' ');
+    std::string out(kPrefix, '\0');
+    const std::uint64_t length = json.size();
+    std::memcpy(out.data(), &length, sizeof length);
+    return out + json;
+}
+
+}  // namespace
+
+template <class Real>
+void StoredTensor::read(std::int64_t first, std::span<Real> out) const {
+    const auto number = static_cast<std::int64_t>(out.size());
+    if (first < 0 || number > count || first > count - number) {
+        throw Error(
+            text(file, ": ", number, " elements from ", first, " of tensor ", quoted(name), ", which has ", count));
+    }
+    const auto from = [&](std::size_t size) { return bytes.subspan(static_cast<std::size_t>(first) * size); };
+    if (dtype == "F32") return convert<float>(from(sizeof(float)), out);
+    if (dtype == "BF16") return convert<Bf16>(from(sizeof(Bf16)), out);
+    if (dtype == "F16") return convert<Half>(from(sizeof(Half)), out);
+    if (dtype == "F64") return convert<double>(from(sizeof(double)), out);
+    throw Error(text(file, ": tensor ", quoted(name), " has dtype ", dtype,
+                     "; weights are read from F32, BF16, F16 and F64 only"));
+}
+template void StoredTensor::read(std::int64_t, std::span<float>) const;
+template void StoredTensor::read(std::int64_t, std::span<double>) const;
+
+std::vector<StoredTensor> parse_safetensors(std::span<const std::byte> bytes, const std::string& file) {
+    std::uint64_t length = 0;
+    require(bytes.size() >= kPrefix, file, ": not a safetensors file: ", bytes.size(), " bytes");
+    std::memcpy(&length, bytes.data(), kPrefix);
+    require(length <= kMaxHeader && length <= bytes.size() - kPrefix, file,
+            ": not a safetensors file, or cut short: a header of ", length, " bytes in a file of ", bytes.size());
+
+    const std::string json(reinterpret_cast<const char*>(bytes.data()) + kPrefix, length);
+    require(json.starts_with('{'), file, ": not a safetensors file: its header does not begin with '{'");
+    const Json header = parse_json_text(json, file + " header");
+    const std::span<const std::byte> data = bytes.subspan(kPrefix + length);
+
+    std::vector<StoredTensor> tensors;
+    for (const auto& [name, value] : header.items()) {
+        if (name == kMetadata) {
+            require(value.is_object() &&
+                        std::all_of(value.begin(), value.end(), [](const Json& v) { return v.is_string(); }),
+                    file, ": __metadata__ must be an object of strings");
+        } else {
+            tensors.push_back(parse_tensor(name, value, data, file));
+        }
+    }
+
+    std::sort(tensors.begin(), tensors.end(), [](const StoredTensor& a, const StoredTensor& b) {
+        return std::tuple(a.bytes.data(), a.bytes.size(), std::string_view(a.name)) <
+               std::tuple(b.bytes.data(), b.bytes.size(), std::string_view(b.name));
+    });
+    std::size_t end = 0;
+    for (const StoredTensor& tensor : tensors) {
+        const auto begin = static_cast<std::size_t>(tensor.bytes.data() - data.data());
+        require(begin == end, file, ": tensor ", quoted(tensor.name), " begins at data byte ", begin,
+                begin < end ? " and overlaps the one before it, which ends at " : " and leaves a hole after ", end);
+        end = begin + tensor.bytes.size();
+    }
+    require(end == data.size(), file, ": ", data.size() - end, " bytes follow the last tensor");
+    return tensors;
+}
+
+SafetensorsFolder::SafetensorsFolder(const fs::path& folder) {
+    std::error_code unreadable;
+    require(fs::is_directory(folder, unreadable), folder.string(), ": no such folder");
+    if (fs::exists(folder / kSingleFile, unreadable)) {
+        add_file(folder / kSingleFile);
+        return;
+    }
+    const fs::path path = folder / kIndexFile;
+    require(fs::exists(path, unreadable), folder.string(), ": has neither ", kSingleFile, " nor ", kIndexFile,
+            "; weights in another format (pytorch_model.bin) must be saved as safetensors first");
+
+    const std::string file = path.string();
+    const Json index = read_json_file(file);
+    require(index.is_object() && index.contains("weight_map") && index["weight_map"].is_object(), file,
+            ": has no object weight_map");
+    std::set<std::string> shards;
+    for (const auto& [name, shard] : index["weight_map"].items()) {
+        // A plain file name: an index must not reach outside its folder.
+        require(shard.is_string() && fs::path(shard.get<std::string>()).filename() == shard.get<std::string>() &&
+                    shard.get<std::string>().ends_with(".safetensors"),
+                file, ": weight_map of ", quoted(name), " is ", quoted(shard), ", not the name of a safetensors file");
+        shards.insert(shard.get<std::string>());
+    }
+    for (const std::string& shard : shards) add_file(folder / shard);
+    for (const auto& [name, shard] : index["weight_map"].items()) {
+        const auto tensor = tensors_.find(name);
+        require(tensor != tensors_.end() && fs::path(tensor->second.file).filename() == shard.get<std::string>(), file,
+                ": tensor ", quoted(name), " is not in ", quoted(shard));
+    }
+    for (const auto& [name, tensor] : tensors_) {
+        require(index["weight_map"].contains(name), tensor.file, ": tensor ", quoted(name), " is not in ", kIndexFile);
+    }
+}
+
+void SafetensorsFolder::add_file(const fs::path& path) {
+    const MappedFile& file = files_.emplace_back(path);
+    for (StoredTensor& tensor : parse_safetensors(file.bytes(), path.string())) {
+        const auto [other, added] = tensors_.emplace(tensor.name, tensor);
+        require(added, path.string(), ": tensor ", quoted(tensor.name), " is in ", other->second.file, " too");
+    }
+}
+
+void write_safetensors(const fs::path& path, std::span<const TensorSpec> tensors, DType dtype,
+                       const RowSource& source) {
+    require(dtype == DType::f32 || dtype == DType::bf16, path.string(), ": weights are written as f32 or bf16, not ",
+            name_of(dtype));
+    const fs::path aside = path.string() + ".new";
+    std::error_code ignored;
+    fs::remove(aside, ignored);  // left by a run that was killed
+    try {
+        FileWriter out(aside, FileWriter::Mode::create);
+        out.write(bytes_of(header_of(tensors, dtype)));
+        for (std::size_t i = 0; i < tensors.size(); ++i) {
+            if (dtype == DType::bf16) {
+                write_rows<Bf16>(out, i, tensors[i], source);
+            } else {
+                write_rows<float>(out, i, tensors[i], source);
+            }
+        }
+        out.finish();
+        rename_path(aside, path);
+    } catch (...) {
+        fs::remove(aside, ignored);
+        throw;
+    }
+    sync_folder(path.parent_path().empty() ? "." : path.parent_path());
+}
+
+void write_safetensors_folder(const fs::path& folder, std::span<const TensorSpec> tensors, DType dtype,
+                              std::int64_t max_shard_bytes, const RowSource& source) {
+    require(max_shard_bytes > 0, folder.string(), ": a shard of ", max_shard_bytes, " bytes holds no tensor");
+    std::vector<std::size_t> starts;  // index of each shard's first tensor
+    std::int64_t total = 0, in_shard = 0;
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+        const std::int64_t bytes = count_of(tensors[i]) * size_of(dtype);
+        if (starts.empty() || in_shard + bytes > max_shard_bytes) {
+            starts.push_back(i);
+            in_shard = 0;
+        }
+        in_shard += bytes;
+        total += bytes;
+    }
+    if (starts.size() <= 1) return write_safetensors(folder / kSingleFile, tensors, dtype, source);
+
+    Json weight_map = Json::object();
+    for (std::size_t shard = 0; shard < starts.size(); ++shard) {
+        const std::size_t first = starts[shard], last = shard + 1 < starts.size() ? starts[shard + 1] : tensors.size();
+        std::array<char, 64> name{};
+        std::snprintf(name.data(), name.size(), "model-%05zu-of-%05zu.safetensors", shard + 1, starts.size());
+        for (std::size_t i = first; i < last; ++i) weight_map[tensors[i].name] = name.data();
+        write_safetensors(
+            folder / name.data(), tensors.subspan(first, last - first), dtype,
+            [&](std::size_t index, std::int64_t row, std::span<float> out) { source(first + index, row, out); });
+    }
+    const Json index{{"metadata", {{"total_size", total}}}, {"weight_map", weight_map}};
+    replace_file(folder / kIndexFile, bytes_of(index.dump(2) + "\n"));
+}
+
+}  // namespace coda

@@ -1,0 +1,116 @@
+#include "src/io/tokens.h"
+
+#include <glob.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+#include <system_error>
+
+namespace coda {
+namespace {
+
+namespace fs = std::filesystem;
+
+static_assert(std::endian::native == std::endian::little, "token files are little-endian and read as they are");
+
+struct ShardFormat {
+    std::int32_t magic;
+    std::int32_t version;
+    int bytes_each;
+};
+constexpr std::array<ShardFormat, 2> kShardFormats{{{20240520, 1, 2}, {20240801, 7, 4}}};
+
+/// Values of type Stored at `data`, widened into `out`; false when one is >= vocab.
+template <class Stored>
+bool widen(const std::byte* data, std::span<std::int32_t> out, std::int64_t vocab) {
+    std::uint32_t largest = 0;
+    for (std::size_t i = 0; i < out.size(); ++i) {
+        Stored value;
+        std::memcpy(&value, data + i * sizeof(Stored), sizeof(Stored));
+        largest = std::max<std::uint32_t>(largest, value);
+        out[i] = static_cast<std::int32_t>(value);
+    }
+    return out.empty() || largest < vocab;
+}
+
+/// Matches of a glob(3) pattern, sorted; empty when there are none.
+std::vector<fs::path> matches(const std::string& pattern) {
+    glob_t found{};
+    const int status = ::glob(pattern.c_str(), GLOB_TILDE | GLOB_NOSORT, nullptr, &found);
+    std::vector<fs::path> paths;
+    if (status == 0) paths.assign(found.gl_pathv, found.gl_pathv + found.gl_pathc);
+    ::globfree(&found);
+    std::sort(paths.begin(), paths.end());
+    return paths;
+}
+
+}  // namespace
+
+TokenView parse_shard(std::span<const std::byte> file, const std::string& name) {
+    const auto size = static_cast<std::int64_t>(file.size());
+    require(size > 0, name, ": the file is empty");
+    require(size >= kShardHeaderBytes, name, ": ", size,
+            " bytes are too few for a token shard, whose header alone has ", kShardHeaderBytes,
+            "; a text file must be named .txt");
+    std::array<std::int32_t, 3> header{};
+    std::memcpy(header.data(), file.data(), sizeof(header));
+    const auto [magic, version, count] = header;
+
+    const auto* format = std::find_if(kShardFormats.begin(), kShardFormats.end(),
+                                      [magic = magic](const ShardFormat& known) { return known.magic == magic; });
+    require(format != kShardFormats.end(), name, ": not a token shard: it begins with ", magic,
+            " where 20240520 (uint16 tokens) or 20240801 (uint32 tokens) is expected; a text file must be named .txt");
+    require(version == format->version, name, ": token shard of version ", version, "; version ", format->version,
+            " is expected with magic ", magic);
+    require(count > 0, name, ": the shard's header says ", count, " tokens; at least 1 is expected");
+    const std::int64_t expected = kShardHeaderBytes + std::int64_t{count} * format->bytes_each;
+    require(size == expected, name, ": the file has ", size, " bytes, but its header says ", count, " tokens of ",
+            format->bytes_each, " bytes, which makes ", expected, "; was it cut off or written only in part?");
+    return {file.data() + kShardHeaderBytes, count, format->bytes_each};
+}
+
+TokenView parse_text(std::span<const std::byte> file, const std::string& name) {
+    require(!file.empty(), name, ": the file is empty");
+    return {file.data(), static_cast<std::int64_t>(file.size()), 1};
+}
+
+void read_tokens(const TokenView& view, std::int64_t first, std::span<std::int32_t> out, std::int64_t vocab,
+                 const std::string& name) {
+    const auto wanted = static_cast<std::int64_t>(out.size());
+    require(first >= 0 && first <= view.count && wanted <= view.count - first, name, ": tokens [", first, ", ", first,
+            " + ", wanted, ") are outside the file's ", view.count);
+    const std::byte* data = view.data + first * view.bytes_each;
+    const bool valid = view.bytes_each == 1   ? widen<std::uint8_t>(data, out, vocab)
+                       : view.bytes_each == 2 ? widen<std::uint16_t>(data, out, vocab)
+                                              : widen<std::uint32_t>(data, out, vocab);
+    if (valid) return;
+    const auto bad = std::find_if(out.begin(), out.end(),
+                                  [vocab](std::int32_t id) { return static_cast<std::uint32_t>(id) >= vocab; });
+    throw Error(text(name, ": token ", first + (bad - out.begin()), " has id ", static_cast<std::uint32_t>(*bad),
+                     ", but model.vocab_size is ", vocab, "; was the file made with another tokenizer?"));
+}
+
+TokenFile::TokenFile(const fs::path& path, std::int64_t vocab) : name_(path.string()), file_(path) {
+    view_ = path.extension() == ".txt" ? parse_text(file_.bytes(), name_) : parse_shard(file_.bytes(), name_);
+    std::vector<std::int32_t> head(static_cast<std::size_t>(std::min(view_.count, kCheckedTokens)));
+    read(0, head, vocab);
+}
+
+std::vector<fs::path> expand_paths(const std::vector<std::string>& patterns) {
+    std::vector<fs::path> paths;
+    for (const std::string& pattern : patterns) {
+        std::error_code ignored;
+        if (fs::exists(pattern, ignored)) {
+            paths.emplace_back(pattern);
+            continue;
+        }
+        const std::vector<fs::path> found = matches(pattern);
+        require(!found.empty(), "no file matches '", pattern, "' (in ", fs::current_path().string(), ")");
+        paths.insert(paths.end(), found.begin(), found.end());
+    }
+    return paths;
+}
+
+}  // namespace coda

@@ -1,0 +1,68 @@
+// Token files: llm.c shards and plain text.
+//
+//   shard  1024-byte header of 256 int32, then the tokens, little-endian:
+//          {20240520, 1, count} uint16 tokens, or {20240801, 7, count} uint32 tokens; the other header words are unused
+//   .txt   every byte is a token (vocabulary 256)
+//
+// Files are mapped, not loaded; offsets are 64-bit. Tokens are checked against the vocabulary whenever they are read,
+// and the first kCheckedTokens of every file when it is opened, so a wrong tokenizer shows before the first step.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "src/io/files.h"
+
+namespace coda {
+
+inline constexpr std::int64_t kShardHeaderBytes = 1024;
+inline constexpr std::int64_t kCheckedTokens = std::int64_t{1} << 20;
+
+/// Tokens where they lie in a file's bytes, which must outlive the view.
+struct TokenView {
+    const std::byte* data = nullptr;
+    std::int64_t count = 0;
+    int bytes_each = 1;  // 1, 2 or 4, unsigned, little-endian
+};
+
+/// The tokens of a shard given as its bytes. Throws Error naming `name`: shorter than its header, unknown magic or
+/// version, no tokens, or more or fewer bytes than the header's count says.
+TokenView parse_shard(std::span<const std::byte> file, const std::string& name);
+
+/// Every byte a token; throws Error naming `name` when there are none.
+TokenView parse_text(std::span<const std::byte> file, const std::string& name);
+
+/// Tokens [first, first + out.size()) of `view`. Throws Error with `name`, the position and the id when an id is >=
+/// vocab, and when the range is outside the view.
+void read_tokens(const TokenView& view, std::int64_t first, std::span<std::int32_t> out, std::int64_t vocab,
+                 const std::string& name);
+
+/// A mapped token file; text when its name ends in .txt, else a shard.
+class TokenFile {
+  public:
+    /// Throws Error naming the file: absent, unreadable, a folder, not a valid shard, an id >= vocab in its first
+    /// kCheckedTokens tokens.
+    TokenFile(const std::filesystem::path& path, std::int64_t vocab);
+
+    const std::string& name() const { return name_; }
+    std::int64_t count() const { return view_.count; }
+    void read(std::int64_t first, std::span<std::int32_t> out, std::int64_t vocab) const {
+        read_tokens(view_, first, out, vocab, name_);
+    }
+
+  private:
+    std::string name_;
+    MappedFile file_;
+    TokenView view_;
+};
+
+/// The files that the patterns of a config name, pattern by pattern: an existing path is itself, anything else a
+/// glob(3) pattern whose matches come sorted by name. A file named twice is read twice. Throws Error naming a pattern
+/// that matches nothing.
+std::vector<std::filesystem::path> expand_paths(const std::vector<std::string>& patterns);
+
+}  // namespace coda

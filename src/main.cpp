@@ -1,0 +1,93 @@
+#include <cstdio>
+#include <exception>
+
+#include "src/config/command_line.h"
+#include "src/core/build_id.h"
+#include "src/core/errors.h"
+#include "src/io/loader.h"
+#include "src/train/console.h"
+#include "src/train/plan_report.h"
+#include "src/train/trainer.h"
+
+namespace {
+
+using namespace coda;
+
+void print(const std::string& text) { std::fputs(text.c_str(), stdout); }
+
+/// --dry-run and --print-schedule: nothing is allocated.
+int describe(const CommandLine& command) {
+    const Config& config = command.config;
+    const DeviceChoice device = resolve_device(config.device);
+    const Precision precision = precision_of(device);
+    const ParameterLayout layout = parameter_layout(config.model);
+    const Schedules schedules = build_schedules(config.model, layout, schedule_options(config, precision));
+    const MemoryPlan plan = plan_and_check(schedules);
+    if (command.print_schedule) print(print_schedule(schedules));
+    if (!command.dry_run) return kExitDone;
+
+    print(print_plan(config, layout, schedules, plan));
+    const Datasets data = open_datasets(config.data, config.training.seq_len, config.model.vocab_size);
+    const auto sequences = [&](const TokenRanges& ranges) {
+        std::int64_t count = 0;
+        for (const TokenRange& range : ranges) count += range.sequences(config.training.seq_len);
+        return count;
+    };
+    print(text("data                ", sequences(data.train), " training and ", sequences(data.val),
+               " validation sequences of ", config.training.seq_len, " tokens\n"));
+    if (device == DeviceChoice::cpu) {
+        require_fit(config, precision, plan, available_host_memory(), "this machine");
+        print(text("fits                ", bytes_text(static_cast<double>(available_host_memory())),
+                   " of memory are free on this machine\n"));
+    }
+    return kExitDone;
+}
+
+int run(const CommandLine& command) {
+    if (command.dump_batches && (command.eval || command.export_dir)) {
+        throw UsageError("--dump-batches writes what a training run reads; --eval and --export train nothing");
+    }
+    if (command.timing && command.export_dir && !command.eval) {
+        throw UsageError("--timing measures a training run or --eval; --export runs nothing");
+    }
+    check_outputs(command);
+    Trainer trainer(command);
+    trainer.prepare_weights();
+    if (command.eval) {
+        const double loss = trainer.evaluate();
+        print(text("validation loss ", json_number(loss), " over ", trainer.validation_tokens(), " tokens\n"));
+        trainer.write_timing();
+    }
+    if (command.export_dir) trainer.export_weights();
+    return command.eval || command.export_dir ? static_cast<int>(kExitDone) : trainer.train();
+}
+
+int dispatch(int argc, char** argv) {
+    const CommandLine command = parse_command_line(argc, argv);
+    if (command.help) return print(*command.help), kExitDone;
+    if (command.version) return print(build_id() + "\n"), kExitDone;
+    if (command.print_config) return print(command.resolved.dump(2) + "\n"), kExitDone;
+    if (command.oracle_step) {
+        throw UsageError("--oracle compares the GPU's kernels with an independent path; this build has none");
+    }
+    if (command.dry_run || command.print_schedule) return describe(command);
+    return run(command);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    const auto fail = [](const char* what, int code) {
+        std::fprintf(stderr, "coda_train: %s\n", what);
+        return code;
+    };
+    try {
+        return dispatch(argc, argv);
+    } catch (const UsageError& error) {
+        return fail(error.what(), kExitUsage);
+    } catch (const NonFiniteError& error) {
+        return fail(error.what(), kExitNonFinite);
+    } catch (const std::exception& error) {
+        return fail(error.what(), kExitRuntime);
+    }
+}

@@ -1,0 +1,179 @@
+// The forward pass as a list of operations (CODA's schedule: norms, residuals, RoPE and SwiGLU live in GEMM epilogues).
+#include "kernels/tiling.h"
+#include "src/model/activations.h"
+
+namespace coda {
+
+namespace {
+
+void build_layer(MicroBatch& batch, StepList& step, std::size_t l, bool keep) {
+    const ModelShape& s = batch.shape;
+    const HostViews& host = batch.host;
+    const LayerWeights& w = batch.weights.layers[l];
+    const bool last = l + 1 == batch.act.layers.size();
+    const bool keep_z = keep && batch.options.recompute == Recompute::none;
+    LayerActivations& act = batch.act.layers[l];
+    View& h_next = batch.act.h[l + 1];
+    View& x_next = last ? batch.act.x_final : batch.act.layers[l + 1].x;
+    View& rstd_next = last ? batch.act.rstd_final : batch.act.layers[l + 1].rstd_attn;
+    const View& gamma_next = last ? batch.weights.final_norm : batch.weights.layers[l + 1].attn_norm;
+    const std::int64_t tile = tiling::column_tile<LinearResidualRms>(s.width);
+
+    step("qkv", LinearRstdRope{.a = batch.act.h[l],
+                               .w = w.qkv,
+                               .rstd = act.rstd_attn,
+                               .positions = host.positions,
+                               .rope = host.rope,
+                               .out = write(act.qkv),
+                               .rotated = s.rotated,
+                               .head_dim = s.head_dim});
+    step("attention", Attention{.qkv = act.qkv,
+                                .doc_start = host.doc_start,
+                                .o = write(act.o),
+                                .lse = write(act.lse),
+                                .seq_len = s.seq_len,
+                                .heads = s.heads,
+                                .kv_heads = s.kv_heads,
+                                .head_dim = s.head_dim});
+    step("attn_out", LinearResidualRms{.a = act.o,
+                                       .w = w.attn_out,
+                                       .residual = act.x,
+                                       .gamma = w.mlp_norm,
+                                       .x = write(act.x_mid),
+                                       .h = write(act.h_mlp),
+                                       .square = write(act.square_attn),
+                                       .tile = tile});
+    step("rstd_mlp",
+         FinishRstd{.square = act.square_attn, .rstd = write(act.rstd_mlp), .width = s.width, .eps = s.eps});
+    step("gate_up", LinearRstdSwiglu{.a = act.h_mlp,
+                                     .w = w.gate_up,
+                                     .rstd = act.rstd_mlp,
+                                     .z = keep_z ? write(act.z) : View{},
+                                     .y = write(act.y)});
+    step("down", LinearResidualRms{.a = act.y,
+                                   .w = w.down,
+                                   .residual = act.x_mid,
+                                   .gamma = gamma_next,
+                                   .x = write(x_next),
+                                   .h = write(h_next),
+                                   .square = write(act.square_mlp),
+                                   .tile = tile});
+    step("rstd_next", FinishRstd{.square = act.square_mlp, .rstd = write(rstd_next), .width = s.width, .eps = s.eps});
+}
+
+/// The part of a (1, M) vector that belongs to a chunk.
+View rows_of(const HeadChunk& chunk, const View& vector) {
+    View slice = vector;
+    slice.offset += chunk.first_row * size_of(vector.dtype);
+    slice.cols = slice.ld = chunk.rows;
+    return slice;
+}
+
+/// Logits (only where the backward pass needs them), lse and loss of one chunk of rows.
+void build_chunk_loss(MicroBatch& batch, StepList& step, HeadChunk& chunk, bool keep_logits) {
+    const auto rows = [&](const View& vector) { return rows_of(chunk, vector); };
+    Activations& act = batch.act;
+    const std::size_t layers = act.layers.size();
+    step("logits",
+         LinearRstdCrossEntropy{.a = act.h[layers].row_slice(chunk.first_row, chunk.rows),
+                                .w = batch.weights.head,
+                                .rstd = rows(act.rstd_final),
+                                .targets = rows(batch.host.targets),
+                                .logits = keep_logits ? write(chunk.logits) : View{},
+                                .lse = write(chunk.lse_partials),
+                                .target_logit = rows(act.target_logit),
+                                .vocab = batch.shape.vocab,
+                                .tile = tiling::column_tile<LinearRstdCrossEntropy>(batch.shape.padded_vocab)});
+    step("loss", FinishCrossEntropy{.partials = chunk.lse_partials,
+                                    .target_logit = rows(act.target_logit),
+                                    .targets = rows(batch.host.targets),
+                                    .lse = rows(act.lse),
+                                    .loss = rows(act.losses)});
+}
+
+/// dlogits and the head's dgrad and wgrad of one chunk. Only the first chunk may overwrite the head's gradient.
+void build_chunk_backward(MicroBatch& batch, StepList& step, HeadChunk& chunk, Beta beta) {
+    const auto rows = [&](const View& vector) { return rows_of(chunk, vector); };
+    Activations& act = batch.act;
+    const View& targets = batch.host.targets;
+    step("dlogits", CrossEntropyBackward{.logits = write(chunk.logits),
+                                         .lse = rows(act.lse),
+                                         .targets = rows(targets),
+                                         .dot = rows(act.head_dot),
+                                         .vocab = batch.shape.vocab});
+    step("head_dgrad", LinearRmsBackward{.a = chunk.logits,
+                                         .w = batch.weights.head,
+                                         .x = act.x_final.row_slice(chunk.first_row, chunk.rows),
+                                         .rstd = rows(act.rstd_final),
+                                         .dot = rows(act.head_dot),
+                                         .gamma = batch.weights.final_norm,
+                                         .alpha = batch.host.alpha,
+                                         .dx = {batch.grad.dx.row_slice(chunk.first_row, chunk.rows), Beta::overwrite},
+                                         .n = batch.grad.n.row_slice(chunk.first_row, chunk.rows),
+                                         .dgamma = write(chunk.dgamma),
+                                         .tile = tiling::row_tile<LinearRmsBackward>()});
+    step("head_wgrad", WeightGradient{.dy = chunk.logits,
+                                      .x = batch.grad.n.row_slice(chunk.first_row, chunk.rows),
+                                      .alpha = batch.host.alpha,
+                                      .grad = {write(batch.grads.head), beta},
+                                      .scratch = batch.grad.weight_scratch});
+}
+
+}  // namespace
+
+void build_forward(MicroBatch& batch, StepList& step, bool keep) {
+    LayerActivations& first = batch.act.layers.front();
+    step.enter(Phase::forward, -1);
+    step("embed", Embed{.tokens = batch.host.tokens,
+                        .table = batch.weights.embedding,
+                        .gamma = batch.weights.layers.front().attn_norm,
+                        .x = write(first.x),
+                        .h = write(batch.act.h.front()),
+                        .rstd = write(first.rstd_attn),
+                        .eps = batch.shape.eps});
+    for (std::size_t l = 0; l < batch.act.layers.size(); ++l) {
+        step.enter(Phase::forward, static_cast<int>(l));
+        build_layer(batch, step, l, keep);
+    }
+}
+
+void build_head(MicroBatch& batch, StepList& step, Beta beta) {
+    // Row slices of these are written chunk by chunk; each row holds its first value.
+    for (View* view : {&batch.act.target_logit, &batch.act.lse, &batch.act.losses, &batch.act.head_dot, &batch.grad.dx,
+                       &batch.grad.n}) {
+        write(*view);
+    }
+    for (std::size_t c = 0; c < batch.act.chunks.size(); ++c) {
+        HeadChunk& chunk = batch.act.chunks[c];
+        if (c > 0) {  // the buffers go on with the values of the chunk before
+            chunk.logits.version = batch.act.chunks[c - 1].logits.version;
+            chunk.lse_partials.version = batch.act.chunks[c - 1].lse_partials.version;
+        }
+        step.enter(Phase::forward, -1);
+        build_chunk_loss(batch, step, chunk, true);
+        step.enter(Phase::backward, -1);
+        build_chunk_backward(batch, step, chunk, c == 0 ? beta : Beta::accumulate);
+    }
+    step.enter(Phase::forward, -1);
+    step("total_loss",
+         ReduceLoss{.loss = batch.act.losses, .alpha = batch.host.alpha, .total = {write(batch.host.loss), beta}});
+    step.enter(Phase::backward, -1);
+    write(batch.act.final_dgamma);
+    step("final_norm_grad",
+         FinishColumnSum{.partials = batch.act.final_dgamma, .grad = {write(batch.grads.final_norm), beta}});
+}
+
+void build_head_evaluation(MicroBatch& batch, StepList& step) {
+    for (View* view : {&batch.act.target_logit, &batch.act.lse, &batch.act.losses}) write(*view);
+    step.enter(Phase::forward, -1);
+    for (std::size_t c = 0; c < batch.act.chunks.size(); ++c) {
+        HeadChunk& chunk = batch.act.chunks[c];
+        if (c > 0) chunk.lse_partials.version = batch.act.chunks[c - 1].lse_partials.version;
+        build_chunk_loss(batch, step, chunk, false);
+    }
+    step("total_loss", ReduceLoss{.loss = batch.act.losses,
+                                  .alpha = batch.host.alpha,
+                                  .total = {write(batch.host.val_loss), Beta::overwrite}});
+}
+
+}  // namespace coda

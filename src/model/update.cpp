@@ -1,0 +1,35 @@
+// The optimizer's part of a step: two operations over the flat segments.
+#include "src/model/activations.h"
+
+namespace coda {
+
+void build_update(const ParameterLayout& layout, const ScheduleOptions& options, HostViews host, View scratch,
+                  StepList& step) {
+    step.enter(Phase::update, -1);
+    step("grad_norm", GradNorm{.grad = host.gradient,
+                               .loss = host.loss,
+                               .norm = write(host.norm),
+                               .clip = write(host.clip),
+                               .skip = write(host.skip),
+                               .scratch = scratch,
+                               .max_norm = options.max_grad_norm});
+    step("adamw", AdamW{.grad = host.gradient,
+                        .master = write(host.master),
+                        .m = write(host.m),
+                        .v = write(host.v),
+                        .working = host.working ? write(host.working) : View{},
+                        .lr = host.lr,
+                        .correction1 = host.correction1,
+                        .correction2 = host.correction2,
+                        .clip = host.clip,
+                        .step = host.step,
+                        .skip = host.skip,
+                        .decayed = layout.matrix_count,
+                        .beta1 = options.optimizer.beta1,
+                        .beta2 = options.optimizer.beta2,
+                        .eps = options.optimizer.eps,
+                        .weight_decay = options.optimizer.weight_decay,
+                        .seed = options.seed});
+}
+
+}  // namespace coda

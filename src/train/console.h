@@ -1,0 +1,47 @@
+// What a person sees while a run goes on: one line a step, and on a terminal a progress bar below it.
+#pragma once
+
+#include <cstdint>
+#include <cstdio>
+#include <string>
+
+namespace coda {
+
+struct StepReport {
+    std::int64_t step = 0, steps = 0;
+    double loss = 0, grad_norm = 0, lr = 0, ms = 0, tokens_per_s = 0, eta_s = 0;
+};
+
+/// "step   120/400 | loss 2.3481 | norm 0.91 | lr 2.87e-03 | 212 ms | 9.7k tok/s | eta 1m02s"
+std::string step_line(const StepReport& report);
+
+/// Seconds as "47s", "3m05s", "2h07m", "4d03h".
+std::string duration_text(double seconds);
+
+/// 1234567 as "1.23M", 9700 as "9.7k", 1.5e9 as "1.5B".
+std::string count_text(double value);
+
+/// Bytes as "1.50 GiB", "12.0 MiB", "300 B".
+std::string bytes_text(double bytes);
+
+/// Writes lines to `out`. On a terminal the bar is redrawn below the last line; elsewhere only lines are written.
+class Console {
+  public:
+    explicit Console(std::FILE* out = stdout);
+    ~Console();
+    Console(const Console&) = delete;
+    Console& operator=(const Console&) = delete;
+
+    void line(const std::string& text);
+    void step(const StepReport& report);
+
+  private:
+    void erase_bar();
+    void draw_bar(const StepReport& report);
+
+    std::FILE* out_;
+    bool terminal_;
+    bool bar_ = false;
+};
+
+}  // namespace coda

@@ -1,0 +1,97 @@
+#include <omp.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstring>
+#include <fstream>
+
+#include "kernels/cpu/run.h"
+#include "src/train/executor.h"
+
+namespace coda {
+
+namespace {
+
+double now_us() {
+    using namespace std::chrono;
+    return duration<double, std::micro>(steady_clock::now().time_since_epoch()).count();
+}
+
+/// Zeroed pages from the system: 4 KiB aligned, touched only when first written.
+class Arena {
+  public:
+    explicit Arena(std::int64_t bytes) : bytes_(static_cast<std::size_t>(bytes)) {
+        void* memory = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        require(memory != MAP_FAILED, "cannot reserve ", bytes, " bytes of memory for the arena");
+        base_ = static_cast<std::byte*>(memory);
+    }
+    ~Arena() { munmap(base_, bytes_); }
+    Arena(const Arena&) = delete;
+    Arena& operator=(const Arena&) = delete;
+
+    std::byte* base() const { return base_; }
+
+  private:
+    std::size_t bytes_;
+    std::byte* base_;
+};
+
+class CpuExecutor : public Executor {
+  public:
+    CpuExecutor(const Schedules& schedules, const MemoryPlan& plan)
+        : schedules_(schedules), arena_(plan.arena_bytes()) {
+        std::vector<std::byte*> bases;
+        for (const std::int64_t offset : plan.offset) bases.push_back(offset < 0 ? nullptr : arena_.base() + offset);
+        memory_ = Memory(std::move(bases));
+    }
+
+    std::string device_name() const override { return text("CPU, ", omp_get_max_threads(), " threads"); }
+
+    void upload(const View& view, const void* source) override {
+        std::memcpy(memory_.address(view), source, static_cast<std::size_t>(view.bytes()));
+    }
+    void download(const View& view, void* target) override {
+        std::memcpy(target, memory_.address(view), static_cast<std::size_t>(view.bytes()));
+    }
+    std::span<const std::byte> bytes(const View& view, std::vector<std::byte>&) override {
+        return {memory_.address(view), static_cast<std::size_t>(view.bytes())};
+    }
+
+    void run(Pass pass) override {
+        for (const Step& step : schedules_[pass]) cpu::run(step.op, memory_);
+    }
+
+    void run_observed(Pass pass, StepObserver& observer) override {
+        const Schedule& schedule = schedules_[pass];
+        for (std::size_t i = 0; i < schedule.size(); ++i) {
+            const double start = now_us();
+            cpu::run(schedule[i].op, memory_);
+            observer.after(pass, i, start, (now_us() - start) / 1000.0);
+        }
+    }
+
+  private:
+    const Schedules& schedules_;
+    Arena arena_;
+    Memory memory_;
+};
+
+}  // namespace
+
+std::int64_t available_host_memory() {
+    std::ifstream meminfo("/proc/meminfo");
+    std::string key;
+    std::int64_t kib = 0;
+    while (meminfo >> key >> kib) {
+        if (key == "MemAvailable:") return kib * 1024;
+        meminfo.ignore(256, '\n');
+    }
+    return static_cast<std::int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
+}
+
+std::unique_ptr<Executor> make_cpu_executor(const Schedules& schedules, const MemoryPlan& plan) {
+    return std::make_unique<CpuExecutor>(schedules, plan);
+}
+
+}  // namespace coda

@@ -1,0 +1,28 @@
+// Which op made the first NaN or infinity of a step.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "src/train/executor.h"
+
+namespace coda {
+
+/// Scans what each step of a pass writes, in order, until a result is not finite.
+class NonFiniteFinder : public StepObserver {
+  public:
+    NonFiniteFinder(Executor& executor, const Schedules& schedules) : executor_(executor), schedules_(schedules) {}
+
+    void after(Pass pass, std::size_t index, double start_us, double ms) override;
+
+    /// "LinearRstdSwiglu 'gate_up' of layer 3: operand z has nan at (17, 5)", once found.
+    const std::optional<std::string>& found() const { return found_; }
+
+  private:
+    Executor& executor_;
+    const Schedules& schedules_;
+    std::vector<std::byte> staging_;
+    std::optional<std::string> found_;
+};
+
+}  // namespace coda

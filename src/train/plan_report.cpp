@@ -1,0 +1,197 @@
+#include "src/train/plan_report.h"
+
+#include <iomanip>
+#include <map>
+#include <sstream>
+
+#include "kernels/cost.h"
+#include "kernels/error.h"
+#include "src/train/console.h"
+
+namespace coda {
+
+namespace {
+
+const char* name_of(Phase phase) {
+    switch (phase) {
+        case Phase::forward: return "forward";
+        case Phase::backward: return "backward";
+        case Phase::update: return "update";
+    }
+    return "?";
+}
+
+std::string shapes_of(const Op& op) {
+    std::ostringstream out;
+    for_each_operand(op, [&](const char* name, const View& view, Access access) {
+        out << (out.tellp() > 0 ? "  " : "") << name;
+        if (access != Access::in) out << (access == Access::out ? ">" : "<>");
+        out << '(' << view.rows << ',' << view.cols << ' ' << coda::name_of(view.dtype) << ')';
+    });
+    return out.str();
+}
+
+/// "1,234,567".
+std::string grouped(std::int64_t value) {
+    const std::string digits = std::to_string(value);
+    std::string out;
+    for (std::size_t i = 0; i < digits.size(); ++i) {
+        if (i > 0 && (digits.size() - i) % 3 == 0) out += ',';
+        out += digits[i];
+    }
+    return out;
+}
+
+void memory_line(std::ostringstream& out, const std::string& what, std::int64_t bytes) {
+    out << "  " << std::left << std::setw(34) << what << std::right << std::setw(20) << grouped(bytes) << " B"
+        << std::setw(12) << bytes_text(static_cast<double>(bytes)) << "\n";
+}
+
+}  // namespace
+
+std::string print_schedule(const Schedules& schedules) {
+    std::ostringstream out;
+    for (const Pass pass : kPasses) {
+        double flops = 0, bytes = 0;
+        out << "# " << coda::name_of(pass) << ": " << schedules[pass].size() << " steps\n";
+        out << "# phase    layer  name                 op                       GFLOP         MB  operands (> written, "
+               "<> updated)\n";
+        for (const Step& step : schedules[pass]) {
+            const Cost price = cost(step.op);
+            flops += price.flops;
+            bytes += price.bytes;
+            out << std::left << std::setw(9) << name_of(step.phase) << std::right << std::setw(6)
+                << (step.layer < 0 ? std::string("-") : std::to_string(step.layer)) << "  " << std::left
+                << std::setw(20) << step.name << ' ' << std::setw(22) << coda::name_of(step.op) << std::right
+                << std::fixed << std::setprecision(3) << std::setw(13) << price.flops / 1e9 << std::setw(11)
+                << price.bytes / 1e6 << "  " << shapes_of(step.op) << "\n";
+        }
+        out << "# " << coda::name_of(pass) << ": " << std::setprecision(3) << flops / 1e9 << " GFLOP, " << bytes / 1e6
+            << " MB\n\n";
+    }
+    return out.str();
+}
+
+std::string print_plan(const Config& config, const ParameterLayout& layout, const Schedules& schedules,
+                       const MemoryPlan& plan) {
+    std::ostringstream out;
+    const TrainingConfig& training = config.training;
+    const std::int64_t micro = training.seq_len * training.micro_batch_size;
+    out << "parameters          " << grouped(layout.parameters) << " ("
+        << count_text(static_cast<double>(layout.parameters)) << ")"
+        << (config.model.tie_word_embeddings ? ", tied head" : ", untied head") << "\n";
+    out << "tokens a step       " << grouped(micro * training.grad_accumulation_steps) << " = " << training.seq_len
+        << " x " << training.micro_batch_size << " x " << training.grad_accumulation_steps
+        << " (sequence x micro-batch x accumulation)\n";
+    out << "schedule            " << schedules.first.size() << " ops a micro-batch, " << schedules.update.size()
+        << " an update; " << std::fixed << std::setprecision(3) << step_flops(config, schedules) / 1e12
+        << " TFLOP a step\n";
+    out << "memory\n";
+    std::map<MemorySegment, std::int64_t> persistent;
+    for (const Buffer& buffer : schedules.buffers.all()) {
+        if (buffer.lifetime == Lifetime::persistent) persistent[buffer.segment] += buffer.bytes;
+    }
+    std::int64_t listed = 0;
+    for (const MemorySegment segment : kMemorySegments) {
+        if (segment == MemorySegment::activations) continue;
+        memory_line(out, coda::name_of(segment), persistent[segment]);
+        listed += persistent[segment];
+    }
+    memory_line(out, "activations and work space", plan.transient_bytes);
+    memory_line(out, "alignment", plan.persistent_bytes - listed);
+    memory_line(out, "arena", plan.arena_bytes());
+    out << "  (activations: " << grouped(plan.live_bytes)
+        << " B are alive at once at the worst step; one after the other they would take " << bytes_text([&] {
+               double bytes = 0;
+               for (std::size_t b = 0; b < schedules.buffers.size(); ++b) {
+                   const Buffer& buffer = schedules.buffers.all()[b];
+                   if (buffer.lifetime == Lifetime::transient && plan.offset[b] >= 0) {
+                       bytes += static_cast<double>(buffer.bytes);
+                   }
+               }
+               return bytes;
+           }())
+        << ")\n";
+    return out.str();
+}
+
+std::int64_t arena_bytes_of(const Config& config, Precision precision) {
+    const Schedules schedules =
+        build_schedules(config.model, parameter_layout(config.model), schedule_options(config, precision));
+    const Schedule* all[] = {&schedules.first, &schedules.further, &schedules.update, &schedules.evaluate};
+    return plan_memory(schedules.buffers, all).arena_bytes();
+}
+
+double step_flops(const Config& config, const Schedules& schedules) {
+    const auto flops_of = [](const Schedule& schedule) {
+        double flops = 0;
+        for (const Step& step : schedule) flops += cost(step.op).flops;
+        return flops;
+    };
+    return flops_of(schedules.first) +
+           static_cast<double>(config.training.grad_accumulation_steps - 1) * flops_of(schedules.further);
+}
+
+std::vector<std::string> fitting_settings(const Config& config, Precision precision, std::int64_t capacity) {
+    std::vector<std::string> fitting;
+    const auto consider = [&](const Config& candidate, const std::string& flags) {
+        const std::int64_t bytes = arena_bytes_of(candidate, precision);
+        if (bytes <= capacity) fitting.push_back(text(flags, "  (", bytes_text(static_cast<double>(bytes)), ")"));
+        return bytes <= capacity;
+    };
+    const std::int64_t tokens = config.training.seq_len * config.training.micro_batch_size;
+    const auto with_chunks = [&](Config base, const std::string& flags) {
+        for (std::int64_t chunks = 2; chunks <= 64 && chunks <= tokens; chunks *= 2) {
+            if (chunks <= config.training.lm_head_chunks) continue;
+            base.training.lm_head_chunks = chunks;
+            if (consider(base, text(flags, "--training.lm_head_chunks ", chunks))) return;
+        }
+    };
+    with_chunks(config, "");
+
+    Config recompute = config;
+    recompute.training.recompute = Recompute::mlp;
+    if (config.training.recompute == Recompute::none && !consider(recompute, "--training.recompute mlp")) {
+        with_chunks(recompute, "--training.recompute mlp ");
+    }
+
+    Config moments = config;
+    moments.optimizer.moments = Moments::bf16;
+    if (config.optimizer.moments == Moments::fp32) consider(moments, "--optimizer.moments bf16");
+
+    Config smaller = config;
+    while (smaller.training.micro_batch_size % 2 == 0) {
+        smaller.training.micro_batch_size /= 2;
+        smaller.training.grad_accumulation_steps *= 2;
+        const std::string flags =
+            text("--training.micro_batch_size ", smaller.training.micro_batch_size,
+                 " --training.grad_accumulation_steps ", smaller.training.grad_accumulation_steps);
+        if (consider(smaller, flags)) break;
+    }
+    if (fitting.empty()) {
+        Config least = recompute;
+        least.optimizer.moments = Moments::bf16;
+        least.training.grad_accumulation_steps *= least.training.micro_batch_size;
+        least.training.micro_batch_size = 1;
+        with_chunks(
+            least, text("--training.micro_batch_size 1 --training.grad_accumulation_steps ",
+                        least.training.grad_accumulation_steps, " --training.recompute mlp --optimizer.moments bf16 "));
+    }
+    return fitting;
+}
+
+void require_fit(const Config& config, Precision precision, const MemoryPlan& plan, std::int64_t capacity,
+                 const std::string& device) {
+    if (plan.arena_bytes() <= capacity) return;
+    std::string message =
+        text("the run needs ", bytes_text(static_cast<double>(plan.arena_bytes())), " (", plan.arena_bytes(),
+             " bytes), and ", device, " has ", bytes_text(static_cast<double>(capacity)), " to give");
+    const std::vector<std::string> settings = fitting_settings(config, precision, capacity);
+    message += settings.empty() ? "; no setting makes this model fit at this sequence length: use a smaller "
+                                  "training.seq_len or model"
+                                : "; any of these would fit:";
+    for (const std::string& setting : settings) message += "\n  " + setting;
+    throw Error(message);
+}
+
+}  // namespace coda

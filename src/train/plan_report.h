@@ -1,0 +1,35 @@
+// --dry-run and --print-schedule: what a run would do and need, without allocating anything.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "src/config/config.h"
+#include "src/model/schedules.h"
+
+namespace coda {
+
+/// One line a step: phase, layer, op, name, shapes of the operands, FLOPs, bytes. All four passes.
+std::string print_schedule(const Schedules& schedules);
+
+/// Parameters, FLOPs of a step and every memory segment in bytes.
+std::string print_plan(const Config& config, const ParameterLayout& layout, const Schedules& schedules,
+                       const MemoryPlan& plan);
+
+/// Bytes of the arena that a configuration needs.
+std::int64_t arena_bytes_of(const Config& config, Precision precision);
+
+/// FLOPs of forward and backward of one optimizer step, counted from the schedules (MFU's numerator).
+double step_flops(const Config& config, const Schedules& schedules);
+
+/// The smallest changes of settings, as flags, each of which makes the arena fit into `capacity` bytes, with the bytes
+/// that it then takes. Empty when none of those known helps.
+std::vector<std::string> fitting_settings(const Config& config, Precision precision, std::int64_t capacity);
+
+/// Throws Error, with the settings that would help, when the plan does not fit into `capacity` bytes.
+void require_fit(const Config& config, Precision precision, const MemoryPlan& plan, std::int64_t capacity,
+                 const std::string& device);
+
+}  // namespace coda

@@ -1,0 +1,90 @@
+// The training run: from a configuration to a loss curve.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "src/config/command_line.h"
+#include "src/io/loader.h"
+#include "src/io/run_log.h"
+#include "src/train/console.h"
+#include "src/train/executor.h"
+#include "src/train/feed.h"
+#include "src/train/timing.h"
+
+namespace coda {
+
+class Trainer {
+  public:
+    /// Opens the data, builds and checks the schedules, and allocates. Throws before it allocates when data, memory or
+    /// device do not allow the run.
+    explicit Trainer(const CommandLine& command);
+
+    /// Weights from a checkpoint (--resume), a Hugging Face folder (--init-from) or the seed.
+    void prepare_weights();
+
+    /// Trains from the step that the weights are of to training.steps. Returns the exit code.
+    int train();
+
+    /// Mean validation loss in nats per token.
+    double evaluate();
+
+    /// Writes the weights as a Hugging Face folder.
+    void export_weights();
+
+    /// Writes the files of --timing, if it is asked for, and prints its table.
+    void write_timing();
+
+    std::int64_t validation_tokens() const { return validation_tokens_; }
+
+  private:
+    struct StepResult {
+        double loss = 0, norm = 0, lr = 0, ms = 0;
+        bool skipped = false;
+    };
+
+    std::filesystem::path run_directory() const { return command_.config.output.directory; }
+    std::int64_t sequences_per_step() const;
+    std::int64_t tokens_per_step() const;
+    std::int64_t sequences_before(std::int64_t step) const;
+    std::int64_t tokens_after(std::int64_t step) const;
+
+    void open_log();
+    void check_resumable(const nlohmann::json& saved);
+    StepResult run_step(std::int64_t step);
+    void run_pass(Pass pass);
+    void run_micro_batches(std::int64_t step, StepObserver* observer);
+    [[noreturn]] void stop_non_finite(std::int64_t step, const StepResult& result);
+    void validate(std::int64_t step);
+    void checkpoint(std::int64_t step);
+    void report(std::int64_t step, const StepResult& result, double eta_s);
+
+    CommandLine command_;
+    ParameterLayout layout_;
+    Schedules schedules_;
+    MemoryPlan plan_;
+    std::unique_ptr<Loader> train_, val_;
+    std::unique_ptr<Executor> executor_;
+    std::unique_ptr<Feed> feed_;
+    std::unique_ptr<TimingRecorder> timing_;
+    std::optional<RunLog> log_;
+    Console console_;
+    std::int64_t done_ = 0;                              // optimizer steps that the weights have seen
+    std::int64_t done_sequences_ = 0, done_tokens_ = 0;  // what those steps have read, in whatever batches they took
+    bool resumed_ = false;
+    std::int64_t validation_tokens_ = 0;
+};
+
+/// Throws Error when a run would find out only at its end that a file or folder of the command cannot be written, or
+/// when it would overwrite another run.
+void check_outputs(const CommandLine& command);
+
+/// The precision that a device trains in.
+Precision precision_of(DeviceChoice device);
+
+/// `automatic` resolved on this machine and build.
+DeviceChoice resolve_device(DeviceChoice device);
+
+}  // namespace coda

@@ -1,0 +1,103 @@
+// Runs the fuzz targets without a fuzzer: every corpus file as it is, and seeded random mutations of it.
+#include <algorithm>
+#include <exception>
+#include <filesystem>
+#include <functional>
+#include <random>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kernels/error.h"
+#include "src/io/files.h"
+#include "tests/catch.h"
+#include "tests/fuzz/targets.h"
+
+using namespace coda;
+namespace fs = std::filesystem;
+
+namespace {
+
+using Target = std::function<void(std::span<const std::byte>)>;
+
+std::vector<fs::path> corpus(const std::string& name) {
+    const fs::path folder = fs::path(__FILE__).parent_path() / "corpus" / name;
+    std::vector<fs::path> files(fs::directory_iterator(folder), {});
+    std::sort(files.begin(), files.end());
+    return files;
+}
+
+/// Whether the target took the input; anything thrown but Error fails the test.
+bool accepted(const Target& target, std::string_view input, const std::string& origin) {
+    // A buffer of the exact size, so that a sanitizer sees one byte too far.
+    const std::vector<std::byte> bytes(bytes_of(input).begin(), bytes_of(input).end());
+    try {
+        target(bytes);
+        return true;
+    } catch (const Error&) {
+        return false;
+    } catch (const std::exception& error) {
+        FAIL(origin << ": " << error.what());
+    }
+    return false;
+}
+
+/// One to four small edits: flip a bit, set a byte, cut, repeat or swap a piece, or put in a telling token.
+std::string mutated(std::string input, std::mt19937& random) {
+    static const std::vector<std::string> kTokens{"-1",
+                                                  "0",
+                                                  "18446744073709551615",
+                                                  "9223372036854775808",
+                                                  "1e999",
+                                                  "[",
+                                                  "{",
+                                                  "\"",
+                                                  "]",
+                                                  "}",
+                                                  "null",
+                                                  "\\u0000",
+                                                  "\xff",
+                                                  "F16",
+                                                  "I64",
+                                                  ","};
+    const auto below = [&](std::size_t n) { return static_cast<std::size_t>(random() % (n == 0 ? 1 : n)); };
+    for (std::size_t edit = 0, edits = 1 + below(4); edit < edits; ++edit) {
+        const std::size_t at = below(input.size()), length = below(std::min<std::size_t>(input.size() - at, 32) + 1);
+        switch (below(6)) {
+            case 0:
+                if (!input.empty()) input[at] = static_cast<char>(input[at] ^ (1 << below(8)));
+                break;
+            case 1:
+                if (!input.empty()) input[at] = static_cast<char>(below(256));
+                break;
+            case 2: input.erase(at, length); break;
+            case 3: input.insert(at, std::string(input, at, length)); break;
+            case 4: input.replace(at, length, kTokens[below(kTokens.size())]); break;
+            default: input.resize(at);
+        }
+    }
+    return input;
+}
+
+/// Corpus files named valid* are accepted, all others refused.
+void run(const std::string& name, const Target& target, int mutations) {
+    const std::vector<fs::path> files = corpus(name);
+    REQUIRE(files.size() >= 4);
+    std::mt19937 random(20240520);
+    for (const fs::path& file : files) {
+        const std::string input = read_file(file);
+        INFO(file);
+        CHECK(accepted(target, input, file.string()) == file.filename().string().starts_with("valid"));
+        for (int i = 0; i < mutations; ++i) {
+            accepted(target, mutated(input, random), text("mutation ", i, " of ", file.string()));
+        }
+    }
+}
+
+}  // namespace
+
+TEST_CASE("the safetensors reader withstands its corpus and mutations") { run("safetensors", fuzz::safetensors, 3000); }
+
+TEST_CASE("the shard reader withstands its corpus and mutations") { run("shard", fuzz::shard, 3000); }
+
+TEST_CASE("the configuration reader withstands its corpus and mutations") { run("config", fuzz::config, 1000); }

@@ -1,0 +1,14 @@
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "kernels/error.h"
+#include "tests/fuzz/targets.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+    try {
+        coda::fuzz::config(std::as_bytes(std::span(data, size)));
+    } catch (const coda::Error&) {  // how bad input is refused; anything else is a finding
+    }
+    return 0;
+}

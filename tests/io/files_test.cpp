@@ -1,0 +1,147 @@
+#include "src/io/files.h"
+
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <vector>
+
+#include "tests/catch.h"
+#include "tests/io/faults.h"
+#include "tests/io/test_files.h"
+
+using namespace coda;
+using Catch::Contains;
+namespace fs = std::filesystem;
+
+TEST_CASE("a mapped file shows the file's bytes, and an empty file none") {
+    const ScratchFolder scratch;
+    const fs::path folder = scratch.path();
+    put(folder / "data", std::string_view("a\0b", 3));
+    put(folder / "empty", "");
+    MappedFile file(folder / "data");
+    REQUIRE(file.bytes().size() == 3);
+    CHECK(file.bytes()[2] == std::byte{'b'});
+    CHECK(MappedFile(folder / "empty").bytes().empty());
+    CHECK(read_file(folder / "data") == std::string("a\0b", 3));
+
+    const MappedFile moved = std::move(file);
+    CHECK(moved.bytes()[0] == std::byte{'a'});
+}
+
+TEST_CASE("what cannot be mapped is named") {
+    const ScratchFolder scratch;
+    const fs::path folder = scratch.path();
+    CHECK_THROWS_WITH(MappedFile{folder / "absent"}, Contains("absent") && Contains("No such file"));
+    CHECK_THROWS_WITH(MappedFile{folder}, Contains(folder.string()) && Contains("not a regular file"));
+}
+
+TEST_CASE("a writer creates, appends and survives short and interrupted writes") {
+    const ScratchFolder scratch;
+    const fs::path folder = scratch.path();
+    const fs::path path = folder / "file";
+    {
+        Faults faults;
+        faults.limit_writes(3);
+        faults.fail_at(2, EINTR);  // create, write "abc", write interrupted
+        FileWriter writer(path, FileWriter::Mode::create);
+        writer.write(bytes_of("abcdefgh"));
+        writer.finish();
+    }
+    CHECK(read_file(path) == "abcdefgh");
+    CHECK_THROWS_WITH(FileWriter(path, FileWriter::Mode::create), Contains("file: File exists"));
+
+    FileWriter writer(path, FileWriter::Mode::append);
+    writer.write(bytes_of("ij"));
+    writer.finish();
+    CHECK(read_file(path) == "abcdefghij");
+}
+
+TEST_CASE("a replaced file is the old or the new one whichever call fails or kills") {
+    const ScratchFolder scratch;
+    const fs::path folder = scratch.path();
+    const fs::path path = folder / "file";
+    bool failed = true;
+    for (int call = 0; failed; ++call) {
+        INFO("call " << call);
+        put(path, "old");
+        {
+            Faults faults;
+            faults.fail_at(call, ENOSPC);
+            try {
+                replace_file(path, bytes_of("new one"));
+                failed = false;
+            } catch (const Error& error) {
+                CHECK_THAT(error.what(), Contains(folder.string()) && Contains("No space left on device"));
+            }
+        }
+        const std::string now = read_file(path);
+        CHECK((now == "new one" || (failed && now == "old")));
+        CHECK_FALSE(fs::exists(folder / "file.new"));
+
+        put(path, "old");
+        const pid_t child = ::fork();
+        REQUIRE(child >= 0);
+        if (child == 0) {
+            Faults faults;
+            faults.kill_at(call);
+            replace_file(path, bytes_of("new one"));
+            ::_exit(0);
+        }
+        int status = 0;
+        REQUIRE(::waitpid(child, &status, 0) == child);
+        CHECK(WIFSIGNALED(status) == failed);
+        const std::string after = read_file(path);
+        CHECK((after == "new one" || (failed && after == "old")));
+        REQUIRE(call < 20);
+    }
+}
+
+TEST_CASE("a real file size limit stops a write with the system's reason") {
+    const ScratchFolder scratch;
+    const fs::path folder = scratch.path();
+    put(folder / "file", "old");
+    const pid_t child = ::fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+        const rlimit limit{1000, 1000};
+        ::signal(SIGXFSZ, SIG_IGN);
+        if (::setrlimit(RLIMIT_FSIZE, &limit) != 0) ::_exit(2);
+        try {
+            replace_file(folder / "file", std::vector<std::byte>(2000));
+        } catch (const Error& error) {
+            const std::string message = error.what();
+            ::_exit(message.find("file.new: File too large") != std::string::npos ? 0 : 3);
+        }
+        ::_exit(4);
+    }
+    int status = 0;
+    REQUIRE(::waitpid(child, &status, 0) == child);
+    CHECK((WIFEXITED(status) && WEXITSTATUS(status) == 0));
+    CHECK(read_file(folder / "file") == "old");
+    CHECK_FALSE(fs::exists(folder / "file.new"));
+}
+
+TEST_CASE("folders are made with their parents, and a file in the way is named") {
+    const ScratchFolder scratch;
+    const fs::path folder = scratch.path();
+    make_folders(folder / "a/b/c");
+    make_folders(folder / "a/b/c");
+    CHECK(fs::is_directory(folder / "a/b/c"));
+    put(folder / "file", "");
+    CHECK_THROWS_WITH(make_folders(folder / "file/below"), Contains((folder / "file").string()));
+}
+
+TEST_CASE("exchanged folders trade names") {
+    const ScratchFolder scratch;
+    const fs::path folder = scratch.path();
+    make_folders(folder / "one");
+    make_folders(folder / "two");
+    put(folder / "one/mark", "");
+    if (!exchange_paths(folder / "one", folder / "two")) return;  // not a thing of this file system
+    CHECK(fs::exists(folder / "two/mark"));
+    CHECK_FALSE(fs::exists(folder / "one/mark"));
+    CHECK_THROWS_WITH(exchange_paths(folder / "one", folder / "absent"), Contains("exchange"));
+}

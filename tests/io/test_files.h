@@ -1,0 +1,25 @@
+// Files that a test makes for itself or finds beside the source tree.
+#pragma once
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string_view>
+
+#include "tests/io/scratch_folder.h"
+
+namespace coda {
+
+inline void put(const std::filesystem::path& path, std::string_view contents) {
+    std::ofstream(path, std::ios::binary) << contents;
+}
+
+/// The folder of real token files: $CODA_SHARED_DATA, or shared/data beside the source tree; empty when absent.
+inline std::filesystem::path shared_data() {
+    const char* named = std::getenv("CODA_SHARED_DATA");
+    const auto source = std::filesystem::path(__FILE__).parent_path().parent_path().parent_path();
+    const std::filesystem::path folder = named != nullptr ? named : source.parent_path() / "shared" / "data";
+    return std::filesystem::is_directory(folder) ? folder : std::filesystem::path();
+}
+
+}  // namespace coda

@@ -1,0 +1,217 @@
+// A model run by the CPU executor next to the textbook model: the same weights, batches and gradients in both.
+#pragma once
+
+#include <cmath>
+#include <memory>
+#include <random>
+
+#include "src/io/loader.h"
+#include "src/train/executor.h"
+#include "src/train/feed.h"
+#include "tests/oracle/textbook.h"
+
+namespace coda::test {
+
+/// A small GQA LLaMA whose sizes divide nothing: head_dim 8 (with 4 the half-split permutation is its own inverse and
+/// hides a wrong direction).
+inline ModelConfig tiny_model() {
+    ModelConfig model;
+    model.hidden_size = 16;
+    model.intermediate_size = 20;
+    model.num_hidden_layers = 2;
+    model.num_attention_heads = 4;
+    model.num_key_value_heads = 2;
+    model.head_dim = 8;
+    model.vocab_size = 37;
+    model.rope_theta = 100;
+    return model;
+}
+
+struct Sizes {
+    std::int64_t batch = 2, seq_len = 6, chunks = 1;
+    Recompute recompute = Recompute::none;
+    bool document_mask = false;
+};
+
+class ModelRun {
+  public:
+    ModelRun(const ModelConfig& config, const Sizes& sizes, Precision precision)
+        : model(config), layout(parameter_layout(config)), sizes_(sizes) {
+        ScheduleOptions options;
+        options.precision = precision;
+        options.seq_len = sizes.seq_len;
+        options.micro_batch_size = sizes.batch;
+        options.lm_head_chunks = sizes.chunks;
+        options.recompute = sizes.recompute;
+        options.document_mask = sizes.document_mask;
+        options.max_grad_norm = 1.0;
+        schedules = build_schedules(config, layout, options);
+    }
+
+    /// Allocates; the schedules may be changed before this.
+    void start() {
+        plan = plan_memory(schedules.buffers, std::vector<const Schedule*>{&schedules.first, &schedules.further,
+                                                                           &schedules.update, &schedules.evaluate});
+        executor = make_cpu_executor(schedules, plan);
+        set_elements(schedules.host.rope, rope_table(model, sizes_.seq_len));
+        poison(schedules.host.gradient);  // whatever is not written shows
+    }
+
+    void set_weights(const textbook::Weights& weights) {
+        std::vector<double> flat(static_cast<std::size_t>(layout.count), 0.0);
+        for (const HfTensor& tensor : layout.tensors) {
+            const std::vector<double>& source = weights.at(tensor.name);
+            for (std::int64_t row = 0; row < tensor.rows; ++row) {
+                std::copy_n(source.begin() + row * tensor.cols, tensor.cols, flat.begin() + tensor.row_offset(row));
+            }
+        }
+        set_elements(schedules.host.master, flat);
+        if (schedules.host.working) set_elements(schedules.host.working, flat);
+    }
+
+    textbook::Weights get(const View& segment) {
+        const std::vector<double> flat = elements(segment);
+        textbook::Weights result;
+        for (const HfTensor& tensor : layout.tensors) {
+            std::vector<double>& target = result[tensor.name];
+            for (std::int64_t row = 0; row < tensor.rows; ++row) {
+                const auto begin = flat.begin() + tensor.row_offset(row);
+                target.insert(target.end(), begin, begin + tensor.cols);
+            }
+        }
+        return result;
+    }
+    textbook::Weights gradients() { return get(schedules.host.gradient); }
+
+    /// Forward and backward of all micro-batches of a step; returns the loss.
+    double step(const std::vector<textbook::Batch>& batches) {
+        upload_scalar(*executor, schedules.host.alpha, 1.0 / static_cast<double>(valid_targets(batches)));
+        for (std::size_t i = 0; i < batches.size(); ++i) {
+            feed(batches[i]);
+            executor->run(i == 0 ? Pass::first : Pass::further);
+        }
+        return download_scalar(*executor, schedules.host.loss);
+    }
+    double evaluate(const textbook::Batch& batch) {
+        upload_scalar(*executor, schedules.host.alpha, 1.0 / static_cast<double>(valid_targets({batch})));
+        feed(batch);
+        executor->run(Pass::evaluate);
+        return download_scalar(*executor, schedules.host.val_loss);
+    }
+
+    void set_elements(const View& view, const std::vector<double>& values) {
+        const auto send = [&](auto convert) {
+            std::vector<decltype(convert(0.0))> typed;
+            for (const double value : values) typed.push_back(convert(value));
+            executor->upload(view, typed.data());
+        };
+        switch (view.dtype) {
+            case DType::f64: return send([](double v) { return v; });
+            case DType::f32: return send([](double v) { return static_cast<float>(v); });
+            case DType::bf16: return send([](double v) { return Bf16(static_cast<float>(v)); });
+            default: throw Error("no such elements");
+        }
+    }
+    std::vector<double> elements(const View& view) {
+        std::vector<std::byte> staging;
+        const std::span<const std::byte> bytes = executor->bytes(view, staging);
+        const auto read = [&](auto zero) {
+            using T = decltype(zero);
+            const std::span values(reinterpret_cast<const T*>(bytes.data()), bytes.size() / sizeof(T));
+            std::vector<double> result;
+            for (const T value : values) result.push_back(static_cast<double>(static_cast<float>(value)));
+            return result;
+        };
+        if (view.dtype == DType::f64) {
+            const std::span values(reinterpret_cast<const double*>(bytes.data()), bytes.size() / sizeof(double));
+            return {values.begin(), values.end()};
+        }
+        return view.dtype == DType::f32 ? read(float{}) : read(Bf16{});
+    }
+
+    static std::int64_t valid_targets(const std::vector<textbook::Batch>& batches) {
+        std::int64_t valid = 0;
+        for (const textbook::Batch& batch : batches) {
+            for (const int target : batch.targets) valid += target >= 0;
+        }
+        return valid;
+    }
+
+    ModelConfig model;
+    ParameterLayout layout;
+    Schedules schedules;
+    MemoryPlan plan;
+    std::unique_ptr<Executor> executor;
+
+  private:
+    void poison(const View& view) {
+        // Segment padding is zero by contract (GradNorm reads it); everything else must be written before it is read.
+        std::vector<double> flat = elements(view);
+        for (const HfTensor& tensor : layout.tensors) {
+            for (std::int64_t row = 0; row < tensor.rows; ++row) {
+                std::fill_n(flat.begin() + tensor.row_offset(row), tensor.cols, std::nan(""));
+            }
+        }
+        set_elements(view, flat);
+    }
+
+    void feed(const textbook::Batch& batch) {
+        const auto tokens = static_cast<std::size_t>(sizes_.batch * sizes_.seq_len);
+        std::vector<std::int32_t> positions(tokens), doc_start(tokens);
+        for (std::size_t m = 0; m < tokens; ++m) {
+            const std::size_t t = m % static_cast<std::size_t>(sizes_.seq_len);
+            std::size_t start = t;
+            while (start > 0 && (batch.document.empty() || batch.document[m - t + start - 1] == batch.document[m])) {
+                --start;
+            }
+            doc_start[m] = static_cast<std::int32_t>(start);
+            positions[m] = static_cast<std::int32_t>(batch.restart_positions ? t - start : t);
+        }
+        executor->upload(schedules.host.tokens, batch.tokens.data());
+        executor->upload(schedules.host.targets, batch.targets.data());
+        executor->upload(schedules.host.positions, positions.data());
+        if (schedules.host.doc_start) executor->upload(schedules.host.doc_start, doc_start.data());
+    }
+
+    Sizes sizes_;
+};
+
+/// Random tokens; about one target in five is ignored.
+inline textbook::Batch random_batch(const ModelConfig& model, std::int64_t batch, std::int64_t seq_len,
+                                    std::uint64_t seed, bool documents = false) {
+    std::mt19937_64 random(seed);
+    textbook::Batch result;
+    result.batch = batch;
+    result.seq_len = seq_len;
+    int document = 0;
+    for (std::int64_t m = 0; m < batch * seq_len; ++m) {
+        result.tokens.push_back(static_cast<int>(random() % static_cast<std::uint64_t>(model.vocab_size)));
+        const auto target = static_cast<int>(random() % static_cast<std::uint64_t>(model.vocab_size));
+        result.targets.push_back(random() % 5 == 0 ? -1 : target);
+        if (documents) {
+            if (m % seq_len == 0 || random() % 3 == 0) ++document;
+            result.document.push_back(document);
+        }
+    }
+    return result;
+}
+
+/// max |a - b| / max |b| over a tensor; infinity where a is not finite.
+inline double relative_error(const std::vector<double>& a, const std::vector<double>& b) {
+    double difference = 0, scale = 0;
+    for (std::size_t i = 0; i < b.size(); ++i) {
+        if (!std::isfinite(a[i])) return INFINITY;
+        difference = std::max(difference, std::abs(a[i] - b[i]));
+        scale = std::max(scale, std::abs(b[i]));
+    }
+    return scale == 0 ? difference : difference / scale;
+}
+
+/// The worst relative_error over all tensors.
+inline double worst_error(const textbook::Weights& a, const textbook::Weights& b) {
+    double worst = 0;
+    for (const auto& [name, values] : b) worst = std::max(worst, relative_error(a.at(name), values));
+    return worst;
+}
+
+}  // namespace coda::test

@@ -1,0 +1,203 @@
+// The hazard checker sees every ordering hazard of CODA's in-place schedule when it is planted, and none in what the
+// builder makes.
+#include <algorithm>
+#include <functional>
+
+#include "src/core/hazards.h"
+#include "src/model/schedules.h"
+#include "tests/catch.h"
+#include "tests/model/harness.h"
+
+using namespace coda;
+using namespace coda::test;
+
+namespace {
+
+struct Built {
+    Schedules schedules;
+    MemoryPlan plan;
+};
+
+Built build(Recompute recompute = Recompute::none, std::int64_t chunks = 2, bool tied = false) {
+    ModelConfig model = tiny_model();
+    model.tie_word_embeddings = tied;
+    ScheduleOptions options;
+    options.precision = kMixedBf16;
+    options.seq_len = 6;
+    options.micro_batch_size = 2;
+    options.lm_head_chunks = chunks;
+    options.recompute = recompute;
+    options.document_mask = true;
+    Built built;
+    built.schedules = build_schedules(model, parameter_layout(model), options);
+    built.plan = plan_and_check(built.schedules);
+    return built;
+}
+
+std::size_t index_of(const Schedule& schedule, const std::string& name, int layer) {
+    for (std::size_t i = 0; i < schedule.size(); ++i) {
+        if (schedule[i].name == name && schedule[i].layer == layer) return i;
+    }
+    throw Error(text("no step ", name));
+}
+
+/// Moves the step `name` of `layer` right behind (or before) the step `other`.
+void move_behind(Schedule& schedule, const std::string& name, const std::string& other, int layer) {
+    const std::size_t from = index_of(schedule, name, layer);
+    const Step step = schedule[from];
+    schedule.erase(schedule.begin() + static_cast<long>(from));
+    schedule.insert(schedule.begin() + static_cast<long>(index_of(schedule, other, layer) + 1), step);
+}
+void move_before(Schedule& schedule, const std::string& name, const std::string& other, int layer) {
+    const std::size_t from = index_of(schedule, name, layer);
+    const Step step = schedule[from];
+    schedule.erase(schedule.begin() + static_cast<long>(from));
+    schedule.insert(schedule.begin() + static_cast<long>(index_of(schedule, other, layer)), step);
+}
+
+/// Hazards of the first-micro-batch schedule after `change`, each buffer in memory of its own, so that only the order
+/// matters.
+std::vector<std::string> hazards_after(const std::function<void(Schedule&)>& change,
+                                       Recompute recompute = Recompute::none) {
+    Built built = build(recompute);
+    MemoryPlan apart = built.plan;
+    std::int64_t end = 0;
+    for (std::size_t b = 0; b < built.schedules.buffers.size(); ++b) {
+        apart.offset[b] = end;
+        end += built.schedules.buffers.all()[b].bytes;
+    }
+    REQUIRE(find_hazards(built.schedules.first, built.schedules.buffers, apart).empty());
+    change(built.schedules.first);
+    return find_hazards(built.schedules.first, built.schedules.buffers, apart);
+}
+
+bool mentions(const std::vector<std::string>& hazards, const std::vector<std::string>& words) {
+    return std::any_of(hazards.begin(), hazards.end(), [&](const std::string& hazard) {
+        return std::all_of(words.begin(), words.end(),
+                           [&](const std::string& word) { return hazard.find(word) != std::string::npos; });
+    });
+}
+
+}  // namespace
+
+TEST_CASE("what the builder makes has no hazard, placed or apart") {
+    for (const bool tied : {false, true}) {
+        for (const Recompute recompute : {Recompute::none, Recompute::mlp}) {
+            for (const std::int64_t chunks : {1, 2, 5}) CHECK_NOTHROW(build(recompute, chunks, tied));
+        }
+    }
+}
+
+TEST_CASE("the down weight gradient after dx was updated in place (B4 after B5)") {
+    const auto hazards =
+        hazards_after([](Schedule& schedule) { move_behind(schedule, "down_wgrad", "gate_up_dgrad", 1); });
+    CHECK(mentions(hazards, {"'down_wgrad' of layer 1", "operand dy", "'dx'", "'gate_up_dgrad' of layer 1"}));
+}
+
+TEST_CASE("the output projection's weight gradient after dx was updated in place (B8 after B11)") {
+    const auto hazards =
+        hazards_after([](Schedule& schedule) { move_behind(schedule, "attn_out_wgrad", "qkv_dgrad", 0); });
+    CHECK(mentions(hazards, {"'attn_out_wgrad' of layer 0", "operand dy", "'dx'", "'qkv_dgrad' of layer 0"}));
+}
+
+TEST_CASE("a dgrad before the op that makes its dx (B3, B7)") {
+    CHECK(mentions(hazards_after([](Schedule& s) { move_behind(s, "down_dgrad", "gate_up_dgrad", 0); }),
+                   {"'gate_up_dgrad' of layer 0", "operand a"}));
+    CHECK(mentions(hazards_after([](Schedule& s) { move_before(s, "attn_out_dgrad", "gate_up_dgrad", 0); }),
+                   {"'attn_out_dgrad' of layer 0", "operand a", "'dx'"}));
+}
+
+TEST_CASE("the saved gate/up read after its gradient was stored over it") {
+    // The recomputing step is the last one that may write z before down_dgrad turns it into dz in place.
+    const auto hazards = hazards_after(
+        [](Schedule& schedule) { move_behind(schedule, "gate_up_recompute", "down_dgrad", 1); }, Recompute::mlp);
+    CHECK(mentions(hazards, {"'down_dgrad' of layer 1", "operand z"}));
+}
+
+TEST_CASE("n of another projection: a weight gradient after the next dgrad has replaced it") {
+    const auto hazards = hazards_after([](Schedule& s) { move_behind(s, "gate_up_wgrad", "qkv_dgrad", 0); });
+    CHECK(mentions(hazards, {"'gate_up_wgrad' of layer 0", "operand x", "'normalised activation'"}));
+}
+
+TEST_CASE("logits turned into dlogits before their loss was taken, and dgrad before dlogits") {
+    CHECK(
+        mentions(hazards_after([](Schedule& s) { move_before(s, "dlogits", "logits", -1); }), {"'dlogits'", "logits"}));
+    CHECK(mentions(hazards_after([](Schedule& s) { move_before(s, "head_dgrad", "dlogits", -1); }),
+                   {"'head_dgrad'", "operand a", "'logits'"}));
+}
+
+TEST_CASE("the attention statistic finished before its parts exist") {
+    CHECK(mentions(hazards_after([](Schedule& s) { move_before(s, "attention_dot", "attention_backward", 1); }),
+                   {"'attention_dot' of layer 1", "operand partials"}));
+}
+
+TEST_CASE("a later chunk that overwrites what an earlier chunk added") {
+    const auto hazards = hazards_after([](Schedule& schedule) {
+        int seen = 0;
+        for (Step& step : schedule) {
+            if (std::string(step.name) == "head_wgrad" && ++seen == 2) {
+                std::get<WeightGradient>(step.op).grad.beta = Beta::overwrite;
+            }
+        }
+    });
+    CHECK(mentions(hazards, {"'head_wgrad'", "operand grad", "overwrites", "nothing has read"}));
+}
+
+TEST_CASE("a read before any write") {
+    const auto hazards = hazards_after([](Schedule& schedule) {
+        const std::size_t at = index_of(schedule, "rstd_mlp", 0);
+        schedule.erase(schedule.begin() + static_cast<long>(at));
+    });
+    CHECK(mentions(hazards, {"'gate_up' of layer 0", "operand rstd", "nothing has written"}));
+}
+
+TEST_CASE("two buffers that are alive together in the same bytes") {
+    Built built = build();
+    // x of layer 0 is read again in the backward pass; the logits come in between.
+    BufferId x = kNoBuffer, logits = kNoBuffer;
+    for (std::size_t b = 0; b < built.schedules.buffers.size(); ++b) {
+        if (built.schedules.buffers.all()[b].name == "layer 0 x") x = static_cast<BufferId>(b);
+        if (built.schedules.buffers.all()[b].name == "logits") logits = static_cast<BufferId>(b);
+    }
+    built.plan.offset[static_cast<std::size_t>(x)] = built.plan.offset[static_cast<std::size_t>(logits)];
+    const auto hazards = find_hazards(built.schedules.first, built.schedules.buffers, built.plan);
+    CHECK(mentions(hazards, {"'layer 0 x'", "its bytes were overwritten with"}));
+    CHECK_THROWS_AS(require_no_hazards("first", built.schedules.first, built.schedules.buffers, built.plan), Error);
+}
+
+TEST_CASE("an op on overlapping operands that does not work in place, and views outside their buffer") {
+    BufferTable buffers;
+    View a = buffers.add("a", MemorySegment::activations, Lifetime::persistent, DType::f32, 4, 4);
+    const View w = buffers.add("w", MemorySegment::weights, Lifetime::persistent, DType::f32, 4, 4);
+    View out = a;
+    out.version = 1;
+    const Schedule in_place{{Phase::forward, -1, "product", Linear{.a = a, .w = w, .out = {out, Beta::overwrite}}}};
+    const Schedule* schedules[] = {&in_place};
+    const MemoryPlan plan = plan_memory(buffers, schedules);
+    CHECK(mentions(find_hazards(in_place, buffers, plan), {"'product'", "operand out", "operand a", "in place"}));
+
+    View outside = w;
+    outside.rows = 5;
+    const Schedule beyond{{Phase::forward, -1, "product", Zero{.out = outside}}};
+    CHECK(mentions(find_hazards(beyond, buffers, plan), {"'product'", "lies outside buffer 'w'"}));
+}
+
+TEST_CASE("SwiGLU's backward may work on z itself, but not on a shifted view of it") {
+    BufferTable buffers;
+    const auto add = [&](const char* name, std::int64_t rows, std::int64_t cols) {
+        return buffers.add(name, MemorySegment::activations, Lifetime::persistent, DType::f32, rows, cols);
+    };
+    const View a = add("a", 4, 4), w = add("w", 4, 8), z = add("z", 5, 16), y = add("y", 4, 8), dot = add("dot", 1, 4);
+    const auto hazards_with = [&](const View& dz) {
+        View written = dz;
+        written.version = 1;
+        const Schedule schedule{
+            {Phase::backward, 0, "down_dgrad",
+             LinearSwigluBackward{
+                 .a = a, .w = w, .z = z.row_slice(0, 4), .dz = written, .y = y, .dot = dot, .tile = 128}}};
+        const Schedule* schedules[] = {&schedule};
+        return find_hazards(schedule, buffers, plan_memory(buffers, schedules));
+    };
+    CHECK(hazards_with(z.row_slice(0, 4)).empty());
+    CHECK(mentions(hazards_with(z.row_slice(1, 4)), {"operand dz", "operand z", "in place"}));
+}

@@ -1,0 +1,116 @@
+#include "src/model/parameters.h"
+
+#include <set>
+
+#include "src/model/initialise.h"
+#include "tests/catch.h"
+#include "tests/model/harness.h"
+
+using namespace coda;
+using namespace coda::test;
+
+TEST_CASE("every element of every Hugging Face tensor has a place of its own, and the rest is padding") {
+    ModelConfig model = tiny_model();
+    model.tie_word_embeddings = GENERATE(false, true);
+    const ParameterLayout layout = parameter_layout(model);
+    std::vector<int> owners(static_cast<std::size_t>(layout.count), 0);
+    std::int64_t elements = 0;
+    for (const HfTensor& tensor : layout.tensors) {
+        for (std::int64_t row = 0; row < tensor.rows; ++row) {
+            for (std::int64_t col = 0; col < tensor.cols; ++col) {
+                ++owners.at(static_cast<std::size_t>(tensor.row_offset(row) + col));
+            }
+        }
+        elements += tensor.count();
+        // Matrices first: they, and they alone, decay.
+        CHECK((tensor.row_offset(0) < layout.matrix_count) == tensor.matrix);
+    }
+    CHECK(elements == layout.parameters);
+    CHECK(std::count(owners.begin(), owners.end(), 1) == elements);
+    CHECK(std::count(owners.begin(), owners.end(), 0) == layout.count - elements);
+}
+
+TEST_CASE("the packed row order: rotary pairs adjacent, gate and up interleaved") {
+    const ParameterLayout layout = parameter_layout(tiny_model());
+    const auto find = [&](const std::string& name) {
+        for (const HfTensor& tensor : layout.tensors) {
+            if (tensor.name == name) return tensor;
+        }
+        throw Error("no tensor " + name);
+    };
+    const LayerParameters& layer = layout.layers[1];
+    // Head dimension 8: Hugging Face row i + 4 b of a head is packed row 2 i + b; here head 1, i = 3, b = 1.
+    CHECK(find("model.layers.1.self_attn.q_proj.weight").row_offset(8 + 7) == layer.qkv.offset + (8 + 7) * 16);
+    CHECK(find("model.layers.1.self_attn.q_proj.weight").row_offset(8 + 1) == layer.qkv.offset + (8 + 2) * 16);
+    CHECK(find("model.layers.1.self_attn.k_proj.weight").row_offset(4) == layer.qkv.offset + (32 + 1) * 16);
+    CHECK(find("model.layers.1.self_attn.v_proj.weight").row_offset(5) == layer.qkv.offset + (32 + 16 + 5) * 16);
+    CHECK(find("model.layers.1.mlp.gate_proj.weight").row_offset(3) == layer.gate_up.offset + 6 * 16);
+    CHECK(find("model.layers.1.mlp.up_proj.weight").row_offset(3) == layer.gate_up.offset + 7 * 16);
+}
+
+TEST_CASE("parameter counts of the known models") {
+    ModelConfig model;
+    model.hidden_size = 2048;
+    model.intermediate_size = 8192;
+    model.num_hidden_layers = 16;
+    model.num_attention_heads = 32;
+    model.num_key_value_heads = 8;
+    model.head_dim = 64;
+    model.vocab_size = 128256;
+    CHECK(parameter_layout(model).parameters == 1498482688);
+    model.tie_word_embeddings = true;
+    CHECK(parameter_layout(model).parameters == 1235814400);  // Llama-3.2-1B
+    model = {};
+    model.hidden_size = 4096;
+    model.intermediate_size = 14336;
+    model.num_hidden_layers = 32;
+    model.num_attention_heads = 32;
+    model.num_key_value_heads = 8;
+    model.head_dim = 128;
+    model.vocab_size = 128256;
+    CHECK(parameter_layout(model).parameters == 8030261248);  // Llama-3.1-8B
+}
+
+TEST_CASE("initial weights: normal matrices of the given deviation, norms of 1, padding of 0") {
+    ModelConfig model = tiny_model();
+    model.hidden_size = 64;
+    model.intermediate_size = 200;
+    const ParameterLayout layout = parameter_layout(model);
+    std::vector<float> master(static_cast<std::size_t>(layout.count), -1.0f);
+    initialise_weights(model, layout, 11, std::span(master));
+
+    double sum = 0, squares = 0, fourth = 0;
+    std::int64_t n = 0;
+    std::vector<bool> used(master.size(), false);
+    for (const HfTensor& tensor : layout.tensors) {
+        for (std::int64_t row = 0; row < tensor.rows; ++row) {
+            for (std::int64_t col = 0; col < tensor.cols; ++col) {
+                const auto at = static_cast<std::size_t>(tensor.row_offset(row) + col);
+                used[at] = true;
+                if (!tensor.matrix) {
+                    CHECK(master[at] == 1.0f);
+                    continue;
+                }
+                const double value = master[at] / model.initializer_range;
+                sum += value;
+                squares += value * value;
+                fourth += value * value * value * value;
+                ++n;
+            }
+        }
+    }
+    for (std::size_t i = 0; i < master.size(); ++i) {
+        if (!used[i]) CHECK(master[i] == 0.0f);
+    }
+    // Five standard errors of mean, variance and fourth moment of n standard normal values.
+    const auto count = static_cast<double>(n);
+    CHECK(std::abs(sum / count) < 5 / std::sqrt(count));
+    CHECK(std::abs(squares / count - 1) < 5 * std::sqrt(2 / count));
+    CHECK(std::abs(fourth / count - 3) < 5 * std::sqrt(96 / count));
+
+    std::vector<float> again(master.size()), other(master.size());
+    initialise_weights(model, layout, 11, std::span(again));
+    initialise_weights(model, layout, 12, std::span(other));
+    CHECK(again == master);
+    CHECK(other != master);
+}

@@ -1,0 +1,300 @@
+// The schedule, run by cpu::run, against the textbook model: the loss and the gradient of every parameter.
+//
+// Tolerance in double: every element is a sum of at most a few thousand terms, rounding grows at worst with their
+// number times 2^-53 and is amplified by softmax and norms; 1e-12 leaves two digits, and a wrong formula shows at 1e-2
+// and more (see the planted mistakes below).
+#include "tests/catch.h"
+#include "tests/model/harness.h"
+#include "tests/oracle/adamw.h"
+
+using namespace coda;
+using namespace coda::test;
+
+namespace {
+
+constexpr double kTolerance = 1e-12;
+
+struct Case {
+    const char* name;
+    bool tied = false, scaled = false, documents = false, restart = false;
+    Sizes sizes;
+    std::size_t micro_batches = 1;
+};
+
+ModelConfig model_of(const Case& c) {
+    ModelConfig model = tiny_model();
+    model.tie_word_embeddings = c.tied;
+    if (c.scaled) model.rope_scaling = RopeScaling{8, 1, 4, 40};
+    return model;
+}
+
+std::vector<textbook::Batch> batches_of(const Case& c, const ModelConfig& model) {
+    std::vector<textbook::Batch> batches;
+    for (std::size_t i = 0; i < c.micro_batches; ++i) {
+        batches.push_back(random_batch(model, c.sizes.batch, c.sizes.seq_len, 100 + i, c.documents));
+        batches.back().restart_positions = c.restart;
+    }
+    // Unequal numbers of valid targets: a mean of means would show.
+    if (c.micro_batches > 1) std::fill_n(batches.back().targets.begin(), 5, -1);
+    return batches;
+}
+
+struct Errors {
+    double loss, gradient;
+};
+
+/// `change` may plant a mistake in the schedules.
+template <class Change>
+Errors compare(const Case& c, Precision precision, Change&& change) {
+    const ModelConfig model = model_of(c);
+    const textbook::Weights weights = textbook::random_weights(model, 7);
+    const std::vector<textbook::Batch> batches = batches_of(c, model);
+    const textbook::Result truth = textbook::loss_and_gradients(model, weights, batches);
+
+    ModelRun run(model, c.sizes, precision);
+    change(run);
+    run.start();
+    run.set_weights(weights);
+    const double loss = run.step(batches);
+    return {std::abs(loss - truth.loss) / truth.loss, worst_error(run.gradients(), truth.gradients)};
+}
+Errors compare(const Case& c, Precision precision) {
+    return compare(c, precision, [](ModelRun&) {});
+}
+
+template <class T, class Change>
+void change_ops(Schedule& schedule, Change&& change) {
+    for (Step& step : schedule) {
+        if (T* op = std::get_if<T>(&step.op)) change(*op);
+    }
+}
+
+}  // namespace
+
+TEST_CASE("the schedule in double agrees with the textbook model on the loss and every gradient") {
+    const Case c = GENERATE(
+        Case{.name = "untied", .sizes = {}},                                         //
+        Case{.name = "tied", .tied = true, .sizes = {}},                             //
+        Case{.name = "head in chunks of 5", .sizes = {.chunks = 3}},                 //
+        Case{.name = "tied, head in chunks", .tied = true, .sizes = {.chunks = 5}},  //
+        Case{.name = "accumulation", .sizes = {.batch = 1}, .micro_batches = 2},
+        Case{
+            .name = "tied, chunks, accumulation", .tied = true, .sizes = {.batch = 1, .chunks = 2}, .micro_batches = 3},
+        Case{.name = "rope scaling", .scaled = true, .sizes = {.seq_len = 11}},
+        Case{.name = "documents", .documents = true, .sizes = {.seq_len = 9, .document_mask = true}},
+        Case{.name = "documents, restarted positions",
+             .documents = true,
+             .restart = true,
+             .sizes = {.seq_len = 9, .document_mask = true}},
+        Case{.name = "recompute", .sizes = {.recompute = Recompute::mlp}},
+        Case{.name = "everything",
+             .tied = true,
+             .scaled = true,
+             .documents = true,
+             .restart = true,
+             .sizes = {.batch = 2, .seq_len = 13, .chunks = 4, .recompute = Recompute::mlp, .document_mask = true},
+             .micro_batches = 2});
+    INFO(c.name);
+    const Errors errors = compare(c, kFloat64);
+    CHECK(errors.loss <= kTolerance);
+    CHECK(errors.gradient <= kTolerance);
+}
+
+TEST_CASE("ragged partial tiles: more rows and columns than one tile, and not a multiple") {
+    // 140 rows and widths of 136 to 144 columns: two tiles of 128 in every direction, the second one small.
+    ModelConfig model = tiny_model();
+    model.hidden_size = 136;
+    model.intermediate_size = 140;
+    model.num_hidden_layers = 1;
+    model.vocab_size = 150;
+    const Sizes sizes{.batch = 2, .seq_len = 70, .chunks = 1};
+    const textbook::Weights weights = textbook::random_weights(model, 3);
+    const std::vector<textbook::Batch> batches{random_batch(model, sizes.batch, sizes.seq_len, 5)};
+    const textbook::Result truth = textbook::loss_and_gradients(model, weights, batches);
+    ModelRun run(model, sizes, kFloat64);
+    run.start();
+    run.set_weights(weights);
+    CHECK(run.step(batches) == Approx(truth.loss).epsilon(kTolerance));
+    CHECK(worst_error(run.gradients(), truth.gradients) <= kTolerance);
+}
+
+TEST_CASE("the evaluation schedule gives the textbook loss") {
+    const Case c{.name = "evaluation", .sizes = {.chunks = 2}};
+    const ModelConfig model = model_of(c);
+    const textbook::Weights weights = textbook::random_weights(model, 7);
+    const textbook::Batch batch = random_batch(model, 2, 6, 1);
+    ModelRun run(model, c.sizes, kFloat64);
+    run.start();
+    run.set_weights(weights);
+    CHECK(run.evaluate(batch) == Approx(textbook::loss(model, weights, {batch})).epsilon(kTolerance));
+}
+
+TEST_CASE("single precision and bf16 storage stay within their rounding of the textbook model") {
+    // fp32: 2^-24 per operation over a depth of a few hundred gives about 1e-5 at worst. bf16 storage: each stored
+    // tensor is rounded to 2^-9; through about 20 stored tensors in a row of a 2-layer model, and weights rounded too,
+    // the worst element of a gradient moves by a few percent of the largest one.
+    const Case c{.name = "precision", .sizes = {.seq_len = 8}};
+    const Errors single = compare(c, kFloat32);
+    CHECK(single.loss <= 1e-6);
+    CHECK(single.gradient <= 2e-5);
+    const Errors mixed = compare(c, kMixedBf16);
+    CHECK(mixed.loss <= 5e-3);
+    CHECK(mixed.gradient <= 0.1);
+    CHECK(mixed.gradient > 1e-4);  // it is bf16 that was tested
+}
+
+TEST_CASE("recompute gives the same bits as storing") {
+    const ModelConfig model = tiny_model();
+    const textbook::Weights weights = textbook::random_weights(model, 7);
+    const std::vector<textbook::Batch> batches{random_batch(model, 2, 6, 1)};
+    const auto gradients = [&](Recompute recompute, Precision precision) {
+        ModelRun run(model, {.recompute = recompute}, precision);
+        run.start();
+        run.set_weights(weights);
+        run.step(batches);
+        return run.gradients();
+    };
+    for (const Precision precision : {kFloat32, kMixedBf16}) {
+        CHECK(gradients(Recompute::none, precision) == gradients(Recompute::mlp, precision));
+    }
+}
+
+TEST_CASE("accumulation equals one big batch") {
+    const ModelConfig model = tiny_model();
+    const textbook::Weights weights = textbook::random_weights(model, 7);
+    const textbook::Batch big = random_batch(model, 4, 6, 1);
+    std::vector<textbook::Batch> small;
+    for (std::size_t i = 0; i < 4; ++i) {
+        textbook::Batch one{.batch = 1, .seq_len = 6, .tokens = {}, .targets = {}, .document = {}};
+        one.tokens.assign(big.tokens.begin() + static_cast<long>(6 * i),
+                          big.tokens.begin() + static_cast<long>(6 * i + 6));
+        one.targets.assign(big.targets.begin() + static_cast<long>(6 * i),
+                           big.targets.begin() + static_cast<long>(6 * i + 6));
+        small.push_back(one);
+    }
+    ModelRun at_once(model, {.batch = 4}, kFloat64), in_four(model, {.batch = 1}, kFloat64);
+    for (ModelRun* run : {&at_once, &in_four}) {
+        run->start();
+        run->set_weights(weights);
+    }
+    CHECK(at_once.step({big}) == Approx(in_four.step(small)).epsilon(1e-14));
+    CHECK(worst_error(in_four.gradients(), at_once.gradients()) <= 1e-13);
+}
+
+TEST_CASE("ten steps of AdamW follow the textbook model and optimizer") {
+    const ModelConfig model = tiny_model();
+    textbook::Weights weights = textbook::random_weights(model, 7);
+    ModelRun run(model, {}, kFloat64);
+    run.start();
+    run.set_weights(weights);
+    const OptimizerConfig optimizer;
+    textbook::AdamW adamw({.beta1 = optimizer.beta1,
+                           .beta2 = optimizer.beta2,
+                           .eps = optimizer.eps,
+                           .weight_decay = optimizer.weight_decay,
+                           .max_grad_norm = 1.0});
+    const HostViews& host = run.schedules.host;
+    for (int t = 1; t <= 10; ++t) {
+        const std::vector<textbook::Batch> batches{random_batch(model, 2, 6, static_cast<std::uint64_t>(t))};
+        const double lr = 1e-2 / t;
+        const textbook::Result truth = textbook::loss_and_gradients(model, weights, batches);
+        const double norm = adamw.step(weights, truth.gradients, lr);
+
+        CHECK(run.step(batches) == Approx(truth.loss).epsilon(1e-11));
+        upload_scalar(*run.executor, host.lr, lr);
+        upload_scalar(*run.executor, host.correction1, 1 / (1 - std::pow(optimizer.beta1, t)));
+        upload_scalar(*run.executor, host.correction2, 1 / (1 - std::pow(optimizer.beta2, t)));
+        upload_scalar(*run.executor, host.step, t);
+        run.executor->run(Pass::update);
+        CHECK(download_scalar(*run.executor, host.norm) == Approx(norm).epsilon(1e-11));
+    }
+    CHECK(download_scalar(*run.executor, host.skip) == 0);
+    CHECK(worst_error(run.get(host.master), weights) <= 1e-10);
+}
+
+TEST_CASE("planted mistakes are far outside the tolerance") {
+    const Case c{.name = "planted", .sizes = {}, .micro_batches = 2};
+    const auto error_with = [&](auto&& change) {
+        return compare(c, kFloat64,
+                       [&](ModelRun& run) {
+                           for (Schedule* schedule : {&run.schedules.first, &run.schedules.further}) change(*schedule);
+                       })
+            .gradient;
+    };
+
+    SECTION("the norm statistic c dropped") {
+        // dot of every norm backward read from the tokens' zero vector: replaced by a Zero right before its use.
+        const double error = error_with([](Schedule& schedule) {
+            for (std::size_t i = 0; i < schedule.size(); ++i) {
+                if (const auto* op = std::get_if<LinearRmsBackward>(&schedule[i].op)) {
+                    Step zero = schedule[i];
+                    zero.op = Zero{.out = static_cast<const View&>(op->dot)};
+                    schedule.insert(schedule.begin() + static_cast<long>(i++), zero);
+                }
+            }
+        });
+        CHECK(error > 0.01);
+    }
+    SECTION("1/d missing: c a sum instead of a mean") {
+        const double error = error_with([](Schedule& schedule) {
+            for (std::size_t i = 0; i < schedule.size(); ++i) {
+                if (const auto* op = std::get_if<FinishRowSum>(&schedule[i].op)) {
+                    // Adding the statistic to itself four times gives 16 = d times its value.
+                    const View sum = op->sum;
+                    for (int doubling = 0; doubling < 4; ++doubling) {
+                        Step again = schedule[i];
+                        again.op = FinishColumnSum{.partials = sum, .grad = {sum, Beta::accumulate}};
+                        schedule.insert(schedule.begin() + static_cast<long>(++i), again);
+                    }
+                }
+            }
+        });
+        CHECK(error > 0.01);
+    }
+    SECTION("RoPE without its rotation of q and k") {
+        const double error = error_with([](Schedule& schedule) {
+            change_ops<LinearRstdRope>(schedule, [](LinearRstdRope& op) { op.rotated = 0; });
+        });
+        CHECK(error > 0.01);
+    }
+    SECTION("weight gradients after dx has moved on") {
+        const double error = error_with([](Schedule& schedule) {
+            for (std::size_t i = 0; i + 1 < schedule.size(); ++i) {
+                if (std::string(schedule[i].name) == "down_wgrad") std::swap(schedule[i], schedule[i + 1]), ++i;
+            }
+        });
+        CHECK(error > 0.01);
+    }
+    SECTION("the gradient's statistic without the value heads") {
+        const double error = error_with([](Schedule& schedule) {
+            change_ops<FinishRowSum>(schedule, [](FinishRowSum& op) {
+                if (op.partials.rows == 8) op.partials.rows = 6;  // H + 2 Hk = 8 partials; drop the Hk = 2 of v
+            });
+        });
+        CHECK(error > 0.01);
+    }
+}
+
+TEST_CASE("planted mistakes in weights and tables are far outside the tolerance") {
+    const ModelConfig model = tiny_model();
+    const textbook::Weights weights = textbook::random_weights(model, 7);
+    const std::vector<textbook::Batch> batches{random_batch(model, 2, 6, 1)};
+    const textbook::Result truth = textbook::loss_and_gradients(model, weights, batches);
+    ModelRun run(model, {}, kFloat64);
+    run.start();
+    run.set_weights(weights);
+
+    SECTION("wrong RoPE sign") {
+        std::vector<double> table = rope_table(model, 6);
+        for (std::size_t i = 1; i < table.size(); i += 2) table[i] = -table[i];
+        run.set_elements(run.schedules.host.rope, table);
+    }
+    SECTION("gate and up swapped") {
+        textbook::Weights swapped = weights;
+        std::swap(swapped.at("model.layers.0.mlp.gate_proj.weight"), swapped.at("model.layers.0.mlp.up_proj.weight"));
+        run.set_weights(swapped);
+    }
+    const double loss = run.step(batches);
+    CHECK(std::abs(loss - truth.loss) / truth.loss > 1e-4);
+    CHECK(worst_error(run.gradients(), truth.gradients) > 0.01);
+}

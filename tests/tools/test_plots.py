@@ -1,0 +1,87 @@
+"""The pictures of tools/plot_loss.py and tools/compare_loss.py --plot, and the smoothing of noisy curves."""
+
+import math
+import os
+import struct
+import subprocess
+import sys
+import unittest
+
+from logs import LogTestCase, run_tool, steps
+
+import plotting
+
+
+def some_python_has_matplotlib():
+    for interpreter in (sys.executable, *plotting.INTERPRETERS):
+        command = [interpreter, "-c", "import matplotlib"]
+        if os.path.exists(interpreter) and subprocess.run(command, capture_output=True, check=False).returncode == 0:
+            return True
+    return False
+
+
+class SmoothingTest(unittest.TestCase):
+    def test_mean_of_neighbours(self):
+        self.assertEqual(plotting.smoothed([0.0, 3.0, 0.0, 3.0, 0.0], 1), [0.0, 1.0, 2.0, 1.0, 1.5])
+
+    def test_a_straight_line_keeps_its_start(self):
+        self.assertEqual(plotting.smoothed([8.0, 6.0, 4.0, 2.0, 0.0, -2.0], 2)[:4], [8.0, 6.0, 4.0, 2.0])
+
+    def test_gaps_stay_and_spread_nothing(self):
+        values = plotting.smoothed([2.0, math.nan, 4.0, 6.0], 1)
+        self.assertTrue(math.isnan(values[1]))
+        self.assertEqual([values[0], values[2], values[3]], [2.0, 5.0, 5.0])
+
+
+@unittest.skipUnless(some_python_has_matplotlib(), "no Python here has matplotlib (apt-get install python3-matplotlib)")
+class PictureTest(LogTestCase):
+    def assert_picture(self, path):
+        with open(path, "rb") as file:
+            head = file.read(24)
+        self.assertEqual(head[:8], b"\x89PNG\r\n\x1a\n")
+        width, height = struct.unpack(">II", head[16:24])
+        self.assertGreater(width, 1000)
+        self.assertGreater(height, 500)
+
+    def plot(self, *arguments):
+        status, out, err = run_tool("plot_loss.py", *arguments)
+        self.assertEqual(status, 0, err)
+        return out.strip()
+
+    def test_default_is_beside_the_log(self):
+        log = self.write("log.jsonl", [*steps(3.0, None, 1.0), {"step": 3, "val_loss": 1.5}], end='{"step"')
+        self.assertEqual(self.plot(log), self.path("loss.png"))
+        self.assert_picture(self.path("loss.png"))
+
+    def test_several_runs_of_any_length(self):
+        noisy = steps(*(3.0 + math.sin(i) for i in range(300)))
+        validations = [{"step": 0, "val_loss": None}, {"step": 9, "val_loss": 2.0}]
+        runs = {"a": noisy, "b": steps(2.0), "c": steps(None, None), "d": validations}
+        logs = [self.write(f"{name}.jsonl", records) for name, records in runs.items()]
+        self.plot(*logs, "--out", self.path("all.png"), "--title", "Four runs")
+        self.assert_picture(self.path("all.png"))
+
+    def test_picture_of_a_comparison(self):
+        a, b = self.write("a.jsonl", steps(3.0, 2.0, None)), self.write("b.jsonl", steps(3.0, 1.0, 1.0, 0.5))
+        status, out, err = run_tool("compare_loss.py", a, b, "--plot", self.path("both.png"))
+        self.assertEqual((status, err), (1, ""))
+        self.assertIn("DIFFERENT: step 2", out)
+        self.assert_picture(self.path("both.png"))
+
+    def test_picture_that_cannot_be_written(self):
+        log = self.write("a.jsonl", steps(3.0))
+        for out in (self.path("none/loss.png"), self.path("loss.docx")):
+            for command in (("plot_loss.py", log, "--out", out), ("compare_loss.py", log, log, "--plot", out)):
+                status, _, err = run_tool(*command)
+                self.assertEqual(status, 2)
+                self.assertIn(out, err)
+                self.assertNotIn("Traceback", err)
+
+    def test_bad_log(self):
+        status, _, err = run_tool("plot_loss.py", self.path("none.jsonl"))
+        self.assertEqual(status, 2)
+        self.assertIn("none.jsonl: No such file", err)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,79 @@
+#include "src/train/timing.h"
+
+#include <filesystem>
+#include <fstream>
+
+#include "kernels/cost.h"
+#include "tests/catch.h"
+#include "tests/model/harness.h"
+
+using namespace coda;
+using namespace coda::test;
+
+namespace {
+
+nlohmann::json read_json(const std::filesystem::path& path) {
+    std::ifstream in(path);
+    return nlohmann::json::parse(in);
+}
+
+}  // namespace
+
+TEST_CASE("the timing dump: medians, totals, groups that add up, and the last step as a trace") {
+    ModelRun run(tiny_model(), {}, kFloat32);
+    TimingRecorder recorder(run.schedules);
+    // Step i of the first pass takes 1 + i, 2 + i and 9 + i ms: the median is 2 + i.
+    const Schedule& schedule = run.schedules.first;
+    double at = 0;
+    for (const double base : {9.0, 1.0, 2.0}) {
+        recorder.begin_step(base == 2.0 ? 3 : 1);
+        for (std::size_t i = 0; i < schedule.size(); ++i) {
+            const double ms = base + static_cast<double>(i);
+            recorder.after(Pass::first, i, at, ms);
+            at += ms * 1000;
+        }
+    }
+    const auto file = std::filesystem::temp_directory_path() / "coda_timing_test.json";
+    recorder.write(file, {{"device", "none"}});
+    const nlohmann::json dump = read_json(file), trace = read_json(trace_file_of(file));
+    std::filesystem::remove(file);
+    std::filesystem::remove(trace_file_of(file));
+
+    CHECK(dump["header"]["device"] == "none");
+    REQUIRE(dump["steps"].size() == schedule.size());  // passes that never ran are left out
+    double flops = 0, sum_of_medians = 0;
+    for (std::size_t i = 0; i < schedule.size(); ++i) {
+        const auto& step = dump["steps"][i];
+        const Cost price = cost(schedule[i].op);
+        CHECK(step["name"] == schedule[i].name);
+        CHECK(step["layer"] == schedule[i].layer);
+        CHECK(step["calls"] == 3);
+        CHECK(step["median_ms"].get<double>() == Approx(2.0 + static_cast<double>(i)));
+        CHECK(step["total_ms"].get<double>() == Approx(12.0 + 3 * static_cast<double>(i)));
+        CHECK(step["gflops_per_s"].get<double>() == Approx(price.flops / ((2.0 + static_cast<double>(i)) * 1e6)));
+        CHECK(step["gb_per_s"].get<double>() == Approx(price.bytes / ((2.0 + static_cast<double>(i)) * 1e6)));
+        flops += price.flops;
+        sum_of_medians += 2.0 + static_cast<double>(i);
+    }
+    for (const char* group : {"by_layer", "by_op"}) {
+        double group_flops = 0, group_ms = 0;
+        for (const auto& row : dump[group]) {
+            group_flops += row["flops"].get<double>();
+            group_ms += row["median_ms"].get<double>();
+        }
+        CHECK(group_flops == Approx(flops));
+        CHECK(group_ms == Approx(sum_of_medians));
+    }
+    CHECK(dump["passes"][0]["sum_of_medians_ms"].get<double>() == Approx(sum_of_medians));
+
+    REQUIRE(trace["traceEvents"].size() == schedule.size());
+    CHECK(trace["traceEvents"][0]["ts"] == 0);
+    CHECK(trace["traceEvents"][1]["dur"].get<double>() == Approx(3000));
+    CHECK(trace["otherData"]["step"] == 3);
+    CHECK(recorder.table().find("LinearRmsBackward") != std::string::npos);
+}
+
+TEST_CASE("the median of an even number of times is the mean of the middle two") {
+    const StepTiming timing{Pass::first, Phase::forward, 0, "a", "A", 0, 0, {4, 1, 3, 10}};
+    CHECK(timing.median_ms() == Approx(3.5));
+}

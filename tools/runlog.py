@@ -1,0 +1,98 @@
+"""Reads log.jsonl, the log of a run: JSON Lines, a header, then one record a step and one a validation.
+
+    {"config": {...}, "device": ..., "build": ..., "command": ...}
+    {"step": 1, "loss": 5.54, "grad_norm": 2.1, "lr": 3e-4, "tokens": 4096, "ms": 120.5, ...}
+    {"step": 10, "val_loss": 4.87}
+
+A number that is not finite stands there as null and is read as None. A last line that was cut off, by a run that was
+killed or that is writing it now, is dropped.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from dataclasses import dataclass, field
+
+
+class LogError(Exception):
+    """A file that is no run log; the message names the file and, where there is one, the line."""
+
+
+@dataclass
+class RunLog:
+    path: str
+    header: dict = field(default_factory=dict)
+    steps: dict[int, dict] = field(default_factory=dict)  # records of training steps by step, ascending
+    validations: dict[int, dict] = field(default_factory=dict)  # records of validations by step, ascending
+    torn: bool = False  # the last line was cut off
+
+    @property
+    def name(self) -> str:
+        """The run's folder: runs/demo/log.jsonl is demo. A log of another file name goes by that."""
+        folder, file = os.path.split(os.path.abspath(self.path))
+        return os.path.basename(folder) if file == "log.jsonl" else os.path.splitext(file)[0]
+
+    def series(self, key: str) -> dict[int, float | None]:
+        """Value of `key` by step, of the validations for val_loss and of the training steps for any other key."""
+        records = self.validations if key == "val_loss" else self.steps
+        return {step: _number(self, step, record, key) for step, record in records.items()}
+
+
+def read(path: str) -> RunLog:
+    """The log in the file `path`, or in log.jsonl of the folder `path`."""
+    path = os.fspath(path)
+    if os.path.isdir(path):
+        path = os.path.join(path, "log.jsonl")
+    try:
+        with open(path, "rb") as file:
+            lines = file.read().split(b"\n")
+    except OSError as error:
+        raise LogError(f"{path}: {error.strerror}") from None
+
+    log = RunLog(path)
+    unterminated = len(lines) if lines[-1] else None
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            record = json.loads(line.decode(), parse_constant=lambda _: None)
+        except ValueError as error:
+            if number == unterminated:
+                log.torn = True
+                continue
+            raise LogError(f"{path}:{number}: no JSON ({error})") from None
+        _add(log, number, record)
+    if not log.steps and not log.validations:
+        raise LogError(f"{path}: holds no record of a step")
+    return log
+
+
+def _add(log: RunLog, number: int, record: object) -> None:
+    where = f"{log.path}:{number}"
+    if not isinstance(record, dict):
+        raise LogError(f"{where}: a record must be a JSON object, this is {json.dumps(record)[:40]}")
+    if "step" not in record:
+        if log.steps or log.validations or log.header:
+            raise LogError(f'{where}: a record without "step" after the header')
+        log.header = record
+        return
+    step = record["step"]
+    if isinstance(step, bool) or not isinstance(step, int) or step < 0:
+        raise LogError(f'{where}: "step" must be a whole number, not {json.dumps(step)}')
+    records = log.validations if "val_loss" in record else log.steps
+    if records and step <= (last := next(reversed(records))):
+        raise LogError(f"{where}: step {step} after step {last}; are these two runs in one file?")
+    records[step] = record
+
+
+def _number(log: RunLog, step: int, record: dict, key: str) -> float | None:
+    if key not in record:
+        raise LogError(f'{log.path}: the record of step {step} has no "{key}"')
+    value = record[key]
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise LogError(f'{log.path}: "{key}" of step {step} must be a number, not {json.dumps(value)}')
+    return float(value) if math.isfinite(value) else None
