@@ -18,32 +18,22 @@ enum class DType : std::uint8_t { f64, f32, bf16, i32, u8 };
 /// Bytes of one element.
 constexpr std::int64_t size_of(DType dtype) {
     switch (dtype) {
-        case DType::f64:
-            return 8;
-        case DType::f32:
-            return 4;
-        case DType::i32:
-            return 4;
-        case DType::bf16:
-            return 2;
-        case DType::u8:
-            return 1;
+        case DType::f64: return 8;
+        case DType::f32: return 4;
+        case DType::i32: return 4;
+        case DType::bf16: return 2;
+        case DType::u8: return 1;
     }
     return 0;
 }
 
 constexpr const char* name_of(DType dtype) {
     switch (dtype) {
-        case DType::f64:
-            return "f64";
-        case DType::f32:
-            return "f32";
-        case DType::i32:
-            return "i32";
-        case DType::bf16:
-            return "bf16";
-        case DType::u8:
-            return "u8";
+        case DType::f64: return "f64";
+        case DType::f32: return "f32";
+        case DType::i32: return "i32";
+        case DType::bf16: return "bf16";
+        case DType::u8: return "u8";
     }
     return "?";
 }

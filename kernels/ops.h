@@ -496,8 +496,8 @@ struct GradNorm {
 /// AdamW over the flat parameters; nothing is written where skip is not 0. g = clip grad;
 ///   m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g²;
 ///   master = master (1 - lr decay) - lr (m correction1) / (sqrt(v correction2) + eps);  working = round(master).
-/// decay applies to the first `decayed` elements (the matrices). bf16 moments are rounded stochastically, keyed by
-/// (seed, step, element) (math/random.h).
+/// decay applies to the first `decayed` elements (the matrices). The update uses m and v before they are rounded. bf16
+/// moments are rounded stochastically (math/random.h): philox(seed, step, element) word 0 for m, word 1 for v.
 struct AdamW {
     In<Vector> grad;         // (1, n) gradient
     InOut<Vector> master;    // (1, n) master

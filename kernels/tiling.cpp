@@ -4,7 +4,8 @@ namespace coda::tiling {
 
 namespace {
 
-constexpr std::int64_t kTile = 128;         // rows and columns of a CTA tile of every program with partials
+constexpr std::int64_t kColumnTile = 256;   // columns of a CTA tile of the GEMM programs with row statistics
+constexpr std::int64_t kRowTile = 64;       // rows over which a warpgroup sums column statistics
 constexpr std::int64_t kQueryTile = 128;    // rows of a query block of attention
 constexpr std::int64_t kNormBlocks = 1024;  // partial sums of GradNorm
 
@@ -21,23 +22,23 @@ std::int64_t attention_scratch(const View& qkv, std::int64_t seq_len, std::int64
 
 template <>
 std::int64_t column_tile<LinearResidualRms>(std::int64_t) {
-    return kTile;
+    return kColumnTile;
 }
 template <>
 std::int64_t column_tile<LinearSwigluBackward>(std::int64_t) {
-    return kTile;
+    return kColumnTile;
 }
 template <>
 std::int64_t column_tile<LinearCrossEntropy>(std::int64_t) {
-    return kTile;
+    return kColumnTile;
 }
 template <>
 std::int64_t column_tile<LinearRstdCrossEntropy>(std::int64_t) {
-    return kTile;
+    return kColumnTile;
 }
 template <>
 std::int64_t row_tile<LinearRmsBackward>() {
-    return kTile;
+    return kRowTile;
 }
 
 std::int64_t scratch_bytes(const WeightGradient&) { return 0; }

@@ -3,10 +3,9 @@
 // Per query tile the keys are taken tile by tile: S = Q Kᵀ / sqrt(hd), masked; m the running row maximum and l the
 // running Σ exp(S - m); O = exp(m_old - m) O + exp(S - m) V. At the end o = O / l and lse = m + log l. Subtracting the
 // maximum keeps every exponent at or below 0, so logits of any size are safe.
-#include "kernels/cpu/attention_math.h"
-
 #include <cmath>
 
+#include "kernels/cpu/attention_math.h"
 #include "kernels/cpu/exponential.h"
 #include "kernels/cpu/operations.h"
 

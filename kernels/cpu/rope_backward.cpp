@@ -1,8 +1,7 @@
 // RopeBackward - row statistic of the QKV projection and the transposed rotation, one row at a time.
-#include "kernels/math/rope.h"
-
 #include "kernels/cpu/access.h"
 #include "kernels/cpu/operations.h"
+#include "kernels/math/rope.h"
 
 namespace coda::cpu {
 

@@ -70,20 +70,9 @@ void validate(const TrainingConfig& training) {
           "training.steps x grad_accumulation_steps x micro_batch_size x seq_len: 2^62 tokens or more");
 }
 
-void validate(const LrScheduleConfig& schedule, std::int64_t steps) {
-    if (steps == 0) return;  // nothing is scheduled: an export of fresh or imported weights
-    check(schedule.warmup_steps <= steps, "lr_schedule.warmup_steps ", schedule.warmup_steps,
-          " is more than training.steps ", steps, "; give fewer, or more steps");
-    const bool wsd = schedule.type == LrScheduleType::wsd;
-    check(!wsd || !schedule.decay_steps || *schedule.decay_steps <= steps - schedule.warmup_steps,
-          "lr_schedule.decay_steps ", schedule.decay_steps.value_or(0), " is more than the ",
-          steps - schedule.warmup_steps, " steps that training.steps leaves after lr_schedule.warmup_steps");
-}
-
 void validate(const Config& config) {
     validate(config.model);
     validate(config.training);
-    validate(config.lr_schedule, config.training.steps);
     check(!config.data.train.empty(), "data.train: the list is empty");
     check(!config.data.document_mask || config.model.bos_token_id,
           "data.document_mask: needs model.bos_token_id, which tells where a document begins");

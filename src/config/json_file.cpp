@@ -17,10 +17,15 @@ namespace {
 constexpr std::size_t kMaxBytes = std::size_t{16} << 20;
 constexpr int kMaxDepth = 64;
 
-// "[json.exception.parse_error.101] parse error at line 3, column 7: syntax error ..." without what we say ourselves.
+// "[json.exception.parse_error.101] parse error at line 3, column 7: syntax error ..." without what we say ourselves,
+// and without the bytes of a file that is no text.
 std::string reason(const std::string& what) {
-    const auto end = what.find(": ");
-    return end == std::string::npos ? what : what.substr(end + 2);
+    auto begin = what.find(": ");
+    if (begin == std::string::npos) begin = what.find("] ");
+    std::string shown = begin == std::string::npos ? what : what.substr(begin + 2);
+    std::replace_if(
+        shown.begin(), shown.end(), [](unsigned char byte) { return byte < 0x20 || byte >= 0x7f; }, '?');
+    return shown;
 }
 
 std::string position(const std::string& content, std::size_t byte) {
@@ -50,7 +55,7 @@ nlohmann::json parse_json_text(const std::string& content, const std::string& fi
     } catch (const nlohmann::json::parse_error& error) {
         throw Error(text(file, ":", position(content, error.byte), ": ", reason(error.what())));
     } catch (const nlohmann::json::exception& error) {
-        throw Error(text(file, ": ", error.what()));
+        throw Error(text(file, ": ", reason(error.what())));
     }
 }
 

@@ -50,8 +50,9 @@ struct Half {
     }
 };
 
-/// What a file says, for a message: at most `kQuoted` bytes of it, as JSON with control characters escaped.
-std::string quoted(const Json& value) {
+/// What a file says, for a message: at most `kQuoted` bytes of it, as JSON with control characters escaped. Not called
+/// "quoted": for a std::string that name finds std::quoted, which escapes none.
+std::string escaped(const Json& value) {
     constexpr std::size_t kQuoted = 200;
     const std::string json = value.dump(-1, ' ', true, Json::error_handler_t::replace);
     return json.size() <= kQuoted ? json : json.substr(0, kQuoted) + "...";
@@ -63,7 +64,7 @@ std::vector<std::int64_t> sizes(const Json& json, const std::string& where) {
     std::vector<std::int64_t> values;
     for (const Json& value : json) {
         require(value.is_number_unsigned() && value.get<std::uint64_t>() <= INT64_MAX, where,
-                " must be an array of non-negative integers, not ", quoted(value));
+                " must be an array of non-negative integers, not ", escaped(value));
         values.push_back(value.get<std::int64_t>());
     }
     return values;
@@ -78,14 +79,14 @@ std::string shape_text(const std::vector<std::int64_t>& shape) {
 /// A tensor of the header; `data` are all data bytes of the file.
 StoredTensor parse_tensor(const std::string& name, const Json& json, std::span<const std::byte> data,
                           const std::string& file) {
-    const std::string where = text(file, ": tensor ", quoted(name));
+    const std::string where = text(file, ": tensor ", escaped(name));
     require(json.is_object() && json.size() == 3 && json.contains("dtype") && json.contains("shape") &&
                 json.contains("data_offsets"),
             where, " must have dtype, shape and data_offsets, and nothing else");
 
     const auto* const known = std::find_if(std::begin(kDtypeBits), std::end(kDtypeBits),
                                            [&](const auto& entry) { return json["dtype"] == Json(entry.first); });
-    require(known != std::end(kDtypeBits), where, " has an unknown dtype: ", quoted(json["dtype"]));
+    require(known != std::end(kDtypeBits), where, " has an unknown dtype: ", escaped(json["dtype"]));
 
     StoredTensor tensor{name, file, known->first, sizes(json["shape"], where + " shape"), 1, {}};
     std::int64_t bits = 0;
@@ -165,14 +166,14 @@ void StoredTensor::read(std::int64_t first, std::span<Real> out) const {
     const auto number = static_cast<std::int64_t>(out.size());
     if (first < 0 || number > count || first > count - number) {
         throw Error(
-            text(file, ": ", number, " elements from ", first, " of tensor ", quoted(name), ", which has ", count));
+            text(file, ": ", number, " elements from ", first, " of tensor ", escaped(name), ", which has ", count));
     }
     const auto from = [&](std::size_t size) { return bytes.subspan(static_cast<std::size_t>(first) * size); };
     if (dtype == "F32") return convert<float>(from(sizeof(float)), out);
     if (dtype == "BF16") return convert<Bf16>(from(sizeof(Bf16)), out);
     if (dtype == "F16") return convert<Half>(from(sizeof(Half)), out);
     if (dtype == "F64") return convert<double>(from(sizeof(double)), out);
-    throw Error(text(file, ": tensor ", quoted(name), " has dtype ", dtype,
+    throw Error(text(file, ": tensor ", escaped(name), " has dtype ", dtype,
                      "; weights are read from F32, BF16, F16 and F64 only"));
 }
 template void StoredTensor::read(std::int64_t, std::span<float>) const;
@@ -208,7 +209,7 @@ std::vector<StoredTensor> parse_safetensors(std::span<const std::byte> bytes, co
     std::size_t end = 0;
     for (const StoredTensor& tensor : tensors) {
         const auto begin = static_cast<std::size_t>(tensor.bytes.data() - data.data());
-        require(begin == end, file, ": tensor ", quoted(tensor.name), " begins at data byte ", begin,
+        require(begin == end, file, ": tensor ", escaped(tensor.name), " begins at data byte ", begin,
                 begin < end ? " and overlaps the one before it, which ends at " : " and leaves a hole after ", end);
         end = begin + tensor.bytes.size();
     }
@@ -236,17 +237,18 @@ SafetensorsFolder::SafetensorsFolder(const fs::path& folder) {
         // A plain file name: an index must not reach outside its folder.
         require(shard.is_string() && fs::path(shard.get<std::string>()).filename() == shard.get<std::string>() &&
                     shard.get<std::string>().ends_with(".safetensors"),
-                file, ": weight_map of ", quoted(name), " is ", quoted(shard), ", not the name of a safetensors file");
+                file, ": weight_map of ", escaped(name), " is ", escaped(shard),
+                ", not the name of a safetensors file");
         shards.insert(shard.get<std::string>());
     }
     for (const std::string& shard : shards) add_file(folder / shard);
     for (const auto& [name, shard] : index["weight_map"].items()) {
         const auto tensor = tensors_.find(name);
         require(tensor != tensors_.end() && fs::path(tensor->second.file).filename() == shard.get<std::string>(), file,
-                ": tensor ", quoted(name), " is not in ", quoted(shard));
+                ": tensor ", escaped(name), " is not in ", escaped(shard));
     }
     for (const auto& [name, tensor] : tensors_) {
-        require(index["weight_map"].contains(name), tensor.file, ": tensor ", quoted(name), " is not in ", kIndexFile);
+        require(index["weight_map"].contains(name), tensor.file, ": tensor ", escaped(name), " is not in ", kIndexFile);
     }
 }
 
@@ -254,7 +256,7 @@ void SafetensorsFolder::add_file(const fs::path& path) {
     const MappedFile& file = files_.emplace_back(path);
     for (StoredTensor& tensor : parse_safetensors(file.bytes(), path.string())) {
         const auto [other, added] = tensors_.emplace(tensor.name, tensor);
-        require(added, path.string(), ": tensor ", quoted(tensor.name), " is in ", other->second.file, " too");
+        require(added, path.string(), ": tensor ", escaped(tensor.name), " is in ", other->second.file, " too");
     }
 }
 

@@ -233,7 +233,7 @@ TEST_CASE("an export overwrites nothing") {
     CHECK(entries(out) == 1);
     fs::remove(out / "notes.txt");
     fs::create_directory(out.string() + ".partial");  // as a killed export leaves it
-    std::ofstream(out.string() + ".partial/model.safetensors.new") << "torn";
+    std::ofstream(out.string() + ".partial/model-00001-of-00009.safetensors") << "torn";
     CHECK(refusal().empty());
     CHECK(entries(out) == 2);
     CHECK(entries(folder.path()) == 1);
