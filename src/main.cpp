@@ -1,10 +1,10 @@
+#include <cmath>
 #include <cstdio>
 #include <exception>
 
 #include "src/config/command_line.h"
 #include "src/core/build_id.h"
 #include "src/core/errors.h"
-#include "src/io/loader.h"
 #include "src/train/console.h"
 #include "src/train/plan_report.h"
 #include "src/train/trainer.h"
@@ -27,13 +27,8 @@ int describe(const CommandLine& command) {
     if (!command.dry_run) return kExitDone;
 
     print(print_plan(config, layout, schedules, plan));
-    const Datasets data = open_datasets(config.data, config.training.seq_len, config.model.vocab_size);
-    const auto sequences = [&](const TokenRanges& ranges) {
-        std::int64_t count = 0;
-        for (const TokenRange& range : ranges) count += range.sequences(config.training.seq_len);
-        return count;
-    };
-    print(text("data                ", sequences(data.train), " training and ", sequences(data.val),
+    const auto [train, val] = open_loaders(config);
+    print(text("data                ", train->sequences(), " training and ", val->sequences(),
                " validation sequences of ", config.training.seq_len, " tokens\n"));
     if (device == DeviceChoice::cpu) {
         require_fit(config, precision, plan, available_host_memory(), "this machine");
@@ -55,6 +50,8 @@ int run(const CommandLine& command) {
     trainer.prepare_weights();
     if (command.eval) {
         const double loss = trainer.evaluate();
+        // abs: the sign of a NaN means nothing, and "-nan" reads like a number.
+        if (!std::isfinite(loss)) throw NonFiniteError(text("the validation loss is ", std::abs(loss)));
         print(text("validation loss ", json_number(loss), " over ", trainer.validation_tokens(), " tokens\n"));
         trainer.write_timing();
     }

@@ -2,6 +2,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <fstream>
@@ -80,14 +81,20 @@ class CpuExecutor : public Executor {
 }  // namespace
 
 std::int64_t available_host_memory() {
+    std::int64_t available = static_cast<std::int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
     std::ifstream meminfo("/proc/meminfo");
     std::string key;
     std::int64_t kib = 0;
     while (meminfo >> key >> kib) {
-        if (key == "MemAvailable:") return kib * 1024;
+        if (key == "MemAvailable:") available = kib * 1024;
         meminfo.ignore(256, '\n');
     }
-    return static_cast<std::int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
+    // A container's limit (cgroup v2); the file says "max" where there is none.
+    std::int64_t limit = 0, used = 0;
+    if (std::ifstream("/sys/fs/cgroup/memory.max") >> limit && std::ifstream("/sys/fs/cgroup/memory.current") >> used) {
+        available = std::min(available, limit - used);
+    }
+    return available;
 }
 
 std::unique_ptr<Executor> make_cpu_executor(const Schedules& schedules, const MemoryPlan& plan) {

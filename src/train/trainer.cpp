@@ -9,6 +9,7 @@
 #include <numeric>
 #include <set>
 #include <string_view>
+#include <tuple>
 
 #include "src/core/build_id.h"
 #include "src/core/errors.h"
@@ -76,11 +77,7 @@ DeviceChoice resolve_device(DeviceChoice device) {
     return device == DeviceChoice::automatic ? DeviceChoice::cpu : device;
 }
 
-Trainer::Trainer(const CommandLine& command) : command_(command), layout_(parameter_layout(command.config.model)) {
-    const Config& config = command_.config;
-    const DeviceChoice device = resolve_device(config.device);
-    require(device == DeviceChoice::cpu, "--device cuda: this build has no kernels for a GPU; use --device cpu");
-
+std::pair<std::unique_ptr<Loader>, std::unique_ptr<Loader>> open_loaders(const Config& config) {
     const TrainingConfig& training = config.training;
     Datasets data = open_datasets(config.data, training.seq_len, config.model.vocab_size);
     const LoaderOptions shuffled{.seq_len = training.seq_len,
@@ -91,19 +88,27 @@ Trainer::Trainer(const CommandLine& command) : command_(command), layout_(parame
     LoaderOptions in_order = shuffled;
     in_order.shuffle = false;
     in_order.repeat = false;
-    train_ = std::make_unique<Loader>(std::move(data.train), shuffled, sequences_per_step());
-    val_ = std::make_unique<Loader>(std::move(data.val), in_order, 1);
+    const std::int64_t step = training.micro_batch_size * training.grad_accumulation_steps;
+    return {std::make_unique<Loader>(std::move(data.train), shuffled, step),
+            std::make_unique<Loader>(std::move(data.val), in_order, 1)};
+}
 
+Trainer::Trainer(const CommandLine& command) : command_(command), layout_(parameter_layout(command.config.model)) {
+    const Config& config = command_.config;
+    const DeviceChoice device = resolve_device(config.device);
+    require(device == DeviceChoice::cpu, "--device cuda: this build has no kernels for a GPU; use --device cpu");
+
+    std::tie(train_, val_) = open_loaders(config);
     const Precision precision = precision_of(device);
     schedules_ = build_schedules(config.model, layout_, schedule_options(config, precision));
     plan_ = plan_and_check(schedules_);
     require_fit(config, precision, plan_, available_host_memory(), "this machine");
     executor_ = make_cpu_executor(schedules_, plan_);
-    feed_ = std::make_unique<Feed>(*executor_, schedules_.host, training.seq_len,
+    feed_ = std::make_unique<Feed>(*executor_, schedules_.host, config.training.seq_len,
                                    static_cast<std::int32_t>(config.model.bos_token_id.value_or(-1)));
     if (command_.timing) timing_ = std::make_unique<TimingRecorder>(schedules_);
 
-    const std::vector<double> rope = rope_table(config.model, training.seq_len);
+    const std::vector<double> rope = rope_table(config.model, config.training.seq_len);
     const std::vector<float> single(rope.begin(), rope.end());
     executor_->upload(schedules_.host.rope, single.data());
 }

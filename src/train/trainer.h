@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "src/config/command_line.h"
 #include "src/io/loader.h"
@@ -80,6 +81,10 @@ class Trainer {
 /// Throws Error when a run would find out only at its end that a file or folder of the command cannot be written, or
 /// when it would overwrite another run.
 void check_outputs(const CommandLine& command);
+
+/// The training data, shuffled if so configured, and the validation data in their order. Throws Error naming the file
+/// or pattern that is not token data, or when one step takes more sequences than there are.
+std::pair<std::unique_ptr<Loader>, std::unique_ptr<Loader>> open_loaders(const Config& config);
 
 /// The precision that a device trains in.
 Precision precision_of(DeviceChoice device);

@@ -161,7 +161,7 @@ TEST_CASE_METHOD(Fixture, "bad config files are named, with line and column for 
     CHECK(lacking(message_of<UsageError>([&] { parse({"--config", folder.path()}); }), {"is a folder"}) == "");
 }
 
-TEST_CASE_METHOD(Fixture, "--init-from gives the model section") {
+TEST_CASE_METHOD(Fixture, "the flag --init-from gives the model section") {
     folder.write("config.json", hf_config().dump());
     json document = coda::test::small_document();
     document.erase("model");
@@ -178,7 +178,7 @@ TEST_CASE_METHOD(Fixture, "--init-from gives the model section") {
     CHECK(run({"--init-from", folder.path(), "--model.bos_token_id", "7"}).config.model.bos_token_id == 7);
 }
 
-TEST_CASE_METHOD(Fixture, "--init-from: model keys given elsewhere must agree") {
+TEST_CASE_METHOD(Fixture, "the flag --init-from: model keys given elsewhere must agree") {
     const std::string file = folder.write("config.json", hf_config().dump());
     CHECK(run({"--init-from", folder.path()}).config.model.num_key_value_heads == 2);
     CHECK(run({"--init-from", folder.path(), "--model.rope_theta", "10000"}).config.model.rope_theta == 10000);
@@ -202,7 +202,7 @@ TEST_CASE_METHOD(Fixture, "--init-from: model keys given elsewhere must agree") 
     CHECK(lacking(error({"--init-from", folder.path()}), {"model.head_dim", "gives 32", "gives 16"}) == "");
 }
 
-TEST_CASE_METHOD(Fixture, "--init-from: a bad folder is a run-time error, not one of usage") {
+TEST_CASE_METHOD(Fixture, "the flag --init-from: a bad folder is a run-time error, not one of usage") {
     const auto error_kind = [&] {
         const auto action = [&] { run({"--init-from", folder.path()}); };
         CHECK(message_of<UsageError>([&] {

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the seed corpora of the fuzz targets: corpus/{safetensors,shard,config}. Files named valid* must be accepted."""
+"""Writes the seed corpora corpus/{safetensors,shard,config}. Files named valid* must be accepted, others refused."""
 
 import json
 import pathlib
@@ -26,7 +26,8 @@ def safetensors():
         {"__metadata__": {"format": "pt"}, "a": tensor("F32", [2, 1], 0, 8), "b": tensor("BF16", [2], 8, 12),
          "c": tensor("F16", [1, 2], 12, 16), "d": tensor("F64", [], 16, 24), "e": tensor("F32", [0, 3], 24, 24),
          "f": tensor("I64", [1], 24, 32), "g": tensor("F4", [4], 32, 34)}, bytes(range(34))))
-    put("safetensors", "valid_padded", image('{"w":{"data_offsets":[0,4],"dtype":"F32","shape":[1]}}   ', b"\0\0\x80\x3f"))
+    put("safetensors", "valid_padded",
+        image('{"w":{"data_offsets":[0,4],"dtype":"F32","shape":[1]}}   ', b"\0\0\x80\x3f"))
     put("safetensors", "length_beyond_file", image({}, length=2**63))
     put("safetensors", "overlap", image({"a": tensor("U8", [4], 0, 4), "b": tensor("U8", [4], 2, 6)}, bytes(6)))
     put("safetensors", "hole", image({"a": tensor("U8", [2], 0, 2), "b": tensor("U8", [2], 4, 6)}, bytes(6)))

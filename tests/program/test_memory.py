@@ -1,0 +1,78 @@
+"""A run that is too large for the machine is refused before anything is allocated, with settings that would fit."""
+
+import math
+import os
+import re
+import unittest
+
+from program import DONE, ROOT, RUNTIME, ProgramTestCase, shard
+
+# More than a machine of 2026 has: micro-batches of 2^26 tokens take 8 TB for their logits alone.
+CHANGES = {"training.seq_len": 1024, "training.micro_batch_size": 1 << 16, "model.vocab_size": 32000,
+           "data.train": "tokens.bin", "data.val": "tokens.bin"}
+UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+
+
+def in_bytes(text):
+    number, unit = text.split()
+    return float(number) * UNITS[unit]
+
+
+class MemoryTest(ProgramTestCase):
+    def setUp(self):
+        super().setUp()
+        count = 1 << 30
+        self.write("tokens.bin", shard([1] * 3000, count=count))
+        os.truncate(self.path("tokens.bin"), 1024 + 2 * count)  # sparse
+
+    def suggestions(self, message):
+        """[(flags, bytes)]"""
+        return [(flags.split(), in_bytes(size))
+                for flags, size in re.findall(r"^  (--\S.*\S)  \(([\d.]+ \w+)\)$", message, re.M)]
+
+    def test_refused_before_allocating(self):
+        for arguments in ([], ["--dry-run"], ["--eval"], ["--export", "out"]):
+            with self.subTest(arguments):
+                result = self.refuse(*arguments, changes=CHANGES, says=["the run needs ", "this machine has "])
+                self.assertGreater(in_bytes(re.search(r"needs ([\d.]+ \w+)", result.err)[1]), 2**42)
+        process = self.start_quiet("--config", self.config(CHANGES))
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        self.assertEqual(process.returncode, RUNTIME)
+        self.assertLess(usage.ru_maxrss, 200 * 1024, "KiB at the most")
+
+    def test_suggested_settings_fit(self):
+        message = self.refuse("--dry-run", changes=CHANGES).err
+        available = in_bytes(re.search(r"this machine has ([\d.]+ \w+)", message)[1])
+        # Logits of 8 to 16 times the memory: chunks of the LM head make them fit, and so do smaller micro-batches.
+        batch = 1 << int(math.log2(16 * available / (4 * 32000 * 1024)))
+        for changes in ({}, {"optimizer.moments": "bf16"}, {"training.recompute": "mlp"}):
+            with self.subTest(changes):
+                config = self.config({**CHANGES, **changes, "training.micro_batch_size": batch})
+                message = self.run_program("--config", config, "--dry-run", expect=RUNTIME).err
+                suggested = self.suggestions(message)
+                keys = {flag for flags, _ in suggested for flag in flags[::2]}
+                self.assertLessEqual({"--training.lm_head_chunks", "--training.micro_batch_size"}, keys, message)
+                for flags, size in suggested:
+                    self.assertLessEqual(size, available)
+                    # The plan is printed whether it fits or not, and free memory changes while the test runs.
+                    result = self.run_program("--config", config, "--dry-run", *flags, expect=None)
+                    arena = in_bytes(re.search(r"^  arena .* B +([\d.]+ \w+)$", result.out, re.M)[1])
+                    self.assertAlmostEqual(arena, size, delta=0.01 * size)
+                    if size < 0.7 * available:
+                        self.assertEqual(result.code, DONE, result)
+
+    def test_nothing_fits(self):
+        self.refuse(changes={**CHANGES, "model.hidden_size": 1 << 17, "model.num_hidden_layers": 4,
+                             "model.intermediate_size": 1 << 17}, says=["no setting makes this model fit", "model"])
+
+    def test_shipped_8b_config(self):
+        result = self.run_program("--config", f"{ROOT}/configs/llama8b.json", "--data.train", "tokens.bin",
+                                  "--data.val", "tokens.bin", "--dry-run", expect=None)
+        self.assertIn("parameters          8,030,261,248 ", result.out)
+        if result.code == RUNTIME:
+            self.assert_message(result, ["the run needs ", "GiB"])
+
+
+if __name__ == "__main__":
+    unittest.main()
