@@ -12,21 +12,12 @@ namespace coda {
 
 namespace {
 
-const char* name_of(Phase phase) {
-    switch (phase) {
-        case Phase::forward: return "forward";
-        case Phase::backward: return "backward";
-        case Phase::update: return "update";
-    }
-    return "?";
-}
-
 std::string shapes_of(const Op& op) {
     std::ostringstream out;
     for_each_operand(op, [&](const char* name, const View& view, Access access) {
         out << (out.tellp() > 0 ? "  " : "") << name;
         if (access != Access::in) out << (access == Access::out ? ">" : "<>");
-        out << '(' << view.rows << ',' << view.cols << ' ' << coda::name_of(view.dtype) << ')';
+        out << '(' << view.rows << ',' << view.cols << ' ' << name_of(view.dtype) << ')';
     });
     return out.str();
 }
@@ -53,7 +44,7 @@ std::string print_schedule(const Schedules& schedules) {
     std::ostringstream out;
     for (const Pass pass : kPasses) {
         double flops = 0, bytes = 0;
-        out << "# " << coda::name_of(pass) << ": " << schedules[pass].size() << " steps\n";
+        out << "# " << name_of(pass) << ": " << schedules[pass].size() << " steps\n";
         out << "# phase    layer  name                 op                       GFLOP         MB  operands (> written, "
                "<> updated)\n";
         for (const Step& step : schedules[pass]) {
@@ -62,11 +53,11 @@ std::string print_schedule(const Schedules& schedules) {
             bytes += price.bytes;
             out << std::left << std::setw(9) << name_of(step.phase) << std::right << std::setw(6)
                 << (step.layer < 0 ? std::string("-") : std::to_string(step.layer)) << "  " << std::left
-                << std::setw(20) << step.name << ' ' << std::setw(22) << coda::name_of(step.op) << std::right
+                << std::setw(20) << step.name << ' ' << std::setw(22) << name_of(step.op) << std::right
                 << std::fixed << std::setprecision(3) << std::setw(13) << price.flops / 1e9 << std::setw(11)
                 << price.bytes / 1e6 << "  " << shapes_of(step.op) << "\n";
         }
-        out << "# " << coda::name_of(pass) << ": " << std::setprecision(3) << flops / 1e9 << " GFLOP, " << bytes / 1e6
+        out << "# " << name_of(pass) << ": " << std::setprecision(3) << flops / 1e9 << " GFLOP, " << bytes / 1e6
             << " MB\n\n";
     }
     return out.str();
@@ -94,7 +85,7 @@ std::string print_plan(const Config& config, const ParameterLayout& layout, cons
     std::int64_t listed = 0;
     for (const MemorySegment segment : kMemorySegments) {
         if (segment == MemorySegment::activations) continue;
-        memory_line(out, coda::name_of(segment), persistent[segment]);
+        memory_line(out, name_of(segment), persistent[segment]);
         listed += persistent[segment];
     }
     memory_line(out, "activations and work space", plan.transient_bytes);

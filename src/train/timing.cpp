@@ -12,15 +12,6 @@ namespace coda {
 
 namespace {
 
-const char* name_of(Phase phase) {
-    switch (phase) {
-        case Phase::forward: return "forward";
-        case Phase::backward: return "backward";
-        case Phase::update: return "update";
-    }
-    return "?";
-}
-
 /// Sums over the steps of a group: a layer, or an op.
 struct Group {
     std::size_t steps = 0, calls = 0;
@@ -90,7 +81,7 @@ nlohmann::json TimingRecorder::summary(const nlohmann::json& header) const {
         for (const StepTiming& step : pass) {
             Group alone;
             alone.add(step);
-            nlohmann::json record = {{"pass", coda::name_of(step.pass)},
+            nlohmann::json record = {{"pass", name_of(step.pass)},
                                      {"phase", name_of(step.phase)},
                                      {"layer", step.layer},
                                      {"name", step.name},
@@ -102,7 +93,7 @@ nlohmann::json TimingRecorder::summary(const nlohmann::json& header) const {
             sum_of_medians += step.median_ms();
             total += step.total_ms();
         }
-        passes.push_back({{"pass", coda::name_of(pass.front().pass)},
+        passes.push_back({{"pass", name_of(pass.front().pass)},
                           {"calls", pass.front().ms.size()},
                           {"sum_of_medians_ms", sum_of_medians},
                           {"total_ms", total}});

@@ -1,0 +1,69 @@
+// What an epilogue program is: a struct with resources and one visit() per adjacent column pair.
+//
+// A program derives from EpilogueProgram, names its Slot and Arguments, and is constructed per thread from the
+// arguments. The kernel calls, per 64-row block of a warpgroup's tile:
+//
+//   begin_rows(rows)      once; fetch what depends on the row
+//   observe(pair, at)     optional, for every pair of the tile, before the first visit: statistics over the whole row
+//   begin_slot(column)    per sub-tile, before its tiles have arrived; fetch what depends on the column
+//   fetch(at)             for every pair of the sub-tile, once its tiles have arrived: shared memory to registers
+//   visit(pair, at)       for every pair of the sub-tile: the mathematics
+//   end_slot(column)      per sub-tile
+//   end_rows(rows)        once; finish row and column statistics
+//
+// Resource names: TileLoad, TileStore, RowVector (over N), ColumnVector (over M), RowSum (per row over the tile's
+// columns), ColumnSum (per column over the tile's rows). CUTLASS calls them AuxLoad, AuxStore, RowBroadcast,
+// ColBroadcast, ColReduction and RowReduction.
+#pragma once
+
+#include "kernels/hopper/epilogue/slot.h"
+
+namespace coda::hopper {
+
+/// Where a thread of a warpgroup stands.
+struct Thread {
+    int warp;       // in the warpgroup, 0..3
+    int lane;       // in the warp
+    int warpgroup;  // consumer, 0..1
+};
+
+/// The two rows of a thread in a 64-row block, the columns of the tile, and this warpgroup's scratch.
+struct Rows {
+    Thread thread;
+    int first;       // global row of half 0; half 1 is 8 rows on
+    int block;       // global index of the 64-row block
+    int count;       // rows of the matrix (M)
+    int column;      // first column of the tile
+    int tile_n;      // index of the tile along N
+    int width;       // columns of a tile
+    int columns;     // columns of the matrix (N)
+    float* scratch;  // Program::kScratchBytes of shared memory
+
+    __device__ int row(int half) const { return first + 8 * half; }
+    __device__ bool valid(int half) const { return row(half) < count; }
+};
+
+/// One pair: accumulator columns (column, column + 1) of `row`.
+struct Here {
+    Thread thread;
+    std::uint32_t slot;  // shared address of the slot
+    int block;           // 8-column block of the sub-tile; a constant after unrolling
+    int half;            // 0 or 1; a constant after unrolling
+    int row;             // global
+    int column;          // global
+};
+
+struct EpilogueProgram {
+    static constexpr int kScratchBytes = 0;  // of shared memory, per consumer warpgroup
+    static constexpr bool kObserves = false;
+
+    __device__ void begin_rows(const Rows&) {}
+    __device__ void observe(float2, int /*column*/, int /*half*/) {}
+    __device__ void end_observe(const Rows&) {}
+    __device__ void begin_slot(const Rows&, int /*column*/) {}
+    __device__ void fetch(const Here&) {}
+    __device__ void end_slot(const Rows&, int /*column*/) {}
+    __device__ void end_rows(const Rows&) {}
+};
+
+}  // namespace coda::hopper

@@ -1,0 +1,48 @@
+// Epilogue slots: the unit in which output tiles pass through shared memory. Host and device.
+//
+// A consumer warpgroup visits its accumulators in sub-tiles of 64 rows and kColumns columns. A slot holds one panel of
+// each tile operand (loaded, stored, or both in place) for one sub-tile; the slots of a warpgroup form a ring.
+#pragma once
+
+#include "kernels/hopper/gemm/tile_config.h"
+#include "kernels/hopper/sm90/swizzle.h"
+
+namespace coda::hopper {
+
+/// One tile operand of an epilogue. `row_bytes` (32, 64 or 128) is what a sub-tile takes of one row of it, and
+/// numerator / denominator its columns per accumulator column: 1, 2 for pairs twice as wide, 1/2 for gated halves.
+struct Panel {
+    int row_bytes = 0;
+    int numerator = 1, denominator = 1;
+
+    CODA_HD constexpr int bytes() const { return kPanelRows * row_bytes; }
+    CODA_HD constexpr int column(int accumulator_column) const { return accumulator_column * numerator / denominator; }
+};
+
+/// Panels are packed in order, largest first, so that each starts at a multiple of its swizzle period.
+template <int kColumns_, Panel... panels>
+struct Slot {
+    static constexpr int kColumns = kColumns_;
+    static constexpr int kPanels = sizeof...(panels);
+    static constexpr int kBytes = (panels.bytes() + ...);
+
+    static CODA_HD constexpr Panel panel(int index) {
+        const Panel list[] = {panels...};
+        return list[index];
+    }
+    /// Bytes before a panel.
+    static CODA_HD constexpr int offset(int index) {
+        int bytes = 0;
+        for (int i = 0; i < index; ++i) bytes += panel(i).bytes();
+        return bytes;
+    }
+    static constexpr bool aligned() {
+        for (int i = 0; i < kPanels; ++i)
+            if (offset(i) % (8 * panel(i).row_bytes) != 0) return false;
+        return kBytes % kSwizzleAtomBytes == 0;
+    }
+    static_assert(aligned(), "order panels from the widest to the narrowest and fill a multiple of 1024 bytes");
+    static_assert(kColumns % 16 == 0, "a sub-tile is made of 16-column blocks (one stmatrix)");
+};
+
+}  // namespace coda::hopper

@@ -1,0 +1,128 @@
+// Vectors that broadcast over a tile, and row and column statistics.
+#pragma once
+
+#include "kernels/hopper/epilogue/program.cuh"
+#include "kernels/hopper/ptx/roles.cuh"
+#include "kernels/hopper/ptx/shared.cuh"
+
+namespace coda::hopper {
+
+/// One fp32 value per row (M); `absent` for rows beyond the matrix or without a vector.
+struct ColumnVector {
+    float value[2];
+
+    __device__ void begin_rows(const Rows& rows, const float* vector, float absent) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half)
+            value[half] = vector != nullptr && rows.valid(half) ? __ldg(vector + rows.row(half)) : absent;
+    }
+    __device__ float operator[](const Here& at) const { return value[at.half]; }
+};
+
+/// fp32 values per column (N), fetched a sub-tile at a time; 0 beyond the matrix.
+template <class Slot>
+class RowVector {
+  public:
+    __device__ void begin_slot(const Rows& rows, int column, const float* vector) {
+#pragma unroll
+        for (int block = 0; block < kBlocks; ++block) {
+            const int first = column + Fragment::column(rows.thread.lane, block);
+            // NOTE: N is a multiple of 8, so a pair lies inside or outside as a whole.
+            value_[block] = make_float2(0, 0);
+            if (first < rows.columns) value_[block] = ptx::load_constant(vector + first);
+        }
+    }
+    __device__ float2 operator[](const Here& at) const { return value_[at.block]; }
+
+  private:
+    static constexpr int kBlocks = Slot::kColumns / 8;
+
+    float2 value_[kBlocks];
+};
+
+/// Sum of the four lanes that share a row.
+__device__ __forceinline__ float quad_sum(float value) {
+    value += __shfl_xor_sync(0xffffffffu, value, 1);
+    return value + __shfl_xor_sync(0xffffffffu, value, 2);
+}
+__device__ __forceinline__ float quad_max(float value) {
+    value = fmaxf(value, __shfl_xor_sync(0xffffffffu, value, 1));
+    return fmaxf(value, __shfl_xor_sync(0xffffffffu, value, 2));
+}
+
+/// One fp32 sum per row over the tile's columns (or a part of them), written as a tile-major partial.
+struct RowSum {
+    float sum[2];
+
+    __device__ void clear() { sum[0] = sum[1] = 0; }
+    __device__ void add(const Here& at, float value) { sum[at.half] += value; }
+
+    /// partials[tile * M + row] = sum.
+    __device__ void write(const Rows& rows, float* partials, int tile) const {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            const float total = quad_sum(sum[half]);
+            if (rows.thread.lane % 4 == 0 && rows.valid(half))
+                partials[static_cast<std::int64_t>(tile) * rows.count + rows.row(half)] = total;
+        }
+    }
+};
+
+/// One fp32 sum per column over the 64 rows of a block, written as a tile-major partial. Sub-tiles of 32 columns.
+template <class Slot>
+class ColumnSum {
+    static_assert(Slot::kColumns == 32, "the exchange below is written for four 8-column blocks");
+
+  public:
+    static constexpr int kStride = 256;                                                  // columns of the widest tile
+    static constexpr int kScratchBytes = 4 * kStride * static_cast<int>(sizeof(float));  // one row of sums per warp
+
+    __device__ void begin_slot() {
+#pragma unroll
+        for (int block = 0; block < 4; ++block) sum_[block] = make_float2(0, 0);
+    }
+    __device__ void add(const Here& at, float2 value) {
+        sum_[at.block].x += value.x;
+        sum_[at.block].y += value.y;
+    }
+
+    /// Sums over the eight lanes that share a column; in each step a lane hands on half of its columns.
+    __device__ void end_slot(const Rows& rows, int column) {
+        const int lane = rows.thread.lane;
+        const bool upper = lane & 16;
+        float2 pair[2];
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            const float2 give = upper ? sum_[i] : sum_[i + 2], keep = upper ? sum_[i + 2] : sum_[i];
+            pair[i] = {keep.x + __shfl_xor_sync(0xffffffffu, give.x, 16),
+                       keep.y + __shfl_xor_sync(0xffffffffu, give.y, 16)};
+        }
+        const bool second = lane & 8;
+        const float2 give = second ? pair[0] : pair[1], keep = second ? pair[1] : pair[0];
+        const float x = keep.x + __shfl_xor_sync(0xffffffffu, give.x, 8);
+        const float y = keep.y + __shfl_xor_sync(0xffffffffu, give.y, 8);
+        const bool odd = lane & 4;
+        const float total = (odd ? y : x) + __shfl_xor_sync(0xffffffffu, odd ? x : y, 4);
+        const int block = (upper ? 2 : 0) + (second ? 1 : 0);
+        rows.scratch[rows.thread.warp * kStride + column - rows.column + Fragment::column(lane, block) +
+                     (odd ? 1 : 0)] = total;
+    }
+
+    /// partials[block * N + column] = sum over the warpgroup, in order of its warps.
+    __device__ void end_rows(const Rows& rows, float* partials) const {
+        const int barrier = 1 + rows.thread.warpgroup;
+        ptx::named_barrier_sync(barrier, 128);
+        for (int i = 32 * rows.thread.warp + rows.thread.lane; i < rows.width; i += 128) {
+            const float* sums = rows.scratch + i;
+            const float total = ((sums[0] + sums[kStride]) + sums[2 * kStride]) + sums[3 * kStride];
+            if (rows.column + i < rows.columns && rows.block * kPanelRows < rows.count)
+                partials[static_cast<std::int64_t>(rows.block) * rows.columns + rows.column + i] = total;
+        }
+        ptx::named_barrier_sync(barrier, 128);
+    }
+
+  private:
+    float2 sum_[4];
+};
+
+}  // namespace coda::hopper

@@ -1,0 +1,30 @@
+// What a GEMM kernel is given: one __grid_constant__ parameter.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+
+#include "kernels/hopper/sm90/tile_order.h"
+
+namespace coda::hopper {
+
+/// Which panels a launch loads, stores, or adds to the destination (fp32 reduction): bit i is panel i.
+struct PanelUse {
+    std::uint32_t load = 0, store = 0, add = 0;
+};
+
+template <class Program>
+struct GemmArguments {
+    CUtensorMap a, b;
+    CUtensorMap load[Program::Slot::kPanels];
+    CUtensorMap store[Program::Slot::kPanels];
+    PanelUse use;
+    int m = 0, n = 0;
+    int k_tiles = 0;
+    TileOrder order;      // in tiles of a cluster
+    bool a_once = false;  // all uses of a row of A are close together: it need not stay in L2
+    typename Program::Arguments program;
+};
+
+}  // namespace coda::hopper

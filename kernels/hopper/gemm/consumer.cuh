@@ -1,0 +1,116 @@
+// A consumer warpgroup of a GEMM kernel: the products of its tile, then the program's epilogue on the accumulators.
+#pragma once
+
+#include "kernels/hopper/epilogue/program.cuh"
+#include "kernels/hopper/gemm/arguments.h"
+#include "kernels/hopper/gemm/shared_layout.cuh"
+#include "kernels/hopper/ptx/mbarrier.cuh"
+#include "kernels/hopper/ptx/wgmma.cuh"
+#include "kernels/hopper/sm90/ring.cuh"
+
+namespace coda::hopper {
+
+/// Accumulators of one thread: m64 blocks of the warpgroup's tile.
+template <TileConfig tile>
+struct Accumulators {
+    static constexpr int kBlocks = tile.warpgroup_rows() / kPanelRows;
+    float value[kBlocks][tile.n / 2];
+};
+
+/// The K loop of one tile. Keeps one group of products in flight and hands back the stage before it; calls issued()
+/// when the last products are on their way.
+template <class Program, TileConfig tile, Major kMajorA, Major kMajorB, class Issued>
+__device__ __forceinline__ void multiply(const SharedLayout<Program, tile>& shared, Ring<tile.stages>& ring,
+                                         int k_tiles, int a_offset, int lane, Accumulators<tile>& acc,
+                                         const Issued& issued) {
+    constexpr int kBlocks = Accumulators<tile>::kBlocks;
+    constexpr int kTransposeA = static_cast<int>(kMajorA), kTransposeB = static_cast<int>(kMajorB);
+    const auto release = [&](int stage) {
+        if (lane < tile.cluster) ptx::mbarrier_arrive_remote(shared.empty(stage), lane);
+    };
+
+    int previous = 0;
+    for (int k_tile = 0; k_tile < k_tiles; ++k_tile) {
+        const int stage = ring.index;
+        ptx::mbarrier_wait(shared.full(stage), ring.parity);
+        std::uint64_t a = matrix_descriptor(shared.a(stage) + a_offset, kMajorA);
+        std::uint64_t b = matrix_descriptor(shared.b(stage), kMajorB);
+#pragma unroll
+        for (int block = 0; block < kBlocks; ++block) ptx::pin_registers(acc.value[block]);
+        ptx::wgmma_fence();
+#pragma unroll
+        for (int k16 = 0; k16 < kTileK / 16; ++k16) {
+#pragma unroll
+            for (int block = 0; block < kBlocks; ++block)
+                ptx::wgmma_m64k16<kTransposeA, kTransposeB>(
+                    acc.value[block],
+                    a + k16 * descriptor_k16_step(kMajorA) + block * (kPanelRows * kPanelRowBytes >> 4),
+                    b + k16 * descriptor_k16_step(kMajorB), k_tile > 0 || k16 > 0);
+        }
+        ptx::wgmma_commit();
+#pragma unroll
+        for (int block = 0; block < kBlocks; ++block) ptx::pin_registers(acc.value[block]);
+        ptx::wgmma_wait<1>();
+        if (k_tile > 0) release(previous);
+        previous = stage;
+        ring.advance();
+    }
+    issued();
+    ptx::wgmma_wait<0>();
+#pragma unroll
+    for (int block = 0; block < kBlocks; ++block) ptx::pin_registers(acc.value[block]);
+    release(previous);
+}
+
+/// The program over all sub-tiles of the warpgroup's tile.
+template <class Program, TileConfig tile>
+__device__ __forceinline__ void finish(Program& program, const SharedLayout<Program, tile>& shared,
+                                       Ring<tile.slots>& ring, Rows rows, Accumulators<tile>& acc) {
+    using Slot = typename Program::Slot;
+    constexpr int kColumns = Slot::kColumns;
+    const int consumer = rows.thread.warpgroup;
+#pragma unroll
+    for (int block = 0; block < Accumulators<tile>::kBlocks; ++block) {
+        float(&value)[tile.n / 2] = acc.value[block];
+        if (block > 0) {
+            rows.first += kPanelRows;
+            rows.block += 1;
+            program.begin_rows(rows);
+        }
+        const int lane_column = rows.column + Fragment::column(rows.thread.lane, 0);
+        if constexpr (Program::kObserves) {
+#pragma unroll
+            for (int i = 0; i < tile.n / 4; ++i)
+                program.observe({value[2 * i], value[2 * i + 1]}, lane_column + i / 2 * 8, i % 2);
+            program.end_observe(rows);
+        }
+#pragma unroll
+        for (int sub = 0; sub < tile.n / kColumns; ++sub) {
+            const int column = rows.column + sub * kColumns;
+            program.begin_slot(rows, column);
+            ptx::mbarrier_wait(shared.ready(consumer, ring.index), ring.parity);
+            const std::uint32_t slot = shared.slot(consumer, ring.index);
+            const auto here = [&](int i) {
+                return Here{rows.thread, slot, i / 2, i % 2, rows.row(i % 2), lane_column + sub * kColumns + i / 2 * 8};
+            };
+            // NOTE: one warp of a scheduler is in an epilogue, so nothing else hides the latency of a load: all are
+            // issued before the first is used.
+#pragma unroll
+            for (int i = 0; i < kColumns / 4; ++i) program.fetch(here(i));
+#pragma unroll
+            for (int i = 0; i < kColumns / 4; ++i) {
+                const int pair = sub * (kColumns / 4) + i;
+                program.visit({value[2 * pair], value[2 * pair + 1]}, here(i));
+            }
+            // NOTE: every writer orders its own stores before the copy engine's read, then its warp arrives.
+            ptx::fence_async_shared();
+            __syncwarp();
+            if (rows.thread.lane == 0) ptx::mbarrier_arrive(shared.written(consumer, ring.index));
+            program.end_slot(rows, column);
+            ring.advance();
+        }
+        program.end_rows(rows);
+    }
+}
+
+}  // namespace coda::hopper

@@ -1,0 +1,139 @@
+// gemm_kernel - a matrix product whose epilogue is a program
+//
+//   acc = A B, A (M, K), B (K, N), bf16 -> fp32;  outputs = Program(acc)
+//
+// Roles      warpgroup 0: warp 0 loads operands, warps 1 and 2 move the epilogue tiles of a consumer   (40 registers)
+//            warpgroups 1-2: wgmma + epilogue                                                         (232 registers)
+// Pipelines  operands  TMA -> consumers    full: 1 arrive + bytes   empty: 1 arrive per consuming warp of every CTA of
+//                                                                   the cluster, as the B tile comes by multicast
+//            slots     mover -> consumer   ready: 1 arrive + bytes  written: 1 arrive per warp of the consumer
+//            turn      pingpong only: the other consumer has issued its products, 1 arrive per warp
+// Timeline   load     per k-tile: wait empty, expect bytes, load A, multicast this CTA's share of B
+//            consume  per k-tile: wait full, wgmma, keep one group in flight, release the previous stage
+//                     per sub-tile: wait ready, visit accumulators, hand the slot over
+//            move     per sub-tile: wait written, store, wait until read, load the slot's next tiles
+// Shared     operand ring | slots of each consumer | scratch | barriers: shared_layout.cuh
+//
+// Persistent: cluster c takes tiles c, c + clusters, ... of the order. Pingpong consumers take every other one of them.
+#pragma once
+
+#include "kernels/hopper/gemm/consumer.cuh"
+#include "kernels/hopper/gemm/producer.cuh"
+#include "kernels/hopper/ptx/cluster.cuh"
+#include "kernels/hopper/ptx/roles.cuh"
+
+namespace coda::hopper {
+
+inline constexpr int kProducerRegisters = 40;
+inline constexpr int kConsumerRegisters = 232;
+
+template <class Program, TileConfig tile>
+__device__ __forceinline__ void initialise_barriers(const SharedLayout<Program, tile>& shared) {
+    constexpr int kReaders = tile.schedule == Schedule::cooperative ? 4 * kConsumers : 4;
+    for (int stage = 0; stage < tile.stages; ++stage) {
+        ptx::mbarrier_init(shared.full(stage), 1);
+        ptx::mbarrier_init(shared.empty(stage), kReaders * tile.cluster);
+    }
+    for (int consumer = 0; consumer < kConsumers; ++consumer) {
+        for (int slot = 0; slot < tile.slots; ++slot) {
+            ptx::mbarrier_init(shared.ready(consumer, slot), 1);
+            ptx::mbarrier_init(shared.written(consumer, slot), 4);
+        }
+        ptx::mbarrier_init(shared.turn(consumer), 4);
+    }
+    ptx::fence_mbarrier_init();
+}
+
+template <class Program, TileConfig tile, Major kMajorA, Major kMajorB>
+__device__ __forceinline__ void consume(const GemmArguments<Program>& arguments,
+                                        const SharedLayout<Program, tile>& shared, int cluster, int clusters, int rank,
+                                        const Thread& thread) {
+    constexpr bool kCooperative = tile.schedule == Schedule::cooperative;
+    const int consumer = thread.warpgroup;
+    Ring<tile.stages> operands;
+    Ring<tile.slots> slots;
+    std::uint32_t turn = consumer == 0 ? 1 : 0;  // the first consumer does not wait for its first turn
+    if (!kCooperative && consumer == 1) operands.advance(arguments.k_tiles);
+
+    const int first = kCooperative ? cluster : cluster + consumer * clusters;
+    const int stride = kCooperative ? clusters : kConsumers * clusters;
+    for (int t = first; t < arguments.order.count(); t += stride) {
+        const TileIndex index = arguments.order.at(t);
+        const int row = tile_row<tile>(index, rank) + (kCooperative ? consumer * tile.warpgroup_rows() : 0);
+        const Rows rows{thread,
+                        row + Fragment::row(thread.warp, thread.lane, 0),
+                        row / kPanelRows,
+                        arguments.m,
+                        index.n * tile.n,
+                        index.n,
+                        tile.n,
+                        arguments.n,
+                        shared.scratch(consumer)};
+        Program program(arguments.program);
+        program.begin_rows(rows);
+
+        Accumulators<tile> acc;
+        if constexpr (kCooperative) {
+            multiply<Program, tile, kMajorA, kMajorB>(shared, operands, arguments.k_tiles,
+                                                      consumer * tile.warpgroup_rows() * kPanelRowBytes, thread.lane,
+                                                      acc, [] {});
+        } else {
+            ptx::mbarrier_wait(shared.turn(consumer), turn);
+            turn ^= 1;
+            multiply<Program, tile, kMajorA, kMajorB>(shared, operands, arguments.k_tiles, 0, thread.lane, acc, [&] {
+                if (thread.lane == 0) ptx::mbarrier_arrive(shared.turn(1 - consumer));
+            });
+            operands.advance(arguments.k_tiles);
+        }
+        finish<Program, tile>(program, shared, slots, rows, acc);
+    }
+}
+
+// NOTE: Tile is a type that holds the configuration, as nvcc cannot name kernels with a struct template argument.
+template <class Program, class Tile, Major kMajorA, Major kMajorB>
+__global__ void __launch_bounds__(kThreads, 1) gemm_kernel(const __grid_constant__ GemmArguments<Program> arguments) {
+    constexpr TileConfig tile = Tile::config;
+    static_assert(tile.n == 128 || tile.n == 192 || tile.n == 256, "wgmma.cuh has N of 128, 192 and 256");
+    static_assert(tile.warpgroup_rows() % kPanelRows == 0, "a warpgroup multiplies blocks of 64 rows");
+    static_assert(tile.n % Program::Slot::kColumns == 0, "sub-tiles divide the tile");
+
+    extern __shared__ std::byte dynamic_shared[];
+    const SharedLayout<Program, tile> shared(dynamic_shared);
+    // NOTE: through a shuffle the compiler knows that the value is the same in all lanes.
+    const int warp = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 32, 0);
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const int rank = tile.cluster == 1 ? 0 : static_cast<int>(ptx::cluster_rank());
+    const int cluster = static_cast<int>(blockIdx.x) / tile.cluster;
+    const int clusters = static_cast<int>(gridDim.x) / tile.cluster;
+
+    if (threadIdx.x == 0) {
+        initialise_barriers<Program, tile>(shared);
+        ptx::prefetch_tensor_map(&arguments.a);
+        ptx::prefetch_tensor_map(&arguments.b);
+    }
+    __syncwarp();
+    if constexpr (tile.cluster == 1) {
+        __syncthreads();
+    } else {
+        ptx::cluster_sync();
+    }
+
+    if (warp < 4) {
+        ptx::give_registers<kProducerRegisters>();
+        if (warp == 0) {
+            if (ptx::elect_one())
+                load_operands<Program, tile, kMajorA, kMajorB>(arguments, shared, cluster, clusters, rank);
+        } else if (warp <= kConsumers) {
+            if (ptx::elect_one()) move_tiles<Program, tile>(arguments, shared, cluster, clusters, rank, warp - 1);
+        }
+        __syncwarp();
+    } else {
+        ptx::take_registers<kConsumerRegisters>();
+        consume<Program, tile, kMajorA, kMajorB>(arguments, shared, cluster, clusters, rank,
+                                                 {warp % 4, lane, warp / 4 - 1});
+    }
+    // NOTE: no CTA leaves while its peer may still signal its barriers or multicast into its shared memory.
+    if constexpr (tile.cluster > 1) ptx::cluster_sync();
+}
+
+}  // namespace coda::hopper

@@ -1,0 +1,31 @@
+// A GEMM op reduced to what the kernels need: operands with their majors, and checks that name what does not fit. Host.
+#pragma once
+
+#include "kernels/hopper/sm90/descriptor.h"
+#include "kernels/memory.h"
+#include "kernels/ops.h"
+
+namespace coda::hopper {
+
+/// acc (m, n) = A B over k. A K-major operand is stored with K along its rows' length: A as (m, k), B as (n, k); an
+/// MN-major one as (k, m) or (k, n).
+struct Problem {
+    const char* op = "";
+    View a, b;
+    std::int64_t m = 0, n = 0, k = 0;
+};
+
+/// acc = a wᵀ with w (N, K), or a w with w (K, N).
+Problem linear_problem(const char* op, const View& a, const View& w, WeightLayout layout);
+
+/// acc = dyᵀ x.
+Problem weight_gradient_problem(const char* op, const View& dy, const View& x);
+
+/// Throws unless `view` is a (rows, columns) matrix of `dtype`.
+void require_shape(const Problem& problem, const char* field, const View& view, std::int64_t rows, std::int64_t columns,
+                   DType dtype);
+
+/// Throws unless the op's partials were sized for the kernel's tile.
+void require_tile(const Problem& problem, std::int64_t given, std::int64_t built);
+
+}  // namespace coda::hopper

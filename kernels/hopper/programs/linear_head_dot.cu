@@ -1,0 +1,57 @@
+// linear_head_dot - dgrad of the output projection, with attention's delta
+//
+//   out   = acc = a w                  (M, H hd) bf16, w (K, H hd)
+//   delta = Σ over a head of o out     (H, M) fp32, with out as rounded
+#include "kernels/hopper/epilogue/tiles.cuh"
+#include "kernels/hopper/epilogue/vectors.cuh"
+#include "kernels/hopper/gemm/launch.cuh"
+#include "kernels/hopper/gemm/tuned_tiles.h"
+#include "kernels/hopper/programs/programs.h"
+
+namespace coda::hopper {
+
+namespace {
+
+struct HeadDot : EpilogueProgram {
+    using Slot = hopper::Slot<64, Panel{128}>;  // o, overwritten by out
+    struct Arguments {
+        float* delta;  // (H, M)
+        int head_dim;
+    };
+
+    const Arguments& arguments;
+    TileLoad<Slot, 0> o;
+    TileStore<Slot, 0> out;
+    RowSum delta;
+
+    __device__ explicit HeadDot(const Arguments& given) : arguments(given) {}
+    __device__ void begin_rows(const Rows&) { delta.clear(); }
+    __device__ void fetch(const Here& at) { o.fetch(at); }
+    __device__ void visit(float2 acc, const Here& at) {
+        const float2 output = o[at];
+        const float2 rounded = out.put(at, acc);
+        delta.add(at, output.x * rounded.x + output.y * rounded.y);
+    }
+    /// NOTE: heads are 64 or 128 columns, so a head ends with a sub-tile.
+    __device__ void end_slot(const Rows& rows, int column) {
+        const int end = column + Slot::kColumns;
+        if (end % arguments.head_dim != 0 || end > rows.columns) return;
+        delta.write(rows, arguments.delta, end / arguments.head_dim - 1);
+        delta.clear();
+    }
+};
+
+}  // namespace
+
+Launch prepare_op(const LinearHeadDot& op, const Memory& memory) {
+    const Problem problem = linear_problem(op.name, op.a, op.w, WeightLayout::in_out);
+    require(op.head_dim == 64 || op.head_dim == 128, op.name, ": head_dim ", op.head_dim,
+            ", Hopper kernels take 64 and 128");
+    require_shape(problem, "o", op.o, problem.m, problem.n, DType::bf16);
+    require_shape(problem, "out", op.out, problem.m, problem.n, DType::bf16);
+    require_shape(problem, "delta", op.delta, problem.n / op.head_dim, problem.m, DType::f32);
+    return launch_gemm<HeadDot, tiles::InPlace, Major::k, Major::mn>(
+        problem, memory, {{op.o}, {op.out}}, {memory.at<float>(op.delta), static_cast<int>(op.head_dim)});
+}
+
+}  // namespace coda::hopper

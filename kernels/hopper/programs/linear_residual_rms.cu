@@ -1,0 +1,59 @@
+// linear_residual_rms - closes a residual branch and opens the next norm (K4)
+//
+//   x      = acc + residual            (M, N) bf16    residual stream
+//   h      = x gamma                   (M, N) bf16    input of the next product, whose epilogue applies 1/rms
+//   square = Σ x² over the tile        (tiles, M) fp32, from x before rounding
+#include "kernels/hopper/epilogue/tiles.cuh"
+#include "kernels/hopper/epilogue/vectors.cuh"
+#include "kernels/hopper/gemm/launch.cuh"
+#include "kernels/hopper/gemm/tuned_tiles.h"
+#include "kernels/hopper/programs/programs.h"
+
+namespace coda::hopper {
+
+namespace {
+
+struct ResidualRms : EpilogueProgram {
+    using Slot = hopper::Slot<32, Panel{64}, Panel{64}>;  // residual, overwritten by x; h
+    struct Arguments {
+        const float* gamma;  // (N)
+        float* square;       // (tiles, M)
+    };
+
+    const Arguments& arguments;
+    TileLoad<Slot, 0> residual;
+    TileStore<Slot, 0> x;
+    TileStore<Slot, 1> h;
+    RowVector<Slot> gamma;
+    RowSum square;
+
+    __device__ explicit ResidualRms(const Arguments& given) : arguments(given) {}
+    __device__ void begin_rows(const Rows&) { square.clear(); }
+    __device__ void begin_slot(const Rows& rows, int column) { gamma.begin_slot(rows, column, arguments.gamma); }
+    __device__ void fetch(const Here& at) { residual.fetch(at); }
+    __device__ void visit(float2 acc, const Here& at) {
+        const float2 old = residual[at], weight = gamma[at];
+        const float2 sum = {acc.x + old.x, acc.y + old.y};
+        x.put(at, sum);
+        h.put(at, {sum.x * weight.x, sum.y * weight.y});
+        square.add(at, sum.x * sum.x + sum.y * sum.y);
+    }
+    __device__ void end_rows(const Rows& rows) { square.write(rows, arguments.square, rows.tile_n); }
+};
+
+}  // namespace
+
+Launch prepare_op(const LinearResidualRms& op, const Memory& memory) {
+    const Problem problem = linear_problem(op.name, op.a, op.w, WeightLayout::out_in);
+    using Tile = tiles::InPlace;
+    require_tile(problem, op.tile, Tile::config.n);
+    require_shape(problem, "residual", op.residual, problem.m, problem.n, DType::bf16);
+    require_shape(problem, "x", op.x, problem.m, problem.n, DType::bf16);
+    require_shape(problem, "h", op.h, problem.m, problem.n, DType::bf16);
+    require_shape(problem, "gamma", op.gamma, 1, problem.n, DType::f32);
+    require_shape(problem, "square", op.square, ceil_div(problem.n, op.tile), problem.m, DType::f32);
+    return launch_gemm<ResidualRms, Tile, Major::k, Major::k>(
+        problem, memory, {{op.residual}, {op.x, op.h}}, {memory.at<float>(op.gamma), memory.at<float>(op.square)});
+}
+
+}  // namespace coda::hopper

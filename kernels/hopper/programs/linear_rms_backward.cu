@@ -1,0 +1,96 @@
+// linear_rms_backward - dgrad of a projection and the backward pass of the norm before it (K9)
+//
+//   dn     = alpha acc, acc = a w      (M, N), w (K, N); x̂ = x rstd; c = alpha dot / N
+//   dx     (+)= rstd (dn gamma - x̂ c)  (M, N) bf16    gradient of the residual stream
+//   n      = x̂ gamma                   (M, N) bf16    normalised activation, which the weight gradient needs next
+//   dgamma = Σ dn x̂ over 64 rows       (M / 64, N) fp32
+#include "kernels/hopper/epilogue/tiles.cuh"
+#include "kernels/hopper/epilogue/vectors.cuh"
+#include "kernels/hopper/gemm/launch.cuh"
+#include "kernels/hopper/gemm/tuned_tiles.h"
+#include "kernels/hopper/programs/programs.h"
+#include "kernels/math/rms.h"
+
+namespace coda::hopper {
+
+namespace {
+
+struct RmsBackward : EpilogueProgram {
+    using Slot = hopper::Slot<32, Panel{64}, Panel{64}>;  // dx in place; x, overwritten by n
+    using Sums = ColumnSum<Slot>;
+    struct Arguments {
+        const float* rstd;   // (M)
+        const float* dot;    // (M)
+        const float* gamma;  // (N)
+        const float* alpha;  // may be null
+        float* dgamma;       // (M / 64, N)
+        bool accumulate;     // dx is loaded
+    };
+    static constexpr int kScratchBytes = Sums::kScratchBytes;
+
+    const Arguments& arguments;
+    float alpha;
+    ColumnVector rstd, c;
+    RowVector<Slot> gamma;
+    TileLoad<Slot, 0> dx_before;
+    TileLoad<Slot, 1> x;
+    TileStore<Slot, 0> dx;
+    TileStore<Slot, 1> n;
+    Sums dgamma;
+
+    __device__ explicit RmsBackward(const Arguments& given)
+        : arguments(given), alpha(given.alpha != nullptr ? __ldg(given.alpha) : 1.0f) {}
+
+    __device__ void begin_rows(const Rows& rows) {
+        rstd.begin_rows(rows, arguments.rstd, 0);
+        c.begin_rows(rows, arguments.dot, 0);
+        const float scale = alpha / static_cast<float>(rows.columns);
+        c.value[0] *= scale;
+        c.value[1] *= scale;
+    }
+    __device__ void begin_slot(const Rows& rows, int column) {
+        gamma.begin_slot(rows, column, arguments.gamma);
+        dgamma.begin_slot();
+    }
+    __device__ void fetch(const Here& at) {
+        if (arguments.accumulate) dx_before.fetch(at);
+        x.fetch(at);
+    }
+    __device__ void visit(float2 acc, const Here& at) {
+        const float2 stream = x[at], weight = gamma[at];
+        const auto first = rms_backward(alpha * acc.x, stream.x, rstd[at], weight.x, c[at]);
+        const auto second = rms_backward(alpha * acc.y, stream.y, rstd[at], weight.y, c[at]);
+        float2 gradient = {first.dx, second.dx};
+        if (arguments.accumulate) {
+            const float2 before = dx_before[at];
+            gradient = {gradient.x + before.x, gradient.y + before.y};
+        }
+        dx.put(at, gradient);
+        n.put(at, {first.normalised, second.normalised});
+        dgamma.add(at, {first.dgamma, second.dgamma});
+    }
+    __device__ void end_slot(const Rows& rows, int column) { dgamma.end_slot(rows, column); }
+    __device__ void end_rows(const Rows& rows) { dgamma.end_rows(rows, arguments.dgamma); }
+};
+
+}  // namespace
+
+Launch prepare_op(const LinearRmsBackward& op, const Memory& memory) {
+    const Problem problem = linear_problem(op.name, op.a, op.w, WeightLayout::in_out);
+    require_tile(problem, op.tile, kPanelRows);
+    require_shape(problem, "x", op.x, problem.m, problem.n, DType::bf16);
+    require_shape(problem, "dx", op.dx, problem.m, problem.n, DType::bf16);
+    require_shape(problem, "n", op.n, problem.m, problem.n, DType::bf16);
+    require_shape(problem, "rstd", op.rstd, 1, problem.m, DType::f32);
+    require_shape(problem, "dot", op.dot, 1, problem.m, DType::f32);
+    require_shape(problem, "gamma", op.gamma, 1, problem.n, DType::f32);
+    require_shape(problem, "dgamma", op.dgamma, ceil_div(problem.m, op.tile), problem.n, DType::f32);
+    const bool accumulate = op.dx.beta == Beta::accumulate;
+    const RmsBackward::Arguments arguments{memory.at<float>(op.rstd),   memory.at<float>(op.dot),
+                                           memory.at<float>(op.gamma),  memory.at<float>(op.alpha),
+                                           memory.at<float>(op.dgamma), accumulate};
+    return launch_quickest<RmsBackward, Major::k, Major::mn, tiles::RmsBackward, tiles::RmsBackwardWide>(
+        problem, memory, {{accumulate ? View(op.dx) : View{}, op.x}, {op.dx, op.n}}, arguments);
+}
+
+}  // namespace coda::hopper

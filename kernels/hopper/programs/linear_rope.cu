@@ -1,0 +1,80 @@
+// linear_rope - the q, k, v projection with the rotation of q and k (K1), after the norm's 1/rms (K7)
+//
+//   z   = acc rstd                                             (M, Nq), rstd 1 where absent
+//   out = (u cos - v sin, v cos + u sin) on adjacent pairs     of the first `rotated` columns; v heads as they are
+#include "kernels/hopper/epilogue/tiles.cuh"
+#include "kernels/hopper/epilogue/vectors.cuh"
+#include "kernels/hopper/gemm/launch.cuh"
+#include "kernels/hopper/gemm/tuned_tiles.h"
+#include "kernels/hopper/programs/programs.h"
+#include "kernels/math/rope.h"
+
+namespace coda::hopper {
+
+namespace {
+
+struct Rope : EpilogueProgram {
+    using Slot = hopper::Slot<64, Panel{128}>;
+    struct Arguments {
+        const float* rstd;              // (M), may be null
+        const std::int32_t* positions;  // (M)
+        const float2* rope;             // (positions, head_dim / 2): cos, sin
+        int rotated, head_dim;
+    };
+
+    const Arguments& arguments;
+    ColumnVector rstd;
+    const float2* angles[2];  // row of the table of each of the thread's rows
+    float2 turn[Slot::kColumns / 8][2];
+    TileStore<Slot, 0> out;
+
+    __device__ explicit Rope(const Arguments& given) : arguments(given) {}
+
+    __device__ void begin_rows(const Rows& rows) {
+        rstd.begin_rows(rows, arguments.rstd, 1);
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            const int position = rows.valid(half) ? __ldg(arguments.positions + rows.row(half)) : 0;
+            angles[half] = arguments.rope + static_cast<std::int64_t>(position) * (arguments.head_dim / 2);
+        }
+    }
+    /// NOTE: heads are 64 or 128 columns, so a sub-tile of 64 lies in one head, and is rotated or not as a whole.
+    __device__ void begin_slot(const Rows& rows, int column) {
+        const bool rotates = column < arguments.rotated;
+        const int first = column % arguments.head_dim / 2 + rows.thread.lane % 4;
+#pragma unroll
+        for (int block = 0; block < Slot::kColumns / 8; ++block)
+#pragma unroll
+            for (int half = 0; half < 2; ++half)
+                turn[block][half] = rotates ? __ldg(angles[half] + first + 4 * block) : make_float2(1, 0);
+    }
+    __device__ void visit(float2 acc, const Here& at) {
+        const float2 angle = turn[at.block][at.half];
+        const Pair<float> rotated = rotate_pair(Pair<float>{acc.x * rstd[at], acc.y * rstd[at]}, angle.x, angle.y);
+        out.put(at, {rotated.first, rotated.second});
+    }
+};
+
+template <class Op>
+Launch launch(const Op& op, const Memory& memory, const View& rstd) {
+    const Problem problem = linear_problem(op.name, op.a, op.w, WeightLayout::out_in);
+    require_shape(problem, "out", op.out, problem.m, problem.n, DType::bf16);
+    require_shape(problem, "positions", op.positions, 1, problem.m, DType::i32);
+    require_shape(problem, "rope", op.rope, op.rope.rows, op.head_dim, DType::f32);
+    if (rstd) require_shape(problem, "rstd", rstd, 1, problem.m, DType::f32);
+    require(op.head_dim == 64 || op.head_dim == 128, op.name, ": head_dim ", op.head_dim,
+            ", Hopper kernels take 64 and 128");
+    require(op.rope.ld == op.head_dim && op.rotated % op.head_dim == 0 && op.rotated <= problem.n, op.name,
+            ": rotated ", op.rotated, " must be whole heads of ", op.head_dim, " within ", problem.n, " columns");
+    const Rope::Arguments arguments{memory.at<float>(rstd), memory.at<std::int32_t>(op.positions),
+                                    reinterpret_cast<const float2*>(memory.at<float>(op.rope)),
+                                    static_cast<int>(op.rotated), static_cast<int>(op.head_dim)};
+    return launch_gemm<Rope, tiles::Square, Major::k, Major::k>(problem, memory, {{}, {op.out}}, arguments);
+}
+
+}  // namespace
+
+Launch prepare_op(const LinearRope& op, const Memory& memory) { return launch(op, memory, View{}); }
+Launch prepare_op(const LinearRstdRope& op, const Memory& memory) { return launch(op, memory, op.rstd); }
+
+}  // namespace coda::hopper

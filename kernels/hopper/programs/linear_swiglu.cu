@@ -1,0 +1,51 @@
+// linear_swiglu - gate and up projections and their product (K2), after the norm's 1/rms (K6)
+//
+//   z = acc rstd                       (M, 2f), columns 2i, 2i+1 = gate, up; rstd 1 where absent; kept for backward
+//   y = silu(gate) up                  (M, f)
+#include "kernels/hopper/epilogue/pair_math.cuh"
+#include "kernels/hopper/epilogue/tiles.cuh"
+#include "kernels/hopper/epilogue/vectors.cuh"
+#include "kernels/hopper/gemm/launch.cuh"
+#include "kernels/hopper/gemm/tuned_tiles.h"
+#include "kernels/hopper/programs/programs.h"
+
+namespace coda::hopper {
+
+namespace {
+
+struct Swiglu : EpilogueProgram {
+    using Slot = hopper::Slot<32, Panel{64}, Panel{32, 1, 2}>;
+    struct Arguments {
+        const float* rstd;  // (M), may be null
+    };
+
+    const Arguments& arguments;
+    ColumnVector rstd;
+    TileStore<Slot, 0> z;
+    HalfTileStore<Slot, 1> y;
+
+    __device__ explicit Swiglu(const Arguments& given) : arguments(given) {}
+    __device__ void begin_rows(const Rows& rows) { rstd.begin_rows(rows, arguments.rstd, 1); }
+    __device__ void visit(float2 acc, const Here& at) {
+        const float gate = acc.x * rstd[at], up = acc.y * rstd[at];
+        z.put(at, {gate, up});
+        y.put(at, gate * sigmoid_approximate(gate) * up);
+    }
+};
+
+template <class Op>
+Launch launch(const Op& op, const Memory& memory, const View& rstd) {
+    const Problem problem = linear_problem(op.name, op.a, op.w, WeightLayout::out_in);
+    if (op.z) require_shape(problem, "z", op.z, problem.m, problem.n, DType::bf16);
+    if (op.y) require_shape(problem, "y", op.y, problem.m, problem.n / 2, DType::bf16);
+    if (rstd) require_shape(problem, "rstd", rstd, 1, problem.m, DType::f32);
+    return launch_gemm<Swiglu, tiles::Swiglu, Major::k, Major::k>(problem, memory, {{}, {op.z, op.y}},
+                                                                  {memory.at<float>(rstd)});
+}
+
+}  // namespace
+
+Launch prepare_op(const LinearSwiglu& op, const Memory& memory) { return launch(op, memory, View{}); }
+Launch prepare_op(const LinearRstdSwiglu& op, const Memory& memory) { return launch(op, memory, op.rstd); }
+
+}  // namespace coda::hopper

@@ -1,0 +1,72 @@
+// linear_swiglu_backward - dgrad of the down projection and the backward pass of SwiGLU (K10)
+//
+//   dy  = acc = a w                    (M, f), w (K, f); (g, u) the pairs of z (M, 2f); σ = sigmoid(g), s = g σ
+//   dz  = (dy u (σ + s (1 - σ)), dy s) (M, 2f) bf16, pairs interleaved; may overwrite z
+//   y   = s u                          (M, f) bf16, recomputed for the weight gradient
+//   dot = Σ g dg + u du over the tile  (tiles, M) fp32: the statistic that the norm's backward pass needs
+#include "kernels/hopper/epilogue/pair_math.cuh"
+#include "kernels/hopper/epilogue/tiles.cuh"
+#include "kernels/hopper/epilogue/vectors.cuh"
+#include "kernels/hopper/gemm/launch.cuh"
+#include "kernels/hopper/gemm/tuned_tiles.h"
+#include "kernels/hopper/programs/programs.h"
+
+namespace coda::hopper {
+
+namespace {
+
+struct SwigluBackward : EpilogueProgram {
+    using Slot = hopper::Slot<32, Panel{128, 2, 1}, Panel{64}>;  // z, overwritten by dz; y
+    struct Arguments {
+        float* dot;  // (tiles, M)
+    };
+
+    const Arguments& arguments;
+    WideTileLoad<Slot, 0> z;
+    WideTileStore<Slot, 0> dz;
+    TileStore<Slot, 1> y;
+    RowSum dot;
+
+    struct Gradient {
+        float2 dz;
+        float y;
+    };
+
+    __device__ explicit SwigluBackward(const Arguments& given) : arguments(given) {}
+
+    __device__ Gradient gradient(float dy, float2 gate_up, const Here& at) {
+        const auto [gate, up] = gate_up;
+        const float sigma = sigmoid_approximate(gate);
+        const float silu = gate * sigma;
+        const float dgate = dy * up * (sigma + silu * (1.0f - sigma));
+        const float dup = dy * silu;
+        dot.add(at, gate * dgate + up * dup);
+        return {{dgate, dup}, silu * up};
+    }
+    __device__ void begin_rows(const Rows&) { dot.clear(); }
+    __device__ void fetch(const Here& at) { z.fetch(at); }
+    __device__ void visit(float2 acc, const Here& at) {
+        const TwoPairs saved = z[at];
+        const Gradient first = gradient(acc.x, saved.first, at);
+        const Gradient second = gradient(acc.y, saved.second, at);
+        dz.put(at, first.dz, second.dz);
+        y.put(at, {first.y, second.y});
+    }
+    __device__ void end_rows(const Rows& rows) { dot.write(rows, arguments.dot, rows.tile_n); }
+};
+
+}  // namespace
+
+Launch prepare_op(const LinearSwigluBackward& op, const Memory& memory) {
+    const Problem problem = linear_problem(op.name, op.a, op.w, WeightLayout::in_out);
+    using Tile = tiles::SwigluBackward;
+    require_tile(problem, op.tile, Tile::config.n);
+    require_shape(problem, "z", op.z, problem.m, 2 * problem.n, DType::bf16);
+    require_shape(problem, "dz", op.dz, problem.m, 2 * problem.n, DType::bf16);
+    require_shape(problem, "y", op.y, problem.m, problem.n, DType::bf16);
+    require_shape(problem, "dot", op.dot, ceil_div(problem.n, op.tile), problem.m, DType::f32);
+    return launch_gemm<SwigluBackward, Tile, Major::k, Major::mn>(problem, memory, {{op.z}, {op.dz, op.y}},
+                                                                  {memory.at<float>(op.dot)});
+}
+
+}  // namespace coda::hopper

@@ -1,0 +1,41 @@
+// Ordinary shared-memory access by 32-bit shared::cta address, and the fence that orders it with the copy engine.
+#pragma once
+
+#include <cstdint>
+
+namespace coda::hopper::ptx {
+
+__device__ __forceinline__ std::uint32_t shared_address(const void* pointer) {
+    return static_cast<std::uint32_t>(__cvta_generic_to_shared(pointer));
+}
+
+__device__ __forceinline__ std::uint32_t load_shared(std::uint32_t address) {
+    std::uint32_t value;
+    asm volatile("ld.shared.b32 %0, [%1];" : "=r"(value) : "r"(address) : "memory");
+    return value;
+}
+
+__device__ __forceinline__ void store_shared(std::uint32_t address, std::uint32_t value) {
+    asm volatile("st.shared.b32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
+}
+
+/// Two floats of read-only global memory, fetched here: an ordinary load would be moved up as far as it can go, and
+/// hold registers all the way.
+__device__ __forceinline__ float2 load_constant(const float* address) {
+    float2 value;
+    asm volatile("ld.global.nc.v2.f32 {%0, %1}, [%2];" : "=f"(value.x), "=f"(value.y) : "l"(address));
+    return value;
+}
+
+/// Four 8x8 matrices of 16-bit elements; lane l gives the address of row l % 8 of matrix l / 8, and holds in register i
+/// the elements (row l / 4, columns 2 (l % 4) and + 1) of matrix i.
+__device__ __forceinline__ void store_matrix_x4(std::uint32_t address, const std::uint32_t (&value)[4]) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(value[0]),
+                 "r"(value[1]), "r"(value[2]), "r"(value[3])
+                 : "memory");
+}
+
+/// Orders this thread's ordinary shared-memory accesses before later ones of the copy engine (after a barrier).
+__device__ __forceinline__ void fence_async_shared() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+}  // namespace coda::hopper::ptx

@@ -1,0 +1,18 @@
+// Vectors of ordinary shared memory by 32-bit shared::cta address.
+#pragma once
+
+#include <cstdint>
+
+namespace coda::hopper::ptx {
+
+__device__ __forceinline__ float2 load_shared_pair(std::uint32_t address) {
+    float2 value;
+    asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(value.x), "=f"(value.y) : "r"(address) : "memory");
+    return value;
+}
+
+__device__ __forceinline__ void store_shared_quad(std::uint32_t address, float x, float y, float z, float w) {
+    asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(address), "f"(x), "f"(y), "f"(z), "f"(w) : "memory");
+}
+
+}  // namespace coda::hopper::ptx

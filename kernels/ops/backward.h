@@ -1,0 +1,211 @@
+// The operations of the backward pass. Notation: kernels/ops.h.
+//
+// The RMSNorm statistic c = (1/d) Σ_j x̂_j dx̂_j of a norm followed by z = (x ⊙ rstd ⊙ gamma) Wᵀ equals
+// (1/d) Σ z dz over all output features (eps included, exactly), so it is summed where dz is made, before the dgrad
+// GEMM whose epilogue needs it. "dot" below is that Σ z dz.
+#pragma once
+
+#include "kernels/ops/field.h"
+
+namespace coda {
+
+/// logits -> dlogits in place, unscaled: g = exp(l - lse) - [column == target]; 0 on ignored rows and on columns
+/// >= vocab; dot = Σ_v l g.
+struct CrossEntropyBackward {
+    InOut<Matrix> logits;  // (M, V) storage
+    In<Vector> lse;        // (1, M) statistic
+    In<Vector> targets;    // (1, M) i32
+    Out<Vector> dot;       // (1, M) statistic, from g before rounding
+    std::int64_t vocab = 0;
+
+    static constexpr const char* name = "CrossEntropyBackward";
+    static constexpr auto operands =
+        std::tuple{field("logits", &CrossEntropyBackward::logits), field("lse", &CrossEntropyBackward::lse),
+                   field("targets", &CrossEntropyBackward::targets), field("dot", &CrossEntropyBackward::dot)};
+};
+
+/// K9, acc = a w with w (K, N): dn = alpha acc; x̂ = x rstd; c = alpha dot / N;
+///   dx (+)= rstd (dn ⊙ gamma - x̂ c);  n = x̂ ⊙ gamma;  per column and row tile Σ dn ⊙ x̂.
+/// n is the normalised activation that the weight gradient of the same projection needs next.
+struct LinearRmsBackward {
+    In<Matrix> a;           // (M, K) storage: gradient of the projection's output
+    In<Matrix> w;           // (K, N) storage
+    In<Matrix> x;           // (M, N) storage: the residual stream that was normalised
+    In<Vector> rstd;        // (1, M) statistic
+    In<Vector> dot;         // (1, M) statistic
+    In<Vector> gamma;       // (1, N) master
+    In<Scalar> alpha;       // statistic, optional (absent: 1)
+    Accumulate<Matrix> dx;  // (M, N) storage: gradient of the residual stream
+    Out<Matrix> n;          // (M, N) storage
+    Out<Partials> dgamma;   // (tiles over M, N) statistic
+    std::int64_t tile = 0;  // rows per partial
+
+    static constexpr const char* name = "LinearRmsBackward";
+    static constexpr auto operands =
+        std::tuple{field("a", &LinearRmsBackward::a),         field("w", &LinearRmsBackward::w),
+                   field("x", &LinearRmsBackward::x),         field("rstd", &LinearRmsBackward::rstd),
+                   field("dot", &LinearRmsBackward::dot),     field("gamma", &LinearRmsBackward::gamma),
+                   field("alpha", &LinearRmsBackward::alpha), field("dx", &LinearRmsBackward::dx),
+                   field("n", &LinearRmsBackward::n),         field("dgamma", &LinearRmsBackward::dgamma)};
+};
+
+/// K10, dy = a w with w (K, f) and (g, u) the column pairs of z; σ = sigmoid(g), s = g σ:
+///   dg = dy u (σ + s (1 - σ));  du = dy s;  dz = (dg, du) interleaved;  y = s u;  per row and tile Σ g dg + u du.
+struct LinearSwigluBackward {
+    In<Matrix> a;       // (M, K) storage
+    In<Matrix> w;       // (K, f) storage
+    In<Matrix> z;       // (M, 2f) storage
+    Out<Matrix> dz;     // (M, 2f) storage; may be z itself (a tile is loaded before it is stored)
+    Out<Matrix> y;      // (M, f) storage
+    Out<Partials> dot;  // (tiles over f, M) statistic, from dg, du before rounding
+    std::int64_t tile = 0;
+
+    static constexpr const char* name = "LinearSwigluBackward";
+    static constexpr auto operands =
+        std::tuple{field("a", &LinearSwigluBackward::a), field("w", &LinearSwigluBackward::w),
+                   field("z", &LinearSwigluBackward::z), field("dz", &LinearSwigluBackward::dz),
+                   field("y", &LinearSwigluBackward::y), field("dot", &LinearSwigluBackward::dot)};
+    static constexpr auto in_place = std::tuple{&LinearSwigluBackward::z, &LinearSwigluBackward::dz};
+};
+
+/// dgrad of the output projection with attention's delta in its epilogue: out = a w with w (K, N);
+/// delta[h, m] = Σ over head h of o ⊙ round(acc), with the rounded value that is stored in out.
+struct LinearHeadDot {
+    In<Matrix> a;       // (M, K) storage
+    In<Matrix> w;       // (K, H hd) storage
+    In<Matrix> o;       // (M, H hd) storage
+    Out<Matrix> out;    // (M, H hd) storage
+    Out<Matrix> delta;  // (H, M) statistic
+    std::int64_t head_dim = 0;
+
+    static constexpr const char* name = "LinearHeadDot";
+    static constexpr auto operands =
+        std::tuple{field("a", &LinearHeadDot::a), field("w", &LinearHeadDot::w), field("o", &LinearHeadDot::o),
+                   field("out", &LinearHeadDot::out), field("delta", &LinearHeadDot::delta)};
+};
+
+/// grad (+)= alpha dyᵀ x.
+struct WeightGradient {
+    In<Matrix> dy;            // (M, out) storage
+    In<Matrix> x;             // (M, in) storage
+    In<Scalar> alpha;         // statistic, optional (absent: 1)
+    Accumulate<Matrix> grad;  // (out, in) gradient
+    InOut<Scratch> scratch;   // tiling::scratch_bytes, optional where that is 0
+
+    static constexpr const char* name = "WeightGradient";
+    static constexpr auto operands = std::tuple{
+        field("dy", &WeightGradient::dy), field("x", &WeightGradient::x), field("alpha", &WeightGradient::alpha),
+        field("grad", &WeightGradient::grad), field("scratch", &WeightGradient::scratch)};
+};
+
+/// Gradients of Attention with respect to the rotated qkv. delta = Σ_head o ⊙ dout is computed inside.
+///   p = exp(q k / sqrt(hd) - lse); dv = pᵀ dout; ds = p (dout vᵀ - delta) / sqrt(hd); dq = ds k; dk = dsᵀ q.
+struct AttentionBackward {
+    In<Matrix> qkv;        // (M, Nq) storage
+    In<Matrix> o;          // (M, H hd) storage
+    In<Matrix> dout;       // (M, H hd) storage
+    In<Matrix> lse;        // (H, M) statistic
+    In<Vector> doc_start;  // (1, M) i32, optional
+    Out<Matrix> dqkv;      // (M, Nq) storage
+    InOut<Scratch> scratch;
+    std::int64_t seq_len = 0;
+    std::int64_t heads = 0, kv_heads = 0, head_dim = 0;
+
+    static constexpr const char* name = "AttentionBackward";
+    static constexpr auto operands = std::tuple{field("qkv", &AttentionBackward::qkv),
+                                                field("o", &AttentionBackward::o),
+                                                field("dout", &AttentionBackward::dout),
+                                                field("lse", &AttentionBackward::lse),
+                                                field("doc_start", &AttentionBackward::doc_start),
+                                                field("dqkv", &AttentionBackward::dqkv),
+                                                field("scratch", &AttentionBackward::scratch)};
+};
+
+/// AttentionBackward with delta given (LinearHeadDot) and RopeBackward fused into the kernel that finishes dq, dk, dv:
+/// dqkv is the gradient before RoPE, and dot the per-head parts of Σ qkv ⊙ dqkv taken before un-rotation.
+struct AttentionRopeBackward {
+    In<Matrix> qkv;        // (M, Nq) storage
+    In<Matrix> dout;       // (M, H hd) storage
+    In<Matrix> lse;        // (H, M) statistic
+    In<Matrix> delta;      // (H, M) statistic
+    In<Vector> positions;  // (1, M) i32
+    In<Matrix> rope;       // (positions, hd) statistic
+    In<Vector> doc_start;  // (1, M) i32, optional
+    Out<Matrix> dqkv;      // (M, Nq) storage
+    Out<Partials> dot;     // (H + 2 Hk, M) statistic, from dq, dk, dv before rounding
+    InOut<Scratch> scratch;
+    std::int64_t seq_len = 0;
+    std::int64_t heads = 0, kv_heads = 0, head_dim = 0;
+
+    static constexpr const char* name = "AttentionRopeBackward";
+    static constexpr auto operands = std::tuple{field("qkv", &AttentionRopeBackward::qkv),
+                                                field("dout", &AttentionRopeBackward::dout),
+                                                field("lse", &AttentionRopeBackward::lse),
+                                                field("delta", &AttentionRopeBackward::delta),
+                                                field("positions", &AttentionRopeBackward::positions),
+                                                field("rope", &AttentionRopeBackward::rope),
+                                                field("doc_start", &AttentionRopeBackward::doc_start),
+                                                field("dqkv", &AttentionRopeBackward::dqkv),
+                                                field("dot", &AttentionRopeBackward::dot),
+                                                field("scratch", &AttentionRopeBackward::scratch)};
+};
+
+/// dot = Σ over all Nq columns of qkv ⊙ dqkv; then pairs of the first `rotated` columns turn back:
+/// (du, dv) -> (du cos + dv sin, dv cos - du sin).
+struct RopeBackward {
+    In<Matrix> qkv;        // (M, Nq) storage, after RoPE
+    InOut<Matrix> dqkv;    // (M, Nq) storage
+    In<Vector> positions;  // (1, M) i32
+    In<Matrix> rope;       // (positions, hd) statistic
+    Out<Vector> dot;       // (1, M) statistic
+    std::int64_t rotated = 0;
+    std::int64_t head_dim = 0;
+
+    static constexpr const char* name = "RopeBackward";
+    static constexpr auto operands = std::tuple{field("qkv", &RopeBackward::qkv), field("dqkv", &RopeBackward::dqkv),
+                                                field("positions", &RopeBackward::positions),
+                                                field("rope", &RopeBackward::rope), field("dot", &RopeBackward::dot)};
+};
+
+/// sum = Σ_tiles partials, in order: finishes a row statistic ("dot").
+struct FinishRowSum {
+    In<Partials> partials;  // (tiles, M) statistic
+    Out<Vector> sum;        // (1, M) statistic
+
+    static constexpr const char* name = "FinishRowSum";
+    static constexpr auto operands =
+        std::tuple{field("partials", &FinishRowSum::partials), field("sum", &FinishRowSum::sum)};
+};
+
+/// grad (+)= Σ_tiles partials, in order: finishes the gradient of a norm weight.
+struct FinishColumnSum {
+    In<Partials> partials;    // (tiles, N) statistic
+    Accumulate<Vector> grad;  // (1, N) gradient
+
+    static constexpr const char* name = "FinishColumnSum";
+    static constexpr auto operands =
+        std::tuple{field("partials", &FinishColumnSum::partials), field("grad", &FinishColumnSum::grad)};
+};
+
+/// grad[token_m] += dx_m; rows of the same token are added in order of m, in the gradient's type.
+struct EmbedBackward {
+    In<Vector> tokens;       // (1, M) i32
+    In<Matrix> dx;           // (M, d) storage
+    InOut<Matrix> grad;      // (V, d) gradient
+    InOut<Scratch> scratch;  // sorting
+
+    static constexpr const char* name = "EmbedBackward";
+    static constexpr auto operands =
+        std::tuple{field("tokens", &EmbedBackward::tokens), field("dx", &EmbedBackward::dx),
+                   field("grad", &EmbedBackward::grad), field("scratch", &EmbedBackward::scratch)};
+};
+
+/// out = 0.
+struct Zero {
+    Out<Matrix> out;
+
+    static constexpr const char* name = "Zero";
+    static constexpr auto operands = std::tuple{field("out", &Zero::out)};
+};
+
+}  // namespace coda

@@ -1,0 +1,231 @@
+// The operations of the forward pass. Notation: kernels/ops.h.
+#pragma once
+
+#include "kernels/ops/field.h"
+
+namespace coda {
+
+/// x = table[token]; h = x ⊙ gamma; rstd = 1/sqrt(mean x² + eps). Rows with a token outside the table are an error of
+/// the caller (the loader checks every id).
+struct Embed {
+    In<Vector> tokens;  // (1, M) i32
+    In<Matrix> table;   // (V, d) storage
+    In<Vector> gamma;   // (1, d) master
+    Out<Matrix> x;      // (M, d) storage
+    Out<Matrix> h;      // (M, d) storage
+    Out<Vector> rstd;   // (1, M) statistic, from x before any rounding of its own
+    double eps = 0;
+
+    static constexpr const char* name = "Embed";
+    static constexpr auto operands =
+        std::tuple{field("tokens", &Embed::tokens), field("table", &Embed::table), field("gamma", &Embed::gamma),
+                   field("x", &Embed::x),           field("h", &Embed::h),         field("rstd", &Embed::rstd)};
+};
+
+/// out = acc, or out += acc.
+struct Linear {
+    In<Matrix> a;            // (M, K) storage
+    In<Matrix> w;            // (N, K) or (K, N) storage, see layout
+    Accumulate<Matrix> out;  // (M, N) storage or gradient
+    WeightLayout layout = WeightLayout::out_in;
+
+    static constexpr const char* name = "Linear";
+    static constexpr auto operands =
+        std::tuple{field("a", &Linear::a), field("w", &Linear::w), field("out", &Linear::out)};
+};
+
+/// K1: adjacent column pairs of the first `rotated` columns turn by the angle of (position, pair in head):
+/// (u, v) -> (u cos - v sin, v cos + u sin), the LLaMA sign. Further columns (v heads) are stored as they are.
+struct LinearRope {
+    In<Matrix> a;              // (M, K) storage
+    In<Matrix> w;              // (N, K) storage
+    In<Vector> positions;      // (1, M) i32, each < rows of rope
+    In<Matrix> rope;           // (positions, hd) statistic: columns 2i, 2i+1 = cos, sin of pair i
+    Out<Matrix> out;           // (M, N) storage
+    std::int64_t rotated = 0;  // (H + Hk) hd
+    std::int64_t head_dim = 0;
+
+    static constexpr const char* name = "LinearRope";
+    static constexpr auto operands =
+        std::tuple{field("a", &LinearRope::a), field("w", &LinearRope::w), field("positions", &LinearRope::positions),
+                   field("rope", &LinearRope::rope), field("out", &LinearRope::out)};
+};
+
+/// K2: w has gate and up rows interleaved, so columns 2i, 2i+1 of acc are (g, u): z = acc, y = silu(g) u.
+struct LinearSwiglu {
+    In<Matrix> a;   // (M, K) storage
+    In<Matrix> w;   // (2f, K) storage
+    Out<Matrix> z;  // (M, 2f) storage
+    Out<Matrix> y;  // (M, f) storage
+
+    static constexpr const char* name = "LinearSwiglu";
+    static constexpr auto operands = std::tuple{field("a", &LinearSwiglu::a), field("w", &LinearSwiglu::w),
+                                                field("z", &LinearSwiglu::z), field("y", &LinearSwiglu::y)};
+};
+
+/// K3: logits = acc; per row and tile the pair (max, Σ exp(logit - max)) over columns < vocab; the target's logit
+/// before rounding. A row whose target is negative (ignored) leaves target_logit unwritten; columns >= vocab are stored
+/// as 0.
+struct LinearCrossEntropy {
+    In<Matrix> a;              // (M, K) storage
+    In<Matrix> w;              // (V, K) storage
+    In<Vector> targets;        // (1, M) i32, < 0: ignored
+    Out<Matrix> logits;        // (M, V) storage, optional
+    Out<Partials> lse;         // (tiles over V, 2 M) statistic: pairs (max, sum)
+    Out<Vector> target_logit;  // (1, M) statistic
+    std::int64_t vocab = 0;    // valid columns, <= V
+    std::int64_t tile = 0;     // columns per pair
+
+    static constexpr const char* name = "LinearCrossEntropy";
+    static constexpr auto operands = std::tuple{field("a", &LinearCrossEntropy::a),
+                                                field("w", &LinearCrossEntropy::w),
+                                                field("targets", &LinearCrossEntropy::targets),
+                                                field("logits", &LinearCrossEntropy::logits),
+                                                field("lse", &LinearCrossEntropy::lse),
+                                                field("target_logit", &LinearCrossEntropy::target_logit)};
+};
+
+/// K4: x = acc + residual; h = x ⊙ gamma; per row and tile Σ x². Closes a residual branch and opens the next norm: the
+/// next norm's 1/rms is one factor per row, so it commutes with the next GEMM and is applied there.
+struct LinearResidualRms {
+    In<Matrix> a;          // (M, K) storage
+    In<Matrix> w;          // (N, K) storage
+    In<Matrix> residual;   // (M, N) storage
+    In<Vector> gamma;      // (1, N) master
+    Out<Matrix> x;         // (M, N) storage
+    Out<Matrix> h;         // (M, N) storage
+    Out<Partials> square;  // (tiles over N, M) statistic, from x before rounding
+    std::int64_t tile = 0;
+
+    static constexpr const char* name = "LinearResidualRms";
+    static constexpr auto operands = std::tuple{field("a", &LinearResidualRms::a),
+                                                field("w", &LinearResidualRms::w),
+                                                field("residual", &LinearResidualRms::residual),
+                                                field("gamma", &LinearResidualRms::gamma),
+                                                field("x", &LinearResidualRms::x),
+                                                field("h", &LinearResidualRms::h),
+                                                field("square", &LinearResidualRms::square)};
+};
+
+/// K5: out = acc rstd.
+struct LinearRstd {
+    In<Matrix> a;     // (M, K) storage
+    In<Matrix> w;     // (N, K) storage
+    In<Vector> rstd;  // (1, M) statistic
+    Out<Matrix> out;  // (M, N) storage
+
+    static constexpr const char* name = "LinearRstd";
+    static constexpr auto operands = std::tuple{field("a", &LinearRstd::a), field("w", &LinearRstd::w),
+                                                field("rstd", &LinearRstd::rstd), field("out", &LinearRstd::out)};
+};
+
+/// K6: K2 on acc rstd. z is stored after the rstd factor: the backward statistic Σ z dz needs it so. `z` may be absent
+/// (evaluation, recompute): then only y is stored.
+struct LinearRstdSwiglu {
+    In<Matrix> a;     // (M, K) storage
+    In<Matrix> w;     // (2f, K) storage
+    In<Vector> rstd;  // (1, M) statistic
+    Out<Matrix> z;    // (M, 2f) storage, optional
+    Out<Matrix> y;    // (M, f) storage, optional
+
+    static constexpr const char* name = "LinearRstdSwiglu";
+    static constexpr auto operands = std::tuple{field("a", &LinearRstdSwiglu::a), field("w", &LinearRstdSwiglu::w),
+                                                field("rstd", &LinearRstdSwiglu::rstd),
+                                                field("z", &LinearRstdSwiglu::z), field("y", &LinearRstdSwiglu::y)};
+};
+
+/// K7: K1 on acc rstd.
+struct LinearRstdRope {
+    In<Matrix> a;          // (M, K) storage
+    In<Matrix> w;          // (Nq, K) storage
+    In<Vector> rstd;       // (1, M) statistic
+    In<Vector> positions;  // (1, M) i32
+    In<Matrix> rope;       // (positions, hd) statistic
+    Out<Matrix> out;       // (M, Nq) storage, columns [q heads | k heads | v heads]
+    std::int64_t rotated = 0;
+    std::int64_t head_dim = 0;
+
+    static constexpr const char* name = "LinearRstdRope";
+    static constexpr auto operands =
+        std::tuple{field("a", &LinearRstdRope::a),       field("w", &LinearRstdRope::w),
+                   field("rstd", &LinearRstdRope::rstd), field("positions", &LinearRstdRope::positions),
+                   field("rope", &LinearRstdRope::rope), field("out", &LinearRstdRope::out)};
+};
+
+/// K8: K3 on acc rstd.
+struct LinearRstdCrossEntropy {
+    In<Matrix> a;              // (M, K) storage
+    In<Matrix> w;              // (V, K) storage
+    In<Vector> rstd;           // (1, M) statistic
+    In<Vector> targets;        // (1, M) i32, < 0: ignored
+    Out<Matrix> logits;        // (M, V) storage, optional
+    Out<Partials> lse;         // (tiles over V, 2 M) statistic: pairs (max, sum)
+    Out<Vector> target_logit;  // (1, M) statistic
+    std::int64_t vocab = 0;
+    std::int64_t tile = 0;
+
+    static constexpr const char* name = "LinearRstdCrossEntropy";
+    static constexpr auto operands = std::tuple{field("a", &LinearRstdCrossEntropy::a),
+                                                field("w", &LinearRstdCrossEntropy::w),
+                                                field("rstd", &LinearRstdCrossEntropy::rstd),
+                                                field("targets", &LinearRstdCrossEntropy::targets),
+                                                field("logits", &LinearRstdCrossEntropy::logits),
+                                                field("lse", &LinearRstdCrossEntropy::lse),
+                                                field("target_logit", &LinearRstdCrossEntropy::target_logit)};
+};
+
+/// rstd = 1/sqrt(Σ_tiles square / width + eps).
+struct FinishRstd {
+    In<Partials> square;     // (tiles, M) statistic
+    Out<Vector> rstd;        // (1, M) statistic
+    std::int64_t width = 0;  // d, the width of the normalised vector
+    double eps = 0;
+
+    static constexpr const char* name = "FinishRstd";
+    static constexpr auto operands = std::tuple{field("square", &FinishRstd::square), field("rstd", &FinishRstd::rstd)};
+};
+
+/// Causal grouped-query attention: o = softmax(q kᵀ / sqrt(hd)) v per head; query t of a sequence sees keys
+/// [doc_start[t], t], or [0, t] without doc_start. Query head h reads key/value head h / (H / Hk).
+struct Attention {
+    In<Matrix> qkv;        // (M, Nq) storage, [q heads | k heads | v heads], after RoPE
+    In<Vector> doc_start;  // (1, M) i32, optional: position in its sequence of the first token of the row's document
+    Out<Matrix> o;         // (M, H hd) storage
+    Out<Matrix> lse;       // (H, M) statistic: natural log of Σ exp(q k / sqrt(hd))
+    std::int64_t seq_len = 0;  // T; M = B T
+    std::int64_t heads = 0, kv_heads = 0, head_dim = 0;
+
+    static constexpr const char* name = "Attention";
+    static constexpr auto operands =
+        std::tuple{field("qkv", &Attention::qkv), field("doc_start", &Attention::doc_start), field("o", &Attention::o),
+                   field("lse", &Attention::lse)};
+};
+
+/// lse = log Σ_tiles sum exp(max - m) + m with m the largest max; loss = lse - target_logit, 0 where the target is
+/// ignored (selected, never multiplied by a mask: an ignored row's target_logit was never written).
+struct FinishCrossEntropy {
+    In<Partials> partials;    // (tiles, 2 M) statistic: pairs (max, sum)
+    In<Vector> target_logit;  // (1, M) statistic
+    In<Vector> targets;       // (1, M) i32
+    Out<Vector> lse;          // (1, M) statistic
+    Out<Vector> loss;         // (1, M) statistic
+
+    static constexpr const char* name = "FinishCrossEntropy";
+    static constexpr auto operands = std::tuple{
+        field("partials", &FinishCrossEntropy::partials), field("target_logit", &FinishCrossEntropy::target_logit),
+        field("targets", &FinishCrossEntropy::targets), field("lse", &FinishCrossEntropy::lse),
+        field("loss", &FinishCrossEntropy::loss)};
+};
+
+/// total (+)= alpha Σ_m loss, in a fixed order.
+struct ReduceLoss {
+    In<Vector> loss;           // (1, M) statistic
+    In<Scalar> alpha;          // statistic: 1 / (valid targets of the whole optimizer step)
+    Accumulate<Scalar> total;  // statistic
+
+    static constexpr const char* name = "ReduceLoss";
+    static constexpr auto operands = std::tuple{field("loss", &ReduceLoss::loss), field("alpha", &ReduceLoss::alpha),
+                                                field("total", &ReduceLoss::total)};
+};
+
+}  // namespace coda

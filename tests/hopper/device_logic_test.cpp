@@ -1,0 +1,130 @@
+// The arithmetic that the Hopper kernels share with the host: descriptors, swizzle, fragments, tile order and
+// shared-memory budgets, for every tile configuration in the table. Needs no GPU.
+#include <set>
+#include <vector>
+
+#include "kernels/hopper/epilogue/slot.h"
+#include "kernels/hopper/gemm/tuned_tiles.h"
+#include "kernels/hopper/sm90/descriptor.h"
+#include "kernels/hopper/sm90/swizzle.h"
+#include "kernels/hopper/sm90/tile_order.h"
+#include "tests/catch.h"
+
+using namespace coda::hopper;
+
+namespace {
+
+std::uint64_t bits(std::uint64_t word, int first, int last) {
+    return word >> first & ((std::uint64_t{1} << (last - first + 1)) - 1);
+}
+
+struct NamedTile {
+    const char* name;
+    TileConfig config;
+    int slot_bytes, scratch_bytes;
+};
+
+const NamedTile kTiles[] = {
+    {"Wide, bf16", tiles::Wide::config, 8192, 0},
+    {"Wide, fp32", tiles::Wide::config, 8192, 0},
+    {"Medium", tiles::Medium::config, 8192, 0},
+    {"Square", tiles::Square::config, 8192, 0},
+    {"Swiglu", tiles::Swiglu::config, 6144, 0},
+    {"InPlace", tiles::InPlace::config, 8192, 0},
+    {"RmsBackward", tiles::RmsBackward::config, 8192, 4096},
+    {"RmsBackwardWide", tiles::RmsBackwardWide::config, 8192, 4096},
+    {"SwigluBackward", tiles::SwigluBackward::config, 12288, 0},
+    {"GradientNarrow", tiles::GradientNarrow::config, 8192, 0},
+};
+
+}  // namespace
+
+TEST_CASE("matrix descriptors have the fields of the PTX manual") {
+    const std::uint64_t k_major = matrix_descriptor(0x12400, Major::k);
+    CHECK(bits(k_major, 0, 13) == 0x12400 >> 4);
+    CHECK(bits(k_major, 32, 45) == 64);  // 8 rows of 128 bytes, in units of 16
+    CHECK(bits(k_major, 49, 51) == 0);   // the swizzle starts at the address
+    CHECK(bits(k_major, 62, 63) == 1);   // 128-byte swizzle
+    const std::uint64_t mn_major = matrix_descriptor(0x400, Major::mn);
+    CHECK(bits(mn_major, 16, 29) == 512);  // next panel of 64: 64 rows of k
+    CHECK(bits(mn_major, 32, 45) == 64);
+    // 16 of K on: two chunks within the row, or 16 rows.
+    CHECK(16 * descriptor_k16_step(Major::k) == 32);
+    CHECK(16 * descriptor_k16_step(Major::mn) == 16 * 128);
+    // The largest shared address still fits its field.
+    CHECK(bits(matrix_descriptor(kMaxSharedBytes - 1024, Major::k), 14, 15) == 0);
+}
+
+TEST_CASE("the swizzle permutes every panel, as address bits say") {
+    for (const int row_bytes : {32, 64, 128}) {
+        std::set<int> seen;
+        for (int row = 0; row < kPanelRows; ++row)
+            for (int byte = 0; byte < row_bytes; byte += 16) {
+                const int linear = row * row_bytes + byte;
+                // Address bits 4.. XOR bits 7.., as many as a row has chunks.
+                const int expected = linear ^ ((linear >> 7 & (row_bytes / 16 - 1)) << 4);
+                CHECK(swizzled_offset(row, byte, row_bytes) == expected);
+                seen.insert(expected);
+            }
+        CHECK(seen.size() == static_cast<std::size_t>(kPanelRows * row_bytes / 16));
+        // Eight rows on, the swizzle is the same: the kernels' second half is a constant offset.
+        for (int row = 0; row + 8 < kPanelRows; ++row)
+            CHECK(swizzle_mask(row, row_bytes) == swizzle_mask(row + 8, row_bytes));
+    }
+}
+
+TEST_CASE("fragments cover a 64-row block once, without bank conflicts") {
+    std::set<std::pair<int, int>> seen;
+    for (int warp = 0; warp < 4; ++warp)
+        for (int half = 0; half < 2; ++half)
+            for (int block = 0; block < 8; ++block) {
+                for (const int row_bytes : {64, 128}) {
+                    std::set<int> banks;
+                    for (int lane = 0; lane < 32; ++lane) {
+                        const int byte = 2 * Fragment::column(lane, block % (row_bytes / 16));
+                        banks.insert(swizzled_offset(Fragment::row(warp, lane, half), byte, row_bytes) / 4 % 32);
+                    }
+                    CHECK(banks.size() == 32);
+                }
+                for (int lane = 0; lane < 32; ++lane)
+                    seen.insert({Fragment::row(warp, lane, half), Fragment::column(lane, block)});
+            }
+    CHECK(seen.size() == 64 * 32);
+}
+
+TEST_CASE("the order visits every tile once, whatever the group") {
+    for (const int tiles_m : {1, 2, 7, 8, 9, 128})
+        for (const int tiles_n : {1, 3, 16, 501})
+            for (const int group : {1, 4, 8, 16, 66}) {
+                const TileOrder order{tiles_m, tiles_n, group};
+                std::vector<int> visits(static_cast<std::size_t>(order.count()));
+                for (int i = 0; i < order.count(); ++i) {
+                    const TileIndex index = order.at(i);
+                    REQUIRE((index.m >= 0 && index.m < tiles_m && index.n >= 0 && index.n < tiles_n));
+                    ++visits[static_cast<std::size_t>(index.m * tiles_n + index.n)];
+                }
+                for (const int count : visits) REQUIRE(count == 1);
+            }
+}
+
+TEST_CASE("every tile configuration fits an SM") {
+    for (const auto& [name, tile, slot_bytes, scratch_bytes] : kTiles) {
+        INFO(name);
+        CHECK(shared_bytes(tile, slot_bytes, scratch_bytes) <= kMaxSharedBytes);
+        CHECK(tile.stages >= 3);
+        CHECK(tile.stage_bytes() % kSwizzleAtomBytes == 0);
+        CHECK(tile.n / tile.cluster * kPanelRowBytes % kSwizzleAtomBytes == 0);  // each CTA's share of B
+        CHECK(tile.warpgroup_rows() % kPanelRows == 0);
+        CHECK(tile.warpgroup_rows() * tile.n / 128 <= 192);  // accumulators a thread
+    }
+}
+
+TEST_CASE("slots pack their panels on swizzle periods") {
+    using Gated = Slot<32, Panel{64}, Panel{32, 1, 2}>;
+    CHECK(Gated::kBytes == 6144);
+    CHECK(Gated::offset(1) == 4096);
+    CHECK(Gated::panel(1).column(64) == 32);
+    using Doubled = Slot<32, Panel{128, 2, 1}, Panel{64}>;
+    CHECK(Doubled::kBytes == 12288);
+    CHECK(Doubled::panel(0).column(96) == 192);
+}

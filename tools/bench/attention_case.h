@@ -1,0 +1,36 @@
+// The attention ops of one shape over one set of buffers, for the benchmark and the tests. Host.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "kernels/ops.h"
+
+namespace coda::bench {
+
+struct AttentionCaseShape {
+    std::int64_t batch = 1, seq_len = 0, heads = 1, kv_heads = 1, head_dim = 64;
+    bool documents = false;
+
+    std::int64_t rows() const { return batch * seq_len; }
+    std::int64_t slots() const { return heads + 2 * kv_heads; }
+    /// Of the forward pass: two products over the visible half of the logits. The backward pass counts 2.5 times that.
+    double forward_flops() const {
+        return 4.0 * static_cast<double>(batch * heads) * static_cast<double>(seq_len) * static_cast<double>(seq_len) *
+               static_cast<double>(head_dim) / 2;
+    }
+};
+
+enum AttentionBuffer { kQkv, kO, kLse, kDocStart, kDout, kDqkv, kScratch, kDelta, kPositions, kRope, kDot };
+
+/// Operands are buffers 0, 1, ... of `buffers`, in the order of AttentionBuffer.
+struct AttentionCase {
+    Attention forward;
+    AttentionBackward backward;
+    AttentionRopeBackward rope_backward;
+    std::vector<View> buffers;
+};
+
+AttentionCase make_attention(const AttentionCaseShape& shape, const Precision& precision);
+
+}  // namespace coda::bench

@@ -1,0 +1,72 @@
+#include <cuda_bf16.h>
+
+#include "kernels/hopper/sm90/check.h"
+#include "kernels/math/random.h"
+#include "tools/bench/device_buffers.h"
+
+namespace coda::bench {
+
+namespace {
+
+__device__ float draw(Fill fill, float scale, std::uint64_t seed, std::uint64_t stream, std::uint64_t index) {
+    const Random4 random = philox(seed, stream, index);
+    const float uniform = (static_cast<float>(random.word[0]) + 0.5f) * 0x1p-32f;
+    switch (fill) {
+        case Fill::normal:
+            return scale * sqrtf(-2.0f * logf(uniform)) * cospif(static_cast<float>(random.word[1]) * 0x1p-31f);
+        case Fill::integers: {
+            const auto span = 2 * static_cast<unsigned>(scale) + 1;
+            return static_cast<float>(random.word[0] % span) - scale;
+        }
+        case Fill::positive: return scale * (0.5f + uniform);
+        case Fill::ones: return scale;
+        default: return __int_as_float(0x7fffffff);
+    }
+}
+
+__global__ void fill_kernel(void* memory, DType dtype, std::int64_t count, Fill fill, float scale, std::uint64_t seed,
+                            std::uint64_t stream) {
+    const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
+    for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += stride) {
+        if (dtype == DType::i32) {
+            const auto limit = static_cast<std::int64_t>(scale);
+            const Random4 random = philox(seed, stream, static_cast<std::uint64_t>(i));
+            const std::int64_t value = fill == Fill::positions ? i % limit : random.word[0] % (limit + 1) - 1;
+            static_cast<std::int32_t*>(memory)[i] = static_cast<std::int32_t>(value);
+        } else if (fill == Fill::angles) {
+            const Random4 random = philox(seed, stream, static_cast<std::uint64_t>(i / 2));
+            const float turns = static_cast<float>(random.word[0]) * 0x1p-31f;
+            static_cast<float*>(memory)[i] = i % 2 == 0 ? cospif(turns) : sinpif(turns);
+        } else {
+            const float value = draw(fill, scale, seed, stream, static_cast<std::uint64_t>(i));
+            if (dtype == DType::f32) {
+                static_cast<float*>(memory)[i] = value;
+            } else {
+                static_cast<__nv_bfloat16*>(memory)[i] = __float2bfloat16(value);
+            }
+        }
+    }
+}
+
+}  // namespace
+
+std::int64_t span_bytes(const View& view) { return ((view.rows - 1) * view.ld + view.cols) * size_of(view.dtype); }
+
+DeviceBuffers::DeviceBuffers(const std::vector<Buffer>& buffers, std::uint64_t seed) {
+    for (const Buffer& buffer : buffers) {
+        void* memory = nullptr;
+        CUDA_CHECK(cudaMalloc(&memory, static_cast<std::size_t>(span_bytes(buffer.view))));
+        addresses_.push_back(static_cast<std::byte*>(memory));
+        fill_kernel<<<1024, 256>>>(memory, buffer.view.dtype, span_bytes(buffer.view) / size_of(buffer.view.dtype),
+                                   buffer.fill, static_cast<float>(buffer.scale), seed, addresses_.size());
+        CUDA_CHECK(cudaGetLastError());
+    }
+    CUDA_CHECK(cudaDeviceSynchronize());
+    memory_ = Memory(addresses_);
+}
+
+DeviceBuffers::~DeviceBuffers() {
+    for (std::byte* address : addresses_) cudaFree(address);
+}
+
+}  // namespace coda::bench

@@ -1,0 +1,30 @@
+// Device memory of a GemmCase, filled on the device.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "kernels/memory.h"
+#include "tools/bench/gemm_cases.h"
+
+namespace coda::bench {
+
+/// Owns one device allocation per buffer. Contents depend on `seed`; buffers that the op writes are poisoned.
+class DeviceBuffers {
+  public:
+    DeviceBuffers(const std::vector<Buffer>& buffers, std::uint64_t seed);
+    ~DeviceBuffers();
+    DeviceBuffers(const DeviceBuffers&) = delete;
+    DeviceBuffers& operator=(const DeviceBuffers&) = delete;
+
+    const Memory& memory() const { return memory_; }
+
+  private:
+    std::vector<std::byte*> addresses_;
+    Memory memory_;
+};
+
+/// Bytes that a view spans, gaps between its rows included.
+std::int64_t span_bytes(const View& view);
+
+}  // namespace coda::bench
