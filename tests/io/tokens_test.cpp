@@ -44,7 +44,8 @@ TEST_CASE("shards of both kinds and text give their tokens") {
 TEST_CASE("a shard that is not one is refused with the reason") {
     const std::string good = shard_bytes<std::uint16_t>({1, 2, 3});
     const auto refuse = [](const std::string& bytes, const auto& reason) {
-        CHECK_THROWS_WITH(parse_shard(bytes_of(bytes), "data/x.bin"), Contains("data/x.bin") && reason);
+        CHECK_THROWS_WITH(parse_shard(bytes_of(bytes), "data/x.bin"), Contains("data/x.bin"));
+        CHECK_THROWS_WITH(parse_shard(bytes_of(bytes), "data/x.bin"), reason);
     };
     refuse("", Contains("empty"));
     refuse(good.substr(0, 1023), Contains("1023 bytes") && Contains("header"));
