@@ -14,8 +14,20 @@ std::string leaf(const std::string& word) {
     return word.substr(std::min(word.find_first_not_of('-'), word.size()));
 }
 
+// "lr" of "learning_rate"; empty for a single word.
+std::string initials(const std::string& name) {
+    std::string letters;
+    for (std::size_t at = 0; at < name.size(); at = name.find('_', at)) {
+        if (name[at] == '_') ++at;
+        if (at < name.size()) letters += name[at];
+    }
+    return letters.size() > 1 ? letters : "";
+}
+
 std::size_t distance(const std::string& word, const std::string& candidate) {
-    return std::min(edit_distance(word, candidate), 1 + edit_distance(leaf(word), leaf(candidate)));
+    const std::string name = leaf(word), known = leaf(candidate);
+    if (!name.empty() && name == initials(known)) return 1;
+    return std::min(edit_distance(word, candidate), 1 + edit_distance(name, known));
 }
 
 }  // namespace

@@ -59,6 +59,7 @@ TEST_CASE("every key is read into its own member and written back") {
                       "moments": "bf16"},
         "lr_schedule": {"type": "wsd", "warmup_steps": 6, "min_lr_ratio": 0.25, "decay_steps": 13},
         "validation": {"interval": 17, "batches": 19},
+        "evaluation": {"files": ["d.bin", "e*.bin"], "interval": 31, "limit": 37},
         "checkpoint": {"interval": 23, "keep": 29, "at_end": false},
         "output": {"directory": "elsewhere"},
         "device": "cpu",
@@ -87,6 +88,8 @@ TEST_CASE("unknown keys name the nearest known one") {
           "unknown key training.stpes; the nearest known key is training.steps");
     CHECK(error_of(changed("/training/learning_rate", 1e-3)) ==
           "unknown key training.learning_rate; the nearest known key is optimizer.learning_rate");
+    CHECK(error_of(changed("/optimizer/lr", 1)) ==
+          "unknown key optimizer.lr; the nearest known key is optimizer.learning_rate");
     CHECK(error_of(changed("/devise", "cpu")) == "unknown key devise; the nearest known key is device");
     CHECK(error_of(changed("/optimiser", json::object())) ==
           "unknown section optimiser; the nearest known one is optimizer");
