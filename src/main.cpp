@@ -5,6 +5,7 @@
 #include "src/config/command_line.h"
 #include "src/core/build_id.h"
 #include "src/core/errors.h"
+#include "src/text_codec.h"
 #include "src/train/console.h"
 #include "src/train/plan_report.h"
 #include "src/train/trainer.h"
@@ -30,6 +31,9 @@ int describe(const CommandLine& command) {
     const auto [train, val] = open_loaders(config);
     print(text("data                ", train->sequences(), " training and ", val->sequences(),
                " validation sequences of ", config.training.seq_len, " tokens\n"));
+    for (const EvaluationShard& shard : open_evaluations(config)) {
+        print(text("evaluation          ", shard.name(), ": ", shard.examples(), " examples\n"));
+    }
     if (device == DeviceChoice::cpu) {
         require_fit(config, precision, plan, available_host_memory(), "this machine");
         print(text("fits                ", bytes_text(static_cast<double>(available_host_memory())),
@@ -39,11 +43,17 @@ int describe(const CommandLine& command) {
 }
 
 int run(const CommandLine& command) {
-    if (command.dump_batches && (command.eval || command.export_dir)) {
-        throw UsageError("--dump-batches writes what a training run reads; --eval and --export train nothing");
+    if (command.dump_batches && !command.trains()) {
+        throw UsageError(
+            "--dump-batches writes what a training run reads; --eval, --export and --sample train nothing");
     }
-    if (command.timing && command.export_dir && !command.eval) {
-        throw UsageError("--timing measures a training run or --eval; --export runs nothing");
+    if (command.timing && command.export_dir && !command.eval && !command.sample) {
+        throw UsageError("--timing measures a training run, --eval or --sample; --export runs nothing");
+    }
+    std::unique_ptr<TextCodec> codec;
+    if (command.sample) {
+        codec = text_codec(*command.sample, command.config.model);
+        prompt_tokens(*command.sample, command.config.model, codec.get());  // a bad prompt ends here
     }
     check_outputs(command);
     Trainer trainer(command);
@@ -53,10 +63,13 @@ int run(const CommandLine& command) {
         // abs: the sign of a NaN means nothing, and "-nan" reads like a number.
         if (!std::isfinite(loss)) throw NonFiniteError(text("the validation loss is ", std::abs(loss)));
         print(text("validation loss ", json_number(loss), " over ", trainer.validation_tokens(), " tokens\n"));
-        trainer.write_timing();
+        for (const EvaluationRecord& record : trainer.evaluate_choices()) print(evaluation_line(record) + "\n");
     }
+    if (command.sample) trainer.sample(codec.get());
     if (command.export_dir) trainer.export_weights();
-    return command.eval || command.export_dir ? static_cast<int>(kExitDone) : trainer.train();
+    if (command.trains()) return trainer.train();
+    trainer.write_timing();
+    return kExitDone;
 }
 
 int dispatch(int argc, char** argv) {

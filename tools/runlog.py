@@ -1,8 +1,9 @@
-"""Reads log.jsonl, the log of a run: JSON Lines, a header, then one record a step and one a validation.
+"""Reads log.jsonl, the log of a run: JSON Lines, a header, then one record a step, a validation and an evaluation.
 
     {"config": {...}, "device": ..., "build": ..., "command": ...}
     {"step": 1, "loss": 5.54, "grad_norm": 2.1, "lr": 3e-4, "tokens": 4096, "ms": 120.5, ...}
     {"step": 10, "val_loss": 4.87}
+    {"step": 10, "evaluation": "hellaswag_val", "acc": 0.25, "acc_norm": 0.26, "examples": 10042}
 
 A number that is not finite stands there as null and is read as None. A last line that was cut off, by a run that was
 killed or that is writing it now, is dropped.
@@ -26,6 +27,7 @@ class RunLog:
     header: dict = field(default_factory=dict)
     steps: dict[int, dict] = field(default_factory=dict)  # records of training steps by step, ascending
     validations: dict[int, dict] = field(default_factory=dict)  # records of validations by step, ascending
+    evaluations: dict[str, dict[int, dict]] = field(default_factory=dict)  # by file name, then by step, ascending
     torn: bool = False  # the last line was cut off
 
     @property
@@ -81,7 +83,12 @@ def _add(log: RunLog, number: int, record: object) -> None:
     step = record["step"]
     if isinstance(step, bool) or not isinstance(step, int) or step < 0:
         raise LogError(f'{where}: "step" must be a whole number, not {json.dumps(step)}')
-    records = log.validations if "val_loss" in record else log.steps
+    if "evaluation" in record:
+        if not isinstance(record["evaluation"], str):
+            raise LogError(f'{where}: "evaluation" must be a name, not {json.dumps(record["evaluation"])[:40]}')
+        records = log.evaluations.setdefault(record["evaluation"], {})
+    else:
+        records = log.validations if "val_loss" in record else log.steps
     if records and step <= (last := next(reversed(records))):
         raise LogError(f"{where}: step {step} after step {last}; are these two runs in one file?")
     records[step] = record

@@ -49,6 +49,12 @@ nlohmann::json json_of(FlagSyntax syntax, const std::string& flag, const std::ve
     }
 }
 
+/// The flag's value, a number, into `out`, which stays as it is without the flag.
+template <class T>
+void read_number(const WordFlag& flag, const Range& range, T& out) {
+    if (flag.option->count() > 0) read_value(json_of(FlagSyntax::json, flag.name, {flag.word}), flag.name, range, out);
+}
+
 class Parser {
   public:
     Parser() {
@@ -84,9 +90,16 @@ class Parser {
         add_word(oracle_, "N", "Re-run every operation of step N on an independent path and compare");
         add_switch("--resume", result_.resume, "Continue from the newest complete checkpoint");
         add_word(init_from_, "DIR", "Start from a Hugging Face folder; its config.json gives the model section");
-        add_switch("--eval", result_.eval, "Only run the validation and print its loss");
+        add_switch("--eval", result_.eval, "Only run the validation and the evaluation and print their results");
         add_word(export_, "DIR", "Write the weights as a Hugging Face folder");
         add_word(dump_batches_, "FILE", "Write the token batches for a reference implementation");
+        add_word(sample_, "N", "Print N tokens that the model goes on with, after those it is given");
+        add_word(prompt_, "TEXT", "What a sample begins with (default: bos_token_id, or a newline in bytes)");
+        add_word(prompt_tokens_, "1,2,3", "The same as token ids");
+        add_word(tokenizer_, "FILE", "tokenizer.json for a sample's text, unless the vocabulary is that of bytes");
+        add_word(temperature_, "NUMBER", "Divides a sample's logits; 0: always the likeliest token (default: 1)");
+        add_word(top_k_, "K", "Sample among the K likeliest tokens only; 0: among all (default: 0)");
+        add_word(seed_, "INT", "Seed of the sample (default: training.seed)");
     }
 
     void add_key(const Key& key) {
@@ -110,6 +123,7 @@ class Parser {
 
     std::vector<std::string> reversed_words(int argc, const char* const* argv) const;
     void check_words(const std::vector<std::string>& left_over) const;
+    void read_sample_flags();
     nlohmann::json read_config_file() const;
     void apply_flags(nlohmann::json& document) const;
     void apply_hf_model(nlohmann::json& document, const std::string& folder) const;
@@ -122,7 +136,9 @@ class Parser {
     CommandLine result_;
     bool help_ = false;
     WordFlag config_{"--config"}, timing_{"--timing"}, oracle_{"--oracle"}, init_from_{"--init-from"},
-        export_{"--export"}, dump_batches_{"--dump-batches"};
+        export_{"--export"}, dump_batches_{"--dump-batches"}, sample_{"--sample"}, prompt_{"--prompt"},
+        prompt_tokens_{"--prompt-tokens"}, tokenizer_{"--tokenizer"}, temperature_{"--temperature"}, top_k_{"--top-k"},
+        seed_{"--seed"};
     std::deque<KeyFlag> keys_;  // the options hold references to its elements
 };
 
@@ -206,6 +222,41 @@ std::vector<std::string> Parser::reversed_words(int argc, const char* const* arg
     return words;
 }
 
+void Parser::read_sample_flags() {
+    for (const WordFlag* flag : {&prompt_, &prompt_tokens_, &tokenizer_, &temperature_, &top_k_, &seed_}) {
+        if (flag->option->count() == 0 || sample_.option->count() > 0) continue;
+        throw UsageError(text(flag->name, ": goes with --sample N, which is not given"));
+    }
+    if (sample_.option->count() == 0) return;
+    constexpr double kMaxInt32 = 2147483647;
+    SampleRequest& sample = result_.sample.emplace();
+    sample.seed = result_.config.training.seed;
+    read_number(sample_, {.min = 1, .max = kMaxInt32}, sample.tokens);
+    read_number(temperature_, {.min = 0}, sample.temperature);
+    read_number(top_k_, {.min = 0, .max = kMaxInt32}, sample.top_k);
+    read_number(seed_, {.min = 0}, sample.seed);
+    sample.prompt = prompt_.value();
+    sample.tokenizer = tokenizer_.value();
+    if (const std::optional<std::string> list = prompt_tokens_.value()) {
+        const nlohmann::json ids = json_of(FlagSyntax::json, prompt_tokens_.name, {"[" + *list + "]"});
+        if (!ids.is_array()) {
+            throw UsageError(text(prompt_tokens_.name, ": expected token ids as in 1,2,3, found ",
+                                  found_text(nlohmann::json(*list))));
+        }
+        for (const nlohmann::json& id : ids) {
+            std::int64_t token = 0;
+            read_value(id, prompt_tokens_.name, {.min = 0, .max = kMaxInt32}, token);
+            sample.prompt_tokens.push_back(static_cast<std::int32_t>(token));
+        }
+    }
+    if (sample.prompt && !sample.prompt_tokens.empty()) {
+        throw UsageError("--prompt and --prompt-tokens: give one of them");
+    }
+    if (!result_.resume && !result_.init_from) {
+        throw UsageError("--sample: there are no weights to sample from; add --resume or --init-from DIR");
+    }
+}
+
 CommandLine Parser::parse(int argc, const char* const* argv) {
     try {
         app_.parse(reversed_words(argc, argv));
@@ -244,11 +295,9 @@ CommandLine Parser::parse(int argc, const char* const* argv) {
     } catch (const UsageError& error) {
         throw UsageError(text(where, ": ", error.what()));
     }
-    if (oracle_.option->count() > 0) {
-        const Range steps{.min = 1, .max = static_cast<double>(result_.config.training.steps)};
-        read_value(json_of(FlagSyntax::json, oracle_.name, {oracle_.word}), oracle_.name, steps,
-                   result_.oracle_step.emplace());
-    }
+    const Range steps{.min = 1, .max = static_cast<double>(result_.config.training.steps)};
+    if (oracle_.option->count() > 0) read_number(oracle_, steps, result_.oracle_step.emplace());
+    read_sample_flags();
     result_.resolved = to_json(result_.config);
     return result_;
 }

@@ -5,10 +5,21 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "src/config/config.h"
 
 namespace coda {
+
+/// --sample N and the flags that go with it.
+struct SampleRequest {
+    std::int64_t tokens = 0;
+    std::optional<std::string> prompt, tokenizer;
+    std::vector<std::int32_t> prompt_tokens;
+    double temperature = 1;
+    std::int64_t top_k = 0;  // 0: all
+    std::uint64_t seed = 0;  // default: training.seed
+};
 
 struct CommandLine {
     Config config;            // complete and valid, unless help or version is asked for
@@ -19,7 +30,11 @@ struct CommandLine {
     std::optional<std::string> config_path;
     std::optional<std::string> timing, init_from, export_dir, dump_batches;
     std::optional<std::int64_t> oracle_step;  // in [1, training.steps]
-    std::string command;                      // argv, quoted for a POSIX shell
+    std::optional<SampleRequest> sample;
+    std::string command;  // argv, quoted for a POSIX shell
+
+    /// False where a mode is asked for that only uses weights.
+    bool trains() const { return !eval && !export_dir && !sample; }
 };
 
 /// Parses argv. With --init-from DIR the model section is that of DIR/config.json; model keys may then be left out, and

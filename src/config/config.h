@@ -84,6 +84,12 @@ struct ValidationConfig {
     std::int64_t batches = 20;
 };
 
+struct EvaluationConfig {
+    std::vector<std::string> files;  // multiple-choice shards: paths or globs; empty: off
+    std::int64_t interval = 0;       // steps; 0: only at the end
+    std::int64_t limit = 0;          // examples of a file; 0: all
+};
+
 struct CheckpointConfig {
     std::int64_t interval = 0;  // steps; 0: none but at_end
     std::int64_t keep = 3;
@@ -103,6 +109,7 @@ struct Config {
     OptimizerConfig optimizer;
     LrScheduleConfig lr_schedule;
     ValidationConfig validation;
+    EvaluationConfig evaluation;
     CheckpointConfig checkpoint;
     OutputConfig output;
     DeviceChoice device = DeviceChoice::automatic;

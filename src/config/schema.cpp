@@ -148,6 +148,11 @@ void add_run_keys(std::vector<Key>& keys) {
     SectionKeys(keys, "validation", &Config::validation)
         .add("interval", &ValidationConfig::interval, kOwn, kCount, "Steps between validations; 0: at the end only")
         .add("batches", &ValidationConfig::batches, kOwn, kPositiveCount, "Micro-batches of a validation");
+    SectionKeys(keys, "evaluation", &Config::evaluation)
+        .add("files", &EvaluationConfig::files, kOwn, {},
+             "Multiple-choice evaluation shards of llm.c: paths or globs; empty: off")
+        .add("interval", &EvaluationConfig::interval, kOwn, kCount, "Steps between evaluations; 0: at the end only")
+        .add("limit", &EvaluationConfig::limit, kOwn, kCount, "Examples of each file; 0: all");
     SectionKeys(keys, "checkpoint", &Config::checkpoint)
         .add("interval", &CheckpointConfig::interval, kOwn, kCount, "Steps between checkpoints; 0: none on the way")
         .add("keep", &CheckpointConfig::keep, kOwn, kPositiveCount, "Newest checkpoints kept")

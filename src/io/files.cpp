@@ -83,6 +83,16 @@ void FileWriter::write(std::span<const std::byte> bytes) {
     }
 }
 
+void FileWriter::write_at(std::int64_t offset, std::span<const std::byte> bytes) {
+    while (!bytes.empty()) {
+        const ssize_t written = ::pwrite(descriptor_, bytes.data(), bytes.size(), offset);
+        if (written < 0 && errno == EINTR) continue;
+        if (written < 0) fail("write to", path_, errno);
+        bytes = bytes.subspan(static_cast<std::size_t>(written));
+        offset += written;
+    }
+}
+
 void FileWriter::sync() {
     if (::fsync(descriptor_) != 0) fail("sync", path_, errno);
 }

@@ -45,6 +45,8 @@ class FileWriter {
 
     /// All of `bytes`, in one write(2) as far as the system takes it in one.
     void write(std::span<const std::byte> bytes);
+    /// All of `bytes` at `offset`, not in Mode::append; what write() appends to stays the end.
+    void write_at(std::int64_t offset, std::span<const std::byte> bytes);
     void sync();    // fsync
     void finish();  // fsync and close
     void truncate(std::int64_t bytes);

@@ -69,6 +69,13 @@ void RunLog::write(const StepRecord& record) {
                     ", \"memory_gib\": ", json_number(record.memory_gib), "}\n"));
 }
 
+void RunLog::write_evaluation(const EvaluationRecord& record) {
+    // The name of a file may hold bytes that are not UTF-8.
+    const std::string name = json(record.name).dump(-1, ' ', false, json::error_handler_t::replace);
+    write_line(text("{\"step\": ", record.step, ", \"evaluation\": ", name, ", \"acc\": ", json_number(record.acc),
+                    ", \"acc_norm\": ", json_number(record.acc_norm), ", \"examples\": ", record.examples, "}\n"));
+}
+
 void RunLog::write_validation(std::int64_t step, double val_loss) {
     write_line(text("{\"step\": ", step, ", \"val_loss\": ", json_number(val_loss), "}\n"));
 }

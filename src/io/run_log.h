@@ -1,9 +1,11 @@
-// The run log: JSON Lines, a header record, then one record a training step and one a validation.
+// The run log: JSON Lines, a header record, then one record a training step, one a validation and one for every file of
+// a multiple-choice evaluation.
 //
 //   {"config": {...}, "device": "...", "build": "...", "command": [...]}
 //   {"step": 1, "loss": 4.85203028, "grad_norm": ..., "lr": ..., "tokens": ..., "ms": ..., "tokens_per_s": ...,
 //    "mfu": ..., "memory_gib": ...}
 //   {"step": 100, "val_loss": ...}
+//   {"step": 100, "evaluation": "hellaswag_val", "acc": ..., "acc_norm": ..., "examples": 10042}
 //
 // Numbers have 9 significant digits, which give every float back exactly; a number that is not finite is null. A record
 // is one write(2) of one line, so a killed run leaves at most one torn line, the last.
@@ -37,6 +39,14 @@ struct StepRecord {
     double memory_gib = 0;  // 2^30 bytes of device memory in use
 };
 
+struct EvaluationRecord {
+    std::int64_t step = 0;
+    std::string name;     // of the file, without folder and extension
+    double acc = 0;       // part of the examples whose right completion has the lowest total loss
+    double acc_norm = 0;  // likewise with the lowest mean loss per token
+    std::int64_t examples = 0;
+};
+
 /// 9 significant digits as JSON: "0.1", "1e-05", "null" when not finite.
 std::string json_number(double value);
 
@@ -50,10 +60,12 @@ class RunLog {
     /// usable header in `path` it is a new log.
     static RunLog resume(const std::filesystem::path& path, std::int64_t step, const RunHeader& header);
 
-    /// Both throw Error when the line cannot be written; the log then ends with the line before it. A validation at the
-    /// step of a checkpoint is to be logged before the checkpoint is written, or a kill between the two loses it.
+    /// All throw Error when the line cannot be written; the log then ends with the line before it. A validation or
+    /// evaluation at the step of a checkpoint is to be logged before the checkpoint is written, or a kill between the
+    /// two loses it.
     void write(const StepRecord& record);
     void write_validation(std::int64_t step, double val_loss);
+    void write_evaluation(const EvaluationRecord& record);
 
     /// Makes what was logged survive a power failure; to be called before a checkpoint is written.
     void sync() { file_.sync(); }

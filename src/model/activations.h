@@ -118,6 +118,9 @@ void build_forward(MicroBatch& batch, StepList& step, bool keep);
 void build_head(MicroBatch& batch, StepList& step, Beta beta);
 void build_head_evaluation(MicroBatch& batch, StepList& step);
 
+/// forward.cpp: logits of the last row alone.
+void build_head_sample(MicroBatch& batch, StepList& step);
+
 /// backward.cpp: from dx of the final norm to every gradient.
 void build_backward(MicroBatch& batch, StepList& step, Beta beta);
 

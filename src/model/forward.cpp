@@ -61,13 +61,14 @@ void build_layer(MicroBatch& batch, StepList& step, std::size_t l, bool keep) {
     step("rstd_next", FinishRstd{.square = act.square_mlp, .rstd = write(rstd_next), .width = s.width, .eps = s.eps});
 }
 
-/// The part of a (1, M) vector that belongs to a chunk.
-View rows_of(const HeadChunk& chunk, const View& vector) {
+/// Elements [first, first + number) of a (1, M) vector.
+View part_of(const View& vector, std::int64_t first, std::int64_t number) {
     View slice = vector;
-    slice.offset += chunk.first_row * size_of(vector.dtype);
-    slice.cols = slice.ld = chunk.rows;
+    slice.offset += first * size_of(vector.dtype);
+    slice.cols = slice.ld = number;
     return slice;
 }
+View rows_of(const HeadChunk& chunk, const View& vector) { return part_of(vector, chunk.first_row, chunk.rows); }
 
 /// Logits (only where the backward pass needs them), lse and loss of one chunk of rows.
 void build_chunk_loss(MicroBatch& batch, StepList& step, HeadChunk& chunk, bool keep_logits) {
@@ -174,6 +175,15 @@ void build_head_evaluation(MicroBatch& batch, StepList& step) {
     step("total_loss", ReduceLoss{.loss = batch.act.losses,
                                   .alpha = batch.host.alpha,
                                   .total = {write(batch.host.val_loss), Beta::overwrite}});
+}
+
+void build_head_sample(MicroBatch& batch, StepList& step) {
+    const std::int64_t last = batch.shape.tokens - 1;
+    step.enter(Phase::forward, -1);
+    step("logits", LinearRstd{.a = batch.act.h.back().row_slice(last, 1),
+                              .w = batch.weights.head,
+                              .rstd = part_of(batch.act.rstd_final, last, 1),
+                              .out = write(batch.host.logits)});
 }
 
 }  // namespace coda

@@ -108,7 +108,11 @@ class Allocation {
         host.correction1 = scalar("bias correction 1", precision_.statistic);
         host.correction2 = scalar("bias correction 2", precision_.statistic);
         host.step = scalar("step", DType::i32);
+        host.sample_start = persistent("sample start", MemorySegment::inputs, DType::i32, 1, s.seq_len);
         host.loss = scalar("loss", precision_.statistic);
+        // Persistent: the host reads them after a pass, when nothing else may have taken their place.
+        host.losses = persistent("token losses", MemorySegment::inputs, precision_.statistic, 1, s.tokens);
+        host.logits = persistent("sample logits", MemorySegment::inputs, precision_.storage, 1, s.padded_vocab);
         host.val_loss = scalar("validation loss", precision_.statistic);
         host.norm = scalar("gradient norm", precision_.statistic);
         host.clip = scalar("clip factor", precision_.statistic);
@@ -174,7 +178,7 @@ class Allocation {
         }
         act.target_logit = statistic("target logits", 1, s.tokens);
         act.lse = statistic("lse", 1, s.tokens);
-        act.losses = statistic("token losses", 1, s.tokens);
+        act.losses = batch.host.losses;
         act.head_dot = statistic("head dot", 1, s.tokens);
     }
 
@@ -256,6 +260,36 @@ Schedule evaluate_schedule(MicroBatch batch) {
     return schedule;
 }
 
+/// Every view of the forward pass cut down to the first sequence of the micro-batch.
+void keep_first_sequence(MicroBatch& batch) {
+    const std::int64_t seq_len = batch.shape.seq_len;
+    const auto rows = [&](View& matrix) { matrix = matrix.row_slice(0, seq_len); };
+    const auto columns = [&](View& per_token) { per_token.cols = per_token.ld = seq_len; };
+    batch.shape.tokens = seq_len;
+    columns(batch.host.tokens);
+    columns(batch.host.positions);
+    Activations& act = batch.act;
+    for (LayerActivations& layer : act.layers) {
+        for (View* matrix : {&layer.x, &layer.qkv, &layer.o, &layer.x_mid, &layer.h_mlp, &layer.y}) rows(*matrix);
+        for (View* per_token : {&layer.rstd_attn, &layer.lse, &layer.rstd_mlp, &layer.square_attn, &layer.square_mlp}) {
+            columns(*per_token);
+        }
+    }
+    for (View& h : act.h) rows(h);
+    rows(act.x_final);
+    columns(act.rstd_final);
+}
+
+Schedule sample_schedule(MicroBatch batch) {
+    keep_first_sequence(batch);
+    batch.host.doc_start = batch.host.sample_start;
+    Schedule schedule;
+    StepList step(schedule);
+    build_forward(batch, step, false);
+    build_head_sample(batch, step);
+    return schedule;
+}
+
 }  // namespace
 
 const char* name_of(Pass pass) {
@@ -264,6 +298,7 @@ const char* name_of(Pass pass) {
         case Pass::further: return "further micro-batch";
         case Pass::update: return "update";
         case Pass::evaluate: return "evaluate";
+        case Pass::sample: return "sample";
     }
     return "?";
 }
@@ -282,8 +317,15 @@ const Schedule& Schedules::operator[](Pass pass) const {
         case Pass::further: return further;
         case Pass::update: return update;
         case Pass::evaluate: return evaluate;
+        case Pass::sample: return sample;
     }
     throw Error("unknown pass");
+}
+
+std::vector<const Schedule*> Schedules::all() const {
+    std::vector<const Schedule*> schedules;
+    for (const Pass pass : kPasses) schedules.push_back(&(*this)[pass]);
+    return schedules;
 }
 
 ScheduleOptions schedule_options(const Config& config, Precision precision) {
@@ -304,6 +346,7 @@ Schedules build_schedules(const ModelConfig& model, const ParameterLayout& layou
     schedules.first = micro_batch_schedule(allocation.batch, Beta::overwrite);
     schedules.further = micro_batch_schedule(allocation.batch, Beta::accumulate);
     schedules.evaluate = evaluate_schedule(allocation.batch);
+    schedules.sample = sample_schedule(allocation.batch);
     StepList step(schedules.update);
     build_update(layout, options, allocation.batch.host, allocation.norm_scratch, step);
     schedules.host = allocation.batch.host;
@@ -312,8 +355,7 @@ Schedules build_schedules(const ModelConfig& model, const ParameterLayout& layou
 }
 
 MemoryPlan plan_and_check(const Schedules& schedules) {
-    const Schedule* all[] = {&schedules.first, &schedules.further, &schedules.update, &schedules.evaluate};
-    MemoryPlan plan = plan_memory(schedules.buffers, all);
+    MemoryPlan plan = plan_memory(schedules.buffers, schedules.all());
     for (const Pass pass : kPasses) require_no_hazards(name_of(pass), schedules[pass], schedules.buffers, plan);
     return plan;
 }

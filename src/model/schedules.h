@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "kernels/ops.h"
 #include "src/core/buffers.h"
@@ -10,10 +11,10 @@
 
 namespace coda {
 
-/// The four lists that training executes. A step of the optimizer is `first`, then `further` for every other
-/// micro-batch, then `update`.
-enum class Pass : std::uint8_t { first, further, update, evaluate };
-inline constexpr Pass kPasses[] = {Pass::first, Pass::further, Pass::update, Pass::evaluate};
+/// The lists that a run executes. A step of the optimizer is `first`, then `further` for every other micro-batch, then
+/// `update`. `sample` is the forward pass of the micro-batch's first sequence and the logits of its last row.
+enum class Pass : std::uint8_t { first, further, update, evaluate, sample };
+inline constexpr Pass kPasses[] = {Pass::first, Pass::further, Pass::update, Pass::evaluate, Pass::sample};
 const char* name_of(Pass pass);
 
 /// Buffers through which the host feeds and reads a run. Scalars and tables have the statistic's dtype unless said.
@@ -26,11 +27,15 @@ struct HostViews {
     // Written before each update.
     View lr, correction1, correction2;
     View step;  // i32, from 1
+    // Written before each sample pass, besides the first T of tokens and positions.
+    View sample_start;  // (1, T) i32, doc_start of that pass: what stands before a row's start is not seen
     // Written once.
     View rope;  // (seq_len, hd), see rope_table
     // Read back.
     View loss;        // mean over the valid targets of the optimizer step, after its last micro-batch
+    View losses;      // (1, M) of every target, 0 where it is ignored, of the latest micro-batch or evaluate pass
     View val_loss;    // of one evaluate pass, with its own alpha
+    View logits;      // (1, V padded) storage, of the last row of a sample pass
     View norm, clip;  // of the gradient, before clipping
     View skip;        // i32, sticky: a non-finite loss or norm was seen
     // State: flat segments of ParameterLayout.count elements.
@@ -41,9 +46,10 @@ struct HostViews {
 struct Schedules {
     BufferTable buffers;
     HostViews host;
-    Schedule first, further, update, evaluate;
+    Schedule first, further, update, evaluate, sample;
 
     const Schedule& operator[](Pass pass) const;
+    std::vector<const Schedule*> all() const;  // in the order of kPasses
 };
 
 struct ScheduleOptions {
@@ -61,7 +67,7 @@ ScheduleOptions schedule_options(const Config& config, Precision precision);
 
 Schedules build_schedules(const ModelConfig& model, const ParameterLayout& layout, const ScheduleOptions& options);
 
-/// Places every buffer for all four schedules and checks each for hazards in that place.
+/// Places every buffer for all schedules and checks each for hazards in that place.
 MemoryPlan plan_and_check(const Schedules& schedules);
 
 /// cos and sin of every (position, pair): row p, columns 2i and 2i + 1, angle p theta^(-2i/hd), the frequency rescaled

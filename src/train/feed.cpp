@@ -31,6 +31,23 @@ double download_scalar(Executor& executor, const View& view) {
     }
 }
 
+std::vector<double> download_vector(Executor& executor, const View& view) {
+    std::vector<double> values(static_cast<std::size_t>(view.count()));
+    const auto read_as = [&](auto zero) {
+        std::vector<decltype(zero)> stored(values.size());
+        executor.download(view, stored.data());
+        std::transform(stored.begin(), stored.end(), values.begin(),
+                       [](auto value) { return static_cast<double>(value); });
+    };
+    switch (view.dtype) {
+        case DType::f64: executor.download(view, values.data()); break;
+        case DType::f32: read_as(float{}); break;
+        case DType::bf16: read_as(Bf16{}); break;
+        default: throw Error(text("no floating-point numbers: ", name_of(view.dtype)));
+    }
+    return values;
+}
+
 TokenBatch load_batch(const Loader& loader, std::int64_t first_sequence, std::int64_t sequences, std::int64_t seq_len) {
     TokenBatch batch;
     batch.tokens.resize(static_cast<std::size_t>(sequences * seq_len));

@@ -13,6 +13,9 @@ namespace coda {
 void upload_scalar(Executor& executor, const View& view, double value);
 double download_scalar(Executor& executor, const View& view);
 
+/// The elements of a contiguous view of floating-point numbers.
+std::vector<double> download_vector(Executor& executor, const View& view);
+
 /// Token batches as a micro-batch of (micro_batch_size, seq_len) consumes them.
 struct TokenBatch {
     std::vector<std::int32_t> tokens, targets;  // (M)

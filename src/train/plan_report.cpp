@@ -33,6 +33,24 @@ std::string grouped(std::int64_t value) {
     return out;
 }
 
+/// What fills the arena, in the order in which it lies there but for the padding, which is last.
+std::vector<std::pair<std::string, std::int64_t>> segments_of(const Schedules& schedules, const MemoryPlan& plan) {
+    std::map<MemorySegment, std::int64_t> persistent;
+    for (const Buffer& buffer : schedules.buffers.all()) {
+        if (buffer.lifetime == Lifetime::persistent) persistent[buffer.segment] += buffer.bytes;
+    }
+    std::vector<std::pair<std::string, std::int64_t>> segments;
+    std::int64_t listed = 0;
+    for (const MemorySegment segment : kMemorySegments) {
+        if (segment == MemorySegment::activations) continue;
+        segments.emplace_back(name_of(segment), persistent[segment]);
+        listed += persistent[segment];
+    }
+    segments.emplace_back("activations and work space", plan.transient_bytes);
+    segments.emplace_back("alignment", plan.persistent_bytes - listed);
+    return segments;
+}
+
 void memory_line(std::ostringstream& out, const std::string& what, std::int64_t bytes) {
     out << "  " << std::left << std::setw(34) << what << std::right << std::setw(20) << grouped(bytes) << " B"
         << std::setw(12) << bytes_text(static_cast<double>(bytes)) << "\n";
@@ -53,9 +71,9 @@ std::string print_schedule(const Schedules& schedules) {
             bytes += price.bytes;
             out << std::left << std::setw(9) << name_of(step.phase) << std::right << std::setw(6)
                 << (step.layer < 0 ? std::string("-") : std::to_string(step.layer)) << "  " << std::left
-                << std::setw(20) << step.name << ' ' << std::setw(22) << name_of(step.op) << std::right
-                << std::fixed << std::setprecision(3) << std::setw(13) << price.flops / 1e9 << std::setw(11)
-                << price.bytes / 1e6 << "  " << shapes_of(step.op) << "\n";
+                << std::setw(20) << step.name << ' ' << std::setw(22) << name_of(step.op) << std::right << std::fixed
+                << std::setprecision(3) << std::setw(13) << price.flops / 1e9 << std::setw(11) << price.bytes / 1e6
+                << "  " << shapes_of(step.op) << "\n";
         }
         out << "# " << name_of(pass) << ": " << std::setprecision(3) << flops / 1e9 << " GFLOP, " << bytes / 1e6
             << " MB\n\n";
@@ -78,18 +96,7 @@ std::string print_plan(const Config& config, const ParameterLayout& layout, cons
         << " an update; " << std::fixed << std::setprecision(3) << step_flops(config, schedules) / 1e12
         << " TFLOP a step\n";
     out << "memory\n";
-    std::map<MemorySegment, std::int64_t> persistent;
-    for (const Buffer& buffer : schedules.buffers.all()) {
-        if (buffer.lifetime == Lifetime::persistent) persistent[buffer.segment] += buffer.bytes;
-    }
-    std::int64_t listed = 0;
-    for (const MemorySegment segment : kMemorySegments) {
-        if (segment == MemorySegment::activations) continue;
-        memory_line(out, name_of(segment), persistent[segment]);
-        listed += persistent[segment];
-    }
-    memory_line(out, "activations and work space", plan.transient_bytes);
-    memory_line(out, "alignment", plan.persistent_bytes - listed);
+    for (const auto& [name, bytes] : segments_of(schedules, plan)) memory_line(out, name, bytes);
     memory_line(out, "arena", plan.arena_bytes());
     out << "  (activations: " << grouped(plan.live_bytes)
         << " B are alive at once at the worst step; one after the other they would take " << bytes_text([&] {
@@ -106,11 +113,17 @@ std::string print_plan(const Config& config, const ParameterLayout& layout, cons
     return out.str();
 }
 
+nlohmann::json plan_json(const ParameterLayout& layout, const Schedules& schedules, const MemoryPlan& plan) {
+    nlohmann::json segments = nlohmann::json::array();
+    for (const auto& [name, bytes] : segments_of(schedules, plan))
+        segments.push_back({{"name", name}, {"bytes", bytes}});
+    return {{"parameters", layout.parameters}, {"arena_bytes", plan.arena_bytes()}, {"segments", segments}};
+}
+
 std::int64_t arena_bytes_of(const Config& config, Precision precision) {
     const Schedules schedules =
         build_schedules(config.model, parameter_layout(config.model), schedule_options(config, precision));
-    const Schedule* all[] = {&schedules.first, &schedules.further, &schedules.update, &schedules.evaluate};
-    return plan_memory(schedules.buffers, all).arena_bytes();
+    return plan_memory(schedules.buffers, schedules.all()).arena_bytes();
 }
 
 double step_flops(const Config& config, const Schedules& schedules) {

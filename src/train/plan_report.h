@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -17,6 +18,10 @@ std::string print_schedule(const Schedules& schedules);
 /// Parameters, FLOPs of a step and every memory segment in bytes.
 std::string print_plan(const Config& config, const ParameterLayout& layout, const Schedules& schedules,
                        const MemoryPlan& plan);
+
+/// The memory of print_plan for programs; plan.json in the folder of a run:
+///   {"parameters", "arena_bytes", "segments": [{"name", "bytes"}, ...]}, the segments' bytes add up to the arena's.
+nlohmann::json plan_json(const ParameterLayout& layout, const Schedules& schedules, const MemoryPlan& plan);
 
 /// Bytes of the arena that a configuration needs.
 std::int64_t arena_bytes_of(const Config& config, Precision precision);

@@ -19,6 +19,7 @@
 #include "src/train/interrupt.h"
 #include "src/train/learning_rate.h"
 #include "src/train/model_state.h"
+#include "src/train/multiple_choice.h"
 #include "src/train/nonfinite.h"
 #include "src/train/plan_report.h"
 
@@ -57,8 +58,7 @@ void check_outputs(const CommandLine& command) {
     std::error_code error;
     if (command.export_dir) check_export_folder(*command.export_dir);
     const fs::path run = command.config.output.directory, log = run / "log.jsonl";
-    const bool trains = !command.eval && !command.export_dir;
-    require(!trains || command.resume || !fs::exists(log, error), log.string(), " exists: ", run.string(),
+    require(!command.trains() || command.resume || !fs::exists(log, error), log.string(), " exists: ", run.string(),
             " already holds a run; continue it with --resume, or choose another --output.directory");
     for (const auto& [flag, file] :
          {std::pair("--timing ", command.timing), {"--dump-batches ", command.dump_batches}}) {
@@ -93,12 +93,22 @@ std::pair<std::unique_ptr<Loader>, std::unique_ptr<Loader>> open_loaders(const C
             std::make_unique<Loader>(std::move(data.val), in_order, 1)};
 }
 
+std::vector<EvaluationShard> open_evaluations(const Config& config) {
+    return open_evaluation_shards(config.evaluation.files, config.model.vocab_size, config.training.seq_len);
+}
+
+std::string evaluation_line(const EvaluationRecord& record) {
+    return text(record.name, ": acc ", json_number(record.acc), ", acc_norm ", json_number(record.acc_norm), " over ",
+                record.examples, " examples");
+}
+
 Trainer::Trainer(const CommandLine& command) : command_(command), layout_(parameter_layout(command.config.model)) {
     const Config& config = command_.config;
     const DeviceChoice device = resolve_device(config.device);
     require(device == DeviceChoice::cpu, "--device cuda: this build has no kernels for a GPU; use --device cpu");
 
     std::tie(train_, val_) = open_loaders(config);
+    evaluations_ = open_evaluations(config);
     const Precision precision = precision_of(device);
     schedules_ = build_schedules(config.model, layout_, schedule_options(config, precision));
     plan_ = plan_and_check(schedules_);
@@ -139,8 +149,8 @@ void Trainer::prepare_weights() {
             console_.line(text("resumed from ", newest->folder.string(), " at step ", done_));
             return;
         }
-        require(!command_.eval && !command_.export_dir, "--resume: there is no complete checkpoint in ",
-                run_directory().string(), ", so no weights to take from it; check --output.directory");
+        require(command_.trains(), "--resume: there is no complete checkpoint in ", run_directory().string(),
+                ", so no weights to take from it; check --output.directory");
         console_.line(text("no complete checkpoint in ", run_directory().string(), ": starting from the beginning"));
     }
     if (command_.init_from) {
@@ -178,11 +188,8 @@ void Trainer::open_log() {
                            .build = build_id(),
                            .command = command_.command};
     make_folders(run_directory());
-    if (command_.resume) {
-        log_ = RunLog::resume(path, done_, header);
-        return;
-    }
-    log_ = RunLog::create(path, header);
+    log_ = command_.resume ? RunLog::resume(path, done_, header) : RunLog::create(path, header);
+    replace_file(run_directory() / "plan.json", bytes_of(plan_json(layout_, schedules_, plan_).dump(1) + "\n"));
 }
 
 void Trainer::run_pass(Pass pass) {
@@ -275,6 +282,57 @@ void Trainer::validate(std::int64_t step) {
         text("validation at step ", step, ": loss ", json_number(loss), " over ", validation_tokens_, " tokens"));
 }
 
+std::vector<EvaluationRecord> Trainer::evaluate_choices() {
+    const TrainingConfig& training = command_.config.training;
+    const auto losses_of = [&](const TokenBatch& batch) {
+        upload_scalar(*executor_, schedules_.host.alpha, 1.0 / static_cast<double>(batch.valid));
+        feed_->upload(batch);
+        run_pass(Pass::evaluate);
+        return download_vector(*executor_, schedules_.host.losses);
+    };
+    std::vector<EvaluationRecord> records;
+    for (const EvaluationShard& shard : evaluations_) {
+        const MultipleChoiceResult result = evaluate_multiple_choice(
+            shard, command_.config.evaluation.limit, training.micro_batch_size, training.seq_len, losses_of);
+        if (result.truncated > 0) {
+            console_.line(text("note: ", shard.name(), ": ", result.truncated, " of ", result.rows,
+                               " rows are longer than training.seq_len and lost the beginning of their context"));
+        }
+        records.push_back({.step = done_,
+                           .name = shard.name(),
+                           .acc = result.acc,
+                           .acc_norm = result.acc_norm,
+                           .examples = result.examples});
+    }
+    return records;
+}
+
+void Trainer::write_evaluations(std::int64_t step) {
+    for (EvaluationRecord& record : evaluate_choices()) {
+        record.step = step;
+        log_->write_evaluation(record);
+        console_.line(text("evaluation at step ", step, ": ", evaluation_line(record)));
+    }
+}
+
+void Trainer::sample(TextCodec* codec) {
+    const ModelConfig& model = command_.config.model;
+    const SampleRequest& request = *command_.sample;
+    const char* space = "";
+    const auto print = [&](std::int32_t token) {
+        const std::string shown = codec ? codec->decode(token) : text(std::exchange(space, " "), token);
+        std::fwrite(shown.data(), 1, shown.size(), stdout);
+        std::fflush(stdout);
+    };
+    const std::int64_t separator = command_.config.data.document_mask ? model.bos_token_id.value_or(-1) : -1;
+    Sampler sampler(*executor_, schedules_.host, model.vocab_size, static_cast<std::int32_t>(separator),
+                    [&] { run_pass(Pass::sample); });
+    std::fputs(request.prompt.value_or("").c_str(), stdout);
+    for (const std::int32_t token : request.prompt_tokens) print(token);
+    sampler.sample(prompt_tokens(request, model, codec), request, print);
+    std::fputc('\n', stdout);
+}
+
 void Trainer::checkpoint(std::int64_t step) {
     log_->sync();
     const nlohmann::json state = {
@@ -333,6 +391,7 @@ int Trainer::train() {
         const bool last = step == steps, stop = interrupted();
         const auto due = [&](std::int64_t interval) { return interval > 0 && step % interval == 0; };
         if (due(config.validation.interval) || (last && config.validation.batches > 0)) validate(step);
+        if (due(config.evaluation.interval) || last) write_evaluations(step);
         saved = due(config.checkpoint.interval) || (last && config.checkpoint.at_end) || stop;
         if (saved) checkpoint(step);
         if (stop && !last) {

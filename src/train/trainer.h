@@ -6,13 +6,16 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "src/config/command_line.h"
+#include "src/io/evaluation_shard.h"
 #include "src/io/loader.h"
 #include "src/io/run_log.h"
 #include "src/train/console.h"
 #include "src/train/executor.h"
 #include "src/train/feed.h"
+#include "src/train/sampling.h"
 #include "src/train/timing.h"
 
 namespace coda {
@@ -31,6 +34,12 @@ class Trainer {
 
     /// Mean validation loss in nats per token.
     double evaluate();
+
+    /// The result of every file of evaluation.files, in their order; name and step are filled in.
+    std::vector<EvaluationRecord> evaluate_choices();
+
+    /// Prints what --sample asks for, its prompt and the tokens that follow: as text, or without `codec` as token ids.
+    void sample(TextCodec* codec);
 
     /// Writes the weights as a Hugging Face folder.
     void export_weights();
@@ -59,6 +68,7 @@ class Trainer {
     void run_micro_batches(std::int64_t step, StepObserver* observer);
     [[noreturn]] void stop_non_finite(std::int64_t step, const StepResult& result);
     void validate(std::int64_t step);
+    void write_evaluations(std::int64_t step);
     void checkpoint(std::int64_t step);
     void report(std::int64_t step, const StepResult& result, double eta_s);
 
@@ -67,6 +77,7 @@ class Trainer {
     Schedules schedules_;
     MemoryPlan plan_;
     std::unique_ptr<Loader> train_, val_;
+    std::vector<EvaluationShard> evaluations_;
     std::unique_ptr<Executor> executor_;
     std::unique_ptr<Feed> feed_;
     std::unique_ptr<TimingRecorder> timing_;
@@ -85,6 +96,12 @@ void check_outputs(const CommandLine& command);
 /// The training data, shuffled if so configured, and the validation data in their order. Throws Error naming the file
 /// or pattern that is not token data, or when one step takes more sequences than there are.
 std::pair<std::unique_ptr<Loader>, std::unique_ptr<Loader>> open_loaders(const Config& config);
+
+/// The files of evaluation.files. Throws Error naming one that is no evaluation shard of this vocabulary.
+std::vector<EvaluationShard> open_evaluations(const Config& config);
+
+/// "hellaswag_val: acc 0.25, acc_norm 0.26 over 10042 examples"
+std::string evaluation_line(const EvaluationRecord& record);
 
 /// The precision that a device trains in.
 Precision precision_of(DeviceChoice device);

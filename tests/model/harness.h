@@ -27,6 +27,19 @@ inline ModelConfig tiny_model() {
     return model;
 }
 
+/// The shape of Llama-3.2-1B with a head of its own.
+inline ModelConfig llama1b_untied() {
+    ModelConfig model;
+    model.hidden_size = 2048;
+    model.intermediate_size = 8192;
+    model.num_hidden_layers = 16;
+    model.num_attention_heads = 32;
+    model.num_key_value_heads = 8;
+    model.head_dim = 64;
+    model.vocab_size = 128256;
+    return model;
+}
+
 struct Sizes {
     std::int64_t batch = 2, seq_len = 6, chunks = 1;
     Recompute recompute = Recompute::none;
@@ -50,8 +63,7 @@ class ModelRun {
 
     /// Allocates; the schedules may be changed before this.
     void start() {
-        plan = plan_memory(schedules.buffers, std::vector<const Schedule*>{&schedules.first, &schedules.further,
-                                                                           &schedules.update, &schedules.evaluate});
+        plan = plan_memory(schedules.buffers, schedules.all());
         executor = make_cpu_executor(schedules, plan);
         set_elements(schedules.host.rope, rope_table(model, sizes_.seq_len));
         poison(schedules.host.gradient);  // whatever is not written shows

@@ -27,18 +27,6 @@ Life life_of(const Schedule& schedule, BufferId buffer) {
     return life;
 }
 
-ModelConfig llama1b() {
-    ModelConfig model;
-    model.hidden_size = 2048;
-    model.intermediate_size = 8192;
-    model.num_hidden_layers = 16;
-    model.num_attention_heads = 32;
-    model.num_key_value_heads = 8;
-    model.head_dim = 64;
-    model.vocab_size = 128256;
-    return model;
-}
-
 }  // namespace
 
 TEST_CASE("buffers that are alive together never share bytes, and all lie aligned in the arena") {
@@ -68,7 +56,7 @@ TEST_CASE("buffers that are alive together never share bytes, and all lie aligne
 }
 
 TEST_CASE("the plan of a 1B model is within 1% of what is alive at the worst step") {
-    const ModelConfig model = llama1b();
+    const ModelConfig model = llama1b_untied();
     ScheduleOptions options;
     options.precision = kMixedBf16;
     options.seq_len = 8192;
@@ -85,7 +73,7 @@ TEST_CASE("the plan of a 1B model is within 1% of what is alive at the worst ste
 }
 
 TEST_CASE("with the head in chunks the whole logits tensor never exists") {
-    const ModelConfig model = llama1b();
+    const ModelConfig model = llama1b_untied();
     ScheduleOptions options;
     options.precision = kMixedBf16;
     options.seq_len = 8192;

@@ -49,14 +49,7 @@ TEST_CASE("the packed row order: rotary pairs adjacent, gate and up interleaved"
 }
 
 TEST_CASE("parameter counts of the known models") {
-    ModelConfig model;
-    model.hidden_size = 2048;
-    model.intermediate_size = 8192;
-    model.num_hidden_layers = 16;
-    model.num_attention_heads = 32;
-    model.num_key_value_heads = 8;
-    model.head_dim = 64;
-    model.vocab_size = 128256;
+    ModelConfig model = llama1b_untied();
     CHECK(parameter_layout(model).parameters == 1498482688);
     model.tie_word_embeddings = true;
     CHECK(parameter_layout(model).parameters == 1235814400);  // Llama-3.2-1B

@@ -1,0 +1,51 @@
+#include "src/text_codec.h"
+
+#include "src/core/errors.h"
+#ifdef CODA_TOKENIZER
+#include "src/tokenize/tokenizer.h"
+#endif
+
+namespace coda {
+
+namespace {
+
+#ifdef CODA_TOKENIZER
+class TokenizerCodec : public TextCodec {
+  public:
+    TokenizerCodec(const std::string& file, std::int64_t vocab) : tokenizer_(read_tokenizer(file)) {
+        require(tokenizer_.vocab_size() <= vocab, file, ": its ids reach to ", tokenizer_.vocab_size() - 1,
+                ", but model.vocab_size is ", vocab, "; was the model trained with another tokenizer?");
+    }
+
+    std::vector<std::int32_t> encode(const std::string& text) override {
+        std::vector<std::uint32_t> ids;
+        Encoder(tokenizer_).encode(text, ids);
+        return {ids.begin(), ids.end()};
+    }
+    std::string decode(std::int32_t token) override {
+        return std::string(tokenizer_.bytes_of(static_cast<std::uint32_t>(token)));
+    }
+
+  private:
+    Tokenizer tokenizer_;
+};
+
+std::unique_ptr<TextCodec> make_tokenizer_codec(const std::string& file, std::int64_t vocab) {
+    return std::make_unique<TokenizerCodec>(file, vocab);
+}
+#else
+std::unique_ptr<TextCodec> make_tokenizer_codec(const std::string&, std::int64_t) {
+    throw UsageError(
+        "--tokenizer: this build has no tokenizers, whose libraries (PCRE2, zlib, zstd, utf8proc) were not found when "
+        "it was configured; give --prompt-tokens 1,2,3");
+}
+#endif
+
+}  // namespace
+
+std::unique_ptr<TextCodec> text_codec(const SampleRequest& request, const ModelConfig& model) {
+    if (request.tokenizer) return make_tokenizer_codec(*request.tokenizer, model.vocab_size);
+    return model.vocab_size == 256 ? make_byte_codec() : nullptr;
+}
+
+}  // namespace coda

@@ -1,0 +1,70 @@
+// Sampling: text from a model, one token at a time.
+//
+// Every token runs the sample pass over the last seq_len tokens; nothing is kept from one token to the next. The window
+// ends at the last row of the sequence, so that the row whose logits count is always the same and one schedule serves
+// every length: a shorter text leaves padding before it, which doc_start keeps attention from seeing and which takes no
+// part in the positions. Under document_mask the text is cut into documents as in training.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "src/config/command_line.h"
+#include "src/train/executor.h"
+
+namespace coda {
+
+/// The next token by its logits. Temperature 0 takes the largest logit, of equal ones the lowest id. Else token i of
+/// the top_k largest logits (0: of all; equal ones in the order of their ids) has the probability exp(logit_i /
+/// temperature) divided by their sum, and `uniform` in [0, 1) says where in their cumulated probabilities, in the order
+/// of the ids, the choice falls. Logits must be finite.
+std::int32_t choose_token(std::span<const double> logits, double temperature, std::int64_t top_k, double uniform);
+
+/// The number in [0, 1), of 53 bits, that chooses token `index` of a sample; the same on every machine.
+double sample_uniform(std::uint64_t seed, std::int64_t index);
+
+class Sampler {
+  public:
+    /// `separator`: the token that begins a document, or -1 where documents are not kept apart. `run` executes
+    /// Pass::sample.
+    Sampler(Executor& executor, const HostViews& host, std::int64_t vocab, std::int32_t separator,
+            std::function<void()> run);
+
+    /// Logits (vocab) of the token that follows `tokens`, at least one; the last seq_len of them are seen. They have
+    /// the storage type's precision.
+    std::vector<double> logits(std::span<const std::int32_t> tokens);
+
+    /// Decodes request.tokens tokens that follow `prompt` and hands each to `token` at once. Throws NonFiniteError when
+    /// a logit is not finite.
+    void sample(std::vector<std::int32_t> prompt, const SampleRequest& request,
+                const std::function<void(std::int32_t)>& token);
+
+  private:
+    Executor& executor_;
+    View tokens_, positions_, start_, logits_;  // of the first sequence
+    std::int32_t separator_;
+    std::function<void()> run_;
+};
+
+/// What tokens mean as text.
+class TextCodec {
+  public:
+    virtual ~TextCodec() = default;
+    virtual std::vector<std::int32_t> encode(const std::string& text) = 0;
+    /// The bytes of one token; a character may need several tokens.
+    virtual std::string decode(std::int32_t token) = 0;
+};
+
+/// Tokens that are bytes, as of a .txt file.
+std::unique_ptr<TextCodec> make_byte_codec();
+
+/// The tokens that a sample follows: model.bos_token_id, where the model has one, and --prompt, or --prompt-tokens as
+/// they are; without either model.bos_token_id or a newline. `codec` may be null: then text has no tokens. Throws
+/// UsageError when there is nothing to begin with, or a token is outside the vocabulary.
+std::vector<std::int32_t> prompt_tokens(const SampleRequest& request, const ModelConfig& model, TextCodec* codec);
+
+}  // namespace coda

@@ -1,0 +1,218 @@
+// Sampling: the logits against the textbook model's, the choice of a token against its distribution.
+#include "src/train/sampling.h"
+
+#include <numeric>
+#include <random>
+
+#include "src/core/errors.h"
+#include "tests/catch.h"
+#include "tests/io/scratch_folder.h"
+#include "tests/model/harness.h"
+
+using namespace coda;
+using namespace coda::test;
+using Catch::Contains;
+
+namespace {
+
+constexpr int kSeparator = 5;
+
+std::vector<std::int32_t> random_tokens(const ModelConfig& model, std::size_t count, std::uint64_t seed) {
+    std::mt19937_64 random(seed);
+    std::vector<std::int32_t> tokens(count);
+    for (std::int32_t& token : tokens) {
+        token = static_cast<std::int32_t>(random() % static_cast<std::uint64_t>(model.vocab_size));
+    }
+    return tokens;
+}
+
+/// The textbook's logits of what follows the last seq_len of `tokens`; documents begin at kSeparator.
+std::vector<double> textbook_logits(const ModelConfig& model, const textbook::Weights& weights,
+                                    const std::vector<std::int32_t>& tokens, std::size_t seq_len, bool documents) {
+    const std::size_t length = std::min(tokens.size(), seq_len);
+    textbook::Batch batch;
+    batch.batch = 1;
+    batch.seq_len = static_cast<std::int64_t>(length);
+    batch.tokens.assign(tokens.end() - static_cast<std::ptrdiff_t>(length), tokens.end());
+    batch.targets.assign(length, -1);
+    batch.restart_positions = documents;
+    int document = 0;
+    for (const int token : batch.tokens) {
+        document += token == kSeparator;
+        if (documents) batch.document.push_back(document);
+    }
+    const std::vector<double> all = textbook::logits(model, weights, batch);
+    return {all.end() - static_cast<std::ptrdiff_t>(model.vocab_size), all.end()};
+}
+
+Sampler sampler_of(ModelRun& run, bool documents) {
+    return {*run.executor, run.schedules.host, run.model.vocab_size, documents ? kSeparator : -1,
+            [&run] { run.executor->run(Pass::sample); }};
+}
+
+/// How often each token is chosen over an even grid of `points` numbers in [0, 1).
+std::vector<int> choices(const std::vector<double>& logits, double temperature, std::int64_t top_k, int points) {
+    std::vector<int> count(logits.size(), 0);
+    for (int i = 0; i < points; ++i) {
+        ++count[static_cast<std::size_t>(choose_token(logits, temperature, top_k, (i + 0.5) / points))];
+    }
+    return count;
+}
+
+}  // namespace
+
+// Tolerance: see tests/model/textbook_test.cpp; a wrong row, position or mask shows at 1e-2 and more.
+TEST_CASE("the logits of the sample pass in double are the textbook model's") {
+    const ModelConfig model = tiny_model();
+    const textbook::Weights weights = textbook::random_weights(model, 7);
+    const bool documents = GENERATE(false, true);
+    const Recompute recompute = GENERATE(Recompute::none, Recompute::mlp);
+    const Sizes sizes{.batch = 3, .seq_len = 6, .chunks = 2, .recompute = recompute, .document_mask = documents};
+    ModelRun run(model, sizes, kFloat64);
+    run.start();
+    run.set_weights(weights);
+    Sampler sampler = sampler_of(run, documents);
+    for (std::size_t length = 1; length <= 14; ++length) {
+        std::vector<std::int32_t> tokens = random_tokens(model, length, length);
+        if (length > 3) tokens[length - 3] = kSeparator;
+        run.step({random_batch(model, 3, 6, length)});  // what a training step leaves behind must not matter
+        const std::vector<double> expected = textbook_logits(model, weights, tokens, 6, documents);
+        INFO(length << " tokens");
+        CHECK(relative_error(sampler.logits(tokens), expected) < 1e-12);
+    }
+    CHECK_THROWS_AS(sampler.logits({}), Error);
+}
+
+// bf16 keeps 8 bits: each of the some 20 roundings on a value's way through two layers is 2^-9 at most, relative to the
+// largest value; 5e-2 is 25 of them, a wrong row shows at 1.
+TEST_CASE("the sample pass runs with weights and activations in bf16") {
+    const ModelConfig model = tiny_model();
+    const textbook::Weights weights = textbook::random_weights(model, 7);
+    ModelRun run(model, {}, kMixedBf16);
+    run.start();
+    run.set_weights(weights);
+    const std::vector<std::int32_t> tokens = random_tokens(model, 4, 1);
+    const std::vector<double> expected = textbook_logits(model, weights, tokens, 6, false);
+    CHECK(relative_error(sampler_of(run, false).logits(tokens), expected) < 5e-2);
+}
+
+TEST_CASE("the sample pass is checked for hazards and runs one sequence of a micro-batch") {
+    ModelRun run(tiny_model(), {.batch = 4, .seq_len = 6}, kFloat32);
+    plan_and_check(run.schedules);
+    CHECK(std::get<Embed>(run.schedules.sample.front().op).tokens.cols == 6);
+    CHECK(std::get<LinearRstd>(run.schedules.sample.back().op).a.rows == 1);
+    std::swap(run.schedules.sample[1], run.schedules.sample[2]);
+    CHECK_THAT(message_of([&] { plan_and_check(run.schedules); }), Contains("the sample schedule has"));
+}
+
+TEST_CASE("temperature 0 takes the largest logit, and of equal ones the lowest id") {
+    const std::vector<double> logits = {0.5, 2.0, -1.0, 2.0};
+    for (const double uniform : {0.0, 0.5, 0.999}) {
+        CHECK(choose_token(logits, 0, 0, uniform) == 1);
+        CHECK(choose_token(logits, 1, 1, uniform) == 1);  // so does top_k 1
+    }
+}
+
+TEST_CASE("tokens are chosen with the probabilities of their logits and the temperature") {
+    const std::vector<double> logits = {-1.0, 3.0, 0.0, 2.5, -800.0, 1.0};
+    constexpr int kPoints = 100000;
+    for (const double temperature : {0.5, 1.0, 2.0}) {
+        for (const std::int64_t top_k : {0, 3, 6, 100}) {
+            std::vector<double> weight;
+            for (const double logit : logits) weight.push_back(std::exp(logit / temperature));
+            if (top_k == 3) weight[0] = weight[2] = weight[4] = 0;
+            const double sum = std::accumulate(weight.begin(), weight.end(), 0.0);
+            const std::vector<int> count = choices(logits, temperature, top_k, kPoints);
+            for (std::size_t i = 0; i < logits.size(); ++i) {
+                INFO("token " << i << ", temperature " << temperature << ", top_k " << top_k);
+                // An interval of length p holds p kPoints points of the grid, give or take one.
+                CHECK(std::abs(count[i] - kPoints * weight[i] / sum) <= 1 + 1e-6);
+            }
+            CHECK(count[4] == 0);
+        }
+    }
+}
+
+TEST_CASE("of equal logits top_k keeps the lowest ids") {
+    CHECK(choices({1, 1, 1, 1}, 1, 2, 1000) == std::vector<int>{500, 500, 0, 0});
+    CHECK(choices({0, 1, 1, 2}, 1, 2, 1000)[2] == 0);
+}
+
+TEST_CASE("the ends of the range choose tokens that can be chosen") {
+    const double below_one = std::nextafter(1.0, 0.0);
+    CHECK(choose_token(std::vector<double>{-800, 1, 0, -800}, 1, 0, 0) == 1);
+    CHECK(choose_token(std::vector<double>{-800, 1, 0, -800}, 1, 0, below_one) == 2);
+    CHECK(choose_token(std::vector<double>(1000, 0.1), 1, 0, below_one) == 999);
+}
+
+TEST_CASE("the numbers of a sample are uniform, keyed by seed and index") {
+    constexpr int kCount = 64000, kBins = 64;
+    std::vector<int> bins(kBins, 0);
+    for (int i = 0; i < kCount; ++i) {
+        const double u = sample_uniform(9, i);
+        REQUIRE((u >= 0 && u < 1));
+        ++bins[static_cast<std::size_t>(u * kBins)];
+    }
+    double chi_square = 0;
+    for (const int bin : bins) chi_square += (bin - 1000.0) * (bin - 1000.0) / 1000.0;
+    // 63 degrees of freedom: mean 63, standard deviation sqrt(126) = 11.2; 5 of them either way.
+    CHECK(chi_square > 63 - 56);
+    CHECK(chi_square < 63 + 56);
+    CHECK(sample_uniform(9, 3) == sample_uniform(9, 3));
+    CHECK(sample_uniform(9, 3) != sample_uniform(10, 3));
+    CHECK(sample_uniform(9, 3) != sample_uniform(9, 4));
+}
+
+TEST_CASE("a sample follows its prompt token by token and stops at a logit that is not finite") {
+    const ModelConfig model = tiny_model();
+    textbook::Weights weights = textbook::random_weights(model, 7);
+    ModelRun run(model, {}, kFloat64);
+    run.start();
+    run.set_weights(weights);
+    Sampler sampler = sampler_of(run, false);
+    const std::vector<std::int32_t> prompt = random_tokens(model, 3, 2);
+    SampleRequest request;
+    request.tokens = 12;
+    request.temperature = 0.7;
+    request.top_k = 5;
+    request.seed = 4;
+    std::vector<std::int32_t> sampled, expected = prompt;
+    sampler.sample(prompt, request, [&](std::int32_t token) { sampled.push_back(token); });
+    for (std::int64_t i = 0; i < request.tokens; ++i) {
+        const std::vector<double> logits = textbook_logits(model, weights, expected, 6, false);
+        expected.push_back(choose_token(logits, request.temperature, request.top_k, sample_uniform(4, i)));
+    }
+    CHECK(sampled == std::vector<std::int32_t>(expected.begin() + 3, expected.end()));
+
+    weights.at("model.norm.weight")[0] = std::nan("");
+    run.set_weights(weights);
+    CHECK_THROWS_AS(sampler.sample(prompt, request, [](std::int32_t) {}), NonFiniteError);
+}
+
+TEST_CASE("what a sample begins with") {
+    ModelConfig model = tiny_model();
+    const std::unique_ptr<TextCodec> bytes = make_byte_codec();
+    SampleRequest request;
+    const auto fault = [&](TextCodec* codec) { return message_of([&] { prompt_tokens(request, model, codec); }); };
+    CHECK(prompt_tokens(request, model, bytes.get()) == std::vector<std::int32_t>{'\n'});
+    CHECK_THAT(fault(nullptr), Contains("--prompt-tokens"));
+    request.prompt_tokens = {1, 36};
+    CHECK(prompt_tokens(request, model, nullptr) == std::vector<std::int32_t>{1, 36});
+    request.prompt_tokens = {1, 37};
+    CHECK_THAT(fault(nullptr), Contains("37") && Contains("vocab_size"));
+    request.prompt_tokens.clear();
+
+    model.vocab_size = 256;
+    request.prompt = "a\xc3\xbc";
+    CHECK(prompt_tokens(request, model, bytes.get()) == std::vector<std::int32_t>{'a', 0xc3, 0xbc});
+    CHECK(bytes->decode('a') + bytes->decode(0xc3) + bytes->decode(0xbc) == *request.prompt);
+    CHECK_THAT(fault(nullptr), Contains("--prompt") && Contains("--tokenizer"));
+
+    model.bos_token_id = 3;
+    CHECK(prompt_tokens(request, model, bytes.get()) == std::vector<std::int32_t>{3, 'a', 0xc3, 0xbc});
+    request.prompt.reset();
+    CHECK(prompt_tokens(request, model, bytes.get()) == std::vector<std::int32_t>{3});
+    CHECK(prompt_tokens(request, model, nullptr) == std::vector<std::int32_t>{3});
+    request.prompt_tokens = {8};
+    CHECK(prompt_tokens(request, model, nullptr) == std::vector<std::int32_t>{8});
+}
