@@ -1,0 +1,1 @@
+"""The parts of tools/report.py: scales and SVG, one module a kind of figure, and the page that holds them."""
