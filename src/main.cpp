@@ -4,9 +4,9 @@
 
 #include "src/config/command_line.h"
 #include "src/core/build_id.h"
+#include "src/core/console.h"
 #include "src/core/errors.h"
 #include "src/text_codec.h"
-#include "src/train/console.h"
 #include "src/train/plan_report.h"
 #include "src/train/trainer.h"
 

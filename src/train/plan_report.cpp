@@ -6,7 +6,7 @@
 
 #include "kernels/cost.h"
 #include "kernels/error.h"
-#include "src/train/console.h"
+#include "src/core/console.h"
 
 namespace coda {
 

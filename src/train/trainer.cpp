@@ -13,10 +13,10 @@
 
 #include "src/core/build_id.h"
 #include "src/core/errors.h"
+#include "src/core/interrupt.h"
 #include "src/io/checkpoint.h"
 #include "src/io/hf.h"
 #include "src/train/batch_dump.h"
-#include "src/train/interrupt.h"
 #include "src/train/learning_rate.h"
 #include "src/train/model_state.h"
 #include "src/train/multiple_choice.h"

@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "src/config/command_line.h"
+#include "src/core/console.h"
 #include "src/io/evaluation_shard.h"
 #include "src/io/loader.h"
 #include "src/io/run_log.h"
-#include "src/train/console.h"
 #include "src/train/executor.h"
 #include "src/train/feed.h"
 #include "src/train/sampling.h"

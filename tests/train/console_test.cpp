@@ -1,4 +1,4 @@
-#include "src/train/console.h"
+#include "src/core/console.h"
 
 #include <algorithm>
 #include <array>

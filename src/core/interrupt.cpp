@@ -1,4 +1,4 @@
-#include "src/train/interrupt.h"
+#include "src/core/interrupt.h"
 
 #include <csignal>
 

@@ -1,4 +1,4 @@
-#include "src/train/console.h"
+#include "src/core/console.h"
 
 #include <sys/ioctl.h>
 #include <unistd.h>

@@ -1,0 +1,51 @@
+// Tokens that are found in the text as they are, before the pre-tokenizer sees it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace coda {
+
+struct AddedToken {
+    std::uint32_t id = 0;
+    std::string content;
+    bool special = false;     // left out of decoded text by --skip-special
+    bool normalized = false;  // looked for after the normalizer, not before
+};
+
+/// Leftmost-longest search for a set of tokens.
+class AddedTokenFinder {
+  public:
+    explicit AddedTokenFinder(std::vector<AddedToken> tokens);
+
+    struct Found {
+        std::size_t begin = 0, end = 0;
+        std::uint32_t id = 0;
+    };
+    /// The first occurrence that begins at or after `from`, the longest where several begin together.
+    std::optional<Found> find(std::string_view text, std::size_t from) const;
+
+    /// Whether an occurrence of any token, overlapped by another or not, begins at or before `end` and ends at or after
+    /// `begin`.
+    bool touches(std::string_view text, std::size_t begin, std::size_t end) const;
+
+    std::size_t longest() const { return longest_; }  // bytes
+
+  private:
+    /// The longest token at `at`.
+    const AddedToken* at(std::string_view text, std::size_t at) const;
+
+    struct Group {           // tokens with the same first byte
+        std::string common;  // what they all begin with
+        std::vector<AddedToken> longest_first{};
+    };
+    std::vector<Group> groups_;
+    std::array<std::int16_t, 256> group_of_{};  // by first byte, -1 for none
+    std::size_t longest_ = 0;
+};
+
+}  // namespace coda

@@ -1,0 +1,69 @@
+// Byte-pair encoding of one pre-token: the adjacent pair whose merge has the lowest rank, the leftmost of equals,
+// becomes one token, until no pair has a merge.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "src/tokenize/tokenizer_json.h"
+
+namespace coda {
+
+/// (left, right) -> rank and result: open addressing, at most half full.
+class MergeTable {
+  public:
+    /// Of two merges of one pair the later holds.
+    explicit MergeTable(const std::vector<Merge>& merges);
+
+    struct Entry {
+        std::uint64_t pair = kNoPair;
+        std::uint32_t rank = 0, result = 0;
+    };
+    /// Null where the pair has no merge.
+    const Entry* find(std::uint32_t left, std::uint32_t right) const;
+
+  private:
+    static constexpr std::uint64_t kNoPair = ~std::uint64_t{0};
+    Entry& slot(std::uint64_t pair);
+    std::size_t index(std::uint64_t pair) const;
+
+    std::vector<Entry> entries_;
+    int shift_ = 0;
+};
+
+/// Encodes with one table; one for each thread, as it keeps its work space. The table must outlive it.
+class BytePairEncoder {
+  public:
+    BytePairEncoder(const MergeTable& merges, const std::array<std::uint32_t, 256>& byte_ids)
+        : merges_(merges), byte_ids_(byte_ids) {}
+
+    /// Appends the tokens of `word`.
+    void encode(std::string_view word, std::vector<std::uint32_t>& out);
+
+  private:
+    void encode_short(std::string_view word, std::vector<std::uint32_t>& out);
+    void encode_long(std::string_view word, std::vector<std::uint32_t>& out);
+
+    struct Symbol {  // of a doubly linked list; a symbol merged into its left neighbour has length 0
+        std::uint32_t id, length;
+        std::int32_t previous, next;
+    };
+    struct Candidate {
+        std::uint32_t rank;
+        std::int32_t left;
+        std::uint32_t result;
+        bool operator>(const Candidate& other) const {
+            return rank != other.rank ? rank > other.rank : left > other.left;
+        }
+    };
+    void push(std::int32_t left);
+
+    const MergeTable& merges_;
+    std::array<std::uint32_t, 256> byte_ids_;
+    std::vector<Symbol> symbols_;
+    std::vector<Candidate> heap_;
+};
+
+}  // namespace coda

@@ -1,0 +1,92 @@
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <optional>
+#include <system_error>
+#include <vector>
+
+#include "src/core/interrupt.h"
+#include "src/io/tokens.h"
+#include "src/tokenize/run.h"
+
+namespace coda {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::int64_t kTokensAtATime = std::int64_t{1} << 16;
+
+/// Standard output, or a file that is written aside and then gets its name.
+class TextOutput {
+  public:
+    TextOutput(const std::string& path, bool overwrite) : path_(path) {
+        if (path.empty()) return;
+        std::error_code ignored;
+        require(overwrite || !fs::exists(path_, ignored), path, ": exists already; give --overwrite to replace it");
+        aside_ = path + ".new";
+        fs::remove(aside_, ignored);
+        file_.emplace(aside_, FileWriter::Mode::create);
+    }
+    ~TextOutput() {
+        std::error_code ignored;
+        if (file_) fs::remove(aside_, ignored);
+    }
+    TextOutput(const TextOutput&) = delete;
+    TextOutput& operator=(const TextOutput&) = delete;
+
+    void write(std::string_view text) {
+        if (file_) return file_->write(bytes_of(text));
+        while (!text.empty()) {
+            const ssize_t written = ::write(STDOUT_FILENO, text.data(), text.size());
+            if (written < 0 && errno == EINTR) continue;
+            require(written >= 0, "write to standard output: ", std::generic_category().message(errno));
+            text.remove_prefix(static_cast<std::size_t>(written));
+        }
+    }
+
+    void finish() {
+        if (!file_) return;
+        file_->finish();
+        rename_path(aside_, path_);
+        file_.reset();
+        sync_folder(fs::absolute(path_).parent_path());
+    }
+
+  private:
+    fs::path path_, aside_;
+    std::optional<FileWriter> file_;
+};
+
+}  // namespace
+
+void decode(const TokenizeOptions& options) {
+    const Tokenizer tokenizer(read_tokenizer(options.tokenizer));
+    const std::int64_t vocab = tokenizer.vocab_size();
+    std::vector<bool> skipped(static_cast<std::size_t>(vocab));
+    for (std::size_t id = 0; options.skip_special && id < skipped.size(); ++id) {
+        skipped[id] = tokenizer.is_special(static_cast<std::uint32_t>(id));
+    }
+    TextOutput output(options.out, options.overwrite);
+    std::vector<std::int32_t> tokens;
+    std::string text;
+    for (const fs::path& path : expand_paths(options.inputs)) {
+        const MappedFile file(path);
+        const TokenView view = parse_shard(file.bytes(), path.string());
+        for (std::int64_t first = 0; first < view.count; first += kTokensAtATime) {
+            tokens.resize(static_cast<std::size_t>(std::min(kTokensAtATime, view.count - first)));
+            read_tokens(view, first, tokens, vocab, path.string());
+            text.clear();
+            for (const std::int32_t token : tokens) {
+                const auto id = static_cast<std::uint32_t>(token);
+                if (!skipped[id]) text += tokenizer.bytes_of(id);
+            }
+            output.write(text);
+            if (interrupted()) throw InterruptedError("interrupted");
+        }
+    }
+    output.finish();
+}
+
+}  // namespace coda

@@ -1,0 +1,34 @@
+// One segment of input to tokens: validity, JSON, document marks, encoding.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "src/tokenize/segments.h"
+#include "src/tokenize/tokenizer.h"
+
+namespace coda {
+
+enum class InvalidUtf8 { stop, replace };
+
+struct DocumentOptions {
+    std::optional<std::uint32_t> bos, eos;  // put before and after every document that has text
+    std::string field = "text";             // of a JSON line
+    InvalidUtf8 invalid_utf8 = InvalidUtf8::stop;
+    double val_fraction = 0;  // jsonl: see is_validation()
+};
+
+struct Encoded {
+    std::vector<std::uint32_t> train, validation;
+    std::int64_t documents = 0;        // with text
+    std::int64_t empty_documents = 0;  // JSON lines whose field is "": no tokens, no marks
+    std::int64_t replaced = 0;         // stretches of text in which invalid UTF-8 was replaced
+};
+
+/// Throws Error with the input's name and the byte or line: invalid UTF-8 (unless it is to be replaced), a line that is
+/// no JSON object, or one whose field is missing or no string.
+Encoded encode_segment(const Segment& segment, const DocumentOptions& options, Encoder& encoder);
+
+}  // namespace coda

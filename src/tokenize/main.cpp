@@ -1,0 +1,27 @@
+#include <cstdio>
+#include <exception>
+
+#include "src/core/errors.h"
+#include "src/core/interrupt.h"
+#include "src/tokenize/run.h"
+
+int main(int argc, char** argv) {
+    using namespace coda;
+    const auto fail = [](const char* what, int code) {
+        std::fprintf(stderr, "coda_tokenize: %s\n", what);
+        return code;
+    };
+    try {
+        const TokenizeOptions options = parse_tokenize_options(argc, argv);
+        if (options.print) return std::fputs(options.print->c_str(), stdout), kExitDone;
+        watch_interrupts();
+        options.decode ? decode(options) : tokenize(options);
+        return kExitDone;
+    } catch (const InterruptedError& error) {
+        return fail(error.what(), kExitInterrupted);
+    } catch (const UsageError& error) {
+        return fail(error.what(), kExitUsage);
+    } catch (const std::exception& error) {
+        return fail(error.what(), kExitRuntime);
+    }
+}

@@ -1,0 +1,176 @@
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <system_error>
+#include <thread>
+
+#include "src/core/console.h"
+#include "src/core/errors.h"
+#include "src/core/interrupt.h"
+#include "src/io/tokens.h"
+#include "src/tokenize/ordered_workers.h"
+#include "src/tokenize/progress.h"
+#include "src/tokenize/run.h"
+#include "src/tokenize/shard_writer.h"
+
+namespace coda {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Text in work at a time: room for some segments a thread.
+constexpr std::int64_t kBytesInWork = std::int64_t{4} << 20;
+constexpr std::int64_t kBytesInWorkPerThread = std::int64_t{1} << 20;
+
+/// The token of --bos or --eos; the first of `candidates` that the tokenizer has where it is "auto".
+std::optional<std::uint32_t> mark(const Tokenizer& tokenizer, const char* flag, const std::string& given,
+                                  std::initializer_list<const char*> candidates) {
+    if (given == "none") return std::nullopt;
+    if (given != "auto") {
+        const auto id = tokenizer.id_of(given);
+        if (!id) throw UsageError(text(flag, " ", given, ": ", tokenizer.file(), " has no such token"));
+        return id;
+    }
+    for (const char* candidate : candidates) {
+        if (const auto id = tokenizer.id_of(candidate)) return id;
+    }
+    return std::nullopt;
+}
+
+DocumentOptions document_options(const TokenizeOptions& options, const Tokenizer& tokenizer) {
+    DocumentOptions result = options.documents;
+    result.bos = mark(tokenizer, "--bos", options.bos, {"<|begin_of_text|>", "<|endoftext|>"});
+    result.eos = mark(tokenizer, "--eos", options.eos, {"<|end_of_text|>"});
+    if (!result.bos && !result.eos && options.bos == "auto" && options.eos == "auto") {
+        throw UsageError(text(options.tokenizer,
+                              " has none of the tokens that --bos auto and --eos auto know; name the "
+                              "tokens that mark documents, or say none"));
+    }
+    return result;
+}
+
+std::vector<std::string> expand_inputs(const std::vector<std::string>& patterns) {
+    std::vector<std::string> inputs;
+    for (const std::string& pattern : patterns) {
+        if (pattern == "-") {
+            inputs.push_back(pattern);
+            continue;
+        }
+        for (const fs::path& path : expand_paths({pattern})) inputs.push_back(path.string());
+    }
+    if (std::count(inputs.begin(), inputs.end(), "-") > 1) throw UsageError("standard input (-) can be read only once");
+    return inputs;
+}
+
+/// Bytes of all inputs; 0 when one has no known size.
+std::int64_t total_bytes(const std::vector<std::string>& inputs) {
+    std::int64_t total = 0;
+    for (const std::string& input : inputs) {
+        std::error_code error;
+        const auto size = fs::file_size(input, error);
+        if (error) return 0;
+        total += static_cast<std::int64_t>(size);
+    }
+    return total;
+}
+
+struct Totals {
+    std::int64_t documents = 0, empty = 0, replaced = 0;
+};
+
+/// The shards of the training and validation tokens.
+class Output {
+  public:
+    Output(const TokenizeOptions& options, std::int64_t vocab) {
+        const bool both = options.segments.val_fraction > 0;
+        train_.emplace(options.out + (both ? "_train" : ""), vocab, options.shard_tokens, options.overwrite);
+        if (both) val_.emplace(options.out + "_val", vocab, options.shard_tokens, options.overwrite);
+    }
+
+    void add(const Encoded& encoded) {
+        train_->add(encoded.train);
+        if (val_) val_->add(encoded.validation);
+        totals_.documents += encoded.documents;
+        totals_.empty += encoded.empty_documents;
+        totals_.replaced += encoded.replaced;
+    }
+
+    std::int64_t tokens() const { return train_->tokens() + (val_ ? val_->tokens() : 0); }
+
+    void finish(bool blank_line) {
+        require(tokens() > 0, "the inputs have no text: no shard is written");
+        require(train_->tokens() > 0, "no document is left for training; lower --val-fraction");
+        const char* advice = blank_line ? "raise --val-fraction"
+                                        : "raise --val-fraction, or part texts in themselves "
+                                          "with --split-at blank-line";
+        require(!val_ || val_->tokens() > 0, "no document is left for validation; ", advice);
+        train_->finish();
+        if (val_) val_->finish();
+        report(*train_);
+        if (val_) report(*val_);
+        if (totals_.empty > 0) say(text(totals_.empty, " documents have no text"));
+        if (totals_.replaced > 0) say(text("invalid UTF-8 was replaced in ", totals_.replaced, " places"));
+    }
+
+    const Totals& totals() const { return totals_; }
+
+  private:
+    static void say(const std::string& line) { std::fprintf(stderr, "coda_tokenize: %s\n", line.c_str()); }
+
+    static void report(ShardWriter& writer) {
+        const std::int64_t tokens = writer.tokens();
+        const std::vector<fs::path> files = writer.commit();
+        const std::string more = files.size() > 1 ? text(" ... ", files.back().filename().string()) : "";
+        say(text(files.front().string(), more, ": ", tokens, " tokens"));
+    }
+
+    std::optional<ShardWriter> train_, val_;
+    Totals totals_;
+};
+
+}  // namespace
+
+void tokenize(const TokenizeOptions& options) {
+    const Tokenizer tokenizer(read_tokenizer(options.tokenizer));
+    require(options.vocab == 0 || tokenizer.vocab_size() <= options.vocab, options.tokenizer, ": its ids go up to ",
+            tokenizer.vocab_size() - 1, ", beyond --vocab ", options.vocab,
+            "; the model needs a vocab_size of at least ", tokenizer.vocab_size());
+    const DocumentOptions documents = document_options(options, tokenizer);
+    const std::vector<std::string> inputs = expand_inputs(options.inputs);
+    SegmentReader reader(tokenizer, inputs, options.segments);
+    Output output(options, tokenizer.vocab_size());
+
+    const std::size_t threads =
+        options.threads > 0 ? options.threads : std::max<std::size_t>(1, std::thread::hardware_concurrency());
+    OrderedWorkers<Segment, Encoded> workers(
+        threads, kBytesInWork + kBytesInWorkPerThread * static_cast<std::int64_t>(threads), [&] {
+            return [encoder = std::make_shared<Encoder>(tokenizer), &documents](Segment& segment) {
+                return encode_segment(segment, documents, *encoder);
+            };
+        });
+    const auto begin = std::chrono::steady_clock::now();
+    {
+        Progress progress(total_bytes(inputs));
+        const auto write_oldest = [&] {
+            output.add(workers.take());
+            progress.update(reader.consumed(), output.tokens());
+            if (interrupted()) throw InterruptedError("interrupted; nothing was written");
+        };
+        while (std::optional<Segment> segment = reader.next()) {
+            const auto weight = static_cast<std::int64_t>(segment->text.size());
+            while (!workers.has_room(weight)) write_oldest();
+            workers.submit(std::move(*segment), weight);
+            while (workers.oldest_is_done()) write_oldest();
+        }
+        while (!workers.empty()) write_oldest();
+    }
+    output.finish(options.segments.split_at == SplitAt::blank_line);
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    std::fprintf(stderr, "coda_tokenize: %lld documents, %s in %s, %s tokens/s\n",
+                 static_cast<long long>(output.totals().documents),
+                 bytes_text(static_cast<double>(reader.consumed())).c_str(), duration_text(seconds).c_str(),
+                 count_text(static_cast<double>(output.tokens()) / std::max(seconds, 1e-9)).c_str());
+}
+
+}  // namespace coda
