@@ -96,14 +96,16 @@ TEST_CASE("the order visits every tile once, whatever the group") {
     for (const int tiles_m : {1, 2, 7, 8, 9, 128})
         for (const int tiles_n : {1, 3, 16, 501})
             for (const int group : {1, 4, 8, 16, 66}) {
-                const TileOrder order{tiles_m, tiles_n, group};
-                std::vector<int> visits(static_cast<std::size_t>(order.count()));
-                for (int i = 0; i < order.count(); ++i) {
-                    const TileIndex index = order.at(i);
-                    REQUIRE((index.m >= 0 && index.m < tiles_m && index.n >= 0 && index.n < tiles_n));
-                    ++visits[static_cast<std::size_t>(index.m * tiles_n + index.n)];
+                for (const bool along_n : {false, true}) {
+                    const TileOrder order{tiles_m, tiles_n, group, along_n};
+                    std::vector<int> visits(static_cast<std::size_t>(order.count()));
+                    for (int i = 0; i < order.count(); ++i) {
+                        const TileIndex index = order.at(i);
+                        REQUIRE((index.m >= 0 && index.m < tiles_m && index.n >= 0 && index.n < tiles_n));
+                        ++visits[static_cast<std::size_t>(index.m * tiles_n + index.n)];
+                    }
+                    for (const int count : visits) REQUIRE(count == 1);
                 }
-                for (const int count : visits) REQUIRE(count == 1);
             }
 }
 

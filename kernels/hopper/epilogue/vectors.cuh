@@ -29,7 +29,7 @@ class RowVector {
             const int first = column + Fragment::column(rows.thread.lane, block);
             // NOTE: N is a multiple of 8, so a pair lies inside or outside as a whole.
             value_[block] = make_float2(0, 0);
-            if (first < rows.columns) value_[block] = ptx::load_constant(vector + first);
+            if (first < rows.columns) value_[block] = ptx::load_here(vector + first);
         }
     }
     __device__ float2 operator[](const Here& at) const { return value_[at.block]; }

@@ -24,6 +24,7 @@ struct GemmArguments {
     int k_tiles = 0;
     TileOrder order;      // in tiles of a cluster
     bool a_once = false;  // all uses of a row of A are close together: it need not stay in L2
+    bool keep_b = false;  // B is used again after all else has passed: it should stay in L2
     typename Program::Arguments program;
 };
 

@@ -5,6 +5,7 @@
 #include "kernels/hopper/gemm/arguments.h"
 #include "kernels/hopper/gemm/shared_layout.cuh"
 #include "kernels/hopper/ptx/mbarrier.cuh"
+#include "kernels/hopper/ptx/roles.cuh"
 #include "kernels/hopper/ptx/wgmma.cuh"
 #include "kernels/hopper/sm90/ring.cuh"
 
@@ -77,8 +78,8 @@ __device__ __forceinline__ void finish(Program& program, const SharedLayout<Prog
             rows.block += 1;
             program.begin_rows(rows);
         }
-        const int lane_column = rows.column + Fragment::column(rows.thread.lane, 0);
         if constexpr (Program::kObserves) {
+            const int lane_column = rows.column + Fragment::column(rows.thread.lane, 0);
 #pragma unroll
             for (int i = 0; i < tile.n / 4; ++i)
                 program.observe({value[2 * i], value[2 * i + 1]}, lane_column + i / 2 * 8, i % 2);
@@ -87,11 +88,17 @@ __device__ __forceinline__ void finish(Program& program, const SharedLayout<Prog
 #pragma unroll
         for (int sub = 0; sub < tile.n / kColumns; ++sub) {
             const int column = rows.column + sub * kColumns;
-            program.begin_slot(rows, column);
+            // NOTE: addresses are computed anew for every sub-tile; kept from one to the next, they spill.
+            const int thread = ptx::thread_index();
+            Rows current = rows;
+            current.thread.lane = thread % 32;
+            current.thread.warp = thread / 32 % 4;
+            const int lane_column = column + Fragment::column(current.thread.lane, 0);
+            program.begin_slot(current, column);
             ptx::mbarrier_wait(shared.ready(consumer, ring.index), ring.parity);
             const std::uint32_t slot = shared.slot(consumer, ring.index);
             const auto here = [&](int i) {
-                return Here{rows.thread, slot, i / 2, i % 2, rows.row(i % 2), lane_column + sub * kColumns + i / 2 * 8};
+                return Here{current.thread, slot, i / 2, i % 2, rows.row(i % 2), lane_column + i / 2 * 8};
             };
             // NOTE: one warp of a scheduler is in an epilogue, so nothing else hides the latency of a load: all are
             // issued before the first is used.
@@ -106,7 +113,7 @@ __device__ __forceinline__ void finish(Program& program, const SharedLayout<Prog
             ptx::fence_async_shared();
             __syncwarp();
             if (rows.thread.lane == 0) ptx::mbarrier_arrive(shared.written(consumer, ring.index));
-            program.end_slot(rows, column);
+            program.end_slot(current, column);
             ring.advance();
         }
         program.end_rows(rows);

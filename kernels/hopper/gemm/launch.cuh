@@ -38,12 +38,23 @@ inline constexpr std::int64_t kResidentBytes = 16 << 20;  // of one operand in L
 /// the same order then read B from memory for every wave, and took 1.3 times as long.)
 inline bool b_stays(const Problem& problem) { return problem.n * problem.k * 2 <= kResidentBytes; }
 
-/// Cluster tiles along M that are visited before the next along N. Where B does not stay in L2, a group's rows of A
-/// should while all of B passes, as B is read again for every group; long products keep the tiles near a square.
-inline int tile_group(const Problem& problem, const TileConfig& tile, int clusters) {
-    if (b_stays(problem)) return static_cast<int>(std::max<std::int64_t>(1, clusters / ceil_div(problem.n, tile.n)));
+/// The order of a tile configuration for a shape. By rows, a group's rows of A should stay in L2 while all of B passes,
+/// as B is read again for every group; long products keep the tiles near a square. Where B stays as a whole, groups are
+/// what the machine has under way.
+inline TileOrder tile_order(const Problem& problem, const TileConfig& tile, int clusters) {
+    TileOrder order{static_cast<int>(cluster_tiles(problem.m, tile)), static_cast<int>(ceil_div(problem.n, tile.n))};
     const std::int64_t rows = static_cast<std::int64_t>(tile.m) * tile.cluster;
-    return static_cast<int>(std::clamp<std::int64_t>(kResidentBytes / (rows * problem.k * 2), 8, 16));
+    if (tile.panel_n > 0) {
+        order.group = tile.panel_n;
+        order.along_n = true;
+    } else if (b_stays(problem)) {
+        order.group = std::max(1, clusters / order.tiles_n);
+    } else if (tile.group_m > 0) {
+        order.group = tile.group_m;
+    } else {
+        order.group = static_cast<int>(std::clamp<std::int64_t>(kResidentBytes / (rows * problem.k * 2), 8, 16));
+    }
+    return order;
 }
 
 template <class Program, class Tile, Major kMajorA, Major kMajorB>
@@ -92,9 +103,9 @@ Launch launch_gemm(const Problem& problem, const Memory& memory, const Tiles<Pro
     CUDA_CHECK(cudaOccupancyMaxActiveClusters(&clusters, kernel, &config));
     require(clusters > 0, problem.op, ": the device cannot hold one cluster of ", tile.cluster, " blocks with ",
             kSharedBytes, " bytes of shared memory");
-    arguments->order = {static_cast<int>(cluster_tiles(problem.m, tile)), static_cast<int>(ceil_div(problem.n, tile.n)),
-                        tile_group(problem, tile, clusters)};
+    arguments->order = tile_order(problem, tile, clusters);
     arguments->a_once = b_stays(problem);
+    arguments->keep_b = tile.keep_b;
     const unsigned blocks = static_cast<unsigned>(tile.cluster * std::min(clusters, arguments->order.count()));
 
     return [kernel, arguments, blocks](Stream stream) {

@@ -27,15 +27,17 @@ __device__ __forceinline__ void load_operands(const GemmArguments<Program>& argu
     constexpr int kPanelRowsB = kSplitK ? kTileK / tile.cluster : kTileK;
     constexpr std::uint16_t kAll = (1u << tile.cluster) - 1;
 
+    const std::uint64_t policy_a = arguments.a_once ? ptx::evict_first_policy() : ptx::evict_normal_policy();
+    const std::uint64_t policy_b = arguments.keep_b ? ptx::evict_last_policy() : ptx::evict_normal_policy();
     const auto load_b = [&](std::uint32_t offset, int column, int row, int stage) {
         if constexpr (tile.cluster == 1) {
-            ptx::tma_load(shared.b(stage) + offset, &arguments.b, column, row, shared.full(stage));
+            ptx::tma_load(shared.b(stage) + offset, &arguments.b, column, row, shared.full(stage), policy_b);
         } else {
-            ptx::tma_load_multicast(shared.b(stage) + offset, &arguments.b, column, row, shared.full(stage), kAll);
+            ptx::tma_load_multicast(shared.b(stage) + offset, &arguments.b, column, row, shared.full(stage), kAll,
+                                    policy_b);
         }
     };
 
-    const std::uint64_t policy_a = arguments.a_once ? ptx::evict_first_policy() : ptx::evict_normal_policy();
     Ring<tile.stages> ring;
     for (int t = cluster; t < arguments.order.count(); t += clusters) {
         const TileIndex index = arguments.order.at(t);

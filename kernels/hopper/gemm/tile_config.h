@@ -20,7 +20,10 @@ struct TileConfig {
     int stages = 4;        // of the operand ring
     int slots = 2;         // of each consumer warpgroup's epilogue ring
     Schedule schedule = Schedule::cooperative;
-    int cluster = 2;  // CTAs along M that share the B tile by multicast
+    int cluster = 2;      // CTAs along M that share the B tile by multicast
+    int group_m = 0;      // order of tiles: rows of tiles in a group; 0: by the size of the operands
+    int panel_n = 0;      // order of tiles: if not 0, groups are panels of so many tiles along N instead
+    bool keep_b = false;  // B is asked to stay in L2
 
     CODA_HD constexpr int warpgroup_rows() const { return schedule == Schedule::cooperative ? m / kConsumers : m; }
     CODA_HD constexpr int a_bytes() const { return m * kPanelRowBytes; }

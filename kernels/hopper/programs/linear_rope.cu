@@ -45,8 +45,10 @@ struct Rope : EpilogueProgram {
 #pragma unroll
         for (int block = 0; block < Slot::kColumns / 8; ++block)
 #pragma unroll
-            for (int half = 0; half < 2; ++half)
-                turn[block][half] = rotates ? __ldg(angles[half] + first + 4 * block) : make_float2(1, 0);
+            for (int half = 0; half < 2; ++half) {
+                turn[block][half] = make_float2(1, 0);
+                if (rotates) turn[block][half] = ptx::load_here(&angles[half][first + 4 * block].x);
+            }
     }
     __device__ void visit(float2 acc, const Here& at) {
         const float2 angle = turn[at.block][at.half];

@@ -16,8 +16,8 @@ Launch prepare_op(const WeightGradient& op, const Memory& memory) {
     const Tiles<ScaledStore> operands{{}, {op.grad}, op.grad.beta == Beta::accumulate ? 1u : 0u};
     const ScaledStore::Arguments arguments{memory.at<float>(op.alpha)};
 
-    return launch_quickest<ScaledStore, Major::mn, Major::mn, tiles::Wide, tiles::GradientNarrow>(problem, memory,
-                                                                                                  operands, arguments);
+    return launch_quickest<ScaledStore, Major::mn, Major::mn, tiles::GradientWide, tiles::GradientNarrow>(
+        problem, memory, operands, arguments);
 }
 
 }  // namespace coda::hopper

@@ -5,6 +5,13 @@
 
 namespace coda::hopper::ptx {
 
+/// threadIdx.x, read again at every call: what derives from it need not be kept in registers between calls.
+__device__ __forceinline__ int thread_index() {
+    int index;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(index));
+    return index;
+}
+
 template <int kRegisters>
 __device__ __forceinline__ void give_registers() {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));

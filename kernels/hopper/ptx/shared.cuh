@@ -19,11 +19,11 @@ __device__ __forceinline__ void store_shared(std::uint32_t address, std::uint32_
     asm volatile("st.shared.b32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
 }
 
-/// Two floats of read-only global memory, fetched here: an ordinary load would be moved up as far as it can go, and
-/// hold registers all the way.
-__device__ __forceinline__ float2 load_constant(const float* address) {
+/// Two floats of global memory, fetched here: a load through the read-only path would be moved up as far as it can go,
+/// over barriers too, and hold registers all the way.
+__device__ __forceinline__ float2 load_here(const float* address) {
     float2 value;
-    asm volatile("ld.global.nc.v2.f32 {%0, %1}, [%2];" : "=f"(value.x), "=f"(value.y) : "l"(address));
+    asm volatile("ld.global.v2.f32 {%0, %1}, [%2];" : "=f"(value.x), "=f"(value.y) : "l"(address) : "memory");
     return value;
 }
 

@@ -19,6 +19,13 @@ __device__ __forceinline__ std::uint64_t evict_first_policy() {
     return policy;
 }
 
+/// A policy for data that is used again after much else has passed: its lines leave L2 last.
+__device__ __forceinline__ std::uint64_t evict_last_policy() {
+    std::uint64_t policy;
+    asm volatile("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
+    return policy;
+}
+
 __device__ __forceinline__ std::uint64_t evict_normal_policy() {
     std::uint64_t policy;
     asm volatile("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy));
@@ -45,11 +52,12 @@ __device__ __forceinline__ void tma_load(std::uint32_t destination, const CUtens
 
 /// The same tile to the same offset of every CTA in `cta_mask`, completing on the barrier at the same offset there.
 __device__ __forceinline__ void tma_load_multicast(std::uint32_t destination, const CUtensorMap* map, int column,
-                                                   int row, std::uint32_t barrier, std::uint16_t cta_mask) {
+                                                   int row, std::uint32_t barrier, std::uint16_t cta_mask,
+                                                   std::uint64_t policy) {
     asm volatile(
-        "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
-        "[%0], [%1, {%2, %3}], [%4], %5;" ::"r"(destination),
-        "l"(map), "r"(column), "r"(row), "r"(barrier), "h"(cta_mask)
+        "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster.L2::cache_hint "
+        "[%0], [%1, {%2, %3}], [%4], %5, %6;" ::"r"(destination),
+        "l"(map), "r"(column), "r"(row), "r"(barrier), "h"(cta_mask), "l"(policy)
         : "memory");
 }
 
