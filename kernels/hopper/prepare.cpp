@@ -1,5 +1,7 @@
 #include <type_traits>
 
+#include "kernels/hopper/attention/attention.h"
+#include "kernels/hopper/pointwise/pointwise.h"
 #include "kernels/hopper/programs/programs.h"
 #include "kernels/hopper/run.h"
 

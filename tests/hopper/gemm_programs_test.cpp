@@ -3,100 +3,32 @@
 // Tolerances. Stored tiles: 4e-3 relative RMS (one bf16 rounding is 1.1e-3 to 2.2e-3 RMS, and results at a rounding
 // boundary may fall either way). fp32 results: max(1e-5, K 2^-27) of their largest, as both sides sum K products in
 // fp32 in different order.
-#include <cuda_runtime.h>
-
 #include <algorithm>
-#include <cmath>
 #include <cstring>
-#include <iostream>
 
 #include "kernels/cpu/run.h"
 #include "kernels/hopper/run.h"
-#include "kernels/hopper/sm90/check.h"
-#include "tests/catch.h"
-#include "tools/bench/device_buffers.h"
+#include "tests/hopper/harness.h"
 #include "tools/bench/gemm_cases.h"
 
 using namespace coda;
+using namespace coda::test;
 using bench::CaseOptions;
 using bench::GemmCase;
 using bench::Shape;
 
 namespace {
 
-bool has_hopper() {
-    int devices = 0;
-    cudaDeviceProp properties{};
-    if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0 ||
-        cudaGetDeviceProperties(&properties, 0) != cudaSuccess || properties.major != 9) {
-        WARN("skipped: no Hopper GPU");
-        return false;
-    }
-    return true;
-}
-
-using Bytes = std::vector<std::vector<std::byte>>;
-
-Bytes download(const GemmCase& made, const bench::DeviceBuffers& device) {
-    Bytes host;
-    for (const bench::Buffer& buffer : made.buffers) {
-        host.emplace_back(static_cast<std::size_t>(bench::span_bytes(buffer.view)));
-        CUDA_CHECK(cudaMemcpy(host.back().data(), device.memory().address(buffer.view), host.back().size(),
-                              cudaMemcpyDeviceToHost));
-    }
-    return host;
-}
-
-Memory memory_of(Bytes& bytes) {
-    std::vector<std::byte*> bases;
-    for (auto& buffer : bytes) bases.push_back(buffer.data());
-    return Memory(bases);
-}
-
-double element(const std::vector<std::byte>& bytes, const View& view, std::int64_t row, std::int64_t column) {
-    const std::byte* at = bytes.data() + (row * view.ld + column) * size_of(view.dtype);
-    if (view.dtype == DType::bf16) {
-        Bf16 value;
-        std::memcpy(&value, at, sizeof value);
-        return static_cast<float>(value);
-    }
-    float value = 0;
-    std::memcpy(&value, at, sizeof value);
-    return value;
-}
-
-struct Difference {
-    double rms = 0;      // relative to the expected values' RMS
-    double largest = 0;  // relative to the largest expected magnitude
-};
-
-Difference difference(const std::vector<std::byte>& got, const std::vector<std::byte>& expected, const View& view) {
-    double squares = 0, error = 0, magnitude = 0, largest = 0;
-    for (std::int64_t row = 0; row < view.rows; ++row)
-        for (std::int64_t column = 0; column < view.cols; ++column) {
-            const double want = element(expected, view, row, column);
-            double have = element(got, view, row, column);
-            if (std::isnan(want) && std::isnan(have)) continue;  // left unwritten by both
-            if (std::isnan(have) || std::isnan(want)) return {1e30, 1e30};
-            squares += want * want;
-            error += (have - want) * (have - want);
-            magnitude = std::max(magnitude, std::fabs(want));
-            largest = std::max(largest, std::fabs(have - want));
-        }
-    if (squares == 0) return {std::sqrt(error), largest};
-    return {std::sqrt(error / squares), largest / magnitude};
-}
-
 void check(const Shape& shape, const CaseOptions& options) {
     const GemmCase made = bench::make_case(shape, options);
     const bench::DeviceBuffers device(made.buffers, 17);
-    Bytes expected = download(made, device);
+    Bytes expected = download(made.buffers, device.memory());
     cpu::run(made.op, memory_of(expected));
 
     const hopper::Launch launch = hopper::prepare(made.op, device.memory());
     launch(nullptr);
     CUDA_CHECK(cudaDeviceSynchronize());
-    const Bytes got = download(made, device);
+    const Bytes got = download(made.buffers, device.memory());
     for (std::size_t i = 0; i < made.buffers.size(); ++i) {
         const bench::Buffer& buffer = made.buffers[i];
         if (buffer.access == Access::in) {
@@ -191,7 +123,7 @@ TEST_CASE("two runs give the same bits", "[gpu]") {
             const bench::DeviceBuffers device(made.buffers, 5);
             hopper::prepare(made.op, device.memory())(nullptr);
             CUDA_CHECK(cudaDeviceSynchronize());
-            Bytes bytes = download(made, device);
+            Bytes bytes = download(made.buffers, device.memory());
             if (run == 0) {
                 first = std::move(bytes);
             } else {

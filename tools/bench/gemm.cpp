@@ -8,7 +8,6 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
-#include <ctime>
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -16,16 +15,18 @@
 
 #include "kernels/hopper/run.h"
 #include "kernels/hopper/sm90/check.h"
-#include "tools/bench/cublaslt.h"
+#include "kernels/oracle/cublaslt.h"
 #include "tools/bench/device_buffers.h"
 #include "tools/bench/gemm_cases.h"
 #include "tools/bench/gemm_tune.h"
+#include "tools/bench/result_header.h"
 
 namespace coda::bench {
 
 namespace {
 
 constexpr double kRotatedBytes = 256e6;  // several times L2
+constexpr int kHeuristics = 8;           // of cuBLASLt, of which the fastest is measured
 
 struct Options {
     std::string preset = "llama1b";
@@ -71,11 +72,29 @@ double median(std::vector<double> values) {
     return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
 }
 
+/// The case's product alone, with its majors and output type.
+oracle::Product bare_product(const GemmCase& made, const Memory& memory, void* out) {
+    oracle::Product product;
+    product.a = memory.address(made.a);
+    product.b = memory.address(made.b);
+    product.out = out;
+    product.m = made.shape.m;
+    product.n = made.shape.n;
+    product.k = made.shape.k;
+    product.lda = made.a.ld;
+    product.ldb = made.b.ld;
+    product.major_a = made.major_a;
+    product.major_b = made.major_b;
+    product.out_dtype = made.f32_out ? DType::f32 : DType::bf16;
+    return product;
+}
+
 struct Result {
     double ms, cublas_ms, ratio;
 };
 
-Result measure(const GemmCase& made, const Options& options, CublasLt& cublas) {
+/// `clocks`, where given, is read under the program's load after the measurement.
+Result measure(const GemmCase& made, const Options& options, oracle::CublasLt& cublas, Clocks* clocks) {
     const int copies = std::max(1, static_cast<int>(kRotatedBytes / made.bytes()));
     std::vector<std::unique_ptr<DeviceBuffers>> buffers;
     std::vector<void*> outputs;
@@ -86,7 +105,7 @@ Result measure(const GemmCase& made, const Options& options, CublasLt& cublas) {
         CUDA_CHECK(cudaMalloc(&out, static_cast<std::size_t>(made.shape.m * made.shape.n * (made.f32_out ? 4 : 2))));
         outputs.push_back(out);
         ours.push_back(hopper::prepare(made.op, buffers.back()->memory()));
-        theirs.push_back(cublas.product(made, buffers.back()->memory(), out));
+        theirs.push_back(cublas.product(bare_product(made, buffers.back()->memory(), out), kHeuristics));
     }
 
     Timer timer;
@@ -99,6 +118,13 @@ Result measure(const GemmCase& made, const Options& options, CublasLt& cublas) {
         our_times.push_back(timer.run(ours, count));
         their_times.push_back(timer.run(theirs, count));
         ratios.push_back(our_times.back() / their_times.back());
+    }
+    if (clocks != nullptr) {
+        // Half a second of work is under way while they are read.
+        for (int i = 0; i <= static_cast<int>(500 / once); ++i)
+            ours[static_cast<std::size_t>(i) % ours.size()](nullptr);
+        *clocks = current_clocks();
+        CUDA_CHECK(cudaDeviceSynchronize());
     }
     for (void* out : outputs) CUDA_CHECK(cudaFree(out));
     return {median(our_times), median(their_times), median(ratios)};
@@ -118,12 +144,13 @@ std::vector<Shape> shapes_of(const Options& options) {
 }
 
 /// Prints every tile configuration's time for a shape, in turns with cuBLAS, and the quickest.
-void tune(const Shape& shape, const Options& options, CublasLt& cublas) {
+void tune(const Shape& shape, const Options& options, oracle::CublasLt& cublas) {
     const GemmCase made = make_case(shape);
     const DeviceBuffers buffers(made.buffers, 1);
     std::vector<Candidate> all = candidates(made, buffers.memory());
-    all.push_back(
-        {"cuBLAS", cublas.product(made, buffers.memory(), buffers.memory().address(made.buffers.back().view))});
+    all.push_back({"cuBLAS", cublas.product(bare_product(made, buffers.memory(),
+                                                         buffers.memory().address(made.buffers.back().view)),
+                                            kHeuristics)});
     Timer timer;
     const int count = std::max(1, static_cast<int>(options.block * 1e3 / timer.run({all[0].launch}, 2)) + 1);
     std::vector<std::vector<double>> times(all.size());
@@ -143,24 +170,6 @@ void tune(const Shape& shape, const Options& options, CublasLt& cublas) {
     std::fflush(stdout);
 }
 
-nlohmann::json header(int argc, char** argv) {
-    cudaDeviceProp properties{};
-    CUDA_CHECK(cudaGetDeviceProperties(&properties, 0));
-    int driver = 0, clock = 0;
-    CUDA_CHECK(cudaDriverGetVersion(&driver));
-    CUDA_CHECK(cudaDeviceGetAttribute(&clock, cudaDevAttrClockRate, 0));
-    std::string command;
-    for (int i = 0; i < argc; ++i) command += (i == 0 ? "" : " ") + std::string(argv[i]);
-    char date[32];
-    const std::time_t now = std::time(nullptr);
-    std::strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", std::gmtime(&now));
-    return {{"gpu", properties.name},
-            {"driver", driver},
-            {"max_clock_mhz", clock / 1000},
-            {"date", date},
-            {"command", command}};
-}
-
 int run(int argc, char** argv) {
     Options options;
     CLI::App app("GEMM programs against cuBLASLt");
@@ -173,7 +182,8 @@ int run(int argc, char** argv) {
     app.add_flag("--tune", options.tune, "compare tile configurations of the plain products instead");
     CLI11_PARSE(app, argc, argv);
 
-    CublasLt cublas;
+    oracle::CublasLt cublas;
+    Clocks clocks;
     if (options.tune) {
         for (const Shape& shape : shapes_of(options))
             if (shape.program == "Linear") tune(shape, options, cublas);
@@ -186,7 +196,8 @@ int run(int argc, char** argv) {
         // As the trainer runs them: gradients of the residual stream accumulate, but for the head's.
         const GemmCase made =
             make_case(shape, {.accumulate = shape.program == "LinearRmsBackward" && shape.k < 100000});
-        const Result result = measure(made, options, cublas);
+        const bool first = records.empty() && !options.json.empty();
+        const Result result = measure(made, options, cublas, first ? &clocks : nullptr);
         const double tflops = made.flops() / result.ms * 1e-9, gbps = made.bytes() / result.ms * 1e-6;
         std::printf("%-24s %7lld %7lld %7lld | %8.4f | %7.1f | %6.0f | %9.4f | %.3f\n", shape.program.c_str(),
                     static_cast<long long>(shape.m), static_cast<long long>(shape.n), static_cast<long long>(shape.k),
@@ -206,7 +217,7 @@ int run(int argc, char** argv) {
     }
     if (!options.json.empty()) {
         std::ofstream file(options.json);
-        file << nlohmann::json{{"header", header(argc, argv)}, {"records", records}}.dump(1) << "\n";
+        file << nlohmann::json{{"header", result_header(argc, argv, clocks)}, {"records", records}}.dump(1) << "\n";
         require(file.good(), "cannot write ", options.json);
     }
     return 0;

@@ -1,0 +1,144 @@
+// attention_backward, attention_rope_backward - host side: work space, tensor maps, order of work, launches
+#include <algorithm>
+#include <cmath>
+#include <memory>
+
+#include "kernels/hopper/attention/attention.h"
+#include "kernels/hopper/attention/backward_rows.cuh"
+#include "kernels/hopper/attention/sequence_map.h"
+#include "kernels/hopper/attention/shape.h"
+#include "kernels/hopper/sm90/check.h"
+#include "kernels/tiling.h"
+
+namespace coda::hopper {
+
+namespace {
+
+constexpr std::int64_t kPaddedRows = 128;          // sequences are padded to whole tiles of the larger kind
+constexpr std::int64_t kSectionBytes = 136 << 20;  // of Q, dO and dQ sums; about a third of them is under way at a time
+
+/// Carves the op's scratch; returns its bytes. The sizes are those of tiling::scratch_bytes.
+std::int64_t carve(std::byte* base, const AttentionGeometry& geometry, BackwardScratch& scratch,
+                   std::int64_t& turn_bytes) {
+    const std::int64_t padded = round_up(geometry.seq_len, kPaddedRows);
+    const std::int64_t rows = std::int64_t{geometry.batch} * geometry.heads * padded;
+    std::int64_t offset = 0;
+    const auto take = [&]<class T>(T*& pointer, std::int64_t count) {
+        pointer = reinterpret_cast<T*>(base + offset);
+        offset += round_up(count * static_cast<std::int64_t>(sizeof(T)), 256);
+    };
+    take(scratch.dquery, rows * geometry.head_dim);
+    take(scratch.lse_log2, rows);
+    take(scratch.delta, rows);
+    take(scratch.start, std::int64_t{geometry.batch} * padded);
+    const std::int64_t turns = offset;
+    take(scratch.turns, rows / (geometry.head_dim == 64 ? 128 : 64) * 2);
+    take(scratch.ticket, 1);
+    turn_bytes = offset - turns;
+    return offset;
+}
+
+template <class Tile, bool kDocuments, class Op>
+Launch launch_backward(const Op& op, const Memory& memory, const AttentionGeometry& geometry,
+                       const RopeBackwardArguments& rope, RowStatisticsArguments rows) {
+    std::byte* base = memory.address(op.scratch);
+    std::int64_t turn_bytes = 0;
+    auto arguments = std::make_shared<BackwardArguments>();
+    const std::int64_t needed = carve(base, geometry, arguments->scratch, turn_bytes);
+    require(op.scratch.bytes() >= needed && reinterpret_cast<std::uintptr_t>(base) % 256 == 0, op.name,
+            ": scratch has ", op.scratch.bytes(), " bytes, needed are ", needed,
+            " (tiling::scratch_bytes) from a multiple of 256");
+    const auto padded = static_cast<int>(round_up(op.seq_len, kPaddedRows));
+    arguments->key_value = sequence_map(memory, op.qkv, "qkv", op.seq_len, Tile::kKeys);
+    arguments->query = sequence_map(memory, op.qkv, "qkv", op.seq_len, Tile::kQueries);
+    arguments->dout = sequence_map(memory, op.dout, "dout", op.seq_len, Tile::kQueries);
+    arguments->dqkv = sequence_map(memory, op.dqkv, "dqkv", op.seq_len, 64);
+    arguments->rope = rope;
+    arguments->seq_len = geometry.seq_len;
+    arguments->padded = padded;
+    arguments->batch = geometry.batch;
+    arguments->heads = geometry.heads;
+    arguments->kv_heads = geometry.kv_heads;
+    arguments->scale = static_cast<float>(1 / std::sqrt(static_cast<double>(geometry.head_dim)));
+    const std::int64_t pair_bytes = 8 * op.seq_len * op.head_dim * geometry.group();
+    const std::int64_t sections = std::max<std::int64_t>(1, ceil_div(geometry.pairs() * pair_bytes, kSectionBytes));
+    arguments->order = {static_cast<int>(ceil_div(op.seq_len, std::int64_t{Tile::kKeys})), geometry.pairs(),
+                        static_cast<int>(ceil_div(std::int64_t{geometry.pairs()}, sections))};
+
+    rows.lse = memory.at<float>(op.lse);
+    rows.lse_ld = op.lse.ld;
+    rows.doc_start = memory.at<std::int32_t>(op.doc_start);
+    rows.scratch = arguments->scratch;
+    rows.seq_len = geometry.seq_len;
+    rows.padded = padded;
+    rows.batch = geometry.batch;
+    const auto heads = static_cast<unsigned>(geometry.heads), batch = static_cast<unsigned>(geometry.batch);
+    const dim3 row_grid(static_cast<unsigned>(padded * (Tile::kHeadDim / 8) / kRowStatisticsThreads), heads, batch);
+    const FinishDQueryArguments finish{arguments->scratch.dquery,
+                                       reinterpret_cast<const __nv_bfloat16*>(memory.address(op.qkv)),
+                                       reinterpret_cast<__nv_bfloat16*>(memory.address(op.dqkv)),
+                                       op.qkv.ld,
+                                       op.dqkv.ld,
+                                       rope,
+                                       geometry.seq_len,
+                                       padded,
+                                       geometry.heads,
+                                       arguments->scale};
+    const dim3 finish_grid(static_cast<unsigned>(ceil_div(op.seq_len, std::int64_t{Tile::kQueries})), heads, batch);
+
+    const auto kernel = attention_backward<Tile, kDocuments>;
+    CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Tile::kSharedBytes));
+    return [=](Stream stream) {
+        CUDA_CHECK(cudaMemsetAsync(arguments->scratch.turns, 0, static_cast<std::size_t>(turn_bytes), stream));
+        attention_row_statistics<Tile::kHeadDim><<<row_grid, kRowStatisticsThreads, 0, stream>>>(rows);
+        kernel<<<static_cast<unsigned>(arguments->order.count()), Tile::kThreads, Tile::kSharedBytes, stream>>>(
+            *arguments);
+        attention_finish_dquery<Tile><<<finish_grid, 256, 0, stream>>>(finish);
+        CUDA_CHECK(cudaGetLastError());
+    };
+}
+
+template <class Op>
+Launch launch_backward(const Op& op, const Memory& memory, const RopeBackwardArguments& rope,
+                       const RowStatisticsArguments& rows) {
+    const AttentionGeometry geometry = attention_geometry(op);
+    require_operand(op.name, "dout", op.dout, op.qkv.rows, op.heads * op.head_dim, DType::bf16);
+    require_operand(op.name, "dqkv", op.dqkv, op.qkv.rows, op.qkv.cols, DType::bf16);
+    if (op.head_dim == 64)
+        return op.doc_start ? launch_backward<BackwardTile<64>, true>(op, memory, geometry, rope, rows)
+                            : launch_backward<BackwardTile<64>, false>(op, memory, geometry, rope, rows);
+    return op.doc_start ? launch_backward<BackwardTile<128>, true>(op, memory, geometry, rope, rows)
+                        : launch_backward<BackwardTile<128>, false>(op, memory, geometry, rope, rows);
+}
+
+}  // namespace
+
+Launch prepare_op(const AttentionBackward& op, const Memory& memory) {
+    require_operand(op.name, "o", op.o, op.qkv.rows, op.heads * op.head_dim, DType::bf16);
+    require(op.o.ld % 8 == 0, op.name, ": rows of o begin at multiples of ", op.o.ld * 2, " bytes, 16 are needed");
+    RowStatisticsArguments rows{};
+    rows.out = reinterpret_cast<const __nv_bfloat16*>(memory.address(op.o));
+    rows.dout = reinterpret_cast<const __nv_bfloat16*>(memory.address(op.dout));
+    rows.out_ld = op.o.ld;
+    rows.dout_ld = op.dout.ld;
+    return launch_backward(op, memory, RopeBackwardArguments{}, rows);
+}
+
+Launch prepare_op(const AttentionRopeBackward& op, const Memory& memory) {
+    const std::int64_t tokens = op.qkv.rows;
+    require_operand(op.name, "delta", op.delta, op.heads, tokens, DType::f32);
+    require_operand(op.name, "positions", op.positions, 1, tokens, DType::i32);
+    require_operand(op.name, "rope", op.rope, op.rope.rows, op.head_dim, DType::f32);
+    require_operand(op.name, "dot", op.dot, op.heads + 2 * op.kv_heads, tokens, DType::f32);
+    require(op.rope.ld == op.head_dim, op.name, ": rope has gaps between its rows (ld ", op.rope.ld, ")");
+    RowStatisticsArguments rows{};
+    rows.delta = memory.at<float>(op.delta);
+    rows.delta_ld = op.delta.ld;
+    return launch_backward(
+        op, memory,
+        {memory.at<std::int32_t>(op.positions), reinterpret_cast<const float2*>(memory.at<float>(op.rope)),
+         memory.at<float>(op.dot), op.dot.ld},
+        rows);
+}
+
+}  // namespace coda::hopper

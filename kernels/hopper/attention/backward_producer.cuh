@@ -1,0 +1,186 @@
+// What the roles of attention_backward share (arguments, shared memory, the block's work), and the roles of warpgroup
+// 0: the loader, and the writers that add dQ to global memory in turn. The whole is described in backward.cuh.
+#pragma once
+
+#include <cuda.h>
+
+#include "kernels/hopper/attention/backward_tile.h"
+#include "kernels/hopper/ptx/bulk.cuh"
+#include "kernels/hopper/ptx/handoff.cuh"
+#include "kernels/hopper/ptx/mbarrier.cuh"
+#include "kernels/hopper/ptx/shared.cuh"
+#include "kernels/hopper/ptx/tma.cuh"
+#include "kernels/hopper/sm90/ring.cuh"
+
+namespace coda::hopper {
+
+/// What AttentionRopeBackward adds; positions is null in AttentionBackward.
+struct RopeBackwardArguments {
+    const std::int32_t* positions;  // (M)
+    const float2* rope;             // (positions, head_dim / 2): cos, sin
+    float* dot;                     // (H + 2 Hk, M)
+    std::int64_t dot_ld;
+};
+
+struct BackwardArguments {
+    CUtensorMap key_value, query, dout, dqkv;
+    BackwardScratch scratch;
+    RopeBackwardArguments rope;
+    int seq_len, padded, batch, heads, kv_heads;
+    float scale;  // 1 / sqrt(head_dim)
+    BackwardOrder order;
+};
+
+template <class Tile>
+struct BackwardShared {
+    std::uint32_t base;
+
+    __device__ explicit BackwardShared(const void* dynamic) {
+        const std::uint32_t address = ptx::shared_address(dynamic);
+        base = (address + kSwizzleAtomBytes - 1) / kSwizzleAtomBytes * kSwizzleAtomBytes;
+    }
+    __device__ std::uint32_t key() const { return base; }
+    __device__ std::uint32_t value() const { return base + Tile::kKeyBytes; }
+    __device__ std::uint32_t query(int stage) const { return base + 2 * Tile::kKeyBytes + stage * Tile::kQueryBytes; }
+    __device__ std::uint32_t dout(int stage) const { return query(Tile::kStages + stage); }
+    __device__ std::uint32_t dscore(int stage) const { return query(2 * Tile::kStages) + stage * Tile::kDScoreBytes; }
+    __device__ std::uint32_t dquery(int consumer) const {
+        return dscore(Tile::kStages) + consumer * Tile::kDQueryFloats * 4;
+    }
+    __device__ std::uint32_t lse(int stage) const { return dquery(Tile::kConsumers) + stage * Tile::kRowBytes; }
+    __device__ std::uint32_t start(int stage) const { return lse(Tile::kStages + stage); }
+    __device__ std::uint32_t delta(int stage) const { return lse(2 * Tile::kStages + stage); }
+    __device__ std::uint32_t key_full() const { return barrier(0); }
+    __device__ std::uint32_t query_full(int stage) const { return barrier(1 + stage); }
+    __device__ std::uint32_t query_empty(int stage) const { return barrier(1 + Tile::kStages + stage); }
+    __device__ std::uint32_t dout_full(int stage) const { return barrier(1 + 2 * Tile::kStages + stage); }
+    __device__ std::uint32_t dout_empty(int stage) const { return barrier(1 + 3 * Tile::kStages + stage); }
+    __device__ std::uint32_t dquery_full(int consumer) const { return barrier(1 + 4 * Tile::kStages + consumer); }
+    __device__ std::uint32_t dquery_empty(int consumer) const {
+        return barrier(1 + 4 * Tile::kStages + Tile::kConsumers + consumer);
+    }
+    __device__ std::uint32_t dscore_full(int stage) const {
+        return barrier(1 + 4 * Tile::kStages + 2 * Tile::kConsumers + stage);
+    }
+    __device__ std::uint32_t dscore_empty(int stage) const {
+        return barrier(1 + 5 * Tile::kStages + 2 * Tile::kConsumers + stage);
+    }
+    __device__ std::uint32_t item() const { return barrier(Tile::kBarriers); }
+
+  private:
+    __device__ std::uint32_t barrier(int index) const { return lse(3 * Tile::kStages) + 8 * index; }
+};
+
+/// The block's work as every role sees it.
+struct BackwardWork {
+    int sequence, kv_head, group;
+    int key_block;
+    int first_tile, end_tile;  // query tiles of each head
+
+    __device__ int head(int g) const { return kv_head * group + g; }
+};
+
+template <class Tile, bool kDocuments>
+__device__ __forceinline__ BackwardWork backward_work(const BackwardArguments& arguments, int item) {
+    const BackwardOrder::Work at = arguments.order.at(item);
+    const int sequence = at.pair / arguments.kv_heads;
+    const int first = at.key_block * Tile::kKeys / Tile::kQueries;
+    int end = (arguments.seq_len + Tile::kQueries - 1) / Tile::kQueries;
+    if constexpr (kDocuments) {
+        // Starts do not decrease: the first tile whose first query starts behind these keys ends the walk.
+        const std::int32_t* starts = arguments.scratch.start + static_cast<std::int64_t>(sequence) * arguments.padded;
+        int low = first + 1;
+        while (low < end) {
+            const int middle = (low + end) / 2;
+            if (starts[middle * Tile::kQueries] < (at.key_block + 1) * Tile::kKeys) {
+                low = middle + 1;
+            } else {
+                end = middle;
+            }
+        }
+    }
+    return {sequence, at.pair % arguments.kv_heads, arguments.heads / arguments.kv_heads, at.key_block, first, end};
+}
+
+template <class Tile, bool kDocuments>
+__device__ __forceinline__ void backward_load(const BackwardArguments& arguments, const BackwardShared<Tile>& shared,
+                                              const BackwardWork& work) {
+    const int key_column = (arguments.heads + work.kv_head) * Tile::kHeadDim;
+    const int value_column = key_column + arguments.kv_heads * Tile::kHeadDim;
+    ptx::mbarrier_arrive_expect(shared.key_full(), 2 * Tile::kKeyBytes);
+#pragma unroll
+    for (int panel = 0; panel < Tile::kPanels; ++panel) {
+        ptx::tma_load(shared.key() + panel * Tile::kKeyPanelBytes, &arguments.key_value, key_column + 64 * panel,
+                      work.key_block * Tile::kKeys, work.sequence, shared.key_full());
+        ptx::tma_load(shared.value() + panel * Tile::kKeyPanelBytes, &arguments.key_value, value_column + 64 * panel,
+                      work.key_block * Tile::kKeys, work.sequence, shared.key_full());
+    }
+    Ring<Tile::kStages> ring;
+    for (int tile = work.end_tile - 1; tile >= work.first_tile; --tile) {
+#pragma unroll 1
+        for (int g = 0; g < work.group; ++g) {
+            const int stage = ring.index, query = tile * Tile::kQueries, column = work.head(g) * Tile::kHeadDim;
+            const std::int64_t row =
+                (static_cast<std::int64_t>(work.head(g)) * arguments.batch + work.sequence) * arguments.padded + query;
+            ptx::mbarrier_wait(shared.query_empty(stage), ring.parity ^ 1);
+            ptx::mbarrier_arrive_expect(shared.query_full(stage),
+                                        Tile::kQueryBytes + (kDocuments ? 2 : 1) * Tile::kRowBytes);
+#pragma unroll
+            for (int panel = 0; panel < Tile::kPanels; ++panel)
+                ptx::tma_load(shared.query(stage) + panel * Tile::kQueryPanelBytes, &arguments.query,
+                              column + 64 * panel, query, work.sequence, shared.query_full(stage));
+            ptx::bulk_load(shared.lse(stage), arguments.scratch.lse_log2 + row, Tile::kRowBytes,
+                           shared.query_full(stage));
+            if constexpr (kDocuments)
+                ptx::bulk_load(
+                    shared.start(stage),
+                    arguments.scratch.start + static_cast<std::int64_t>(work.sequence) * arguments.padded + query,
+                    Tile::kRowBytes, shared.query_full(stage));
+            ptx::mbarrier_wait(shared.dout_empty(stage), ring.parity ^ 1);
+            ptx::mbarrier_arrive_expect(shared.dout_full(stage), Tile::kQueryBytes + Tile::kRowBytes);
+#pragma unroll
+            for (int panel = 0; panel < Tile::kPanels; ++panel)
+                ptx::tma_load(shared.dout(stage) + panel * Tile::kQueryPanelBytes, &arguments.dout, column + 64 * panel,
+                              query, work.sequence, shared.dout_full(stage));
+            ptx::bulk_load(shared.delta(stage), arguments.scratch.delta + row, Tile::kRowBytes,
+                           shared.dout_full(stage));
+            ring.advance();
+        }
+    }
+}
+
+/// Adds one consumer's share of every dQ tile to global memory, when the key blocks before this one have added theirs.
+template <class Tile, bool kDocuments>
+__device__ __forceinline__ void backward_write(const BackwardArguments& arguments, const BackwardShared<Tile>& shared,
+                                               const BackwardWork& work, int consumer) {
+    const int tiles = arguments.padded / Tile::kQueries;
+    const std::int32_t* starts = arguments.scratch.start + static_cast<std::int64_t>(work.sequence) * arguments.padded;
+    std::uint32_t parity = 0;
+    for (int tile = work.end_tile - 1; tile >= work.first_tile; --tile) {
+        const int before = work.key_block - (kDocuments ? starts[tile * Tile::kQueries] / Tile::kKeys : 0);
+#pragma unroll 1
+        for (int g = 0; g < work.group; ++g) {
+            const std::int64_t head = static_cast<std::int64_t>(work.sequence) * arguments.heads + work.head(g);
+            const std::int64_t share = (head * tiles + tile) * Tile::kConsumers + consumer;
+            float* const destination = arguments.scratch.dquery + share * Tile::kDQueryFloats;
+            std::int32_t* const turn = arguments.scratch.turns + share;
+            ptx::mbarrier_wait(shared.dquery_full(consumer), parity);
+            if (before == 0) {
+                ptx::bulk_store(destination, shared.dquery(consumer), Tile::kDQueryFloats * 4);
+            } else {
+                while (ptx::load_acquire(turn) < before) __nanosleep(32);
+                ptx::fence_async();
+                ptx::bulk_add(destination, shared.dquery(consumer), Tile::kDQueryFloats * 4);
+            }
+            ptx::tma_store_commit();
+            ptx::tma_store_wait_read<0>();
+            ptx::mbarrier_arrive(shared.dquery_empty(consumer));
+            parity ^= 1;
+            ptx::bulk_wait_done();
+            ptx::fence_async();
+            ptx::store_release(turn, before + 1);
+        }
+    }
+}
+
+}  // namespace coda::hopper

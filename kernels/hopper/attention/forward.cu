@@ -1,0 +1,65 @@
+// attention - host side of forward attention: tensor maps, order of work, launches
+#include <algorithm>
+#include <cmath>
+#include <memory>
+
+#include "kernels/hopper/attention/attention.h"
+#include "kernels/hopper/attention/forward.cuh"
+#include "kernels/hopper/attention/sequence_map.h"
+#include "kernels/hopper/attention/shape.h"
+#include "kernels/hopper/sm90/check.h"
+#include "kernels/tiling.h"
+
+namespace coda::hopper {
+
+namespace {
+
+constexpr std::int64_t kSectionBytes = 32 << 20;  // of keys and values that stay in L2
+
+template <class Tile, bool kDocuments>
+Launch launch_forward(const Attention& op, const Memory& memory, const AttentionGeometry& geometry) {
+    auto arguments = std::make_shared<ForwardArguments>();
+    arguments->query = sequence_map(memory, op.qkv, "Attention: qkv", op.seq_len, Tile::kQueries);
+    arguments->key_value = sequence_map(memory, op.qkv, "Attention: qkv", op.seq_len, Tile::kKeys);
+    arguments->out = sequence_map(memory, op.o, "Attention: o", op.seq_len, 64);
+    arguments->doc_start = memory.at<std::int32_t>(op.doc_start);
+    arguments->lse = memory.at<float>(op.lse);
+    arguments->lse_ld = op.lse.ld;
+    arguments->seq_len = geometry.seq_len;
+    arguments->heads = geometry.heads;
+    arguments->kv_heads = geometry.kv_heads;
+    arguments->scale = static_cast<float>(1 / std::sqrt(static_cast<double>(geometry.head_dim)));
+    const std::int64_t pair_bytes = 4 * op.seq_len * op.head_dim;
+    const std::int64_t sections = ceil_div(geometry.pairs() * pair_bytes, kSectionBytes);
+    arguments->order = {
+        static_cast<int>(ceil_div(op.seq_len, std::int64_t{Tile::kQueries})), geometry.pairs(), geometry.group(),
+        static_cast<int>(ceil_div(std::int64_t{geometry.pairs()}, std::max<std::int64_t>(1, sections)))};
+
+    const auto kernel = attention_forward<Tile, kDocuments>;
+    CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Tile::kSharedBytes));
+    int device = 0, processors = 0;
+    CUDA_CHECK(cudaGetDevice(&device));
+    CUDA_CHECK(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device));
+    const auto blocks = static_cast<unsigned>(std::min(processors, arguments->order.count()));
+    return [kernel, arguments, blocks](Stream stream) {
+        kernel<<<blocks, Tile::kThreads, Tile::kSharedBytes, stream>>>(*arguments);
+        CUDA_CHECK(cudaGetLastError());
+    };
+}
+
+template <class Tile>
+Launch launch_forward(const Attention& op, const Memory& memory, const AttentionGeometry& geometry) {
+    return op.doc_start ? launch_forward<Tile, true>(op, memory, geometry)
+                        : launch_forward<Tile, false>(op, memory, geometry);
+}
+
+}  // namespace
+
+Launch prepare_op(const Attention& op, const Memory& memory) {
+    const AttentionGeometry geometry = attention_geometry(op);
+    require_operand(op.name, "o", op.o, op.qkv.rows, op.heads * op.head_dim, DType::bf16);
+    return op.head_dim == 64 ? launch_forward<ForwardTile<64>>(op, memory, geometry)
+                             : launch_forward<ForwardTile<128>>(op, memory, geometry);
+}
+
+}  // namespace coda::hopper

@@ -1,0 +1,61 @@
+// Tile, shared memory and order of work of forward attention. Host and device.
+#pragma once
+
+#include "kernels/hopper/sm90/descriptor.h"
+
+namespace coda::hopper {
+
+/// Query rows come 64 to a consumer warpgroup. At head_dim 64 the exponentials take as long as the products, so three
+/// warpgroups share them; at 128 two have the registers for it.
+template <int kHeadDim_>
+struct ForwardTile {
+    static_assert(kHeadDim_ == 64 || kHeadDim_ == 128, "head_dim is 64 or 128");
+    static constexpr int kHeadDim = kHeadDim_;
+    static constexpr int kPanels = kHeadDim / 64;
+    static constexpr int kConsumers = kHeadDim == 64 ? 3 : 2;
+    static constexpr int kThreads = 128 * (1 + kConsumers);
+    static constexpr int kQueries = 64 * kConsumers;
+    static constexpr int kKeys = 128;
+    static constexpr int kStages = kHeadDim == 64 ? 4 : 2;
+    static constexpr int kProducerRegisters = kHeadDim == 64 ? 32 : 40;
+    static constexpr int kConsumerRegisters = kHeadDim == 64 ? 160 : 232;
+
+    static constexpr int kQueryPanelBytes = kQueries * kPanelRowBytes;
+    static constexpr int kKeyPanelBytes = kKeys * kPanelRowBytes;
+    static constexpr int kQueryBytes = kPanels * kQueryPanelBytes;
+    static constexpr int kKeyBytes = kPanels * kKeyPanelBytes;  // one stage of keys, or of values
+    static constexpr int kOutPanelBytes = 64 * kPanelRowBytes;
+    static constexpr int kBarriers = 2 + 4 * kStages;
+    static constexpr int kSharedBytes = 2 * kQueryBytes + 2 * kStages * kKeyBytes + 8 * kBarriers + kSwizzleAtomBytes;
+    static_assert(kSharedBytes <= 227 * 1024, "take fewer stages");
+};
+
+/// Which tile comes when. (sequence, kv head) pairs are taken a section at a time, so that the keys and values of a
+/// section stay in L2; in a section the longest tiles (last queries) come first; the query heads of a pair are
+/// adjacent. Blocks walk the list forth and back, which evens out what they were given.
+struct ForwardOrder {
+    int query_tiles = 0;
+    int pairs = 0, group = 1;
+    int section = 1;  // pairs in a section
+
+    struct Work {
+        int query_tile, pair, head_in_group;
+    };
+
+    CODA_HD constexpr int count() const { return query_tiles * pairs * group; }
+
+    /// Index of a block's tile in a round.
+    static CODA_HD constexpr int index(int round, int block, int blocks) {
+        return round * blocks + (round % 2 == 0 ? block : blocks - 1 - block);
+    }
+    CODA_HD constexpr Work at(int index) const {
+        const int per_section = section * group * query_tiles;
+        const int first = index / per_section * section;
+        const int width = (pairs - first < section ? pairs - first : section) * group;
+        const int local = index % per_section;
+        const int head = local % width;
+        return {query_tiles - 1 - local / width, first + head / group, head % group};
+    }
+};
+
+}  // namespace coda::hopper

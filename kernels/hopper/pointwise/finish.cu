@@ -1,0 +1,100 @@
+// finish - the second stage of the reductions whose first stage was a GEMM's tile
+//
+//   FinishRstd       rstd = 1/sqrt(Σ_tiles square / width + eps)    square (tiles, M) fp32, rstd (M)
+//   FinishRowSum     sum  = Σ_tiles partials                        partials (tiles, M) fp32, sum (M)
+//   FinishColumnSum  grad (+)= Σ_tiles partials                     partials (tiles, N) fp32, grad (N)
+//
+// A block takes 32 columns of the partials. Its warps share the tiles in segments of consecutive tiles; each sums its
+// segment in order of the tile, and the first warp adds the segments in their order: one fixed order for a shape.
+#include <cuda_runtime.h>
+
+#include <cmath>
+
+#include "kernels/hopper/pointwise/operands.h"
+#include "kernels/hopper/pointwise/pointwise.h"
+#include "kernels/hopper/sm90/check.h"
+#include "kernels/tiling.h"
+
+namespace coda::hopper {
+
+namespace {
+
+constexpr int kColumns = 32;
+
+struct Partial {
+    const float* data;  // (tiles, columns)
+    std::int64_t ld;
+    int tiles;
+    std::int64_t columns;
+};
+
+template <int kSegments, class Finish>
+__global__ __launch_bounds__(kColumns* kSegments) void sum_tiles(Partial partial, Finish finish) {
+    __shared__ float sums[kSegments][kColumns];
+    const std::int64_t column = std::int64_t{blockIdx.x} * kColumns + threadIdx.x;
+    const int segment = static_cast<int>(threadIdx.y);
+    const int length = (partial.tiles + kSegments - 1) / kSegments;
+    const int first = segment * length, last = min(first + length, partial.tiles);
+    float sum = 0;
+    if (column < partial.columns) {
+        const float* from = partial.data + column;
+#pragma unroll 8
+        for (int tile = first; tile < last; ++tile) sum += __ldg(from + tile * partial.ld);
+    }
+    sums[segment][threadIdx.x] = sum;
+    __syncthreads();
+    if (segment != 0 || column >= partial.columns) return;
+    for (int other = 1; other < kSegments; ++other) sum += sums[other][threadIdx.x];
+    finish(column, sum);
+}
+
+struct StoreRstd {
+    float* rstd;
+    float width, eps;
+    __device__ void operator()(std::int64_t row, float sum) const { rstd[row] = 1.0f / sqrtf(sum / width + eps); }
+};
+struct Store {
+    float* sum;
+    __device__ void operator()(std::int64_t row, float value) const { sum[row] = value; }
+};
+struct Add {
+    float* grad;
+    __device__ void operator()(std::int64_t column, float value) const { grad[column] += value; }
+};
+
+/// Row statistics have few tiles and many rows; column statistics the other way round.
+template <int kSegments, class Finish>
+Launch launch_sum(const char* op, const char* field, const View& view, const Memory& memory, const Finish& finish) {
+    const float* data = PointwiseOperands(op, memory).get<float>(field, view, view.rows, view.cols);
+    const Partial partial{data, view.ld, static_cast<int>(view.rows), view.cols};
+    const auto blocks = static_cast<unsigned>(ceil_div(view.cols, std::int64_t{kColumns}));
+    return [=](Stream stream) {
+        sum_tiles<kSegments><<<blocks, dim3(kColumns, kSegments), 0, stream>>>(partial, finish);
+        CUDA_CHECK(cudaGetLastError());
+    };
+}
+
+constexpr int kRowSegments = 8, kColumnSegments = 32;
+
+}  // namespace
+
+Launch prepare_op(const FinishRstd& op, const Memory& memory) {
+    require(op.width >= 1, op.name, ": width ", op.width, " is not positive");
+    float* rstd = PointwiseOperands(op.name, memory).get<float>("rstd", op.rstd, 1, op.square.cols);
+    return launch_sum<kRowSegments>(op.name, "square", op.square, memory,
+                                    StoreRstd{rstd, static_cast<float>(op.width), static_cast<float>(op.eps)});
+}
+
+Launch prepare_op(const FinishRowSum& op, const Memory& memory) {
+    float* sum = PointwiseOperands(op.name, memory).get<float>("sum", op.sum, 1, op.partials.cols);
+    return launch_sum<kRowSegments>(op.name, "partials", op.partials, memory, Store{sum});
+}
+
+Launch prepare_op(const FinishColumnSum& op, const Memory& memory) {
+    float* grad = PointwiseOperands(op.name, memory).get<float>("grad", op.grad, 1, op.partials.cols);
+    if (op.grad.beta == Beta::accumulate)
+        return launch_sum<kColumnSegments>(op.name, "partials", op.partials, memory, Add{grad});
+    return launch_sum<kColumnSegments>(op.name, "partials", op.partials, memory, Store{grad});
+}
+
+}  // namespace coda::hopper

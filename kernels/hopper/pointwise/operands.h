@@ -1,0 +1,41 @@
+// Operands of one op as typed device pointers, checked: errors name the op, the operand, and both shapes. Host.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/memory.h"
+
+namespace coda::hopper {
+
+class PointwiseOperands {
+  public:
+    PointwiseOperands(const char* op, const Memory& memory) : op_(op), memory_(memory) {}
+
+    /// First element of an operand that must be present with this shape and T as its dtype.
+    template <class T>
+    T* get(const char* operand, const View& view, std::int64_t rows, std::int64_t cols) const {
+        require(static_cast<bool>(view), op_, ": operand ", operand, " is missing");
+        require(view.rows == rows && view.cols == cols && view.dtype == dtype_of<T>, op_, ": operand ", operand,
+                " is (", view.rows, ", ", view.cols, ") ", name_of(view.dtype), ", expected (", rows, ", ", cols, ") ",
+                name_of(dtype_of<T>));
+        require(rows >= 1 && cols >= 1, op_, ": operand ", operand, " is empty");
+        require(rows == 1 || view.ld >= cols, op_, ": operand ", operand, " has rows of ", cols, " elements that are ",
+                view.ld, " apart");
+        return memory_.at<T>(view);
+    }
+
+    /// The same for a matrix of bf16 that is read 16 bytes at a time.
+    Bf16* get_vectors(const char* operand, const View& view, std::int64_t rows, std::int64_t cols) const {
+        Bf16* first = get<Bf16>(operand, view, rows, cols);
+        const bool aligned = reinterpret_cast<std::uintptr_t>(first) % 16 == 0 && (rows == 1 || view.ld % 8 == 0);
+        require(aligned && cols % 8 == 0, op_, ": rows of ", operand, " (", cols, " elements, ", view.ld,
+                " apart) are not whole vectors of 16 bytes");
+        return first;
+    }
+
+  private:
+    const char* op_;
+    const Memory& memory_;
+};
+
+}  // namespace coda::hopper

@@ -1,0 +1,26 @@
+// Hand-offs: between warpgroups without waiting (named barriers), and between CTAs through a counter in global memory.
+#pragma once
+
+#include <cstdint>
+
+namespace coda::hopper::ptx {
+
+/// This warp's threads arrive at a named barrier that others wait for.
+__device__ __forceinline__ void named_barrier_arrive(int id, int threads) {
+    asm volatile("barrier.arrive.aligned %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
+__device__ __forceinline__ int load_acquire(const int* address) {
+    int value;
+    asm volatile("ld.acquire.gpu.global.b32 %0, [%1];" : "=r"(value) : "l"(address) : "memory");
+    return value;
+}
+
+__device__ __forceinline__ void store_release(int* address, int value) {
+    asm volatile("st.release.gpu.global.b32 [%0], %1;" ::"l"(address), "r"(value) : "memory");
+}
+
+/// Orders ordinary accesses of this thread with those of the copy engine, in all memories.
+__device__ __forceinline__ void fence_async() { asm volatile("fence.proxy.async;" ::: "memory"); }
+
+}  // namespace coda::hopper::ptx

@@ -1,0 +1,100 @@
+// Elementwise comparison of live tensors with a formula, in double, in one fixed order. Device and host.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+
+#include <array>
+#include <cstdint>
+
+#include "kernels/hopper/sm90/check.h"
+#include "kernels/oracle/gemm_check.h"
+
+namespace coda::oracle {
+
+/// A row-major matrix of f32 or bf16, read as float.
+struct Tensor {
+    const void* data = nullptr;
+    std::int64_t ld = 0;
+    DType dtype = DType::f32;
+
+    __device__ float operator()(std::int64_t row, std::int64_t column) const {
+        const std::int64_t i = row * ld + column;
+        if (dtype == DType::f32) return static_cast<const float*>(data)[i];
+        return __bfloat162float(static_cast<const __nv_bfloat16*>(data)[i]);
+    }
+    __device__ float operator[](std::int64_t i) const { return (*this)(0, i); }
+};
+
+/// Rows of a product band, or of a live operand from row `first` on.
+inline Tensor band_of(const float* product, std::int64_t columns) { return {product, columns, DType::f32}; }
+
+inline Tensor live(const GemmCheck& check, const View& view, std::int64_t first = 0) {
+    if (!view) return {};
+    return {check.memory().address(view) + first * view.ld * size_of(view.dtype), view.ld, view.dtype};
+}
+
+/// An operand as the launch found it: the captured copy, or the live tensor where the op does not overwrite it.
+inline Tensor before(const GemmCheck& check, const char* operand, const View& view, std::int64_t first = 0) {
+    const std::byte* copy = check.captured(operand);
+    if (copy == nullptr) return live(check, view, first);
+    return {copy + first * view.cols * size_of(view.dtype), view.cols, view.dtype};
+}
+
+/// The same for an operand that the op overwrites, which must have been captured.
+inline Tensor overwritten(const GemmCheck& check, const char* operand, const View& view, std::int64_t first) {
+    require(check.captured(operand) != nullptr, "oracle: ", operand,
+            " is accumulated into and was not captured before the launch");
+    return before(check, operand, view, first);
+}
+
+constexpr int kCompareBlocks = 512, kCompareThreads = 256;
+
+/// Sums over elements: difference², expected², and the largest magnitudes of both.
+struct Sums {
+    double difference = 0, expected = 0, largest_difference = 0, largest_expected = 0;
+
+    __host__ __device__ void add(const Sums& other) {
+        difference += other.difference;
+        expected += other.expected;
+        largest_difference =
+            other.largest_difference > largest_difference ? other.largest_difference : largest_difference;
+        largest_expected = other.largest_expected > largest_expected ? other.largest_expected : largest_expected;
+    }
+};
+
+template <class Live, class Expected>
+__global__ void compare_kernel(std::int64_t rows, std::int64_t columns, Live live, Expected expected, Sums* blocks) {
+    __shared__ Sums threads[kCompareThreads];
+    Sums sums;
+    const std::int64_t stride = std::int64_t{gridDim.x} * kCompareThreads;
+    for (std::int64_t i = std::int64_t{blockIdx.x} * kCompareThreads + threadIdx.x; i < rows * columns; i += stride) {
+        const std::int64_t row = i / columns, column = i % columns;
+        const auto want = static_cast<double>(expected(row, column));
+        const double off = static_cast<double>(live(row, column)) - want;
+        sums.add({off * off, want * want, fabs(off), fabs(want)});
+    }
+    threads[threadIdx.x] = sums;
+    __syncthreads();
+    if (threadIdx.x != 0) return;
+    for (int i = 1; i < kCompareThreads; ++i) sums.add(threads[i]);
+    blocks[blockIdx.x] = sums;
+}
+
+/// Compares live(row, column) with expected(row, column) over rows x columns and adds to the check's operand.
+template <class Live, class Expected>
+void compare(GemmCheck& check, const char* operand, std::int64_t rows, std::int64_t columns, const Live& live,
+             const Expected& expected) {
+    static_assert(kCompareBlocks * sizeof(Sums) <= CheckBuffers::kSumsBytes);
+    auto* blocks = static_cast<Sums*>(check.sums());
+    compare_kernel<<<kCompareBlocks, kCompareThreads, 0, check.stream()>>>(rows, columns, live, expected, blocks);
+    CUDA_CHECK(cudaGetLastError());
+    std::array<Sums, kCompareBlocks> host;
+    CUDA_CHECK(cudaMemcpyAsync(host.data(), blocks, sizeof host, cudaMemcpyDeviceToHost, check.stream()));
+    CUDA_CHECK(cudaStreamSynchronize(check.stream()));
+    Sums total;
+    for (const Sums& sums : host) total.add(sums);
+    check.add(operand, {total.difference, total.expected, total.largest_difference, total.largest_expected});
+}
+
+}  // namespace coda::oracle

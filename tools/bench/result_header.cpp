@@ -1,0 +1,62 @@
+#include "tools/bench/result_header.h"
+
+#include <cuda_runtime.h>
+
+#include <cstdio>
+#include <ctime>
+#include <memory>
+
+#include "kernels/hopper/sm90/check.h"
+#include "tools/bench/build_source.h"
+
+namespace coda::bench {
+
+namespace {
+
+int current_device() {
+    int device = 0;
+    CUDA_CHECK(cudaGetDevice(&device));
+    return device;
+}
+
+}  // namespace
+
+Clocks current_clocks() {
+    // By bus id: CUDA numbers devices in another order than nvidia-smi, and CUDA_VISIBLE_DEVICES hides some.
+    char bus[32] = "";
+    CUDA_CHECK(cudaDeviceGetPCIBusId(bus, sizeof bus, current_device()));
+    const std::string command =
+        text("nvidia-smi --query-gpu=driver_version,clocks.sm,clocks.mem --format=csv,noheader,nounits --id=", bus,
+             " 2>/dev/null");
+    const std::unique_ptr<std::FILE, int (*)(std::FILE*)> answer(popen(command.c_str(), "r"), pclose);
+    Clocks clocks;
+    char driver[64] = "";
+    if (answer && std::fscanf(answer.get(), "%63[^,], %d, %d", driver, &clocks.sm_mhz, &clocks.memory_mhz) >= 1)
+        clocks.driver = driver;
+    return clocks;
+}
+
+nlohmann::json result_header(int argc, char** argv, const Clocks& clocks) {
+    cudaDeviceProp properties{};
+    CUDA_CHECK(cudaGetDeviceProperties(&properties, current_device()));
+    int max_khz = 0;
+    CUDA_CHECK(cudaDeviceGetAttribute(&max_khz, cudaDevAttrClockRate, current_device()));
+    std::string command;
+    for (int i = 0; i < argc; ++i) command += (i == 0 ? "" : " ") + std::string(argv[i]);
+    char date[32];
+    const std::time_t now = std::time(nullptr);
+    std::strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", std::gmtime(&now));
+    const auto known = [](int mhz) { return mhz > 0 ? nlohmann::json(mhz) : nlohmann::json(nullptr); };
+    return {{"commit", build_commit()},
+            {"source_hash", build_source_hash()},
+            {"gpu", properties.name},
+            {"driver", clocks.driver.empty() ? nlohmann::json(nullptr) : nlohmann::json(clocks.driver)},
+            {"clocks",
+             {{"sm_mhz", known(clocks.sm_mhz)},
+              {"memory_mhz", known(clocks.memory_mhz)},
+              {"max_sm_mhz", known(max_khz / 1000)}}},
+            {"date", date},
+            {"command", command}};
+}
+
+}  // namespace coda::bench
