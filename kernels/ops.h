@@ -11,7 +11,7 @@
 // accumulator's type.
 //
 // Partials are tile-major, (tiles, rows) or (tiles, columns), one entry per tile of width `tile` (data of the op,
-// chosen by tiling.h; the last tile may be ragged). They are summed in order of the tile by a Finish op.
+// chosen by tiling.h; the last tile may be ragged). A Finish op sums them in a fixed order.
 #pragma once
 
 #include <type_traits>

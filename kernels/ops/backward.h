@@ -167,7 +167,7 @@ struct RopeBackward {
                                                 field("rope", &RopeBackward::rope), field("dot", &RopeBackward::dot)};
 };
 
-/// sum = Σ_tiles partials, in order: finishes a row statistic ("dot").
+/// sum = Σ_tiles partials, in a fixed order: finishes a row statistic ("dot").
 struct FinishRowSum {
     In<Partials> partials;  // (tiles, M) statistic
     Out<Vector> sum;        // (1, M) statistic
@@ -177,7 +177,7 @@ struct FinishRowSum {
         std::tuple{field("partials", &FinishRowSum::partials), field("sum", &FinishRowSum::sum)};
 };
 
-/// grad (+)= Σ_tiles partials, in order: finishes the gradient of a norm weight.
+/// grad (+)= Σ_tiles partials, in a fixed order: finishes the gradient of a norm weight.
 struct FinishColumnSum {
     In<Partials> partials;    // (tiles, N) statistic
     Accumulate<Vector> grad;  // (1, N) gradient
