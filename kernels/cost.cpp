@@ -23,6 +23,10 @@ concept GemmProgram = requires(const Op& op) {
     op.w;
 };
 
+template <class Op>
+constexpr bool kAttention =
+    std::is_same_v<Op, Attention> || std::is_same_v<Op, AttentionBackward> || std::is_same_v<Op, AttentionRopeBackward>;
+
 template <GemmProgram Op>
 double flops(const Op& op) {
     return 2.0 * static_cast<double>(op.a.rows) * elements(op.w);
@@ -74,6 +78,15 @@ double bytes(const Op& op) {
 
 Cost cost(const Op& op) {
     return std::visit([](const auto& concrete) { return Cost{flops(concrete), bytes(concrete)}; }, op);
+}
+
+Work work_of(const Op& op) {
+    return std::visit(
+        []<class T>(const T&) {
+            if (GemmProgram<T> || std::is_same_v<T, WeightGradient>) return Work::product;
+            return kAttention<T> ? Work::attention : Work::other;
+        },
+        op);
 }
 
 }  // namespace coda

@@ -22,6 +22,15 @@ std::int64_t column_tile(std::int64_t n);
 template <class Program>
 std::int64_t row_tile();
 
+/// Consecutive elements of the gradient per partial sum of GradNorm.
+inline constexpr std::int64_t kNormBlock = 1 << 16;
+
+/// Parts into which a weight gradient's sum over tokens is cut, where its tiles alone would leave most of the GPU idle:
+/// 1, or the number whose expected time is least, counted for a GPU of 132 SMs. Each part's sum is kept apart in the
+/// op's scratch, `gradient_part_rows` rows of fp32 each, and they are added in order.
+std::int64_t gradient_parts(const WeightGradient& op);
+std::int64_t gradient_part_rows(const WeightGradient& op);
+
 /// Bytes that the op's `scratch` operand must have; 0 where it may be absent. Only bf16 storage runs on Hopper, so ops
 /// of other storage types need none. Reads shapes and dtypes of the other operands, which must be set.
 std::int64_t scratch_bytes(const WeightGradient& op);

@@ -7,6 +7,7 @@
 #include "src/core/console.h"
 #include "src/core/errors.h"
 #include "src/text_codec.h"
+#include "src/train/device.h"
 #include "src/train/plan_report.h"
 #include "src/train/trainer.h"
 
@@ -19,7 +20,7 @@ void print(const std::string& text) { std::fputs(text.c_str(), stdout); }
 /// --dry-run and --print-schedule: nothing is allocated.
 int describe(const CommandLine& command) {
     const Config& config = command.config;
-    const DeviceChoice device = resolve_device(config.device);
+    const DeviceChoice device = resolve_device(config);
     const Precision precision = precision_of(device);
     const ParameterLayout layout = parameter_layout(config.model);
     const Schedules schedules = build_schedules(config.model, layout, schedule_options(config, precision));
@@ -34,11 +35,7 @@ int describe(const CommandLine& command) {
     for (const EvaluationShard& shard : open_evaluations(config)) {
         print(text("evaluation          ", shard.name(), ": ", shard.examples(), " examples\n"));
     }
-    if (device == DeviceChoice::cpu) {
-        require_fit(config, precision, plan, available_host_memory(), "this machine");
-        print(text("fits                ", bytes_text(static_cast<double>(available_host_memory())),
-                   " of memory are free on this machine\n"));
-    }
+    print(fit_line(config, device, plan));
     return kExitDone;
 }
 
@@ -77,8 +74,9 @@ int dispatch(int argc, char** argv) {
     if (command.help) return print(*command.help), kExitDone;
     if (command.version) return print(build_id() + "\n"), kExitDone;
     if (command.print_config) return print(command.resolved.dump(2) + "\n"), kExitDone;
-    if (command.oracle_step) {
-        throw UsageError("--oracle compares the GPU's kernels with an independent path; this build has none");
+    if (command.oracle_step && resolve_device(command.config) == DeviceChoice::cpu) {
+        throw UsageError(
+            "--oracle compares the GPU's kernels with an independent path, and this run is on the CPU; see --device");
     }
     if (command.dry_run || command.print_schedule) return describe(command);
     return run(command);

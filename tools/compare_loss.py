@@ -6,6 +6,9 @@ difference, and so is a loss that is not finite, in either or in both. Validatio
 where both runs have some. With --first, only the first N steps; with --last-mean, the mean of the last N steps as well,
 under the same tolerance.
 
+With --noise C, a run that differs from B by rounding alone (another precision), |A - B| <= factor * |B - C| is allowed
+as well, at every step and for the mean: A may be as far from B as rounding takes it.
+
 Exit status: 0 the runs agree, 1 they differ (the first bad step is printed), 2 wrong usage, an unreadable file, or no
 picture.
 """
@@ -25,17 +28,20 @@ import runlog
 class Tolerance:
     atol: float
     rtol: float
+    factor: float = 0.0  # of the noise
 
-    def allowed(self, reference: float) -> float:
-        return self.atol + self.rtol * abs(reference)
+    def allowed(self, reference: float, noisy: float | None = None) -> float:
+        """`noisy`: the value of the run that shows how much rounding matters."""
+        noise = 0.0 if noisy is None else self.factor * abs(reference - noisy)
+        return max(self.atol + self.rtol * abs(reference), noise)
 
-    def complaint(self, a: float | None, b: float | None) -> str | None:
+    def complaint(self, a: float | None, b: float | None, noisy: float | None = None) -> str | None:
         """What is wrong with the pair, None if nothing is."""
         if a is None or b is None:
             return f"{shown(a)} and {shown(b)}"
-        if abs(a - b) <= self.allowed(b):
+        if abs(a - b) <= self.allowed(b, noisy):
             return None
-        return f"{shown(a)} and {shown(b)} differ by {abs(a - b):.3g}, allowed are {self.allowed(b):.3g}"
+        return f"{shown(a)} and {shown(b)} differ by {abs(a - b):.3g}, allowed are {self.allowed(b, noisy):.3g}"
 
 
 Series = dict  # step -> loss, None where it is not finite
@@ -57,11 +63,11 @@ def first_steps(a: Series, b: Series, count: int | None) -> tuple[Series, Series
     return {s: v for s, v in a.items() if s in chosen}, {s: v for s, v in b.items() if s in chosen}
 
 
-def first_difference(a: Series, b: Series, tolerance: Tolerance) -> str | None:
+def first_difference(a: Series, b: Series, tolerance: Tolerance, noise: Series | None = None) -> str | None:
     for step in sorted(a.keys() | b.keys()):
         if step not in a or step not in b:
             return f"step {step} is only in {'A' if step in a else 'B'}"
-        if complaint := tolerance.complaint(a[step], b[step]):
+        if complaint := tolerance.complaint(a[step], b[step], (noise or {}).get(step)):
             return f"step {step}: {complaint}"
     return None
 
@@ -78,15 +84,17 @@ def summary(what: str, a: Series, b: Series) -> str:
     )
 
 
-def compare(a: runlog.RunLog, b: runlog.RunLog, tolerance: Tolerance, first=None, last_mean=None, key="loss"):
+def compare(a: runlog.RunLog, b: runlog.RunLog, tolerance: Tolerance, first=None, last_mean=None, key="loss",
+            c: runlog.RunLog | None = None):
     """(report, differences): lines about both runs, and what makes them differ, first bad step first."""
     report, differences = [], []
+    noise = c.series(key) if c else {}
     whole = a.series(key), b.series(key)
     compared = first_steps(*whole, first)
     report.append(summary(key, *compared))
     if not compared[0] and not compared[1]:
         differences.append("neither run has a training step")
-    if found := first_difference(*compared, tolerance):
+    if found := first_difference(*compared, tolerance, noise):
         differences.append(found)
 
     if last_mean is not None:
@@ -99,7 +107,8 @@ def compare(a: runlog.RunLog, b: runlog.RunLog, tolerance: Tolerance, first=None
             means = [mean([value for _, value in tail]) for tail in tails]
             what += f" ({spans[0][0]} to {spans[0][-1]})"
             report.append(f"{what}: {shown(means[0])} and {shown(means[1])}")
-            if complaint := tolerance.complaint(*means):
+            noisy = mean([noise[step] for step in spans[0]]) if noise.keys() >= set(spans[0]) else None
+            if complaint := tolerance.complaint(*means, noisy):
                 differences.append(f"{what}: {complaint}")
 
     if key == "loss" and a.validations and b.validations:
@@ -113,7 +122,8 @@ def compare(a: runlog.RunLog, b: runlog.RunLog, tolerance: Tolerance, first=None
     return report, differences
 
 
-def draw(a: runlog.RunLog, b: runlog.RunLog, tolerance: Tolerance, first: int | None, key: str, out: str) -> None:
+def draw(a: runlog.RunLog, b: runlog.RunLog, tolerance: Tolerance, first: int | None, key: str, out: str,
+         c: runlog.RunLog | None = None) -> None:
     plt = plotting.pyplot()
     figure, (top, bottom) = plt.subplots(
         2, 1, figsize=(9, 7), sharex=True, height_ratios=(2, 1), layout="constrained"
@@ -131,7 +141,8 @@ def draw(a: runlog.RunLog, b: runlog.RunLog, tolerance: Tolerance, first: int | 
     bottom.plot(common, differences, color="#374151", linewidth=1.2, label="|A - B|")
     compared = first_steps(*series, first)[1]
     judged = [step for step in common if step in compared]
-    allowed = [tolerance.allowed(compared[step]) for step in judged]
+    noise = c.series(key) if c else {}
+    allowed = [tolerance.allowed(compared[step], noise.get(step)) for step in judged]
     bottom.plot(judged, allowed, color=plotting.GREY, linestyle="--", linewidth=1.2, label="allowed")
     bottom.set_ylim(bottom=0)
     bottom.set_ylabel("difference")
@@ -162,6 +173,8 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--rtol", type=tolerance, default=0.0, help="tolerance relative to B (default 0)")
     parser.add_argument("--first", type=count, metavar="N", help="compare only the first N steps one by one")
     parser.add_argument("--last-mean", type=count, metavar="N", help="compare the mean of the last N steps, too")
+    parser.add_argument("--noise", metavar="C.jsonl", help="a run that differs from B by rounding alone")
+    parser.add_argument("--noise-factor", type=tolerance, default=1.5, help="of |B - C|, allowed (default 1.5)")
     parser.add_argument("--key", default="loss", help="another key of the step records, such as grad_norm")
     parser.add_argument("--plot", metavar="FILE", help="draw both curves and their difference (needs matplotlib)")
     return parser.parse_args()
@@ -171,10 +184,11 @@ def main() -> int:
     arguments = parse_arguments()
     if arguments.plot:
         plotting.use_python_with_matplotlib()
-    tolerance = Tolerance(arguments.atol, arguments.rtol)
+    tolerance = Tolerance(arguments.atol, arguments.rtol, arguments.noise_factor)
     try:
         a, b = runlog.read(arguments.a), runlog.read(arguments.b)
-        report, differences = compare(a, b, tolerance, arguments.first, arguments.last_mean, arguments.key)
+        c = runlog.read(arguments.noise) if arguments.noise else None
+        report, differences = compare(a, b, tolerance, arguments.first, arguments.last_mean, arguments.key, c)
     except runlog.LogError as error:
         print(f"compare_loss.py: {error}", file=sys.stderr)
         return 2
@@ -187,11 +201,12 @@ def main() -> int:
     for difference in differences:
         print(f"DIFFERENT: {difference}")
     if not differences:
-        print(f"agree within atol {arguments.atol:g}, rtol {arguments.rtol:g}")
+        noise = f", or {arguments.noise_factor:g} x |B - C|" if c else ""
+        print(f"agree within atol {arguments.atol:g}, rtol {arguments.rtol:g}{noise}")
 
     if arguments.plot:
         try:
-            draw(a, b, tolerance, arguments.first, arguments.key, arguments.plot)
+            draw(a, b, tolerance, arguments.first, arguments.key, arguments.plot, c)
             print(arguments.plot)
         except plotting.PlotError as error:
             print(f"compare_loss.py: {error}", file=sys.stderr)

@@ -35,16 +35,15 @@ double sum_of_squares(const Compute* values, std::int64_t count) {
 
 constexpr std::int64_t kBlock = 2048;  // parameters that AdamW updates at a time
 
-/// Random words of a block of elements: the first word of an element rounds its m, the second its v.
+/// rounding_bits of a block of elements, which begins at a multiple of four.
 struct RandomBlock {
-    std::uint32_t m[kBlock], v[kBlock];
+    std::uint32_t word[kBlock];
 
     void fill(std::uint64_t seed, std::uint64_t step, std::int64_t first, std::int64_t count) {
 #pragma omp simd
-        for (std::int64_t i = 0; i < count; ++i) {
-            const Random4 random = philox(seed, step, static_cast<std::uint64_t>(first + i));
-            m[i] = random.word[0];
-            v[i] = random.word[1];
+        for (std::int64_t group = 0; group < (count + 3) / 4; ++group) {
+            const Random4 random = philox(seed, step, static_cast<std::uint64_t>(first / 4 + group));
+            for (int i = 0; i < 4; ++i) word[4 * group + i] = random.word[i];
         }
     }
 };
@@ -64,7 +63,9 @@ struct Moment {
         for (std::int64_t i = 0; i < count; ++i) to[i] = full ? full[first + i] : Compute(float(rounded[first + i]));
     }
 
-    void store(std::int64_t first, std::int64_t count, const Compute* from, const std::uint32_t* random) const {
+    /// Rounds with the bits of `random` from bit `shift` up.
+    void store(std::int64_t first, std::int64_t count, const Compute* from, const RandomBlock& random,
+               int shift) const {
         if (full) {
             std::copy(from, from + count, full + first);
             return;
@@ -73,7 +74,7 @@ struct Moment {
             const auto value = static_cast<float>(from[i]);
             // Random bits below an infinity's mantissa would make it a NaN.
             rounded[first + i].bits = std::abs(value) <= std::numeric_limits<float>::max()
-                                          ? stochastic_bf16(value, random[i])
+                                          ? stochastic_bf16(value, random.word[i] >> shift)
                                           : Bf16(value).bits;
         }
     }
@@ -171,8 +172,8 @@ void execute(const AdamW& op, const Memory& memory) {
             update.run(g + decayed, w + decayed, m + decayed, v + decayed, number - decayed, Compute(1));
             RandomBlock random;
             if (moment1.rounded || moment2.rounded) random.fill(op.seed, step, first, number);
-            moment1.store(first, number, m, random.m);
-            moment2.store(first, number, v, random.v);
+            moment1.store(first, number, m, random, 0);
+            moment2.store(first, number, v, random, 16);
             if (working_bf16) store_working(w, number, working_bf16 + first);
             if (working_full) std::copy(w, w + number, working_full + first);
         }

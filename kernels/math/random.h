@@ -28,8 +28,14 @@ CODA_HD Random4 philox(std::uint64_t key, std::uint64_t stream, std::uint64_t in
     return c;
 }
 
-/// `value` as bf16 bits, rounded up or down with the probability of its distance: adds 16 random bits below the kept
-/// ones, so the expectation is exact. Not for NaN or infinity.
+/// Random bits of `element` for two stochastic roundings, one in each half. Elements 4 i to 4 i + 3 take the four words
+/// of philox(key, stream, i).
+CODA_HD std::uint32_t rounding_bits(std::uint64_t key, std::uint64_t stream, std::uint64_t element) {
+    return philox(key, stream, element / 4).word[element % 4];
+}
+
+/// `value` as bf16 bits, rounded up or down with the probability of its distance: adds the lower 16 bits of `random`
+/// below the kept ones, so the expectation is exact. Not for NaN or infinity.
 CODA_HD std::uint16_t stochastic_bf16(float value, std::uint32_t random) {
 #if defined(__CUDA_ARCH__)
     const std::uint32_t word = __float_as_uint(value);

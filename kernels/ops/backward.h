@@ -100,6 +100,8 @@ struct WeightGradient {
 
 /// Gradients of Attention with respect to the rotated qkv. delta = Σ_head o ⊙ dout is computed inside.
 ///   p = exp(q k / sqrt(hd) - lse); dv = pᵀ dout; ds = p (dout vᵀ - delta) / sqrt(hd); dq = ds k; dk = dsᵀ q.
+/// Not deterministic (free order), the parts of dq are added as they come, and its last bits differ from run to run;
+/// dk and dv keep theirs. The CPU executor always adds in one order.
 struct AttentionBackward {
     In<Matrix> qkv;        // (M, Nq) storage
     In<Matrix> o;          // (M, H hd) storage
@@ -110,6 +112,7 @@ struct AttentionBackward {
     InOut<Scratch> scratch;
     std::int64_t seq_len = 0;
     std::int64_t heads = 0, kv_heads = 0, head_dim = 0;
+    bool deterministic = true;  // the same bits for the same operands
 
     static constexpr const char* name = "AttentionBackward";
     static constexpr auto operands = std::tuple{field("qkv", &AttentionBackward::qkv),
@@ -136,6 +139,7 @@ struct AttentionRopeBackward {
     InOut<Scratch> scratch;
     std::int64_t seq_len = 0;
     std::int64_t heads = 0, kv_heads = 0, head_dim = 0;
+    bool deterministic = true;  // as in AttentionBackward
 
     static constexpr const char* name = "AttentionRopeBackward";
     static constexpr auto operands = std::tuple{field("qkv", &AttentionRopeBackward::qkv),

@@ -26,7 +26,8 @@ struct GradNorm {
 ///   m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g²;
 ///   master = master (1 - lr decay) - lr (m correction1) / (sqrt(v correction2) + eps);  working = round(master).
 /// decay applies to the first `decayed` elements (the matrices). The update uses m and v before they are rounded. bf16
-/// moments are rounded stochastically (math/random.h): philox(seed, step, element) word 0 for m, word 1 for v.
+/// moments are rounded stochastically by rounding_bits(seed, step, element) of math/random.h: the lower half for m, the
+/// upper for v.
 struct AdamW {
     In<Vector> grad;         // (1, n) gradient
     InOut<Vector> master;    // (1, n) master

@@ -1,4 +1,7 @@
 // Elementwise comparison of live tensors with a formula, in double, in one fixed order. Device and host.
+//
+// A formula is a device lambda of (row, column), one thread an element: plain loops, no shared memory, no vector loads,
+// nothing of what makes the kernels under test fast.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -8,7 +11,7 @@
 #include <cstdint>
 
 #include "kernels/hopper/sm90/check.h"
-#include "kernels/oracle/gemm_check.h"
+#include "kernels/oracle/op_check.h"
 
 namespace coda::oracle {
 
@@ -29,26 +32,40 @@ struct Tensor {
 /// Rows of a product band, or of a live operand from row `first` on.
 inline Tensor band_of(const float* product, std::int64_t columns) { return {product, columns, DType::f32}; }
 
-inline Tensor live(const GemmCheck& check, const View& view, std::int64_t first = 0) {
+inline Tensor live(const OpCheck& check, const View& view, std::int64_t first = 0) {
     if (!view) return {};
     return {check.memory().address(view) + first * view.ld * size_of(view.dtype), view.ld, view.dtype};
 }
 
 /// An operand as the launch found it: the captured copy, or the live tensor where the op does not overwrite it.
-inline Tensor before(const GemmCheck& check, const char* operand, const View& view, std::int64_t first = 0) {
+inline Tensor before(const OpCheck& check, const char* operand, const View& view, std::int64_t first = 0) {
     const std::byte* copy = check.captured(operand);
     if (copy == nullptr) return live(check, view, first);
     return {copy + first * view.cols * size_of(view.dtype), view.cols, view.dtype};
 }
 
 /// The same for an operand that the op overwrites, which must have been captured.
-inline Tensor overwritten(const GemmCheck& check, const char* operand, const View& view, std::int64_t first) {
+inline Tensor overwritten(const OpCheck& check, const char* operand, const View& view, std::int64_t first) {
     require(check.captured(operand) != nullptr, "oracle: ", operand,
             " is accumulated into and was not captured before the launch");
     return before(check, operand, view, first);
 }
 
-constexpr int kCompareBlocks = 512, kCompareThreads = 256;
+constexpr int kBlocks = 512, kThreads = 256;
+
+template <class Fn>
+__global__ void for_each_kernel(std::int64_t rows, std::int64_t columns, Fn fn) {
+    const std::int64_t stride = std::int64_t{gridDim.x} * kThreads;
+    for (std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x; i < rows * columns; i += stride)
+        fn(i / columns, i % columns);
+}
+
+/// Calls the device function fn(row, column) for every element of rows x columns.
+template <class Fn>
+void for_each(const OpCheck& check, std::int64_t rows, std::int64_t columns, const Fn& fn) {
+    for_each_kernel<<<kBlocks, kThreads, 0, check.stream()>>>(rows, columns, fn);
+    CUDA_CHECK(cudaGetLastError());
+}
 
 /// Sums over elements: difference², expected², and the largest magnitudes of both.
 struct Sums {
@@ -65,10 +82,10 @@ struct Sums {
 
 template <class Live, class Expected>
 __global__ void compare_kernel(std::int64_t rows, std::int64_t columns, Live live, Expected expected, Sums* blocks) {
-    __shared__ Sums threads[kCompareThreads];
+    __shared__ Sums threads[kThreads];
     Sums sums;
-    const std::int64_t stride = std::int64_t{gridDim.x} * kCompareThreads;
-    for (std::int64_t i = std::int64_t{blockIdx.x} * kCompareThreads + threadIdx.x; i < rows * columns; i += stride) {
+    const std::int64_t stride = std::int64_t{gridDim.x} * kThreads;
+    for (std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x; i < rows * columns; i += stride) {
         const std::int64_t row = i / columns, column = i % columns;
         const auto want = static_cast<double>(expected(row, column));
         const double off = static_cast<double>(live(row, column)) - want;
@@ -77,23 +94,30 @@ __global__ void compare_kernel(std::int64_t rows, std::int64_t columns, Live liv
     threads[threadIdx.x] = sums;
     __syncthreads();
     if (threadIdx.x != 0) return;
-    for (int i = 1; i < kCompareThreads; ++i) sums.add(threads[i]);
+    for (int i = 1; i < kThreads; ++i) sums.add(threads[i]);
     blocks[blockIdx.x] = sums;
 }
 
-/// Compares live(row, column) with expected(row, column) over rows x columns and adds to the check's operand.
 template <class Live, class Expected>
-void compare(GemmCheck& check, const char* operand, std::int64_t rows, std::int64_t columns, const Live& live,
-             const Expected& expected) {
-    static_assert(kCompareBlocks * sizeof(Sums) <= CheckBuffers::kSumsBytes);
-    auto* blocks = static_cast<Sums*>(check.sums());
-    compare_kernel<<<kCompareBlocks, kCompareThreads, 0, check.stream()>>>(rows, columns, live, expected, blocks);
+Sums sums_over(const OpCheck& check, std::int64_t rows, std::int64_t columns, const Live& live,
+               const Expected& expected) {
+    static_assert(kBlocks * sizeof(Sums) <= WorkSpace::kSumsBytes);
+    auto* blocks = static_cast<Sums*>(check.space().sums());
+    compare_kernel<<<kBlocks, kThreads, 0, check.stream()>>>(rows, columns, live, expected, blocks);
     CUDA_CHECK(cudaGetLastError());
-    std::array<Sums, kCompareBlocks> host;
+    std::array<Sums, kBlocks> host;
     CUDA_CHECK(cudaMemcpyAsync(host.data(), blocks, sizeof host, cudaMemcpyDeviceToHost, check.stream()));
     CUDA_CHECK(cudaStreamSynchronize(check.stream()));
     Sums total;
     for (const Sums& sums : host) total.add(sums);
+    return total;
+}
+
+/// Compares live(row, column) with expected(row, column) over rows x columns and adds to the check's operand.
+template <class Live, class Expected>
+void compare(OpCheck& check, const char* operand, std::int64_t rows, std::int64_t columns, const Live& live,
+             const Expected& expected) {
+    const Sums total = sums_over(check, rows, columns, live, expected);
     check.add(operand, {total.difference, total.expected, total.largest_difference, total.largest_expected});
 }
 

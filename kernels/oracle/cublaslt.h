@@ -9,18 +9,22 @@
 #include "kernels/dtype.h"
 #include "kernels/hopper/run.h"
 #include "kernels/hopper/sm90/descriptor.h"
+#include "kernels/operand.h"
 
 namespace coda::oracle {
 
-/// out (m, n) = A B over k, bf16 operands, fp32 accumulation. A K-major operand is stored as (m, k) or (n, k), an
-/// MN-major one as (k, m) or (k, n); ld in elements. out is row-major without gaps, bf16 or f32.
+/// out (m, n) = A B or out += A B over k, operands both bf16 or both f32 (then multiplied in fp32), fp32 accumulation.
+/// A K-major operand is stored as (m, k) or (n, k), an MN-major one as (k, m) or (k, n); ld in elements. out is
+/// row-major without gaps, bf16 or f32.
 struct Product {
     const void *a = nullptr, *b = nullptr;
     void* out = nullptr;
     std::int64_t m = 0, n = 0, k = 0;
     std::int64_t lda = 0, ldb = 0;
     hopper::Major major_a = hopper::Major::k, major_b = hopper::Major::k;
+    DType in_dtype = DType::bf16;
     DType out_dtype = DType::f32;
+    Beta beta = Beta::overwrite;
 };
 
 /// Not thread-safe: all products share one work space of 64 MiB, so they belong on one stream.
@@ -33,7 +37,9 @@ class CublasLt {
     CublasLt& operator=(const CublasLt&) = delete;
 
     /// The product, ready to launch, by the fastest of up to `candidates` heuristics, each timed with a few launches
-    /// (1: the first one, untimed). Must not outlive this object. Throws Error where cuBLASLt has no algorithm.
+    /// (1: the first one, untimed); a product of the same shape, layout and alignment is not timed again. Timing
+    /// runs the product, so one that accumulates takes 1. Must not outlive this object. Throws Error where cuBLASLt has
+    /// no algorithm.
     hopper::Launch product(const Product& product, int candidates);
 
   private:

@@ -9,7 +9,7 @@ namespace coda::oracle {
 
 using hopper::Major;
 
-void check_gemm(const LinearRmsBackward& op, GemmCheck& check) {
+void check_op(const LinearRmsBackward& op, OpCheck& check) {
     const std::int64_t columns = op.dx.cols, height = op.tile;
     check.by_rows(
         op.a, Major::k, op.w, Major::mn, op.tile, [&](const float* product, std::int64_t first, std::int64_t rows) {
@@ -42,7 +42,7 @@ void check_gemm(const LinearRmsBackward& op, GemmCheck& check) {
         });
 }
 
-void check_gemm(const LinearSwigluBackward& op, GemmCheck& check) {
+void check_op(const LinearSwigluBackward& op, OpCheck& check) {
     const std::int64_t columns = op.y.cols, width = op.tile;
     check.by_rows(op.a, Major::k, op.w, Major::mn, 1, [&](const float* product, std::int64_t first, std::int64_t rows) {
         const Tensor acc = band_of(product, columns);
@@ -67,7 +67,7 @@ void check_gemm(const LinearSwigluBackward& op, GemmCheck& check) {
     });
 }
 
-void check_gemm(const LinearHeadDot& op, GemmCheck& check) {
+void check_op(const LinearHeadDot& op, OpCheck& check) {
     const std::int64_t columns = op.out.cols, head_dim = op.head_dim;
     check.by_rows(op.a, Major::k, op.w, Major::mn, 1, [&](const float* product, std::int64_t first, std::int64_t rows) {
         const Tensor acc = band_of(product, columns), o = live(check, op.o, first);
@@ -83,7 +83,7 @@ void check_gemm(const LinearHeadDot& op, GemmCheck& check) {
     });
 }
 
-void check_gemm(const WeightGradient& op, GemmCheck& check) {
+void check_op(const WeightGradient& op, OpCheck& check) {
     const std::int64_t columns = op.grad.cols;
     // Bands begin at multiples of 8: a band of dy's columns must stay aligned to 16 bytes.
     check.by_rows(op.dy, Major::mn, op.x, Major::mn, 8,

@@ -18,13 +18,13 @@ struct RowFactor {
     __device__ float operator[](std::int64_t row) const { return rstd == nullptr ? 1.0f : rstd[row]; }
 };
 template <class Op>
-RowFactor row_factor(const Op& op, const GemmCheck& check, std::int64_t first) {
+RowFactor row_factor(const Op& op, const OpCheck& check, std::int64_t first) {
     if constexpr (requires { op.rstd; }) return {check.memory().template at<float>(op.rstd) + first};
     return {};
 }
 
 template <class Op>
-void check_rope(const Op& op, GemmCheck& check) {
+void check_rope(const Op& op, OpCheck& check) {
     check.by_rows(op.a, Major::k, op.w, Major::k, 1, [&](const float* product, std::int64_t first, std::int64_t rows) {
         const Tensor acc = band_of(product, op.out.cols), rope = live(check, op.rope);
         const RowFactor factor = row_factor(op, check, first);
@@ -43,7 +43,7 @@ void check_rope(const Op& op, GemmCheck& check) {
 }
 
 template <class Op>
-void check_swiglu(const Op& op, GemmCheck& check) {
+void check_swiglu(const Op& op, OpCheck& check) {
     const std::int64_t columns = op.w.rows;
     check.by_rows(op.a, Major::k, op.w, Major::k, 1, [&](const float* product, std::int64_t first, std::int64_t rows) {
         const Tensor acc = band_of(product, columns);
@@ -60,7 +60,7 @@ void check_swiglu(const Op& op, GemmCheck& check) {
 }
 
 template <class Op>
-void check_cross_entropy(const Op& op, GemmCheck& check) {
+void check_cross_entropy(const Op& op, OpCheck& check) {
     const std::int64_t columns = op.w.rows, vocab = op.vocab, width = op.tile, tiles = op.lse.rows;
     check.by_rows(op.a, Major::k, op.w, Major::k, 1, [&](const float* product, std::int64_t first, std::int64_t rows) {
         const Tensor acc = band_of(product, columns);
@@ -101,14 +101,14 @@ void check_cross_entropy(const Op& op, GemmCheck& check) {
 
 }  // namespace
 
-void check_gemm(const LinearRope& op, GemmCheck& check) { check_rope(op, check); }
-void check_gemm(const LinearRstdRope& op, GemmCheck& check) { check_rope(op, check); }
-void check_gemm(const LinearSwiglu& op, GemmCheck& check) { check_swiglu(op, check); }
-void check_gemm(const LinearRstdSwiglu& op, GemmCheck& check) { check_swiglu(op, check); }
-void check_gemm(const LinearCrossEntropy& op, GemmCheck& check) { check_cross_entropy(op, check); }
-void check_gemm(const LinearRstdCrossEntropy& op, GemmCheck& check) { check_cross_entropy(op, check); }
+void check_op(const LinearRope& op, OpCheck& check) { check_rope(op, check); }
+void check_op(const LinearRstdRope& op, OpCheck& check) { check_rope(op, check); }
+void check_op(const LinearSwiglu& op, OpCheck& check) { check_swiglu(op, check); }
+void check_op(const LinearRstdSwiglu& op, OpCheck& check) { check_swiglu(op, check); }
+void check_op(const LinearCrossEntropy& op, OpCheck& check) { check_cross_entropy(op, check); }
+void check_op(const LinearRstdCrossEntropy& op, OpCheck& check) { check_cross_entropy(op, check); }
 
-void check_gemm(const Linear& op, GemmCheck& check) {
+void check_op(const Linear& op, OpCheck& check) {
     const Major major = op.layout == WeightLayout::out_in ? Major::k : Major::mn;
     check.by_rows(op.a, Major::k, op.w, major, 1, [&](const float* product, std::int64_t first, std::int64_t rows) {
         const Tensor acc = band_of(product, op.out.cols), out = live(check, op.out, first);
@@ -122,7 +122,7 @@ void check_gemm(const Linear& op, GemmCheck& check) {
     });
 }
 
-void check_gemm(const LinearRstd& op, GemmCheck& check) {
+void check_op(const LinearRstd& op, OpCheck& check) {
     check.by_rows(op.a, Major::k, op.w, Major::k, 1, [&](const float* product, std::int64_t first, std::int64_t rows) {
         const Tensor acc = band_of(product, op.out.cols);
         const RowFactor factor = row_factor(op, check, first);
@@ -131,7 +131,7 @@ void check_gemm(const LinearRstd& op, GemmCheck& check) {
     });
 }
 
-void check_gemm(const LinearResidualRms& op, GemmCheck& check) {
+void check_op(const LinearResidualRms& op, OpCheck& check) {
     const std::int64_t columns = op.x.cols, width = op.tile;
     check.by_rows(op.a, Major::k, op.w, Major::k, 1, [&](const float* product, std::int64_t first, std::int64_t rows) {
         const Tensor acc = band_of(product, columns), gamma = live(check, op.gamma);

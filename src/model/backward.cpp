@@ -77,7 +77,8 @@ void build_attention_backward(MicroBatch& batch, StepList& step, std::size_t l, 
                                                      .seq_len = s.seq_len,
                                                      .heads = s.heads,
                                                      .kv_heads = s.kv_heads,
-                                                     .head_dim = s.head_dim});
+                                                     .head_dim = s.head_dim,
+                                                     .deterministic = batch.options.deterministic});
     step("attention_dot", FinishRowSum{.partials = g.attention_partials, .sum = write(g.attention_dot)});
     step("qkv_dgrad", LinearRmsBackward{.a = g.dqkv,
                                         .w = w.qkv,

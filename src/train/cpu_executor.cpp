@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstring>
 #include <fstream>
 
 #include "kernels/cpu/run.h"
 #include "src/train/executor.h"
+#include "src/train/feed.h"
 
 namespace coda {
 
@@ -38,6 +40,23 @@ class Arena {
     std::byte* base_;
 };
 
+class ReadValues : public Readback {
+  public:
+    explicit ReadValues(std::vector<double> values) : values_(std::move(values)) {}
+    std::vector<double> wait() override { return values_; }
+
+  private:
+    std::vector<double> values_;
+};
+
+template <class T>
+std::int64_t first_nonfinite_of(std::span<const std::byte> bytes) {
+    const std::span values(reinterpret_cast<const T*>(bytes.data()), bytes.size() / sizeof(T));
+    const auto bad =
+        std::find_if(values.begin(), values.end(), [](T value) { return !std::isfinite(static_cast<double>(value)); });
+    return bad == values.end() ? -1 : bad - values.begin();
+}
+
 class CpuExecutor : public Executor {
   public:
     CpuExecutor(const Schedules& schedules, const MemoryPlan& plan)
@@ -49,6 +68,8 @@ class CpuExecutor : public Executor {
 
     std::string device_name() const override { return text("CPU, ", omp_get_max_threads(), " threads"); }
 
+    const Memory& memory() const override { return memory_; }
+
     void upload(const View& view, const void* source) override {
         std::memcpy(memory_.address(view), source, static_cast<std::size_t>(view.bytes()));
     }
@@ -57,6 +78,22 @@ class CpuExecutor : public Executor {
     }
     std::span<const std::byte> bytes(const View& view, std::vector<std::byte>&) override {
         return {memory_.address(view), static_cast<std::size_t>(view.bytes())};
+    }
+
+    std::unique_ptr<Readback> read_scalars(const std::vector<View>& views) override {
+        std::vector<double> values;
+        for (const View& view : views) values.push_back(download_scalar(*this, view));
+        return std::make_unique<ReadValues>(std::move(values));
+    }
+
+    std::int64_t first_nonfinite(const View& view) override {
+        const std::span<const std::byte> data(memory_.address(view), static_cast<std::size_t>(view.bytes()));
+        switch (view.dtype) {
+            case DType::f64: return first_nonfinite_of<double>(data);
+            case DType::f32: return first_nonfinite_of<float>(data);
+            case DType::bf16: return first_nonfinite_of<Bf16>(data);
+            default: return -1;
+        }
     }
 
     void run(Pass pass) override {
@@ -70,6 +107,11 @@ class CpuExecutor : public Executor {
             cpu::run(schedule[i].op, memory_);
             observer.after(pass, i, start, (now_us() - start) / 1000.0);
         }
+    }
+
+    void run_checked(Pass, const std::function<void(const OracleLine&)>&) override {
+        throw Error(
+            "the oracle compares the GPU's kernels with an independent path; on the CPU there is nothing to check");
     }
 
   private:

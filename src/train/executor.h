@@ -3,11 +3,13 @@
 
 #include <cstddef>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "kernels/memory.h"
 #include "src/core/memory_plan.h"
 #include "src/model/schedules.h"
 
@@ -17,18 +19,53 @@ namespace coda {
 class StepObserver {
   public:
     virtual ~StepObserver() = default;
-    /// After step `index` of the pass, whose results are in memory; it took `ms` from `start_us` of the run's clock.
+    /// Whether after() looks at results: then every step is waited for before the next one starts.
+    virtual bool reads_results() const = 0;
+    /// After step `index` of the pass; it took `ms` from `start_us` of the run's clock.
     virtual void after(Pass pass, std::size_t index, double start_us, double ms) = 0;
 };
 
+/// Values on their way from the executor's memory to the host.
+class Readback {
+  public:
+    virtual ~Readback() = default;
+    /// Waits for them. As often as wanted.
+    virtual std::vector<double> wait() = 0;
+};
+
+/// What the executor's hardware can do at best. NaN where there is no agreed figure, as for a CPU.
+struct DevicePeaks {
+    double flops_per_s = std::numeric_limits<double>::quiet_NaN();  // dense, in the storage type
+    double bytes_per_s = std::numeric_limits<double>::quiet_NaN();  // of its memory
+};
+
+/// One operation beside the same operation on an independent path.
+struct OracleLine {
+    std::string text;  // step, op, relative error of every result, tolerance
+    bool ok = false;
+};
+
+/// Everything is done in the order of the calls. What is enqueued may be done after the call has returned; what gives
+/// the host a value waits for it.
 class Executor {
   public:
     virtual ~Executor() = default;
 
     /// As the log and the console name it.
     virtual std::string device_name() const = 0;
+    virtual DevicePeaks peaks() const { return {}; }
 
-    /// Copies view.bytes() bytes between host memory and a view, whose elements must be contiguous.
+    /// Whether run() returns before the pass is done, so that the host should stay ahead of it.
+    virtual bool asynchronous() const { return false; }
+
+    /// Memory that the executor holds beside the arena, in bytes.
+    virtual std::int64_t overhead_bytes() const { return 0; }
+
+    /// Where the buffers lie, in the executor's own memory.
+    virtual const Memory& memory() const = 0;
+
+    /// Copies view.bytes() bytes between host memory and a view, whose elements must be contiguous. `source` may be
+    /// changed as soon as upload returns.
     virtual void upload(const View& view, const void* source) = 0;
     virtual void download(const View& view, void* target) = 0;
 
@@ -36,8 +73,20 @@ class Executor {
     /// into `staging`.
     virtual std::span<const std::byte> bytes(const View& view, std::vector<std::byte>& staging) = 0;
 
+    /// The values that one-element views have after everything enqueued so far.
+    virtual std::unique_ptr<Readback> read_scalars(const std::vector<View>& views) = 0;
+
+    /// row * cols + column of the first element of a floating-point view that is not finite, -1 without one.
+    virtual std::int64_t first_nonfinite(const View& view) = 0;
+
     virtual void run(Pass pass) = 0;
     virtual void run_observed(Pass pass, StepObserver& observer) = 0;
+
+    /// Runs a pass with every step checked by the oracle. Throws Error where the executor's operations have none.
+    virtual void run_checked(Pass pass, const std::function<void(const OracleLine&)>& line) = 0;
+
+    /// Waits until everything enqueued is done.
+    virtual void finish() {}
 };
 
 /// Bytes of memory that the host can still give, for the CPU executor.

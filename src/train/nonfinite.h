@@ -13,6 +13,7 @@ class NonFiniteFinder : public StepObserver {
   public:
     NonFiniteFinder(Executor& executor, const Schedules& schedules) : executor_(executor), schedules_(schedules) {}
 
+    bool reads_results() const override { return true; }
     void after(Pass pass, std::size_t index, double start_us, double ms) override;
 
     /// "LinearRstdSwiglu 'gate_up' of layer 3: operand z has nan at (17, 5)", once found.
@@ -21,7 +22,6 @@ class NonFiniteFinder : public StepObserver {
   private:
     Executor& executor_;
     const Schedules& schedules_;
-    std::vector<std::byte> staging_;
     std::optional<std::string> found_;
 };
 

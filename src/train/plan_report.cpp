@@ -127,13 +127,11 @@ std::int64_t arena_bytes_of(const Config& config, Precision precision) {
 }
 
 double step_flops(const Config& config, const Schedules& schedules) {
-    const auto flops_of = [](const Schedule& schedule) {
-        double flops = 0;
-        for (const Step& step : schedule) flops += cost(step.op).flops;
-        return flops;
-    };
-    return flops_of(schedules.first) +
-           static_cast<double>(config.training.grad_accumulation_steps - 1) * flops_of(schedules.further);
+    double forward = 0;
+    for (const Step& step : schedules.first) {
+        if (step.phase == Phase::forward && work_of(step.op) != Work::other) forward += cost(step.op).flops;
+    }
+    return 3 * forward * static_cast<double>(config.training.grad_accumulation_steps);
 }
 
 std::vector<std::string> fitting_settings(const Config& config, Precision precision, std::int64_t capacity) {

@@ -1,7 +1,9 @@
 #include "src/train/timing.h"
 
 #include <algorithm>
+#include <cmath>
 #include <iomanip>
+#include <limits>
 #include <map>
 #include <numeric>
 
@@ -12,12 +14,24 @@ namespace coda {
 
 namespace {
 
+nlohmann::json number_or_null(double value) { return std::isfinite(value) ? nlohmann::json(value) : nullptr; }
+
+/// NaN of nothing.
+double median_of(std::vector<double> values) {
+    if (values.empty()) return std::numeric_limits<double>::quiet_NaN();
+    const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+    std::nth_element(values.begin(), middle, values.end());
+    if (values.size() % 2 == 1) return *middle;
+    return 0.5 * (*middle + *std::max_element(values.begin(), middle));
+}
+
 /// Sums over the steps of a group: a layer, or an op.
 struct Group {
     std::size_t steps = 0, calls = 0;
-    double median_ms = 0, total_ms = 0, flops = 0, bytes = 0;
+    double median_ms = 0, total_ms = 0, flops = 0, bytes = 0, least_s = 0;
 
-    void add(const StepTiming& step) {
+    void add(const StepTiming& step, const DevicePeaks& peaks) {
+        least_s += std::max(step.flops / peaks.flops_per_s, step.bytes / peaks.bytes_per_s);
         ++steps;
         calls += step.ms.size();
         median_ms += step.median_ms();
@@ -25,8 +39,12 @@ struct Group {
         flops += step.flops;
         bytes += step.bytes;
     }
+    /// The least time that the peaks allow the group's ops, of its median; NaN without peaks.
+    double roofline_percent() const { return 100 * least_s / (median_ms / 1000.0); }
+
     nlohmann::json json() const {
         const double seconds = median_ms / 1000.0;
+        const double roofline = roofline_percent();
         return {{"steps", steps},
                 {"calls", calls},
                 {"median_ms", median_ms},
@@ -34,24 +52,19 @@ struct Group {
                 {"flops", flops},
                 {"bytes", bytes},
                 {"gflops_per_s", seconds > 0 ? flops / seconds / 1e9 : 0.0},
-                {"gb_per_s", seconds > 0 ? bytes / seconds / 1e9 : 0.0}};
+                {"gb_per_s", seconds > 0 ? bytes / seconds / 1e9 : 0.0},
+                {"roofline_percent", number_or_null(roofline)}};
     }
 };
 
 }  // namespace
 
-double StepTiming::median_ms() const {
-    if (ms.empty()) return 0;
-    std::vector<double> sorted = ms;
-    const auto middle = sorted.begin() + static_cast<std::ptrdiff_t>(sorted.size() / 2);
-    std::nth_element(sorted.begin(), middle, sorted.end());
-    if (sorted.size() % 2 == 1) return *middle;
-    return 0.5 * (*middle + *std::max_element(sorted.begin(), middle));
-}
+double StepTiming::median_ms() const { return ms.empty() ? 0 : median_of(ms); }
 
 double StepTiming::total_ms() const { return std::accumulate(ms.begin(), ms.end(), 0.0); }
 
-TimingRecorder::TimingRecorder(const Schedules& schedules) {
+TimingRecorder::TimingRecorder(const Schedules& schedules, const DevicePeaks& peaks, bool graphs)
+    : peaks_(peaks), graphs_(graphs) {
     for (const Pass pass : kPasses) {
         std::vector<StepTiming>& steps = passes_.emplace_back();
         for (const Step& step : schedules[pass]) {
@@ -62,8 +75,19 @@ TimingRecorder::TimingRecorder(const Schedules& schedules) {
 }
 
 void TimingRecorder::begin_step(std::int64_t step) {
+    // The first one is timed, so that a run of one step has times.
+    graph_step_ = graphs_ && (timed_ms_.size() + graph_ms_.size()) % 2 == 1;
+    if (graph_step_) return;
     step_ = step;
     events_.clear();
+}
+
+void TimingRecorder::end_step(double ms) {
+    (graph_step_ ? graph_ms_ : timed_ms_).push_back(ms);
+    if (graph_step_) return;
+    double parts = 0;
+    for (const Event& event : events_) parts += event.ms;
+    parts_ms_.push_back(parts);
 }
 
 void TimingRecorder::after(Pass pass, std::size_t index, double start_us, double ms) {
@@ -80,7 +104,7 @@ nlohmann::json TimingRecorder::summary(const nlohmann::json& header) const {
         double sum_of_medians = 0, total = 0;
         for (const StepTiming& step : pass) {
             Group alone;
-            alone.add(step);
+            alone.add(step, peaks_);
             nlohmann::json record = {{"pass", name_of(step.pass)},
                                      {"phase", name_of(step.phase)},
                                      {"layer", step.layer},
@@ -88,8 +112,8 @@ nlohmann::json TimingRecorder::summary(const nlohmann::json& header) const {
                                      {"op", step.op}};
             record.update(alone.json());
             steps.push_back(record);
-            layers[{name_of(step.phase), step.layer}].add(step);
-            ops[{name_of(step.phase), step.op}].add(step);
+            layers[{name_of(step.phase), step.layer}].add(step, peaks_);
+            ops[{name_of(step.phase), step.op}].add(step, peaks_);
             sum_of_medians += step.median_ms();
             total += step.total_ms();
         }
@@ -109,7 +133,11 @@ nlohmann::json TimingRecorder::summary(const nlohmann::json& header) const {
         record.update(group.json());
         by_op.push_back(record);
     }
-    return {{"header", header}, {"passes", passes}, {"steps", steps}, {"by_layer", by_layer}, {"by_op", by_op}};
+    const nlohmann::json whole = {{"timed_ms", number_or_null(median_of(timed_ms_))},
+                                  {"sum_of_parts_ms", number_or_null(median_of(parts_ms_))},
+                                  {"graph_ms", number_or_null(median_of(graph_ms_))}};
+    return {{"header", header}, {"step", whole},        {"passes", passes},
+            {"steps", steps},   {"by_layer", by_layer}, {"by_op", by_op}};
 }
 
 nlohmann::json TimingRecorder::trace() const {
@@ -141,7 +169,7 @@ std::string TimingRecorder::table(std::size_t rows) const {
     for (const std::vector<StepTiming>& pass : passes_) {
         if (pass.empty() || pass.front().ms.empty()) continue;  // never ran: its FLOPs took no time
         for (const StepTiming& step : pass) {
-            ops[{name_of(step.phase), step.op}].add(step);
+            ops[{name_of(step.phase), step.op}].add(step, peaks_);
             total += step.total_ms();
         }
     }
@@ -151,7 +179,7 @@ std::string TimingRecorder::table(std::size_t rows) const {
     std::ostringstream out;
     out << std::left << std::setw(10) << "phase" << std::setw(26) << "op" << std::right << std::setw(8) << "calls"
         << std::setw(12) << "total ms" << std::setw(8) << "share" << std::setw(11) << "GFLOP/s" << std::setw(9)
-        << "GB/s"
+        << "GB/s" << std::setw(8) << "roof"
         << "\n";
     out << std::fixed;
     for (std::size_t i = 0; i < std::min(rows, order.size()); ++i) {
@@ -161,7 +189,20 @@ std::string TimingRecorder::table(std::size_t rows) const {
             << group.calls << std::setw(12) << std::setprecision(1) << group.total_ms << std::setw(7)
             << std::setprecision(1) << (total > 0 ? 100 * group.total_ms / total : 0) << "%" << std::setw(11)
             << std::setprecision(1) << (seconds > 0 ? group.flops / seconds / 1e9 : 0) << std::setw(9)
-            << (seconds > 0 ? group.bytes / seconds / 1e9 : 0) << "\n";
+            << (seconds > 0 ? group.bytes / seconds / 1e9 : 0);
+        const double roofline = group.roofline_percent();
+        if (std::isfinite(roofline)) {
+            out << std::setw(7) << roofline << "%\n";
+        } else {
+            out << std::setw(8) << "-"
+                << "\n";
+        }
+    }
+    if (!timed_ms_.empty()) {
+        out << std::setprecision(3) << "optimizer step: " << median_of(timed_ms_) << " ms timed, its operations "
+            << median_of(parts_ms_) << " ms";
+        if (!graph_ms_.empty()) out << "; as a graph " << median_of(graph_ms_) << " ms";
+        out << "\n";
     }
     return out.str();
 }

@@ -4,9 +4,7 @@
 
 #include <chrono>
 #include <cmath>
-#include <deque>
 #include <limits>
-#include <numeric>
 #include <set>
 #include <string_view>
 #include <tuple>
@@ -17,6 +15,7 @@
 #include "src/io/checkpoint.h"
 #include "src/io/hf.h"
 #include "src/train/batch_dump.h"
+#include "src/train/device.h"
 #include "src/train/learning_rate.h"
 #include "src/train/model_state.h"
 #include "src/train/multiple_choice.h"
@@ -37,20 +36,6 @@ double seconds_now() {
     return duration<double>(steady_clock::now().time_since_epoch()).count();
 }
 
-/// Mean of the latest step times, for the ETA: follows a machine that gets slower, and forgets a slow first step.
-class RecentMean {
-  public:
-    double add(double value) {
-        values_.push_back(value);
-        if (values_.size() > kWindow) values_.pop_front();
-        return std::accumulate(values_.begin(), values_.end(), 0.0) / static_cast<double>(values_.size());
-    }
-
-  private:
-    static constexpr std::size_t kWindow = 20;
-    std::deque<double> values_;
-};
-
 }  // namespace
 
 void check_outputs(const CommandLine& command) {
@@ -69,12 +54,6 @@ void check_outputs(const CommandLine& command) {
         require(::access(folder.c_str(), W_OK) == 0, flag, *file, ": the folder ", folder.string(),
                 " cannot be written to");
     }
-}
-
-Precision precision_of(DeviceChoice device) { return device == DeviceChoice::cuda ? kMixedBf16 : kFloat32; }
-
-DeviceChoice resolve_device(DeviceChoice device) {
-    return device == DeviceChoice::automatic ? DeviceChoice::cpu : device;
 }
 
 std::pair<std::unique_ptr<Loader>, std::unique_ptr<Loader>> open_loaders(const Config& config) {
@@ -104,19 +83,22 @@ std::string evaluation_line(const EvaluationRecord& record) {
 
 Trainer::Trainer(const CommandLine& command) : command_(command), layout_(parameter_layout(command.config.model)) {
     const Config& config = command_.config;
-    const DeviceChoice device = resolve_device(config.device);
-    require(device == DeviceChoice::cpu, "--device cuda: this build has no kernels for a GPU; use --device cpu");
+    device_ = resolve_device(config);
+    require_device(config, device_);
+    if (const std::string why = why_not_gpu(config); !why.empty()) console_.line("note: on the CPU, because " + why);
 
     std::tie(train_, val_) = open_loaders(config);
     evaluations_ = open_evaluations(config);
-    const Precision precision = precision_of(device);
-    schedules_ = build_schedules(config.model, layout_, schedule_options(config, precision));
+    schedules_ = build_schedules(config.model, layout_, schedule_options(config, precision_of(device_)));
     plan_ = plan_and_check(schedules_);
-    require_fit(config, precision, plan_, available_host_memory(), "this machine");
-    executor_ = make_cpu_executor(schedules_, plan_);
+    step_flops_ = step_flops(config, schedules_);
+    require_fit_on(config, device_, plan_);
+    executor_ = make_executor(device_, schedules_, plan_);
     feed_ = std::make_unique<Feed>(*executor_, schedules_.host, config.training.seq_len,
                                    static_cast<std::int32_t>(config.model.bos_token_id.value_or(-1)));
-    if (command_.timing) timing_ = std::make_unique<TimingRecorder>(schedules_);
+    if (command_.timing) {
+        timing_ = std::make_unique<TimingRecorder>(schedules_, executor_->peaks(), executor_->asynchronous());
+    }
 
     const std::vector<double> rope = rope_table(config.model, config.training.seq_len);
     const std::vector<float> single(rope.begin(), rope.end());
@@ -193,14 +175,14 @@ void Trainer::open_log() {
 }
 
 void Trainer::run_pass(Pass pass) {
-    if (timing_) {
+    if (timing_ && timing_->times_ops()) {
         executor_->run_observed(pass, *timing_);
     } else {
         executor_->run(pass);
     }
 }
 
-void Trainer::run_micro_batches(std::int64_t step, StepObserver* observer) {
+void Trainer::run_micro_batches(std::int64_t step, const std::function<void(Pass)>& run) {
     const TrainingConfig& training = command_.config.training;
     const std::int64_t first = sequences_before(step);
     // The loss is a mean over the valid targets of the whole step, so they are counted before its first micro-batch.
@@ -214,47 +196,83 @@ void Trainer::run_micro_batches(std::int64_t step, StepObserver* observer) {
     upload_scalar(*executor_, schedules_.host.alpha, 1.0 / static_cast<double>(std::max<std::int64_t>(1, valid)));
     for (std::size_t i = 0; i < batches.size(); ++i) {
         feed_->upload(batches[i]);
-        const Pass pass = i == 0 ? Pass::first : Pass::further;
-        if (observer) {
-            executor_->run_observed(pass, *observer);
-        } else {
-            run_pass(pass);
-        }
+        run(i == 0 ? Pass::first : Pass::further);
     }
 }
 
-Trainer::StepResult Trainer::run_step(std::int64_t step) {
+void Trainer::upload_update_scalars(std::int64_t step, double lr) {
+    const OptimizerConfig& optimizer = command_.config.optimizer;
+    const HostViews& host = schedules_.host;
+    const auto t = static_cast<double>(step);
+    upload_scalar(*executor_, host.lr, lr);
+    upload_scalar(*executor_, host.correction1, 1.0 / (1.0 - std::pow(optimizer.beta1, t)));
+    upload_scalar(*executor_, host.correction2, 1.0 / (1.0 - std::pow(optimizer.beta2, t)));
+    upload_scalar(*executor_, host.step, t);
+}
+
+Trainer::StepUnderWay Trainer::start_step(std::int64_t step) {
     const Config& config = command_.config;
     const HostViews& host = schedules_.host;
-    const double start = seconds_now();
+    StepUnderWay under_way;
+    under_way.step = step;
+    under_way.started = seconds_now();
+    under_way.lr = learning_rate(config.optimizer, config.lr_schedule, config.training.steps, step);
     if (timing_) timing_->begin_step(step);
 
-    run_micro_batches(step, nullptr);
-    StepResult result;
-    result.lr = learning_rate(config.optimizer, config.lr_schedule, config.training.steps, step);
-    const auto t = static_cast<double>(step);
-    upload_scalar(*executor_, host.lr, result.lr);
-    upload_scalar(*executor_, host.correction1, 1.0 / (1.0 - std::pow(config.optimizer.beta1, t)));
-    upload_scalar(*executor_, host.correction2, 1.0 / (1.0 - std::pow(config.optimizer.beta2, t)));
-    upload_scalar(*executor_, host.step, t);
+    run_micro_batches(step, [&](Pass pass) { run_pass(pass); });
+    upload_update_scalars(step, under_way.lr);
     run_pass(Pass::update);
+    under_way.readback = executor_->read_scalars({host.loss, host.norm, host.skip});
+    return under_way;
+}
 
-    result.loss = unsigned_nan(download_scalar(*executor_, host.loss));
-    result.norm = unsigned_nan(download_scalar(*executor_, host.norm));
-    result.skipped = download_scalar(*executor_, host.skip) != 0;
-    result.ms = (seconds_now() - start) * 1000;
+Trainer::StepResult Trainer::result_of(StepUnderWay& under_way) {
+    const std::vector<double> values = under_way.readback->wait();
+    const double now = seconds_now();
+    StepResult result;
+    result.loss = unsigned_nan(values[0]);
+    result.norm = unsigned_nan(values[1]);
+    result.skipped = values[2] != 0;
+    result.lr = under_way.lr;
+    // The device began with it when it was there and the step before was done.
+    result.ms = (now - std::max(under_way.started, settled_)) * 1000;
+    settled_ = now;
+    if (timing_) timing_->end_step(result.ms);
     return result;
 }
 
+void Trainer::settle(StepUnderWay& under_way) {
+    const StepResult result = result_of(under_way);
+    report(under_way.step, result);
+    if (result.skipped) stop_non_finite(under_way.step, result);
+}
+
 void Trainer::stop_non_finite(std::int64_t step, const StepResult& result) {
-    // The update was skipped, so the weights are still those that this step began with.
+    // The update was skipped, and those of any later step with it, so the weights are still those that this step began
+    // with.
     NonFiniteFinder finder(*executor_, schedules_);
-    run_micro_batches(step, &finder);
+    run_micro_batches(step, [&](Pass pass) { executor_->run_observed(pass, finder); });
     const std::string culprit = finder.found().value_or("no op on its own: the gradient norm overflowed");
     throw NonFiniteError(text("step ", step, ": loss ", result.loss, ", gradient norm ", result.norm,
                               "; the first result that is not finite: ", culprit,
                               ". The weights were not updated; try a lower optimizer.learning_rate, more "
                               "lr_schedule.warmup_steps, or --resume from the last checkpoint"));
+}
+
+int Trainer::check_step(std::int64_t step) {
+    std::int64_t operations = 0, beyond = 0;
+    const auto print = [&](const OracleLine& line) {
+        console_.line(line.text);
+        ++operations;
+        if (!line.ok) ++beyond;
+    };
+    const auto checked = [&](Pass pass) { executor_->run_checked(pass, print); };
+    run_micro_batches(step, checked);
+    upload_update_scalars(step, learning_rate(command_.config.optimizer, command_.config.lr_schedule,
+                                              command_.config.training.steps, step));
+    checked(Pass::update);
+    console_.line(text("oracle at step ", step, ": ", operations, " operations, ", beyond, " beyond their tolerance"));
+    return beyond == 0 ? kExitDone : kExitRuntime;
 }
 
 double Trainer::evaluate() {
@@ -340,8 +358,9 @@ void Trainer::checkpoint(std::int64_t step) {
     save_state(*executor_, schedules_, run_directory(), step, state, command_.config.checkpoint.keep);
 }
 
-void Trainer::report(std::int64_t step, const StepResult& result, double eta_s) {
+void Trainer::report(std::int64_t step, const StepResult& result) {
     const double tokens_per_s = static_cast<double>(tokens_per_step()) / (result.ms / 1000);
+    const double left = static_cast<double>(command_.config.training.steps - step);
     console_.step({.step = step,
                    .steps = command_.config.training.steps,
                    .loss = result.loss,
@@ -349,7 +368,7 @@ void Trainer::report(std::int64_t step, const StepResult& result, double eta_s) 
                    .lr = result.lr,
                    .ms = result.ms,
                    .tokens_per_s = tokens_per_s,
-                   .eta_s = eta_s});
+                   .eta_s = step_ms_.add(result.ms) / 1000 * left});
     log_->write({.step = step,
                  .loss = result.loss,
                  .grad_norm = result.norm,
@@ -357,8 +376,8 @@ void Trainer::report(std::int64_t step, const StepResult& result, double eta_s) 
                  .tokens = tokens_after(step),
                  .ms = result.ms,
                  .tokens_per_s = tokens_per_s,
-                 .mfu = std::numeric_limits<double>::quiet_NaN(),  // no agreed peak for a CPU
-                 .memory_gib = static_cast<double>(plan_.arena_bytes()) / kGiB});
+                 .mfu = step_flops_ / (result.ms / 1000) / executor_->peaks().flops_per_s,
+                 .memory_gib = static_cast<double>(plan_.arena_bytes() + executor_->overhead_bytes()) / kGiB});
 }
 
 int Trainer::train() {
@@ -380,20 +399,30 @@ int Trainer::train() {
     }
 
     watch_interrupts();
-    RecentMean mean_ms;
-    bool saved = false;
+    const bool look_at_once = !executor_->asynchronous() || timing_;
+    std::optional<StepUnderWay> before;  // the host looks at a step's results when the next one is enqueued
     for (std::int64_t step = done_ + 1; step <= steps; ++step) {
-        const StepResult result = run_step(step);
-        const double eta = mean_ms.add(result.ms) / 1000 * static_cast<double>(steps - step);
-        report(step, result, eta);
-        if (result.skipped) stop_non_finite(step, result);
+        if (command_.oracle_step == step) {
+            if (before) settle(*before);
+            return check_step(step);
+        }
+        StepUnderWay now = start_step(step);
+        if (before) settle(*before);
+        before.reset();
 
         const bool last = step == steps, stop = interrupted();
         const auto due = [&](std::int64_t interval) { return interval > 0 && step % interval == 0; };
-        if (due(config.validation.interval) || (last && config.validation.batches > 0)) validate(step);
-        if (due(config.evaluation.interval) || last) write_evaluations(step);
-        saved = due(config.checkpoint.interval) || (last && config.checkpoint.at_end) || stop;
-        if (saved) checkpoint(step);
+        const bool validates = due(config.validation.interval) || (last && config.validation.batches > 0);
+        const bool evaluates = due(config.evaluation.interval) || last;
+        const bool saves = due(config.checkpoint.interval) || (last && config.checkpoint.at_end) || stop;
+        if (!look_at_once && !validates && !evaluates && !saves) {
+            before = std::move(now);
+            continue;
+        }
+        settle(now);
+        if (validates) validate(step);
+        if (evaluates) write_evaluations(step);
+        if (saves) checkpoint(step);
         if (stop && !last) {
             write_timing();
             console_.line(text("interrupted: step ", step, " is complete and saved; continue with --resume"));

@@ -1,7 +1,6 @@
 // The training run: from a configuration to a loss curve.
 #pragma once
 
-#include <atomic>
 #include <memory>
 #include <optional>
 #include <string>
@@ -15,6 +14,7 @@
 #include "src/io/run_log.h"
 #include "src/train/executor.h"
 #include "src/train/feed.h"
+#include "src/train/recent_mean.h"
 #include "src/train/sampling.h"
 #include "src/train/timing.h"
 
@@ -54,6 +54,12 @@ class Trainer {
         double loss = 0, norm = 0, lr = 0, ms = 0;
         bool skipped = false;
     };
+    /// A step that is enqueued and whose results the host has not looked at.
+    struct StepUnderWay {
+        std::int64_t step = 0;
+        double lr = 0, started = 0;          // seconds
+        std::unique_ptr<Readback> readback;  // loss, norm, skip
+    };
 
     std::filesystem::path run_directory() const { return command_.config.output.directory; }
     std::int64_t sequences_per_step() const;
@@ -63,14 +69,19 @@ class Trainer {
 
     void open_log();
     void check_resumable(const nlohmann::json& saved);
-    StepResult run_step(std::int64_t step);
+    StepUnderWay start_step(std::int64_t step);
+    StepResult result_of(StepUnderWay& step);
+    void settle(StepUnderWay& step);
     void run_pass(Pass pass);
-    void run_micro_batches(std::int64_t step, StepObserver* observer);
+    /// Feeds and runs the micro-batches of a step, each by `run`.
+    void run_micro_batches(std::int64_t step, const std::function<void(Pass)>& run);
+    void upload_update_scalars(std::int64_t step, double lr);
+    int check_step(std::int64_t step);
     [[noreturn]] void stop_non_finite(std::int64_t step, const StepResult& result);
     void validate(std::int64_t step);
     void write_evaluations(std::int64_t step);
     void checkpoint(std::int64_t step);
-    void report(std::int64_t step, const StepResult& result, double eta_s);
+    void report(std::int64_t step, const StepResult& result);
 
     CommandLine command_;
     ParameterLayout layout_;
@@ -78,11 +89,15 @@ class Trainer {
     MemoryPlan plan_;
     std::unique_ptr<Loader> train_, val_;
     std::vector<EvaluationShard> evaluations_;
+    DeviceChoice device_;
     std::unique_ptr<Executor> executor_;
     std::unique_ptr<Feed> feed_;
     std::unique_ptr<TimingRecorder> timing_;
     std::optional<RunLog> log_;
     Console console_;
+    double step_flops_ = 0;
+    RecentMean step_ms_;
+    double settled_ = 0;                                 // when the latest step's results came, in seconds
     std::int64_t done_ = 0;                              // optimizer steps that the weights have seen
     std::int64_t done_sequences_ = 0, done_tokens_ = 0;  // what those steps have read, in whatever batches they took
     bool resumed_ = false;
@@ -102,11 +117,5 @@ std::vector<EvaluationShard> open_evaluations(const Config& config);
 
 /// "hellaswag_val: acc 0.25, acc_norm 0.26 over 10042 examples"
 std::string evaluation_line(const EvaluationRecord& record);
-
-/// The precision that a device trains in.
-Precision precision_of(DeviceChoice device);
-
-/// `automatic` resolved on this machine and build.
-DeviceChoice resolve_device(DeviceChoice device);
 
 }  // namespace coda

@@ -2,9 +2,8 @@
 //
 // Tolerances (relative RMS). o: 4e-3, as it is rounded to bf16 once (1.1e-3 to 2.2e-3) and is a mean over probabilities
 // that are rounded too, whose errors average out. Gradients: 6e-3, with two rounded factors in every product and o's
-// rounding in delta. lse: 2e-3 absolute for logits of size 1 (fp32 sums of bf16 products; exp2 within 2^-22).
-#include <cuda_runtime.h>
-
+// rounding in delta. lse: 2e-3 absolute for logits of size 1 (fp32 sums of bf16 products; exp2 within 2^-22), growing
+// with the logits.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -12,76 +11,156 @@
 
 #include "kernels/cpu/run.h"
 #include "kernels/hopper/attention/attention.h"
-#include "kernels/hopper/sm90/check.h"
-#include "tests/catch.h"
+#include "tests/hopper/harness.h"
 #include "tools/bench/attention_case.h"
 
 using namespace coda;
 using bench::AttentionCase;
 using bench::AttentionCaseShape;
+using test::Bytes;
+using test::has_hopper;
 
 namespace {
 
-bool has_hopper() {
-    int devices = 0;
-    cudaDeviceProp properties{};
-    if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0 ||
-        cudaGetDeviceProperties(&properties, 0) != cudaSuccess || properties.major != 9) {
-        WARN("skipped: no Hopper GPU");
-        return false;
-    }
-    return true;
-}
+constexpr std::size_t kMatrices[] = {bench::kQkv,  bench::kO,     bench::kLse, bench::kDout,
+                                     bench::kDqkv, bench::kDelta, bench::kDot};
 
-using Bytes = std::vector<std::vector<std::byte>>;
-
-/// Host buffers of a case; every byte 0xff, which is NaN in all floating-point types.
-Bytes poisoned(const AttentionCase& made) {
-    Bytes bytes;
-    for (const View& view : made.buffers) bytes.emplace_back(static_cast<std::size_t>(view.bytes()), std::byte{0xff});
-    return bytes;
-}
-
-Memory memory_of(Bytes& bytes) {
-    std::vector<std::byte*> bases;
-    for (auto& buffer : bytes) bases.push_back(buffer.data());
-    return Memory(bases);
-}
-
-double get(const Bytes& bytes, const View& view, std::int64_t index) {
-    const std::byte* at = bytes[static_cast<std::size_t>(view.buffer)].data() + index * size_of(view.dtype);
-    if (view.dtype == DType::bf16) {
-        Bf16 value;
-        std::memcpy(&value, at, sizeof value);
-        return static_cast<float>(value);
-    }
-    if (view.dtype == DType::f32) {
-        float value = 0;
-        std::memcpy(&value, at, sizeof value);
-        return value;
-    }
+double get(const Bytes& bytes, const View& view, std::int64_t row, std::int64_t column) {
+    const auto& buffer = bytes[static_cast<std::size_t>(view.buffer)];
+    if (view.dtype != DType::f64) return test::element(buffer, view, row, column);
     double value = 0;
-    std::memcpy(&value, at, sizeof value);
+    std::memcpy(&value, buffer.data() + (row * view.ld + column) * 8, sizeof value);
     return value;
 }
 
-void put(Bytes& bytes, const View& view, std::int64_t index, double number) {
-    std::byte* at = bytes[static_cast<std::size_t>(view.buffer)].data() + index * size_of(view.dtype);
+void put(Bytes& bytes, const View& view, std::int64_t row, std::int64_t column, double number) {
+    std::byte* at =
+        bytes[static_cast<std::size_t>(view.buffer)].data() + (row * view.ld + column) * size_of(view.dtype);
     if (view.dtype == DType::bf16) {
         const Bf16 value(static_cast<float>(number));
         std::memcpy(at, &value, sizeof value);
     } else if (view.dtype == DType::f32) {
         const auto value = static_cast<float>(number);
         std::memcpy(at, &value, sizeof value);
+    } else if (view.dtype == DType::i32) {
+        const auto value = static_cast<std::int32_t>(number);
+        std::memcpy(at, &value, sizeof value);
     } else {
         std::memcpy(at, &number, sizeof number);
     }
 }
 
-void put_integer(Bytes& bytes, const View& view, std::int64_t index, std::int32_t number) {
-    std::memcpy(bytes[static_cast<std::size_t>(view.buffer)].data() + index * 4, &number, 4);
+/// Host buffers of a case; every byte 0xff, which is NaN in all floating-point types.
+Bytes poisoned(const AttentionCase& made) {
+    Bytes bytes;
+    for (const View& view : made.buffers)
+        bytes.emplace_back(static_cast<std::size_t>(view.rows * view.ld * size_of(view.dtype)), std::byte{0xff});
+    return bytes;
 }
 
+/// The same operands in bf16 for the GPU and in double, without gaps, for the CPU, where o, lse and delta are computed.
+struct Problem {
+    AttentionCaseShape shape;
+    AttentionCase small, exact;
+    Bytes gpu, cpu;
+    Memory truth;
+
+    /// Products of q and k have a size of scale² sqrt(head_dim). `starts` (M): doc_start; by default documents of 150
+    /// tokens or so.
+    explicit Problem(const AttentionCaseShape& given, double scale = 1, std::vector<std::int32_t> starts = {})
+        : shape(given), small(bench::make_attention(given, kMixedBf16)) {
+        AttentionCaseShape dense = given;
+        dense.gap = 0;
+        exact = bench::make_attention(dense, kFloat64);
+        gpu = poisoned(small);
+        cpu = poisoned(exact);
+        truth = test::memory_of(cpu);
+        std::minstd_rand bits(static_cast<unsigned>(shape.seq_len * 131 + shape.heads * 17 + shape.head_dim));
+        std::normal_distribution<double> normal;
+        for (const std::size_t buffer : {std::size_t{bench::kQkv}, std::size_t{bench::kDout}})
+            fill(buffer,
+                 [&](std::int64_t, std::int64_t) { return (buffer == bench::kQkv ? scale : 1) * normal(bits); });
+        double angle = 0;
+        fill(bench::kRope, [&](std::int64_t, std::int64_t column) {
+            if (column % 2 == 0) angle = static_cast<double>(bits() % 6283) / 1000;
+            return column % 2 == 0 ? std::cos(angle) : std::sin(angle);
+        });
+        fill(bench::kPositions, [&](std::int64_t, std::int64_t m) {
+            return static_cast<double>(static_cast<std::uint64_t>(m) * 7919u %
+                                       static_cast<std::uint64_t>(shape.seq_len));
+        });
+        if (starts.empty())
+            for (std::int64_t m = 0; m < shape.rows(); ++m) {
+                const auto position = static_cast<std::int32_t>(m % shape.seq_len);
+                starts.push_back(position == 0 || bits() % 150 == 0 ? position : starts.back());
+            }
+        fill(bench::kDocStart, [&](std::int64_t, std::int64_t m) { return starts[static_cast<std::size_t>(m)]; });
+
+        cpu::run(exact.forward, truth);
+        const View &o = exact.buffers[bench::kO], &dout = exact.buffers[bench::kDout];
+        fill(bench::kDelta, [&](std::int64_t head, std::int64_t m) {
+            double delta = 0;
+            for (std::int64_t j = head * shape.head_dim; j < (head + 1) * shape.head_dim; ++j)
+                delta += get(cpu, o, m, j) * get(cpu, dout, m, j);
+            return delta;
+        });
+    }
+    Problem(const Problem&) = delete;
+    Problem& operator=(const Problem&) = delete;
+
+    /// The same values on both sides: what the GPU's type can hold.
+    template <class Value>
+    void fill(std::size_t buffer, const Value& value) {
+        const View &ours = small.buffers[buffer], &theirs = exact.buffers[buffer];
+        for (std::int64_t row = 0; row < ours.rows; ++row)
+            for (std::int64_t column = 0; column < ours.cols; ++column) {
+                const double number = value(row, column);
+                put(gpu, ours, row, column, number);
+                put(cpu, theirs, row, column, ours.dtype == DType::i32 ? number : get(gpu, ours, row, column));
+            }
+    }
+
+    std::int64_t keys() const { return shape.heads * shape.head_dim; }  // first column of k in qkv
+    std::int64_t values() const { return keys() + shape.kv_heads * shape.head_dim; }
+    std::int64_t end() const { return values() + shape.kv_heads * shape.head_dim; }
+    double rms(std::size_t buffer, std::int64_t first, std::int64_t last) const {
+        double squares = 0;
+        const View& view = exact.buffers[buffer];
+        for (std::int64_t row = 0; row < view.rows; ++row)
+            for (std::int64_t column = first; column < last; ++column) {
+                const double value = get(cpu, view, row, column);
+                squares += value * value;
+            }
+        return std::sqrt(squares / static_cast<double>(view.rows * (last - first)));
+    }
+    /// RMS of the GPU's error over columns [first, last), relative to the exact RMS or to `floor`, whichever is larger.
+    /// A value that is not finite counts as 1e30.
+    double error(std::size_t buffer, std::int64_t first, std::int64_t last, double floor = 0) const {
+        double wrong = 0;
+        const View &ours = small.buffers[buffer], &theirs = exact.buffers[buffer];
+        for (std::int64_t row = 0; row < ours.rows; ++row)
+            for (std::int64_t column = first; column < last; ++column) {
+                const double off = get(gpu, ours, row, column) - get(cpu, theirs, row, column);
+                if (!std::isfinite(off)) return 1e30;
+                wrong += off * off;
+            }
+        const double size = std::max(rms(buffer, first, last), floor);
+        return std::sqrt(wrong / static_cast<double>(ours.rows * (last - first))) / size;
+    }
+    /// Whether everything between the rows of all matrices is still poison.
+    bool gaps_untouched() const {
+        for (const std::size_t buffer : kMatrices) {
+            const View& view = small.buffers[buffer];
+            const std::int64_t item = size_of(view.dtype);
+            for (std::int64_t row = 0; row < view.rows; ++row)
+                for (std::int64_t at = (row * view.ld + view.cols) * item; at < (row + 1) * view.ld * item; ++at)
+                    if (gpu[buffer][static_cast<std::size_t>(at)] != std::byte{0xff}) return false;
+        }
+        return true;
+    }
+};
+
+/// The GPU's copies of a problem's buffers.
 class Device {
   public:
     explicit Device(const Bytes& bytes) {
@@ -100,11 +179,22 @@ class Device {
     Device& operator=(const Device&) = delete;
 
     const Memory& memory() const { return memory_; }
-    void download(std::size_t buffer, Bytes& to) const {
-        CUDA_CHECK(cudaMemcpy(to[buffer].data(), addresses_[buffer], to[buffer].size(), cudaMemcpyDeviceToHost));
+    void poison(std::initializer_list<std::size_t> buffers, const Bytes& sizes) const {
+        for (const std::size_t buffer : buffers)
+            CUDA_CHECK(cudaMemsetAsync(addresses_[buffer], 0xff, sizes[buffer].size(), nullptr));
     }
-    void poison(std::size_t buffer, std::size_t bytes) const {
-        CUDA_CHECK(cudaMemset(addresses_[buffer], 0xff, bytes));
+    void download(std::initializer_list<std::size_t> buffers, Bytes& to) const {
+        for (const std::size_t buffer : buffers)
+            CUDA_CHECK(cudaMemcpy(to[buffer].data(), addresses_[buffer], to[buffer].size(), cudaMemcpyDeviceToHost));
+    }
+    /// Runs an op over poisoned `results` and brings them back.
+    template <class Op>
+    void run(const Op& op, std::initializer_list<std::size_t> results, Bytes& to) const {
+        poison(results, to);
+        poison({bench::kScratch}, to);
+        hopper::prepare_op(op, memory_)(nullptr);
+        CUDA_CHECK(cudaDeviceSynchronize());
+        download(results, to);
     }
 
   private:
@@ -112,116 +202,58 @@ class Device {
     Memory memory_;
 };
 
-/// sqrt(Σ (got - want)² / n) / max(sqrt(Σ want² / n), floor) over columns [first, last) of a matrix; NaN counts as
-/// 1e30.
-double error(const Bytes& got, const View& got_view, const Bytes& want, const View& want_view, std::int64_t first,
-             std::int64_t last, double floor = 0) {
-    double squares = 0, wrong = 0;
-    for (std::int64_t row = 0; row < want_view.rows; ++row)
-        for (std::int64_t column = first; column < last; ++column) {
-            const double have = get(got, got_view, row * got_view.ld + column);
-            const double expected = get(want, want_view, row * want_view.ld + column);
-            if (!std::isfinite(have) || !std::isfinite(expected)) return 1e30;
-            squares += expected * expected;
-            wrong += (have - expected) * (have - expected);
+void check_forward(Problem& problem, const Device& device, double scale) {
+    device.run(problem.small.forward, {bench::kO, bench::kLse}, problem.gpu);
+    CHECK(problem.error(bench::kO, 0, problem.keys()) <= 4e-3);
+    const View &lse = problem.small.buffers[bench::kLse], &exact = problem.exact.buffers[bench::kLse];
+    double largest = 0;
+    for (std::int64_t head = 0; head < lse.rows; ++head)
+        for (std::int64_t m = 0; m < lse.cols; ++m) {
+            const double off = std::fabs(get(problem.gpu, lse, head, m) - get(problem.cpu, exact, head, m));
+            largest = std::isfinite(off) ? std::max(largest, off) : 1e30;
         }
-    const auto count = static_cast<double>(want_view.rows * (last - first));
-    return std::sqrt(wrong / count) / std::max(std::sqrt(squares / count), floor);
+    CHECK(largest <= 2e-3 * scale * scale);
 }
 
-double rms(const Bytes& bytes, const View& view, std::int64_t first, std::int64_t last) {
-    double squares = 0;
-    for (std::int64_t row = 0; row < view.rows; ++row)
-        for (std::int64_t column = first; column < last; ++column)
-            squares += std::pow(get(bytes, view, row * view.ld + column), 2);
-    return std::sqrt(squares / static_cast<double>(view.rows * (last - first)));
+template <class Op>
+void check_backward(Problem& problem, const Device& device, Op op, const Op& exact, double scale) {
+    constexpr bool kRope = std::is_same_v<Op, AttentionRopeBackward>;
+    // With logits in the hundreds, where the softmax is nearly one-hot, dq, dk and dot are small differences of large
+    // terms, and only those parts are compared that do not hang on a rounded o or dS.
+    const bool large = scale > 1;
+    cpu::run(exact, problem.truth);
+    // dq and dk vanish where a query sees one key; then their errors are measured against dv.
+    const double floor = 0.05 * problem.rms(bench::kDqkv, problem.values(), problem.end());
+    for (const bool deterministic : {true, false}) {
+        INFO((kRope ? "rope backward" : "backward") << (deterministic ? "" : ", free order"));
+        op.deterministic = deterministic;
+        if constexpr (kRope) {
+            device.run(op, {bench::kDqkv, bench::kDot}, problem.gpu);
+        } else {
+            device.run(op, {bench::kDqkv}, problem.gpu);
+        }
+        CHECK(problem.error(bench::kDqkv, problem.values(), problem.end()) <= 6e-3);
+        const double largest = large && !kRope ? 1e29 : 6e-3;
+        CHECK(problem.error(bench::kDqkv, 0, problem.keys(), floor) <= largest);
+        CHECK(problem.error(bench::kDqkv, problem.keys(), problem.values(), floor) <= largest);
+        if (kRope) CHECK(problem.error(bench::kDot, 0, problem.shape.rows()) <= (large ? 1e29 : 6e-3));
+    }
 }
 
-/// The same inputs in bf16 and in double.
-void fill(const AttentionCaseShape& shape, double scale, const AttentionCase& small, Bytes& gpu,
-          const AttentionCase& exact, Bytes& cpu) {
-    std::minstd_rand bits(static_cast<unsigned>(shape.seq_len * 131 + shape.heads * 17 + shape.head_dim));
-    std::normal_distribution<float> normal;
-    for (const std::size_t buffer : {std::size_t{bench::kQkv}, std::size_t{bench::kDout}})
-        for (std::int64_t i = 0; i < small.buffers[buffer].count(); ++i) {
-            put(gpu, small.buffers[buffer], i, (buffer == bench::kQkv ? scale : 1) * normal(bits));
-            put(cpu, exact.buffers[buffer], i, get(gpu, small.buffers[buffer], i));
-        }
-    for (std::int64_t i = 0; i < small.buffers[bench::kRope].count(); i += 2) {
-        const float angle = static_cast<float>(bits() % 6283) / 1000;
-        for (int part = 0; part < 2; ++part) {
-            put(gpu, small.buffers[bench::kRope], i + part, part == 0 ? std::cos(angle) : std::sin(angle));
-            put(cpu, exact.buffers[bench::kRope], i + part, get(gpu, small.buffers[bench::kRope], i + part));
-        }
-    }
-    std::int32_t start = 0;
-    for (std::int64_t m = 0; m < shape.rows(); ++m) {
-        const auto position = static_cast<std::int32_t>(m % shape.seq_len);
-        if (position == 0) start = 0;
-        if (position > 0 && bits() % 150 == 0) start = position;
-        for (Bytes* bytes : {&gpu, &cpu}) {
-            put_integer(*bytes, small.buffers[bench::kDocStart], m, start);
-            put_integer(*bytes, small.buffers[bench::kPositions], m,
-                        static_cast<std::int32_t>(static_cast<std::uint64_t>(m) * 7919u %
-                                                  static_cast<std::uint64_t>(shape.seq_len)));
-        }
-    }
+void check(Problem& problem, double scale = 1) {
+    const AttentionCaseShape& shape = problem.shape;
+    INFO("B " << shape.batch << " T " << shape.seq_len << " H " << shape.heads << " Hk " << shape.kv_heads << " hd "
+              << shape.head_dim << (shape.documents ? " documents" : "") << " gap " << shape.gap << " scale " << scale);
+    const Device device(problem.gpu);
+    check_forward(problem, device, scale);
+    check_backward(problem, device, problem.small.backward, problem.exact.backward, scale);
+    check_backward(problem, device, problem.small.rope_backward, problem.exact.rope_backward, scale);
+    CHECK(problem.gaps_untouched());
 }
 
 void check(const AttentionCaseShape& shape, double scale = 1) {
-    const AttentionCase small = bench::make_attention(shape, kMixedBf16),
-                        exact = bench::make_attention(shape, kFloat64);
-    Bytes gpu = poisoned(small), cpu = poisoned(exact);
-    fill(shape, scale, small, gpu, exact, cpu);
-    const Memory truth = memory_of(cpu);
-    cpu::run(exact.forward, truth);
-    const std::int64_t width = shape.heads * shape.head_dim;
-    for (std::int64_t m = 0; m < shape.rows(); ++m)
-        for (std::int64_t h = 0; h < shape.heads; ++h) {
-            double delta = 0;
-            for (std::int64_t i = m * width + h * shape.head_dim; i < m * width + (h + 1) * shape.head_dim; ++i)
-                delta += get(cpu, exact.buffers[bench::kO], i) * get(cpu, exact.buffers[bench::kDout], i);
-            put(cpu, exact.buffers[bench::kDelta], h * shape.rows() + m, delta);
-            put(gpu, small.buffers[bench::kDelta], h * shape.rows() + m, delta);
-        }
-
-    const Device device(gpu);
-    INFO("B " << shape.batch << " T " << shape.seq_len << " H " << shape.heads << " Hk " << shape.kv_heads << " hd "
-              << shape.head_dim << (shape.documents ? " documents" : "") << " scale " << scale);
-    hopper::prepare_op(small.forward, device.memory())(nullptr);
-    CUDA_CHECK(cudaDeviceSynchronize());
-    device.download(bench::kO, gpu);
-    device.download(bench::kLse, gpu);
-    CHECK(error(gpu, small.buffers[bench::kO], cpu, exact.buffers[bench::kO], 0, width) <= 4e-3);
-    double largest = 0;
-    for (std::int64_t i = 0; i < exact.buffers[bench::kLse].count(); ++i) {
-        const double got = get(gpu, small.buffers[bench::kLse], i), want = get(cpu, exact.buffers[bench::kLse], i);
-        largest = std::isfinite(got) ? std::max(largest, std::fabs(got - want)) : 1e30;
-        if (largest > 1e20) break;
-    }
-    CHECK(largest <= 2e-3 * scale * scale);
-
-    const std::int64_t q = width, k = q + shape.kv_heads * shape.head_dim, v = k + shape.kv_heads * shape.head_dim;
-    const auto backward = [&](const Op& truth_op, const hopper::Launch& launch, bool rope) {
-        cpu::run(truth_op, truth);
-        device.poison(bench::kDqkv, gpu[bench::kDqkv].size());
-        device.poison(bench::kScratch, gpu[bench::kScratch].size());
-        launch(nullptr);
-        CUDA_CHECK(cudaDeviceSynchronize());
-        device.download(bench::kDqkv, gpu);
-        const View &got = small.buffers[bench::kDqkv], &want = exact.buffers[bench::kDqkv];
-        INFO((rope ? "rope backward" : "backward"));
-        // dq and dk vanish where a query sees one key; then their errors are measured against dv.
-        const double floor = 0.05 * rms(cpu, want, k, v);
-        CHECK(error(gpu, got, cpu, want, 0, q, floor) <= 6e-3);
-        CHECK(error(gpu, got, cpu, want, q, k, floor) <= 6e-3);
-        CHECK(error(gpu, got, cpu, want, k, v) <= 6e-3);
-        if (!rope) return;
-        device.download(bench::kDot, gpu);
-        CHECK(error(gpu, small.buffers[bench::kDot], cpu, exact.buffers[bench::kDot], 0, shape.rows()) <= 6e-3);
-    };
-    backward(exact.backward, hopper::prepare_op(small.backward, device.memory()), false);
-    backward(exact.rope_backward, hopper::prepare_op(small.rope_backward, device.memory()), true);
+    Problem problem(shape, scale);
+    check(problem, scale);
 }
 
 }  // namespace
@@ -229,63 +261,108 @@ void check(const AttentionCaseShape& shape, double scale = 1) {
 TEST_CASE("attention agrees with the CPU", "[gpu][attention]") {
     if (!has_hopper()) return;
     for (const std::int64_t head_dim : {64, 128})
-        for (const std::int64_t seq_len : {1, 17, 128, 129, 300, 1000})
+        for (const std::int64_t seq_len : {1, 17, 128, 129, 300, 1000, 2048})
             for (const bool documents : {false, true}) {
-                check({2, seq_len, 2, 2, head_dim, documents});
-                check({2, seq_len, 4, 1, head_dim, documents});
+                const std::int64_t batch = seq_len < 2048 ? 2 : 1;
+                check({batch, seq_len, 2, 2, head_dim, documents});
+                check({batch, seq_len, 4, 1, head_dim, documents});
                 check({1, seq_len, 8, 1, head_dim, documents});
             }
 }
 
 TEST_CASE("attention over many tiles", "[gpu][attention]") {
     if (!has_hopper()) return;
-    for (const std::int64_t head_dim : {64, 128}) {
-        check({3, 2048, 4, 2, head_dim, false});
-        check({2, 2048, 4, 4, head_dim, true});
-    }
+    for (const std::int64_t head_dim : {64, 128}) check({3, 2048, 4, 2, head_dim, false});
 }
 
-TEST_CASE("attention of large logits stays finite", "[gpu][attention]") {
+TEST_CASE("attention keeps to its rows where matrices have gaps", "[gpu][attention]") {
     if (!has_hopper()) return;
-    // Logits of size 100 or so: the softmax is nearly one-hot, so only the forward pass has a stable reference.
-    for (const std::int64_t head_dim : {64, 128}) {
-        const AttentionCaseShape shape{1, 400, 2, 1, head_dim, false};
-        const AttentionCase small = bench::make_attention(shape, kMixedBf16),
-                            exact = bench::make_attention(shape, kFloat64);
-        Bytes gpu = poisoned(small), cpu = poisoned(exact);
-        fill(shape, 10, small, gpu, exact, cpu);
-        cpu::run(exact.forward, memory_of(cpu));
-        const Device device(gpu);
-        hopper::prepare_op(small.forward, device.memory())(nullptr);
-        hopper::prepare_op(small.backward, device.memory())(nullptr);
-        CUDA_CHECK(cudaDeviceSynchronize());
-        device.download(bench::kO, gpu);
-        device.download(bench::kDqkv, gpu);
-        CHECK(error(gpu, small.buffers[bench::kO], cpu, exact.buffers[bench::kO], 0, 2 * head_dim) <= 4e-3);
-        CHECK(std::isfinite(rms(gpu, small.buffers[bench::kDqkv], 0, 4 * head_dim)));
-    }
+    for (const std::int64_t head_dim : {64, 128})
+        for (const bool documents : {false, true})
+            for (const std::int64_t gap : {8, 72}) check({2, 129, 4, 2, head_dim, documents, gap});
+}
+
+TEST_CASE("attention of large logits", "[gpu][attention]") {
+    if (!has_hopper()) return;
+    for (const std::int64_t head_dim : {64, 128}) check({1, 400, 2, 1, head_dim, false}, 10);
+}
+
+TEST_CASE("attention of one padded sequence, as sampling asks for it", "[gpu][attention]") {
+    if (!has_hopper()) return;
+    // The text stands at the end of the sequence; a separator begins a new document; padding sees only itself.
+    for (const std::int64_t head_dim : {64, 128})
+        for (const std::int32_t padding : {0, 5, 16}) {
+            std::vector<std::int32_t> starts(17, 0);
+            for (std::int32_t t = padding; t < 17; ++t)
+                starts[static_cast<std::size_t>(t)] = std::max(padding, t / 9 * 9);
+            Problem problem({1, 17, 4, 2, head_dim, true}, 1, starts);
+            check(problem);
+        }
 }
 
 TEST_CASE("two runs of attention give the same bits", "[gpu][attention]") {
     if (!has_hopper()) return;
+    for (const std::int64_t head_dim : {64, 128})
+        for (const bool documents : {false, true}) {
+            Problem problem({2, 2048, 16, 4, head_dim, documents});
+            const Device device(problem.gpu);
+            Bytes first, first_rope;
+            for (int run = 0; run < 4; ++run) {
+                device.run(problem.small.forward, {bench::kO, bench::kLse}, problem.gpu);
+                device.run(problem.small.backward, {bench::kDqkv}, problem.gpu);
+                if (run == 0) first = problem.gpu;
+                CHECK(problem.gpu == first);
+                device.run(problem.small.rope_backward, {bench::kDqkv, bench::kDot}, problem.gpu);
+                if (run == 0) first_rope = problem.gpu;
+                CHECK(problem.gpu == first_rope);
+                problem.gpu = first;
+            }
+        }
+}
+
+TEST_CASE("attention's kernels wait for each other", "[gpu][attention]") {
+    if (!has_hopper()) return;
+    // Launched without pauses, where each may begin while the one before it finishes. What one hands to the next is
+    // poison until then.
     for (const std::int64_t head_dim : {64, 128}) {
-        const AttentionCaseShape shape{4, 2048, 16, 4, head_dim, false};
-        const AttentionCase small = bench::make_attention(shape, kMixedBf16),
-                            exact = bench::make_attention(shape, kFloat64);
-        Bytes gpu = poisoned(small), cpu = poisoned(exact);
-        fill(shape, 1, small, gpu, exact, cpu);
-        const Device device(gpu);
-        const hopper::Launch forward = hopper::prepare_op(small.forward, device.memory());
-        const hopper::Launch backward = hopper::prepare_op(small.backward, device.memory());
-        Bytes first;
-        for (int run = 0; run < 4; ++run) {
-            device.poison(bench::kScratch, gpu[bench::kScratch].size());
+        Problem problem({2, 1000, 8, 2, head_dim, true});
+        const Device device(problem.gpu);
+        device.run(problem.small.forward, {bench::kO, bench::kLse}, problem.gpu);
+        device.run(problem.small.backward, {bench::kDqkv}, problem.gpu);
+        const Bytes first = problem.gpu;
+        const hopper::Launch forward = hopper::prepare_op(problem.small.forward, device.memory());
+        const hopper::Launch backward = hopper::prepare_op(problem.small.backward, device.memory());
+        for (int run = 0; run < 10; ++run) {
+            device.poison({bench::kO, bench::kLse, bench::kDqkv, bench::kScratch}, problem.gpu);
             forward(nullptr);
             backward(nullptr);
-            CUDA_CHECK(cudaDeviceSynchronize());
-            for (const std::size_t buffer : {bench::kO, bench::kLse, bench::kDqkv}) device.download(buffer, gpu);
-            if (run == 0) first = gpu;
-            CHECK(gpu == first);
+            device.download({bench::kO, bench::kLse, bench::kDqkv}, problem.gpu);
+            CHECK(problem.gpu == first);
         }
+    }
+}
+
+TEST_CASE("free order changes the last bits of dq alone", "[gpu][attention]") {
+    if (!has_hopper()) return;
+    for (const std::int64_t head_dim : {64, 128}) {
+        Problem problem({2, 2048, 16, 4, head_dim, false});
+        const Device device(problem.gpu);
+        device.run(problem.small.forward, {bench::kO, bench::kLse}, problem.gpu);
+        device.run(problem.small.backward, {bench::kDqkv}, problem.gpu);
+        const Bytes ordered = problem.gpu;
+        problem.small.backward.deterministic = false;
+        device.run(problem.small.backward, {bench::kDqkv}, problem.gpu);
+        const View& view = problem.small.buffers[bench::kDqkv];
+        double squares = 0, off = 0;
+        bool same = true;
+        for (std::int64_t row = 0; row < view.rows; ++row)
+            for (std::int64_t column = 0; column < view.cols; ++column) {
+                const double want = get(ordered, view, row, column), have = get(problem.gpu, view, row, column);
+                if (column >= problem.keys()) same = same && want == have;
+                if (column < problem.keys()) squares += want * want, off += (have - want) * (have - want);
+            }
+        CHECK(same);
+        // fp32 sums that differ by some 1e-7 round to another bf16 in some 1e-4 of the cases, by 2^-8 then.
+        CHECK(std::sqrt(off / squares) <= 2e-4);
     }
 }

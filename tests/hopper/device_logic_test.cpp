@@ -1,6 +1,7 @@
 // The arithmetic that the Hopper kernels share with the host: descriptors, swizzle, fragments, tile order and
 // shared-memory budgets, for every tile configuration in the table. Needs no GPU.
 #include <set>
+#include <tuple>
 #include <vector>
 
 #include "kernels/hopper/epilogue/slot.h"
@@ -102,11 +103,63 @@ TEST_CASE("the order visits every tile once, whatever the group") {
                     for (int i = 0; i < order.count(); ++i) {
                         const TileIndex index = order.at(i);
                         REQUIRE((index.m >= 0 && index.m < tiles_m && index.n >= 0 && index.n < tiles_n));
+                        REQUIRE((index.whole() && order.whole(i) && index.split == 0));
                         ++visits[static_cast<std::size_t>(index.m * tiles_n + index.n)];
                     }
                     for (const int count : visits) REQUIRE(count == 1);
                 }
             }
+}
+
+TEST_CASE("tiles at the end of an order come in two halves, at the place of the whole") {
+    for (const auto& [tiles_m, tiles_n] : {std::pair{5, 3}, std::pair{1, 1}, std::pair{16, 33}})
+        for (const int halved : {1, 2, 14, 15}) {
+            if (halved > tiles_m * tiles_n) continue;
+            const TileOrder plain{tiles_m, tiles_n, 4};
+            TileOrder order = plain;
+            order.halved = halved;
+            REQUIRE(order.count() == plain.count() + halved);
+            const int whole = plain.count() - halved;
+            for (int i = 0; i < order.count(); ++i) {
+                const TileIndex got = order.at(i), expected = plain.at(i < whole ? i : whole + (i - whole) / 2);
+                REQUIRE((got.m == expected.m && got.n == expected.n));
+                REQUIRE(got.whole() == (i < whole));
+                REQUIRE(order.whole(i) == (i < whole));
+                REQUIRE(got.first_row(64) == (i >= whole && (i - whole) % 2 == 1 ? 64 : 0));
+            }
+        }
+}
+
+TEST_CASE("an order with parts of K visits every tile of every part") {
+    const TileOrder order{3, 5, 2, false, 4};
+    REQUIRE(order.count() == 60);
+    std::set<std::tuple<int, int, int>> seen;
+    for (int i = 0; i < order.count(); ++i) {
+        const TileIndex index = order.split_at(i);
+        REQUIRE((index.split == i / 15 && index.whole()));
+        seen.insert({index.m, index.n, index.split});
+    }
+    CHECK(seen.size() == 60);
+}
+
+TEST_CASE("the CTAs of a cluster load every operand tile once, and hear from all that read it") {
+    for (const auto& [m, n] : {std::pair{1, 1}, std::pair{2, 1}, std::pair{1, 2}, std::pair{2, 2}}) {
+        const TileConfig tile{.m = 128, .n = 128, .cluster_m = m, .cluster_n = n};
+        std::set<std::pair<int, int>> places;
+        for (int rank = 0; rank < tile.cluster(); ++rank) {
+            places.insert({tile.rank_row(rank), tile.rank_column(rank)});
+            int sharers = 0;
+            for (int other = 0; other < tile.cluster(); ++other) {
+                const bool common =
+                    tile.rank_row(rank) == tile.rank_row(other) || tile.rank_column(rank) == tile.rank_column(other);
+                CHECK(tile.share(rank, other) == common);
+                sharers += common;
+            }
+            CHECK(sharers == tile.sharers());
+        }
+        CHECK(places.size() == static_cast<std::size_t>(tile.cluster()));
+        CHECK(places.count({tile.cluster_rows() - 128, tile.cluster_columns() - 128}) == 1);
+    }
 }
 
 TEST_CASE("every tile configuration fits an SM") {
@@ -115,7 +168,7 @@ TEST_CASE("every tile configuration fits an SM") {
         CHECK(shared_bytes(tile, slot_bytes, scratch_bytes) <= kMaxSharedBytes);
         CHECK(tile.stages >= 3);
         CHECK(tile.stage_bytes() % kSwizzleAtomBytes == 0);
-        CHECK(tile.n / tile.cluster * kPanelRowBytes % kSwizzleAtomBytes == 0);  // each CTA's share of B
+        CHECK(tile.n / tile.cluster_m * kPanelRowBytes % kSwizzleAtomBytes == 0);  // each CTA's share of B
         CHECK(tile.warpgroup_rows() % kPanelRows == 0);
         CHECK(tile.warpgroup_rows() * tile.n / 128 <= 192);  // accumulators a thread
     }

@@ -1,87 +1,8 @@
-// Every GEMM program of the Hopper executor against cpu::run on the same bf16 operands, on a Hopper GPU.
-//
-// Tolerances. Stored tiles: 4e-3 relative RMS (one bf16 rounding is 1.1e-3 to 2.2e-3 RMS, and results at a rounding
-// boundary may fall either way). fp32 results: max(1e-5, K 2^-27) of their largest, as both sides sum K products in
-// fp32 in different order.
-#include <algorithm>
-#include <cstring>
-
-#include "kernels/cpu/run.h"
-#include "kernels/hopper/run.h"
-#include "tests/hopper/harness.h"
-#include "tools/bench/gemm_cases.h"
+// Every GEMM program of the Hopper executor against cpu::run, on a Hopper GPU: gemm_check.h has the tolerances.
+#include "tests/hopper/gemm_check.h"
 
 using namespace coda;
 using namespace coda::test;
-using bench::CaseOptions;
-using bench::GemmCase;
-using bench::Shape;
-
-namespace {
-
-void check(const Shape& shape, const CaseOptions& options) {
-    const GemmCase made = bench::make_case(shape, options);
-    const bench::DeviceBuffers device(made.buffers, 17);
-    Bytes expected = download(made.buffers, device.memory());
-    cpu::run(made.op, memory_of(expected));
-
-    const hopper::Launch launch = hopper::prepare(made.op, device.memory());
-    launch(nullptr);
-    CUDA_CHECK(cudaDeviceSynchronize());
-    const Bytes got = download(made.buffers, device.memory());
-    for (std::size_t i = 0; i < made.buffers.size(); ++i) {
-        const bench::Buffer& buffer = made.buffers[i];
-        if (buffer.access == Access::in) {
-            CHECK(got[i] == expected[i]);
-            continue;
-        }
-        const Difference found = difference(got[i], expected[i], buffer.view);
-        INFO(shape.program << " M " << shape.m << " N " << shape.n << " K " << shape.k << " " << buffer.name
-                           << ": relative RMS " << found.rms << ", largest " << found.largest);
-        if (options.integers) {
-            CHECK(found.largest == 0);
-        } else if (buffer.view.dtype == DType::bf16 || std::string(buffer.name) == "delta") {
-            // delta sums the rounded output, so it inherits that rounding's ties.
-            CHECK(found.rms <= 4e-3);
-        } else {
-            CHECK(found.largest <= std::max(1e-5, static_cast<double>(shape.k) * 0x1p-27));
-        }
-    }
-    // What no view covers stays as it was: gaps between rows are inputs of nobody.
-    for (std::size_t i = 0; i < made.buffers.size(); ++i) {
-        const View& view = made.buffers[i].view;
-        for (std::int64_t row = 0; row + 1 < view.rows; ++row) {
-            const auto begin = (row * view.ld + view.cols) * size_of(view.dtype);
-            const auto size = static_cast<std::size_t>((view.ld - view.cols) * size_of(view.dtype));
-            if (std::memcmp(got[i].data() + begin, expected[i].data() + begin, size) != 0) {
-                FAIL_CHECK(shape.program << ": gap after row " << row << " of " << made.buffers[i].name << " changed");
-                break;
-            }
-        }
-    }
-}
-
-const char* const kPrograms[] = {"Linear",
-                                 "LinearDgrad",
-                                 "LinearF32",
-                                 "WeightGradient",
-                                 "LinearRstd",
-                                 "LinearRope",
-                                 "LinearRstdRope",
-                                 "LinearSwiglu",
-                                 "LinearRstdSwiglu",
-                                 "LinearResidualRms",
-                                 "LinearCrossEntropy",
-                                 "LinearRstdCrossEntropy",
-                                 "LinearRmsBackward",
-                                 "LinearSwigluBackward",
-                                 "LinearHeadDot"};
-
-bool has_heads(const std::string& program) {
-    return program == "LinearRope" || program == "LinearRstdRope" || program == "LinearHeadDot";
-}
-
-}  // namespace
 
 TEST_CASE("products of whole numbers are exact", "[gpu]") {
     if (!has_hopper()) return;
@@ -106,6 +27,22 @@ TEST_CASE("programs agree with the CPU", "[gpu]") {
         check({program, 8, has_heads(program) ? 128 : 144, 72}, {.gap = 8});
         check({program, std::string(program) == "WeightGradient" ? 1032 : 1030, 768, 520},
               {.head_dim = 128, .vocab = 757});
+    }
+}
+
+TEST_CASE("one row, as sampling has it", "[gpu]") {
+    if (!has_hopper()) return;
+    for (const char* program : kPrograms)
+        if (std::string(program) != "WeightGradient") check({program, 1, 256, 136}, {});
+}
+
+// 50257 tokens in a vocabulary padded to 50304, and all of 128256: logits beyond the vocabulary are 0, and no sum has
+// them.
+TEST_CASE("cross-entropy of real vocabularies", "[gpu]") {
+    if (!has_hopper()) return;
+    for (const char* program : {"LinearCrossEntropy", "LinearRstdCrossEntropy"}) {
+        check({program, 264, 50304, 72}, {.vocab = 50257});
+        check({program, 72, 128256, 64}, {});
     }
 }
 

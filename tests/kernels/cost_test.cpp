@@ -123,3 +123,13 @@ TEST_CASE("pointwise ops and reductions cost their arithmetic an element") {
     zero.out = norm.grad;
     require_cost(zero, 0, 200);
 }
+
+TEST_CASE("what an op's time goes to") {
+    REQUIRE(work_of(Linear{}) == Work::product);
+    REQUIRE(work_of(LinearRstdSwiglu{}) == Work::product);
+    REQUIRE(work_of(WeightGradient{}) == Work::product);
+    REQUIRE(work_of(Attention{}) == Work::attention);
+    REQUIRE(work_of(AttentionRopeBackward{}) == Work::attention);
+    REQUIRE(work_of(FinishRowSum{}) == Work::other);
+    REQUIRE(work_of(AdamW{}) == Work::other);
+}

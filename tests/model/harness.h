@@ -44,6 +44,7 @@ struct Sizes {
     std::int64_t batch = 2, seq_len = 6, chunks = 1;
     Recompute recompute = Recompute::none;
     bool document_mask = false;
+    OptimizerConfig optimizer{};
 };
 
 class ModelRun {
@@ -58,13 +59,15 @@ class ModelRun {
         options.recompute = sizes.recompute;
         options.document_mask = sizes.document_mask;
         options.max_grad_norm = 1.0;
+        options.optimizer = sizes.optimizer;
         schedules = build_schedules(config, layout, options);
     }
 
     /// Allocates; the schedules may be changed before this.
-    void start() {
+    template <class MakeExecutor = decltype(&make_cpu_executor)>
+    void start(MakeExecutor make_executor = make_cpu_executor) {
         plan = plan_memory(schedules.buffers, schedules.all());
-        executor = make_cpu_executor(schedules, plan);
+        executor = make_executor(schedules, plan);
         set_elements(schedules.host.rope, rope_table(model, sizes_.seq_len));
         poison(schedules.host.gradient);  // whatever is not written shows
     }
@@ -103,6 +106,16 @@ class ModelRun {
             executor->run(i == 0 ? Pass::first : Pass::further);
         }
         return download_scalar(*executor, schedules.host.loss);
+    }
+    /// The optimizer's part of step `t`; returns the gradient's norm.
+    double update(std::int64_t t, double learning_rate, double beta1, double beta2) {
+        const HostViews& host = schedules.host;
+        upload_scalar(*executor, host.lr, learning_rate);
+        upload_scalar(*executor, host.correction1, 1 / (1 - std::pow(beta1, static_cast<double>(t))));
+        upload_scalar(*executor, host.correction2, 1 / (1 - std::pow(beta2, static_cast<double>(t))));
+        upload_scalar(*executor, host.step, static_cast<double>(t));
+        executor->run(Pass::update);
+        return download_scalar(*executor, host.norm);
     }
     double evaluate(const textbook::Batch& batch) {
         upload_scalar(*executor, schedules.host.alpha, 1.0 / static_cast<double>(valid_targets({batch})));

@@ -159,7 +159,7 @@ class TimingTest(ProgramTestCase):
         self.assertEqual({event["name"] for event in events}, names)
 
     def test_table_agrees_with_the_file(self):
-        rows = re.findall(r"^(forward|backward|update) +(\w+) +(\d+) +([\d.]+) +([\d.]+)% +([\d.]+) +([\d.]+)$",
+        rows = re.findall(r"^(forward|backward|update) +(\w+) +(\d+) +([\d.]+) +([\d.]+)% +([\d.]+) +([\d.]+) +(?:-|[\d.]+%)$",
                           self.result.out, re.M)
         self.assertGreater(len(rows), 5)
         by_op = {(entry["phase"], entry["op"]): entry for entry in self.timing["by_op"]}

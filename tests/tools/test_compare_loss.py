@@ -28,6 +28,25 @@ class CompareTest(LogTestCase):
         self.assertEqual(first, "DIFFERENT: " + expected)
         return out
 
+    def test_noise_widens_what_is_allowed(self):
+        a, b, c = steps(3.0, 2.2, 1.0), steps(3.0, 2.0, 1.0), self.write("c.jsonl", steps(3.0, 1.8, 1.0))
+        self.assert_differ("step 2: 2.2 and 2 differ by 0.2, allowed are 0.1", a, b, "--atol", "0.1")
+        out = self.assert_agree(a, b, "--atol", "0.1", "--noise", c)
+        self.assertIn("agree within atol 0.1, rtol 0, or 1.5 x |B - C|", out)
+        less = ("--noise", c, "--noise-factor", "0.9")
+        self.assert_differ("step 2: 2.2 and 2 differ by 0.2, allowed are 0.18", a, b, *less)
+
+    def test_noise_of_the_mean(self):
+        a, b, c = steps(3.0, 2.3, 1.1), steps(3.0, 2.0, 1.0), self.write("c.jsonl", steps(3.0, 2.2, 1.0))
+        options = ("--first", "1", "--last-mean", "2", "--noise", c)
+        self.assert_agree(a, b, *options, "--noise-factor", "2.1")
+        expected = "mean of the last 2 steps (2 to 3): 1.7 and 1.5 differ by 0.2, allowed are 0.15"
+        self.assert_differ(expected, a, b, *options)
+
+    def test_a_step_without_noise_has_the_plain_tolerance(self):
+        a, b, c = steps(3.0, 2.2), steps(3.0, 2.0), self.write("c.jsonl", steps(9.0))
+        self.assert_differ("step 2: 2.2 and 2 differ by 0.2, allowed are 0", a, b, "--noise", c)
+
     def test_equal_runs(self):
         out = self.assert_agree(steps(3.0, 2.0, 1.0), steps(3.0, 2.0, 1.0))
         self.assertIn("loss: 3 steps in common, largest difference 0 at step 1, means 2 and 2", out)

@@ -1,30 +1,56 @@
-// coda_bench_attention: forward and backward attention, ms and TFLOP/s of given shapes.
+// coda_bench attention: forward and backward attention of given shapes: ms, TFLOP/s, bytes.
 //
-// Blocks of at least `--block` seconds of launches; the median block counts. FLOPs: forward 4 B H T² D / 2,
-// backward 2.5 times that. Times of PyTorch's backends for the same shapes: torch_attention.py, which runs this program
-// in between.
+// The passes take turns, a block of launches each, after a warm-up; the median block counts. FLOPs: forward
+// 4 B H T² D / 2, backward 2.5 times that, in every form. Bytes: every operand once (kernels/cost.h). A backward pass
+// counts all of its kernels: row statistics, gradients, finished dQ. Times of PyTorch's backends for the same shapes,
+// and the errors of both: torch_attention.py, which runs this program in between.
 #include <cuda_runtime.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
 #include <fstream>
+#include <memory>
 #include <nlohmann/json.hpp>
 
+#include "kernels/cost.h"
 #include "kernels/hopper/attention/attention.h"
 #include "kernels/hopper/sm90/check.h"
 #include "tools/bench/attention_case.h"
+#include "tools/bench/commands.h"
 #include "tools/bench/device_buffers.h"
+#include "tools/bench/result_header.h"
 
 namespace coda::bench {
 
 namespace {
 
+constexpr AttentionCaseShape kShapes[] = {{.batch = 4, .seq_len = 8192, .heads = 32, .kv_heads = 8, .head_dim = 64},
+                                          {.batch = 16, .seq_len = 2048, .heads = 32, .kv_heads = 8, .head_dim = 64},
+                                          {.batch = 2, .seq_len = 8192, .heads = 32, .kv_heads = 8, .head_dim = 128},
+                                          {.batch = 8, .seq_len = 2048, .heads = 32, .kv_heads = 8, .head_dim = 128}};
+
 struct Options {
-    std::vector<std::string> shapes;  // B:T:H:Hk:D
-    std::string json;
+    AttentionCaseShape shape = kShapes[0];
+    bool shape_given = false;
+    std::string json, inputs, outputs;
     double warm_up = 0.5, block = 0.1;  // seconds
     int blocks = 5;
+};
+
+struct Pass {
+    const char* name;
+    bool deterministic;
+    Op op;
+    hopper::Launch launch;
+    int count = 0;  // launches of a block
+    std::vector<double> times;
+
+    double median() const {
+        std::vector<double> sorted = times;
+        std::sort(sorted.begin(), sorted.end());
+        return sorted[sorted.size() / 2];
+    }
 };
 
 double run_block(const hopper::Launch& launch, int count, cudaEvent_t begin, cudaEvent_t end) {
@@ -34,22 +60,21 @@ double run_block(const hopper::Launch& launch, int count, cudaEvent_t begin, cud
     CUDA_CHECK(cudaEventSynchronize(end));
     float milliseconds = 0;
     CUDA_CHECK(cudaEventElapsedTime(&milliseconds, begin, end));
-    return milliseconds / count;
+    return milliseconds / static_cast<float>(count);
 }
 
-double measure(const hopper::Launch& launch, const Options& options) {
+void measure(std::vector<Pass>& passes, const Options& options) {
     cudaEvent_t begin{}, end{};
     CUDA_CHECK(cudaEventCreate(&begin));
     CUDA_CHECK(cudaEventCreate(&end));
-    const double once = run_block(launch, 2, begin, end);
-    const int count = std::max(1, static_cast<int>(options.block * 1e3 / once) + 1);
-    for (double spent = 0; spent < options.warm_up * 1e3;) spent += count * run_block(launch, count, begin, end);
-    std::vector<double> times;
-    for (int block = 0; block < options.blocks; ++block) times.push_back(run_block(launch, count, begin, end));
+    for (Pass& pass : passes)
+        pass.count = static_cast<int>(options.block * 1e3 / run_block(pass.launch, 2, begin, end)) + 1;
+    for (double spent = 0; spent < options.warm_up * 1e3;)
+        for (const Pass& pass : passes) spent += pass.count * run_block(pass.launch, pass.count, begin, end);
+    for (int block = 0; block < options.blocks; ++block)
+        for (Pass& pass : passes) pass.times.push_back(run_block(pass.launch, pass.count, begin, end));
     CUDA_CHECK(cudaEventDestroy(begin));
     CUDA_CHECK(cudaEventDestroy(end));
-    std::sort(times.begin(), times.end());
-    return times[times.size() / 2];
 }
 
 std::vector<Buffer> contents(const AttentionCase& made, const AttentionCaseShape& shape) {
@@ -58,13 +83,12 @@ std::vector<Buffer> contents(const AttentionCase& made, const AttentionCaseShape
         View view = made.buffers[i];
         Fill fill = Fill::nothing;
         double scale = 1;
-        if (i == kQkv || i == kDout) fill = Fill::normal;
+        if (i == kQkv || i == kDout || i == kDelta) fill = Fill::normal;
         if (i == kRope) fill = Fill::angles;
         if (i == kPositions || i == kDocStart) {
             fill = Fill::positions;
             scale = static_cast<double>(shape.seq_len);
         }
-        if (i == kDelta) fill = Fill::normal;
         if (i == kScratch) {
             view.dtype = DType::f32;  // poison as numbers
             view.cols = view.ld = view.cols / 4;
@@ -74,62 +98,128 @@ std::vector<Buffer> contents(const AttentionCase& made, const AttentionCaseShape
     return buffers;
 }
 
-int run(int argc, char** argv) {
-    Options options;
-    CLI::App app("Attention, forward and backward");
-    app.add_option("--shape", options.shapes, "B:T:H:Hk:D")->required();
-    app.add_option("--json", options.json, "write the records to this file");
-    app.add_option("--warm-up", options.warm_up, "seconds per pass");
-    app.add_option("--block", options.block, "seconds per block");
-    app.add_option("--blocks", options.blocks, "blocks, of which the median counts");
-    CLI11_PARSE(app, argc, argv);
+std::vector<Pass> all_passes(AttentionCase& made, const Memory& memory) {
+    std::vector<Pass> passes;
+    const auto add = [&](const char* name, bool deterministic, const auto& op) {
+        passes.push_back({name, deterministic, op, hopper::prepare_op(op, memory), 0, {}});
+    };
+    add("forward", true, made.forward);
+    for (const bool deterministic : {true, false}) {
+        made.backward.deterministic = made.rope_backward.deterministic = deterministic;
+        add("backward", deterministic, made.backward);
+        add("backward rope", deterministic, made.rope_backward);
+    }
+    return passes;
+}
 
+/// Measures one shape and appends its records. `clocks`, where given, is read under load after that.
+void run_shape(const AttentionCaseShape& shape, const Options& options, nlohmann::json& records, Clocks* clocks) {
+    AttentionCase made = make_attention(shape, kMixedBf16);
+    const DeviceBuffers buffers(contents(made, shape), 1);
+    std::vector<Pass> passes = all_passes(made, buffers.memory());
+    measure(passes, options);
+    for (const Pass& pass : passes) {
+        const double ms = pass.median(), bytes = cost(pass.op).bytes;
+        const double tflops = cost(pass.op).flops / ms * 1e-9;
+        std::printf("%-13s %-13s B%lld T%lld H%lld/%lld D%lld | %8.4f ms | %6.1f TFLOP/s | %7.1f MB %6.1f GB/s\n",
+                    pass.name, pass.deterministic ? "deterministic" : "free order", static_cast<long long>(shape.batch),
+                    static_cast<long long>(shape.seq_len), static_cast<long long>(shape.heads),
+                    static_cast<long long>(shape.kv_heads), static_cast<long long>(shape.head_dim), ms, tflops,
+                    bytes * 1e-6, bytes / ms * 1e-6);
+        records.push_back({{"pass", pass.name},
+                           {"B", shape.batch},
+                           {"T", shape.seq_len},
+                           {"H", shape.heads},
+                           {"Hkv", shape.kv_heads},
+                           {"D", shape.head_dim},
+                           {"deterministic", pass.deterministic},
+                           {"ms", ms},
+                           {"tflops", tflops},
+                           {"bytes", bytes},
+                           {"gbps", bytes / ms * 1e-6}});
+    }
+    std::fflush(stdout);
+    if (clocks != nullptr) {
+        // Half a second of work is under way while they are read.
+        for (int i = 0; i < static_cast<int>(500 / passes[1].median()); ++i) passes[1].launch(nullptr);
+        *clocks = current_clocks();
+        CUDA_CHECK(cudaDeviceSynchronize());
+    }
+}
+
+/// Attention of given operands: reads qkv (M, Nq) and dout (M, H hd), writes o (M, H hd) and dqkv (M, Nq), all bf16.
+void run_files(const Options& options) {
+    const AttentionCase made = make_attention(options.shape, kMixedBf16);
+    const DeviceBuffers buffers(contents(made, options.shape), 1);
+    const auto transfer = [&](AttentionBuffer buffer, auto move, cudaMemcpyKind kind) {
+        const View& view = made.buffers[buffer];
+        std::vector<char> host(static_cast<std::size_t>(view.bytes()));
+        if (kind == cudaMemcpyHostToDevice) move(host);
+        void* device = buffers.memory().address(view);
+        const bool up = kind == cudaMemcpyHostToDevice;
+        CUDA_CHECK(cudaMemcpy(up ? device : host.data(), up ? host.data() : device, host.size(), kind));
+        if (!up) move(host);
+    };
+    std::ifstream inputs(options.inputs, std::ios::binary);
+    const auto read = [&](std::vector<char>& bytes) {
+        inputs.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+    };
+    transfer(kQkv, read, cudaMemcpyHostToDevice);
+    transfer(kDout, read, cudaMemcpyHostToDevice);
+    require(inputs.good(), "cannot read qkv and dout of this shape from ", options.inputs);
+    hopper::prepare_op(made.forward, buffers.memory())(nullptr);
+    hopper::prepare_op(made.backward, buffers.memory())(nullptr);
+    std::ofstream outputs(options.outputs, std::ios::binary);
+    const auto write = [&](std::vector<char>& bytes) {
+        outputs.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+    };
+    transfer(kO, write, cudaMemcpyDeviceToHost);
+    transfer(kDqkv, write, cudaMemcpyDeviceToHost);
+    require(outputs.good(), "cannot write ", options.outputs);
+}
+
+void run(const Options& options) {
+    require(options.inputs.empty() == options.outputs.empty(), "--inputs and --outputs belong together");
+    if (!options.inputs.empty()) return run_files(options);
     nlohmann::json records = nlohmann::json::array();
-    for (const std::string& given : options.shapes) {
-        long long b = 0, t = 0, h = 0, k = 0, d = 0;
-        require(std::sscanf(given.c_str(), "%lld:%lld:%lld:%lld:%lld", &b, &t, &h, &k, &d) == 5, "--shape ", given,
-                " is not B:T:H:Hk:D");
-        const AttentionCaseShape shape{b, t, h, k, d, false};
-        const AttentionCase made = make_attention(shape, kMixedBf16);
-        const DeviceBuffers buffers(contents(made, shape), 1);
-        const std::pair<const char*, hopper::Launch> passes[] = {
-            {"forward", hopper::prepare_op(made.forward, buffers.memory())},
-            {"backward", hopper::prepare_op(made.backward, buffers.memory())},
-            {"backward rope", hopper::prepare_op(made.rope_backward, buffers.memory())}};
-        for (const auto& [name, launch] : passes) {
-            const double ms = measure(launch, options);
-            const double flops = shape.forward_flops() * (name == passes[0].first ? 1 : 2.5);
-            std::printf("%-14s B%lld T%lld H%lld/%lld D%lld | %8.4f ms | %6.1f TFLOP/s\n", name, b, t, h, k, d, ms,
-                        flops / ms * 1e-9);
-            std::fflush(stdout);
-            records.push_back({{"pass", name},
-                               {"B", b},
-                               {"T", t},
-                               {"H", h},
-                               {"Hkv", k},
-                               {"D", d},
-                               {"deterministic", true},
-                               {"ms", ms},
-                               {"tflops", flops / ms * 1e-9}});
-        }
-    }
-    if (!options.json.empty()) {
-        std::ofstream file(options.json);
-        file << records.dump(1) << "\n";
-        require(file.good(), "cannot write ", options.json);
-    }
-    return 0;
+    std::vector<AttentionCaseShape> shapes(std::begin(kShapes), std::end(kShapes));
+    if (options.shape_given) shapes = {options.shape};
+    Clocks clocks;
+    for (const AttentionCaseShape& shape : shapes)
+        run_shape(shape, options, records, !options.json.empty() && &shape == &shapes.back() ? &clocks : nullptr);
+    if (options.json.empty()) return;
+    std::ofstream file(options.json);
+    file << nlohmann::json{{"header", result_header(clocks)}, {"records", records}}.dump(1) << "\n";
+    require(file.good(), "cannot write ", options.json);
 }
 
 }  // namespace
 
-}  // namespace coda::bench
-
-int main(int argc, char** argv) {
-    try {
-        return coda::bench::run(argc, argv);
-    } catch (const std::exception& error) {
-        std::fprintf(stderr, "coda_bench_attention: %s\n", error.what());
-        return 1;
-    }
+void add_attention(CLI::App& app) {
+    CLI::App* command =
+        app.add_subcommand("attention", "attention, forward and backward; four shapes if none is given");
+    auto options = std::make_shared<Options>();
+    const auto size = [&](const char* name, std::int64_t& value, const char* help) {
+        command->add_option(name, value, help)->check(CLI::PositiveNumber)->capture_default_str();
+    };
+    size("--batch", options->shape.batch, "sequences");
+    size("--seq", options->shape.seq_len, "tokens in each");
+    size("--heads", options->shape.heads, "query heads");
+    size("--kv-heads", options->shape.kv_heads, "key/value heads");
+    size("--head-dim", options->shape.head_dim, "64 or 128");
+    command->add_option("--json", options->json, "write the records to this file");
+    command->add_option("--warm-up", options->warm_up, "seconds per shape");
+    command->add_option("--block", options->block, "seconds per block");
+    command->add_option("--blocks", options->blocks, "blocks of every pass, of which the median counts")
+        ->check(CLI::PositiveNumber);
+    command->add_option("--inputs", options->inputs,
+                        "compute with qkv, then dout of this file (bf16), measure nothing");
+    command->add_option("--outputs", options->outputs, "write o, then dqkv to this file (bf16)");
+    command->callback([command, options] {
+        for (const char* name : {"--batch", "--seq", "--heads", "--kv-heads", "--head-dim"})
+            options->shape_given = options->shape_given || command->count(name) > 0;
+        run(*options);
+    });
 }
+
+}  // namespace coda::bench

@@ -8,27 +8,28 @@ namespace coda::bench {
 
 AttentionCase make_attention(const AttentionCaseShape& shape, const Precision& precision) {
     AttentionCase made;
-    const auto view = [&](DType dtype, std::int64_t rows, std::int64_t columns) {
+    const auto view = [&](DType dtype, std::int64_t rows, std::int64_t columns, std::int64_t gap) {
         View next;
         next.buffer = static_cast<BufferId>(made.buffers.size());
         next.dtype = dtype;
         next.rows = rows;
-        next.cols = next.ld = columns;
+        next.cols = columns;
+        next.ld = columns + gap;
         made.buffers.push_back(next);
         return next;
     };
     const std::int64_t rows = shape.rows(), width = shape.heads * shape.head_dim;
-    const View qkv = view(precision.storage, rows, shape.slots() * shape.head_dim);
-    const View o = view(precision.storage, rows, width);
-    const View lse = view(precision.statistic, shape.heads, rows);
-    const View doc_start = view(DType::i32, 1, rows);
-    const View dout = view(precision.storage, rows, width);
-    const View dqkv = view(precision.storage, rows, qkv.cols);
-    View scratch = view(DType::u8, 1, 0);
-    const View delta = view(precision.statistic, shape.heads, rows);
-    const View positions = view(DType::i32, 1, rows);
-    const View rope = view(precision.statistic, shape.seq_len, shape.head_dim);
-    const View dot = view(precision.statistic, shape.slots(), rows);
+    const View qkv = view(precision.storage, rows, shape.slots() * shape.head_dim, shape.gap);
+    const View o = view(precision.storage, rows, width, shape.gap);
+    const View lse = view(precision.statistic, shape.heads, rows, shape.gap);
+    const View doc_start = view(DType::i32, 1, rows, 0);
+    const View dout = view(precision.storage, rows, width, shape.gap);
+    const View dqkv = view(precision.storage, rows, qkv.cols, shape.gap);
+    View scratch = view(DType::u8, 1, 0, 0);
+    const View delta = view(precision.statistic, shape.heads, rows, shape.gap);
+    const View positions = view(DType::i32, 1, rows, 0);
+    const View rope = view(precision.statistic, shape.seq_len, shape.head_dim, 0);
+    const View dot = view(precision.statistic, shape.slots(), rows, shape.gap);
 
     const auto describe = [&](auto& op) {
         op.qkv = qkv;

@@ -11,6 +11,7 @@ namespace coda::bench {
 struct AttentionCaseShape {
     std::int64_t batch = 1, seq_len = 0, heads = 1, kv_heads = 1, head_dim = 64;
     bool documents = false;
+    std::int64_t gap = 0;  // elements between the rows of every matrix but rope; a multiple of 8
 
     std::int64_t rows() const { return batch * seq_len; }
     std::int64_t slots() const { return heads + 2 * kv_heads; }

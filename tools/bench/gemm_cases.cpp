@@ -85,6 +85,8 @@ GemmCase make_case(const Shape& shape, const CaseOptions& options) {
         op.x = made.b = build.operand("x", k, n, weight_scale);
         if (options.alpha) op.alpha = build.statistic("alpha", 1, Fill::ones, options.integers ? 2 : 0.37);
         op.grad = build.accumulated("grad", m, n, DType::f32);
+        if (const std::int64_t bytes = tiling::scratch_bytes(op); bytes > 0)
+            op.scratch = build.add("scratch", DType::u8, 1, bytes, Fill::nothing, 0, Access::inout);
         made.op = op;
     } else if (program == "LinearRstd") {
         LinearRstd op;

@@ -4,6 +4,7 @@
 
 #include <cstdio>
 #include <ctime>
+#include <fstream>
 #include <memory>
 
 #include "kernels/hopper/sm90/check.h"
@@ -17,6 +18,14 @@ int current_device() {
     int device = 0;
     CUDA_CHECK(cudaGetDevice(&device));
     return device;
+}
+
+/// This process's arguments with a space between.
+std::string command_line() {
+    std::ifstream file("/proc/self/cmdline", std::ios::binary);
+    std::string line, argument;
+    while (std::getline(file, argument, '\0')) line += (line.empty() ? "" : " ") + argument;
+    return line;
 }
 
 }  // namespace
@@ -36,13 +45,11 @@ Clocks current_clocks() {
     return clocks;
 }
 
-nlohmann::json result_header(int argc, char** argv, const Clocks& clocks) {
+nlohmann::json result_header(const Clocks& clocks) {
     cudaDeviceProp properties{};
     CUDA_CHECK(cudaGetDeviceProperties(&properties, current_device()));
     int max_khz = 0;
     CUDA_CHECK(cudaDeviceGetAttribute(&max_khz, cudaDevAttrClockRate, current_device()));
-    std::string command;
-    for (int i = 0; i < argc; ++i) command += (i == 0 ? "" : " ") + std::string(argv[i]);
     char date[32];
     const std::time_t now = std::time(nullptr);
     std::strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", std::gmtime(&now));
@@ -56,7 +63,7 @@ nlohmann::json result_header(int argc, char** argv, const Clocks& clocks) {
               {"memory_mhz", known(clocks.memory_mhz)},
               {"max_sm_mhz", known(max_khz / 1000)}}},
             {"date", date},
-            {"command", command}};
+            {"command", command_line()}};
 }
 
 }  // namespace coda::bench

@@ -16,8 +16,8 @@ struct Clocks {
 /// 0.1 s.
 Clocks current_clocks();
 
-/// {commit, source_hash, gpu, driver, clocks: {sm_mhz, memory_mhz, max_sm_mhz}, date, command}. Throws Error without a
-/// GPU.
-nlohmann::json result_header(int argc, char** argv, const Clocks& clocks);
+/// {commit, source_hash, gpu, driver, clocks: {sm_mhz, memory_mhz, max_sm_mhz}, date, command}, command being this
+/// process's. Throws Error without a GPU.
+nlohmann::json result_header(const Clocks& clocks);
 
 }  // namespace coda::bench

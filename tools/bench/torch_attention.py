@@ -1,12 +1,14 @@
-"""Causal attention of PyTorch's cuDNN and FlashAttention backends, with coda_bench_attention in between, in one run.
+"""Causal attention of PyTorch's cuDNN and FlashAttention backends, with coda_bench in between, in one run.
 
-    python3 tools/bench/torch_attention.py BENCH [--json FILE] [--flash] [--shape B:T:H:Hkv:D ...]
+    python3 tools/bench/torch_attention.py BENCH [--json FILE] [--flash] [--accuracy] [--shape B:T:H:Hkv:D ...]
 
-BENCH is the coda_bench_attention program. FLOPs: forward 4 B H T^2 D / 2, backward 2.5 times that. Ratio: our time over
-cuDNN's, so below 1 is faster. Each shape's passes run cuDNN, ours, cuDNN; cuDNN's time is the mean of its two medians.
+BENCH is the coda_bench program. FLOPs: forward 4 B H T^2 D / 2, backward 2.5 times that. Ratio: our time over cuDNN's,
+so below 1 is faster. Each shape runs cuDNN, ours, cuDNN; cuDNN's time is the mean of its two medians.
+
+--accuracy compares o, dq, dk and dv of both with PyTorch's fp32 attention of the same bf16 operands, one head at a
+time, as relative RMS errors over whole tensors: exit 1 where ours is more than 1.5 times cuDNN's.
 """
 import argparse
-import datetime
 import json
 import subprocess
 import sys
@@ -19,18 +21,25 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from triton.testing import do_bench
 
 SHAPES = ["4:8192:32:8:64", "16:2048:32:8:64", "2:8192:32:8:128", "8:2048:32:8:128"]
+ACCURACY_SHAPES = ["4:8192:32:8:64", "2:8192:32:8:128"]
+ALLOWED = 1.5  # times cuDNN's error
+
+
+def operands(b, t, h, hkv, d):
+    """q, k, v (B, heads, T, D), which take gradients, and the gradient of the output."""
+    def normal(heads):
+        return torch.randn(b, heads, t, d, device="cuda", dtype=torch.bfloat16)
+
+    return [normal(heads).requires_grad_() for heads in (h, hkv, hkv)], normal(h)
 
 
 def milliseconds(call):
     return do_bench(call, warmup=100, rep=300, return_mode="median")
 
 
-def backend_times(backend, b, t, h, hkv, d):
+def backend_times(backend, sizes):
     """(forward, backward) in milliseconds."""
-    def tensor(heads, grad=True):
-        return torch.randn(b, heads, t, d, device="cuda", dtype=torch.bfloat16, requires_grad=grad)
-
-    q, k, v, g = tensor(h), tensor(hkv), tensor(hkv), tensor(h, False)
+    (q, k, v), g = operands(*sizes)
     with sdpa_kernel([backend]):
         def forward():
             return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
@@ -39,19 +48,108 @@ def backend_times(backend, b, t, h, hkv, d):
         return milliseconds(forward), milliseconds(lambda: torch.autograd.grad(out, (q, k, v), g, retain_graph=True))
 
 
-def our_records(bench, shape):
+def shape_flags(sizes):
+    names = ("--batch", "--seq", "--heads", "--kv-heads", "--head-dim")
+    return [word for name, size in zip(names, sizes) for word in (name, str(size))]
+
+
+def our_results(bench, sizes):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "records.json"
-        subprocess.run([bench, "--shape", shape, "--json", str(path)], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([bench, "attention", *shape_flags(sizes), "--json", str(path)], check=True,
+                       stdout=subprocess.DEVNULL)
         return json.loads(path.read_text())
 
 
-def header():
-    driver = subprocess.run(["nvidia-smi", "--query-gpu=driver_version,clocks.max.sm,power.limit", "--format=csv,noheader"],
-                            capture_output=True, text=True, check=True).stdout.splitlines()[0]
-    return {"gpu": torch.cuda.get_device_name(), "driver, clock, power limit": driver, "torch": torch.__version__,
-            "cudnn": torch.backends.cudnn.version(), "command": " ".join(sys.argv),
-            "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")}
+def measure(options):
+    """(header of the last shape, records)."""
+    header, records = {}, []
+    for shape in options.shape or SHAPES:
+        sizes = [int(size) for size in shape.split(":")]
+        before = backend_times(SDPBackend.CUDNN_ATTENTION, sizes)
+        torch.cuda.empty_cache()
+        ours = our_results(options.bench, sizes)
+        after = backend_times(SDPBackend.CUDNN_ATTENTION, sizes)
+        cudnn = [(x + y) / 2 for x, y in zip(before, after)]
+        flash = backend_times(SDPBackend.FLASH_ATTENTION, sizes) if options.flash else None
+        header = ours["header"]
+        for record in ours["records"]:
+            backward = record["pass"] != "forward"
+            record["cudnn_ms"] = cudnn[backward]
+            record["ratio"] = record["ms"] / cudnn[backward]
+            if flash:
+                record["flash_ms"] = flash[backward]
+            records.append(record)
+            order = "" if not backward else "deterministic" if record["deterministic"] else "free order"
+            print(f"{shape:16s} {record['pass']:13s} {order:13s} {record['ms']:8.4f} ms {record['tflops']:6.1f} TFLOP/s"
+                  f"  cuDNN {record['cudnn_ms']:8.4f} ms  ratio {record['ratio']:.3f}", flush=True)
+        times = {record["deterministic"]: record["ms"] for record in ours["records"] if record["pass"] == "backward"}
+        print(f"{shape:16s} backward, deterministic over free order: {times[True] / times[False]:.3f}", flush=True)
+    return header, records
+
+
+def exact_results(q, k, v, g):
+    """o, dq, dk, dv in fp32, one head at a time."""
+    results = [torch.zeros(x.shape, device="cuda") for x in (q, q, k, v)]
+    group = q.shape[1] // k.shape[1]
+    with sdpa_kernel([SDPBackend.MATH]):
+        for b in range(q.shape[0]):
+            for h in range(q.shape[1]):
+                heads = (h, h // group, h // group)
+                inputs = [x[b, i][None, None].detach().float().requires_grad_() for x, i in zip((q, k, v), heads)]
+                out = F.scaled_dot_product_attention(*inputs, is_causal=True)
+                gradients = torch.autograd.grad(out, inputs, g[b, h][None, None].float())
+                for result, i, part in zip(results, (h, *heads), (out.detach(), *gradients)):
+                    result[b, i] += part[0, 0]
+    return results
+
+
+def cudnn_results(q, k, v, g):
+    with sdpa_kernel([SDPBackend.CUDNN_ATTENTION]):
+        out = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+        return out.detach(), *torch.autograd.grad(out, (q, k, v), g)
+
+
+def our_tensors(bench, sizes, q, k, v, g):
+    b, t, h, hkv, d = sizes
+
+    def rows(x):  # (B, heads, T, D) to (B T, heads D)
+        return x.detach().transpose(1, 2).reshape(b * t, -1)
+
+    def heads(x):
+        return x.view(b, t, -1, d).transpose(1, 2)
+
+    with tempfile.TemporaryDirectory() as folder:
+        inputs, outputs = str(Path(folder) / "inputs"), str(Path(folder) / "outputs")
+        packed = torch.cat([torch.cat([rows(q), rows(k), rows(v)], dim=1).flatten(), rows(g).flatten()])
+        torch.from_file(inputs, shared=True, size=packed.numel(), dtype=torch.bfloat16).copy_(packed)
+        subprocess.run([bench, "attention", *shape_flags(sizes), "--inputs", inputs, "--outputs", outputs], check=True)
+        written = torch.from_file(outputs, size=packed.numel(), dtype=torch.bfloat16).to("cuda")
+    o, dqkv = written.split([b * t * h * d, b * t * (h + 2 * hkv) * d])
+    dq, dk, dv = dqkv.view(b * t, -1).split([h * d, hkv * d, hkv * d], dim=1)
+    return [heads(x.contiguous()) for x in (o, dq, dk, dv)]
+
+
+def relative_rms(got, exact):
+    return ((got.float() - exact).norm() / exact.norm()).item()
+
+
+def compare(options):
+    """Records of every tensor's error."""
+    records = []
+    for shape in options.shape or ACCURACY_SHAPES:
+        sizes = [int(size) for size in shape.split(":")]
+        (q, k, v), g = operands(*sizes)
+        exact, cudnn = exact_results(q, k, v, g), cudnn_results(q, k, v, g)
+        ours = our_tensors(options.bench, sizes, q, k, v, g)
+        for name, want, theirs, mine in zip(("o", "dq", "dk", "dv"), exact, cudnn, ours):
+            record = dict(zip(("B", "T", "H", "Hkv", "D"), sizes), tensor=name, relative_rms=relative_rms(mine, want),
+                          cudnn_relative_rms=relative_rms(theirs, want))
+            record["ratio"] = record["relative_rms"] / record["cudnn_relative_rms"]
+            records.append(record)
+            print(f"{shape:16s} {name:2s} relative RMS error {record['relative_rms']:.3e}"
+                  f"  cuDNN {record['cudnn_relative_rms']:.3e}  ratio {record['ratio']:.3f}", flush=True)
+    return records
 
 
 def main():
@@ -59,30 +157,22 @@ def main():
     parser.add_argument("bench")
     parser.add_argument("--json")
     parser.add_argument("--flash", action="store_true", help="time PyTorch's FlashAttention backend too")
+    parser.add_argument("--accuracy", action="store_true", help="compare results with fp32 attention too")
     parser.add_argument("--shape", action="append", metavar="B:T:H:Hkv:D")
     options = parser.parse_args()
+    torch.set_float32_matmul_precision("highest")
+    torch.manual_seed(1)
     print(f"torch {torch.__version__}, cuDNN {torch.backends.cudnn.version()}, {torch.cuda.get_device_name()}")
-    records = []
-    for shape in options.shape or SHAPES:
-        sizes = [int(size) for size in shape.split(":")]
-        before = backend_times(SDPBackend.CUDNN_ATTENTION, *sizes)
+    header, records = measure(options)
+    header |= {"command": " ".join(sys.argv), "torch": torch.__version__, "cudnn": torch.backends.cudnn.version()}
+    results = {"header": header, "records": records}
+    if options.accuracy:
         torch.cuda.empty_cache()
-        ours = our_records(options.bench, shape)
-        after = backend_times(SDPBackend.CUDNN_ATTENTION, *sizes)
-        cudnn = [(x + y) / 2 for x, y in zip(before, after)]
-        flash = backend_times(SDPBackend.FLASH_ATTENTION, *sizes) if options.flash else None
-        for record in ours:
-            backward = record["pass"] != "forward"
-            record["cudnn_ms"] = cudnn[backward]
-            record["ratio"] = record["ms"] / cudnn[backward]
-            if flash:
-                record["flash_ms"] = flash[backward]
-            records.append(record)
-            print(f"{shape:18s} {record['pass']:14s} {record['ms']:8.4f} ms {record['tflops']:6.1f} TFLOP/s"
-                  f"  cuDNN {record['cudnn_ms']:8.4f} ms  ratio {record['ratio']:.3f}", flush=True)
+        results["accuracy"] = compare(options)
     if options.json:
-        Path(options.json).write_text(json.dumps({"header": header(), "records": records}, indent=1) + "\n")
+        Path(options.json).write_text(json.dumps(results, indent=1) + "\n")
+    return any(record["ratio"] > ALLOWED for record in results.get("accuracy", []))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -5,6 +5,7 @@
 
 #include "kernels/hopper/attention/attention.h"
 #include "kernels/hopper/attention/backward_rows.cuh"
+#include "kernels/hopper/attention/overlapped_launch.h"
 #include "kernels/hopper/attention/sequence_map.h"
 #include "kernels/hopper/attention/shape.h"
 #include "kernels/hopper/sm90/check.h"
@@ -38,7 +39,7 @@ std::int64_t carve(std::byte* base, const AttentionGeometry& geometry, BackwardS
     return offset;
 }
 
-template <class Tile, bool kDocuments, class Op>
+template <class Tile, class Op>
 Launch launch_backward(const Op& op, const Memory& memory, const AttentionGeometry& geometry,
                        const RopeBackwardArguments& rope, RowStatisticsArguments rows) {
     std::byte* base = memory.address(op.scratch);
@@ -59,6 +60,7 @@ Launch launch_backward(const Op& op, const Memory& memory, const AttentionGeomet
     arguments->batch = geometry.batch;
     arguments->heads = geometry.heads;
     arguments->kv_heads = geometry.kv_heads;
+    arguments->deterministic = op.deterministic;
     arguments->scale = static_cast<float>(1 / std::sqrt(static_cast<double>(geometry.head_dim)));
     const std::int64_t pair_bytes = 8 * op.seq_len * op.head_dim * geometry.group();
     const std::int64_t sections = std::max<std::int64_t>(1, ceil_div(geometry.pairs() * pair_bytes, kSectionBytes));
@@ -69,6 +71,7 @@ Launch launch_backward(const Op& op, const Memory& memory, const AttentionGeomet
     rows.lse_ld = op.lse.ld;
     rows.doc_start = memory.at<std::int32_t>(op.doc_start);
     rows.scratch = arguments->scratch;
+    rows.turns = static_cast<int>(turn_bytes / 4);
     rows.seq_len = geometry.seq_len;
     rows.padded = padded;
     rows.batch = geometry.batch;
@@ -86,15 +89,13 @@ Launch launch_backward(const Op& op, const Memory& memory, const AttentionGeomet
                                        arguments->scale};
     const dim3 finish_grid(static_cast<unsigned>(ceil_div(op.seq_len, std::int64_t{Tile::kQueries})), heads, batch);
 
-    const auto kernel = attention_backward<Tile, kDocuments>;
+    const auto kernel = attention_backward<Tile>;
     CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Tile::kSharedBytes));
     return [=](Stream stream) {
-        CUDA_CHECK(cudaMemsetAsync(arguments->scratch.turns, 0, static_cast<std::size_t>(turn_bytes), stream));
-        attention_row_statistics<Tile::kHeadDim><<<row_grid, kRowStatisticsThreads, 0, stream>>>(rows);
-        kernel<<<static_cast<unsigned>(arguments->order.count()), Tile::kThreads, Tile::kSharedBytes, stream>>>(
-            *arguments);
-        attention_finish_dquery<Tile><<<finish_grid, 256, 0, stream>>>(finish);
-        CUDA_CHECK(cudaGetLastError());
+        launch_overlapped(attention_row_statistics<Tile::kHeadDim>, row_grid, kRowStatisticsThreads, 0, stream, rows);
+        launch_overlapped(kernel, static_cast<unsigned>(arguments->order.count()), Tile::kThreads, Tile::kSharedBytes,
+                          stream, *arguments);
+        launch_overlapped(attention_finish_dquery<Tile>, finish_grid, 256, 0, stream, finish);
     };
 }
 
@@ -105,10 +106,10 @@ Launch launch_backward(const Op& op, const Memory& memory, const RopeBackwardArg
     require_operand(op.name, "dout", op.dout, op.qkv.rows, op.heads * op.head_dim, DType::bf16);
     require_operand(op.name, "dqkv", op.dqkv, op.qkv.rows, op.qkv.cols, DType::bf16);
     if (op.head_dim == 64)
-        return op.doc_start ? launch_backward<BackwardTile<64>, true>(op, memory, geometry, rope, rows)
-                            : launch_backward<BackwardTile<64>, false>(op, memory, geometry, rope, rows);
-    return op.doc_start ? launch_backward<BackwardTile<128>, true>(op, memory, geometry, rope, rows)
-                        : launch_backward<BackwardTile<128>, false>(op, memory, geometry, rope, rows);
+        return op.doc_start ? launch_backward<BackwardTile<64, true>>(op, memory, geometry, rope, rows)
+                            : launch_backward<BackwardTile<64, false>>(op, memory, geometry, rope, rows);
+    return op.doc_start ? launch_backward<BackwardTile<128, true>>(op, memory, geometry, rope, rows)
+                        : launch_backward<BackwardTile<128, false>>(op, memory, geometry, rope, rows);
 }
 
 }  // namespace

@@ -19,12 +19,13 @@
 //
 // One block of 128 keys serves every query head that shares them, so dK and dV are sums in registers, in a fixed order.
 // Key blocks add to a dQ tile in order (turns), the first one stores: repeats give the same bits and nothing is
-// cleared. All blocks of a pair take the same tiles in the same order and only stop at different ones, so a block that
-// follows another by one step never waits for it.
+// cleared. In free order they add after the first one's store, as they come. All blocks of a pair take the same tiles
+// in the same order and only stop at different ones, so a block that follows another by one step never waits for it.
 #pragma once
 
 #include "kernels/hopper/attention/backward_producer.cuh"
 #include "kernels/hopper/attention/fragments.cuh"
+#include "kernels/hopper/ptx/dependent_launch.cuh"
 #include "kernels/hopper/ptx/roles.cuh"
 #include "kernels/hopper/ptx/shared_vectors.cuh"
 #include "kernels/hopper/ptx/wgmma_attention.cuh"
@@ -32,7 +33,7 @@
 
 namespace coda::hopper {
 
-template <class Tile, bool kDocuments>
+template <class Tile>
 struct BackwardConsumer {
     static constexpr int kSteps = Tile::kQueries / 16;  // 16-query steps of dV and dK
     static constexpr int kKeysBarrier = 1, kStoreBarrier = 2;
@@ -42,7 +43,6 @@ struct BackwardConsumer {
     const BackwardWork& work;
     int consumer, warp, lane;
     Ring<Tile::kStages> ring;
-    std::uint32_t dquery_parity = 1;
     float dk[Tile::kHeadDim / 2], dv[Tile::kHeadDim / 2];
     float s[Tile::kQueries / 2];   // of the next step: its product is issued a step ahead
     int key[2];                    // keys of this thread
@@ -97,17 +97,21 @@ struct BackwardConsumer {
         ptx::wgmma_commit();
     }
 
-    /// Hands this consumer's share of a dQ tile to the writer.
-    __device__ __forceinline__ void pass_dquery(const float (&dq)[32]) {
-        ptx::mbarrier_wait(shared.dquery_empty(consumer), dquery_parity);
-        dquery_parity ^= 1;
-        const std::uint32_t to = shared.dquery(consumer) + (32 * warp + lane) * 16;
+    /// Hands this consumer's share of a dQ tile, that of the step at `position`, to the writer.
+    __device__ __forceinline__ void pass_dquery(const float (&dq)[32], const Ring<Tile::kStages>& position) {
+        static_assert(Tile::kStages == 2 && Tile::kDQueryStages <= 2, "positions tell the parity of one or two stages");
+        constexpr bool kOne = Tile::kDQueryStages == 1;
+        const int stage = kOne ? 0 : position.index;
+        const std::uint32_t parity = kOne ? static_cast<std::uint32_t>(position.index) : position.parity;
+        const int thread = ptx::thread_index();
+        ptx::mbarrier_wait(shared.dquery_empty(stage, consumer), parity ^ 1);
+        const std::uint32_t to = shared.dquery(stage, consumer) + thread % 128 * 16;
 #pragma unroll
         for (int i = 0; i < 8; ++i)
             ptx::store_shared_quad(to + i * 128 * 16, dq[4 * i], dq[4 * i + 1], dq[4 * i + 2], dq[4 * i + 3]);
         ptx::fence_async_shared();
         __syncwarp();
-        release(shared.dquery_full(consumer));
+        release(shared.dquery_full(stage, consumer));
     }
 
     template <bool kMasked>
@@ -140,7 +144,7 @@ struct BackwardConsumer {
                     if constexpr (kMasked)
                         if (8 * j + i < hidden[half]) p = 0;
                 }
-            if constexpr (kDocuments) {
+            if constexpr (Tile::kDocuments) {
                 const float2 start = ptx::load_shared_pair(shared.start(stage) + column + 32 * j);
 #pragma unroll
                 for (int half = 0; half < 2; ++half) {
@@ -191,7 +195,7 @@ struct BackwardConsumer {
         ptx::pin_registers(dq);
         if (wanted) {
             release(shared.dscore_empty(source.index));
-            pass_dquery(dq);
+            pass_dquery(dq, source);
         }
         started = true;
         ptx::wgmma_wait<0>();
@@ -282,7 +286,7 @@ struct BackwardConsumer {
             issue_dquery(dq, previous.index);
             ptx::wgmma_wait<0>();
             ptx::pin_registers(dq);
-            pass_dquery(dq);
+            pass_dquery(dq, previous);
         }
         store(dv, shared.value(), arguments.heads + arguments.kv_heads + work.kv_head, false);
 #pragma unroll
@@ -293,10 +297,10 @@ struct BackwardConsumer {
     }
 };
 
-template <class Tile, bool kDocuments>
+template <class Tile>
 __global__ void __launch_bounds__(Tile::kThreads, 1)
     attention_backward(const __grid_constant__ BackwardArguments arguments) {
-    extern __shared__ std::byte dynamic_shared[];
+    extern __shared__ __align__(kSwizzleAtomBytes) std::byte dynamic_shared[];
     const BackwardShared<Tile> shared(dynamic_shared);
     const int warp = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 32, 0);
     const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -311,32 +315,36 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
             ptx::mbarrier_init(shared.dscore_full(stage), 4 * Tile::kConsumers);
             ptx::mbarrier_init(shared.dscore_empty(stage), 4 * Tile::kConsumers);
         }
-        for (int consumer = 0; consumer < Tile::kConsumers; ++consumer) {
-            ptx::mbarrier_init(shared.dquery_full(consumer), 4);
-            ptx::mbarrier_init(shared.dquery_empty(consumer), 1);
-        }
+        for (int stage = 0; stage < Tile::kDQueryStages; ++stage)
+            for (int consumer = 0; consumer < Tile::kConsumers; ++consumer) {
+                ptx::mbarrier_init(shared.dquery_full(stage, consumer), 4);
+                ptx::mbarrier_init(shared.dquery_empty(stage, consumer), 1);
+            }
         ptx::fence_mbarrier_init();
         ptx::prefetch_tensor_map(&arguments.key_value);
         ptx::prefetch_tensor_map(&arguments.query);
         ptx::prefetch_tensor_map(&arguments.dout);
+        ptx::wait_for_predecessor();
         // NOTE: work by ticket rather than blockIdx: a block that waits for another's turn knows that it has started.
         ptx::store_shared(shared.item(), static_cast<std::uint32_t>(atomicAdd(arguments.scratch.ticket, 1)));
     }
     __syncthreads();
+    ptx::wait_for_predecessor();
+    ptx::let_successor_start();
     const int item = __shfl_sync(0xffffffffu, static_cast<int>(ptx::load_shared(shared.item())), 0);
-    const BackwardWork work = backward_work<Tile, kDocuments>(arguments, item);
+    const BackwardWork work = backward_work<Tile>(arguments, item);
 
     if (warp < 4) {
         ptx::give_registers<Tile::kProducerRegisters>();
         if (warp == 0) {
-            if (ptx::elect_one()) backward_load<Tile, kDocuments>(arguments, shared, work);
+            if (ptx::elect_one()) backward_load<Tile>(arguments, shared, work);
         } else if (warp <= Tile::kConsumers) {
-            if (ptx::elect_one()) backward_write<Tile, kDocuments>(arguments, shared, work, warp - 1);
+            if (ptx::elect_one()) backward_write<Tile>(arguments, shared, work, warp - 1);
         }
         __syncwarp();
     } else {
         ptx::take_registers<Tile::kConsumerRegisters>();
-        BackwardConsumer<Tile, kDocuments>(arguments, shared, work, warp / 4 - 1, warp % 4, lane).run();
+        BackwardConsumer<Tile>(arguments, shared, work, warp / 4 - 1, warp % 4, lane).run();
     }
 }
 

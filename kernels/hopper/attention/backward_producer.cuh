@@ -27,6 +27,7 @@ struct BackwardArguments {
     BackwardScratch scratch;
     RopeBackwardArguments rope;
     int seq_len, padded, batch, heads, kv_heads;
+    bool deterministic;
     float scale;  // 1 / sqrt(head_dim)
     BackwardOrder order;
 };
@@ -36,39 +37,37 @@ struct BackwardShared {
     std::uint32_t base;
 
     __device__ explicit BackwardShared(const void* dynamic) {
-        const std::uint32_t address = ptx::shared_address(dynamic);
-        base = (address + kSwizzleAtomBytes - 1) / kSwizzleAtomBytes * kSwizzleAtomBytes;
+        base = ptx::shared_address(dynamic);
+        if (base % kSwizzleAtomBytes != 0) __trap();
     }
     __device__ std::uint32_t key() const { return base; }
     __device__ std::uint32_t value() const { return base + Tile::kKeyBytes; }
     __device__ std::uint32_t query(int stage) const { return base + 2 * Tile::kKeyBytes + stage * Tile::kQueryBytes; }
     __device__ std::uint32_t dout(int stage) const { return query(Tile::kStages + stage); }
     __device__ std::uint32_t dscore(int stage) const { return query(2 * Tile::kStages) + stage * Tile::kDScoreBytes; }
-    __device__ std::uint32_t dquery(int consumer) const {
-        return dscore(Tile::kStages) + consumer * Tile::kDQueryFloats * 4;
+    __device__ std::uint32_t dquery(int stage, int consumer) const {
+        return dscore(Tile::kStages) + stage * Tile::kDQueryBytes + consumer * Tile::kDQueryFloats * 4;
     }
-    __device__ std::uint32_t lse(int stage) const { return dquery(Tile::kConsumers) + stage * Tile::kRowBytes; }
-    __device__ std::uint32_t start(int stage) const { return lse(Tile::kStages + stage); }
-    __device__ std::uint32_t delta(int stage) const { return lse(2 * Tile::kStages + stage); }
+    __device__ std::uint32_t lse(int stage) const { return dquery(Tile::kDQueryStages, 0) + stage * Tile::kRowBytes; }
+    __device__ std::uint32_t delta(int stage) const { return lse(Tile::kStages + stage); }
+    __device__ std::uint32_t start(int stage) const { return lse(2 * Tile::kStages + stage); }
     __device__ std::uint32_t key_full() const { return barrier(0); }
     __device__ std::uint32_t query_full(int stage) const { return barrier(1 + stage); }
     __device__ std::uint32_t query_empty(int stage) const { return barrier(1 + Tile::kStages + stage); }
     __device__ std::uint32_t dout_full(int stage) const { return barrier(1 + 2 * Tile::kStages + stage); }
     __device__ std::uint32_t dout_empty(int stage) const { return barrier(1 + 3 * Tile::kStages + stage); }
-    __device__ std::uint32_t dquery_full(int consumer) const { return barrier(1 + 4 * Tile::kStages + consumer); }
-    __device__ std::uint32_t dquery_empty(int consumer) const {
-        return barrier(1 + 4 * Tile::kStages + Tile::kConsumers + consumer);
+    __device__ std::uint32_t dscore_full(int stage) const { return barrier(1 + 4 * Tile::kStages + stage); }
+    __device__ std::uint32_t dscore_empty(int stage) const { return barrier(1 + 5 * Tile::kStages + stage); }
+    __device__ std::uint32_t dquery_full(int stage, int consumer) const {
+        return barrier(1 + 6 * Tile::kStages + stage * Tile::kConsumers + consumer);
     }
-    __device__ std::uint32_t dscore_full(int stage) const {
-        return barrier(1 + 4 * Tile::kStages + 2 * Tile::kConsumers + stage);
-    }
-    __device__ std::uint32_t dscore_empty(int stage) const {
-        return barrier(1 + 5 * Tile::kStages + 2 * Tile::kConsumers + stage);
+    __device__ std::uint32_t dquery_empty(int stage, int consumer) const {
+        return dquery_full(Tile::kDQueryStages + stage, consumer);
     }
     __device__ std::uint32_t item() const { return barrier(Tile::kBarriers); }
 
   private:
-    __device__ std::uint32_t barrier(int index) const { return lse(3 * Tile::kStages) + 8 * index; }
+    __device__ std::uint32_t barrier(int index) const { return lse(Tile::kRowStatistics * Tile::kStages) + 8 * index; }
 };
 
 /// The block's work as every role sees it.
@@ -80,13 +79,13 @@ struct BackwardWork {
     __device__ int head(int g) const { return kv_head * group + g; }
 };
 
-template <class Tile, bool kDocuments>
+template <class Tile>
 __device__ __forceinline__ BackwardWork backward_work(const BackwardArguments& arguments, int item) {
     const BackwardOrder::Work at = arguments.order.at(item);
     const int sequence = at.pair / arguments.kv_heads;
     const int first = at.key_block * Tile::kKeys / Tile::kQueries;
     int end = (arguments.seq_len + Tile::kQueries - 1) / Tile::kQueries;
-    if constexpr (kDocuments) {
+    if constexpr (Tile::kDocuments) {
         // Starts do not decrease: the first tile whose first query starts behind these keys ends the walk.
         const std::int32_t* starts = arguments.scratch.start + static_cast<std::int64_t>(sequence) * arguments.padded;
         int low = first + 1;
@@ -102,7 +101,7 @@ __device__ __forceinline__ BackwardWork backward_work(const BackwardArguments& a
     return {sequence, at.pair % arguments.kv_heads, arguments.heads / arguments.kv_heads, at.key_block, first, end};
 }
 
-template <class Tile, bool kDocuments>
+template <class Tile>
 __device__ __forceinline__ void backward_load(const BackwardArguments& arguments, const BackwardShared<Tile>& shared,
                                               const BackwardWork& work) {
     const int key_column = (arguments.heads + work.kv_head) * Tile::kHeadDim;
@@ -124,14 +123,14 @@ __device__ __forceinline__ void backward_load(const BackwardArguments& arguments
                 (static_cast<std::int64_t>(work.head(g)) * arguments.batch + work.sequence) * arguments.padded + query;
             ptx::mbarrier_wait(shared.query_empty(stage), ring.parity ^ 1);
             ptx::mbarrier_arrive_expect(shared.query_full(stage),
-                                        Tile::kQueryBytes + (kDocuments ? 2 : 1) * Tile::kRowBytes);
+                                        Tile::kQueryBytes + (Tile::kDocuments ? 2 : 1) * Tile::kRowBytes);
 #pragma unroll
             for (int panel = 0; panel < Tile::kPanels; ++panel)
                 ptx::tma_load(shared.query(stage) + panel * Tile::kQueryPanelBytes, &arguments.query,
                               column + 64 * panel, query, work.sequence, shared.query_full(stage));
             ptx::bulk_load(shared.lse(stage), arguments.scratch.lse_log2 + row, Tile::kRowBytes,
                            shared.query_full(stage));
-            if constexpr (kDocuments)
+            if constexpr (Tile::kDocuments)
                 ptx::bulk_load(
                     shared.start(stage),
                     arguments.scratch.start + static_cast<std::int64_t>(work.sequence) * arguments.padded + query,
@@ -149,36 +148,42 @@ __device__ __forceinline__ void backward_load(const BackwardArguments& arguments
     }
 }
 
-/// Adds one consumer's share of every dQ tile to global memory, when the key blocks before this one have added theirs.
-template <class Tile, bool kDocuments>
+/// Adds one consumer's share of every dQ tile to global memory: deterministic, when all key blocks before this one have
+/// added theirs; in free order, when the first one has stored its share.
+template <class Tile>
 __device__ __forceinline__ void backward_write(const BackwardArguments& arguments, const BackwardShared<Tile>& shared,
                                                const BackwardWork& work, int consumer) {
     const int tiles = arguments.padded / Tile::kQueries;
     const std::int32_t* starts = arguments.scratch.start + static_cast<std::int64_t>(work.sequence) * arguments.padded;
-    std::uint32_t parity = 0;
+    Ring<Tile::kDQueryStages> ring;
     for (int tile = work.end_tile - 1; tile >= work.first_tile; --tile) {
-        const int before = work.key_block - (kDocuments ? starts[tile * Tile::kQueries] / Tile::kKeys : 0);
+        const int before = work.key_block - (Tile::kDocuments ? starts[tile * Tile::kQueries] / Tile::kKeys : 0);
+        const int awaited = arguments.deterministic ? before : min(before, 1);
 #pragma unroll 1
         for (int g = 0; g < work.group; ++g) {
             const std::int64_t head = static_cast<std::int64_t>(work.sequence) * arguments.heads + work.head(g);
             const std::int64_t share = (head * tiles + tile) * Tile::kConsumers + consumer;
             float* const destination = arguments.scratch.dquery + share * Tile::kDQueryFloats;
             std::int32_t* const turn = arguments.scratch.turns + share;
-            ptx::mbarrier_wait(shared.dquery_full(consumer), parity);
-            if (before == 0) {
-                ptx::bulk_store(destination, shared.dquery(consumer), Tile::kDQueryFloats * 4);
-            } else {
-                while (ptx::load_acquire(turn) < before) __nanosleep(32);
+            const std::uint32_t source = shared.dquery(ring.index, consumer);
+            if (before > 0) {  // as early as possible: the turn has mostly come while the consumers compute
+                while (ptx::load_acquire(turn) < awaited) __nanosleep(32);
                 ptx::fence_async();
-                ptx::bulk_add(destination, shared.dquery(consumer), Tile::kDQueryFloats * 4);
+            }
+            ptx::mbarrier_wait(shared.dquery_full(ring.index, consumer), ring.parity);
+            if (before == 0) {
+                ptx::bulk_store(destination, source, Tile::kDQueryFloats * 4);
+            } else {
+                ptx::bulk_add(destination, source, Tile::kDQueryFloats * 4);
             }
             ptx::tma_store_commit();
             ptx::tma_store_wait_read<0>();
-            ptx::mbarrier_arrive(shared.dquery_empty(consumer));
-            parity ^= 1;
-            ptx::bulk_wait_done();
-            ptx::fence_async();
-            ptx::store_release(turn, before + 1);
+            ptx::mbarrier_arrive(shared.dquery_empty(ring.index, consumer));
+            ring.advance();
+            if (arguments.deterministic || before == 0) {
+                ptx::bulk_wait_done();  // a copy that has completed needs no fence between the proxies
+                ptx::store_release(turn, before + 1);
+            }
         }
     }
 }

@@ -16,27 +16,35 @@ struct RowStatisticsArguments {
     const std::int32_t* doc_start;  // (M), may be null
     BackwardScratch scratch;
     int seq_len, padded, batch;
+    int turns;  // words from scratch.turns on that are to be cleared, the ticket among them
 };
 
 inline constexpr int kRowStatisticsThreads = 256;
 
-/// Writes lse / ln 2, delta = Σ_head out dout and doc_start to padded work space, kHeadDim / 8 threads a row.
+/// Writes lse / ln 2, delta = Σ_head out dout and doc_start to padded work space, kHeadDim / 8 threads a row; clears
+/// the turns.
 template <int kHeadDim>
 __global__ void __launch_bounds__(kRowStatisticsThreads)
     attention_row_statistics(const RowStatisticsArguments arguments) {
     constexpr int kLanes = kHeadDim / 8;
+    // NOTE: no __ldg of what the predecessor may have written: such loads move up over the wait.
+    ptx::wait_for_predecessor();
+    ptx::let_successor_start();
     const int row =
         static_cast<int>(blockIdx.x) * (kRowStatisticsThreads / kLanes) + static_cast<int>(threadIdx.x) / kLanes;
     const int lane = static_cast<int>(threadIdx.x) % kLanes;
     const int head = static_cast<int>(blockIdx.y), sequence = static_cast<int>(blockIdx.z);
     const std::int64_t token = static_cast<std::int64_t>(sequence) * arguments.seq_len + row;
     const bool valid = row < arguments.seq_len;
+    const std::int64_t block = (static_cast<std::int64_t>(sequence) * gridDim.y + head) * gridDim.x + blockIdx.x;
+    const std::int64_t thread = block * kRowStatisticsThreads + threadIdx.x;
+    if (thread < arguments.turns) arguments.scratch.turns[thread] = 0;
 
     float delta = 0;
     if (valid && arguments.delta == nullptr) {
         const std::int64_t column = static_cast<std::int64_t>(head) * kHeadDim + 8 * lane;
-        const uint4 out = __ldg(reinterpret_cast<const uint4*>(arguments.out + token * arguments.out_ld + column));
-        const uint4 dout = __ldg(reinterpret_cast<const uint4*>(arguments.dout + token * arguments.dout_ld + column));
+        const uint4 out = *reinterpret_cast<const uint4*>(arguments.out + token * arguments.out_ld + column);
+        const uint4 dout = *reinterpret_cast<const uint4*>(arguments.dout + token * arguments.dout_ld + column);
         const std::uint32_t a[4] = {out.x, out.y, out.z, out.w}, b[4] = {dout.x, dout.y, dout.z, dout.w};
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
@@ -48,13 +56,12 @@ __global__ void __launch_bounds__(kRowStatisticsThreads)
     for (int step = kLanes / 2; step > 0; step /= 2) delta += __shfl_xor_sync(0xffffffffu, delta, step);
     if (lane != 0 || row >= arguments.padded) return;
     const std::int64_t to = (static_cast<std::int64_t>(head) * arguments.batch + sequence) * arguments.padded + row;
-    if (valid && arguments.delta != nullptr) delta = __ldg(arguments.delta + head * arguments.delta_ld + token);
+    if (valid && arguments.delta != nullptr) delta = arguments.delta[head * arguments.delta_ld + token];
     arguments.scratch.delta[to] = delta;
-    arguments.scratch.lse_log2[to] =
-        valid ? __ldg(arguments.lse + head * arguments.lse_ld + token) * 1.44269504f : INFINITY;
+    arguments.scratch.lse_log2[to] = valid ? arguments.lse[head * arguments.lse_ld + token] * 1.44269504f : INFINITY;
     if (arguments.doc_start != nullptr && head == 0)
         arguments.scratch.start[static_cast<std::int64_t>(sequence) * arguments.padded + row] =
-            __ldg(arguments.doc_start + (valid ? token : token - row + arguments.seq_len - 1));
+            arguments.doc_start[valid ? token : token - row + arguments.seq_len - 1];
 }
 
 struct FinishDQueryArguments {
@@ -75,6 +82,8 @@ __global__ void __launch_bounds__(256) attention_finish_dquery(const FinishDQuer
     __shared__ alignas(16) std::byte rows[Tile::kQueries * kPitch];
     __shared__ float halves[Tile::kConsumers][64];  // dot parts of the two column halves at head_dim 128
 
+    ptx::wait_for_predecessor();
+    ptx::let_successor_start();
     const int thread = static_cast<int>(threadIdx.x);
     const int first = static_cast<int>(blockIdx.x) * Tile::kQueries;
     const int head = static_cast<int>(blockIdx.y), sequence = static_cast<int>(blockIdx.z);

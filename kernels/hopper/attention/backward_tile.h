@@ -9,16 +9,20 @@ namespace coda::hopper {
 
 /// A block keeps 128 keys and their values and walks the query tiles that see them. Its accumulators (dK, dV, and the
 /// logits and their gradients for a query tile) take 192 registers a thread for either head_dim.
-template <int kHeadDim_>
+template <int kHeadDim_, bool kDocuments_>
 struct BackwardTile {
     static_assert(kHeadDim_ == 64 || kHeadDim_ == 128, "head_dim is 64 or 128");
     static constexpr int kHeadDim = kHeadDim_;
+    static constexpr bool kDocuments = kDocuments_;
     static constexpr int kPanels = kHeadDim / 64;
     static constexpr int kConsumers = 2;
     static constexpr int kThreads = 128 * (1 + kConsumers);
     static constexpr int kKeys = 128;
     static constexpr int kQueries = kHeadDim == 64 ? 128 : 64;
     static constexpr int kStages = 2;  // of Q, of dO, and of dS
+    // Of dQ on its way to global memory: with one, the consumers wait for the additions. Shared memory has no room for
+    // two at 64 with documents.
+    static constexpr int kDQueryStages = kHeadDim == 64 && kDocuments ? 1 : 2;
     // Whether tiles that see all keys are masked too. Leaves one copy of the loop, for which the registers suffice.
     static constexpr bool kMaskAll = kHeadDim == 128;
     // Whether dQ of a step is computed in the next one. Measured: 3% quicker at head_dim 64, 2% slower at 128.
@@ -33,10 +37,12 @@ struct BackwardTile {
     static constexpr int kDScoreBytes = kQueries / 64 * kKeyPanelBytes;  // dSᵀ: rows are keys, panels of 64 queries
     static constexpr int kDQueryFloats = kQueries * kHeadDim / kConsumers;  // one consumer's share of dQ
     static constexpr int kDQueryBytes = kConsumers * kDQueryFloats * 4;
-    static constexpr int kRowBytes = kQueries * 4;  // one statistic of the rows of a query tile
-    static constexpr int kBarriers = 1 + 6 * kStages + 2 * kConsumers;
-    static constexpr int kSharedBytes = 2 * kKeyBytes + kStages * (2 * kQueryBytes + kDScoreBytes + 3 * kRowBytes) +
-                                        kDQueryBytes + 8 * kBarriers + 16 + kSwizzleAtomBytes;
+    static constexpr int kRowBytes = kQueries * 4;             // one statistic of the rows of a query tile
+    static constexpr int kRowStatistics = kDocuments ? 3 : 2;  // lse, delta, start
+    static constexpr int kBarriers = 1 + 6 * kStages + 2 * kConsumers * kDQueryStages;
+    static constexpr int kSharedBytes = 2 * kKeyBytes +
+                                        kStages * (2 * kQueryBytes + kDScoreBytes + kRowStatistics * kRowBytes) +
+                                        kDQueryStages * kDQueryBytes + 8 * kBarriers + 16;
     static_assert(kSharedBytes <= 227 * 1024, "shared memory of a block is 227 KiB");
 };
 
@@ -67,7 +73,8 @@ struct BackwardScratch {
     float* lse_log2;       // (H, B, padded): lse in units of ln 2; +inf in the padding, where every probability is 0
     float* delta;          // (H, B, padded)
     std::int32_t* start;   // (B, padded): doc_start
-    std::int32_t* turns;   // (B, H, tiles, consumers): key blocks that have added to a dQ tile
+    std::int32_t* turns;   // (B, H, tiles, consumers): key blocks that have added to a dQ tile; in free order: 1 once
+                           // the first one has
     std::int32_t* ticket;  // next work item
 };
 

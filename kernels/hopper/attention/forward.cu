@@ -5,6 +5,7 @@
 
 #include "kernels/hopper/attention/attention.h"
 #include "kernels/hopper/attention/forward.cuh"
+#include "kernels/hopper/attention/overlapped_launch.h"
 #include "kernels/hopper/attention/sequence_map.h"
 #include "kernels/hopper/attention/shape.h"
 #include "kernels/hopper/sm90/check.h"
@@ -42,8 +43,7 @@ Launch launch_forward(const Attention& op, const Memory& memory, const Attention
     CUDA_CHECK(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device));
     const auto blocks = static_cast<unsigned>(std::min(processors, arguments->order.count()));
     return [kernel, arguments, blocks](Stream stream) {
-        kernel<<<blocks, Tile::kThreads, Tile::kSharedBytes, stream>>>(*arguments);
-        CUDA_CHECK(cudaGetLastError());
+        launch_overlapped(kernel, blocks, Tile::kThreads, Tile::kSharedBytes, stream, *arguments);
     };
 }
 

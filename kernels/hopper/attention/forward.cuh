@@ -5,162 +5,27 @@
 //
 // Roles      warpgroup 0: one thread loads                    (32 or 40 registers)
 //            others: 64 query rows each, products and softmax (160 or 232 registers)
-// Pipelines  query   TMA -> consumers   full: 1 arrive + bytes   empty: 1 arrive per consumer warp
-//            keys, values (a ring each)  full: 1 arrive + bytes   empty: 1 arrive per consumer warp
+// Pipelines  queries, keys, values (a ring each)  full: 1 arrive + bytes   empty: 1 arrive per consumer warp
 //            turn    named barrier per consumer: the one before it has issued its products
 // Timeline   per block of keys, from the diagonal down:
 //            wait turn, issue S = Q Kᵀ, issue O += P V of the block before, pass the turn on,
-//            softmax of S while the others' products run, rescale O
-// Shared     Q | K ring | V ring | O staging | barriers
+//            softmax of S while the others' products run, rescale O where the maximum has grown
+//            at a tile's end the next tile's first S is issued, and O is stored while it runs
+// Shared     Q ring | K ring | V ring | O staging | barriers
 //
 // Persistent: a block takes tiles of 64 queries per consumer in the order of ForwardOrder.
 #pragma once
 
-#include <cuda.h>
-
-#include "kernels/hopper/attention/forward_tile.h"
+#include "kernels/hopper/attention/forward_producer.cuh"
 #include "kernels/hopper/attention/fragments.cuh"
-#include "kernels/hopper/ptx/bulk.cuh"
+#include "kernels/hopper/attention/online_softmax.cuh"
+#include "kernels/hopper/ptx/dependent_launch.cuh"
 #include "kernels/hopper/ptx/handoff.cuh"
-#include "kernels/hopper/ptx/mbarrier.cuh"
 #include "kernels/hopper/ptx/roles.cuh"
 #include "kernels/hopper/ptx/tma.cuh"
 #include "kernels/hopper/ptx/wgmma_attention.cuh"
-#include "kernels/hopper/sm90/ring.cuh"
 
 namespace coda::hopper {
-
-struct ForwardArguments {
-    CUtensorMap query, key_value, out;
-    const std::int32_t* doc_start;  // (M), null without documents
-    float* lse;                     // (H, M)
-    std::int64_t lse_ld;
-    int seq_len, heads, kv_heads;
-    float scale;  // 1 / sqrt(head_dim)
-    ForwardOrder order;
-};
-
-template <class Tile>
-struct ForwardShared {
-    std::uint32_t base;
-
-    __device__ explicit ForwardShared(const void* dynamic) {
-        const std::uint32_t address = ptx::shared_address(dynamic);
-        base = (address + kSwizzleAtomBytes - 1) / kSwizzleAtomBytes * kSwizzleAtomBytes;
-    }
-    __device__ std::uint32_t query() const { return base; }
-    __device__ std::uint32_t key(int stage) const { return base + Tile::kQueryBytes + stage * Tile::kKeyBytes; }
-    __device__ std::uint32_t value(int stage) const { return key(Tile::kStages + stage); }
-    __device__ std::uint32_t out(int consumer) const {
-        return key(2 * Tile::kStages) + consumer * Tile::kPanels * Tile::kOutPanelBytes;
-    }
-    __device__ std::uint32_t query_full() const { return barrier(0); }
-    __device__ std::uint32_t query_empty() const { return barrier(1); }
-    __device__ std::uint32_t key_full(int stage) const { return barrier(2 + stage); }
-    __device__ std::uint32_t key_empty(int stage) const { return barrier(2 + Tile::kStages + stage); }
-    __device__ std::uint32_t value_full(int stage) const { return barrier(2 + 2 * Tile::kStages + stage); }
-    __device__ std::uint32_t value_empty(int stage) const { return barrier(2 + 3 * Tile::kStages + stage); }
-
-  private:
-    __device__ std::uint32_t barrier(int index) const {
-        return base + 2 * Tile::kQueryBytes + 2 * Tile::kStages * Tile::kKeyBytes + 8 * index;
-    }
-};
-
-/// One tile of work as every role sees it.
-struct ForwardWork {
-    int sequence, head, kv_head;
-    int query;                    // first query of the tile
-    int first_block, last_block;  // key blocks that some query of the tile may see, both included
-};
-
-template <class Tile, bool kDocuments>
-__device__ __forceinline__ ForwardWork forward_work(const ForwardArguments& arguments, int index) {
-    const ForwardOrder::Work work = arguments.order.at(index);
-    const int sequence = work.pair / arguments.kv_heads, kv_head = work.pair % arguments.kv_heads;
-    const int query = work.query_tile * Tile::kQueries;
-    const int last = min(query + Tile::kQueries, arguments.seq_len) - 1;
-    const int start =
-        kDocuments ? __ldg(arguments.doc_start + static_cast<std::int64_t>(sequence) * arguments.seq_len + query) : 0;
-    return {
-        sequence,          kv_head * arguments.order.group + work.head_in_group, kv_head, query, start / Tile::kKeys,
-        last / Tile::kKeys};
-}
-
-template <class Tile, bool kDocuments>
-__device__ __forceinline__ void forward_load(const ForwardArguments& arguments, const ForwardShared<Tile>& shared) {
-    Ring<Tile::kStages> ring;
-    std::uint32_t query_parity = 1;
-    for (int round = 0;; ++round) {
-        const int index = ForwardOrder::index(round, static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x));
-        if (round * static_cast<int>(gridDim.x) >= arguments.order.count()) break;
-        if (index >= arguments.order.count()) continue;
-        const ForwardWork work = forward_work<Tile, kDocuments>(arguments, index);
-        const int key_column = (arguments.heads + work.kv_head) * Tile::kHeadDim;
-        const int value_column = key_column + arguments.kv_heads * Tile::kHeadDim;
-        const auto load = [&](std::uint32_t to, std::uint32_t barrier, int column, int block) {
-#pragma unroll
-            for (int panel = 0; panel < Tile::kPanels; ++panel)
-                ptx::tma_load(to + panel * Tile::kKeyPanelBytes, &arguments.key_value, column + 64 * panel,
-                              block * Tile::kKeys, work.sequence, barrier);
-        };
-
-        ptx::mbarrier_wait(shared.query_empty(), query_parity);
-        query_parity ^= 1;
-        ptx::mbarrier_arrive_expect(shared.query_full(), Tile::kQueryBytes);
-#pragma unroll
-        for (int panel = 0; panel < Tile::kPanels; ++panel)
-            ptx::tma_load(shared.query() + panel * Tile::kQueryPanelBytes, &arguments.query,
-                          work.head * Tile::kHeadDim + 64 * panel, work.query, work.sequence, shared.query_full());
-#pragma unroll 1
-        for (int block = work.last_block; block >= work.first_block; --block) {
-            const int stage = ring.index;
-            ptx::mbarrier_wait(shared.key_empty(stage), ring.parity ^ 1);
-            ptx::mbarrier_arrive_expect(shared.key_full(stage), Tile::kKeyBytes);
-            load(shared.key(stage), shared.key_full(stage), key_column, block);
-            ptx::mbarrier_wait(shared.value_empty(stage), ring.parity ^ 1);
-            ptx::mbarrier_arrive_expect(shared.value_full(stage), Tile::kKeyBytes);
-            load(shared.value(stage), shared.value_full(stage), value_column, block);
-            ring.advance();
-        }
-    }
-}
-
-/// The running softmax of a thread's two rows.
-struct OnlineSoftmax {
-    float maximum[2], sum[2];  // of unscaled logits; the sum is over this thread's columns
-
-    __device__ __forceinline__ void reset() {
-        maximum[0] = maximum[1] = -INFINITY;
-        sum[0] = sum[1] = 0;
-    }
-    /// Replaces logits by exp(scale (logit - maximum)); `factor` is what earlier results are to be multiplied with.
-    template <bool kMasked, int kFloats>
-    __device__ __forceinline__ void update(float (&logits)[kFloats], float scale_log2, float (&factor)[2]) {
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-            float largest = maximum[half];
-#pragma unroll
-            for (int j = 0; j < kFloats / 4; ++j)
-                largest = fmaxf(largest, fmaxf(logits[4 * j + 2 * half], logits[4 * j + 2 * half + 1]));
-            largest = quad_max(largest);
-            // A row that has seen no key yet: subtracting 0 instead gives exp(-inf) = 0, not NaN.
-            const float shift = kMasked && largest == -INFINITY ? 0 : largest * scale_log2;
-            factor[half] = exp2_approximate(maximum[half] * scale_log2 - shift);
-            maximum[half] = largest;
-            float added = 0;
-#pragma unroll
-            for (int j = 0; j < kFloats / 4; ++j)
-#pragma unroll
-                for (int i = 0; i < 2; ++i) {
-                    float& logit = logits[4 * j + 2 * half + i];
-                    logit = exp2_approximate(logit * scale_log2 - shift);
-                    added += logit;
-                }
-            sum[half] = sum[half] * factor[half] + added;
-        }
-    }
-};
 
 template <class Tile, bool kDocuments>
 struct ForwardConsumer {
@@ -170,6 +35,7 @@ struct ForwardConsumer {
     const ForwardArguments& arguments;
     const ForwardShared<Tile>& shared;
     int consumer, warp, lane;
+    Ring<Tile::kQueryStages> queries;
     Ring<Tile::kStages> keys, values;
     float o[Tile::kHeadDim / 2];
     float s[Tile::kKeys / 2];
@@ -186,7 +52,7 @@ struct ForwardConsumer {
         if (lane == 0) ptx::mbarrier_arrive(barrier);
     }
     __device__ __forceinline__ void issue_scores() {
-        const std::uint64_t q = operand_descriptor(shared.query() + consumer * 64 * kPanelRowBytes, 16);
+        const std::uint64_t q = operand_descriptor(shared.query(queries.index) + consumer * 64 * kPanelRowBytes, 16);
         const std::uint64_t k = operand_descriptor(shared.key(keys.index), 16);
         ptx::pin_registers(s);
         ptx::wgmma_fence();
@@ -219,9 +85,30 @@ struct ForwardConsumer {
         }
     }
 
-    __device__ __forceinline__ void first_step(int block) {
+    /// Last row of this warpgroup in a tile.
+    __device__ __forceinline__ int last_row(const ForwardWork& work) const { return work.query + 64 * consumer + 63; }
+
+    /// Waits for the operands of a tile's first logits, those of the block with the diagonal, and passes over the keys
+    /// of blocks behind it, which none of this warpgroup's queries sees.
+    __device__ __forceinline__ void begin(const ForwardWork& work) {
+        ptx::mbarrier_wait(shared.query_full(queries.index), queries.parity);
+        if constexpr (Tile::kQueries > Tile::kKeys)
+            for (int block = work.last_block; block * Tile::kKeys > last_row(work); --block) {
+                ptx::mbarrier_wait(shared.key_full(keys.index), keys.parity);
+                release(shared.key_empty(keys.index));
+                keys.advance();
+            }
         ptx::mbarrier_wait(shared.key_full(keys.index), keys.parity);
-        issue_scores();
+    }
+    /// Passes over the values that `begin` passed over the keys of. This warpgroup's turns keep their number.
+    __device__ __forceinline__ void skip() {
+        ptx::mbarrier_wait(shared.value_full(values.index), values.parity);
+        release(shared.value_empty(values.index));
+        values.advance();
+        ptx::named_barrier_sync(kTurnBarrier + consumer, 256);
+        ptx::named_barrier_arrive(kTurnBarrier + (consumer + 1) % Tile::kConsumers, 256);
+    }
+    __device__ __forceinline__ void first_step(int block) {
         ptx::wgmma_wait<0>();
         ptx::pin_registers(s);
         release(shared.key_empty(keys.index));
@@ -230,18 +117,6 @@ struct ForwardConsumer {
         float factor[2];
         softmax.template update<true>(s, arguments.scale * 1.44269504f, factor);
         round_fragments(s, p);
-    }
-
-    /// Passes over a block that none of this warpgroup's queries sees. Its turns keep their number.
-    __device__ __forceinline__ void skip() {
-        ptx::mbarrier_wait(shared.key_full(keys.index), keys.parity);
-        release(shared.key_empty(keys.index));
-        keys.advance();
-        ptx::mbarrier_wait(shared.value_full(values.index), values.parity);
-        release(shared.value_empty(values.index));
-        values.advance();
-        ptx::named_barrier_sync(kTurnBarrier + consumer, 256);
-        ptx::named_barrier_arrive(kTurnBarrier + (consumer + 1) % Tile::kConsumers, 256);
     }
 
     template <bool kMasked>
@@ -258,16 +133,18 @@ struct ForwardConsumer {
         keys.advance();
         if constexpr (kMasked) mask(block);
         float factor[2];
-        softmax.template update<kMasked>(s, arguments.scale * 1.44269504f, factor);
+        const bool rescale = softmax.template update<kMasked>(s, arguments.scale * 1.44269504f, factor);
         ptx::wgmma_wait<0>();
         ptx::pin_registers(o);
         release(shared.value_empty(values.index));
         values.advance();
         round_fragments(s, p);
+        if (rescale) {
 #pragma unroll
-        for (int j = 0; j < Tile::kHeadDim / 8; ++j)
+            for (int j = 0; j < Tile::kHeadDim / 8; ++j)
 #pragma unroll
-            for (int i = 0; i < 4; ++i) o[4 * j + i] *= factor[i / 2];
+                for (int i = 0; i < 4; ++i) o[4 * j + i] *= factor[i / 2];
+        }
     }
 
     __device__ __forceinline__ void store(const ForwardWork& work) {
@@ -304,7 +181,7 @@ struct ForwardConsumer {
         }
     }
 
-    __device__ __forceinline__ void tile(const ForwardWork& work, std::uint32_t query_parity) {
+    __device__ __forceinline__ void tile(const ForwardWork& work, const ForwardWork& next, bool last) {
         const int first_row = work.query + 64 * consumer;
         int latest_start = 0;  // of the rows of this warpgroup
 #pragma unroll
@@ -321,21 +198,24 @@ struct ForwardConsumer {
 #pragma unroll
         for (float& value : o) value = 0;
 
-        ptx::mbarrier_wait(shared.query_full(), query_parity);
         int block = work.last_block;
         if constexpr (Tile::kQueries > Tile::kKeys)
-            for (; block * Tile::kKeys > first_row + 63; --block) skip();
+            for (; block * Tile::kKeys > last_row(work); --block) skip();
         first_step(block--);
         // Blocks that reach past the first row are masked, those below are seen whole, down to where a document begins.
         for (; block >= work.first_block && (block + 1) * Tile::kKeys > first_row + 1; --block) step<true>(block);
         for (; block >= work.first_block && block * Tile::kKeys >= latest_start; --block) step<false>(block);
         if constexpr (kDocuments)
             for (; block >= work.first_block; --block) step<true>(block);
-        release(shared.query_empty());
+        release(shared.query_empty(queries.index));
+        queries.advance();
 
         ptx::mbarrier_wait(shared.value_full(values.index), values.parity);
         issue_values();
-        ptx::wgmma_wait<0>();
+        // NOTE: after the last tile of whatever lies there, and nobody reads it: a branch would end the overlap.
+        if (!last) begin(next);
+        issue_scores();
+        ptx::wgmma_wait<1>();
         ptx::pin_registers(o);
         release(shared.value_empty(values.index));
         values.advance();
@@ -353,8 +233,10 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
 
     if (threadIdx.x == 0) {
         constexpr int kWarps = 4 * Tile::kConsumers;
-        ptx::mbarrier_init(shared.query_full(), 1);
-        ptx::mbarrier_init(shared.query_empty(), kWarps);
+        for (int stage = 0; stage < Tile::kQueryStages; ++stage) {
+            ptx::mbarrier_init(shared.query_full(stage), 1);
+            ptx::mbarrier_init(shared.query_empty(stage), kWarps);
+        }
         for (int stage = 0; stage < Tile::kStages; ++stage) {
             ptx::mbarrier_init(shared.key_full(stage), 1);
             ptx::mbarrier_init(shared.key_empty(stage), kWarps);
@@ -367,6 +249,8 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
         ptx::prefetch_tensor_map(&arguments.out);
     }
     __syncthreads();
+    ptx::wait_for_predecessor();
+    ptx::let_successor_start();
 
     if (warp < 4) {
         ptx::give_registers<Tile::kProducerRegisters>();
@@ -379,13 +263,19 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
         // The first consumer's first turn comes without anyone before it.
         if (consumer == Tile::kConsumers - 1) ptx::named_barrier_arrive(Consumer::kTurnBarrier, 256);
         Consumer state(arguments, shared, consumer, warp % 4, lane);
-        std::uint32_t query_parity = 0;
-        for (int round = 0; round * static_cast<int>(gridDim.x) < arguments.order.count(); ++round) {
-            const int index = ForwardOrder::index(round, static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x));
-            if (index >= arguments.order.count()) continue;
-            state.tile(forward_work<Tile, kDocuments>(arguments, index), query_parity);
-            query_parity ^= 1;
+        const int count = arguments.order.count(), blocks = static_cast<int>(gridDim.x);
+        ForwardWork work = forward_work<Tile, kDocuments>(arguments, static_cast<int>(blockIdx.x));
+        state.begin(work);
+        state.issue_scores();
+        for (int round = 1;; ++round) {
+            const int index = ForwardOrder::index(round, static_cast<int>(blockIdx.x), blocks);
+            const bool last = index >= count;
+            const ForwardWork next = last ? work : forward_work<Tile, kDocuments>(arguments, index);
+            state.tile(work, next, last);
+            if (last) break;
+            work = next;
         }
+        ptx::wgmma_wait<0>();
         if (warp % 4 == 0 && lane == 0) ptx::tma_store_wait_read<0>();
     }
 }

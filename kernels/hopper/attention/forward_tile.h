@@ -16,7 +16,8 @@ struct ForwardTile {
     static constexpr int kThreads = 128 * (1 + kConsumers);
     static constexpr int kQueries = 64 * kConsumers;
     static constexpr int kKeys = 128;
-    static constexpr int kStages = kHeadDim == 64 ? 4 : 2;
+    static constexpr int kStages = kHeadDim == 64 ? 4 : 2;  // of keys, and of values
+    static constexpr int kQueryStages = 2;                  // the next tile's queries come under this one's end
     static constexpr int kProducerRegisters = kHeadDim == 64 ? 32 : 40;
     static constexpr int kConsumerRegisters = kHeadDim == 64 ? 160 : 232;
 
@@ -25,8 +26,10 @@ struct ForwardTile {
     static constexpr int kQueryBytes = kPanels * kQueryPanelBytes;
     static constexpr int kKeyBytes = kPanels * kKeyPanelBytes;  // one stage of keys, or of values
     static constexpr int kOutPanelBytes = 64 * kPanelRowBytes;
-    static constexpr int kBarriers = 2 + 4 * kStages;
-    static constexpr int kSharedBytes = 2 * kQueryBytes + 2 * kStages * kKeyBytes + 8 * kBarriers + kSwizzleAtomBytes;
+    static constexpr int kBarriers = 2 * kQueryStages + 4 * kStages;
+    static constexpr int kOutBytes = kQueryBytes;
+    static constexpr int kSharedBytes =
+        kQueryStages * kQueryBytes + kOutBytes + 2 * kStages * kKeyBytes + 8 * kBarriers + kSwizzleAtomBytes;
     static_assert(kSharedBytes <= 227 * 1024, "take fewer stages");
 };
 

@@ -1,30 +1,8 @@
 #include "kernels/hopper/attention/sequence_map.h"
 
-#include <cuda_runtime.h>
-
-#include "kernels/hopper/sm90/check.h"
+#include "kernels/hopper/sm90/tensor_map.h"
 
 namespace coda::hopper {
-
-namespace {
-
-using Encode = decltype(&cuTensorMapEncodeTiled);
-
-/// The driver's encoder, found at run time: the program must start on machines that have no driver.
-Encode find_encoder() {
-    void* function = nullptr;
-    cudaDriverEntryPointQueryResult found{};
-#if CUDART_VERSION >= 12050
-    CUDA_CHECK(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &found));
-#else
-    CUDA_CHECK(cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &function, cudaEnableDefault, &found));
-#endif
-    require(found == cudaDriverEntryPointSuccess && function != nullptr,
-            "the CUDA driver has no cuTensorMapEncodeTiled; Hopper kernels need a driver of CUDA 12.0 or later");
-    return reinterpret_cast<Encode>(function);
-}
-
-}  // namespace
 
 CUtensorMap sequence_map(const Memory& memory, const View& view, const char* operand, std::int64_t seq_len,
                          int box_rows) {
@@ -39,9 +17,10 @@ CUtensorMap sequence_map(const Memory& memory, const View& view, const char* ope
     const cuuint32_t box[3] = {64, static_cast<cuuint32_t>(box_rows), 1};
     const cuuint32_t element_stride[3] = {1, 1, 1};
     CUtensorMap map{};
-    const CUresult status = find_encoder()(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, address, extent, stride, box,
-                                           element_stride, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                                           CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    const CUresult status =
+        tensor_map_encoder()(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, address, extent, stride, box, element_stride,
+                             CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                             CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     require(status == CUDA_SUCCESS, "cuTensorMapEncodeTiled refused ", operand, " (", view.rows, " x ", view.cols,
             ") with boxes of ", box_rows, " x 64: error ", static_cast<int>(status));
     return map;

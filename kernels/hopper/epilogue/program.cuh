@@ -31,16 +31,20 @@ struct Thread {
 struct Rows {
     Thread thread;
     int first;       // global row of half 0; half 1 is 8 rows on
-    int block;       // global index of the 64-row block
     int count;       // rows of the matrix (M)
     int column;      // first column of the tile
-    int tile_n;      // index of the tile along N
     int width;       // columns of a tile
     int columns;     // columns of the matrix (N)
     float* scratch;  // Program::kScratchBytes of shared memory
 
     __device__ int row(int half) const { return first + 8 * half; }
     __device__ bool valid(int half) const { return row(half) < count; }
+    /// Global index of the 64-row block.
+    __device__ int block() const { return static_cast<int>(static_cast<unsigned>(first) / kPanelRows); }
+    /// Index of the tile along N.
+    __device__ int tile_n() const {
+        return static_cast<int>(static_cast<unsigned>(column) / static_cast<unsigned>(width));
+    }
 };
 
 /// One pair: accumulator columns (column, column + 1) of `row`.
@@ -56,6 +60,8 @@ struct Here {
 struct EpilogueProgram {
     static constexpr int kScratchBytes = 0;  // of shared memory, per consumer warpgroup
     static constexpr bool kObserves = false;
+    static constexpr bool kHalves = true;   // tiles of the last wave may come in halves of their rows
+    static constexpr bool kSplits = false;  // may run on parts of K, with results of each part
 
     __device__ void begin_rows(const Rows&) {}
     __device__ void observe(float2, int /*column*/, int /*half*/) {}

@@ -62,7 +62,7 @@ struct RowSum {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
             const float total = quad_sum(sum[half]);
-            if (rows.thread.lane % 4 == 0 && rows.valid(half))
+            if (rows.thread.lane % 4 == 0 && rows.valid(half) && rows.column < rows.columns)
                 partials[static_cast<std::int64_t>(tile) * rows.count + rows.row(half)] = total;
         }
     }
@@ -115,8 +115,8 @@ class ColumnSum {
         for (int i = 32 * rows.thread.warp + rows.thread.lane; i < rows.width; i += 128) {
             const float* sums = rows.scratch + i;
             const float total = ((sums[0] + sums[kStride]) + sums[2 * kStride]) + sums[3 * kStride];
-            if (rows.column + i < rows.columns && rows.block * kPanelRows < rows.count)
-                partials[static_cast<std::int64_t>(rows.block) * rows.columns + rows.column + i] = total;
+            if (rows.column + i < rows.columns && rows.block() * kPanelRows < rows.count)
+                partials[static_cast<std::int64_t>(rows.block()) * rows.columns + rows.column + i] = total;
         }
         ptx::named_barrier_sync(barrier, 128);
     }

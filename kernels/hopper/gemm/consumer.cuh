@@ -18,16 +18,16 @@ struct Accumulators {
     float value[kBlocks][tile.n / 2];
 };
 
-/// The K loop of one tile. Keeps one group of products in flight and hands back the stage before it; calls issued()
-/// when the last products are on their way.
-template <class Program, TileConfig tile, Major kMajorA, Major kMajorB, class Issued>
+/// The K loop of one tile, of its first kBlocks blocks of rows. Keeps one group of products in flight and hands back
+/// the stage before it, to the CTAs that load into it: lane l of each warp to CTA l of the cluster, where `releases`.
+/// Calls issued() when the last products are on their way.
+template <int kBlocks, class Program, TileConfig tile, Major kMajorA, Major kMajorB, class Issued>
 __device__ __forceinline__ void multiply(const SharedLayout<Program, tile>& shared, Ring<tile.stages>& ring,
-                                         int k_tiles, int a_offset, int lane, Accumulators<tile>& acc,
+                                         int k_tiles, int a_offset, bool releases, int lane, Accumulators<tile>& acc,
                                          const Issued& issued) {
-    constexpr int kBlocks = Accumulators<tile>::kBlocks;
     constexpr int kTransposeA = static_cast<int>(kMajorA), kTransposeB = static_cast<int>(kMajorB);
     const auto release = [&](int stage) {
-        if (lane < tile.cluster) ptx::mbarrier_arrive_remote(shared.empty(stage), lane);
+        if (releases) ptx::mbarrier_arrive_remote(shared.empty(stage), lane);
     };
 
     int previous = 0;
@@ -63,10 +63,12 @@ __device__ __forceinline__ void multiply(const SharedLayout<Program, tile>& shar
     release(previous);
 }
 
-/// The program over all sub-tiles of the warpgroup's tile.
-template <class Program, TileConfig tile>
+/// The program over all sub-tiles of the warpgroup's tile. NOTE: whether it has a second block is asked when it
+/// matters, not kept in a register through the first.
+template <class Program, TileConfig tile, class HasSecond>
 __device__ __forceinline__ void finish(Program& program, const SharedLayout<Program, tile>& shared,
-                                       Ring<tile.slots>& ring, Rows rows, Accumulators<tile>& acc) {
+                                       Ring<tile.slots>& ring, Rows rows, const HasSecond& has_second,
+                                       Accumulators<tile>& acc) {
     using Slot = typename Program::Slot;
     constexpr int kColumns = Slot::kColumns;
     const int consumer = rows.thread.warpgroup;
@@ -74,8 +76,8 @@ __device__ __forceinline__ void finish(Program& program, const SharedLayout<Prog
     for (int block = 0; block < Accumulators<tile>::kBlocks; ++block) {
         float(&value)[tile.n / 2] = acc.value[block];
         if (block > 0) {
+            if (!has_second()) break;
             rows.first += kPanelRows;
-            rows.block += 1;
             program.begin_rows(rows);
         }
         if constexpr (Program::kObserves) {

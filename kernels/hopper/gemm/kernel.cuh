@@ -4,11 +4,11 @@
 //
 // Roles      warpgroup 0: warp 0 loads operands, warps 1 and 2 move the epilogue tiles of a consumer   (40 registers)
 //            warpgroups 1-2: wgmma + epilogue                                                         (232 registers)
-// Pipelines  operands  TMA -> consumers    full: 1 arrive + bytes   empty: 1 arrive per consuming warp of every CTA of
-//                                                                   the cluster, as the B tile comes by multicast
+// Pipelines  operands  TMA -> consumers    full: 1 arrive + bytes   empty: 1 arrive per consuming warp of every CTA
+//                                                                   to which this one sends by multicast
 //            slots     mover -> consumer   ready: 1 arrive + bytes  written: 1 arrive per warp of the consumer
 //            turn      pingpong only: the other consumer has issued its products, 1 arrive per warp
-// Timeline   load     per k-tile: wait empty, expect bytes, load A, multicast this CTA's share of B
+// Timeline   load     per k-tile: wait empty, expect bytes, multicast this CTA's shares of A and B
 //            consume  per k-tile: wait full, wgmma, keep one group in flight, release the previous stage
 //                     per sub-tile: wait ready, visit accumulators, hand the slot over
 //            move     per sub-tile: wait written, store, wait until read, load the slot's next tiles
@@ -20,6 +20,7 @@
 #include "kernels/hopper/gemm/consumer.cuh"
 #include "kernels/hopper/gemm/producer.cuh"
 #include "kernels/hopper/ptx/cluster.cuh"
+#include "kernels/hopper/ptx/dependent_launch.cuh"
 #include "kernels/hopper/ptx/roles.cuh"
 
 namespace coda::hopper {
@@ -32,7 +33,7 @@ __device__ __forceinline__ void initialise_barriers(const SharedLayout<Program, 
     constexpr int kReaders = tile.schedule == Schedule::cooperative ? 4 * kConsumers : 4;
     for (int stage = 0; stage < tile.stages; ++stage) {
         ptx::mbarrier_init(shared.full(stage), 1);
-        ptx::mbarrier_init(shared.empty(stage), kReaders * tile.cluster);
+        ptx::mbarrier_init(shared.empty(stage), kReaders * tile.sharers());
     }
     for (int consumer = 0; consumer < kConsumers; ++consumer) {
         for (int slot = 0; slot < tile.slots; ++slot) {
@@ -54,18 +55,19 @@ __device__ __forceinline__ void consume(const GemmArguments<Program>& arguments,
     Ring<tile.slots> slots;
     std::uint32_t turn = consumer == 0 ? 1 : 0;  // the first consumer does not wait for its first turn
     if (!kCooperative && consumer == 1) operands.advance(arguments.k_tiles);
+    const bool releases = thread.lane < tile.cluster() && tile.share(rank, thread.lane);
 
     const int first = kCooperative ? cluster : cluster + consumer * clusters;
     const int stride = kCooperative ? clusters : kConsumers * clusters;
     for (int t = first; t < arguments.order.count(); t += stride) {
-        const TileIndex index = arguments.order.at(t);
-        const int row = tile_row<tile>(index, rank) + (kCooperative ? consumer * tile.warpgroup_rows() : 0);
+        const TileIndex index = arguments.tile(t);
+        const int row = index.m * tile.cluster_rows() + tile.rank_row(rank) + index.first_row(kPanelRows) +
+                        (kCooperative ? consumer * tile.warpgroup_rows() : 0);
+        const int column = index.n * tile.cluster_columns() + tile.rank_column(rank);
         const Rows rows{thread,
                         row + Fragment::row(thread.warp, thread.lane, 0),
-                        row / kPanelRows,
                         arguments.m,
-                        index.n * tile.n,
-                        index.n,
+                        column,
                         tile.n,
                         arguments.n,
                         shared.scratch(consumer)};
@@ -73,19 +75,30 @@ __device__ __forceinline__ void consume(const GemmArguments<Program>& arguments,
         program.begin_rows(rows);
 
         Accumulators<tile> acc;
-        if constexpr (kCooperative) {
-            multiply<Program, tile, kMajorA, kMajorB>(shared, operands, arguments.k_tiles,
-                                                      consumer * tile.warpgroup_rows() * kPanelRowBytes, thread.lane,
-                                                      acc, [] {});
-        } else {
+        constexpr int kBlocks = Accumulators<tile>::kBlocks;
+        constexpr bool kHalves = Program::kHalves && kBlocks == 2;
+        constexpr auto issued = [](const SharedLayout<Program, tile>& barriers, int other, int lane) {
+            if constexpr (!kCooperative)
+                if (lane == 0) ptx::mbarrier_arrive(barriers.turn(other));
+        };
+        const int a_offset = kCooperative ? consumer * tile.warpgroup_rows() * kPanelRowBytes : 0;
+        const auto products = [&]<int kOf>() {
+            multiply<kOf, Program, tile, kMajorA, kMajorB>(shared, operands, arguments.k_tiles, a_offset, releases,
+                                                           thread.lane, acc,
+                                                           [&] { issued(shared, 1 - consumer, thread.lane); });
+        };
+        if constexpr (!kCooperative) {
             ptx::mbarrier_wait(shared.turn(consumer), turn);
             turn ^= 1;
-            multiply<Program, tile, kMajorA, kMajorB>(shared, operands, arguments.k_tiles, 0, thread.lane, acc, [&] {
-                if (thread.lane == 0) ptx::mbarrier_arrive(shared.turn(1 - consumer));
-            });
-            operands.advance(arguments.k_tiles);
         }
-        finish<Program, tile>(program, shared, slots, rows, acc);
+        const auto whole = [&] { return !kHalves || arguments.order.whole(t); };
+        if (whole()) {
+            products.template operator()<kBlocks>();
+        } else {
+            products.template operator()<kBlocks / 2>();
+        }
+        if constexpr (!kCooperative) operands.advance(arguments.k_tiles);
+        finish<Program, tile>(program, shared, slots, rows, whole, acc);
     }
 }
 
@@ -102,9 +115,9 @@ __global__ void __launch_bounds__(kThreads, 1) gemm_kernel(const __grid_constant
     // NOTE: through a shuffle the compiler knows that the value is the same in all lanes.
     const int warp = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 32, 0);
     const int lane = static_cast<int>(threadIdx.x) % 32;
-    const int rank = tile.cluster == 1 ? 0 : static_cast<int>(ptx::cluster_rank());
-    const int cluster = static_cast<int>(blockIdx.x) / tile.cluster;
-    const int clusters = static_cast<int>(gridDim.x) / tile.cluster;
+    const int rank = tile.cluster() == 1 ? 0 : static_cast<int>(ptx::cluster_rank());
+    const int cluster = static_cast<int>(blockIdx.x) / tile.cluster();
+    const int clusters = static_cast<int>(gridDim.x) / tile.cluster();
 
     if (threadIdx.x == 0) {
         initialise_barriers<Program, tile>(shared);
@@ -112,11 +125,16 @@ __global__ void __launch_bounds__(kThreads, 1) gemm_kernel(const __grid_constant
         ptx::prefetch_tensor_map(&arguments.b);
     }
     __syncwarp();
-    if constexpr (tile.cluster == 1) {
+    if constexpr (tile.cluster() == 1) {
         __syncthreads();
     } else {
         ptx::cluster_sync();
     }
+
+    // NOTE: all before this line runs while the kernel before this one finishes; nothing before it touches global
+    // memory.
+    ptx::wait_for_predecessor();
+    ptx::let_successor_start();
 
     if (warp < 4) {
         ptx::give_registers<kProducerRegisters>();
@@ -133,7 +151,7 @@ __global__ void __launch_bounds__(kThreads, 1) gemm_kernel(const __grid_constant
                                                  {warp % 4, lane, warp / 4 - 1});
     }
     // NOTE: no CTA leaves while its peer may still signal its barriers or multicast into its shared memory.
-    if constexpr (tile.cluster > 1) ptx::cluster_sync();
+    if constexpr (tile.cluster() > 1) ptx::cluster_sync();
 }
 
 }  // namespace coda::hopper

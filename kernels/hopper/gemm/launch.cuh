@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "kernels/hopper/gemm/choice.h"
 #include "kernels/hopper/gemm/kernel.cuh"
 #include "kernels/hopper/gemm/problem.h"
 #include "kernels/hopper/run.h"
@@ -21,15 +22,9 @@ struct Tiles {
     std::uint32_t add = 0;  // panels that are added to fp32 memory
 };
 
-inline CUtensorMap operand_map(const Memory& memory, const View& view, Major major, int k_major_rows,
-                               int mn_major_rows) {
-    return major == Major::k ? tensor_map(memory, view, k_major_rows, kTileK)
-                             : tensor_map(memory, view, mn_major_rows, 64);
-}
-
-/// Cluster tiles that cover M.
-constexpr std::int64_t cluster_tiles(std::int64_t m, const TileConfig& tile) {
-    return ceil_div(m, static_cast<std::int64_t>(tile.m) * tile.cluster);
+template <class Operand>
+CUtensorMap operand_map(const Memory& memory, const View& view) {
+    return tensor_map(memory, view, Operand::kBoxRows, Operand::kBoxColumns);
 }
 
 inline constexpr std::int64_t kResidentBytes = 16 << 20;  // of one operand in L2, beside what streams through
@@ -41,33 +36,78 @@ inline bool b_stays(const Problem& problem) { return problem.n * problem.k * 2 <
 /// The order of a tile configuration for a shape. By rows, a group's rows of A should stay in L2 while all of B passes,
 /// as B is read again for every group; long products keep the tiles near a square. Where B stays as a whole, groups are
 /// what the machine has under way.
-inline TileOrder tile_order(const Problem& problem, const TileConfig& tile, int clusters) {
-    TileOrder order{static_cast<int>(cluster_tiles(problem.m, tile)), static_cast<int>(ceil_div(problem.n, tile.n))};
-    const std::int64_t rows = static_cast<std::int64_t>(tile.m) * tile.cluster;
-    if (tile.panel_n > 0) {
-        order.group = tile.panel_n;
+inline TileOrder tile_order(const Problem& problem, const TileConfig& tile, const Raster& raster, int clusters) {
+    const int rows = tile.cluster_rows(), columns = tile.cluster_columns();
+    TileOrder order{static_cast<int>(ceil_div(problem.m, rows)), static_cast<int>(ceil_div(problem.n, columns))};
+    if (raster.panel_columns > 0) {
+        order.group = std::max(1, raster.panel_columns / columns);
         order.along_n = true;
+    } else if (raster.group_rows > 0) {
+        order.group = std::max(1, raster.group_rows / rows);
     } else if (b_stays(problem)) {
         order.group = std::max(1, clusters / order.tiles_n);
-    } else if (tile.group_m > 0) {
-        order.group = tile.group_m;
     } else {
         order.group = static_cast<int>(std::clamp<std::int64_t>(kResidentBytes / (rows * problem.k * 2), 8, 16));
     }
     return order;
 }
 
+/// Tiles of the last wave that are cut into halves of their rows: all, where no more than half of the clusters would
+/// have one.
+inline int halved_tiles(const TileConfig& tile, const TileOrder& order, int clusters) {
+    const int last = order.count() % clusters;
+    return tile.warpgroup_rows() == 2 * kPanelRows && order.splits == 1 && 2 * last <= clusters ? last : 0;
+}
+
+/// The kernel of a program and a tile: its launch configuration, and how many clusters the device holds at once.
+template <class Program, class Tile, Major kMajorA, Major kMajorB>
+struct Kernel {
+    static constexpr TileConfig tile = Tile::config;
+    static constexpr int kSharedBytes = SharedLayout<Program, tile>::kBytes;
+    static constexpr auto function = gemm_kernel<Program, Tile, kMajorA, kMajorB>;
+
+    /// Throws where the device cannot hold one cluster.
+    static int active_clusters(const char* op) {
+        CUDA_CHECK(cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes));
+        Configuration configuration(tile.cluster(), nullptr, false);
+        int clusters = 0;
+        CUDA_CHECK(cudaOccupancyMaxActiveClusters(&clusters, function, &configuration.config));
+        require(clusters > 0, op, ": the device cannot hold one cluster of ", tile.cluster(), " blocks with ",
+                kSharedBytes, " bytes of shared memory");
+        return clusters;
+    }
+
+    struct Configuration {
+        cudaLaunchAttribute attributes[2]{};
+        cudaLaunchConfig_t config{};
+
+        Configuration(int blocks, Stream stream, bool overlap) {
+            attributes[0].id = cudaLaunchAttributeClusterDimension;
+            attributes[0].val.clusterDim = {static_cast<unsigned>(tile.cluster()), 1, 1};
+            attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+            attributes[1].val.programmaticStreamSerializationAllowed = 1;
+            config.gridDim = dim3(static_cast<unsigned>(blocks));
+            config.blockDim = dim3(kThreads);
+            config.dynamicSmemBytes = kSharedBytes;
+            config.stream = stream;
+            config.attrs = attributes;
+            config.numAttrs = overlap ? 2 : 1;
+        }
+        Configuration(const Configuration&) = delete;
+        Configuration& operator=(const Configuration&) = delete;
+    };
+};
+
 template <class Program, class Tile, Major kMajorA, Major kMajorB>
 Launch launch_gemm(const Problem& problem, const Memory& memory, const Tiles<Program>& tiles,
-                   const typename Program::Arguments& program) {
+                   const typename Program::Arguments& program, const GemmChoice& choice) {
     using Slot = typename Program::Slot;
+    using Kernel = hopper::Kernel<Program, Tile, kMajorA, kMajorB>;
     constexpr TileConfig tile = Tile::config;
-    constexpr int kSharedBytes = SharedLayout<Program, tile>::kBytes;
-    constexpr int kPanelRowsB = tile.n / 64 % tile.cluster == 0 ? kTileK : kTileK / tile.cluster;
 
     auto arguments = std::make_shared<GemmArguments<Program>>();
-    arguments->a = operand_map(memory, problem.a, kMajorA, tile.m, kTileK);
-    arguments->b = operand_map(memory, problem.b, kMajorB, tile.n / tile.cluster, kPanelRowsB);
+    arguments->a = operand_map<TileOfA<tile, kMajorA>>(memory, problem.a);
+    arguments->b = operand_map<TileOfB<tile, kMajorB>>(memory, problem.b);
     for (int panel = 0; panel < Slot::kPanels; ++panel) {
         const auto map = [&](const View& view) {
             const auto width = static_cast<int>(Slot::panel(panel).row_bytes / size_of(view.dtype));
@@ -85,69 +125,70 @@ Launch launch_gemm(const Problem& problem, const Memory& memory, const Tiles<Pro
     arguments->use.add = tiles.add;
     arguments->m = static_cast<int>(problem.m);
     arguments->n = static_cast<int>(problem.n);
-    arguments->k_tiles = static_cast<int>(ceil_div(problem.k, kTileK));
+    arguments->k_tiles = static_cast<int>(ceil_div(ceil_div(problem.k, kTileK), problem.splits));
+    arguments->split_rows = static_cast<int>(problem.split_rows);
     arguments->program = program;
 
-    const auto kernel = gemm_kernel<Program, Tile, kMajorA, kMajorB>;
-    CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes));
-    cudaLaunchAttribute attribute{};
-    attribute.id = cudaLaunchAttributeClusterDimension;
-    attribute.val.clusterDim = {static_cast<unsigned>(tile.cluster), 1, 1};
-    cudaLaunchConfig_t config{};
-    config.blockDim = dim3(kThreads);
-    config.gridDim = dim3(static_cast<unsigned>(tile.cluster));
-    config.dynamicSmemBytes = kSharedBytes;
-    config.attrs = &attribute;
-    config.numAttrs = 1;
-    int clusters = 0;
-    CUDA_CHECK(cudaOccupancyMaxActiveClusters(&clusters, kernel, &config));
-    require(clusters > 0, problem.op, ": the device cannot hold one cluster of ", tile.cluster, " blocks with ",
-            kSharedBytes, " bytes of shared memory");
-    arguments->order = tile_order(problem, tile, clusters);
-    arguments->a_once = b_stays(problem);
-    arguments->keep_b = tile.keep_b;
-    const unsigned blocks = static_cast<unsigned>(tile.cluster * std::min(clusters, arguments->order.count()));
+    const Raster raster = choice.raster.value_or(tile.raster);
+    const int clusters = Kernel::active_clusters(problem.op);
+    arguments->order = tile_order(problem, tile, raster, clusters);
+    arguments->order.splits = static_cast<int>(problem.splits);
+    if (Program::kHalves && choice.halves) arguments->order.halved = halved_tiles(tile, arguments->order, clusters);
+    arguments->a_once = raster.once_a < 0 ? b_stays(problem) : raster.once_a;
+    arguments->keep_b = raster.keep_b;
+    const int blocks = tile.cluster() * std::min(clusters, arguments->order.count());
 
-    return [kernel, arguments, blocks](Stream stream) {
-        cudaLaunchAttribute cluster{};
-        cluster.id = cudaLaunchAttributeClusterDimension;
-        cluster.val.clusterDim = {static_cast<unsigned>(Tile::config.cluster), 1, 1};
-        cudaLaunchConfig_t launch{};
-        launch.gridDim = dim3(blocks);
-        launch.blockDim = dim3(kThreads);
-        launch.dynamicSmemBytes = kSharedBytes;
-        launch.stream = stream;
-        launch.attrs = &cluster;
-        launch.numAttrs = 1;
-        CUDA_CHECK(cudaLaunchKernelEx(&launch, kernel, *arguments));
+    return [arguments, blocks, overlap = choice.overlap](Stream stream) {
+        const typename Kernel::Configuration launch(blocks, stream, overlap);
+        CUDA_CHECK(cudaLaunchKernelEx(&launch.config, Kernel::function, *arguments));
     };
 }
 
 /// Expected speed of a tile for a shape, relative to others: its rate, less the last wave and ragged edges.
 template <class Tile>
-double expected_speed(const Problem& problem, int processors) {
+double expected_speed(const Problem& problem, int clusters) {
     constexpr TileConfig tile = Tile::config;
-    const int clusters = processors / tile.cluster;
-    const std::int64_t count = cluster_tiles(problem.m, tile) * ceil_div(problem.n, static_cast<std::int64_t>(tile.n));
-    const double computed = static_cast<double>(ceil_div(count, static_cast<std::int64_t>(clusters))) * clusters *
-                            tile.cluster * tile.m * tile.n;
+    const std::int64_t count =
+        ceil_div(problem.m, tile.cluster_rows()) * ceil_div(problem.n, tile.cluster_columns()) * problem.splits;
+    const double computed =
+        static_cast<double>(ceil_div(count, clusters)) * clusters * tile.cluster_rows() * tile.cluster_columns();
     const double k = static_cast<double>(problem.k);
     return Tile::rate * k / (k + Tile::fixed) * static_cast<double>(problem.m) * static_cast<double>(problem.n) /
            computed;
 }
 
-/// launch_gemm with the tile of highest expected speed.
+/// launch_gemm with the tile of highest expected speed, or the chosen one. Of an op with partials by tile, tiles of
+/// another width are left out.
 template <class Program, Major kMajorA, Major kMajorB, class... Tiles_>
 Launch launch_quickest(const Problem& problem, const Memory& memory, const Tiles<Program>& tiles,
-                       const typename Program::Arguments& program) {
-    int device = 0, processors = 0;
-    CUDA_CHECK(cudaGetDevice(&device));
-    CUDA_CHECK(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device));
-    const double best = std::max({expected_speed<Tiles_>(problem, processors)...});
+                       const typename Program::Arguments& program, const GemmChoice& choice) {
+    if (choice.list != nullptr) {
+        *choice.list = {Tiles_::config...};
+        return {};
+    }
+    double best = 0;
+    int index = 0, taken = -1;
+    const auto compare = [&]<class Tile>() {
+        const bool fits = problem.partial_columns == 0 || problem.partial_columns == Tile::config.n;
+        if (fits && (choice.candidate == -1 || choice.candidate == index)) {
+            const int clusters = Kernel<Program, Tile, kMajorA, kMajorB>::active_clusters(problem.op);
+            const double speed = expected_speed<Tile>(problem, clusters);
+            if (speed > best) {
+                best = speed;
+                taken = index;
+            }
+        }
+        ++index;
+    };
+    (compare.template operator()<Tiles_>(), ...);
+    require(taken >= 0, problem.op, ": the op's partials have tiles of ", problem.partial_columns,
+            " columns, for which no kernel was built (kernels/tiling.cpp)");
+
     Launch launch;
+    index = 0;
     const auto take = [&]<class Tile>() {
-        if (!launch && expected_speed<Tile>(problem, processors) == best)
-            launch = launch_gemm<Program, Tile, kMajorA, kMajorB>(problem, memory, tiles, program);
+        if (index++ == taken)
+            launch = launch_gemm<Program, Tile, kMajorA, kMajorB>(problem, memory, tiles, program, choice);
     };
     (take.template operator()<Tiles_>(), ...);
     return launch;

@@ -47,9 +47,4 @@ void require_shape(const Problem& problem, const char* field, const View& view, 
             name_of(dtype));
 }
 
-void require_tile(const Problem& problem, std::int64_t given, std::int64_t built) {
-    require(given == built, problem.op, ": the op's partials have tiles of ", given, ", the kernel was built for ",
-            built, " (kernels/tiling.cpp)");
-}
-
 }  // namespace coda::hopper

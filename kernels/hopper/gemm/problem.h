@@ -13,6 +13,9 @@ struct Problem {
     const char* op = "";
     View a, b;
     std::int64_t m = 0, n = 0, k = 0;
+    std::int64_t partial_columns = 0;  // where the op has partials by tile: columns of a tile
+    std::int64_t splits = 1;           // parts of K, each with results of its own,
+    std::int64_t split_rows = 0;       // so many rows apart
 };
 
 /// acc = a wᵀ with w (N, K), or a w with w (K, N).
@@ -24,8 +27,5 @@ Problem weight_gradient_problem(const char* op, const View& dy, const View& x);
 /// Throws unless `view` is a (rows, columns) matrix of `dtype`.
 void require_shape(const Problem& problem, const char* field, const View& view, std::int64_t rows, std::int64_t columns,
                    DType dtype);
-
-/// Throws unless the op's partials were sized for the kernel's tile.
-void require_tile(const Problem& problem, std::int64_t given, std::int64_t built);
 
 }  // namespace coda::hopper

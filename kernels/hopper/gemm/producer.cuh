@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/hopper/gemm/arguments.h"
+#include "kernels/hopper/gemm/operand_tile.cuh"
 #include "kernels/hopper/gemm/shared_layout.cuh"
 #include "kernels/hopper/ptx/mbarrier.cuh"
 #include "kernels/hopper/ptx/tma.cuh"
@@ -10,67 +11,36 @@
 
 namespace coda::hopper {
 
-/// First row of this CTA's tile.
-template <TileConfig tile>
-__device__ __forceinline__ int tile_row(const TileIndex& index, int rank) {
-    return (index.m * tile.cluster + rank) * tile.m;
-}
-
-/// Operand stages: A of this CTA, and this CTA's share of the B tile, sent to all CTAs of the cluster.
+/// Operand stages: this CTA's shares of the A and B tiles.
 template <class Program, TileConfig tile, Major kMajorA, Major kMajorB>
 __device__ __forceinline__ void load_operands(const GemmArguments<Program>& arguments,
                                               const SharedLayout<Program, tile>& shared, int cluster, int clusters,
                                               int rank) {
-    // NOTE: an odd number of MN-major panels is shared by splitting each along K.
-    constexpr int kPanelsB = tile.n / 64;
-    constexpr bool kSplitK = kPanelsB % tile.cluster != 0;
-    constexpr int kPanelRowsB = kSplitK ? kTileK / tile.cluster : kTileK;
-    constexpr std::uint16_t kAll = (1u << tile.cluster) - 1;
-
-    const std::uint64_t policy_a = arguments.a_once ? ptx::evict_first_policy() : ptx::evict_normal_policy();
-    const std::uint64_t policy_b = arguments.keep_b ? ptx::evict_last_policy() : ptx::evict_normal_policy();
-    const auto load_b = [&](std::uint32_t offset, int column, int row, int stage) {
-        if constexpr (tile.cluster == 1) {
-            ptx::tma_load(shared.b(stage) + offset, &arguments.b, column, row, shared.full(stage), policy_b);
-        } else {
-            ptx::tma_load_multicast(shared.b(stage) + offset, &arguments.b, column, row, shared.full(stage), kAll,
-                                    policy_b);
-        }
-    };
+    const int rank_m = tile.rank_m(rank), rank_n = tile.rank_n(rank);
+    std::uint16_t row = 0, column = 0;
+#pragma unroll
+    for (int other = 0; other < tile.cluster(); ++other) {
+        if (tile.rank_m(other) == rank_m) row |= 1u << other;
+        if (tile.rank_n(other) == rank_n) column |= 1u << other;
+    }
+    const TileOfA<tile, kMajorA> a{
+        &arguments.a, arguments.a_once ? ptx::evict_first_policy() : ptx::evict_normal_policy(), rank_n, row};
+    const TileOfB<tile, kMajorB> b{
+        &arguments.b, arguments.keep_b ? ptx::evict_last_policy() : ptx::evict_normal_policy(), rank_m, column};
 
     Ring<tile.stages> ring;
     for (int t = cluster; t < arguments.order.count(); t += clusters) {
-        const TileIndex index = arguments.order.at(t);
-        const int row = tile_row<tile>(index, rank);
-        const int column = index.n * tile.n;
+        const TileIndex index = arguments.tile(t);
+        const int first_row = index.m * tile.cluster_rows() + tile.rank_row(rank) + index.first_row(kPanelRows);
+        const int first_column = index.n * tile.cluster_columns() + tile.rank_column(rank);
+        const int first_k = index.split * arguments.k_tiles * kTileK;
         for (int k_tile = 0; k_tile < arguments.k_tiles; ++k_tile) {
-            const int k = k_tile * kTileK;
+            const int k = first_k + k_tile * kTileK;
             const int stage = ring.index;
             ptx::mbarrier_wait(shared.empty(stage), ring.parity ^ 1);
             ptx::mbarrier_arrive_expect(shared.full(stage), tile.stage_bytes());
-            if constexpr (kMajorA == Major::k) {
-                ptx::tma_load(shared.a(stage), &arguments.a, k, row, shared.full(stage), policy_a);
-            } else {
-#pragma unroll
-                for (int panel = 0; panel < tile.m / 64; ++panel)
-                    ptx::tma_load(shared.a(stage) + panel * kMnPanelBytes, &arguments.a, row + panel * 64, k,
-                                  shared.full(stage), policy_a);
-            }
-            if constexpr (kMajorB == Major::k) {
-                constexpr int kRows = tile.n / tile.cluster;
-                load_b(rank * kRows * kPanelRowBytes, k, column + rank * kRows, stage);
-            } else if constexpr (kSplitK) {
-#pragma unroll
-                for (int panel = 0; panel < kPanelsB; ++panel)
-                    load_b(panel * kMnPanelBytes + rank * kPanelRowsB * kPanelRowBytes, column + panel * 64,
-                           k + rank * kPanelRowsB, stage);
-            } else {
-#pragma unroll
-                for (int i = 0; i < kPanelsB / tile.cluster; ++i) {
-                    const int panel = rank * (kPanelsB / tile.cluster) + i;
-                    load_b(panel * kMnPanelBytes, column + panel * 64, k, stage);
-                }
-            }
+            a.load(shared.a(stage), first_row, k, shared.full(stage));
+            b.load(shared.b(stage), first_column, k, shared.full(stage));
             ring.advance();
         }
     }
@@ -78,37 +48,44 @@ __device__ __forceinline__ void load_operands(const GemmArguments<Program>& argu
 
 /// Walks the sub-tiles of one consumer warpgroup in the order in which it visits them.
 template <class Program, TileConfig tile>
-struct SubTiles {
+class SubTiles {
+  public:
+    __device__ SubTiles(const GemmArguments<Program>& arguments, int cluster, int clusters, int rank, int consumer)
+        : arguments_(arguments),
+          stride_(kCooperative ? clusters : kConsumers * clusters),
+          row_in_cluster_(tile.rank_row(rank) + (kCooperative ? consumer * tile.warpgroup_rows() : 0)),
+          column_in_cluster_(tile.rank_column(rank)),
+          tile_number_((kCooperative ? cluster : cluster + consumer * clusters) - stride_) {}
+
+    /// On to the first or the next sub-tile, if there is one.
+    __device__ bool next() {
+        if (++sub_ < count_) return true;
+        tile_number_ += stride_;
+        if (tile_number_ >= arguments_.order.count()) return false;
+        begin_tile();
+        return true;
+    }
+    /// First row and column of the accumulators; with parts of K, the row is in the results of all parts.
+    __device__ int row() const { return row_ + sub_ / kAcross * kPanelRows; }
+    __device__ int column() const { return column_ + sub_ % kAcross * Program::Slot::kColumns; }
+
+  private:
     static constexpr int kAcross = tile.n / Program::Slot::kColumns;
     static constexpr int kCount = tile.warpgroup_rows() / kPanelRows * kAcross;
     static constexpr bool kCooperative = tile.schedule == Schedule::cooperative;
 
-    const TileOrder& order;
-    int stride, rank, consumer;
-    int tile_number;
-    int sub = 0;
-    TileIndex index{};
+    __device__ void begin_tile() {
+        sub_ = 0;
+        const TileIndex index = arguments_.tile(tile_number_);
+        row_ = index.m * tile.cluster_rows() + row_in_cluster_ + index.first_row(kPanelRows);
+        if constexpr (Program::kSplits) row_ += index.split * arguments_.split_rows;
+        column_ = index.n * tile.cluster_columns() + column_in_cluster_;
+        count_ = index.whole() ? kCount : kCount / 2;
+    }
 
-    __device__ SubTiles(const TileOrder& tiles, int cluster, int clusters, int cta_rank, int consumer_)
-        : order(tiles),
-          stride(kCooperative ? clusters : kConsumers * clusters),
-          rank(cta_rank),
-          consumer(consumer_),
-          tile_number(kCooperative ? cluster : cluster + consumer_ * clusters) {
-        if (valid()) index = order.at(tile_number);
-    }
-    __device__ bool valid() const { return tile_number < order.count(); }
-    __device__ int row() const {
-        return tile_row<tile>(index, rank) + (kCooperative ? consumer * tile.warpgroup_rows() : 0) +
-               sub / kAcross * kPanelRows;
-    }
-    __device__ int column() const { return index.n * tile.n + sub % kAcross * Program::Slot::kColumns; }
-    __device__ void advance() {
-        if (++sub < kCount) return;
-        sub = 0;
-        tile_number += stride;
-        if (valid()) index = order.at(tile_number);
-    }
+    const GemmArguments<Program>& arguments_;
+    int stride_, row_in_cluster_, column_in_cluster_, tile_number_;
+    int sub_ = -1, row_ = 0, column_ = 0, count_ = 0;
 };
 
 /// Epilogue slots of one consumer: loads ahead of it, stores behind it. A slot is loaded again once its stores have
@@ -128,9 +105,9 @@ __device__ __forceinline__ void move_tiles(const GemmArguments<Program>& argumen
     // NOTE: tiles pass through once, and would push the operands out of L2.
     const std::uint64_t once = ptx::evict_first_policy();
 
-    Cursor load(arguments.order, cluster, clusters, rank, consumer);
+    Cursor load(arguments, cluster, clusters, rank, consumer);
     const auto prepare = [&](int slot) {
-        if (!load.valid()) return;
+        if (!load.next()) return;
         if (load_bytes == 0) {
             ptx::mbarrier_arrive(shared.ready(consumer, slot));
         } else {
@@ -142,29 +119,33 @@ __device__ __forceinline__ void move_tiles(const GemmArguments<Program>& argumen
                                   Slot::panel(panel).column(load.column()), load.row(), shared.ready(consumer, slot),
                                   once);
         }
-        load.advance();
     };
 
-    for (int slot = 0; slot < tile.slots; ++slot) prepare(slot);
+    // NOTE: one loop for the first loads and for the rounds after them: apart, they take more registers than there are.
+    Cursor store(arguments, cluster, clusters, rank, consumer);
     Ring<tile.slots> ring;
-    for (Cursor store(arguments.order, cluster, clusters, rank, consumer); store.valid(); store.advance()) {
+    for (int loaded = 0;; ring.advance()) {
         const int slot = ring.index;
-        ptx::mbarrier_wait(shared.written(consumer, slot), ring.parity);
+        if (loaded < tile.slots) {
+            ++loaded;
+        } else {
+            if (!store.next()) return;
+            ptx::mbarrier_wait(shared.written(consumer, slot), ring.parity ^ 1);
 #pragma unroll
-        for (int panel = 0; panel < Slot::kPanels; ++panel) {
-            if (!(use.store >> panel & 1)) continue;
-            const std::uint32_t source = shared.slot(consumer, slot) + Slot::offset(panel);
-            const int column = Slot::panel(panel).column(store.column());
-            if (use.add >> panel & 1) {
-                ptx::tma_reduce_add(&arguments.store[panel], source, column, store.row());
-            } else {
-                ptx::tma_store(&arguments.store[panel], source, column, store.row(), once);
+            for (int panel = 0; panel < Slot::kPanels; ++panel) {
+                if (!(use.store >> panel & 1)) continue;
+                const std::uint32_t source = shared.slot(consumer, slot) + Slot::offset(panel);
+                const int column = Slot::panel(panel).column(store.column());
+                if (use.add >> panel & 1) {
+                    ptx::tma_reduce_add(&arguments.store[panel], source, column, store.row());
+                } else {
+                    ptx::tma_store(&arguments.store[panel], source, column, store.row(), once);
+                }
             }
+            ptx::tma_store_commit();
+            ptx::tma_store_wait_read<0>();
         }
-        ptx::tma_store_commit();
-        ptx::tma_store_wait_read<0>();
         prepare(slot);
-        ring.advance();
     }
 }
 

@@ -15,15 +15,35 @@ inline constexpr int kThreads = 128 * (1 + kConsumers);  // and one producer war
 inline constexpr int kMaxSharedBytes = 227 * 1024;       // per block, by opt-in
 inline constexpr int kPanelRows = 64;                    // rows of an epilogue panel: one m64 block
 
+/// The order in which tiles are visited, and what L2 is asked to keep.
+struct Raster {
+    int group_rows = 0;     // rows of a group of tiles under which all columns pass; 0: by the size of the operands
+    int panel_columns = 0;  // if not 0, groups are panels of so many columns instead, under which all rows pass
+    bool keep_b = false;    // B is asked to stay in L2
+    int once_a = -1;
+};
+
 struct TileConfig {
     int m = 128, n = 256;  // output tile of a CTA
     int stages = 4;        // of the operand ring
     int slots = 2;         // of each consumer warpgroup's epilogue ring
     Schedule schedule = Schedule::cooperative;
-    int cluster = 2;      // CTAs along M that share the B tile by multicast
-    int group_m = 0;      // order of tiles: rows of tiles in a group; 0: by the size of the operands
-    int panel_n = 0;      // order of tiles: if not 0, groups are panels of so many tiles along N instead
-    bool keep_b = false;  // B is asked to stay in L2
+    int cluster_m = 2, cluster_n = 1;  // CTAs of a cluster: those in a column share B by multicast, those in a row A
+    Raster raster{};
+
+    CODA_HD constexpr int cluster() const { return cluster_m * cluster_n; }
+    CODA_HD constexpr int cluster_rows() const { return m * cluster_m; }
+    CODA_HD constexpr int cluster_columns() const { return n * cluster_n; }
+    /// First row and column of a CTA's tile in its cluster's.
+    CODA_HD constexpr int rank_row(int rank) const { return rank_m(rank) * m; }
+    CODA_HD constexpr int rank_column(int rank) const { return rank_n(rank) * n; }
+    CODA_HD constexpr int rank_m(int rank) const { return cluster_n == 1 ? rank : rank % cluster_m; }
+    CODA_HD constexpr int rank_n(int rank) const { return cluster_n == 1 ? 0 : rank / cluster_m; }
+    /// CTAs that load for each other, a CTA itself among them.
+    CODA_HD constexpr int sharers() const { return cluster_m + cluster_n - 1; }
+    CODA_HD constexpr bool share(int rank, int other) const {
+        return sharers() == cluster() || rank_m(rank) == rank_m(other) || rank_n(rank) == rank_n(other);
+    }
 
     CODA_HD constexpr int warpgroup_rows() const { return schedule == Schedule::cooperative ? m / kConsumers : m; }
     CODA_HD constexpr int a_bytes() const { return m * kPanelRowBytes; }

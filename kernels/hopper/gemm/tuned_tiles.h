@@ -18,7 +18,18 @@ namespace coda::hopper::tiles {
 
 // Programs that only store.
 struct Wide {
-    static constexpr TileConfig config{.m = 128, .n = 256, .stages = 4, .slots = 2, .panel_n = 8, .keep_b = true};
+    static constexpr TileConfig config{
+        .m = 128, .n = 256, .stages = 4, .slots = 2, .raster = {.panel_columns = 2048, .keep_b = true}};
+    static constexpr double rate = 1.0, fixed = 100;
+};
+struct Tall {
+    static constexpr TileConfig config{.m = 256,
+                                       .n = 128,
+                                       .stages = 4,
+                                       .slots = 2,
+                                       .cluster_m = 1,
+                                       .cluster_n = 2,
+                                       .raster = {.panel_columns = 2048, .keep_b = true}};
     static constexpr double rate = 1.0, fixed = 100;
 };
 struct Medium {
@@ -26,8 +37,12 @@ struct Medium {
     static constexpr double rate = 1.0, fixed = 40;
 };
 struct Square {
-    static constexpr TileConfig config{
-        .m = 128, .n = 128, .stages = 6, .slots = 2, .schedule = Schedule::pingpong, .panel_n = 16, .keep_b = true};
+    static constexpr TileConfig config{.m = 128,
+                                       .n = 128,
+                                       .stages = 6,
+                                       .slots = 2,
+                                       .schedule = Schedule::pingpong,
+                                       .raster = {.panel_columns = 2048, .keep_b = true}};
     static constexpr double rate = 0.98, fixed = 0;
 };
 
@@ -40,23 +55,35 @@ struct Swiglu {
 // Programs that load tiles. Stages matter more than slots: six are 3000 cycles of a 128x128 tile's products, which
 // covers the latency of memory under load; with four the tensor cores idled a third of the time.
 struct InPlace {
-    static constexpr TileConfig config{
-        .m = 128, .n = 128, .stages = 6, .slots = 2, .schedule = Schedule::pingpong, .panel_n = 16, .keep_b = true};
+    static constexpr TileConfig config = Square::config;
     static constexpr double rate = 1.0, fixed = 0;
 };
 struct RmsBackward {
-    static constexpr TileConfig config{
-        .m = 128, .n = 128, .stages = 5, .slots = 3, .schedule = Schedule::pingpong, .panel_n = 16, .keep_b = true};
+    static constexpr TileConfig config{.m = 128,
+                                       .n = 128,
+                                       .stages = 5,
+                                       .slots = 3,
+                                       .schedule = Schedule::pingpong,
+                                       .raster = {.panel_columns = 2048, .keep_b = true}};
     static constexpr double rate = 0.97, fixed = 0;
 };
 // Long products: the epilogue no longer counts, and the wide tile reads less.
 struct RmsBackwardWide {
-    static constexpr TileConfig config{.m = 128, .n = 256, .stages = 3, .slots = 4, .keep_b = true};
+    static constexpr TileConfig config{.m = 128, .n = 256, .stages = 3, .slots = 4, .raster = {.keep_b = true}};
     static constexpr double rate = 1.0, fixed = 500;
 };
-struct SwigluBackward {
+struct RmsBackwardTall {
     static constexpr TileConfig config{
-        .m = 128, .n = 128, .stages = 5, .slots = 2, .schedule = Schedule::pingpong, .group_m = 8, .keep_b = true};
+        .m = 256, .n = 128, .stages = 3, .slots = 4, .cluster_m = 1, .cluster_n = 2, .raster = {.keep_b = true}};
+    static constexpr double rate = 0.9, fixed = 500;
+};
+struct SwigluBackward {
+    static constexpr TileConfig config{.m = 128,
+                                       .n = 128,
+                                       .stages = 5,
+                                       .slots = 2,
+                                       .schedule = Schedule::pingpong,
+                                       .raster = {.group_rows = 2048, .keep_b = true}};
     static constexpr double rate = 1.0, fixed = 0;
 };
 
@@ -64,6 +91,10 @@ struct SwigluBackward {
 struct GradientWide {
     static constexpr TileConfig config{.m = 128, .n = 256, .stages = 4, .slots = 2};
     static constexpr double rate = 0.98, fixed = 50;
+};
+struct GradientTall {
+    static constexpr TileConfig config{.m = 256, .n = 128, .stages = 4, .slots = 2, .cluster_m = 1, .cluster_n = 2};
+    static constexpr double rate = 0.9, fixed = 50;
 };
 struct GradientNarrow {
     static constexpr TileConfig config{.m = 128, .n = 192, .stages = 4, .slots = 2};

@@ -31,16 +31,16 @@ __device__ inline uint4 pack(const Eight& eight) {
 }
 
 /// Sum over the block's kThreads; the result is in thread 0.
-template <int kThreads>
-__device__ float block_sum(float value) {
+template <int kThreads, class T>
+__device__ T block_sum(T value) {
     static_assert(kThreads % 32 == 0 && kThreads <= 1024, "whole warps, whose sums one warp can add");
-    __shared__ float warps[kThreads / 32];
+    __shared__ T warps[kThreads / 32];
 #pragma unroll
     for (int apart = 16; apart > 0; apart /= 2) value += __shfl_xor_sync(0xffffffffu, value, apart);
     if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = value;
     __syncthreads();
     if (threadIdx.x >= 32) return 0;
-    value = threadIdx.x < kThreads / 32 ? warps[threadIdx.x] : 0.0f;
+    value = threadIdx.x < kThreads / 32 ? warps[threadIdx.x] : T(0);
 #pragma unroll
     for (int apart = 16; apart > 0; apart /= 2) value += __shfl_xor_sync(0xffffffffu, value, apart);
     return value;

@@ -39,22 +39,25 @@ struct AddBf16 : EpilogueProgram {
 };
 
 template <class Program, class... Candidates>
-Launch launch(const Problem& problem, const Memory& memory, WeightLayout layout, const Tiles<Program>& operands) {
+Launch launch(const Problem& problem, const Memory& memory, WeightLayout layout, const Tiles<Program>& operands,
+              const GemmChoice& choice) {
     return layout == WeightLayout::out_in
-               ? launch_quickest<Program, Major::k, Major::k, Candidates...>(problem, memory, operands, {})
-               : launch_quickest<Program, Major::k, Major::mn, Candidates...>(problem, memory, operands, {});
+               ? launch_quickest<Program, Major::k, Major::k, Candidates...>(problem, memory, operands, {}, choice)
+               : launch_quickest<Program, Major::k, Major::mn, Candidates...>(problem, memory, operands, {}, choice);
 }
 
 }  // namespace
 
-Launch prepare_op(const Linear& op, const Memory& memory) {
+Launch prepare_op(const Linear& op, const Memory& memory, const GemmChoice& choice) {
     const Problem problem = linear_problem(op.name, op.a, op.w, op.layout);
     require_shape(problem, "out", op.out, problem.m, problem.n, op.out.dtype);
     const bool accumulate = op.out.beta == Beta::accumulate;
     if (op.out.dtype == DType::f32)
-        return launch<ScaledStore, tiles::Wide>(problem, memory, op.layout, {{}, {op.out}, accumulate ? 1u : 0u});
-    if (accumulate) return launch<AddBf16, tiles::InPlace>(problem, memory, op.layout, {{op.out}, {op.out}});
-    return launch<StoreBf16, tiles::Wide, tiles::Medium, tiles::Square>(problem, memory, op.layout, {{}, {op.out}});
+        return launch<ScaledStore, tiles::Wide>(problem, memory, op.layout, {{}, {op.out}, accumulate ? 1u : 0u},
+                                                choice);
+    if (accumulate) return launch<AddBf16, tiles::InPlace>(problem, memory, op.layout, {{op.out}, {op.out}}, choice);
+    return launch<StoreBf16, tiles::Wide, tiles::Tall, tiles::Medium, tiles::Square>(problem, memory, op.layout,
+                                                                                     {{}, {op.out}}, choice);
 }
 
 }  // namespace coda::hopper

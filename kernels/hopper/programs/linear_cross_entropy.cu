@@ -16,8 +16,6 @@ namespace coda::hopper {
 
 namespace {
 
-using Tile = tiles::Square;
-
 struct CrossEntropy : EpilogueProgram {
     using Slot = hopper::Slot<64, Panel{128}>;
     struct Arguments {
@@ -79,18 +77,18 @@ struct CrossEntropy : EpilogueProgram {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
             const float total = quad_sum(sum.sum[half]);
-            if (rows.thread.lane % 4 == 0 && rows.valid(half))
-                arguments.lse[static_cast<std::int64_t>(rows.tile_n) * rows.count + rows.row(half)] = {maximum[half],
-                                                                                                       total};
+            if (rows.thread.lane % 4 == 0 && rows.valid(half) && rows.column < rows.columns)
+                arguments.lse[static_cast<std::int64_t>(rows.tile_n()) * rows.count + rows.row(half)] = {maximum[half],
+                                                                                                         total};
         }
     }
 };
 
 template <class Op>
-Launch launch(const Op& op, const Memory& memory, const View& rstd) {
-    const Problem problem = linear_problem(op.name, op.a, op.w, WeightLayout::out_in);
-    require_tile(problem, op.tile, Tile::config.n);
-    require_shape(problem, "logits", op.logits, problem.m, problem.n, DType::bf16);
+Launch launch(const Op& op, const Memory& memory, const View& rstd, const GemmChoice& choice) {
+    Problem problem = linear_problem(op.name, op.a, op.w, WeightLayout::out_in);
+    problem.partial_columns = op.tile;
+    if (op.logits) require_shape(problem, "logits", op.logits, problem.m, problem.n, DType::bf16);
     require_shape(problem, "targets", op.targets, 1, problem.m, DType::i32);
     require_shape(problem, "target_logit", op.target_logit, 1, problem.m, DType::f32);
     require_shape(problem, "lse", op.lse, ceil_div(problem.n, op.tile), 2 * problem.m, DType::f32);
@@ -99,12 +97,17 @@ Launch launch(const Op& op, const Memory& memory, const View& rstd) {
     const CrossEntropy::Arguments arguments{memory.at<float>(rstd), memory.at<std::int32_t>(op.targets),
                                             reinterpret_cast<float2*>(memory.at<float>(op.lse)),
                                             memory.at<float>(op.target_logit), static_cast<int>(op.vocab)};
-    return launch_gemm<CrossEntropy, Tile, Major::k, Major::k>(problem, memory, {{}, {op.logits}}, arguments);
+    return launch_quickest<CrossEntropy, Major::k, Major::k, tiles::Square>(problem, memory, {{}, {op.logits}},
+                                                                            arguments, choice);
 }
 
 }  // namespace
 
-Launch prepare_op(const LinearCrossEntropy& op, const Memory& memory) { return launch(op, memory, View{}); }
-Launch prepare_op(const LinearRstdCrossEntropy& op, const Memory& memory) { return launch(op, memory, op.rstd); }
+Launch prepare_op(const LinearCrossEntropy& op, const Memory& memory, const GemmChoice& choice) {
+    return launch(op, memory, View{}, choice);
+}
+Launch prepare_op(const LinearRstdCrossEntropy& op, const Memory& memory, const GemmChoice& choice) {
+    return launch(op, memory, op.rstd, choice);
+}
 
 }  // namespace coda::hopper

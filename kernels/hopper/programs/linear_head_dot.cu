@@ -43,15 +43,15 @@ struct HeadDot : EpilogueProgram {
 
 }  // namespace
 
-Launch prepare_op(const LinearHeadDot& op, const Memory& memory) {
+Launch prepare_op(const LinearHeadDot& op, const Memory& memory, const GemmChoice& choice) {
     const Problem problem = linear_problem(op.name, op.a, op.w, WeightLayout::in_out);
     require(op.head_dim == 64 || op.head_dim == 128, op.name, ": head_dim ", op.head_dim,
             ", Hopper kernels take 64 and 128");
     require_shape(problem, "o", op.o, problem.m, problem.n, DType::bf16);
     require_shape(problem, "out", op.out, problem.m, problem.n, DType::bf16);
     require_shape(problem, "delta", op.delta, problem.n / op.head_dim, problem.m, DType::f32);
-    return launch_gemm<HeadDot, tiles::InPlace, Major::k, Major::mn>(
-        problem, memory, {{op.o}, {op.out}}, {memory.at<float>(op.delta), static_cast<int>(op.head_dim)});
+    return launch_quickest<HeadDot, Major::k, Major::mn, tiles::InPlace>(
+        problem, memory, {{op.o}, {op.out}}, {memory.at<float>(op.delta), static_cast<int>(op.head_dim)}, choice);
 }
 
 }  // namespace coda::hopper

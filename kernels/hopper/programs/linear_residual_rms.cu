@@ -38,22 +38,22 @@ struct ResidualRms : EpilogueProgram {
         h.put(at, {sum.x * weight.x, sum.y * weight.y});
         square.add(at, sum.x * sum.x + sum.y * sum.y);
     }
-    __device__ void end_rows(const Rows& rows) { square.write(rows, arguments.square, rows.tile_n); }
+    __device__ void end_rows(const Rows& rows) { square.write(rows, arguments.square, rows.tile_n()); }
 };
 
 }  // namespace
 
-Launch prepare_op(const LinearResidualRms& op, const Memory& memory) {
-    const Problem problem = linear_problem(op.name, op.a, op.w, WeightLayout::out_in);
-    using Tile = tiles::InPlace;
-    require_tile(problem, op.tile, Tile::config.n);
+Launch prepare_op(const LinearResidualRms& op, const Memory& memory, const GemmChoice& choice) {
+    Problem problem = linear_problem(op.name, op.a, op.w, WeightLayout::out_in);
+    problem.partial_columns = op.tile;
     require_shape(problem, "residual", op.residual, problem.m, problem.n, DType::bf16);
     require_shape(problem, "x", op.x, problem.m, problem.n, DType::bf16);
     require_shape(problem, "h", op.h, problem.m, problem.n, DType::bf16);
     require_shape(problem, "gamma", op.gamma, 1, problem.n, DType::f32);
     require_shape(problem, "square", op.square, ceil_div(problem.n, op.tile), problem.m, DType::f32);
-    return launch_gemm<ResidualRms, Tile, Major::k, Major::k>(
-        problem, memory, {{op.residual}, {op.x, op.h}}, {memory.at<float>(op.gamma), memory.at<float>(op.square)});
+    return launch_quickest<ResidualRms, Major::k, Major::k, tiles::InPlace>(
+        problem, memory, {{op.residual}, {op.x, op.h}}, {memory.at<float>(op.gamma), memory.at<float>(op.square)},
+        choice);
 }
 
 }  // namespace coda::hopper

@@ -75,9 +75,10 @@ struct RmsBackward : EpilogueProgram {
 
 }  // namespace
 
-Launch prepare_op(const LinearRmsBackward& op, const Memory& memory) {
+Launch prepare_op(const LinearRmsBackward& op, const Memory& memory, const GemmChoice& choice) {
     const Problem problem = linear_problem(op.name, op.a, op.w, WeightLayout::in_out);
-    require_tile(problem, op.tile, kPanelRows);
+    require(op.tile == kPanelRows, op.name, ": the op's partials have ", op.tile, " rows, the kernels were built for ",
+            kPanelRows, " (kernels/tiling.cpp)");
     require_shape(problem, "x", op.x, problem.m, problem.n, DType::bf16);
     require_shape(problem, "dx", op.dx, problem.m, problem.n, DType::bf16);
     require_shape(problem, "n", op.n, problem.m, problem.n, DType::bf16);
@@ -89,8 +90,9 @@ Launch prepare_op(const LinearRmsBackward& op, const Memory& memory) {
     const RmsBackward::Arguments arguments{memory.at<float>(op.rstd),   memory.at<float>(op.dot),
                                            memory.at<float>(op.gamma),  memory.at<float>(op.alpha),
                                            memory.at<float>(op.dgamma), accumulate};
-    return launch_quickest<RmsBackward, Major::k, Major::mn, tiles::RmsBackward, tiles::RmsBackwardWide>(
-        problem, memory, {{accumulate ? View(op.dx) : View{}, op.x}, {op.dx, op.n}}, arguments);
+    return launch_quickest<RmsBackward, Major::k, Major::mn, tiles::RmsBackward, tiles::RmsBackwardTall,
+                           tiles::RmsBackwardWide>(
+        problem, memory, {{accumulate ? View(op.dx) : View{}, op.x}, {op.dx, op.n}}, arguments, choice);
 }
 
 }  // namespace coda::hopper

@@ -58,7 +58,7 @@ struct Rope : EpilogueProgram {
 };
 
 template <class Op>
-Launch launch(const Op& op, const Memory& memory, const View& rstd) {
+Launch launch(const Op& op, const Memory& memory, const View& rstd, const GemmChoice& choice) {
     const Problem problem = linear_problem(op.name, op.a, op.w, WeightLayout::out_in);
     require_shape(problem, "out", op.out, problem.m, problem.n, DType::bf16);
     require_shape(problem, "positions", op.positions, 1, problem.m, DType::i32);
@@ -71,12 +71,16 @@ Launch launch(const Op& op, const Memory& memory, const View& rstd) {
     const Rope::Arguments arguments{memory.at<float>(rstd), memory.at<std::int32_t>(op.positions),
                                     reinterpret_cast<const float2*>(memory.at<float>(op.rope)),
                                     static_cast<int>(op.rotated), static_cast<int>(op.head_dim)};
-    return launch_gemm<Rope, tiles::Square, Major::k, Major::k>(problem, memory, {{}, {op.out}}, arguments);
+    return launch_quickest<Rope, Major::k, Major::k, tiles::Square>(problem, memory, {{}, {op.out}}, arguments, choice);
 }
 
 }  // namespace
 
-Launch prepare_op(const LinearRope& op, const Memory& memory) { return launch(op, memory, View{}); }
-Launch prepare_op(const LinearRstdRope& op, const Memory& memory) { return launch(op, memory, op.rstd); }
+Launch prepare_op(const LinearRope& op, const Memory& memory, const GemmChoice& choice) {
+    return launch(op, memory, View{}, choice);
+}
+Launch prepare_op(const LinearRstdRope& op, const Memory& memory, const GemmChoice& choice) {
+    return launch(op, memory, op.rstd, choice);
+}
 
 }  // namespace coda::hopper

@@ -28,12 +28,12 @@ struct Rstd : EpilogueProgram {
 
 }  // namespace
 
-Launch prepare_op(const LinearRstd& op, const Memory& memory) {
+Launch prepare_op(const LinearRstd& op, const Memory& memory, const GemmChoice& choice) {
     const Problem problem = linear_problem(op.name, op.a, op.w, WeightLayout::out_in);
     require_shape(problem, "out", op.out, problem.m, problem.n, DType::bf16);
     require_shape(problem, "rstd", op.rstd, 1, problem.m, DType::f32);
     return launch_quickest<Rstd, Major::k, Major::k, tiles::Medium, tiles::Square>(problem, memory, {{}, {op.out}},
-                                                                                   {memory.at<float>(op.rstd)});
+                                                                                   {memory.at<float>(op.rstd)}, choice);
 }
 
 }  // namespace coda::hopper

@@ -21,6 +21,8 @@ struct SwigluBackward : EpilogueProgram {
         float* dot;  // (tiles, M)
     };
 
+    static constexpr bool kHalves = false;  // they would spill a register
+
     const Arguments& arguments;
     WideTileLoad<Slot, 0> z;
     WideTileStore<Slot, 0> dz;
@@ -52,21 +54,20 @@ struct SwigluBackward : EpilogueProgram {
         dz.put(at, first.dz, second.dz);
         y.put(at, {first.y, second.y});
     }
-    __device__ void end_rows(const Rows& rows) { dot.write(rows, arguments.dot, rows.tile_n); }
+    __device__ void end_rows(const Rows& rows) { dot.write(rows, arguments.dot, rows.tile_n()); }
 };
 
 }  // namespace
 
-Launch prepare_op(const LinearSwigluBackward& op, const Memory& memory) {
-    const Problem problem = linear_problem(op.name, op.a, op.w, WeightLayout::in_out);
-    using Tile = tiles::SwigluBackward;
-    require_tile(problem, op.tile, Tile::config.n);
+Launch prepare_op(const LinearSwigluBackward& op, const Memory& memory, const GemmChoice& choice) {
+    Problem problem = linear_problem(op.name, op.a, op.w, WeightLayout::in_out);
+    problem.partial_columns = op.tile;
     require_shape(problem, "z", op.z, problem.m, 2 * problem.n, DType::bf16);
     require_shape(problem, "dz", op.dz, problem.m, 2 * problem.n, DType::bf16);
     require_shape(problem, "y", op.y, problem.m, problem.n, DType::bf16);
     require_shape(problem, "dot", op.dot, ceil_div(problem.n, op.tile), problem.m, DType::f32);
-    return launch_gemm<SwigluBackward, Tile, Major::k, Major::mn>(problem, memory, {{op.z}, {op.dz, op.y}},
-                                                                  {memory.at<float>(op.dot)});
+    return launch_quickest<SwigluBackward, Major::k, Major::mn, tiles::SwigluBackward>(
+        problem, memory, {{op.z}, {op.dz, op.y}}, {memory.at<float>(op.dot)}, choice);
 }
 
 }  // namespace coda::hopper

@@ -11,6 +11,8 @@ struct ScaledStore : EpilogueProgram {
         const float* alpha;  // may be null
     };
 
+    static constexpr bool kSplits = true;
+
     float alpha;
     TileStoreF32<Slot, 0> out;
 

@@ -8,22 +8,6 @@ namespace coda::hopper {
 
 namespace {
 
-using Encode = decltype(&cuTensorMapEncodeTiled);
-
-/// The driver's encoder, found at run time: the program must start on machines that have no driver.
-Encode find_encoder() {
-    void* function = nullptr;
-    cudaDriverEntryPointQueryResult found{};
-#if CUDART_VERSION >= 12050
-    CUDA_CHECK(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &found));
-#else
-    CUDA_CHECK(cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &function, cudaEnableDefault, &found));
-#endif
-    require(found == cudaDriverEntryPointSuccess && function != nullptr,
-            "the CUDA driver has no cuTensorMapEncodeTiled; Hopper kernels need a driver of CUDA 12.0 or later");
-    return reinterpret_cast<Encode>(function);
-}
-
 CUtensorMapSwizzle swizzle_of(std::int64_t bytes) {
     switch (bytes) {
         case 32: return CU_TENSOR_MAP_SWIZZLE_32B;
@@ -34,6 +18,19 @@ CUtensorMapSwizzle swizzle_of(std::int64_t bytes) {
 }
 
 }  // namespace
+
+TensorMapEncoder tensor_map_encoder() {
+    void* function = nullptr;
+    cudaDriverEntryPointQueryResult found{};
+#if CUDART_VERSION >= 12050
+    CUDA_CHECK(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &found));
+#else
+    CUDA_CHECK(cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &function, cudaEnableDefault, &found));
+#endif
+    require(found == cudaDriverEntryPointSuccess && function != nullptr,
+            "the CUDA driver has no cuTensorMapEncodeTiled; Hopper kernels need a driver of CUDA 12.0 or later");
+    return reinterpret_cast<TensorMapEncoder>(function);
+}
 
 CUtensorMap tensor_map(const Memory& memory, const View& view, int box_rows, int box_columns) {
     require(view.dtype == DType::bf16 || view.dtype == DType::f32, "a tensor map of ", name_of(view.dtype),
@@ -50,9 +47,10 @@ CUtensorMap tensor_map(const Memory& memory, const View& view, int box_rows, int
     const cuuint32_t box[2] = {static_cast<cuuint32_t>(box_columns), static_cast<cuuint32_t>(box_rows)};
     const cuuint32_t element_stride[2] = {1, 1};
     CUtensorMap map{};
-    const CUresult status = find_encoder()(&map, type, 2, address, extent, stride, box, element_stride,
-                                           CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle_of(box_columns * size_of(view.dtype)),
-                                           CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    const CUresult status =
+        tensor_map_encoder()(&map, type, 2, address, extent, stride, box, element_stride, CU_TENSOR_MAP_INTERLEAVE_NONE,
+                             swizzle_of(box_columns * size_of(view.dtype)), CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                             CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     require(status == CUDA_SUCCESS, "cuTensorMapEncodeTiled refused a ", view.rows, " x ", view.cols, " ",
             name_of(view.dtype), " operand with boxes of ", box_rows, " x ", box_columns, ": error ",
             static_cast<int>(status));

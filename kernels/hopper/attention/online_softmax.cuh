@@ -1,0 +1,58 @@
+// The softmax of rows whose logits come a block of columns at a time.
+#pragma once
+
+#include "kernels/hopper/attention/fragments.cuh"
+
+namespace coda::hopper {
+
+/// Of a thread's two rows. Probabilities are relative to a maximum that follows the true one only when they would
+/// exceed 2^kSlack, so that earlier results are rarely rescaled after the first blocks (as in FlashAttention-4). They
+/// then reach 2^kSlack rather than 1, with the same relative rounding in bf16.
+struct OnlineSoftmax {
+    static constexpr float kSlack = 8;  // in units of log2
+    static constexpr int kChains = 4;   // of comparisons: one chain would wait for itself
+
+    float maximum[2], sum[2];  // of unscaled logits; the sum is over this thread's columns
+
+    __device__ __forceinline__ void reset() {
+        maximum[0] = maximum[1] = -INFINITY;
+        sum[0] = sum[1] = 0;
+    }
+    /// Replaces logits by exp(scale (logit - maximum)). `factor` is what earlier results of the rows are to be
+    /// multiplied with; returns whether it differs from 1 for a row of the warp.
+    template <bool kMasked, int kFloats>
+    __device__ __forceinline__ bool update(float (&logits)[kFloats], float scale_log2, float (&factor)[2]) {
+        bool follows = false;
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            float chain[kChains];
+#pragma unroll
+            for (int j = 0; j < kFloats / 4; ++j) {
+                const float pair = fmaxf(logits[4 * j + 2 * half], logits[4 * j + 2 * half + 1]);
+                chain[j % kChains] = j < kChains ? pair : fmaxf(chain[j % kChains], pair);
+            }
+            const float largest = quad_max(fmaxf(fmaxf(chain[0], chain[1]), fmaxf(chain[2], chain[3])));
+            const float before = maximum[half];
+            if ((largest - before) * scale_log2 > kSlack) {
+                maximum[half] = largest;
+                follows = true;
+            }
+            // A row that has seen no key yet: subtracting 0 instead gives exp(-inf) = 0, not NaN.
+            const float shift = kMasked && maximum[half] == -INFINITY ? 0 : maximum[half] * scale_log2;
+            factor[half] = exp2_approximate(before * scale_log2 - shift);
+            float added = 0;
+#pragma unroll
+            for (int j = 0; j < kFloats / 4; ++j)
+#pragma unroll
+                for (int i = 0; i < 2; ++i) {
+                    float& logit = logits[4 * j + 2 * half + i];
+                    logit = exp2_approximate(logit * scale_log2 - shift);
+                    added += logit;
+                }
+            sum[half] = sum[half] * factor[half] + added;
+        }
+        return __any_sync(0xffffffffu, follows);
+    }
+};
+
+}  // namespace coda::hopper

@@ -1,0 +1,15 @@
+// The first element that is not finite: what a stopped training run is searched with. Host.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/hopper/run.h"
+
+namespace coda::hopper {
+
+/// Enqueues kernels that write to *device_result the smallest row * cols + col of an element that is NaN or infinite,
+/// or -1 where all are finite. `view` is bf16, f32 or f64 (Error otherwise); gaps between its rows are not read.
+/// Nothing is allocated or synchronised.
+void enqueue_first_nonfinite(const View& view, const Memory& memory, std::int64_t* device_result, Stream stream);
+
+}  // namespace coda::hopper

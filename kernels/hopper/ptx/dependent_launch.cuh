@@ -1,0 +1,16 @@
+// Programmatic dependent launch: a kernel starts while its predecessor in the stream finishes.
+#pragma once
+
+namespace coda::hopper::ptx {
+
+/// Blocks until the kernel before this one in the stream has completed and its memory is visible; returns at once in a
+/// kernel that was launched without the attribute.
+__device__ __forceinline__ void wait_for_predecessor() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+
+/// Once every CTA of this kernel has said so, the next one may take SMs that become free, if launched with the
+/// attribute.
+__device__ __forceinline__ void let_successor_start() {
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+}
+
+}  // namespace coda::hopper::ptx

@@ -1,0 +1,129 @@
+// One op being checked: its operands, the work space, products in bands of rows, and the differences found so far.
+// Host.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernels/oracle/bands.h"
+#include "kernels/oracle/cublaslt.h"
+#include "kernels/oracle/oracle.h"
+
+namespace coda::oracle {
+
+/// Sums over the compared elements of one operand.
+struct ErrorSums {
+    double difference = 0, expected = 0;  // of squares
+    double largest_difference = 0, largest_expected = 0;
+};
+
+/// Device memory that checks work in, and the products that they call for.
+class WorkSpace {
+  public:
+    static constexpr std::int64_t kSumsBytes = std::int64_t{1} << 16;  // partial sums of a comparison
+
+    explicit WorkSpace(std::int64_t bytes);
+
+    std::byte* data() const { return data_.get(); }
+    std::int64_t bytes() const { return bytes_; }
+    void* sums() const { return sums_.get(); }
+    CublasLt& products();  // loaded at the first call
+
+  private:
+    using DeviceMemory = std::unique_ptr<std::byte, void (*)(std::byte*)>;
+    static DeviceMemory allocate(std::int64_t bytes);
+
+    std::int64_t bytes_;
+    DeviceMemory data_, sums_;
+    std::unique_ptr<CublasLt> cublas_;
+};
+
+/// Arrays in the work space, one after the other, each aligned to 256 bytes.
+class Pieces {
+  public:
+    static constexpr std::int64_t kAlignment = 256;
+
+    explicit Pieces(const WorkSpace& space) : space_(space) {}
+    /// Throws Error where the work space is too small.
+    float* floats(std::int64_t count);
+
+  private:
+    const WorkSpace& space_;
+    std::int64_t used_ = 0;
+};
+
+class OpCheck {
+  public:
+    OpCheck(WorkSpace& space, const Memory& memory, const Capture& before, hopper::Stream stream)
+        : space_(space), memory_(memory), before_(before), stream_(stream) {}
+
+    hopper::Stream stream() const { return stream_; }
+    const WorkSpace& space() const { return space_; }
+    const Memory& memory() const { return memory_; }
+
+    /// The copy of an operand from before the launch; nullptr where none was taken.
+    const std::byte* captured(const char* operand) const;
+
+    void product(const Product& product) { space_.products().product(product, 1)(stream_); }
+
+    /// Calls band(product, first, rows): rows [first, first + rows) of a (m, k) times the operand b, fp32, n apart.
+    /// `first` is a multiple of `unit`. For WeightGradient a row of the product is a column of `a`.
+    void by_rows(const View& a, hopper::Major major_a, const View& b, hopper::Major major_b, std::int64_t unit,
+                 const std::function<void(const float*, std::int64_t, std::int64_t)>& band);
+
+    void add(const char* operand, const ErrorSums& sums);
+
+    /// For sums whose terms cancel: `squares` and `largest` are what an operand's sum of squares and largest magnitude
+    /// would be if they did not. Its differences are measured against those, where its own are less.
+    void add_terms(const char* operand, double squares, double largest);
+
+    std::vector<OperandError> results() const;
+
+  private:
+    struct Compared {
+        std::string operand;
+        ErrorSums sums, terms;  // of terms only what is expected
+    };
+    Compared& compared(const char* operand);
+
+    WorkSpace& space_;
+    const Memory& memory_;
+    const Capture& before_;
+    hopper::Stream stream_;
+    std::vector<Compared> compared_;
+};
+
+void check_op(const Embed& op, OpCheck& check);
+void check_op(const Linear& op, OpCheck& check);
+void check_op(const LinearRope& op, OpCheck& check);
+void check_op(const LinearSwiglu& op, OpCheck& check);
+void check_op(const LinearCrossEntropy& op, OpCheck& check);
+void check_op(const LinearResidualRms& op, OpCheck& check);
+void check_op(const LinearRstd& op, OpCheck& check);
+void check_op(const LinearRstdSwiglu& op, OpCheck& check);
+void check_op(const LinearRstdRope& op, OpCheck& check);
+void check_op(const LinearRstdCrossEntropy& op, OpCheck& check);
+void check_op(const FinishRstd& op, OpCheck& check);
+void check_op(const Attention& op, OpCheck& check);
+void check_op(const FinishCrossEntropy& op, OpCheck& check);
+void check_op(const ReduceLoss& op, OpCheck& check);
+void check_op(const CrossEntropyBackward& op, OpCheck& check);
+void check_op(const LinearRmsBackward& op, OpCheck& check);
+void check_op(const LinearSwigluBackward& op, OpCheck& check);
+void check_op(const LinearHeadDot& op, OpCheck& check);
+void check_op(const WeightGradient& op, OpCheck& check);
+void check_op(const AttentionBackward& op, OpCheck& check);
+void check_op(const AttentionRopeBackward& op, OpCheck& check);
+void check_op(const RopeBackward& op, OpCheck& check);
+void check_op(const FinishRowSum& op, OpCheck& check);
+void check_op(const FinishColumnSum& op, OpCheck& check);
+void check_op(const EmbedBackward& op, OpCheck& check);
+void check_op(const Zero& op, OpCheck& check);
+void check_op(const GradNorm& op, OpCheck& check);
+void check_op(const AdamW& op, OpCheck& check);
+
+}  // namespace coda::oracle

@@ -1,0 +1,113 @@
+// GradNorm and AdamW, checked by their formulas in kernels/ops/update.h over the whole flat segment, in double.
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/math/random.h"
+#include "kernels/oracle/comparison.cuh"
+
+namespace coda::oracle {
+
+namespace {
+
+/// One device scalar, as the host reads it.
+template <class T>
+T scalar(const OpCheck& check, const View& view) {
+    T value{};
+    CUDA_CHECK(
+        cudaMemcpyAsync(&value, check.memory().at<T>(view), sizeof value, cudaMemcpyDeviceToHost, check.stream()));
+    CUDA_CHECK(cudaStreamSynchronize(check.stream()));
+    return value;
+}
+
+/// An element after the update, before it is stored.
+struct Updated {
+    double master, m, v;
+};
+
+struct Update {
+    Tensor grad, master, m, v;
+    double lr, correction1, correction2, clip;
+    double beta1, beta2, eps, weight_decay;
+    std::int64_t decayed;
+    bool skip;
+    std::uint64_t seed, step;
+
+    __device__ Updated operator()(std::int64_t i) const {
+        const double old_master = master[i], old_m = m[i], old_v = v[i];
+        if (skip) return {old_master, old_m, old_v};
+        const double g = clip * static_cast<double>(grad[i]);
+        const double new_m = beta1 * old_m + (1 - beta1) * g, new_v = beta2 * old_v + (1 - beta2) * g * g;
+        const double decay = i < decayed ? lr * weight_decay : 0;
+        return {old_master * (1 - decay) - lr * (new_m * correction1) / (sqrt(new_v * correction2) + eps), new_m,
+                new_v};
+    }
+
+    /// A moment as it is stored: bf16 by stochastic rounding with half `half` of the element's random bits.
+    __device__ double stored(double moment, DType dtype, std::int64_t i, int half) const {
+        if (dtype != DType::bf16 || skip) return moment;
+        const std::uint32_t random = rounding_bits(seed, step, static_cast<std::uint64_t>(i)) >> (16 * half);
+        const unsigned bits = stochastic_bf16(static_cast<float>(moment), random);
+        return static_cast<double>(__uint_as_float(bits << 16));
+    }
+};
+
+}  // namespace
+
+void check_op(const GradNorm& op, OpCheck& check) {
+    const Tensor grad = live(check, op.grad);
+    const double norm = std::sqrt(sums_over(check, 1, op.grad.cols, grad, grad).expected);
+    const double clip = op.max_norm > 0 ? std::min(1.0, op.max_norm / norm) : 1.0;
+    const auto constant = [&](const char* operand, const View& view, double value) {
+        compare(check, operand, 1, 1, live(check, view), [=] __device__(std::int64_t, std::int64_t) { return value; });
+    };
+    constant("norm", op.norm, norm);
+    constant("clip", op.clip, clip);
+
+    const std::byte* captured = check.captured("skip");
+    require(captured != nullptr, "oracle: skip was not captured before the launch");
+    const auto* old = reinterpret_cast<const std::int32_t*>(captured);
+    const std::int32_t* skip = check.memory().at<std::int32_t>(op.skip);
+    const Tensor loss = live(check, op.loss);
+    const bool finite = std::isfinite(static_cast<float>(norm));
+    compare(
+        check, "skip", 1, 1, [=] __device__(std::int64_t, std::int64_t) { return *skip != 0 ? 1.0f : 0.0f; },
+        [=] __device__(std::int64_t, std::int64_t) {
+            return *old != 0 || !finite || !isfinite(loss[0]) ? 1.0f : 0.0f;
+        });
+}
+
+void check_op(const AdamW& op, OpCheck& check) {
+    const Update update{.grad = live(check, op.grad),
+                        .master = overwritten(check, "master", op.master, 0),
+                        .m = overwritten(check, "m", op.m, 0),
+                        .v = overwritten(check, "v", op.v, 0),
+                        .lr = scalar<float>(check, op.lr),
+                        .correction1 = scalar<float>(check, op.correction1),
+                        .correction2 = scalar<float>(check, op.correction2),
+                        .clip = scalar<float>(check, op.clip),
+                        .beta1 = op.beta1,
+                        .beta2 = op.beta2,
+                        .eps = op.eps,
+                        .weight_decay = op.weight_decay,
+                        .decayed = op.decayed,
+                        .skip = scalar<std::int32_t>(check, op.skip) != 0,
+                        .seed = op.seed,
+                        .step = static_cast<std::uint64_t>(scalar<std::int32_t>(check, op.step))};
+    const std::int64_t count = op.grad.cols;
+    const Tensor master = live(check, op.master);
+    compare(check, "master", 1, count, master,
+            [=] __device__(std::int64_t, std::int64_t i) { return update(i).master; });
+    const DType m = op.m.dtype, v = op.v.dtype;
+    compare(check, "m", 1, count, live(check, op.m),
+            [=] __device__(std::int64_t, std::int64_t i) { return update.stored(update(i).m, m, i, 0); });
+    compare(check, "v", 1, count, live(check, op.v),
+            [=] __device__(std::int64_t, std::int64_t i) { return update.stored(update(i).v, v, i, 1); });
+    // The working copy is the master that was written, rounded; of a skipped update nothing is known of it.
+    if (!op.working || update.skip) return;
+    const bool rounds = op.working.dtype == DType::bf16;
+    compare(check, "working", 1, count, live(check, op.working), [=] __device__(std::int64_t, std::int64_t i) {
+        return rounds ? __bfloat162float(__float2bfloat16(master[i])) : master[i];
+    });
+}
+
+}  // namespace coda::oracle

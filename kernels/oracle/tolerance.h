@@ -1,0 +1,32 @@
+// How far a right result may be from the oracle's, and the line that says how far it was. Host-only.
+#pragma once
+
+#include <string>
+
+#include "kernels/operand.h"
+#include "kernels/ops.h"
+#include "kernels/oracle/report.h"
+
+namespace coda::oracle {
+
+/// Bounds of an OperandError. `rms` finds what is wrong throughout; `largest` a single element: one that is off by more
+/// than that share of the tensor's largest magnitude is found however many elements are right.
+struct Tolerance {
+    double rms = 0;
+    double largest = 0;
+};
+
+/// What a right kernel with bf16 operands and fp32 accumulation stays within; derived in tolerance.cpp. `operand` as in
+/// OperandError. Throws Error where the op writes no such operand.
+Tolerance tolerance(const Op& op, const std::string& operand);
+
+/// Whether every operand of a report of `op` is within its tolerance, and there is one.
+bool within_tolerance(const Op& op, const Report& report);
+
+/// One line, the relative RMS of every operand and after each run of equal tolerances that tolerance:
+///   layer 3 attn_out LinearResidualRms  x 1.7e-03  h 1.7e-03  (tolerance 4.0e-03)  square 2.0e-07  (tolerance 1.0e-05)
+///   ok
+/// (on one line). Instead of "ok": "BEYOND" and the operands that are, with their largest error and its bound.
+std::string line_of(const std::string& label, const Op& op, const Report& report);
+
+}  // namespace coda::oracle

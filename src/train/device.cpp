@@ -1,0 +1,60 @@
+#include "src/train/device.h"
+
+#include "kernels/error.h"
+#include "src/core/console.h"
+#include "src/train/hopper_executor.h"
+#include "src/train/plan_report.h"
+
+namespace coda {
+
+Precision precision_of(DeviceChoice device) { return device == DeviceChoice::cuda ? kMixedBf16 : kFloat32; }
+
+DeviceChoice resolve_device(const Config& config) {
+    if (config.device != DeviceChoice::automatic) return config.device;
+    return gpu_problem() || hopper_model_problem(config.model) ? DeviceChoice::cpu : DeviceChoice::cuda;
+}
+
+std::string why_not_gpu(const Config& config) {
+    if (config.device != DeviceChoice::automatic || gpu_problem()) return {};
+    return hopper_model_problem(config.model).value_or("");
+}
+
+void require_device(const Config& config, DeviceChoice device) {
+    if (device != DeviceChoice::cuda) return;
+    if (const auto problem = hopper_model_problem(config.model)) {
+        throw Error(text("--device cuda: ", *problem, "; --device cpu runs it"));
+    }
+    if (const auto problem = gpu_problem()) {
+        throw Error(text("--device cuda: ", *problem, "; --device cpu trains on the CPU"));
+    }
+}
+
+void require_fit_on(const Config& config, DeviceChoice device, const MemoryPlan& plan) {
+    const Precision precision = precision_of(device);
+    if (device == DeviceChoice::cuda) return require_fit(config, precision, plan, device_memory().available, "the GPU");
+    require_fit(config, precision, plan, available_host_memory(), "this machine");
+}
+
+std::string fit_line(const Config& config, DeviceChoice device, const MemoryPlan& plan) {
+    if (device == DeviceChoice::cpu) {
+        require_fit_on(config, device, plan);
+        return text("fits                ", bytes_text(static_cast<double>(available_host_memory())),
+                    " of memory are free on this machine\n");
+    }
+    if (const auto problem = hopper_model_problem(config.model)) {
+        throw Error(text("--device cuda: ", *problem, "; --device cpu runs it"));
+    }
+    std::string lines =
+        text("process on the GPU  about ", bytes_text(static_cast<double>(plan.arena_bytes() + kDeviceOverheadBytes)),
+             ", with CUDA's context, kernels and graphs\n");
+    if (const auto problem = gpu_problem()) return lines + text("not compared        ", *problem, "\n");
+    require_fit_on(config, device, plan);
+    return lines + text("fits                ", bytes_text(static_cast<double>(device_memory().available)),
+                        " are free on the GPU\n");
+}
+
+std::unique_ptr<Executor> make_executor(DeviceChoice device, const Schedules& schedules, const MemoryPlan& plan) {
+    return device == DeviceChoice::cuda ? make_hopper_executor(schedules, plan) : make_cpu_executor(schedules, plan);
+}
+
+}  // namespace coda

@@ -1,0 +1,172 @@
+// Embed and EmbedBackward of the Hopper executor against cpu::run: bits, but for rstd.
+//
+// x is a copy and h one product and one rounding; a column of the embedding's gradient is one chain of additions in one
+// order on both sides. rstd is a sum of d squares in fp32 in different orders: d 2^-24 of the sum on either side, half
+// of it after the root, and 4 2^-24 for the quotient, the sum with eps, the root and the reciprocal.
+#include <cmath>
+#include <functional>
+#include <numeric>
+#include <random>
+
+#include "kernels/cpu/run.h"
+#include "kernels/tiling.h"
+#include "tests/hopper/gpu_copy.h"
+
+using namespace coda;
+using namespace coda::test;
+
+namespace {
+
+using Tokens = std::vector<int>;
+
+/// Token r with a probability proportional to 1 / (r + 1), as in text; ids are scattered over the vocabulary.
+Tokens zipf(std::int64_t rows, int vocab) {
+    std::vector<double> weights(static_cast<std::size_t>(vocab));
+    for (std::size_t r = 0; r < weights.size(); ++r) weights[r] = 1.0 / static_cast<double>(r + 1);
+    std::vector<int> ids(weights.size());
+    std::iota(ids.begin(), ids.end(), 0);
+    std::mt19937 generator(5);
+    std::shuffle(ids.begin(), ids.end(), generator);
+    std::discrete_distribution<std::size_t> rank(weights.begin(), weights.end());
+    Tokens tokens(static_cast<std::size_t>(rows));
+    for (int& token : tokens) token = ids[rank(generator)];
+    return tokens;
+}
+
+/// `count` rows of one token among rows of others: groups on both sides of the size that one warp adds.
+Tokens group_of(int count, std::int64_t rows, int vocab) {
+    Tokens tokens(static_cast<std::size_t>(rows), 0);
+    std::iota(tokens.begin(), tokens.end(), 1);
+    std::fill_n(tokens.begin(), count, vocab - 1);
+    std::mt19937 generator(7);
+    std::shuffle(tokens.begin(), tokens.end(), generator);
+    return tokens;
+}
+
+Embed embed(Buffers& buffers, const Tokens& tokens, std::int64_t vocab, std::int64_t width, std::int64_t gap) {
+    const auto rows = static_cast<std::int64_t>(tokens.size());
+    Embed op;
+    op.tokens = buffers.indices(tokens);
+    op.table = buffers.random(DType::bf16, vocab, width, -1, 1, width + gap);
+    op.gamma = buffers.random(DType::f32, 1, width, 0.5, 1.5);
+    op.x = buffers.matrix(DType::bf16, rows, width, width + gap);
+    op.h = buffers.matrix(DType::bf16, rows, width, width + 2 * gap);
+    op.rstd = buffers.vector(DType::f32, rows);
+    op.eps = 1e-5;
+    return op;
+}
+
+EmbedBackward embed_backward(Buffers& buffers, const Tokens& tokens, std::int64_t vocab, std::int64_t width,
+                             std::int64_t gap = 0) {
+    EmbedBackward op;
+    op.tokens = buffers.indices(tokens);
+    op.dx = buffers.random(DType::bf16, static_cast<std::int64_t>(tokens.size()), width, -1, 1, width + gap);
+    op.grad = buffers.random(DType::f32, vocab, width, -1, 1, width + gap);
+    op.scratch = buffers.vector(DType::u8, tiling::scratch_bytes(op));
+    return op;
+}
+
+/// The gradient of the GPU, of a second run and of the CPU are the same bits, untouched rows and gaps included.
+void check_backward(const Tokens& tokens, std::int64_t vocab, std::int64_t width, std::int64_t gap = 0) {
+    Buffers expected, got, again;
+    const EmbedBackward op = embed_backward(expected, tokens, vocab, width, gap);
+    cpu::run(op, expected.memory());
+    run_on_gpu(embed_backward(got, tokens, vocab, width, gap), got);
+    run_on_gpu(embed_backward(again, tokens, vocab, width, gap), again);
+    INFO("EmbedBackward of " << tokens.size() << " rows, " << vocab << " tokens, width " << width);
+    CHECK((got.bits(op.grad) == expected.bits(op.grad)));
+    CHECK((got.bits(op.grad) == again.bits(op.grad)));
+    CHECK((got.bits(op.dx) == expected.bits(op.dx)));
+    CHECK((got.bits(op.tokens) == expected.bits(op.tokens)));
+}
+
+}  // namespace
+
+TEST_CASE("Embed on the GPU", "[gpu]") {
+    if (!has_hopper()) return;
+    struct Shape {
+        std::int64_t rows, vocab, width, gap;
+    };
+    for (const auto& [rows, vocab, width, gap] :
+         {Shape{1, 1, 8, 0}, Shape{37, 11, 72, 8}, Shape{300, 500, 2048, 0}, Shape{65, 90, 4104, 16}}) {
+        const Tokens tokens = zipf(rows, static_cast<int>(vocab));
+        Buffers expected, got;
+        const Embed op = embed(expected, tokens, vocab, width, gap);
+        cpu::run(op, expected.memory());
+        run_on_gpu(embed(got, tokens, vocab, width, gap), got);
+        INFO("Embed of " << rows << " rows of " << width);
+        for (const View& view : {View(op.tokens), View(op.table), View(op.gamma), View(op.x), View(op.h)})
+            CHECK((got.bits(view) == expected.bits(view)));
+        const double tolerance = (static_cast<double>(width) + 4) * 0x1p-24;
+        for (std::int64_t row = 0; row < rows; ++row)
+            REQUIRE(std::abs(got.get(op.rstd, 0, row) / expected.get(op.rstd, 0, row) - 1) <= tolerance);
+    }
+}
+
+TEST_CASE("EmbedBackward on the GPU adds rows of a token in order", "[gpu]") {
+    if (!has_hopper()) return;
+    check_backward({0}, 1, 8);
+    check_backward({5, 2, 5, 5}, 6, 72, 8);
+    for (const int rows : {31, 256, 1000}) {
+        Tokens different(static_cast<std::size_t>(rows));
+        std::iota(different.rbegin(), different.rend(), 3);
+        check_backward(different, rows + 3, 40);                               // all different, descending
+        check_backward(Tokens(static_cast<std::size_t>(rows), 3), 4, 136, 8);  // all equal
+    }
+    for (const int count : {32, 33, 63, 64, 65, 66, 128, 129, 400}) check_backward(group_of(count, 500, 700), 700, 200);
+    check_backward(zipf(3001, 500), 500, 264);      // one digit
+    check_backward(zipf(20011, 32000), 32000, 72);  // two digits, several batches a warp
+    check_backward(zipf(9000, 300000), 300000, 8);  // three digits
+}
+
+TEST_CASE("EmbedBackward on the GPU takes a million rows", "[gpu]") {
+    if (!has_hopper()) return;
+    check_backward(zipf(1 << 20, 128256), 128256, 8);
+}
+
+TEST_CASE("EmbedBackward in a graph adds at every launch", "[gpu]") {
+    if (!has_hopper()) return;
+    const Tokens tokens = zipf(2000, 3000);
+    Buffers expected, got;
+    const EmbedBackward op = embed_backward(expected, tokens, 3000, 128);
+    embed_backward(got, tokens, 3000, 128);
+    GpuCopy copy(got, operands_of(op));
+    const hopper::Launch launch = hopper::prepare(op, copy.memory());
+    cudaStream_t stream = nullptr;
+    cudaGraph_t graph = nullptr;
+    cudaGraphExec_t executable = nullptr;
+    CUDA_CHECK(cudaStreamCreate(&stream));
+    CUDA_CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+    launch(stream);
+    CUDA_CHECK(cudaStreamEndCapture(stream, &graph));
+    CUDA_CHECK(cudaGraphInstantiate(&executable, graph, 0));
+    for (int i = 0; i < 3; ++i) {
+        CUDA_CHECK(cudaGraphLaunch(executable, stream));
+        cpu::run(op, expected.memory());
+    }
+    copy.download();
+    CHECK((got.bits(op.grad) == expected.bits(op.grad)));
+    CUDA_CHECK(cudaGraphExecDestroy(executable));
+    CUDA_CHECK(cudaGraphDestroy(graph));
+    CUDA_CHECK(cudaStreamDestroy(stream));
+}
+
+TEST_CASE("the embedding on the GPU names what it cannot run", "[gpu]") {
+    if (!has_hopper()) return;
+    Buffers buffers;
+    const auto refusal = [&](const Op& op) {
+        const GpuCopy copy(buffers, operands_of(op));
+        try {
+            hopper::prepare(op, copy.memory());
+        } catch (const Error& error) {
+            return std::string(error.what());
+        }
+        return std::string("accepted");
+    };
+    EmbedBackward backward = embed_backward(buffers, {1, 2}, 4, 64);
+    backward.scratch.cols -= 1;
+    CHECK_THAT(refusal(backward), Catch::Contains("operand scratch has 767 bytes, needs 768"));
+    CHECK_THAT(refusal(embed_backward(buffers, {1, 2}, 4, 12)), Catch::Contains("whole vectors of 16 bytes"));
+    CHECK_THAT(refusal(embed_backward(buffers, Tokens((1 << 20) + 1, 0), 1, 8)), Catch::Contains("1048577 tokens"));
+    CHECK_THAT(refusal(embed(buffers, {1, 2}, 4, 20, 0)), Catch::Contains("whole vectors of 16 bytes"));
+}

@@ -1,0 +1,86 @@
+// What the tests of the GEMM programs share: one case against cpu::run on the same bf16 operands.
+//
+// Tolerances. Stored tiles: 4e-3 relative RMS (one bf16 rounding is 1.1e-3 to 2.2e-3 RMS, and results at a rounding
+// boundary may fall either way). fp32 results: max(1e-5, K 2^-27) of their largest, as both sides sum K products in
+// fp32 in different order.
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "kernels/cpu/run.h"
+#include "kernels/hopper/programs/prepare_gemm.h"
+#include "tests/hopper/harness.h"
+#include "tools/bench/gemm_cases.h"
+
+namespace coda::test {
+
+using bench::CaseOptions;
+using bench::GemmCase;
+using bench::Shape;
+
+inline void check(const Shape& shape, const CaseOptions& options, const hopper::GemmChoice& choice = {}) {
+    const GemmCase made = bench::make_case(shape, options);
+    const bench::DeviceBuffers device(made.buffers, 17);
+    Bytes expected = download(made.buffers, device.memory());
+    cpu::run(made.op, memory_of(expected));
+
+    const hopper::Launch launch = hopper::prepare_gemm(made.op, device.memory(), choice);
+    launch(nullptr);
+    CUDA_CHECK(cudaDeviceSynchronize());
+    const Bytes got = download(made.buffers, device.memory());
+    for (std::size_t i = 0; i < made.buffers.size(); ++i) {
+        const bench::Buffer& buffer = made.buffers[i];
+        if (buffer.access == Access::in) {
+            CHECK(got[i] == expected[i]);
+            continue;
+        }
+        if (buffer.view.dtype == DType::u8) continue;  // scratch
+        const Difference found = difference(got[i], expected[i], buffer.view);
+        INFO(shape.program << ", tile " << choice.candidate << ", M " << shape.m << " N " << shape.n << " K " << shape.k
+                           << " " << buffer.name << ": relative RMS " << found.rms << ", largest " << found.largest);
+        if (options.integers) {
+            CHECK(found.largest == 0);
+        } else if (buffer.view.dtype == DType::bf16 || std::string(buffer.name) == "delta") {
+            // delta sums the rounded output, so it inherits that rounding's ties.
+            CHECK(found.rms <= 4e-3);
+        } else {
+            CHECK(found.largest <= std::max(1e-5, static_cast<double>(shape.k) * 0x1p-27));
+        }
+    }
+    // What no view covers stays as it was: gaps between rows are inputs of nobody.
+    for (std::size_t i = 0; i < made.buffers.size(); ++i) {
+        const View& view = made.buffers[i].view;
+        for (std::int64_t row = 0; row + 1 < view.rows; ++row) {
+            const auto begin = (row * view.ld + view.cols) * size_of(view.dtype);
+            const auto size = static_cast<std::size_t>((view.ld - view.cols) * size_of(view.dtype));
+            if (std::memcmp(got[i].data() + begin, expected[i].data() + begin, size) != 0) {
+                FAIL_CHECK(shape.program << ": gap after row " << row << " of " << made.buffers[i].name << " changed");
+                break;
+            }
+        }
+    }
+}
+
+inline constexpr const char* kPrograms[] = {"Linear",
+                                            "LinearDgrad",
+                                            "LinearF32",
+                                            "WeightGradient",
+                                            "LinearRstd",
+                                            "LinearRope",
+                                            "LinearRstdRope",
+                                            "LinearSwiglu",
+                                            "LinearRstdSwiglu",
+                                            "LinearResidualRms",
+                                            "LinearCrossEntropy",
+                                            "LinearRstdCrossEntropy",
+                                            "LinearRmsBackward",
+                                            "LinearSwigluBackward",
+                                            "LinearHeadDot"};
+
+inline bool has_heads(const std::string& program) {
+    return program == "LinearRope" || program == "LinearRstdRope" || program == "LinearHeadDot";
+}
+
+}  // namespace coda::test

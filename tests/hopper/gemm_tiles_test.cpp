@@ -1,0 +1,126 @@
+// Every tile configuration of every GEMM program, whichever the program would take by itself, and what surrounds a
+// launch: graphs, and starting while the predecessor finishes.
+#include "kernels/tiling.h"
+#include "tests/hopper/gemm_check.h"
+
+using namespace coda;
+using namespace coda::test;
+
+namespace {
+
+std::vector<hopper::TileConfig> tiles_of(const Shape& shape, const CaseOptions& options = {}) {
+    const GemmCase made = bench::make_case(shape, options);
+    const bench::DeviceBuffers device(made.buffers, 1);
+    return hopper::tile_candidates(made.op, device.memory());
+}
+
+}  // namespace
+
+TEST_CASE("every tile configuration of every program agrees with the CPU", "[gpu]") {
+    if (!has_hopper()) return;
+    for (const char* program : kPrograms)
+        for (const bool accumulate : {false, true}) {
+            // A little beyond a multiple of any cluster's rows and columns, and a K tail. Gated halves, like all
+            // matrices, have rows of 16 bytes.
+            const bool gated = std::string(program).ends_with("Swiglu");
+            const Shape ragged{program, 776, has_heads(program) ? 640 : 656, 200};
+            const Shape small{program, 8, has_heads(program) ? 128 : gated ? 144 : 136, 72};
+            const CaseOptions options{.accumulate = accumulate, .alpha = accumulate};
+            const auto tiles = tiles_of(ragged, options);
+            REQUIRE(!tiles.empty());
+            for (std::size_t i = 0; i < tiles.size(); ++i) {
+                hopper::GemmChoice choice;
+                choice.candidate = static_cast<int>(i);
+                check(ragged, options, choice);
+                check(small, options, choice);
+                // Several tiles a block, and rounds of every ring.
+                check({program, 2560, 1920, 320}, options, choice);
+            }
+        }
+}
+
+TEST_CASE("weight gradients in parts agree with the CPU", "[gpu]") {
+    if (!has_hopper()) return;
+    for (const bool accumulate : {false, true})
+        for (const Shape& shape : {Shape{"WeightGradient", 264, 136, 4100}, Shape{"WeightGradient", 768, 768, 8192},
+                                   Shape{"WeightGradient", 8, 2048, 2000}, Shape{"WeightGradient", 1024, 1024, 8192}}) {
+            const CaseOptions options{.accumulate = accumulate, .alpha = accumulate};
+            const GemmCase made = bench::make_case(shape, options);
+            REQUIRE(tiling::gradient_parts(std::get<WeightGradient>(made.op)) > 1);
+            check(shape, options);
+            CaseOptions exact = options;
+            exact.integers = true;
+            check(shape, exact);
+        }
+}
+
+TEST_CASE("every order of tiles gives the same bits", "[gpu]") {
+    if (!has_hopper()) return;
+    for (const char* program : {"Linear", "LinearResidualRms", "LinearRmsBackward"}) {
+        const GemmCase made = bench::make_case({program, 1600, 1408, 256});
+        Bytes first;
+        for (const hopper::Raster& raster :
+             {hopper::Raster{}, hopper::Raster{.group_rows = 512}, hopper::Raster{.panel_columns = 512},
+              hopper::Raster{.panel_columns = 1024, .keep_b = true}}) {
+            const bench::DeviceBuffers device(made.buffers, 5);
+            hopper::GemmChoice choice;
+            choice.raster = raster;
+            hopper::prepare_gemm(made.op, device.memory(), choice)(nullptr);
+            CUDA_CHECK(cudaDeviceSynchronize());
+            Bytes bytes = download(made.buffers, device.memory());
+            INFO(program << ", groups of " << raster.group_rows << " rows or " << raster.panel_columns << " columns");
+            if (first.empty()) {
+                first = std::move(bytes);
+            } else {
+                CHECK(bytes == first);
+            }
+        }
+    }
+}
+
+// A chain in which every product reads what the one before it wrote, and overwrites what the one before that read: a
+// kernel that did not wait for its predecessor would be seen. In a stream and in a graph, with and without overlap.
+TEST_CASE("a chain of dependent products is in order", "[gpu]") {
+    if (!has_hopper()) return;
+    constexpr std::int64_t kRows = 4096, kWidth = 1024;
+    constexpr int kLength = 24;
+    const GemmCase made = bench::make_case({"Linear", kRows, kWidth, kWidth});
+    const View a = made.buffers[0].view, out = made.buffers[2].view;
+    Bytes results[4];
+    for (int way = 0; way < 4; ++way) {
+        const bench::DeviceBuffers device(made.buffers, 9);
+        std::vector<hopper::Launch> chain;
+        for (int link = 0; link < kLength; ++link) {
+            Linear op = std::get<Linear>(made.op);
+            op.a = link % 2 == 0 ? a : out;
+            op.out = {link % 2 == 0 ? out : a, Beta::overwrite};
+            hopper::GemmChoice choice;
+            choice.overlap = way % 2 == 1;
+            chain.push_back(hopper::prepare_op(op, device.memory(), choice));
+        }
+        cudaStream_t stream = nullptr;
+        CUDA_CHECK(cudaStreamCreate(&stream));
+        if (way < 2) {
+            for (const hopper::Launch& launch : chain) launch(stream);
+        } else {
+            cudaGraph_t graph = nullptr;
+            cudaGraphExec_t ready = nullptr;
+            CUDA_CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+            for (const hopper::Launch& launch : chain) launch(stream);
+            CUDA_CHECK(cudaStreamEndCapture(stream, &graph));
+            CUDA_CHECK(cudaGraphInstantiate(&ready, graph, 0));
+            CUDA_CHECK(cudaGraphLaunch(ready, stream));
+            CUDA_CHECK(cudaStreamSynchronize(stream));
+            CUDA_CHECK(cudaGraphExecDestroy(ready));
+            CUDA_CHECK(cudaGraphDestroy(graph));
+        }
+        CUDA_CHECK(cudaStreamSynchronize(stream));
+        CUDA_CHECK(cudaStreamDestroy(stream));
+        results[way] = download(made.buffers, device.memory());
+        INFO("way " << way);
+        CHECK(results[way] == results[0]);
+    }
+    // The chain did not die out or overflow, so the comparison says something.
+    const double last = std::fabs(element(results[0][0], a, 17, 23));
+    CHECK((last > 0 && last < 1e3));
+}

@@ -1,0 +1,92 @@
+// The oracle against the attention kernels: causal and document masks, grouped heads, whole and in bands of queries.
+#include <algorithm>
+
+#include "tests/hopper/oracle_plants.h"
+#include "tools/bench/attention_case.h"
+
+using namespace coda;
+using namespace coda::test;
+using bench::AttentionCase;
+using bench::AttentionCaseShape;
+using bench::Fill;
+
+namespace {
+
+/// Device buffers of a case: normal q, k, v and dout; doc_start as the kernels want it; lse by the forward kernel.
+class Problem {
+  public:
+    explicit Problem(const AttentionCaseShape& shape)
+        : made_(bench::make_attention(shape, kMixedBf16)), device_(buffers_of(made_, shape), 31) {
+        if (shape.documents) {
+            const std::vector<std::int32_t> starts = documents(shape);
+            CUDA_CHECK(cudaMemcpy(memory().address(made_.buffers[bench::kDocStart]), starts.data(), starts.size() * 4,
+                                  cudaMemcpyHostToDevice));
+        }
+    }
+
+    const AttentionCase& made() const { return made_; }
+    const Memory& memory() const { return device_.memory(); }
+
+  private:
+    static std::vector<bench::Buffer> buffers_of(const AttentionCase& made, const AttentionCaseShape& shape) {
+        std::vector<bench::Buffer> buffers;
+        for (const View& view : made.buffers) buffers.push_back({"", view, Fill::nothing, 1, Access::in});
+        for (const auto matrix : {bench::kQkv, bench::kDout, bench::kDelta}) buffers[matrix].fill = Fill::normal;
+        buffers[bench::kRope].fill = Fill::angles;
+        buffers[bench::kPositions] = {"", made.buffers[bench::kPositions], Fill::positions,
+                                      static_cast<double>(shape.seq_len), Access::in};
+        buffers[bench::kScratch].view.dtype = DType::f32;
+        buffers[bench::kScratch].view.cols = buffers[bench::kScratch].view.ld =
+            made.buffers[bench::kScratch].cols / size_of(DType::f32);
+        return buffers;
+    }
+    /// A document begins at every position that is a multiple of 37 or of 150.
+    static std::vector<std::int32_t> documents(const AttentionCaseShape& shape) {
+        std::vector<std::int32_t> starts;
+        for (std::int64_t m = 0; m < shape.rows(); ++m) {
+            const std::int64_t position = m % shape.seq_len;
+            starts.push_back(static_cast<std::int32_t>(std::max(position / 37 * 37, position / 150 * 150)));
+        }
+        return starts;
+    }
+
+    AttentionCase made_;
+    bench::DeviceBuffers device_;
+};
+
+void judge(oracle::Oracle& oracle, const AttentionCaseShape& shape, const std::string& label) {
+    INFO("B " << shape.batch << " T " << shape.seq_len << " H " << shape.heads << " Hk " << shape.kv_heads << " hd "
+              << shape.head_dim << (shape.documents ? " documents " : " ") << label);
+    const Problem problem(shape);
+    judges_rightly(oracle, problem.memory(), problem.made().forward, label);
+    judges_rightly(oracle, problem.memory(), problem.made().backward, label);
+    judges_rightly(oracle, problem.memory(), problem.made().rope_backward, label);
+}
+
+}  // namespace
+
+TEST_CASE("the oracle judges attention", "[gpu][oracle]") {
+    if (!has_hopper()) return;
+    oracle::Oracle whole;
+    for (const std::int64_t head_dim : {64, 128}) {
+        // The keys, values and their gradients of a head in fp32, and about a fifth of its 300 rows of logits.
+        oracle::Oracle banded((4 * 300 * head_dim + 2 * 60 * 300 + 3 * 60 * head_dim) * 4 + 4096);
+        for (const bool documents : {false, true}) {
+            judge(whole, {2, 300, 4, 2, head_dim, documents, 8}, "whole");
+            judge(banded, {2, 300, 4, 2, head_dim, documents, 8}, "in bands");
+        }
+        judge(whole, {2, 17, 4, 1, head_dim, true}, "short");
+        // Where a query sees only itself dq and dk are 0 but for fp32 rounding: nothing to plant a mistake in.
+        const Problem alone({3, 1, 2, 2, head_dim});
+        agrees(whole, alone.memory(), alone.made().forward, "alone");
+        agrees(whole, alone.memory(), alone.made().backward, "alone");
+        agrees(whole, alone.memory(), alone.made().rope_backward, "alone");
+    }
+}
+
+TEST_CASE("the oracle judges attention over a long context", "[gpu][oracle]") {
+    if (!has_hopper()) return;
+    // More logits than the work space holds: bands of its own making.
+    oracle::Oracle oracle;
+    for (const std::int64_t head_dim : {64, 128}) judge(oracle, {1, 8192, 2, 1, head_dim, true}, "long");
+}

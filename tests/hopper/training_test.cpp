@@ -1,0 +1,208 @@
+// Whole training steps on the GPU next to the same schedule by cpu::run in bf16 storage: the two round at the same
+// points, so they differ by the order of fp32 sums and by what a bf16 rounding that falls the other way makes of that.
+//
+// Tolerances. A rounding that falls the other way moves one element by 2^-8 of itself; few do, and a loss is a mean
+// over hundreds of tokens: 2e-3 relative. Gradients of a tensor as a whole: cosine above 0.999, norm within 1%.
+#include "src/train/hopper_executor.h"
+#include "tests/hopper/harness.h"
+#include "tests/model/harness.h"
+
+using namespace coda;
+using namespace coda::test;
+
+namespace {
+
+/// Sizes that divide nothing but what the kernels need: rows and columns of ragged tiles, a padded vocabulary.
+ModelConfig small_model(std::int64_t head_dim, bool tied) {
+    ModelConfig model;
+    model.hidden_size = 264;
+    model.intermediate_size = 328;
+    model.num_hidden_layers = 4;
+    model.num_attention_heads = 4;
+    model.num_key_value_heads = 2;
+    model.head_dim = head_dim;
+    model.vocab_size = 1009;
+    model.rope_theta = 10000;
+    model.tie_word_embeddings = tied;
+    return model;
+}
+
+textbook::Weights random_weights(const ModelConfig& model, std::uint64_t seed) {
+    std::mt19937_64 random(seed);
+    std::normal_distribution<double> normal(0, 0.05);
+    textbook::Weights weights;
+    for (const HfTensor& tensor : parameter_layout(model).tensors) {
+        for (std::int64_t i = 0; i < tensor.count(); ++i) {
+            weights[tensor.name].push_back(tensor.matrix ? normal(random) : 1 + normal(random));
+        }
+    }
+    return weights;
+}
+
+struct Case {
+    const char* name;
+    std::int64_t head_dim = 64;
+    bool tied = false;
+    Sizes sizes{.batch = 2, .seq_len = 100};
+    int micro_batches = 1;
+};
+
+const Case kCases[] = {
+    {.name = "heads of 64"},
+    {.name = "heads of 128, tied head", .head_dim = 128, .tied = true},
+    {.name = "head in chunks, documents, accumulation",
+     .sizes = {.batch = 2, .seq_len = 100, .chunks = 3, .document_mask = true},
+     .micro_batches = 2},
+    {.name = "recompute, bf16 moments",
+     .sizes = {.batch = 1, .seq_len = 192, .recompute = Recompute::mlp, .optimizer = {.moments = Moments::bf16}}},
+};
+
+double dot(const std::vector<double>& a, const std::vector<double>& b) {
+    double sum = 0;
+    for (std::size_t i = 0; i < a.size(); ++i) sum += a[i] * b[i];
+    return sum;
+}
+
+std::vector<textbook::Batch> batches_of(const Case& c, const ModelConfig& model, int step) {
+    std::vector<textbook::Batch> batches;
+    for (int i = 0; i < c.micro_batches; ++i) {
+        batches.push_back(random_batch(model, c.sizes.batch, c.sizes.seq_len, static_cast<std::uint64_t>(31 * step + i),
+                                       c.sizes.document_mask));
+    }
+    return batches;
+}
+
+constexpr double kLearningRate = 1e-3, kBeta1 = 0.9, kBeta2 = 0.95;
+
+}  // namespace
+
+TEST_CASE("ten steps of training on the GPU are those of the CPU in bf16 storage", "[gpu]") {
+    if (!has_hopper()) return;
+    for (const Case& c : kCases) {
+        const ModelConfig model = small_model(c.head_dim, c.tied);
+        const textbook::Weights weights = random_weights(model, 5);
+        ModelRun gpu(model, c.sizes, kMixedBf16), cpu(model, c.sizes, kMixedBf16);
+        gpu.start(make_hopper_executor);
+        cpu.start();
+        for (ModelRun* run : {&gpu, &cpu}) run->set_weights(weights);
+        for (int step = 1; step <= 10; ++step) {
+            const std::vector<textbook::Batch> batches = batches_of(c, model, step);
+            const double have = gpu.step(batches), want = cpu.step(batches);
+            INFO(c.name << ", step " << step << ": loss " << have << " on the GPU, " << want << " on the CPU");
+            CHECK(std::abs(have - want) <= 2e-3 * want);
+            if (step == 1) {
+                const textbook::Weights got = gpu.gradients(), expected = cpu.gradients();
+                for (const auto& [name, gradient] : expected) {
+                    const double norm = std::sqrt(dot(gradient, gradient));
+                    const double got_norm = std::sqrt(dot(got.at(name), got.at(name)));
+                    const double cosine = dot(got.at(name), gradient) / (norm * got_norm);
+                    INFO(name << ": cosine " << cosine << ", norm " << got_norm << ", expected " << norm);
+                    CHECK(cosine > 0.999);
+                    CHECK(std::abs(got_norm - norm) <= 0.01 * norm);
+                }
+            }
+            const double norm = gpu.update(step, kLearningRate, kBeta1, kBeta2);
+            const double expected_norm = cpu.update(step, kLearningRate, kBeta1, kBeta2);
+            CHECK(std::abs(norm - expected_norm) <= 0.01 * expected_norm);
+        }
+    }
+}
+
+TEST_CASE("training on the GPU gives the same bits again, as a graph and step by step", "[gpu]") {
+    if (!has_hopper()) return;
+    struct Nothing : StepObserver {
+        bool results = false;
+        std::size_t steps = 0;
+        bool reads_results() const override { return results; }
+        void after(Pass, std::size_t, double, double ms) override {
+            CHECK(ms >= 0);
+            ++steps;
+        }
+    };
+    const Case& c = kCases[0];
+    const ModelConfig model = small_model(c.head_dim, c.tied);
+    const textbook::Weights weights = random_weights(model, 6);
+    std::vector<double> first;
+    for (int how = 0; how < 4; ++how) {
+        ModelRun run(model, c.sizes, kMixedBf16);
+        run.start(make_hopper_executor);
+        run.set_weights(weights);
+        for (int step = 1; step <= 3; ++step) {
+            run.step(batches_of(c, model, step));
+            if (how >= 2) {  // the pass again, by its steps: it begins by overwriting, so the results are the same
+                Nothing nothing;
+                nothing.results = how == 3;
+                run.executor->run_observed(Pass::first, nothing);
+                CHECK(nothing.steps == run.schedules.first.size());
+            }
+            run.update(step, kLearningRate, kBeta1, kBeta2);
+        }
+        const std::vector<double> master = run.elements(run.schedules.host.master);
+        if (how == 0) first = master;
+        INFO("run " << how);
+        CHECK(master == first);
+    }
+}
+
+TEST_CASE("what goes up to the GPU comes down again, in parts of the staging ring", "[gpu]") {
+    if (!has_hopper()) return;
+    ModelConfig model = small_model(64, false);
+    model.vocab_size = 20000;  // weights of 50 MB: more than the ring
+    ModelRun run(model, {.batch = 1, .seq_len = 64}, kMixedBf16);
+    run.start(make_hopper_executor);
+    const View master = run.schedules.host.master, loss = run.schedules.host.loss, skip = run.schedules.host.skip;
+    std::vector<float> up(static_cast<std::size_t>(master.count())), down(up.size());
+    for (std::size_t i = 0; i < up.size(); ++i) up[i] = static_cast<float>(i % 1000003);
+    run.executor->upload(master, up.data());
+    run.executor->download(master, down.data());
+    CHECK(up == down);
+
+    CHECK(run.executor->first_nonfinite(master) == -1);
+    up[up.size() - 3] = INFINITY;
+    up[up.size() - 2] = NAN;
+    run.executor->upload(master, up.data());
+    CHECK(run.executor->first_nonfinite(master) == static_cast<std::int64_t>(up.size()) - 3);
+
+    // Values are those of their place in the order of the calls, whenever they are looked at.
+    std::vector<std::unique_ptr<Readback>> readbacks;
+    for (int i = 0; i < 100; ++i) {
+        upload_scalar(*run.executor, loss, 0.5 * i);
+        upload_scalar(*run.executor, skip, i);
+        readbacks.push_back(run.executor->read_scalars({loss, skip}));
+    }
+    for (int i = 0; i < 100; ++i) {
+        CHECK(readbacks[static_cast<std::size_t>(i)]->wait() == std::vector<double>{0.5 * i, static_cast<double>(i)});
+    }
+}
+
+TEST_CASE("the GPU's sampled logits are those of the CPU in bf16 storage", "[gpu]") {
+    if (!has_hopper()) return;
+    const ModelConfig model = small_model(64, false);
+    const textbook::Weights weights = random_weights(model, 7);
+    const Sizes sizes{.batch = 2, .seq_len = 50};
+    std::vector<std::vector<double>> logits;
+    for (const bool on_gpu : {false, true}) {
+        ModelRun run(model, sizes, kMixedBf16);
+        on_gpu ? run.start(make_hopper_executor) : run.start();
+        run.set_weights(weights);
+        std::vector<std::int32_t> tokens, positions, start;
+        for (std::int32_t t = 0; t < 50; ++t) {
+            tokens.push_back(t * 37 % 1009);
+            positions.push_back(std::max(0, t - 20));
+            start.push_back(t < 20 ? t : 20);  // a text of 30 tokens: what stands before it is not seen
+        }
+        const auto first = [&](View view) {
+            view.cols = view.ld = 50;
+            return view;
+        };
+        run.executor->upload(first(run.schedules.host.tokens), tokens.data());
+        run.executor->upload(first(run.schedules.host.positions), positions.data());
+        run.executor->upload(run.schedules.host.sample_start, start.data());
+        run.executor->run(Pass::sample);
+        logits.push_back(run.elements(run.schedules.host.logits));
+        logits.back().resize(static_cast<std::size_t>(model.vocab_size));
+    }
+    std::vector<double> apart;
+    for (std::size_t i = 0; i < logits[0].size(); ++i) apart.push_back(logits[1][i] - logits[0][i]);
+    CHECK(std::sqrt(dot(apart, apart) / dot(logits[0], logits[0])) < 2e-2);
+}

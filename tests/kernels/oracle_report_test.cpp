@@ -1,0 +1,160 @@
+// What the oracle allows, how it cuts a check into bands and how it reports: all of it that needs no GPU.
+#include <cmath>
+#include <limits>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+#include "kernels/oracle/bands.h"
+#include "kernels/oracle/tolerance.h"
+#include "tests/catch.h"
+
+using namespace coda;
+using oracle::OperandError;
+using oracle::Tolerance;
+
+namespace {
+
+template <class Shape, Access access>
+constexpr bool is_matrix(const Operand<Shape, access>&) {
+    return std::is_same_v<Shape, Matrix>;
+}
+template <class Shape>
+constexpr bool is_matrix(const Accumulate<Shape>&) {
+    return std::is_same_v<Shape, Matrix>;
+}
+
+/// An op with every operand there, 2048 x 2048: matrices of `storage`, indices and flags of i32, the rest fp32.
+template <class T>
+T complete_op(DType storage) {
+    T op;
+    std::apply(
+        [&](const auto&... entries) {
+            const auto fill = [&](auto& operand, const std::string& name) {
+                View& view = operand;
+                view.buffer = 0;
+                view.rows = view.cols = view.ld = 2048;
+                const bool index = name == "tokens" || name == "targets" || name == "positions" || name == "skip" ||
+                                   name == "step" || name == "doc_start";
+                view.dtype = is_matrix(operand) ? storage : name == "scratch" ? DType::u8 : DType::f32;
+                if (index) view.dtype = DType::i32;
+            };
+            (fill(op.*(entries.member), entries.name), ...);
+        },
+        T::operands);
+    return op;
+}
+
+template <class Fn, std::size_t... index>
+void for_each_op(Fn&& fn, std::index_sequence<index...>) {
+    (fn(std::variant_alternative_t<index, Op>()), ...);
+}
+template <class Fn>
+void for_each_op(Fn&& fn) {
+    for_each_op(fn, std::make_index_sequence<std::variant_size_v<Op>>());
+}
+
+}  // namespace
+
+TEST_CASE("bands cover all rows in order and fit") {
+    for (const std::int64_t rows : {1, 7, 64, 100, 8192})
+        for (const std::int64_t unit : {1, 8, 64})
+            for (const std::int64_t budget : {6400, 8000, 819'200, 1 << 30}) {
+                const std::int64_t row_bytes = 100;
+                const auto cut = oracle::bands(rows, row_bytes, unit, budget);
+                std::int64_t next = 0;
+                for (std::size_t i = 0; i < cut.size(); ++i) {
+                    CHECK(cut[i].first == next);
+                    CHECK(cut[i].rows > 0);
+                    CHECK(cut[i].rows * row_bytes <= budget);
+                    if (i + 1 < cut.size()) CHECK(cut[i].rows % unit == 0);
+                    next += cut[i].rows;
+                }
+                CHECK(next == rows);
+                if (rows * row_bytes <= budget) CHECK(cut.size() == 1);
+            }
+    CHECK(oracle::bands(0, 100, 8, 0).empty());
+}
+
+TEST_CASE("a work space too small for a unit of rows is an error with both sizes") {
+    CHECK_THROWS_WITH(oracle::bands(100, 1000, 64, 63'999),
+                      Catch::Contains("64 rows of 1000 bytes") && Catch::Contains("63999 bytes"));
+    CHECK_THROWS_WITH(oracle::bands(5, 1000, 64, 4000), Catch::Contains("5 rows of 1000 bytes"));
+    CHECK_THROWS_WITH(oracle::bands(5, 1000, 1, -8), Catch::Contains("-8 bytes"));
+    CHECK(oracle::bands(5, 1000, 64, 5000).size() == 1);
+}
+
+TEST_CASE("every operand that an op writes has a tolerance, and no other") {
+    for_each_op([]<class T>(T) {
+        for (const DType storage : {DType::bf16, DType::f32}) {
+            const T op = complete_op<T>(storage);
+            for_each_operand(op, [&](const char* operand, const View& view, Access access) {
+                INFO(T::name << " " << operand << " " << name_of(view.dtype));
+                if (access == Access::in || view.dtype == DType::u8) {
+                    CHECK_THROWS_WITH(oracle::tolerance(op, operand),
+                                      Catch::Contains(T::name) && Catch::Contains(operand));
+                    return;
+                }
+                const Tolerance allowed = oracle::tolerance(op, operand);
+                CHECK(allowed.largest >= allowed.rms);
+                // The metric's own scale: a result of the wrong sign is off by 2.
+                CHECK(allowed.largest <= 0.05);
+                const bool exact = allowed.rms == 0;
+                if (view.dtype == DType::i32) CHECK(exact);
+                // Stored in bf16 from fp32, an element moves by up to 2^-8 of itself.
+                if (view.dtype == DType::bf16 && !exact) CHECK(allowed.largest > 0x1p-8);
+                if (view.dtype == DType::f32 && !exact) CHECK(allowed.rms >= 0x1p-24);
+            });
+        }
+    });
+}
+
+TEST_CASE("parts of an operand have its tolerance") {
+    const auto attention = complete_op<AttentionRopeBackward>(DType::bf16);
+    for (const char* part : {"dq", "dk", "dv"})
+        CHECK(oracle::tolerance(attention, part).rms == oracle::tolerance(attention, "dqkv").rms);
+    const auto loss = complete_op<CrossEntropyBackward>(DType::bf16);
+    CHECK(oracle::tolerance(loss, "target").rms == oracle::tolerance(loss, "logits").rms);
+    for (const char* part : {"dq", "target"})
+        CHECK_THROWS_WITH(oracle::tolerance(complete_op<RopeBackward>(DType::bf16), part),
+                          Catch::Contains("RopeBackward") && Catch::Contains(part));
+}
+
+TEST_CASE("moments that are rounded stochastically may differ in a step of bf16, not throughout") {
+    auto op = complete_op<AdamW>(DType::bf16);
+    const Tolerance full = oracle::tolerance(op, "m");
+    op.m.dtype = DType::bf16;
+    const Tolerance rounded = oracle::tolerance(op, "m");
+    CHECK(full.largest < 0x1p-18);
+    CHECK(rounded.largest > 0x1p-7);
+    CHECK(rounded.rms < 0x1p-10);
+}
+
+TEST_CASE("an fp32 product's tolerance grows with its terms") {
+    auto op = complete_op<WeightGradient>(DType::f32);
+    op.dy.rows = 512;
+    const double few = oracle::tolerance(op, "grad").rms;
+    op.dy.rows = 32768;
+    CHECK(oracle::tolerance(op, "grad").rms > 5 * few);
+}
+
+TEST_CASE("a report is within tolerance when all of it is") {
+    auto op = complete_op<LinearResidualRms>(DType::bf16);
+    op.square.dtype = DType::f32;
+    constexpr double kInfinity = std::numeric_limits<double>::infinity();
+    const auto line = [&](const std::vector<OperandError>& operands) {
+        const oracle::Report report{operands};
+        const std::string text = oracle::line_of("layer 3 attn_out", op, report);
+        CHECK((text.find("ok") != std::string::npos) == oracle::within_tolerance(op, report));
+        return text;
+    };
+    CHECK(line({{"x", 1.7e-3, 2e-3}, {"h", 1.8e-3, 2e-3}, {"square", 2e-7, 1e-6}}) ==
+          "layer 3 attn_out LinearResidualRms  x 1.7e-03  h 1.8e-03  (tolerance 4.0e-03)  square 2.0e-07  "
+          "(tolerance 1.8e-05)  ok");
+    CHECK(line({{"x", 1e-6, 0.3}, {"square", 1e-3, 1e-3}}) ==
+          "layer 3 attn_out LinearResidualRms  x 1.0e-06  (tolerance 4.0e-03)  square 1.0e-03  (tolerance 1.8e-05)  "
+          "BEYOND: x (largest 3.0e-01 of 5.0e-03), square (largest 1.0e-03 of 7.1e-05)");
+    CHECK(line({{"x", kInfinity, kInfinity}}).find("BEYOND: x (largest inf") != std::string::npos);
+    CHECK(line({{"x", std::nan(""), 0}}).find("BEYOND: x") != std::string::npos);
+    CHECK(line({}) == "layer 3 attn_out LinearResidualRms  BEYOND: nothing was compared");
+}

@@ -1,0 +1,133 @@
+#include "tools/bench/gemm_measure.h"
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+
+#include "kernels/hopper/programs/prepare_gemm.h"
+#include "kernels/hopper/sm90/check.h"
+
+namespace coda::bench {
+
+namespace {
+
+constexpr double kRotatedBytes = 256e6;  // several times L2
+constexpr int kHeuristics = 8;           // of cuBLASLt, of which the fastest is measured
+
+/// Times launches on the default stream.
+class Timer {
+  public:
+    Timer() {
+        CUDA_CHECK(cudaEventCreate(&begin_));
+        CUDA_CHECK(cudaEventCreate(&end_));
+    }
+    ~Timer() {
+        cudaEventDestroy(begin_);
+        cudaEventDestroy(end_);
+    }
+    Timer(const Timer&) = delete;
+    Timer& operator=(const Timer&) = delete;
+
+    /// Milliseconds per launch of `count`.
+    double run(const std::vector<hopper::Launch>& launches, int count) {
+        CUDA_CHECK(cudaEventRecord(begin_));
+        for (int i = 0; i < count; ++i) launches[static_cast<std::size_t>(i) % launches.size()](nullptr);
+        CUDA_CHECK(cudaEventRecord(end_));
+        CUDA_CHECK(cudaEventSynchronize(end_));
+        float milliseconds = 0;
+        CUDA_CHECK(cudaEventElapsedTime(&milliseconds, begin_, end_));
+        return milliseconds / count;
+    }
+
+  private:
+    cudaEvent_t begin_ = nullptr, end_ = nullptr;
+};
+
+double median(std::vector<double> values) {
+    std::sort(values.begin(), values.end());
+    const std::size_t half = values.size() / 2;
+    return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
+}
+
+/// The case's product alone, with its majors and output type.
+oracle::Product bare_product(const GemmCase& made, const Memory& memory, void* out) {
+    oracle::Product product;
+    product.a = memory.address(made.a);
+    product.b = memory.address(made.b);
+    product.out = out;
+    product.m = made.shape.m;
+    product.n = made.shape.n;
+    product.k = made.shape.k;
+    product.lda = made.a.ld;
+    product.ldb = made.b.ld;
+    product.major_a = made.major_a;
+    product.major_b = made.major_b;
+    product.out_dtype = made.f32_out ? DType::f32 : DType::bf16;
+    return product;
+}
+
+}  // namespace
+
+Contest::Contest(const GemmCase& made, oracle::CublasLt& cublas) : made_(made) {
+    const int copies = std::max(1, static_cast<int>(kRotatedBytes / made.bytes()));
+    const auto out_bytes = static_cast<std::size_t>(made.shape.m * made.shape.n * (made.f32_out ? 4 : 2));
+    for (int copy = 0; copy < copies; ++copy) {
+        buffers_.push_back(std::make_unique<DeviceBuffers>(made.buffers, static_cast<std::uint64_t>(copy) + 1));
+        outputs_.push_back(nullptr);
+        CUDA_CHECK(cudaMalloc(&outputs_.back(), out_bytes));
+        cublas_.push_back(cublas.product(bare_product(made, buffers_.back()->memory(), outputs_.back()), kHeuristics));
+    }
+    Timer timer;
+    timer.run(cublas_, 1);
+    cublas_ms_ = timer.run(cublas_, 3);
+}
+
+Contest::~Contest() {
+    for (void* out : outputs_) cudaFree(out);
+}
+
+std::vector<hopper::Launch> Contest::prepare(const hopper::GemmChoice& choice) const {
+    std::vector<hopper::Launch> launches;
+    for (const auto& buffers : buffers_) launches.push_back(hopper::prepare_gemm(made_.op, buffers->memory(), choice));
+    return launches;
+}
+
+std::vector<hopper::TileConfig> Contest::tiles() const {
+    return hopper::tile_candidates(made_.op, buffers_.front()->memory());
+}
+
+int Contest::count(double seconds) const { return static_cast<int>(seconds * 1e3 / cublas_ms_) + 1; }
+
+void Contest::warm_up(const std::vector<hopper::Launch>& launches, const Turns& turns) const {
+    Timer timer;
+    const int launches_a_block = count(turns.block);
+    for (double spent = 0; spent < turns.warm_up * 1e3;)
+        spent += launches_a_block * (timer.run(launches, launches_a_block) + timer.run(cublas_, launches_a_block));
+}
+
+std::vector<Measured> Contest::measure(const std::vector<std::vector<hopper::Launch>>& sides,
+                                       const Turns& turns) const {
+    struct Times {
+        std::vector<double> ms, cublas_ms, ratio;
+    };
+    Timer timer;
+    const int launches_a_block = count(turns.block);
+    std::vector<Times> times(sides.size());
+    for (int block = 0; block < turns.blocks; ++block)
+        for (std::size_t side = 0; side < sides.size(); ++side) {
+            const double ms = timer.run(sides[side], launches_a_block);
+            const double cublas_ms = timer.run(cublas_, launches_a_block);
+            times[side].ms.push_back(ms);
+            times[side].cublas_ms.push_back(cublas_ms);
+            times[side].ratio.push_back(ms / cublas_ms);
+        }
+    std::vector<Measured> measured;
+    for (const Times& side : times) measured.push_back({median(side.ms), median(side.cublas_ms), median(side.ratio)});
+    return measured;
+}
+
+void Contest::enqueue(const std::vector<hopper::Launch>& launches, double seconds) const {
+    for (int i = 0; i < count(seconds); ++i) launches[static_cast<std::size_t>(i) % launches.size()](nullptr);
+}
+
+}  // namespace coda::bench

@@ -1,0 +1,59 @@
+// A GEMM case against cuBLASLt's bare product of the same shape and output type, in turns.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "kernels/hopper/gemm/choice.h"
+#include "kernels/hopper/run.h"
+#include "kernels/oracle/cublaslt.h"
+#include "tools/bench/device_buffers.h"
+#include "tools/bench/gemm_cases.h"
+
+namespace coda::bench {
+
+struct Turns {
+    double warm_up = 2.0;  // seconds
+    double block = 0.1;    // seconds of launches of one side
+    int blocks = 5;        // pairs
+};
+
+/// Milliseconds per launch (medians of the blocks) and the median of the paired ratios.
+struct Measured {
+    double ms = 0, cublas_ms = 0, ratio = 0;
+};
+
+/// The case's operands on the device, in as many copies as exceed L2 together, so that no launch finds them there.
+class Contest {
+  public:
+    Contest(const GemmCase& made, oracle::CublasLt& cublas);
+    ~Contest();
+    Contest(const Contest&) = delete;
+    Contest& operator=(const Contest&) = delete;
+
+    /// One launch per copy. Throws Error where the choice does not fit the case.
+    std::vector<hopper::Launch> prepare(const hopper::GemmChoice& choice = {}) const;
+
+    /// Every tile configuration of the case's program, in the order of GemmChoice::candidate.
+    std::vector<hopper::TileConfig> tiles() const;
+
+    /// Runs both sides until clocks have settled; once per contest is enough.
+    void warm_up(const std::vector<hopper::Launch>& launches, const Turns& turns) const;
+
+    /// Of each side, in turns with cuBLAS: side, cuBLAS, next side, cuBLAS, ...
+    std::vector<Measured> measure(const std::vector<std::vector<hopper::Launch>>& sides, const Turns& turns) const;
+
+    /// Enqueues launches of at least `seconds` without waiting for them.
+    void enqueue(const std::vector<hopper::Launch>& launches, double seconds) const;
+
+  private:
+    int count(double seconds) const;
+
+    GemmCase made_;
+    std::vector<std::unique_ptr<DeviceBuffers>> buffers_;
+    std::vector<void*> outputs_;
+    std::vector<hopper::Launch> cublas_;
+    double cublas_ms_ = 0;  // about
+};
+
+}  // namespace coda::bench

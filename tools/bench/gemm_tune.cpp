@@ -1,0 +1,87 @@
+#include "tools/bench/gemm_tune.h"
+
+#include <cstdio>
+#include <string>
+
+#include "kernels/error.h"
+
+namespace coda::bench {
+
+namespace {
+
+using hopper::GemmChoice;
+using hopper::Raster;
+using hopper::TileConfig;
+
+struct Variant {
+    GemmChoice choice;
+    TileConfig tile;
+    std::vector<hopper::Launch> launches;
+};
+
+std::string description(const TileConfig& tile, const Raster& raster, bool overlap) {
+    const char* schedule = tile.schedule == hopper::Schedule::pingpong ? "pingpong" : "cooperative";
+    const std::string order = raster.panel_columns > 0 ? text("panels of ", raster.panel_columns, " columns")
+                              : raster.group_rows > 0  ? text("groups of ", raster.group_rows, " rows")
+                                                       : std::string("groups by operand size");
+    return text(schedule, " ", tile.m, "x", tile.n, ", cluster ", tile.cluster_m, "x", tile.cluster_n, ", ",
+                tile.stages, " stages, ", tile.slots, " slots, ", order, raster.keep_b ? ", B kept" : "",
+                overlap ? "" : ", no overlap of launches");
+}
+
+Raster raster_of(const Variant& variant) { return variant.choice.raster.value_or(variant.tile.raster); }
+
+/// Measures and prints all; returns the index of the quickest.
+std::size_t contest_of(const GemmCase& made, const Contest& contest, const std::vector<Variant>& variants,
+                       const Turns& turns) {
+    std::vector<std::vector<hopper::Launch>> sides;
+    for (const Variant& variant : variants) sides.push_back(variant.launches);
+    const std::vector<Measured> measured = contest.measure(sides, turns);
+    std::size_t best = 0;
+    for (std::size_t i = 0; i < variants.size(); ++i) {
+        if (measured[i].ratio < measured[best].ratio) best = i;
+        std::printf("  %8.4f ms  %6.1f TFLOP/s  %.3f of cuBLAS  %s\n", measured[i].ms,
+                    made.flops() / measured[i].ms * 1e-9, measured[i].ratio,
+                    description(variants[i].tile, raster_of(variants[i]), variants[i].choice.overlap).c_str());
+    }
+    std::fflush(stdout);
+    return best;
+}
+
+}  // namespace
+
+void tune(const GemmCase& made, const Turns& turns, oracle::CublasLt& cublas) {
+    const Shape& shape = made.shape;
+    std::printf("%s %lld x %lld x %lld\n", shape.program.c_str(), static_cast<long long>(shape.m),
+                static_cast<long long>(shape.n), static_cast<long long>(shape.k));
+    const Contest contest(made, cublas);
+    const std::vector<TileConfig> tiles = contest.tiles();
+    std::vector<Variant> variants;
+    for (std::size_t i = 0; i < tiles.size(); ++i) {
+        GemmChoice choice;
+        choice.candidate = static_cast<int>(i);
+        variants.push_back({choice, tiles[i], contest.prepare(choice)});
+    }
+    contest.warm_up(variants.front().launches, turns);
+    const Variant tile = variants[contest_of(made, contest, variants, turns)];
+
+    variants = {tile};
+    for (const bool keep_b : {false, true})
+        for (const Raster& order :
+             {Raster{}, Raster{.group_rows = 1024}, Raster{.group_rows = 2048}, Raster{.group_rows = 4096},
+              Raster{.panel_columns = 1024}, Raster{.panel_columns = 2048}, Raster{.panel_columns = 4096}}) {
+            Variant variant = tile;
+            variant.choice.raster = order;
+            variant.choice.raster->keep_b = keep_b;
+            variant.launches = contest.prepare(variant.choice);
+            variants.push_back(variant);
+        }
+    variants.push_back(tile);
+    variants.back().choice.overlap = false;
+    variants.back().launches = contest.prepare(variants.back().choice);
+    const Variant& best = variants[contest_of(made, contest, variants, turns)];
+    std::printf("  quickest: %s\n", description(best.tile, raster_of(best), best.choice.overlap).c_str());
+    std::fflush(stdout);
+}
+
+}  // namespace coda::bench

@@ -1,0 +1,122 @@
+#include "tools/bench/step_floor.h"
+
+#include <algorithm>
+#include <concepts>
+
+#include "kernels/cost.h"
+#include "kernels/hopper/sm90/check.h"
+
+namespace coda::bench {
+
+namespace {
+
+constexpr int kHeuristics = 8;
+
+/// The product of a GEMM op without its epilogue: operands, majors, and the operand that takes the result (absent where
+/// the op stores none of that shape).
+struct Bare {
+    View a, b, out;
+    hopper::Major major_a = hopper::Major::k, major_b = hopper::Major::k;
+    DType out_dtype = DType::bf16;
+
+    std::int64_t m() const { return major_a == hopper::Major::k ? a.rows : a.cols; }
+    std::int64_t n() const { return major_b == hopper::Major::k ? b.rows : b.cols; }
+    std::int64_t k() const { return major_a == hopper::Major::k ? a.cols : a.rows; }
+    double flops() const {
+        return 2.0 * static_cast<double>(m()) * static_cast<double>(n()) * static_cast<double>(k());
+    }
+    std::int64_t out_bytes() const { return m() * n() * size_of(out_dtype); }
+};
+
+template <class T>
+View result_of(const T& op) {
+    if constexpr (requires { op.out; }) return op.out;
+    if constexpr (requires { op.z; } && !std::same_as<T, LinearSwigluBackward>) return op.z;
+    if constexpr (requires { op.logits; }) return op.logits;
+    if constexpr (requires { op.dx; }) return op.dx;
+    if constexpr (std::same_as<T, LinearResidualRms>) return op.x;
+    if constexpr (std::same_as<T, LinearSwigluBackward>) return op.y;
+    return {};
+}
+
+template <class T>
+bool weight_is_in_out(const T& op) {
+    if constexpr (requires { op.layout; }) return op.layout == WeightLayout::in_out;
+    return std::same_as<T, LinearRmsBackward> || std::same_as<T, LinearSwigluBackward> ||
+           std::same_as<T, LinearHeadDot>;
+}
+
+std::vector<Bare> products_of(const Schedule& schedule) {
+    std::vector<Bare> products;
+    const auto add = [&]<class T>(const T& op) {
+        if constexpr (std::same_as<T, WeightGradient>) {
+            products.push_back({op.dy, op.x, op.grad, hopper::Major::mn, hopper::Major::mn, op.grad.dtype});
+        } else if constexpr (requires { op.a, op.w; }) {
+            const View out = result_of(op);
+            products.push_back({op.a, op.w, out, hopper::Major::k,
+                                weight_is_in_out(op) ? hopper::Major::mn : hopper::Major::k,
+                                out ? out.dtype : DType::bf16});
+        }
+    };
+    for (const Step& step : schedule) {
+        const std::size_t before = products.size();
+        std::visit(add, step.op);
+        double flops = 0;
+        for (std::size_t i = before; i < products.size(); ++i) flops += products[i].flops();
+        require(flops == (work_of(step.op) == Work::product ? cost(step.op).flops : 0), "the floor's product of ",
+                step.name, " (", name_of(step.op), ") is not the op's");
+    }
+    return products;
+}
+
+}  // namespace
+
+ProductFloor::ProductFloor(const Schedule& schedule, const Memory& memory) {
+    const std::vector<Bare> products = products_of(schedule);
+    std::int64_t spare_bytes = 0;
+    // cuBLASLt's result has no gaps between rows here, so one with gaps goes elsewhere.
+    const auto in_place = [](const Bare& bare) {
+        return bare.out && bare.out.ld == bare.n() && bare.out.count() == bare.m() * bare.n();
+    };
+    for (const Bare& bare : products)
+        if (!in_place(bare)) spare_bytes = std::max(spare_bytes, bare.out_bytes());
+    if (spare_bytes > 0) CUDA_CHECK(cudaMalloc(&spare_, static_cast<std::size_t>(spare_bytes)));
+
+    std::vector<hopper::Launch> launches;
+    for (const Bare& bare : products) {
+        oracle::Product product;
+        product.a = memory.address(bare.a);
+        product.b = memory.address(bare.b);
+        product.out = in_place(bare) ? memory.address(bare.out) : spare_;
+        product.m = bare.m();
+        product.n = bare.n();
+        product.k = bare.k();
+        product.lda = bare.a.ld;
+        product.ldb = bare.b.ld;
+        product.major_a = bare.major_a;
+        product.major_b = bare.major_b;
+        product.out_dtype = bare.out_dtype;
+        launches.push_back(cublas_.product(product, kHeuristics));
+    }
+    CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+    cudaGraph_t graph{};
+    CUDA_CHECK(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
+    for (const hopper::Launch& launch : launches) launch(stream_);
+    CUDA_CHECK(cudaStreamEndCapture(stream_, &graph));
+    const cudaError_t status = cudaGraphInstantiate(&graph_, graph, 0);
+    cudaGraphDestroy(graph);
+    CUDA_CHECK(status);
+}
+
+ProductFloor::~ProductFloor() {
+    if (graph_) cudaGraphExecDestroy(graph_);
+    if (stream_) cudaStreamDestroy(stream_);
+    cudaFree(spare_);
+}
+
+void ProductFloor::run() {
+    CUDA_CHECK(cudaGraphLaunch(graph_, stream_));
+    CUDA_CHECK(cudaStreamSynchronize(stream_));
+}
+
+}  // namespace coda::bench

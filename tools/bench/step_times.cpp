@@ -1,0 +1,219 @@
+#include "tools/bench/step_times.h"
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <map>
+#include <memory>
+#include <random>
+
+#include "kernels/cost.h"
+#include "kernels/hopper/sm90/check.h"
+#include "src/train/device.h"
+#include "src/train/feed.h"
+#include "src/train/hopper_executor.h"
+#include "src/train/model_state.h"
+#include "src/train/plan_report.h"
+#include "tools/bench/step_floor.h"
+
+namespace coda::bench {
+
+namespace {
+
+constexpr int kObservedRuns = 5;
+
+double median(std::vector<double> values) {
+    std::sort(values.begin(), values.end());
+    const std::size_t half = values.size() / 2;
+    return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
+}
+
+double now_ms() {
+    using namespace std::chrono;
+    return duration<double, std::milli>(steady_clock::now().time_since_epoch()).count();
+}
+
+std::int64_t free_memory() {
+    std::size_t free = 0, total = 0;
+    CUDA_CHECK(cudaMemGetInfo(&free, &total));
+    return static_cast<std::int64_t>(free);
+}
+
+TokenBatch random_batch(const Config& config) {
+    const auto count = static_cast<std::size_t>(config.training.micro_batch_size * config.training.seq_len);
+    std::mt19937_64 random(config.training.seed);
+    std::uniform_int_distribution<std::int32_t> token(0, static_cast<std::int32_t>(config.model.vocab_size - 1));
+    TokenBatch batch;
+    for (std::size_t i = 0; i < count; ++i) {
+        batch.tokens.push_back(token(random));
+        batch.targets.push_back(token(random));
+    }
+    batch.valid = static_cast<std::int64_t>(count);
+    return batch;
+}
+
+/// Collects the times of every step of a pass over several runs.
+class StepMedians : public StepObserver {
+  public:
+    bool reads_results() const override { return false; }
+    void after(Pass, std::size_t index, double, double ms) override { times_[index].push_back(ms); }
+    double of(std::size_t index) const { return median(times_.at(index)); }
+
+  private:
+    std::map<std::size_t, std::vector<double>> times_;
+};
+
+/// The model of a configuration, ready to run its passes.
+class Session {
+  public:
+    explicit Session(const Config& config)
+        : layout_(parameter_layout(config.model)),
+          schedules_(build_schedules(config.model, layout_, schedule_options(config, kMixedBf16))),
+          plan_(plan_and_check(schedules_)) {
+        require_fit_on(config, DeviceChoice::cuda, plan_);
+        const std::int64_t before = free_memory();
+        executor_ = make_hopper_executor(schedules_, plan_);
+        const std::vector<double> rope = rope_table(config.model, config.training.seq_len);
+        executor_->upload(schedules_.host.rope, std::vector<float>(rope.begin(), rope.end()).data());
+        initialise_state(*executor_, schedules_, config.model, layout_, config.training.seed);
+
+        const HostViews& host = schedules_.host;
+        const TokenBatch batch = random_batch(config);
+        Feed(*executor_, host, config.training.seq_len,
+             static_cast<std::int32_t>(config.model.bos_token_id.value_or(-1)))
+            .upload(batch);
+        upload_scalar(*executor_, host.alpha, 1.0 / static_cast<double>(batch.valid));
+        upload_scalar(*executor_, host.lr, 0);
+        upload_scalar(*executor_, host.correction1, 1 / (1 - config.optimizer.beta1));
+        upload_scalar(*executor_, host.correction2, 1 / (1 - config.optimizer.beta2));
+        upload_scalar(*executor_, host.step, 1);
+        timed(Pass::first);
+        timed(Pass::update);
+        used_ = before - free_memory();
+        require(download_scalar(*executor_, host.skip) == 0,
+                "the first step's loss or gradient norm is not finite: ", download_scalar(*executor_, host.loss), ", ",
+                download_scalar(*executor_, host.norm));
+    }
+
+    /// Milliseconds of a pass as a graph, launch and wait included.
+    double timed(Pass pass) {
+        const double start = now_ms();
+        executor_->run(pass);
+        executor_->finish();
+        return now_ms() - start;
+    }
+
+    StepMedians observed(Pass pass) {
+        StepMedians medians;
+        for (int run = 0; run < kObservedRuns; ++run) executor_->run_observed(pass, medians);
+        return medians;
+    }
+
+    /// What nvidia-smi says while two steps are under way.
+    Clocks clocks() {
+        for (int i = 0; i < 2; ++i) executor_->run(Pass::first);
+        const Clocks clocks = current_clocks();
+        executor_->finish();
+        return clocks;
+    }
+
+    const ParameterLayout& layout() const { return layout_; }
+    const Schedules& schedules() const { return schedules_; }
+    const Memory& memory() const { return executor_->memory(); }
+    double peak_flops_per_s() const { return executor_->peaks().flops_per_s; }
+    std::int64_t used() const { return used_; }
+
+  private:
+    ParameterLayout layout_;
+    Schedules schedules_;
+    MemoryPlan plan_;
+    std::unique_ptr<Executor> executor_;
+    std::int64_t used_ = 0;
+};
+
+/// Fills in everything that is measured op by op.
+void add_ops(Session& session, StepTimes& times) {
+    const StepMedians medians = session.observed(Pass::first);
+    double forward = 0, all = 0;
+    const Schedule& steps = session.schedules().first;
+    for (std::size_t i = 0; i < steps.size(); ++i) {
+        const double ms = medians.of(i);
+        const bool is_forward = steps[i].phase == Phase::forward;
+        all += ms;
+        if (is_forward) forward += ms;
+        switch (work_of(steps[i].op)) {
+            case Work::product: times.products += ms; break;
+            case Work::attention: (is_forward ? times.attention_forward : times.attention_backward) += ms; break;
+            case Work::other: times.other += ms; break;
+        }
+    }
+    times.forward = times.forward_backward * forward / all;
+    times.backward = times.forward_backward - times.forward;
+
+    const StepMedians update = session.observed(Pass::update);
+    const Schedule& updates = session.schedules().update;
+    for (std::size_t i = 0; i < updates.size(); ++i) {
+        if (std::holds_alternative<GradNorm>(updates[i].op)) times.grad_norm += update.of(i);
+        if (std::holds_alternative<AdamW>(updates[i].op)) times.adamw += update.of(i);
+    }
+}
+
+}  // namespace
+
+StepResult measure_step(const Config& given, const StepTimeOptions& options) {
+    Config config = given;
+    config.training.grad_accumulation_steps = 1;
+    require_device(config, DeviceChoice::cuda);
+    Session session(config);
+    std::unique_ptr<ProductFloor> floor;
+    if (options.floor) floor = std::make_unique<ProductFloor>(session.schedules().first, session.memory());
+
+    struct Sample {
+        double forward_backward, update, products;
+    };
+    const auto once = [&] {
+        Sample sample{session.timed(Pass::first), session.timed(Pass::update), 0};
+        const double start = now_ms();
+        if (floor) floor->run();
+        sample.products = now_ms() - start;
+        return sample;
+    };
+    for (const double start = now_ms(); now_ms() - start < options.warm_up * 1e3;) once();
+    std::vector<Sample> samples;
+    for (int i = 0; i < options.steps; ++i) samples.push_back(once());
+    const auto median_of = [&](const auto& part) {
+        std::vector<double> values;
+        std::transform(samples.begin(), samples.end(), std::back_inserter(values), part);
+        return median(values);
+    };
+
+    StepResult result;
+    StepTimes& times = result.times;
+    times.forward_backward = median_of([](const Sample& s) { return s.forward_backward; });
+    times.update = median_of([](const Sample& s) { return s.update; });
+    times.whole = median_of([](const Sample& s) { return s.forward_backward + s.update; });
+    add_ops(session, times);
+    if (floor) {
+        const auto layers = static_cast<double>(config.model.num_hidden_layers);
+        const auto quicker = [&](double ours, const std::optional<double>& theirs) {
+            return theirs ? std::min(ours, layers * *theirs) : ours;
+        };
+        const double attention = quicker(times.attention_forward, options.cudnn_forward_ms) +
+                                 quicker(times.attention_backward, options.cudnn_backward_ms);
+        times.has_floor = true;
+        times.floor_products = median_of([](const Sample& s) { return s.products; });
+        times.floor = times.floor_products + attention;
+        times.floor_ratio = median_of([&](const Sample& s) { return s.forward_backward / (s.products + attention); });
+    }
+    result.parameters = static_cast<double>(session.layout().parameters);
+    result.tokens = static_cast<double>(config.training.micro_batch_size * config.training.seq_len);
+    result.model_flops = step_flops(config, session.schedules());
+    result.peak_flops_per_s = session.peak_flops_per_s();
+    result.peak_gib = static_cast<double>(session.used()) / (1 << 30);
+    if (options.clocks) result.clocks = session.clocks();
+    return result;
+}
+
+}  // namespace coda::bench

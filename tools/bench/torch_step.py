@@ -1,0 +1,283 @@
+#!/usr/bin/env python3
+"""The training step of PyTorch beside coda_bench step, same model, same shapes, in turns on one GPU.
+
+    python3 tools/bench/torch_step.py BENCH --config C [--shape B:T ...] [--rounds N] [--json FILE]
+
+BENCH is the coda_bench program. The rival is a LLaMA written for torch.compile (q, k, v in one product, gate and up in
+one), the whole model compiled as one graph of static shapes, attention by cuDNN:
+  forward_backward   bf16 parameters, loss and all gradients
+  step               fp32 parameters under bf16 autocast, backward, gradient clipping, fused AdamW
+Each round runs coda_bench step, then the rival's two parts; the rival's memory is freed while coda_bench runs. A time
+is the median over rounds of each round's median; ratio is ours over PyTorch's, the median of the rounds' ratios. The
+learning rate is 0 in both, so that all steps see a new model's numbers; tokens are random.
+
+--free-order also measures coda_bench with --deterministic false. --eager leaves torch.compile out, to try the script;
+without CUDA everything of PyTorch runs on the CPU, for the same purpose.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from torch_reference import read_config, rope_frequencies  # noqa: E402
+
+CUDA = torch.cuda.is_available()
+DEVICE = "cuda" if CUDA else "cpu"
+
+
+def rotate(x, cos, sin):
+    """Adjacent pairs; cos and sin are (positions, 1, pairs)."""
+    first, second = x.float().unflatten(-1, (-1, 2)).unbind(-1)
+    return torch.stack((first * cos - second * sin, first * sin + second * cos), -1).flatten(-2).to(x.dtype)
+
+
+class Norm(nn.Module):
+    def __init__(self, width, eps):
+        super().__init__()
+        self.weight, self.eps = nn.Parameter(torch.ones(width)), eps
+
+    def forward(self, x):
+        return F.rms_norm(x, (x.shape[-1],), self.weight, self.eps)
+
+
+class Block(nn.Module):
+    def __init__(self, model):
+        super().__init__()
+        width, inner = model["hidden_size"], model["intermediate_size"]
+        self.head_dim = model["head_dim"]
+        self.heads = [model["num_attention_heads"], model["num_key_value_heads"], model["num_key_value_heads"]]
+        self.norm1, self.norm2 = (Norm(width, model["rms_norm_eps"]) for _ in range(2))
+        self.qkv = nn.Linear(width, sum(self.heads) * self.head_dim, bias=False)
+        self.out = nn.Linear(self.heads[0] * self.head_dim, width, bias=False)
+        self.gate_up, self.down = nn.Linear(width, 2 * inner, bias=False), nn.Linear(inner, width, bias=False)
+
+    def forward(self, x, cos, sin):
+        batch, length, _ = x.shape
+        q, k, v = self.qkv(self.norm1(x)).view(batch, length, -1, self.head_dim).split(self.heads, 2)
+        q, k = rotate(q, cos, sin), rotate(k, cos, sin)
+        y = F.scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), is_causal=True,
+                                           enable_gqa=True)
+        x = x + self.out(y.transpose(1, 2).reshape(batch, length, -1))
+        gate, up = self.gate_up(self.norm2(x)).chunk(2, -1)
+        return x + self.down(F.silu(gate) * up)
+
+
+class Rival(nn.Module):
+    """Mean loss of a batch."""
+
+    def __init__(self, model, length):
+        super().__init__()
+        self.embedding = nn.Embedding(model["vocab_size"], model["hidden_size"])
+        self.blocks = nn.ModuleList(Block(model) for _ in range(model["num_hidden_layers"]))
+        self.norm = Norm(model["hidden_size"], model["rms_norm_eps"])
+        self.head = nn.Linear(model["hidden_size"], model["vocab_size"], bias=False)
+        if model["tie_word_embeddings"]:
+            self.head.weight = self.embedding.weight
+        angles = torch.outer(torch.arange(length, dtype=torch.float64), rope_frequencies(model))
+        self.register_buffer("cos", angles.cos().float()[:, None], persistent=False)
+        self.register_buffer("sin", angles.sin().float()[:, None], persistent=False)
+
+    def forward(self, tokens, targets):
+        x = self.embedding(tokens)
+        for block in self.blocks:
+            x = block(x, self.cos, self.sin)
+        logits = self.head(self.norm(x)).float()
+        return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
+
+
+class Bench:
+    """The rival at one shape; between measurements it holds no memory worth naming."""
+
+    def __init__(self, config, batch, length, compiled):
+        self.config = config
+        model = config["model"]
+        with torch.device(DEVICE):
+            self.model = Rival(model, length)
+            self.tokens, self.targets = torch.randint(0, model["vocab_size"], (2, batch, length))
+        self.parameters = list(self.model.parameters())
+        self.shapes = [p.shape for p in self.parameters]
+        optimizer = config["optimizer"]
+        self.optimizer = torch.optim.AdamW(self.parameters, lr=0.0, betas=(optimizer["beta1"], optimizer["beta2"]),
+                                           eps=optimizer["eps"], weight_decay=optimizer["weight_decay"], fused=True)
+        self.loss = torch.compile(self.model, fullgraph=True, dynamic=False) if compiled else self.model
+        self.release()
+
+    def load(self, dtype):
+        for parameter, shape in zip(self.parameters, self.shapes):
+            data = torch.empty(shape, dtype=dtype, device=DEVICE)
+            parameter.data = data.normal_(std=0.02) if len(shape) == 2 else data.fill_(1)
+
+    def release(self):
+        for parameter in self.parameters:
+            parameter.data = torch.empty(0, dtype=parameter.dtype, device=DEVICE)
+            parameter.grad = None
+        self.optimizer.state.clear()
+        gc.collect()
+        if CUDA:
+            torch.cuda.empty_cache()
+
+    def forward_backward(self):
+        torch.autograd.grad(self.loss(self.tokens, self.targets), self.parameters)
+
+    def step(self):
+        with torch.autocast(DEVICE, dtype=torch.bfloat16):
+            loss = self.loss(self.tokens, self.targets)
+        loss.backward()
+        if self.config["training"]["max_grad_norm"] > 0:
+            nn.utils.clip_grad_norm_(self.parameters, self.config["training"]["max_grad_norm"])
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+
+    def measure(self, part, steps, warm_up):
+        """(median milliseconds, peak GiB, seconds until the first run was done: the first time, of compiling)."""
+        run = getattr(self, part)
+        self.load(torch.bfloat16 if part == "forward_backward" else torch.float32)
+        start = time.perf_counter()
+        run()
+        synchronize()
+        first = time.perf_counter() - start
+        if CUDA:
+            torch.cuda.reset_peak_memory_stats()
+        while time.perf_counter() - start - first < warm_up:
+            run()
+            synchronize()
+        ms = statistics.median(times_of(run, steps))
+        peak = torch.cuda.max_memory_allocated() / 2**30 if CUDA else 0.0
+        self.release()
+        return ms, peak, first
+
+
+def synchronize():
+    if CUDA:
+        torch.cuda.synchronize()
+
+
+def times_of(run, steps):
+    """Milliseconds of each of `steps` runs, one right after the other, so that the host stays ahead of the GPU."""
+    if not CUDA:
+        marks = [time.perf_counter()]
+        for _ in range(steps):
+            run()
+            marks.append(time.perf_counter())
+        return [1000 * (b - a) for a, b in zip(marks, marks[1:])]
+    events = [torch.cuda.Event(enable_timing=True) for _ in range(steps + 1)]
+    events[0].record()
+    for event in events[1:]:
+        run()
+        event.record()
+    synchronize()
+    return [a.elapsed_time(b) for a, b in zip(events, events[1:])]
+
+
+def cudnn_flags(model, batch, length):
+    """cuDNN's times of one layer's attention, as coda_bench step takes them for its floor."""
+    if not CUDA:
+        return []
+    from torch_attention import SDPBackend, backend_times
+    heads = [model[key] for key in ("num_attention_heads", "num_key_value_heads", "head_dim")]
+    forward, backward = backend_times(SDPBackend.CUDNN_ATTENTION, [batch, length, *heads])
+    torch.cuda.empty_cache()
+    print(f"cuDNN attention of a layer: forward {forward:.3f} ms, backward {backward:.3f} ms", flush=True)
+    return ["--cudnn-forward-ms", str(forward), "--cudnn-backward-ms", str(backward)]
+
+
+def coda_step(options, flags):
+    """{header, records} of one run of coda_bench step."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "step.json"
+        command = [options.bench, "step", "--config", options.config, "--steps", str(options.steps), "--warm-up",
+                   str(options.warm_up), "--json", str(path), *flags]
+        subprocess.run(command, check=True, stdout=sys.stdout if options.verbose else subprocess.DEVNULL)
+        return json.loads(path.read_text())
+
+
+def compare(options, config, batch, length):
+    """(coda_bench's header, records) of one shape."""
+    shape = ["--training.micro_batch_size", str(batch), "--training.seq_len", str(length)]
+    floor = cudnn_flags(config["model"], batch, length)
+    torch._dynamo.reset()
+    bench = Bench(config, batch, length, not options.eager)
+    ours, theirs, header = {}, {}, None  # by part (and order): one entry a round
+    for round_number in range(options.rounds):
+        for deterministic in (True, False) if options.free_order else (True,):
+            extra = floor if deterministic else ["--no-floor"]
+            result = coda_step(options, [*shape, "--deterministic", str(deterministic).lower(), *extra])
+            header = header or result["header"]
+            for record in result["records"]:
+                ours.setdefault((record["part"], deterministic), []).append(record)
+        for part in ("forward_backward", "step"):
+            ms, peak, first = bench.measure(part, options.steps, options.warm_up)
+            theirs.setdefault(part, []).append((ms, peak))
+            compiling = f"  ({first:.0f} s until its first run was done)" if round_number == 0 else ""
+            print(f"round {round_number + 1}  {part:16s} ours {ours[part, True][-1]['ms']:8.2f} ms  "
+                  f"PyTorch {ms:8.2f} ms{compiling}", flush=True)
+    return header, [summary(records, theirs[part]) for (part, _), records in ours.items()]
+
+
+def summary(records, rival):
+    """The rounds of one part as one record."""
+    record = {key: statistics.median(r[key] for r in records) if isinstance(value, float) else value
+              for key, value in records[0].items()}
+    rival_ms = [ms for ms, _ in rival]
+    record |= {"torch_ms": statistics.median(rival_ms), "torch_peak_gib": max(peak for _, peak in rival),
+               "ratio": statistics.median(r["ms"] / ms for r, ms in zip(records, rival_ms)),
+               "rounds_ms": [r["ms"] for r in records], "torch_rounds_ms": rival_ms}
+    record.setdefault("floor_ms", None)
+    return record
+
+
+def line(record):
+    floor = f"  floor {record['floor_ms']:8.2f} ({record['floor_ratio']:.3f})" if record["floor_ms"] else ""
+    order = "" if record["deterministic"] else " free order"
+    return (f"{record['config']} B{record['B']} T{record['T']} {record['part']:16s} {record['ms']:8.2f} ms  PyTorch "
+            f"{record['torch_ms']:8.2f} ms  ratio {record['ratio']:.3f}{floor}  MFU {100 * record['mfu']:.1f}%  "
+            f"{record['tokens_per_s']:.0f} tokens/s  {record['peak_gib']:.1f} / {record['torch_peak_gib']:.1f} GiB"
+            f"{order}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("bench", metavar="BENCH")
+    parser.add_argument("--config", required=True, metavar="FILE")
+    parser.add_argument("--shape", action="append", metavar="B:T", help="default: the configuration's own")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=20, help="timed in a round, of each")
+    parser.add_argument("--warm-up", type=float, default=2.0, help="seconds, of each in a round")
+    parser.add_argument("--free-order", action="store_true")
+    parser.add_argument("--eager", action="store_true")
+    parser.add_argument("--verbose", action="store_true", help="print coda_bench's own tables")
+    parser.add_argument("--json", metavar="FILE")
+    options = parser.parse_args()
+    if CUDA:
+        torch.backends.cuda.enable_cudnn_sdp(True)
+        for other in ("flash", "mem_efficient", "math"):
+            getattr(torch.backends.cuda, f"enable_{other}_sdp")(False)
+    torch.manual_seed(0)
+    config = read_config(options.config)
+    training = config["training"]
+    shapes = options.shape or [f"{training['micro_batch_size']}:{training['seq_len']}"]
+    header, records = None, []
+    for batch, length in (map(int, shape.split(":")) for shape in shapes):
+        header, made = compare(options, config, batch, length)
+        records += made
+        print("\n".join(map(line, made)), flush=True)
+    if options.json:
+        header |= {"torch": torch.__version__, "cudnn": torch.backends.cudnn.version(), "command": " ".join(sys.argv)}
+        Path(options.json).write_text(json.dumps({"header": header, "records": records}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,265 @@
+"""The parts of tools/gpu_check, each a function that takes the Check and returns what its line says."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import signal
+import statistics
+import subprocess
+import time
+
+import runlog
+
+PARTS = {}  # name -> (function, what it does)
+REPEATABLE = ("loss", "grad_norm", "lr", "tokens")  # of a step's record: what is no measurement
+
+# Small, and with everything that a schedule can have.
+SMALL = {
+    "model": {"hidden_size": 256, "intermediate_size": 640, "num_hidden_layers": 2, "num_attention_heads": 4,
+              "num_key_value_heads": 2, "head_dim": 64, "tie_word_embeddings": True},
+    "training": {"seq_len": 192, "micro_batch_size": 3, "grad_accumulation_steps": 2, "steps": 12,
+                 "lm_head_chunks": 3, "recompute": "mlp"},
+    "data": {"document_mask": True},
+    "optimizer": {"moments": "bf16", "learning_rate": 1e-3},
+}
+
+
+class Failed(Exception):
+    """A part did not pass; the message says why."""
+
+
+def part(function):
+    """Registers a part of the check: takes the Check, returns what its line says, raises Failed."""
+    PARTS[function.__name__] = function
+    return function
+
+
+def losses_of(folder):
+    return runlog.read(folder).series("loss")
+
+
+def require_falling(losses, what):
+    values = list(losses.values())
+    count = max(1, min(5, len(values) // 3))
+    first, last = statistics.mean(values[:count]), statistics.mean(values[-count:])
+    if not last < first:
+        raise Failed(f"{what}: the loss does not fall ({first:.3f} at first, {last:.3f} at last)")
+    return first, last
+
+
+@part
+def tests(check):
+    """the tests tagged [gpu]"""
+    done = []
+    for name in sorted(os.listdir(check.options.bin)):
+        program = os.path.join(check.options.bin, name)
+        if not name.startswith("test_") or not os.access(program, os.X_OK):
+            continue
+        listed = subprocess.run([program, "--list-tests", "[gpu]"], capture_output=True, text=True, check=False).stdout
+        count = re.search(r"([1-9]\d*) matching test case", listed)
+        if not count:
+            continue
+        out = check.run(program, "[gpu]")
+        if "skipped" in out.lower():
+            raise Failed(f"{name} skipped tests: there is no Hopper GPU")
+        done.append(f"{name} {count[1]}")
+    if not done:
+        raise Failed(f"no test_* program with [gpu] tests in {check.options.bin}")
+    return ", ".join(done) + " test cases"
+
+
+@part
+def oracle(check):
+    """every op of a step beside an independent path"""
+    said = []
+    for name, base in (("oracle_small", SMALL), ("oracle_100m", "shakespeare_100m")):
+        config = check.config(name, base, {"training.steps": 2})
+        lines = [line for line in check.train("--config", config, "--oracle", "2").splitlines() if line.strip()]
+        said.append(f"{name}: {lines[-1].strip() if lines else 'no output'}")
+    return "; ".join(said)
+
+
+@part
+def losses(check):
+    """the loss curve beside PyTorch's, same weights and batches"""
+    steps = check.options.steps
+    base = check.options.config or "shakespeare_100m"
+    if check.options.config:
+        with open(check.options.config, encoding="utf-8") as file:
+            base = json.load(file)
+    config = check.config("losses", base, {"training.steps": steps})
+    check.train("--config", config, "--export", check.path("init"))
+    check.train("--config", config, "--dump-batches", check.path("batches.npy"))
+    logs = {"coda": os.path.join(check.path("losses"), "log.jsonl")}
+    for name, precision in (("torch_bf16", "bf16-params"), ("torch_autocast", "bf16-autocast"), ("torch_fp32", "fp32")):
+        logs[name] = check.path(name + ".jsonl")
+        check.python("torch_reference.py", "--config", config, "--init", check.path("init"), "--batches",
+                     check.path("batches.npy"), "--precision", precision, "--out", logs[name])
+    for name, log in logs.items():
+        with open(log, encoding="utf-8") as source, open(check.results("loss", name + ".jsonl"), "w") as target:
+            target.write(source.read())
+    curves = {name: losses_of(log) for name, log in logs.items()}
+    tail = min(50, steps)
+    ends = {name: statistics.mean(list(curve.values())[-tail:]) for name, curve in curves.items()}
+    early = list(curves["coda"])[: min(100, steps)]
+    worst = {name: max(abs(curves["coda"][s] - curves[name][s]) for s in early) for name in curves if name != "coda"}
+    check.write_results("loss", [{"steps": steps, "mean_of_last": tail, "means": ends, "worst_of_first": worst}])
+    check.python("compare_loss.py", logs["coda"], logs["torch_bf16"], "--noise", logs["torch_fp32"], "--atol", "0.01",
+                 "--first", str(len(early)), "--last-mean", str(tail))
+    means = ", ".join(f"{name} {value:.4f}" for name, value in ends.items())
+    return (f"mean of the last {tail} steps: {means}; largest difference from torch_bf16 in the first {len(early)} "
+            f"{worst['torch_bf16']:.4f}")
+
+
+def digests(folder):
+    """SHA-256 of every file of the newest checkpoint of a run that holds numbers."""
+    checkpoints = os.path.join(folder, "checkpoints")
+    newest = os.path.join(checkpoints, sorted(name for name in os.listdir(checkpoints) if name[0] != ".")[-1])
+    found = {}
+    for name in sorted(os.listdir(newest)):
+        if name.endswith(".bin"):
+            with open(os.path.join(newest, name), "rb") as file:
+                found[name] = hashlib.file_digest(file, "sha256").hexdigest()
+    return found
+
+
+def require_same(one, other):
+    a, b = (runlog.read(folder).steps for folder in (one, other))
+    for step in sorted(a.keys() | b.keys()):
+        values = [{key: steps.get(step, {}).get(key) for key in REPEATABLE} for steps in (a, b)]
+        if values[0] != values[1]:
+            raise Failed(f"step {step}: {values[0]} and {values[1]}")
+    if digests(one) != digests(other):
+        raise Failed("the checkpoints differ")
+    return len(a)
+
+
+@part
+def repeat(check):
+    """two runs give the same bits"""
+    said = []
+    cases = [("small", SMALL, {})]
+    if check.options.device == "cuda":
+        cases.append(("100m", "shakespeare_100m", {"training.steps": 20}))
+    for name, base, changes in cases:
+        folders = []
+        for number in "12":
+            run = f"repeat_{name}_{number}"
+            check.train("--config", check.config(run, base, {**changes, "checkpoint.at_end": True}))
+            folders.append(check.path(run))
+        said.append(f"{name}: {require_same(*folders)} steps and checkpoint equal")
+    return "; ".join(said)
+
+
+@part
+def resume(check):
+    """killed and resumed, the same bits as in one go"""
+    scale = 25 if check.options.device == "cuda" else 1  # so that there is time to kill it
+    keep = {"checkpoint.at_end": True, "checkpoint.interval": 4 * scale, "training.steps": 12 * scale}
+    check.train("--config", check.config("whole", SMALL, keep))
+    config = check.config("killed", SMALL, keep)
+    log = os.path.join(check.path("killed"), "log.jsonl")
+    process = subprocess.Popen([check.program("coda_train"), "--config", config], stdout=check.log, stderr=check.log)
+    try:
+        while process.poll() is None:
+            if os.path.exists(log) and open(log, encoding="utf-8").read().count('"loss"') >= 6 * scale:
+                break
+            time.sleep(0.002)
+        else:
+            raise Failed("the run to kill ended by itself")
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    killed = max(losses_of(check.path("killed")))
+    check.train("--config", config, "--resume")
+    count = require_same(check.path("whole"), check.path("killed"))
+    return f"killed after step {killed} of {count}: log and checkpoint equal"
+
+
+@part
+def export(check):
+    """transformers' loss and logits of imported and exported weights"""
+    out = check.python("transformers_check.py", "--program", check.program("coda_train"), "--device",
+                       check.options.device)
+    return out.strip().splitlines()[-1]
+
+
+@part
+def runs(check):
+    """llama1b and llama1b_untied train on real tokens"""
+    records, said = [], []
+    for name in ("llama1b", "llama1b_untied"):
+        for batch, length in ((4, 8192), (16, 2048)):
+            run = f"{name}_T{length}"
+            changes = {"training.seq_len": length, "training.micro_batch_size": batch, "training.steps": 30,
+                       "training.grad_accumulation_steps": 1, "lr_schedule.warmup_steps": 5}
+            check.train("--config", check.config(run, name, changes))
+            first, last = require_falling(losses_of(check.path(run)), run)
+            log = list(runlog.read(check.path(run)).steps.values())[5:]
+            keys = ("ms", "tokens_per_s", "mfu", "memory_gib")
+            middle = {key: statistics.median(record[key] for record in log) for key in keys}
+            records.append({"config": name, "B": batch, "T": length, "steps": 30, "first_loss": first,
+                            "last_loss": last, **middle})
+            said.append(f"{run} {first:.2f} -> {last:.2f}, {middle['tokens_per_s']:.0f} tokens/s")
+    check.write_results("runs", records)
+    return "; ".join(said)
+
+
+@part
+def gemm(check):
+    """coda_bench gemm, every preset"""
+    found = [check.bench("gemm", "--preset", preset) for preset in ("llama1b", "llama8b", "square")]
+    records = [record for result in found for record in result["records"]]
+    check.write_results("gemm", records, found[0]["header"])
+    return f"{len(records)} shapes, median ratio to cuBLAS {statistics.median(r['ratio'] for r in records):.3f}"
+
+
+@part
+def attention(check):
+    """torch_attention.py: ours beside cuDNN's, times and errors"""
+    path = check.path("attention.json")
+    check.python(os.path.join("bench", "torch_attention.py"), check.program("coda_bench"), "--accuracy",
+                 "--json", path)
+    with open(path, encoding="utf-8") as file:
+        result = json.load(file)
+    check.write_results("attention", **result)
+    return ", ".join(f"{r['pass']} T{r['T']} D{r['D']} {r['ratio']:.2f}" for r in result["records"])
+
+
+@part
+def pointwise(check):
+    """coda_bench pointwise"""
+    result = check.bench("pointwise")
+    check.write_results("pointwise", result["records"], result["header"])
+    return f"{len(result['records'])} lines"
+
+
+@part
+def step(check):
+    """torch_step.py: llama1b_untied beside torch.compile"""
+    path = check.path("result.json")
+    check.python(os.path.join("bench", "torch_step.py"), check.program("coda_bench"), "--config",
+                 check.config("llama1b_untied", "llama1b_untied", {}), "--shape", "4:8192", "--shape", "16:2048",
+                 "--free-order", "--rounds", str(check.options.rounds), "--json", path)
+    with open(path, encoding="utf-8") as file:
+        result = json.load(file)
+    check.write_results("step", result["records"], result["header"])
+    return ", ".join(f"T{r['T']} {r['part']} {r['ratio']:.3f}" for r in result["records"] if r["deterministic"])
+
+
+@part
+def scaling(check):
+    """coda_bench step from T 1024 to 32768, and llama8b"""
+    shapes = [("llama1b_untied", 32768 // length, length) for length in (1024, 2048, 4096, 8192, 16384, 32768)]
+    records, header = [], None
+    for name, batch, length in [*shapes, ("llama8b", 1, 8192)]:
+        config = check.config(name, name, {})
+        result = check.bench("step", "--config", config, "--training.micro_batch_size", str(batch),
+                             "--training.seq_len", str(length), "--steps", "10", "--warm-up", "1")
+        records += [r for r in result["records"] if r["part"] == "step"]
+        header = header or result["header"]
+    check.write_results("scaling", records, header)
+    return ", ".join(f"{r['config']} T{r['T']} {r['tokens_per_s']:.0f} tokens/s" for r in records)

@@ -1,0 +1,115 @@
+#!/usr/bin/env python3
+"""Weights to and from Hugging Face transformers: the same loss, and the same logits after a round trip.
+
+    tools/transformers_check.py --program build/hopper/bin/coda_train
+
+transformers makes a small LLaMA with random weights (grouped KV heads, llama3 RoPE scaling) and samples text from it,
+on which another model's loss is higher. coda_train --init-from evaluates that text: the loss must be transformers' in
+fp32 within 1e-2 relative, or 1e-5 on the CPU, which computes in fp32 as well. coda_train --export writes the weights
+again: transformers must load that folder and give the logits of its own within bf16's rounding (2^-8 of the largest).
+
+Exit status: 0 both hold, 1 not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+try:
+    import torch
+    from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
+except ImportError as error:
+    sys.exit(f"transformers_check.py: needs PyTorch and transformers: {error}")
+
+SEQ_LEN, BATCH, BATCHES = 256, 4, 2
+LOGIT_TOLERANCE = 2**-8
+
+
+def make_model(folder: str) -> LlamaForCausalLM:
+    rope = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 64}
+    config = LlamaConfig(hidden_size=256, intermediate_size=688, num_hidden_layers=3, num_attention_heads=4,
+                         num_key_value_heads=2, head_dim=64, vocab_size=256, rms_norm_eps=1e-5,
+                         tie_word_embeddings=False, max_position_embeddings=1024, initializer_range=0.06,
+                         bos_token_id=1, eos_token_id=2)
+    # transformers 5 has the base among the other rotary parameters; 4 has it beside them.
+    if hasattr(config, "rope_parameters"):
+        config.rope_parameters = {"rope_theta": 10000.0, **rope}
+    else:
+        config.rope_theta, config.rope_scaling = 10000.0, rope
+    torch.manual_seed(0)
+    model = LlamaForCausalLM(config).float().eval()
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if "norm" in name:
+                weight.copy_(1 + 0.2 * torch.randn_like(weight))
+    model.save_pretrained(folder)
+    return model
+
+
+def sample_text(model, sequences: int) -> bytes:
+    """Sequences of SEQ_LEN tokens, each sampled from the model after a first token, and one token more."""
+    first = torch.arange(1, sequences + 1, device=model.device)[:, None]
+    text = model.generate(first, do_sample=True, min_new_tokens=SEQ_LEN - 1, max_new_tokens=SEQ_LEN - 1, top_k=0,
+                          pad_token_id=0)
+    return bytes(text.flatten().tolist()) + b"."
+
+
+def evaluate(model, sequences, length: int):
+    """(mean loss, logits of the first sequences)."""
+    with torch.no_grad():
+        logits = torch.cat([model(part[:, :length]).logits.float() for part in sequences.split(BATCH)])
+    loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), sequences[:, 1:].flatten())
+    return loss.item(), logits
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--program", required=True, help="coda_train")
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="of coda_train")
+    options = parser.parse_args()
+    torch.backends.cuda.matmul.allow_tf32 = False
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+
+    with tempfile.TemporaryDirectory(prefix="transformers_check_") as folder:
+        ours, theirs = os.path.join(folder, "exported"), os.path.join(folder, "made")
+        model = make_model(theirs).to(device)
+        data = sample_text(model, BATCH * BATCHES)
+        with open(os.path.join(folder, "text.txt"), "wb") as file:
+            file.write(data)
+        config = {"data": {"train": "text.txt", "val": "text.txt"}, "device": options.device,
+                  "training": {"seq_len": SEQ_LEN, "micro_batch_size": BATCH, "steps": 1},
+                  "validation": {"batches": BATCHES}}
+        with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as file:
+            json.dump(config, file)
+
+        def coda(*arguments):
+            command = [os.path.abspath(options.program), "--config", "config.json", "--init-from", "made", *arguments]
+            done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+            if done.returncode:
+                sys.exit(f"transformers_check.py: {' '.join(command)} ended with {done.returncode}: {done.stderr}")
+            return done.stdout
+
+        line = next(line for line in coda("--eval").splitlines() if line.startswith("validation loss"))
+        found = float(line.split()[2])
+        coda("--export", "exported")
+
+        tokens = torch.tensor(list(data), device=device)
+        sequences = torch.stack([tokens[i : i + SEQ_LEN + 1] for i in range(0, len(data) - 1, SEQ_LEN)])
+        expected, before = evaluate(model, sequences, SEQ_LEN)
+        _, after = evaluate(AutoModelForCausalLM.from_pretrained(ours).float().eval().to(device), sequences, SEQ_LEN)
+        difference = abs(found - expected) / expected
+        moved = ((after - before).abs().max() / before.abs().max()).item()
+    allowed = 1e-2 if options.device == "cuda" else 1e-5
+    print(f"loss {found:.6f}, transformers {expected:.6f}: relative difference {difference:.2e} (allowed {allowed:g}); "
+          f"logits after the round trip differ by {moved:.2e} (allowed {LOGIT_TOLERANCE:.2e})")
+    return 0 if difference <= allowed and moved <= LOGIT_TOLERANCE else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
