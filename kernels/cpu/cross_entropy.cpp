@@ -21,7 +21,7 @@ Compute log_sum_exp(const Compute* pairs, std::int64_t tiles, std::int64_t ld) {
     return std::log(sum) + largest;
 }
 
-/// One row of logits (vocab, then padding up to `columns`) to its gradient; returns Σ l g.
+/// One row of logits (vocab, then padding up to `columns`) to its gradient; returns Σ l g of g as stored.
 template <class Storage, class Compute>
 Compute cross_entropy_backward_row(Storage* logits, std::int64_t vocab, std::int64_t columns, Compute lse,
                                    std::int64_t target) {
@@ -32,7 +32,8 @@ Compute cross_entropy_backward_row(Storage* logits, std::int64_t vocab, std::int
     const auto target_logit = static_cast<Compute>(logits[target]);
     const Compute target_gradient = std::expm1(target_logit - lse);
     logits[target] = Storage{};
-    double dot = static_cast<double>(target_logit) * static_cast<double>(target_gradient);
+    double dot = static_cast<double>(target_logit) *
+                 static_cast<double>(static_cast<Compute>(static_cast<Storage>(target_gradient)));
     for (std::int64_t first = 0; first < vocab; first += kBlock) {
         const std::int64_t last = std::min(first + kBlock, vocab);
         Compute sum = 0;
@@ -40,8 +41,9 @@ Compute cross_entropy_backward_row(Storage* logits, std::int64_t vocab, std::int
         for (std::int64_t j = first; j < last; ++j) {
             const auto logit = static_cast<Compute>(logits[j]);
             const Compute probability = exponential(logit - lse);
-            sum += logit * probability;
-            logits[j] = static_cast<Storage>(probability);
+            const auto stored = static_cast<Storage>(probability);
+            sum += logit * static_cast<Compute>(stored);
+            logits[j] = stored;
         }
         dot += static_cast<double>(sum);
     }

@@ -110,12 +110,16 @@ Compute largest_of(const Compute* acc, Compute scale, std::int64_t count) {
     return *std::max_element(lanes, lanes + kLanes);
 }
 
-/// Σ exp(scale acc[j] - shift) over [0, count).
-template <class Compute>
+/// Σ exp(scale acc[j] - shift) over [0, count), of scale acc[j] as it is stored.
+template <class Storage, class Compute>
 Compute sum_of_exponentials(const Compute* acc, Compute scale, Compute shift, std::int64_t count) {
     Compute sum = 0;
 #pragma omp simd reduction(+ : sum)
-    for (std::int64_t j = 0; j < count; ++j) sum += exponential(scale * acc[j] - shift);
+    for (std::int64_t j = 0; j < count; ++j) {
+        Storage stored;
+        store(stored, scale * acc[j]);
+        sum += exponential(static_cast<Compute>(stored) - shift);
+    }
     return sum;
 }
 
@@ -154,7 +158,7 @@ void linear_cross_entropy(const Op& op, const Memory& memory) {
                     const Compute largest = largest_of(acc + first, scale, count);
                     Compute* pair = lse[(tile.col + first) / op.tile] + 2 * row;
                     pair[0] = largest;
-                    pair[1] = sum_of_exponentials(acc + first, scale, largest, count);
+                    pair[1] = sum_of_exponentials<Storage>(acc + first, scale, largest, count);
                 }
                 const std::int64_t target = targets[row] - tile.col;
                 if (target >= 0 && target < valid) target_logit[row] = scale * acc[target];

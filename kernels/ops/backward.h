@@ -10,12 +10,12 @@
 namespace coda {
 
 /// logits -> dlogits in place, unscaled: g = exp(l - lse) - [column == target]; 0 on ignored rows and on columns
-/// >= vocab; dot = Σ_v l g.
+/// >= vocab; dot = Σ_v l g, of g as it is stored: the dgrad that follows multiplies the same.
 struct CrossEntropyBackward {
     InOut<Matrix> logits;  // (M, V) storage
     In<Vector> lse;        // (1, M) statistic
     In<Vector> targets;    // (1, M) i32
-    Out<Vector> dot;       // (1, M) statistic, from g before rounding
+    Out<Vector> dot;       // (1, M) statistic
     std::int64_t vocab = 0;
 
     static constexpr const char* name = "CrossEntropyBackward";

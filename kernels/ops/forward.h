@@ -63,8 +63,10 @@ struct LinearSwiglu {
                                                 field("z", &LinearSwiglu::z), field("y", &LinearSwiglu::y)};
 };
 
-/// K3: logits = acc; per row and tile the pair (max, Σ exp(logit - max)) over columns < vocab; the target's logit
-/// before rounding. A row whose target is negative (ignored) leaves target_logit unwritten; columns >= vocab are stored
+/// K3: logits = acc; per row and tile the pair (max, Σ exp(logit - max)) over columns < vocab, of logits rounded to
+/// storage whether they are stored or not (the gradient is made from stored logits and lse: it sums to 0 over a row
+/// only if lse is of the same logits; max only scales the sum and may be of unrounded ones); the target's logit before
+/// rounding. A row whose target is negative (ignored) leaves target_logit unwritten; columns >= vocab are stored
 /// as 0.
 struct LinearCrossEntropy {
     In<Matrix> a;              // (M, K) storage

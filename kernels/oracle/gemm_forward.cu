@@ -82,17 +82,21 @@ void check_cross_entropy(const Op& op, OpCheck& check) {
             [=] __device__(std::int64_t tile, std::int64_t row) {
                 const std::int64_t begin = tile * width, end = min(begin + width, vocab);
                 if (begin >= end) return 0.0f;
-                float maximum = acc(row, begin) * factor[row];
-                for (std::int64_t j = begin + 1; j < end; ++j) maximum = fmaxf(maximum, acc(row, j) * factor[row]);
+                // The sum is over logits as they are stored.
+                const auto logit = [&](std::int64_t j) {
+                    return __bfloat162float(__float2bfloat16_rn(acc(row, j) * factor[row]));
+                };
+                float maximum = logit(begin);
+                for (std::int64_t j = begin + 1; j < end; ++j) maximum = fmaxf(maximum, logit(j));
                 float sum = 0;
-                for (std::int64_t j = begin; j < end; ++j) sum += expf(acc(row, j) * factor[row] - maximum);
+                for (std::int64_t j = begin; j < end; ++j) sum += expf(logit(j) - maximum);
                 return maximum + logf(sum);
             });
         const std::int32_t* targets = check.memory().template at<std::int32_t>(op.targets) + first;
-        const float* stored = check.memory().template at<float>(op.target_logit) + first;
+        const float* target_logit = check.memory().template at<float>(op.target_logit) + first;
         compare(
             check, "target_logit", 1, rows,
-            [=] __device__(std::int64_t, std::int64_t row) { return targets[row] < 0 ? 0.0f : stored[row]; },
+            [=] __device__(std::int64_t, std::int64_t row) { return targets[row] < 0 ? 0.0f : target_logit[row]; },
             [=] __device__(std::int64_t, std::int64_t row) {
                 return targets[row] < 0 ? 0.0f : acc(row, targets[row]) * factor[row];
             });

@@ -1,5 +1,5 @@
-// CrossEntropyBackward and RopeBackward, which turn a matrix into its gradient in place, checked by their formulas in
-// kernels/ops/backward.h: a thread an element, and a thread a row for the row statistic, in double.
+// CrossEntropyBackward and RopeBackward, which turn a matrix into its gradient in place, checked by
+// their formulas in kernels/ops/backward.h: a thread an element, and a thread a row for the row statistic, in double.
 #include <cmath>
 
 #include "kernels/math/rope.h"
@@ -36,7 +36,7 @@ void check_op(const CrossEntropyBackward& op, OpCheck& check) {
         double sum = 0;
         if (targets[row] < 0) return sum;
         for (std::int64_t column = 0; column < vocab; ++column)
-            sum += static_cast<double>(logits(row, column)) * gradient(row, column);
+            sum += static_cast<double>(logits(row, column)) * static_cast<double>(found(row, column));
         return sum;
     });
 }

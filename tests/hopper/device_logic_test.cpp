@@ -26,15 +26,17 @@ struct NamedTile {
 };
 
 const NamedTile kTiles[] = {
-    {"Wide, bf16", tiles::Wide::config, 8192, 0},
-    {"Wide, fp32", tiles::Wide::config, 8192, 0},
+    {"Wide", tiles::Wide::config, 8192, 0},
+    {"Tall", tiles::Tall::config, 8192, 0},
     {"Medium", tiles::Medium::config, 8192, 0},
     {"Square", tiles::Square::config, 8192, 0},
+    {"Rope", tiles::Rope::config, 4096, 0},
     {"Swiglu", tiles::Swiglu::config, 6144, 0},
     {"InPlace", tiles::InPlace::config, 8192, 0},
     {"RmsBackward", tiles::RmsBackward::config, 8192, 4096},
     {"RmsBackwardWide", tiles::RmsBackwardWide::config, 8192, 4096},
     {"SwigluBackward", tiles::SwigluBackward::config, 12288, 0},
+    {"GradientWide", tiles::GradientWide::config, 8192, 0},
     {"GradientNarrow", tiles::GradientNarrow::config, 8192, 0},
 };
 
@@ -169,6 +171,7 @@ TEST_CASE("every tile configuration fits an SM") {
         CHECK(tile.stages >= 3);
         CHECK(tile.stage_bytes() % kSwizzleAtomBytes == 0);
         CHECK(tile.n / tile.cluster_m * kPanelRowBytes % kSwizzleAtomBytes == 0);  // each CTA's share of B
+        CHECK(tile.m / tile.cluster_n * kPanelRowBytes % kSwizzleAtomBytes == 0);  // and of A
         CHECK(tile.warpgroup_rows() % kPanelRows == 0);
         CHECK(tile.warpgroup_rows() * tile.n / 128 <= 192);  // accumulators a thread
     }

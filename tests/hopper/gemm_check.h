@@ -45,6 +45,10 @@ inline void check(const Shape& shape, const CaseOptions& options, const hopper::
         } else if (buffer.view.dtype == DType::bf16 || std::string(buffer.name) == "delta") {
             // delta sums the rounded output, so it inherits that rounding's ties.
             CHECK(found.rms <= 4e-3);
+        } else if (std::string(buffer.name) == "lse") {
+            // Sums of exp of rounded logits: one in 2^12 is rounded the other way, by 2^-8 of itself.
+            CHECK(found.rms <= 1e-4);
+            CHECK(found.largest <= 1e-2);
         } else {
             CHECK(found.largest <= std::max(1e-5, static_cast<double>(shape.k) * 0x1p-27));
         }

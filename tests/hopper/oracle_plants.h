@@ -165,7 +165,9 @@ inline void plant_row(Planting& result, const oracle::Tolerance&) {
         if (!std::isnan(result.get(row + 1, column))) result.set(row + 1, column, result.get(row, column));
 }
 
+/// Of numbers; a flag has no sign.
 inline void plant_sign(Planting& result, const oracle::Tolerance&) {
+    if (result.view().dtype == DType::i32) return;
     for (std::int64_t row = 0; row < result.view().rows; ++row)
         for (std::int64_t column = 0; column < result.view().cols; ++column)
             if (const double value = result.get(row, column); !std::isnan(value) && value != 0)

@@ -23,7 +23,7 @@ std::string description(const TileConfig& tile, const Raster& raster, bool overl
     const char* schedule = tile.schedule == hopper::Schedule::pingpong ? "pingpong" : "cooperative";
     const std::string order = raster.panel_columns > 0 ? text("panels of ", raster.panel_columns, " columns")
                               : raster.group_rows > 0  ? text("groups of ", raster.group_rows, " rows")
-                                                       : std::string("groups by operand size");
+                                                       : std::string("near squares");
     return text(schedule, " ", tile.m, "x", tile.n, ", cluster ", tile.cluster_m, "x", tile.cluster_n, ", ",
                 tile.stages, " stages, ", tile.slots, " slots, ", order, raster.keep_b ? ", B kept" : "",
                 overlap ? "" : ", no overlap of launches");

@@ -3,13 +3,15 @@
     python3 tools/bench/torch_attention.py BENCH [--json FILE] [--flash] [--accuracy] [--shape B:T:H:Hkv:D ...]
 
 BENCH is the coda_bench program. FLOPs: forward 4 B H T^2 D / 2, backward 2.5 times that. Ratio: our time over cuDNN's,
-so below 1 is faster. Each shape runs cuDNN, ours, cuDNN; cuDNN's time is the mean of its two medians.
+so below 1 is faster. Each shape runs cuDNN, ours, cuDNN; cuDNN's time is the mean of its two medians. All are timed in
+blocks of at least 100 ms without pauses, at the clocks that the power limit leaves.
 
 --accuracy compares o, dq, dk and dv of both with PyTorch's fp32 attention of the same bf16 operands, one head at a
 time, as relative RMS errors over whole tensors: exit 1 where ours is more than 1.5 times cuDNN's.
 """
 import argparse
 import json
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -18,11 +20,11 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from triton.testing import do_bench
 
 SHAPES = ["4:8192:32:8:64", "16:2048:32:8:64", "2:8192:32:8:128", "8:2048:32:8:128"]
 ACCURACY_SHAPES = ["4:8192:32:8:64", "2:8192:32:8:128"]
 ALLOWED = 1.5  # times cuDNN's error
+BLOCK_MS, BLOCKS, WARM_UP_BLOCKS = 100, 5, 5
 
 
 def operands(b, t, h, hkv, d):
@@ -33,19 +35,35 @@ def operands(b, t, h, hkv, d):
     return [normal(heads).requires_grad_() for heads in (h, hkv, hkv)], normal(h)
 
 
+def block(call, count):
+    """Milliseconds per call of `count` calls without pauses."""
+    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    begin.record()
+    for _ in range(count):
+        call()
+    end.record()
+    end.synchronize()
+    return begin.elapsed_time(end) / count
+
+
 def milliseconds(call):
-    return do_bench(call, warmup=100, rep=300, return_mode="median")
+    block(call, 3)
+    count = int(BLOCK_MS / block(call, 2)) + 1
+    for _ in range(WARM_UP_BLOCKS):
+        block(call, count)
+    return statistics.median(block(call, count) for _ in range(BLOCKS))
 
 
 def backend_times(backend, sizes):
-    """(forward, backward) in milliseconds."""
+    """(forward, backward) in milliseconds, measured as coda_bench does: the median of blocks of calls."""
     (q, k, v), g = operands(*sizes)
     with sdpa_kernel([backend]):
         def forward():
             return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
 
         out = forward()
-        return milliseconds(forward), milliseconds(lambda: torch.autograd.grad(out, (q, k, v), g, retain_graph=True))
+        return (milliseconds(forward),
+                milliseconds(lambda: torch.autograd.grad(out, (q, k, v), g, retain_graph=True)))
 
 
 def shape_flags(sizes):

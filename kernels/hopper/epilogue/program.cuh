@@ -6,7 +6,8 @@
 //   begin_rows(rows)      once; fetch what depends on the row
 //   observe(pair, at)     optional, for every pair of the tile, before the first visit: statistics over the whole row
 //   begin_slot(column)    per sub-tile, before its tiles have arrived; fetch what depends on the column
-//   fetch(at)             for every pair of the sub-tile, once its tiles have arrived: shared memory to registers
+//   fetch(at)             for every pair of the sub-tile, or of a group of them, once its tiles have arrived: what
+//                         takes time to load, to registers
 //   visit(pair, at)       for every pair of the sub-tile: the mathematics
 //   end_slot(column)      per sub-tile
 //   end_rows(rows)        once; finish row and column statistics
@@ -60,8 +61,10 @@ struct Here {
 struct EpilogueProgram {
     static constexpr int kScratchBytes = 0;  // of shared memory, per consumer warpgroup
     static constexpr bool kObserves = false;
-    static constexpr bool kHalves = true;   // tiles of the last wave may come in halves of their rows
-    static constexpr bool kSplits = false;  // may run on parts of K, with results of each part
+    static constexpr int kFetched = 0;         // pairs that are fetched before they are visited; 0: a whole sub-tile
+    static constexpr bool kHalves = true;      // tiles of the last wave may come in halves of their rows
+    static constexpr bool kLastFirst = false;  // K is summed from its last tile to its first
+    static constexpr bool kSplits = false;     // may run on parts of K, with results of each part
 
     __device__ void begin_rows(const Rows&) {}
     __device__ void observe(float2, int /*column*/, int /*half*/) {}

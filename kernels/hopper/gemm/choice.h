@@ -13,8 +13,7 @@ struct GemmChoice {
     std::vector<TileConfig>* list = nullptr;
     int candidate = -1;            // index in that list; -1: the one of highest expected speed
     std::optional<Raster> raster;  // instead of the configuration's own
-    bool halves = true;
-    bool overlap = true;  // the kernel may start while its predecessor in the stream finishes
+    bool overlap = true;           // the kernel may start while its predecessor in the stream finishes
 };
 
 }  // namespace coda::hopper

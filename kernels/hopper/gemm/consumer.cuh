@@ -102,14 +102,19 @@ __device__ __forceinline__ void finish(Program& program, const SharedLayout<Prog
             const auto here = [&](int i) {
                 return Here{current.thread, slot, i / 2, i % 2, rows.row(i % 2), lane_column + i / 2 * 8};
             };
-            // NOTE: one warp of a scheduler is in an epilogue, so nothing else hides the latency of a load: all are
-            // issued before the first is used.
+            // NOTE: one warp of a scheduler is in an epilogue, so nothing else hides the latency of a load: those of a
+            // group of pairs are issued before the first is used.
+            constexpr int kPairs = kColumns / 4;
+            constexpr int kGroup = Program::kFetched == 0 ? kPairs : Program::kFetched;
 #pragma unroll
-            for (int i = 0; i < kColumns / 4; ++i) program.fetch(here(i));
+            for (int group = 0; group < kPairs; group += kGroup) {
 #pragma unroll
-            for (int i = 0; i < kColumns / 4; ++i) {
-                const int pair = sub * (kColumns / 4) + i;
-                program.visit({value[2 * pair], value[2 * pair + 1]}, here(i));
+                for (int i = group; i < group + kGroup; ++i) program.fetch(here(i));
+#pragma unroll
+                for (int i = group; i < group + kGroup; ++i) {
+                    const int pair = sub * kPairs + i;
+                    program.visit({value[2 * pair], value[2 * pair + 1]}, here(i));
+                }
             }
             // NOTE: every writer orders its own stores before the copy engine's read, then its warp arrives.
             ptx::fence_async_shared();

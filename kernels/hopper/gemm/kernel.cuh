@@ -77,15 +77,13 @@ __device__ __forceinline__ void consume(const GemmArguments<Program>& arguments,
         Accumulators<tile> acc;
         constexpr int kBlocks = Accumulators<tile>::kBlocks;
         constexpr bool kHalves = Program::kHalves && kBlocks == 2;
-        constexpr auto issued = [](const SharedLayout<Program, tile>& barriers, int other, int lane) {
-            if constexpr (!kCooperative)
-                if (lane == 0) ptx::mbarrier_arrive(barriers.turn(other));
+        const auto issued = [&] {
+            if (!kCooperative && thread.lane == 0) ptx::mbarrier_arrive(shared.turn(1 - consumer));
         };
         const int a_offset = kCooperative ? consumer * tile.warpgroup_rows() * kPanelRowBytes : 0;
         const auto products = [&]<int kOf>() {
             multiply<kOf, Program, tile, kMajorA, kMajorB>(shared, operands, arguments.k_tiles, a_offset, releases,
-                                                           thread.lane, acc,
-                                                           [&] { issued(shared, 1 - consumer, thread.lane); });
+                                                           thread.lane, acc, issued);
         };
         if constexpr (!kCooperative) {
             ptx::mbarrier_wait(shared.turn(consumer), turn);
@@ -94,7 +92,7 @@ __device__ __forceinline__ void consume(const GemmArguments<Program>& arguments,
         const auto whole = [&] { return !kHalves || arguments.order.whole(t); };
         if (whole()) {
             products.template operator()<kBlocks>();
-        } else {
+        } else if constexpr (kHalves) {
             products.template operator()<kBlocks / 2>();
         }
         if constexpr (!kCooperative) operands.advance(arguments.k_tiles);

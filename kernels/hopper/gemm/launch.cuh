@@ -28,26 +28,36 @@ CUtensorMap operand_map(const Memory& memory, const View& view) {
 }
 
 inline constexpr std::int64_t kResidentBytes = 16 << 20;  // of one operand in L2, beside what streams through
+inline constexpr std::int64_t kSquareColumns = 2048;      // what a wave has of rows and columns, about
 
-/// Whether B stays in L2: then all its columns pass under few rows of A, which are read once. (At 33 MiB it does not:
-/// the same order then read B from memory for every wave, and took 1.3 times as long.)
-inline bool b_stays(const Problem& problem) { return problem.n * problem.k * 2 <= kResidentBytes; }
+/// Whether so many columns of B stay in L2. (At 33 MiB they do not: the same order then read B from memory for every
+/// wave, and took 1.3 times as long.)
+inline bool stays(const Problem& problem, std::int64_t columns) {
+    return std::min(columns, problem.n) * problem.k * 2 <= kResidentBytes;
+}
 
-/// The order of a tile configuration for a shape. By rows, a group's rows of A should stay in L2 while all of B passes,
-/// as B is read again for every group; long products keep the tiles near a square. Where B stays as a whole, groups are
-/// what the machine has under way.
-inline TileOrder tile_order(const Problem& problem, const TileConfig& tile, const Raster& raster, int clusters) {
+/// Whether all uses of a row of A are close together, but for a second panel: then it need not stay in L2, and
+/// outputs and loaded tiles have more of it.
+inline bool a_passes_once(const Problem& problem, const Raster& raster) {
+    return stays(problem, problem.n) ||
+           (raster.panel_columns > 0 && problem.n <= 2 * raster.panel_columns && stays(problem, raster.panel_columns));
+}
+
+/// The order of a tile configuration for a shape. Where B stays in L2 as a whole, or has few columns, all columns pass
+/// under few rows of A. Otherwise the configuration says whether B stays by panels, or A by groups of rows while all of
+/// B passes; without either, groups of rows keep the tiles of a wave near a square.
+inline TileOrder tile_order(const Problem& problem, const TileConfig& tile, const Raster& raster) {
     const int rows = tile.cluster_rows(), columns = tile.cluster_columns();
     TileOrder order{static_cast<int>(ceil_div(problem.m, rows)), static_cast<int>(ceil_div(problem.n, columns))};
-    if (raster.panel_columns > 0) {
+    if (stays(problem, problem.n) || (raster.group_rows == 0 && problem.n <= kSquareColumns)) {
+        order.group = order.tiles_n;
+        order.along_n = true;
+    } else if (raster.panel_columns > 0) {
         order.group = std::max(1, raster.panel_columns / columns);
         order.along_n = true;
-    } else if (raster.group_rows > 0) {
-        order.group = std::max(1, raster.group_rows / rows);
-    } else if (b_stays(problem)) {
-        order.group = std::max(1, clusters / order.tiles_n);
     } else {
-        order.group = static_cast<int>(std::clamp<std::int64_t>(kResidentBytes / (rows * problem.k * 2), 8, 16));
+        const int group_rows = raster.group_rows > 0 ? raster.group_rows : static_cast<int>(kSquareColumns);
+        order.group = std::max(1, group_rows / rows);
     }
     return order;
 }
@@ -131,10 +141,10 @@ Launch launch_gemm(const Problem& problem, const Memory& memory, const Tiles<Pro
 
     const Raster raster = choice.raster.value_or(tile.raster);
     const int clusters = Kernel::active_clusters(problem.op);
-    arguments->order = tile_order(problem, tile, raster, clusters);
+    arguments->order = tile_order(problem, tile, raster);
     arguments->order.splits = static_cast<int>(problem.splits);
-    if (Program::kHalves && choice.halves) arguments->order.halved = halved_tiles(tile, arguments->order, clusters);
-    arguments->a_once = raster.once_a < 0 ? b_stays(problem) : raster.once_a;
+    if (Program::kHalves) arguments->order.halved = halved_tiles(tile, arguments->order, clusters);
+    arguments->a_once = a_passes_once(problem, raster);
     arguments->keep_b = raster.keep_b;
     const int blocks = tile.cluster() * std::min(clusters, arguments->order.count());
 
@@ -144,7 +154,8 @@ Launch launch_gemm(const Problem& problem, const Memory& memory, const Tiles<Pro
     };
 }
 
-/// Expected speed of a tile for a shape, relative to others: its rate, less the last wave and ragged edges.
+/// Expected speed of a tile for a shape, relative to others: its rate, less the last wave (as if it were of whole
+/// tiles) and ragged edges.
 template <class Tile>
 double expected_speed(const Problem& problem, int clusters) {
     constexpr TileConfig tile = Tile::config;

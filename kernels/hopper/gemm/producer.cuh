@@ -35,7 +35,7 @@ __device__ __forceinline__ void load_operands(const GemmArguments<Program>& argu
         const int first_column = index.n * tile.cluster_columns() + tile.rank_column(rank);
         const int first_k = index.split * arguments.k_tiles * kTileK;
         for (int k_tile = 0; k_tile < arguments.k_tiles; ++k_tile) {
-            const int k = first_k + k_tile * kTileK;
+            const int k = first_k + (Program::kLastFirst ? arguments.k_tiles - 1 - k_tile : k_tile) * kTileK;
             const int stage = ring.index;
             ptx::mbarrier_wait(shared.empty(stage), ring.parity ^ 1);
             ptx::mbarrier_arrive_expect(shared.full(stage), tile.stage_bytes());

@@ -18,9 +18,9 @@ inline constexpr int kPanelRows = 64;                    // rows of an epilogue 
 /// The order in which tiles are visited, and what L2 is asked to keep.
 struct Raster {
     int group_rows = 0;     // rows of a group of tiles under which all columns pass; 0: by the size of the operands
-    int panel_columns = 0;  // if not 0, groups are panels of so many columns instead, under which all rows pass
+    int panel_columns = 0;  // if not 0, groups are panels of so many columns instead, under which all rows pass (where
+                            // all of B stays in L2: of all columns)
     bool keep_b = false;    // B is asked to stay in L2
-    int once_a = -1;
 };
 
 struct TileConfig {

@@ -1,9 +1,11 @@
 // cross_entropy_backward - logits to their gradient, in place
 //
 //   g   = exp(l - lse) - [column == target], 0 on ignored rows and on columns >= vocab    (M, V) bf16, over the logits
-//   dot = Σ_v l g                                                                         (M) fp32, g before rounding
+//   dot = Σ_v l g                                                                         (M) fp32, g as stored
 //
-// One block a row, 16 bytes an access: the kernel moves what a copy of the logits moves. An ignored row is not read.
+// The dgrad that follows multiplies the stored g; with dot of the same g the norm's gradient stays orthogonal to what
+// was normalised. Targets of one token round alike, so what dot of the unrounded g leaves does not average out. One
+// block a row, 16 bytes an access: the kernel moves what a copy of the logits moves. An ignored row is not read.
 #include <cuda_runtime.h>
 
 #include "kernels/hopper/pointwise/operands.h"
@@ -40,21 +42,24 @@ __global__ __launch_bounds__(kThreads) void cross_entropy_backward(BackwardArgum
     float sum = 0;
 #pragma unroll 4
     for (int i = static_cast<int>(threadIdx.x); i < arguments.vectors; i += kThreads) {
-        Eight eight = unpack(__ldcs(logits + i));
+        const Eight given = unpack(__ldcs(logits + i));
+        Eight eight;
         const int column = 8 * i;
         const bool whole = column + 8 <= arguments.vocab;
         const auto ahead = static_cast<unsigned>(target - column);
 #pragma unroll
         for (int j = 0; j < 8; ++j) {
-            const float logit = eight.value[j];
+            const float logit = given.value[j];
             float gradient = exp2f((logit - lse) * kLog2e);
             // p - 1 by expm1: where the model is sure, p is close to 1 and the difference would be rounding alone.
             if (ahead == static_cast<unsigned>(j)) gradient = expm1f(logit - lse);
-            const bool valid = whole || column + j < arguments.vocab;
-            if (valid) sum += logit * gradient;
-            eight.value[j] = valid ? gradient : 0.0f;
+            eight.value[j] = whole || column + j < arguments.vocab ? gradient : 0.0f;
         }
-        __stcs(logits + i, pack(eight));
+        const uint4 stored = pack(eight);
+        __stcs(logits + i, stored);
+        const Eight rounded = unpack(stored);
+#pragma unroll
+        for (int j = 0; j < 8; ++j) sum += given.value[j] * rounded.value[j];
     }
     sum = block_sum<kThreads>(sum);
     if (threadIdx.x == 0) arguments.dot[row] = sum;

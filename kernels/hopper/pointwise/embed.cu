@@ -17,7 +17,7 @@ namespace coda::hopper {
 
 namespace {
 
-constexpr int kWarps = 8, kBatch = 4;
+constexpr int kWarps = 8, kBatch = 8;
 
 struct EmbedArguments {
     const std::int32_t* tokens;
@@ -55,8 +55,8 @@ __global__ __launch_bounds__(32 * kWarps) void embed(EmbedArguments arguments) {
             const Eight eight = unpack(bits[j]);
 #pragma unroll
             for (const float value : eight.value) square += value * value;
-            x[at] = bits[j];
-            h[at] = pack(times(eight, __ldg(arguments.gamma + 2 * at), __ldg(arguments.gamma + 2 * at + 1)));
+            __stcs(x + at, bits[j]);
+            __stcs(h + at, pack(times(eight, __ldg(arguments.gamma + 2 * at), __ldg(arguments.gamma + 2 * at + 1))));
         }
     }
 #pragma unroll

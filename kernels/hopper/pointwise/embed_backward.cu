@@ -4,8 +4,8 @@
 //
 // Kernels    group_tokens: one cluster sorts (token, row), lists where each token's group starts, and which are heavy.
 //            add_rows: blocks take heavy groups, 64 columns at a time, then warps take light ones, 256 columns at a
-//            time, by tickets. A column's sum is one chain of additions in fp32 in order of m, whoever adds it: the
-//            result does not depend on the tickets.
+//            time. A column's sum is one chain of additions in fp32 in order of m, whoever adds it. (Taking turns by a
+//            counter is slower: one atomic a unit, all on one word, takes longer than the unit.)
 // Heavy      All threads copy 64 rows of 128 bytes a stage to shared memory ahead of the first warp, which adds: a
 //            token of thousands of rows is as many blocks as it has columns / 64, each with a deep queue of loads.
 // Limits     M <= 2^20, d a multiple of 8.
@@ -18,7 +18,6 @@
 #include "kernels/hopper/pointwise/operands.h"
 #include "kernels/hopper/pointwise/pointwise.h"
 #include "kernels/hopper/pointwise/token_groups.cuh"
-#include "kernels/hopper/ptx/atomic.cuh"
 #include "kernels/hopper/sm90/check.h"
 #include "kernels/tiling.h"
 
@@ -26,12 +25,10 @@ namespace coda::hopper {
 
 namespace {
 
-constexpr std::int64_t kMaxRows = 1 << 20;
-constexpr int kThreads = 256;
+constexpr int kThreads = 256, kWarps = kThreads / 32;
 constexpr int kChunks = 2, kChunk = 128, kLightColumns = kChunks * kChunk;  // of a warp
 constexpr int kBatch = 4;                                                   // rows that a warp fetches at once
-constexpr int kUnitsPerTicket = 2;
-constexpr int kHeavyColumns = 64, kStageRows = 64, kStages = 5;
+constexpr int kHeavyColumns = 64, kStageRows = 64, kStages = 3;
 
 struct AddArguments {
     const Bf16* dx;
@@ -176,15 +173,9 @@ __global__ __launch_bounds__(kThreads) void add_rows(AddArguments arguments) {
 
     const int stripes = (arguments.width + kLightColumns - 1) / kLightColumns;
     const int units = groups * stripes;
-    // Units of one ticket are far apart, so that no warp takes all of a large group.
-    const int tickets = (units + kUnitsPerTicket - 1) / kUnitsPerTicket;
-    const auto take = [&] { return threadIdx.x % 32 == 0 ? ptx::fetch_add(&arguments.counters->ticket, 1) : 0; };
-    for (int ticket = __shfl_sync(0xffffffffu, take(), 0); ticket < tickets;) {
-        const int next = take();
-        for (int unit = ticket; unit < units; unit += tickets)
-            add_light<kWhole>(arguments, unit / stripes, unit % stripes);
-        ticket = __shfl_sync(0xffffffffu, next, 0);
-    }
+    const int warps = static_cast<int>(gridDim.x) * kWarps;
+    for (int unit = static_cast<int>(blockIdx.x * kWarps + threadIdx.x / 32); unit < units; unit += warps)
+        add_light<kWhole>(arguments, unit / stripes, unit % stripes);
 }
 
 unsigned resident_blocks(void (*kernel)(AddArguments)) {
@@ -200,7 +191,8 @@ unsigned resident_blocks(void (*kernel)(AddArguments)) {
 Launch prepare_op(const EmbedBackward& op, const Memory& memory) {
     const PointwiseOperands operands(op.name, memory);
     const std::int64_t rows = op.tokens.cols, width = op.dx.cols;
-    require(rows <= kMaxRows, op.name, ": ", rows, " tokens are more than ", kMaxRows, ": use a smaller micro-batch");
+    require(rows <= token_groups::kMaxRows, op.name, ": ", rows, " tokens are more than ", token_groups::kMaxRows,
+            ": use a smaller micro-batch");
     std::byte* scratch = operands.scratch(op.scratch, tiling::scratch_bytes(op));
 
     const auto bits = std::bit_width(static_cast<std::uint64_t>(op.grad.rows - 1));

@@ -19,7 +19,6 @@ inline constexpr int kLightRows = 32;
 struct GroupCounters {
     int groups;  // tokens that occur
     int heavy;   // of them, with more than kLightRows rows
-    int ticket;  // 0, for the kernel that follows
 };
 
 struct GroupArguments {
@@ -37,7 +36,9 @@ namespace token_groups {
 constexpr int kBlocks = 8, kThreads = 1024, kWarps = kThreads / 32;
 constexpr int kBits = 9, kBins = 1 << kBits;
 constexpr int kBatch = 4;
+constexpr int kMaxRows = 1 << 20;
 constexpr int kSharedBytes = kWarps * kBins * static_cast<int>(sizeof(int));
+static_assert(kMaxRows / kBlocks / 32 * 8 <= kSharedBytes, "two masks for every 32 rows of a block fit");
 constexpr unsigned kAllLanes = 0xffffffffu;
 
 /// Exclusive prefix sum over the block's threads.
@@ -59,46 +60,65 @@ __device__ inline int exclusive_scan(int value) {
     return others + sum - value;
 }
 
-/// Elements of this warp, a lane each: fn(position, load(position), mask of the lanes that have one). Loads of kBatch
+/// The positions of a warp: a part of those of its block, whole batches of 32.
+struct Share {
+    int lane, warp, block;
+    int block_begin, begin, end;
+
+    __device__ explicit Share(int rows) {
+        lane = static_cast<int>(threadIdx.x) % 32;
+        warp = static_cast<int>(threadIdx.x) / 32;
+        block = static_cast<int>(blockIdx.x);
+        const int length = (rows + kBlocks * kThreads - 1) / (kBlocks * kThreads) * 32;
+        block_begin = block * kWarps * length;
+        begin = block_begin + warp * length;
+        end = min(begin + length, rows);
+    }
+};
+
+/// Positions of this warp, a lane each: fn(position, load(position), mask of the lanes that have one). Loads of kBatch
 /// positions are under way at once.
 template <class Load, class Fn>
-__device__ void for_each_element(int rows, int block, Load&& load, Fn&& fn) {
-    const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
-    const int share = (rows + kBlocks * kThreads - 1) / (kBlocks * kThreads) * 32;
-    const int begin = (block * kWarps + warp) * share, end = min(begin + share, rows);
-    for (int first = begin; first < end; first += 32 * kBatch) {
+__device__ void for_each_element(const Share& share, Load&& load, Fn&& fn) {
+    for (int first = share.begin; first < share.end; first += 32 * kBatch) {
         decltype(load(0)) batch[kBatch];
 #pragma unroll
         for (int j = 0; j < kBatch; ++j)
-            if (first + 32 * j + lane < end) batch[j] = load(first + 32 * j + lane);
+            if (first + 32 * j + share.lane < share.end) batch[j] = load(first + 32 * j + share.lane);
 #pragma unroll
         for (int j = 0; j < kBatch; ++j) {
-            const int left = end - first - 32 * j;
+            const int left = share.end - first - 32 * j;
             const unsigned active = left >= 32 ? kAllLanes : (1u << max(left, 0)) - 1;
-            if (lane < left) fn(first + 32 * j + lane, batch[j], active);
+            if (share.lane < left) fn(first + 32 * j + share.lane, batch[j], active);
         }
     }
+}
+
+/// The lanes whose digit is this lane's. NOTE: match.any takes time for every value that occurs; ballots are quicker.
+__device__ inline unsigned lanes_of_same(unsigned active, int digit) {
+    unsigned same = active;
+#pragma unroll
+    for (int bit = 0; bit < kBits; ++bit) {
+        const bool set = (digit >> bit & 1) != 0;
+        const unsigned lanes = __ballot_sync(active, set);
+        same &= set ? lanes : ~lanes;
+    }
+    return same;
 }
 
 /// One pass: `load(i)` is the (token, row) at position i before it.
 template <class Load>
 __device__ void sort_pass(const GroupArguments& arguments, int pass, int* counts, Load&& load) {
-    namespace cg = cooperative_groups;
     __shared__ int totals[kBins], bases[kBins];
-    const cg::cluster_group cluster = cg::this_cluster();
-    const int block = static_cast<int>(cluster.block_rank()), thread = static_cast<int>(threadIdx.x);
-    const int lane = thread % 32;
-    int* own = counts + thread / 32 * kBins;
+    const auto cluster = cooperative_groups::this_cluster();
+    const Share share(arguments.rows);
+    const int thread = static_cast<int>(threadIdx.x), lane = share.lane;
+    int* own = counts + share.warp * kBins;
     const auto digit_of = [&](int token) { return token >> (pass * kBits) & (kBins - 1); };
 
     for (int bin = lane; bin < kBins; bin += 32) own[bin] = 0;
     __syncwarp();
-    for_each_element(arguments.rows, block, load, [&](int, const int2& pair, unsigned active) {
-        const int digit = digit_of(pair.x);
-        const unsigned same = __match_any_sync(active, digit);
-        if (lane == __ffs(static_cast<int>(same)) - 1) own[digit] += __popc(same);
-        __syncwarp(active);
-    });
+    for_each_element(share, load, [&](int, const int2& pair, unsigned) { atomicAdd(own + digit_of(pair.x), 1); });
     __syncthreads();
     if (thread < kBins) {
         int sum = 0;
@@ -116,7 +136,7 @@ __device__ void sort_pass(const GroupArguments& arguments, int pass, int* counts
 #pragma unroll
         for (int other = 0; other < kBlocks; ++other) {
             const int total = cluster.map_shared_rank(totals, other)[thread];
-            below += other < block ? total : 0;
+            below += other < share.block ? total : 0;
             all += total;
         }
     }
@@ -124,9 +144,9 @@ __device__ void sort_pass(const GroupArguments& arguments, int pass, int* counts
     if (thread < kBins) bases[thread] = smaller + below;
     __syncthreads();
     int2* to = arguments.pairs[pass % 2];
-    for_each_element(arguments.rows, block, load, [&](int, const int2& pair, unsigned active) {
+    for_each_element(share, load, [&](int, const int2& pair, unsigned active) {
         const int digit = digit_of(pair.x);
-        const unsigned same = __match_any_sync(active, digit);
+        const unsigned same = lanes_of_same(active, digit);
         const int first = bases[digit] + own[digit];
         __syncwarp(active);
         if (lane == __ffs(static_cast<int>(same)) - 1) own[digit] += __popc(same);
@@ -136,40 +156,52 @@ __device__ void sort_pass(const GroupArguments& arguments, int pass, int* counts
     cluster.sync();
 }
 
-/// Writes starts and heavy from the sorted pairs.
-__device__ inline void list_groups(const GroupArguments& arguments, const int2* sorted) {
-    namespace cg = cooperative_groups;
-    __shared__ int total;
-    const cg::cluster_group cluster = cg::this_cluster();
-    const int block = static_cast<int>(cluster.block_rank()), lane = static_cast<int>(threadIdx.x) % 32;
-    const auto opens = [&](int i) { return i == 0 || __ldcg(sorted + i - 1).x != __ldcg(sorted + i).x; };
-    int opened = 0;  // of the warp
-    for_each_element(arguments.rows, block, opens,
-                     [&](int, bool open, unsigned active) { opened += __popc(__ballot_sync(active, open)); });
+/// Writes starts and heavy from the sorted pairs. `masks` remembers, for every 32 positions of this block, which lanes
+/// open a group and which of these are heavy: two words.
+__device__ inline void list_groups(const GroupArguments& arguments, const int2* sorted, unsigned* masks) {
+    __shared__ int total, below, groups;
+    const auto cluster = cooperative_groups::this_cluster();
+    const Share share(arguments.rows);
+    const int lane = share.lane, first_mask = (share.begin - share.block_begin) / 16;
+    struct Place {
+        bool opens, heavy;
+    };
+    const auto place_of = [&](int i) {
+        const int last = arguments.rows - 1, later = i + kLightRows;
+        const int before = sorted[max(i - 1, 0)].x, token = sorted[i].x, behind = sorted[min(later, last)].x;
+        const bool opens = i == 0 || before != token;
+        return Place{opens, opens && later <= last && behind == token};
+    };
+    int opened = 0, next = first_mask;  // of the warp
+    for_each_element(share, place_of, [&](int, const Place& place, unsigned active) {
+        const unsigned opens = __ballot_sync(active, place.opens), heavy = __ballot_sync(active, place.heavy);
+        if (lane == 0) masks[next] = opens;
+        if (lane == 0) masks[next + 1] = heavy;
+        next += 2;
+        opened += __popc(opens);
+    });
     opened = __shfl_sync(kAllLanes, opened, 0);
     int group = exclusive_scan(lane == 0 ? opened : 0);
     group = __shfl_sync(kAllLanes, group, 0);
     if (threadIdx.x == kThreads - 1) total = group + opened;
     cluster.sync();
-    int groups = 0;
-#pragma unroll
-    for (int other = 0; other < kBlocks; ++other) {
-        const int listed = *cluster.map_shared_rank(&total, other);
-        group += other < block ? listed : 0;
-        groups += listed;
+    if (share.warp == 0) {
+        const int listed = lane < kBlocks ? *cluster.map_shared_rank(&total, lane) : 0;
+        const int all = __reduce_add_sync(kAllLanes, listed);
+        const int lower = __reduce_add_sync(kAllLanes, lane < share.block ? listed : 0);
+        if (lane == 0) groups = all;
+        if (lane == 0) below = lower;
     }
-    for_each_element(arguments.rows, block, opens, [&](int i, bool open, unsigned active) {
-        const unsigned all = __ballot_sync(active, open);
-        if (open) {
-            const int index = group + __popc(all & ((1u << lane) - 1));
-            arguments.starts[index] = i;
-            const int behind = i + kLightRows;
-            if (behind < arguments.rows && __ldcg(sorted + behind).x == __ldcg(sorted + i).x)
-                arguments.heavy[atomicAdd(&arguments.counters->heavy, 1)] = index;
-        }
-        group += __popc(all);
-    });
-    if (block == 0 && threadIdx.x == 0) {
+    __syncthreads();
+    group += below;
+    for (int i = share.begin, mask = first_mask; i < share.end; i += 32, mask += 2) {
+        const unsigned opens = masks[mask], lower = (1u << lane) - 1;
+        const int index = group + __popc(opens & lower);
+        if ((opens >> lane & 1) != 0) arguments.starts[index] = i + lane;
+        if ((masks[mask + 1] >> lane & 1) != 0) arguments.heavy[atomicAdd(&arguments.counters->heavy, 1)] = index;
+        group += __popc(opens);
+    }
+    if (share.block == 0 && threadIdx.x == 0) {
         arguments.counters->groups = groups;
         arguments.starts[groups] = arguments.rows;
     }
@@ -178,16 +210,19 @@ __device__ inline void list_groups(const GroupArguments& arguments, const int2* 
 
 }  // namespace token_groups
 
+/// kBlocks of kThreads, kSharedBytes of dynamic shared memory. (A cluster of 16 blocks is not quicker: what a block
+/// saves it spends on reading the counts of twice as many.)
 __global__ __cluster_dims__(token_groups::kBlocks, 1, 1)
     __launch_bounds__(token_groups::kThreads, 1) void group_tokens(const __grid_constant__ GroupArguments arguments) {
-    extern __shared__ int counts[];  // (kWarps, kBins)
-    if (blockIdx.x == 0 && threadIdx.x == 0) *arguments.counters = {0, 0, 0};
+    extern __shared__ int counts[];  // (kWarps, kBins); later two masks per 32 positions
+    if (blockIdx.x == 0 && threadIdx.x == 0) *arguments.counters = {0, 0};
     token_groups::sort_pass(arguments, 0, counts, [&](int i) { return int2{arguments.tokens[i], i}; });
     for (int pass = 1; pass < arguments.passes; ++pass) {
         const int2* from = arguments.pairs[(pass - 1) % 2];
-        token_groups::sort_pass(arguments, pass, counts, [&](int i) { return __ldcg(from + i); });
+        token_groups::sort_pass(arguments, pass, counts, [&](int i) { return from[i]; });
     }
-    token_groups::list_groups(arguments, arguments.pairs[(arguments.passes - 1) % 2]);
+    token_groups::list_groups(arguments, arguments.pairs[(arguments.passes - 1) % 2],
+                              reinterpret_cast<unsigned*>(counts));
 }
 
 }  // namespace coda::hopper

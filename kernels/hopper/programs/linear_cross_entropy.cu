@@ -4,7 +4,10 @@
 //   lse          = (m, Σ exp(logit - m)), m the largest logit of the tile's columns < vocab     (tiles, M) pairs
 //   target_logit = logit of the target (M) fp32, before rounding; not written for ignored rows
 //
-// The whole row of a tile is in registers, so the maximum is taken first and every exponential is computed once.
+// The sum is over logits as they are stored: then the gradient made from them and from lse, exp(logit - lse) -
+// [target], sums to 0 over a row, as it must. With a sum over unrounded logits it does not, by the same amount in every
+// row where the model says the same, and training drifts. The whole row of a tile is in registers, so the maximum is
+// taken first and every exponential is computed once.
 #include "kernels/hopper/epilogue/pair_math.cuh"
 #include "kernels/hopper/epilogue/tiles.cuh"
 #include "kernels/hopper/epilogue/vectors.cuh"
@@ -61,17 +64,15 @@ struct CrossEntropy : EpilogueProgram {
     }
     __device__ void visit(float2 acc, const Here& at) {
         float2 logit = {acc.x * rstd[at], acc.y * rstd[at]};
-        float2 exponential = {exp2_approximate(kLog2e * (logit.x - maximum[at.half])),
-                              exp2_approximate(kLog2e * (logit.y - maximum[at.half]))};
-        if (ragged) {
-            const bool first = at.column < arguments.vocab, second = at.column + 1 < arguments.vocab;
-            logit = {first ? logit.x : 0, second ? logit.y : 0};
-            exponential = {first ? exponential.x : 0, second ? exponential.y : 0};
-        }
-        sum.add(at, exponential.x + exponential.y);
+        const bool first = at.column < arguments.vocab, second = at.column + 1 < arguments.vocab;
+        if (ragged) logit = {first ? logit.x : 0, second ? logit.y : 0};
         const unsigned ahead = static_cast<unsigned>(target[at.half] - at.column);
         if (ahead < 2) arguments.target_logit[at.row] = ahead == 0 ? logit.x : logit.y;
-        logits.put(at, logit);
+        const float2 stored = logits.put(at, logit);
+        float2 exponential = {exp2_approximate(kLog2e * (stored.x - maximum[at.half])),
+                              exp2_approximate(kLog2e * (stored.y - maximum[at.half]))};
+        if (ragged) exponential = {first ? exponential.x : 0, second ? exponential.y : 0};
+        sum.add(at, exponential.x + exponential.y);
     }
     __device__ void end_rows(const Rows& rows) {
 #pragma unroll

@@ -4,6 +4,9 @@
 //   dx     (+)= rstd (dn gamma - x̂ c)  (M, N) bf16    gradient of the residual stream
 //   n      = x̂ gamma                   (M, N) bf16    normalised activation, which the weight gradient needs next
 //   dgamma = Σ dn x̂ over 64 rows       (M / 64, N) fp32
+//
+// K is summed from its end. The accumulators of tensor cores cut what they add at their own last bit, so small terms
+// are to come first; where K is a vocabulary, its rare tokens, the small terms, have the high numbers.
 #include "kernels/hopper/epilogue/tiles.cuh"
 #include "kernels/hopper/epilogue/vectors.cuh"
 #include "kernels/hopper/gemm/launch.cuh"
@@ -27,6 +30,7 @@ struct RmsBackward : EpilogueProgram {
         bool accumulate;     // dx is loaded
     };
     static constexpr int kScratchBytes = Sums::kScratchBytes;
+    static constexpr bool kLastFirst = true;
 
     const Arguments& arguments;
     float alpha;
@@ -90,8 +94,7 @@ Launch prepare_op(const LinearRmsBackward& op, const Memory& memory, const GemmC
     const RmsBackward::Arguments arguments{memory.at<float>(op.rstd),   memory.at<float>(op.dot),
                                            memory.at<float>(op.gamma),  memory.at<float>(op.alpha),
                                            memory.at<float>(op.dgamma), accumulate};
-    return launch_quickest<RmsBackward, Major::k, Major::mn, tiles::RmsBackward, tiles::RmsBackwardTall,
-                           tiles::RmsBackwardWide>(
+    return launch_quickest<RmsBackward, Major::k, Major::mn, tiles::RmsBackward, tiles::RmsBackwardWide>(
         problem, memory, {{accumulate ? View(op.dx) : View{}, op.x}, {op.dx, op.n}}, arguments, choice);
 }
 

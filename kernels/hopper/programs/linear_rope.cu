@@ -2,6 +2,8 @@
 //
 //   z   = acc rstd                                             (M, Nq), rstd 1 where absent
 //   out = (u cos - v sin, v cos + u sin) on adjacent pairs     of the first `rotated` columns; v heads as they are
+#include <limits>
+
 #include "kernels/hopper/epilogue/tiles.cuh"
 #include "kernels/hopper/epilogue/vectors.cuh"
 #include "kernels/hopper/gemm/launch.cuh"
@@ -14,17 +16,18 @@ namespace coda::hopper {
 namespace {
 
 struct Rope : EpilogueProgram {
-    using Slot = hopper::Slot<64, Panel{128}>;
+    using Slot = hopper::Slot<32, Panel{64}>;
     struct Arguments {
         const float* rstd;              // (M), may be null
         const std::int32_t* positions;  // (M)
         const float2* rope;             // (positions, head_dim / 2): cos, sin
         int rotated, head_dim;
     };
+    static constexpr int kFetched = 4;  // all eight pairs' angles do not fit the registers of a 128x192 tile
 
     const Arguments& arguments;
     ColumnVector rstd;
-    const float2* angles[2];  // row of the table of each of the thread's rows
+    int angles[2];  // row of the table of each of the thread's rows, in elements
     float2 turn[Slot::kColumns / 8][2];
     TileStore<Slot, 0> out;
 
@@ -35,20 +38,15 @@ struct Rope : EpilogueProgram {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
             const int position = rows.valid(half) ? __ldg(arguments.positions + rows.row(half)) : 0;
-            angles[half] = arguments.rope + static_cast<std::int64_t>(position) * (arguments.head_dim / 2);
+            angles[half] = position * (arguments.head_dim / 2);
         }
     }
-    /// NOTE: heads are 64 or 128 columns, so a sub-tile of 64 lies in one head, and is rotated or not as a whole.
-    __device__ void begin_slot(const Rows& rows, int column) {
-        const bool rotates = column < arguments.rotated;
-        const int first = column % arguments.head_dim / 2 + rows.thread.lane % 4;
-#pragma unroll
-        for (int block = 0; block < Slot::kColumns / 8; ++block)
-#pragma unroll
-            for (int half = 0; half < 2; ++half) {
-                turn[block][half] = make_float2(1, 0);
-                if (rotates) turn[block][half] = ptx::load_here(&angles[half][first + 4 * block].x);
-            }
+    /// NOTE: heads are 64 or 128 columns, powers of two.
+    __device__ void fetch(const Here& at) {
+        float2& angle = turn[at.block][at.half];
+        angle = make_float2(1, 0);
+        if (at.column < arguments.rotated)
+            angle = ptx::load_here(&arguments.rope[angles[at.half] + (at.column & (arguments.head_dim - 1)) / 2].x);
     }
     __device__ void visit(float2 acc, const Here& at) {
         const float2 angle = turn[at.block][at.half];
@@ -66,12 +64,15 @@ Launch launch(const Op& op, const Memory& memory, const View& rstd, const GemmCh
     if (rstd) require_shape(problem, "rstd", rstd, 1, problem.m, DType::f32);
     require(op.head_dim == 64 || op.head_dim == 128, op.name, ": head_dim ", op.head_dim,
             ", Hopper kernels take 64 and 128");
+    require(op.rope.count() / 2 <= std::numeric_limits<int>::max(), op.name, ": a table of ", op.rope.rows,
+            " positions is too long");
     require(op.rope.ld == op.head_dim && op.rotated % op.head_dim == 0 && op.rotated <= problem.n, op.name,
             ": rotated ", op.rotated, " must be whole heads of ", op.head_dim, " within ", problem.n, " columns");
     const Rope::Arguments arguments{memory.at<float>(rstd), memory.at<std::int32_t>(op.positions),
                                     reinterpret_cast<const float2*>(memory.at<float>(op.rope)),
                                     static_cast<int>(op.rotated), static_cast<int>(op.head_dim)};
-    return launch_quickest<Rope, Major::k, Major::k, tiles::Square>(problem, memory, {{}, {op.out}}, arguments, choice);
+    return launch_quickest<Rope, Major::k, Major::k, tiles::Rope, tiles::Square>(problem, memory, {{}, {op.out}},
+                                                                                 arguments, choice);
 }
 
 }  // namespace

@@ -70,9 +70,8 @@ Launch prepare_op(const WeightGradient& op, const Memory& memory, const GemmChoi
 
     const std::int64_t parts = op.scratch ? tiling::gradient_parts(op) : 1;
     if (parts == 1 || choice.candidate >= 0 || choice.list != nullptr)
-        return launch_quickest<ScaledStore, Major::mn, Major::mn, tiles::GradientWide, tiles::GradientTall,
-                               tiles::GradientNarrow>(problem, memory, {{}, {op.grad}, accumulate ? 1u : 0u}, arguments,
-                                                      choice);
+        return launch_quickest<ScaledStore, Major::mn, Major::mn, tiles::GradientWide, tiles::GradientNarrow>(
+            problem, memory, {{}, {op.grad}, accumulate ? 1u : 0u}, arguments, choice);
 
     const std::int64_t bytes = tiling::scratch_bytes(op);
     require(op.scratch.cols >= bytes, op.name, ": scratch has ", op.scratch.cols, " bytes, needs ", bytes);

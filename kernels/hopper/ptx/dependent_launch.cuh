@@ -1,4 +1,9 @@
 // Programmatic dependent launch: a kernel starts while its predecessor in the stream finishes.
+//
+// A kernel launched with cudaLaunchAttributeProgrammaticStreamSerialization must call wait_for_predecessor in every
+// thread that touches global memory, before it does. As that waits for all of the predecessor, and the predecessor
+// waited for its own, all work before it in the stream is done then. A kernel launched without the attribute needs
+// nothing: it starts when all before it has completed.
 #pragma once
 
 namespace coda::hopper::ptx {
