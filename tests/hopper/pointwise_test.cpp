@@ -2,7 +2,9 @@
 //
 // Tolerances. fp32 sums of n terms, both sides in fp32 in different order: n 2^-24 of the largest result for terms of
 // one sign, and the same of the sum of magnitudes otherwise; 1e-5 covers both at these sizes. Logits' gradients are
-// stored in bf16: 4e-3 relative RMS. A log-sum-exp near 10 is good to a few of its ulp: 1e-6.
+// stored in bf16: 4e-3 relative RMS; their dot is of what is stored, where the exponentials' last bits let one of some
+// thousand be rounded the other way, by 2^-8 of its term: 1e-3. A log-sum-exp near 10 is good to a few of its ulp:
+// 1e-6.
 #include <functional>
 
 #include "kernels/cpu/run.h"
@@ -16,7 +18,7 @@ using bench::Fill;
 
 namespace {
 
-constexpr double kSumTolerance = 1e-5, kStorageTolerance = 4e-3, kLogTolerance = 1e-6;
+constexpr double kSumTolerance = 1e-5, kRoundedSumTolerance = 1e-3, kStorageTolerance = 4e-3, kLogTolerance = 1e-6;
 
 struct Case {
     Op op;
@@ -154,10 +156,10 @@ TEST_CASE("the loss", "[gpu]") {
 
 TEST_CASE("the gradient of the logits", "[gpu]") {
     if (!has_hopper()) return;
-    check(cross_entropy_backward(300, 512, 512, 0, 8.2), kSumTolerance);
-    check(cross_entropy_backward(40, 50304, 50257, 16, 12.8), kSumTolerance);
-    check(cross_entropy_backward(9, 128256, 128256, 0, 13.7), kSumTolerance);
-    check(cross_entropy_backward(5, 64, 3, 8, 3.1), kSumTolerance);
+    check(cross_entropy_backward(300, 512, 512, 0, 8.2), kRoundedSumTolerance);
+    check(cross_entropy_backward(40, 50304, 50257, 16, 12.8), kRoundedSumTolerance);
+    check(cross_entropy_backward(9, 128256, 128256, 0, 13.7), kRoundedSumTolerance);
+    check(cross_entropy_backward(5, 64, 3, 8, 3.1), kRoundedSumTolerance);
 }
 
 TEST_CASE("the gradient through RoPE", "[gpu]") {

@@ -17,7 +17,7 @@ namespace coda::hopper {
 
 namespace {
 
-constexpr int kWarps = 8, kBatch = 8;
+constexpr int kWarps = 8, kBatch = 4;
 
 struct EmbedArguments {
     const std::int32_t* tokens;

@@ -159,7 +159,7 @@ __device__ void sort_pass(const GroupArguments& arguments, int pass, int* counts
 /// Writes starts and heavy from the sorted pairs. `masks` remembers, for every 32 positions of this block, which lanes
 /// open a group and which of these are heavy: two words.
 __device__ inline void list_groups(const GroupArguments& arguments, const int2* sorted, unsigned* masks) {
-    __shared__ int total, below, groups;
+    __shared__ int total;
     const auto cluster = cooperative_groups::this_cluster();
     const Share share(arguments.rows);
     const int lane = share.lane, first_mask = (share.begin - share.block_begin) / 16;
@@ -168,7 +168,8 @@ __device__ inline void list_groups(const GroupArguments& arguments, const int2* 
     };
     const auto place_of = [&](int i) {
         const int last = arguments.rows - 1, later = i + kLightRows;
-        const int before = sorted[max(i - 1, 0)].x, token = sorted[i].x, behind = sorted[min(later, last)].x;
+        const int before = __ldcg(sorted + max(i - 1, 0)).x, token = __ldcg(sorted + i).x;
+        const int behind = __ldcg(sorted + min(later, last)).x;
         const bool opens = i == 0 || before != token;
         return Place{opens, opens && later <= last && behind == token};
     };
@@ -185,15 +186,13 @@ __device__ inline void list_groups(const GroupArguments& arguments, const int2* 
     group = __shfl_sync(kAllLanes, group, 0);
     if (threadIdx.x == kThreads - 1) total = group + opened;
     cluster.sync();
-    if (share.warp == 0) {
-        const int listed = lane < kBlocks ? *cluster.map_shared_rank(&total, lane) : 0;
-        const int all = __reduce_add_sync(kAllLanes, listed);
-        const int lower = __reduce_add_sync(kAllLanes, lane < share.block ? listed : 0);
-        if (lane == 0) groups = all;
-        if (lane == 0) below = lower;
+    int groups = 0;
+#pragma unroll
+    for (int other = 0; other < kBlocks; ++other) {
+        const int listed = *cluster.map_shared_rank(&total, other);
+        group += other < share.block ? listed : 0;
+        groups += listed;
     }
-    __syncthreads();
-    group += below;
     for (int i = share.begin, mask = first_mask; i < share.end; i += 32, mask += 2) {
         const unsigned opens = masks[mask], lower = (1u << lane) - 1;
         const int index = group + __popc(opens & lower);
@@ -219,7 +218,7 @@ __global__ __cluster_dims__(token_groups::kBlocks, 1, 1)
     token_groups::sort_pass(arguments, 0, counts, [&](int i) { return int2{arguments.tokens[i], i}; });
     for (int pass = 1; pass < arguments.passes; ++pass) {
         const int2* from = arguments.pairs[(pass - 1) % 2];
-        token_groups::sort_pass(arguments, pass, counts, [&](int i) { return from[i]; });
+        token_groups::sort_pass(arguments, pass, counts, [&](int i) { return __ldcg(from + i); });
     }
     token_groups::list_groups(arguments, arguments.pairs[(arguments.passes - 1) % 2],
                               reinterpret_cast<unsigned*>(counts));
