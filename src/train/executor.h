@@ -58,7 +58,8 @@ class Executor {
     /// Whether run() returns before the pass is done, so that the host should stay ahead of it.
     virtual bool asynchronous() const { return false; }
 
-    /// Memory that the executor holds beside the arena, in bytes.
+    /// Memory in use on the executor's device beside the arena when it was made, in bytes: its own and, where others
+    /// share the device, theirs.
     virtual std::int64_t overhead_bytes() const { return 0; }
 
     /// Where the buffers lie, in the executor's own memory.
