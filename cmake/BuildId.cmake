@@ -1,14 +1,6 @@
 # cmake -DSOURCE=... -DOUTPUT=... -DVERSION=... -DDETAILS=... -P BuildId.cmake: writes the build id's source file, and
 # touches it only when it changes, so that an unchanged tree rebuilds nothing.
-execute_process(COMMAND git rev-parse --short=12 HEAD WORKING_DIRECTORY ${SOURCE} OUTPUT_VARIABLE COMMIT
-                OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
-execute_process(COMMAND git status --porcelain --untracked-files=no WORKING_DIRECTORY ${SOURCE} OUTPUT_VARIABLE CHANGES
-                ERROR_QUIET)
-if(NOT COMMIT)
-    set(COMMIT "no git")
-elseif(CHANGES)
-    string(APPEND COMMIT "+")
-endif()
+include(${CMAKE_CURRENT_LIST_DIR}/GitCommit.cmake)
 set(TEXT "#include \"src/core/build_id.h\"
 
 namespace coda {

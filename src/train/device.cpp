@@ -7,6 +7,16 @@
 
 namespace coda {
 
+namespace {
+
+void require_model(const ModelConfig& model) {
+    if (const auto problem = hopper_model_problem(model)) {
+        throw Error(text("--device cuda: ", *problem, "; --device cpu runs it"));
+    }
+}
+
+}  // namespace
+
 Precision precision_of(DeviceChoice device) { return device == DeviceChoice::cuda ? kMixedBf16 : kFloat32; }
 
 DeviceChoice resolve_device(const Config& config) {
@@ -21,9 +31,7 @@ std::string why_not_gpu(const Config& config) {
 
 void require_device(const Config& config, DeviceChoice device) {
     if (device != DeviceChoice::cuda) return;
-    if (const auto problem = hopper_model_problem(config.model)) {
-        throw Error(text("--device cuda: ", *problem, "; --device cpu runs it"));
-    }
+    require_model(config.model);
     if (const auto problem = gpu_problem()) {
         throw Error(text("--device cuda: ", *problem, "; --device cpu trains on the CPU"));
     }
@@ -41,9 +49,7 @@ std::string fit_line(const Config& config, DeviceChoice device, const MemoryPlan
         return text("fits                ", bytes_text(static_cast<double>(available_host_memory())),
                     " of memory are free on this machine\n");
     }
-    if (const auto problem = hopper_model_problem(config.model)) {
-        throw Error(text("--device cuda: ", *problem, "; --device cpu runs it"));
-    }
+    require_model(config.model);
     std::string lines =
         text("process on the GPU  about ", bytes_text(static_cast<double>(plan.arena_bytes() + kDeviceOverheadBytes)),
              ", with CUDA's context, kernels and graphs\n");

@@ -63,4 +63,15 @@ inline void run_on_gpu(const Op& op, Buffers& buffers) {
     copy.download();
 }
 
+/// What hopper::prepare says of an op that it cannot run; "accepted" where it can.
+inline std::string refusal(const Op& op, Buffers& buffers) {
+    const GpuCopy copy(buffers, operands_of(op));
+    try {
+        hopper::prepare(op, copy.memory());
+    } catch (const Error& error) {
+        return error.what();
+    }
+    return "accepted";
+}
+
 }  // namespace coda::test

@@ -1,28 +1,12 @@
 // The oracle against the GEMM programs: it agrees with right results, and names the operand of a wrong one.
+#include "tests/hopper/gemm_check.h"
 #include "tests/hopper/oracle_plants.h"
-#include "tools/bench/gemm_cases.h"
 
 using namespace coda;
 using namespace coda::test;
 using bench::GemmCase;
 
 namespace {
-
-const char* const kPrograms[] = {"Linear",
-                                 "LinearDgrad",
-                                 "LinearF32",
-                                 "WeightGradient",
-                                 "LinearRstd",
-                                 "LinearRope",
-                                 "LinearRstdRope",
-                                 "LinearSwiglu",
-                                 "LinearRstdSwiglu",
-                                 "LinearResidualRms",
-                                 "LinearCrossEntropy",
-                                 "LinearRstdCrossEntropy",
-                                 "LinearRmsBackward",
-                                 "LinearSwigluBackward",
-                                 "LinearHeadDot"};
 
 void judge(oracle::Oracle& oracle, const GemmCase& made, const std::string& label) {
     const bench::DeviceBuffers device(made.buffers, 23);
@@ -43,10 +27,8 @@ TEST_CASE("the oracle judges every GEMM op", "[gpu][oracle]") {
     oracle::Oracle whole;
     oracle::Oracle banded(std::int64_t{256} << 10);  // 83 rows of 784 columns; a row tile of 64 fits
     for (const char* program : kPrograms) {
-        const bool heads =
-            std::string(program).find("Rope") != std::string::npos || std::string(program) == "LinearHeadDot";
         for (const bool accumulate : {false, true}) {
-            const GemmCase made = bench::make_case({program, 328, heads ? 768 : 784, 520},
+            const GemmCase made = bench::make_case({program, 328, has_heads(program) ? 768 : 784, 520},
                                                    {.accumulate = accumulate, .alpha = accumulate, .gap = 8});
             judge(whole, made, program);
             judge(banded, made, std::string(program) + " in bands");
