@@ -44,7 +44,8 @@ constexpr Tolerance kRoundedLogSum{1e-4, 1e-2};
 /// terms of mixed sign, 2^-24 terms at most: 1e-5. Tensor cores cut every product at the last bit of the accumulator
 /// that it joins, towards zero: 2^-24 of the sum on average, K times that where all products have one sign.
 /// Accumulators of another order, as cuBLAS's may be, lose about half of it more or less: 1.3e-3 was seen in the
-/// gradient of a head of 128256 columns summed from the first. Single elements: errors are as unevenly spread as the values are.
+/// gradient of a head of 128256 columns summed from the first. Single elements: errors are as unevenly spread as the
+/// values are.
 constexpr double kSum = 1e-5, kTruncation = 0x1p-25, kSpread = 4;
 
 /// loss = lse - target_logit: an lse of up to 32 is held to 2e-6, which counts where the loss is as small as 0.02.

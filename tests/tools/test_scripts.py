@@ -117,7 +117,7 @@ class ResultsTest(LogTestCase):
         super().setUp()
         for folder in ("tools/bench/results", "cmake", "kernels", "src"):
             os.makedirs(self.path(folder))
-        for file in ("tools/check_results", "cmake/SourceHash.cmake"):
+        for file in ("tools/check_results", "cmake/SourceHash.cmake", "cmake/GitCommit.cmake"):
             shutil.copy(os.path.join(ROOT, file), self.path(file))
         self.put("kernels/one.h", "int a;\n")
         self.put("src/main.cpp", "int b;\n")
