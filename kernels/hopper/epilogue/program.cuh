@@ -4,7 +4,9 @@
 // arguments. The kernel calls, per 64-row block of a warpgroup's tile:
 //
 //   begin_rows(rows)      once; fetch what depends on the row
-//   observe(pair, at)     optional, for every pair of the tile, before the first visit: statistics over the whole row
+//   observe(acc, rows)    before the first visit, with all accumulators that the thread has of the block: pair i of
+//   them
+//                         is (acc[2 i], acc[2 i + 1]), in row rows.row(i % 2), 8 columns on for every two pairs
 //   begin_slot(column)    per sub-tile, before its tiles have arrived; fetch what depends on the column
 //   fetch(at)             for every pair of the sub-tile, or of a group of them, once its tiles have arrived: what
 //                         takes time to load, to registers
@@ -59,16 +61,15 @@ struct Here {
 };
 
 struct EpilogueProgram {
-    static constexpr int kScratchBytes = 0;  // of shared memory, per consumer warpgroup
-    static constexpr bool kObserves = false;
+    static constexpr int kScratchBytes = 0;    // of shared memory, per consumer warpgroup
     static constexpr int kFetched = 0;         // pairs that are fetched before they are visited; 0: a whole sub-tile
     static constexpr bool kHalves = true;      // tiles of the last wave may come in halves of their rows
     static constexpr bool kLastFirst = false;  // K is summed from its last tile to its first
     static constexpr bool kSplits = false;     // may run on parts of K, with results of each part
 
     __device__ void begin_rows(const Rows&) {}
-    __device__ void observe(float2, int /*column*/, int /*half*/) {}
-    __device__ void end_observe(const Rows&) {}
+    template <int kCount>
+    __device__ void observe(const float (&)[kCount], const Rows&) {}
     __device__ void begin_slot(const Rows&, int /*column*/) {}
     __device__ void fetch(const Here&) {}
     __device__ void end_slot(const Rows&, int /*column*/) {}

@@ -80,13 +80,7 @@ __device__ __forceinline__ void finish(Program& program, const SharedLayout<Prog
             rows.first += kPanelRows;
             program.begin_rows(rows);
         }
-        if constexpr (Program::kObserves) {
-            const int lane_column = rows.column + Fragment::column(rows.thread.lane, 0);
-#pragma unroll
-            for (int i = 0; i < tile.n / 4; ++i)
-                program.observe({value[2 * i], value[2 * i + 1]}, lane_column + i / 2 * 8, i % 2);
-            program.end_observe(rows);
-        }
+        program.observe(value, rows);
 #pragma unroll
         for (int sub = 0; sub < tile.n / kColumns; ++sub) {
             const int column = rows.column + sub * kColumns;

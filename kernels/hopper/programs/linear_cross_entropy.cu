@@ -19,60 +19,60 @@ namespace coda::hopper {
 
 namespace {
 
+struct CrossEntropyArguments {
+    const float* rstd;            // (M), may be null
+    const std::int32_t* targets;  // (M)
+    float2* lse;                  // (tiles, M)
+    float* target_logit;          // (M)
+    int vocab;
+};
+
+/// kRagged: the last tile has columns beyond the vocabulary. Most vocabularies are multiples of the tile, and are
+/// spared two selects an element.
+template <bool kRagged>
 struct CrossEntropy : EpilogueProgram {
     using Slot = hopper::Slot<64, Panel{128}>;
-    struct Arguments {
-        const float* rstd;            // (M), may be null
-        const std::int32_t* targets;  // (M)
-        float2* lse;                  // (tiles, M)
-        float* target_logit;          // (M)
-        int vocab;
-    };
-    static constexpr bool kObserves = true;
+    using Arguments = CrossEntropyArguments;
     static constexpr float kLowest = -1e30f;  // finite: the difference of two of them is 0
 
     const Arguments& arguments;
     ColumnVector rstd;
-    int target[2];
     float maximum[2];
     RowSum sum;
-    bool ragged;  // the tile has columns beyond the vocabulary
     TileStore<Slot, 0> logits;
 
     __device__ explicit CrossEntropy(const Arguments& given) : arguments(given) {}
 
+    __device__ bool in_vocabulary(int column) const { return !kRagged || column < arguments.vocab; }
+
     __device__ void begin_rows(const Rows& rows) {
         rstd.begin_rows(rows, arguments.rstd, arguments.rstd == nullptr ? 1.0f : 0.0f);
-        ragged = rows.column + rows.width > arguments.vocab;
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-            target[half] = rows.valid(half) ? __ldg(arguments.targets + rows.row(half)) : -1;
-            maximum[half] = kLowest;
-        }
         sum.clear();
     }
-    __device__ void observe(float2 acc, int column, int half) {
-        if (ragged) {
-            acc.x = column < arguments.vocab ? acc.x : kLowest;
-            acc.y = column + 1 < arguments.vocab ? acc.y : kLowest;
+
+    template <int kCount>
+    __device__ void observe(const float (&acc)[kCount], const Rows& rows) {
+        const int column = rows.column + Fragment::column(rows.thread.lane, 0);
+        maximum[0] = maximum[1] = kLowest;
+#pragma unroll
+        for (int i = 0; i < kCount / 2; ++i) {
+            const float first = in_vocabulary(column + i / 2 * 8) ? acc[2 * i] : kLowest;
+            const float second = in_vocabulary(column + i / 2 * 8 + 1) ? acc[2 * i + 1] : kLowest;
+            maximum[i % 2] = fmaxf(maximum[i % 2], fmaxf(first, second));
         }
-        maximum[half] = fmaxf(maximum[half], fmaxf(acc.x, acc.y));
-    }
-    __device__ void end_observe(const Rows&) {
 #pragma unroll
         for (int half = 0; half < 2; ++half) maximum[half] = quad_max(maximum[half]) * rstd.value[half];
+        write_targets(acc, rows, column);
     }
+
     __device__ void visit(float2 acc, const Here& at) {
-        float2 logit = {acc.x * rstd[at], acc.y * rstd[at]};
-        const bool first = at.column < arguments.vocab, second = at.column + 1 < arguments.vocab;
-        if (ragged) logit = {first ? logit.x : 0, second ? logit.y : 0};
-        const unsigned ahead = static_cast<unsigned>(target[at.half] - at.column);
-        if (ahead < 2) arguments.target_logit[at.row] = ahead == 0 ? logit.x : logit.y;
+        const bool first = in_vocabulary(at.column), second = in_vocabulary(at.column + 1);
+        const float2 logit = {first ? acc.x * rstd[at] : 0, second ? acc.y * rstd[at] : 0};
         const float2 stored = logits.put(at, logit);
-        float2 exponential = {exp2_approximate(kLog2e * (stored.x - maximum[at.half])),
-                              exp2_approximate(kLog2e * (stored.y - maximum[at.half]))};
-        if (ragged) exponential = {first ? exponential.x : 0, second ? exponential.y : 0};
-        sum.add(at, exponential.x + exponential.y);
+        const float shift = kLog2e * maximum[at.half];
+        const float2 exponential = {exp2_approximate(fmaf(kLog2e, stored.x, -shift)),
+                                    exp2_approximate(fmaf(kLog2e, stored.y, -shift))};
+        sum.add(at, (first ? exponential.x : 0) + (second ? exponential.y : 0));
     }
     __device__ void end_rows(const Rows& rows) {
 #pragma unroll
@@ -81,6 +81,27 @@ struct CrossEntropy : EpilogueProgram {
             if (rows.thread.lane % 4 == 0 && rows.valid(half) && rows.column < rows.columns)
                 arguments.lse[static_cast<std::int64_t>(rows.tile_n()) * rows.count + rows.row(half)] = {maximum[half],
                                                                                                          total};
+        }
+    }
+
+  private:
+    /// NOTE: one row in a thousand has its target in this tile, so the search is apart from the visits.
+    template <int kCount>
+    __device__ void write_targets(const float (&acc)[kCount], const Rows& rows, int column) const {
+        int ahead[2];  // of the thread's first column
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            const int target = rows.valid(half) ? __ldg(arguments.targets + rows.row(half)) : -1;
+            ahead[half] = target - column;
+        }
+        const auto inside = [&](int half) { return static_cast<unsigned>(ahead[half]) < 2 * kCount; };
+        if (!inside(0) && !inside(1)) return;
+#pragma unroll
+        for (int i = 0; i < kCount / 2; ++i) {
+            const auto distance = static_cast<unsigned>(ahead[i % 2] - i / 2 * 8);
+            if (distance < 2)
+                arguments.target_logit[rows.row(i % 2)] =
+                    (distance == 0 ? acc[2 * i] : acc[2 * i + 1]) * rstd.value[i % 2];
         }
     }
 };
@@ -95,11 +116,15 @@ Launch launch(const Op& op, const Memory& memory, const View& rstd, const GemmCh
     require_shape(problem, "lse", op.lse, ceil_div(problem.n, op.tile), 2 * problem.m, DType::f32);
     if (rstd) require_shape(problem, "rstd", rstd, 1, problem.m, DType::f32);
     require(op.vocab > 0 && op.vocab <= problem.n, op.name, ": vocab ", op.vocab, " is not in 1..", problem.n);
-    const CrossEntropy::Arguments arguments{memory.at<float>(rstd), memory.at<std::int32_t>(op.targets),
-                                            reinterpret_cast<float2*>(memory.at<float>(op.lse)),
-                                            memory.at<float>(op.target_logit), static_cast<int>(op.vocab)};
-    return launch_quickest<CrossEntropy, Major::k, Major::k, tiles::Square>(problem, memory, {{}, {op.logits}},
-                                                                            arguments, choice);
+    const CrossEntropyArguments arguments{memory.at<float>(rstd), memory.at<std::int32_t>(op.targets),
+                                          reinterpret_cast<float2*>(memory.at<float>(op.lse)),
+                                          memory.at<float>(op.target_logit), static_cast<int>(op.vocab)};
+    const auto launch = [&]<class Program>() {
+        return launch_quickest<Program, Major::k, Major::k, tiles::Square>(problem, memory, {{}, {op.logits}},
+                                                                           arguments, choice);
+    };
+    return op.vocab % op.tile == 0 ? launch.template operator()<CrossEntropy<false>>()
+                                   : launch.template operator()<CrossEntropy<true>>();
 }
 
 }  // namespace
