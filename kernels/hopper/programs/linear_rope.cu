@@ -15,6 +15,10 @@ namespace coda::hopper {
 
 namespace {
 
+/// What columns that are not rotated read in place of a row of the table.
+__device__ const float2 no_rotation[16] = {{1, 0}, {1, 0}, {1, 0}, {1, 0}, {1, 0}, {1, 0}, {1, 0}, {1, 0},
+                                           {1, 0}, {1, 0}, {1, 0}, {1, 0}, {1, 0}, {1, 0}, {1, 0}, {1, 0}};
+
 struct Rope : EpilogueProgram {
     using Slot = hopper::Slot<32, Panel{64}>;
     struct Arguments {
@@ -27,7 +31,8 @@ struct Rope : EpilogueProgram {
 
     const Arguments& arguments;
     ColumnVector rstd;
-    int angles[2];  // row of the table of each of the thread's rows, in elements
+    int angles[2];           // row of the table of each of the thread's rows, in elements
+    const float2* first[2];  // angle of the sub-tile's first pair
     float2 turn[Slot::kColumns / 8][2];
     TileStore<Slot, 0> out;
 
@@ -41,13 +46,16 @@ struct Rope : EpilogueProgram {
             angles[half] = position * (arguments.head_dim / 2);
         }
     }
-    /// NOTE: heads are 64 or 128 columns, powers of two.
-    __device__ void fetch(const Here& at) {
-        float2& angle = turn[at.block][at.half];
-        angle = make_float2(1, 0);
-        if (at.column < arguments.rotated)
-            angle = ptx::load_here(&arguments.rope[angles[at.half] + (at.column & (arguments.head_dim - 1)) / 2].x);
+    /// NOTE: heads are 64 or 128 columns, powers of two, so a sub-tile lies in one of them.
+    __device__ void begin_slot(const Rows& rows, int column) {
+        const bool rotated = column < arguments.rotated;
+        const float2* table = rotated ? arguments.rope : no_rotation;
+        const int angle = (column & (arguments.head_dim - 1)) >> 1;
+#pragma unroll
+        for (int half = 0; half < 2; ++half)
+            first[half] = table + ((rotated ? angles[half] + angle : 0) + rows.thread.lane % 4);
     }
+    __device__ void fetch(const Here& at) { turn[at.block][at.half] = ptx::load_here(&first[at.half][4 * at.block].x); }
     __device__ void visit(float2 acc, const Here& at) {
         const float2 angle = turn[at.block][at.half];
         const Pair<float> rotated = rotate_pair(Pair<float>{acc.x * rstd[at], acc.y * rstd[at]}, angle.x, angle.y);
