@@ -62,7 +62,7 @@ struct Here {
 
 struct EpilogueProgram {
     static constexpr int kScratchBytes = 0;    // of shared memory, per consumer warpgroup
-    static constexpr int kFetched = 0;         // pairs that are fetched before they are visited; 0: a whole sub-tile
+    static constexpr int kFetched = 0;         // pairs fetched before they are visited, in fours; 0: a whole sub-tile
     static constexpr bool kHalves = true;      // tiles of the last wave may come in halves of their rows
     static constexpr bool kLastFirst = false;  // K is summed from its last tile to its first
     static constexpr bool kSplits = false;     // may run on parts of K, with results of each part

@@ -18,51 +18,56 @@ __device__ __forceinline__ float2 unpack_bf16(std::uint32_t pair) {
 }
 
 /// Shared address of byte `byte` (< 16) of 16-byte chunk `chunk` of the thread's row (half 0 or 1) in panel kPanel.
+/// NOTE: the panel's offset and the second half, 8 rows further, leave the swizzle as it is, so they are added last, as
+/// constants of the instruction, and panels of equal rows share what comes before.
 template <class Slot, int kPanel>
 __device__ __forceinline__ std::uint32_t row_chunk(const Here& at, int chunk, int byte) {
     constexpr int kRowBytes = Slot::panel(kPanel).row_bytes;
     const int row = Fragment::row(at.thread.warp, at.thread.lane, 0);
-    // NOTE: 8 rows further the swizzle is the same, so the second half is a constant offset.
-    return ((at.slot + (Slot::offset(kPanel) + row * kRowBytes + swizzle_mask(row, kRowBytes) + byte)) ^ (chunk * 16)) +
+    return ((at.slot + (row * kRowBytes + swizzle_mask(row, kRowBytes) + byte)) ^ (chunk * 16)) + Slot::offset(kPanel) +
            at.half * 8 * kRowBytes;
 }
+
+/// A bf16 panel as wide as the accumulator. Four pairs of a thread, of 16 columns, pass in one instruction.
+template <class Slot, int kPanel>
+struct PairPanel {
+    static constexpr int kRowBytes = Slot::panel(kPanel).row_bytes;
+    static_assert(kRowBytes == 2 * Slot::kColumns);
+
+    /// What this lane names of the 16 rows and two blocks.
+    static __device__ std::uint32_t address(const Here& at) {
+        const int lane = at.thread.lane;
+        const int row = 16 * at.thread.warp + lane % 16;
+        const int chunk = swizzle_mask(row, kRowBytes) ^ lane / 16 * 16 ^ row % 2 * (16 * Slot::kOddRowBlock);
+        return ((at.slot + (row * kRowBytes + chunk)) ^ (at.block / 2 * 32)) + Slot::offset(kPanel);
+    }
+};
 
 /// A bf16 tile as wide as the accumulator.
 template <class Slot, int kPanel>
 class TileLoad {
-    static_assert(Slot::panel(kPanel).row_bytes == 2 * Slot::kColumns);
-
   public:
     __device__ void fetch(const Here& at) {
-        words_[2 * at.block + at.half] =
-            ptx::load_shared(row_chunk<Slot, kPanel>(at, at.block, 4 * (at.thread.lane % 4)));
+        if (at.block % 2 == 0 && at.half == 0)
+            ptx::load_matrix_x4(PairPanel<Slot, kPanel>::address(at), words_[at.block / 2]);
     }
-    __device__ float2 operator[](const Here& at) const { return unpack_bf16(words_[2 * at.block + at.half]); }
+    __device__ float2 operator[](const Here& at) const {
+        return unpack_bf16(words_[at.block / 2][at.block % 2 * 2 + at.half]);
+    }
 
   private:
-    std::uint32_t words_[Slot::kColumns / 4];
+    std::uint32_t words_[Slot::kColumns / 16][4];
 };
 
-/// A bf16 tile as wide as the accumulator: four pairs of a thread leave in one stmatrix.
+/// A bf16 tile as wide as the accumulator. It may take the place of one that was loaded: both go by whole warps.
 template <class Slot, int kPanel>
 class TileStore {
-    static_assert(Slot::panel(kPanel).row_bytes == 2 * Slot::kColumns);
-
   public:
     /// Stores the pair and returns it as rounded.
     __device__ float2 put(const Here& at, float2 value) {
         const std::uint32_t rounded = pack_bf16(value.x, value.y);
         pending_[at.block % 2 * 2 + at.half] = rounded;
-        if (at.block % 2 == 1 && at.half == 1) {
-            constexpr int kRowBytes = Slot::panel(kPanel).row_bytes;
-            const int lane = at.thread.lane;
-            const int row = 16 * at.thread.warp + lane % 16;
-            const std::uint32_t base = at.slot + Slot::offset(kPanel) + row * kRowBytes;
-            // NOTE: in place, the block still holds what the other lanes of the warp have loaded.
-            __syncwarp();
-            const std::uint32_t chunk = swizzle_mask(row, kRowBytes) ^ (lane / 16 * 16);
-            ptx::store_matrix_x4((base + chunk) ^ (at.block / 2 * 32), pending_);
-        }
+        if (at.block % 2 == 1 && at.half == 1) ptx::store_matrix_x4(PairPanel<Slot, kPanel>::address(at), pending_);
         return unpack_bf16(rounded);
     }
 
@@ -70,31 +75,24 @@ class TileStore {
     std::uint32_t pending_[4];
 };
 
-/// Eight bytes per pair: an fp32 tile, or a bf16 tile twice as wide as the accumulator. NOTE: two neighbouring rows
-/// would meet in the same banks; the odd one takes its two words in the other order.
+/// Eight bytes per pair: an fp32 tile, or a bf16 tile twice as wide as the accumulator. NOTE: half a warp, four rows,
+/// passes at a time. Of rows of 128 bytes 2i and 2i + 1 have the same pair of chunks in the same banks; with odd rows
+/// two blocks away (Slot::kOddRowBlock) the four have all banks once.
 template <class Slot, int kPanel>
 struct WidePanel {
-    static_assert(Slot::panel(kPanel).row_bytes == 4 * Slot::kColumns);
+    static constexpr int kRowBytes = Slot::panel(kPanel).row_bytes;
+    static_assert(kRowBytes == 4 * Slot::kColumns);
 
     static __device__ std::uint32_t address(const Here& at) {
-        const int quad = at.thread.lane % 4;
-        return row_chunk<Slot, kPanel>(at, 2 * at.block, quad % 2 * 8 + swapped(at) * 4) ^ (quad / 2 * 16);
+        const int quad = at.thread.lane % 4, row = Fragment::row(at.thread.warp, at.thread.lane, 0);
+        const int chunk = swizzle_mask(row, kRowBytes) ^ quad / 2 * 16 ^ row % 2 * (32 * Slot::kOddRowBlock);
+        return ((at.slot + (row * kRowBytes + chunk + quad % 2 * 8)) ^ (at.block * 32)) + Slot::offset(kPanel) +
+               at.half * 8 * kRowBytes;
     }
-    static __device__ int swapped(const Here& at) { return at.thread.lane / 4 % 2; }
-
     static __device__ void store(const Here& at, std::uint32_t first, std::uint32_t second) {
-        const bool swap = swapped(at) != 0;
-        const std::uint32_t where = address(at);
-        ptx::store_shared(where, swap ? second : first);
-        ptx::store_shared(where ^ 4, swap ? first : second);
+        ptx::store_shared_words(address(at), {first, second});
     }
-    static __device__ uint2 load(const Here& at) {
-        const bool swap = swapped(at) != 0;
-        const std::uint32_t where = address(at);
-        const std::uint32_t one = ptx::load_shared(where);
-        const std::uint32_t other = ptx::load_shared(where ^ 4);
-        return swap ? make_uint2(other, one) : make_uint2(one, other);
-    }
+    static __device__ uint2 load(const Here& at) { return ptx::load_shared_words(address(at)); }
 };
 
 template <class Slot, int kPanel>

@@ -63,6 +63,17 @@ __device__ __forceinline__ void multiply(const SharedLayout<Program, tile>& shar
     release(previous);
 }
 
+/// Accumulators of pair i of a sub-tile. In odd rows it may be that of another block (Slot::kOddRowBlock).
+template <class Slot>
+__device__ __forceinline__ float2 pair_of(const float* value, int i, bool odd_row) {
+    float2 pair = {value[2 * i], value[2 * i + 1]};
+    if constexpr (Slot::kOddRowsSwapped) {
+        const int other = i ^ 2 * Slot::kOddRowBlock;
+        pair = {odd_row ? value[2 * other] : pair.x, odd_row ? value[2 * other + 1] : pair.y};
+    }
+    return pair;
+}
+
 /// The program over all sub-tiles of the warpgroup's tile. NOTE: whether it has a second block is asked when it
 /// matters, not kept in a register through the first.
 template <class Program, TileConfig tile, class HasSecond>
@@ -84,17 +95,14 @@ __device__ __forceinline__ void finish(Program& program, const SharedLayout<Prog
 #pragma unroll
         for (int sub = 0; sub < tile.n / kColumns; ++sub) {
             const int column = rows.column + sub * kColumns;
-            // NOTE: addresses are computed anew for every sub-tile; kept from one to the next, they spill.
-            const int thread = ptx::thread_index();
-            Rows current = rows;
-            current.thread.lane = thread % 32;
-            current.thread.warp = thread / 32 % 4;
-            const int lane_column = column + Fragment::column(current.thread.lane, 0);
-            program.begin_slot(current, column);
+            const int lane_column = column + Fragment::column(rows.thread.lane, 0);
+            const bool odd_row = rows.thread.lane / 4 % 2 == 1;
+            program.begin_slot(rows, column);
             ptx::mbarrier_wait(shared.ready(consumer, ring.index), ring.parity);
             const std::uint32_t slot = shared.slot(consumer, ring.index);
             const auto here = [&](int i) {
-                return Here{current.thread, slot, i / 2, i % 2, rows.row(i % 2), lane_column + i / 2 * 8};
+                const int block = odd_row ? i / 2 ^ Slot::kOddRowBlock : i / 2;
+                return Here{rows.thread, slot, i / 2, i % 2, rows.row(i % 2), lane_column + block * 8};
             };
             // NOTE: one warp of a scheduler is in an epilogue, so nothing else hides the latency of a load: those of a
             // group of pairs are issued before the first is used.
@@ -105,16 +113,14 @@ __device__ __forceinline__ void finish(Program& program, const SharedLayout<Prog
 #pragma unroll
                 for (int i = group; i < group + kGroup; ++i) program.fetch(here(i));
 #pragma unroll
-                for (int i = group; i < group + kGroup; ++i) {
-                    const int pair = sub * kPairs + i;
-                    program.visit({value[2 * pair], value[2 * pair + 1]}, here(i));
-                }
+                for (int i = group; i < group + kGroup; ++i)
+                    program.visit(pair_of<Slot>(&value[2 * kPairs * sub], i, odd_row), here(i));
             }
             // NOTE: every writer orders its own stores before the copy engine's read, then its warp arrives.
             ptx::fence_async_shared();
             __syncwarp();
             if (rows.thread.lane == 0) ptx::mbarrier_arrive(shared.written(consumer, ring.index));
-            program.end_slot(current, column);
+            program.end_slot(rows, column);
             ring.advance();
         }
         program.end_rows(rows);

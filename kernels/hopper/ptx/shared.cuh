@@ -27,11 +27,30 @@ __device__ __forceinline__ float2 load_here(const float* address) {
     return value;
 }
 
+/// Eight bytes at a multiple of eight.
+__device__ __forceinline__ uint2 load_shared_words(std::uint32_t address) {
+    uint2 value;
+    asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];" : "=r"(value.x), "=r"(value.y) : "r"(address) : "memory");
+    return value;
+}
+
+__device__ __forceinline__ void store_shared_words(std::uint32_t address, uint2 value) {
+    asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(address), "r"(value.x), "r"(value.y) : "memory");
+}
+
 /// Four 8x8 matrices of 16-bit elements; lane l gives the address of row l % 8 of matrix l / 8, and holds in register i
 /// the elements (row l / 4, columns 2 (l % 4) and + 1) of matrix i.
 __device__ __forceinline__ void store_matrix_x4(std::uint32_t address, const std::uint32_t (&value)[4]) {
     asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(value[0]),
                  "r"(value[1]), "r"(value[2]), "r"(value[3])
+                 : "memory");
+}
+
+/// The same the other way.
+__device__ __forceinline__ void load_matrix_x4(std::uint32_t address, std::uint32_t (&value)[4]) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(value[0]), "=r"(value[1]), "=r"(value[2]), "=r"(value[3])
+                 : "r"(address)
                  : "memory");
 }
 
