@@ -51,12 +51,17 @@ class TileLoad {
         if (at.block % 2 == 0 && at.half == 0)
             ptx::load_matrix_x4(PairPanel<Slot, kPanel>::address(at), words_[at.block / 2]);
     }
+    /// For a tile that is there or not, for all alike: zeros where it is not.
+    __device__ void fetch_if(bool present, const Here& at) {
+        if (at.block % 2 == 0 && at.half == 0)
+            ptx::load_matrix_x4_if(present, PairPanel<Slot, kPanel>::address(at), words_[at.block / 2]);
+    }
     __device__ float2 operator[](const Here& at) const {
         return unpack_bf16(words_[at.block / 2][at.block % 2 * 2 + at.half]);
     }
 
   private:
-    std::uint32_t words_[Slot::kColumns / 16][4];
+    std::uint32_t words_[Slot::kColumns / 16][4] = {};  // zero unless fetched
 };
 
 /// A bf16 tile as wide as the accumulator. It may take the place of one that was loaded: both go by whole warps.

@@ -19,17 +19,19 @@ struct ColumnVector {
     __device__ float operator[](const Here& at) const { return value[at.half]; }
 };
 
-/// fp32 values per column (N), fetched a sub-tile at a time; 0 beyond the matrix.
+/// fp32 values per column (N), fetched a sub-tile at a time. Beyond the matrix they are not defined, but finite if the
+/// vector is: those of an earlier column.
 template <class Slot>
 class RowVector {
   public:
     __device__ void begin_slot(const Rows& rows, int column, const float* vector) {
+        const int lane_column = column + Fragment::column(rows.thread.lane, 0);
+        const float* first = vector + lane_column;
+        const int left = rows.columns - lane_column;
 #pragma unroll
         for (int block = 0; block < kBlocks; ++block) {
-            const int first = column + Fragment::column(rows.thread.lane, block);
-            // NOTE: N is a multiple of 8, so a pair lies inside or outside as a whole.
-            value_[block] = make_float2(0, 0);
-            if (first < rows.columns) value_[block] = ptx::load_here(vector + first);
+            // NOTE: N is a multiple of 8, so a block lies inside or outside as a whole.
+            ptx::load_here_below(value_[block], first + 8 * block, 8 * block, left);
         }
     }
     __device__ float2 operator[](const Here& at) const { return value_[at.block]; }
@@ -37,7 +39,7 @@ class RowVector {
   private:
     static constexpr int kBlocks = Slot::kColumns / 8;
 
-    float2 value_[kBlocks];
+    float2 value_[kBlocks] = {};
 };
 
 /// Sum of the four lanes that share a row.
@@ -81,9 +83,9 @@ class ColumnSum {
 #pragma unroll
         for (int block = 0; block < 4; ++block) sum_[block] = make_float2(0, 0);
     }
-    __device__ void add(const Here& at, float2 value) {
-        sum_[at.block].x += value.x;
-        sum_[at.block].y += value.y;
+    __device__ void add_product(const Here& at, float2 left, float2 right) {
+        sum_[at.block].x = fmaf(left.x, right.x, sum_[at.block].x);
+        sum_[at.block].y = fmaf(left.y, right.y, sum_[at.block].y);
     }
 
     /// Sums over the eight lanes that share a column; in each step a lane hands on half of its columns.
@@ -112,7 +114,10 @@ class ColumnSum {
     __device__ void end_rows(const Rows& rows, float* partials) const {
         const int barrier = 1 + rows.thread.warpgroup;
         ptx::named_barrier_sync(barrier, 128);
-        for (int i = 32 * rows.thread.warp + rows.thread.lane; i < rows.width; i += 128) {
+        const int lane = 32 * rows.thread.warp + rows.thread.lane;
+        for (int first = 0; first < rows.width; first += 128) {
+            const int i = first + lane;
+            if (rows.width % 128 != 0 && i >= rows.width) break;
             const float* sums = rows.scratch + i;
             const float total = ((sums[0] + sums[kStride]) + sums[2 * kStride]) + sums[3 * kStride];
             if (rows.column + i < rows.columns && rows.block() * kPanelRows < rows.count)

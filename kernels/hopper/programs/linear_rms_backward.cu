@@ -12,7 +12,6 @@
 #include "kernels/hopper/gemm/launch.cuh"
 #include "kernels/hopper/gemm/tuned_tiles.h"
 #include "kernels/hopper/programs/programs.h"
-#include "kernels/math/rms.h"
 
 namespace coda::hopper {
 
@@ -27,6 +26,7 @@ struct RmsBackward : EpilogueProgram {
         const float* gamma;  // (N)
         const float* alpha;  // may be null
         float* dgamma;       // (M / 64, N)
+        float per_column;    // 1 / N
         bool accumulate;     // dx is loaded
     };
     static constexpr int kScratchBytes = Sums::kScratchBytes;
@@ -34,7 +34,9 @@ struct RmsBackward : EpilogueProgram {
 
     const Arguments& arguments;
     float alpha;
-    ColumnVector rstd, c;
+    ColumnVector rstd;
+    float scale[2];  // alpha rstd of the row
+    float back[2];   // -rstd c
     RowVector<Slot> gamma;
     TileLoad<Slot, 0> dx_before;
     TileLoad<Slot, 1> x;
@@ -45,33 +47,42 @@ struct RmsBackward : EpilogueProgram {
     __device__ explicit RmsBackward(const Arguments& given)
         : arguments(given), alpha(given.alpha != nullptr ? __ldg(given.alpha) : 1.0f) {}
 
+    struct Gradient {
+        float dx, normalised;
+        float dn;  // times rstd
+    };
+
+    /// math/rms.h's, with the row's factors taken together: what is left is six products, half of them with a sum.
+    __device__ Gradient gradient(float acc, float stream, float weight, float before, int half) const {
+        const float xhat = stream * rstd.value[half];
+        const float dn = acc * scale[half];
+        return {fmaf(dn, weight, fmaf(xhat, back[half], before)), xhat * weight, dn};
+    }
     __device__ void begin_rows(const Rows& rows) {
         rstd.begin_rows(rows, arguments.rstd, 0);
-        c.begin_rows(rows, arguments.dot, 0);
-        const float scale = alpha / static_cast<float>(rows.columns);
-        c.value[0] *= scale;
-        c.value[1] *= scale;
+        ColumnVector dot;
+        dot.begin_rows(rows, arguments.dot, 0);
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            scale[half] = alpha * rstd.value[half];
+            back[half] = -arguments.per_column * scale[half] * dot.value[half];
+        }
     }
     __device__ void begin_slot(const Rows& rows, int column) {
         gamma.begin_slot(rows, column, arguments.gamma);
         dgamma.begin_slot();
     }
     __device__ void fetch(const Here& at) {
-        if (arguments.accumulate) dx_before.fetch(at);
+        dx_before.fetch_if(arguments.accumulate, at);
         x.fetch(at);
     }
     __device__ void visit(float2 acc, const Here& at) {
-        const float2 stream = x[at], weight = gamma[at];
-        const auto first = rms_backward(alpha * acc.x, stream.x, rstd[at], weight.x, c[at]);
-        const auto second = rms_backward(alpha * acc.y, stream.y, rstd[at], weight.y, c[at]);
-        float2 gradient = {first.dx, second.dx};
-        if (arguments.accumulate) {
-            const float2 before = dx_before[at];
-            gradient = {gradient.x + before.x, gradient.y + before.y};
-        }
-        dx.put(at, gradient);
+        const float2 stream = x[at], weight = gamma[at], before = dx_before[at];
+        const Gradient first = gradient(acc.x, stream.x, weight.x, before.x, at.half);
+        const Gradient second = gradient(acc.y, stream.y, weight.y, before.y, at.half);
+        dx.put(at, {first.dx, second.dx});
         n.put(at, {first.normalised, second.normalised});
-        dgamma.add(at, {first.dgamma, second.dgamma});
+        dgamma.add_product(at, {first.dn, second.dn}, stream);
     }
     __device__ void end_slot(const Rows& rows, int column) { dgamma.end_slot(rows, column); }
     __device__ void end_rows(const Rows& rows) { dgamma.end_rows(rows, arguments.dgamma); }
@@ -91,9 +102,13 @@ Launch prepare_op(const LinearRmsBackward& op, const Memory& memory, const GemmC
     require_shape(problem, "gamma", op.gamma, 1, problem.n, DType::f32);
     require_shape(problem, "dgamma", op.dgamma, ceil_div(problem.m, op.tile), problem.n, DType::f32);
     const bool accumulate = op.dx.beta == Beta::accumulate;
-    const RmsBackward::Arguments arguments{memory.at<float>(op.rstd),   memory.at<float>(op.dot),
-                                           memory.at<float>(op.gamma),  memory.at<float>(op.alpha),
-                                           memory.at<float>(op.dgamma), accumulate};
+    const RmsBackward::Arguments arguments{memory.at<float>(op.rstd),
+                                           memory.at<float>(op.dot),
+                                           memory.at<float>(op.gamma),
+                                           memory.at<float>(op.alpha),
+                                           memory.at<float>(op.dgamma),
+                                           1.0f / static_cast<float>(problem.n),
+                                           accumulate};
     return launch_quickest<RmsBackward, Major::k, Major::mn, tiles::RmsBackward, tiles::RmsBackwardWide>(
         problem, memory, {{accumulate ? View(op.dx) : View{}, op.x}, {op.dx, op.n}}, arguments, choice);
 }

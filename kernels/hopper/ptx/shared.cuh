@@ -27,6 +27,16 @@ __device__ __forceinline__ float2 load_here(const float* address) {
     return value;
 }
 
+/// The same where index < count; elsewhere `value` stays.
+__device__ __forceinline__ void load_here_below(float2& value, const float* address, int index, int count) {
+    asm volatile(
+        "{\n.reg .pred inside;\nsetp.lt.s32 inside, %3, %4;\n"
+        "@inside ld.global.v2.f32 {%0, %1}, [%2];\n}"
+        : "+f"(value.x), "+f"(value.y)
+        : "l"(address), "r"(index), "r"(count)
+        : "memory");
+}
+
 /// Eight bytes at a multiple of eight.
 __device__ __forceinline__ uint2 load_shared_words(std::uint32_t address) {
     uint2 value;
@@ -52,6 +62,16 @@ __device__ __forceinline__ void load_matrix_x4(std::uint32_t address, std::uint3
                  : "=r"(value[0]), "=r"(value[1]), "=r"(value[2]), "=r"(value[3])
                  : "r"(address)
                  : "memory");
+}
+
+/// The same where `wanted`, which is equal in all lanes; otherwise `value` stays.
+__device__ __forceinline__ void load_matrix_x4_if(bool wanted, std::uint32_t address, std::uint32_t (&value)[4]) {
+    asm volatile(
+        "{\n.reg .pred wanted;\nsetp.ne.b32 wanted, %5, 0;\n"
+        "@wanted ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];\n}"
+        : "+r"(value[0]), "+r"(value[1]), "+r"(value[2]), "+r"(value[3])
+        : "r"(address), "r"(static_cast<int>(wanted))
+        : "memory");
 }
 
 /// Orders this thread's ordinary shared-memory accesses before later ones of the copy engine (after a barrier).
