@@ -58,6 +58,9 @@ struct RowSum {
 
     __device__ void clear() { sum[0] = sum[1] = 0; }
     __device__ void add(const Here& at, float value) { sum[at.half] += value; }
+    __device__ void add_product(const Here& at, float left, float right) {
+        sum[at.half] = fmaf(left, right, sum[at.half]);
+    }
 
     /// partials[tile * M + row] = sum.
     __device__ void write(const Rows& rows, float* partials, int tile) const {

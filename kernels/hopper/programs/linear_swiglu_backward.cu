@@ -40,10 +40,10 @@ struct SwigluBackward : EpilogueProgram {
         const auto [gate, up] = gate_up;
         const float sigma = sigmoid_approximate(gate);
         const float silu = gate * sigma;
-        const float dgate = dy * up * (sigma + silu * (1.0f - sigma));
-        const float dup = dy * silu;
-        dot.add(at, gate * dgate + up * dup);
-        return {{dgate, dup}, silu * up};
+        const float y = silu * up;
+        const float slope = fmaf(sigma, up - y, y);
+        dot.add_product(at, dy, fmaf(gate, slope, y));
+        return {{dy * slope, dy * silu}, y};
     }
     __device__ void begin_rows(const Rows&) { dot.clear(); }
     __device__ void fetch(const Here& at) { z.fetch(at); }
