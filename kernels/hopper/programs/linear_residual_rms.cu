@@ -36,7 +36,8 @@ struct ResidualRms : EpilogueProgram {
         const float2 sum = {acc.x + old.x, acc.y + old.y};
         x.put(at, sum);
         h.put(at, {sum.x * weight.x, sum.y * weight.y});
-        square.add(at, sum.x * sum.x + sum.y * sum.y);
+        square.add_product(at, sum.x, sum.x);
+        square.add_product(at, sum.y, sum.y);
     }
     __device__ void end_rows(const Rows& rows) { square.write(rows, arguments.square, rows.tile_n()); }
 };
