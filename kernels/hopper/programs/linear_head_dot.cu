@@ -15,8 +15,8 @@ namespace {
 struct HeadDot : EpilogueProgram {
     using Slot = hopper::Slot<64, Panel{128}>;  // o, overwritten by out
     struct Arguments {
-        float* delta;  // (H, M)
-        int head_dim;
+        float* delta;             // (H, M)
+        int head_dim, head_bits;  // 1 << head_bits = head_dim
     };
 
     const Arguments& arguments;
@@ -30,13 +30,14 @@ struct HeadDot : EpilogueProgram {
     __device__ void visit(float2 acc, const Here& at) {
         const float2 output = o[at];
         const float2 rounded = out.put(at, acc);
-        delta.add(at, output.x * rounded.x + output.y * rounded.y);
+        delta.add_product(at, output.x, rounded.x);
+        delta.add_product(at, output.y, rounded.y);
     }
     /// NOTE: heads are 64 or 128 columns, so a head ends with a sub-tile.
     __device__ void end_slot(const Rows& rows, int column) {
         const int end = column + Slot::kColumns;
-        if (end % arguments.head_dim != 0 || end > rows.columns) return;
-        delta.write(rows, arguments.delta, end / arguments.head_dim - 1);
+        if ((end & (arguments.head_dim - 1)) != 0 || end > rows.columns) return;
+        delta.write(rows, arguments.delta, column >> arguments.head_bits);
         delta.clear();
     }
 };
@@ -51,7 +52,8 @@ Launch prepare_op(const LinearHeadDot& op, const Memory& memory, const GemmChoic
     require_shape(problem, "out", op.out, problem.m, problem.n, DType::bf16);
     require_shape(problem, "delta", op.delta, problem.n / op.head_dim, problem.m, DType::f32);
     return launch_quickest<HeadDot, Major::k, Major::mn, tiles::InPlace>(
-        problem, memory, {{op.o}, {op.out}}, {memory.at<float>(op.delta), static_cast<int>(op.head_dim)}, choice);
+        problem, memory, {{op.o}, {op.out}},
+        {memory.at<float>(op.delta), static_cast<int>(op.head_dim), op.head_dim == 64 ? 6 : 7}, choice);
 }
 
 }  // namespace coda::hopper
