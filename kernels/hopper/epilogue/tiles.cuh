@@ -146,8 +146,10 @@ class HalfTileStore {
         }
         const int quad = at.thread.lane % 4;
         const bool odd = quad % 2 == 1;
-        const float received = __shfl_xor_sync(0xffffffffu, odd ? held_[at.half] : value, 1);
-        const std::uint32_t word = odd ? pack_bf16(received, value) : pack_bf16(held_[at.half], received);
+        const std::uint32_t own = pack_bf16(held_[at.half], value);
+        const std::uint32_t received = __shfl_xor_sync(0xffffffffu, own, 1);
+        // NOTE: lower halves are of the even block, upper ones of the odd.
+        const std::uint32_t word = __byte_perm(own, received, odd ? 0x3276 : 0x5410);
         const int byte = odd ? 8 + 2 * (quad - 1) : 2 * quad;
         ptx::store_shared(row_chunk<Slot, kPanel>(at, at.block / 2, byte), word);
     }
