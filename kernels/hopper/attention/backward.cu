@@ -42,6 +42,9 @@ std::int64_t carve(std::byte* base, const AttentionGeometry& geometry, BackwardS
 template <class Tile, class Op>
 Launch launch_backward(const Op& op, const Memory& memory, const AttentionGeometry& geometry,
                        const RopeBackwardArguments& rope, RowStatisticsArguments rows) {
+    const auto padded = static_cast<int>(round_up(op.seq_len, kPaddedRows));
+    const std::int64_t rows_of_heads = std::int64_t{geometry.batch} * geometry.heads * padded;
+    require(rows_of_heads < std::int64_t{1} << 31, op.name, ": ", rows_of_heads, " rows of all heads are too many");
     std::byte* base = memory.address(op.scratch);
     std::int64_t turn_bytes = 0;
     auto arguments = std::make_shared<BackwardArguments>();
@@ -49,7 +52,6 @@ Launch launch_backward(const Op& op, const Memory& memory, const AttentionGeomet
     require(op.scratch.bytes() >= needed && reinterpret_cast<std::uintptr_t>(base) % 256 == 0, op.name,
             ": scratch has ", op.scratch.bytes(), " bytes, needed are ", needed,
             " (tiling::scratch_bytes) from a multiple of 256");
-    const auto padded = static_cast<int>(round_up(op.seq_len, kPaddedRows));
     arguments->key_value = sequence_map(memory, op.qkv, "qkv", op.seq_len, Tile::kKeys);
     arguments->query = sequence_map(memory, op.qkv, "qkv", op.seq_len, Tile::kQueries);
     arguments->dout = sequence_map(memory, op.dout, "dout", op.seq_len, Tile::kQueries);

@@ -1,5 +1,8 @@
 // What the roles of attention_backward share (arguments, shared memory, the block's work), and the roles of warpgroup
 // 0: the loader, and the writers that add dQ to global memory in turn. The whole is described in backward.cuh.
+//
+// NOTE: positions in the work space are counted in 32 bits, in tiles where that is possible, and widened last: the
+// roles of warpgroup 0 have 24 registers, which 64-bit counts overflow. launch_backward sees to it that 32 suffice.
 #pragma once
 
 #include <cuda.h>
@@ -119,8 +122,9 @@ __device__ __forceinline__ void backward_load(const BackwardArguments& arguments
 #pragma unroll 1
         for (int g = 0; g < work.group; ++g) {
             const int stage = ring.index, query = tile * Tile::kQueries, column = work.head(g) * Tile::kHeadDim;
-            const std::int64_t row =
-                (static_cast<std::int64_t>(work.head(g)) * arguments.batch + work.sequence) * arguments.padded + query;
+            const int tiles_before =
+                (work.head(g) * arguments.batch + work.sequence) * (arguments.padded / Tile::kQueries) + tile;
+            const std::int64_t row = std::int64_t{tiles_before} * Tile::kQueries;
             ptx::mbarrier_wait(shared.query_empty(stage), ring.parity ^ 1);
             ptx::mbarrier_arrive_expect(shared.query_full(stage),
                                         Tile::kQueryBytes + (Tile::kDocuments ? 2 : 1) * Tile::kRowBytes);
@@ -131,10 +135,8 @@ __device__ __forceinline__ void backward_load(const BackwardArguments& arguments
             ptx::bulk_load(shared.lse(stage), arguments.scratch.lse_log2 + row, Tile::kRowBytes,
                            shared.query_full(stage));
             if constexpr (Tile::kDocuments)
-                ptx::bulk_load(
-                    shared.start(stage),
-                    arguments.scratch.start + static_cast<std::int64_t>(work.sequence) * arguments.padded + query,
-                    Tile::kRowBytes, shared.query_full(stage));
+                ptx::bulk_load(shared.start(stage), arguments.scratch.start + work.sequence * arguments.padded + query,
+                               Tile::kRowBytes, shared.query_full(stage));
             ptx::mbarrier_wait(shared.dout_empty(stage), ring.parity ^ 1);
             ptx::mbarrier_arrive_expect(shared.dout_full(stage), Tile::kQueryBytes + Tile::kRowBytes);
 #pragma unroll
@@ -154,16 +156,16 @@ template <class Tile>
 __device__ __forceinline__ void backward_write(const BackwardArguments& arguments, const BackwardShared<Tile>& shared,
                                                const BackwardWork& work, int consumer) {
     const int tiles = arguments.padded / Tile::kQueries;
-    const std::int32_t* starts = arguments.scratch.start + static_cast<std::int64_t>(work.sequence) * arguments.padded;
+    const std::int32_t* starts = arguments.scratch.start + work.sequence * arguments.padded;
     Ring<Tile::kDQueryStages> ring;
     for (int tile = work.end_tile - 1; tile >= work.first_tile; --tile) {
         const int before = work.key_block - (Tile::kDocuments ? starts[tile * Tile::kQueries] / Tile::kKeys : 0);
         const int awaited = arguments.deterministic ? before : min(before, 1);
 #pragma unroll 1
         for (int g = 0; g < work.group; ++g) {
-            const std::int64_t head = static_cast<std::int64_t>(work.sequence) * arguments.heads + work.head(g);
-            const std::int64_t share = (head * tiles + tile) * Tile::kConsumers + consumer;
-            float* const destination = arguments.scratch.dquery + share * Tile::kDQueryFloats;
+            const int head = work.sequence * arguments.heads + work.head(g);
+            const int share = (head * tiles + tile) * Tile::kConsumers + consumer;
+            float* const destination = arguments.scratch.dquery + std::int64_t{share} * Tile::kDQueryFloats;
             std::int32_t* const turn = arguments.scratch.turns + share;
             const std::uint32_t source = shared.dquery(ring.index, consumer);
             if (before > 0) {  // as early as possible: the turn has mostly come while the consumers compute
