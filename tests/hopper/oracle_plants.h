@@ -4,6 +4,7 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -201,9 +202,9 @@ inline Judged agrees(oracle::Oracle& oracle, const Memory& memory, const Op& op,
 }
 
 /// It finds nothing wrong, looks at every operand that the op writes, and names each planted mistake's operand and no
-/// other (`follows`: one that is judged by another operand's live values).
+/// other (`follows`: those that are judged by another operand's live values).
 inline void judges_rightly(oracle::Oracle& oracle, const Memory& memory, const Op& op, const std::string& label,
-                           const Launcher& launch = launch_on_hopper, const std::string& follows = "") {
+                           const Launcher& launch = launch_on_hopper, const std::set<std::string>& follows = {}) {
     const auto [before, report] = agrees(oracle, memory, op, label, launch);
     using Plant = void (*)(Planting&, const oracle::Tolerance&);
     const std::pair<const char*, Plant> plants[] = {
@@ -220,7 +221,7 @@ inline void judges_rightly(oracle::Oracle& oracle, const Memory& memory, const O
             INFO("a wrong " << mistake << ": " << oracle::line_of(label, op, found));
             CHECK(!oracle::within_tolerance(op, found));
             for (const oracle::OperandError& error : found.operands)
-                if (error.operand != follows) CHECK(beyond(op, error) == (error.operand == part.name));
+                if (follows.count(error.operand) == 0) CHECK(beyond(op, error) == (error.operand == part.name));
         }
     }
 }

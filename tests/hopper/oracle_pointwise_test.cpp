@@ -38,7 +38,7 @@ struct Operands {
 
 /// Both paths on fresh operands each, whole and with a work space of `band_bytes`.
 void judge(const Operands& operands, const Op& op, const std::string& label, std::int64_t band_bytes = 1 << 20,
-           const std::string& follows = "") {
+           const std::set<std::string>& follows = {}) {
     for (const std::int64_t work_bytes : {std::int64_t{256} << 20, band_bytes})
         for (const bool on_hopper : {true, false}) {
             INFO(label << (on_hopper ? " by the kernel" : " by the host") << ", work space " << work_bytes);
@@ -136,7 +136,7 @@ TEST_CASE("the oracle judges the loss and its gradient", "[gpu][oracle]") {
     backward.targets = gradient.add(DType::i32, 1, 130, Fill::targets, 993);
     backward.dot = gradient.result(130);
     backward.vocab = 993;
-    judge(gradient, backward, "CrossEntropyBackward", 1 << 20, "target");
+    judge(gradient, backward, "CrossEntropyBackward", 1 << 20, {"target", "dot"});
 
     // A target whose 1 was not subtracted: its probability stands among the others.
     const bench::DeviceBuffers device(gradient.buffers, 17);
@@ -153,7 +153,7 @@ TEST_CASE("the oracle judges the loss and its gradient", "[gpu][oracle]") {
     const oracle::Report report = oracle.check(backward, device.memory(), before);
     INFO(oracle::line_of("", backward, report));
     for (const oracle::OperandError& error : report.operands)
-        CHECK(beyond(backward, error) == (error.operand == "target"));
+        if (error.operand != "dot") CHECK(beyond(backward, error) == (error.operand == "target"));
 }
 
 TEST_CASE("the oracle judges RoPE's gradient", "[gpu][oracle]") {
@@ -207,7 +207,7 @@ TEST_CASE("the oracle judges the optimizer", "[gpu][oracle]") {
     }
     for (const DType moments : {DType::f32, DType::bf16}) {
         const Optimizer update(kCount, moments);
-        judge(update.operands, update.op, "AdamW", 1 << 20, "working");
+        judge(update.operands, update.op, "AdamW", 1 << 20, {"working"});
     }
 }
 
