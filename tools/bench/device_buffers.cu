@@ -52,6 +52,11 @@ __global__ void fill_kernel(void* memory, DType dtype, std::int64_t count, Fill 
 
 }  // namespace
 
+void fill_normal(void* memory, std::int64_t count, std::uint64_t seed, cudaStream_t stream) {
+    fill_kernel<<<1024, 256, 0, stream>>>(memory, DType::bf16, count, Fill::normal, 1.0f, seed, 0);
+    CUDA_CHECK(cudaGetLastError());
+}
+
 std::int64_t span_bytes(const View& view) { return ((view.rows - 1) * view.ld + view.cols) * size_of(view.dtype); }
 
 DeviceBuffers::DeviceBuffers(const std::vector<Buffer>& buffers, std::uint64_t seed) {

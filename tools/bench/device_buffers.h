@@ -1,6 +1,8 @@
 // Device memory of a GemmCase, filled on the device.
 #pragma once
 
+#include <cuda_runtime.h>
+
 #include <cstdint>
 #include <vector>
 
@@ -23,6 +25,9 @@ class DeviceBuffers {
     std::vector<std::byte*> addresses_;
     Memory memory_;
 };
+
+/// Fills `count` bf16 numbers on the device from N(0, 1), asynchronously on `stream`.
+void fill_normal(void* memory, std::int64_t count, std::uint64_t seed, cudaStream_t stream);
 
 /// Bytes that a view spans, gaps between its rows included.
 std::int64_t span_bytes(const View& view);

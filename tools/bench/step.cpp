@@ -1,9 +1,9 @@
 // coda_bench step: a configuration's training step, part by part, beside its floor.
 //
 // The floor is what a step would take if only products and attention took time: one CUDA graph of the bare cuBLASLt
-// products in the schedule's order, in turns with our step on its own buffers (both right after a step), plus
-// attention, ours or (where
-// --cudnn-forward-ms and --cudnn-backward-ms give its times) cuDNN's, whichever is quicker.
+// products in the schedule's order on the step's own buffers, filled with random normal numbers, in turns of a few runs
+// with our step, plus attention, ours or (where --cudnn-forward-ms and --cudnn-backward-ms give its times) cuDNN's,
+// whichever is quicker.
 #include <cstdio>
 #include <filesystem>
 #include <fstream>

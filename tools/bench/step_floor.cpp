@@ -5,6 +5,7 @@
 
 #include "kernels/cost.h"
 #include "kernels/hopper/sm90/check.h"
+#include "tools/bench/device_buffers.h"
 
 namespace coda::bench {
 
@@ -16,6 +17,7 @@ constexpr int kHeuristics = 8;
 /// the op stores none of that shape).
 struct Bare {
     View a, b, out;
+    bool weight = true;  // b is one
     hopper::Major major_a = hopper::Major::k, major_b = hopper::Major::k;
     DType out_dtype = DType::bf16;
 
@@ -50,10 +52,10 @@ std::vector<Bare> products_of(const Schedule& schedule) {
     std::vector<Bare> products;
     const auto add = [&]<class T>(const T& op) {
         if constexpr (std::same_as<T, WeightGradient>) {
-            products.push_back({op.dy, op.x, op.grad, hopper::Major::mn, hopper::Major::mn, op.grad.dtype});
+            products.push_back({op.dy, op.x, op.grad, false, hopper::Major::mn, hopper::Major::mn, op.grad.dtype});
         } else if constexpr (requires { op.a, op.w; }) {
             const View out = result_of(op);
-            products.push_back({op.a, op.w, out, hopper::Major::k,
+            products.push_back({op.a, op.w, out, true, hopper::Major::k,
                                 weight_is_in_out(op) ? hopper::Major::mn : hopper::Major::k,
                                 out ? out.dtype : DType::bf16});
         }
@@ -71,6 +73,20 @@ std::vector<Bare> products_of(const Schedule& schedule) {
 
 }  // namespace
 
+/// The same bytes, every one once.
+std::vector<ProductFloor::Span> ProductFloor::merged(std::vector<Span> spans) {
+    std::sort(spans.begin(), spans.end(), [](const Span& a, const Span& b) { return a.begin < b.begin; });
+    std::vector<Span> result;
+    for (const Span& span : spans) {
+        if (!result.empty() && span.begin <= result.back().end) {
+            result.back().end = std::max(result.back().end, span.end);
+        } else {
+            result.push_back(span);
+        }
+    }
+    return result;
+}
+
 ProductFloor::ProductFloor(const Schedule& schedule, const Memory& memory) {
     const std::vector<Bare> products = products_of(schedule);
     std::int64_t spare_bytes = 0;
@@ -81,6 +97,16 @@ ProductFloor::ProductFloor(const Schedule& schedule, const Memory& memory) {
     for (const Bare& bare : products)
         if (!in_place(bare)) spare_bytes = std::max(spare_bytes, bare.out_bytes());
     if (spare_bytes > 0) CUDA_CHECK(cudaMalloc(&spare_, static_cast<std::size_t>(spare_bytes)));
+
+    for (const Bare& bare : products) {
+        const auto add = [&](const View& view) {
+            auto* begin = static_cast<std::byte*>(memory.address(view));
+            operands_.push_back({begin, begin + span_bytes(view)});
+        };
+        add(bare.a);
+        if (!bare.weight) add(bare.b);
+    }
+    operands_ = merged(std::move(operands_));
 
     std::vector<hopper::Launch> launches;
     for (const Bare& bare : products) {
@@ -106,6 +132,12 @@ ProductFloor::ProductFloor(const Schedule& schedule, const Memory& memory) {
     const cudaError_t status = cudaGraphInstantiate(&graph_, graph, 0);
     cudaGraphDestroy(graph);
     CUDA_CHECK(status);
+}
+
+void ProductFloor::fill() {
+    std::uint64_t seed = 1;
+    for (const Span& span : operands_) fill_normal(span.begin, (span.end - span.begin) / 2, seed++, stream_);
+    CUDA_CHECK(cudaStreamSynchronize(stream_));
 }
 
 ProductFloor::~ProductFloor() {

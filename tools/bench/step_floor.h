@@ -3,6 +3,7 @@
 
 #include <cuda_runtime.h>
 
+#include <cstddef>
 #include <vector>
 
 #include "kernels/hopper/run.h"
@@ -12,8 +13,8 @@
 
 namespace coda::bench {
 
-/// One CUDA graph of the bare product of every GEMM op of a schedule, in its order, on the step's own operands, which
-/// it overwrites: activations and gradients, never weights. Each by the fastest of 8 heuristics.
+/// One CUDA graph of the bare product of every GEMM op of a schedule, in its order, on the step's own buffers, where it
+/// overwrites activations and gradients, never weights. Each by the fastest of 8 heuristics.
 class ProductFloor {
   public:
     /// `memory` is the executor's, whose passes must not run while this does. Throws Error where libcublasLt is absent.
@@ -22,12 +23,24 @@ class ProductFloor {
     ProductFloor(const ProductFloor&) = delete;
     ProductFloor& operator=(const ProductFloor&) = delete;
 
+    /// Fills every operand but the weights with random normal numbers. What a step leaves there is not all of it
+    /// numbers: buffers share their bytes over a step, so bits of an fp32 or of another tensor can be an operand's, and
+    /// products of NaN draw less power than those of numbers. Needed once after each step; run() leaves numbers.
+    void fill();
+
     /// Runs all products and waits for them.
     void run();
 
   private:
+    struct Span {
+        std::byte *begin, *end;
+    };
+
+    static std::vector<Span> merged(std::vector<Span> spans);
+
     oracle::CublasLt cublas_;
-    void* spare_ = nullptr;  // for products whose op keeps no result of their shape
+    std::vector<Span> operands_;  // activations and gradients, apart from each other
+    void* spare_ = nullptr;       // for products whose op keeps no result of their shape
     cudaStream_t stream_{};
     cudaGraphExec_t graph_{};
 };

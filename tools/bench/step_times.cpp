@@ -23,6 +23,7 @@ namespace coda::bench {
 namespace {
 
 constexpr int kObservedRuns = 5;
+constexpr int kStepsOfTurn = 5;  // timed in a row, of our step and of the floor
 
 double median(std::vector<double> values) {
     std::sort(values.begin(), values.end());
@@ -170,37 +171,43 @@ StepResult measure_step(const Config& given, const StepTimeOptions& options) {
     std::unique_ptr<ProductFloor> floor;
     if (options.floor) floor = std::make_unique<ProductFloor>(session.schedules().first, session.memory());
 
-    struct Sample {
-        double forward_backward, update, products;
+    // NOTE: at the power limit, clocks follow the power drawn in the half second before. So each side runs several
+    // times in a row, the first of them untimed: our step after a step, as in training, the floor after a floor.
+    struct Turn {
+        std::vector<double> forward_backward, update, whole, products;
     };
-    // NOTE: clocks follow the power drawn before, and an update draws less than products do. So both sides come after a
-    // whole step: our step as it does in training, the floor in our step's place. (No update comes after the floor,
-    // which leaves no gradients.)
-    const auto once = [&] {
-        if (floor) {
-            session.timed(Pass::first);
-            session.timed(Pass::update);
+    const auto turn = [&](int steps) {
+        Turn made;
+        for (int i = -1; i < steps; ++i) {
+            const double forward_backward = session.timed(Pass::first), update = session.timed(Pass::update);
+            if (i < 0) continue;
+            made.forward_backward.push_back(forward_backward);
+            made.update.push_back(update);
+            made.whole.push_back(forward_backward + update);
         }
-        Sample sample{session.timed(Pass::first), session.timed(Pass::update), 0};
-        const double start = now_ms();
-        if (floor) floor->run();
-        sample.products = now_ms() - start;
-        return sample;
+        if (!floor) return made;
+        floor->fill();
+        for (int i = -1; i < steps; ++i) {
+            const double start = now_ms();
+            floor->run();
+            if (i >= 0) made.products.push_back(now_ms() - start);
+        }
+        return made;
     };
-    for (const double start = now_ms(); now_ms() - start < options.warm_up * 1e3;) once();
-    std::vector<Sample> samples;
-    for (int i = 0; i < options.steps; ++i) samples.push_back(once());
-    const auto median_of = [&](const auto& part) {
+    for (const double start = now_ms(); now_ms() - start < options.warm_up * 1e3;) turn(1);
+    std::vector<Turn> turns;
+    for (int left = options.steps; left > 0; left -= kStepsOfTurn) turns.push_back(turn(std::min(left, kStepsOfTurn)));
+    const auto median_of = [&](std::vector<double> Turn::*part) {
         std::vector<double> values;
-        std::transform(samples.begin(), samples.end(), std::back_inserter(values), part);
+        for (const Turn& made : turns) values.insert(values.end(), (made.*part).begin(), (made.*part).end());
         return median(values);
     };
 
     StepResult result;
     StepTimes& times = result.times;
-    times.forward_backward = median_of([](const Sample& s) { return s.forward_backward; });
-    times.update = median_of([](const Sample& s) { return s.update; });
-    times.whole = median_of([](const Sample& s) { return s.forward_backward + s.update; });
+    times.forward_backward = median_of(&Turn::forward_backward);
+    times.update = median_of(&Turn::update);
+    times.whole = median_of(&Turn::whole);
     add_ops(session, times);
     if (floor) {
         const auto layers = static_cast<double>(config.model.num_hidden_layers);
@@ -210,9 +217,12 @@ StepResult measure_step(const Config& given, const StepTimeOptions& options) {
         const double attention = quicker(times.attention_forward, options.cudnn_forward_ms) +
                                  quicker(times.attention_backward, options.cudnn_backward_ms);
         times.has_floor = true;
-        times.floor_products = median_of([](const Sample& s) { return s.products; });
+        times.floor_products = median_of(&Turn::products);
         times.floor = times.floor_products + attention;
-        times.floor_ratio = median_of([&](const Sample& s) { return s.forward_backward / (s.products + attention); });
+        std::vector<double> ratios;
+        for (const Turn& made : turns)
+            ratios.push_back(median(made.forward_backward) / (median(made.products) + attention));
+        times.floor_ratio = median(ratios);
     }
     result.parameters = static_cast<double>(session.layout().parameters);
     result.tokens = static_cast<double>(config.training.micro_batch_size * config.training.seq_len);
