@@ -78,9 +78,9 @@ void run(const Options& options) {
         const bool first = records.empty() && !options.json.empty();
         const Measured result = measure(made, options, cublas, first ? &clocks : nullptr);
         const double tflops = made.flops() / result.ms * 1e-9, gbps = made.bytes() / result.ms * 1e-6;
-        std::printf("%-24s %7lld %7lld %7lld | %8.4f | %7.1f | %6.0f | %9.4f | %.3f\n", shape.program.c_str(),
+        std::printf("%-24s %7lld %7lld %7lld | %8.4f | %7.1f | %6.0f | %9.4f | %.3f%s\n", shape.program.c_str(),
                     static_cast<long long>(shape.m), static_cast<long long>(shape.n), static_cast<long long>(shape.k),
-                    result.ms, tflops, gbps, result.cublas_ms, result.ratio);
+                    result.ms, tflops, gbps, result.cublas_ms, result.ratio, energy_column(result).c_str());
         std::fflush(stdout);
         const char* layout = made.major_a == hopper::Major::mn ? "NT" : made.major_b == hopper::Major::mn ? "NN" : "TN";
         records.push_back({{"program", shape.program},

@@ -3,9 +3,11 @@
 #include <cuda_runtime.h>
 
 #include <algorithm>
+#include <cstdio>
 
 #include "kernels/hopper/programs/prepare_gemm.h"
 #include "kernels/hopper/sm90/check.h"
+#include "tools/bench/energy.h"
 
 namespace coda::bench {
 
@@ -107,23 +109,50 @@ void Contest::warm_up(const std::vector<hopper::Launch>& launches, const Turns& 
 
 std::vector<Measured> Contest::measure(const std::vector<std::vector<hopper::Launch>>& sides,
                                        const Turns& turns) const {
-    struct Times {
-        std::vector<double> ms, cublas_ms, ratio;
+    struct Sample {
+        double ms, joules;
     };
     Timer timer;
+    const EnergyCounter energy;
     const int launches_a_block = count(turns.block);
-    std::vector<Times> times(sides.size());
+    const auto run = [&](const std::vector<hopper::Launch>& launches) {
+        const double before = energy.joules();
+        const double ms = timer.run(launches, launches_a_block);
+        return Sample{ms, turns.block < kEnergyBlock ? 0 : (energy.joules() - before) / launches_a_block};
+    };
+    struct Pair {
+        Sample side, cublas;
+    };
+    std::vector<std::vector<Pair>> pairs(sides.size());
     for (int block = 0; block < turns.blocks; ++block)
         for (std::size_t side = 0; side < sides.size(); ++side) {
-            const double ms = timer.run(sides[side], launches_a_block);
-            const double cublas_ms = timer.run(cublas_, launches_a_block);
-            times[side].ms.push_back(ms);
-            times[side].cublas_ms.push_back(cublas_ms);
-            times[side].ratio.push_back(ms / cublas_ms);
+            const Sample ours = run(sides[side]);
+            pairs[side].push_back({ours, run(cublas_)});
         }
     std::vector<Measured> measured;
-    for (const Times& side : times) measured.push_back({median(side.ms), median(side.cublas_ms), median(side.ratio)});
+    for (const std::vector<Pair>& side : pairs) {
+        const auto median_of = [&](const auto& part) {
+            std::vector<double> values;
+            for (const Pair& pair : side) values.push_back(part(pair));
+            return median(values);
+        };
+        measured.push_back(
+            {median_of([](const Pair& p) { return p.side.ms; }), median_of([](const Pair& p) { return p.cublas.ms; }),
+             median_of([](const Pair& p) { return p.side.ms / p.cublas.ms; }),
+             median_of([](const Pair& p) { return p.side.joules; }),
+             median_of([](const Pair& p) { return p.cublas.joules; }),
+             median_of([](const Pair& p) { return p.cublas.joules > 0 ? p.side.joules / p.cublas.joules : 0; })});
+    }
     return measured;
+}
+
+std::string energy_column(const Measured& measured) {
+    if (measured.joules <= 0) return "";
+    char column[96];
+    std::snprintf(column, sizeof column, " | %7.4f J, %4.0f W (cuBLAS %4.0f W), energy %.3f", measured.joules,
+                  measured.joules / measured.ms * 1e3, measured.cublas_joules / measured.cublas_ms * 1e3,
+                  measured.energy_ratio);
+    return column;
 }
 
 void Contest::enqueue(const std::vector<hopper::Launch>& launches, double seconds) const {

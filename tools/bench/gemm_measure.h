@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "kernels/hopper/gemm/choice.h"
@@ -18,10 +19,17 @@ struct Turns {
     int blocks = 5;        // pairs
 };
 
-/// Milliseconds per launch (medians of the blocks) and the median of the paired ratios.
+/// Milliseconds and joules per launch (medians of the blocks) and the medians of the paired ratios. Joules are 0 where
+/// they are not known: without NVML's counter, and in blocks of less than kEnergyBlock.
 struct Measured {
     double ms = 0, cublas_ms = 0, ratio = 0;
+    double joules = 0, cublas_joules = 0, energy_ratio = 0;
 };
+
+inline constexpr double kEnergyBlock = 0.5;  // seconds
+
+/// " | joules, watts, energy ratio" for a table; empty where joules are not known.
+std::string energy_column(const Measured& measured);
 
 /// The case's operands on the device, in as many copies as exceed L2 together, so that no launch finds them there.
 class Contest {

@@ -40,8 +40,8 @@ std::size_t contest_of(const GemmCase& made, const Contest& contest, const std::
     std::size_t best = 0;
     for (std::size_t i = 0; i < variants.size(); ++i) {
         if (measured[i].ratio < measured[best].ratio) best = i;
-        std::printf("  %8.4f ms  %6.1f TFLOP/s  %.3f of cuBLAS  %s\n", measured[i].ms,
-                    made.flops() / measured[i].ms * 1e-9, measured[i].ratio,
+        std::printf("  %8.4f ms  %6.1f TFLOP/s  %.3f of cuBLAS%s  %s\n", measured[i].ms,
+                    made.flops() / measured[i].ms * 1e-9, measured[i].ratio, energy_column(measured[i]).c_str(),
                     description(variants[i].tile, raster_of(variants[i]), variants[i].choice.overlap).c_str());
     }
     std::fflush(stdout);
