@@ -120,8 +120,8 @@ Launch launch(const Op& op, const Memory& memory, const View& rstd, const GemmCh
                                           reinterpret_cast<float2*>(memory.at<float>(op.lse)),
                                           memory.at<float>(op.target_logit), static_cast<int>(op.vocab)};
     const auto launch = [&]<class Program>() {
-        return launch_quickest<Program, Major::k, Major::k, tiles::Square>(problem, memory, {{}, {op.logits}},
-                                                                           arguments, choice);
+        return launch_quickest<Program, Major::k, Major::k, tiles::CrossEntropy>(problem, memory, {{}, {op.logits}},
+                                                                                 arguments, choice);
     };
     return op.vocab % op.tile == 0 ? launch.template operator()<CrossEntropy<false>>()
                                    : launch.template operator()<CrossEntropy<true>>();
