@@ -7,7 +7,7 @@
 // Roles      warpgroup 0: warp 0 loads, warps 1 and 2 add a consumer's share of dQ to global memory   (24 registers)
 //            warpgroups 1-2: 64 keys each, products and softmax                                     (240 registers)
 // Pipelines  keys     once                full: 1 arrive + bytes
-//            Q + lse, dO + delta (rings)  full: 1 arrive + bytes   empty: 1 arrive per consumer warp
+//            Q + lse, dO + delta (rings)  full: 1 arrive + bytes   empty: a named barrier per stage
 //            dQ       consumer -> writer  full: 1 arrive per warp  empty: 1 arrive of the writer
 //            dS       consumers -> both   full, empty: 1 arrive per warp of both consumers
 // Timeline   per query tile from the last to the diagonal, per query head of the group:
@@ -26,6 +26,7 @@
 #include "kernels/hopper/attention/backward_producer.cuh"
 #include "kernels/hopper/attention/fragments.cuh"
 #include "kernels/hopper/ptx/dependent_launch.cuh"
+#include "kernels/hopper/ptx/handoff.cuh"
 #include "kernels/hopper/ptx/roles.cuh"
 #include "kernels/hopper/ptx/shared_vectors.cuh"
 #include "kernels/hopper/ptx/wgmma_attention.cuh"
@@ -36,7 +37,7 @@ namespace coda::hopper {
 template <class Tile>
 struct BackwardConsumer {
     static constexpr int kSteps = Tile::kQueries / 16;  // 16-query steps of dV and dK
-    static constexpr int kKeysBarrier = 1, kStoreBarrier = 2;
+    using Barriers = BackwardNamedBarriers<Tile>;
 
     const BackwardArguments& arguments;
     const BackwardShared<Tile>& shared;
@@ -56,6 +57,12 @@ struct BackwardConsumer {
 
     __device__ __forceinline__ void release(std::uint32_t barrier) const {
         if (lane == 0) ptx::mbarrier_arrive(barrier);
+    }
+    /// Hands a stage of Q or dO back to the loader.
+    template <int kEmptyBarriers>
+    __device__ __forceinline__ void release_stage(int stage) const {
+        static_assert(Tile::kStages == 2, "a stage is the first or the second");
+        ptx::named_barrier_arrive_either<kEmptyBarriers, Barriers::kEmptyThreads>(stage);
     }
 
     /// d = this warpgroup's 64 rows of `rows` times the query tile at `tile`, transposed: (keys, queries).
@@ -103,7 +110,7 @@ struct BackwardConsumer {
         constexpr bool kOne = Tile::kDQueryStages == 1;
         const int stage = kOne ? 0 : position.index;
         const std::uint32_t parity = kOne ? static_cast<std::uint32_t>(position.index) : position.parity;
-        const int thread = ptx::thread_index();
+        const auto thread = static_cast<std::uint32_t>(ptx::thread_index());
         ptx::mbarrier_wait(shared.dquery_empty(stage, consumer), parity ^ 1);
         const std::uint32_t to = shared.dquery(stage, consumer) + thread % 128 * 16;
 #pragma unroll
@@ -184,7 +191,7 @@ struct BackwardConsumer {
         issue_dquery(dq, source.index);
         ptx::wgmma_wait<1>();
         ptx::pin_registers(dv);
-        release(shared.dout_empty(stage));
+        release_stage<Barriers::kDOutEmpty>(stage);
         issue_sum(dk, ds16, shared.query(stage));
         previous = ring;
         ring.advance();
@@ -201,7 +208,7 @@ struct BackwardConsumer {
         ptx::wgmma_wait<0>();
         ptx::pin_registers(dk);
         ptx::pin_registers(s);
-        release(shared.query_empty(stage));
+        release_stage<Barriers::kQueryEmpty>(stage);
     }
 
     /// Stores dK or dV over the operand it belongs to: `operand` still holds the keys or values themselves.
@@ -244,7 +251,7 @@ struct BackwardConsumer {
         __syncwarp();
         store_fragments(operand, Tile::kKeyPanelBytes, 64 * consumer + 16 * warp, lane, rounded);
         ptx::fence_async_shared();
-        ptx::named_barrier_sync(kStoreBarrier + consumer, 128);
+        ptx::named_barrier_sync(Barriers::kStore + consumer, 128);
         if (warp == 0 && lane == 0) {
 #pragma unroll
             for (int panel = 0; panel < Tile::kPanels; ++panel)
@@ -256,6 +263,11 @@ struct BackwardConsumer {
     }
 
     __device__ __forceinline__ void run() {
+#pragma unroll
+        for (int stage = 0; stage < Tile::kStages; ++stage) {
+            release_stage<Barriers::kQueryEmpty>(stage);
+            release_stage<Barriers::kDOutEmpty>(stage);
+        }
         key[0] = work.key_block * Tile::kKeys + 64 * consumer + Fragment::row(warp, lane, 0);
         key[1] = key[0] + 8;
 #pragma unroll
@@ -291,7 +303,7 @@ struct BackwardConsumer {
         store(dv, shared.value(), arguments.heads + arguments.kv_heads + work.kv_head, false);
 #pragma unroll
         for (float& value : dk) value *= arguments.scale;
-        ptx::named_barrier_sync(kKeysBarrier, 256);  // dQ of both consumers has read the keys
+        ptx::named_barrier_sync(Barriers::kKeys, 256);  // dQ of both consumers has read the keys
         store(dk, shared.key(), arguments.heads + work.kv_head, true);
         if (warp == 0 && lane == 0) ptx::tma_store_wait_read<0>();
     }
@@ -303,15 +315,13 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
     extern __shared__ __align__(kSwizzleAtomBytes) std::byte dynamic_shared[];
     const BackwardShared<Tile> shared(dynamic_shared);
     const int warp = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 32, 0);
-    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const int lane = static_cast<int>(threadIdx.x % 32);
 
     if (threadIdx.x == 0) {
         ptx::mbarrier_init(shared.key_full(), 1);
         for (int stage = 0; stage < Tile::kStages; ++stage) {
             ptx::mbarrier_init(shared.query_full(stage), 1);
-            ptx::mbarrier_init(shared.query_empty(stage), 4 * Tile::kConsumers);
             ptx::mbarrier_init(shared.dout_full(stage), 1);
-            ptx::mbarrier_init(shared.dout_empty(stage), 4 * Tile::kConsumers);
             ptx::mbarrier_init(shared.dscore_full(stage), 4 * Tile::kConsumers);
             ptx::mbarrier_init(shared.dscore_empty(stage), 4 * Tile::kConsumers);
         }
@@ -337,7 +347,7 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
     if (warp < 4) {
         ptx::give_registers<Tile::kProducerRegisters>();
         if (warp == 0) {
-            if (ptx::elect_one()) backward_load<Tile>(arguments, shared, work);
+            backward_load<Tile>(arguments, shared, work);
         } else if (warp <= Tile::kConsumers) {
             if (ptx::elect_one()) backward_write<Tile>(arguments, shared, work, warp - 1);
         }

@@ -11,6 +11,7 @@
 #include "kernels/hopper/ptx/bulk.cuh"
 #include "kernels/hopper/ptx/handoff.cuh"
 #include "kernels/hopper/ptx/mbarrier.cuh"
+#include "kernels/hopper/ptx/roles.cuh"
 #include "kernels/hopper/ptx/shared.cuh"
 #include "kernels/hopper/ptx/tma.cuh"
 #include "kernels/hopper/sm90/ring.cuh"
@@ -56,13 +57,11 @@ struct BackwardShared {
     __device__ std::uint32_t start(int stage) const { return lse(2 * Tile::kStages + stage); }
     __device__ std::uint32_t key_full() const { return barrier(0); }
     __device__ std::uint32_t query_full(int stage) const { return barrier(1 + stage); }
-    __device__ std::uint32_t query_empty(int stage) const { return barrier(1 + Tile::kStages + stage); }
-    __device__ std::uint32_t dout_full(int stage) const { return barrier(1 + 2 * Tile::kStages + stage); }
-    __device__ std::uint32_t dout_empty(int stage) const { return barrier(1 + 3 * Tile::kStages + stage); }
-    __device__ std::uint32_t dscore_full(int stage) const { return barrier(1 + 4 * Tile::kStages + stage); }
-    __device__ std::uint32_t dscore_empty(int stage) const { return barrier(1 + 5 * Tile::kStages + stage); }
+    __device__ std::uint32_t dout_full(int stage) const { return barrier(1 + Tile::kStages + stage); }
+    __device__ std::uint32_t dscore_full(int stage) const { return barrier(1 + 2 * Tile::kStages + stage); }
+    __device__ std::uint32_t dscore_empty(int stage) const { return barrier(1 + 3 * Tile::kStages + stage); }
     __device__ std::uint32_t dquery_full(int stage, int consumer) const {
-        return barrier(1 + 6 * Tile::kStages + stage * Tile::kConsumers + consumer);
+        return barrier(1 + 4 * Tile::kStages + stage * Tile::kConsumers + consumer);
     }
     __device__ std::uint32_t dquery_empty(int stage, int consumer) const {
         return dquery_full(Tile::kDQueryStages + stage, consumer);
@@ -71,6 +70,20 @@ struct BackwardShared {
 
   private:
     __device__ std::uint32_t barrier(int index) const { return lse(Tile::kRowStatistics * Tile::kStages) + 8 * index; }
+};
+
+/// Named barriers of the block. A stage of Q or dO is empty when every consumer thread has arrived: the threads read
+/// lse and delta themselves, and here a warp arrives for all of them in one instruction, which racecheck follows. Of
+/// one lane's arrival at an mbarrier it sees only that lane's reads, and arrivals of all lanes take time in shared
+/// memory.
+template <class Tile>
+struct BackwardNamedBarriers {
+    static constexpr int kKeys = 1;                           // consumers: the keys have been read
+    static constexpr int kStore = 2;                          // of each consumer: a gradient is in shared memory
+    static constexpr int kQueryEmpty = 2 + Tile::kConsumers;  // of each stage: consumers arrive, the loader waits
+    static constexpr int kDOutEmpty = kQueryEmpty + Tile::kStages;
+    static constexpr int kEmptyThreads = 128 * Tile::kConsumers + 32;
+    static_assert(kDOutEmpty + Tile::kStages <= 16, "a block has 16 named barriers");
 };
 
 /// The block's work as every role sees it.
@@ -104,19 +117,26 @@ __device__ __forceinline__ BackwardWork backward_work(const BackwardArguments& a
     return {sequence, at.pair % arguments.kv_heads, arguments.heads / arguments.kv_heads, at.key_block, first, end};
 }
 
+/// For a whole warp, of which one lane issues the copies. The consumers arrive once for the stages that are empty from
+/// the start and once after every step: every step waits here, and the last arrivals are waited for at the end.
 template <class Tile>
 __device__ __forceinline__ void backward_load(const BackwardArguments& arguments, const BackwardShared<Tile>& shared,
                                               const BackwardWork& work) {
+    using Barriers = BackwardNamedBarriers<Tile>;
     const int key_column = (arguments.heads + work.kv_head) * Tile::kHeadDim;
     const int value_column = key_column + arguments.kv_heads * Tile::kHeadDim;
-    ptx::mbarrier_arrive_expect(shared.key_full(), 2 * Tile::kKeyBytes);
+    const bool issues = ptx::elect_one();
+    if (issues) {
+        ptx::mbarrier_arrive_expect(shared.key_full(), 2 * Tile::kKeyBytes);
 #pragma unroll
-    for (int panel = 0; panel < Tile::kPanels; ++panel) {
-        ptx::tma_load(shared.key() + panel * Tile::kKeyPanelBytes, &arguments.key_value, key_column + 64 * panel,
-                      work.key_block * Tile::kKeys, work.sequence, shared.key_full());
-        ptx::tma_load(shared.value() + panel * Tile::kKeyPanelBytes, &arguments.key_value, value_column + 64 * panel,
-                      work.key_block * Tile::kKeys, work.sequence, shared.key_full());
+        for (int panel = 0; panel < Tile::kPanels; ++panel) {
+            ptx::tma_load(shared.key() + panel * Tile::kKeyPanelBytes, &arguments.key_value, key_column + 64 * panel,
+                          work.key_block * Tile::kKeys, work.sequence, shared.key_full());
+            ptx::tma_load(shared.value() + panel * Tile::kKeyPanelBytes, &arguments.key_value,
+                          value_column + 64 * panel, work.key_block * Tile::kKeys, work.sequence, shared.key_full());
+        }
     }
+    __syncwarp();
     Ring<Tile::kStages> ring;
     for (int tile = work.end_tile - 1; tile >= work.first_tile; --tile) {
 #pragma unroll 1
@@ -125,28 +145,40 @@ __device__ __forceinline__ void backward_load(const BackwardArguments& arguments
             const int tiles_before =
                 (work.head(g) * arguments.batch + work.sequence) * (arguments.padded / Tile::kQueries) + tile;
             const std::int64_t row = std::int64_t{tiles_before} * Tile::kQueries;
-            ptx::mbarrier_wait(shared.query_empty(stage), ring.parity ^ 1);
-            ptx::mbarrier_arrive_expect(shared.query_full(stage),
-                                        Tile::kQueryBytes + (Tile::kDocuments ? 2 : 1) * Tile::kRowBytes);
+            ptx::named_barrier_sync(Barriers::kQueryEmpty + stage, Barriers::kEmptyThreads);
+            if (issues) {
+                ptx::mbarrier_arrive_expect(shared.query_full(stage),
+                                            Tile::kQueryBytes + (Tile::kDocuments ? 2 : 1) * Tile::kRowBytes);
 #pragma unroll
-            for (int panel = 0; panel < Tile::kPanels; ++panel)
-                ptx::tma_load(shared.query(stage) + panel * Tile::kQueryPanelBytes, &arguments.query,
-                              column + 64 * panel, query, work.sequence, shared.query_full(stage));
-            ptx::bulk_load(shared.lse(stage), arguments.scratch.lse_log2 + row, Tile::kRowBytes,
-                           shared.query_full(stage));
-            if constexpr (Tile::kDocuments)
-                ptx::bulk_load(shared.start(stage), arguments.scratch.start + work.sequence * arguments.padded + query,
-                               Tile::kRowBytes, shared.query_full(stage));
-            ptx::mbarrier_wait(shared.dout_empty(stage), ring.parity ^ 1);
-            ptx::mbarrier_arrive_expect(shared.dout_full(stage), Tile::kQueryBytes + Tile::kRowBytes);
+                for (int panel = 0; panel < Tile::kPanels; ++panel)
+                    ptx::tma_load(shared.query(stage) + panel * Tile::kQueryPanelBytes, &arguments.query,
+                                  column + 64 * panel, query, work.sequence, shared.query_full(stage));
+                ptx::bulk_load(shared.lse(stage), arguments.scratch.lse_log2 + row, Tile::kRowBytes,
+                               shared.query_full(stage));
+                if constexpr (Tile::kDocuments)
+                    ptx::bulk_load(shared.start(stage),
+                                   arguments.scratch.start + work.sequence * arguments.padded + query, Tile::kRowBytes,
+                                   shared.query_full(stage));
+            }
+            __syncwarp();
+            ptx::named_barrier_sync(Barriers::kDOutEmpty + stage, Barriers::kEmptyThreads);
+            if (issues) {
+                ptx::mbarrier_arrive_expect(shared.dout_full(stage), Tile::kQueryBytes + Tile::kRowBytes);
 #pragma unroll
-            for (int panel = 0; panel < Tile::kPanels; ++panel)
-                ptx::tma_load(shared.dout(stage) + panel * Tile::kQueryPanelBytes, &arguments.dout, column + 64 * panel,
-                              query, work.sequence, shared.dout_full(stage));
-            ptx::bulk_load(shared.delta(stage), arguments.scratch.delta + row, Tile::kRowBytes,
-                           shared.dout_full(stage));
+                for (int panel = 0; panel < Tile::kPanels; ++panel)
+                    ptx::tma_load(shared.dout(stage) + panel * Tile::kQueryPanelBytes, &arguments.dout,
+                                  column + 64 * panel, query, work.sequence, shared.dout_full(stage));
+                ptx::bulk_load(shared.delta(stage), arguments.scratch.delta + row, Tile::kRowBytes,
+                               shared.dout_full(stage));
+            }
+            __syncwarp();
             ring.advance();
         }
+    }
+#pragma unroll
+    for (int stage = 0; stage < Tile::kStages; ++stage) {
+        ptx::named_barrier_sync(Barriers::kQueryEmpty + stage, Barriers::kEmptyThreads);
+        ptx::named_barrier_sync(Barriers::kDOutEmpty + stage, Barriers::kEmptyThreads);
     }
 }
 

@@ -39,7 +39,7 @@ struct BackwardTile {
     static constexpr int kDQueryBytes = kConsumers * kDQueryFloats * 4;
     static constexpr int kRowBytes = kQueries * 4;             // one statistic of the rows of a query tile
     static constexpr int kRowStatistics = kDocuments ? 3 : 2;  // lse, delta, start
-    static constexpr int kBarriers = 1 + 6 * kStages + 2 * kConsumers * kDQueryStages;
+    static constexpr int kBarriers = 1 + 4 * kStages + 2 * kConsumers * kDQueryStages;
     static constexpr int kSharedBytes = 2 * kKeyBytes +
                                         kStages * (2 * kQueryBytes + kDScoreBytes + kRowStatistics * kRowBytes) +
                                         kDQueryStages * kDQueryBytes + 8 * kBarriers + 16;

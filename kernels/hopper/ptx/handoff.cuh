@@ -10,6 +10,21 @@ __device__ __forceinline__ void named_barrier_arrive(int id, int threads) {
     asm volatile("barrier.arrive.aligned %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
+/// The same at barrier kFirst or, where `second`, at the one after it; whole warps agree. Numbers that are constants
+/// take no register, of which kernels that keep accumulators have none to spare.
+template <int kFirst, int kThreads>
+__device__ __forceinline__ void named_barrier_arrive_either(int second) {
+    asm volatile(
+        "{\n"
+        ".reg .pred second;\n"
+        "setp.ne.s32 second, %0, 0;\n"
+        "@!second barrier.arrive.aligned %1, %3;\n"
+        "@second barrier.arrive.aligned %2, %3;\n"
+        "}" ::"r"(second),
+        "n"(kFirst), "n"(kFirst + 1), "n"(kThreads)
+        : "memory");
+}
+
 __device__ __forceinline__ int load_acquire(const int* address) {
     int value;
     asm volatile("ld.acquire.gpu.global.b32 %0, [%1];" : "=r"(value) : "l"(address) : "memory");
