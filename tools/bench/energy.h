@@ -5,8 +5,8 @@
 
 namespace coda::bench {
 
-/// NVML's counter of the current device. The driver renews it every 20 to 100 ms, so measure over half a second or
-/// more.
+/// NVML's counter of the current device. It lags behind by some tenths of a second (NOTES.md), so what it says of a
+/// second is coarse, and of less nothing.
 class EnergyCounter {
   public:
     EnergyCounter();

@@ -26,7 +26,7 @@ struct Measured {
     double joules = 0, cublas_joules = 0, energy_ratio = 0;
 };
 
-inline constexpr double kEnergyBlock = 0.5;  // seconds
+inline constexpr double kEnergyBlock = 1;  // seconds
 
 /// " | joules, watts, energy ratio" for a table; empty where joules are not known.
 std::string energy_column(const Measured& measured);
