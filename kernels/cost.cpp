@@ -16,9 +16,9 @@ double attention_flops(const Op& op) {
 
 constexpr double kAttentionBackwardRatio = 2.5;
 
-/// Every GEMM program has operands a (M, K) and w (N, K) or (K, N).
+/// Every GEMM program has operands a (M, K) and w (N, K) or (K, N). TargetLogit reads one row of w a row of a.
 template <class Op>
-concept GemmProgram = requires(const Op& op) {
+concept GemmProgram = !std::is_same_v<Op, TargetLogit> && requires(const Op& op) {
     op.a;
     op.w;
 };
@@ -37,11 +37,11 @@ double flops(const AttentionBackward& op) { return kAttentionBackwardRatio * att
 double flops(const AttentionRopeBackward& op) { return kAttentionBackwardRatio * attention_flops(op); }
 double flops(const Embed& op) { return 3 * elements(op.x); }
 double flops(const EmbedBackward& op) { return elements(op.dx); }
-double flops(const CrossEntropyBackward& op) { return 5 * elements(op.logits); }
+double flops(const TargetLogit& op) { return 2 * elements(op.a); }
 double flops(const RopeBackward& op) {
     return 2 * elements(op.qkv) + 3 * static_cast<double>(op.qkv.rows) * static_cast<double>(op.rotated);
 }
-double flops(const FinishCrossEntropy& op) { return 5 * elements(op.partials) / 2; }
+double flops(const FinishCrossEntropy& op) { return elements(op.sums); }
 double flops(const FinishRstd& op) { return elements(op.square); }
 double flops(const FinishRowSum& op) { return elements(op.partials); }
 double flops(const FinishColumnSum& op) { return elements(op.partials); }
@@ -68,6 +68,11 @@ double bytes(const Op& op) {
             if (&static_cast<const View&>(operand) == &op.table) size = gathered_bytes(op.table, op.tokens);
         if constexpr (std::is_same_v<Op, EmbedBackward>)
             if (&static_cast<const View&>(operand) == &op.grad) size = gathered_bytes(op.grad, op.tokens);
+        if constexpr (std::is_same_v<Op, TargetLogit>)
+            if (&static_cast<const View&>(operand) == &op.w) size = gathered_bytes(op.w, op.targets);
+        if constexpr (std::is_same_v<Op, FinishCrossEntropy>)
+            if (&static_cast<const View&>(operand) == &op.exponentials)
+                size = static_cast<double>(op.exponentials.rows * size_of(op.exponentials.dtype));
         total += operand.access() == Access::inout ? 2 * size : size;
     };
     std::apply([&](const auto&... entries) { (add(op.*(entries.member)), ...); }, Op::operands);

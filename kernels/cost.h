@@ -11,14 +11,14 @@ namespace coda {
 ///                         document masks ignored
 ///   attention backward    2.5 times that: five products where forward has two, Q Kᵀ being recomputed
 ///   Embed                 3 an element (square, sum, gamma)
-///   CrossEntropyBackward  5 a logit (shift, exp, target, product and sum of dot)
+///   TargetLogit           2 an element of a
 ///   RopeBackward          2 an element (dot) and 3 a rotated one
-///   FinishCrossEntropy    5 a pair (largest, shift, exp, product, sum)
-///   FinishRstd, FinishRowSum, FinishColumnSum, ReduceLoss, EmbedBackward   1 an element summed
+///   FinishRstd, FinishCrossEntropy, FinishRowSum, FinishColumnSum, ReduceLoss, EmbedBackward   1 an element summed
 ///   GradNorm              2 an element
 ///   AdamW                 16 a parameter
 /// bytes: every operand once, In read, Out written, InOut both; a table that rows are gathered from or scattered to
-/// counts with at most one row a token. Scratch is not counted.
+/// counts with at most one row a token, the exponentials of FinishCrossEntropy with one element a row. Scratch is not
+/// counted.
 struct Cost {
     double flops = 0;
     double bytes = 0;

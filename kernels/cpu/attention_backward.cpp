@@ -82,6 +82,7 @@ struct Backward {
     const std::int32_t* positions = nullptr;
     const Compute* rope = nullptr;
     std::int64_t rope_ld = 0;
+    const Compute* rstd = nullptr;  // (M), a factor of the row
 
     const Storage* head(std::int64_t row, std::int64_t slot) const {
         return qkv + row * qkv_ld + slot * shape.head_dim;
@@ -99,6 +100,8 @@ struct Backward {
 
     /// Stores the finished gradient of one head slot of row m; overwrites `gradient` where it turns it back.
     void store(std::int64_t m, std::int64_t slot, Compute* gradient) const {
+        if (rstd)
+            for (std::int64_t j = 0; j < shape.head_dim; ++j) gradient[j] *= rstd[m];
         if (dot) {
             const Storage* value = head(m, slot);
             Compute sum = 0;
@@ -234,6 +237,7 @@ void execute(const AttentionRopeBackward& op, const Memory& memory) {
         backward.positions = operands.get<std::int32_t>("positions", op.positions, 1, shape.rows);
         backward.rope = operands.get<Compute>("rope", op.rope, op.rope.rows, shape.head_dim);
         backward.rope_ld = op.rope.ld;
+        if (op.rstd) backward.rstd = operands.get<Compute>("rstd", op.rstd, 1, shape.rows);
         operands.require_indices("positions", backward.positions, shape.rows, op.rope.rows);
         backward.run();
     });

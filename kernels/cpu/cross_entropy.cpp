@@ -1,110 +1,99 @@
-// FinishCrossEntropy, CrossEntropyBackward - the loss from the log-sum-exp partials, and its gradient in the logits.
-#include <algorithm>
+// TargetLogit, FinishCrossEntropy - what stands before and behind the head's product: the logit that its exponentials
+// are measured from, and from their sums the loss and what makes the exponentials a gradient.
 #include <cmath>
-#include <limits>
 
 #include "kernels/cpu/access.h"
-#include "kernels/cpu/exponential.h"
 #include "kernels/cpu/operations.h"
+#include "kernels/math/cross_entropy.h"
 
 namespace coda::cpu {
 namespace {
 
-/// Row m of the partials: log Σ_tiles sum exp(max - m) + m, m the largest max.
-template <class Compute>
-Compute log_sum_exp(const Compute* pairs, std::int64_t tiles, std::int64_t ld) {
-    Compute largest = pairs[0];
-    for (std::int64_t tile = 1; tile < tiles; ++tile) largest = std::max(largest, pairs[tile * ld]);
-    Compute sum = 0;
-    for (std::int64_t tile = 0; tile < tiles; ++tile)
-        sum += pairs[tile * ld + 1] * exponential(pairs[tile * ld] - largest);
-    return std::log(sum) + largest;
+/// Σ_k a w in double: products of floats are exact there.
+template <class Storage>
+double dot_product(const Storage* a, const Storage* w, std::int64_t count) {
+    double sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (std::int64_t k = 0; k < count; ++k) sum += static_cast<double>(a[k]) * static_cast<double>(w[k]);
+    return sum;
 }
 
-/// One row of logits (vocab, then padding up to `columns`) to its gradient; returns Σ l g of g as stored.
 template <class Storage, class Compute>
-Compute cross_entropy_backward_row(Storage* logits, std::int64_t vocab, std::int64_t columns, Compute lse,
-                                   std::int64_t target) {
-    // Float lanes within a block, double across blocks: the sum over 128k columns keeps float accuracy.
-    constexpr std::int64_t kBlock = 1024;
-    // The target's term l (p - 1) is added apart, by expm1: p is close to 1 where the model is sure, and the difference
-    // would be lost in the rounding of the sum. A logit of 0 takes the target out of the sum.
-    const auto target_logit = static_cast<Compute>(logits[target]);
-    const Compute target_gradient = std::expm1(target_logit - lse);
-    logits[target] = Storage{};
-    double dot = static_cast<double>(target_logit) *
-                 static_cast<double>(static_cast<Compute>(static_cast<Storage>(target_gradient)));
-    for (std::int64_t first = 0; first < vocab; first += kBlock) {
-        const std::int64_t last = std::min(first + kBlock, vocab);
-        Compute sum = 0;
-#pragma omp simd reduction(+ : sum)
-        for (std::int64_t j = first; j < last; ++j) {
-            const auto logit = static_cast<Compute>(logits[j]);
-            const Compute probability = exponential(logit - lse);
-            const auto stored = static_cast<Storage>(probability);
-            sum += logit * static_cast<Compute>(stored);
-            logits[j] = stored;
-        }
-        dot += static_cast<double>(sum);
+void finish_cross_entropy(const FinishCrossEntropy& op, const Memory& memory) {
+    const std::int64_t rows = op.targets.cols, columns = op.exponentials.cols, tiles = op.sums.rows;
+    require(tiles >= 1, op.name, ": sums has no tile");
+    const Operands operands(op.name, memory);
+    const auto* sums = operands.get<Compute>("sums", op.sums, tiles, 2 * rows);
+    const auto* target_logit = operands.get<Compute>("target_logit", op.target_logit, 1, rows);
+    const auto* targets = operands.get<std::int32_t>("targets", op.targets, 1, rows);
+    auto* loss = operands.get<Compute>("loss", op.loss, 1, rows);
+    Storage* exponentials = nullptr;
+    Compute *scale = nullptr, *dot = nullptr;
+    if (op.exponentials) {
+        exponentials = operands.get<Storage>("exponentials", op.exponentials, rows, columns);
+        scale = operands.get<Compute>("scale", op.scale, 1, rows);
+        dot = operands.get<Compute>("dot", op.dot, 1, rows);
+        for (std::int64_t m = 0; m < rows; ++m)
+            require(targets[m] < columns, op.name, ": targets[", m, "] is ", targets[m],
+                    ", must be negative (ignored) or below ", columns, ", the columns of exponentials");
     }
-    logits[target] = static_cast<Storage>(target_gradient);
-    std::fill(logits + vocab, logits + columns, Storage{});
-    return static_cast<Compute>(dot);
+#pragma omp parallel for
+    for (std::int64_t m = 0; m < rows; ++m) {
+        if (targets[m] < 0) {
+            loss[m] = 0;
+            if (exponentials) scale[m] = dot[m] = 0;
+            continue;
+        }
+        // In double: a thousand tiles keep float's accuracy, and so does S - e_t of a target that has most of S.
+        double sum = 0, sum_ed = 0;
+        for (std::int64_t tile = 0; tile < tiles; ++tile) {
+            const Compute* pair = sums + tile * op.sums.ld + 2 * m;
+            sum += static_cast<double>(pair[0]);
+            sum_ed += static_cast<double>(pair[1]);
+        }
+        loss[m] = static_cast<Compute>(cross_entropy::loss(sum));
+        if (!exponentials) continue;
+        Storage& target = exponentials[m * op.exponentials.ld + targets[m]];
+        const double others = sum - static_cast<double>(target);
+        target = static_cast<Storage>(static_cast<Compute>(-others));
+        scale[m] = static_cast<Compute>(1 / sum);
+        dot[m] = static_cast<Compute>(
+            (sum_ed + static_cast<double>(target_logit[m]) * (others + static_cast<double>(target))) / sum);
+    }
 }
 
 }  // namespace
 
-void execute(const FinishCrossEntropy& op, const Memory& memory) {
-    const auto run = [&]<class Compute>(Compute) {
-        const std::int64_t rows = op.targets.cols;
-        require(op.partials.rows >= 1, FinishCrossEntropy::name, ": partials has no tile");
-        const Operands operands(FinishCrossEntropy::name, memory);
-        const auto* partials = operands.get<Compute>("partials", op.partials, op.partials.rows, 2 * rows);
-        const auto* target_logit = operands.get<Compute>("target_logit", op.target_logit, 1, rows);
+void execute(const TargetLogit& op, const Memory& memory) {
+    dispatch_storage(op.name, op.a.dtype, [&]<class Storage, class Compute>(Types<Storage, Compute>) {
+        const std::int64_t rows = op.a.rows, width = op.a.cols;
+        const Operands operands(op.name, memory);
+        const auto* a = operands.get<Storage>("a", op.a, rows, width);
+        const auto* w = operands.get<Storage>("w", op.w, op.w.rows, width);
+        const auto* rstd = operands.get_optional<Compute>("rstd", op.rstd, 1, rows);
         const auto* targets = operands.get<std::int32_t>("targets", op.targets, 1, rows);
-        auto* lse = operands.get<Compute>("lse", op.lse, 1, rows);
-        auto* loss = operands.get<Compute>("loss", op.loss, 1, rows);
-#pragma omp parallel for
-        for (std::int64_t m = 0; m < rows; ++m) {
-            lse[m] = log_sum_exp(partials + 2 * m, op.partials.rows, op.partials.ld);
-            loss[m] = targets[m] < 0 ? Compute(0) : lse[m] - target_logit[m];
-        }
-    };
-    switch (op.partials.dtype) {
-        case DType::f64: return run(double());
-        case DType::f32: return run(float());
-        default:
-            throw Error(text(FinishCrossEntropy::name, ": operand partials is ", name_of(op.partials.dtype),
-                             ", expected f64 or f32"));
-    }
-}
-
-void execute(const CrossEntropyBackward& op, const Memory& memory) {
-    dispatch_storage(CrossEntropyBackward::name, op.logits.dtype, [&]<class Types>(Types) {
-        using Storage = typename Types::Storage;
-        using Compute = typename Types::Compute;
-        const std::int64_t rows = op.logits.rows, columns = op.logits.cols;
-        require(op.vocab >= 1 && op.vocab <= columns, CrossEntropyBackward::name, ": vocab ", op.vocab,
-                " is outside [1, ", columns, "], the columns of logits");
-        const Operands operands(CrossEntropyBackward::name, memory);
-        auto* logits = operands.get<Storage>("logits", op.logits, rows, columns);
-        const auto* lse = operands.get<Compute>("lse", op.lse, 1, rows);
-        const auto* targets = operands.get<std::int32_t>("targets", op.targets, 1, rows);
-        auto* dot = operands.get<Compute>("dot", op.dot, 1, rows);
+        auto* target_logit = operands.get<Compute>("target_logit", op.target_logit, 1, rows);
         for (std::int64_t m = 0; m < rows; ++m)
-            require(targets[m] < op.vocab, CrossEntropyBackward::name, ": targets[", m, "] is ", targets[m],
-                    ", not below the vocabulary ", op.vocab);
+            require(targets[m] < op.w.rows, op.name, ": targets[", m, "] is ", targets[m],
+                    ", must be negative (ignored) or below ", op.w.rows, ", the rows of w");
 #pragma omp parallel for
         for (std::int64_t m = 0; m < rows; ++m) {
-            Storage* row = logits + m * op.logits.ld;
             if (targets[m] < 0) {
-                std::fill(row, row + columns, Storage{});
-                dot[m] = 0;
-            } else {
-                dot[m] = cross_entropy_backward_row<Storage, Compute>(row, op.vocab, columns, lse[m], targets[m]);
+                target_logit[m] = 0;
+                continue;
             }
+            const double sum = dot_product(a + m * op.a.ld, w + targets[m] * op.w.ld, width);
+            target_logit[m] = static_cast<Compute>(rstd ? static_cast<double>(rstd[m]) * sum : sum);
         }
     });
+}
+
+void execute(const FinishCrossEntropy& op, const Memory& memory) {
+    // Without exponentials nothing is of the storage type.
+    dispatch_storage(op.name, op.exponentials ? op.exponentials.dtype : op.sums.dtype,
+                     [&]<class Storage, class Compute>(Types<Storage, Compute>) {
+                         finish_cross_entropy<Storage, Compute>(op, memory);
+                     });
 }
 
 }  // namespace coda::cpu

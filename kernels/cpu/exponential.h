@@ -38,8 +38,9 @@ template <class T, int degree, int k = 2>
         return exponential_tail<T, degree, k + 1>(r) * r + kInverseFactorial<T, k>;
 }
 
-/// exp(x) to within 2 units in the last place, subnormal results included; exp(-inf) = 0, +inf on overflow, NaN stays.
-template <class T>
+/// exp(x) 2^-shift to within 2 units in the last place, subnormal results included; 0 at -inf, +inf on overflow, NaN
+/// stays. `shift` is within the exponents of float, 0 to 126.
+template <class T, int shift = 0>
 [[gnu::always_inline]] inline T exponential(T x) {
     using Constants = ExponentialConstants<T>;
     using Bits = typename Constants::Bits;
@@ -52,16 +53,17 @@ template <class T>
     const T r = (x - n * Constants::kLn2High) - n * Constants::kLn2Low;
     const T mantissa = exponential_tail<T, Constants::kDegree>(r) * (r * r) + r + T(1);
 
-    // 2^n in two factors, because n reaches beyond the exponents of T. Unsigned arithmetic on n + 2 kBias.
+    // 2^(n - shift) in two factors: it reaches beyond the exponents of T. Unsigned arithmetic on n - shift + 2 kBias.
     constexpr Bits kBias = std::numeric_limits<T>::max_exponent - 1;
-    const Bits biased = std::bit_cast<Bits>(shifted) - std::bit_cast<Bits>(kShift) + 2 * kBias;
+    const Bits biased = std::bit_cast<Bits>(shifted) - std::bit_cast<Bits>(kShift) + (2 * kBias - Bits(shift));
     const Bits half = biased / 2;
     const T value =
         mantissa * std::bit_cast<T>(half << kMantissaBits) * std::bit_cast<T>((biased - half) << kMantissaBits);
 
     // Limits as masks: a selection lets compilers move the arithmetic into its branch, which keeps loops scalar.
-    const Bits above = Bits(0) - static_cast<Bits>(x > Constants::kHighest);
-    const Bits below = Bits(0) - static_cast<Bits>(x < Constants::kLowest);
+    constexpr T kOffset = T(shift * 0.69314718055994530942);
+    const Bits above = Bits(0) - static_cast<Bits>(x > Constants::kHighest + kOffset);
+    const Bits below = Bits(0) - static_cast<Bits>(x < Constants::kLowest + kOffset);
     constexpr auto kInfinity = std::bit_cast<Bits>(std::numeric_limits<T>::infinity());
     return std::bit_cast<T>((std::bit_cast<Bits>(value) & ~(above | below)) | (kInfinity & above));
 }

@@ -6,19 +6,26 @@ namespace coda::cpu {
 
 namespace {
 
-/// out = factor acc, or out += factor acc, on one macro-tile; the sum is rounded once.
-template <class Compute, class Out, class Factor>
-void store_tile(const AccumulatorTile<Compute>& tile, const Factor& factor, Beta beta, Rows<Out> to) {
+constexpr auto one = [](std::int64_t) { return 1; };
+
+/// out = factor acc, or out += factor acc, on one macro-tile; the sum is rounded once. The factor is one of the row
+/// times one of the column.
+template <class Compute, class Out, class OfRow, class OfColumn>
+void store_tile(const AccumulatorTile<Compute>& tile, const OfRow& of_row, const OfColumn& of_column, Beta beta,
+                Rows<Out> to) {
     for (std::int64_t i = 0; i < tile.rows; ++i) {
         const Compute* acc = tile[i];
-        const Compute scale = factor(tile.row + i);
+        const auto scale = static_cast<Compute>(of_row(tile.row + i));
+        const auto value = [&](std::int64_t j) {
+            return scale * acc[j] * static_cast<Compute>(of_column(tile.col + j));
+        };
         Out* out = to[tile.row + i] + tile.col;
         if (beta == Beta::accumulate) {
 #pragma omp simd
-            for (std::int64_t j = 0; j < tile.cols; ++j) store(out[j], static_cast<Compute>(out[j]) + scale * acc[j]);
+            for (std::int64_t j = 0; j < tile.cols; ++j) store(out[j], static_cast<Compute>(out[j]) + value(j));
         } else {
 #pragma omp simd
-            for (std::int64_t j = 0; j < tile.cols; ++j) store(out[j], scale * acc[j]);
+            for (std::int64_t j = 0; j < tile.cols; ++j) store(out[j], value(j));
         }
     }
 }
@@ -30,10 +37,8 @@ void execute(const Linear& op, const Memory& memory) {
         const Operands operands(op.name, memory);
         const LinearProduct<Storage> product(operands, op.a, op.w, op.layout);
         const auto store_as = [&]<class Out>(Rows<Out> out) {
-            product.template run<Compute>(1, 1, [&](const AccumulatorTile<Compute>& tile) {
-                store_tile(
-                    tile, [](std::int64_t) { return Compute(1); }, op.out.beta, out);
-            });
+            product.template run<Compute>(
+                1, 1, [&](const AccumulatorTile<Compute>& tile) { store_tile(tile, one, one, op.out.beta, out); });
         };
         if (op.out.dtype == dtype_of<Compute>)  // a gradient, or storage of the accumulator's type
             store_as(rows_of<Compute>(operands, "out", op.out, product.m, product.n));
@@ -50,7 +55,7 @@ void execute(const LinearRstd& op, const Memory& memory) {
         const auto out = rows_of<Storage>(operands, "out", op.out, product.m, product.n);
         product.template run<Compute>(1, 1, [&](const AccumulatorTile<Compute>& tile) {
             store_tile(
-                tile, [&](std::int64_t row) { return rstd[row]; }, Beta::overwrite, out);
+                tile, [&](std::int64_t row) { return rstd[row]; }, one, Beta::overwrite, out);
         });
     });
 }
@@ -64,10 +69,16 @@ void execute(const WeightGradient& op, const Memory& memory) {
         const GemmOperand<Storage> dy{operands.get<Storage>("dy", op.dy, shape.k, shape.m), op.dy.ld, Major::mn};
         const GemmOperand<Storage> x{operands.get<Storage>("x", op.x, shape.k, shape.n), op.x.ld, Major::mn};
         const auto alpha = scalar_or_one<Compute>(operands, "alpha", op.alpha);
+        const auto* gamma = op.gamma ? operands.get<Compute>("gamma", op.gamma, 1, shape.n) : nullptr;
         const auto grad = rows_of<Compute>(operands, "grad", op.grad, shape.m, shape.n);
         gemm<Compute>(shape, dy, x, [&](const AccumulatorTile<Compute>& tile) {
-            store_tile(
-                tile, [&](std::int64_t) { return alpha; }, op.grad.beta, grad);
+            const auto factor = [&](std::int64_t) { return alpha; };
+            if (gamma) {
+                store_tile(
+                    tile, factor, [&](std::int64_t column) { return gamma[column]; }, op.grad.beta, grad);
+            } else {
+                store_tile(tile, factor, one, op.grad.beta, grad);
+            }
         });
     });
 }

@@ -15,26 +15,29 @@ namespace {
 
 /// K9's epilogue on one row of a macro-tile; pointers are to its first column.
 template <class Storage, class Compute>
-struct RmsBackwardRow {
-    Compute alpha, rstd, c;
+struct RmsBackwardColumns {
+    RmsBackwardRow<Compute> factors;
     const Compute *acc, *gamma;
     const Storage* x;
-    Storage *dx, *n;
+    Storage *dx, *n;  // n may be null
     Compute* dgamma;
 
     template <Beta beta>
     void update(std::int64_t cols) const {
-        const RmsBackwardRow row = *this;  // values of its own: no store below can change them
+        const RmsBackwardColumns row = *this;  // values of its own: no store below can change them
 #pragma omp simd
         for (std::int64_t j = 0; j < cols; ++j) {
-            const auto gradient = rms_backward<Compute>(row.alpha * row.acc[j], static_cast<Compute>(row.x[j]),
-                                                        row.rstd, row.gamma[j], row.c);
-            Compute sum = gradient.dx;
+            const Compute gradient = row.factors.product * row.acc[j];
+            const auto stream = static_cast<Compute>(row.x[j]);
+            Compute sum = gradient * row.gamma[j] - row.factors.stream * stream;
             if constexpr (beta == Beta::accumulate) sum += static_cast<Compute>(row.dx[j]);
             store(row.dx[j], sum);
-            store(row.n[j], gradient.normalised);
-            row.dgamma[j] += gradient.dgamma;
+            row.dgamma[j] += gradient * stream;
         }
+        if (row.n == nullptr) return;
+#pragma omp simd
+        for (std::int64_t j = 0; j < cols; ++j)
+            store(row.n[j], row.factors.normalised * static_cast<Compute>(row.x[j]) * row.gamma[j]);
     }
 };
 
@@ -50,8 +53,9 @@ void execute(const LinearRmsBackward& op, const Memory& memory) {
         const auto* dot = operands.get<Compute>("dot", op.dot, 1, product.m);
         const auto* gamma = operands.get<Compute>("gamma", op.gamma, 1, product.n);
         const auto alpha = scalar_or_one<Compute>(operands, "alpha", op.alpha);
+        const auto* scale = op.scale ? operands.get<Compute>("scale", op.scale, 1, product.m) : nullptr;
         const auto dx = rows_of<Storage>(operands, "dx", op.dx, product.m, product.n);
-        const auto normalised = rows_of<Storage>(operands, "n", op.n, product.m, product.n);
+        const auto normalised = op.n ? rows_of<Storage>(operands, "n", op.n, product.m, product.n) : Rows<Storage>{};
         const auto dgamma = rows_of<Compute>(operands, "dgamma", op.dgamma, ceil_div(product.m, op.tile), product.n);
 
         product.template run<Compute>(op.tile, 1, [&](const AccumulatorTile<Compute>& tile) {
@@ -59,15 +63,15 @@ void execute(const LinearRmsBackward& op, const Memory& memory) {
                 const std::int64_t row = tile.row + i;
                 Compute* partial = dgamma[row / op.tile] + tile.col;
                 if (row % op.tile == 0) std::fill(partial, partial + tile.cols, Compute(0));
-                const RmsBackwardRow<Storage, Compute> columns{
-                    .alpha = alpha,
-                    .rstd = rstd[row],
-                    .c = alpha * dot[row] / static_cast<Compute>(product.n),
+                const Compute mean = dot[row] / static_cast<Compute>(product.n);
+                const RmsBackwardColumns<Storage, Compute> columns{
+                    .factors = scale ? rms_backward_row(alpha, rstd[row], mean, scale[row])
+                                     : rms_backward_row(alpha, rstd[row], mean),
                     .acc = tile[i],
                     .gamma = gamma + tile.col,
                     .x = x[row] + tile.col,
                     .dx = dx[row] + tile.col,
-                    .n = normalised[row] + tile.col,
+                    .n = normalised ? normalised[row] + tile.col : nullptr,
                     .dgamma = partial,
                 };
                 if (op.dx.beta == Beta::accumulate)
@@ -86,27 +90,36 @@ void execute(const LinearSwigluBackward& op, const Memory& memory) {
         require(op.tile > 0, op.name, ": tile ", op.tile, " must be positive");
         const auto z = rows_of<const Storage>(operands, "z", op.z, product.m, 2 * product.n);
         const auto dz = rows_of<Storage>(operands, "dz", op.dz, product.m, 2 * product.n);
-        const auto y = rows_of<Storage>(operands, "y", op.y, product.m, product.n);
+        const auto y = op.y ? rows_of<Storage>(operands, "y", op.y, product.m, product.n) : Rows<Storage>{};
+        const auto* rstd = op.rstd ? operands.get<Compute>("rstd", op.rstd, 1, product.m) : nullptr;
         const auto dot = rows_of<Compute>(operands, "dot", op.dot, ceil_div(product.n, op.tile), product.m);
 
         product.template run<Compute>(1, op.tile, [&](const AccumulatorTile<Compute>& tile) {
             for (std::int64_t i = 0; i < tile.rows; ++i) {
                 const std::int64_t row = tile.row + i;
+                const Compute factor = rstd ? rstd[row] : Compute(1);
                 for (std::int64_t first = 0; first < tile.cols; first += op.tile) {
                     const std::int64_t col = tile.col + first;
                     const std::int64_t count = std::min(op.tile, tile.cols - first);
                     const Compute* dy = tile[i] + first;
                     const Storage* in = z[row] + 2 * col;
-                    Storage *to_dz = dz[row] + 2 * col, *to_y = y[row] + col;
+                    Storage* to_dz = dz[row] + 2 * col;
+                    if (y) {
+                        Storage* to_y = y[row] + col;
+#pragma omp simd
+                        for (std::int64_t j = 0; j < count; ++j) {
+                            const auto gate = static_cast<Compute>(in[2 * j]), up = static_cast<Compute>(in[2 * j + 1]);
+                            store(to_y[j], swiglu<Compute>(gate, up, logistic(gate)));
+                        }
+                    }
                     Compute sum = 0;
                     // dz may be z: each pair is loaded before it is stored, and no iteration touches another's.
 #pragma omp simd reduction(+ : sum)
                     for (std::int64_t j = 0; j < count; ++j) {
                         const auto gate = static_cast<Compute>(in[2 * j]), up = static_cast<Compute>(in[2 * j + 1]);
-                        const auto gradient = swiglu_backward<Compute>(gate, up, dy[j], logistic(gate));
+                        const auto gradient = swiglu_backward<Compute>(gate, up, factor * dy[j], logistic(gate));
                         store(to_dz[2 * j], gradient.dgate);
                         store(to_dz[2 * j + 1], gradient.dup);
-                        store(to_y[j], gradient.y);
                         sum += gradient.dot;
                     }
                     dot[col / op.tile][row] = sum;

@@ -1,10 +1,12 @@
 // The forward GEMM programs with an epilogue of their own: RoPE (K1, K7), SwiGLU (K2, K6), cross-entropy (K3, K8),
 // residual and norm (K4). The formulas are those of ops.h; macro-tiles hold whole pairs, heads and partial tiles.
 #include <algorithm>
+#include <vector>
 
 #include "kernels/cpu/exponential.h"
 #include "kernels/cpu/gemm_operands.h"
 #include "kernels/cpu/operations.h"
+#include "kernels/math/cross_entropy.h"
 #include "kernels/math/rope.h"
 #include "kernels/math/swiglu.h"
 #include "kernels/tiling.h"
@@ -79,8 +81,11 @@ void linear_swiglu(const Op& op, const Memory& memory) {
                     Storage* to = y[tile.row + i] + tile.col / 2;
 #pragma omp simd
                     for (std::int64_t j = 0; j < tile.cols / 2; ++j) {
-                        const Compute gate = scale * acc[2 * j];
-                        store(to[j], swiglu<Compute>(gate, scale * acc[2 * j + 1], logistic(gate)));
+                        Storage pair[2];
+                        store(pair[0], scale * acc[2 * j]);
+                        store(pair[1], scale * acc[2 * j + 1]);
+                        const auto gate = static_cast<Compute>(pair[0]), up = static_cast<Compute>(pair[1]);
+                        store(to[j], swiglu<Compute>(gate, up, logistic(gate)));
                     }
                 }
             }
@@ -88,39 +93,28 @@ void linear_swiglu(const Op& op, const Memory& memory) {
     });
 }
 
-// The maximum of a tile without a valid column; its sum is 0. Finite: merging two such pairs would give -inf - -inf.
+/// A pair of partial sums: Σ e and Σ e d.
 template <class Compute>
-constexpr Compute kNoMaximum = Compute(-1e30);
+struct ExponentialSums {
+    Compute e, ed;
+};
 
-/// The largest of kNoMaximum and scale acc[0, count). One maximum a lane: both compilers vectorise that.
-template <class Compute>
-Compute largest_of(const Compute* acc, Compute scale, std::int64_t count) {
-    constexpr std::int64_t kLanes = 64 / sizeof(Compute);
-    Compute lanes[kLanes];
-    std::fill(lanes, lanes + kLanes, kNoMaximum<Compute>);
-    const auto raise = [&](std::int64_t lane, Compute value) {
-        lanes[lane] = value > lanes[lane] ? value : lanes[lane];
-    };
-    std::int64_t j = 0;
-    for (; j + kLanes <= count; j += kLanes) {
-#pragma omp simd
-        for (std::int64_t lane = 0; lane < kLanes; ++lane) raise(lane, scale * acc[j + lane]);
-    }
-    for (; j < count; ++j) raise(0, scale * acc[j]);
-    return *std::max_element(lanes, lanes + kLanes);
-}
-
-/// Σ exp(scale acc[j] - shift) over [0, count), of scale acc[j] as it is stored.
+/// Stores e of d = scale acc[j] - target_logit over [0, count) and returns the sums over e as it is stored.
 template <class Storage, class Compute>
-Compute sum_of_exponentials(const Compute* acc, Compute scale, Compute shift, std::int64_t count) {
-    Compute sum = 0;
-#pragma omp simd reduction(+ : sum)
+ExponentialSums<Compute> store_exponentials(const Compute* acc, Compute scale, Compute target_logit, std::int64_t count,
+                                            Storage* to) {
+    constexpr auto kMost = static_cast<Compute>(cross_entropy::kLimit * cross_entropy::kLog2);
+    Compute sum = 0, dot = 0;
+#pragma omp simd reduction(+ : sum, dot)
     for (std::int64_t j = 0; j < count; ++j) {
-        Storage stored;
-        store(stored, scale * acc[j]);
-        sum += exponential(static_cast<Compute>(stored) - shift);
+        const Compute d = scale * acc[j] - target_logit;
+        const Compute limited = d > kMost ? kMost : d;  // NaN stays
+        store(to[j], exponential<Compute, cross_entropy::kShift>(limited));
+        const auto e = static_cast<Compute>(to[j]);
+        sum += e;
+        dot += e * d;
     }
-    return sum;
+    return {sum, dot};
 }
 
 template <class Op>
@@ -132,36 +126,27 @@ void linear_cross_entropy(const Op& op, const Memory& memory) {
                 ", the rows of w");
         require(op.tile > 0, op.name, ": tile ", op.tile, " must be positive");
         const RowFactor<Compute> factor(operands, op, product.m);
-        const auto* targets = operands.get<std::int32_t>("targets", op.targets, 1, product.m);
-        for (std::int64_t row = 0; row < product.m; ++row)
-            require(targets[row] < op.vocab, op.name, ": targets[", row, "] is ", targets[row],
-                    ", must be negative (ignored) or below the vocabulary ", op.vocab);
-        const auto logits = optional_rows_of<Storage>(operands, "logits", op.logits, product.m, product.n);
-        const auto lse = rows_of<Compute>(operands, "lse", op.lse, ceil_div(product.n, op.tile), 2 * product.m);
-        auto* target_logit = operands.get<Compute>("target_logit", op.target_logit, 1, product.m);
+        const auto* target_logit = operands.get<Compute>("target_logit", op.target_logit, 1, product.m);
+        const auto exponentials =
+            optional_rows_of<Storage>(operands, "exponentials", op.exponentials, product.m, product.n);
+        const auto sums = rows_of<Compute>(operands, "sums", op.sums, ceil_div(product.n, op.tile), 2 * product.m);
 
         product.template run<Compute>(1, op.tile, [&](const AccumulatorTile<Compute>& tile) {
             const std::int64_t valid = std::clamp<std::int64_t>(op.vocab - tile.col, 0, tile.cols);
+            // Where nothing is stored, a row that nobody reads: the same code, so the same bits in the sums.
+            std::vector<Storage> unread(exponentials ? 0 : static_cast<std::size_t>(tile.cols));
             for (std::int64_t i = 0; i < tile.rows; ++i) {
                 const std::int64_t row = tile.row + i;
-                const Compute* acc = tile[i];
-                const Compute scale = factor[row];
-                if (logits) {
-                    Storage* to = logits[row] + tile.col;
-#pragma omp simd
-                    for (std::int64_t j = 0; j < valid; ++j) store(to[j], scale * acc[j]);
-                    std::fill(to + valid, to + tile.cols, static_cast<Storage>(0.0f));
-                }
-
+                Storage* to = exponentials ? exponentials[row] + tile.col : unread.data();
                 for (std::int64_t first = 0; first < tile.cols; first += op.tile) {
                     const std::int64_t count = std::clamp<std::int64_t>(valid - first, 0, op.tile);
-                    const Compute largest = largest_of(acc + first, scale, count);
-                    Compute* pair = lse[(tile.col + first) / op.tile] + 2 * row;
-                    pair[0] = largest;
-                    pair[1] = sum_of_exponentials<Storage>(acc + first, scale, largest, count);
+                    const ExponentialSums<Compute> part =
+                        store_exponentials(tile[i] + first, factor[row], target_logit[row], count, to + first);
+                    Compute* pair = sums[(tile.col + first) / op.tile] + 2 * row;
+                    pair[0] = part.e;
+                    pair[1] = part.ed;
                 }
-                const std::int64_t target = targets[row] - tile.col;
-                if (target >= 0 && target < valid) target_logit[row] = scale * acc[target];
+                std::fill(to + valid, to + tile.cols, Storage{});
             }
         });
     });

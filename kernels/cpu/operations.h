@@ -34,9 +34,9 @@ void execute(const Zero& op, const Memory& memory);
 void execute(const FinishRstd& op, const Memory& memory);
 void execute(const FinishRowSum& op, const Memory& memory);
 void execute(const FinishColumnSum& op, const Memory& memory);
+void execute(const TargetLogit& op, const Memory& memory);
 void execute(const FinishCrossEntropy& op, const Memory& memory);
 void execute(const ReduceLoss& op, const Memory& memory);
-void execute(const CrossEntropyBackward& op, const Memory& memory);
 void execute(const GradNorm& op, const Memory& memory);
 void execute(const AdamW& op, const Memory& memory);
 

@@ -1,22 +1,27 @@
-// RMSNorm's gradient at one element, with the row statistic given, shared by CPU and GPU.
+// RMSNorm's backward pass (K9) with the row statistics given, shared by CPU and GPU.
 #pragma once
 
 #include "kernels/dtype.h"
 
 namespace coda {
 
+/// Factors of a row: with t = product acc,
+///   dx = t gamma - stream x;  n = normalised x gamma;  share of the norm weight's gradient t x
+/// (kernels/ops/backward.h, LinearRmsBackward).
 template <class T>
-struct RmsGradient {
-    T dx;          // rstd (dn gamma - x̂ c): contribution to the gradient of the residual stream
-    T normalised;  // x̂ gamma
-    T dgamma;      // dn x̂: this row's share of the norm weight's gradient
+struct RmsBackwardRow {
+    T product, stream, normalised;
 };
 
-/// dn: gradient of the normalised activation; c = (1/d) Σ_j x̂_j dn_j gamma_j of the row.
+/// dot_mean: dot / N. Without scale, acc and dot carry rstd.
 template <class T>
-CODA_HD RmsGradient<T> rms_backward(T dn, T x, T rstd, T gamma, T c) {
-    const T xhat = x * rstd;
-    return {rstd * (dn * gamma - xhat * c), xhat * gamma, dn * xhat};
+CODA_HD RmsBackwardRow<T> rms_backward_row(T alpha, T rstd, T dot_mean) {
+    return {alpha, rstd * (alpha * dot_mean), rstd};
+}
+template <class T>
+CODA_HD RmsBackwardRow<T> rms_backward_row(T alpha, T rstd, T dot_mean, T scale) {
+    const T normalised = scale * rstd;
+    return {alpha * normalised, rstd * (alpha * rstd * dot_mean), normalised};
 }
 
 }  // namespace coda

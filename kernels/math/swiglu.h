@@ -25,7 +25,6 @@ CODA_HD T swiglu(T gate, T up) {
 template <class T>
 struct SwigluGradient {
     T dgate, dup;
-    T y;    // silu(gate) up, recomputed
     T dot;  // gate dgate + up dup
 };
 
@@ -35,7 +34,7 @@ CODA_HD SwigluGradient<T> swiglu_backward(T gate, T up, T dy, T sigma) {
     const T silu = gate * sigma;
     const T dgate = dy * up * (sigma + silu * (T(1) - sigma));
     const T dup = dy * silu;
-    return {dgate, dup, silu * up, gate * dgate + up * dup};
+    return {dgate, dup, gate * dgate + up * dup};
 }
 template <class T>
 CODA_HD SwigluGradient<T> swiglu_backward(T gate, T up, T dy) {

@@ -9,62 +9,58 @@
 
 namespace coda {
 
-/// logits -> dlogits in place, unscaled: g = exp(l - lse) - [column == target]; 0 on ignored rows and on columns
-/// >= vocab; dot = Σ_v l g, of g as it is stored: the dgrad that follows multiplies the same.
-struct CrossEntropyBackward {
-    InOut<Matrix> logits;  // (M, V) storage
-    In<Vector> lse;        // (1, M) statistic
-    In<Vector> targets;    // (1, M) i32
-    Out<Vector> dot;       // (1, M) statistic
-    std::int64_t vocab = 0;
-
-    static constexpr const char* name = "CrossEntropyBackward";
-    static constexpr auto operands =
-        std::tuple{field("logits", &CrossEntropyBackward::logits), field("lse", &CrossEntropyBackward::lse),
-                   field("targets", &CrossEntropyBackward::targets), field("dot", &CrossEntropyBackward::dot)};
-};
-
-/// K9, acc = a w with w (K, N): dn = alpha acc; x̂ = x rstd; c = alpha dot / N;
-///   dx (+)= rstd (dn ⊙ gamma - x̂ c);  n = x̂ ⊙ gamma;  per column and row tile Σ dn ⊙ x̂.
-/// n is the normalised activation that the weight gradient of the same projection needs next.
+/// K9, acc = a w with w (K, N). The norm's 1/rms is in one of two places: rows of a are the gradient of the
+/// projection's output times rstd, made so by the op that stored them, and dot is the sum of that gradient; or, with
+/// `scale`, rows of a are that gradient over scale, and dot is the gradient's own:
+///   t = alpha acc,             c = alpha dot / N             without scale
+///   t = alpha scale rstd acc,  c = alpha rstd dot / N        with it
+///   dx (+)= t ⊙ gamma - x rstd c;  n = scale rstd x ⊙ gamma;  per column and row tile Σ t ⊙ x.
+/// The weight gradient of the same projection is (a)ᵀ x ⊙ gamma without scale, so it reads x itself
+/// (WeightGradient::gamma); with scale it is (a)ᵀ n.
 struct LinearRmsBackward {
-    In<Matrix> a;           // (M, K) storage: gradient of the projection's output
+    In<Matrix> a;           // (M, K) storage: gradient of the projection's output, times rstd or over scale
     In<Matrix> w;           // (K, N) storage
     In<Matrix> x;           // (M, N) storage: the residual stream that was normalised
     In<Vector> rstd;        // (1, M) statistic
     In<Vector> dot;         // (1, M) statistic
     In<Vector> gamma;       // (1, N) master
     In<Scalar> alpha;       // statistic, optional (absent: 1)
+    In<Vector> scale;       // (1, M) statistic, optional
     Accumulate<Matrix> dx;  // (M, N) storage: gradient of the residual stream
-    Out<Matrix> n;          // (M, N) storage
+    Out<Matrix> n;          // (M, N) storage, optional
     Out<Partials> dgamma;   // (tiles over M, N) statistic
     std::int64_t tile = 0;  // rows per partial
 
     static constexpr const char* name = "LinearRmsBackward";
     static constexpr auto operands =
-        std::tuple{field("a", &LinearRmsBackward::a),         field("w", &LinearRmsBackward::w),
-                   field("x", &LinearRmsBackward::x),         field("rstd", &LinearRmsBackward::rstd),
-                   field("dot", &LinearRmsBackward::dot),     field("gamma", &LinearRmsBackward::gamma),
-                   field("alpha", &LinearRmsBackward::alpha), field("dx", &LinearRmsBackward::dx),
-                   field("n", &LinearRmsBackward::n),         field("dgamma", &LinearRmsBackward::dgamma)};
+        std::tuple{field("a", &LinearRmsBackward::a),          field("w", &LinearRmsBackward::w),
+                   field("x", &LinearRmsBackward::x),          field("rstd", &LinearRmsBackward::rstd),
+                   field("dot", &LinearRmsBackward::dot),      field("gamma", &LinearRmsBackward::gamma),
+                   field("alpha", &LinearRmsBackward::alpha),  field("scale", &LinearRmsBackward::scale),
+                   field("dx", &LinearRmsBackward::dx),        field("n", &LinearRmsBackward::n),
+                   field("dgamma", &LinearRmsBackward::dgamma)};
 };
 
-/// K10, dy = a w with w (K, f) and (g, u) the column pairs of z; σ = sigmoid(g), s = g σ:
+/// K10, dy = rstd a w with w (K, f) and (g, u) the column pairs of z; σ = sigmoid(g), s = g σ:
 ///   dg = dy u (σ + s (1 - σ));  du = dy s;  dz = (dg, du) interleaved;  y = s u;  per row and tile Σ g dg + u du.
+/// rstd is that of the norm before the products that made z: LinearRmsBackward and WeightGradient of them want dz
+/// times it. y is what LinearSwiglu stored, bit by bit; absent where that was kept.
 struct LinearSwigluBackward {
     In<Matrix> a;       // (M, K) storage
     In<Matrix> w;       // (K, f) storage
     In<Matrix> z;       // (M, 2f) storage
+    In<Vector> rstd;    // (1, M) statistic, optional (absent: 1)
     Out<Matrix> dz;     // (M, 2f) storage; may be z itself (a tile is loaded before it is stored)
-    Out<Matrix> y;      // (M, f) storage
+    Out<Matrix> y;      // (M, f) storage, optional
     Out<Partials> dot;  // (tiles over f, M) statistic, from dg, du before rounding
     std::int64_t tile = 0;
 
     static constexpr const char* name = "LinearSwigluBackward";
     static constexpr auto operands =
-        std::tuple{field("a", &LinearSwigluBackward::a), field("w", &LinearSwigluBackward::w),
-                   field("z", &LinearSwigluBackward::z), field("dz", &LinearSwigluBackward::dz),
-                   field("y", &LinearSwigluBackward::y), field("dot", &LinearSwigluBackward::dot)};
+        std::tuple{field("a", &LinearSwigluBackward::a),    field("w", &LinearSwigluBackward::w),
+                   field("z", &LinearSwigluBackward::z),    field("rstd", &LinearSwigluBackward::rstd),
+                   field("dz", &LinearSwigluBackward::dz),  field("y", &LinearSwigluBackward::y),
+                   field("dot", &LinearSwigluBackward::dot)};
     static constexpr auto in_place = std::tuple{&LinearSwigluBackward::z, &LinearSwigluBackward::dz};
 };
 
@@ -84,18 +80,21 @@ struct LinearHeadDot {
                    field("out", &LinearHeadDot::out), field("delta", &LinearHeadDot::delta)};
 };
 
-/// grad (+)= alpha dyᵀ x.
+/// grad (+)= alpha dyᵀ x ⊙ gamma, gamma over the columns: where x is the residual stream and dy carries its rstd, the
+/// gradient of a projection of the normalised stream.
 struct WeightGradient {
     In<Matrix> dy;            // (M, out) storage
     In<Matrix> x;             // (M, in) storage
+    In<Vector> gamma;         // (1, in) master, optional (absent: 1)
     In<Scalar> alpha;         // statistic, optional (absent: 1)
     Accumulate<Matrix> grad;  // (out, in) gradient
     InOut<Scratch> scratch;   // tiling::scratch_bytes, optional where that is 0
 
     static constexpr const char* name = "WeightGradient";
-    static constexpr auto operands = std::tuple{
-        field("dy", &WeightGradient::dy), field("x", &WeightGradient::x), field("alpha", &WeightGradient::alpha),
-        field("grad", &WeightGradient::grad), field("scratch", &WeightGradient::scratch)};
+    static constexpr auto operands =
+        std::tuple{field("dy", &WeightGradient::dy),       field("x", &WeightGradient::x),
+                   field("gamma", &WeightGradient::gamma), field("alpha", &WeightGradient::alpha),
+                   field("grad", &WeightGradient::grad),   field("scratch", &WeightGradient::scratch)};
 };
 
 /// Gradients of Attention with respect to the rotated qkv. delta = Σ_head o ⊙ dout is computed inside.
@@ -125,7 +124,8 @@ struct AttentionBackward {
 };
 
 /// AttentionBackward with delta given (LinearHeadDot) and RopeBackward fused into the kernel that finishes dq, dk, dv:
-/// dqkv is the gradient before RoPE, and dot the per-head parts of Σ qkv ⊙ dqkv taken before un-rotation.
+/// dqkv is the gradient before RoPE, and dot the per-head parts of Σ qkv ⊙ dqkv taken before un-rotation, both times
+/// rstd: that of the norm before the product that made qkv (LinearRmsBackward and WeightGradient want it there).
 struct AttentionRopeBackward {
     In<Matrix> qkv;        // (M, Nq) storage
     In<Matrix> dout;       // (M, H hd) storage
@@ -133,6 +133,7 @@ struct AttentionRopeBackward {
     In<Matrix> delta;      // (H, M) statistic
     In<Vector> positions;  // (1, M) i32
     In<Matrix> rope;       // (positions, hd) statistic
+    In<Vector> rstd;       // (1, M) statistic, optional (absent: 1)
     In<Vector> doc_start;  // (1, M) i32, optional
     Out<Matrix> dqkv;      // (M, Nq) storage
     Out<Partials> dot;     // (H + 2 Hk, M) statistic, from dq, dk, dv before rounding
@@ -148,6 +149,7 @@ struct AttentionRopeBackward {
                                                 field("delta", &AttentionRopeBackward::delta),
                                                 field("positions", &AttentionRopeBackward::positions),
                                                 field("rope", &AttentionRopeBackward::rope),
+                                                field("rstd", &AttentionRopeBackward::rstd),
                                                 field("doc_start", &AttentionRopeBackward::doc_start),
                                                 field("dqkv", &AttentionRopeBackward::dqkv),
                                                 field("dot", &AttentionRopeBackward::dot),

@@ -51,7 +51,8 @@ struct LinearRope {
                    field("rope", &LinearRope::rope), field("out", &LinearRope::out)};
 };
 
-/// K2: w has gate and up rows interleaved, so columns 2i, 2i+1 of acc are (g, u): z = acc, y = silu(g) u.
+/// K2: w has gate and up rows interleaved, so columns 2i, 2i+1 of acc are (g, u): z = acc, y = silu(g) u of g and u as
+/// they are stored in z, whether z is kept or not: made from z again, y has the same bits.
 struct LinearSwiglu {
     In<Matrix> a;   // (M, K) storage
     In<Matrix> w;   // (2f, K) storage
@@ -63,28 +64,43 @@ struct LinearSwiglu {
                                                 field("z", &LinearSwiglu::z), field("y", &LinearSwiglu::y)};
 };
 
-/// K3: logits = acc; per row and tile the pair (max, Σ exp(logit - max)) over columns < vocab, of logits rounded to
-/// storage whether they are stored or not (the gradient is made from stored logits and lse: it sums to 0 over a row
-/// only if lse is of the same logits; max only scales the sum and may be of unrounded ones); the target's logit before
-/// rounding. A row whose target is negative (ignored) leaves target_logit unwritten; columns >= vocab are stored
-/// as 0.
+/// The logit of each row's target, apart from the head's product: t = rstd Σ_k a w[target]; 0 on ignored rows. What
+/// LinearCrossEntropy measures a row's logits from.
+struct TargetLogit {
+    In<Matrix> a;              // (M, K) storage
+    In<Matrix> w;              // (V, K) storage
+    In<Vector> rstd;           // (1, M) statistic, optional (absent: 1)
+    In<Vector> targets;        // (1, M) i32, < 0: ignored
+    Out<Vector> target_logit;  // (1, M) statistic
+
+    static constexpr const char* name = "TargetLogit";
+    static constexpr auto operands =
+        std::tuple{field("a", &TargetLogit::a), field("w", &TargetLogit::w), field("rstd", &TargetLogit::rstd),
+                   field("targets", &TargetLogit::targets), field("target_logit", &TargetLogit::target_logit)};
+};
+
+/// K3: exponentials of the logits, from which one factor a row makes the softmax: with t the row's target logit,
+///   d = acc - t;  e = exp of it, shifted and limited (kernels/math/cross_entropy.h);
+/// per row and tile the pair (Σ e, Σ e d) over columns < vocab, of e rounded to storage whether it is stored or not (a
+/// row of the gradient sums to 0 only if the sum is of what is stored). Columns >= vocab are stored as 0.
+///
+/// p = e / Σ e needs no maximum of the row: bf16 and fp32 have the exponents for every e, and as t is a logit of the
+/// row no sum is 0. So there is no second pass over the logits: the factor 1 / Σ e goes to the products that read e
+/// (LinearRmsBackward's `scale`).
 struct LinearCrossEntropy {
     In<Matrix> a;              // (M, K) storage
     In<Matrix> w;              // (V, K) storage
-    In<Vector> targets;        // (1, M) i32, < 0: ignored
-    Out<Matrix> logits;        // (M, V) storage, optional
-    Out<Partials> lse;         // (tiles over V, 2 M) statistic: pairs (max, sum)
-    Out<Vector> target_logit;  // (1, M) statistic
+    In<Vector> target_logit;   // (1, M) statistic
+    Out<Matrix> exponentials;  // (M, V) storage, optional
+    Out<Partials> sums;        // (tiles over V, 2 M) statistic: pairs (Σ e, Σ e d)
     std::int64_t vocab = 0;    // valid columns, <= V
     std::int64_t tile = 0;     // columns per pair
 
     static constexpr const char* name = "LinearCrossEntropy";
-    static constexpr auto operands = std::tuple{field("a", &LinearCrossEntropy::a),
-                                                field("w", &LinearCrossEntropy::w),
-                                                field("targets", &LinearCrossEntropy::targets),
-                                                field("logits", &LinearCrossEntropy::logits),
-                                                field("lse", &LinearCrossEntropy::lse),
-                                                field("target_logit", &LinearCrossEntropy::target_logit)};
+    static constexpr auto operands =
+        std::tuple{field("a", &LinearCrossEntropy::a), field("w", &LinearCrossEntropy::w),
+                   field("target_logit", &LinearCrossEntropy::target_logit),
+                   field("exponentials", &LinearCrossEntropy::exponentials), field("sums", &LinearCrossEntropy::sums)};
 };
 
 /// K4: x = acc + residual; h = x ⊙ gamma; per row and tile Σ x². Closes a residual branch and opens the next norm: the
@@ -159,10 +175,9 @@ struct LinearRstdCrossEntropy {
     In<Matrix> a;              // (M, K) storage
     In<Matrix> w;              // (V, K) storage
     In<Vector> rstd;           // (1, M) statistic
-    In<Vector> targets;        // (1, M) i32, < 0: ignored
-    Out<Matrix> logits;        // (M, V) storage, optional
-    Out<Partials> lse;         // (tiles over V, 2 M) statistic: pairs (max, sum)
-    Out<Vector> target_logit;  // (1, M) statistic
+    In<Vector> target_logit;   // (1, M) statistic
+    Out<Matrix> exponentials;  // (M, V) storage, optional
+    Out<Partials> sums;        // (tiles over V, 2 M) statistic: pairs (Σ e, Σ e d)
     std::int64_t vocab = 0;
     std::int64_t tile = 0;
 
@@ -170,10 +185,9 @@ struct LinearRstdCrossEntropy {
     static constexpr auto operands = std::tuple{field("a", &LinearRstdCrossEntropy::a),
                                                 field("w", &LinearRstdCrossEntropy::w),
                                                 field("rstd", &LinearRstdCrossEntropy::rstd),
-                                                field("targets", &LinearRstdCrossEntropy::targets),
-                                                field("logits", &LinearRstdCrossEntropy::logits),
-                                                field("lse", &LinearRstdCrossEntropy::lse),
-                                                field("target_logit", &LinearRstdCrossEntropy::target_logit)};
+                                                field("target_logit", &LinearRstdCrossEntropy::target_logit),
+                                                field("exponentials", &LinearRstdCrossEntropy::exponentials),
+                                                field("sums", &LinearRstdCrossEntropy::sums)};
 };
 
 /// rstd = 1/sqrt(Σ_tiles square / width + eps).
@@ -203,19 +217,26 @@ struct Attention {
                    field("lse", &Attention::lse)};
 };
 
-/// lse = log Σ_tiles sum exp(max - m) + m with m the largest max; loss = lse - target_logit, 0 where the target is
-/// ignored (selected, never multiplied by a mask: an ignored row's target_logit was never written).
+/// Sums of a row's pairs over the tiles, in a fixed order: S = Σ e, D = Σ e d. With t the target's logit and e_t its
+/// exponential as stored:
+///   loss = log S + shift, 0 on ignored rows;  scale = 1 / S, 0 on ignored rows
+///   e_t <- r = e_t - S rounded to storage: a row of exponentials is then its gradient g = p - [target] over scale
+///   dot = (D + t (S - e_t + r)) scale = Σ_v l g, of g as it is stored: the dgrad that follows multiplies the same
+/// Without exponentials (an evaluation) there is only the loss. Ignored rows of exponentials stay as they are.
 struct FinishCrossEntropy {
-    In<Partials> partials;    // (tiles, 2 M) statistic: pairs (max, sum)
-    In<Vector> target_logit;  // (1, M) statistic
-    In<Vector> targets;       // (1, M) i32
-    Out<Vector> lse;          // (1, M) statistic
-    Out<Vector> loss;         // (1, M) statistic
+    In<Partials> sums;           // (tiles, 2 M) statistic: pairs (Σ e, Σ e d)
+    In<Vector> target_logit;     // (1, M) statistic
+    In<Vector> targets;          // (1, M) i32, < 0: ignored
+    InOut<Matrix> exponentials;  // (M, V) storage, optional; with it:
+    Out<Vector> scale;           // (1, M) statistic
+    Out<Vector> dot;             // (1, M) statistic
+    Out<Vector> loss;            // (1, M) statistic
 
     static constexpr const char* name = "FinishCrossEntropy";
     static constexpr auto operands = std::tuple{
-        field("partials", &FinishCrossEntropy::partials), field("target_logit", &FinishCrossEntropy::target_logit),
-        field("targets", &FinishCrossEntropy::targets), field("lse", &FinishCrossEntropy::lse),
+        field("sums", &FinishCrossEntropy::sums),       field("target_logit", &FinishCrossEntropy::target_logit),
+        field("targets", &FinishCrossEntropy::targets), field("exponentials", &FinishCrossEntropy::exponentials),
+        field("scale", &FinishCrossEntropy::scale),     field("dot", &FinishCrossEntropy::dot),
         field("loss", &FinishCrossEntropy::loss)};
 };
 

@@ -112,21 +112,31 @@ void compare_gradient(const Sequence<AttentionRopeBackward>& sequence, const cha
     const Tensor turned = band_of(gradient, width), rope = live(check, op.rope);
     const std::int32_t* positions = check.memory().at<std::int32_t>(op.positions) + sequence.start + band.first;
     const bool rotated = slot < op.heads + op.kv_heads;
-    compare(check, operand, band.rows, width, sequence.head(op.dqkv, slot, band.first),
-            [=] __device__(std::int64_t row, std::int64_t column) {
-                if (!rotated) return turned(row, column);
-                const std::int64_t even = column / 2 * 2, angle = positions[row];
-                const Pair<float> pair = unrotate_pair(Pair<float>{turned(row, even), turned(row, even + 1)},
-                                                       rope(angle, even), rope(angle, even + 1));
-                return column == even ? pair.first : pair.second;
-            });
+    // Before rstd: gradients are measured against their terms, which are without it.
+    const float* rstd = op.rstd ? check.memory().at<float>(op.rstd) + sequence.start + band.first : nullptr;
+    const auto over_rstd = [=] __device__(float found, std::int64_t row) {
+        return rstd == nullptr ? found : found / rstd[row];
+    };
+    const Tensor stored = sequence.head(op.dqkv, slot, band.first);
+    const Tensor dot = sequence.statistic(op.dot, slot, band.first);
+    compare(
+        check, operand, band.rows, width,
+        [=] __device__(std::int64_t row, std::int64_t column) { return over_rstd(stored(row, column), row); },
+        [=] __device__(std::int64_t row, std::int64_t column) {
+            if (!rotated) return turned(row, column);
+            const std::int64_t even = column / 2 * 2, angle = positions[row];
+            const Pair<float> pair = unrotate_pair(Pair<float>{turned(row, even), turned(row, even + 1)},
+                                                   rope(angle, even), rope(angle, even + 1));
+            return column == even ? pair.first : pair.second;
+        });
     const Tensor value = sequence.head(op.qkv, slot, band.first);
-    compare(check, "dot", 1, band.rows, sequence.statistic(op.dot, slot, band.first),
-            [=] __device__(std::int64_t, std::int64_t row) {
-                double sum = 0;
-                for (std::int64_t j = 0; j < width; ++j) sum += static_cast<double>(value(row, j)) * turned(row, j);
-                return sum;
-            });
+    compare(
+        check, "dot", 1, band.rows, [=] __device__(std::int64_t, std::int64_t row) { return over_rstd(dot[row], row); },
+        [=] __device__(std::int64_t, std::int64_t row) {
+            double sum = 0;
+            for (std::int64_t j = 0; j < width; ++j) sum += static_cast<double>(value(row, j)) * turned(row, j);
+            return sum;
+        });
 }
 
 template <class Op>

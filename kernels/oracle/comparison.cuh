@@ -121,4 +121,22 @@ void compare(OpCheck& check, const char* operand, std::int64_t rows, std::int64_
     check.add(operand, {total.difference, total.expected, total.largest_difference, total.largest_expected});
 }
 
+/// Live elements as 1 + their deviation, which are to be 1.
+template <class Deviation>
+struct OneAndDeviation {
+    Deviation deviation;
+    __device__ double operator()(std::int64_t row, std::int64_t column) const { return 1 + deviation(row, column); }
+};
+struct One {
+    __device__ double operator()(std::int64_t, std::int64_t) const { return 1; }
+};
+
+/// For elements that each have their own size, many powers of two apart: deviation(row, column) is an element's
+/// difference over that size, so that none is lost beside the largest.
+template <class Deviation>
+void compare_each(OpCheck& check, const char* operand, std::int64_t rows, std::int64_t columns,
+                  const Deviation& deviation) {
+    compare(check, operand, rows, columns, OneAndDeviation<Deviation>{deviation}, One{});
+}
+
 }  // namespace coda::oracle

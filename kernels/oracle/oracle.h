@@ -42,7 +42,7 @@ class Oracle {
     Oracle& operator=(const Oracle&) = delete;
 
     /// Throws Error, naming op and operand, where device memory for a copy runs out: AdamW's copies are 12 bytes a
-    /// parameter, CrossEntropyBackward's are the logits.
+    /// parameter, FinishCrossEntropy's are the exponentials.
     Capture capture(const Op& op, const Memory& memory, hopper::Stream stream = nullptr);
 
     /// Operands of bf16 storage, as hopper::prepare takes them. The first product loads cuBLASLt: throws Error naming

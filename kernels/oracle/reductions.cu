@@ -2,6 +2,7 @@
 // double.
 #include <cmath>
 
+#include "kernels/math/cross_entropy.h"
 #include "kernels/oracle/comparison.cuh"
 
 namespace coda::oracle {
@@ -21,22 +22,6 @@ struct TileSum {
 };
 
 TileSum tile_sum(const OpCheck& check, const View& partials) { return {live(check, partials), partials.rows}; }
-
-/// log Σ_tiles sum exp(max - m) + m over the pairs (max, sum) of a row, m the largest max.
-struct LogSumExp {
-    Tensor pairs;
-    std::int64_t tiles;
-
-    __device__ double operator[](std::int64_t row) const {
-        double largest = -INFINITY, sum = 0;
-        for (std::int64_t tile = 0; tile < tiles; ++tile)
-            largest = fmax(largest, static_cast<double>(pairs(tile, 2 * row)));
-        for (std::int64_t tile = 0; tile < tiles; ++tile)
-            sum += static_cast<double>(pairs(tile, 2 * row + 1)) *
-                   exp(static_cast<double>(pairs(tile, 2 * row)) - largest);
-        return log(sum) + largest;
-    }
-};
 
 }  // namespace
 
@@ -63,13 +48,44 @@ void check_op(const FinishColumnSum& op, OpCheck& check) {
 }
 
 void check_op(const FinishCrossEntropy& op, OpCheck& check) {
-    const LogSumExp lse{live(check, op.partials), op.partials.rows};
-    const Tensor target_logit = live(check, op.target_logit);
+    const TileSum pairs = tile_sum(check, op.sums);  // columns 2 row and 2 row + 1: Σ e, Σ e d
     const std::int32_t* targets = check.memory().at<std::int32_t>(op.targets);
-    compare(check, "lse", 1, op.lse.cols, live(check, op.lse),
-            [=] __device__(std::int64_t, std::int64_t row) { return lse[row]; });
-    compare(check, "loss", 1, op.loss.cols, live(check, op.loss), [=] __device__(std::int64_t, std::int64_t row) {
-        return targets[row] < 0 ? 0.0 : lse[row] - static_cast<double>(target_logit[row]);
+    const std::int64_t rows = op.targets.cols;
+    compare(check, "loss", 1, rows, live(check, op.loss), [=] __device__(std::int64_t, std::int64_t row) {
+        return targets[row] < 0 ? 0.0 : cross_entropy::loss(pairs[2 * row]);
+    });
+    if (!op.exponentials) return;
+
+    const Tensor scale = live(check, op.scale), target_logit = live(check, op.target_logit);
+    compare_each(check, "scale", 1, rows, [=] __device__(std::int64_t, std::int64_t row) {
+        const auto found = static_cast<double>(scale[row]);
+        return targets[row] < 0 ? found : found * pairs[2 * row] - 1;
+    });
+    const Tensor old = overwritten(check, "exponentials", op.exponentials, 0), found = live(check, op.exponentials);
+    compare(
+        check, "exponentials", rows, op.exponentials.cols,
+        [=] __device__(std::int64_t row, std::int64_t column) {
+            return column == targets[row] ? 0.0f : found(row, column);
+        },
+        [=] __device__(std::int64_t row, std::int64_t column) {
+            return column == targets[row] ? 0.0f : old(row, column);
+        });
+    compare(
+        check, "target", 1, rows,
+        [=] __device__(std::int64_t, std::int64_t row) {
+            return targets[row] < 0 ? 0.0 : static_cast<double>(found(row, targets[row])) / pairs[2 * row];
+        },
+        [=] __device__(std::int64_t, std::int64_t row) {
+            if (targets[row] < 0) return 0.0;
+            const double sum = pairs[2 * row];
+            return (static_cast<double>(old(row, targets[row])) - sum) / sum;
+        });
+    compare(check, "dot", 1, rows, live(check, op.dot), [=] __device__(std::int64_t, std::int64_t row) {
+        if (targets[row] < 0) return 0.0;
+        // Of the target's element as it is stored.
+        const double sum = pairs[2 * row], rest = static_cast<double>(found(row, targets[row]));
+        const double rounding = sum - static_cast<double>(old(row, targets[row])) + rest;
+        return (pairs[2 * row + 1] + static_cast<double>(target_logit[row]) * rounding) / sum;
     });
 }
 

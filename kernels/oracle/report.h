@@ -10,9 +10,11 @@ namespace coda::oracle {
 /// not finite on either side, or where anything but zeros stands in place of zeros.
 ///
 /// Named by the op's field, but where a field holds tensors of different sizes: dqkv of the attention ops is "dq", "dk"
-/// and "dv", and of CrossEntropyBackward's logits the elements of the targets are "target" (about -1 among
-/// probabilities). What is compared is what the field stands for: a pair (max, sum) of log-sum-exp partials as
-/// max + log sum. Elements that the op's contract leaves unwritten (target_logit of ignored rows) are left out.
+/// and "dv", and of the exponentials that FinishCrossEntropy leaves, those of the targets are "target".
+///
+/// What differs in size by many powers of two is measured against its own size, each element: exponentials and
+/// FinishCrossEntropy's scale against themselves, "target" against its row's sum, of the pairs (Σ e, Σ e d) the first
+/// against itself and the second against Σ e (1 + |d|), a scaled n before the scale.
 struct OperandError {
     std::string operand;
     double rms = 0;      // RMS of the difference / RMS of the expected values, or for dq and dk of their terms

@@ -28,6 +28,10 @@ constexpr Tolerance kAttentionOutput{4e-3, 1e-2};
 /// measured against their terms.
 constexpr Tolerance kAttentionGradient{5e-3, 1.5e-2};
 
+/// y of gate and up as rounded to bf16: where the two accumulators lie on either side of a tie, one of them differs by
+/// 2^-7 of itself, and y by 1.1 times that and its own rounding.
+constexpr Tolerance kRoundedFactors{4e-3, 1.3e-2};
+
 /// qkv ⊙ dqkv summed over a head, dqkv with the errors of its factors: the same, and room for terms that cancel.
 constexpr Tolerance kAttentionDot{1e-2, 2e-2};
 
@@ -35,10 +39,15 @@ constexpr Tolerance kAttentionDot{1e-2, 2e-2};
 /// term differs by 2^-7 of itself. With fp32 accumulators 2^-20 apart that is one term in 2^11.
 constexpr Tolerance kRoundedDot{1e-3, 1e-2};
 
-/// log-sum-exp of logits rounded to bf16: where the two accumulators lie on either side of a tie, a logit differs by
-/// 2^-8 of itself. With accumulators 2^-20 apart that is one in 2^12; it counts where that logit is most of a tile's
-/// sum.
-constexpr Tolerance kRoundedLogSum{1e-4, 1e-2};
+/// Exponentials of logits, each against itself: stored in bf16, and a logit's error is that share of its exponential.
+/// A logit of 2^5 whose accumulators are 2^-14 apart, at the worst of 2048 products of one sign, adds 2^-9.
+constexpr Tolerance kExponential{4e-3, 8e-3};
+
+/// A tile's sums of exponentials as rounded, and of their products with d. Where the two accumulators lie on either
+/// side of a tie, an exponential differs by 2^-7 of itself, which counts in full where it is most of its tile's sum.
+/// With fp32 accumulators 2^-20 apart that is one in 2^10 for logits of 2^3: 2.4e-4 RMS at most. The logits' own errors
+/// come on top, of 2^3 and 2^-14 5e-4, and for a single tile, of 2^5, 2e-3.
+constexpr Tolerance kExponentialSum{1e-3, 1.2e-2};
 
 /// fp32 sums of terms that are not rounded. Up to some hundred terms in another order: 2^-24 sqrt(terms) relative to
 /// terms of mixed sign, 2^-24 terms at most: 1e-5. Tensor cores cut every product at the last bit of the accumulator
@@ -48,7 +57,8 @@ constexpr Tolerance kRoundedLogSum{1e-4, 1e-2};
 /// values are.
 constexpr double kSum = 1e-5, kTruncation = 0x1p-25, kSpread = 4;
 
-/// loss = lse - target_logit: an lse of up to 32 is held to 2e-6, which counts where the loss is as small as 0.02.
+/// log of a sum that is 1, scaled, but for a small rest where the model is sure: 2^-24 of it counts where the loss is
+/// as small as 6e-4.
 constexpr Tolerance kLoss{1e-4, 1e-4};
 
 /// Elementwise fp32 updates: three roundings of 2^-24 in master and moments, each of their own size.
@@ -67,7 +77,7 @@ View written_operand(const T& op, const std::string& operand) {
     View found;
     std::string wanted = operand;
     if (kAttentionBackward<T> && (operand == "dq" || operand == "dk" || operand == "dv")) wanted = "dqkv";
-    if (std::is_same_v<T, CrossEntropyBackward> && operand == "target") wanted = "logits";
+    if (std::is_same_v<T, FinishCrossEntropy> && operand == "target") wanted = "exponentials";
     for_each_operand(op, [&](const std::string& field, const View& view, Access access) {
         if (access != Access::in && field != "scratch" && field == wanted) found = view;
     });
@@ -75,10 +85,12 @@ View written_operand(const T& op, const std::string& operand) {
     return found;
 }
 
-/// Terms of the op's product: K, or M where the product is a weight gradient's. 0 without one.
+/// Terms of the op's product by tensor cores: K, or M where the product is a weight gradient's. 0 without one.
 template <class T>
 std::int64_t contraction(const T& op) {
-    if constexpr (requires { op.w; }) {
+    if constexpr (std::is_same_v<T, TargetLogit>) {
+        return 0;
+    } else if constexpr (requires { op.w; }) {
         return op.a.cols;
     } else if constexpr (std::is_same_v<T, WeightGradient>) {
         return op.dy.rows;
@@ -102,9 +114,12 @@ std::optional<Tolerance> special(const T&, const std::string& operand, const Vie
     if (kAttentionBackward<T>) return operand == "dot" ? kAttentionDot : kAttentionGradient;
     if (std::is_same_v<T, Attention> && operand == "o") return kAttentionOutput;
     if (std::is_same_v<T, LinearHeadDot> && operand == "delta") return kRoundedDot;
-    if ((std::is_same_v<T, LinearCrossEntropy> || std::is_same_v<T, LinearRstdCrossEntropy>)&&operand == "lse")
-        return kRoundedLogSum;
+    if ((std::is_same_v<T, LinearSwiglu> || std::is_same_v<T, LinearRstdSwiglu>)&&operand == "y")
+        return kRoundedFactors;
+    if (std::is_same_v<T, LinearCrossEntropy> || std::is_same_v<T, LinearRstdCrossEntropy>)
+        return operand == "sums" ? kExponentialSum : kExponential;
     if (std::is_same_v<T, FinishCrossEntropy> && operand == "loss") return kLoss;
+    if (std::is_same_v<T, FinishCrossEntropy> && operand == "exponentials") return kExact;
     if (std::is_same_v<T, Embed> && operand == "x") return kExact;
     if (std::is_same_v<T, Zero>) return kExact;
     return std::nullopt;

@@ -179,7 +179,9 @@ struct Codec<std::vector<std::string>> {
 template <class Enum, std::size_t count>
 using Names = std::array<std::pair<const char*, Enum>, count>;
 
-constexpr Names<Recompute, 2> names_of(Recompute) { return {{{"none", Recompute::none}, {"mlp", Recompute::mlp}}}; }
+constexpr Names<Recompute, 3> names_of(Recompute) {
+    return {{{"none", Recompute::none}, {"swiglu", Recompute::swiglu}, {"mlp", Recompute::mlp}}};
+}
 constexpr Names<Moments, 2> names_of(Moments) { return {{{"fp32", Moments::fp32}, {"bf16", Moments::bf16}}}; }
 constexpr Names<LrScheduleType, 4> names_of(LrScheduleType) {
     return {{{"cosine", LrScheduleType::cosine},

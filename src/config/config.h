@@ -45,7 +45,9 @@ struct DataConfig {
     bool document_mask = false;  // keep packed documents apart; needs model.bos_token_id
 };
 
-enum class Recompute { none, mlp };
+/// What of the MLP the backward pass makes again: nothing; the product of gate and up, with the gradient of it (one
+/// (tokens, intermediate_size) matrix a layer is not kept); or gate and up too, by their product.
+enum class Recompute { none, swiglu, mlp };
 
 struct TrainingConfig {
     std::int64_t seq_len = 0;

@@ -119,7 +119,8 @@ void add_training(std::vector<Key>& keys) {
         .add("max_grad_norm", &C::max_grad_norm, kOwn, at_least(0), "Clip the gradient's global norm to this; 0: off")
         .add("lm_head_chunks", &C::lm_head_chunks, kOwn, kPositiveCount,
              "Parts in which LM head and loss are computed; more take less memory for logits")
-        .add("recompute", &C::recompute, kOwn, {}, "Recompute the MLP's activations in the backward pass");
+        .add("recompute", &C::recompute, kOwn, {},
+             "What of the MLP is made again in the backward pass: nothing, the SwiGLU product, or gate and up too");
 }
 
 void add_optimizer(std::vector<Key>& keys) {

@@ -43,15 +43,15 @@ struct LayerActivations {
     View rstd_mlp;                 // (1, M)
     View z;                        // (M, 2f) gate/up interleaved; absent under MLP recompute
     View h_mlp;                    // (M, d) x_mid gamma: kept for the backward pass under MLP recompute
-    View y;                        // (M, f) of the forward pass
+    View y;                        // (M, f): kept for the backward pass unless it is recomputed
     View square_attn, square_mlp;  // partials of the sums of squares of x_mid and of the layer's output
 };
 
 /// A chunk of rows of the LM head.
 struct HeadChunk {
     std::int64_t first_row, rows;
-    View logits;        // (rows, V), shared by all chunks
-    View lse_partials;  // (tiles, 2 rows), likewise
+    View exponentials;  // (rows, V), shared by all chunks
+    View sums;          // (tiles, 2 rows), likewise
     View dgamma;        // this chunk's rows of the final norm's partials
 };
 
@@ -60,15 +60,15 @@ struct Activations {
     std::vector<View> h;  // h[l]: (M, d) input of layer l's QKV GEMM; h[layers]: of the LM head
     View x_final, rstd_final;
     std::vector<HeadChunk> chunks;
-    View final_dgamma;                         // (tiles of all chunks, d)
-    View target_logit, lse, losses, head_dot;  // (1, M)
+    View final_dgamma;                                // (tiles of all chunks, d)
+    View target_logit, losses, head_scale, head_dot;  // (1, M)
 };
 
 /// Buffers of the backward pass. One buffer each serves all layers; a layer's views are values of it.
 struct Gradients {
     View dx;  // (M, d) gradient of the residual stream, updated in place
     View n;   // (M, d) normalised activation
-    View y;   // (M, f) recomputed
+    View y;   // (M, f) recomputed; absent where it is kept
     View z;   // (M, 2f) under MLP recompute
     View mlp_partials, mlp_dot;
     View dgamma;       // partials of a layer's norm weight
@@ -114,7 +114,7 @@ struct MicroBatch {
 /// forward.cpp: tokens to h of the LM head. `keep` false (evaluation) stores nothing for a backward pass.
 void build_forward(MicroBatch& batch, StepList& step, bool keep);
 
-/// forward.cpp: per chunk logits, losses and, when training, the head's own backward pass; then the total loss.
+/// forward.cpp: per chunk losses and, when training, the head's own backward pass; then the total loss.
 void build_head(MicroBatch& batch, StepList& step, Beta beta);
 void build_head_evaluation(MicroBatch& batch, StepList& step);
 

@@ -1,5 +1,6 @@
 // The backward pass as a list of operations. dx is one buffer, updated in place: weight gradients that read a value of
-// it come before the op that makes the next value.
+// it come before the op that makes the next value. dz and dqkv carry the rstd of the norm before them, so that weight
+// gradients read the residual stream where the forward pass left it.
 #include "kernels/tiling.h"
 #include "src/model/activations.h"
 
@@ -13,24 +14,29 @@ void build_mlp_backward(MicroBatch& batch, StepList& step, std::size_t l, Beta b
     LayerActivations& act = batch.act.layers[l];
     Gradients& g = batch.grad;
 
-    const bool recompute = batch.options.recompute == Recompute::mlp;
-    if (recompute) {
+    const Recompute recompute = batch.options.recompute;
+    if (recompute == Recompute::mlp) {
         step("gate_up_recompute",
              LinearRstdSwiglu{.a = act.h_mlp, .w = w.gate_up, .rstd = act.rstd_mlp, .z = write(g.z), .y = {}});
     }
-    View& z = recompute ? g.z : act.z;
+    View& z = recompute == Recompute::mlp ? g.z : act.z;
     const View saved = z;
+    const bool keeps_y = recompute == Recompute::none;
     step("down_dgrad", LinearSwigluBackward{.a = g.dx,
                                             .w = w.down,
                                             .z = saved,
+                                            .rstd = act.rstd_mlp,
                                             .dz = write(z),
-                                            .y = write(g.y),
+                                            .y = keeps_y ? View{} : write(g.y),
                                             .dot = write(g.mlp_partials),
                                             .tile = tiling::column_tile<LinearSwigluBackward>(batch.shape.ffn)});
     step("mlp_dot", FinishRowSum{.partials = g.mlp_partials, .sum = write(g.mlp_dot)});
-    step("down_wgrad",
-         WeightGradient{
-             .dy = g.dx, .x = g.y, .alpha = {}, .grad = {write(grads.down), beta}, .scratch = g.weight_scratch});
+    step("down_wgrad", WeightGradient{.dy = g.dx,
+                                      .x = keeps_y ? act.y : g.y,
+                                      .gamma = {},
+                                      .alpha = {},
+                                      .grad = {write(grads.down), beta},
+                                      .scratch = g.weight_scratch});
     step("gate_up_dgrad", LinearRmsBackward{.a = z,
                                             .w = w.gate_up,
                                             .x = act.x_mid,
@@ -38,13 +44,17 @@ void build_mlp_backward(MicroBatch& batch, StepList& step, std::size_t l, Beta b
                                             .dot = g.mlp_dot,
                                             .gamma = w.mlp_norm,
                                             .alpha = {},
+                                            .scale = {},
                                             .dx = {write(g.dx), Beta::accumulate},
-                                            .n = write(g.n),
+                                            .n = {},
                                             .dgamma = write(g.dgamma),
                                             .tile = tiling::row_tile<LinearRmsBackward>()});
-    step("gate_up_wgrad",
-         WeightGradient{
-             .dy = z, .x = g.n, .alpha = {}, .grad = {write(grads.gate_up), beta}, .scratch = g.weight_scratch});
+    step("gate_up_wgrad", WeightGradient{.dy = z,
+                                         .x = act.x_mid,
+                                         .gamma = w.mlp_norm,
+                                         .alpha = {},
+                                         .grad = {write(grads.gate_up), beta},
+                                         .scratch = g.weight_scratch});
     step("mlp_norm_grad", FinishColumnSum{.partials = g.dgamma, .grad = {write(grads.mlp_norm), beta}});
 }
 
@@ -61,15 +71,19 @@ void build_attention_backward(MicroBatch& batch, StepList& step, std::size_t l, 
                                          .out = write(g.dout),
                                          .delta = write(g.delta),
                                          .head_dim = s.head_dim});
-    step("attn_out_wgrad",
-         WeightGradient{
-             .dy = g.dx, .x = act.o, .alpha = {}, .grad = {write(grads.attn_out), beta}, .scratch = g.weight_scratch});
+    step("attn_out_wgrad", WeightGradient{.dy = g.dx,
+                                          .x = act.o,
+                                          .gamma = {},
+                                          .alpha = {},
+                                          .grad = {write(grads.attn_out), beta},
+                                          .scratch = g.weight_scratch});
     step("attention_backward", AttentionRopeBackward{.qkv = act.qkv,
                                                      .dout = g.dout,
                                                      .lse = act.lse,
                                                      .delta = g.delta,
                                                      .positions = batch.host.positions,
                                                      .rope = batch.host.rope,
+                                                     .rstd = act.rstd_attn,
                                                      .doc_start = batch.host.doc_start,
                                                      .dqkv = write(g.dqkv),
                                                      .dot = write(g.attention_partials),
@@ -87,13 +101,17 @@ void build_attention_backward(MicroBatch& batch, StepList& step, std::size_t l, 
                                         .dot = g.attention_dot,
                                         .gamma = w.attn_norm,
                                         .alpha = {},
+                                        .scale = {},
                                         .dx = {write(g.dx), Beta::accumulate},
-                                        .n = write(g.n),
+                                        .n = {},
                                         .dgamma = write(g.dgamma),
                                         .tile = tiling::row_tile<LinearRmsBackward>()});
-    step("qkv_wgrad",
-         WeightGradient{
-             .dy = g.dqkv, .x = g.n, .alpha = {}, .grad = {write(grads.qkv), beta}, .scratch = g.weight_scratch});
+    step("qkv_wgrad", WeightGradient{.dy = g.dqkv,
+                                     .x = act.x,
+                                     .gamma = w.attn_norm,
+                                     .alpha = {},
+                                     .grad = {write(grads.qkv), beta},
+                                     .scratch = g.weight_scratch});
     step("attn_norm_grad", FinishColumnSum{.partials = g.dgamma, .grad = {write(grads.attn_norm), beta}});
 }
 

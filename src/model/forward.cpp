@@ -11,7 +11,7 @@ void build_layer(MicroBatch& batch, StepList& step, std::size_t l, bool keep) {
     const HostViews& host = batch.host;
     const LayerWeights& w = batch.weights.layers[l];
     const bool last = l + 1 == batch.act.layers.size();
-    const bool keep_z = keep && batch.options.recompute == Recompute::none;
+    const bool keep_z = keep && batch.options.recompute != Recompute::mlp;
     LayerActivations& act = batch.act.layers[l];
     View& h_next = batch.act.h[l + 1];
     View& x_next = last ? batch.act.x_final : batch.act.layers[l + 1].x;
@@ -70,51 +70,53 @@ View part_of(const View& vector, std::int64_t first, std::int64_t number) {
 }
 View rows_of(const HeadChunk& chunk, const View& vector) { return part_of(vector, chunk.first_row, chunk.rows); }
 
-/// Logits (only where the backward pass needs them), lse and loss of one chunk of rows.
-void build_chunk_loss(MicroBatch& batch, StepList& step, HeadChunk& chunk, bool keep_logits) {
+/// Exponentials of the logits (only where the backward pass needs them) and loss of one chunk of rows.
+void build_chunk_loss(MicroBatch& batch, StepList& step, HeadChunk& chunk, bool keep) {
     const auto rows = [&](const View& vector) { return rows_of(chunk, vector); };
     Activations& act = batch.act;
-    const std::size_t layers = act.layers.size();
+    const View h = act.h.back().row_slice(chunk.first_row, chunk.rows);
+    step("target_logit", TargetLogit{.a = h,
+                                     .w = batch.weights.head,
+                                     .rstd = rows(act.rstd_final),
+                                     .targets = rows(batch.host.targets),
+                                     .target_logit = rows(act.target_logit)});
     step("logits",
-         LinearRstdCrossEntropy{.a = act.h[layers].row_slice(chunk.first_row, chunk.rows),
+         LinearRstdCrossEntropy{.a = h,
                                 .w = batch.weights.head,
                                 .rstd = rows(act.rstd_final),
-                                .targets = rows(batch.host.targets),
-                                .logits = keep_logits ? write(chunk.logits) : View{},
-                                .lse = write(chunk.lse_partials),
                                 .target_logit = rows(act.target_logit),
+                                .exponentials = keep ? write(chunk.exponentials) : View{},
+                                .sums = write(chunk.sums),
                                 .vocab = batch.shape.vocab,
                                 .tile = tiling::column_tile<LinearRstdCrossEntropy>(batch.shape.padded_vocab)});
-    step("loss", FinishCrossEntropy{.partials = chunk.lse_partials,
+    step("loss", FinishCrossEntropy{.sums = chunk.sums,
                                     .target_logit = rows(act.target_logit),
                                     .targets = rows(batch.host.targets),
-                                    .lse = rows(act.lse),
+                                    .exponentials = keep ? write(chunk.exponentials) : View{},
+                                    .scale = keep ? rows(act.head_scale) : View{},
+                                    .dot = keep ? rows(act.head_dot) : View{},
                                     .loss = rows(act.losses)});
 }
 
-/// dlogits and the head's dgrad and wgrad of one chunk. Only the first chunk may overwrite the head's gradient.
+/// The head's dgrad and wgrad of one chunk. Only the first chunk may overwrite the head's gradient.
 void build_chunk_backward(MicroBatch& batch, StepList& step, HeadChunk& chunk, Beta beta) {
     const auto rows = [&](const View& vector) { return rows_of(chunk, vector); };
     Activations& act = batch.act;
-    const View& targets = batch.host.targets;
-    step("dlogits", CrossEntropyBackward{.logits = write(chunk.logits),
-                                         .lse = rows(act.lse),
-                                         .targets = rows(targets),
-                                         .dot = rows(act.head_dot),
-                                         .vocab = batch.shape.vocab});
-    step("head_dgrad", LinearRmsBackward{.a = chunk.logits,
+    step("head_dgrad", LinearRmsBackward{.a = chunk.exponentials,
                                          .w = batch.weights.head,
                                          .x = act.x_final.row_slice(chunk.first_row, chunk.rows),
                                          .rstd = rows(act.rstd_final),
                                          .dot = rows(act.head_dot),
                                          .gamma = batch.weights.final_norm,
                                          .alpha = batch.host.alpha,
+                                         .scale = rows(act.head_scale),
                                          .dx = {batch.grad.dx.row_slice(chunk.first_row, chunk.rows), Beta::overwrite},
                                          .n = batch.grad.n.row_slice(chunk.first_row, chunk.rows),
                                          .dgamma = write(chunk.dgamma),
                                          .tile = tiling::row_tile<LinearRmsBackward>()});
-    step("head_wgrad", WeightGradient{.dy = chunk.logits,
+    step("head_wgrad", WeightGradient{.dy = chunk.exponentials,
                                       .x = batch.grad.n.row_slice(chunk.first_row, chunk.rows),
+                                      .gamma = {},
                                       .alpha = batch.host.alpha,
                                       .grad = {write(batch.grads.head), beta},
                                       .scratch = batch.grad.weight_scratch});
@@ -140,15 +142,15 @@ void build_forward(MicroBatch& batch, StepList& step, bool keep) {
 
 void build_head(MicroBatch& batch, StepList& step, Beta beta) {
     // Row slices of these are written chunk by chunk; each row holds its first value.
-    for (View* view : {&batch.act.target_logit, &batch.act.lse, &batch.act.losses, &batch.act.head_dot, &batch.grad.dx,
-                       &batch.grad.n}) {
+    for (View* view : {&batch.act.target_logit, &batch.act.losses, &batch.act.head_scale, &batch.act.head_dot,
+                       &batch.grad.dx, &batch.grad.n}) {
         write(*view);
     }
     for (std::size_t c = 0; c < batch.act.chunks.size(); ++c) {
         HeadChunk& chunk = batch.act.chunks[c];
         if (c > 0) {  // the buffers go on with the values of the chunk before
-            chunk.logits.version = batch.act.chunks[c - 1].logits.version;
-            chunk.lse_partials.version = batch.act.chunks[c - 1].lse_partials.version;
+            chunk.exponentials.version = batch.act.chunks[c - 1].exponentials.version;
+            chunk.sums.version = batch.act.chunks[c - 1].sums.version;
         }
         step.enter(Phase::forward, -1);
         build_chunk_loss(batch, step, chunk, true);
@@ -165,11 +167,11 @@ void build_head(MicroBatch& batch, StepList& step, Beta beta) {
 }
 
 void build_head_evaluation(MicroBatch& batch, StepList& step) {
-    for (View* view : {&batch.act.target_logit, &batch.act.lse, &batch.act.losses}) write(*view);
+    for (View* view : {&batch.act.target_logit, &batch.act.losses}) write(*view);
     step.enter(Phase::forward, -1);
     for (std::size_t c = 0; c < batch.act.chunks.size(); ++c) {
         HeadChunk& chunk = batch.act.chunks[c];
-        if (c > 0) chunk.lse_partials.version = batch.act.chunks[c - 1].lse_partials.version;
+        if (c > 0) chunk.sums.version = batch.act.chunks[c - 1].sums.version;
         build_chunk_loss(batch, step, chunk, false);
     }
     step("total_loss", ReduceLoss{.loss = batch.act.losses,

@@ -132,7 +132,7 @@ class Allocation {
             act.lse = statistic(name("attention lse"), s.heads, s.tokens);
             act.x_mid = activation(name("x after attention"), s.tokens, s.width);
             act.rstd_mlp = statistic(name("mlp rstd"), 1, s.tokens);
-            if (recompute == Recompute::none) act.z = activation(name("gate/up"), s.tokens, 2 * s.ffn);
+            if (recompute != Recompute::mlp) act.z = activation(name("gate/up"), s.tokens, 2 * s.ffn);
             act.h_mlp = activation(name("mlp input"), s.tokens, s.width);
             act.y = activation(name("mlp activation"), s.tokens, s.ffn);
             act.square_attn = statistic(name("squares after attention"), tiles, s.tokens);
@@ -152,10 +152,10 @@ class Allocation {
         const std::int64_t row_tile = tiling::row_tile<LinearRmsBackward>();
         const std::int64_t even = ceil_div(s.tokens, chunks);
         const std::int64_t rows = std::min(s.tokens, even >= row_tile ? round_up(even, row_tile) : even);
-        const std::int64_t lse_tiles =
+        const std::int64_t vocab_tiles =
             ceil_div(s.padded_vocab, tiling::column_tile<LinearRstdCrossEntropy>(s.padded_vocab));
-        const View logits = activation("logits", rows, s.padded_vocab);
-        const View partials = statistic("lse partials", lse_tiles, 2 * rows);
+        const View exponentials = activation("exponentials", rows, s.padded_vocab);
+        const View sums = statistic("sums of exponentials", vocab_tiles, 2 * rows);
 
         std::int64_t dgamma_rows = 0;
         for (std::int64_t first = 0; first < s.tokens; first += rows) {
@@ -167,18 +167,18 @@ class Allocation {
         for (std::int64_t first = 0; first < s.tokens; first += rows) {
             const std::int64_t number = std::min(rows, s.tokens - first);
             const std::int64_t tiles = ceil_div(number, row_tile);
-            View chunk_partials = partials;
-            chunk_partials.cols = chunk_partials.ld = 2 * number;
+            View chunk_sums = sums;
+            chunk_sums.cols = chunk_sums.ld = 2 * number;
             act.chunks.push_back({.first_row = first,
                                   .rows = number,
-                                  .logits = logits.row_slice(0, number),
-                                  .lse_partials = chunk_partials,
+                                  .exponentials = exponentials.row_slice(0, number),
+                                  .sums = chunk_sums,
                                   .dgamma = act.final_dgamma.row_slice(dgamma_row, tiles)});
             dgamma_row += tiles;
         }
         act.target_logit = statistic("target logits", 1, s.tokens);
-        act.lse = statistic("lse", 1, s.tokens);
         act.losses = batch.host.losses;
+        act.head_scale = statistic("head scale", 1, s.tokens);
         act.head_dot = statistic("head dot", 1, s.tokens);
     }
 
@@ -189,7 +189,7 @@ class Allocation {
         const std::int64_t row_tiles = ceil_div(s.tokens, tiling::row_tile<LinearRmsBackward>());
         g.dx = activation("dx", s.tokens, s.width);
         g.n = activation("normalised activation", s.tokens, s.width);
-        g.y = activation("recomputed mlp activation", s.tokens, s.ffn);
+        if (recompute != Recompute::none) g.y = activation("recomputed mlp activation", s.tokens, s.ffn);
         if (recompute == Recompute::mlp) g.z = activation("recomputed gate/up", s.tokens, 2 * s.ffn);
         g.mlp_partials = statistic("mlp dot partials", mlp_tiles, s.tokens);
         g.mlp_dot = statistic("mlp dot", 1, s.tokens);
@@ -207,18 +207,19 @@ class Allocation {
         const MicroBatch& b = batch;
         std::int64_t weight = 0;
         const auto wgrad = [&](const View& dy, const View& x, const View& grad) {
-            WeightGradient op{.dy = dy, .x = x, .alpha = {}, .grad = {grad, Beta::overwrite}, .scratch = {}};
+            WeightGradient op{
+                .dy = dy, .x = x, .gamma = {}, .alpha = {}, .grad = {grad, Beta::overwrite}, .scratch = {}};
             weight = std::max(weight, tiling::scratch_bytes(op));
         };
         const LayerActivations& act = b.act.layers.front();
         const LayerWeights& grads = b.grads.layers.front();
         for (const HeadChunk& chunk : b.act.chunks) {
-            wgrad(chunk.logits, b.grad.n.row_slice(0, chunk.rows), b.grads.head);
+            wgrad(chunk.exponentials, b.grad.n.row_slice(0, chunk.rows), b.grads.head);
         }
-        wgrad(b.grad.dx, b.grad.y, grads.down);
-        wgrad(act.z ? act.z : b.grad.z, b.grad.n, grads.gate_up);
+        wgrad(b.grad.dx, act.y, grads.down);
+        wgrad(act.z ? act.z : b.grad.z, act.x_mid, grads.gate_up);
         wgrad(b.grad.dx, act.o, grads.attn_out);
-        wgrad(b.grad.dqkv, b.grad.n, grads.qkv);
+        wgrad(b.grad.dqkv, act.x, grads.qkv);
         batch.grad.weight_scratch = scratch("weight gradient scratch", weight);
 
         AttentionRopeBackward attention;

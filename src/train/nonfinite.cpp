@@ -1,7 +1,5 @@
 #include "src/train/nonfinite.h"
 
-#include <string_view>
-
 #include "kernels/error.h"
 
 namespace coda {
@@ -10,8 +8,7 @@ void NonFiniteFinder::after(Pass pass, std::size_t index, double, double) {
     if (found_) return;
     const Step& step = schedules_[pass][index];
     for_each_operand(step.op, [&](const char* name, const View& view, Access access) {
-        // The target logit of an ignored row is never written; a bad one shows in that row's loss.
-        if (found_ || access == Access::in || std::string_view(name) == "target_logit") return;
+        if (found_ || access == Access::in) return;
         const std::int64_t bad = executor_.first_nonfinite(view);
         if (bad < 0) return;
         std::string where = text(name_of(step.op), " '", step.name, "'");

@@ -152,9 +152,12 @@ std::vector<std::string> fitting_settings(const Config& config, Precision precis
     with_chunks(config, "");
 
     Config recompute = config;
-    recompute.training.recompute = Recompute::mlp;
-    if (config.training.recompute == Recompute::none && !consider(recompute, "--training.recompute mlp")) {
-        with_chunks(recompute, "--training.recompute mlp ");
+    for (const Recompute more : {Recompute::swiglu, Recompute::mlp}) {
+        if (more <= config.training.recompute) continue;
+        recompute.training.recompute = more;
+        const std::string flag = text("--training.recompute ", more == Recompute::swiglu ? "swiglu" : "mlp");
+        if (consider(recompute, flag)) break;
+        with_chunks(recompute, flag + " ");
     }
 
     Config moments = config;
@@ -171,7 +174,8 @@ std::vector<std::string> fitting_settings(const Config& config, Precision precis
         if (consider(smaller, flags)) break;
     }
     if (fitting.empty()) {
-        Config least = recompute;
+        Config least = config;
+        least.training.recompute = Recompute::mlp;
         least.optimizer.moments = Moments::bf16;
         least.training.grad_accumulation_steps *= least.training.micro_batch_size;
         least.training.micro_batch_size = 1;

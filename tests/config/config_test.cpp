@@ -120,7 +120,7 @@ TEST_CASE("wrong types and values out of range name key, expectation and found v
         {"/training/steps", true, "an integer in [0, 2147483647]", "true"},
         {"/training/seed", -1, "an integer >= 0", "-1"},
         {"/training/seed", 1e30, "an integer >= 0", "1e+30"},
-        {"/training/recompute", "all", "one of \"none\", \"mlp\"", "the string \"all\""},
+        {"/training/recompute", "all", "one of \"none\", \"swiglu\", \"mlp\"", "the string \"all\""},
         {"/training/max_grad_norm", -1, "a number >= 0", "-1"},
         {"/training/lm_head_chunks", 0, "an integer in [1, 2147483647]", "0"},
         {"/model/hidden_size", json::array(), "an integer in [1, 1048576]", "an array"},

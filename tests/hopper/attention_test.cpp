@@ -85,6 +85,7 @@ struct Problem {
             if (column % 2 == 0) angle = static_cast<double>(bits() % 6283) / 1000;
             return column % 2 == 0 ? std::cos(angle) : std::sin(angle);
         });
+        fill(bench::kRstd, [&](std::int64_t, std::int64_t) { return 0.5 + static_cast<double>(bits() % 1000) / 1000; });
         fill(bench::kPositions, [&](std::int64_t, std::int64_t m) {
             return static_cast<double>(static_cast<std::uint64_t>(m) * 7919u %
                                        static_cast<std::uint64_t>(shape.seq_len));

@@ -35,7 +35,9 @@ const NamedTile kTiles[] = {
     {"InPlace", tiles::InPlace::config, 8192, 0},
     {"RmsBackward", tiles::RmsBackward::config, 8192, 4096},
     {"RmsBackwardWide", tiles::RmsBackwardWide::config, 8192, 4096},
-    {"SwigluBackward", tiles::SwigluBackward::config, 12288, 0},
+    {"ResidualRmsTall", tiles::ResidualRmsTall::config, 8192, 0},
+    {"SwigluBackward", tiles::SwigluBackward::config, 8192, 0},
+    {"SwigluBackwardAndY", tiles::SwigluBackwardAndY::config, 12288, 0},
     {"GradientWide", tiles::GradientWide::config, 8192, 0},
     {"GradientNarrow", tiles::GradientNarrow::config, 8192, 0},
 };

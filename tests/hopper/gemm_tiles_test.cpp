@@ -25,7 +25,7 @@ TEST_CASE("every tile configuration of every program agrees with the CPU", "[gpu
             const bool gated = std::string(program).ends_with("Swiglu");
             const Shape ragged{program, 776, has_heads(program) ? 640 : 656, 200};
             const Shape small{program, 8, has_heads(program) ? 128 : gated ? 144 : 136, 72};
-            const CaseOptions options{.accumulate = accumulate, .alpha = accumulate};
+            const CaseOptions options{.accumulate = accumulate, .optionals = accumulate};
             const auto tiles = tiles_of(ragged, options);
             REQUIRE(!tiles.empty());
             for (std::size_t i = 0; i < tiles.size(); ++i) {
@@ -44,7 +44,7 @@ TEST_CASE("weight gradients in parts agree with the CPU", "[gpu]") {
     for (const bool accumulate : {false, true})
         for (const Shape& shape : {Shape{"WeightGradient", 264, 136, 4100}, Shape{"WeightGradient", 768, 768, 8192},
                                    Shape{"WeightGradient", 8, 2048, 2000}, Shape{"WeightGradient", 1024, 1024, 8192}}) {
-            const CaseOptions options{.accumulate = accumulate, .alpha = accumulate};
+            const CaseOptions options{.accumulate = accumulate, .optionals = accumulate};
             const GemmCase made = bench::make_case(shape, options);
             REQUIRE(tiling::gradient_parts(std::get<WeightGradient>(made.op)) > 1);
             check(shape, options);

@@ -79,4 +79,22 @@ inline Difference difference(const std::vector<std::byte>& got, const std::vecto
     return {std::sqrt(error / squares), largest / magnitude};
 }
 
+/// For elements that each have their own size, many powers of two apart: differences over size(row, column, expected).
+template <class Size>
+Difference difference_of_each(const std::vector<std::byte>& got, const std::vector<std::byte>& expected,
+                              const View& view, const Size& size) {
+    double squares = 0, largest = 0;
+    for (std::int64_t row = 0; row < view.rows; ++row)
+        for (std::int64_t column = 0; column < view.cols; ++column) {
+            const double want = element(expected, view, row, column);
+            const double have = element(got, view, row, column);
+            if (have == want) continue;
+            const double off = std::fabs(have - want) / size(row, column, want);
+            if (!std::isfinite(off)) return {1e30, 1e30};
+            squares += off * off;
+            largest = std::max(largest, off);
+        }
+    return {std::sqrt(squares / static_cast<double>(view.count())), largest};
+}
+
 }  // namespace coda::test

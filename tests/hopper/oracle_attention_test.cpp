@@ -33,6 +33,7 @@ class Problem {
         for (const View& view : made.buffers) buffers.push_back({"", view, Fill::nothing, 1, Access::in});
         for (const auto matrix : {bench::kQkv, bench::kDout, bench::kDelta}) buffers[matrix].fill = Fill::normal;
         buffers[bench::kRope].fill = Fill::angles;
+        buffers[bench::kRstd] = {"", made.buffers[bench::kRstd], Fill::ones, 0.75, Access::in};
         buffers[bench::kPositions] = {"", made.buffers[bench::kPositions], Fill::positions,
                                       static_cast<double>(shape.seq_len), Access::in};
         buffers[bench::kScratch].view.dtype = DType::f32;

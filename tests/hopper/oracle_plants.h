@@ -109,6 +109,11 @@ class Planting {
         altered_ = original_;
         put(original_);
     }
+    /// Writes the altered part to the device, where it stays.
+    void keep() {
+        original_ = altered_;
+        put(original_);
+    }
 
   private:
     std::size_t at(std::int64_t row, std::int64_t column) const {
@@ -122,6 +127,16 @@ class Planting {
     std::byte* device_;
     std::vector<std::byte> original_, altered_;
 };
+
+/// Sets every element to change(row, column, element).
+template <class Change>
+void alter(const View& view, const Memory& memory, const Change& change) {
+    Planting part(view, memory);
+    for (std::int64_t row = 0; row < view.rows; ++row)
+        for (std::int64_t column = 0; column < view.cols; ++column)
+            part.set(row, column, change(row, column, part.get(row, column)));
+    part.keep();
+}
 
 /// An element in the middle that the op wrote.
 inline std::pair<std::int64_t, std::int64_t> middle_element(const Planting& result) {
@@ -141,7 +156,7 @@ inline double largest_of(const Planting& result) {
 }
 
 /// One element beyond what the tolerance lets pass, by a quarter; where it lets nothing pass, in its last bit. Of a
-/// pair (max, sum), all these tests' middle elements are the max.
+/// pair (Σ e, Σ e d), all these tests' middle elements are Σ e.
 inline void plant_element(Planting& result, const oracle::Tolerance& allowed) {
     const auto [row, column] = middle_element(result);
     const double off = 1.25 * allowed.largest * largest_of(result);
@@ -199,6 +214,19 @@ inline Judged agrees(oracle::Oracle& oracle, const Memory& memory, const Op& op,
     INFO(oracle::line_of(label, op, report));
     CHECK(oracle::within_tolerance(op, report));
     return {before, report};
+}
+
+/// The operands that the oracle finds wrong where `launched` ran in place of the op, or where `plant` altered the
+/// results of the right one. Changes the buffers.
+inline std::set<std::string> named(oracle::Oracle& oracle, const Memory& memory, const Op& op, const Op& launched,
+                                   const std::function<void()>& plant = {}) {
+    const oracle::Capture before = oracle.capture(op, memory);
+    launch_on_hopper(launched, memory);
+    if (plant) plant();
+    std::set<std::string> operands;
+    for (const oracle::OperandError& error : oracle.check(op, memory, before).operands)
+        if (beyond(op, error)) operands.insert(error.operand);
+    return operands;
 }
 
 /// It finds nothing wrong, looks at every operand that the op writes, and names each planted mistake's operand and no

@@ -118,42 +118,78 @@ TEST_CASE("the oracle judges the finishing reductions", "[gpu][oracle]") {
     }
 }
 
-TEST_CASE("the oracle judges the loss and its gradient", "[gpu][oracle]") {
+TEST_CASE("the oracle judges the targets' logits", "[gpu][oracle]") {
     if (!has_hopper()) return;
-    Operands loss;
-    FinishCrossEntropy finish;
-    finish.partials = loss.add(DType::f32, 251, 2 * 300, Fill::positive, 9);
-    finish.target_logit = loss.statistic(300, Fill::normal);
-    finish.targets = loss.add(DType::i32, 1, 300, Fill::targets, 2);
-    finish.lse = loss.result(300);
-    finish.loss = loss.result(300);
-    judge(loss, finish, "FinishCrossEntropy");
+    using Names = std::set<std::string>;
+    for (const bool with_rstd : {false, true}) {
+        Operands operands;
+        TargetLogit op;
+        op.a = operands.add(DType::bf16, 300, 264, Fill::normal, 1, 8);
+        op.w = operands.add(DType::bf16, 1000, 264, Fill::normal, 0.06, 8);
+        if (with_rstd) op.rstd = operands.statistic(300, Fill::positive);
+        op.targets = operands.add(DType::i32, 1, 300, Fill::targets, 1000);
+        op.target_logit = operands.result(300);
+        const View others = operands.add(DType::i32, 1, 300, Fill::targets, 1000);
+        judge(operands, op, "TargetLogit");
 
-    Operands gradient;
-    CrossEntropyBackward backward;
-    backward.logits = gradient.add(DType::bf16, 130, 1000, Fill::normal, 2, 24);
-    backward.lse = gradient.statistic(130, Fill::ones, 8.9);  // of 1000 logits from N(0, 4)
-    backward.targets = gradient.add(DType::i32, 1, 130, Fill::targets, 993);
-    backward.dot = gradient.result(130);
-    backward.vocab = 993;
-    judge(gradient, backward, "CrossEntropyBackward", 1 << 20, {"target", "dot"});
+        const bench::DeviceBuffers device(operands.buffers, 17);
+        oracle::Oracle oracle;
+        TargetLogit other = op;
+        other.rstd = View{};
+        CHECK(named(oracle, device.memory(), op, other) == (with_rstd ? Names{"target_logit"} : Names{}));
+        other = op;
+        other.targets = others;
+        CHECK(named(oracle, device.memory(), op, other) == Names{"target_logit"});
+    }
+}
 
-    // A target whose 1 was not subtracted: its probability stands among the others.
-    const bench::DeviceBuffers device(gradient.buffers, 17);
-    oracle::Oracle oracle;
-    const oracle::Capture before = oracle.capture(backward, device.memory());
-    launch_on_hopper(backward, device.memory());
-    Planting logits(backward.logits, device.memory());
-    const Planting targets(backward.targets, device.memory());
-    const std::int64_t row = backward.logits.rows / 2;
-    const auto target = static_cast<std::int64_t>(targets.get(0, row));
-    REQUIRE(target >= 0);
-    logits.set(row, target, logits.get(row, target) + 1);
-    CHECK(logits.plant());
-    const oracle::Report report = oracle.check(backward, device.memory(), before);
-    INFO(oracle::line_of("", backward, report));
-    for (const oracle::OperandError& error : report.operands)
-        if (error.operand != "dot") CHECK(beyond(backward, error) == (error.operand == "target"));
+TEST_CASE("the oracle judges the loss", "[gpu][oracle]") {
+    if (!has_hopper()) return;
+    using Names = std::set<std::string>;
+    Operands operands;
+    FinishCrossEntropy op;
+    op.sums = operands.add(DType::f32, 251, 2 * 300, Fill::positive, 0x1p-55);
+    op.target_logit = operands.statistic(300, Fill::normal, 10);
+    op.targets = operands.add(DType::i32, 1, 300, Fill::targets, 20);
+    op.exponentials = operands.add(DType::bf16, 300, 1000, Fill::positive, 0x1p-58, 24);
+    op.scale = operands.result(300);
+    op.dot = operands.result(300);
+    op.loss = operands.result(300);
+    const View others = operands.add(DType::i32, 1, 300, Fill::targets, 20),
+               zeros = operands.statistic(300, Fill::ones, 0);
+    judge(operands, op, "FinishCrossEntropy", 1 << 20, {"target", "dot"});
+
+    FinishCrossEntropy evaluation = op;
+    evaluation.exponentials = View{};
+    evaluation.scale = evaluation.dot = View{};
+    judge(operands, evaluation, "FinishCrossEntropy of an evaluation");
+
+    // In place, so every mistake has operands of its own.
+    const auto mistake = [&](const FinishCrossEntropy& launched, const std::function<void(const Memory&)>& plant = {}) {
+        const bench::DeviceBuffers device(operands.buffers, 17);
+        oracle::Oracle oracle;
+        return named(oracle, device.memory(), op, launched, [&] {
+            if (plant) plant(device.memory());
+        });
+    };
+    CHECK(mistake(op) == Names{});
+    FinishCrossEntropy other = op;
+    other.target_logit = zeros;  // dot without its term of t
+    CHECK(mistake(other) == Names{"dot"});
+    other = op;
+    other.targets = others;
+    CHECK(mistake(other) == Names{"dot", "exponentials", "loss", "scale", "target"});
+    other = op;
+    std::swap(other.scale, other.dot);
+    CHECK(mistake(other) == Names{"dot", "scale"});
+    // A target's exponential as it was.
+    CHECK(mistake(op, [&](const Memory& memory) {
+              const bench::DeviceBuffers fresh(operands.buffers, 17);
+              const Planting old(op.exponentials, fresh.memory()), targets(op.targets, memory);
+              alter(op.exponentials, memory, [&](std::int64_t row, std::int64_t column, double value) {
+                  return static_cast<double>(column) == targets.get(0, row) ? old.get(row, column) : value;
+              });
+          }) == Names{"dot", "target"});
 }
 
 TEST_CASE("the oracle judges RoPE's gradient", "[gpu][oracle]") {

@@ -88,17 +88,25 @@ TEST_CASE("a table costs the rows that tokens touch") {
         backward.grad = b.matrix(DType::f32, vocab, 10);
         backward.scratch = b.vector(DType::u8, 1000);
         require_cost(backward, 30, 4 * 3 + 2 * 30 + 2 * rows * 40);
+        TargetLogit target;
+        target.a = forward.x;
+        target.w = forward.table;
+        target.targets = forward.tokens;
+        target.rstd = target.target_logit = forward.rstd;
+        require_cost(target, 2 * 30, 2 * 30 + rows * 20 + 3 * 4 * 3);
     }
 }
 
 TEST_CASE("pointwise ops and reductions cost their arithmetic an element") {
     Buffers b;
-    CrossEntropyBackward cross_entropy;
-    cross_entropy.logits = b.matrix(DType::bf16, 3, 100);
-    cross_entropy.lse = b.vector(DType::f32, 3);
+    FinishCrossEntropy cross_entropy;  // M 3, V 100, 7 tiles
+    cross_entropy.sums = b.matrix(DType::f32, 7, 6);
+    cross_entropy.target_logit = cross_entropy.loss = b.vector(DType::f32, 3);
     cross_entropy.targets = b.vector(DType::i32, 3);
-    cross_entropy.dot = b.vector(DType::f32, 3);
-    require_cost(cross_entropy, 1500, 2 * 2 * 300 + 3 * 12);
+    require_cost(cross_entropy, 42, 4 * 42 + 3 * 12);
+    cross_entropy.exponentials = b.matrix(DType::bf16, 3, 100);
+    cross_entropy.scale = cross_entropy.dot = b.vector(DType::f32, 3);
+    require_cost(cross_entropy, 42, 4 * 42 + 5 * 12 + 2 * 2 * 3);
 
     FinishRowSum row_sum;
     row_sum.partials = b.matrix(DType::f32, 4, 9);
@@ -131,5 +139,6 @@ TEST_CASE("what an op's time goes to") {
     REQUIRE(work_of(Attention{}) == Work::attention);
     REQUIRE(work_of(AttentionRopeBackward{}) == Work::attention);
     REQUIRE(work_of(FinishRowSum{}) == Work::other);
+    REQUIRE(work_of(TargetLogit{}) == Work::other);
     REQUIRE(work_of(AdamW{}) == Work::other);
 }

@@ -1,6 +1,7 @@
 // The forward GEMM programs of the CPU executor against their formulas in plain fp64 loops, for the three storage
 // types, at odd shapes, with rows further apart than their length, and outputs poisoned by NaN.
 #include "tests/kernels/gemm_programs.h"
+#include "kernels/math/cross_entropy.h"
 
 namespace {
 
@@ -99,11 +100,12 @@ TEST_CASE("LinearSwiglu and LinearRstdSwiglu keep z and gate pairs of it") {
         in.run(op);
         const auto z = [&](std::int64_t i, std::int64_t j) { return product(i, j) * factor(i); };
         check_close("z", in.buffers, op.z, compute, 2 * product.error, z);
-        // |dy/dg| <= 1.1 |u|, |dy/du| <= |g|, rstd <= 2; y is from z before rounding, and exp carries g's error.
+        // |dy/dg| <= 1.1 |u|, |dy/du| <= |g|, rstd <= 2; exp carries g's error. Of z as it is stored.
         const double scale = 2 * largest(product.acc);
-        const double absolute = 2.1 * scale * (2 * product.error + 2 * epsilon(compute) * scale);
+        const double absolute = 2.1 * scale * 2 * epsilon(compute) * scale;
         check_close("y", in.buffers, op.y, compute, absolute, [&](std::int64_t i, std::int64_t j) {
-            return z(i, 2 * j) * sigmoid(z(i, 2 * j)) * z(i, 2 * j + 1);
+            const double gate = in(op.z, i, 2 * j), up = in(op.z, i, 2 * j + 1);
+            return gate * sigmoid(gate) * up;
         });
         if constexpr (requires { op.rstd; }) {  // either output may be absent and leaves the other's bits as they are
             auto only_y = op, only_z = op;
@@ -123,49 +125,52 @@ TEST_CASE("LinearSwiglu and LinearRstdSwiglu keep z and gate pairs of it") {
     });
 }
 
-TEST_CASE("LinearCrossEntropy and LinearRstdCrossEntropy: logits, partial log-sum-exp, target logit") {
+TEST_CASE("LinearCrossEntropy and LinearRstdCrossEntropy: exponentials and their partial sums") {
     const auto check = [](auto op, Inputs& in, DType storage, DType compute, const ProgramShape& shape,
                           std::int64_t vocab, const auto& factor) {
         const Product product(in.buffers, in.a, in.w, WeightLayout::out_in);
-        std::vector<int> targets;
-        for (std::int64_t i = 0; i < shape.m; ++i) targets.push_back(i % 3 == 1 ? -1 : static_cast<int>(7 * i % vocab));
-        targets.back() = static_cast<int>(vocab - 1);
-        op.targets = in.buffers.indices(targets);
-        op.logits = in.out(storage, shape.m, shape.n);
-        op.lse = in.out(compute, tiles(shape.n, shape.tile), 2 * shape.m);
-        op.target_logit = in.buffers.vector(compute, shape.m);
+        op.target_logit = in.buffers.random(compute, 1, shape.m, -4, 4);
+        in.buffers.set(op.target_logit, 0, shape.m / 2, -150);  // a row of which every logit is beyond the limit
+        op.exponentials = in.out(storage, shape.m, shape.n);
+        op.sums = in.out(compute, tiles(shape.n, shape.tile), 2 * shape.m);
         op.vocab = vocab;
         op.tile = shape.tile;
         in.run(op);
 
-        const auto logit = [&](std::int64_t i, std::int64_t j) { return product(i, j) * factor(i); };
-        check_close("logits", in.buffers, op.logits, compute, 2 * product.error,
-                    [&](std::int64_t i, std::int64_t j) { return j < vocab ? logit(i, j) : 0.0; });
-
-        // The sum is of logits as they are stored. An error of logit - max is a relative one of its exp.
-        const double error = 2 * product.error + 4 * epsilon(compute) * largest(product.acc);
-        check_all("lse", in.buffers, op.lse, [&](std::int64_t t, std::int64_t column) {
-            const Range range = tile_range(t, shape.tile, vocab);
-            double max = -1e30, sum = 0;
-            for (std::int64_t j = range.begin; j < range.end; ++j) max = std::max(max, logit(column / 2, j));
-            for (std::int64_t j = range.begin; j < range.end; ++j) sum += std::exp(in(op.logits, column / 2, j) - max);
-            // float(-1e30) is 1e22 off.
-            if (column % 2 == 0) return Expectation{max, error + epsilon(compute) * std::fabs(max)};
-            return Expectation{sum, (2 * error + kSummation * epsilon(compute)) * sum};
+        const double limit = cross_entropy::kLimit * cross_entropy::kLog2;
+        const auto distance = [&](std::int64_t i, std::int64_t j) {
+            return product(i, j) * factor(i) - in(op.target_logit, 0, i);
+        };
+        // rstd <= 2. The roundings of logit, distance and limit; an error of d is a relative one of its exponential.
+        const auto error = [&](std::int64_t i, std::int64_t j) {
+            return 2 * product.error + epsilon(compute) * (std::fabs(product(i, j) * factor(i)) +
+                                                           std::fabs(in(op.target_logit, 0, i)) + limit);
+        };
+        const double rounding = storage == compute ? 0 : epsilon(storage) / 2;
+        check_all("exponentials", in.buffers, op.exponentials, [&](std::int64_t i, std::int64_t j) {
+            if (j >= vocab) return Expectation{0, 0};
+            const double e = std::ldexp(std::exp(std::min(distance(i, j), limit)), -cross_entropy::kShift);
+            return Expectation{e, e * (error(i, j) + rounding + kArithmetic * epsilon(compute))};
         });
-        for (std::int64_t i = 0; i < shape.m; ++i) {
-            const int target = targets[static_cast<std::size_t>(i)];
-            const double got = in(op.target_logit, 0, i);
-            CHECK((target < 0 ? std::isnan(got) : std::fabs(got - logit(i, target)) <= error));
-        }
+        // Of exponentials as they are stored, and of distances before the limit.
+        check_all("sums", in.buffers, op.sums, [&](std::int64_t t, std::int64_t column) {
+            const Range range = tile_range(t, shape.tile, vocab);
+            const std::int64_t i = column / 2;
+            double sum = 0, magnitude = 0, strayed = 0;
+            for (std::int64_t j = range.begin; j < range.end; ++j) {
+                const double e = in(op.exponentials, i, j), term = column % 2 == 0 ? e : e * distance(i, j);
+                sum += term;
+                magnitude += std::fabs(term);
+                if (column % 2 == 1) strayed += e * error(i, j);
+            }
+            return Expectation{sum, kSummation * epsilon(compute) * magnitude + strayed};
+        });
 
-        auto statistics_only = op;  // evaluation: no logits stored, the same bits in the rest
-        statistics_only.logits = View{};
-        statistics_only.lse = in.out(compute, tiles(shape.n, shape.tile), 2 * shape.m);
-        statistics_only.target_logit = in.buffers.vector(compute, shape.m);
-        in.run(statistics_only);
-        CHECK((in.buffers.bits(statistics_only.lse) == in.buffers.bits(op.lse)));
-        CHECK((in.buffers.bits(statistics_only.target_logit) == in.buffers.bits(op.target_logit)));
+        auto sums_only = op;  // evaluation: no exponentials stored, the same bits in the sums
+        sums_only.exponentials = View{};
+        sums_only.sums = in.out(compute, tiles(shape.n, shape.tile), 2 * shape.m);
+        in.run(sums_only);
+        CHECK((in.buffers.bits(sums_only.sums) == in.buffers.bits(op.sums)));
     };
     for_each_program_case([&](DType storage, DType compute, const ProgramShape& shape) {
         // The second vocabulary leaves tiles without a valid column where there are several.
@@ -223,11 +228,9 @@ TEST_CASE("GEMM programs name the operand that does not fit") {
     CHECK(linear(in.in(DType::f32, 4, 5), out) == "Linear: operand w is (8, 3), expected (8, 5)");
     CHECK(message(LinearCrossEntropy{.a = in.a,
                                      .w = in.w,
-                                     .targets = in.buffers.indices({0, -1, 6, 2}),
-                                     .logits = out,
-                                     .lse = in.out(DType::f32, 1, 8),
-                                     .target_logit = in.buffers.vector(DType::f32, 4),
-                                     .vocab = 6,
-                                     .tile = 8}) ==
-          "LinearCrossEntropy: targets[2] is 6, must be negative (ignored) or below the vocabulary 6");
+                                     .target_logit = in.buffers.random(DType::f32, 1, 4),
+                                     .exponentials = out,
+                                     .sums = in.out(DType::f32, 1, 8),
+                                     .vocab = 9,
+                                     .tile = 8}) == "LinearCrossEntropy: vocab 9 must be 1 to 8, the rows of w");
 }

@@ -113,11 +113,8 @@ TEST_CASE("parts of an operand have its tolerance") {
     const auto attention = complete_op<AttentionRopeBackward>(DType::bf16);
     for (const char* part : {"dq", "dk", "dv"})
         CHECK(oracle::tolerance(attention, part).rms == oracle::tolerance(attention, "dqkv").rms);
-    const auto loss = complete_op<CrossEntropyBackward>(DType::bf16);
-    CHECK(oracle::tolerance(loss, "target").rms == oracle::tolerance(loss, "logits").rms);
-    for (const char* part : {"dq", "target"})
-        CHECK_THROWS_WITH(oracle::tolerance(complete_op<RopeBackward>(DType::bf16), part),
-                          Catch::Contains("RopeBackward") && Catch::Contains(part));
+    CHECK_THROWS_WITH(oracle::tolerance(complete_op<RopeBackward>(DType::bf16), "dq"),
+                      Catch::Contains("RopeBackward") && Catch::Contains("dq"));
 }
 
 TEST_CASE("moments that are rounded stochastically may differ in a step of bf16, not throughout") {

@@ -135,37 +135,47 @@ TEST_CASE("RopeBackward turns pairs of q and k back and sums the row statistic f
 }
 
 // In double the two paths differ in the order of sums alone. With bf16 storage the chain rounds dqkv twice, the fused
-// op once: 1.5 eps of the largest; its dot is of rounded gradients, half an eps of Σ |terms|.
-TEST_CASE("AttentionRopeBackward is AttentionBackward, then RopeBackward") {
-    for (const DType storage : {DType::f64, DType::f32, DType::bf16}) {
-        INFO(name_of(storage));
-        Chain chain(storage);
-        const Memory memory = chain.buffers.memory();
-        cpu::run(chain.attention, memory);
-        const auto rotated = chain.buffers.values(chain.attention.dqkv);
-        cpu::run(chain.rope, memory);
-        cpu::run(chain.fused, memory);
-        FinishRowSum finish;
-        finish.partials = chain.fused.dot;
-        finish.sum = chain.buffers.vector(compute_of(storage), chain.fused.dot.cols);
-        cpu::run(finish, chain.buffers.memory());
-
-        const auto qkv = chain.buffers.values(chain.fused.qkv);
-        const double tolerance = storage == DType::f64 ? 1e-13 : storage == DType::f32 ? 1e-5 : 1.5 * epsilon(storage);
-        for (std::int64_t m = 0; m < chain.fused.qkv.rows; ++m) {
-            double terms = 0;
-            for (std::int64_t j = 0; j < chain.fused.qkv.cols; ++j) {
-                const auto at = static_cast<std::size_t>(m * chain.fused.qkv.cols + j);
-                terms += std::abs(qkv[at] * rotated[at]);
-                const double expected = chain.buffers.get(chain.rope.dqkv, m, j);
-                REQUIRE(std::abs(chain.buffers.get(chain.fused.dqkv, m, j) - expected) <=
-                        tolerance * (1 + std::abs(expected)));
+// op once: 1.5 eps of the largest; its dot is of rounded gradients, half an eps of Σ |terms|. A factor of the row, one
+// of few bits, is that of its gradient and its dot.
+TEST_CASE("AttentionRopeBackward is AttentionBackward, then RopeBackward, then the factor of the row") {
+    for (const bool with_rstd : {false, true})
+        for (const DType storage : {DType::f64, DType::f32, DType::bf16}) {
+            INFO(name_of(storage) << (with_rstd ? ", rstd" : ""));
+            Chain chain(storage);
+            const auto factor = [&](std::int64_t m) { return with_rstd ? 1 + static_cast<double>(m % 8) / 8 : 1; };
+            if (with_rstd) {
+                chain.fused.rstd = chain.buffers.matrix(compute_of(storage), 1, chain.fused.qkv.rows);
+                for (std::int64_t m = 0; m < chain.fused.qkv.rows; ++m)
+                    chain.buffers.set(chain.fused.rstd, 0, m, factor(m));
             }
-            REQUIRE(std::abs(chain.buffers.get(finish.sum, 0, m) - chain.buffers.get(chain.rope.dot, 0, m)) <=
-                    tolerance * terms);
+            const Memory memory = chain.buffers.memory();
+            cpu::run(chain.attention, memory);
+            const auto rotated = chain.buffers.values(chain.attention.dqkv);
+            cpu::run(chain.rope, memory);
+            cpu::run(chain.fused, memory);
+            FinishRowSum finish;
+            finish.partials = chain.fused.dot;
+            finish.sum = chain.buffers.vector(compute_of(storage), chain.fused.dot.cols);
+            cpu::run(finish, chain.buffers.memory());
+
+            const auto qkv = chain.buffers.values(chain.fused.qkv);
+            const double tolerance = storage == DType::f64   ? 1e-13
+                                     : storage == DType::f32 ? 1e-5
+                                                             : 1.5 * epsilon(storage);
+            for (std::int64_t m = 0; m < chain.fused.qkv.rows; ++m) {
+                double terms = 0;
+                for (std::int64_t j = 0; j < chain.fused.qkv.cols; ++j) {
+                    const auto at = static_cast<std::size_t>(m * chain.fused.qkv.cols + j);
+                    terms += std::abs(qkv[at] * rotated[at]);
+                    const double expected = factor(m) * chain.buffers.get(chain.rope.dqkv, m, j);
+                    REQUIRE(std::abs(chain.buffers.get(chain.fused.dqkv, m, j) - expected) <=
+                            tolerance * (1 + std::abs(expected)));
+                }
+                REQUIRE(std::abs(chain.buffers.get(finish.sum, 0, m) -
+                                 factor(m) * chain.buffers.get(chain.rope.dot, 0, m)) <= 2 * tolerance * terms);
+            }
+            REQUIRE(chain.buffers.gaps_untouched(chain.fused.dqkv));
         }
-        REQUIRE(chain.buffers.gaps_untouched(chain.fused.dqkv));
-    }
 }
 
 // Row `slot` of dot is the statistic of that head alone, from the gradient before it is turned back.

@@ -100,10 +100,14 @@ class ModelRun {
 
     /// Forward and backward of all micro-batches of a step; returns the loss.
     double step(const std::vector<textbook::Batch>& batches) {
+        return step(batches, [&](Pass pass) { executor->run(pass); });
+    }
+    template <class RunPass>
+    double step(const std::vector<textbook::Batch>& batches, const RunPass& run_pass) {
         upload_scalar(*executor, schedules.host.alpha, 1.0 / static_cast<double>(valid_targets(batches)));
         for (std::size_t i = 0; i < batches.size(); ++i) {
             feed(batches[i]);
-            executor->run(i == 0 ? Pass::first : Pass::further);
+            run_pass(i == 0 ? Pass::first : Pass::further);
         }
         return download_scalar(*executor, schedules.host.loss);
     }

@@ -54,6 +54,12 @@ void move_before(Schedule& schedule, const std::string& name, const std::string&
     schedule.erase(schedule.begin() + static_cast<long>(from));
     schedule.insert(schedule.begin() + static_cast<long>(index_of(schedule, other, layer)), step);
 }
+void move_to_end(Schedule& schedule, const std::string& name, int layer) {
+    const std::size_t from = index_of(schedule, name, layer);
+    const Step step = schedule[from];
+    schedule.erase(schedule.begin() + static_cast<long>(from));
+    schedule.push_back(step);
+}
 
 /// Hazards of the first-micro-batch schedule after `change`, each buffer in memory of its own, so that only the order
 /// matters.
@@ -82,7 +88,7 @@ bool mentions(const std::vector<std::string>& hazards, const std::vector<std::st
 
 TEST_CASE("what the builder makes has no hazard, placed or apart") {
     for (const bool tied : {false, true}) {
-        for (const Recompute recompute : {Recompute::none, Recompute::mlp}) {
+        for (const Recompute recompute : {Recompute::none, Recompute::swiglu, Recompute::mlp}) {
             for (const std::int64_t chunks : {1, 2, 5}) CHECK_NOTHROW(build(recompute, chunks, tied));
         }
     }
@@ -114,16 +120,43 @@ TEST_CASE("the saved gate/up read after its gradient was stored over it") {
     CHECK(mentions(hazards, {"'down_dgrad' of layer 1", "operand z"}));
 }
 
-TEST_CASE("n of another projection: a weight gradient after the next dgrad has replaced it") {
-    const auto hazards = hazards_after([](Schedule& s) { move_behind(s, "gate_up_wgrad", "qkv_dgrad", 0); });
-    CHECK(mentions(hazards, {"'gate_up_wgrad' of layer 0", "operand x", "'normalised activation'"}));
+TEST_CASE("a gradient of another layer: a weight gradient after the next layer has replaced what it reads") {
+    const auto qkv = hazards_after([](Schedule& s) { move_to_end(s, "qkv_wgrad", 1); });
+    CHECK(mentions(qkv, {"'qkv_wgrad' of layer 1", "operand dy", "'qkv gradient'"}));
+    const auto mlp = hazards_after([](Schedule& s) { move_to_end(s, "gate_up_wgrad", 1); }, Recompute::mlp);
+    CHECK(mentions(mlp, {"'gate_up_wgrad' of layer 1", "operand dy", "'recomputed gate/up'"}));
+    const auto swiglu = hazards_after([](Schedule& s) { move_to_end(s, "down_wgrad", 1); }, Recompute::swiglu);
+    CHECK(mentions(swiglu, {"'down_wgrad' of layer 1", "operand x", "'recomputed mlp activation'"}));
 }
 
-TEST_CASE("logits turned into dlogits before their loss was taken, and dgrad before dlogits") {
-    CHECK(
-        mentions(hazards_after([](Schedule& s) { move_before(s, "dlogits", "logits", -1); }), {"'dlogits'", "logits"}));
-    CHECK(mentions(hazards_after([](Schedule& s) { move_before(s, "head_dgrad", "dlogits", -1); }),
-                   {"'head_dgrad'", "operand a", "'logits'"}));
+TEST_CASE("the head's exponentials read before they are there, and before they are a gradient") {
+    const auto before = [](const char* name, const char* other) {
+        return hazards_after([=](Schedule& s) { move_before(s, name, other, -1); });
+    };
+    CHECK(mentions(before("loss", "logits"), {"'loss'", "operand exponentials", "'exponentials'"}));
+    CHECK(mentions(before("loss", "logits"), {"'loss'", "operand sums", "nothing has written"}));
+    CHECK(mentions(before("head_dgrad", "loss"), {"'head_dgrad'", "operand a", "'exponentials'", "'logits'"}));
+    CHECK(mentions(before("head_dgrad", "loss"), {"'head_dgrad'", "operand scale"}));
+    CHECK(mentions(before("head_dgrad", "loss"), {"'head_dgrad'", "operand dot"}));
+    CHECK(mentions(before("head_wgrad", "loss"), {"'head_wgrad'", "operand dy", "'exponentials'", "'logits'"}));
+    CHECK(mentions(before("logits", "target_logit"), {"'logits'", "operand target_logit", "nothing has written"}));
+}
+
+TEST_CASE("what a chunk still needs overwritten by the next chunk") {
+    // A step of the first chunk behind a step of the second one.
+    const auto late = [](const std::string& name, const std::string& other) {
+        return hazards_after([&](Schedule& schedule) {
+            const std::size_t from = index_of(schedule, name, -1);
+            const Step step = schedule[from];
+            std::size_t at = index_of(schedule, other, -1) + 1;
+            while (schedule[at].name != other) ++at;
+            schedule.insert(schedule.begin() + static_cast<long>(at + 1), step);
+            schedule.erase(schedule.begin() + static_cast<long>(from));
+        });
+    };
+    CHECK(mentions(late("head_wgrad", "loss"), {"'head_wgrad'", "operand dy", "'exponentials'", "'loss'"}));
+    CHECK(mentions(late("head_wgrad", "logits"), {"'head_wgrad'", "operand dy", "'exponentials'", "'logits'"}));
+    CHECK(mentions(late("loss", "logits"), {"'loss'", "operand sums", "'sums of exponentials'", "'logits'"}));
 }
 
 TEST_CASE("the attention statistic finished before its parts exist") {
@@ -153,13 +186,13 @@ TEST_CASE("a read before any write") {
 
 TEST_CASE("two buffers that are alive together in the same bytes") {
     Built built = build();
-    // x of layer 0 is read again in the backward pass; the logits come in between.
-    BufferId x = kNoBuffer, logits = kNoBuffer;
+    // x of layer 0 is read again in the backward pass; the exponentials come in between.
+    BufferId x = kNoBuffer, exponentials = kNoBuffer;
     for (std::size_t b = 0; b < built.schedules.buffers.size(); ++b) {
         if (built.schedules.buffers.all()[b].name == "layer 0 x") x = static_cast<BufferId>(b);
-        if (built.schedules.buffers.all()[b].name == "logits") logits = static_cast<BufferId>(b);
+        if (built.schedules.buffers.all()[b].name == "exponentials") exponentials = static_cast<BufferId>(b);
     }
-    built.plan.offset[static_cast<std::size_t>(x)] = built.plan.offset[static_cast<std::size_t>(logits)];
+    built.plan.offset[static_cast<std::size_t>(x)] = built.plan.offset[static_cast<std::size_t>(exponentials)];
     const auto hazards = find_hazards(built.schedules.first, built.schedules.buffers, built.plan);
     CHECK(mentions(hazards, {"'layer 0 x'", "its bytes were overwritten with"}));
     CHECK_THROWS_AS(require_no_hazards("first", built.schedules.first, built.schedules.buffers, built.plan), Error);
@@ -194,7 +227,7 @@ TEST_CASE("SwiGLU's backward may work on z itself, but not on a shifted view of 
         const Schedule schedule{
             {Phase::backward, 0, "down_dgrad",
              LinearSwigluBackward{
-                 .a = a, .w = w, .z = z.row_slice(0, 4), .dz = written, .y = y, .dot = dot, .tile = 128}}};
+                 .a = a, .w = w, .z = z.row_slice(0, 4), .rstd = {}, .dz = written, .y = y, .dot = dot, .tile = 128}}};
         const Schedule* schedules[] = {&schedule};
         return find_hazards(schedule, buffers, plan_memory(buffers, schedules));
     };

@@ -87,6 +87,7 @@ TEST_CASE("the schedule in double agrees with the textbook model on the loss and
              .documents = true,
              .restart = true,
              .sizes = {.seq_len = 9, .document_mask = true}},
+        Case{.name = "SwiGLU made again", .sizes = {.recompute = Recompute::swiglu}},
         Case{.name = "recompute", .sizes = {.recompute = Recompute::mlp}},
         Case{.name = "everything",
              .tied = true,
@@ -156,7 +157,9 @@ TEST_CASE("recompute gives the same bits as storing") {
         return run.gradients();
     };
     for (const Precision precision : {kFloat32, kMixedBf16}) {
-        CHECK(gradients(Recompute::none, precision) == gradients(Recompute::mlp, precision));
+        const auto stored = gradients(Recompute::none, precision);
+        CHECK(gradients(Recompute::swiglu, precision) == stored);
+        CHECK(gradients(Recompute::mlp, precision) == stored);
     }
 }
 

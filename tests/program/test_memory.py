@@ -46,7 +46,7 @@ class MemoryTest(ProgramTestCase):
         available = in_bytes(re.search(r"this machine has ([\d.]+ \w+)", message)[1])
         # Logits of 8 to 16 times the memory: chunks of the LM head make them fit, and so do smaller micro-batches.
         batch = 1 << int(math.log2(16 * available / (4 * 32000 * 1024)))
-        for changes in ({}, {"optimizer.moments": "bf16"}, {"training.recompute": "mlp"}):
+        for changes in ({}, {"optimizer.moments": "bf16"}, {"training.recompute": "swiglu"}, {"training.recompute": "mlp"}):
             with self.subTest(changes):
                 config = self.config({**CHANGES, **changes, "training.micro_batch_size": batch})
                 message = self.run_program("--config", config, "--dry-run", expect=RUNTIME).err

@@ -27,15 +27,17 @@ class NonFiniteTest(ProgramTestCase):
         self.assertEqual([record["step"] for record in self.log().steps], [1, 2])
 
     def test_poisoned_weights(self):
-        for name, says in (("model.embed_tokens.weight", "Embed 'embed'"),
-                           ("model.layers.0.self_attn.v_proj.weight", "LinearRstdRope 'qkv' of layer 0"),
-                           ("model.layers.1.mlp.down_proj.weight", "LinearResidualRms 'down' of layer 1"),
-                           ("lm_head.weight", "LinearRstdCrossEntropy 'logits'")):
-            for value in (math.inf, math.nan):
-                with self.subTest(name, value=value):
-                    folder = f"hf_{name}_{value}"
+        for name, index, says in (
+                ("model.embed_tokens.weight", 5, "Embed 'embed'"),
+                ("model.layers.0.self_attn.v_proj.weight", 5, "LinearRstdRope 'qkv' of layer 0"),
+                ("model.layers.1.mlp.down_proj.weight", 5, "LinearResidualRms 'down' of layer 1"),
+                ("lm_head.weight", 5, "TargetLogit 'target_logit'"),  # of row 0, the one target
+                ("lm_head.weight", -1, "LinearRstdCrossEntropy 'logits'")):
+            for value in (math.inf, -math.inf, math.nan):
+                with self.subTest(name, index=index, value=value):
+                    folder = f"hf_{name}_{index}_{value}"
                     tensors = random_tensors(HF_CONFIG)
-                    tensors[name][2][5] = value
+                    tensors[name][2][index] = value
                     write_folder(self.path(folder), HF_CONFIG, tensors)
                     self.write("zeros.txt", bytes(200))  # token 0 alone: the embedding's row 0 is used
                     result = self.run_program(

@@ -220,7 +220,7 @@ class PlanTest(ProgramTestCase):
         self.assertEqual(plain["weights"] - segments["weights"], 4 * 320 * 16)  # padded to a multiple of 64
         _, segments, _ = self.plan(**{"model.vocab_size": 300, "optimizer.moments": "bf16"})
         self.assertEqual(2 * segments["optimizer state"], plain["optimizer state"])
-        for change in ({"training.lm_head_chunks": 4}, {"training.recompute": "mlp"}):
+        for change in ({"training.lm_head_chunks": 4}, {"training.recompute": "swiglu"}, {"training.recompute": "mlp"}):
             with self.subTest(change=change):
                 _, segments, _ = self.plan(**{"model.vocab_size": 300, **change})
                 self.assertLess(segments["activations and work space"], plain["activations and work space"])

@@ -119,9 +119,10 @@ class DeterminismTest(ProgramTestCase):
 
     def test_recompute_and_validation_change_no_bit(self):
         self.train(changes={"output.directory": "plain"})
-        self.train(changes={"output.directory": "recompute", "training.recompute": "mlp"})
+        for recompute in ("swiglu", "mlp"):
+            self.train(changes={"output.directory": recompute, "training.recompute": recompute})
+            self.assertEqual(self.segments("plain"), self.segments(recompute))
         self.train(changes={"output.directory": "often", "validation.interval": 1})
-        self.assertEqual(self.segments("plain"), self.segments("recompute"))
         self.assertEqual(self.segments("plain"), self.segments("often"))
         self.assertEqual(self.log("plain").losses(), self.log("often").losses())
 

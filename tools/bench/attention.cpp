@@ -86,6 +86,7 @@ std::vector<Buffer> contents(const AttentionCase& made, const AttentionCaseShape
         double scale = 1;
         if (i == kQkv || i == kDout || i == kDelta) fill = Fill::normal;
         if (i == kRope) fill = Fill::angles;
+        if (i == kRstd) fill = Fill::positive;
         if (i == kPositions || i == kDocStart) {
             fill = Fill::positions;
             scale = static_cast<double>(shape.seq_len);

@@ -30,6 +30,7 @@ AttentionCase make_attention(const AttentionCaseShape& shape, const Precision& p
     const View positions = view(DType::i32, 1, rows, 0);
     const View rope = view(precision.statistic, shape.seq_len, shape.head_dim, 0);
     const View dot = view(precision.statistic, shape.slots(), rows, shape.gap);
+    const View rstd = view(precision.statistic, 1, rows, 0);
 
     const auto describe = [&](auto& op) {
         op.qkv = qkv;
@@ -48,6 +49,7 @@ AttentionCase make_attention(const AttentionCaseShape& shape, const Precision& p
     made.rope_backward.delta = delta;
     made.rope_backward.positions = positions;
     made.rope_backward.rope = rope;
+    made.rope_backward.rstd = rstd;
     made.rope_backward.dot = dot;
     const auto finish = [&](auto& op) {
         op.dout = dout;

@@ -22,7 +22,7 @@ struct AttentionCaseShape {
     }
 };
 
-enum AttentionBuffer { kQkv, kO, kLse, kDocStart, kDout, kDqkv, kScratch, kDelta, kPositions, kRope, kDot };
+enum AttentionBuffer { kQkv, kO, kLse, kDocStart, kDout, kDqkv, kScratch, kDelta, kPositions, kRope, kDot, kRstd };
 
 /// Operands are buffers 0, 1, ... of `buffers`, in the order of AttentionBuffer.
 struct AttentionCase {

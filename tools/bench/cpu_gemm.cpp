@@ -23,7 +23,7 @@ class Bench {
   public:
     Bench(DType storage, std::int64_t m, std::int64_t n, std::int64_t k) : storage_(storage), m_(m), n_(n), k_(k) {}
 
-    /// A matrix of storage or, with `dtype`, of another type, uniform in [-1, 1); i32 is 0.
+    /// A matrix of storage or, with `dtype`, of another type, uniform in [-1, 1).
     View matrix(std::int64_t rows, std::int64_t cols) { return matrix(storage_, rows, cols); }
     View statistic(std::int64_t rows, std::int64_t cols) {
         return matrix(storage_ == DType::f64 ? DType::f64 : DType::f32, rows, cols);
@@ -88,6 +88,7 @@ void weight_gradient(DType storage, std::int64_t m, std::int64_t n, std::int64_t
     Bench bench(storage, m, n, k);
     bench.measure(WeightGradient{.dy = bench.matrix(k, m),
                                  .x = bench.matrix(k, n),
+                                 .gamma = View{},
                                  .alpha = View{},
                                  .grad = {bench.statistic(m, n), Beta::accumulate},
                                  .scratch = View{}});
@@ -120,10 +121,9 @@ void programs(DType storage, std::int64_t m, std::int64_t d, std::int64_t f, std
         bench.measure(LinearRstdCrossEntropy{.a = bench.matrix(m, d),
                                              .w = bench.matrix(vocab, d),
                                              .rstd = bench.statistic(1, m),
-                                             .targets = bench.matrix(DType::i32, 1, m),
-                                             .logits = bench.matrix(m, vocab),
-                                             .lse = bench.statistic(tiles(vocab), 2 * m),
                                              .target_logit = bench.statistic(1, m),
+                                             .exponentials = bench.matrix(m, vocab),
+                                             .sums = bench.statistic(tiles(vocab), 2 * m),
                                              .vocab = vocab,
                                              .tile = kTile});
     }
@@ -136,8 +136,9 @@ void programs(DType storage, std::int64_t m, std::int64_t d, std::int64_t f, std
                                         .dot = bench.statistic(1, m),
                                         .gamma = bench.statistic(1, d),
                                         .alpha = View{},
+                                        .scale = View{},
                                         .dx = {bench.matrix(m, d), Beta::overwrite},
-                                        .n = bench.matrix(m, d),
+                                        .n = View{},
                                         .dgamma = bench.statistic(tiles(m), d),
                                         .tile = kTile});
     }
@@ -145,8 +146,9 @@ void programs(DType storage, std::int64_t m, std::int64_t d, std::int64_t f, std
     bench.measure(LinearSwigluBackward{.a = bench.matrix(m, d),
                                        .w = bench.matrix(d, f),
                                        .z = bench.matrix(m, 2 * f),
+                                       .rstd = bench.statistic(1, m),
                                        .dz = bench.matrix(m, 2 * f),
-                                       .y = bench.matrix(m, f),
+                                       .y = View{},
                                        .dot = bench.statistic(tiles(f), m),
                                        .tile = kTile});
 }

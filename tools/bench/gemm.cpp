@@ -45,9 +45,11 @@ Measured measure(const GemmCase& made, const Options& options, oracle::CublasLt&
     return result;
 }
 
-/// As the trainer runs them: gradients of the residual stream accumulate, but for the head's.
+/// As the trainer runs them: gradients of the residual stream accumulate, but for the head's, which has its factors and
+/// n.
 GemmCase trained_case(const Shape& shape) {
-    return make_case(shape, {.accumulate = shape.program == "LinearRmsBackward" && shape.k < 100000});
+    const bool norm = shape.program == "LinearRmsBackward", head = shape.k >= 100000;
+    return make_case(shape, {.accumulate = norm && !head, .optionals = norm && head});
 }
 
 std::vector<Shape> shapes_of(const Options& options) {

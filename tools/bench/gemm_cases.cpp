@@ -83,7 +83,11 @@ GemmCase make_case(const Shape& shape, const CaseOptions& options) {
         made.major_a = made.major_b = hopper::Major::mn;
         op.dy = made.a = build.operand("dy", k, m, 1);
         op.x = made.b = build.operand("x", k, n, weight_scale);
-        if (options.alpha) op.alpha = build.statistic("alpha", 1, Fill::ones, options.integers ? 2 : 0.37);
+        if (options.optionals) {
+            op.gamma = build.statistic("gamma", n, options.integers ? Fill::integers : Fill::positive,
+                                       options.integers ? 3 : 1);
+            op.alpha = build.statistic("alpha", 1, Fill::ones, options.integers ? 2 : 0.37);
+        }
         op.grad = build.accumulated("grad", m, n, DType::f32);
         if (const std::int64_t bytes = tiling::scratch_bytes(op); bytes > 0)
             op.scratch = build.add("scratch", DType::u8, 1, bytes, Fill::nothing, 0, Access::inout);
@@ -132,12 +136,10 @@ GemmCase make_case(const Shape& shape, const CaseOptions& options) {
             op.w = weight(forward);
             op.vocab = options.vocab == 0 ? n : options.vocab;
             op.tile = tiling::column_tile<CrossEntropy>(n);
-            op.targets =
-                build.add("targets", DType::i32, 1, m, Fill::targets, static_cast<double>(op.vocab), Access::in);
-            op.logits = build.result("logits", m, n);
-            op.lse = build.result("lse", ceil_div(n, op.tile), 2 * m, DType::f32);
-            op.target_logit = build.result("target_logit", 1, m, DType::f32);
+            op.target_logit = build.statistic("target_logit", m, Fill::normal, options.distance);
             if constexpr (requires { op.rstd; }) op.rstd = rstd();
+            if (!options.evaluation) op.exponentials = build.result("exponentials", m, n);
+            op.sums = build.result("sums", ceil_div(n, op.tile), 2 * m, DType::f32);
             made.op = op;
         };
         if (program == "LinearCrossEntropy") {
@@ -165,9 +167,12 @@ GemmCase make_case(const Shape& shape, const CaseOptions& options) {
         op.rstd = rstd();
         op.dot = build.statistic("dot", m, Fill::normal, std::sqrt(static_cast<double>(n)));
         op.gamma = build.statistic("gamma", n, Fill::positive, 1);
-        if (options.alpha) op.alpha = build.statistic("alpha", 1, Fill::ones, 0.37);
+        if (options.optionals) {
+            op.alpha = build.statistic("alpha", 1, Fill::ones, 0.37);
+            op.scale = build.statistic("scale", m, Fill::positive, 1);
+            op.n = build.result("n", m, n);
+        }
         op.dx = build.accumulated("dx", m, n, DType::bf16);
-        op.n = build.result("n", m, n);
         op.dgamma = build.result("dgamma", ceil_div(m, op.tile), n, DType::f32);
         made.op = op;
     } else if (program == "LinearSwigluBackward") {
@@ -176,8 +181,9 @@ GemmCase make_case(const Shape& shape, const CaseOptions& options) {
         op.w = weight(backward);
         op.tile = tiling::column_tile<LinearSwigluBackward>(n);
         op.z = build.storage("z", m, 2 * n);
+        op.rstd = rstd();
         op.dz = build.result("dz", m, 2 * n);
-        op.y = build.result("y", m, n);
+        if (options.optionals) op.y = build.result("y", m, n);
         op.dot = build.result("dot", ceil_div(n, op.tile), m, DType::f32);
         made.op = op;
     } else if (program == "LinearHeadDot") {

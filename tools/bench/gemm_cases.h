@@ -54,7 +54,9 @@ struct CaseOptions {
     std::int64_t vocab = 0;   // 0: N
     bool integers = false;    // operands of the product are small whole numbers, so that it is exact
     bool accumulate = false;  // results that can be added to are
-    bool alpha = false;       // with the optional scalar
+    bool optionals = false;   // with what an op may do without: factors of all, of rows, of columns; y, n
+    bool evaluation = false;  // without what only a backward pass reads, where that is optional
+    double distance = 1;      // size of the target logits: how far from the logits, of size 1, they are
     std::int64_t gap = 0;     // elements between rows of every matrix (a multiple of 8)
 };
 

@@ -94,15 +94,15 @@ PointwiseCase grad_norm(std::int64_t count) {
     return made.finish(op, text(count, " elements"));
 }
 
-PointwiseCase cross_entropy_backward(std::int64_t rows) {
+PointwiseCase target_logit() {
     Building made;
-    CrossEntropyBackward op;
-    op.logits = made.add("logits", DType::bf16, rows, kVocab, Fill::normal);
-    op.lse = made.add("lse", DType::f32, 1, rows, Fill::ones, 13);
-    op.targets = made.add("targets", DType::i32, 1, rows, Fill::positions, static_cast<double>(kVocab));
-    op.dot = made.add("dot", DType::f32, 1, rows, Fill::nothing);
-    op.vocab = kVocab;
-    return made.finish(op, text(rows, " x ", kVocab));
+    TargetLogit op;
+    op.a = made.add("a", DType::bf16, kTokens, kWidth, Fill::normal);
+    op.w = made.add("w", DType::bf16, kVocab, kWidth, Fill::normal);
+    op.rstd = made.add("rstd", DType::f32, 1, kTokens, Fill::positive);
+    op.targets = made.add("targets", DType::i32, 1, kTokens, Fill::targets, static_cast<double>(kVocab));
+    op.target_logit = made.add("target_logit", DType::f32, 1, kTokens, Fill::nothing);
+    return made.finish(op, text(kTokens, " x ", kWidth));
 }
 
 PointwiseCase embed() {
@@ -163,10 +163,12 @@ PointwiseCase finish_cross_entropy() {
     Building made;
     FinishCrossEntropy op;
     const std::int64_t tiles = ceil_div(kVocab, tiling::column_tile<LinearRstdCrossEntropy>(kVocab));
-    op.partials = made.add("partials", DType::f32, tiles, 2 * kTokens, Fill::positive);
+    op.sums = made.add("sums", DType::f32, tiles, 2 * kTokens, Fill::positive);
     op.target_logit = made.add("target_logit", DType::f32, 1, kTokens, Fill::normal);
     op.targets = made.add("targets", DType::i32, 1, kTokens, Fill::positions, static_cast<double>(kVocab));
-    op.lse = made.add("lse", DType::f32, 1, kTokens, Fill::nothing);
+    op.exponentials = made.add("exponentials", DType::bf16, kTokens, kVocab, Fill::positive);
+    op.scale = made.add("scale", DType::f32, 1, kTokens, Fill::nothing);
+    op.dot = made.add("dot", DType::f32, 1, kTokens, Fill::nothing);
     op.loss = made.add("loss", DType::f32, 1, kTokens, Fill::nothing);
     return made.finish(op, text(tiles, " x ", kTokens, " pairs"));
 }
@@ -187,8 +189,6 @@ constexpr NamedCase kCases[] = {
     {AdamW::name, [] { return adamw(100000000, DType::bf16); }},
     {GradNorm::name, [] { return grad_norm(kParameters); }},
     {GradNorm::name, [] { return grad_norm(100000000); }},
-    {CrossEntropyBackward::name, [] { return cross_entropy_backward(kTokens); }},
-    {CrossEntropyBackward::name, [] { return cross_entropy_backward(4096); }},
     {Embed::name, embed},
     {EmbedBackward::name, embed_backward},
     {FinishRstd::name, finish_rstd},
@@ -196,6 +196,7 @@ constexpr NamedCase kCases[] = {
      [] { return finish_row_sum(ceil_div(kFfn, tiling::column_tile<LinearSwigluBackward>(kFfn))); }},
     {FinishRowSum::name, [] { return finish_row_sum(kHeads + 2 * kKvHeads); }},
     {FinishColumnSum::name, finish_column_sum},
+    {TargetLogit::name, target_logit},
     {FinishCrossEntropy::name, finish_cross_entropy},
     {ReduceLoss::name, reduce_loss},
 };

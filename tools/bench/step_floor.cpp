@@ -34,10 +34,14 @@ template <class T>
 View result_of(const T& op) {
     if constexpr (requires { op.out; }) return op.out;
     if constexpr (requires { op.z; } && !std::same_as<T, LinearSwigluBackward>) return op.z;
-    if constexpr (requires { op.logits; }) return op.logits;
+    if constexpr (requires { op.exponentials; }) return op.exponentials;
     if constexpr (requires { op.dx; }) return op.dx;
     if constexpr (std::same_as<T, LinearResidualRms>) return op.x;
-    if constexpr (std::same_as<T, LinearSwigluBackward>) return op.y;
+    if constexpr (std::same_as<T, LinearSwigluBackward>) {  // half of dz: y may be absent
+        View half = op.dz;
+        half.cols = half.ld = op.dz.cols / 2;
+        return half;
+    }
     return {};
 }
 
@@ -53,7 +57,7 @@ std::vector<Bare> products_of(const Schedule& schedule) {
     const auto add = [&]<class T>(const T& op) {
         if constexpr (std::same_as<T, WeightGradient>) {
             products.push_back({op.dy, op.x, op.grad, false, hopper::Major::mn, hopper::Major::mn, op.grad.dtype});
-        } else if constexpr (requires { op.a, op.w; }) {
+        } else if constexpr (requires { op.a, op.w; } && !std::same_as<T, TargetLogit>) {
             const View out = result_of(op);
             products.push_back({op.a, op.w, out, true, hopper::Major::k,
                                 weight_is_in_out(op) ? hopper::Major::mn : hopper::Major::k,

@@ -133,6 +133,7 @@ Launch prepare_op(const AttentionRopeBackward& op, const Memory& memory) {
     require_operand(op.name, "positions", op.positions, 1, tokens, DType::i32);
     require_operand(op.name, "rope", op.rope, op.rope.rows, op.head_dim, DType::f32);
     require_operand(op.name, "dot", op.dot, op.heads + 2 * op.kv_heads, tokens, DType::f32);
+    if (op.rstd) require_operand(op.name, "rstd", op.rstd, 1, tokens, DType::f32);
     require(op.rope.ld == op.head_dim, op.name, ": rope has gaps between its rows (ld ", op.rope.ld, ")");
     RowStatisticsArguments rows{};
     rows.delta = memory.at<float>(op.delta);
@@ -140,7 +141,7 @@ Launch prepare_op(const AttentionRopeBackward& op, const Memory& memory) {
     return launch_backward(
         op, memory,
         {memory.at<std::int32_t>(op.positions), reinterpret_cast<const float2*>(memory.at<float>(op.rope)),
-         memory.at<float>(op.dot), op.dot.ld},
+         memory.at<float>(op.rstd), memory.at<float>(op.dot), op.dot.ld},
         rows);
 }
 

@@ -221,9 +221,12 @@ struct BackwardConsumer {
                 const int row = 64 * consumer + Fragment::row(warp, lane, half);
                 const bool valid = key[half] < arguments.seq_len;
                 const std::int64_t token = static_cast<std::int64_t>(work.sequence) * arguments.seq_len + key[half];
+                const float factor = valid ? rope.factor(token) : 0.0f;
                 float dot = 0;
 #pragma unroll
                 for (int j = 0; j < Tile::kHeadDim / 8; ++j) {
+                    gradient[4 * j + 2 * half] *= factor;
+                    gradient[4 * j + 2 * half + 1] *= factor;
                     const float2 value =
                         unpack(ptx::load_shared(operand + j / 8 * Tile::kKeyPanelBytes +
                                                 swizzled_offset(row, 16 * (j % 8) + 4 * (lane % 4), kPanelRowBytes)));

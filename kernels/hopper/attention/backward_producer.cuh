@@ -22,8 +22,11 @@ namespace coda::hopper {
 struct RopeBackwardArguments {
     const std::int32_t* positions;  // (M)
     const float2* rope;             // (positions, head_dim / 2): cos, sin
+    const float* rstd;              // (M), a factor of the row's gradient; may be null
     float* dot;                     // (H + 2 Hk, M)
     std::int64_t dot_ld;
+
+    __device__ float factor(std::int64_t token) const { return rstd != nullptr ? __ldg(rstd + token) : 1.0f; }
 };
 
 struct BackwardArguments {

@@ -116,11 +116,12 @@ __global__ void __launch_bounds__(256) attention_finish_dquery(const FinishDQuer
         if (rotates && valid)
             angles = arguments.rope.rope +
                      static_cast<std::int64_t>(__ldg(arguments.rope.positions + token0 + row)) * (Tile::kHeadDim / 2);
+        const float scale = arguments.scale * (angles != nullptr ? arguments.rope.factor(token0 + row) : 1.0f);
         float dot = 0;
 #pragma unroll
         for (int i = 0; i < 8; ++i) {
             float2 gradient = half == 0 ? make_float2(sums[i].x, sums[i].y) : make_float2(sums[i].z, sums[i].w);
-            gradient = {gradient.x * arguments.scale, gradient.y * arguments.scale};
+            gradient = {gradient.x * scale, gradient.y * scale};
             auto* pair = reinterpret_cast<std::uint32_t*>(rows + row * kPitch + (column + 8 * i) * 2);
             if (angles != nullptr) {
                 const float2 value = unpack(*pair);

@@ -1,4 +1,5 @@
-// Transcendental functions of the epilogues, on the special-function unit: about 2 ulp.
+// Functions of the epilogues that C++ has not: transcendental ones on the special-function unit, about 2 ulp, and a
+// minimum that keeps NaN.
 #pragma once
 
 namespace coda::hopper {
@@ -19,6 +20,13 @@ __device__ __forceinline__ float reciprocal_approximate(float value) {
 
 __device__ __forceinline__ float sigmoid_approximate(float value) {
     return reciprocal_approximate(1.0f + exp2_approximate(-kLog2e * value));
+}
+
+/// NaN where `value` is NaN: fminf would take the limit for it and hide it.
+__device__ __forceinline__ float minimum_or_nan(float value, float limit) {
+    float result;
+    asm("min.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(value), "f"(limit));
+    return result;
 }
 
 }  // namespace coda::hopper

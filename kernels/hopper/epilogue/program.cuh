@@ -4,9 +4,6 @@
 // arguments. The kernel calls, per 64-row block of a warpgroup's tile:
 //
 //   begin_rows(rows)      once; fetch what depends on the row
-//   observe(acc, rows)    before the first visit, with all accumulators that the thread has of the block: pair i of
-//   them
-//                         is (acc[2 i], acc[2 i + 1]), in row rows.row(i % 2), 8 columns on for every two pairs
 //   begin_slot(column)    per sub-tile, before its tiles have arrived; fetch what depends on the column
 //   fetch(at)             for every pair of the sub-tile, or of a group of them, once its tiles have arrived: what
 //                         takes time to load, to registers
@@ -68,8 +65,6 @@ struct EpilogueProgram {
     static constexpr bool kSplits = false;     // may run on parts of K, with results of each part
 
     __device__ void begin_rows(const Rows&) {}
-    template <int kCount>
-    __device__ void observe(const float (&)[kCount], const Rows&) {}
     __device__ void begin_slot(const Rows&, int /*column*/) {}
     __device__ void fetch(const Here&) {}
     __device__ void end_slot(const Rows&, int /*column*/) {}

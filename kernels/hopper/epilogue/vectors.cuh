@@ -28,10 +28,12 @@ class RowVector {
         const int lane_column = column + Fragment::column(rows.thread.lane, 0);
         const float* first = vector + lane_column;
         const int left = rows.columns - lane_column;
+        const int swap = rows.thread.lane / 4 % 2 * Slot::kOddRowBlock;  // as the pairs of odd rows
 #pragma unroll
         for (int block = 0; block < kBlocks; ++block) {
             // NOTE: N is a multiple of 8, so a block lies inside or outside as a whole.
-            ptx::load_here_below(value_[block], first + 8 * block, 8 * block, left);
+            const int ahead = 8 * (block ^ swap);
+            ptx::load_here_below(value_[block], first + ahead, ahead, left);
         }
     }
     __device__ float2 operator[](const Here& at) const { return value_[at.block]; }
@@ -46,10 +48,6 @@ class RowVector {
 __device__ __forceinline__ float quad_sum(float value) {
     value += __shfl_xor_sync(0xffffffffu, value, 1);
     return value + __shfl_xor_sync(0xffffffffu, value, 2);
-}
-__device__ __forceinline__ float quad_max(float value) {
-    value = fmaxf(value, __shfl_xor_sync(0xffffffffu, value, 1));
-    return fmaxf(value, __shfl_xor_sync(0xffffffffu, value, 2));
 }
 
 /// One fp32 sum per row over the tile's columns (or a part of them), written as a tile-major partial.

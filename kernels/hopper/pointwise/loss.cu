@@ -1,19 +1,26 @@
-// loss - from the log-sum-exp partials of the logits to the loss of a micro-batch
+// loss - from the sums of the exponentials to the loss of a micro-batch and the factors of its gradient
 //
-//   FinishCrossEntropy  m = max_tiles max; lse = m + log Σ_tiles sum exp(max - m)    partials (tiles, M) pairs fp32
-//                       loss = lse - target_logit, 0 where the target is ignored     lse, loss (M) fp32
-//   ReduceLoss          total (+)= alpha Σ_m loss                                    loss (M) fp32, total scalar
+//   FinishCrossEntropy  S = Σ_tiles Σ e, D = Σ_tiles Σ e d                         sums (tiles, M) pairs fp32
+//                       loss = log S + shift; scale = 1 / S; 0 on ignored rows     (M) fp32
+//                       e_t <- r = e_t - S, e_t the target's                       exponentials (M, V) bf16
+//                       dot = (D + t (S - e_t + r)) / S, t the target's logit      (M) fp32
+//   ReduceLoss          total (+)= alpha Σ_m loss                                  loss (M) fp32, total scalar
 //
-// The partials of a large vocabulary are hundreds of MB, so FinishCrossEntropy reads them once: a block takes 32 rows,
-// its warps segments of consecutive tiles, eight pairs at a time with one rescaling of the running sum; the first warp
-// merges the segments in their order. ReduceLoss is one block, in double, in one fixed order.
+// The dgrad that follows multiplies r as it is stored; with dot of the same r the norm's gradient stays orthogonal to
+// what was normalised. Targets of one token round alike, so what dot of the unrounded r leaves does not average out.
+// Where the model is sure, S is e_t but for a small rest: sums over tiles are in double, so that S - e_t is as right as
+// the pairs are.
+//
+// The pairs of a large vocabulary are hundreds of MB, so FinishCrossEntropy reads them once: a block takes 32 rows, its
+// warps segments of consecutive tiles, eight pairs at a time; the first warp adds the segments in their order.
+// ReduceLoss is one block, in double, in one fixed order.
+#include <cuda_bf16.h>
 #include <cuda_runtime.h>
-
-#include <cmath>
 
 #include "kernels/hopper/pointwise/operands.h"
 #include "kernels/hopper/pointwise/pointwise.h"
 #include "kernels/hopper/sm90/check.h"
+#include "kernels/math/cross_entropy.h"
 #include "kernels/tiling.h"
 
 namespace coda::hopper {
@@ -24,62 +31,67 @@ constexpr int kRows = 32, kSegments = 16, kBatch = 8;
 constexpr int kReduceThreads = 1024;
 
 struct CrossEntropyArguments {
-    const float2* partials;  // (tiles, M): max, Σ exp(logit - max)
-    std::int64_t ld;         // pairs
+    const float2* sums;  // (tiles, M): Σ e, Σ e d
+    std::int64_t ld;     // pairs
     const float* target_logit;
     const std::int32_t* targets;
-    float* lse;
+    __nv_bfloat16* exponentials;  // (M, V), null where the pass has no backward; then scale and dot are too
+    std::int64_t exponentials_ld;
+    float* scale;
+    float* dot;
     float* loss;
     int tiles;
     std::int64_t rows;
 };
 
-/// A running (max, sum). Empty: -inf, 0; an empty side contributes exp(-inf) = 0.
-struct LogSumExp {
-    float maximum = -INFINITY, sum = 0;
-
-    __device__ void add(const float2 (&pairs)[kBatch], int count) {
-        float largest = maximum;
-#pragma unroll
-        for (int i = 0; i < kBatch; ++i)
-            if (i < count) largest = fmaxf(largest, pairs[i].x);
-        sum *= expf(maximum - largest);
-#pragma unroll
-        for (int i = 0; i < kBatch; ++i)
-            if (i < count) sum += pairs[i].y * expf(pairs[i].x - largest);
-        maximum = largest;
+__device__ void finish_row(const CrossEntropyArguments& arguments, std::int64_t row, double sum, double weighted) {
+    const std::int32_t target = arguments.targets[row];
+    const bool ignored = target < 0;
+    arguments.loss[row] = ignored ? 0.0f : static_cast<float>(cross_entropy::loss(sum));
+    if (arguments.exponentials == nullptr) return;
+    arguments.scale[row] = ignored ? 0.0f : static_cast<float>(1 / sum);
+    if (ignored) {
+        arguments.dot[row] = 0;
+        return;
     }
-};
+    __nv_bfloat16* element = arguments.exponentials + row * arguments.exponentials_ld + target;
+    const double others = sum - static_cast<double>(__bfloat162float(*element));
+    const __nv_bfloat16 rest = __float2bfloat16(static_cast<float>(-others));
+    *element = rest;
+    const double rounding = others + static_cast<double>(__bfloat162float(rest));
+    arguments.dot[row] =
+        static_cast<float>((weighted + static_cast<double>(arguments.target_logit[row]) * rounding) / sum);
+}
 
 __global__ __launch_bounds__(kRows* kSegments) void finish_cross_entropy(CrossEntropyArguments arguments) {
-    __shared__ float2 parts[kSegments][kRows];
+    __shared__ double2 parts[kSegments][kRows];
     const std::int64_t row = std::int64_t{blockIdx.x} * kRows + threadIdx.x;
     const int segment = static_cast<int>(threadIdx.y);
     const int length = (arguments.tiles + kSegments - 1) / kSegments;
     const int first = segment * length, last = min(first + length, arguments.tiles);
-    LogSumExp running;
+    double sum = 0, weighted = 0;
     if (row < arguments.rows) {
         for (int tile = first; tile < last; tile += kBatch) {
-            float2 pairs[kBatch];
+            float2 pairs[kBatch] = {};
 #pragma unroll
             for (int i = 0; i < kBatch; ++i)
-                if (tile + i < last) pairs[i] = __ldcs(arguments.partials + (tile + i) * arguments.ld + row);
-            running.add(pairs, last - tile);
+                if (tile + i < last) pairs[i] = __ldcs(arguments.sums + (tile + i) * arguments.ld + row);
+#pragma unroll
+            for (int i = 0; i < kBatch; ++i) {
+                sum += static_cast<double>(pairs[i].x);
+                weighted += static_cast<double>(pairs[i].y);
+            }
         }
     }
-    parts[segment][threadIdx.x] = {running.maximum, running.sum};
+    parts[segment][threadIdx.x] = {sum, weighted};
     __syncthreads();
     if (segment != 0 || row >= arguments.rows) return;
-    float largest = running.maximum;
-    for (int other = 1; other < kSegments; ++other) largest = fmaxf(largest, parts[other][threadIdx.x].x);
-    float sum = 0;
-    for (int other = 0; other < kSegments; ++other) {
-        const float2 part = parts[other][threadIdx.x];
-        sum += part.y * expf(part.x - largest);
+    for (int other = 1; other < kSegments; ++other) {
+        const double2 part = parts[other][threadIdx.x];
+        sum += part.x;
+        weighted += part.y;
     }
-    const float lse = largest + logf(sum);
-    arguments.lse[row] = lse;
-    arguments.loss[row] = arguments.targets[row] < 0 ? 0.0f : lse - arguments.target_logit[row];
+    finish_row(arguments, row, sum, weighted);
 }
 
 __global__ __launch_bounds__(kReduceThreads) void reduce_loss(const float* loss, std::int64_t rows, const float* alpha,
@@ -104,16 +116,22 @@ Launch prepare_op(const FinishCrossEntropy& op, const Memory& memory) {
     const PointwiseOperands operands(op.name, memory);
     const std::int64_t rows = op.targets.cols;
     CrossEntropyArguments arguments{};
-    const float* partials = operands.get<float>("partials", op.partials, op.partials.rows, 2 * rows);
-    require(reinterpret_cast<std::uintptr_t>(partials) % 8 == 0 && op.partials.ld % 2 == 0, op.name,
-            ": pairs of partials are not aligned to 8 bytes");
-    arguments.partials = reinterpret_cast<const float2*>(partials);
-    arguments.ld = op.partials.ld / 2;
+    const float* sums = operands.get<float>("sums", op.sums, op.sums.rows, 2 * rows);
+    require(reinterpret_cast<std::uintptr_t>(sums) % 8 == 0 && op.sums.ld % 2 == 0, op.name,
+            ": pairs of sums are not aligned to 8 bytes");
+    arguments.sums = reinterpret_cast<const float2*>(sums);
+    arguments.ld = op.sums.ld / 2;
     arguments.target_logit = operands.get<float>("target_logit", op.target_logit, 1, rows);
     arguments.targets = operands.get<std::int32_t>("targets", op.targets, 1, rows);
-    arguments.lse = operands.get<float>("lse", op.lse, 1, rows);
+    if (op.exponentials) {
+        arguments.exponentials = reinterpret_cast<__nv_bfloat16*>(
+            operands.get<Bf16>("exponentials", op.exponentials, rows, op.exponentials.cols));
+        arguments.exponentials_ld = op.exponentials.ld;
+        arguments.scale = operands.get<float>("scale", op.scale, 1, rows);
+        arguments.dot = operands.get<float>("dot", op.dot, 1, rows);
+    }
     arguments.loss = operands.get<float>("loss", op.loss, 1, rows);
-    arguments.tiles = static_cast<int>(op.partials.rows);
+    arguments.tiles = static_cast<int>(op.sums.rows);
     arguments.rows = rows;
     const auto blocks = static_cast<unsigned>(ceil_div(rows, std::int64_t{kRows}));
     return [=](Stream stream) {

@@ -1,107 +1,85 @@
-// linear_cross_entropy - logits and the partial log-sum-exp of their rows (K3), after the norm's 1/rms (K8)
+// linear_cross_entropy - exponentials of the logits and the sums of their rows (K3), after the norm's 1/rms (K8)
 //
-//   logits       = acc rstd            (M, V) bf16, 0 in columns >= vocab; rstd 1 where absent
-//   lse          = (m, Σ exp(logit - m)), m the largest logit of the tile's columns < vocab     (tiles, M) pairs
-//   target_logit = logit of the target (M) fp32, before rounding; not written for ignored rows
+//   d            = acc rstd - t, t the target's logit (TargetLogit's)    rstd, t (M) fp32; rstd 1 where absent
+//   exponentials = e = 2^(min(log2(e) d, kLimit) - kShift)               (M, V) bf16, 0 in columns >= vocab
+//   sums         = (Σ e, Σ e d) over the tile's columns < vocab          (tiles, M) pairs
 //
-// The sum is over logits as they are stored: then the gradient made from them and from lse, exp(logit - lse) -
-// [target], sums to 0 over a row, as it must. With a sum over unrounded logits it does not, by the same amount in every
-// row where the model says the same, and training drifts. The whole row of a tile is in registers, so the maximum is
-// taken first and every exponential is computed once.
+// The sums are of e as it is stored: then the gradient that they make of it, e / Σ e - [target], sums to 0 over a row,
+// as it must. With sums of unrounded e it does not, by the same amount in every row where the model says the same, and
+// training drifts. t takes the place of the row's maximum (kernels/math/cross_entropy.h), so every logit is looked at
+// once.
 #include "kernels/hopper/epilogue/pair_math.cuh"
 #include "kernels/hopper/epilogue/tiles.cuh"
 #include "kernels/hopper/epilogue/vectors.cuh"
 #include "kernels/hopper/gemm/launch.cuh"
 #include "kernels/hopper/gemm/tuned_tiles.h"
 #include "kernels/hopper/programs/programs.h"
+#include "kernels/math/cross_entropy.h"
 
 namespace coda::hopper {
 
 namespace {
 
 struct CrossEntropyArguments {
-    const float* rstd;            // (M), may be null
-    const std::int32_t* targets;  // (M)
-    float2* lse;                  // (tiles, M)
-    float* target_logit;          // (M)
+    const float* rstd;          // (M), may be null
+    const float* target_logit;  // (M)
+    float2* sums;               // (tiles, M)
     int vocab;
 };
 
 /// kRagged: the last tile has columns beyond the vocabulary. Most vocabularies are multiples of the tile, and are
-/// spared two selects an element.
+/// spared a select an element.
 template <bool kRagged>
 struct CrossEntropy : EpilogueProgram {
     using Slot = hopper::Slot<64, Panel{128}>;
     using Arguments = CrossEntropyArguments;
-    static constexpr float kLowest = -1e30f;  // finite: the difference of two of them is 0
+    static constexpr float kLimit = cross_entropy::kLimit, kShift = cross_entropy::kShift;
+    static constexpr float kLowest = -1e30f;  // 2^kLowest is 0, and a finite distance times it too
 
     const Arguments& arguments;
-    ColumnVector rstd;
-    float maximum[2];
-    RowSum sum;
-    TileStore<Slot, 0> logits;
+    float factor[2];  // rstd log2(e)
+    float origin[2];  // t log2(e)
+    RowSum sum;       // Σ e
+    RowSum weighted;  // Σ e d log2(e)
+    TileStore<Slot, 0> exponentials;
 
     __device__ explicit CrossEntropy(const Arguments& given) : arguments(given) {}
 
-    __device__ bool in_vocabulary(int column) const { return !kRagged || column < arguments.vocab; }
-
     __device__ void begin_rows(const Rows& rows) {
+        ColumnVector rstd, target_logit;
         rstd.begin_rows(rows, arguments.rstd, arguments.rstd == nullptr ? 1.0f : 0.0f);
-        sum.clear();
-    }
-
-    template <int kCount>
-    __device__ void observe(const float (&acc)[kCount], const Rows& rows) {
-        const int column = rows.column + Fragment::column(rows.thread.lane, 0);
-        maximum[0] = maximum[1] = kLowest;
+        target_logit.begin_rows(rows, arguments.target_logit, 0);
 #pragma unroll
-        for (int i = 0; i < kCount / 2; ++i) {
-            const float first = in_vocabulary(column + i / 2 * 8) ? acc[2 * i] : kLowest;
-            const float second = in_vocabulary(column + i / 2 * 8 + 1) ? acc[2 * i + 1] : kLowest;
-            maximum[i % 2] = fmaxf(maximum[i % 2], fmaxf(first, second));
+        for (int half = 0; half < 2; ++half) {
+            factor[half] = rstd.value[half] * kLog2e;
+            origin[half] = target_logit.value[half] * kLog2e;
         }
-#pragma unroll
-        for (int half = 0; half < 2; ++half) maximum[half] = quad_max(maximum[half]) * rstd.value[half];
-        write_targets(acc, rows, column);
+        sum.clear();
+        weighted.clear();
     }
 
+    /// d log2(e) of a logit.
+    __device__ float distance(float acc, int column, int half) const {
+        if (kRagged && column >= arguments.vocab) return kLowest;
+        return fmaf(acc, factor[half], -origin[half]);
+    }
+    static __device__ float exponential(float distance) {
+        return exp2_approximate(minimum_or_nan(distance, kLimit) - kShift);
+    }
     __device__ void visit(float2 acc, const Here& at) {
-        const bool first = in_vocabulary(at.column), second = in_vocabulary(at.column + 1);
-        const float2 logit = {first ? acc.x * rstd[at] : 0, second ? acc.y * rstd[at] : 0};
-        const float2 stored = logits.put(at, logit);
-        const float shift = kLog2e * maximum[at.half];
-        const float2 exponential = {exp2_approximate(fmaf(kLog2e, stored.x, -shift)),
-                                    exp2_approximate(fmaf(kLog2e, stored.y, -shift))};
-        sum.add(at, (first ? exponential.x : 0) + (second ? exponential.y : 0));
+        const float2 apart = {distance(acc.x, at.column, at.half), distance(acc.y, at.column + 1, at.half)};
+        const float2 stored = exponentials.put(at, {exponential(apart.x), exponential(apart.y)});
+        sum.add(at, stored.x + stored.y);
+        weighted.add_product(at, stored.x, apart.x);
+        weighted.add_product(at, stored.y, apart.y);
     }
     __device__ void end_rows(const Rows& rows) {
+        constexpr auto kLog2 = static_cast<float>(cross_entropy::kLog2);
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-            const float total = quad_sum(sum.sum[half]);
+            const float2 pair = {quad_sum(sum.sum[half]), kLog2 * quad_sum(weighted.sum[half])};
             if (rows.thread.lane % 4 == 0 && rows.valid(half) && rows.column < rows.columns)
-                arguments.lse[static_cast<std::int64_t>(rows.tile_n()) * rows.count + rows.row(half)] = {maximum[half],
-                                                                                                         total};
-        }
-    }
-
-  private:
-    /// NOTE: one row in a thousand has its target in this tile, so the search is apart from the visits.
-    template <int kCount>
-    __device__ void write_targets(const float (&acc)[kCount], const Rows& rows, int column) const {
-        int ahead[2];  // of the thread's first column
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-            const int target = rows.valid(half) ? __ldg(arguments.targets + rows.row(half)) : -1;
-            ahead[half] = target - column;
-        }
-        const auto inside = [&](int half) { return static_cast<unsigned>(ahead[half]) < 2 * kCount; };
-        if (!inside(0) && !inside(1)) return;
-#pragma unroll
-        for (int i = 0; i < kCount / 2; ++i) {
-            const auto distance = static_cast<unsigned>(ahead[i % 2] - i / 2 * 8);
-            if (distance < 2)
-                arguments.target_logit[rows.row(i % 2)] =
-                    (distance == 0 ? acc[2 * i] : acc[2 * i + 1]) * rstd.value[i % 2];
+                arguments.sums[static_cast<std::int64_t>(rows.tile_n()) * rows.count + rows.row(half)] = pair;
         }
     }
 };
@@ -110,18 +88,17 @@ template <class Op>
 Launch launch(const Op& op, const Memory& memory, const View& rstd, const GemmChoice& choice) {
     Problem problem = linear_problem(op.name, op.a, op.w, WeightLayout::out_in);
     problem.partial_columns = op.tile;
-    if (op.logits) require_shape(problem, "logits", op.logits, problem.m, problem.n, DType::bf16);
-    require_shape(problem, "targets", op.targets, 1, problem.m, DType::i32);
+    if (op.exponentials) require_shape(problem, "exponentials", op.exponentials, problem.m, problem.n, DType::bf16);
     require_shape(problem, "target_logit", op.target_logit, 1, problem.m, DType::f32);
-    require_shape(problem, "lse", op.lse, ceil_div(problem.n, op.tile), 2 * problem.m, DType::f32);
+    require_shape(problem, "sums", op.sums, ceil_div(problem.n, op.tile), 2 * problem.m, DType::f32);
     if (rstd) require_shape(problem, "rstd", rstd, 1, problem.m, DType::f32);
     require(op.vocab > 0 && op.vocab <= problem.n, op.name, ": vocab ", op.vocab, " is not in 1..", problem.n);
-    const CrossEntropyArguments arguments{memory.at<float>(rstd), memory.at<std::int32_t>(op.targets),
-                                          reinterpret_cast<float2*>(memory.at<float>(op.lse)),
-                                          memory.at<float>(op.target_logit), static_cast<int>(op.vocab)};
+    const CrossEntropyArguments arguments{memory.at<float>(rstd), memory.at<float>(op.target_logit),
+                                          reinterpret_cast<float2*>(memory.at<float>(op.sums)),
+                                          static_cast<int>(op.vocab)};
     const auto launch = [&]<class Program>() {
-        return launch_quickest<Program, Major::k, Major::k, tiles::CrossEntropy>(problem, memory, {{}, {op.logits}},
-                                                                                 arguments, choice);
+        return launch_quickest<Program, Major::k, Major::k, tiles::CrossEntropy>(
+            problem, memory, {{}, {op.exponentials}}, arguments, choice);
     };
     return op.vocab % op.tile == 0 ? launch.template operator()<CrossEntropy<false>>()
                                    : launch.template operator()<CrossEntropy<true>>();

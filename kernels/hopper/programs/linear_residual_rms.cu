@@ -52,7 +52,7 @@ Launch prepare_op(const LinearResidualRms& op, const Memory& memory, const GemmC
     require_shape(problem, "h", op.h, problem.m, problem.n, DType::bf16);
     require_shape(problem, "gamma", op.gamma, 1, problem.n, DType::f32);
     require_shape(problem, "square", op.square, ceil_div(problem.n, op.tile), problem.m, DType::f32);
-    return launch_quickest<ResidualRms, Major::k, Major::k, tiles::InPlace>(
+    return launch_quickest<ResidualRms, Major::k, Major::k, tiles::InPlace, tiles::ResidualRmsTall>(
         problem, memory, {{op.residual}, {op.x, op.h}}, {memory.at<float>(op.gamma), memory.at<float>(op.square)},
         choice);
 }

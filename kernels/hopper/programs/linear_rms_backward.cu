@@ -1,9 +1,9 @@
 // linear_rms_backward - dgrad of a projection and the backward pass of the norm before it (K9)
 //
-//   dn     = alpha acc, acc = a w      (M, N), w (K, N); x̂ = x rstd; c = alpha dot / N
-//   dx     (+)= rstd (dn gamma - x̂ c)  (M, N) bf16    gradient of the residual stream
-//   n      = x̂ gamma                   (M, N) bf16    normalised activation, which the weight gradient needs next
-//   dgamma = Σ dn x̂ over 64 rows       (M / 64, N) fp32
+//   t      = p acc, acc = a w          (M, N), w (K, N); p, q, r factors of the row (math/rms.h)
+//   dx     (+)= t gamma - q x          (M, N) bf16    gradient of the residual stream
+//   n      = r x gamma                 (M, N) bf16    normalised activation, for the weight gradient of the head
+//   dgamma = Σ t x over 64 rows        (M / 64, N) fp32
 //
 // K is summed from its end. The accumulators of tensor cores cut what they add at their own last bit, so small terms
 // are to come first; where K is a vocabulary, its rare tokens, the small terms, have the high numbers.
@@ -12,11 +12,13 @@
 #include "kernels/hopper/gemm/launch.cuh"
 #include "kernels/hopper/gemm/tuned_tiles.h"
 #include "kernels/hopper/programs/programs.h"
+#include "kernels/math/rms.h"
 
 namespace coda::hopper {
 
 namespace {
 
+template <bool kMakesN>
 struct RmsBackward : EpilogueProgram {
     using Slot = hopper::Slot<32, Panel{64}, Panel{64}>;  // dx in place; x, overwritten by n
     using Sums = ColumnSum<Slot>;
@@ -25,6 +27,7 @@ struct RmsBackward : EpilogueProgram {
         const float* dot;    // (M)
         const float* gamma;  // (N)
         const float* alpha;  // may be null
+        const float* scale;  // (M), may be null
         float* dgamma;       // (M / 64, N)
         float per_column;    // 1 / N
         bool accumulate;     // dx is loaded
@@ -34,9 +37,7 @@ struct RmsBackward : EpilogueProgram {
 
     const Arguments& arguments;
     float alpha;
-    ColumnVector rstd;
-    float scale[2];  // alpha rstd of the row
-    float back[2];   // -rstd c
+    RmsBackwardRow<float> row[2];
     RowVector<Slot> gamma;
     TileLoad<Slot, 0> dx_before;
     TileLoad<Slot, 1> x;
@@ -47,25 +48,16 @@ struct RmsBackward : EpilogueProgram {
     __device__ explicit RmsBackward(const Arguments& given)
         : arguments(given), alpha(given.alpha != nullptr ? __ldg(given.alpha) : 1.0f) {}
 
-    struct Gradient {
-        float dx, normalised;
-        float dn;  // times rstd
-    };
-
-    /// math/rms.h's, with the row's factors taken together: what is left is six products, half of them with a sum.
-    __device__ Gradient gradient(float acc, float stream, float weight, float before, int half) const {
-        const float xhat = stream * rstd.value[half];
-        const float dn = acc * scale[half];
-        return {fmaf(dn, weight, fmaf(xhat, back[half], before)), xhat * weight, dn};
-    }
     __device__ void begin_rows(const Rows& rows) {
+        ColumnVector rstd, dot, scale;
         rstd.begin_rows(rows, arguments.rstd, 0);
-        ColumnVector dot;
         dot.begin_rows(rows, arguments.dot, 0);
+        scale.begin_rows(rows, arguments.scale, 1);
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-            scale[half] = alpha * rstd.value[half];
-            back[half] = -arguments.per_column * scale[half] * dot.value[half];
+            const float mean = dot.value[half] * arguments.per_column;
+            row[half] = arguments.scale != nullptr ? rms_backward_row(alpha, rstd.value[half], mean, scale.value[half])
+                                                   : rms_backward_row(alpha, rstd.value[half], mean);
         }
     }
     __device__ void begin_slot(const Rows& rows, int column) {
@@ -77,12 +69,13 @@ struct RmsBackward : EpilogueProgram {
         x.fetch(at);
     }
     __device__ void visit(float2 acc, const Here& at) {
+        const auto [product, back, normalised] = row[at.half];
         const float2 stream = x[at], weight = gamma[at], before = dx_before[at];
-        const Gradient first = gradient(acc.x, stream.x, weight.x, before.x, at.half);
-        const Gradient second = gradient(acc.y, stream.y, weight.y, before.y, at.half);
-        dx.put(at, {first.dx, second.dx});
-        n.put(at, {first.normalised, second.normalised});
-        dgamma.add_product(at, {first.dn, second.dn}, stream);
+        const float2 t = {product * acc.x, product * acc.y};
+        dx.put(at, {fmaf(t.x, weight.x, fmaf(-back, stream.x, before.x)),
+                    fmaf(t.y, weight.y, fmaf(-back, stream.y, before.y))});
+        if constexpr (kMakesN) n.put(at, {normalised * stream.x * weight.x, normalised * stream.y * weight.y});
+        dgamma.add_product(at, t, stream);
     }
     __device__ void end_slot(const Rows& rows, int column) { dgamma.end_slot(rows, column); }
     __device__ void end_rows(const Rows& rows) { dgamma.end_rows(rows, arguments.dgamma); }
@@ -96,21 +89,26 @@ Launch prepare_op(const LinearRmsBackward& op, const Memory& memory, const GemmC
             kPanelRows, " (kernels/tiling.cpp)");
     require_shape(problem, "x", op.x, problem.m, problem.n, DType::bf16);
     require_shape(problem, "dx", op.dx, problem.m, problem.n, DType::bf16);
-    require_shape(problem, "n", op.n, problem.m, problem.n, DType::bf16);
+    if (op.n) require_shape(problem, "n", op.n, problem.m, problem.n, DType::bf16);
+    if (op.scale) require_shape(problem, "scale", op.scale, 1, problem.m, DType::f32);
     require_shape(problem, "rstd", op.rstd, 1, problem.m, DType::f32);
     require_shape(problem, "dot", op.dot, 1, problem.m, DType::f32);
     require_shape(problem, "gamma", op.gamma, 1, problem.n, DType::f32);
     require_shape(problem, "dgamma", op.dgamma, ceil_div(problem.m, op.tile), problem.n, DType::f32);
     const bool accumulate = op.dx.beta == Beta::accumulate;
-    const RmsBackward::Arguments arguments{memory.at<float>(op.rstd),
-                                           memory.at<float>(op.dot),
-                                           memory.at<float>(op.gamma),
-                                           memory.at<float>(op.alpha),
-                                           memory.at<float>(op.dgamma),
-                                           1.0f / static_cast<float>(problem.n),
-                                           accumulate};
-    return launch_quickest<RmsBackward, Major::k, Major::mn, tiles::RmsBackward, tiles::RmsBackwardWide>(
-        problem, memory, {{accumulate ? View(op.dx) : View{}, op.x}, {op.dx, op.n}}, arguments, choice);
+    const auto launch = [&]<class Program>() {
+        const typename Program::Arguments arguments{memory.at<float>(op.rstd),
+                                                    memory.at<float>(op.dot),
+                                                    memory.at<float>(op.gamma),
+                                                    memory.at<float>(op.alpha),
+                                                    memory.at<float>(op.scale),
+                                                    memory.at<float>(op.dgamma),
+                                                    1.0f / static_cast<float>(problem.n),
+                                                    accumulate};
+        return launch_quickest<Program, Major::k, Major::mn, tiles::RmsBackward, tiles::RmsBackwardWide>(
+            problem, memory, {{accumulate ? View(op.dx) : View{}, op.x}, {op.dx, op.n}}, arguments, choice);
+    };
+    return op.n ? launch.template operator()<RmsBackward<true>>() : launch.template operator()<RmsBackward<false>>();
 }
 
 }  // namespace coda::hopper

@@ -1,7 +1,7 @@
 // linear_swiglu - gate and up projections and their product (K2), after the norm's 1/rms (K6)
 //
 //   z = acc rstd                       (M, 2f), columns 2i, 2i+1 = gate, up; rstd 1 where absent; kept for backward
-//   y = silu(gate) up                  (M, f)
+//   y = silu(gate) up                  (M, f), of gate and up as stored
 #include "kernels/hopper/epilogue/pair_math.cuh"
 #include "kernels/hopper/epilogue/tiles.cuh"
 #include "kernels/hopper/epilogue/vectors.cuh"
@@ -27,8 +27,7 @@ struct Swiglu : EpilogueProgram {
     __device__ explicit Swiglu(const Arguments& given) : arguments(given) {}
     __device__ void begin_rows(const Rows& rows) { rstd.begin_rows(rows, arguments.rstd, 1); }
     __device__ void visit(float2 acc, const Here& at) {
-        const float gate = acc.x * rstd[at], up = acc.y * rstd[at];
-        z.put(at, {gate, up});
+        const auto [gate, up] = z.put(at, {acc.x * rstd[at], acc.y * rstd[at]});
         y.put(at, gate * sigmoid_approximate(gate) * up);
     }
 };

@@ -1,9 +1,11 @@
 // linear_swiglu_backward - dgrad of the down projection and the backward pass of SwiGLU (K10)
 //
-//   dy  = acc = a w                    (M, f), w (K, f); (g, u) the pairs of z (M, 2f); σ = sigmoid(g), s = g σ
+//   dy  = rstd acc, acc = a w          (M, f), w (K, f); (g, u) the pairs of z (M, 2f); σ = sigmoid(g), s = g σ
 //   dz  = (dy u (σ + s (1 - σ)), dy s) (M, 2f) bf16, pairs interleaved; may overwrite z
-//   y   = s u                          (M, f) bf16, recomputed for the weight gradient
+//   y   = s u                          (M, f) bf16, for the weight gradient, where the forward pass' was not kept
 //   dot = Σ g dg + u du over the tile  (tiles, M) fp32: the statistic that the norm's backward pass needs
+#include <type_traits>
+
 #include "kernels/hopper/epilogue/pair_math.cuh"
 #include "kernels/hopper/epilogue/tiles.cuh"
 #include "kernels/hopper/epilogue/vectors.cuh"
@@ -15,18 +17,30 @@ namespace coda::hopper {
 
 namespace {
 
+/// Panels of a slot: z, overwritten by dz; y where it is made again.
+template <bool kMakesY>
+using SwigluSlot = std::conditional_t<kMakesY, Slot<32, Panel{128, 2, 1}, Panel{64}>, Slot<32, Panel{128, 2, 1}>>;
+
+struct NoStore {
+    __device__ void put(const Here&, float2) {}
+};
+
+template <bool kMakesY>
 struct SwigluBackward : EpilogueProgram {
-    using Slot = hopper::Slot<32, Panel{128, 2, 1}, Panel{64}>;  // z, overwritten by dz; y
+    using Slot = SwigluSlot<kMakesY>;
     struct Arguments {
-        float* dot;  // (tiles, M)
+        const float* rstd;  // (M), may be null
+        float* dot;         // (tiles, M)
     };
 
-    static constexpr bool kHalves = false;  // they would spill a register
+    static constexpr bool kHalves = false;            // they would spill a register
+    static constexpr int kFetched = kMakesY ? 0 : 2;  // of 192 rows, four pairs at a time would too
 
     const Arguments& arguments;
+    ColumnVector rstd;
     WideTileLoad<Slot, 0> z;
     WideTileStore<Slot, 0> dz;
-    TileStore<Slot, 1> y;
+    std::conditional_t<kMakesY, TileStore<Slot, kMakesY ? 1 : 0>, NoStore> y;
     RowSum dot;
 
     struct Gradient {
@@ -46,11 +60,13 @@ struct SwigluBackward : EpilogueProgram {
         return {{dy * slope, dy * silu}, y};
     }
     __device__ void begin_rows(const Rows&) { dot.clear(); }
+    /// NOTE: kept over all sub-tiles, the rows' rstd would spill a register.
+    __device__ void begin_slot(const Rows& rows, int) { rstd.begin_rows(rows, arguments.rstd, 1); }
     __device__ void fetch(const Here& at) { z.fetch(at); }
     __device__ void visit(float2 acc, const Here& at) {
         const TwoPairs saved = z[at];
-        const Gradient first = gradient(acc.x, saved.first, at);
-        const Gradient second = gradient(acc.y, saved.second, at);
+        const Gradient first = gradient(acc.x * rstd[at], saved.first, at);
+        const Gradient second = gradient(acc.y * rstd[at], saved.second, at);
         dz.put(at, first.dz, second.dz);
         y.put(at, {first.y, second.y});
     }
@@ -64,10 +80,16 @@ Launch prepare_op(const LinearSwigluBackward& op, const Memory& memory, const Ge
     problem.partial_columns = op.tile;
     require_shape(problem, "z", op.z, problem.m, 2 * problem.n, DType::bf16);
     require_shape(problem, "dz", op.dz, problem.m, 2 * problem.n, DType::bf16);
-    require_shape(problem, "y", op.y, problem.m, problem.n, DType::bf16);
+    if (op.y) require_shape(problem, "y", op.y, problem.m, problem.n, DType::bf16);
+    if (op.rstd) require_shape(problem, "rstd", op.rstd, 1, problem.m, DType::f32);
     require_shape(problem, "dot", op.dot, ceil_div(problem.n, op.tile), problem.m, DType::f32);
-    return launch_quickest<SwigluBackward, Major::k, Major::mn, tiles::SwigluBackward>(
-        problem, memory, {{op.z}, {op.dz, op.y}}, {memory.at<float>(op.dot)}, choice);
+    const float* rstd = memory.at<float>(op.rstd);
+    float* dot = memory.at<float>(op.dot);
+    if (op.y)
+        return launch_quickest<SwigluBackward<true>, Major::k, Major::mn, tiles::SwigluBackwardAndY>(
+            problem, memory, {{op.z}, {op.dz, op.y}}, {rstd, dot}, choice);
+    return launch_quickest<SwigluBackward<false>, Major::k, Major::mn, tiles::SwigluBackward>(
+        problem, memory, {{op.z}, {op.dz}}, {rstd, dot}, choice);
 }
 
 }  // namespace coda::hopper

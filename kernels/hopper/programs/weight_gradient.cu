@@ -1,6 +1,6 @@
 // weight_gradient - the gradient of a linear layer's weight, accumulated in fp32
 //
-//   grad (+)= alpha dyᵀ x              (out, in), summed over all tokens
+//   grad (+)= alpha dyᵀ x ⊙ gamma      (out, in), summed over all tokens
 //
 // Both operands are read as they lie in memory, with K (the tokens) along their rows: MN-major. A small gradient has
 // fewer tiles than the GPU has SMs, so its sum over tokens is cut into parts (kernels/tiling.h says into how many):
@@ -66,7 +66,8 @@ Launch prepare_op(const WeightGradient& op, const Memory& memory, const GemmChoi
     Problem problem = weight_gradient_problem(op.name, op.dy, op.x);
     require_shape(problem, "grad", op.grad, problem.m, problem.n, DType::f32);
     const bool accumulate = op.grad.beta == Beta::accumulate;
-    const ScaledStore::Arguments arguments{memory.at<float>(op.alpha)};
+    if (op.gamma) require_shape(problem, "gamma", op.gamma, 1, problem.n, DType::f32);
+    const ScaledStore::Arguments arguments{memory.at<float>(op.alpha), memory.at<float>(op.gamma)};
 
     const std::int64_t parts = op.scratch ? tiling::gradient_parts(op) : 1;
     if (parts == 1 || choice.candidate >= 0 || choice.list != nullptr)

@@ -1,0 +1,93 @@
+// target_logit - the logit of each row's target, apart from the head's product
+//
+//   target_logit = rstd Σ_k a w[target], 0 where the target is ignored    a (M, K), w (V, K) bf16; (M) fp32
+//
+// A warp takes a row: it reads two rows of K once, 16 bytes an access, and adds in one fixed order. Rows of w may be
+// read again, as common tokens are many rows' targets; rows of a are not.
+#include <cuda_runtime.h>
+
+#include "kernels/hopper/pointwise/operands.h"
+#include "kernels/hopper/pointwise/pointwise.h"
+#include "kernels/hopper/pointwise/vectors.cuh"
+#include "kernels/hopper/sm90/check.h"
+#include "kernels/tiling.h"
+
+namespace coda::hopper {
+
+namespace {
+
+constexpr int kWarps = 8;  // rows of a block
+constexpr int kBatch = 4;  // accesses of a lane in flight, to each of the two rows
+
+struct TargetArguments {
+    const uint4* a;  // (M, vectors)
+    const uint4* w;  // (V, vectors)
+    std::int64_t a_ld, w_ld;
+    const float* rstd;  // (M), may be null
+    const std::int32_t* targets;
+    float* target_logit;
+    std::int64_t rows;
+    int vectors;
+};
+
+__device__ float product(const uint4& left, const uint4& right) {
+    const Eight a = unpack(left), b = unpack(right);
+    float sum = 0;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) sum = fmaf(a.value[i], b.value[i], sum);
+    return sum;
+}
+
+// NOTE: four blocks an SM, so with registers for a batch of loads: for more blocks the compiler would wait for each
+// load.
+__global__ __launch_bounds__(32 * kWarps, 4) void target_logit(TargetArguments arguments) {
+    const std::int64_t row = std::int64_t{blockIdx.x} * kWarps + threadIdx.y;
+    if (row >= arguments.rows) return;
+    const int lane = static_cast<int>(threadIdx.x);
+    const std::int32_t target = arguments.targets[row];
+    if (target < 0) {
+        if (lane == 0) arguments.target_logit[row] = 0;
+        return;
+    }
+    const uint4* a = arguments.a + row * arguments.a_ld;
+    const uint4* w = arguments.w + target * arguments.w_ld;
+    float sum = 0;
+    for (int first = lane; first < arguments.vectors; first += 32 * kBatch) {
+        uint4 left[kBatch] = {}, right[kBatch] = {};
+#pragma unroll
+        for (int i = 0; i < kBatch; ++i)
+            if (const int at = first + 32 * i; at < arguments.vectors) {
+                left[i] = __ldcs(a + at);
+                right[i] = __ldg(w + at);
+            }
+#pragma unroll
+        for (int i = 0; i < kBatch; ++i) sum += product(left[i], right[i]);
+    }
+#pragma unroll
+    for (int apart = 16; apart > 0; apart /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, apart);
+    if (lane == 0) arguments.target_logit[row] = arguments.rstd == nullptr ? sum : sum * arguments.rstd[row];
+}
+
+}  // namespace
+
+Launch prepare_op(const TargetLogit& op, const Memory& memory) {
+    const PointwiseOperands operands(op.name, memory);
+    const std::int64_t rows = op.a.rows, width = op.a.cols;
+    TargetArguments arguments{};
+    arguments.a = reinterpret_cast<const uint4*>(operands.get_vectors("a", op.a, rows, width));
+    arguments.w = reinterpret_cast<const uint4*>(operands.get_vectors("w", op.w, op.w.rows, width));
+    arguments.a_ld = op.a.ld / 8;
+    arguments.w_ld = op.w.ld / 8;
+    if (op.rstd) arguments.rstd = operands.get<float>("rstd", op.rstd, 1, rows);
+    arguments.targets = operands.get<std::int32_t>("targets", op.targets, 1, rows);
+    arguments.target_logit = operands.get<float>("target_logit", op.target_logit, 1, rows);
+    arguments.rows = rows;
+    arguments.vectors = static_cast<int>(width / 8);
+    const auto blocks = static_cast<unsigned>(ceil_div(rows, std::int64_t{kWarps}));
+    return [=](Stream stream) {
+        target_logit<<<blocks, dim3(32, kWarps), 0, stream>>>(arguments);
+        CUDA_CHECK(cudaGetLastError());
+    };
+}
+
+}  // namespace coda::hopper
