@@ -25,8 +25,7 @@ std::string description(const TileConfig& tile, const Raster& raster, bool overl
                               : raster.group_rows > 0  ? text("groups of ", raster.group_rows, " rows")
                                                        : std::string("near squares");
     return text(schedule, " ", tile.m, "x", tile.n, ", cluster ", tile.cluster_m, "x", tile.cluster_n, ", ",
-                tile.stages, " stages, ", tile.slots, " slots, ", order, raster.keep_b ? ", B kept" : "",
-                overlap ? "" : ", no overlap of launches");
+                tile.stages, " stages, ", tile.slots, " slots, ", order, overlap ? "" : ", no overlap of launches");
 }
 
 Raster raster_of(const Variant& variant) { return variant.choice.raster.value_or(variant.tile.raster); }
@@ -66,16 +65,14 @@ void tune(const GemmCase& made, const Turns& turns, oracle::CublasLt& cublas) {
     const Variant tile = variants[contest_of(made, contest, variants, turns)];
 
     variants = {tile};
-    for (const bool keep_b : {false, true})
-        for (const Raster& order :
-             {Raster{}, Raster{.group_rows = 1024}, Raster{.group_rows = 2048}, Raster{.group_rows = 4096},
-              Raster{.panel_columns = 1024}, Raster{.panel_columns = 2048}, Raster{.panel_columns = 4096}}) {
-            Variant variant = tile;
-            variant.choice.raster = order;
-            variant.choice.raster->keep_b = keep_b;
-            variant.launches = contest.prepare(variant.choice);
-            variants.push_back(variant);
-        }
+    for (const Raster& order :
+         {Raster{}, Raster{.group_rows = 1024}, Raster{.group_rows = 2048}, Raster{.group_rows = 4096},
+          Raster{.panel_columns = 1024}, Raster{.panel_columns = 2048}, Raster{.panel_columns = 4096}}) {
+        Variant variant = tile;
+        variant.choice.raster = order;
+        variant.launches = contest.prepare(variant.choice);
+        variants.push_back(variant);
+    }
     variants.push_back(tile);
     variants.back().choice.overlap = false;
     variants.back().launches = contest.prepare(variants.back().choice);

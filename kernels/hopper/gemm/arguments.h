@@ -21,11 +21,9 @@ struct GemmArguments {
     CUtensorMap store[Program::Slot::kPanels];
     PanelUse use;
     int m = 0, n = 0;
-    int k_tiles = 0;      // of one part of K
-    int split_rows = 0;   // rows between the results of the parts of K
-    TileOrder order;      // in tiles of a cluster
-    bool a_once = false;  // all uses of a row of A are close together: it need not stay in L2
-    bool keep_b = false;  // B is used again after all else has passed: it should stay in L2
+    int k_tiles = 0;     // of one part of K
+    int split_rows = 0;  // rows between the results of the parts of K
+    TileOrder order;     // in tiles of a cluster
     typename Program::Arguments program;
 
     __device__ TileIndex tile(int number) const {

@@ -30,18 +30,9 @@ CUtensorMap operand_map(const Memory& memory, const View& view) {
 inline constexpr std::int64_t kResidentBytes = 16 << 20;  // of one operand in L2, beside what streams through
 inline constexpr std::int64_t kSquareColumns = 2048;      // what a wave has of rows and columns, about
 
-/// Whether so many columns of B stay in L2. (At 33 MiB they do not: the same order then read B from memory for every
-/// wave, and took 1.3 times as long.)
-inline bool stays(const Problem& problem, std::int64_t columns) {
-    return std::min(columns, problem.n) * problem.k * 2 <= kResidentBytes;
-}
-
-/// Whether all uses of a row of A are close together, but for a second panel: then it need not stay in L2, and
-/// outputs and loaded tiles have more of it.
-inline bool a_passes_once(const Problem& problem, const Raster& raster) {
-    return stays(problem, problem.n) ||
-           (raster.panel_columns > 0 && problem.n <= 2 * raster.panel_columns && stays(problem, raster.panel_columns));
-}
+/// Whether all of B stays in L2. (At 33 MiB it does not: the same order then read B from memory for every wave, and
+/// took 1.3 times as long.)
+inline bool b_stays(const Problem& problem) { return problem.n * problem.k * 2 <= kResidentBytes; }
 
 /// The order of a tile configuration for a shape. Where B stays in L2 as a whole, or has few columns, all columns pass
 /// under few rows of A. Otherwise the configuration says whether B stays by panels, or A by groups of rows while all of
@@ -49,7 +40,7 @@ inline bool a_passes_once(const Problem& problem, const Raster& raster) {
 inline TileOrder tile_order(const Problem& problem, const TileConfig& tile, const Raster& raster) {
     const int rows = tile.cluster_rows(), columns = tile.cluster_columns();
     TileOrder order{static_cast<int>(ceil_div(problem.m, rows)), static_cast<int>(ceil_div(problem.n, columns))};
-    if (stays(problem, problem.n) || (raster.group_rows == 0 && problem.n <= kSquareColumns)) {
+    if (b_stays(problem) || (raster.group_rows == 0 && problem.n <= kSquareColumns)) {
         order.group = order.tiles_n;
         order.along_n = true;
     } else if (raster.panel_columns > 0) {
@@ -144,8 +135,6 @@ Launch launch_gemm(const Problem& problem, const Memory& memory, const Tiles<Pro
     arguments->order = tile_order(problem, tile, raster);
     arguments->order.splits = static_cast<int>(problem.splits);
     if (Program::kHalves) arguments->order.halved = halved_tiles(tile, arguments->order, clusters);
-    arguments->a_once = a_passes_once(problem, raster);
-    arguments->keep_b = raster.keep_b;
     const int blocks = tile.cluster() * std::min(clusters, arguments->order.count());
 
     return [arguments, blocks, overlap = choice.overlap](Stream stream) {

@@ -23,10 +23,10 @@ __device__ __forceinline__ void load_operands(const GemmArguments<Program>& argu
         if (tile.rank_m(other) == rank_m) row |= 1u << other;
         if (tile.rank_n(other) == rank_n) column |= 1u << other;
     }
-    const TileOfA<tile, kMajorA> a{
-        &arguments.a, arguments.a_once ? ptx::evict_first_policy() : ptx::evict_normal_policy(), rank_n, row};
-    const TileOfB<tile, kMajorB> b{
-        &arguments.b, arguments.keep_b ? ptx::evict_last_policy() : ptx::evict_normal_policy(), rank_m, column};
+    // NOTE: other CTAs want the same rows and columns, soon or after much of the epilogues' tiles has passed.
+    const std::uint64_t again = ptx::evict_last_policy();
+    const TileOfA<tile, kMajorA> a{&arguments.a, again, rank_n, row};
+    const TileOfB<tile, kMajorB> b{&arguments.b, again, rank_m, column};
 
     Ring<tile.stages> ring;
     for (int t = cluster; t < arguments.order.count(); t += clusters) {

@@ -15,12 +15,11 @@ inline constexpr int kThreads = 128 * (1 + kConsumers);  // and one producer war
 inline constexpr int kMaxSharedBytes = 227 * 1024;       // per block, by opt-in
 inline constexpr int kPanelRows = 64;                    // rows of an epilogue panel: one m64 block
 
-/// The order in which tiles are visited, and what L2 is asked to keep.
+/// The order in which tiles are visited.
 struct Raster {
     int group_rows = 0;     // rows of a group of tiles under which all columns pass; 0: by the size of the operands
     int panel_columns = 0;  // if not 0, groups are panels of so many columns instead, under which all rows pass (where
                             // all of B stays in L2: of all columns)
-    bool keep_b = false;    // B is asked to stay in L2
 };
 
 struct TileConfig {

@@ -6,7 +6,7 @@
 // 20% of the time of a cross-entropy at K 2048. With 128 accumulators a thread the
 // 128x128 tile leaves registers for any epilogue; 192 spill in most that load tiles.
 //
-// Order and hints follow from the power limit too, as a byte from memory costs clock: tools/bench/NOTES.md.
+// Orders were measured too: tools/bench/NOTES.md.
 #pragma once
 
 #include "kernels/hopper/gemm/tile_config.h"
@@ -18,37 +18,23 @@ namespace coda::hopper::tiles {
 
 // Programs that only store.
 struct Wide {
-    static constexpr TileConfig config{
-        .m = 128, .n = 256, .stages = 4, .slots = 2, .raster = {.panel_columns = 2048, .keep_b = true}};
+    static constexpr TileConfig config{.m = 128, .n = 256, .stages = 4, .slots = 2, .raster = {.panel_columns = 2048}};
     static constexpr double rate = 1.0, fixed = 100;
 };
 // As cuBLAS has it: two CTAs side by side share A. Quicker than Wide by 1.6% at 8192³, slower by 4% at K 2048.
 struct Tall {
-    static constexpr TileConfig config{.m = 256,
-                                       .n = 128,
-                                       .stages = 4,
-                                       .slots = 2,
-                                       .cluster_m = 1,
-                                       .cluster_n = 2,
-                                       .raster = {.panel_columns = 2048, .keep_b = true}};
+    static constexpr TileConfig config{
+        .m = 256, .n = 128, .stages = 4, .slots = 2, .cluster_m = 1, .cluster_n = 2, .raster = {.panel_columns = 2048}};
     static constexpr double rate = 1.01, fixed = 150;
 };
 struct Medium {
-    static constexpr TileConfig config{.m = 128,
-                                       .n = 192,
-                                       .stages = 5,
-                                       .slots = 1,
-                                       .schedule = Schedule::pingpong,
-                                       .raster = {.group_rows = 2048, .keep_b = true}};
+    static constexpr TileConfig config{
+        .m = 128, .n = 192, .stages = 5, .slots = 1, .schedule = Schedule::pingpong, .raster = {.group_rows = 2048}};
     static constexpr double rate = 1.0, fixed = 40;
 };
 struct Square {
-    static constexpr TileConfig config{.m = 128,
-                                       .n = 128,
-                                       .stages = 6,
-                                       .slots = 2,
-                                       .schedule = Schedule::pingpong,
-                                       .raster = {.panel_columns = 2048, .keep_b = true}};
+    static constexpr TileConfig config{
+        .m = 128, .n = 128, .stages = 6, .slots = 2, .schedule = Schedule::pingpong, .raster = {.panel_columns = 2048}};
     static constexpr double rate = 0.97, fixed = 0;
 };
 
@@ -64,29 +50,21 @@ struct CrossEntropy {
                                        .schedule = Schedule::pingpong,
                                        .cluster_m = 1,
                                        .cluster_n = 2,
-                                       .raster = {.group_rows = 2048, .keep_b = true}};
+                                       .raster = {.group_rows = 2048}};
     static constexpr double rate = 1.0, fixed = 0;
 };
 
 // Slots of 4 KiB. Quicker than 128x128 by 4% at N 3072, K 2048 and N 6144, K 4096.
 struct Rope {
-    static constexpr TileConfig config{.m = 128,
-                                       .n = 192,
-                                       .stages = 5,
-                                       .slots = 3,
-                                       .schedule = Schedule::pingpong,
-                                       .raster = {.panel_columns = 2304, .keep_b = true}};
+    static constexpr TileConfig config{
+        .m = 128, .n = 192, .stages = 5, .slots = 3, .schedule = Schedule::pingpong, .raster = {.panel_columns = 2304}};
     static constexpr double rate = 1.0, fixed = 0;
 };
 
 // Gated outputs: slots of 6 KiB.
 struct Swiglu {
-    static constexpr TileConfig config{.m = 128,
-                                       .n = 192,
-                                       .stages = 5,
-                                       .slots = 2,
-                                       .schedule = Schedule::pingpong,
-                                       .raster = {.group_rows = 2048, .keep_b = true}};
+    static constexpr TileConfig config{
+        .m = 128, .n = 192, .stages = 5, .slots = 2, .schedule = Schedule::pingpong, .raster = {.group_rows = 2048}};
     static constexpr double rate = 1.0, fixed = 0;
 };
 
@@ -99,22 +77,13 @@ struct InPlace {
 // Long products: the open epilogue costs less than what the tall tile saves: N 2048, K 8192 1.06 of cuBLAS, 128x128
 // 1.11; K 2048 1.24 and 1.14.
 struct ResidualRmsTall {
-    static constexpr TileConfig config{.m = 256,
-                                       .n = 128,
-                                       .stages = 4,
-                                       .slots = 2,
-                                       .cluster_m = 1,
-                                       .cluster_n = 2,
-                                       .raster = {.panel_columns = 2048, .keep_b = true}};
+    static constexpr TileConfig config{
+        .m = 256, .n = 128, .stages = 4, .slots = 2, .cluster_m = 1, .cluster_n = 2, .raster = {.panel_columns = 2048}};
     static constexpr double rate = 1.092, fixed = 386;
 };
 struct RmsBackward {
-    static constexpr TileConfig config{.m = 128,
-                                       .n = 128,
-                                       .stages = 5,
-                                       .slots = 3,
-                                       .schedule = Schedule::pingpong,
-                                       .raster = {.panel_columns = 2048, .keep_b = true}};
+    static constexpr TileConfig config{
+        .m = 128, .n = 128, .stages = 5, .slots = 3, .schedule = Schedule::pingpong, .raster = {.panel_columns = 2048}};
     static constexpr double rate = 0.93, fixed = 0;
 };
 // Long products: the epilogue no longer counts, and the wide tile reads less: 9% slower than 128x128 at K 3072, 5%
@@ -132,17 +101,13 @@ struct SwigluBackward {
                                        .schedule = Schedule::pingpong,
                                        .cluster_m = 1,
                                        .cluster_n = 2,
-                                       .raster = {.panel_columns = 2048, .keep_b = true}};
+                                       .raster = {.panel_columns = 2048}};
     static constexpr double rate = 1.0, fixed = 0;
 };
 // Slots of 12 KiB, and no registers for more rows.
 struct SwigluBackwardAndY {
-    static constexpr TileConfig config{.m = 128,
-                                       .n = 128,
-                                       .stages = 5,
-                                       .slots = 2,
-                                       .schedule = Schedule::pingpong,
-                                       .raster = {.group_rows = 2048, .keep_b = true}};
+    static constexpr TileConfig config{
+        .m = 128, .n = 128, .stages = 5, .slots = 2, .schedule = Schedule::pingpong, .raster = {.group_rows = 2048}};
     static constexpr double rate = 1.0, fixed = 0;
 };
 

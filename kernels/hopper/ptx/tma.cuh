@@ -26,12 +26,6 @@ __device__ __forceinline__ std::uint64_t evict_last_policy() {
     return policy;
 }
 
-__device__ __forceinline__ std::uint64_t evict_normal_policy() {
-    std::uint64_t policy;
-    asm volatile("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy));
-    return policy;
-}
-
 __device__ __forceinline__ void tma_load(std::uint32_t destination, const CUtensorMap* map, int column, int row,
                                          std::uint32_t barrier) {
     asm volatile(
