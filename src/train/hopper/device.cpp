@@ -3,39 +3,42 @@
 
 #include "kernels/error.h"
 #include "kernels/hopper/sm90/check.h"
+#include "src/train/gpu_requirements.h"
 #include "src/train/hopper_executor.h"
 
 namespace coda {
 
 namespace {
 
-std::string version_text(int version) { return text(version / 1000, ".", version % 1000 / 10); }
+GpuFacts gpu_facts() {
+    GpuFacts facts;
+    cudaRuntimeGetVersion(&facts.runtime);
+    if (cudaDriverGetVersion(&facts.driver) != cudaSuccess) facts.driver = 0;
+    if (facts.driver == 0) return facts;
+    int count = 0, device = 0;
+    const cudaError_t status = cudaGetDeviceCount(&count);
+    cudaGetLastError();
+    if (status != cudaSuccess || count == 0) {
+        facts.answer = status == cudaErrorInsufficientDriver                  ? DriverAnswer::too_old
+                       : status == cudaErrorNoDevice || status == cudaSuccess ? DriverAnswer::no_gpu
+                                                                              : DriverAnswer::failed;
+        facts.failure = text(cudaGetErrorString(status), " (", cudaGetErrorName(status), ")");
+        return facts;
+    }
+    cudaDeviceProp properties{};
+    if (cudaGetDevice(&device) != cudaSuccess || cudaGetDeviceProperties(&properties, device) != cudaSuccess) {
+        facts.answer = DriverAnswer::gpu_is_mute;
+        return facts;
+    }
+    facts.name = properties.name;
+    facts.major = properties.major;
+    facts.minor = properties.minor;
+    return facts;
+}
 
 }  // namespace
 
-std::optional<std::string> gpu_problem() {
-    int driver = 0, runtime = 0, count = 0;
-    cudaRuntimeGetVersion(&runtime);
-    if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0)
-        return "there is no NVIDIA driver on this machine (libcuda.so.1 was not found)";
-    const cudaError_t status = cudaGetDeviceCount(&count);
-    cudaGetLastError();
-    if (status == cudaErrorInsufficientDriver)
-        return text("the NVIDIA driver supports CUDA ", version_text(driver), ", older than this build's CUDA ",
-                    version_text(runtime), "; update the driver");
-    if (status == cudaErrorNoDevice || (status == cudaSuccess && count == 0))
-        return "there is an NVIDIA driver but no GPU that it may use (see nvidia-smi and CUDA_VISIBLE_DEVICES)";
-    if (status != cudaSuccess)
-        return text("the GPU cannot be asked: ", cudaGetErrorString(status), " (", cudaGetErrorName(status), ")");
-    int device = 0;
-    cudaDeviceProp properties{};
-    if (cudaGetDevice(&device) != cudaSuccess || cudaGetDeviceProperties(&properties, device) != cudaSuccess)
-        return "the GPU does not answer (see nvidia-smi)";
-    if (properties.major != 9 || properties.minor != 0)
-        return text("the GPU, ", properties.name, ", has compute capability ", properties.major, ".", properties.minor,
-                    "; the kernels are for 9.0 alone (H100, H200, GH200)");
-    return std::nullopt;
-}
+std::optional<std::string> gpu_problem() { return gpu_problem(gpu_facts()); }
 
 DeviceMemory device_memory() {
     std::size_t free = 0, total = 0;
