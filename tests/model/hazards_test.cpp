@@ -61,10 +61,11 @@ void move_to_end(Schedule& schedule, const std::string& name, int layer) {
     schedule.push_back(step);
 }
 
-/// Hazards of the first-micro-batch schedule after `change`, each buffer in memory of its own, so that only the order
-/// matters.
+/// Hazards of a schedule (the first micro-batch's) after `change`, each buffer in memory of its own, so that only the
+/// order matters.
 std::vector<std::string> hazards_after(const std::function<void(Schedule&)>& change,
-                                       Recompute recompute = Recompute::none) {
+                                       Recompute recompute = Recompute::none,
+                                       Schedule Schedules::*pass = &Schedules::first) {
     Built built = build(recompute);
     MemoryPlan apart = built.plan;
     std::int64_t end = 0;
@@ -72,9 +73,10 @@ std::vector<std::string> hazards_after(const std::function<void(Schedule&)>& cha
         apart.offset[b] = end;
         end += built.schedules.buffers.all()[b].bytes;
     }
-    REQUIRE(find_hazards(built.schedules.first, built.schedules.buffers, apart).empty());
-    change(built.schedules.first);
-    return find_hazards(built.schedules.first, built.schedules.buffers, apart);
+    Schedule& schedule = built.schedules.*pass;
+    REQUIRE(find_hazards(schedule, built.schedules.buffers, apart).empty());
+    change(schedule);
+    return find_hazards(schedule, built.schedules.buffers, apart);
 }
 
 bool mentions(const std::vector<std::string>& hazards, const std::vector<std::string>& words) {
@@ -144,19 +146,23 @@ TEST_CASE("the head's exponentials read before they are there, and before they a
 
 TEST_CASE("what a chunk still needs overwritten by the next chunk") {
     // A step of the first chunk behind a step of the second one.
-    const auto late = [](const std::string& name, const std::string& other) {
-        return hazards_after([&](Schedule& schedule) {
+    const auto late = [](const std::string& name, const std::string& other,
+                         Schedule Schedules::*pass = &Schedules::first) {
+        const auto move = [&](Schedule& schedule) {
             const std::size_t from = index_of(schedule, name, -1);
             const Step step = schedule[from];
             std::size_t at = index_of(schedule, other, -1) + 1;
             while (schedule[at].name != other) ++at;
             schedule.insert(schedule.begin() + static_cast<long>(at + 1), step);
             schedule.erase(schedule.begin() + static_cast<long>(from));
-        });
+        };
+        return hazards_after(move, Recompute::none, pass);
     };
     CHECK(mentions(late("head_wgrad", "loss"), {"'head_wgrad'", "operand dy", "'exponentials'", "'loss'"}));
     CHECK(mentions(late("head_wgrad", "logits"), {"'head_wgrad'", "operand dy", "'exponentials'", "'logits'"}));
-    CHECK(mentions(late("loss", "logits"), {"'loss'", "operand sums", "'sums of exponentials'", "'logits'"}));
+    for (const auto pass : {&Schedules::first, &Schedules::evaluate}) {
+        CHECK(mentions(late("loss", "logits", pass), {"'loss'", "operand sums", "'sums of exponentials'", "'logits'"}));
+    }
 }
 
 TEST_CASE("the attention statistic finished before its parts exist") {
