@@ -77,8 +77,7 @@ struct InPlace {
 // Long products: the open epilogue costs less than what the tall tile saves: N 2048, K 8192 1.06 of cuBLAS, 128x128
 // 1.11; K 2048 1.24 and 1.14.
 struct ResidualRmsTall {
-    static constexpr TileConfig config{
-        .m = 256, .n = 128, .stages = 4, .slots = 2, .cluster_m = 1, .cluster_n = 2, .raster = {.panel_columns = 2048}};
+    static constexpr TileConfig config = Tall::config;
     static constexpr double rate = 1.092, fixed = 386;
 };
 struct RmsBackward {
