@@ -16,9 +16,9 @@ double attention_flops(const Op& op) {
 
 constexpr double kAttentionBackwardRatio = 2.5;
 
-/// Every GEMM program has operands a (M, K) and w (N, K) or (K, N). TargetLogit reads one row of w a row of a.
+/// Every GEMM program has operands a (M, K) and w (N, K) or (K, N).
 template <class Op>
-concept GemmProgram = !std::is_same_v<Op, TargetLogit> && requires(const Op& op) {
+concept GemmProgram = requires(const Op& op) {
     op.a;
     op.w;
 };
@@ -69,7 +69,7 @@ double bytes(const Op& op) {
         if constexpr (std::is_same_v<Op, EmbedBackward>)
             if (&static_cast<const View&>(operand) == &op.grad) size = gathered_bytes(op.grad, op.tokens);
         if constexpr (std::is_same_v<Op, TargetLogit>)
-            if (&static_cast<const View&>(operand) == &op.w) size = gathered_bytes(op.w, op.targets);
+            if (&static_cast<const View&>(operand) == &op.table) size = gathered_bytes(op.table, op.targets);
         if constexpr (std::is_same_v<Op, FinishCrossEntropy>)
             if (&static_cast<const View&>(operand) == &op.exponentials)
                 size = static_cast<double>(op.exponentials.rows * size_of(op.exponentials.dtype));

@@ -237,7 +237,7 @@ void execute(const AttentionRopeBackward& op, const Memory& memory) {
         backward.positions = operands.get<std::int32_t>("positions", op.positions, 1, shape.rows);
         backward.rope = operands.get<Compute>("rope", op.rope, op.rope.rows, shape.head_dim);
         backward.rope_ld = op.rope.ld;
-        if (op.rstd) backward.rstd = operands.get<Compute>("rstd", op.rstd, 1, shape.rows);
+        backward.rstd = operands.get_optional<Compute>("rstd", op.rstd, 1, shape.rows);
         operands.require_indices("positions", backward.positions, shape.rows, op.rope.rows);
         backward.run();
     });

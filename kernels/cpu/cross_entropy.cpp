@@ -69,20 +69,20 @@ void execute(const TargetLogit& op, const Memory& memory) {
         const std::int64_t rows = op.a.rows, width = op.a.cols;
         const Operands operands(op.name, memory);
         const auto* a = operands.get<Storage>("a", op.a, rows, width);
-        const auto* w = operands.get<Storage>("w", op.w, op.w.rows, width);
+        const auto* table = operands.get<Storage>("table", op.table, op.table.rows, width);
         const auto* rstd = operands.get_optional<Compute>("rstd", op.rstd, 1, rows);
         const auto* targets = operands.get<std::int32_t>("targets", op.targets, 1, rows);
         auto* target_logit = operands.get<Compute>("target_logit", op.target_logit, 1, rows);
         for (std::int64_t m = 0; m < rows; ++m)
-            require(targets[m] < op.w.rows, op.name, ": targets[", m, "] is ", targets[m],
-                    ", must be negative (ignored) or below ", op.w.rows, ", the rows of w");
+            require(targets[m] < op.table.rows, op.name, ": targets[", m, "] is ", targets[m],
+                    ", must be negative (ignored) or below ", op.table.rows, ", the rows of table");
 #pragma omp parallel for
         for (std::int64_t m = 0; m < rows; ++m) {
             if (targets[m] < 0) {
                 target_logit[m] = 0;
                 continue;
             }
-            const double sum = dot_product(a + m * op.a.ld, w + targets[m] * op.w.ld, width);
+            const double sum = dot_product(a + m * op.a.ld, table + targets[m] * op.table.ld, width);
             target_logit[m] = static_cast<Compute>(rstd ? static_cast<double>(rstd[m]) * sum : sum);
         }
     });

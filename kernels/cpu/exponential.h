@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstdint>
 #include <limits>
+#include <numbers>
 
 namespace coda::cpu {
 
@@ -61,7 +62,7 @@ template <class T, int shift = 0>
         mantissa * std::bit_cast<T>(half << kMantissaBits) * std::bit_cast<T>((biased - half) << kMantissaBits);
 
     // Limits as masks: a selection lets compilers move the arithmetic into its branch, which keeps loops scalar.
-    constexpr T kOffset = T(shift * 0.69314718055994530942);
+    constexpr T kOffset = T(shift * std::numbers::ln2);
     const Bits above = Bits(0) - static_cast<Bits>(x > Constants::kHighest + kOffset);
     const Bits below = Bits(0) - static_cast<Bits>(x < Constants::kLowest + kOffset);
     constexpr auto kInfinity = std::bit_cast<Bits>(std::numeric_limits<T>::infinity());

@@ -6,6 +6,7 @@ namespace coda::cpu {
 
 namespace {
 
+/// The factor of a row or column that has none.
 constexpr auto one = [](std::int64_t) { return 1; };
 
 /// out = factor acc, or out += factor acc, on one macro-tile; the sum is rounded once. The factor is one of the row
@@ -69,7 +70,7 @@ void execute(const WeightGradient& op, const Memory& memory) {
         const GemmOperand<Storage> dy{operands.get<Storage>("dy", op.dy, shape.k, shape.m), op.dy.ld, Major::mn};
         const GemmOperand<Storage> x{operands.get<Storage>("x", op.x, shape.k, shape.n), op.x.ld, Major::mn};
         const auto alpha = scalar_or_one<Compute>(operands, "alpha", op.alpha);
-        const auto* gamma = op.gamma ? operands.get<Compute>("gamma", op.gamma, 1, shape.n) : nullptr;
+        const auto* gamma = operands.get_optional<Compute>("gamma", op.gamma, 1, shape.n);
         const auto grad = rows_of<Compute>(operands, "grad", op.grad, shape.m, shape.n);
         gemm<Compute>(shape, dy, x, [&](const AccumulatorTile<Compute>& tile) {
             const auto factor = [&](std::int64_t) { return alpha; };

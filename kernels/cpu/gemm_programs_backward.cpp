@@ -27,9 +27,9 @@ struct RmsBackwardColumns {
         const RmsBackwardColumns row = *this;  // values of its own: no store below can change them
 #pragma omp simd
         for (std::int64_t j = 0; j < cols; ++j) {
-            const Compute gradient = row.factors.product * row.acc[j];
+            const Compute gradient = row.factors.of_acc * row.acc[j];
             const auto stream = static_cast<Compute>(row.x[j]);
-            Compute sum = gradient * row.gamma[j] - row.factors.stream * stream;
+            Compute sum = gradient * row.gamma[j] - row.factors.of_x * stream;
             if constexpr (beta == Beta::accumulate) sum += static_cast<Compute>(row.dx[j]);
             store(row.dx[j], sum);
             row.dgamma[j] += gradient * stream;
@@ -37,7 +37,7 @@ struct RmsBackwardColumns {
         if (row.n == nullptr) return;
 #pragma omp simd
         for (std::int64_t j = 0; j < cols; ++j)
-            store(row.n[j], row.factors.normalised * static_cast<Compute>(row.x[j]) * row.gamma[j]);
+            store(row.n[j], row.factors.of_n * static_cast<Compute>(row.x[j]) * row.gamma[j]);
     }
 };
 
@@ -53,9 +53,9 @@ void execute(const LinearRmsBackward& op, const Memory& memory) {
         const auto* dot = operands.get<Compute>("dot", op.dot, 1, product.m);
         const auto* gamma = operands.get<Compute>("gamma", op.gamma, 1, product.n);
         const auto alpha = scalar_or_one<Compute>(operands, "alpha", op.alpha);
-        const auto* scale = op.scale ? operands.get<Compute>("scale", op.scale, 1, product.m) : nullptr;
+        const auto* scale = operands.get_optional<Compute>("scale", op.scale, 1, product.m);
         const auto dx = rows_of<Storage>(operands, "dx", op.dx, product.m, product.n);
-        const auto normalised = op.n ? rows_of<Storage>(operands, "n", op.n, product.m, product.n) : Rows<Storage>{};
+        const auto normalised = optional_rows_of<Storage>(operands, "n", op.n, product.m, product.n);
         const auto dgamma = rows_of<Compute>(operands, "dgamma", op.dgamma, ceil_div(product.m, op.tile), product.n);
 
         product.template run<Compute>(op.tile, 1, [&](const AccumulatorTile<Compute>& tile) {
@@ -90,8 +90,8 @@ void execute(const LinearSwigluBackward& op, const Memory& memory) {
         require(op.tile > 0, op.name, ": tile ", op.tile, " must be positive");
         const auto z = rows_of<const Storage>(operands, "z", op.z, product.m, 2 * product.n);
         const auto dz = rows_of<Storage>(operands, "dz", op.dz, product.m, 2 * product.n);
-        const auto y = op.y ? rows_of<Storage>(operands, "y", op.y, product.m, product.n) : Rows<Storage>{};
-        const auto* rstd = op.rstd ? operands.get<Compute>("rstd", op.rstd, 1, product.m) : nullptr;
+        const auto y = optional_rows_of<Storage>(operands, "y", op.y, product.m, product.n);
+        const auto* rstd = operands.get_optional<Compute>("rstd", op.rstd, 1, product.m);
         const auto dot = rows_of<Compute>(operands, "dot", op.dot, ceil_div(product.n, op.tile), product.m);
 
         product.template run<Compute>(1, op.tile, [&](const AccumulatorTile<Compute>& tile) {

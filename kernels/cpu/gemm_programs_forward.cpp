@@ -1,6 +1,7 @@
 // The forward GEMM programs with an epilogue of their own: RoPE (K1, K7), SwiGLU (K2, K6), cross-entropy (K3, K8),
 // residual and norm (K4). The formulas are those of ops.h; macro-tiles hold whole pairs, heads and partial tiles.
 #include <algorithm>
+#include <numbers>
 #include <vector>
 
 #include "kernels/cpu/exponential.h"
@@ -103,7 +104,7 @@ struct ExponentialSums {
 template <class Storage, class Compute>
 ExponentialSums<Compute> store_exponentials(const Compute* acc, Compute scale, Compute target_logit, std::int64_t count,
                                             Storage* to) {
-    constexpr auto kMost = static_cast<Compute>(cross_entropy::kLimit * cross_entropy::kLog2);
+    constexpr auto kMost = static_cast<Compute>(cross_entropy::kLimit * std::numbers::ln2);
     Compute sum = 0, dot = 0;
 #pragma omp simd reduction(+ : sum, dot)
     for (std::int64_t j = 0; j < count; ++j) {

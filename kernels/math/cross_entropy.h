@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cmath>
+#include <numbers>
 
 #include "kernels/dtype.h"
 
@@ -16,14 +17,13 @@ namespace coda::cross_entropy {
 
 inline constexpr int kShift = 58;
 inline constexpr int kLimit = 168;
-inline constexpr double kLog2e = 1.4426950408889634074, kLog2 = 0.69314718055994530942;
 
 /// log Σ e + kShift log 2. A sum below 1 is scaled first, exactly: for a target that the model is sure of, the result
 /// is small and would be lost as a difference.
 template <class T>
 CODA_HD T loss(T sum) {
     constexpr T kUnshift = T(1ull << kShift);
-    return sum < T(1) ? std::log(sum * kUnshift) : std::log(sum) + T(kShift * kLog2);
+    return sum < T(1) ? std::log(sum * kUnshift) : std::log(sum) + T(kShift * std::numbers::ln2);
 }
 
 }  // namespace coda::cross_entropy

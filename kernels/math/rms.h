@@ -5,12 +5,12 @@
 
 namespace coda {
 
-/// Factors of a row: with t = product acc,
-///   dx = t gamma - stream x;  n = normalised x gamma;  share of the norm weight's gradient t x
+/// Factors of a row: with t = of_acc acc,
+///   dx = t gamma - of_x x;  n = of_n x gamma;  share of the norm weight's gradient t x
 /// (kernels/ops/backward.h, LinearRmsBackward).
 template <class T>
 struct RmsBackwardRow {
-    T product, stream, normalised;
+    T of_acc, of_x, of_n;
 };
 
 /// dot_mean: dot / N. Without scale, acc and dot carry rstd.
@@ -20,8 +20,8 @@ CODA_HD RmsBackwardRow<T> rms_backward_row(T alpha, T rstd, T dot_mean) {
 }
 template <class T>
 CODA_HD RmsBackwardRow<T> rms_backward_row(T alpha, T rstd, T dot_mean, T scale) {
-    const T normalised = scale * rstd;
-    return {alpha * normalised, rstd * (alpha * rstd * dot_mean), normalised};
+    const T of_n = scale * rstd;
+    return {alpha * of_n, rstd * (alpha * rstd * dot_mean), of_n};
 }
 
 }  // namespace coda

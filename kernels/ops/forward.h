@@ -64,18 +64,18 @@ struct LinearSwiglu {
                                                 field("z", &LinearSwiglu::z), field("y", &LinearSwiglu::y)};
 };
 
-/// The logit of each row's target, apart from the head's product: t = rstd Σ_k a w[target]; 0 on ignored rows. What
+/// The logit of each row's target, apart from the head's product: t = rstd Σ_k a table[target]; 0 on ignored rows. What
 /// LinearCrossEntropy measures a row's logits from.
 struct TargetLogit {
     In<Matrix> a;              // (M, K) storage
-    In<Matrix> w;              // (V, K) storage
+    In<Matrix> table;          // (vocab, K) storage: the valid rows of the head's weight
     In<Vector> rstd;           // (1, M) statistic, optional (absent: 1)
     In<Vector> targets;        // (1, M) i32, < 0: ignored
     Out<Vector> target_logit;  // (1, M) statistic
 
     static constexpr const char* name = "TargetLogit";
     static constexpr auto operands =
-        std::tuple{field("a", &TargetLogit::a), field("w", &TargetLogit::w), field("rstd", &TargetLogit::rstd),
+        std::tuple{field("a", &TargetLogit::a), field("table", &TargetLogit::table), field("rstd", &TargetLogit::rstd),
                    field("targets", &TargetLogit::targets), field("target_logit", &TargetLogit::target_logit)};
 };
 

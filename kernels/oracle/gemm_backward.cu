@@ -30,7 +30,7 @@ void check_op(const LinearRmsBackward& op, OpCheck& check) {
             compare(check, "dx", rows, columns, live(check, op.dx, first),
                     [=] __device__(std::int64_t row, std::int64_t column) {
                         const auto row_of = factors(row);
-                        return row_of.product * acc(row, column) * gamma[column] - row_of.stream * x(row, column) +
+                        return row_of.of_acc * acc(row, column) * gamma[column] - row_of.of_x * x(row, column) +
                                (accumulate ? old(row, column) : 0.0f);
                     });
             if (op.n) {
@@ -50,7 +50,7 @@ void check_op(const LinearRmsBackward& op, OpCheck& check) {
                     [=] __device__(std::int64_t tile, std::int64_t column) {
                         float sum = 0;
                         for (std::int64_t row = tile * height; row < min((tile + 1) * height, rows); ++row)
-                            sum += factors(row).product * acc(row, column) * x(row, column);
+                            sum += factors(row).of_acc * acc(row, column) * x(row, column);
                         return sum;
                     });
         });

@@ -1,5 +1,6 @@
 // The forward GEMM ops and TargetLogit, checked by their formulas in kernels/ops/forward.h, one thread an element.
 #include <cmath>
+#include <numbers>
 
 #include "kernels/math/cross_entropy.h"
 #include "kernels/math/rope.h"
@@ -64,7 +65,7 @@ void check_swiglu(const Op& op, OpCheck& check) {
 
 /// The exponential of a logit that is `distance` above its row's target.
 __device__ double exponential(double distance) {
-    return exp2(fmin(distance * cross_entropy::kLog2e, static_cast<double>(cross_entropy::kLimit)) -
+    return exp2(fmin(distance * std::numbers::log2e, static_cast<double>(cross_entropy::kLimit)) -
                 cross_entropy::kShift);
 }
 __device__ double stored(double value) {
@@ -126,7 +127,7 @@ void check_op(const LinearCrossEntropy& op, OpCheck& check) { check_cross_entrop
 void check_op(const LinearRstdCrossEntropy& op, OpCheck& check) { check_cross_entropy(op, check); }
 
 void check_op(const TargetLogit& op, OpCheck& check) {
-    const Tensor a = live(check, op.a), w = live(check, op.w), rstd = live(check, op.rstd);
+    const Tensor a = live(check, op.a), table = live(check, op.table), rstd = live(check, op.rstd);
     const std::int32_t* targets = check.memory().at<std::int32_t>(op.targets);
     const std::int64_t width = op.a.cols;
     compare(check, "target_logit", 1, op.a.rows, live(check, op.target_logit),
@@ -134,7 +135,7 @@ void check_op(const TargetLogit& op, OpCheck& check) {
                 double sum = 0;
                 if (targets[row] < 0) return sum;
                 for (std::int64_t k = 0; k < width; ++k)
-                    sum += static_cast<double>(a(row, k)) * static_cast<double>(w(targets[row], k));
+                    sum += static_cast<double>(a(row, k)) * static_cast<double>(table(targets[row], k));
                 return rstd.data == nullptr ? sum : sum * static_cast<double>(rstd[row]);
             });
 }

@@ -85,12 +85,10 @@ View written_operand(const T& op, const std::string& operand) {
     return found;
 }
 
-/// Terms of the op's product by tensor cores: K, or M where the product is a weight gradient's. 0 without one.
+/// Terms of the op's product: K, or M where the product is a weight gradient's. 0 without one.
 template <class T>
 std::int64_t contraction(const T& op) {
-    if constexpr (std::is_same_v<T, TargetLogit>) {
-        return 0;
-    } else if constexpr (requires { op.w; }) {
+    if constexpr (requires { op.w; }) {
         return op.a.cols;
     } else if constexpr (std::is_same_v<T, WeightGradient>) {
         return op.dy.rows;

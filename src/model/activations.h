@@ -67,7 +67,7 @@ struct Activations {
 /// Buffers of the backward pass. One buffer each serves all layers; a layer's views are values of it.
 struct Gradients {
     View dx;  // (M, d) gradient of the residual stream, updated in place
-    View n;   // (M, d) normalised activation
+    View n;   // (M, d) normalised activation of the head times its rows' scale
     View y;   // (M, f) recomputed; absent where it is kept
     View z;   // (M, 2f) under MLP recompute
     View mlp_partials, mlp_dot;

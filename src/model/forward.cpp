@@ -76,7 +76,7 @@ void build_chunk_loss(MicroBatch& batch, StepList& step, HeadChunk& chunk, bool 
     Activations& act = batch.act;
     const View h = act.h.back().row_slice(chunk.first_row, chunk.rows);
     step("target_logit", TargetLogit{.a = h,
-                                     .w = batch.weights.head,
+                                     .table = batch.weights.head.row_slice(0, batch.shape.vocab),
                                      .rstd = rows(act.rstd_final),
                                      .targets = rows(batch.host.targets),
                                      .target_logit = rows(act.target_logit)});

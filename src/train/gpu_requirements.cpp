@@ -19,7 +19,7 @@ std::optional<std::string> gpu_problem(const GpuFacts& facts) {
         case DriverAnswer::no_gpu:
             return "there is an NVIDIA driver but no GPU that it may use (see nvidia-smi and CUDA_VISIBLE_DEVICES)";
         case DriverAnswer::failed: return text("the GPU cannot be asked: ", facts.failure);
-        case DriverAnswer::gpu_is_mute: return "the GPU does not answer (see nvidia-smi)";
+        case DriverAnswer::unresponsive: return "the GPU does not answer (see nvidia-smi)";
         case DriverAnswer::gpus: break;
     }
     if (facts.major != 9 || facts.minor != 0)

@@ -11,11 +11,11 @@ using CudaVersion = int;
 
 /// How the driver answered when it was asked for GPUs.
 enum class DriverAnswer {
-    gpus,         // there is one or more
-    no_gpu,       // none that the process may use
-    too_old,      // the driver is older than the run-time library
-    failed,       // anything else; `failure` says what
-    gpu_is_mute,  // there is a GPU, and it does not say what it is
+    gpus,          // there is one or more
+    no_gpu,        // none that the process may use
+    too_old,       // the driver is older than the run-time library
+    failed,        // anything else; `failure` says what
+    unresponsive,  // there is a GPU, and it does not say what it is
 };
 
 /// What was found. `name` and the compute capability are of the current GPU, where there is one that answers.

@@ -6,6 +6,7 @@
 
 #include "kernels/cost.h"
 #include "kernels/error.h"
+#include "src/config/codec.h"
 #include "src/core/console.h"
 
 namespace coda {
@@ -155,7 +156,7 @@ std::vector<std::string> fitting_settings(const Config& config, Precision precis
     for (const Recompute more : {Recompute::swiglu, Recompute::mlp}) {
         if (more <= config.training.recompute) continue;
         recompute.training.recompute = more;
-        const std::string flag = text("--training.recompute ", more == Recompute::swiglu ? "swiglu" : "mlp");
+        const std::string flag = "--training.recompute " + Codec<Recompute>::write(more).get<std::string>();
         if (consider(recompute, flag)) break;
         with_chunks(recompute, flag + " ");
     }

@@ -54,6 +54,10 @@ inline double element(const std::vector<std::byte>& bytes, const View& view, std
     std::memcpy(&value, at, sizeof value);
     return static_cast<double>(value);
 }
+/// Of the buffer that the view is in.
+inline double element(const Bytes& buffers, const View& view, std::int64_t row, std::int64_t column) {
+    return element(buffers[static_cast<std::size_t>(view.buffer)], view, row, column);
+}
 
 struct Difference {
     double rms = 0;      // relative to the expected values' RMS

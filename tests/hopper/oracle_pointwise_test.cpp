@@ -125,7 +125,7 @@ TEST_CASE("the oracle judges the targets' logits", "[gpu][oracle]") {
         Operands operands;
         TargetLogit op;
         op.a = operands.add(DType::bf16, 300, 264, Fill::normal, 1, 8);
-        op.w = operands.add(DType::bf16, 1000, 264, Fill::normal, 0.06, 8);
+        op.table = operands.add(DType::bf16, 1000, 264, Fill::normal, 0.06, 8);
         if (with_rstd) op.rstd = operands.statistic(300, Fill::positive);
         op.targets = operands.add(DType::i32, 1, 300, Fill::targets, 1000);
         op.target_logit = operands.result(300);

@@ -116,8 +116,8 @@ Case target_logit(std::int64_t rows, std::int64_t width, std::int64_t vocab, boo
     Case made;
     TargetLogit op;
     op.a = made.add("a", DType::bf16, rows, width, Fill::normal, 1, Access::in, gap);
-    op.w = made.add("w", DType::bf16, vocab, width, Fill::normal, 1 / std::sqrt(static_cast<double>(width)), Access::in,
-                    gap);
+    op.table = made.add("table", DType::bf16, vocab, width, Fill::normal, 1 / std::sqrt(static_cast<double>(width)),
+                        Access::in, gap);
     if (rstd) op.rstd = made.add("rstd", DType::f32, 1, rows, Fill::positive, 1);
     op.targets = made.add("targets", DType::i32, 1, rows, Fill::targets, static_cast<double>(vocab));
     op.target_logit = made.result("target_logit", 1, rows);
@@ -193,16 +193,13 @@ TEST_CASE("the loss of targets that the model is sure of", "[gpu]") {
     CUDA_CHECK(cudaDeviceSynchronize());
     const Bytes got = download(made.buffers, device.memory());
     const auto& op = std::get<FinishCrossEntropy>(made.op);
-    const auto at = [&](const View& view, std::int64_t row, std::int64_t column) {
-        return element(got[static_cast<std::size_t>(view.buffer)], view, row, column);
-    };
     for (std::int64_t row = 0; row < 200; ++row) {
         std::int32_t target = 0;
         std::memcpy(&target, got[static_cast<std::size_t>(op.targets.buffer)].data() + 4 * row, sizeof target);
         for (std::int64_t column = 0; column < 24; ++column)
-            CHECK(at(op.exponentials, row, column) == (column == target ? -0x1p-70 : kTargetExponential));
+            CHECK(element(got, op.exponentials, row, column) == (column == target ? -0x1p-70 : kTargetExponential));
         const double loss = target < 0 ? 0 : std::log1p(0x1p-12);
-        CHECK(std::fabs(at(op.loss, 0, row) - loss) <= 1e-6 * loss);
+        CHECK(std::fabs(element(got, op.loss, 0, row) - loss) <= 1e-6 * loss);
     }
 }
 
@@ -266,7 +263,7 @@ TEST_CASE("the targets' logits move bytes at the speed of a copy", "[gpu][.speed
     const bench::DeviceBuffers device(targets.buffers, 3);
     const hopper::Launch launch = hopper::prepare(targets.op, device.memory());
     const double ours = milliseconds([&] { launch(nullptr); });
-    // It reads as many rows of w as of a; a copy of a reads and writes as much.
+    // It reads as many rows of the table as of a; a copy of a reads and writes as much.
     const auto bytes = static_cast<std::size_t>(targets.buffers[0].view.bytes());
     void* other = nullptr;
     CUDA_CHECK(cudaMalloc(&other, bytes));

@@ -3,7 +3,6 @@
 //
 // Tolerances. A rounding that falls the other way moves one element by 2^-8 of itself; few do, and a loss is a mean
 // over hundreds of tokens: 2e-3 relative. Gradients of a tensor as a whole: cosine above 0.999, norm within 1%.
-#include "kernels/tiling.h"
 #include "src/train/hopper_executor.h"
 #include "tests/hopper/harness.h"
 #include "tests/model/harness.h"
@@ -98,17 +97,16 @@ Schedule with_outputs_filled(const Schedule& schedule) {
     return filled;
 }
 
-/// Transient buffers each in memory of their own, so that none is initialised by another.
-MemoryPlan without_sharing(const Schedules& schedules, MemoryPlan plan) {
-    const std::vector<Buffer>& buffers = schedules.buffers.all();
-    plan.transient_bytes = 0;
-    for (std::size_t b = 0; b < buffers.size(); ++b) {
-        if (buffers[b].lifetime == Lifetime::persistent || plan.offset[b] < 0) continue;
-        plan.offset[b] = plan.arena_bytes();
-        plan.transient_bytes += round_up(buffers[b].bytes, kBufferAlignment);
+/// Counts steps; their times are checked to be times.
+struct Observer : StepObserver {
+    bool results = false;
+    std::size_t steps = 0;
+    bool reads_results() const override { return results; }
+    void after(Pass, std::size_t, double, double ms) override {
+        CHECK(ms >= 0);
+        ++steps;
     }
-    return plan;
-}
+};
 
 }  // namespace
 
@@ -146,15 +144,6 @@ TEST_CASE("ten steps of training on the GPU are those of the CPU in bf16 storage
 
 TEST_CASE("training on the GPU gives the same bits again, as a graph and step by step", "[gpu]") {
     if (!has_hopper()) return;
-    struct Nothing : StepObserver {
-        bool results = false;
-        std::size_t steps = 0;
-        bool reads_results() const override { return results; }
-        void after(Pass, std::size_t, double, double ms) override {
-            CHECK(ms >= 0);
-            ++steps;
-        }
-    };
     const Case& c = kCases[0];
     const ModelConfig model = small_model(c.head_dim, c.tied);
     const textbook::Weights weights = random_weights(model, 6);
@@ -166,10 +155,10 @@ TEST_CASE("training on the GPU gives the same bits again, as a graph and step by
         for (int step = 1; step <= 3; ++step) {
             run.step(batches_of(c, model, step));
             if (how >= 2) {  // the pass again, by its steps: it begins by overwriting, so the results are the same
-                Nothing nothing;
-                nothing.results = how == 3;
-                run.executor->run_observed(Pass::first, nothing);
-                CHECK(nothing.steps == run.schedules.first.size());
+                Observer observer;
+                observer.results = how == 3;
+                run.executor->run_observed(Pass::first, observer);
+                CHECK(observer.steps == run.schedules.first.size());
             }
             run.update(step, kLearningRate, kBeta1, kBeta2);
         }
@@ -216,10 +205,6 @@ TEST_CASE("no op of a step reads what the step has not written: a poisoned arena
 // For compute-sanitizer's initcheck: no op reads memory that nothing has written.
 TEST_CASE("two steps with every output filled before its op", "[gpu]") {
     if (!has_hopper()) return;
-    struct Nothing : StepObserver {
-        bool reads_results() const override { return false; }
-        void after(Pass, std::size_t, double, double) override {}
-    };
     for (const Case& c : kCases) {
         const ModelConfig model = small_model(c.head_dim, c.tied);
         const textbook::Weights weights = random_weights(model, 8);
@@ -232,9 +217,9 @@ TEST_CASE("two steps with every output filled before its op", "[gpu]") {
         cpu.start();
         for (ModelRun* each : {&run, &cpu}) each->set_weights(weights);
         for (int step = 1; step <= 2; ++step) {
-            Nothing nothing;  // step by step: the tool does not follow a graph's fills
+            Observer observer;  // step by step: the tool does not follow a graph's fills
             const std::vector<textbook::Batch> batches = batches_of(c, model, step);
-            const double loss = run.step(batches, [&](Pass pass) { run.executor->run_observed(pass, nothing); });
+            const double loss = run.step(batches, [&](Pass pass) { run.executor->run_observed(pass, observer); });
             INFO(c.name << ", step " << step);
             CHECK(std::abs(loss - cpu.step(batches)) <= 2e-3 * loss);
             for (ModelRun* each : {&run, &cpu}) each->update(step, kLearningRate, kBeta1, kBeta2);

@@ -90,7 +90,7 @@ TEST_CASE("a table costs the rows that tokens touch") {
         require_cost(backward, 30, 4 * 3 + 2 * 30 + 2 * rows * 40);
         TargetLogit target;
         target.a = forward.x;
-        target.w = forward.table;
+        target.table = forward.table;
         target.targets = forward.tokens;
         target.rstd = target.target_logit = forward.rstd;
         require_cost(target, 2 * 30, 2 * 30 + rows * 20 + 3 * 4 * 3);

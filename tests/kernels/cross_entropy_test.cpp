@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numbers>
 
 #include "kernels/cpu/run.h"
 #include "kernels/math/cross_entropy.h"
@@ -16,7 +17,7 @@ using namespace coda::test;
 namespace {
 
 // What a target's logit may lie below the largest of its row for the formula to be exact.
-const double kReach = cross_entropy::kLimit * cross_entropy::kLog2;
+const double kReach = cross_entropy::kLimit * std::numbers::ln2;
 const double kUnit = std::ldexp(1.0, -cross_entropy::kShift);  // the target's own exponential
 
 /// Sums of pairs of the compute type, in lanes and then in any order: relative to the sum of magnitudes. 1e-5 in float.
@@ -41,7 +42,8 @@ struct Head {
             for (std::int64_t k = 0; k < rows; ++k) buffers.set(a, m, k, m == k);
         const View w = buffers.random(storage, padded, rows, -8, 8);
         target.a = product.a = a;
-        target.w = product.w = w;
+        target.table = w.row_slice(0, vocab);
+        product.w = w;
         target.targets = finish.targets = buffers.indices(targets);
         target.target_logit = product.target_logit = finish.target_logit = buffers.vector(compute, rows);
         product.exponentials = finish.exponentials = buffers.matrix(storage, rows, padded, padded + 3);
@@ -231,7 +233,7 @@ TEST_CASE("the loss of a sum keeps its relative accuracy near zero") {
     }
     check(double(), kUnit * (1 + 0x1p-50), 0x1p-50);
     for (const int exponent : {-57, -20, -1, 0, 1, 68, 127}) {
-        const double expected = (exponent + cross_entropy::kShift) * cross_entropy::kLog2;
+        const double expected = (exponent + cross_entropy::kShift) * std::numbers::ln2;
         check(float(), std::ldexp(1.0f, exponent), expected);
         check(double(), std::ldexp(1.0, exponent), expected);
     }
@@ -247,7 +249,7 @@ TEST_CASE("TargetLogit is the target's logit, summed in double") {
             Buffers buffers;
             TargetLogit op;
             op.a = buffers.random(storage, kRows, kWidth, -1, 1, kWidth + 3);
-            op.w = buffers.random(storage, kTokens, kWidth, -1, 1, kWidth + 5);
+            op.table = buffers.random(storage, kTokens, kWidth, -1, 1, kWidth + 5);
             op.targets = buffers.indices({29, -1, 0, 7, 7, -100, 3});
             if (with_rstd) op.rstd = buffers.random(compute, 1, kRows, 0.5, 2);
             op.target_logit = buffers.vector(compute, kRows);
@@ -263,7 +265,7 @@ TEST_CASE("TargetLogit is the target's logit, summed in double") {
                 long double sum = 0;
                 double terms = 0;
                 for (std::int64_t k = 0; k < kWidth; ++k) {
-                    const double term = buffers.get(op.a, m, k) * buffers.get(op.w, target, k);
+                    const double term = buffers.get(op.a, m, k) * buffers.get(op.table, target, k);
                     sum += static_cast<long double>(term);
                     terms += std::abs(term);
                 }
@@ -335,9 +337,10 @@ TEST_CASE("cross-entropy ops give the same bits for any number of threads") {
 TEST_CASE("a target outside the vocabulary is an error") {
     Head head = every_row(DType::f32);
     head.run_product();
-    head.buffers.set(head.target.targets, 0, 3, kPadded);
+    head.buffers.set(head.target.targets, 0, 3, kVocab);  // a padded row of the weight
     CHECK_THROWS_WITH(cpu::run(head.target, head.buffers.memory()),
-                      "TargetLogit: targets[3] is 128, must be negative (ignored) or below 128, the rows of w");
+                      "TargetLogit: targets[3] is 91, must be negative (ignored) or below 91, the rows of table");
+    head.buffers.set(head.target.targets, 0, 3, kPadded);
     CHECK_THROWS_WITH(cpu::run(head.finish, head.buffers.memory()),
                       "FinishCrossEntropy: targets[3] is 128, must be negative (ignored) or below 128, the columns of "
                       "exponentials");

@@ -1,6 +1,9 @@
 // The forward GEMM programs of the CPU executor against their formulas in plain fp64 loops, for the three storage
 // types, at odd shapes, with rows further apart than their length, and outputs poisoned by NaN.
 #include "tests/kernels/gemm_programs.h"
+
+#include <numbers>
+
 #include "kernels/math/cross_entropy.h"
 
 namespace {
@@ -137,7 +140,7 @@ TEST_CASE("LinearCrossEntropy and LinearRstdCrossEntropy: exponentials and their
         op.tile = shape.tile;
         in.run(op);
 
-        const double limit = cross_entropy::kLimit * cross_entropy::kLog2;
+        const double limit = cross_entropy::kLimit * std::numbers::ln2;
         const auto distance = [&](std::int64_t i, std::int64_t j) {
             return product(i, j) * factor(i) - in(op.target_logit, 0, i);
         };

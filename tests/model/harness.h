@@ -5,6 +5,7 @@
 #include <memory>
 #include <random>
 
+#include "kernels/tiling.h"
 #include "src/io/loader.h"
 #include "src/train/executor.h"
 #include "src/train/feed.h"
@@ -46,6 +47,18 @@ struct Sizes {
     bool document_mask = false;
     OptimizerConfig optimizer{};
 };
+
+/// Transient buffers each in memory of their own, so that none is initialised by another.
+inline MemoryPlan without_sharing(const Schedules& schedules, MemoryPlan plan) {
+    const std::vector<Buffer>& buffers = schedules.buffers.all();
+    plan.transient_bytes = 0;
+    for (std::size_t b = 0; b < buffers.size(); ++b) {
+        if (buffers[b].lifetime == Lifetime::persistent || plan.offset[b] < 0) continue;
+        plan.offset[b] = plan.arena_bytes();
+        plan.transient_bytes += round_up(buffers[b].bytes, kBufferAlignment);
+    }
+    return plan;
+}
 
 class ModelRun {
   public:

@@ -67,12 +67,7 @@ std::vector<std::string> hazards_after(const std::function<void(Schedule&)>& cha
                                        Recompute recompute = Recompute::none,
                                        Schedule Schedules::*pass = &Schedules::first) {
     Built built = build(recompute);
-    MemoryPlan apart = built.plan;
-    std::int64_t end = 0;
-    for (std::size_t b = 0; b < built.schedules.buffers.size(); ++b) {
-        apart.offset[b] = end;
-        end += built.schedules.buffers.all()[b].bytes;
-    }
+    const MemoryPlan apart = without_sharing(built.schedules, built.plan);
     Schedule& schedule = built.schedules.*pass;
     REQUIRE(find_hazards(schedule, built.schedules.buffers, apart).empty());
     change(schedule);

@@ -36,7 +36,7 @@ TEST_CASE("a GPU of another compute capability is named, with what the kernels a
     }
 }
 
-TEST_CASE("no driver, an old driver, no GPU, a failure and a mute GPU") {
+TEST_CASE("no driver, an old driver, no GPU, a failure and an unresponsive GPU") {
     GpuFacts facts = hopper();
     facts.answer = DriverAnswer::too_old;
     facts.driver = 11080;
@@ -44,7 +44,7 @@ TEST_CASE("no driver, an old driver, no GPU, a failure and a mute GPU") {
           "the NVIDIA driver supports CUDA 11.8, older than this build's CUDA 12.4; update the driver");
     facts.answer = DriverAnswer::no_gpu;
     CHECK(problem(facts).find("no GPU that it may use") != std::string::npos);
-    facts.answer = DriverAnswer::gpu_is_mute;
+    facts.answer = DriverAnswer::unresponsive;
     CHECK(problem(facts) == "the GPU does not answer (see nvidia-smi)");
     facts.answer = DriverAnswer::failed;
     facts.failure = "unknown error (cudaErrorUnknown)";

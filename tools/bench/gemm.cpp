@@ -46,7 +46,7 @@ Measured measure(const GemmCase& made, const Options& options, oracle::CublasLt&
 }
 
 /// As the trainer runs them: gradients of the residual stream accumulate, but for the head's, which has its factors and
-/// n.
+/// n. Weight gradients are without the factors of their columns.
 GemmCase trained_case(const Shape& shape) {
     const bool norm = shape.program == "LinearRmsBackward", head = shape.k >= 100000;
     return make_case(shape, {.accumulate = norm && !head, .optionals = norm && head});

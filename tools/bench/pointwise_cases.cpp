@@ -98,7 +98,7 @@ PointwiseCase target_logit() {
     Building made;
     TargetLogit op;
     op.a = made.add("a", DType::bf16, kTokens, kWidth, Fill::normal);
-    op.w = made.add("w", DType::bf16, kVocab, kWidth, Fill::normal);
+    op.table = made.add("table", DType::bf16, kVocab, kWidth, Fill::normal);
     op.rstd = made.add("rstd", DType::f32, 1, kTokens, Fill::positive);
     op.targets = made.add("targets", DType::i32, 1, kTokens, Fill::targets, static_cast<double>(kVocab));
     op.target_logit = made.add("target_logit", DType::f32, 1, kTokens, Fill::nothing);

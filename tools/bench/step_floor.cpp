@@ -57,7 +57,7 @@ std::vector<Bare> products_of(const Schedule& schedule) {
     const auto add = [&]<class T>(const T& op) {
         if constexpr (std::same_as<T, WeightGradient>) {
             products.push_back({op.dy, op.x, op.grad, false, hopper::Major::mn, hopper::Major::mn, op.grad.dtype});
-        } else if constexpr (requires { op.a, op.w; } && !std::same_as<T, TargetLogit>) {
+        } else if constexpr (requires { op.a, op.w; }) {
             const View out = result_of(op);
             products.push_back({op.a, op.w, out, true, hopper::Major::k,
                                 weight_is_in_out(op) ? hopper::Major::mn : hopper::Major::k,

@@ -1,9 +1,9 @@
 // target_logit - the logit of each row's target, apart from the head's product
 //
-//   target_logit = rstd Σ_k a w[target], 0 where the target is ignored    a (M, K), w (V, K) bf16; (M) fp32
+//   target_logit = rstd Σ_k a table[target], 0 where the target is ignored    a (M, K), table (vocab, K) bf16; (M) fp32
 //
-// A warp takes a row: it reads two rows of K once, 16 bytes an access, and adds in one fixed order. Rows of w may be
-// read again, as common tokens are many rows' targets; rows of a are not.
+// A warp takes a row: it reads two rows of K once, 16 bytes an access, and adds in one fixed order. Rows of the table
+// may be read again, as common tokens are many rows' targets; rows of a are not.
 #include <cuda_runtime.h>
 
 #include "kernels/hopper/pointwise/operands.h"
@@ -20,9 +20,9 @@ constexpr int kWarps = 8;  // rows of a block
 constexpr int kBatch = 4;  // accesses of a lane in flight, to each of the two rows
 
 struct TargetArguments {
-    const uint4* a;  // (M, vectors)
-    const uint4* w;  // (V, vectors)
-    std::int64_t a_ld, w_ld;
+    const uint4* a;      // (M, vectors)
+    const uint4* table;  // (vocab, vectors)
+    std::int64_t a_ld, table_ld;
     const float* rstd;  // (M), may be null
     const std::int32_t* targets;
     float* target_logit;
@@ -50,7 +50,7 @@ __global__ __launch_bounds__(32 * kWarps, 4) void target_logit(TargetArguments a
         return;
     }
     const uint4* a = arguments.a + row * arguments.a_ld;
-    const uint4* w = arguments.w + target * arguments.w_ld;
+    const uint4* table = arguments.table + target * arguments.table_ld;
     float sum = 0;
     for (int first = lane; first < arguments.vectors; first += 32 * kBatch) {
         uint4 left[kBatch] = {}, right[kBatch] = {};
@@ -58,7 +58,7 @@ __global__ __launch_bounds__(32 * kWarps, 4) void target_logit(TargetArguments a
         for (int i = 0; i < kBatch; ++i)
             if (const int at = first + 32 * i; at < arguments.vectors) {
                 left[i] = __ldcs(a + at);
-                right[i] = __ldg(w + at);
+                right[i] = __ldg(table + at);
             }
 #pragma unroll
         for (int i = 0; i < kBatch; ++i) sum += product(left[i], right[i]);
@@ -75,9 +75,9 @@ Launch prepare_op(const TargetLogit& op, const Memory& memory) {
     const std::int64_t rows = op.a.rows, width = op.a.cols;
     TargetArguments arguments{};
     arguments.a = reinterpret_cast<const uint4*>(operands.get_vectors("a", op.a, rows, width));
-    arguments.w = reinterpret_cast<const uint4*>(operands.get_vectors("w", op.w, op.w.rows, width));
+    arguments.table = reinterpret_cast<const uint4*>(operands.get_vectors("table", op.table, op.table.rows, width));
     arguments.a_ld = op.a.ld / 8;
-    arguments.w_ld = op.w.ld / 8;
+    arguments.table_ld = op.table.ld / 8;
     if (op.rstd) arguments.rstd = operands.get<float>("rstd", op.rstd, 1, rows);
     arguments.targets = operands.get<std::int32_t>("targets", op.targets, 1, rows);
     arguments.target_logit = operands.get<float>("target_logit", op.target_logit, 1, rows);

@@ -8,6 +8,8 @@
 // as it must. With sums of unrounded e it does not, by the same amount in every row where the model says the same, and
 // training drifts. t takes the place of the row's maximum (kernels/math/cross_entropy.h), so every logit is looked at
 // once.
+#include <numbers>
+
 #include "kernels/hopper/epilogue/pair_math.cuh"
 #include "kernels/hopper/epilogue/tiles.cuh"
 #include "kernels/hopper/epilogue/vectors.cuh"
@@ -74,10 +76,9 @@ struct CrossEntropy : EpilogueProgram {
         weighted.add_product(at, stored.y, apart.y);
     }
     __device__ void end_rows(const Rows& rows) {
-        constexpr auto kLog2 = static_cast<float>(cross_entropy::kLog2);
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-            const float2 pair = {quad_sum(sum.sum[half]), kLog2 * quad_sum(weighted.sum[half])};
+            const float2 pair = {quad_sum(sum.sum[half]), std::numbers::ln2_v<float> * quad_sum(weighted.sum[half])};
             if (rows.thread.lane % 4 == 0 && rows.valid(half) && rows.column < rows.columns)
                 arguments.sums[static_cast<std::int64_t>(rows.tile_n()) * rows.count + rows.row(half)] = pair;
         }

@@ -1,8 +1,8 @@
 // linear_rms_backward - dgrad of a projection and the backward pass of the norm before it (K9)
 //
-//   t      = p acc, acc = a w          (M, N), w (K, N); p, q, r factors of the row (math/rms.h)
-//   dx     (+)= t gamma - q x          (M, N) bf16    gradient of the residual stream
-//   n      = r x gamma                 (M, N) bf16    normalised activation, for the weight gradient of the head
+//   t      = of_acc acc, acc = a w     (M, N), w (K, N); of_acc, of_x, of_n factors of the row (math/rms.h)
+//   dx     (+)= t gamma - of_x x       (M, N) bf16    gradient of the residual stream
+//   n      = of_n x gamma              (M, N) bf16    normalised activation, for the weight gradient of the head
 //   dgamma = Σ t x over 64 rows        (M / 64, N) fp32
 //
 // K is summed from its end. The accumulators of tensor cores cut what they add at their own last bit, so small terms
@@ -69,12 +69,12 @@ struct RmsBackward : EpilogueProgram {
         x.fetch(at);
     }
     __device__ void visit(float2 acc, const Here& at) {
-        const auto [product, back, normalised] = row[at.half];
+        const auto [of_acc, of_x, of_n] = row[at.half];
         const float2 stream = x[at], weight = gamma[at], before = dx_before[at];
-        const float2 t = {product * acc.x, product * acc.y};
-        dx.put(at, {fmaf(t.x, weight.x, fmaf(-back, stream.x, before.x)),
-                    fmaf(t.y, weight.y, fmaf(-back, stream.y, before.y))});
-        if constexpr (kMakesN) n.put(at, {normalised * stream.x * weight.x, normalised * stream.y * weight.y});
+        const float2 t = {of_acc * acc.x, of_acc * acc.y};
+        dx.put(at, {fmaf(t.x, weight.x, fmaf(-of_x, stream.x, before.x)),
+                    fmaf(t.y, weight.y, fmaf(-of_x, stream.y, before.y))});
+        if constexpr (kMakesN) n.put(at, {of_n * stream.x * weight.x, of_n * stream.y * weight.y});
         dgamma.add_product(at, t, stream);
     }
     __device__ void end_slot(const Rows& rows, int column) { dgamma.end_slot(rows, column); }

@@ -27,7 +27,7 @@ GpuFacts gpu_facts() {
     }
     cudaDeviceProp properties{};
     if (cudaGetDevice(&device) != cudaSuccess || cudaGetDeviceProperties(&properties, device) != cudaSuccess) {
-        facts.answer = DriverAnswer::gpu_is_mute;
+        facts.answer = DriverAnswer::unresponsive;
         return facts;
     }
     facts.name = properties.name;
