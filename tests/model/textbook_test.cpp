@@ -163,6 +163,18 @@ TEST_CASE("recompute gives the same bits as storing") {
     }
 }
 
+TEST_CASE("a target in the padding of the vocabulary is an error") {
+    const ModelConfig model = tiny_model();
+    ModelRun run(model, {}, kFloat32);
+    run.start();
+    run.set_weights(textbook::random_weights(model, 7));
+    textbook::Batch batch = random_batch(model, 2, 6, 1);
+    batch.targets[4] = static_cast<int>(model.vocab_size);
+    const std::string vocab = std::to_string(model.vocab_size);
+    CHECK_THROWS_WITH(run.step({batch}),
+                      Catch::Contains("targets[4] is " + vocab) && Catch::Contains("below " + vocab));
+}
+
 TEST_CASE("accumulation equals one big batch") {
     const ModelConfig model = tiny_model();
     const textbook::Weights weights = textbook::random_weights(model, 7);
