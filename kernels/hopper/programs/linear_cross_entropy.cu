@@ -97,12 +97,11 @@ Launch launch(const Op& op, const Memory& memory, const View& rstd, const GemmCh
     const CrossEntropyArguments arguments{memory.at<float>(rstd), memory.at<float>(op.target_logit),
                                           reinterpret_cast<float2*>(memory.at<float>(op.sums)),
                                           static_cast<int>(op.vocab)};
-    const auto launch = [&]<class Program>() {
-        return launch_quickest<Program, Major::k, Major::k, tiles::CrossEntropy>(
+    if (op.vocab % op.tile == 0)
+        return launch_quickest<CrossEntropy<false>, Major::k, Major::k, tiles::CrossEntropyTall, tiles::CrossEntropy>(
             problem, memory, {{}, {op.exponentials}}, arguments, choice);
-    };
-    return op.vocab % op.tile == 0 ? launch.template operator()<CrossEntropy<false>>()
-                                   : launch.template operator()<CrossEntropy<true>>();
+    return launch_quickest<CrossEntropy<true>, Major::k, Major::k, tiles::CrossEntropy>(
+        problem, memory, {{}, {op.exponentials}}, arguments, choice);
 }
 
 }  // namespace

@@ -20,17 +20,26 @@ struct ResidualRms : EpilogueProgram {
         float* square;       // (tiles, M)
     };
 
+    using Gamma = SharedRowVector<Slot, tiles::ResidualRms::config.n>;
+
+    static constexpr int kScratchBytes = Gamma::kScratchBytes;
+    static constexpr int kFetched = 4;  // of 192 rows, all eight pairs at a time would spill a register
+
     const Arguments& arguments;
     TileLoad<Slot, 0> residual;
     TileStore<Slot, 0> x;
     TileStore<Slot, 1> h;
-    RowVector<Slot> gamma;
+    Gamma gamma;
     RowSum square;
 
     __device__ explicit ResidualRms(const Arguments& given) : arguments(given) {}
+    __device__ void begin_tile(const Rows& rows) { gamma.begin_tile(rows, arguments.gamma); }
     __device__ void begin_rows(const Rows&) { square.clear(); }
-    __device__ void begin_slot(const Rows& rows, int column) { gamma.begin_slot(rows, column, arguments.gamma); }
-    __device__ void fetch(const Here& at) { residual.fetch(at); }
+    __device__ void begin_slot(const Rows& rows, int column) { gamma.begin_slot(rows, column); }
+    __device__ void fetch(const Here& at) {
+        residual.fetch(at);
+        gamma.fetch(at);
+    }
     __device__ void visit(float2 acc, const Here& at) {
         const float2 old = residual[at], weight = gamma[at];
         const float2 sum = {acc.x + old.x, acc.y + old.y};
@@ -52,7 +61,7 @@ Launch prepare_op(const LinearResidualRms& op, const Memory& memory, const GemmC
     require_shape(problem, "h", op.h, problem.m, problem.n, DType::bf16);
     require_shape(problem, "gamma", op.gamma, 1, problem.n, DType::f32);
     require_shape(problem, "square", op.square, ceil_div(problem.n, op.tile), problem.m, DType::f32);
-    return launch_quickest<ResidualRms, Major::k, Major::k, tiles::InPlace, tiles::ResidualRmsTall>(
+    return launch_quickest<ResidualRms, Major::k, Major::k, tiles::ResidualRms, tiles::InPlace>(
         problem, memory, {{op.residual}, {op.x, op.h}}, {memory.at<float>(op.gamma), memory.at<float>(op.square)},
         choice);
 }
