@@ -77,6 +77,7 @@ nlohmann::json records_of(const std::string& name, const Config& config, const S
                                    {"B", config.training.micro_batch_size},
                                    {"T", config.training.seq_len},
                                    {"deterministic", config.deterministic},
+                                   {"lm_head_chunks", config.training.lm_head_chunks},
                                    {"peak_gib", result.peak_gib}};
     nlohmann::json passes = common, step = common;
     passes.update({{"part", "forward_backward"},
