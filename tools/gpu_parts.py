@@ -1,4 +1,7 @@
-"""The parts of tools/gpu_check, each a function that takes the Check and returns what its line says."""
+"""The parts of tools/gpu_check, each a function that takes the Check and returns what its line says.
+
+Parts of several runs write their results after each, so that one that is stopped loses no more than the run it was in.
+"""
 
 from __future__ import annotations
 
@@ -213,16 +216,19 @@ def runs(check):
             records.append({"config": name, "B": batch, "T": length, "steps": 30, "first_loss": first,
                             "last_loss": last, **middle})
             said.append(f"{run} {first:.2f} -> {last:.2f}, {middle['tokens_per_s']:.0f} tokens/s")
-    check.write_results("runs", records)
+            check.write_results("runs", records)
     return "; ".join(said)
 
 
 @part
 def gemm(check):
     """coda_bench gemm, every preset"""
-    found = [check.bench("gemm", "--preset", preset) for preset in ("llama1b", "llama8b", "square")]
-    records = [record for result in found for record in result["records"]]
-    check.write_results("gemm", records, found[0]["header"])
+    records, header = [], None
+    for preset in ("llama1b", "llama8b", "square"):
+        result = check.bench("gemm", "--preset", preset)
+        records += result["records"]
+        header = header or result["header"]
+        check.write_results("gemm", records, header)
     return f"{len(records)} shapes, median ratio to cuBLAS {statistics.median(r['ratio'] for r in records):.3f}"
 
 
@@ -258,7 +264,7 @@ def step(check):
             result = json.load(file)
         records += result["records"]
         header = header or result["header"]
-    check.write_results("step", records, header)
+        check.write_results("step", records, header)
     return ", ".join(f"T{r['T']} {r['part']} {r['ratio']:.3f}" for r in records if r["deterministic"])
 
 
@@ -270,9 +276,9 @@ def scaling(check):
     for name, batch, length in [*shapes, ("llama8b", 1, 8192)]:
         config = check.config(name, name, WHOLE_HEAD if name == "llama1b_untied" else {})
         result = check.bench("step", "--config", config, "--training.micro_batch_size", str(batch),
-                             "--training.seq_len", str(length), "--steps", "10", "--warm-up", "1",
-                             *(["--no-floor"] if name == "llama8b" else []))
-        records += [r for r in result["records"] if r["part"] == "step"]
+                             "--training.seq_len", str(length), "--steps", "10", "--warm-up", "1", "--no-floor")
+        records += result["records"]
         header = header or result["header"]
-    check.write_results("scaling", records, header)
-    return ", ".join(f"{r['config']} T{r['T']} {r['tokens_per_s']:.0f} tokens/s" for r in records)
+        check.write_results("scaling", records, header)
+    steps = [r for r in records if r["part"] == "step"]
+    return ", ".join(f"{r['config']} T{r['T']} {r['tokens_per_s']:.0f} tokens/s" for r in steps)

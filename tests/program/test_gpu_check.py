@@ -47,6 +47,17 @@ class GpuCheckTest(ProgramTestCase):
         out = self.on_cpu("gemm", "--bin", self.path("nowhere"), expect=1)
         self.assertRegex(out, r"gemm +FAILED .*nowhere/coda_bench is not there")
 
+    def test_a_part_that_fails_midway_keeps_what_it_measured(self):
+        os.makedirs(self.path("bin"))
+        with open(self.path("bin", "coda_bench"), "w", encoding="utf-8") as file:
+            file.write('#!/bin/bash\n[[ "$*" == *llama8b* ]] && { echo "no memory" >&2; exit 1; }\n'
+                       'echo \'{"header": {"gpu": "NVIDIA H200"}, "records": [{"ratio": 0.5}]}\' > "${@: -1}"\n')
+        os.chmod(self.path("bin", "coda_bench"), 0o755)
+        out = self.on_cpu("gemm", "--bin", self.path("bin"), expect=1)
+        self.assertRegex(out, r"gemm +FAILED .*no memory")
+        with open(self.path("results", "h200_gemm.json"), encoding="utf-8") as file:
+            self.assertEqual(json.load(file)["records"], [{"ratio": 0.5}])
+
     def test_repeat_and_resume(self):
         out = self.on_cpu("repeat,resume")
         self.assertRegex(out, r"repeat +ok .*small: 12 steps and checkpoint equal")

@@ -205,7 +205,7 @@ def coda_step(options, flags):
 
 
 def compare(options, config, batch, length):
-    """(coda_bench's header, records) of one shape."""
+    """Yields (coda_bench's header, records) of one shape after every round."""
     shape = ["--training.micro_batch_size", str(batch), "--training.seq_len", str(length)]
     floor = cudnn_flags(config["model"], batch, length)
     torch._dynamo.reset()
@@ -224,7 +224,7 @@ def compare(options, config, batch, length):
             compiling = f"  ({first:.0f} s until its first run was done)" if round_number == 0 else ""
             print(f"round {round_number + 1}  {part:16s} ours {ours[part, True][-1]['ms']:8.2f} ms  "
                   f"PyTorch {ms:8.2f} ms{compiling}", flush=True)
-    return header, [summary(records, theirs[part]) for (part, _), records in ours.items()]
+        yield header, [summary(records, theirs[part]) for (part, _), records in ours.items()]
 
 
 def summary(records, rival):
@@ -269,14 +269,16 @@ def main():
     config = read_config(options.config)
     training = config["training"]
     shapes = options.shape or [f"{training['micro_batch_size']}:{training['seq_len']}"]
-    header, records = None, []
+    records, made = [], []
     for batch, length in (map(int, shape.split(":")) for shape in shapes):
-        header, made = compare(options, config, batch, length)
+        for header, made in compare(options, config, batch, length):
+            if options.json:  # after every round, so that a run that is cut short loses no more than one
+                header |= {"torch": torch.__version__, "cudnn": torch.backends.cudnn.version(),
+                           "command": " ".join(sys.argv)}
+                result = {"header": header, "records": records + made}
+                Path(options.json).write_text(json.dumps(result, indent=1) + "\n")
         records += made
         print("\n".join(map(line, made)), flush=True)
-    if options.json:
-        header |= {"torch": torch.__version__, "cudnn": torch.backends.cudnn.version(), "command": " ".join(sys.argv)}
-        Path(options.json).write_text(json.dumps({"header": header, "records": records}, indent=1) + "\n")
 
 
 if __name__ == "__main__":
