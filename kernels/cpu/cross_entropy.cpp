@@ -51,7 +51,7 @@ void finish_cross_entropy(const FinishCrossEntropy& op, const Memory& memory) {
             sum += static_cast<double>(pair[0]);
             sum_ed += static_cast<double>(pair[1]);
         }
-        loss[m] = static_cast<Compute>(cross_entropy::loss(sum));
+        loss[m] = static_cast<Compute>(cross_entropy::row_loss(sum, sum_ed));
         if (!exponentials) continue;
         Storage& target = exponentials[m * op.exponentials.ld + targets[m]];
         const double others = sum - static_cast<double>(target);

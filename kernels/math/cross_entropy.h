@@ -26,4 +26,10 @@ CODA_HD T loss(T sum) {
     return sum < T(1) ? std::log(sum * kUnshift) : std::log(sum) + T(kShift * std::numbers::ln2);
 }
 
+/// The loss of a row with Σ e and Σ e d; NaN where one of its logits is not finite, which the limit keeps from Σ e.
+template <class T>
+CODA_HD T row_loss(T sum, T sum_ed) {
+    return loss(sum) + T(0) * sum_ed;
+}
+
 }  // namespace coda::cross_entropy

@@ -219,7 +219,8 @@ struct Attention {
 
 /// Sums of a row's pairs over the tiles, in a fixed order: S = Σ e, D = Σ e d. With t the target's logit and e_t its
 /// exponential as stored:
-///   loss = log S + shift, 0 on ignored rows;  scale = 1 / S, 0 on ignored rows
+///   loss = log S + shift, NaN where D is not finite (S hides a logit that is not), 0 on ignored rows
+///   scale = 1 / S, 0 on ignored rows
 ///   e_t <- r = e_t - S rounded to storage: a row of exponentials is then its gradient g = p - [target] over scale
 ///   dot = (D + t (S - e_t + r)) scale = Σ_v l g, of g as it is stored: the dgrad that follows multiplies the same
 /// Without exponentials (an evaluation) there is only the loss. Ignored rows of exponentials stay as they are.

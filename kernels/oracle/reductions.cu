@@ -52,7 +52,7 @@ void check_op(const FinishCrossEntropy& op, OpCheck& check) {
     const std::int32_t* targets = check.memory().at<std::int32_t>(op.targets);
     const std::int64_t rows = op.targets.cols;
     compare(check, "loss", 1, rows, live(check, op.loss), [=] __device__(std::int64_t, std::int64_t row) {
-        return targets[row] < 0 ? 0.0 : cross_entropy::loss(pairs[2 * row]);
+        return targets[row] < 0 ? 0.0 : cross_entropy::row_loss(pairs[2 * row], pairs[2 * row + 1]);
     });
     if (!op.exponentials) return;
 

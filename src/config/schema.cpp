@@ -25,6 +25,7 @@ constexpr double kMaxWidth = 1 << 20;
 constexpr double kMaxInt32 = 2147483647;
 const Range kCount = between(0, kMaxInt32);
 const Range kPositiveCount = between(1, kMaxInt32);
+const Range kEpsilon = at_least(1.2e-38);  // kernels take it in fp32, where less is subnormal or 0
 
 /// Adds the keys of one section; `Section Config::*` says where its members are.
 template <class Section>
@@ -85,7 +86,7 @@ void add_model(std::vector<Key>& keys) {
         .add("head_dim", &C::head_dim, derived("hidden_size / num_attention_heads"), between(2, 65536),
              "Width of a head; even")
         .add("vocab_size", &C::vocab_size, kRequired, between(1, 1 << 24), "Tokens of the vocabulary; 256 for bytes")
-        .add("rms_norm_eps", &C::rms_norm_eps, kOwn, above(0), "Added to the mean square in RMSNorm")
+        .add("rms_norm_eps", &C::rms_norm_eps, kOwn, kEpsilon, "Added to the mean square in RMSNorm")
         .add("rope_theta", &C::rope_theta, kOwn, above(0), "Base of the rotary frequencies")
         .add("rope_scaling", &C::rope_scaling, kOwn, {},
              "Hugging Face's object of rope_type llama3: factor, low_freq_factor, high_freq_factor, "
@@ -130,7 +131,7 @@ void add_optimizer(std::vector<Key>& keys) {
         .add("learning_rate", &C::learning_rate, kOwn, above(0), "Peak learning rate of AdamW")
         .add("beta1", &C::beta1, kOwn, beta, "Decay of the first moment")
         .add("beta2", &C::beta2, kOwn, beta, "Decay of the second moment")
-        .add("eps", &C::eps, kOwn, above(0), "Added to the root of the second moment")
+        .add("eps", &C::eps, kOwn, kEpsilon, "Added to the root of the second moment")
         .add("weight_decay", &C::weight_decay, kOwn, at_least(0), "Decoupled decay, on matrices only")
         .add("moments", &C::moments, kOwn, {}, "Storage of the moments; bf16 rounds stochastically");
 }

@@ -21,25 +21,33 @@ std::pair<double, double> normal_pair(const Random4& random) {
     return {radius * std::cos(angle), radius * std::sin(angle)};
 }
 
+/// Elements [first, first + row.size()) of tensor t: element i is one half of pair i / 2.
+template <class T>
+void fill_row(std::span<T> row, std::uint64_t first, std::uint64_t seed, std::uint64_t t, double range) {
+    const std::uint64_t end = first + row.size();
+    for (std::uint64_t pair = first / 2; 2 * pair < end; ++pair) {
+        const auto [even, odd] = normal_pair(philox(seed, t, pair));
+        if (2 * pair >= first) row[2 * pair - first] = static_cast<T>(range * even);
+        if (2 * pair + 1 < end) row[2 * pair + 1 - first] = static_cast<T>(range * odd);
+    }
+}
+
 }  // namespace
 
 template <class T>
 void initialise_weights(const ModelConfig& model, const ParameterLayout& layout, std::uint64_t seed,
                         std::span<T> master) {
-    std::fill(master.begin(), master.end(), T(0));
+#pragma omp parallel for schedule(static)
+    for (std::size_t i = 0; i < master.size(); ++i) master[i] = T(0);
     for (std::size_t t = 0; t < layout.tensors.size(); ++t) {
         const HfTensor& tensor = layout.tensors[t];
 #pragma omp parallel for schedule(static)
         for (std::int64_t row = 0; row < tensor.rows; ++row) {
-            T* target = master.data() + tensor.row_offset(row);
-            if (!tensor.matrix) {
-                std::fill_n(target, tensor.cols, T(1));
-                continue;
-            }
-            for (std::int64_t col = 0; col < tensor.cols; ++col) {
-                const auto element = static_cast<std::uint64_t>(row * tensor.cols + col);
-                const auto [even, odd] = normal_pair(philox(seed, t, element / 2));
-                target[col] = static_cast<T>(model.initializer_range * (element % 2 == 0 ? even : odd));
+            const std::span<T> target(master.data() + tensor.row_offset(row), static_cast<std::size_t>(tensor.cols));
+            if (tensor.matrix) {
+                fill_row(target, static_cast<std::uint64_t>(row * tensor.cols), seed, t, model.initializer_range);
+            } else {
+                std::fill(target.begin(), target.end(), T(1));
             }
         }
     }

@@ -20,8 +20,8 @@ void replace_weights(Executor& executor, const HostViews& host, Fill&& fill) {
         executor.upload(host.master, master.data());
         if (host.working) {
             std::vector<Bf16> working(count);
-            std::transform(master.begin(), master.end(), working.begin(),
-                           [](auto value) { return Bf16(static_cast<float>(value)); });
+#pragma omp parallel for schedule(static)
+            for (std::size_t i = 0; i < count; ++i) working[i] = Bf16(static_cast<float>(master[i]));
             executor.upload(host.working, working.data());
         }
     };

@@ -132,6 +132,8 @@ TEST_CASE("wrong types and values out of range name key, expectation and found v
         {"/optimizer/learning_rate", 0, "a number > 0", "0"},
         {"/optimizer/beta1", 1.0, "a number in [0, 1)", "1.0"},
         {"/optimizer/beta2", -0.1, "a number in [0, 1)", "-0.1"},
+        {"/optimizer/eps", 1e-46, "a number >= 1.2e-38", "1e-46"},
+        {"/model/rms_norm_eps", 0, "a number >= 1.2e-38", "0"},
         {"/optimizer/moments", "fp16", "one of \"fp32\", \"bf16\"", "the string \"fp16\""},
         {"/lr_schedule/type", "step", "one of \"cosine\", \"linear\", \"constant\", \"wsd\"", "the string \"step\""},
         {"/lr_schedule/min_lr_ratio", 1.1, "a number in [0, 1]", "1.1"},

@@ -50,6 +50,7 @@ TEST_CASE("cross-entropy of real vocabularies", "[gpu]") {
         check({program, 264, 50304, 72}, {.vocab = 50257});
         check({program, 8, 50304, 72}, {.vocab = 50257, .evaluation = true});
         check({program, 72, 128256, 64}, {});
+        check({program, 264, 256, 72}, {.vocab = 128});  // a tile of padding alone
     }
 }
 

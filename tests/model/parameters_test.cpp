@@ -107,3 +107,19 @@ TEST_CASE("initial weights: normal matrices of the given deviation, norms of 1, 
     CHECK(again == master);
     CHECK(other != master);
 }
+
+// The embedding is the first tensor in both; rows of 15 and of 9 begin at odd elements, within a pair of normal values.
+TEST_CASE("an initial weight depends on the seed, its tensor and its place in it alone") {
+    const auto embedding = [](std::int64_t vocab, std::int64_t width) {
+        ModelConfig model = tiny_model();
+        model.vocab_size = vocab;
+        model.hidden_size = width;
+        const ParameterLayout layout = parameter_layout(model);
+        std::vector<float> master(static_cast<std::size_t>(layout.count));
+        initialise_weights(model, layout, 11, std::span(master));
+        master.resize(static_cast<std::size_t>(vocab * width));
+        return master;
+    };
+    CHECK(embedding(6, 15) == embedding(10, 9));
+    CHECK(embedding(6, 15) == embedding(9, 10));
+}

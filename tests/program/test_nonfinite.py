@@ -49,13 +49,18 @@ class NonFiniteTest(ProgramTestCase):
                     self.assertNotRegex(result.out + result.err, "-nan")
 
     def test_evaluation(self):
-        tensors = random_tensors(HF_CONFIG)
-        tensors["model.norm.weight"][2][0] = math.nan
-        write_folder(self.path("hf"), HF_CONFIG, tensors)
         self.write("zeros.txt", bytes(200))
         config = self.config({"data.train": "zeros.txt"}, base={**CONFIG, "model": {}})
-        result = self.run_program("--config", config, "--init-from", "hf", "--eval", expect=NON_FINITE)
-        self.assert_message(result, ["the validation loss is nan"])
+        # The head's last row is of no target's.
+        for name, index, value in (("model.norm.weight", 0, math.nan), ("lm_head.weight", -1, math.inf),
+                                   ("lm_head.weight", -1, -math.inf)):
+            with self.subTest(name, value=value):
+                tensors = random_tensors(HF_CONFIG)
+                tensors[name][2][index] = value
+                folder = f"hf_{name}_{value}"
+                write_folder(self.path(folder), HF_CONFIG, tensors)
+                result = self.run_program("--config", config, "--init-from", folder, "--eval", expect=NON_FINITE)
+                self.assert_message(result, ["the validation loss is nan"])
 
 
 if __name__ == "__main__":

@@ -3,8 +3,9 @@
 // Under sustained load the GPU's power limit bounds plain products, and all tiles lie within 5%: pingpong 128x192 is
 // quickest (685 TFLOP/s at N 3072, K 2048), then cooperative 128x256 (674), then pingpong 128x128 (664), which moves
 // most bytes per product. What sets them apart besides is the epilogue: pingpong hides it, while cooperative exposed
-// 20% of the time of a cross-entropy at K 2048. With 128 accumulators a thread the
-// 128x128 tile leaves registers for any epilogue; 192 spill in most that load tiles.
+// 20% of the time of a cross-entropy at K 2048. With 128 accumulators a thread the 128x128 tile leaves registers for
+// any epilogue; 192 spill in those that load tiles unless they take few pairs at a time and keep vectors in shared
+// memory.
 //
 // Orders were measured too: tools/bench/NOTES.md.
 #pragma once

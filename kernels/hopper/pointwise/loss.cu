@@ -47,7 +47,7 @@ struct CrossEntropyArguments {
 __device__ void finish_row(const CrossEntropyArguments& arguments, std::int64_t row, double sum, double weighted) {
     const std::int32_t target = arguments.targets[row];
     const bool ignored = target < 0;
-    arguments.loss[row] = ignored ? 0.0f : static_cast<float>(cross_entropy::loss(sum));
+    arguments.loss[row] = ignored ? 0.0f : static_cast<float>(cross_entropy::row_loss(sum, weighted));
     if (arguments.exponentials == nullptr) return;
     arguments.scale[row] = ignored ? 0.0f : static_cast<float>(1 / sum);
     if (ignored) {

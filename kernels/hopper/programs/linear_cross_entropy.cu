@@ -29,8 +29,8 @@ struct CrossEntropyArguments {
     int vocab;
 };
 
-/// kRagged: the last tile has columns beyond the vocabulary. Most vocabularies are multiples of the tile, and are
-/// spared a select an element.
+/// kRagged: tiles have columns beyond the vocabulary, of the product or not. Most vocabularies are multiples of the
+/// tile and not padded, and are spared a select an element.
 template <bool kRagged>
 struct CrossEntropy : EpilogueProgram {
     using Slot = hopper::Slot<64, Panel{128}>;
@@ -97,7 +97,7 @@ Launch launch(const Op& op, const Memory& memory, const View& rstd, const GemmCh
     const CrossEntropyArguments arguments{memory.at<float>(rstd), memory.at<float>(op.target_logit),
                                           reinterpret_cast<float2*>(memory.at<float>(op.sums)),
                                           static_cast<int>(op.vocab)};
-    if (op.vocab % op.tile == 0)
+    if (op.vocab == problem.n && op.vocab % op.tile == 0)
         return launch_quickest<CrossEntropy<false>, Major::k, Major::k, tiles::CrossEntropyTall, tiles::CrossEntropy>(
             problem, memory, {{}, {op.exponentials}}, arguments, choice);
     return launch_quickest<CrossEntropy<true>, Major::k, Major::k, tiles::CrossEntropy>(
