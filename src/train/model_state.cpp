@@ -1,7 +1,5 @@
 #include "src/train/model_state.h"
 
-#include <algorithm>
-
 #include "kernels/error.h"
 #include "src/io/hf.h"
 #include "src/model/initialise.h"
