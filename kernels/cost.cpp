@@ -35,7 +35,7 @@ double flops(const WeightGradient& op) { return 2.0 * static_cast<double>(op.dy.
 double flops(const Attention& op) { return attention_flops(op); }
 double flops(const AttentionBackward& op) { return kAttentionBackwardRatio * attention_flops(op); }
 double flops(const AttentionRopeBackward& op) { return kAttentionBackwardRatio * attention_flops(op); }
-double flops(const Embed& op) { return 3 * elements(op.x); }
+double flops(const Embed& op) { return 2 * elements(op.x); }
 double flops(const EmbedBackward& op) { return elements(op.dx); }
 double flops(const TargetLogit& op) { return 2 * elements(op.a); }
 double flops(const RopeBackward& op) {

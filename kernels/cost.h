@@ -10,7 +10,7 @@ namespace coda {
 ///   Attention             2 M T H hd: Q Kᵀ and P V over half the square of the causal mask; softmax not counted and
 ///                         document masks ignored
 ///   attention backward    2.5 times that: five products where forward has two, Q Kᵀ being recomputed
-///   Embed                 3 an element (square, sum, gamma)
+///   Embed                 2 an element (square, sum)
 ///   TargetLogit           2 an element of a
 ///   RopeBackward          2 an element (dot) and 3 a rotated one
 ///   FinishRstd, FinishCrossEntropy, FinishRowSum, FinishColumnSum, ReduceLoss, EmbedBackward   1 an element summed

@@ -12,6 +12,10 @@
 //
 // Partials are tile-major, (tiles, rows) or (tiles, columns), one entry per tile of width `tile` (data of the op,
 // chosen by tiling.h; the last tile may be ragged). A Finish op sums them in a fixed order.
+//
+// The weight gamma of a norm is in no op of the forward pass: the matrix after the norm carries it in its columns, in
+// the working copy that products read (NormFold, ops/update.h). So x itself is the next product's operand, where CODA
+// stores h = x ⊙ gamma beside it.
 #pragma once
 
 #include <type_traits>

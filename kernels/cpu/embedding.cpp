@@ -9,34 +9,35 @@
 namespace coda::cpu {
 
 void execute(const Embed& op, const Memory& memory) {
-    dispatch_storage(Embed::name, op.table.dtype, [&]<class Types>(Types) {
+    dispatch_storage(Embed::name, op.x.dtype, [&]<class Types>(Types) {
         using Storage = typename Types::Storage;
         using Compute = typename Types::Compute;
         const std::int64_t rows = op.tokens.cols, width = op.table.cols;
         const Operands operands(Embed::name, memory);
         const auto* tokens = operands.get<std::int32_t>("tokens", op.tokens, 1, rows);
-        const auto* table = operands.get<Storage>("table", op.table, op.table.rows, width);
-        const auto* gamma = operands.get<Compute>("gamma", op.gamma, 1, width);
         auto* x = operands.get<Storage>("x", op.x, rows, width);
-        auto* h = operands.get<Storage>("h", op.h, rows, width);
         auto* rstd = operands.get<Compute>("rstd", op.rstd, 1, rows);
         operands.require_indices("tokens", tokens, rows, op.table.rows);
 
+        const auto gather = [&](const auto* table) {
 #pragma omp parallel for
-        for (std::int64_t m = 0; m < rows; ++m) {
-            const Storage* from = table + tokens[m] * op.table.ld;
-            Storage* x_row = x + m * op.x.ld;
-            Storage* h_row = h + m * op.h.ld;
-            Compute square = 0;
+            for (std::int64_t m = 0; m < rows; ++m) {
+                const auto* from = table + tokens[m] * op.table.ld;
+                Storage* x_row = x + m * op.x.ld;
+                Compute square = 0;
 #pragma omp simd reduction(+ : square)
-            for (std::int64_t j = 0; j < width; ++j) {
-                const auto value = static_cast<Compute>(from[j]);
-                x_row[j] = from[j];
-                h_row[j] = static_cast<Storage>(value * gamma[j]);
-                square += value * value;
+                for (std::int64_t j = 0; j < width; ++j) {
+                    x_row[j] = static_cast<Storage>(from[j]);
+                    const auto value = static_cast<Compute>(x_row[j]);
+                    square += value * value;
+                }
+                rstd[m] = Compute(1) / std::sqrt(square / static_cast<Compute>(width) + static_cast<Compute>(op.eps));
             }
-            rstd[m] = Compute(1) / std::sqrt(square / static_cast<Compute>(width) + static_cast<Compute>(op.eps));
-        }
+        };
+        if (op.table.dtype == op.x.dtype)
+            gather(operands.get<Storage>("table", op.table, op.table.rows, width));
+        else
+            gather(operands.get<Compute>("table", op.table, op.table.rows, width));
     });
 }
 

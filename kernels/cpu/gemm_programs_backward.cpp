@@ -17,7 +17,7 @@ namespace {
 template <class Storage, class Compute>
 struct RmsBackwardColumns {
     RmsBackwardRow<Compute> factors;
-    const Compute *acc, *gamma;
+    const Compute* acc;
     const Storage* x;
     Storage *dx, *n;  // n may be null
     Compute* dgamma;
@@ -29,15 +29,14 @@ struct RmsBackwardColumns {
         for (std::int64_t j = 0; j < cols; ++j) {
             const Compute gradient = row.factors.of_acc * row.acc[j];
             const auto stream = static_cast<Compute>(row.x[j]);
-            Compute sum = gradient * row.gamma[j] - row.factors.of_x * stream;
+            Compute sum = gradient - row.factors.of_x * stream;
             if constexpr (beta == Beta::accumulate) sum += static_cast<Compute>(row.dx[j]);
             store(row.dx[j], sum);
             row.dgamma[j] += gradient * stream;
         }
         if (row.n == nullptr) return;
 #pragma omp simd
-        for (std::int64_t j = 0; j < cols; ++j)
-            store(row.n[j], row.factors.of_n * static_cast<Compute>(row.x[j]) * row.gamma[j]);
+        for (std::int64_t j = 0; j < cols; ++j) store(row.n[j], row.factors.of_n * static_cast<Compute>(row.x[j]));
     }
 };
 
@@ -51,7 +50,6 @@ void execute(const LinearRmsBackward& op, const Memory& memory) {
         const auto x = rows_of<const Storage>(operands, "x", op.x, product.m, product.n);
         const auto* rstd = operands.get<Compute>("rstd", op.rstd, 1, product.m);
         const auto* dot = operands.get<Compute>("dot", op.dot, 1, product.m);
-        const auto* gamma = operands.get<Compute>("gamma", op.gamma, 1, product.n);
         const auto alpha = scalar_or_one<Compute>(operands, "alpha", op.alpha);
         const auto* scale = operands.get_optional<Compute>("scale", op.scale, 1, product.m);
         const auto dx = rows_of<Storage>(operands, "dx", op.dx, product.m, product.n);
@@ -68,7 +66,6 @@ void execute(const LinearRmsBackward& op, const Memory& memory) {
                     .factors = scale ? rms_backward_row(alpha, rstd[row], mean, scale[row])
                                      : rms_backward_row(alpha, rstd[row], mean),
                     .acc = tile[i],
-                    .gamma = gamma + tile.col,
                     .x = x[row] + tile.col,
                     .dx = dx[row] + tile.col,
                     .n = normalised ? normalised[row] + tile.col : nullptr,

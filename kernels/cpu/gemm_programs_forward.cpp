@@ -168,9 +168,7 @@ void execute(const LinearResidualRms& op, const Memory& memory) {
         const LinearProduct<Storage> product(operands, op.a, op.w, WeightLayout::out_in);
         require(op.tile > 0, op.name, ": tile ", op.tile, " must be positive");
         const auto residual = rows_of<const Storage>(operands, "residual", op.residual, product.m, product.n);
-        const auto* gamma = operands.get<Compute>("gamma", op.gamma, 1, product.n);
         const auto x = rows_of<Storage>(operands, "x", op.x, product.m, product.n);
-        const auto h = rows_of<Storage>(operands, "h", op.h, product.m, product.n);
         const auto square = rows_of<Compute>(operands, "square", op.square, ceil_div(product.n, op.tile), product.m);
 
         product.template run<Compute>(1, op.tile, [&](const AccumulatorTile<Compute>& tile) {
@@ -180,15 +178,13 @@ void execute(const LinearResidualRms& op, const Memory& memory) {
                     const std::int64_t col = tile.col + first;
                     const std::int64_t count = std::min(op.tile, tile.cols - first);
                     const Compute* acc = tile[i] + first;
-                    const Compute* weight = gamma + col;
                     const Storage* in = residual[row] + col;
-                    Storage *to_x = x[row] + col, *to_h = h[row] + col;
+                    Storage* to_x = x[row] + col;
                     Compute sum = 0;
 #pragma omp simd reduction(+ : sum)
                     for (std::int64_t j = 0; j < count; ++j) {
                         const Compute value = acc[j] + static_cast<Compute>(in[j]);
                         store(to_x[j], value);
-                        store(to_h[j], value * weight[j]);
                         sum += value * value;
                     }
                     square[col / op.tile][row] = sum;

@@ -7,6 +7,7 @@
 #include "kernels/cpu/access.h"
 #include "kernels/cpu/operations.h"
 #include "kernels/math/random.h"
+#include "kernels/norm_fold.h"
 #include "kernels/tiling.h"
 
 namespace coda::cpu {
@@ -81,11 +82,6 @@ struct Moment {
 };
 
 template <class Compute>
-void store_working(const Compute* master, std::int64_t count, Bf16* working) {
-    for (std::int64_t i = 0; i < count; ++i) working[i] = Bf16(static_cast<float>(master[i]));
-}
-
-template <class Compute>
 struct Update {
     Compute beta1, beta2, complement1,
         complement2;  // 1 - beta from double: in float beta2 = 0.999 would lose 1e-5 of it
@@ -135,14 +131,15 @@ void execute(const AdamW& op, const Memory& memory) {
         const std::int64_t count = op.grad.cols;
         require(op.decayed >= 0 && op.decayed <= count, AdamW::name, ": decayed ", op.decayed, " is outside [0, ",
                 count, "], the elements of grad");
+        require_folds(op);
         const Operands operands(AdamW::name, memory);
         const auto* grad = operands.get<Compute>("grad", op.grad, 1, count);
         auto* master = operands.get<Compute>("master", op.master, 1, count);
         const auto moment1 = Moment<Compute>::of("m", op.m, count, operands);
         const auto moment2 = Moment<Compute>::of("v", op.v, count, operands);
-        const bool rounds = op.working && op.working.dtype == DType::bf16;
+        const bool rounds = op.working.dtype == DType::bf16;
         auto* working_bf16 = rounds ? operands.get<Bf16>("working", op.working, 1, count) : nullptr;
-        auto* working_full = rounds ? nullptr : operands.get_optional<Compute>("working", op.working, 1, count);
+        auto* working_full = rounds ? nullptr : operands.get<Compute>("working", op.working, 1, count);
         const auto scalar = [&](const char* operand, const View& view) {
             return *operands.get<Compute>(operand, view, 1, 1);
         };
@@ -174,8 +171,17 @@ void execute(const AdamW& op, const Memory& memory) {
             if (moment1.rounded || moment2.rounded) random.fill(op.seed, step, first, number);
             moment1.store(first, number, m, random, 0);
             moment2.store(first, number, v, random, 16);
-            if (working_bf16) store_working(w, number, working_bf16 + first);
-            if (working_full) std::copy(w, w + number, working_full + first);
+        }
+
+        // Of the updated weights of norms, so after them.
+        const NormWeights<Compute> norms{master, 0};
+#pragma omp parallel for
+        for (std::int64_t first = 0; first < count; first += kBlock) {
+            const std::int64_t number = std::min(kBlock, count - first);
+            if (rounds)
+                fill_working(op.folds, norms, first, number, master + first, working_bf16 + first);
+            else
+                fill_working(op.folds, norms, first, number, master + first, working_full + first);
         }
     });
 }

@@ -4,6 +4,7 @@
 
 #include "kernels/cpu/access.h"
 #include "kernels/cpu/operations.h"
+#include "kernels/math/rms.h"
 
 namespace coda::cpu {
 namespace {
@@ -62,11 +63,13 @@ void execute(const FinishColumnSum& op, const Memory& memory) {
     dispatch_statistic(FinishColumnSum::name, "partials", op.partials, [&]<class Compute>(Compute) {
         const Operands operands(FinishColumnSum::name, memory);
         const auto* partials = operands.get<Compute>("partials", op.partials, op.partials.rows, op.partials.cols);
+        const auto* gamma = operands.get_optional<Compute>("gamma", op.gamma, 1, op.partials.cols);
         auto* grad = operands.get<Compute>("grad", op.grad, 1, op.partials.cols);
-        if (op.grad.beta == Beta::accumulate)
-            sum_tiles(partials, op.partials, [&](std::int64_t j, Compute sum) { grad[j] += sum; });
-        else
-            sum_tiles(partials, op.partials, [&](std::int64_t j, Compute sum) { grad[j] = sum; });
+        const bool accumulate = op.grad.beta == Beta::accumulate;
+        sum_tiles(partials, op.partials, [&](std::int64_t j, Compute sum) {
+            const Compute own = gamma ? sum / norm_factor(gamma[j]) : sum;
+            grad[j] = accumulate ? grad[j] + own : own;
+        });
     });
 }
 

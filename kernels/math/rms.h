@@ -1,12 +1,24 @@
-// RMSNorm's backward pass (K9) with the row statistics given, shared by CPU and GPU.
+// RMSNorm's weight as matrices carry it, and its backward pass (K9) with the row statistics given. Shared by CPU and
+// GPU.
 #pragma once
 
 #include "kernels/dtype.h"
 
 namespace coda {
 
+/// The factor of a matrix's column for the weight of the norm before it: the weight itself, kept 2^-40 away from 0.
+/// Products are then of the weight times what they would be without, and its gradient is theirs divided by it. No sum
+/// of products notices 2^-40 of a term, and bf16 and fp32 have the exponents for it. NaN stays NaN.
+template <class T>
+CODA_HD T norm_factor(T gamma) {
+    constexpr T kLeast = T(0x1p-40);
+    if (gamma >= 0 && gamma < kLeast) return kLeast;
+    if (gamma < 0 && gamma > -kLeast) return -kLeast;
+    return gamma;
+}
+
 /// Factors of a row: with t = of_acc acc,
-///   dx = t gamma - of_x x;  n = of_n x gamma;  share of the norm weight's gradient t x
+///   dx = t - of_x x;  n = of_n x;  share of the norm weight's gradient, times the weight, t x
 /// (kernels/ops/backward.h, LinearRmsBackward).
 template <class T>
 struct RmsBackwardRow {

@@ -14,16 +14,16 @@ namespace coda {
 /// `scale`, rows of a are that gradient over scale, and dot is the gradient's own:
 ///   t = alpha acc,             c = alpha dot / N             without scale
 ///   t = alpha scale rstd acc,  c = alpha rstd dot / N        with it
-///   dx (+)= t ⊙ gamma - x rstd c;  n = scale rstd x ⊙ gamma;  per column and row tile Σ t ⊙ x.
+///   dx (+)= t - x rstd c;  n = scale rstd x;  per column and row tile Σ t ⊙ x.
+/// w carries the norm's weight gamma, so t has it, and Σ t ⊙ x is the gradient of gamma times gamma (FinishColumnSum).
 /// The weight gradient of the same projection is (a)ᵀ x ⊙ gamma without scale, so it reads x itself
-/// (WeightGradient::gamma); with scale it is (a)ᵀ n.
+/// (WeightGradient::gamma); with scale it is (a)ᵀ n ⊙ gamma.
 struct LinearRmsBackward {
     In<Matrix> a;           // (M, K) storage: gradient of the projection's output, times rstd or over scale
     In<Matrix> w;           // (K, N) storage
     In<Matrix> x;           // (M, N) storage: the residual stream that was normalised
     In<Vector> rstd;        // (1, M) statistic
     In<Vector> dot;         // (1, M) statistic
-    In<Vector> gamma;       // (1, N) master
     In<Scalar> alpha;       // statistic, optional (absent: 1)
     In<Vector> scale;       // (1, M) statistic, optional
     Accumulate<Matrix> dx;  // (M, N) storage: gradient of the residual stream
@@ -33,12 +33,11 @@ struct LinearRmsBackward {
 
     static constexpr const char* name = "LinearRmsBackward";
     static constexpr auto operands =
-        std::tuple{field("a", &LinearRmsBackward::a),          field("w", &LinearRmsBackward::w),
-                   field("x", &LinearRmsBackward::x),          field("rstd", &LinearRmsBackward::rstd),
-                   field("dot", &LinearRmsBackward::dot),      field("gamma", &LinearRmsBackward::gamma),
-                   field("alpha", &LinearRmsBackward::alpha),  field("scale", &LinearRmsBackward::scale),
-                   field("dx", &LinearRmsBackward::dx),        field("n", &LinearRmsBackward::n),
-                   field("dgamma", &LinearRmsBackward::dgamma)};
+        std::tuple{field("a", &LinearRmsBackward::a),         field("w", &LinearRmsBackward::w),
+                   field("x", &LinearRmsBackward::x),         field("rstd", &LinearRmsBackward::rstd),
+                   field("dot", &LinearRmsBackward::dot),     field("alpha", &LinearRmsBackward::alpha),
+                   field("scale", &LinearRmsBackward::scale), field("dx", &LinearRmsBackward::dx),
+                   field("n", &LinearRmsBackward::n),         field("dgamma", &LinearRmsBackward::dgamma)};
 };
 
 /// K10, dy = rstd a w with w (K, f) and (g, u) the column pairs of z; σ = sigmoid(g), s = g σ:
@@ -81,7 +80,7 @@ struct LinearHeadDot {
 };
 
 /// grad (+)= alpha dyᵀ x ⊙ gamma, gamma over the columns: where x is the residual stream and dy carries its rstd, the
-/// gradient of a projection of the normalised stream.
+/// gradient of a projection of the normalised stream, with respect to the matrix without the norm's weight.
 struct WeightGradient {
     In<Matrix> dy;            // (M, out) storage
     In<Matrix> x;             // (M, in) storage
@@ -183,14 +182,17 @@ struct FinishRowSum {
         std::tuple{field("partials", &FinishRowSum::partials), field("sum", &FinishRowSum::sum)};
 };
 
-/// grad (+)= Σ_tiles partials, in a fixed order: finishes the gradient of a norm weight.
+/// grad (+)= Σ_tiles partials / norm_factor(gamma), in a fixed order: finishes the gradient of a norm's weight, from
+/// products with a matrix that carries it.
 struct FinishColumnSum {
     In<Partials> partials;    // (tiles, N) statistic
+    In<Vector> gamma;         // (1, N) master, optional (absent: 1)
     Accumulate<Vector> grad;  // (1, N) gradient
 
     static constexpr const char* name = "FinishColumnSum";
     static constexpr auto operands =
-        std::tuple{field("partials", &FinishColumnSum::partials), field("grad", &FinishColumnSum::grad)};
+        std::tuple{field("partials", &FinishColumnSum::partials), field("gamma", &FinishColumnSum::gamma),
+                   field("grad", &FinishColumnSum::grad)};
 };
 
 /// grad[token_m] += dx_m; rows of the same token are added in order of m, in the gradient's type.

@@ -5,21 +5,18 @@
 
 namespace coda {
 
-/// x = table[token]; h = x ⊙ gamma; rstd = 1/sqrt(mean x² + eps). Rows with a token outside the table are an error of
-/// the caller (the loader checks every id).
+/// x = table[token]; rstd = 1/sqrt(mean x² + eps). Rows with a token outside the table are an error of the caller (the
+/// loader checks every id).
 struct Embed {
     In<Vector> tokens;  // (1, M) i32
-    In<Matrix> table;   // (V, d) storage
-    In<Vector> gamma;   // (1, d) master
+    In<Matrix> table;   // (V, d) storage or master
     Out<Matrix> x;      // (M, d) storage
-    Out<Matrix> h;      // (M, d) storage
-    Out<Vector> rstd;   // (1, M) statistic, from x before any rounding of its own
+    Out<Vector> rstd;   // (1, M) statistic, from x as stored
     double eps = 0;
 
     static constexpr const char* name = "Embed";
-    static constexpr auto operands =
-        std::tuple{field("tokens", &Embed::tokens), field("table", &Embed::table), field("gamma", &Embed::gamma),
-                   field("x", &Embed::x),           field("h", &Embed::h),         field("rstd", &Embed::rstd)};
+    static constexpr auto operands = std::tuple{field("tokens", &Embed::tokens), field("table", &Embed::table),
+                                                field("x", &Embed::x), field("rstd", &Embed::rstd)};
 };
 
 /// out = acc, or out += acc.
@@ -103,26 +100,22 @@ struct LinearCrossEntropy {
                    field("exponentials", &LinearCrossEntropy::exponentials), field("sums", &LinearCrossEntropy::sums)};
 };
 
-/// K4: x = acc + residual; h = x ⊙ gamma; per row and tile Σ x². Closes a residual branch and opens the next norm: the
-/// next norm's 1/rms is one factor per row, so it commutes with the next GEMM and is applied there.
+/// K4: x = acc + residual; per row and tile Σ x². Closes a residual branch and opens the next norm: the next norm's
+/// 1/rms is one factor per row, so it commutes with the next GEMM and is applied there; its weight is in that GEMM's
+/// matrix.
 struct LinearResidualRms {
     In<Matrix> a;          // (M, K) storage
     In<Matrix> w;          // (N, K) storage
     In<Matrix> residual;   // (M, N) storage
-    In<Vector> gamma;      // (1, N) master
     Out<Matrix> x;         // (M, N) storage
-    Out<Matrix> h;         // (M, N) storage
     Out<Partials> square;  // (tiles over N, M) statistic, from x before rounding
     std::int64_t tile = 0;
 
     static constexpr const char* name = "LinearResidualRms";
-    static constexpr auto operands = std::tuple{field("a", &LinearResidualRms::a),
-                                                field("w", &LinearResidualRms::w),
-                                                field("residual", &LinearResidualRms::residual),
-                                                field("gamma", &LinearResidualRms::gamma),
-                                                field("x", &LinearResidualRms::x),
-                                                field("h", &LinearResidualRms::h),
-                                                field("square", &LinearResidualRms::square)};
+    static constexpr auto operands =
+        std::tuple{field("a", &LinearResidualRms::a), field("w", &LinearResidualRms::w),
+                   field("residual", &LinearResidualRms::residual), field("x", &LinearResidualRms::x),
+                   field("square", &LinearResidualRms::square)};
 };
 
 /// K5: out = acc rstd.

@@ -7,18 +7,18 @@ namespace coda::oracle {
 
 void check_op(const Embed& op, OpCheck& check) {
     const std::int32_t* tokens = check.memory().at<std::int32_t>(op.tokens);
-    const Tensor table = live(check, op.table), gamma = live(check, op.gamma);
+    const Tensor table = live(check, op.table), x = live(check, op.x);
     const std::int64_t columns = op.table.cols;
     const double eps = op.eps;
-    compare(check, "x", op.x.rows, columns, live(check, op.x),
-            [=] __device__(std::int64_t row, std::int64_t column) { return table(tokens[row], column); });
-    compare(check, "h", op.h.rows, columns, live(check, op.h), [=] __device__(std::int64_t row, std::int64_t column) {
-        return table(tokens[row], column) * gamma[column];
+    const bool rounds = op.x.dtype == DType::bf16;
+    compare(check, "x", op.x.rows, columns, x, [=] __device__(std::int64_t row, std::int64_t column) {
+        const float value = table(tokens[row], column);
+        return rounds ? __bfloat162float(__float2bfloat16(value)) : value;
     });
     compare(check, "rstd", 1, op.rstd.cols, live(check, op.rstd), [=] __device__(std::int64_t, std::int64_t row) {
         double square = 0;
         for (std::int64_t column = 0; column < columns; ++column) {
-            const double value = static_cast<double>(table(tokens[row], column));
+            const double value = static_cast<double>(x(row, column));
             square += value * value;
         }
         return 1 / sqrt(square / static_cast<double>(columns) + eps);

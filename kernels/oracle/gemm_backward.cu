@@ -13,7 +13,7 @@ void check_op(const LinearRmsBackward& op, OpCheck& check) {
     const std::int64_t columns = op.dx.cols, height = op.tile;
     check.by_rows(
         op.a, Major::k, op.w, Major::mn, op.tile, [&](const float* product, std::int64_t first, std::int64_t rows) {
-            const Tensor acc = band_of(product, columns), gamma = live(check, op.gamma);
+            const Tensor acc = band_of(product, columns);
             const Tensor x = before(check, "x", op.x, first);
             const float* rstd = check.memory().at<float>(op.rstd) + first;
             const float* dot = check.memory().at<float>(op.dot) + first;
@@ -30,7 +30,7 @@ void check_op(const LinearRmsBackward& op, OpCheck& check) {
             compare(check, "dx", rows, columns, live(check, op.dx, first),
                     [=] __device__(std::int64_t row, std::int64_t column) {
                         const auto row_of = factors(row);
-                        return row_of.of_acc * acc(row, column) * gamma[column] - row_of.of_x * x(row, column) +
+                        return row_of.of_acc * acc(row, column) - row_of.of_x * x(row, column) +
                                (accumulate ? old(row, column) : 0.0f);
                     });
             if (op.n) {
@@ -42,7 +42,7 @@ void check_op(const LinearRmsBackward& op, OpCheck& check) {
                         return scale(row) == 0 ? n(row, column) : n(row, column) / scale(row);
                     },
                     [=] __device__(std::int64_t row, std::int64_t column) {
-                        return scale(row) == 0 ? 0.0f : rstd[row] * x(row, column) * gamma[column];
+                        return scale(row) == 0 ? 0.0f : rstd[row] * x(row, column);
                     });
             }
             Tensor dgamma = live(check, op.dgamma, first / height);

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "kernels/math/random.h"
+#include "kernels/math/rms.h"
 #include "kernels/oracle/comparison.cuh"
 
 namespace coda::oracle {
@@ -102,12 +103,29 @@ void check_op(const AdamW& op, OpCheck& check) {
             [=] __device__(std::int64_t, std::int64_t i) { return update.stored(update(i).m, m, i, 0); });
     compare(check, "v", 1, count, live(check, op.v),
             [=] __device__(std::int64_t, std::int64_t i) { return update.stored(update(i).v, v, i, 1); });
-    // The working copy is the master that was written, rounded; of a skipped update nothing is known of it.
-    if (!op.working || update.skip) return;
+    // The working copy is the master that was written, times the weight that was, rounded; of a skipped update nothing
+    // is known of it.
+    if (update.skip) return;
+    const Tensor working = live(check, op.working);
     const bool rounds = op.working.dtype == DType::bf16;
-    compare(check, "working", 1, count, live(check, op.working), [=] __device__(std::int64_t, std::int64_t i) {
-        return rounds ? __bfloat162float(__float2bfloat16(master[i])) : master[i];
-    });
+    const auto compare_rows = [&](std::int64_t first, std::int64_t rows, std::int64_t cols, std::int64_t gamma) {
+        compare(
+            check, "working", rows, cols,
+            [=] __device__(std::int64_t row, std::int64_t column) { return working[first + row * cols + column]; },
+            [=] __device__(std::int64_t row, std::int64_t column) {
+                const float factor = gamma < 0 ? 1.0f : norm_factor(master[gamma + column]);
+                const float value = master[first + row * cols + column] * factor;
+                return rounds ? __bfloat162float(__float2bfloat16(value)) : value;
+            });
+    };
+    constexpr std::int64_t kNoNorm = -1;
+    std::int64_t next = 0;
+    for (const NormFold& fold : op.folds) {
+        if (next < fold.first) compare_rows(next, 1, fold.first - next, kNoNorm);
+        compare_rows(fold.first, fold.rows, fold.cols, fold.gamma);
+        next = fold.first + fold.rows * fold.cols;
+    }
+    if (next < count) compare_rows(next, 1, count - next, kNoNorm);
 }
 
 }  // namespace coda::oracle

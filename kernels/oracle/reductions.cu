@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "kernels/math/cross_entropy.h"
+#include "kernels/math/rms.h"
 #include "kernels/oracle/comparison.cuh"
 
 namespace coda::oracle {
@@ -41,9 +42,11 @@ void check_op(const FinishRowSum& op, OpCheck& check) {
 void check_op(const FinishColumnSum& op, OpCheck& check) {
     const TileSum partials = tile_sum(check, op.partials);
     const bool accumulate = op.grad.beta == Beta::accumulate;
-    const Tensor old = accumulate ? overwritten(check, "grad", op.grad, 0) : Tensor{};
+    const Tensor old = accumulate ? overwritten(check, "grad", op.grad, 0) : Tensor{}, gamma = live(check, op.gamma);
+    const bool divides = static_cast<bool>(op.gamma);
     compare(check, "grad", 1, op.grad.cols, live(check, op.grad), [=] __device__(std::int64_t, std::int64_t column) {
-        return partials[column] + (accumulate ? static_cast<double>(old[column]) : 0.0);
+        const double own = divides ? partials[column] / norm_factor<double>(gamma[column]) : partials[column];
+        return own + (accumulate ? static_cast<double>(old[column]) : 0.0);
     });
 }
 

@@ -24,8 +24,8 @@ Tolerance tolerance(const Op& op, const std::string& operand);
 bool within_tolerance(const Op& op, const Report& report);
 
 /// One line, the relative RMS of every operand and after each run of equal tolerances that tolerance:
-///   layer 3 attn_out LinearResidualRms  x 1.7e-03  h 1.7e-03  (tolerance 4.0e-03)  square 2.0e-07  (tolerance 1.0e-05)
-///   ok
+///   layer 3 qkv_dgrad LinearRmsBackward  dx 1.7e-03  n 1.8e-03  (tolerance 4.0e-03)  dgamma 2.0e-07
+///   (tolerance 7.1e-05) ok
 /// (on one line). Instead of "ok": "BEYOND" and the operands that are, with their largest error and its bound.
 std::string line_of(const std::string& label, const Op& op, const Report& report);
 

@@ -23,11 +23,12 @@ struct ModelShape {
 };
 
 struct LayerWeights {
-    View qkv, attn_out, gate_up, down;  // storage
+    View qkv, attn_out, gate_up, down;  // storage; qkv and gate_up with the weight of the norm before them
     View attn_norm, mlp_norm;           // master
 };
 struct ModelWeights {
-    View embedding, head;
+    View embedding;  // storage; master where the head is tied to it
+    View head;       // storage, with the final norm's weight
     View final_norm;
     std::vector<LayerWeights> layers;
 };
@@ -42,7 +43,6 @@ struct LayerActivations {
     View x_mid;                    // (M, d) residual stream after attention
     View rstd_mlp;                 // (1, M)
     View z;                        // (M, 2f) gate/up interleaved; absent under MLP recompute
-    View h_mlp;                    // (M, d) x_mid gamma: kept for the backward pass under MLP recompute
     View y;                        // (M, f): kept for the backward pass unless it is recomputed
     View square_attn, square_mlp;  // partials of the sums of squares of x_mid and of the layer's output
 };
@@ -57,7 +57,6 @@ struct HeadChunk {
 
 struct Activations {
     std::vector<LayerActivations> layers;
-    std::vector<View> h;  // h[l]: (M, d) input of layer l's QKV GEMM; h[layers]: of the LM head
     View x_final, rstd_final;
     std::vector<HeadChunk> chunks;
     View final_dgamma;                                // (tiles of all chunks, d)
@@ -109,9 +108,12 @@ struct MicroBatch {
     ModelWeights grads;
     Activations act;
     Gradients grad;
+
+    /// The head's gradient is the embedding's.
+    bool tied() const { return grads.embedding.offset == grads.head.offset; }
 };
 
-/// forward.cpp: tokens to h of the LM head. `keep` false (evaluation) stores nothing for a backward pass.
+/// forward.cpp: tokens to the input of the final norm. `keep` false (evaluation) stores nothing for a backward pass.
 void build_forward(MicroBatch& batch, StepList& step, bool keep);
 
 /// forward.cpp: per chunk losses and, when training, the head's own backward pass; then the total loss.

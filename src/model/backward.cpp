@@ -17,7 +17,7 @@ void build_mlp_backward(MicroBatch& batch, StepList& step, std::size_t l, Beta b
     const Recompute recompute = batch.options.recompute;
     if (recompute == Recompute::mlp) {
         step("gate_up_recompute",
-             LinearRstdSwiglu{.a = act.h_mlp, .w = w.gate_up, .rstd = act.rstd_mlp, .z = write(g.z), .y = {}});
+             LinearRstdSwiglu{.a = act.x_mid, .w = w.gate_up, .rstd = act.rstd_mlp, .z = write(g.z), .y = {}});
     }
     View& z = recompute == Recompute::mlp ? g.z : act.z;
     const View saved = z;
@@ -42,7 +42,6 @@ void build_mlp_backward(MicroBatch& batch, StepList& step, std::size_t l, Beta b
                                             .x = act.x_mid,
                                             .rstd = act.rstd_mlp,
                                             .dot = g.mlp_dot,
-                                            .gamma = w.mlp_norm,
                                             .alpha = {},
                                             .scale = {},
                                             .dx = {write(g.dx), Beta::accumulate},
@@ -55,7 +54,8 @@ void build_mlp_backward(MicroBatch& batch, StepList& step, std::size_t l, Beta b
                                          .alpha = {},
                                          .grad = {write(grads.gate_up), beta},
                                          .scratch = g.weight_scratch});
-    step("mlp_norm_grad", FinishColumnSum{.partials = g.dgamma, .grad = {write(grads.mlp_norm), beta}});
+    step("mlp_norm_grad",
+         FinishColumnSum{.partials = g.dgamma, .gamma = w.mlp_norm, .grad = {write(grads.mlp_norm), beta}});
 }
 
 void build_attention_backward(MicroBatch& batch, StepList& step, std::size_t l, Beta beta) {
@@ -99,7 +99,6 @@ void build_attention_backward(MicroBatch& batch, StepList& step, std::size_t l, 
                                         .x = act.x,
                                         .rstd = act.rstd_attn,
                                         .dot = g.attention_dot,
-                                        .gamma = w.attn_norm,
                                         .alpha = {},
                                         .scale = {},
                                         .dx = {write(g.dx), Beta::accumulate},
@@ -112,7 +111,8 @@ void build_attention_backward(MicroBatch& batch, StepList& step, std::size_t l, 
                                      .alpha = {},
                                      .grad = {write(grads.qkv), beta},
                                      .scratch = g.weight_scratch});
-    step("attn_norm_grad", FinishColumnSum{.partials = g.dgamma, .grad = {write(grads.attn_norm), beta}});
+    step("attn_norm_grad",
+         FinishColumnSum{.partials = g.dgamma, .gamma = w.attn_norm, .grad = {write(grads.attn_norm), beta}});
 }
 
 }  // namespace
@@ -125,9 +125,8 @@ void build_backward(MicroBatch& batch, StepList& step, Beta beta) {
     }
     step.enter(Phase::backward, -1);
     // A tied head's weight gradient has already been written into the embedding's; an untied one starts from zero.
-    const bool tied = batch.weights.embedding.offset == batch.weights.head.offset;
-    View& grad = tied ? batch.grads.head : batch.grads.embedding;
-    if (!tied && beta == Beta::overwrite) step("zero_embedding_grad", Zero{.out = write(grad)});
+    View& grad = batch.tied() ? batch.grads.head : batch.grads.embedding;
+    if (!batch.tied() && beta == Beta::overwrite) step("zero_embedding_grad", Zero{.out = write(grad)});
     step("embedding_grad", EmbedBackward{.tokens = batch.host.tokens,
                                          .dx = batch.grad.dx,
                                          .grad = write(grad),

@@ -13,13 +13,11 @@ void build_layer(MicroBatch& batch, StepList& step, std::size_t l, bool keep) {
     const bool last = l + 1 == batch.act.layers.size();
     const bool keep_z = keep && batch.options.recompute != Recompute::mlp;
     LayerActivations& act = batch.act.layers[l];
-    View& h_next = batch.act.h[l + 1];
     View& x_next = last ? batch.act.x_final : batch.act.layers[l + 1].x;
     View& rstd_next = last ? batch.act.rstd_final : batch.act.layers[l + 1].rstd_attn;
-    const View& gamma_next = last ? batch.weights.final_norm : batch.weights.layers[l + 1].attn_norm;
     const std::int64_t tile = tiling::column_tile<LinearResidualRms>(s.width);
 
-    step("qkv", LinearRstdRope{.a = batch.act.h[l],
+    step("qkv", LinearRstdRope{.a = act.x,
                                .w = w.qkv,
                                .rstd = act.rstd_attn,
                                .positions = host.positions,
@@ -38,14 +36,12 @@ void build_layer(MicroBatch& batch, StepList& step, std::size_t l, bool keep) {
     step("attn_out", LinearResidualRms{.a = act.o,
                                        .w = w.attn_out,
                                        .residual = act.x,
-                                       .gamma = w.mlp_norm,
                                        .x = write(act.x_mid),
-                                       .h = write(act.h_mlp),
                                        .square = write(act.square_attn),
                                        .tile = tile});
     step("rstd_mlp",
          FinishRstd{.square = act.square_attn, .rstd = write(act.rstd_mlp), .width = s.width, .eps = s.eps});
-    step("gate_up", LinearRstdSwiglu{.a = act.h_mlp,
+    step("gate_up", LinearRstdSwiglu{.a = act.x_mid,
                                      .w = w.gate_up,
                                      .rstd = act.rstd_mlp,
                                      .z = keep_z ? write(act.z) : View{},
@@ -53,9 +49,7 @@ void build_layer(MicroBatch& batch, StepList& step, std::size_t l, bool keep) {
     step("down", LinearResidualRms{.a = act.y,
                                    .w = w.down,
                                    .residual = act.x_mid,
-                                   .gamma = gamma_next,
                                    .x = write(x_next),
-                                   .h = write(h_next),
                                    .square = write(act.square_mlp),
                                    .tile = tile});
     step("rstd_next", FinishRstd{.square = act.square_mlp, .rstd = write(rstd_next), .width = s.width, .eps = s.eps});
@@ -74,14 +68,14 @@ View rows_of(const HeadChunk& chunk, const View& vector) { return part_of(vector
 void build_chunk_loss(MicroBatch& batch, StepList& step, HeadChunk& chunk, bool keep) {
     const auto rows = [&](const View& vector) { return rows_of(chunk, vector); };
     Activations& act = batch.act;
-    const View h = act.h.back().row_slice(chunk.first_row, chunk.rows);
-    step("target_logit", TargetLogit{.a = h,
+    const View x = act.x_final.row_slice(chunk.first_row, chunk.rows);
+    step("target_logit", TargetLogit{.a = x,
                                      .table = batch.weights.head.row_slice(0, batch.shape.vocab),
                                      .rstd = rows(act.rstd_final),
                                      .targets = rows(batch.host.targets),
                                      .target_logit = rows(act.target_logit)});
     step("logits",
-         LinearRstdCrossEntropy{.a = h,
+         LinearRstdCrossEntropy{.a = x,
                                 .w = batch.weights.head,
                                 .rstd = rows(act.rstd_final),
                                 .target_logit = rows(act.target_logit),
@@ -107,7 +101,6 @@ void build_chunk_backward(MicroBatch& batch, StepList& step, HeadChunk& chunk, B
                                          .x = act.x_final.row_slice(chunk.first_row, chunk.rows),
                                          .rstd = rows(act.rstd_final),
                                          .dot = rows(act.head_dot),
-                                         .gamma = batch.weights.final_norm,
                                          .alpha = batch.host.alpha,
                                          .scale = rows(act.head_scale),
                                          .dx = {batch.grad.dx.row_slice(chunk.first_row, chunk.rows), Beta::overwrite},
@@ -116,7 +109,7 @@ void build_chunk_backward(MicroBatch& batch, StepList& step, HeadChunk& chunk, B
                                          .tile = tiling::row_tile<LinearRmsBackward>()});
     step("head_wgrad", WeightGradient{.dy = chunk.exponentials,
                                       .x = batch.grad.n.row_slice(chunk.first_row, chunk.rows),
-                                      .gamma = {},
+                                      .gamma = batch.weights.final_norm,
                                       .alpha = batch.host.alpha,
                                       .grad = {write(batch.grads.head), beta},
                                       .scratch = batch.grad.weight_scratch});
@@ -129,9 +122,7 @@ void build_forward(MicroBatch& batch, StepList& step, bool keep) {
     step.enter(Phase::forward, -1);
     step("embed", Embed{.tokens = batch.host.tokens,
                         .table = batch.weights.embedding,
-                        .gamma = batch.weights.layers.front().attn_norm,
                         .x = write(first.x),
-                        .h = write(batch.act.h.front()),
                         .rstd = write(first.rstd_attn),
                         .eps = batch.shape.eps});
     for (std::size_t l = 0; l < batch.act.layers.size(); ++l) {
@@ -162,8 +153,9 @@ void build_head(MicroBatch& batch, StepList& step, Beta beta) {
          ReduceLoss{.loss = batch.act.losses, .alpha = batch.host.alpha, .total = {write(batch.host.loss), beta}});
     step.enter(Phase::backward, -1);
     write(batch.act.final_dgamma);
-    step("final_norm_grad",
-         FinishColumnSum{.partials = batch.act.final_dgamma, .grad = {write(batch.grads.final_norm), beta}});
+    step("final_norm_grad", FinishColumnSum{.partials = batch.act.final_dgamma,
+                                            .gamma = batch.weights.final_norm,
+                                            .grad = {write(batch.grads.final_norm), beta}});
 }
 
 void build_head_evaluation(MicroBatch& batch, StepList& step) {
@@ -182,7 +174,7 @@ void build_head_evaluation(MicroBatch& batch, StepList& step) {
 void build_head_sample(MicroBatch& batch, StepList& step) {
     const std::int64_t last = batch.shape.tokens - 1;
     step.enter(Phase::forward, -1);
-    step("logits", LinearRstd{.a = batch.act.h.back().row_slice(last, 1),
+    step("logits", LinearRstd{.a = batch.act.x_final.row_slice(last, 1),
                               .w = batch.weights.head,
                               .rstd = part_of(batch.act.rstd_final, last, 1),
                               .out = write(batch.host.logits)});

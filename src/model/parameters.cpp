@@ -63,6 +63,16 @@ ParameterLayout parameter_layout(const ModelConfig& model) {
     layout.final_norm = segment.place(1, d);
     layout.count = segment.end();
 
+    const auto fold = [&](const PackedTensor& matrix, const PackedTensor& norm) {
+        layout.folds.push_back({matrix.offset, matrix.rows, matrix.cols, norm.offset});
+    };
+    if (model.tie_word_embeddings) fold(layout.head, layout.final_norm);
+    for (const LayerParameters& layer : layout.layers) {
+        fold(layer.qkv, layer.attn_norm);
+        fold(layer.gate_up, layer.mlp_norm);
+    }
+    if (!model.tie_word_embeddings) fold(layout.head, layout.final_norm);
+
     const auto add = [&](std::string name, std::int64_t rows, std::int64_t cols, bool matrix, std::int64_t offset,
                          HfTensor::Order order = HfTensor::Order::plain) {
         layout.tensors.push_back({std::move(name), rows, cols, matrix, offset, order, hd});

@@ -61,16 +61,15 @@ class Allocation {
         const std::int64_t n = layout_.count;
         const DType moment = moments == Moments::bf16 ? DType::bf16 : precision_.master;
         host.master = persistent("master weights", MemorySegment::weights, precision_.master, 1, n);
-        if (precision_.storage != precision_.master) {
-            host.working = persistent("working weights", MemorySegment::weights, precision_.storage, 1, n);
-        }
+        host.working = persistent("working weights", MemorySegment::weights, precision_.storage, 1, n);
         host.gradient = persistent("gradients", MemorySegment::gradients, precision_.gradient, 1, n);
         host.m = persistent("first moments", MemorySegment::optimizer, moment, 1, n);
         host.v = persistent("second moments", MemorySegment::optimizer, moment, 1, n);
-
-        const View& matrices = host.working ? host.working : host.master;
-        batch.weights = views_of(matrices, host.master);
         batch.grads = views_of(host.gradient, host.gradient);
+
+        batch.weights = views_of(host.working, host.master);
+        // Tied to the head, the embedding's working copy carries the final norm's weight.
+        if (batch.tied()) batch.weights.embedding = view_of(host.master, layout_.embedding);
     }
 
     ModelWeights views_of(const View& matrices, const View& norms) const {
@@ -133,14 +132,11 @@ class Allocation {
             act.x_mid = activation(name("x after attention"), s.tokens, s.width);
             act.rstd_mlp = statistic(name("mlp rstd"), 1, s.tokens);
             if (recompute != Recompute::mlp) act.z = activation(name("gate/up"), s.tokens, 2 * s.ffn);
-            act.h_mlp = activation(name("mlp input"), s.tokens, s.width);
             act.y = activation(name("mlp activation"), s.tokens, s.ffn);
             act.square_attn = statistic(name("squares after attention"), tiles, s.tokens);
             act.square_mlp = statistic(name("squares after mlp"), tiles, s.tokens);
             batch.act.layers.push_back(act);
-            batch.act.h.push_back(activation(name("attention input"), s.tokens, s.width));
         }
-        batch.act.h.push_back(activation("head input", s.tokens, s.width));
         batch.act.x_final = activation("final x", s.tokens, s.width);
         batch.act.rstd_final = statistic("final rstd", 1, s.tokens);
     }
@@ -271,12 +267,11 @@ void keep_first_sequence(MicroBatch& batch) {
     columns(batch.host.positions);
     Activations& act = batch.act;
     for (LayerActivations& layer : act.layers) {
-        for (View* matrix : {&layer.x, &layer.qkv, &layer.o, &layer.x_mid, &layer.h_mlp, &layer.y}) rows(*matrix);
+        for (View* matrix : {&layer.x, &layer.qkv, &layer.o, &layer.x_mid, &layer.y}) rows(*matrix);
         for (View* per_token : {&layer.rstd_attn, &layer.lse, &layer.rstd_mlp, &layer.square_attn, &layer.square_mlp}) {
             columns(*per_token);
         }
     }
-    for (View& h : act.h) rows(h);
     rows(act.x_final);
     columns(act.rstd_final);
 }

@@ -40,7 +40,7 @@ struct HostViews {
     View skip;        // i32, sticky: a non-finite loss or norm was seen
     // State: flat segments of ParameterLayout.count elements.
     View master, gradient, m, v;
-    View working;  // storage dtype; absent where storage and master are the same type
+    View working;  // storage dtype, with the weights of norms in the matrices after them (ParameterLayout.folds)
 };
 
 struct Schedules {

@@ -26,6 +26,10 @@ void export_state(Executor& executor, const Schedules& schedules, const ModelCon
 /// Weights and moments to and from a checkpoint, bit by bit.
 void save_state(Executor& executor, const Schedules& schedules, const std::filesystem::path& run, std::int64_t step,
                 const nlohmann::json& state, std::int64_t keep);
-void load_state(Executor& executor, const Schedules& schedules, const CheckpointInfo& checkpoint);
+void load_state(Executor& executor, const Schedules& schedules, const ParameterLayout& layout,
+                const CheckpointInfo& checkpoint);
+
+/// Makes the working copy anew from the master weights on the executor. The functions above have done so.
+void renew_working(Executor& executor, const Schedules& schedules, const ParameterLayout& layout);
 
 }  // namespace coda

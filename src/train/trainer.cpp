@@ -123,7 +123,7 @@ void Trainer::prepare_weights() {
         const auto skipped = [&](const std::string& message) { std::fprintf(stderr, "%s\n", message.c_str()); };
         if (const auto newest = newest_checkpoint(run_directory(), skipped)) {
             check_resumable(newest->state);
-            load_state(*executor_, schedules_, *newest);
+            load_state(*executor_, schedules_, layout_, *newest);
             done_ = newest->step;
             done_sequences_ = newest->state.at("sequences").get<std::int64_t>();
             done_tokens_ = newest->state.at("tokens").get<std::int64_t>();

@@ -150,6 +150,7 @@ TEST_CASE("sums of tiles", "[gpu]") {
 
                 FinishColumnSum column_sum;
                 column_sum.partials = grad.add("partials", DType::f32, tiles, columns, Fill::positive, 1);
+                if (accumulate) column_sum.gamma = grad.add("gamma", DType::f32, 1, columns, Fill::positive, 1);
                 const Accumulate<Matrix> to = grad.accumulated("grad", columns, accumulate);
                 column_sum.grad = {to, to.beta};
                 grad.op = column_sum;

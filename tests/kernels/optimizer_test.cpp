@@ -27,7 +27,7 @@ GradNorm grad_norm(Buffers& buffers, DType gradient, std::int64_t count, double 
 }
 
 /// AdamW at step 3 over `count` parameters, the first third and a bit of which decay.
-AdamW adamw(Buffers& buffers, DType master, DType moments, std::int64_t count) {
+AdamW adamw(Buffers& buffers, DType master, DType moments, DType storage, std::int64_t count) {
     const auto scalar = [&](double value) { return buffers.scalar(master, value); };
     AdamW op;
     op.beta1 = 0.9;
@@ -40,6 +40,7 @@ AdamW adamw(Buffers& buffers, DType master, DType moments, std::int64_t count) {
     op.master = buffers.random(master, 1, count);
     op.m = buffers.random(moments, 1, count);
     op.v = buffers.random(moments, 1, count, 0, 1);
+    op.working = buffers.vector(storage, count);
     op.lr = scalar(0.125);
     op.correction1 = scalar(1 / (1 - std::pow(0.9, 3)));
     op.correction2 = scalar(1 / (1 - std::pow(0.95, 3)));
@@ -102,8 +103,7 @@ TEST_CASE("AdamW is its formula, decay split, clip and working copy included") {
          {std::pair{DType::f64, DType::f64}, std::pair{DType::f32, DType::f32}, std::pair{DType::f32, DType::bf16}})
         for (const std::int64_t count : {1, 7000}) {
             Buffers buffers;
-            AdamW op = adamw(buffers, master, master, count);
-            op.working = buffers.vector(storage, count);
+            const AdamW op = adamw(buffers, master, master, storage, count);
             const auto g = buffers.values(op.grad), w = buffers.values(op.master);
             const auto m = buffers.values(op.m), v = buffers.values(op.v);
             cpu::run(op, buffers.memory());
@@ -127,10 +127,71 @@ TEST_CASE("AdamW is its formula, decay split, clip and working copy included") {
         }
 }
 
+// Blocks of 2048 elements begin and end within rows of the matrices. The weights of norms are among the last elements,
+// some of two matrices; a few are at rest where norm_factor keeps them from 0.
+TEST_CASE("AdamW's working copy has the updated weights of norms in the columns of the matrices after them") {
+    constexpr std::int64_t kCount = 9000, kDecayed = 8800;
+    const std::vector<NormFold> folds{{.first = 0, .rows = 20, .cols = 70, .gamma = 8801},
+                                      {.first = 1400, .rows = 2, .cols = 60, .gamma = 8900},
+                                      {.first = 1600, .rows = 60, .cols = 120, .gamma = 8875}};
+    for (const auto& [master, storage] :
+         {std::pair{DType::f64, DType::f64}, std::pair{DType::f32, DType::f32}, std::pair{DType::f32, DType::bf16}}) {
+        Buffers buffers;
+        AdamW op = adamw(buffers, master, master, storage, kCount);
+        op.decayed = kDecayed;
+        op.folds = folds;
+        // No update: zero, both signs of less than the least factor, and the least factor itself.
+        const double still[] = {0.0, 0x1p-41, -0x1p-41, 0x1p-40, -0x1p-40, -0x1p-39};
+        for (std::int64_t i = 0; i < 6; ++i) {
+            for (const View& view : {View(op.grad), View(op.m), View(op.v)}) buffers.set(view, 0, 8920 + i, 0);
+            buffers.set(op.master, 0, 8920 + i, still[i]);
+        }
+        const auto old = buffers.values(op.master);
+        cpu::run(op, buffers.memory());
+
+        std::vector<double> factor(kCount, 1);
+        for (const NormFold& fold : folds)
+            for (std::int64_t i = 0; i < fold.rows * fold.cols; ++i) {
+                const double gamma = buffers.get(op.master, 0, fold.gamma + i % fold.cols);
+                factor[static_cast<std::size_t>(fold.first + i)] =
+                    std::copysign(std::max(std::abs(gamma), 0x1p-40), gamma);
+            }
+        for (std::int64_t i = 0; i < kCount; ++i) {
+            const auto at = static_cast<std::size_t>(i);
+            const double w = buffers.get(op.master, 0, i), product = w * factor[at];
+            if (i < 8920 || i >= 8926) REQUIRE(w != old[at]);
+            const double rounded = master == DType::f32 ? static_cast<double>(static_cast<float>(product)) : product;
+            REQUIRE(buffers.get(op.working, 0, i) ==
+                    (storage == DType::bf16 ? static_cast<float>(Bf16(static_cast<float>(rounded))) : rounded));
+        }
+    }
+}
+
+TEST_CASE("AdamW names a fold that lies elsewhere") {
+    const auto message = [](const std::vector<NormFold>& folds) -> std::string {
+        Buffers buffers;
+        AdamW op = adamw(buffers, DType::f32, DType::f32, DType::bf16, 100);
+        op.decayed = 80;
+        op.folds = folds;
+        try {
+            cpu::run(op, buffers.memory());
+        } catch (const Error& error) {
+            return error.what();
+        }
+        return "";
+    };
+    CHECK(message({{0, 4, 10, 80}, {40, 4, 10, 90}}).empty());
+    CHECK_THAT(message({{0, 4, 10, 80}, {39, 4, 10, 90}}),
+               Catch::Contains("the folded matrix (4, 10) at element 39 does not lie in the decayed elements [0, 80)"));
+    CHECK_THAT(message({{50, 4, 10, 80}}), Catch::Contains("at element 50"));
+    CHECK_THAT(message({{0, 4, 10, 79}}), Catch::Contains("the norm's weight at 79 for the folded matrix at 0 does not "
+                                                          "lie in the undecayed elements [80, 100)"));
+    CHECK_THAT(message({{0, 4, 10, 91}}), Catch::Contains("the norm's weight at 91"));
+}
+
 TEST_CASE("AdamW writes nothing where skip is set") {
     Buffers buffers;
-    AdamW op = adamw(buffers, DType::f32, DType::bf16, 5000);
-    op.working = buffers.vector(DType::bf16, 5000);
+    const AdamW op = adamw(buffers, DType::f32, DType::bf16, DType::bf16, 5000);
     buffers.set(op.skip, 0, 0, 1);
     const auto state = [&] {
         return buffers.bits(op.master) + buffers.bits(op.m) + buffers.bits(op.v) + buffers.bits(op.working);
@@ -149,7 +210,7 @@ TEST_CASE("bf16 moments are rounded without bias, by the words of (seed, step, e
     constexpr float kGradient =
         1 + 0x1.2cp-5f;  // 1.036621: 5/32 of the way between bf16 neighbours 1.03125, 1.0390625...
     Buffers buffers;
-    AdamW op = adamw(buffers, DType::f32, DType::bf16, kCount);
+    AdamW op = adamw(buffers, DType::f32, DType::bf16, DType::bf16, kCount);
     op.beta1 = op.beta2 = 0;
     buffers.set(op.clip, 0, 0, 1);
     for (std::int64_t i = 0; i < kCount; ++i) buffers.set(op.grad, 0, i, kGradient);
@@ -183,13 +244,14 @@ TEST_CASE("bf16 moments are rounded without bias, by the words of (seed, step, e
 TEST_CASE("optimizer ops give the same bits for any number of threads") {
     for (const DType master : {DType::f64, DType::f32}) {
         require_same_bits_for_any_thread_count([&](Buffers& b) { return grad_norm(b, master, 300000, 1); });
-        require_same_bits_for_any_thread_count([&](Buffers& b) { return adamw(b, master, master, 20000); });
-        require_same_bits_for_any_thread_count([&](Buffers& b) { return adamw(b, master, DType::bf16, 20000); });
+        require_same_bits_for_any_thread_count([&](Buffers& b) { return adamw(b, master, master, master, 20000); });
+        require_same_bits_for_any_thread_count(
+            [&](Buffers& b) { return adamw(b, master, DType::bf16, master, 20000); });
     }
 }
 
 TEST_CASE("AdamW names a moment of the wrong type") {
     Buffers buffers;
-    const AdamW op = adamw(buffers, DType::f32, DType::f64, 10);
+    const AdamW op = adamw(buffers, DType::f32, DType::f64, DType::f32, 10);
     REQUIRE_THROWS_WITH(cpu::run(op, buffers.memory()), "AdamW: operand m is f64, expected f32");
 }

@@ -136,22 +136,22 @@ TEST_CASE("an fp32 product's tolerance grows with its terms") {
 }
 
 TEST_CASE("a report is within tolerance when all of it is") {
-    auto op = complete_op<LinearResidualRms>(DType::bf16);
-    op.square.dtype = DType::f32;
+    auto op = complete_op<LinearRmsBackward>(DType::bf16);
+    op.dgamma.dtype = DType::f32;
     constexpr double kInfinity = std::numeric_limits<double>::infinity();
     const auto line = [&](const std::vector<OperandError>& operands) {
         const oracle::Report report{operands};
-        const std::string text = oracle::line_of("layer 3 attn_out", op, report);
+        const std::string text = oracle::line_of("layer 3 qkv_dgrad", op, report);
         CHECK((text.find("ok") != std::string::npos) == oracle::within_tolerance(op, report));
         return text;
     };
-    CHECK(line({{"x", 1.7e-3, 2e-3}, {"h", 1.8e-3, 2e-3}, {"square", 2e-7, 1e-6}}) ==
-          "layer 3 attn_out LinearResidualRms  x 1.7e-03  h 1.8e-03  (tolerance 4.0e-03)  square 2.0e-07  "
+    CHECK(line({{"dx", 1.7e-3, 2e-3}, {"n", 1.8e-3, 2e-3}, {"dgamma", 2e-7, 1e-6}}) ==
+          "layer 3 qkv_dgrad LinearRmsBackward  dx 1.7e-03  n 1.8e-03  (tolerance 4.0e-03)  dgamma 2.0e-07  "
           "(tolerance 7.1e-05)  ok");
-    CHECK(line({{"x", 1e-6, 0.3}, {"square", 1e-3, 1e-3}}) ==
-          "layer 3 attn_out LinearResidualRms  x 1.0e-06  (tolerance 4.0e-03)  square 1.0e-03  (tolerance 7.1e-05)  "
-          "BEYOND: x (largest 3.0e-01 of 5.0e-03), square (largest 1.0e-03 of 2.8e-04)");
-    CHECK(line({{"x", kInfinity, kInfinity}}).find("BEYOND: x (largest inf") != std::string::npos);
-    CHECK(line({{"x", std::nan(""), 0}}).find("BEYOND: x") != std::string::npos);
-    CHECK(line({}) == "layer 3 attn_out LinearResidualRms  BEYOND: nothing was compared");
+    CHECK(line({{"dx", 1e-6, 0.3}, {"dgamma", 1e-3, 1e-3}}) ==
+          "layer 3 qkv_dgrad LinearRmsBackward  dx 1.0e-06  (tolerance 4.0e-03)  dgamma 1.0e-03  (tolerance 7.1e-05)  "
+          "BEYOND: dx (largest 3.0e-01 of 5.0e-03), dgamma (largest 1.0e-03 of 2.8e-04)");
+    CHECK(line({{"dx", kInfinity, kInfinity}}).find("BEYOND: dx (largest inf") != std::string::npos);
+    CHECK(line({{"dx", std::nan(""), 0}}).find("BEYOND: dx") != std::string::npos);
+    CHECK(line({}) == "layer 3 qkv_dgrad LinearRmsBackward  BEYOND: nothing was compared");
 }

@@ -30,12 +30,17 @@ FinishRowSum row_sum(Buffers& buffers, DType statistic) {
     return op;
 }
 
-FinishColumnSum column_sum(Buffers& buffers, DType statistic, Beta beta) {
+FinishColumnSum column_sum(Buffers& buffers, DType statistic, Beta beta, bool weighted = false) {
     FinishColumnSum op;
     op.partials = buffers.random(statistic, kTiles, kColumns, -1, 1, kColumns + 4);
     const View grad = beta == Beta::accumulate ? buffers.random(statistic, 1, kColumns)
                                                : buffers.vector(statistic, kColumns);  // poisoned: must not be read
     op.grad = {grad, beta};
+    if (weighted) {
+        op.gamma = buffers.random(statistic, 1, kColumns, 0.5, 1.5);
+        const double few[] = {0.0, 0x1p-50, -0x1p-50, -0x1p-39, -1.25};
+        for (std::int64_t j = 0; j < 5; ++j) buffers.set(op.gamma, 0, j, few[j]);
+    }
     return op;
 }
 
@@ -78,6 +83,27 @@ TEST_CASE("FinishRowSum and FinishColumnSum add tiles in order") {
             }
         }
     }
+}
+
+// The sum is the same one, in its type; the quotient and the addition to what was there are rounded once each.
+TEST_CASE("FinishColumnSum divides by the norm's weight, kept 2^-40 away from 0") {
+    for (const DType statistic : {DType::f64, DType::f32})
+        for (const Beta beta : {Beta::overwrite, Beta::accumulate}) {
+            Buffers buffers;
+            const FinishColumnSum op = column_sum(buffers, statistic, beta, true);
+            const auto before = buffers.values(op.grad);
+            cpu::run(op, buffers.memory());
+            const auto rounded = [&](double value) {
+                return statistic == DType::f32 ? static_cast<float>(value) : value;
+            };
+            for (std::int64_t j = 0; j < kColumns; ++j) {
+                const double gamma = buffers.get(op.gamma, 0, j);
+                const double factor = std::copysign(std::max(std::abs(gamma), 0x1p-40), gamma);
+                const double own = rounded(rounded(sum_in_order(buffers, op.partials, j)) / factor);
+                const double start = beta == Beta::accumulate ? before[static_cast<std::size_t>(j)] : 0;
+                REQUIRE(buffers.get(op.grad, 0, j) == rounded(start + own));
+            }
+        }
 }
 
 // Seven additions, a division, a square root: 10 eps.

@@ -9,6 +9,7 @@
 #include "src/io/loader.h"
 #include "src/train/executor.h"
 #include "src/train/feed.h"
+#include "src/train/model_state.h"
 #include "tests/oracle/textbook.h"
 
 namespace coda::test {
@@ -94,7 +95,7 @@ class ModelRun {
             }
         }
         set_elements(schedules.host.master, flat);
-        if (schedules.host.working) set_elements(schedules.host.working, flat);
+        renew_working(*executor, schedules, layout);
     }
 
     textbook::Weights get(const View& segment) {

@@ -48,6 +48,28 @@ TEST_CASE("the packed row order: rotary pairs adjacent, gate and up interleaved"
     CHECK(find("model.layers.1.mlp.up_proj.weight").row_offset(3) == layer.gate_up.offset + 7 * 16);
 }
 
+TEST_CASE("matrices that follow a norm carry its weight, in order of their place") {
+    ModelConfig model = tiny_model();
+    model.tie_word_embeddings = GENERATE(false, true);
+    const ParameterLayout layout = parameter_layout(model);
+    std::vector<std::pair<PackedTensor, PackedTensor>> expected;
+    for (const LayerParameters& layer : layout.layers) {
+        expected.emplace_back(layer.qkv, layer.attn_norm);
+        expected.emplace_back(layer.gate_up, layer.mlp_norm);
+    }
+    expected.insert(model.tie_word_embeddings ? expected.begin() : expected.end(), {layout.head, layout.final_norm});
+    REQUIRE(layout.folds.size() == expected.size());
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+        const auto& [matrix, norm] = expected[i];
+        const NormFold& fold = layout.folds[i];
+        CHECK(fold.first == matrix.offset);
+        CHECK(fold.rows == matrix.rows);
+        CHECK(fold.cols == matrix.cols);
+        CHECK(fold.gamma == norm.offset);
+        if (i > 0) CHECK(fold.first >= layout.folds[i - 1].first + layout.folds[i - 1].rows * fold.cols);
+    }
+}
+
 TEST_CASE("parameter counts of the known models") {
     ModelConfig model = llama1b_untied();
     CHECK(parameter_layout(model).parameters == 1498482688);

@@ -259,7 +259,7 @@ TEST_CASE("planted mistakes are far outside the tolerance") {
                     const View sum = op->sum;
                     for (int doubling = 0; doubling < 4; ++doubling) {
                         Step again = schedule[i];
-                        again.op = FinishColumnSum{.partials = sum, .grad = {sum, Beta::accumulate}};
+                        again.op = FinishColumnSum{.partials = sum, .gamma = {}, .grad = {sum, Beta::accumulate}};
                         schedule.insert(schedule.begin() + static_cast<long>(++i), again);
                     }
                 }

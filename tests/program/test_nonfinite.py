@@ -11,7 +11,8 @@ class NonFiniteTest(ProgramTestCase):
     def test_absurd_learning_rate(self):
         # Finite in step 1, so the checkpoint of step 1 is good by the program's own measure; step 2 meets its weights.
         result = self.train(changes={"optimizer.learning_rate": 1e30, "checkpoint.interval": 1}, expect=NON_FINITE)
-        self.assert_message(result, ["step 2: loss nan, gradient norm ", "Embed 'embed'", "not finite at row 0",
+        self.assert_message(result, ["step 2: loss nan, gradient norm ", "LinearRstdRope 'qkv' of layer 0",
+                                     "operand out is not finite at row 0",
                                      "The weights were not updated", "optimizer.learning_rate"])
         self.assertEqual(self.checkpoints(), ["step_00000001"])
         first, second = self.log().steps

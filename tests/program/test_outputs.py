@@ -201,9 +201,9 @@ class PlanTest(ProgramTestCase):
         arena = segments.pop("arena")
         self.assertEqual(sum(segments.values()), arena)
         # A tensor begins at a multiple of 64 elements; the matrices are such multiples, the 5 norm weights are not.
-        self.assertEqual(segments["weights"], 4 * (matrices + 5 * 64))
-        self.assertEqual(segments["gradients"], segments["weights"])
-        self.assertEqual(segments["optimizer state"], 2 * segments["weights"])
+        self.assertEqual(segments["gradients"], 4 * (matrices + 5 * 64))
+        self.assertEqual(segments["weights"], 2 * segments["gradients"])  # master and working copy
+        self.assertEqual(segments["optimizer state"], 2 * segments["gradients"])
         sequences = re.search(r"(\d+) training and (\d+) validation sequences of 8", out)
         train_tokens = len(self.read("text.txt")) - len(self.read("text.txt")) // 10
         self.assertEqual(int(sequences[1]), (train_tokens - 1) // 8)
@@ -217,7 +217,7 @@ class PlanTest(ProgramTestCase):
         parameters, plain, _ = self.plan(**{"model.vocab_size": 300})
         tied, segments, _ = self.plan(**{"model.vocab_size": 300, "model.tie_word_embeddings": True})
         self.assertEqual(parameters - tied, 300 * 16)
-        self.assertEqual(plain["weights"] - segments["weights"], 4 * 320 * 16)  # padded to a multiple of 64
+        self.assertEqual(plain["gradients"] - segments["gradients"], 4 * 320 * 16)  # padded to a multiple of 64
         _, segments, _ = self.plan(**{"model.vocab_size": 300, "optimizer.moments": "bf16"})
         self.assertEqual(2 * segments["optimizer state"], plain["optimizer state"])
         for change in ({"training.lm_head_chunks": 4}, {"training.recompute": "swiglu"}, {"training.recompute": "mlp"}):

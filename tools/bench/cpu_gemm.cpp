@@ -102,9 +102,7 @@ void programs(DType storage, std::int64_t m, std::int64_t d, std::int64_t f, std
         bench.measure(LinearResidualRms{.a = bench.matrix(m, f),
                                         .w = bench.matrix(d, f),
                                         .residual = bench.matrix(m, d),
-                                        .gamma = bench.statistic(1, d),
                                         .x = bench.matrix(m, d),
-                                        .h = bench.matrix(m, d),
                                         .square = bench.statistic(tiles(d), m),
                                         .tile = kTile});
     }
@@ -134,7 +132,6 @@ void programs(DType storage, std::int64_t m, std::int64_t d, std::int64_t f, std
                                         .x = bench.matrix(m, d),
                                         .rstd = bench.statistic(1, m),
                                         .dot = bench.statistic(1, m),
-                                        .gamma = bench.statistic(1, d),
                                         .alpha = View{},
                                         .scale = View{},
                                         .dx = {bench.matrix(m, d), Beta::overwrite},

@@ -153,9 +153,7 @@ GemmCase make_case(const Shape& shape, const CaseOptions& options) {
         op.w = weight(forward);
         op.tile = tiling::column_tile<LinearResidualRms>(n);
         op.residual = build.storage("residual", m, n);
-        op.gamma = build.statistic("gamma", n, Fill::positive, 1);
         op.x = build.result("x", m, n);
-        op.h = build.result("h", m, n);
         op.square = build.result("square", ceil_div(n, op.tile), m, DType::f32);
         made.op = op;
     } else if (program == "LinearRmsBackward") {
@@ -166,7 +164,6 @@ GemmCase make_case(const Shape& shape, const CaseOptions& options) {
         op.x = build.storage("x", m, n);
         op.rstd = rstd();
         op.dot = build.statistic("dot", m, Fill::normal, std::sqrt(static_cast<double>(n)));
-        op.gamma = build.statistic("gamma", n, Fill::positive, 1);
         if (options.optionals) {
             op.alpha = build.statistic("alpha", 1, Fill::ones, 0.37);
             op.scale = build.statistic("scale", m, Fill::positive, 1);

@@ -73,7 +73,10 @@ PointwiseCase adamw(std::int64_t count, DType moments) {
     op.lr = made.scalar(1e-4);
     op.correction1 = op.correction2 = op.clip = made.scalar(1);
     op.step = op.skip = made.zero();
-    op.decayed = count - count / 1000;
+    op.decayed = count - count / 1000 / 64 * 64;
+    // Matrices that follow a norm and others in turn, as in a model.
+    for (std::int64_t first = 0; first + 2 * kFfn * kWidth <= op.decayed; first += 3 * kFfn * kWidth)
+        op.folds.push_back({.first = first, .rows = 2 * kFfn, .cols = kWidth, .gamma = op.decayed});
     op.beta1 = 0.9;
     op.beta2 = 0.95;
     op.eps = 1e-8;
@@ -111,13 +114,11 @@ PointwiseCase embed() {
     made.tokens = text_like_tokens();
     op.tokens = made.add("tokens", DType::i32, 1, kTokens, Fill::positions, 1);
     op.table = made.add("table", DType::bf16, kVocab, kWidth, Fill::normal);
-    op.gamma = made.add("gamma", DType::f32, 1, kWidth, Fill::normal);
     op.x = made.add("x", DType::bf16, kTokens, kWidth, Fill::nothing);
-    op.h = made.add("h", DType::bf16, kTokens, kWidth, Fill::nothing);
     op.rstd = made.add("rstd", DType::f32, 1, kTokens, Fill::nothing);
     op.eps = 1e-5;
     const std::int64_t rows = distinct(made.tokens);
-    return made.finish(op, rows, op.x.bytes() + op.h.bytes() + op.table.row_slice(0, rows).bytes());
+    return made.finish(op, rows, op.x.bytes() + op.table.row_slice(0, rows).bytes());
 }
 
 PointwiseCase embed_backward() {
@@ -155,6 +156,7 @@ PointwiseCase finish_column_sum() {
     FinishColumnSum op;
     const std::int64_t tiles = ceil_div(kTokens, tiling::row_tile<LinearRmsBackward>());
     op.partials = made.add("partials", DType::f32, tiles, kWidth, Fill::normal);
+    op.gamma = made.add("gamma", DType::f32, 1, kWidth, Fill::positive);
     op.grad = {made.add("grad", DType::f32, 1, kWidth, Fill::normal), Beta::accumulate};
     return made.finish(op, text(tiles, " x ", kWidth));
 }

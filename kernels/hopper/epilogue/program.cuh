@@ -1,8 +1,7 @@
 // What an epilogue program is: a struct with resources and one visit() per adjacent column pair.
 //
 // A program derives from EpilogueProgram, names its Slot and Arguments, and is constructed per thread from the
-// arguments. The kernel calls begin_tile(rows) once per tile, before its products, and per 64-row block of a
-// warpgroup's tile:
+// arguments. Per 64-row block of a warpgroup's tile the kernel calls:
 //
 //   begin_rows(rows)      once; fetch what depends on the row
 //   begin_slot(column)    per sub-tile, before its tiles have arrived; fetch what depends on the column
@@ -12,9 +11,9 @@
 //   end_slot(column)      per sub-tile
 //   end_rows(rows)        once; finish row and column statistics
 //
-// Resource names: TileLoad, TileStore, RowVector and SharedRowVector (over N), ColumnVector (over M), RowSum (per row
-// over the tile's columns), ColumnSum (per column over the tile's rows). CUTLASS calls them AuxLoad, AuxStore,
-// RowBroadcast, ColBroadcast, ColReduction and RowReduction.
+// Resource names: TileLoad, TileStore, RowVector (over N), ColumnVector (over M), RowSum (per row over the tile's
+// columns), ColumnSum (per column over the tile's rows). CUTLASS calls them AuxLoad, AuxStore, RowBroadcast,
+// ColBroadcast, ColReduction and RowReduction.
 #pragma once
 
 #include "kernels/hopper/epilogue/slot.h"
@@ -65,7 +64,6 @@ struct EpilogueProgram {
     static constexpr bool kLastFirst = false;  // K is summed from its last tile to its first
     static constexpr bool kSplits = false;     // may run on parts of K, with results of each part
 
-    __device__ void begin_tile(const Rows&) {}
     __device__ void begin_rows(const Rows&) {}
     __device__ void begin_slot(const Rows&, int /*column*/) {}
     __device__ void fetch(const Here&) {}

@@ -44,42 +44,6 @@ class RowVector {
     float2 value_[kBlocks] = {};
 };
 
-/// A RowVector for programs without registers for one: a warpgroup brings all columns of its tile to shared memory
-/// before the products, and its threads read them from there. For slots without swapped rows.
-template <class Slot, int kWidth>
-class SharedRowVector {
-    static_assert(!Slot::kOddRowsSwapped);
-    static_assert(kWidth % 128 == 0, "a warpgroup copies 128 columns at a time");
-
-  public:
-    static constexpr int kScratchBytes = kWidth * static_cast<int>(sizeof(float));
-
-    __device__ void begin_tile(const Rows& rows, const float* vector) {
-        const int barrier = 1 + rows.thread.warpgroup;
-        ptx::named_barrier_sync(barrier, 128);  // all warps have read those of the last tile
-#pragma unroll
-        for (int first = 0; first < kWidth; first += 128) {
-            const int i = first + 32 * rows.thread.warp + rows.thread.lane;
-            rows.scratch[i] = rows.column + i < rows.columns ? __ldg(vector + rows.column + i) : 0;
-        }
-        ptx::named_barrier_sync(barrier, 128);
-    }
-    __device__ void begin_slot(const Rows& rows, int column) {
-        lane_address_ =
-            ptx::shared_address(rows.scratch + (column - rows.column + Fragment::column(rows.thread.lane, 0)));
-    }
-    __device__ void fetch(const Here& at) {
-        if (at.half != 0) return;
-        const uint2 words = ptx::load_shared_words(lane_address_ + at.block * 8 * static_cast<int>(sizeof(float)));
-        value_[at.block] = {__uint_as_float(words.x), __uint_as_float(words.y)};
-    }
-    __device__ float2 operator[](const Here& at) const { return value_[at.block]; }
-
-  private:
-    std::uint32_t lane_address_;
-    float2 value_[Slot::kColumns / 8];
-};
-
 /// Sum of the four lanes that share a row.
 __device__ __forceinline__ float quad_sum(float value) {
     value += __shfl_xor_sync(0xffffffffu, value, 1);

@@ -72,7 +72,6 @@ __device__ __forceinline__ void consume(const GemmArguments<Program>& arguments,
                         arguments.n,
                         shared.scratch(consumer)};
         Program program(arguments.program);
-        program.begin_tile(rows);
         program.begin_rows(rows);
 
         Accumulators<tile> acc;

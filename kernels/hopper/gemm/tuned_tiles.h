@@ -4,8 +4,7 @@
 // quickest (685 TFLOP/s at N 3072, K 2048), then cooperative 128x256 (674), then pingpong 128x128 (664), which moves
 // most bytes per product. What sets them apart besides is the epilogue: pingpong hides it, while cooperative exposed
 // 20% of the time of a cross-entropy at K 2048. With 128 accumulators a thread the 128x128 tile leaves registers for
-// any epilogue; 192 spill in those that load tiles unless they take few pairs at a time and keep vectors in shared
-// memory.
+// any epilogue; 192 spill in those that load tiles unless they take few pairs at a time and have no vectors over N.
 //
 // Orders were measured too: tools/bench/NOTES.md.
 #pragma once
@@ -94,8 +93,9 @@ struct InPlace {
     static constexpr TileConfig config = Square::config;
     static constexpr double rate = 1.0, fixed = 0;
 };
-// Reads a fifth less than 128x128. At K 2048 now one, now the other was quicker, by 1 to 3%; this one is 2% quicker at
-// K 4096, 4% at K 8192 and 8% at K 14336, where it passes a cooperative 256x128 by 6%.
+// Reads a fifth less than 128x128. At K 2048 both are 1.04 of cuBLAS; when the program stored x times the norm's weight
+// as well, this one was 2% quicker at K 4096, 4% at K 8192 and 8% at K 14336, where it passed a cooperative 256x128 by
+// 6%.
 struct ResidualRms {
     static constexpr TileConfig config = three_blocks({.panel_columns = 2048});
     static constexpr double rate = 1.053, fixed = 206;

@@ -1,10 +1,10 @@
 // embed - rows of the table by token, opening the first norm
 //
-//   x = table[token]; h = x ⊙ gamma    tokens (M) i32, table (V, d) bf16, gamma (d) fp32, x and h (M, d) bf16
-//   rstd = 1/sqrt(mean x² + eps)       rstd (M) fp32
+//   x = table[token]                   tokens (M) i32, table (V, d) bf16 or fp32, x (M, d) bf16
+//   rstd = 1/sqrt(mean x² + eps)       rstd (M) fp32, of x as stored
 //
-// A warp takes a row, 16 bytes a lane and access: the kernel moves what a copy of x and h moves. d must be a multiple
-// of 8.
+// A warp takes a row, 16 bytes of x a lane and access: the kernel moves what a copy of x moves. d must be a multiple of
+// 8.
 #include <cuda_runtime.h>
 
 #include "kernels/hopper/pointwise/operands.h"
@@ -19,35 +19,39 @@ namespace {
 
 constexpr int kWarps = 8, kBatch = 4;
 
+/// Eight elements of a row of the table.
+struct EightF32 {
+    float4 low, high;
+};
+__device__ uint4 load_rounded(const uint4* from) { return __ldg(from); }
+__device__ uint4 load_rounded(const EightF32* from) {
+    const float4 low = __ldg(&from->low), high = __ldg(&from->high);
+    return pack({{low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w}});
+}
+
+template <class Vector>
 struct EmbedArguments {
     const std::int32_t* tokens;
-    const uint4* table;
-    const float4* gamma;
+    const Vector* table;
     uint4* x;
-    uint4* h;
     float* rstd;
-    std::int64_t rows, table_ld, x_ld, h_ld;  // ld in vectors
-    int vectors;                              // of a row
+    std::int64_t rows, table_ld, x_ld;  // ld in vectors
+    int vectors;                        // of a row
     float width, eps;
 };
 
-__device__ Eight times(const Eight& eight, const float4& low, const float4& high) {
-    return {{eight.value[0] * low.x, eight.value[1] * low.y, eight.value[2] * low.z, eight.value[3] * low.w,
-             eight.value[4] * high.x, eight.value[5] * high.y, eight.value[6] * high.z, eight.value[7] * high.w}};
-}
-
-__global__ __launch_bounds__(32 * kWarps) void embed(EmbedArguments arguments) {
+template <class Vector>
+__global__ __launch_bounds__(32 * kWarps) void embed(EmbedArguments<Vector> arguments) {
     const std::int64_t row = std::int64_t{blockIdx.x} * kWarps + threadIdx.y;
     if (row >= arguments.rows) return;
-    const uint4* from = arguments.table + arguments.tokens[row] * arguments.table_ld;
+    const Vector* from = arguments.table + arguments.tokens[row] * arguments.table_ld;
     uint4* x = arguments.x + row * arguments.x_ld;
-    uint4* h = arguments.h + row * arguments.h_ld;
     float square = 0;
     for (int first = static_cast<int>(threadIdx.x); first < arguments.vectors; first += 32 * kBatch) {
         uint4 bits[kBatch];
 #pragma unroll
         for (int j = 0; j < kBatch; ++j)
-            if (first + 32 * j < arguments.vectors) bits[j] = __ldg(from + first + 32 * j);
+            if (first + 32 * j < arguments.vectors) bits[j] = load_rounded(from + first + 32 * j);
 #pragma unroll
         for (int j = 0; j < kBatch; ++j) {
             const int at = first + 32 * j;
@@ -56,7 +60,6 @@ __global__ __launch_bounds__(32 * kWarps) void embed(EmbedArguments arguments) {
 #pragma unroll
             for (const float value : eight.value) square += value * value;
             __stcs(x + at, bits[j]);
-            __stcs(h + at, pack(times(eight, __ldg(arguments.gamma + 2 * at), __ldg(arguments.gamma + 2 * at + 1))));
         }
     }
 #pragma unroll
@@ -68,26 +71,31 @@ __global__ __launch_bounds__(32 * kWarps) void embed(EmbedArguments arguments) {
 
 Launch prepare_op(const Embed& op, const Memory& memory) {
     const PointwiseOperands operands(op.name, memory);
-    const std::int64_t rows = op.tokens.cols, width = op.table.cols;
-    EmbedArguments arguments{};
-    arguments.tokens = operands.get<std::int32_t>("tokens", op.tokens, 1, rows);
-    arguments.table = reinterpret_cast<const uint4*>(operands.get_vectors("table", op.table, op.table.rows, width));
-    arguments.gamma = reinterpret_cast<const float4*>(operands.get_vectors<float>("gamma", op.gamma, 1, width));
-    arguments.x = reinterpret_cast<uint4*>(operands.get_vectors("x", op.x, rows, width));
-    arguments.h = reinterpret_cast<uint4*>(operands.get_vectors("h", op.h, rows, width));
-    arguments.rstd = operands.get<float>("rstd", op.rstd, 1, rows);
-    arguments.rows = rows;
-    arguments.table_ld = op.table.ld / 8;
-    arguments.x_ld = op.x.ld / 8;
-    arguments.h_ld = op.h.ld / 8;
-    arguments.vectors = static_cast<int>(width / 8);
-    arguments.width = static_cast<float>(width);
-    arguments.eps = static_cast<float>(op.eps);
-    const auto blocks = static_cast<unsigned>(ceil_div(rows, std::int64_t{kWarps}));
-    return [=](Stream stream) {
-        embed<<<blocks, dim3(32, kWarps), 0, stream>>>(arguments);
-        CUDA_CHECK(cudaGetLastError());
+    const std::int64_t rows = op.tokens.cols, width = op.x.cols;
+    const auto prepare = [&]<class Vector>(const Vector* table) {
+        const EmbedArguments<Vector> arguments{
+            .tokens = operands.get<std::int32_t>("tokens", op.tokens, 1, rows),
+            .table = table,
+            .x = reinterpret_cast<uint4*>(operands.get_vectors("x", op.x, rows, width)),
+            .rstd = operands.get<float>("rstd", op.rstd, 1, rows),
+            .rows = rows,
+            .table_ld = op.table.ld / 8,
+            .x_ld = op.x.ld / 8,
+            .vectors = static_cast<int>(width / 8),
+            .width = static_cast<float>(width),
+            .eps = static_cast<float>(op.eps)};
+        const auto blocks = static_cast<unsigned>(ceil_div(rows, std::int64_t{kWarps}));
+        return [=](Stream stream) {
+            embed<<<blocks, dim3(32, kWarps), 0, stream>>>(arguments);
+            CUDA_CHECK(cudaGetLastError());
+        };
     };
+    if (op.table.dtype != DType::f32)
+        return prepare(reinterpret_cast<const uint4*>(operands.get_vectors("table", op.table, op.table.rows, width)));
+    const float* table = operands.get_vectors<float>("table", op.table, op.table.rows, width);
+    require(op.table.ld % 8 == 0, op.name, ": rows of table, ", op.table.ld,
+            " elements apart, are not whole runs of eight elements");
+    return prepare(reinterpret_cast<const EightF32*>(table));
 }
 
 }  // namespace coda::hopper

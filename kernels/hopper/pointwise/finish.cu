@@ -2,7 +2,7 @@
 //
 //   FinishRstd       rstd = 1/sqrt(Σ_tiles square / width + eps)    square (tiles, M) fp32, rstd (M)
 //   FinishRowSum     sum  = Σ_tiles partials                        partials (tiles, M) fp32, sum (M)
-//   FinishColumnSum  grad (+)= Σ_tiles partials                     partials (tiles, N) fp32, grad (N)
+//   FinishColumnSum  grad (+)= Σ_tiles partials / norm_factor(gamma)   partials (tiles, N) fp32, gamma, grad (N)
 //
 // A block takes 32 columns of the partials. Its warps share the tiles in segments of consecutive tiles; each sums its
 // segment in order of the tile, and the first warp adds the segments in their order: one fixed order for a shape.
@@ -13,6 +13,7 @@
 #include "kernels/hopper/pointwise/operands.h"
 #include "kernels/hopper/pointwise/pointwise.h"
 #include "kernels/hopper/sm90/check.h"
+#include "kernels/math/rms.h"
 #include "kernels/tiling.h"
 
 namespace coda::hopper {
@@ -53,13 +54,18 @@ struct StoreRstd {
     float width, eps;
     __device__ void operator()(std::int64_t row, float sum) const { rstd[row] = 1.0f / sqrtf(sum / width + eps); }
 };
-struct Store {
+struct StoreSum {
     float* sum;
     __device__ void operator()(std::int64_t row, float value) const { sum[row] = value; }
 };
-struct Add {
+struct StoreGradient {
     float* grad;
-    __device__ void operator()(std::int64_t column, float value) const { grad[column] += value; }
+    const float* gamma;  // may be null
+    bool accumulate;
+    __device__ void operator()(std::int64_t column, float value) const {
+        const float own = gamma != nullptr ? value / norm_factor(gamma[column]) : value;
+        grad[column] = accumulate ? grad[column] + own : own;
+    }
 };
 
 /// Row statistics have few tiles and many rows; column statistics the other way round.
@@ -87,14 +93,15 @@ Launch prepare_op(const FinishRstd& op, const Memory& memory) {
 
 Launch prepare_op(const FinishRowSum& op, const Memory& memory) {
     float* sum = PointwiseOperands(op.name, memory).get<float>("sum", op.sum, 1, op.partials.cols);
-    return launch_sum<kRowSegments>(op.name, "partials", op.partials, memory, Store{sum});
+    return launch_sum<kRowSegments>(op.name, "partials", op.partials, memory, StoreSum{sum});
 }
 
 Launch prepare_op(const FinishColumnSum& op, const Memory& memory) {
-    float* grad = PointwiseOperands(op.name, memory).get<float>("grad", op.grad, 1, op.partials.cols);
-    if (op.grad.beta == Beta::accumulate)
-        return launch_sum<kColumnSegments>(op.name, "partials", op.partials, memory, Add{grad});
-    return launch_sum<kColumnSegments>(op.name, "partials", op.partials, memory, Store{grad});
+    const PointwiseOperands operands(op.name, memory);
+    float* grad = operands.get<float>("grad", op.grad, 1, op.partials.cols);
+    const float* gamma = op.gamma ? operands.get<float>("gamma", op.gamma, 1, op.partials.cols) : nullptr;
+    return launch_sum<kColumnSegments>(op.name, "partials", op.partials, memory,
+                                       StoreGradient{grad, gamma, op.grad.beta == Beta::accumulate});
 }
 
 }  // namespace coda::hopper

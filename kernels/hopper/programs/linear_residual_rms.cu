@@ -1,7 +1,6 @@
 // linear_residual_rms - closes a residual branch and opens the next norm (K4)
 //
 //   x      = acc + residual            (M, N) bf16    residual stream
-//   h      = x gamma                   (M, N) bf16    input of the next product, whose epilogue applies 1/rms
 //   square = Σ x² over the tile        (tiles, M) fp32, from x before rounding
 #include "kernels/hopper/epilogue/tiles.cuh"
 #include "kernels/hopper/epilogue/vectors.cuh"
@@ -14,37 +13,24 @@ namespace coda::hopper {
 namespace {
 
 struct ResidualRms : EpilogueProgram {
-    using Slot = hopper::Slot<32, Panel{64}, Panel{64}>;  // residual, overwritten by x; h
+    using Slot = hopper::Slot<64, Panel{128}>;  // residual, overwritten by x
     struct Arguments {
-        const float* gamma;  // (N)
-        float* square;       // (tiles, M)
+        float* square;  // (tiles, M)
     };
-
-    using Gamma = SharedRowVector<Slot, tiles::ResidualRms::config.n>;
-
-    static constexpr int kScratchBytes = Gamma::kScratchBytes;
-    static constexpr int kFetched = 4;  // of 192 rows, all eight pairs at a time would spill a register
+    static constexpr int kFetched = 4;  // of 192 rows, all sixteen pairs of a sub-tile at a time would spill
 
     const Arguments& arguments;
     TileLoad<Slot, 0> residual;
     TileStore<Slot, 0> x;
-    TileStore<Slot, 1> h;
-    Gamma gamma;
     RowSum square;
 
     __device__ explicit ResidualRms(const Arguments& given) : arguments(given) {}
-    __device__ void begin_tile(const Rows& rows) { gamma.begin_tile(rows, arguments.gamma); }
     __device__ void begin_rows(const Rows&) { square.clear(); }
-    __device__ void begin_slot(const Rows& rows, int column) { gamma.begin_slot(rows, column); }
-    __device__ void fetch(const Here& at) {
-        residual.fetch(at);
-        gamma.fetch(at);
-    }
+    __device__ void fetch(const Here& at) { residual.fetch(at); }
     __device__ void visit(float2 acc, const Here& at) {
-        const float2 old = residual[at], weight = gamma[at];
+        const float2 old = residual[at];
         const float2 sum = {acc.x + old.x, acc.y + old.y};
         x.put(at, sum);
-        h.put(at, {sum.x * weight.x, sum.y * weight.y});
         square.add_product(at, sum.x, sum.x);
         square.add_product(at, sum.y, sum.y);
     }
@@ -58,12 +44,9 @@ Launch prepare_op(const LinearResidualRms& op, const Memory& memory, const GemmC
     problem.partial_columns = op.tile;
     require_shape(problem, "residual", op.residual, problem.m, problem.n, DType::bf16);
     require_shape(problem, "x", op.x, problem.m, problem.n, DType::bf16);
-    require_shape(problem, "h", op.h, problem.m, problem.n, DType::bf16);
-    require_shape(problem, "gamma", op.gamma, 1, problem.n, DType::f32);
     require_shape(problem, "square", op.square, ceil_div(problem.n, op.tile), problem.m, DType::f32);
     return launch_quickest<ResidualRms, Major::k, Major::k, tiles::ResidualRms, tiles::InPlace>(
-        problem, memory, {{op.residual}, {op.x, op.h}}, {memory.at<float>(op.gamma), memory.at<float>(op.square)},
-        choice);
+        problem, memory, {{op.residual}, {op.x}}, {memory.at<float>(op.square)}, choice);
 }
 
 }  // namespace coda::hopper

@@ -1,9 +1,9 @@
 // linear_rms_backward - dgrad of a projection and the backward pass of the norm before it (K9)
 //
 //   t      = of_acc acc, acc = a w     (M, N), w (K, N); of_acc, of_x, of_n factors of the row (math/rms.h)
-//   dx     (+)= t gamma - of_x x       (M, N) bf16    gradient of the residual stream
-//   n      = of_n x gamma              (M, N) bf16    normalised activation, for the weight gradient of the head
-//   dgamma = Σ t x over 64 rows        (M / 64, N) fp32
+//   dx     (+)= t - of_x x             (M, N) bf16    gradient of the residual stream
+//   n      = of_n x                    (M, N) bf16    normalised activation, for the weight gradient of the head
+//   dgamma = Σ t x over 64 rows        (M / 64, N) fp32    times the norm's weight, which w carries in its columns
 //
 // K is summed from its end. The accumulators of tensor cores cut what they add at their own last bit, so small terms
 // are to come first; where K is a vocabulary, its rare tokens, the small terms, have the high numbers.
@@ -25,7 +25,6 @@ struct RmsBackward : EpilogueProgram {
     struct Arguments {
         const float* rstd;   // (M)
         const float* dot;    // (M)
-        const float* gamma;  // (N)
         const float* alpha;  // may be null
         const float* scale;  // (M), may be null
         float* dgamma;       // (M / 64, N)
@@ -38,7 +37,6 @@ struct RmsBackward : EpilogueProgram {
     const Arguments& arguments;
     float alpha;
     RmsBackwardRow<float> row[2];
-    RowVector<Slot> gamma;
     TileLoad<Slot, 0> dx_before;
     TileLoad<Slot, 1> x;
     TileStore<Slot, 0> dx;
@@ -60,21 +58,17 @@ struct RmsBackward : EpilogueProgram {
                                                    : rms_backward_row(alpha, rstd.value[half], mean);
         }
     }
-    __device__ void begin_slot(const Rows& rows, int column) {
-        gamma.begin_slot(rows, column, arguments.gamma);
-        dgamma.begin_slot();
-    }
+    __device__ void begin_slot(const Rows&, int) { dgamma.begin_slot(); }
     __device__ void fetch(const Here& at) {
         dx_before.fetch_if(arguments.accumulate, at);
         x.fetch(at);
     }
     __device__ void visit(float2 acc, const Here& at) {
         const auto [of_acc, of_x, of_n] = row[at.half];
-        const float2 stream = x[at], weight = gamma[at], before = dx_before[at];
+        const float2 stream = x[at], before = dx_before[at];
         const float2 t = {of_acc * acc.x, of_acc * acc.y};
-        dx.put(at, {fmaf(t.x, weight.x, fmaf(-of_x, stream.x, before.x)),
-                    fmaf(t.y, weight.y, fmaf(-of_x, stream.y, before.y))});
-        if constexpr (kMakesN) n.put(at, {of_n * stream.x * weight.x, of_n * stream.y * weight.y});
+        dx.put(at, {t.x + fmaf(-of_x, stream.x, before.x), t.y + fmaf(-of_x, stream.y, before.y)});
+        if constexpr (kMakesN) n.put(at, {of_n * stream.x, of_n * stream.y});
         dgamma.add_product(at, t, stream);
     }
     __device__ void end_slot(const Rows& rows, int column) { dgamma.end_slot(rows, column); }
@@ -93,13 +87,11 @@ Launch prepare_op(const LinearRmsBackward& op, const Memory& memory, const GemmC
     if (op.scale) require_shape(problem, "scale", op.scale, 1, problem.m, DType::f32);
     require_shape(problem, "rstd", op.rstd, 1, problem.m, DType::f32);
     require_shape(problem, "dot", op.dot, 1, problem.m, DType::f32);
-    require_shape(problem, "gamma", op.gamma, 1, problem.n, DType::f32);
     require_shape(problem, "dgamma", op.dgamma, ceil_div(problem.m, op.tile), problem.n, DType::f32);
     const bool accumulate = op.dx.beta == Beta::accumulate;
     const auto launch = [&]<class Program>() {
         const typename Program::Arguments arguments{memory.at<float>(op.rstd),
                                                     memory.at<float>(op.dot),
-                                                    memory.at<float>(op.gamma),
                                                     memory.at<float>(op.alpha),
                                                     memory.at<float>(op.scale),
                                                     memory.at<float>(op.dgamma),
