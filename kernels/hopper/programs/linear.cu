@@ -56,8 +56,8 @@ Launch prepare_op(const Linear& op, const Memory& memory, const GemmChoice& choi
         return launch<ScaledStore, tiles::Wide>(problem, memory, op.layout, {{}, {op.out}, accumulate ? 1u : 0u},
                                                 choice);
     if (accumulate) return launch<AddBf16, tiles::InPlace>(problem, memory, op.layout, {{op.out}, {op.out}}, choice);
-    return launch<StoreBf16, tiles::Wide, tiles::Tall, tiles::Medium, tiles::Square>(problem, memory, op.layout,
-                                                                                     {{}, {op.out}}, choice);
+    return launch<StoreBf16, tiles::Wide, tiles::Tall, tiles::Medium, tiles::Square, tiles::ThreeBlocks>(
+        problem, memory, op.layout, {{}, {op.out}}, choice);
 }
 
 }  // namespace coda::hopper
