@@ -145,6 +145,28 @@ TEST_CASE("single precision and bf16 storage stay within their rounding of the t
     CHECK(mixed.gradient > 1e-4);  // it is bf16 that was tested
 }
 
+// The gradient of a norm's weight comes from products with a matrix that carries it, divided by it: where it is 0, by
+// the least factor (math/rms.h). That puts 2^-40 of a term where none should be: 1e-12 of a sum's size, and as much
+// again in each of the two layers and the head that follow. In bf16 it is far below the rounding of the test before.
+TEST_CASE("a norm's weight of 0 has the gradient that it should have") {
+    ModelConfig model = tiny_model();
+    model.tie_word_embeddings = GENERATE(false, true);
+    textbook::Weights weights = textbook::random_weights(model, 7);
+    weights.at("model.layers.0.input_layernorm.weight")[3] = 0;
+    weights.at("model.layers.1.post_attention_layernorm.weight")[5] = -0.0;
+    weights.at("model.norm.weight")[0] = 1e-30;
+    const std::vector<textbook::Batch> batches{random_batch(model, 2, 6, 100, false)};
+    const textbook::Result truth = textbook::loss_and_gradients(model, weights, batches);
+    for (const auto& [precision, tolerance] :
+         {std::pair{kFloat64, 16 * 0x1p-40}, std::pair{kFloat32, 2e-5}, std::pair{kMixedBf16, 0.1}}) {
+        ModelRun run(model, {}, precision);
+        run.start();
+        run.set_weights(weights);
+        CHECK(std::abs(run.step(batches) - truth.loss) <= tolerance * truth.loss);
+        CHECK(worst_error(run.gradients(), truth.gradients) <= tolerance);
+    }
+}
+
 TEST_CASE("recompute gives the same bits as storing") {
     const ModelConfig model = tiny_model();
     const textbook::Weights weights = textbook::random_weights(model, 7);
