@@ -10,6 +10,9 @@
 
 namespace coda {
 
+/// Folded matrices that the Hopper AdamW takes: kernel parameters of 4 KiB.
+inline constexpr std::int64_t kMaxFolds = 256;
+
 /// Throws unless the op's folds are in order, apart, among the elements that decay, and their norms' weights among
 /// those that do not.
 void require_folds(const AdamW& op);

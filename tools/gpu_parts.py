@@ -116,10 +116,12 @@ def losses(check):
     ends = {name: statistics.mean(list(curve.values())[-tail:]) for name, curve in curves.items()}
     early = list(curves["coda"])[: min(100, steps)]
     worst = {name: max(abs(curves["coda"][s] - curves[name][s]) for s in early) for name in curves if name != "coda"}
-    check.write_results("loss", [{"steps": steps, "mean_of_last": tail, "means": ends, "worst_of_first": worst}])
+    record = {"steps": steps, "mean_of_last": tail, "means": ends, "worst_of_first": worst}
+    check.write_results("loss", [record])
     # Parameters and residual stream in bf16 with fp32 master weights are what the trainer stores too; autocast keeps the
     # residual stream in fp32. PyTorch's own two leave the plateau by two ways and do not keep the limits to each other
-    # (tools/bench/NOTES.md), so they are to be kept beside one of them.
+    # (tools/bench/NOTES.md), so they are to be kept beside one of them, and the end no further from fp32 than 1.5 times
+    # the farther one.
     verdicts = {}
     for name in ("torch_bf16", "torch_autocast"):
         try:
@@ -127,10 +129,17 @@ def losses(check):
                          "--first", str(len(early)), "--last-mean", str(tail))
             verdicts[name] = None
         except Failed as failure:
+            if "ended with 1:" not in str(failure):  # 1: the curves differ; anything else is no verdict
+                raise
             verdicts[name] = str(failure)
     kept = [name for name, failure in verdicts.items() if failure is None]
+    check.write_results("loss", [record | {"limits_kept_beside": kept}])
     if not kept:
         raise Failed("; ".join(f"beside {name}: {failure}" for name, failure in verdicts.items()))
+    distance = {name: abs(end - ends["torch_fp32"]) for name, end in ends.items()}
+    allowed = max(0.01, 1.5 * max(distance[name] for name in verdicts))
+    if distance["coda"] > allowed:
+        raise Failed(f"mean of the last {tail} steps: {distance['coda']:.4f} from torch_fp32, allowed are {allowed:.4f}")
     means = ", ".join(f"{name} {value:.4f}" for name, value in ends.items())
     differences = ", ".join(f"{name} {worst[name]:.4f}" for name in verdicts)
     return (f"mean of the last {tail} steps: {means}; largest difference in the first {len(early)} from {differences}; "

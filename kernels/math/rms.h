@@ -8,7 +8,8 @@ namespace coda {
 
 /// The factor of a matrix's column for the weight of the norm before it: the weight itself, kept 2^-40 away from 0.
 /// Products are then of the weight times what they would be without, and its gradient is theirs divided by it. No sum
-/// of products notices 2^-40 of a term, and bf16 and fp32 have the exponents for it. NaN stays NaN.
+/// of products in bf16 or fp32 notices 2^-40 of a term (one in double does, by 1e-12), and both have the exponents for
+/// it. NaN stays NaN.
 template <class T>
 CODA_HD T norm_factor(T gamma) {
     constexpr T kLeast = T(0x1p-40);

@@ -1,5 +1,6 @@
 // The shapes that the Hopper kernels take, known to every build: a machine without a GPU plans for one.
 #include "kernels/error.h"
+#include "kernels/norm_fold.h"
 #include "src/train/hopper_executor.h"
 
 namespace coda {
@@ -13,6 +14,10 @@ std::optional<std::string> hopper_model_problem(const ModelConfig& model) {
     if (model.intermediate_size % 8 != 0)
         return text("the GPU's kernels need a model.intermediate_size that is a multiple of 8, and it is ",
                     model.intermediate_size);
+    const std::int64_t folds = 2 * model.num_hidden_layers + 1;  // two a layer, and the head: ParameterLayout.folds
+    if (folds > kMaxFolds)
+        return text("the GPU's AdamW takes models of up to ", (kMaxFolds - 1) / 2,
+                    " layers, and model.num_hidden_layers is ", model.num_hidden_layers);
     return std::nullopt;
 }
 

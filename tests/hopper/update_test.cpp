@@ -1,4 +1,4 @@
-// GradNorm, AdamW and the search for non-finite elements on the GPU against cpu::run.
+// GradNorm, AdamW, FinishColumnSum's quotient and the search for non-finite elements on the GPU against cpu::run.
 //
 // Tolerances, u = 2^-24. Squares are summed in double on both sides, so norm and clip differ by the rounding to fp32 at
 // most: 2 u. AdamW is the same formula in fp32, but compilers fuse different products with their sums. A fused product
@@ -196,6 +196,33 @@ TEST_CASE("AdamW on the GPU", "[gpu]") {
             check_update(moments, [&](Buffers& buffers) { return adamw(buffers, moments, count); });
         check_update(moments, [&](Buffers& buffers) { return folded_adamw(buffers, moments); });
     }
+}
+
+// One tile: the sum is the partial itself, and quotient and addition are rounded alike on both sides. So bits.
+TEST_CASE("FinishColumnSum on the GPU divides by the norm's weight, kept 2^-40 away from 0", "[gpu]") {
+    if (!has_hopper()) return;
+    for (const Beta beta : {Beta::overwrite, Beta::accumulate})
+        for (const bool weighted : {false, true}) {
+            constexpr std::int64_t kColumns = 200;
+            Buffers expected, got;
+            const auto make = [&](Buffers& buffers) {
+                FinishColumnSum op;
+                op.partials = buffers.random(DType::f32, 1, kColumns);
+                const View grad = buffers.random(DType::f32, 1, kColumns);
+                op.grad = {grad, beta};
+                const View gamma = buffers.random(DType::f32, 1, kColumns, -1.5, 1.5);
+                const double few[] = {0.0, 0x1p-50, -0x1p-50, 0x1p-40, -0x1p-39};
+                for (std::int64_t j = 0; j < 5; ++j) buffers.set(gamma, 0, j, few[j]);
+                if (weighted) op.gamma = gamma;
+                return op;
+            };
+            const FinishColumnSum op = make(expected);
+            make(got);
+            cpu::run(op, expected.memory());
+            run_on_gpu(op, got);
+            INFO((beta == Beta::accumulate ? "added" : "stored") << (weighted ? ", weighted" : ""));
+            CHECK((got.bits(op.grad) == expected.bits(op.grad)));
+        }
 }
 
 TEST_CASE("AdamW on the GPU writes nothing where skip is set", "[gpu]") {

@@ -1,6 +1,7 @@
 // Every lack of a machine has a line of its own; a Hopper GPU under a driver that is new enough has none.
 #include "src/train/gpu_requirements.h"
 
+#include "src/train/hopper_executor.h"
 #include "tests/catch.h"
 
 using namespace coda;
@@ -20,6 +21,28 @@ GpuFacts hopper() {
 std::string problem(const GpuFacts& facts) { return gpu_problem(facts).value_or(""); }
 
 }  // namespace
+
+TEST_CASE("a model that the Hopper kernels do not take is named by its key") {
+    ModelConfig model;
+    model.hidden_size = 64;
+    model.intermediate_size = 128;
+    model.head_dim = 64;
+    model.num_hidden_layers = 127;
+    CHECK(!hopper_model_problem(model));
+    const auto says = [](const ModelConfig& other) { return hopper_model_problem(other).value_or(""); };
+    ModelConfig other = model;
+    other.num_hidden_layers = 128;
+    CHECK_THAT(says(other), Catch::Contains("up to 127 layers, and model.num_hidden_layers is 128"));
+    other = model;
+    other.head_dim = 32;
+    CHECK_THAT(says(other), Catch::Contains("heads of 64 or 128, and model.head_dim is 32"));
+    other = model;
+    other.hidden_size = 60;
+    CHECK_THAT(says(other), Catch::Contains("a model.hidden_size that is a multiple of 8, and it is 60"));
+    other = model;
+    other.intermediate_size = 100;
+    CHECK_THAT(says(other), Catch::Contains("a model.intermediate_size that is a multiple of 8, and it is 100"));
+}
 
 TEST_CASE("a Hopper GPU has no problem") { CHECK(!gpu_problem(hopper())); }
 

@@ -51,7 +51,7 @@ struct Square {
     static constexpr double rate = 0.97, fixed = 0;
 };
 // For N 2048 and 4096, of which 192 is no divisor: 0.98 to 1.02 of cuBLAS from K 4096 to 8192, where those above
-// are 1.01 to 1.04. At K 2048 Square is as quick, from K 14336 on Tall.
+// are 1.01 to 1.06. At K 2048 Square is as quick, from K 16384 on Tall.
 struct ThreeBlocks {
     static constexpr TileConfig config = three_blocks({.panel_columns = 2048});
     static constexpr double rate = 0.99, fixed = 80;

@@ -27,7 +27,6 @@ namespace coda::hopper {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kMaxFolds = 256;  // of a launch: two a layer, and the head
 
 /// NormFold in vectors of four elements, all rows as one run.
 struct Fold {
@@ -150,8 +149,8 @@ __global__ __launch_bounds__(kThreads) void adamw(const AdamWArguments arguments
 
 Folds folds_of(const AdamW& op) {
     require_folds(op);
-    require(op.folds.size() <= kMaxFolds, op.name, ": ", op.folds.size(), " folded matrices, the kernel takes up to ",
-            kMaxFolds);
+    require(static_cast<std::int64_t>(op.folds.size()) <= kMaxFolds, op.name, ": ", op.folds.size(),
+            " folded matrices, the kernel takes up to ", kMaxFolds);
     Folds folds;
     for (const NormFold& fold : op.folds) {
         require(fold.first % 4 == 0 && fold.cols % 4 == 0 && fold.gamma % 4 == 0, op.name, ": the folded matrix (",
