@@ -7,14 +7,13 @@ namespace coda {
 void require_folds(const AdamW& op) {
     std::int64_t free = 0;
     for (const NormFold& fold : op.folds) {
-        const std::int64_t end = fold.first + fold.rows * fold.cols;
-        require(fold.rows >= 1 && fold.cols >= 1 && fold.first >= free && end <= op.decayed, op.name,
+        require(fold.rows >= 1 && fold.cols >= 1 && fold.first >= free && fold.end() <= op.decayed, op.name,
                 ": the folded matrix (", fold.rows, ", ", fold.cols, ") at element ", fold.first,
                 " does not lie in the decayed elements [0, ", op.decayed, ") after the one before it");
         require(fold.gamma >= op.decayed && fold.gamma + fold.cols <= op.grad.cols, op.name, ": the norm's weight at ",
                 fold.gamma, " for the folded matrix at ", fold.first, " does not lie in the undecayed elements [",
                 op.decayed, ", ", op.grad.cols, ")");
-        free = end;
+        free = fold.end();
     }
 }
 

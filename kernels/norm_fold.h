@@ -17,7 +17,7 @@ inline constexpr std::int64_t kMaxFolds = 256;
 /// those that do not.
 void require_folds(const AdamW& op);
 
-/// The undecayed end of the flat parameters, from element `first` on.
+/// Elements of the flat parameters from `first` on, the weights of norms among them.
 template <class Master>
 struct NormWeights {
     const Master* values;
@@ -41,11 +41,11 @@ void fill_working(const std::vector<NormFold>& folds, const NormWeights<Master>&
     const auto plain_until = [&](std::int64_t end) {
         for (; i < end; ++i) working[i] = round(master[i]);
     };
-    auto fold = std::partition_point(folds.begin(), folds.end(),
-                                     [&](const NormFold& each) { return each.first + each.rows * each.cols <= first; });
+    auto fold =
+        std::partition_point(folds.begin(), folds.end(), [&](const NormFold& each) { return each.end() <= first; });
     for (; fold != folds.end() && fold->first < first + count; ++fold) {
         plain_until(fold->first - first);
-        const std::int64_t end = std::min(fold->first + fold->rows * fold->cols - first, count);
+        const std::int64_t end = std::min(fold->end() - first, count);
         while (i < end) {
             const std::int64_t column = (first + i - fold->first) % fold->cols;
             const std::int64_t run = std::min(fold->cols - column, end - i);

@@ -14,6 +14,8 @@ struct NormFold {
     std::int64_t first = 0;  // element of the matrix, rows contiguous
     std::int64_t rows = 0, cols = 0;
     std::int64_t gamma = 0;  // element of the weight of column 0
+
+    std::int64_t end() const { return first + rows * cols; }
 };
 
 /// norm = sqrt(Σ grad²) over the whole flat gradient, in a fixed order; clip = min(1, max_norm / norm) (1 where

@@ -123,7 +123,7 @@ void check_op(const AdamW& op, OpCheck& check) {
     for (const NormFold& fold : op.folds) {
         if (next < fold.first) compare_rows(next, 1, fold.first - next, kNoNorm);
         compare_rows(fold.first, fold.rows, fold.cols, fold.gamma);
-        next = fold.first + fold.rows * fold.cols;
+        next = fold.end();
     }
     if (next < count) compare_rows(next, 1, count - next, kNoNorm);
 }

@@ -32,63 +32,73 @@ View bytes_of(const View& view, std::int64_t offset, std::size_t bytes) {
     return part_of(view, offset / size, static_cast<std::int64_t>(bytes) / size);
 }
 
-template <class Master, class Working>
-void renew_as(Executor& executor, const HostViews& host, const ParameterLayout& layout) {
+/// Makes the working copy of the master weights that part(first, count) gives, count elements from `first` on.
+template <class Master, class Part>
+void send_working(Executor& executor, const HostViews& host, const ParameterLayout& layout,
+                  const NormWeights<Master>& norms, const Part& part) {
     constexpr std::int64_t kPart = 1 << 24, kBlock = 1 << 16;
-    const std::int64_t norm_count = layout.count - layout.matrix_count;
-    std::vector<Master> norm_values(static_cast<std::size_t>(norm_count));
-    executor.download(part_of(host.master, layout.matrix_count, norm_count), norm_values.data());
-    const NormWeights<Master> norms{norm_values.data(), layout.matrix_count};
-
-    std::vector<std::byte> staging;
-    std::vector<Working> working;
-    for (std::int64_t first = 0; first < layout.count; first += kPart) {
-        const std::int64_t count = std::min(kPart, layout.count - first);
-        const auto bytes = executor.bytes(part_of(host.master, first, count), staging);
-        const auto* master = reinterpret_cast<const Master*>(bytes.data());
-        working.resize(static_cast<std::size_t>(count));
+    const auto send = [&]<class Working>(std::vector<Working> working) {
+        for (std::int64_t first = 0; first < layout.count; first += kPart) {
+            const std::int64_t count = std::min(kPart, layout.count - first);
+            const Master* master = part(first, count);
+            working.resize(static_cast<std::size_t>(count));
 #pragma omp parallel for
-        for (std::int64_t at = 0; at < count; at += kBlock) {
-            fill_working(layout.folds, norms, first + at, std::min(kBlock, count - at), master + at,
-                         working.data() + at);
+            for (std::int64_t at = 0; at < count; at += kBlock) {
+                fill_working(layout.folds, norms, first + at, std::min(kBlock, count - at), master + at,
+                             working.data() + at);
+            }
+            executor.upload(part_of(host.working, first, count), working.data());
         }
-        executor.upload(part_of(host.working, first, count), working.data());
-    }
+    };
+    if (host.working.dtype == DType::bf16) return send(std::vector<Bf16>());
+    send(std::vector<Master>());
 }
 
-/// A copy of the master segment on the host, filled by `fill` and sent to the executor.
+/// fn(Master()) for the type of the master weights.
+template <class Fn>
+void dispatch_master(const HostViews& host, Fn&& fn) {
+    if (host.master.dtype == DType::f64) return fn(double{});
+    fn(float{});
+}
+
+/// Master weights that `fill` writes on the host, sent to the executor with their working copy.
 template <class Fill>
-void replace_weights(Executor& executor, const Schedules& schedules, const ParameterLayout& layout, Fill&& fill) {
-    const View& segment = schedules.host.master;
-    const auto send = [&](auto zero) {
-        std::vector<decltype(zero)> master(static_cast<std::size_t>(segment.count()));
+void replace_weights(Executor& executor, const HostViews& host, const ParameterLayout& layout, Fill&& fill) {
+    dispatch_master(host, [&]<class Master>(Master) {
+        std::vector<Master> master(static_cast<std::size_t>(layout.count));
         fill(std::span(master));
-        executor.upload(segment, master.data());
-    };
-    if (segment.dtype == DType::f64)
-        send(double{});
-    else
-        send(float{});
-    renew_working(executor, schedules, layout);
+        executor.upload(host.master, master.data());
+        send_working(executor, host, layout, NormWeights<Master>{master.data(), 0},
+                     [&](std::int64_t first, std::int64_t) { return master.data() + first; });
+    });
 }
 
 }  // namespace
 
 void renew_working(Executor& executor, const Schedules& schedules, const ParameterLayout& layout) {
     const HostViews& host = schedules.host;
-    if (host.master.dtype == DType::f64) return renew_as<double, double>(executor, host, layout);
-    if (host.working.dtype == DType::bf16) return renew_as<float, Bf16>(executor, host, layout);
-    renew_as<float, float>(executor, host, layout);
+    dispatch_master(host, [&]<class Master>(Master) {
+        const std::int64_t norm_count = layout.count - layout.matrix_count;
+        std::vector<Master> norms(static_cast<std::size_t>(norm_count));
+        executor.download(part_of(host.master, layout.matrix_count, norm_count), norms.data());
+        std::vector<std::byte> staging;
+        send_working(executor, host, layout, NormWeights<Master>{norms.data(), layout.matrix_count},
+                     [&](std::int64_t first, std::int64_t count) {
+                         const auto bytes = executor.bytes(part_of(host.master, first, count), staging);
+                         return reinterpret_cast<const Master*>(bytes.data());
+                     });
+    });
 }
 
 void initialise_state(Executor& executor, const Schedules& schedules, const ModelConfig& model,
                       const ParameterLayout& layout, std::uint64_t seed) {
-    replace_weights(executor, schedules, layout, [&](auto master) { initialise_weights(model, layout, seed, master); });
+    replace_weights(executor, schedules.host, layout,
+                    [&](auto master) { initialise_weights(model, layout, seed, master); });
 }
 
 void import_state(Executor& executor, const Schedules& schedules, const ParameterLayout& layout,
                   const std::filesystem::path& folder) {
-    replace_weights(executor, schedules, layout, [&](auto master) { import_weights(folder, layout, master); });
+    replace_weights(executor, schedules.host, layout, [&](auto master) { import_weights(folder, layout, master); });
 }
 
 void export_state(Executor& executor, const Schedules& schedules, const ModelConfig& model,

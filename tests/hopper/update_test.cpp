@@ -140,7 +140,7 @@ void check_update(DType moments, const Make& make) {
                 2 * kUnit * (std::abs(w) + std::abs(updated)) + quotient * (m_error + 16 * kUnit * std::abs(next_m)));
         float factor = 1;
         for (const NormFold& fold : op.folds)
-            if (i >= fold.first && i < fold.first + fold.rows * fold.cols) {
+            if (i >= fold.first && i < fold.end()) {
                 const auto gamma = static_cast<float>(got.get(op.master, 0, fold.gamma + (i - fold.first) % fold.cols));
                 factor = std::copysign(std::max(std::abs(gamma), 0x1p-40f), gamma);
             }

@@ -1,4 +1,5 @@
-// Every lack of a machine has a line of its own; a Hopper GPU under a driver that is new enough has none.
+// Every lack of a machine and every shape of a model that the kernels do not take has a line of its own; a Hopper GPU
+// under a driver that is new enough has none.
 #include "src/train/gpu_requirements.h"
 
 #include "src/train/hopper_executor.h"
