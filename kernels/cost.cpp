@@ -24,8 +24,7 @@ concept GemmProgram = requires(const Op& op) {
 };
 
 template <class Op>
-constexpr bool kAttention =
-    std::is_same_v<Op, Attention> || std::is_same_v<Op, AttentionBackward> || std::is_same_v<Op, AttentionRopeBackward>;
+constexpr bool kAttention = std::is_same_v<Op, Attention> || std::is_same_v<Op, AttentionBackward>;
 
 template <GemmProgram Op>
 double flops(const Op& op) {
@@ -34,13 +33,9 @@ double flops(const Op& op) {
 double flops(const WeightGradient& op) { return 2.0 * static_cast<double>(op.dy.rows) * elements(op.grad); }
 double flops(const Attention& op) { return attention_flops(op); }
 double flops(const AttentionBackward& op) { return kAttentionBackwardRatio * attention_flops(op); }
-double flops(const AttentionRopeBackward& op) { return kAttentionBackwardRatio * attention_flops(op); }
 double flops(const Embed& op) { return 2 * elements(op.x); }
 double flops(const EmbedBackward& op) { return elements(op.dx); }
 double flops(const TargetLogit& op) { return 2 * elements(op.a); }
-double flops(const RopeBackward& op) {
-    return 2 * elements(op.qkv) + 3 * static_cast<double>(op.qkv.rows) * static_cast<double>(op.rotated);
-}
 double flops(const FinishCrossEntropy& op) { return elements(op.sums); }
 double flops(const FinishRstd& op) { return elements(op.square); }
 double flops(const FinishRowSum& op) { return elements(op.partials); }

@@ -12,7 +12,6 @@ namespace coda {
 ///   attention backward    2.5 times that: five products where forward has two, Q Kᵀ being recomputed
 ///   Embed                 2 an element (square, sum)
 ///   TargetLogit           2 an element of a
-///   RopeBackward          2 an element (dot) and 3 a rotated one
 ///   FinishRstd, FinishCrossEntropy, FinishRowSum, FinishColumnSum, ReduceLoss, EmbedBackward   1 an element summed
 ///   GradNorm              2 an element
 ///   AdamW                 16 a parameter

@@ -28,11 +28,10 @@
 
 namespace coda {
 
-using Op = std::variant<Embed, Linear, LinearRope, LinearSwiglu, LinearCrossEntropy, LinearResidualRms, LinearRstd,
-                        LinearRstdSwiglu, LinearRstdRope, TargetLogit, LinearRstdCrossEntropy, FinishRstd, Attention,
-                        FinishCrossEntropy, ReduceLoss, LinearRmsBackward, LinearSwigluBackward, LinearHeadDot,
-                        WeightGradient, AttentionBackward, AttentionRopeBackward, RopeBackward, FinishRowSum,
-                        FinishColumnSum, EmbedBackward, Zero, GradNorm, AdamW>;
+using Op = std::variant<Embed, Linear, LinearRope, LinearSwiglu, LinearCrossEntropy, LinearResidualRms, TargetLogit,
+                        FinishRstd, Attention, FinishCrossEntropy, ReduceLoss, LinearRmsBackward, LinearSwigluBackward,
+                        LinearHeadDot, WeightGradient, AttentionBackward, FinishRowSum, FinishColumnSum, EmbedBackward,
+                        Zero, GradNorm, AdamW>;
 
 enum class Phase : std::uint8_t { forward, backward, update };
 

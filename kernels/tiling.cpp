@@ -42,10 +42,6 @@ std::int64_t column_tile<LinearCrossEntropy>(std::int64_t) {
     return kColumnTile;
 }
 template <>
-std::int64_t column_tile<LinearRstdCrossEntropy>(std::int64_t) {
-    return kColumnTile;
-}
-template <>
 std::int64_t row_tile<LinearRmsBackward>() {
     return kRowTile;
 }
@@ -82,10 +78,6 @@ std::int64_t scratch_bytes(const WeightGradient& op) {
 }
 
 std::int64_t scratch_bytes(const AttentionBackward& op) {
-    return attention_scratch(op.qkv, op.seq_len, op.heads, op.head_dim);
-}
-
-std::int64_t scratch_bytes(const AttentionRopeBackward& op) {
     return attention_scratch(op.qkv, op.seq_len, op.heads, op.head_dim);
 }
 

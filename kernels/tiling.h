@@ -14,7 +14,7 @@ constexpr std::int64_t round_up(std::int64_t value, std::int64_t to) { return ce
 namespace tiling {
 
 /// Columns per partial of a GEMM program that reduces along rows (op.tile of LinearResidualRms, LinearSwigluBackward,
-/// LinearCrossEntropy, LinearRstdCrossEntropy).
+/// LinearCrossEntropy).
 template <class Program>
 std::int64_t column_tile(std::int64_t n);
 
@@ -35,7 +35,6 @@ std::int64_t gradient_part_rows(const WeightGradient& op);
 /// of other storage types need none. Reads shapes and dtypes of the other operands, which must be set.
 std::int64_t scratch_bytes(const WeightGradient& op);
 std::int64_t scratch_bytes(const AttentionBackward& op);
-std::int64_t scratch_bytes(const AttentionRopeBackward& op);
 std::int64_t scratch_bytes(const EmbedBackward& op);
 std::int64_t scratch_bytes(const GradNorm& op);
 

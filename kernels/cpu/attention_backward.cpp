@@ -1,8 +1,7 @@
-// AttentionBackward and AttentionRopeBackward - gradients of Attention, the probabilities recomputed from lse.
+// AttentionBackward - gradients of Attention, the probabilities recomputed from lse.
 //
 // Per query tile and key tile: P = exp(Q Kᵀ / sqrt(hd) - lse), dP = dO Vᵀ, dS = P (dP - delta) / sqrt(hd), then
 // dQ += dS K, dK += dSᵀ Q, dV += Pᵀ dO. dK and dV of a key/value head add up over its query heads in order of the head.
-// Both ops run this; they differ in where delta comes from and in what happens to a finished row of a gradient.
 #include <cmath>
 
 #include "kernels/cpu/attention_math.h"
@@ -76,7 +75,7 @@ struct Backward {
     std::int64_t o_ld = 0;
     const Compute* delta = nullptr;
     std::int64_t delta_ld = 0;
-    // Of AttentionRopeBackward: dot (H + 2 Hk, M) is written and q, k rows turn back.
+    // With rope: dot (H + 2 Hk, M) is written and q, k rows turn back.
     Compute* dot = nullptr;
     std::int64_t dot_ld = 0;
     const std::int32_t* positions = nullptr;
@@ -191,54 +190,43 @@ struct Backward {
     }
 };
 
-/// The operands that both ops have.
-template <class Types, class Op>
-Backward<Types> common_operands(const Op& op, const Operands& operands) {
-    using Storage = typename Types::Storage;
-    using Compute = typename Types::Compute;
-    const AttentionShape shape = attention_shape(op);
-    return {
-        .shape = shape,
-        .qkv = operands.get<Storage>("qkv", op.qkv, shape.rows, shape.columns()),
-        .qkv_ld = op.qkv.ld,
-        .dout = operands.get<Storage>("dout", op.dout, shape.rows, shape.heads * shape.head_dim),
-        .dout_ld = op.dout.ld,
-        .lse = operands.get<Compute>("lse", op.lse, shape.heads, shape.rows),
-        .lse_ld = op.lse.ld,
-        .doc_start = document_starts(operands, op.doc_start, shape),
-        .dqkv = operands.get<Storage>("dqkv", op.dqkv, shape.rows, shape.columns()),
-        .dqkv_ld = op.dqkv.ld,
-    };
-}
-
 }  // namespace
 
 void execute(const AttentionBackward& op, const Memory& memory) {
-    dispatch_storage(AttentionBackward::name, op.qkv.dtype, [&]<class Types>(Types) {
-        const Operands operands(AttentionBackward::name, memory);
-        Backward<Types> backward = common_operands<Types>(op, operands);
-        backward.o = operands.get<typename Types::Storage>("o", op.o, op.qkv.rows, op.heads * op.head_dim);
-        backward.o_ld = op.o.ld;
-        backward.run();
-    });
-}
-
-void execute(const AttentionRopeBackward& op, const Memory& memory) {
-    dispatch_storage(AttentionRopeBackward::name, op.qkv.dtype, [&]<class Types>(Types) {
+    require(static_cast<bool>(op.o) != static_cast<bool>(op.delta), op.name, ": takes o or delta, one of them");
+    require(op.rope || (!op.positions && !op.dot && !op.rstd), op.name,
+            ": positions, dot and rstd come with rope, which is missing");
+    require(!op.rope || op.head_dim % 2 == 0, op.name, ": head_dim ", op.head_dim, " is odd");
+    dispatch_storage(op.name, op.qkv.dtype, [&]<class Types>(Types) {
+        using Storage = typename Types::Storage;
         using Compute = typename Types::Compute;
-        require(op.head_dim % 2 == 0, AttentionRopeBackward::name, ": head_dim ", op.head_dim, " is odd");
-        const Operands operands(AttentionRopeBackward::name, memory);
-        Backward<Types> backward = common_operands<Types>(op, operands);
-        const AttentionShape& shape = backward.shape;
-        backward.delta = operands.get<Compute>("delta", op.delta, shape.heads, shape.rows);
-        backward.delta_ld = op.delta.ld;
-        backward.dot = operands.get<Compute>("dot", op.dot, shape.head_slots(), shape.rows);
-        backward.dot_ld = op.dot.ld;
-        backward.positions = operands.get<std::int32_t>("positions", op.positions, 1, shape.rows);
-        backward.rope = operands.get<Compute>("rope", op.rope, op.rope.rows, shape.head_dim);
-        backward.rope_ld = op.rope.ld;
-        backward.rstd = operands.get_optional<Compute>("rstd", op.rstd, 1, shape.rows);
-        operands.require_indices("positions", backward.positions, shape.rows, op.rope.rows);
+        const Operands operands(op.name, memory);
+        const AttentionShape shape = attention_shape(op);
+        Backward<Types> backward{
+            .shape = shape,
+            .qkv = operands.get<Storage>("qkv", op.qkv, shape.rows, shape.columns()),
+            .qkv_ld = op.qkv.ld,
+            .dout = operands.get<Storage>("dout", op.dout, shape.rows, shape.heads * shape.head_dim),
+            .dout_ld = op.dout.ld,
+            .lse = operands.get<Compute>("lse", op.lse, shape.heads, shape.rows),
+            .lse_ld = op.lse.ld,
+            .doc_start = document_starts(operands, op.doc_start, shape),
+            .dqkv = operands.get<Storage>("dqkv", op.dqkv, shape.rows, shape.columns()),
+            .dqkv_ld = op.dqkv.ld,
+            .o = operands.get_optional<Storage>("o", op.o, shape.rows, shape.heads * shape.head_dim),
+            .o_ld = op.o.ld,
+            .delta = operands.get_optional<Compute>("delta", op.delta, shape.heads, shape.rows),
+            .delta_ld = op.delta.ld,
+        };
+        if (op.rope) {
+            backward.dot = operands.get<Compute>("dot", op.dot, shape.head_slots(), shape.rows);
+            backward.dot_ld = op.dot.ld;
+            backward.positions = operands.get<std::int32_t>("positions", op.positions, 1, shape.rows);
+            backward.rope = operands.get<Compute>("rope", op.rope, op.rope.rows, shape.head_dim);
+            backward.rope_ld = op.rope.ld;
+            backward.rstd = operands.get_optional<Compute>("rstd", op.rstd, 1, shape.rows);
+            operands.require_indices("positions", backward.positions, shape.rows, op.rope.rows);
+        }
         backward.run();
     });
 }

@@ -46,16 +46,13 @@ T scalar_or_one(const Operands& operands, const char* name, const View& view) {
     return view ? *operands.get<T>(name, view, 1, 1) : T(1);
 }
 
-/// The row factor of an op: rstd[m], or 1 where the op has no such operand. Multiplying by 1 changes no bit, so a
-/// program and its rstd form (K1 and K7, K2 and K6, K3 and K8) are one function.
+/// The row factor of an op: rstd[m], or 1 where rstd is absent. Multiplying by 1 changes no bit.
 template <class Compute>
 struct RowFactor {
     const Compute* rstd = nullptr;
 
-    template <class Op>
-    RowFactor(const Operands& operands, const Op& op, std::int64_t m) {
-        if constexpr (requires { op.rstd; }) rstd = operands.get<Compute>("rstd", op.rstd, 1, m);
-    }
+    RowFactor(const Operands& operands, const View& view, std::int64_t m)
+        : rstd(operands.get_optional<Compute>("rstd", view, 1, m)) {}
     Compute operator[](std::int64_t row) const { return rstd ? rstd[row] : Compute(1); }
 };
 

@@ -1,4 +1,4 @@
-// The GEMM programs that only store: Linear, LinearRstd (K5), WeightGradient.
+// The GEMM programs that only store: Linear (K5), WeightGradient.
 #include "kernels/cpu/gemm_operands.h"
 #include "kernels/cpu/operations.h"
 
@@ -37,27 +37,17 @@ void execute(const Linear& op, const Memory& memory) {
     dispatch_storage(op.name, op.a.dtype, [&]<class Storage, class Compute>(Types<Storage, Compute>) {
         const Operands operands(op.name, memory);
         const LinearProduct<Storage> product(operands, op.a, op.w, op.layout);
+        const RowFactor<Compute> factor(operands, op.rstd, product.m);
         const auto store_as = [&]<class Out>(Rows<Out> out) {
-            product.template run<Compute>(
-                1, 1, [&](const AccumulatorTile<Compute>& tile) { store_tile(tile, one, one, op.out.beta, out); });
+            product.template run<Compute>(1, 1, [&](const AccumulatorTile<Compute>& tile) {
+                store_tile(
+                    tile, [&](std::int64_t row) { return factor[row]; }, one, op.out.beta, out);
+            });
         };
         if (op.out.dtype == dtype_of<Compute>)  // a gradient, or storage of the accumulator's type
             store_as(rows_of<Compute>(operands, "out", op.out, product.m, product.n));
         else
             store_as(rows_of<Storage>(operands, "out", op.out, product.m, product.n));
-    });
-}
-
-void execute(const LinearRstd& op, const Memory& memory) {
-    dispatch_storage(op.name, op.a.dtype, [&]<class Storage, class Compute>(Types<Storage, Compute>) {
-        const Operands operands(op.name, memory);
-        const LinearProduct<Storage> product(operands, op.a, op.w, WeightLayout::out_in);
-        const auto* rstd = operands.get<Compute>("rstd", op.rstd, 1, product.m);
-        const auto out = rows_of<Storage>(operands, "out", op.out, product.m, product.n);
-        product.template run<Compute>(1, 1, [&](const AccumulatorTile<Compute>& tile) {
-            store_tile(
-                tile, [&](std::int64_t row) { return rstd[row]; }, one, Beta::overwrite, out);
-        });
     });
 }
 

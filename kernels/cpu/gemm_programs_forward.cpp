@@ -14,10 +14,7 @@
 
 namespace coda::cpu {
 
-namespace {
-
-template <class Op>
-void linear_rope(const Op& op, const Memory& memory) {
+void execute(const LinearRope& op, const Memory& memory) {
     dispatch_storage(op.name, op.a.dtype, [&]<class Storage, class Compute>(Types<Storage, Compute>) {
         const Operands operands(op.name, memory);
         const LinearProduct<Storage> product(operands, op.a, op.w, WeightLayout::out_in);
@@ -26,7 +23,7 @@ void linear_rope(const Op& op, const Memory& memory) {
                 " must be even and divide the ", product.n, " output columns");
         require(op.rotated >= 0 && op.rotated <= product.n && op.rotated % head_dim == 0, op.name, ": rotated ",
                 op.rotated, " must be whole heads of ", head_dim, " within ", product.n, " columns");
-        const RowFactor<Compute> factor(operands, op, product.m);
+        const RowFactor<Compute> factor(operands, op.rstd, product.m);
         const auto rope = rows_of<const Compute>(operands, "rope", op.rope, op.rope.rows, head_dim);
         const auto* positions = operands.get<std::int32_t>("positions", op.positions, 1, product.m);
         operands.require_indices("positions", positions, product.m, op.rope.rows);
@@ -57,15 +54,12 @@ void linear_rope(const Op& op, const Memory& memory) {
     });
 }
 
-template <class Op>
-void linear_swiglu(const Op& op, const Memory& memory) {
+void execute(const LinearSwiglu& op, const Memory& memory) {
     dispatch_storage(op.name, op.a.dtype, [&]<class Storage, class Compute>(Types<Storage, Compute>) {
         const Operands operands(op.name, memory);
         const LinearProduct<Storage> product(operands, op.a, op.w, WeightLayout::out_in);
         require(product.n % 2 == 0, op.name, ": w has ", product.n, " rows, not pairs of gate and up");
-        const RowFactor<Compute> factor(operands, op, product.m);
-        constexpr bool optional = requires { op.rstd; };
-        require(optional || (op.z && op.y), op.name, ": operand ", op.z ? "y" : "z", " is missing");
+        const RowFactor<Compute> factor(operands, op.rstd, product.m);
         const auto z = optional_rows_of<Storage>(operands, "z", op.z, product.m, product.n);
         const auto y = optional_rows_of<Storage>(operands, "y", op.y, product.m, product.n / 2);
 
@@ -94,6 +88,8 @@ void linear_swiglu(const Op& op, const Memory& memory) {
     });
 }
 
+namespace {
+
 /// A pair of partial sums: Σ e and Σ e d.
 template <class Compute>
 struct ExponentialSums {
@@ -118,15 +114,16 @@ ExponentialSums<Compute> store_exponentials(const Compute* acc, Compute scale, C
     return {sum, dot};
 }
 
-template <class Op>
-void linear_cross_entropy(const Op& op, const Memory& memory) {
+}  // namespace
+
+void execute(const LinearCrossEntropy& op, const Memory& memory) {
     dispatch_storage(op.name, op.a.dtype, [&]<class Storage, class Compute>(Types<Storage, Compute>) {
         const Operands operands(op.name, memory);
         const LinearProduct<Storage> product(operands, op.a, op.w, WeightLayout::out_in);
         require(op.vocab > 0 && op.vocab <= product.n, op.name, ": vocab ", op.vocab, " must be 1 to ", product.n,
                 ", the rows of w");
         require(op.tile > 0, op.name, ": tile ", op.tile, " must be positive");
-        const RowFactor<Compute> factor(operands, op, product.m);
+        const RowFactor<Compute> factor(operands, op.rstd, product.m);
         const auto* target_logit = operands.get<Compute>("target_logit", op.target_logit, 1, product.m);
         const auto exponentials =
             optional_rows_of<Storage>(operands, "exponentials", op.exponentials, product.m, product.n);
@@ -152,15 +149,6 @@ void linear_cross_entropy(const Op& op, const Memory& memory) {
         });
     });
 }
-
-}  // namespace
-
-void execute(const LinearRope& op, const Memory& memory) { linear_rope(op, memory); }
-void execute(const LinearRstdRope& op, const Memory& memory) { linear_rope(op, memory); }
-void execute(const LinearSwiglu& op, const Memory& memory) { linear_swiglu(op, memory); }
-void execute(const LinearRstdSwiglu& op, const Memory& memory) { linear_swiglu(op, memory); }
-void execute(const LinearCrossEntropy& op, const Memory& memory) { linear_cross_entropy(op, memory); }
-void execute(const LinearRstdCrossEntropy& op, const Memory& memory) { linear_cross_entropy(op, memory); }
 
 void execute(const LinearResidualRms& op, const Memory& memory) {
     dispatch_storage(op.name, op.a.dtype, [&]<class Storage, class Compute>(Types<Storage, Compute>) {

@@ -12,10 +12,6 @@ void execute(const LinearRope& op, const Memory& memory);
 void execute(const LinearSwiglu& op, const Memory& memory);
 void execute(const LinearCrossEntropy& op, const Memory& memory);
 void execute(const LinearResidualRms& op, const Memory& memory);
-void execute(const LinearRstd& op, const Memory& memory);
-void execute(const LinearRstdSwiglu& op, const Memory& memory);
-void execute(const LinearRstdRope& op, const Memory& memory);
-void execute(const LinearRstdCrossEntropy& op, const Memory& memory);
 void execute(const LinearRmsBackward& op, const Memory& memory);
 void execute(const LinearSwigluBackward& op, const Memory& memory);
 void execute(const LinearHeadDot& op, const Memory& memory);
@@ -24,8 +20,6 @@ void execute(const WeightGradient& op, const Memory& memory);
 // attention.cpp, attention_backward.cpp
 void execute(const Attention& op, const Memory& memory);
 void execute(const AttentionBackward& op, const Memory& memory);
-void execute(const AttentionRopeBackward& op, const Memory& memory);
-void execute(const RopeBackward& op, const Memory& memory);
 
 // embedding.cpp, reductions.cpp, cross_entropy.cpp, optimizer.cpp
 void execute(const Embed& op, const Memory& memory);

@@ -96,17 +96,26 @@ struct WeightGradient {
                    field("grad", &WeightGradient::grad),   field("scratch", &WeightGradient::scratch)};
 };
 
-/// Gradients of Attention with respect to the rotated qkv. delta = Σ_head o ⊙ dout is computed inside.
-///   p = exp(q k / sqrt(hd) - lse); dv = pᵀ dout; ds = p (dout vᵀ - delta) / sqrt(hd); dq = ds k; dk = dsᵀ q.
+/// Gradients of Attention with respect to qkv, with delta = Σ_head o ⊙ dout given (LinearHeadDot) or computed from o:
+///   p = exp(q k / sqrt(hd) - lse); dv = pᵀ dout; ds = p (dout vᵀ - delta) / sqrt(hd); dq = ds k; dk = dsᵀ q;
+///   dqkv = (dq, dk, dv) rstd, with rstd that of the norm before the product that made qkv (LinearRmsBackward and
+///   WeightGradient want it there).
+/// With rope, qkv is as LinearRope stored it and dqkv is the gradient before the rotation: pairs of q and k columns
+/// turn back, (du, dv) -> (du cos + dv sin, dv cos - du sin), and per head dot = Σ qkv ⊙ dqkv, taken before they do.
 /// Not deterministic (free order), the parts of dq are added as they come, and its last bits differ from run to run;
 /// dk and dv keep theirs. The CPU executor always adds in one order.
 struct AttentionBackward {
     In<Matrix> qkv;        // (M, Nq) storage
-    In<Matrix> o;          // (M, H hd) storage
+    In<Matrix> o;          // (M, H hd) storage; absent where delta is given
     In<Matrix> dout;       // (M, H hd) storage
     In<Matrix> lse;        // (H, M) statistic
+    In<Matrix> delta;      // (H, M) statistic; absent where o is given
+    In<Vector> positions;  // (1, M) i32, with rope
+    In<Matrix> rope;       // (positions, hd) statistic, optional; with it positions and dot
+    In<Vector> rstd;       // (1, M) statistic, optional (absent: 1), with rope alone
     In<Vector> doc_start;  // (1, M) i32, optional
     Out<Matrix> dqkv;      // (M, Nq) storage
+    Out<Partials> dot;     // (H + 2 Hk, M) statistic, with rope; from dq, dk, dv before rounding
     InOut<Scratch> scratch;
     std::int64_t seq_len = 0;
     std::int64_t heads = 0, kv_heads = 0, head_dim = 0;
@@ -117,59 +126,14 @@ struct AttentionBackward {
                                                 field("o", &AttentionBackward::o),
                                                 field("dout", &AttentionBackward::dout),
                                                 field("lse", &AttentionBackward::lse),
+                                                field("delta", &AttentionBackward::delta),
+                                                field("positions", &AttentionBackward::positions),
+                                                field("rope", &AttentionBackward::rope),
+                                                field("rstd", &AttentionBackward::rstd),
                                                 field("doc_start", &AttentionBackward::doc_start),
                                                 field("dqkv", &AttentionBackward::dqkv),
+                                                field("dot", &AttentionBackward::dot),
                                                 field("scratch", &AttentionBackward::scratch)};
-};
-
-/// AttentionBackward with delta given (LinearHeadDot) and RopeBackward fused into the kernel that finishes dq, dk, dv:
-/// dqkv is the gradient before RoPE, and dot the per-head parts of Σ qkv ⊙ dqkv taken before un-rotation, both times
-/// rstd: that of the norm before the product that made qkv (LinearRmsBackward and WeightGradient want it there).
-struct AttentionRopeBackward {
-    In<Matrix> qkv;        // (M, Nq) storage
-    In<Matrix> dout;       // (M, H hd) storage
-    In<Matrix> lse;        // (H, M) statistic
-    In<Matrix> delta;      // (H, M) statistic
-    In<Vector> positions;  // (1, M) i32
-    In<Matrix> rope;       // (positions, hd) statistic
-    In<Vector> rstd;       // (1, M) statistic, optional (absent: 1)
-    In<Vector> doc_start;  // (1, M) i32, optional
-    Out<Matrix> dqkv;      // (M, Nq) storage
-    Out<Partials> dot;     // (H + 2 Hk, M) statistic, from dq, dk, dv before rounding
-    InOut<Scratch> scratch;
-    std::int64_t seq_len = 0;
-    std::int64_t heads = 0, kv_heads = 0, head_dim = 0;
-    bool deterministic = true;  // as in AttentionBackward
-
-    static constexpr const char* name = "AttentionRopeBackward";
-    static constexpr auto operands = std::tuple{field("qkv", &AttentionRopeBackward::qkv),
-                                                field("dout", &AttentionRopeBackward::dout),
-                                                field("lse", &AttentionRopeBackward::lse),
-                                                field("delta", &AttentionRopeBackward::delta),
-                                                field("positions", &AttentionRopeBackward::positions),
-                                                field("rope", &AttentionRopeBackward::rope),
-                                                field("rstd", &AttentionRopeBackward::rstd),
-                                                field("doc_start", &AttentionRopeBackward::doc_start),
-                                                field("dqkv", &AttentionRopeBackward::dqkv),
-                                                field("dot", &AttentionRopeBackward::dot),
-                                                field("scratch", &AttentionRopeBackward::scratch)};
-};
-
-/// dot = Σ over all Nq columns of qkv ⊙ dqkv; then pairs of the first `rotated` columns turn back:
-/// (du, dv) -> (du cos + dv sin, dv cos - du sin).
-struct RopeBackward {
-    In<Matrix> qkv;        // (M, Nq) storage, after RoPE
-    InOut<Matrix> dqkv;    // (M, Nq) storage
-    In<Vector> positions;  // (1, M) i32
-    In<Matrix> rope;       // (positions, hd) statistic
-    Out<Vector> dot;       // (1, M) statistic
-    std::int64_t rotated = 0;
-    std::int64_t head_dim = 0;
-
-    static constexpr const char* name = "RopeBackward";
-    static constexpr auto operands = std::tuple{field("qkv", &RopeBackward::qkv), field("dqkv", &RopeBackward::dqkv),
-                                                field("positions", &RopeBackward::positions),
-                                                field("rope", &RopeBackward::rope), field("dot", &RopeBackward::dot)};
 };
 
 /// sum = Σ_tiles partials, in a fixed order: finishes a row statistic ("dot").

@@ -19,46 +19,53 @@ struct Embed {
                                                 field("x", &Embed::x), field("rstd", &Embed::rstd)};
 };
 
-/// out = acc, or out += acc.
+/// out = acc rstd, or out += acc rstd. With rstd it is K5.
 struct Linear {
     In<Matrix> a;            // (M, K) storage
     In<Matrix> w;            // (N, K) or (K, N) storage, see layout
+    In<Vector> rstd;         // (1, M) statistic, optional (absent: 1)
     Accumulate<Matrix> out;  // (M, N) storage or gradient
     WeightLayout layout = WeightLayout::out_in;
 
     static constexpr const char* name = "Linear";
-    static constexpr auto operands =
-        std::tuple{field("a", &Linear::a), field("w", &Linear::w), field("out", &Linear::out)};
+    static constexpr auto operands = std::tuple{field("a", &Linear::a), field("w", &Linear::w),
+                                                field("rstd", &Linear::rstd), field("out", &Linear::out)};
 };
 
-/// K1: adjacent column pairs of the first `rotated` columns turn by the angle of (position, pair in head):
-/// (u, v) -> (u cos - v sin, v cos + u sin), the LLaMA sign. Further columns (v heads) are stored as they are.
+/// K1, with rstd K7: z = acc rstd; adjacent column pairs of the first `rotated` columns of z turn by the angle of
+/// (position, pair in head): (u, v) -> (u cos - v sin, v cos + u sin), the LLaMA sign. Further columns (v heads) are
+/// stored as they are.
 struct LinearRope {
     In<Matrix> a;              // (M, K) storage
-    In<Matrix> w;              // (N, K) storage
+    In<Matrix> w;              // (Nq, K) storage, rows [q heads | k heads | v heads]
+    In<Vector> rstd;           // (1, M) statistic, optional (absent: 1)
     In<Vector> positions;      // (1, M) i32, each < rows of rope
     In<Matrix> rope;           // (positions, hd) statistic: columns 2i, 2i+1 = cos, sin of pair i
-    Out<Matrix> out;           // (M, N) storage
+    Out<Matrix> out;           // (M, Nq) storage, columns as the rows of w
     std::int64_t rotated = 0;  // (H + Hk) hd
     std::int64_t head_dim = 0;
 
     static constexpr const char* name = "LinearRope";
     static constexpr auto operands =
-        std::tuple{field("a", &LinearRope::a), field("w", &LinearRope::w), field("positions", &LinearRope::positions),
+        std::tuple{field("a", &LinearRope::a),       field("w", &LinearRope::w),
+                   field("rstd", &LinearRope::rstd), field("positions", &LinearRope::positions),
                    field("rope", &LinearRope::rope), field("out", &LinearRope::out)};
 };
 
-/// K2: w has gate and up rows interleaved, so columns 2i, 2i+1 of acc are (g, u): z = acc, y = silu(g) u of g and u as
-/// they are stored in z, whether z is kept or not: made from z again, y has the same bits.
+/// K2, with rstd K6: w has gate and up rows interleaved, so columns 2i, 2i+1 of z = acc rstd are (g, u);
+/// y = silu(g) u of g and u as they are stored in z, whether z is kept or not: recomputed from z, y has the same bits.
+/// z is stored after the rstd factor: the backward statistic Σ z dz needs it so.
 struct LinearSwiglu {
-    In<Matrix> a;   // (M, K) storage
-    In<Matrix> w;   // (2f, K) storage
-    Out<Matrix> z;  // (M, 2f) storage
-    Out<Matrix> y;  // (M, f) storage
+    In<Matrix> a;     // (M, K) storage
+    In<Matrix> w;     // (2f, K) storage
+    In<Vector> rstd;  // (1, M) statistic, optional (absent: 1)
+    Out<Matrix> z;    // (M, 2f) storage, optional
+    Out<Matrix> y;    // (M, f) storage, optional
 
     static constexpr const char* name = "LinearSwiglu";
-    static constexpr auto operands = std::tuple{field("a", &LinearSwiglu::a), field("w", &LinearSwiglu::w),
-                                                field("z", &LinearSwiglu::z), field("y", &LinearSwiglu::y)};
+    static constexpr auto operands =
+        std::tuple{field("a", &LinearSwiglu::a), field("w", &LinearSwiglu::w), field("rstd", &LinearSwiglu::rstd),
+                   field("z", &LinearSwiglu::z), field("y", &LinearSwiglu::y)};
 };
 
 /// The logit of each row's target, apart from the head's product: t = rstd Σ_k a table[target]; 0 on ignored rows. What
@@ -76,8 +83,9 @@ struct TargetLogit {
                    field("targets", &TargetLogit::targets), field("target_logit", &TargetLogit::target_logit)};
 };
 
-/// K3: exponentials of the logits, from which one factor a row makes the softmax: with t the row's target logit,
-///   d = acc - t;  e = exp of it, shifted and limited (kernels/math/cross_entropy.h);
+/// K3, with rstd K8: exponentials of the logits, from which one factor per row makes the softmax: with t the row's
+/// target logit,
+///   d = acc rstd - t;  e = exp of it, shifted and limited (kernels/math/cross_entropy.h);
 /// per row and tile the pair (Σ e, Σ e d) over columns < vocab, of e rounded to storage whether it is stored or not (a
 /// row of the gradient sums to 0 only if the sum is of what is stored). Columns >= vocab are stored as 0.
 ///
@@ -87,6 +95,7 @@ struct TargetLogit {
 struct LinearCrossEntropy {
     In<Matrix> a;              // (M, K) storage
     In<Matrix> w;              // (V, K) storage
+    In<Vector> rstd;           // (1, M) statistic, optional (absent: 1)
     In<Vector> target_logit;   // (1, M) statistic
     Out<Matrix> exponentials;  // (M, V) storage, optional
     Out<Partials> sums;        // (tiles over V, 2 M) statistic: pairs (Σ e, Σ e d)
@@ -94,10 +103,12 @@ struct LinearCrossEntropy {
     std::int64_t tile = 0;     // columns per pair
 
     static constexpr const char* name = "LinearCrossEntropy";
-    static constexpr auto operands =
-        std::tuple{field("a", &LinearCrossEntropy::a), field("w", &LinearCrossEntropy::w),
-                   field("target_logit", &LinearCrossEntropy::target_logit),
-                   field("exponentials", &LinearCrossEntropy::exponentials), field("sums", &LinearCrossEntropy::sums)};
+    static constexpr auto operands = std::tuple{field("a", &LinearCrossEntropy::a),
+                                                field("w", &LinearCrossEntropy::w),
+                                                field("rstd", &LinearCrossEntropy::rstd),
+                                                field("target_logit", &LinearCrossEntropy::target_logit),
+                                                field("exponentials", &LinearCrossEntropy::exponentials),
+                                                field("sums", &LinearCrossEntropy::sums)};
 };
 
 /// K4: x = acc + residual; per row and tile Σ x². Closes a residual branch and opens the next norm: the next norm's
@@ -116,71 +127,6 @@ struct LinearResidualRms {
         std::tuple{field("a", &LinearResidualRms::a), field("w", &LinearResidualRms::w),
                    field("residual", &LinearResidualRms::residual), field("x", &LinearResidualRms::x),
                    field("square", &LinearResidualRms::square)};
-};
-
-/// K5: out = acc rstd.
-struct LinearRstd {
-    In<Matrix> a;     // (M, K) storage
-    In<Matrix> w;     // (N, K) storage
-    In<Vector> rstd;  // (1, M) statistic
-    Out<Matrix> out;  // (M, N) storage
-
-    static constexpr const char* name = "LinearRstd";
-    static constexpr auto operands = std::tuple{field("a", &LinearRstd::a), field("w", &LinearRstd::w),
-                                                field("rstd", &LinearRstd::rstd), field("out", &LinearRstd::out)};
-};
-
-/// K6: K2 on acc rstd. z is stored after the rstd factor: the backward statistic Σ z dz needs it so. `z` may be absent
-/// (evaluation, recompute): then only y is stored.
-struct LinearRstdSwiglu {
-    In<Matrix> a;     // (M, K) storage
-    In<Matrix> w;     // (2f, K) storage
-    In<Vector> rstd;  // (1, M) statistic
-    Out<Matrix> z;    // (M, 2f) storage, optional
-    Out<Matrix> y;    // (M, f) storage, optional
-
-    static constexpr const char* name = "LinearRstdSwiglu";
-    static constexpr auto operands = std::tuple{field("a", &LinearRstdSwiglu::a), field("w", &LinearRstdSwiglu::w),
-                                                field("rstd", &LinearRstdSwiglu::rstd),
-                                                field("z", &LinearRstdSwiglu::z), field("y", &LinearRstdSwiglu::y)};
-};
-
-/// K7: K1 on acc rstd.
-struct LinearRstdRope {
-    In<Matrix> a;          // (M, K) storage
-    In<Matrix> w;          // (Nq, K) storage
-    In<Vector> rstd;       // (1, M) statistic
-    In<Vector> positions;  // (1, M) i32
-    In<Matrix> rope;       // (positions, hd) statistic
-    Out<Matrix> out;       // (M, Nq) storage, columns [q heads | k heads | v heads]
-    std::int64_t rotated = 0;
-    std::int64_t head_dim = 0;
-
-    static constexpr const char* name = "LinearRstdRope";
-    static constexpr auto operands =
-        std::tuple{field("a", &LinearRstdRope::a),       field("w", &LinearRstdRope::w),
-                   field("rstd", &LinearRstdRope::rstd), field("positions", &LinearRstdRope::positions),
-                   field("rope", &LinearRstdRope::rope), field("out", &LinearRstdRope::out)};
-};
-
-/// K8: K3 on acc rstd.
-struct LinearRstdCrossEntropy {
-    In<Matrix> a;              // (M, K) storage
-    In<Matrix> w;              // (V, K) storage
-    In<Vector> rstd;           // (1, M) statistic
-    In<Vector> target_logit;   // (1, M) statistic
-    Out<Matrix> exponentials;  // (M, V) storage, optional
-    Out<Partials> sums;        // (tiles over V, 2 M) statistic: pairs (Σ e, Σ e d)
-    std::int64_t vocab = 0;
-    std::int64_t tile = 0;
-
-    static constexpr const char* name = "LinearRstdCrossEntropy";
-    static constexpr auto operands = std::tuple{field("a", &LinearRstdCrossEntropy::a),
-                                                field("w", &LinearRstdCrossEntropy::w),
-                                                field("rstd", &LinearRstdCrossEntropy::rstd),
-                                                field("target_logit", &LinearRstdCrossEntropy::target_logit),
-                                                field("exponentials", &LinearRstdCrossEntropy::exponentials),
-                                                field("sums", &LinearRstdCrossEntropy::sums)};
 };
 
 /// rstd = 1/sqrt(Σ_tiles square / width + eps).

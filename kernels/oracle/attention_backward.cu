@@ -1,6 +1,6 @@
-// AttentionBackward and AttentionRopeBackward, checked by their formulas in kernels/ops/backward.h: for each query
-// head, bands of queries against all keys up to the band's last, P and dS whole, in fp32. dk and dv add up over the
-// bands and the query heads of a key/value head.
+// AttentionBackward, checked by its formula in kernels/ops/backward.h: for each query head, bands of queries against
+// all keys up to the band's last, P and dS whole, in fp32. dk and dv add up over the bands and the query heads of a
+// key/value head.
 #include <cmath>
 
 #include "kernels/math/rope.h"
@@ -36,22 +36,24 @@ struct Arrays {
 
 /// delta = Σ_head o ⊙ dout of a band's queries, or as it is given.
 void delta_of(const Sequence<AttentionBackward>& sequence, std::int64_t h, const Band& band, float* delta) {
-    const Tensor o = sequence.head(sequence.op.o, h, band.first), dout = sequence.head(sequence.op.dout, h, band.first);
-    const std::int64_t width = sequence.op.head_dim;
+    const AttentionBackward& op = sequence.op;
+    if (op.delta) {
+        const Tensor given = sequence.statistic(op.delta, h, band.first);
+        for_each(sequence.check, 1, band.rows,
+                 [=] __device__(std::int64_t, std::int64_t row) { delta[row] = given[row]; });
+        return;
+    }
+    const Tensor o = sequence.head(op.o, h, band.first), dout = sequence.head(op.dout, h, band.first);
+    const std::int64_t width = op.head_dim;
     for_each(sequence.check, 1, band.rows, [=] __device__(std::int64_t, std::int64_t row) {
         double sum = 0;
         for (std::int64_t j = 0; j < width; ++j) sum += static_cast<double>(o(row, j)) * dout(row, j);
         delta[row] = static_cast<float>(sum);
     });
 }
-void delta_of(const Sequence<AttentionRopeBackward>& sequence, std::int64_t h, const Band& band, float* delta) {
-    const Tensor given = sequence.statistic(sequence.op.delta, h, band.first);
-    for_each(sequence.check, 1, band.rows, [=] __device__(std::int64_t, std::int64_t row) { delta[row] = given[row]; });
-}
 
 /// From q k and dout v, in place: p = exp(q k scale - lse), ds = p (dout v - delta) scale; 0 at masked keys.
-template <class Op>
-void dscores_of(const Sequence<Op>& sequence, std::int64_t h, const Band& band, std::int64_t keys,
+void dscores_of(const Sequence<AttentionBackward>& sequence, std::int64_t h, const Band& band, std::int64_t keys,
                 const Arrays& arrays) {
     const Mask visible = mask_of(sequence, band.first);
     const Tensor lse = sequence.statistic(sequence.op.lse, h, band.first);
@@ -76,8 +78,8 @@ void square_rows(const OpCheck& check, const float* values, std::int64_t rows, s
 }
 
 /// dS becomes the squares of its elements, which the terms of dq and dk are made of, each at least its own rounding.
-template <class Op>
-void square_dscores(const Sequence<Op>& sequence, const Band& band, std::int64_t keys, const Arrays& arrays) {
+void square_dscores(const Sequence<AttentionBackward>& sequence, const Band& band, std::int64_t keys,
+                    const Arrays& arrays) {
     const float rounding = kRounding * sequence.scale();
     const float *probabilities = arrays.probabilities, *delta = arrays.delta;
     float* dscores = arrays.dscores;
@@ -97,18 +99,16 @@ void add_terms(OpCheck& check, const char* operand, const float* squares, std::i
     check.add_terms(operand, total.expected, total.largest_expected / std::sqrt(static_cast<double>(width)));
 }
 
-/// Compares a finished gradient of a head slot.
+/// Compares a finished gradient of a head slot, and with rope its share of dot.
 void compare_gradient(const Sequence<AttentionBackward>& sequence, const char* operand, std::int64_t slot,
                       const Band& band, const float* gradient) {
-    const std::int64_t width = sequence.op.head_dim;
-    compare(sequence.check, operand, band.rows, width, sequence.head(sequence.op.dqkv, slot, band.first),
-            band_of(gradient, width));
-}
-void compare_gradient(const Sequence<AttentionRopeBackward>& sequence, const char* operand, std::int64_t slot,
-                      const Band& band, const float* gradient) {
-    const AttentionRopeBackward& op = sequence.op;
+    const AttentionBackward& op = sequence.op;
     OpCheck& check = sequence.check;
     const std::int64_t width = op.head_dim;
+    if (!op.rope) {
+        compare(check, operand, band.rows, width, sequence.head(op.dqkv, slot, band.first), band_of(gradient, width));
+        return;
+    }
     const Tensor turned = band_of(gradient, width), rope = live(check, op.rope);
     const std::int32_t* positions = check.memory().at<std::int32_t>(op.positions) + sequence.start + band.first;
     const bool rotated = slot < op.heads + op.kv_heads;
@@ -139,13 +139,14 @@ void compare_gradient(const Sequence<AttentionRopeBackward>& sequence, const cha
         });
 }
 
-template <class Op>
-void check_backward(const Op& op, OpCheck& check) {
+}  // namespace
+
+void check_op(const AttentionBackward& op, OpCheck& check) {
     const std::int64_t width = op.head_dim, whole = op.seq_len * width;
     const std::vector<Band> cut = query_bands(op, check.space(), {4, 3, 2, 2, 3});
     const Arrays arrays(check.space(), op.seq_len, cut.front().rows, width);
 
-    const auto query_head = [&](const Sequence<Op>& sequence, std::int64_t h, const Band& band) {
+    const auto query_head = [&](const Sequence<AttentionBackward>& sequence, std::int64_t h, const Band& band) {
         const std::int64_t rows = band.rows, seen = band.first + rows;
         sequence.widen(op.qkv, h, band.first, rows, arrays.query);
         sequence.widen(op.dout, h, band.first, rows, arrays.dout);
@@ -171,7 +172,7 @@ void check_backward(const Op& op, OpCheck& check) {
         CUDA_CHECK(cudaMemsetAsync(sums, 0, static_cast<std::size_t>(count) * sizeof(float), check.stream()));
     };
     for (std::int64_t start = 0; start < op.qkv.rows; start += op.seq_len) {
-        const Sequence<Op> sequence{op, check, start};
+        const Sequence<AttentionBackward> sequence{op, check, start};
         for (std::int64_t kv_head = 0; kv_head < op.kv_heads; ++kv_head) {
             const std::int64_t key_slot = sequence.key_slot(kv_head), value_slot = sequence.value_slot(kv_head);
             sequence.widen(op.qkv, key_slot, 0, op.seq_len, arrays.keys);
@@ -188,10 +189,5 @@ void check_backward(const Op& op, OpCheck& check) {
         }
     }
 }
-
-}  // namespace
-
-void check_op(const AttentionBackward& op, OpCheck& check) { check_backward(op, check); }
-void check_op(const AttentionRopeBackward& op, OpCheck& check) { check_backward(op, check); }
 
 }  // namespace coda::oracle

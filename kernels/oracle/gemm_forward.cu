@@ -18,18 +18,17 @@ struct RowFactor {
     const float* rstd = nullptr;
     __device__ float operator[](std::int64_t row) const { return rstd == nullptr ? 1.0f : rstd[row]; }
 };
-template <class Op>
-RowFactor row_factor(const Op& op, const OpCheck& check, std::int64_t first) {
-    if constexpr (requires { op.rstd; }) return {check.memory().template at<float>(op.rstd) + first};
-    return {};
+RowFactor row_factor(const View& rstd, const OpCheck& check, std::int64_t first) {
+    return {rstd ? check.memory().at<float>(rstd) + first : nullptr};
 }
 
-template <class Op>
-void check_rope(const Op& op, OpCheck& check) {
+}  // namespace
+
+void check_op(const LinearRope& op, OpCheck& check) {
     check.by_rows(op.a, Major::k, op.w, Major::k, 1, [&](const float* product, std::int64_t first, std::int64_t rows) {
         const Tensor acc = band_of(product, op.out.cols), rope = live(check, op.rope);
-        const RowFactor factor = row_factor(op, check, first);
-        const std::int32_t* positions = check.memory().template at<std::int32_t>(op.positions) + first;
+        const RowFactor factor = row_factor(op.rstd, check, first);
+        const std::int32_t* positions = check.memory().at<std::int32_t>(op.positions) + first;
         const std::int64_t rotated = op.rotated, head_dim = op.head_dim;
         compare(check, "out", rows, op.out.cols, live(check, op.out, first),
                 [=] __device__(std::int64_t row, std::int64_t column) {
@@ -43,12 +42,11 @@ void check_rope(const Op& op, OpCheck& check) {
     });
 }
 
-template <class Op>
-void check_swiglu(const Op& op, OpCheck& check) {
+void check_op(const LinearSwiglu& op, OpCheck& check) {
     const std::int64_t columns = op.w.rows;
     check.by_rows(op.a, Major::k, op.w, Major::k, 1, [&](const float* product, std::int64_t first, std::int64_t rows) {
         const Tensor acc = band_of(product, columns);
-        const RowFactor factor = row_factor(op, check, first);
+        const RowFactor factor = row_factor(op.rstd, check, first);
         if (op.z)
             compare(check, "z", rows, columns, live(check, op.z, first),
                     [=] __device__(std::int64_t row, std::int64_t column) { return acc(row, column) * factor[row]; });
@@ -62,6 +60,8 @@ void check_swiglu(const Op& op, OpCheck& check) {
                     });
     });
 }
+
+namespace {
 
 /// The exponential of a logit that is `distance` above its row's target.
 __device__ double exponential(double distance) {
@@ -82,13 +82,14 @@ struct TileSums {
     double size[2] = {0, 0};
 };
 
-template <class Op>
-void check_cross_entropy(const Op& op, OpCheck& check) {
+}  // namespace
+
+void check_op(const LinearCrossEntropy& op, OpCheck& check) {
     const std::int64_t columns = op.w.rows, vocab = op.vocab, width = op.tile, tiles = op.sums.rows;
     check.by_rows(op.a, Major::k, op.w, Major::k, 1, [&](const float* product, std::int64_t first, std::int64_t rows) {
         const Tensor acc = band_of(product, columns);
-        const RowFactor factor = row_factor(op, check, first);
-        const float* target_logit = check.memory().template at<float>(op.target_logit) + first;
+        const RowFactor factor = row_factor(op.rstd, check, first);
+        const float* target_logit = check.memory().at<float>(op.target_logit) + first;
         const auto distance = [=] __device__(std::int64_t row, std::int64_t column) {
             return static_cast<double>(acc(row, column)) * static_cast<double>(factor[row]) -
                    static_cast<double>(target_logit[row]);
@@ -117,15 +118,6 @@ void check_cross_entropy(const Op& op, OpCheck& check) {
     });
 }
 
-}  // namespace
-
-void check_op(const LinearRope& op, OpCheck& check) { check_rope(op, check); }
-void check_op(const LinearRstdRope& op, OpCheck& check) { check_rope(op, check); }
-void check_op(const LinearSwiglu& op, OpCheck& check) { check_swiglu(op, check); }
-void check_op(const LinearRstdSwiglu& op, OpCheck& check) { check_swiglu(op, check); }
-void check_op(const LinearCrossEntropy& op, OpCheck& check) { check_cross_entropy(op, check); }
-void check_op(const LinearRstdCrossEntropy& op, OpCheck& check) { check_cross_entropy(op, check); }
-
 void check_op(const TargetLogit& op, OpCheck& check) {
     const Tensor a = live(check, op.a), table = live(check, op.table), rstd = live(check, op.rstd);
     const std::int32_t* targets = check.memory().at<std::int32_t>(op.targets);
@@ -144,22 +136,12 @@ void check_op(const Linear& op, OpCheck& check) {
     const Major major = op.layout == WeightLayout::out_in ? Major::k : Major::mn;
     check.by_rows(op.a, Major::k, op.w, major, 1, [&](const float* product, std::int64_t first, std::int64_t rows) {
         const Tensor acc = band_of(product, op.out.cols), out = live(check, op.out, first);
-        if (op.out.beta == Beta::overwrite) {
-            compare(check, "out", rows, op.out.cols, out, acc);
-            return;
-        }
-        const Tensor old = overwritten(check, "out", op.out, first);
-        compare(check, "out", rows, op.out.cols, out,
-                [=] __device__(std::int64_t row, std::int64_t column) { return acc(row, column) + old(row, column); });
-    });
-}
-
-void check_op(const LinearRstd& op, OpCheck& check) {
-    check.by_rows(op.a, Major::k, op.w, Major::k, 1, [&](const float* product, std::int64_t first, std::int64_t rows) {
-        const Tensor acc = band_of(product, op.out.cols);
-        const RowFactor factor = row_factor(op, check, first);
-        compare(check, "out", rows, op.out.cols, live(check, op.out, first),
-                [=] __device__(std::int64_t row, std::int64_t column) { return acc(row, column) * factor[row]; });
+        const RowFactor factor = row_factor(op.rstd, check, first);
+        const bool accumulate = op.out.beta == Beta::accumulate;
+        const Tensor old = accumulate ? overwritten(check, "out", op.out, first) : Tensor{};
+        compare(check, "out", rows, op.out.cols, out, [=] __device__(std::int64_t row, std::int64_t column) {
+            return acc(row, column) * factor[row] + (accumulate ? old(row, column) : 0.0f);
+        });
     });
 }
 

@@ -68,15 +68,13 @@ constexpr Tolerance kUpdate{5e-7, 2e-6};
 /// last fp32 bit decides, 2^-14 of all elements.
 constexpr Tolerance kStochastic{3e-4, 1e-2};
 
-template <class T>
-constexpr bool kAttentionBackward = std::is_same_v<T, AttentionBackward> || std::is_same_v<T, AttentionRopeBackward>;
-
 /// The view of a written operand; for the parts that OperandError names, that of the whole.
 template <class T>
 View written_operand(const T& op, const std::string& operand) {
     View found;
     std::string wanted = operand;
-    if (kAttentionBackward<T> && (operand == "dq" || operand == "dk" || operand == "dv")) wanted = "dqkv";
+    if (std::is_same_v<T, AttentionBackward> && (operand == "dq" || operand == "dk" || operand == "dv"))
+        wanted = "dqkv";
     if (std::is_same_v<T, FinishCrossEntropy> && operand == "target") wanted = "exponentials";
     for_each_operand(op, [&](const std::string& field, const View& view, Access access) {
         if (access != Access::in && field != "scratch" && field == wanted) found = view;
@@ -109,13 +107,11 @@ Tolerance by_type(const T& op, const View& view) {
 /// What does not. One overload an op; `operand` is one that it writes.
 template <class T>
 std::optional<Tolerance> special(const T&, const std::string& operand, const View&) {
-    if (kAttentionBackward<T>) return operand == "dot" ? kAttentionDot : kAttentionGradient;
+    if (std::is_same_v<T, AttentionBackward>) return operand == "dot" ? kAttentionDot : kAttentionGradient;
     if (std::is_same_v<T, Attention> && operand == "o") return kAttentionOutput;
     if (std::is_same_v<T, LinearHeadDot> && operand == "delta") return kRoundedDot;
-    if ((std::is_same_v<T, LinearSwiglu> || std::is_same_v<T, LinearRstdSwiglu>)&&operand == "y")
-        return kRoundedFactors;
-    if (std::is_same_v<T, LinearCrossEntropy> || std::is_same_v<T, LinearRstdCrossEntropy>)
-        return operand == "sums" ? kExponentialSum : kExponential;
+    if (std::is_same_v<T, LinearSwiglu> && operand == "y") return kRoundedFactors;
+    if (std::is_same_v<T, LinearCrossEntropy>) return operand == "sums" ? kExponentialSum : kExponential;
     if (std::is_same_v<T, FinishCrossEntropy> && operand == "loss") return kLoss;
     if (std::is_same_v<T, FinishCrossEntropy> && operand == "exponentials") return kExact;
     if (std::is_same_v<T, Embed> && operand == "x") return kExact;

@@ -17,7 +17,7 @@ void build_mlp_backward(MicroBatch& batch, StepList& step, std::size_t l, Beta b
     const Recompute recompute = batch.options.recompute;
     if (recompute == Recompute::mlp) {
         step("gate_up_recompute",
-             LinearRstdSwiglu{.a = act.x_mid, .w = w.gate_up, .rstd = act.rstd_mlp, .z = write(g.z), .y = {}});
+             LinearSwiglu{.a = act.x_mid, .w = w.gate_up, .rstd = act.rstd_mlp, .z = write(g.z), .y = {}});
     }
     View& z = recompute == Recompute::mlp ? g.z : act.z;
     const View saved = z;
@@ -77,22 +77,23 @@ void build_attention_backward(MicroBatch& batch, StepList& step, std::size_t l, 
                                           .alpha = {},
                                           .grad = {write(grads.attn_out), beta},
                                           .scratch = g.weight_scratch});
-    step("attention_backward", AttentionRopeBackward{.qkv = act.qkv,
-                                                     .dout = g.dout,
-                                                     .lse = act.lse,
-                                                     .delta = g.delta,
-                                                     .positions = batch.host.positions,
-                                                     .rope = batch.host.rope,
-                                                     .rstd = act.rstd_attn,
-                                                     .doc_start = batch.host.doc_start,
-                                                     .dqkv = write(g.dqkv),
-                                                     .dot = write(g.attention_partials),
-                                                     .scratch = g.attention_scratch,
-                                                     .seq_len = s.seq_len,
-                                                     .heads = s.heads,
-                                                     .kv_heads = s.kv_heads,
-                                                     .head_dim = s.head_dim,
-                                                     .deterministic = batch.options.deterministic});
+    step("attention_backward", AttentionBackward{.qkv = act.qkv,
+                                                 .o = {},
+                                                 .dout = g.dout,
+                                                 .lse = act.lse,
+                                                 .delta = g.delta,
+                                                 .positions = batch.host.positions,
+                                                 .rope = batch.host.rope,
+                                                 .rstd = act.rstd_attn,
+                                                 .doc_start = batch.host.doc_start,
+                                                 .dqkv = write(g.dqkv),
+                                                 .dot = write(g.attention_partials),
+                                                 .scratch = g.attention_scratch,
+                                                 .seq_len = s.seq_len,
+                                                 .heads = s.heads,
+                                                 .kv_heads = s.kv_heads,
+                                                 .head_dim = s.head_dim,
+                                                 .deterministic = batch.options.deterministic});
     step("attention_dot", FinishRowSum{.partials = g.attention_partials, .sum = write(g.attention_dot)});
     step("qkv_dgrad", LinearRmsBackward{.a = g.dqkv,
                                         .w = w.qkv,

@@ -17,14 +17,14 @@ void build_layer(MicroBatch& batch, StepList& step, std::size_t l, bool keep) {
     View& rstd_next = last ? batch.act.rstd_final : batch.act.layers[l + 1].rstd_attn;
     const std::int64_t tile = tiling::column_tile<LinearResidualRms>(s.width);
 
-    step("qkv", LinearRstdRope{.a = act.x,
-                               .w = w.qkv,
-                               .rstd = act.rstd_attn,
-                               .positions = host.positions,
-                               .rope = host.rope,
-                               .out = write(act.qkv),
-                               .rotated = s.rotated,
-                               .head_dim = s.head_dim});
+    step("qkv", LinearRope{.a = act.x,
+                           .w = w.qkv,
+                           .rstd = act.rstd_attn,
+                           .positions = host.positions,
+                           .rope = host.rope,
+                           .out = write(act.qkv),
+                           .rotated = s.rotated,
+                           .head_dim = s.head_dim});
     step("attention", Attention{.qkv = act.qkv,
                                 .doc_start = host.doc_start,
                                 .o = write(act.o),
@@ -41,11 +41,11 @@ void build_layer(MicroBatch& batch, StepList& step, std::size_t l, bool keep) {
                                        .tile = tile});
     step("rstd_mlp",
          FinishRstd{.square = act.square_attn, .rstd = write(act.rstd_mlp), .width = s.width, .eps = s.eps});
-    step("gate_up", LinearRstdSwiglu{.a = act.x_mid,
-                                     .w = w.gate_up,
-                                     .rstd = act.rstd_mlp,
-                                     .z = keep_z ? write(act.z) : View{},
-                                     .y = write(act.y)});
+    step("gate_up", LinearSwiglu{.a = act.x_mid,
+                                 .w = w.gate_up,
+                                 .rstd = act.rstd_mlp,
+                                 .z = keep_z ? write(act.z) : View{},
+                                 .y = write(act.y)});
     step("down", LinearResidualRms{.a = act.y,
                                    .w = w.down,
                                    .residual = act.x_mid,
@@ -74,15 +74,14 @@ void build_chunk_loss(MicroBatch& batch, StepList& step, HeadChunk& chunk, bool 
                                      .rstd = rows(act.rstd_final),
                                      .targets = rows(batch.host.targets),
                                      .target_logit = rows(act.target_logit)});
-    step("logits",
-         LinearRstdCrossEntropy{.a = x,
-                                .w = batch.weights.head,
-                                .rstd = rows(act.rstd_final),
-                                .target_logit = rows(act.target_logit),
-                                .exponentials = keep ? write(chunk.exponentials) : View{},
-                                .sums = write(chunk.sums),
-                                .vocab = batch.shape.vocab,
-                                .tile = tiling::column_tile<LinearRstdCrossEntropy>(batch.shape.padded_vocab)});
+    step("logits", LinearCrossEntropy{.a = x,
+                                      .w = batch.weights.head,
+                                      .rstd = rows(act.rstd_final),
+                                      .target_logit = rows(act.target_logit),
+                                      .exponentials = keep ? write(chunk.exponentials) : View{},
+                                      .sums = write(chunk.sums),
+                                      .vocab = batch.shape.vocab,
+                                      .tile = tiling::column_tile<LinearCrossEntropy>(batch.shape.padded_vocab)});
     step("loss", FinishCrossEntropy{.sums = chunk.sums,
                                     .target_logit = rows(act.target_logit),
                                     .targets = rows(batch.host.targets),
@@ -174,10 +173,10 @@ void build_head_evaluation(MicroBatch& batch, StepList& step) {
 void build_head_sample(MicroBatch& batch, StepList& step) {
     const std::int64_t last = batch.shape.tokens - 1;
     step.enter(Phase::forward, -1);
-    step("logits", LinearRstd{.a = batch.act.x_final.row_slice(last, 1),
-                              .w = batch.weights.head,
-                              .rstd = part_of(batch.act.rstd_final, last, 1),
-                              .out = write(batch.host.logits)});
+    step("logits", Linear{.a = batch.act.x_final.row_slice(last, 1),
+                          .w = batch.weights.head,
+                          .rstd = part_of(batch.act.rstd_final, last, 1),
+                          .out = {write(batch.host.logits), Beta::overwrite}});
 }
 
 }  // namespace coda

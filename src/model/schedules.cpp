@@ -149,7 +149,7 @@ class Allocation {
         const std::int64_t even = ceil_div(s.tokens, chunks);
         const std::int64_t rows = std::min(s.tokens, even >= row_tile ? round_up(even, row_tile) : even);
         const std::int64_t vocab_tiles =
-            ceil_div(s.padded_vocab, tiling::column_tile<LinearRstdCrossEntropy>(s.padded_vocab));
+            ceil_div(s.padded_vocab, tiling::column_tile<LinearCrossEntropy>(s.padded_vocab));
         const View exponentials = activation("exponentials", rows, s.padded_vocab);
         const View sums = statistic("sums of exponentials", vocab_tiles, 2 * rows);
 
@@ -218,7 +218,7 @@ class Allocation {
         wgrad(b.grad.dqkv, act.x, grads.qkv);
         batch.grad.weight_scratch = scratch("weight gradient scratch", weight);
 
-        AttentionRopeBackward attention;
+        AttentionBackward attention;
         attention.qkv = act.qkv;
         attention.seq_len = s.seq_len;
         attention.heads = s.heads;

@@ -65,8 +65,6 @@ inline std::vector<WrittenPart> written_parts(const Op& op) {
     };
     if (const auto* backward = std::get_if<AttentionBackward>(&op))
         split(backward->heads, backward->kv_heads, backward->head_dim);
-    if (const auto* backward = std::get_if<AttentionRopeBackward>(&op))
-        split(backward->heads, backward->kv_heads, backward->head_dim);
     return parts;
 }
 

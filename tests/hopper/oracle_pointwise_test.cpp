@@ -195,20 +195,6 @@ TEST_CASE("the oracle judges the loss", "[gpu][oracle]") {
           }) == Names{"dot", "target"});
 }
 
-TEST_CASE("the oracle judges RoPE's gradient", "[gpu][oracle]") {
-    if (!has_hopper()) return;
-    Operands operands;
-    RopeBackward op;
-    op.qkv = operands.add(DType::bf16, 200, 512, Fill::normal, 1, 8);
-    op.dqkv = operands.add(DType::bf16, 200, 512, Fill::normal, 1, 16);
-    op.positions = operands.add(DType::i32, 1, 200, Fill::positions, 77);
-    op.rope = operands.add(DType::f32, 77, 64, Fill::angles);
-    op.dot = operands.result(200);
-    op.rotated = 384;
-    op.head_dim = 64;
-    judge(operands, op, "RopeBackward");
-}
-
 TEST_CASE("the oracle judges the embedding and its gradient", "[gpu][oracle]") {
     if (!has_hopper()) return;
     for (const DType table : {DType::bf16, DType::f32}) {

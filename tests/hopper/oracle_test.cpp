@@ -60,7 +60,7 @@ TEST_CASE("the oracle names the mistakes of cross-entropy", "[gpu][oracle]") {
     using Names = std::set<std::string>;
     oracle::Oracle oracle;
     GemmCase made = bench::make_case({"LinearRstdCrossEntropy", 260, 784, 72}, {.distance = 150});
-    const auto& op = std::get<LinearRstdCrossEntropy>(made.op);
+    const auto& op = std::get<LinearCrossEntropy>(made.op);
     const View zeros{static_cast<BufferId>(made.buffers.size()), DType::f32, 0, 1, 260, 260, 0};
     made.buffers.push_back({"zeros", zeros, bench::Fill::ones, 0, Access::in});
     const bench::DeviceBuffers device(made.buffers, 23);
@@ -114,9 +114,9 @@ TEST_CASE("a copy that does not fit the device is refused by name", "[gpu][oracl
     std::byte byte{};
     // Never touched: the copy's memory is asked for first.
     const View huge{0, DType::f32, 0, 1, std::int64_t{1} << 40, std::int64_t{1} << 40, 0};
-    RopeBackward op;
-    op.dqkv = huge;
+    EmbedBackward op;
+    op.grad = huge;
     oracle::Oracle oracle;
     CHECK_THROWS_WITH(oracle.capture(op, Memory(std::vector<std::byte*>{&byte})),
-                      Catch::Contains("RopeBackward's dqkv") && Catch::Contains("4398046511104 bytes"));
+                      Catch::Contains("EmbedBackward's grad") && Catch::Contains("4398046511104 bytes"));
 }

@@ -215,25 +215,6 @@ TEST_CASE("the targets' logits", "[gpu]") {
     }
 }
 
-TEST_CASE("the gradient through RoPE", "[gpu]") {
-    if (!has_hopper()) return;
-    for (const std::int64_t head_dim : {64, 128})
-        for (const std::int64_t gap : {0, 8}) {
-            Case made;
-            RopeBackward op;
-            const std::int64_t rows = 130, columns = 6 * head_dim;
-            op.qkv = made.add("qkv", DType::bf16, rows, columns, Fill::normal, 1, Access::in, gap);
-            op.dqkv = made.add("dqkv", DType::bf16, rows, columns, Fill::normal, 1, Access::inout, gap);
-            op.positions = made.add("positions", DType::i32, 1, rows, Fill::positions, 96);
-            op.rope = made.add("rope", DType::f32, 96, head_dim, Fill::angles, 1);
-            op.dot = made.result("dot", 1, rows);
-            op.rotated = 5 * head_dim;
-            op.head_dim = head_dim;
-            made.op = op;
-            check(made, kSumTolerance);
-        }
-}
-
 TEST_CASE("zero fills rows and leaves gaps", "[gpu]") {
     if (!has_hopper()) return;
     for (const std::int64_t gap : {0, 3}) {

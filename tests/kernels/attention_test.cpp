@@ -1,5 +1,4 @@
-// Attention, AttentionBackward and AttentionRopeBackward against the definition of attention in fp64 and its
-// complex-step derivative.
+// Attention and AttentionBackward against the definition of attention in fp64 and its complex-step derivative.
 #include <algorithm>
 #include <limits>
 #include <numeric>

@@ -55,7 +55,7 @@ TEST_CASE("attention costs half the square, its backward pass 2.5 times that") {
     forward.lse = b.matrix(DType::f32, 4, 16);
     require_cost(forward, forward_flops, 2 * 16 * 128 + 2 * 16 * 64 + 4 * 64);
 
-    AttentionRopeBackward backward;
+    AttentionBackward backward;
     shape(backward);
     backward.qkv = forward.qkv;
     backward.dout = b.matrix(DType::bf16, 16, 64);
@@ -132,10 +132,10 @@ TEST_CASE("pointwise ops and reductions cost their arithmetic an element") {
 
 TEST_CASE("what an op's time goes to") {
     REQUIRE(work_of(Linear{}) == Work::product);
-    REQUIRE(work_of(LinearRstdSwiglu{}) == Work::product);
+    REQUIRE(work_of(LinearSwiglu{}) == Work::product);
     REQUIRE(work_of(WeightGradient{}) == Work::product);
     REQUIRE(work_of(Attention{}) == Work::attention);
-    REQUIRE(work_of(AttentionRopeBackward{}) == Work::attention);
+    REQUIRE(work_of(AttentionBackward{}) == Work::attention);
     REQUIRE(work_of(FinishRowSum{}) == Work::other);
     REQUIRE(work_of(TargetLogit{}) == Work::other);
     REQUIRE(work_of(AdamW{}) == Work::other);

@@ -123,11 +123,11 @@ TEST_CASE("y made again from z has the bits of the forward pass") {
     for_each_program_case([](DType storage, DType compute, const ProgramShape& shape) {
         Inputs in(storage, shape, WeightLayout::out_in);
         const std::int64_t pairs = shape.n / 2;
-        const LinearRstdSwiglu forward{.a = in.a,
-                                       .w = in.w,
-                                       .rstd = in.rstd(compute, shape.m),
-                                       .z = in.out(storage, shape.m, 2 * pairs),
-                                       .y = in.out(storage, shape.m, pairs)};
+        const LinearSwiglu forward{.a = in.a,
+                                   .w = in.w,
+                                   .rstd = in.rstd(compute, shape.m),
+                                   .z = in.out(storage, shape.m, 2 * pairs),
+                                   .y = in.out(storage, shape.m, pairs)};
         in.run(forward);
         const LinearSwigluBackward backward{.a = in.a,
                                             .w = in.in(storage, shape.k, pairs),
@@ -211,15 +211,15 @@ TEST_CASE("GEMM programs give the same bits on one, two and five threads") {
         const auto partials = [&](std::int64_t length, std::int64_t count) {
             return out(DType::f32, tiles(length, shape.tile), count);
         };
-        in.run(LinearRstdSwiglu{.a = in.a, .w = in.w, .rstd = row, .z = storage(shape.n), .y = storage(shape.n / 2)});
-        in.run(LinearRstdCrossEntropy{.a = in.a,
-                                      .w = in.w,
-                                      .rstd = row,
-                                      .target_logit = row,
-                                      .exponentials = storage(shape.n),
-                                      .sums = partials(shape.n, 2 * shape.m),
-                                      .vocab = shape.n - 5,
-                                      .tile = shape.tile});
+        in.run(LinearSwiglu{.a = in.a, .w = in.w, .rstd = row, .z = storage(shape.n), .y = storage(shape.n / 2)});
+        in.run(LinearCrossEntropy{.a = in.a,
+                                  .w = in.w,
+                                  .rstd = row,
+                                  .target_logit = row,
+                                  .exponentials = storage(shape.n),
+                                  .sums = partials(shape.n, 2 * shape.m),
+                                  .vocab = shape.n - 5,
+                                  .tile = shape.tile});
         in.run(LinearResidualRms{.a = in.a,
                                  .w = in.w,
                                  .residual = x,

@@ -11,19 +11,16 @@ namespace {
 using namespace coda;
 using namespace coda::test;
 
-/// Calls fn(op, inputs, factor) for a program without and with the rstd factor, a and w set.
-template <class Plain, class WithRstd, class Fn>
+/// Calls fn(op, inputs, factor) for an op without and with the rstd factor, a and w set.
+template <class Program, class Fn>
 void plain_and_rstd(DType storage, DType compute, const ProgramShape& shape, const Fn& fn) {
     Inputs in(storage, shape, WeightLayout::out_in);
-    Plain plain;
-    plain.a = in.a;
-    plain.w = in.w;
-    fn(plain, in, [](std::int64_t) { return 1.0; });
-
-    const View rstd = in.rstd(compute, shape.m);
-    WithRstd op;
+    Program op;
     op.a = in.a;
     op.w = in.w;
+    fn(op, in, [](std::int64_t) { return 1.0; });
+
+    const View rstd = in.rstd(compute, shape.m);
     op.rstd = rstd;
     fn(op, in, [&](std::int64_t row) { return in(rstd, 0, row); });
 }
@@ -37,11 +34,11 @@ TEST_CASE("Linear stores or adds the product, both weight layouts, storage and g
                 Inputs in(storage, shape, layout);
                 const Product product(in.buffers, in.a, in.w, layout);
                 const View out = in.out(out_type, shape.m, shape.n);
-                in.run(Linear{.a = in.a, .w = in.w, .out = {out, Beta::overwrite}, .layout = layout});
+                in.run(Linear{.a = in.a, .w = in.w, .rstd = {}, .out = {out, Beta::overwrite}, .layout = layout});
                 check_close("out", in.buffers, out, compute, product.error, product);
 
                 const Values before = in.buffers.values(out);
-                in.run(Linear{.a = in.a, .w = in.w, .out = {out, Beta::accumulate}, .layout = layout});
+                in.run(Linear{.a = in.a, .w = in.w, .rstd = {}, .out = {out, Beta::accumulate}, .layout = layout});
                 check_close("out +=", in.buffers, out, compute, product.error, [&](std::int64_t i, std::int64_t j) {
                     return before[static_cast<std::size_t>(i * shape.n + j)] + product(i, j);
                 });
@@ -50,18 +47,24 @@ TEST_CASE("Linear stores or adds the product, both weight layouts, storage and g
     });
 }
 
-TEST_CASE("LinearRstd scales rows") {
+TEST_CASE("Linear scales rows by rstd before it adds") {
     for_each_program_case([](DType storage, DType compute, const ProgramShape& shape) {
         Inputs in(storage, shape, WeightLayout::out_in);
         const Product product(in.buffers, in.a, in.w, WeightLayout::out_in);
         const View rstd = in.rstd(compute, shape.m), out = in.out(storage, shape.m, shape.n);
-        in.run(LinearRstd{.a = in.a, .w = in.w, .rstd = rstd, .out = out});
-        check_close("out", in.buffers, out, compute, 2 * product.error,
-                    [&](std::int64_t i, std::int64_t j) { return product(i, j) * in(rstd, 0, i); });
+        const auto scaled = [&](std::int64_t i, std::int64_t j) { return product(i, j) * in(rstd, 0, i); };
+        in.run(Linear{.a = in.a, .w = in.w, .rstd = rstd, .out = {out, Beta::overwrite}});
+        check_close("out", in.buffers, out, compute, 2 * product.error, scaled);
+
+        const Values before = in.buffers.values(out);
+        in.run(Linear{.a = in.a, .w = in.w, .rstd = rstd, .out = {out, Beta::accumulate}});
+        check_close("out +=", in.buffers, out, compute, 2 * product.error, [&](std::int64_t i, std::int64_t j) {
+            return before[static_cast<std::size_t>(i * shape.n + j)] + scaled(i, j);
+        });
     });
 }
 
-TEST_CASE("LinearRope and LinearRstdRope turn pairs of the rotated heads by their position's angle") {
+TEST_CASE("LinearRope turns pairs of the rotated heads by their position's angle") {
     const auto check = [](auto op, Inputs& in, DType storage, DType compute, const ProgramShape& shape,
                           const auto& factor) {
         const Product product(in.buffers, in.a, in.w, WeightLayout::out_in);
@@ -88,13 +91,13 @@ TEST_CASE("LinearRope and LinearRstdRope turn pairs of the rotated heads by thei
         });
     };
     for_each_program_case([&](DType storage, DType compute, const ProgramShape& shape) {
-        plain_and_rstd<LinearRope, LinearRstdRope>(
-            storage, compute, shape,
-            [&](auto op, Inputs& in, const auto& factor) { check(op, in, storage, compute, shape, factor); });
+        plain_and_rstd<LinearRope>(storage, compute, shape, [&](auto op, Inputs& in, const auto& factor) {
+            check(op, in, storage, compute, shape, factor);
+        });
     });
 }
 
-TEST_CASE("LinearSwiglu and LinearRstdSwiglu keep z and gate pairs of it") {
+TEST_CASE("LinearSwiglu keeps z and gates pairs of it") {
     const auto check = [](auto op, Inputs& in, DType storage, DType compute, const ProgramShape& shape,
                           const auto& factor) {
         const Product product(in.buffers, in.a, in.w, WeightLayout::out_in);
@@ -110,25 +113,23 @@ TEST_CASE("LinearSwiglu and LinearRstdSwiglu keep z and gate pairs of it") {
             const double gate = in(op.z, i, 2 * j), up = in(op.z, i, 2 * j + 1);
             return gate * sigmoid(gate) * up;
         });
-        if constexpr (requires { op.rstd; }) {  // either output may be absent and leaves the other's bits as they are
-            auto only_y = op, only_z = op;
-            only_y.z = only_z.y = View{};
-            only_y.y = in.out(storage, shape.m, shape.n / 2);
-            only_z.z = in.out(storage, shape.m, shape.n);
-            in.run(only_y);
-            in.run(only_z);
-            CHECK((in.buffers.bits(only_y.y) == in.buffers.bits(op.y)));
-            CHECK((in.buffers.bits(only_z.z) == in.buffers.bits(op.z)));
-        }
+        auto only_y = op, only_z = op;  // either output may be absent and leaves the other's bits as they are
+        only_y.z = only_z.y = View{};
+        only_y.y = in.out(storage, shape.m, shape.n / 2);
+        only_z.z = in.out(storage, shape.m, shape.n);
+        in.run(only_y);
+        in.run(only_z);
+        CHECK((in.buffers.bits(only_y.y) == in.buffers.bits(op.y)));
+        CHECK((in.buffers.bits(only_z.z) == in.buffers.bits(op.z)));
     };
     for_each_program_case([&](DType storage, DType compute, const ProgramShape& shape) {
-        plain_and_rstd<LinearSwiglu, LinearRstdSwiglu>(
-            storage, compute, shape,
-            [&](auto op, Inputs& in, const auto& factor) { check(op, in, storage, compute, shape, factor); });
+        plain_and_rstd<LinearSwiglu>(storage, compute, shape, [&](auto op, Inputs& in, const auto& factor) {
+            check(op, in, storage, compute, shape, factor);
+        });
     });
 }
 
-TEST_CASE("LinearCrossEntropy and LinearRstdCrossEntropy: exponentials and their partial sums") {
+TEST_CASE("LinearCrossEntropy: exponentials and their partial sums") {
     const auto check = [](auto op, Inputs& in, DType storage, DType compute, const ProgramShape& shape,
                           std::int64_t vocab, const auto& factor) {
         const Product product(in.buffers, in.a, in.w, WeightLayout::out_in);
@@ -178,10 +179,9 @@ TEST_CASE("LinearCrossEntropy and LinearRstdCrossEntropy: exponentials and their
     for_each_program_case([&](DType storage, DType compute, const ProgramShape& shape) {
         // The second vocabulary leaves tiles without a valid column where there are several.
         for (const std::int64_t vocab : {shape.n, std::max<std::int64_t>(1, shape.n / 2 - 11)}) {
-            plain_and_rstd<LinearCrossEntropy, LinearRstdCrossEntropy>(
-                storage, compute, shape, [&](auto op, Inputs& in, const auto& factor) {
-                    check(op, in, storage, compute, shape, vocab, factor);
-                });
+            plain_and_rstd<LinearCrossEntropy>(storage, compute, shape, [&](auto op, Inputs& in, const auto& factor) {
+                check(op, in, storage, compute, shape, vocab, factor);
+            });
         }
     });
 }
@@ -218,7 +218,7 @@ TEST_CASE("GEMM programs name the operand that does not fit") {
     };
     const View out = in.out(DType::f32, 4, 8);
     const auto linear = [&](const View& a, const View& result) {
-        return message(Linear{.a = a, .w = in.w, .out = {result, Beta::overwrite}});
+        return message(Linear{.a = a, .w = in.w, .rstd = {}, .out = {result, Beta::overwrite}});
     };
     CHECK(linear(in.a, out).empty());
     CHECK(linear(in.a, in.out(DType::f32, 4, 7)) == "Linear: operand out is (4, 7), expected (4, 8)");
@@ -227,6 +227,7 @@ TEST_CASE("GEMM programs name the operand that does not fit") {
     CHECK(linear(in.in(DType::f32, 4, 5), out) == "Linear: operand w is (8, 3), expected (8, 5)");
     CHECK(message(LinearCrossEntropy{.a = in.a,
                                      .w = in.w,
+                                     .rstd = {},
                                      .target_logit = in.buffers.random(DType::f32, 1, 4),
                                      .exponentials = out,
                                      .sums = in.out(DType::f32, 1, 8),

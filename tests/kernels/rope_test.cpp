@@ -1,4 +1,4 @@
-// RopeBackward against rotation as multiplication of complex numbers; AttentionRopeBackward against the ops it fuses.
+// AttentionBackward with rope against the same op without it and the rotation as multiplication of complex numbers.
 #include <complex>
 
 #include "kernels/cpu/run.h"
@@ -28,27 +28,11 @@ View rope_table(Buffers& buffers, DType statistic, std::int64_t positions, std::
     return table;
 }
 
-const std::vector<int> kPositions{0, 1, 2, 3, 0, 6, 5};
-
-RopeBackward rope_backward(Buffers& buffers, DType storage) {
-    const auto rows = static_cast<std::int64_t>(kPositions.size());
-    RopeBackward op;
-    op.qkv = buffers.random(storage, rows, 32, -1, 1, 33);
-    op.dqkv = buffers.random(storage, rows, 32, -1, 1, 35);
-    op.positions = buffers.indices(kPositions);
-    op.rope = rope_table(buffers, compute_of(storage), 7, 8);
-    op.dot = buffers.vector(compute_of(storage), rows);
-    op.rotated = 24;
-    op.head_dim = 8;
-    return op;
-}
-
-/// The fused op and the chain AttentionBackward, RopeBackward on the same inputs, forward already run.
+/// AttentionBackward with rope and delta, and without them, on the same inputs, forward already run.
 struct Chain {
     Buffers buffers;
-    AttentionRopeBackward fused;
-    AttentionBackward attention;
-    RopeBackward rope;
+    AttentionBackward fused, attention;
+    std::vector<int> positions;
 
     explicit Chain(DType storage) {
         constexpr std::int64_t kBatch = 2, kSeqLen = 70, kHeads = 4, kKvHeads = 2, kHeadDim = 8;
@@ -58,7 +42,7 @@ struct Chain {
         const View dout = buffers.random(storage, kRows, kHeads * kHeadDim);
         const View o = buffers.matrix(storage, kRows, kHeads * kHeadDim);
         const View lse = buffers.matrix(statistic, kHeads, kRows);
-        std::vector<int> starts, positions;
+        std::vector<int> starts;
         for (int m = 0; m < kRows; ++m) {
             const int t = m % static_cast<int>(kSeqLen);
             starts.push_back(t < 30 ? 0 : 30);
@@ -72,7 +56,7 @@ struct Chain {
             op.kv_heads = kKvHeads;
             op.head_dim = kHeadDim;
         };
-        forward.qkv = attention.qkv = fused.qkv = rope.qkv = qkv;
+        forward.qkv = attention.qkv = fused.qkv = qkv;
         forward.o = o;
         attention.o = o;
         attention.dout = fused.dout = dout;
@@ -93,51 +77,30 @@ struct Chain {
                 buffers.set(delta, h, m, sum);
             }
         fused.delta = delta;
-        fused.positions = rope.positions = buffers.indices(positions);
-        fused.rope = rope.rope = rope_table(buffers, statistic, kSeqLen, kHeadDim);
+        fused.positions = buffers.indices(positions);
+        fused.rope = rope_table(buffers, statistic, kSeqLen, kHeadDim);
         fused.dqkv = buffers.matrix(storage, kRows, kColumns, kColumns + 3);
         fused.dot = buffers.matrix(statistic, kHeads + 2 * kKvHeads, kRows);
-        const View dqkv = buffers.matrix(storage, kRows, kColumns);
-        attention.dqkv = dqkv;
-        rope.dqkv = dqkv;
-        rope.dot = buffers.vector(statistic, kRows);
-        rope.rotated = (kHeads + kKvHeads) * kHeadDim;
-        rope.head_dim = kHeadDim;
+        attention.dqkv = buffers.matrix(storage, kRows, kColumns);
+    }
+
+    /// A pair of row m of a gradient of rotated columns, turned back: a rotation by the angle a multiplies
+    /// first + i second by exp(i a), so its transpose multiplies by exp(-i a). v columns are not rotated.
+    std::complex<double> turned_back(const std::vector<double>& gradient, std::int64_t m, std::int64_t j) const {
+        const std::int64_t head_dim = fused.head_dim, rotated = (fused.heads + fused.kv_heads) * head_dim;
+        const auto at = static_cast<std::size_t>(m * fused.qkv.cols + j / 2 * 2);
+        const std::complex<double> pair(gradient[at], gradient[at + 1]);
+        if (j >= rotated) return pair;
+        return pair * std::polar(1.0, -angle(positions[static_cast<std::size_t>(m)], j % head_dim / 2, head_dim));
     }
 };
 
 }  // namespace
 
-// A rotation by the angle a multiplies first + i second by exp(i a); its transpose multiplies by exp(-i a). Each result
-// is two products of numbers up to 1, and with bf16 storage rounded once more: 2 eps and half an eps.
-TEST_CASE("RopeBackward turns pairs of q and k back and sums the row statistic first") {
-    for (const DType storage : {DType::f64, DType::f32, DType::bf16}) {
-        Buffers buffers;
-        const RopeBackward op = rope_backward(buffers, storage);
-        const auto qkv = buffers.values(op.qkv), before = buffers.values(op.dqkv);
-        cpu::run(op, buffers.memory());
-        const double compute = epsilon(compute_of(storage));
-        const double tolerance = 4 * compute + (storage == DType::bf16 ? epsilon(storage) : 0);
-        for (std::int64_t m = 0; m < op.qkv.rows; ++m) {
-            double expected_dot = 0;
-            for (std::int64_t j = 0; j < 32; j += 2) {
-                const auto at = static_cast<std::size_t>(m * 32 + j);
-                expected_dot += qkv[at] * before[at] + qkv[at + 1] * before[at + 1];
-                std::complex<double> expected(before[at], before[at + 1]);
-                if (j < 24) expected *= std::polar(1.0, -angle(kPositions[static_cast<std::size_t>(m)], j % 8 / 2, 8));
-                REQUIRE(std::abs(buffers.get(op.dqkv, m, j) - expected.real()) <= tolerance);
-                REQUIRE(std::abs(buffers.get(op.dqkv, m, j + 1) - expected.imag()) <= tolerance);
-                if (j >= 24) REQUIRE(buffers.get(op.dqkv, m, j) == before[at]);
-            }
-            REQUIRE(std::abs(buffers.get(op.dot, 0, m) - expected_dot) <= 32 * compute);
-        }
-    }
-}
-
-// In double the two paths differ in the order of sums alone. With bf16 storage the chain rounds dqkv twice, the fused
-// op once: 1.5 eps of the largest; its dot is of rounded gradients, half an eps of Σ |terms|. A factor of the row, one
-// of few bits, is that of its gradient and its dot.
-TEST_CASE("AttentionRopeBackward is AttentionBackward, then RopeBackward, then the factor of the row") {
+// In double the two differ in the order of sums alone. With bf16 storage the gradient without rope is rounded before it
+// is turned back here, the other once: 1.5 eps of the largest; dot is of gradients before rounding, here of rounded
+// ones: half an eps of Σ |terms|. A factor of the row, one of few bits, is that of its gradient and its dot.
+TEST_CASE("AttentionBackward with rope turns pairs of q and k back, sums the row statistic first, scales rows") {
     for (const bool with_rstd : {false, true})
         for (const DType storage : {DType::f64, DType::f32, DType::bf16}) {
             INFO(name_of(storage) << (with_rstd ? ", rstd" : ""));
@@ -150,36 +113,49 @@ TEST_CASE("AttentionRopeBackward is AttentionBackward, then RopeBackward, then t
             }
             const Memory memory = chain.buffers.memory();
             cpu::run(chain.attention, memory);
-            const auto rotated = chain.buffers.values(chain.attention.dqkv);
-            cpu::run(chain.rope, memory);
             cpu::run(chain.fused, memory);
             FinishRowSum finish;
             finish.partials = chain.fused.dot;
             finish.sum = chain.buffers.vector(compute_of(storage), chain.fused.dot.cols);
             cpu::run(finish, chain.buffers.memory());
 
+            const auto rotated = chain.buffers.values(chain.attention.dqkv);
             const auto qkv = chain.buffers.values(chain.fused.qkv);
             const double tolerance = storage == DType::f64   ? 1e-13
                                      : storage == DType::f32 ? 1e-5
                                                              : 1.5 * epsilon(storage);
             for (std::int64_t m = 0; m < chain.fused.qkv.rows; ++m) {
-                double terms = 0;
+                double dot = 0, terms = 0;
                 for (std::int64_t j = 0; j < chain.fused.qkv.cols; ++j) {
                     const auto at = static_cast<std::size_t>(m * chain.fused.qkv.cols + j);
+                    dot += qkv[at] * rotated[at];
                     terms += std::abs(qkv[at] * rotated[at]);
-                    const double expected = factor(m) * chain.buffers.get(chain.rope.dqkv, m, j);
+                    const std::complex<double> pair = chain.turned_back(rotated, m, j);
+                    const double expected = factor(m) * (j % 2 == 0 ? pair.real() : pair.imag());
                     REQUIRE(std::abs(chain.buffers.get(chain.fused.dqkv, m, j) - expected) <=
                             tolerance * (1 + std::abs(expected)));
                 }
-                REQUIRE(std::abs(chain.buffers.get(finish.sum, 0, m) -
-                                 factor(m) * chain.buffers.get(chain.rope.dot, 0, m)) <= 2 * tolerance * terms);
+                REQUIRE(std::abs(chain.buffers.get(finish.sum, 0, m) - factor(m) * dot) <= 2 * tolerance * terms);
             }
             REQUIRE(chain.buffers.gaps_untouched(chain.fused.dqkv));
         }
 }
 
+// delta from o, as without rope, or given: the same numbers, summed in double there.
+TEST_CASE("AttentionBackward takes o in place of delta") {
+    Chain chain(DType::f64);
+    AttentionBackward from_o = chain.fused;
+    from_o.o = chain.attention.o;
+    from_o.delta = {};
+    from_o.dqkv = chain.buffers.matrix(DType::f64, from_o.qkv.rows, from_o.qkv.cols);
+    cpu::run(chain.fused, chain.buffers.memory());
+    cpu::run(from_o, chain.buffers.memory());
+    const auto expected = chain.buffers.values(chain.fused.dqkv), got = chain.buffers.values(from_o.dqkv);
+    for (std::size_t i = 0; i < got.size(); ++i) REQUIRE(std::abs(got[i] - expected[i]) <= 1e-13);
+}
+
 // Row `slot` of dot is the statistic of that head alone, from the gradient before it is turned back.
-TEST_CASE("AttentionRopeBackward's dot has one row a head, in the order of qkv's columns") {
+TEST_CASE("AttentionBackward's dot has one row per head, in the order of qkv's columns") {
     Chain chain(DType::f64);
     cpu::run(chain.attention, chain.buffers.memory());
     cpu::run(chain.fused, chain.buffers.memory());
@@ -192,20 +168,29 @@ TEST_CASE("AttentionRopeBackward's dot has one row a head, in the order of qkv's
         }
 }
 
-TEST_CASE("RoPE's backward ops give the same bits for any number of threads") {
-    for (const DType storage : {DType::f64, DType::f32, DType::bf16}) {
-        require_same_bits_for_any_thread_count([&](Buffers& buffers) { return rope_backward(buffers, storage); });
+TEST_CASE("attention's gradient through RoPE has the same bits for any number of threads") {
+    for (const DType storage : {DType::f64, DType::f32, DType::bf16})
         require_same_bits_for_any_thread_count([&](Buffers& buffers) {
             Chain chain(storage);
             buffers = std::move(chain.buffers);
             return chain.fused;
         });
-    }
 }
 
-TEST_CASE("a position outside the RoPE table is an error") {
-    Buffers buffers;
-    const RopeBackward op = rope_backward(buffers, DType::f32);
-    buffers.set(op.positions, 0, 3, 7);
-    REQUIRE_THROWS_WITH(cpu::run(op, buffers.memory()), "RopeBackward: positions[3] is 7, outside [0, 7)");
+TEST_CASE("AttentionBackward names what does not fit together") {
+    Chain chain(DType::f32);
+    const auto run = [&](const AttentionBackward& op) { cpu::run(op, chain.buffers.memory()); };
+    AttentionBackward op = chain.fused;
+    op.o = chain.attention.o;
+    REQUIRE_THROWS_WITH(run(op), "AttentionBackward: takes o or delta, one of them");
+    op.o = op.delta = {};
+    REQUIRE_THROWS_WITH(run(op), "AttentionBackward: takes o or delta, one of them");
+    op = chain.fused;
+    op.rope = {};
+    REQUIRE_THROWS_WITH(run(op), "AttentionBackward: positions, dot and rstd come with rope, which is missing");
+    op = chain.fused;
+    op.dot = {};
+    REQUIRE_THROWS_WITH(run(op), "AttentionBackward: operand dot is missing");
+    chain.buffers.set(chain.fused.positions, 0, 3, static_cast<double>(chain.fused.rope.rows));
+    REQUIRE_THROWS_WITH(run(chain.fused), "AttentionBackward: positions[3] is 70, outside [0, 70)");
 }

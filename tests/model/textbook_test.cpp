@@ -107,7 +107,7 @@ TEST_CASE("ragged partial tiles: a second tile in every direction, and a small o
     model.hidden_size = tiling::column_tile<LinearResidualRms>(0) + 8;
     model.intermediate_size = tiling::column_tile<LinearSwigluBackward>(0) + 4;
     model.num_hidden_layers = 1;
-    model.vocab_size = tiling::column_tile<LinearRstdCrossEntropy>(0) + 14;
+    model.vocab_size = tiling::column_tile<LinearCrossEntropy>(0) + 14;
     const std::int64_t rows = tiling::row_tile<LinearRmsBackward>() + 6;
     const Sizes sizes{.batch = 2, .seq_len = rows / 2, .chunks = 1};
     const textbook::Weights weights = textbook::random_weights(model, 3);
@@ -290,9 +290,8 @@ TEST_CASE("planted mistakes are far outside the tolerance") {
         CHECK(error > 0.01);
     }
     SECTION("RoPE without its rotation of q and k") {
-        const double error = error_with([](Schedule& schedule) {
-            change_ops<LinearRstdRope>(schedule, [](LinearRstdRope& op) { op.rotated = 0; });
-        });
+        const double error = error_with(
+            [](Schedule& schedule) { change_ops<LinearRope>(schedule, [](LinearRope& op) { op.rotated = 0; }); });
         CHECK(error > 0.01);
     }
     SECTION("weight gradients after dx has moved on") {

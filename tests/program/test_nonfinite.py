@@ -11,7 +11,7 @@ class NonFiniteTest(ProgramTestCase):
     def test_absurd_learning_rate(self):
         # Finite in step 1, so the checkpoint of step 1 is good by the program's own measure; step 2 meets its weights.
         result = self.train(changes={"optimizer.learning_rate": 1e30, "checkpoint.interval": 1}, expect=NON_FINITE)
-        self.assert_message(result, ["step 2: loss nan, gradient norm ", "LinearRstdRope 'qkv' of layer 0",
+        self.assert_message(result, ["step 2: loss nan, gradient norm ", "LinearRope 'qkv' of layer 0",
                                      "operand out is not finite at row 0",
                                      "The weights were not updated", "optimizer.learning_rate"])
         self.assertEqual(self.checkpoints(), ["step_00000001"])
@@ -30,10 +30,10 @@ class NonFiniteTest(ProgramTestCase):
     def test_poisoned_weights(self):
         for name, index, says in (
                 ("model.embed_tokens.weight", 5, "Embed 'embed'"),
-                ("model.layers.0.self_attn.v_proj.weight", 5, "LinearRstdRope 'qkv' of layer 0"),
+                ("model.layers.0.self_attn.v_proj.weight", 5, "LinearRope 'qkv' of layer 0"),
                 ("model.layers.1.mlp.down_proj.weight", 5, "LinearResidualRms 'down' of layer 1"),
                 ("lm_head.weight", 5, "TargetLogit 'target_logit'"),  # of row 0, the one target
-                ("lm_head.weight", -1, "LinearRstdCrossEntropy 'logits'")):
+                ("lm_head.weight", -1, "LinearCrossEntropy 'logits'")):
             for value in (math.inf, -math.inf, math.nan):
                 with self.subTest(name, index=index, value=value):
                     folder = f"hf_{name}_{index}_{value}"

@@ -105,7 +105,7 @@ class SamplingTest(ProgramTestCase):
         self.train(changes={"training.steps": 2})
         out = self.train("--resume", "--sample", "4", "--timing", "t.json", changes={"training.steps": 2},
                          errors="surrogateescape").out
-        self.assertIn("LinearRstd ", out)
+        self.assertIn("Linear ", out)
         self.assertIn(b'"pass": "sample"', self.read("t.json"))
         self.assertNotIn(b'"pass": "evaluate"', self.read("t.json"))
 

@@ -100,7 +100,7 @@ TEST_CASE("the sample pass is checked for hazards and runs one sequence of a mic
     ModelRun run(tiny_model(), {.batch = 4, .seq_len = 6}, kFloat32);
     plan_and_check(run.schedules);
     CHECK(std::get<Embed>(run.schedules.sample.front().op).tokens.cols == 6);
-    CHECK(std::get<LinearRstd>(run.schedules.sample.back().op).a.rows == 1);
+    CHECK(std::get<Linear>(run.schedules.sample.back().op).a.rows == 1);
     std::swap(run.schedules.sample[1], run.schedules.sample[2]);
     CHECK_THAT(message_of([&] { plan_and_check(run.schedules); }), Contains("the sample schedule has"));
 }

@@ -27,8 +27,8 @@ enum AttentionBuffer { kQkv, kO, kLse, kDocStart, kDout, kDqkv, kScratch, kDelta
 /// Operands are buffers 0, 1, ... of `buffers`, in the order of AttentionBuffer.
 struct AttentionCase {
     Attention forward;
-    AttentionBackward backward;
-    AttentionRopeBackward rope_backward;
+    AttentionBackward backward;       // from o
+    AttentionBackward rope_backward;  // from delta, with rope
     std::vector<View> buffers;
 };
 

@@ -108,22 +108,22 @@ void programs(DType storage, std::int64_t m, std::int64_t d, std::int64_t f, std
     }
     {
         Bench bench(storage, m, 2 * f, d);
-        bench.measure(LinearRstdSwiglu{.a = bench.matrix(m, d),
-                                       .w = bench.matrix(2 * f, d),
-                                       .rstd = bench.statistic(1, m),
-                                       .z = bench.matrix(m, 2 * f),
-                                       .y = bench.matrix(m, f)});
+        bench.measure(LinearSwiglu{.a = bench.matrix(m, d),
+                                   .w = bench.matrix(2 * f, d),
+                                   .rstd = bench.statistic(1, m),
+                                   .z = bench.matrix(m, 2 * f),
+                                   .y = bench.matrix(m, f)});
     }
     {
         Bench bench(storage, m, vocab, d);
-        bench.measure(LinearRstdCrossEntropy{.a = bench.matrix(m, d),
-                                             .w = bench.matrix(vocab, d),
-                                             .rstd = bench.statistic(1, m),
-                                             .target_logit = bench.statistic(1, m),
-                                             .exponentials = bench.matrix(m, vocab),
-                                             .sums = bench.statistic(tiles(vocab), 2 * m),
-                                             .vocab = vocab,
-                                             .tile = kTile});
+        bench.measure(LinearCrossEntropy{.a = bench.matrix(m, d),
+                                         .w = bench.matrix(vocab, d),
+                                         .rstd = bench.statistic(1, m),
+                                         .target_logit = bench.statistic(1, m),
+                                         .exponentials = bench.matrix(m, vocab),
+                                         .sums = bench.statistic(tiles(vocab), 2 * m),
+                                         .vocab = vocab,
+                                         .tile = kTile});
     }
     {
         Bench bench(storage, m, d, 2 * f);

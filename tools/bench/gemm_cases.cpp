@@ -69,13 +69,18 @@ GemmCase make_case(const Shape& shape, const CaseOptions& options) {
     const auto backward = WeightLayout::in_out;
     const auto rstd = [&] { return build.statistic("rstd", m, Fill::positive, 1); };
 
-    if (program == "Linear" || program == "LinearDgrad" || program == "LinearF32") {
+    const bool with_rstd = program.starts_with("LinearRstd");
+    const auto optional_rstd = [&] { return with_rstd ? rstd() : View{}; };
+
+    if (program == "Linear" || program == "LinearDgrad" || program == "LinearF32" || program == "LinearRstd") {
         Linear op;
         op.layout = program == "LinearDgrad" ? backward : forward;
         made.f32_out = program == "LinearF32";
         op.a = activation();
         op.w = weight(op.layout);
-        op.out = build.accumulated("out", m, n, made.f32_out ? DType::f32 : DType::bf16);
+        op.rstd = optional_rstd();
+        op.out = with_rstd ? Accumulate<Matrix>{build.result("out", m, n), Beta::overwrite}
+                           : build.accumulated("out", m, n, made.f32_out ? DType::f32 : DType::bf16);
         made.op = op;
     } else if (program == "WeightGradient") {
         WeightGradient op;
@@ -92,61 +97,36 @@ GemmCase make_case(const Shape& shape, const CaseOptions& options) {
         if (const std::int64_t bytes = tiling::scratch_bytes(op); bytes > 0)
             op.scratch = build.add("scratch", DType::u8, 1, bytes, Fill::nothing, 0, Access::inout);
         made.op = op;
-    } else if (program == "LinearRstd") {
-        LinearRstd op;
+    } else if (program == "LinearRope" || program == "LinearRstdRope") {
+        LinearRope op;
         op.a = activation();
         op.w = weight(forward);
-        op.rstd = rstd();
+        op.positions = build.add("positions", DType::i32, 1, m, Fill::positions, 512, Access::in);
+        op.rope = build.add("rope", DType::f32, 512, options.head_dim, Fill::angles, 1, Access::in);
         op.out = build.result("out", m, n);
+        op.head_dim = options.head_dim;
+        op.rotated = n / options.head_dim * 5 / 6 * options.head_dim;
+        op.rstd = optional_rstd();
         made.op = op;
-    } else if (program == "LinearRope" || program == "LinearRstdRope") {
-        const auto fill = [&](auto op) {
-            op.a = activation();
-            op.w = weight(forward);
-            op.positions = build.add("positions", DType::i32, 1, m, Fill::positions, 512, Access::in);
-            op.rope = build.add("rope", DType::f32, 512, options.head_dim, Fill::angles, 1, Access::in);
-            op.out = build.result("out", m, n);
-            op.head_dim = options.head_dim;
-            op.rotated = n / options.head_dim * 5 / 6 * options.head_dim;
-            if constexpr (requires { op.rstd; }) op.rstd = rstd();
-            made.op = op;
-        };
-        if (program == "LinearRope") {
-            fill(LinearRope{});
-        } else {
-            fill(LinearRstdRope{});
-        }
     } else if (program == "LinearSwiglu" || program == "LinearRstdSwiglu") {
-        const auto fill = [&](auto op) {
-            op.a = activation();
-            op.w = weight(forward);
-            op.z = build.result("z", m, n);
-            op.y = build.result("y", m, n / 2);
-            if constexpr (requires { op.rstd; }) op.rstd = rstd();
-            made.op = op;
-        };
-        if (program == "LinearSwiglu") {
-            fill(LinearSwiglu{});
-        } else {
-            fill(LinearRstdSwiglu{});
-        }
+        LinearSwiglu op;
+        op.a = activation();
+        op.w = weight(forward);
+        op.z = build.result("z", m, n);
+        op.y = build.result("y", m, n / 2);
+        op.rstd = optional_rstd();
+        made.op = op;
     } else if (program == "LinearCrossEntropy" || program == "LinearRstdCrossEntropy") {
-        const auto fill = [&]<class CrossEntropy>(CrossEntropy op) {
-            op.a = activation();
-            op.w = weight(forward);
-            op.vocab = options.vocab == 0 ? n : options.vocab;
-            op.tile = tiling::column_tile<CrossEntropy>(n);
-            op.target_logit = build.statistic("target_logit", m, Fill::normal, options.distance);
-            if constexpr (requires { op.rstd; }) op.rstd = rstd();
-            if (!options.evaluation) op.exponentials = build.result("exponentials", m, n);
-            op.sums = build.result("sums", ceil_div(n, op.tile), 2 * m, DType::f32);
-            made.op = op;
-        };
-        if (program == "LinearCrossEntropy") {
-            fill(LinearCrossEntropy{});
-        } else {
-            fill(LinearRstdCrossEntropy{});
-        }
+        LinearCrossEntropy op;
+        op.a = activation();
+        op.w = weight(forward);
+        op.vocab = options.vocab == 0 ? n : options.vocab;
+        op.tile = tiling::column_tile<LinearCrossEntropy>(n);
+        op.target_logit = build.statistic("target_logit", m, Fill::normal, options.distance);
+        op.rstd = optional_rstd();
+        if (!options.evaluation) op.exponentials = build.result("exponentials", m, n);
+        op.sums = build.result("sums", ceil_div(n, op.tile), 2 * m, DType::f32);
+        made.op = op;
     } else if (program == "LinearResidualRms") {
         LinearResidualRms op;
         op.a = activation();

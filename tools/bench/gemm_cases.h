@@ -30,7 +30,8 @@ struct Buffer {
 };
 
 struct Shape {
-    std::string program;  // name of an op; Linear in its dgrad form is LinearDgrad, in fp32 LinearF32
+    std::string
+        program;  // name of an op; with rstd LinearRstd...; Linear in its dgrad form LinearDgrad, in fp32 LinearF32
     std::int64_t m, n, k;
 };
 

@@ -164,7 +164,7 @@ PointwiseCase finish_column_sum() {
 PointwiseCase finish_cross_entropy() {
     Building made;
     FinishCrossEntropy op;
-    const std::int64_t tiles = ceil_div(kVocab, tiling::column_tile<LinearRstdCrossEntropy>(kVocab));
+    const std::int64_t tiles = ceil_div(kVocab, tiling::column_tile<LinearCrossEntropy>(kVocab));
     op.sums = made.add("sums", DType::f32, tiles, 2 * kTokens, Fill::positive);
     op.target_logit = made.add("target_logit", DType::f32, 1, kTokens, Fill::normal);
     op.targets = made.add("targets", DType::i32, 1, kTokens, Fill::positions, static_cast<double>(kVocab));

@@ -8,6 +8,5 @@ namespace coda::hopper {
 
 Launch prepare_op(const Attention& op, const Memory& memory);
 Launch prepare_op(const AttentionBackward& op, const Memory& memory);
-Launch prepare_op(const AttentionRopeBackward& op, const Memory& memory);
 
 }  // namespace coda::hopper

@@ -1,4 +1,4 @@
-// attention_backward, attention_rope_backward - host side: work space, tensor maps, order of work, launches
+// attention_backward - host side: work space, tensor maps, order of work, launches
 #include <algorithm>
 #include <cmath>
 #include <memory>
@@ -39,8 +39,8 @@ std::int64_t carve(std::byte* base, const AttentionGeometry& geometry, BackwardS
     return offset;
 }
 
-template <class Tile, class Op>
-Launch launch_backward(const Op& op, const Memory& memory, const AttentionGeometry& geometry,
+template <class Tile>
+Launch launch_backward(const AttentionBackward& op, const Memory& memory, const AttentionGeometry& geometry,
                        const RopeBackwardArguments& rope, RowStatisticsArguments rows) {
     const auto padded = static_cast<int>(round_up(op.seq_len, kPaddedRows));
     const std::int64_t rows_of_heads = std::int64_t{geometry.batch} * geometry.heads * padded;
@@ -101,8 +101,7 @@ Launch launch_backward(const Op& op, const Memory& memory, const AttentionGeomet
     };
 }
 
-template <class Op>
-Launch launch_backward(const Op& op, const Memory& memory, const RopeBackwardArguments& rope,
+Launch launch_backward(const AttentionBackward& op, const Memory& memory, const RopeBackwardArguments& rope,
                        const RowStatisticsArguments& rows) {
     const AttentionGeometry geometry = attention_geometry(op);
     require_operand(op.name, "dout", op.dout, op.qkv.rows, op.heads * op.head_dim, DType::bf16);
@@ -117,27 +116,30 @@ Launch launch_backward(const Op& op, const Memory& memory, const RopeBackwardArg
 }  // namespace
 
 Launch prepare_op(const AttentionBackward& op, const Memory& memory) {
-    require_operand(op.name, "o", op.o, op.qkv.rows, op.heads * op.head_dim, DType::bf16);
-    require(op.o.ld % 8 == 0, op.name, ": rows of o begin at multiples of ", op.o.ld * 2, " bytes, 16 are needed");
-    RowStatisticsArguments rows{};
-    rows.out = reinterpret_cast<const __nv_bfloat16*>(memory.address(op.o));
-    rows.dout = reinterpret_cast<const __nv_bfloat16*>(memory.address(op.dout));
-    rows.out_ld = op.o.ld;
-    rows.dout_ld = op.dout.ld;
-    return launch_backward(op, memory, RopeBackwardArguments{}, rows);
-}
-
-Launch prepare_op(const AttentionRopeBackward& op, const Memory& memory) {
     const std::int64_t tokens = op.qkv.rows;
-    require_operand(op.name, "delta", op.delta, op.heads, tokens, DType::f32);
+    require(static_cast<bool>(op.o) != static_cast<bool>(op.delta), op.name, ": takes o or delta, one of them");
+    require(op.rope || (!op.positions && !op.dot && !op.rstd), op.name,
+            ": positions, dot and rstd come with rope, which is missing");
+    RowStatisticsArguments rows{};
+    if (op.o) {
+        require_operand(op.name, "o", op.o, tokens, op.heads * op.head_dim, DType::bf16);
+        require(op.o.ld % 8 == 0, op.name, ": rows of o begin at multiples of ", op.o.ld * 2, " bytes, 16 are needed");
+        rows.out = reinterpret_cast<const __nv_bfloat16*>(memory.address(op.o));
+        rows.dout = reinterpret_cast<const __nv_bfloat16*>(memory.address(op.dout));
+        rows.out_ld = op.o.ld;
+        rows.dout_ld = op.dout.ld;
+    } else {
+        require_operand(op.name, "delta", op.delta, op.heads, tokens, DType::f32);
+        rows.delta = memory.at<float>(op.delta);
+        rows.delta_ld = op.delta.ld;
+    }
+    if (!op.rope) return launch_backward(op, memory, RopeBackwardArguments{}, rows);
+
     require_operand(op.name, "positions", op.positions, 1, tokens, DType::i32);
     require_operand(op.name, "rope", op.rope, op.rope.rows, op.head_dim, DType::f32);
     require_operand(op.name, "dot", op.dot, op.heads + 2 * op.kv_heads, tokens, DType::f32);
     if (op.rstd) require_operand(op.name, "rstd", op.rstd, 1, tokens, DType::f32);
     require(op.rope.ld == op.head_dim, op.name, ": rope has gaps between its rows (ld ", op.rope.ld, ")");
-    RowStatisticsArguments rows{};
-    rows.delta = memory.at<float>(op.delta);
-    rows.delta_ld = op.delta.ld;
     return launch_backward(
         op, memory,
         {memory.at<std::int32_t>(op.positions), reinterpret_cast<const float2*>(memory.at<float>(op.rope)),

@@ -18,7 +18,7 @@
 
 namespace coda::hopper {
 
-/// What AttentionRopeBackward adds; positions is null in AttentionBackward.
+/// What AttentionBackward with rope adds; positions is null without it.
 struct RopeBackwardArguments {
     const std::int32_t* positions;  // (M)
     const float2* rope;             // (positions, head_dim / 2): cos, sin

@@ -1,5 +1,5 @@
 // The ops that are no GEMM and no attention: the embedding and its gradient, finishing reductions, the targets' logits
-// and the loss, RoPE's gradient, the optimizer. Host.
+// and the loss, the optimizer. Host.
 #pragma once
 
 #include "kernels/hopper/run.h"
@@ -13,7 +13,6 @@ Launch prepare_op(const FinishRowSum& op, const Memory& memory);
 Launch prepare_op(const FinishColumnSum& op, const Memory& memory);
 Launch prepare_op(const FinishCrossEntropy& op, const Memory& memory);
 Launch prepare_op(const ReduceLoss& op, const Memory& memory);
-Launch prepare_op(const RopeBackward& op, const Memory& memory);
 Launch prepare_op(const EmbedBackward& op, const Memory& memory);
 Launch prepare_op(const Zero& op, const Memory& memory);
 Launch prepare_op(const GradNorm& op, const Memory& memory);

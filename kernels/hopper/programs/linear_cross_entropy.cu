@@ -85,16 +85,17 @@ struct CrossEntropy : EpilogueProgram {
     }
 };
 
-template <class Op>
-Launch launch(const Op& op, const Memory& memory, const View& rstd, const GemmChoice& choice) {
+}  // namespace
+
+Launch prepare_op(const LinearCrossEntropy& op, const Memory& memory, const GemmChoice& choice) {
     Problem problem = linear_problem(op.name, op.a, op.w, WeightLayout::out_in);
     problem.partial_columns = op.tile;
     if (op.exponentials) require_shape(problem, "exponentials", op.exponentials, problem.m, problem.n, DType::bf16);
     require_shape(problem, "target_logit", op.target_logit, 1, problem.m, DType::f32);
     require_shape(problem, "sums", op.sums, ceil_div(problem.n, op.tile), 2 * problem.m, DType::f32);
-    if (rstd) require_shape(problem, "rstd", rstd, 1, problem.m, DType::f32);
+    if (op.rstd) require_shape(problem, "rstd", op.rstd, 1, problem.m, DType::f32);
     require(op.vocab > 0 && op.vocab <= problem.n, op.name, ": vocab ", op.vocab, " is not in 1..", problem.n);
-    const CrossEntropyArguments arguments{memory.at<float>(rstd), memory.at<float>(op.target_logit),
+    const CrossEntropyArguments arguments{memory.at<float>(op.rstd), memory.at<float>(op.target_logit),
                                           reinterpret_cast<float2*>(memory.at<float>(op.sums)),
                                           static_cast<int>(op.vocab)};
     if (op.vocab == problem.n && op.vocab % op.tile == 0)
@@ -102,15 +103,6 @@ Launch launch(const Op& op, const Memory& memory, const View& rstd, const GemmCh
             problem, memory, {{}, {op.exponentials}}, arguments, choice);
     return launch_quickest<CrossEntropy<true>, Major::k, Major::k, tiles::CrossEntropy>(
         problem, memory, {{}, {op.exponentials}}, arguments, choice);
-}
-
-}  // namespace
-
-Launch prepare_op(const LinearCrossEntropy& op, const Memory& memory, const GemmChoice& choice) {
-    return launch(op, memory, View{}, choice);
-}
-Launch prepare_op(const LinearRstdCrossEntropy& op, const Memory& memory, const GemmChoice& choice) {
-    return launch(op, memory, op.rstd, choice);
 }
 
 }  // namespace coda::hopper

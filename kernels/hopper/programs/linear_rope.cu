@@ -63,33 +63,25 @@ struct Rope : EpilogueProgram {
     }
 };
 
-template <class Op>
-Launch launch(const Op& op, const Memory& memory, const View& rstd, const GemmChoice& choice) {
+}  // namespace
+
+Launch prepare_op(const LinearRope& op, const Memory& memory, const GemmChoice& choice) {
     const Problem problem = linear_problem(op.name, op.a, op.w, WeightLayout::out_in);
     require_shape(problem, "out", op.out, problem.m, problem.n, DType::bf16);
     require_shape(problem, "positions", op.positions, 1, problem.m, DType::i32);
     require_shape(problem, "rope", op.rope, op.rope.rows, op.head_dim, DType::f32);
-    if (rstd) require_shape(problem, "rstd", rstd, 1, problem.m, DType::f32);
+    if (op.rstd) require_shape(problem, "rstd", op.rstd, 1, problem.m, DType::f32);
     require(op.head_dim == 64 || op.head_dim == 128, op.name, ": head_dim ", op.head_dim,
             ", Hopper kernels take 64 and 128");
     require(op.rope.count() / 2 <= std::numeric_limits<int>::max(), op.name, ": a table of ", op.rope.rows,
             " positions is too long");
     require(op.rope.ld == op.head_dim && op.rotated % op.head_dim == 0 && op.rotated <= problem.n, op.name,
             ": rotated ", op.rotated, " must be whole heads of ", op.head_dim, " within ", problem.n, " columns");
-    const Rope::Arguments arguments{memory.at<float>(rstd), memory.at<std::int32_t>(op.positions),
+    const Rope::Arguments arguments{memory.at<float>(op.rstd), memory.at<std::int32_t>(op.positions),
                                     reinterpret_cast<const float2*>(memory.at<float>(op.rope)),
                                     static_cast<int>(op.rotated), static_cast<int>(op.head_dim)};
     return launch_quickest<Rope, Major::k, Major::k, tiles::Rope, tiles::Square>(problem, memory, {{}, {op.out}},
                                                                                  arguments, choice);
-}
-
-}  // namespace
-
-Launch prepare_op(const LinearRope& op, const Memory& memory, const GemmChoice& choice) {
-    return launch(op, memory, View{}, choice);
-}
-Launch prepare_op(const LinearRstdRope& op, const Memory& memory, const GemmChoice& choice) {
-    return launch(op, memory, op.rstd, choice);
 }
 
 }  // namespace coda::hopper

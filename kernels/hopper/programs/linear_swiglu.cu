@@ -32,23 +32,15 @@ struct Swiglu : EpilogueProgram {
     }
 };
 
-template <class Op>
-Launch launch(const Op& op, const Memory& memory, const View& rstd, const GemmChoice& choice) {
-    const Problem problem = linear_problem(op.name, op.a, op.w, WeightLayout::out_in);
-    if (op.z) require_shape(problem, "z", op.z, problem.m, problem.n, DType::bf16);
-    if (op.y) require_shape(problem, "y", op.y, problem.m, problem.n / 2, DType::bf16);
-    if (rstd) require_shape(problem, "rstd", rstd, 1, problem.m, DType::f32);
-    return launch_quickest<Swiglu, Major::k, Major::k, tiles::Swiglu>(problem, memory, {{}, {op.z, op.y}},
-                                                                      {memory.at<float>(rstd)}, choice);
-}
-
 }  // namespace
 
 Launch prepare_op(const LinearSwiglu& op, const Memory& memory, const GemmChoice& choice) {
-    return launch(op, memory, View{}, choice);
-}
-Launch prepare_op(const LinearRstdSwiglu& op, const Memory& memory, const GemmChoice& choice) {
-    return launch(op, memory, op.rstd, choice);
+    const Problem problem = linear_problem(op.name, op.a, op.w, WeightLayout::out_in);
+    if (op.z) require_shape(problem, "z", op.z, problem.m, problem.n, DType::bf16);
+    if (op.y) require_shape(problem, "y", op.y, problem.m, problem.n / 2, DType::bf16);
+    if (op.rstd) require_shape(problem, "rstd", op.rstd, 1, problem.m, DType::f32);
+    return launch_quickest<Swiglu, Major::k, Major::k, tiles::Swiglu>(problem, memory, {{}, {op.z, op.y}},
+                                                                      {memory.at<float>(op.rstd)}, choice);
 }
 
 }  // namespace coda::hopper

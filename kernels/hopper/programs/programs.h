@@ -11,10 +11,6 @@ Launch prepare_op(const LinearRope& op, const Memory& memory, const GemmChoice& 
 Launch prepare_op(const LinearSwiglu& op, const Memory& memory, const GemmChoice& choice = {});
 Launch prepare_op(const LinearCrossEntropy& op, const Memory& memory, const GemmChoice& choice = {});
 Launch prepare_op(const LinearResidualRms& op, const Memory& memory, const GemmChoice& choice = {});
-Launch prepare_op(const LinearRstd& op, const Memory& memory, const GemmChoice& choice = {});
-Launch prepare_op(const LinearRstdSwiglu& op, const Memory& memory, const GemmChoice& choice = {});
-Launch prepare_op(const LinearRstdRope& op, const Memory& memory, const GemmChoice& choice = {});
-Launch prepare_op(const LinearRstdCrossEntropy& op, const Memory& memory, const GemmChoice& choice = {});
 Launch prepare_op(const LinearRmsBackward& op, const Memory& memory, const GemmChoice& choice = {});
 Launch prepare_op(const LinearSwigluBackward& op, const Memory& memory, const GemmChoice& choice = {});
 Launch prepare_op(const LinearHeadDot& op, const Memory& memory, const GemmChoice& choice = {});
