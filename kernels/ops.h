@@ -14,17 +14,31 @@
 // chosen by tiling.h; the last tile may be ragged). A Finish op sums them in a fixed order.
 //
 // The weight gamma of a norm is in no op of the forward pass: the matrix after the norm carries it in its columns, in
-// the working copy that products read (NormFold, ops/update.h). So x itself is the next product's operand, where CODA
-// stores h = x ⊙ gamma beside it.
+// the working copy that products read (NormFold, ops/optimizer/op.h). So x itself is the next product's operand, where
+// CODA stores h = x ⊙ gamma beside it.
+//
+// The RMSNorm statistic c = (1/d) Σ_j x̂_j dx̂_j of a norm followed by z = (x ⊙ rstd ⊙ gamma) Wᵀ equals
+// (1/d) Σ z dz over all output features (eps included, exactly), so it is summed where dz is made, before the dgrad
+// GEMM whose epilogue needs it. "dot" below is that Σ z dz.
 #pragma once
 
 #include <type_traits>
 #include <variant>
 #include <vector>
 
-#include "kernels/ops/backward.h"
-#include "kernels/ops/forward.h"
-#include "kernels/ops/update.h"
+#include "kernels/ops/attention/op.h"
+#include "kernels/ops/cross_entropy/op.h"
+#include "kernels/ops/embedding/op.h"
+#include "kernels/ops/finish/op.h"
+#include "kernels/ops/linear/op.h"
+#include "kernels/ops/linear_head_dot/op.h"
+#include "kernels/ops/linear_residual_rms/op.h"
+#include "kernels/ops/linear_rms_backward/op.h"
+#include "kernels/ops/linear_rope/op.h"
+#include "kernels/ops/linear_swiglu/op.h"
+#include "kernels/ops/optimizer/op.h"
+#include "kernels/ops/weight_gradient/op.h"
+#include "kernels/ops/zero/op.h"
 
 namespace coda {
 

@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
+#include "kernels/core/memory.h"
 #include "kernels/cpu/dispatch.h"
-#include "kernels/memory.h"
 
 namespace coda::cpu {
 

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <utility>
 
-#include "kernels/dtype.h"
+#include "kernels/core/dtype.h"
 #include "kernels/tiling.h"
 
 namespace coda::cpu {

@@ -1,7 +1,7 @@
 // One function per op: checks operands, picks the storage type, runs. run.cpp dispatches to them.
 #pragma once
 
-#include "kernels/memory.h"
+#include "kernels/core/memory.h"
 #include "kernels/ops.h"
 
 namespace coda::cpu {

@@ -2,7 +2,7 @@
 // oracle of the Hopper kernels, what CI runs, and the default where there is no GPU.
 #pragma once
 
-#include "kernels/memory.h"
+#include "kernels/core/memory.h"
 #include "kernels/ops.h"
 
 namespace coda::cpu {

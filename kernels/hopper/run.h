@@ -3,7 +3,7 @@
 
 #include <functional>
 
-#include "kernels/memory.h"
+#include "kernels/core/memory.h"
 #include "kernels/ops.h"
 
 struct CUstream_st;

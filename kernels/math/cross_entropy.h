@@ -11,7 +11,7 @@
 #include <cmath>
 #include <numbers>
 
-#include "kernels/dtype.h"
+#include "kernels/core/dtype.h"
 
 namespace coda::cross_entropy {
 

@@ -2,7 +2,7 @@
 // GPU.
 #pragma once
 
-#include "kernels/dtype.h"
+#include "kernels/core/dtype.h"
 
 namespace coda {
 

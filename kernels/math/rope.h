@@ -1,7 +1,7 @@
 // Rotation of one adjacent column pair by the RoPE angle, LLaMA's sign, shared by CPU and GPU.
 #pragma once
 
-#include "kernels/dtype.h"
+#include "kernels/core/dtype.h"
 
 namespace coda {
 

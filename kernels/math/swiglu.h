@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "kernels/dtype.h"
+#include "kernels/core/dtype.h"
 
 namespace coda {
 

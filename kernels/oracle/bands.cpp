@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 
 namespace coda::oracle {
 

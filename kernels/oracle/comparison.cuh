@@ -139,4 +139,13 @@ void compare_each(OpCheck& check, const char* operand, std::int64_t rows, std::i
     compare(check, operand, rows, columns, OneAndDeviation<Deviation>{deviation}, One{});
 }
 
+/// Row factor of an op, 1 where it has none.
+struct RowFactor {
+    const float* rstd = nullptr;
+    __device__ float operator[](std::int64_t row) const { return rstd == nullptr ? 1.0f : rstd[row]; }
+};
+inline RowFactor row_factor(const View& rstd, const OpCheck& check, std::int64_t first) {
+    return {rstd ? check.memory().at<float>(rstd) + first : nullptr};
+}
+
 }  // namespace coda::oracle

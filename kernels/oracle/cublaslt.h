@@ -6,10 +6,10 @@
 #include <functional>
 #include <memory>
 
-#include "kernels/dtype.h"
+#include "kernels/core/dtype.h"
+#include "kernels/core/operand.h"
 #include "kernels/hopper/run.h"
 #include "kernels/hopper/sm90/descriptor.h"
-#include "kernels/operand.h"
 
 namespace coda::oracle {
 

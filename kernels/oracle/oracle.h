@@ -19,8 +19,8 @@
 #include <memory>
 #include <string>
 
+#include "kernels/core/memory.h"
 #include "kernels/hopper/run.h"
-#include "kernels/memory.h"
 #include "kernels/ops.h"
 #include "kernels/oracle/report.h"
 

@@ -4,7 +4,7 @@
 #include <optional>
 #include <type_traits>
 
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 
 namespace coda::oracle {
 

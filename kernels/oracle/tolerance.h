@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "kernels/operand.h"
+#include "kernels/core/operand.h"
 #include "kernels/ops.h"
 #include "kernels/oracle/report.h"
 

@@ -8,7 +8,7 @@
 #include <set>
 #include <vector>
 
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 
 namespace coda {
 

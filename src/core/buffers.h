@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/operand.h"
+#include "kernels/core/operand.h"
 
 namespace coda {
 

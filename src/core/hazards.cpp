@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <map>
 
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 
 namespace coda {
 

@@ -11,7 +11,7 @@
 #include <string>
 #include <string_view>
 
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 
 namespace coda {
 

@@ -6,7 +6,7 @@
 #include <system_error>
 #include <vector>
 
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 #include "src/config/json_file.h"
 #include "src/io/files.h"
 #include "src/io/safetensors.h"

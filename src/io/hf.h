@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <span>
 
-#include "kernels/dtype.h"
+#include "kernels/core/dtype.h"
 #include "src/config/config.h"
 #include "src/model/parameters.h"
 

@@ -11,7 +11,7 @@
 #include <tuple>
 #include <utility>
 
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 #include "src/config/json_file.h"
 
 namespace coda {

@@ -18,7 +18,7 @@
 #include <string_view>
 #include <vector>
 
-#include "kernels/dtype.h"
+#include "kernels/core/dtype.h"
 #include "src/io/files.h"
 
 namespace coda {

@@ -1,6 +1,6 @@
 #include "src/model/parameters.h"
 
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 #include "kernels/tiling.h"
 
 namespace coda {

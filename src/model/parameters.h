@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/ops/update.h"
+#include "kernels/ops/optimizer/op.h"
 #include "src/config/config.h"
 
 namespace coda {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 #include "kernels/tiling.h"
 #include "src/core/hazards.h"
 #include "src/model/activations.h"

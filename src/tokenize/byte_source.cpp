@@ -12,7 +12,7 @@
 #include <string_view>
 #include <system_error>
 
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 
 namespace coda {
 namespace {

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 #include "src/config/json_file.h"
 #include "src/tokenize/utf8.h"
 

@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <string>
 
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 #include "src/core/console.h"
 
 namespace coda {

@@ -5,7 +5,7 @@
 
 #include <array>
 
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 
 namespace coda {
 namespace {

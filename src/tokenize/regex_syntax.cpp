@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <array>
 
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 #include "src/tokenize/regex.h"
 
 namespace coda {

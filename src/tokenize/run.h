@@ -1,7 +1,7 @@
 // What coda_tokenize does: texts to shards, and shards to text.
 #pragma once
 
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 #include "src/tokenize/options.h"
 
 namespace coda {

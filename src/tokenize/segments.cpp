@@ -5,7 +5,7 @@
 #include <string_view>
 #include <utility>
 
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 #include "src/core/errors.h"
 #include "src/tokenize/cuts.h"
 #include "src/tokenize/split_point.h"

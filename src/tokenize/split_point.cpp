@@ -3,7 +3,7 @@
 #include <cmath>
 #include <vector>
 
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 #include "src/tokenize/byte_source.h"
 
 namespace coda {

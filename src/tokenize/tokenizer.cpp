@@ -7,7 +7,7 @@
 #include <memory>
 #include <utility>
 
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 
 namespace coda {
 namespace {

@@ -4,7 +4,7 @@
 #include <array>
 #include <nlohmann/json.hpp>
 
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 #include "src/config/json_file.h"
 #include "src/io/files.h"
 #include "src/tokenize/byte_alphabet.h"

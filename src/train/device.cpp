@@ -1,6 +1,6 @@
 #include "src/train/device.h"
 
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 #include "src/core/console.h"
 #include "src/train/hopper_executor.h"
 #include "src/train/plan_report.h"

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/memory.h"
+#include "kernels/core/memory.h"
 #include "src/core/memory_plan.h"
 #include "src/model/schedules.h"
 

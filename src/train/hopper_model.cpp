@@ -1,6 +1,6 @@
 // The shapes that the Hopper kernels take, known to every build: a machine without a GPU plans for one.
-#include "kernels/error.h"
-#include "kernels/norm_fold.h"
+#include "kernels/core/error.h"
+#include "kernels/ops/optimizer/norm_fold.h"
 #include "src/train/hopper_executor.h"
 
 namespace coda {

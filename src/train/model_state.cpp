@@ -1,7 +1,7 @@
 #include "src/train/model_state.h"
 
-#include "kernels/error.h"
-#include "kernels/norm_fold.h"
+#include "kernels/core/error.h"
+#include "kernels/ops/optimizer/norm_fold.h"
 #include "src/io/hf.h"
 #include "src/model/initialise.h"
 

@@ -1,6 +1,6 @@
 #include "src/train/nonfinite.h"
 
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 
 namespace coda {
 

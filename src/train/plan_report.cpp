@@ -4,8 +4,8 @@
 #include <map>
 #include <sstream>
 
+#include "kernels/core/error.h"
 #include "kernels/cost.h"
-#include "kernels/error.h"
 #include "src/config/codec.h"
 #include "src/core/console.h"
 

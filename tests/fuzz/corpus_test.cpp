@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 #include "src/io/files.h"
 #include "tests/catch.h"
 #include "tests/fuzz/targets.h"

@@ -2,7 +2,7 @@
 #include <cstdint>
 #include <span>
 
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 #include "tests/fuzz/targets.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 #include "src/config/config.h"
 #include "src/config/json_file.h"
 #include "src/io/safetensors.h"

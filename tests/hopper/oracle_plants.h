@@ -252,4 +252,9 @@ inline void judges_rightly(oracle::Oracle& oracle, const Memory& memory, const O
     }
 }
 
+inline void judge(oracle::Oracle& oracle, const bench::GemmCase& made, const std::string& label) {
+    const bench::DeviceBuffers device(made.buffers, 23);
+    judges_rightly(oracle, device.memory(), made.op, label);
+}
+
 }  // namespace coda::test

@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <string>
 
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 #include "tests/catch.h"
 
 namespace coda {

@@ -9,7 +9,7 @@
 #include <optional>
 #include <string>
 
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 #include "tests/catch.h"
 #include "tests/io/interop.h"
 #include "tests/io/scratch_folder.h"

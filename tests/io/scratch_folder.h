@@ -7,7 +7,7 @@
 #include <string>
 #include <system_error>
 
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 
 namespace coda {
 

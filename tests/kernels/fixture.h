@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "kernels/error.h"
-#include "kernels/memory.h"
-#include "kernels/operand.h"
+#include "kernels/core/error.h"
+#include "kernels/core/memory.h"
+#include "kernels/core/operand.h"
 
 namespace coda::test {
 

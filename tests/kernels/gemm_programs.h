@@ -172,4 +172,18 @@ struct Inputs {
 
 inline double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 
+/// Calls fn(op, inputs, factor) for an op without and with the rstd factor, a and w set.
+template <class Program, class Fn>
+void plain_and_rstd(DType storage, DType compute, const ProgramShape& shape, const Fn& fn) {
+    Inputs in(storage, shape, WeightLayout::out_in);
+    Program op;
+    op.a = in.a;
+    op.w = in.w;
+    fn(op, in, [](std::int64_t) { return 1.0; });
+
+    const View rstd = in.rstd(compute, shape.m);
+    op.rstd = rstd;
+    fn(op, in, [&](std::int64_t row) { return in(rstd, 0, row); });
+}
+
 }  // namespace coda::test

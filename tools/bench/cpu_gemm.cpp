@@ -11,8 +11,8 @@
 #include <random>
 #include <vector>
 
+#include "kernels/core/dtype.h"
 #include "kernels/cpu/operations.h"
-#include "kernels/dtype.h"
 
 namespace {
 

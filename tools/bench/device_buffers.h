@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "kernels/memory.h"
+#include "kernels/core/memory.h"
 #include "tools/bench/gemm_cases.h"
 
 namespace coda::bench {

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 #include "kernels/tiling.h"
 
 namespace coda::bench {

@@ -3,7 +3,7 @@
 #include <cstdio>
 #include <string>
 
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 
 namespace coda::bench {
 

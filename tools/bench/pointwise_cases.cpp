@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <random>
 
+#include "kernels/core/error.h"
 #include "kernels/cost.h"
-#include "kernels/error.h"
 #include "kernels/tiling.h"
 
 namespace coda::bench {

@@ -10,7 +10,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 #include "src/config/command_line.h"
 #include "src/core/errors.h"
 #include "tools/bench/commands.h"

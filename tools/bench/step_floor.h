@@ -6,8 +6,8 @@
 #include <cstddef>
 #include <vector>
 
+#include "kernels/core/memory.h"
 #include "kernels/hopper/run.h"
-#include "kernels/memory.h"
 #include "kernels/oracle/cublaslt.h"
 #include "src/model/schedules.h"
 

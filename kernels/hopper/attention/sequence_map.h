@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "kernels/memory.h"
+#include "kernels/core/memory.h"
 
 namespace coda::hopper {
 

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 #include "kernels/ops.h"
 
 namespace coda::hopper {

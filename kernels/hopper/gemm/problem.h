@@ -1,8 +1,8 @@
 // A GEMM op reduced to what the kernels need: operands with their majors, and checks that name what does not fit. Host.
 #pragma once
 
+#include "kernels/core/memory.h"
 #include "kernels/hopper/sm90/descriptor.h"
-#include "kernels/memory.h"
 #include "kernels/ops.h"
 
 namespace coda::hopper {

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "kernels/memory.h"
+#include "kernels/core/memory.h"
 
 namespace coda::hopper {
 

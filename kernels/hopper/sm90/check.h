@@ -3,7 +3,7 @@
 
 #include <cuda_runtime.h>
 
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 
 namespace coda::hopper {
 

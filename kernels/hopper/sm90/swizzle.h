@@ -5,7 +5,7 @@
 // at a multiple of 8 rows * row bytes, so the XOR depends on the row alone.
 #pragma once
 
-#include "kernels/dtype.h"
+#include "kernels/core/dtype.h"
 
 namespace coda::hopper {
 

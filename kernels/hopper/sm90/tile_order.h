@@ -5,7 +5,7 @@
 // roles are exchanged: a group is a panel of columns, under which all rows pass.
 #pragma once
 
-#include "kernels/dtype.h"
+#include "kernels/core/dtype.h"
 
 namespace coda::hopper {
 

@@ -1,7 +1,7 @@
 // The GPU of this machine, asked before anything else touches it.
 #include <cuda_runtime.h>
 
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 #include "kernels/hopper/sm90/check.h"
 #include "src/train/gpu_requirements.h"
 #include "src/train/hopper_executor.h"

@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "kernels/memory.h"
+#include "kernels/core/memory.h"
 #include "src/train/executor.h"
 
 namespace coda {

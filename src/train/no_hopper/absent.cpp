@@ -1,5 +1,5 @@
 // A build without the Hopper kernels.
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 #include "src/train/hopper_executor.h"
 
 namespace coda {

@@ -1,0 +1,39 @@
+// Where buffers live: the only thing an executor needs besides the op itself.
+#pragma once
+
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+#include "kernels/core/error.h"
+#include "kernels/core/operand.h"
+
+namespace coda {
+
+/// Base address of every buffer, by BufferId. Addresses belong to the executor's memory (host or device).
+class Memory {
+  public:
+    Memory() = default;
+    explicit Memory(std::vector<std::byte*> bases) : bases_(std::move(bases)) {}
+
+    std::byte* address(const View& view) const {
+        require(view.buffer >= 0 && view.buffer < static_cast<BufferId>(bases_.size()) &&
+                    bases_[static_cast<std::size_t>(view.buffer)] != nullptr,
+                "buffer ", view.buffer, " has no memory");
+        return bases_[static_cast<std::size_t>(view.buffer)] + view.offset;
+    }
+
+    /// First element of a view; nullptr for an absent operand. Throws when T is not the view's dtype.
+    template <class T>
+    T* at(const View& view) const {
+        if (!view) return nullptr;
+        require(view.dtype == dtype_of<T>, "an operand of ", name_of(view.dtype), " was read as ",
+                name_of(dtype_of<T>));
+        return reinterpret_cast<T*>(address(view));
+    }
+
+  private:
+    std::vector<std::byte*> bases_;
+};
+
+}  // namespace coda

@@ -1,0 +1,75 @@
+// Operands of an operation: typed views of buffers with an access.
+//
+// A view names bytes of a buffer, never an address: the same op is planned, printed, checked for hazards and executed
+// by anything that can turn a BufferId into memory. `version` counts the writes of the viewed contents; the schedule
+// builder records which value each reader means, so a reader that comes after an in-place update is caught
+// (src/core/hazards.h) instead of silently reading the newer value.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/core/dtype.h"
+
+namespace coda {
+
+using BufferId = std::int32_t;
+inline constexpr BufferId kNoBuffer = -1;
+
+enum class Access : std::uint8_t { in, out, inout };
+
+struct View {
+    BufferId buffer = kNoBuffer;
+    DType dtype = DType::f32;
+    std::int64_t offset = 0;  // bytes from the start of the buffer
+    std::int64_t rows = 0;
+    std::int64_t cols = 0;
+    std::int64_t ld = 0;        // elements from one row to the next, >= cols
+    std::uint32_t version = 0;  // In: the value read. Out: the value produced. InOut: produced, reading version - 1
+
+    explicit operator bool() const { return buffer != kNoBuffer; }
+    std::int64_t count() const { return rows * cols; }
+    std::int64_t bytes() const { return count() * size_of(dtype); }
+
+    /// Rows [first, first + number) of this view.
+    View row_slice(std::int64_t first, std::int64_t number) const {
+        View slice = *this;
+        slice.offset += first * ld * size_of(dtype);
+        slice.rows = number;
+        return slice;
+    }
+};
+
+// Shapes, as documentation that the compiler checks.
+struct Matrix {};    // (rows, cols), row-major
+struct Vector {};    // (1, n), contiguous
+struct Partials {};  // (tiles, rows or columns of the matrix they were reduced from), tile-major
+struct Scalar {};    // (1, 1)
+struct Scratch {};   // (1, bytes) of u8: contents mean nothing before and after the op
+
+/// Whether a launch overwrites a result or adds to it. `overwrite` never reads the destination.
+enum class Beta : std::uint8_t { overwrite, accumulate };
+
+template <class Shape, Access access_>
+struct Operand : View {
+    Operand() = default;
+    Operand(const View& view) : View(view) {}  // NOLINT: a view is an operand wherever the field says how it is used
+    Access access() const { return access_; }
+};
+template <class Shape>
+using In = Operand<Shape, Access::in>;
+template <class Shape>
+using Out = Operand<Shape, Access::out>;
+template <class Shape>
+using InOut = Operand<Shape, Access::inout>;
+
+/// A result that is written (Beta::overwrite) or added to what is there (Beta::accumulate).
+template <class Shape>
+struct Accumulate : View {
+    Beta beta = Beta::overwrite;
+
+    Accumulate() = default;
+    Accumulate(const View& view, Beta how) : View(view), beta(how) {}
+    Access access() const { return beta == Beta::accumulate ? Access::inout : Access::out; }
+};
+
+}  // namespace coda

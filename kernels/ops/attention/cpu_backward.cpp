@@ -1,0 +1,234 @@
+// AttentionBackward - gradients of Attention, the probabilities recomputed from lse.
+//
+// Per query tile and key tile: P = exp(Q Kᵀ / sqrt(hd) - lse), dP = dO Vᵀ, dS = P (dP - delta) / sqrt(hd), then
+// dQ += dS K, dK += dSᵀ Q, dV += Pᵀ dO. dK and dV of a key/value head add up over its query heads in order of the head.
+#include <cmath>
+
+#include "kernels/cpu/exponential.h"
+#include "kernels/cpu/operations.h"
+#include "kernels/math/rope.h"
+#include "kernels/ops/attention/cpu_math.h"
+
+namespace coda::cpu {
+namespace {
+
+template <class Compute>
+struct BackwardBuffers {
+    explicit BackwardBuffers(const AttentionShape& shape)
+        : width(round_up(shape.head_dim, kColumnBlock<Compute>)), keys_padded(round_up(shape.seq_len, kKeyTile)) {
+        const auto transposed = static_cast<std::size_t>(keys_padded * shape.head_dim);
+        const auto whole = static_cast<std::size_t>(keys_padded * width);
+        const auto tile = static_cast<std::size_t>(kQueryTile * width);
+        const auto square = static_cast<std::size_t>(kQueryTile * kKeyTile);
+        keys_transposed.resize(transposed);
+        values_transposed.resize(transposed);
+        keys.resize(whole);
+        dkeys.resize(whole);
+        dvalues.resize(whole);
+        query.resize(tile);
+        dout.resize(tile);
+        dquery.resize(tile);
+        probabilities.resize(square);
+        dscores.resize(square);
+    }
+
+    std::int64_t width;        // head_dim padded for multiply_add
+    std::int64_t keys_padded;  // seq_len padded to whole key tiles
+    std::vector<Compute> keys_transposed, values_transposed, keys, dkeys, dvalues;
+    std::vector<Compute> query, dout, dquery, probabilities, dscores;
+};
+
+/// From one row of Q Kᵀ and of dO Vᵀ, in place: p = exp(score scale - lse) and ds = p (dp - delta) scale over the
+/// visible columns [first, last), 0 elsewhere.
+template <class Compute>
+void softmax_backward_row(Compute* scores, Compute* dprobabilities, std::int64_t first, std::int64_t last,
+                          Compute scale, Compute lse, Compute delta) {
+#pragma omp simd
+    for (std::int64_t j = 0; j < kKeyTile; ++j) {
+        const Compute p = exponential(scores[j] * scale - lse);
+        dprobabilities[j] = p * (dprobabilities[j] - delta) * scale;
+        scores[j] = p;
+    }
+    for (Compute* row : {scores, dprobabilities}) {
+        std::fill(row, row + first, Compute(0));
+        std::fill(row + last, row + kKeyTile, Compute(0));
+    }
+}
+
+template <class Types>
+struct Backward {
+    using Storage = typename Types::Storage;
+    using Compute = typename Types::Compute;
+
+    AttentionShape shape;
+    const Storage* qkv;
+    std::int64_t qkv_ld;
+    const Storage* dout;
+    std::int64_t dout_ld;
+    const Compute* lse;  // (H, M)
+    std::int64_t lse_ld;
+    const std::int32_t* doc_start;
+    Storage* dqkv;
+    std::int64_t dqkv_ld;
+    // delta is given (H, M), or o is and delta = Σ_head o ⊙ dout.
+    const Storage* o = nullptr;
+    std::int64_t o_ld = 0;
+    const Compute* delta = nullptr;
+    std::int64_t delta_ld = 0;
+    // With rope: dot (H + 2 Hk, M) is written and q, k rows turn back.
+    Compute* dot = nullptr;
+    std::int64_t dot_ld = 0;
+    const std::int32_t* positions = nullptr;
+    const Compute* rope = nullptr;
+    std::int64_t rope_ld = 0;
+    const Compute* rstd = nullptr;  // (M), a factor of the row
+
+    const Storage* head(std::int64_t row, std::int64_t slot) const {
+        return qkv + row * qkv_ld + slot * shape.head_dim;
+    }
+
+    Compute delta_of(std::int64_t h, std::int64_t m) const {
+        if (delta) return delta[h * delta_ld + m];
+        const Storage* out = o + m * o_ld + h * shape.head_dim;
+        const Storage* gradient = dout + m * dout_ld + h * shape.head_dim;
+        Compute sum = 0;
+        for (std::int64_t j = 0; j < shape.head_dim; ++j)
+            sum += static_cast<Compute>(out[j]) * static_cast<Compute>(gradient[j]);
+        return sum;
+    }
+
+    /// Stores the finished gradient of one head slot of row m; overwrites `gradient` where it turns it back.
+    void store(std::int64_t m, std::int64_t slot, Compute* gradient) const {
+        if (rstd)
+            for (std::int64_t j = 0; j < shape.head_dim; ++j) gradient[j] *= rstd[m];
+        if (dot) {
+            const Storage* value = head(m, slot);
+            Compute sum = 0;
+            for (std::int64_t j = 0; j < shape.head_dim; ++j) sum += static_cast<Compute>(value[j]) * gradient[j];
+            dot[slot * dot_ld + m] = sum;
+        }
+        if (rope && slot < shape.heads + shape.kv_heads) {
+            const Compute* angle = rope + positions[m] * rope_ld;
+            for (std::int64_t j = 0; j < shape.head_dim; j += 2) {
+                const auto turned = unrotate_pair(Pair<Compute>{gradient[j], gradient[j + 1]}, angle[j], angle[j + 1]);
+                gradient[j] = turned.first;
+                gradient[j + 1] = turned.second;
+            }
+        }
+        Storage* to = dqkv + m * dqkv_ld + slot * shape.head_dim;
+        for (std::int64_t j = 0; j < shape.head_dim; ++j) to[j] = static_cast<Storage>(gradient[j]);
+    }
+
+    void kv_head(std::int64_t sequence, std::int64_t kv, BackwardBuffers<Compute>& buffers) const {
+        const std::int64_t row = sequence * shape.seq_len;
+        const Storage* keys = head(row, shape.key_slot(kv));
+        pack_transposed(keys, qkv_ld, shape.seq_len, shape.head_dim, buffers.keys_transposed.data());
+        pack_transposed(head(row, shape.value_slot(kv)), qkv_ld, shape.seq_len, shape.head_dim,
+                        buffers.values_transposed.data());
+        pack(keys, qkv_ld, shape.seq_len, shape.head_dim, buffers.keys_padded, buffers.width, buffers.keys.data());
+        std::fill(buffers.dkeys.begin(), buffers.dkeys.end(), Compute(0));
+        std::fill(buffers.dvalues.begin(), buffers.dvalues.end(), Compute(0));
+
+        for (std::int64_t h = kv * shape.group(); h < (kv + 1) * shape.group(); ++h)
+            for (std::int64_t first = 0; first < shape.seq_len; first += kQueryTile)
+                query_tile(row, h, first, std::min(first + kQueryTile, shape.seq_len), buffers);
+
+        for (std::int64_t t = 0; t < shape.seq_len; ++t) {
+            store(row + t, shape.key_slot(kv), buffers.dkeys.data() + t * buffers.width);
+            store(row + t, shape.value_slot(kv), buffers.dvalues.data() + t * buffers.width);
+        }
+    }
+
+    /// Queries [first, last) of head h in the sequence that starts at `row`: their dq, and their share of dk and dv.
+    void query_tile(std::int64_t row, std::int64_t h, std::int64_t first, std::int64_t last,
+                    BackwardBuffers<Compute>& buffers) const {
+        const std::int64_t queries = last - first;
+        const std::int64_t padded = round_up(queries, kRowBlock);
+        const std::int64_t width = buffers.width;
+        const auto scale = static_cast<Compute>(1 / std::sqrt(static_cast<double>(shape.head_dim)));
+        const std::int32_t* starts = doc_start ? doc_start + row : nullptr;
+        Compute* scores = buffers.probabilities.data();
+        Compute* dscores = buffers.dscores.data();
+        const Compute* query = buffers.query.data();
+        const Compute* dout_tile = buffers.dout.data();
+
+        pack(head(row + first, h), qkv_ld, queries, shape.head_dim, padded, width, buffers.query.data());
+        pack(dout + (row + first) * dout_ld + h * shape.head_dim, dout_ld, queries, shape.head_dim, padded, width,
+             buffers.dout.data());
+        std::fill(buffers.dquery.begin(), buffers.dquery.end(), Compute(0));
+        Compute deltas[kQueryTile];
+        for (std::int64_t i = 0; i < queries; ++i) deltas[i] = delta_of(h, row + first + i);
+
+        for (std::int64_t tile = first_key_tile(starts, first, last); tile * kKeyTile < last; ++tile) {
+            const std::int64_t key = tile * kKeyTile;
+            std::fill(buffers.probabilities.begin(), buffers.probabilities.end(), Compute(0));
+            std::fill(buffers.dscores.begin(), buffers.dscores.end(), Compute(0));
+            multiply_add(padded, kKeyTile, shape.head_dim, LeftOperand<Compute>{query, width, 1},
+                         buffers.keys_transposed.data() + key * shape.head_dim, kKeyTile, scores, kKeyTile);
+            multiply_add(padded, kKeyTile, shape.head_dim, LeftOperand<Compute>{dout_tile, width, 1},
+                         buffers.values_transposed.data() + key * shape.head_dim, kKeyTile, dscores, kKeyTile);
+            for (std::int64_t i = 0; i < queries; ++i) {
+                const KeyRange keys = visible_keys(starts, first + i);
+                const std::int64_t from = std::clamp<std::int64_t>(keys.first - key, 0, kKeyTile);
+                const std::int64_t to = std::clamp<std::int64_t>(keys.last - key, from, kKeyTile);
+                softmax_backward_row(scores + i * kKeyTile, dscores + i * kKeyTile, from, to, scale,
+                                     lse[h * lse_ld + row + first + i], deltas[i]);
+            }
+            multiply_add(padded, width, kKeyTile, LeftOperand<Compute>{dscores, kKeyTile, 1},
+                         buffers.keys.data() + key * width, width, buffers.dquery.data(), width);
+            multiply_add(kKeyTile, width, queries, LeftOperand<Compute>{dscores, 1, kKeyTile}, query, width,
+                         buffers.dkeys.data() + key * width, width);
+            multiply_add(kKeyTile, width, queries, LeftOperand<Compute>{scores, 1, kKeyTile}, dout_tile, width,
+                         buffers.dvalues.data() + key * width, width);
+        }
+        for (std::int64_t i = 0; i < queries; ++i) store(row + first + i, h, buffers.dquery.data() + i * width);
+    }
+
+    void run() const {
+        for_each_kv_head<BackwardBuffers<Compute>>(
+            shape, [&](std::int64_t sequence, std::int64_t kv, auto& buffers) { kv_head(sequence, kv, buffers); });
+    }
+};
+
+}  // namespace
+
+void execute(const AttentionBackward& op, const Memory& memory) {
+    require(static_cast<bool>(op.o) != static_cast<bool>(op.delta), op.name, ": takes o or delta, one of them");
+    require(op.rope || (!op.positions && !op.dot && !op.rstd), op.name,
+            ": positions, dot and rstd come with rope, which is missing");
+    require(!op.rope || op.head_dim % 2 == 0, op.name, ": head_dim ", op.head_dim, " is odd");
+    dispatch_storage(op.name, op.qkv.dtype, [&]<class Types>(Types) {
+        using Storage = typename Types::Storage;
+        using Compute = typename Types::Compute;
+        const Operands operands(op.name, memory);
+        const AttentionShape shape = attention_shape(op);
+        Backward<Types> backward{
+            .shape = shape,
+            .qkv = operands.get<Storage>("qkv", op.qkv, shape.rows, shape.columns()),
+            .qkv_ld = op.qkv.ld,
+            .dout = operands.get<Storage>("dout", op.dout, shape.rows, shape.heads * shape.head_dim),
+            .dout_ld = op.dout.ld,
+            .lse = operands.get<Compute>("lse", op.lse, shape.heads, shape.rows),
+            .lse_ld = op.lse.ld,
+            .doc_start = document_starts(operands, op.doc_start, shape),
+            .dqkv = operands.get<Storage>("dqkv", op.dqkv, shape.rows, shape.columns()),
+            .dqkv_ld = op.dqkv.ld,
+            .o = operands.get_optional<Storage>("o", op.o, shape.rows, shape.heads * shape.head_dim),
+            .o_ld = op.o.ld,
+            .delta = operands.get_optional<Compute>("delta", op.delta, shape.heads, shape.rows),
+            .delta_ld = op.delta.ld,
+        };
+        if (op.rope) {
+            backward.dot = operands.get<Compute>("dot", op.dot, shape.head_slots(), shape.rows);
+            backward.dot_ld = op.dot.ld;
+            backward.positions = operands.get<std::int32_t>("positions", op.positions, 1, shape.rows);
+            backward.rope = operands.get<Compute>("rope", op.rope, op.rope.rows, shape.head_dim);
+            backward.rope_ld = op.rope.ld;
+            backward.rstd = operands.get_optional<Compute>("rstd", op.rstd, 1, shape.rows);
+            operands.require_indices("positions", backward.positions, shape.rows, op.rope.rows);
+        }
+        backward.run();
+    });
+}
+
+}  // namespace coda::cpu

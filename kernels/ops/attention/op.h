@@ -1,0 +1,64 @@
+// Causal grouped-query attention and its gradients. Notation: kernels/ops.h.
+#pragma once
+
+#include "kernels/core/field.h"
+
+namespace coda {
+
+/// Causal grouped-query attention: o = softmax(q kᵀ / sqrt(hd)) v per head; query t of a sequence sees keys
+/// [doc_start[t], t], or [0, t] without doc_start. Query head h reads key/value head h / (H / Hk).
+struct Attention {
+    In<Matrix> qkv;        // (M, Nq) storage, [q heads | k heads | v heads], after RoPE
+    In<Vector> doc_start;  // (1, M) i32, optional: position in its sequence of the first token of the row's document
+    Out<Matrix> o;         // (M, H hd) storage
+    Out<Matrix> lse;       // (H, M) statistic: natural log of Σ exp(q k / sqrt(hd))
+    std::int64_t seq_len = 0;  // T; M = B T
+    std::int64_t heads = 0, kv_heads = 0, head_dim = 0;
+
+    static constexpr const char* name = "Attention";
+    static constexpr auto operands =
+        std::tuple{field("qkv", &Attention::qkv), field("doc_start", &Attention::doc_start), field("o", &Attention::o),
+                   field("lse", &Attention::lse)};
+};
+
+/// Gradients of Attention with respect to qkv, with delta = Σ_head o ⊙ dout given (LinearHeadDot) or computed from o:
+///   p = exp(q k / sqrt(hd) - lse); dv = pᵀ dout; ds = p (dout vᵀ - delta) / sqrt(hd); dq = ds k; dk = dsᵀ q;
+///   dqkv = (dq, dk, dv) rstd, with rstd that of the norm before the product that made qkv (LinearRmsBackward and
+///   WeightGradient want it there).
+/// With rope, qkv is as LinearRope stored it and dqkv is the gradient before the rotation: pairs of q and k columns
+/// turn back, (du, dv) -> (du cos + dv sin, dv cos - du sin), and per head dot = Σ qkv ⊙ dqkv, taken before they do.
+/// Not deterministic (free order), the parts of dq are added as they come, and its last bits differ from run to run;
+/// dk and dv keep theirs. The CPU executor always adds in one order.
+struct AttentionBackward {
+    In<Matrix> qkv;        // (M, Nq) storage
+    In<Matrix> o;          // (M, H hd) storage; absent where delta is given
+    In<Matrix> dout;       // (M, H hd) storage
+    In<Matrix> lse;        // (H, M) statistic
+    In<Matrix> delta;      // (H, M) statistic; absent where o is given
+    In<Vector> positions;  // (1, M) i32, with rope
+    In<Matrix> rope;       // (positions, hd) statistic, optional; with it positions and dot
+    In<Vector> rstd;       // (1, M) statistic, optional (absent: 1), with rope alone
+    In<Vector> doc_start;  // (1, M) i32, optional
+    Out<Matrix> dqkv;      // (M, Nq) storage
+    Out<Partials> dot;     // (H + 2 Hk, M) statistic, with rope; from dq, dk, dv before rounding
+    InOut<Scratch> scratch;
+    std::int64_t seq_len = 0;
+    std::int64_t heads = 0, kv_heads = 0, head_dim = 0;
+    bool deterministic = true;  // the same bits for the same operands
+
+    static constexpr const char* name = "AttentionBackward";
+    static constexpr auto operands = std::tuple{field("qkv", &AttentionBackward::qkv),
+                                                field("o", &AttentionBackward::o),
+                                                field("dout", &AttentionBackward::dout),
+                                                field("lse", &AttentionBackward::lse),
+                                                field("delta", &AttentionBackward::delta),
+                                                field("positions", &AttentionBackward::positions),
+                                                field("rope", &AttentionBackward::rope),
+                                                field("rstd", &AttentionBackward::rstd),
+                                                field("doc_start", &AttentionBackward::doc_start),
+                                                field("dqkv", &AttentionBackward::dqkv),
+                                                field("dot", &AttentionBackward::dot),
+                                                field("scratch", &AttentionBackward::scratch)};
+};
+
+}  // namespace coda

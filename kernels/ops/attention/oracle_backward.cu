@@ -1,0 +1,193 @@
+// AttentionBackward, checked by its formula in kernels/ops/backward.h: for each query head, bands of queries against
+// all keys up to the band's last, P and dS whole, in fp32. dk and dv add up over the bands and the query heads of a
+// key/value head.
+#include <cmath>
+
+#include "kernels/math/rope.h"
+#include "kernels/ops/attention/oracle_heads.cuh"
+
+namespace coda::oracle {
+
+namespace {
+
+using hopper::Major;
+
+/// The share of delta below which dout v - delta is rounding: fp32 sums are good to 2^-17 of it after the tolerance.
+constexpr float kRounding = 0x1p-10f;
+
+/// The arrays of a check, fp32: (T, hd) of a key/value head, (queries, hd) of a band of a query head, the band's
+/// (queries, keys), and one value a query or key.
+struct Arrays {
+    float *keys, *values, *dkeys, *dvalues;
+    float *query, *dout, *dquery;
+    float *probabilities, *dscores;  // before dscores_of: q k and dout v
+    float *delta, *query_square, *dquery_terms;
+    float *key_square, *dkey_terms;
+
+    Arrays(const WorkSpace& space, std::int64_t seq_len, std::int64_t queries, std::int64_t width) {
+        Pieces pieces(space);
+        for (float** whole : {&keys, &values, &dkeys, &dvalues}) *whole = pieces.floats(seq_len * width);
+        for (float** band : {&query, &dout, &dquery}) *band = pieces.floats(queries * width);
+        for (float** square : {&probabilities, &dscores}) *square = pieces.floats(queries * seq_len);
+        for (float** vector : {&delta, &query_square, &dquery_terms}) *vector = pieces.floats(queries);
+        for (float** vector : {&key_square, &dkey_terms}) *vector = pieces.floats(seq_len);
+    }
+};
+
+/// delta = Σ_head o ⊙ dout of a band's queries, or as it is given.
+void delta_of(const Sequence<AttentionBackward>& sequence, std::int64_t h, const Band& band, float* delta) {
+    const AttentionBackward& op = sequence.op;
+    if (op.delta) {
+        const Tensor given = sequence.statistic(op.delta, h, band.first);
+        for_each(sequence.check, 1, band.rows,
+                 [=] __device__(std::int64_t, std::int64_t row) { delta[row] = given[row]; });
+        return;
+    }
+    const Tensor o = sequence.head(op.o, h, band.first), dout = sequence.head(op.dout, h, band.first);
+    const std::int64_t width = op.head_dim;
+    for_each(sequence.check, 1, band.rows, [=] __device__(std::int64_t, std::int64_t row) {
+        double sum = 0;
+        for (std::int64_t j = 0; j < width; ++j) sum += static_cast<double>(o(row, j)) * dout(row, j);
+        delta[row] = static_cast<float>(sum);
+    });
+}
+
+/// From q k and dout v, in place: p = exp(q k scale - lse), ds = p (dout v - delta) scale; 0 at masked keys.
+void dscores_of(const Sequence<AttentionBackward>& sequence, std::int64_t h, const Band& band, std::int64_t keys,
+                const Arrays& arrays) {
+    const Mask visible = mask_of(sequence, band.first);
+    const Tensor lse = sequence.statistic(sequence.op.lse, h, band.first);
+    const float scale = sequence.scale();
+    float *probabilities = arrays.probabilities, *dscores = arrays.dscores;
+    const float* delta = arrays.delta;
+    for_each(sequence.check, band.rows, keys, [=] __device__(std::int64_t row, std::int64_t key) {
+        const std::int64_t i = row * keys + key;
+        const float p = visible(row, key) ? expf(probabilities[i] * scale - lse[row]) : 0.0f;
+        probabilities[i] = p;
+        dscores[i] = visible(row, key) ? p * (dscores[i] - delta[row]) * scale : 0.0f;
+    });
+}
+
+/// squares (rows) = |row|² of a (rows, width) array.
+void square_rows(const OpCheck& check, const float* values, std::int64_t rows, std::int64_t width, float* squares) {
+    for_each(check, 1, rows, [=] __device__(std::int64_t, std::int64_t row) {
+        float sum = 0;
+        for (std::int64_t j = 0; j < width; ++j) sum += values[row * width + j] * values[row * width + j];
+        squares[row] = sum;
+    });
+}
+
+/// dS becomes the squares of its elements, which the terms of dq and dk are made of, each at least its own rounding.
+void square_dscores(const Sequence<AttentionBackward>& sequence, const Band& band, std::int64_t keys,
+                    const Arrays& arrays) {
+    const float rounding = kRounding * sequence.scale();
+    const float *probabilities = arrays.probabilities, *delta = arrays.delta;
+    float* dscores = arrays.dscores;
+    for_each(sequence.check, band.rows, keys, [=] __device__(std::int64_t row, std::int64_t key) {
+        const std::int64_t i = row * keys + key;
+        const float least = rounding * probabilities[i] * delta[row];
+        dscores[i] = dscores[i] * dscores[i] + least * least;
+    });
+}
+
+/// The terms of a gradient of `rows` rows: |dq|² of a row would be Σ_key dS² |k|² if its terms did not cancel.
+void add_terms(OpCheck& check, const char* operand, const float* squares, std::int64_t rows, std::int64_t width) {
+    const auto term = [=] __device__(std::int64_t, std::int64_t row) {
+        return sqrt(static_cast<double>(squares[row]));
+    };
+    const Sums total = sums_over(check, 1, rows, term, term);
+    check.add_terms(operand, total.expected, total.largest_expected / std::sqrt(static_cast<double>(width)));
+}
+
+/// Compares a finished gradient of a head slot, and with rope its share of dot.
+void compare_gradient(const Sequence<AttentionBackward>& sequence, const char* operand, std::int64_t slot,
+                      const Band& band, const float* gradient) {
+    const AttentionBackward& op = sequence.op;
+    OpCheck& check = sequence.check;
+    const std::int64_t width = op.head_dim;
+    if (!op.rope) {
+        compare(check, operand, band.rows, width, sequence.head(op.dqkv, slot, band.first), band_of(gradient, width));
+        return;
+    }
+    const Tensor turned = band_of(gradient, width), rope = live(check, op.rope);
+    const std::int32_t* positions = check.memory().at<std::int32_t>(op.positions) + sequence.start + band.first;
+    const bool rotated = slot < op.heads + op.kv_heads;
+    // Before rstd: gradients are measured against their terms, which are without it.
+    const float* rstd = op.rstd ? check.memory().at<float>(op.rstd) + sequence.start + band.first : nullptr;
+    const auto over_rstd = [=] __device__(float found, std::int64_t row) {
+        return rstd == nullptr ? found : found / rstd[row];
+    };
+    const Tensor stored = sequence.head(op.dqkv, slot, band.first);
+    const Tensor dot = sequence.statistic(op.dot, slot, band.first);
+    compare(
+        check, operand, band.rows, width,
+        [=] __device__(std::int64_t row, std::int64_t column) { return over_rstd(stored(row, column), row); },
+        [=] __device__(std::int64_t row, std::int64_t column) {
+            if (!rotated) return turned(row, column);
+            const std::int64_t even = column / 2 * 2, angle = positions[row];
+            const Pair<float> pair = unrotate_pair(Pair<float>{turned(row, even), turned(row, even + 1)},
+                                                   rope(angle, even), rope(angle, even + 1));
+            return column == even ? pair.first : pair.second;
+        });
+    const Tensor value = sequence.head(op.qkv, slot, band.first);
+    compare(
+        check, "dot", 1, band.rows, [=] __device__(std::int64_t, std::int64_t row) { return over_rstd(dot[row], row); },
+        [=] __device__(std::int64_t, std::int64_t row) {
+            double sum = 0;
+            for (std::int64_t j = 0; j < width; ++j) sum += static_cast<double>(value(row, j)) * turned(row, j);
+            return sum;
+        });
+}
+
+}  // namespace
+
+void check_op(const AttentionBackward& op, OpCheck& check) {
+    const std::int64_t width = op.head_dim, whole = op.seq_len * width;
+    const std::vector<Band> cut = query_bands(op, check.space(), {4, 3, 2, 2, 3});
+    const Arrays arrays(check.space(), op.seq_len, cut.front().rows, width);
+
+    const auto query_head = [&](const Sequence<AttentionBackward>& sequence, std::int64_t h, const Band& band) {
+        const std::int64_t rows = band.rows, seen = band.first + rows;
+        sequence.widen(op.qkv, h, band.first, rows, arrays.query);
+        sequence.widen(op.dout, h, band.first, rows, arrays.dout);
+        delta_of(sequence, h, band, arrays.delta);
+        multiply(check, arrays.query, Major::k, arrays.keys, Major::k, rows, seen, width, arrays.probabilities);
+        multiply(check, arrays.dout, Major::k, arrays.values, Major::k, rows, seen, width, arrays.dscores);
+        dscores_of(sequence, h, band, seen, arrays);
+        multiply(check, arrays.dscores, Major::k, arrays.keys, Major::mn, rows, width, seen, arrays.dquery);
+        multiply(check, arrays.dscores, Major::mn, arrays.query, Major::mn, seen, width, rows, arrays.dkeys,
+                 Beta::accumulate);
+        multiply(check, arrays.probabilities, Major::mn, arrays.dout, Major::mn, seen, width, rows, arrays.dvalues,
+                 Beta::accumulate);
+        compare_gradient(sequence, "dq", h, band, arrays.dquery);
+
+        square_rows(check, arrays.query, rows, width, arrays.query_square);
+        square_dscores(sequence, band, seen, arrays);
+        multiply(check, arrays.dscores, Major::k, arrays.key_square, Major::k, rows, 1, seen, arrays.dquery_terms);
+        multiply(check, arrays.dscores, Major::mn, arrays.query_square, Major::k, seen, 1, rows, arrays.dkey_terms,
+                 Beta::accumulate);
+        add_terms(check, "dq", arrays.dquery_terms, rows, width);
+    };
+    const auto zero = [&](float* sums, std::int64_t count) {
+        CUDA_CHECK(cudaMemsetAsync(sums, 0, static_cast<std::size_t>(count) * sizeof(float), check.stream()));
+    };
+    for (std::int64_t start = 0; start < op.qkv.rows; start += op.seq_len) {
+        const Sequence<AttentionBackward> sequence{op, check, start};
+        for (std::int64_t kv_head = 0; kv_head < op.kv_heads; ++kv_head) {
+            const std::int64_t key_slot = sequence.key_slot(kv_head), value_slot = sequence.value_slot(kv_head);
+            sequence.widen(op.qkv, key_slot, 0, op.seq_len, arrays.keys);
+            sequence.widen(op.qkv, value_slot, 0, op.seq_len, arrays.values);
+            square_rows(check, arrays.keys, op.seq_len, width, arrays.key_square);
+            zero(arrays.dkeys, whole);
+            zero(arrays.dvalues, whole);
+            zero(arrays.dkey_terms, op.seq_len);
+            for (std::int64_t h = kv_head * sequence.group(); h < (kv_head + 1) * sequence.group(); ++h)
+                for (const Band& band : cut) query_head(sequence, h, band);
+            compare_gradient(sequence, "dk", key_slot, {0, op.seq_len}, arrays.dkeys);
+            compare_gradient(sequence, "dv", value_slot, {0, op.seq_len}, arrays.dvalues);
+            add_terms(check, "dk", arrays.dkey_terms, op.seq_len, width);
+        }
+    }
+}
+
+}  // namespace coda::oracle

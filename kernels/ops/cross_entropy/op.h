@@ -1,0 +1,87 @@
+// The head: its GEMM with the exponentials of cross-entropy, the loss, and what makes them a gradient. Notation:
+// kernels/ops.h.
+#pragma once
+
+#include "kernels/core/field.h"
+
+namespace coda {
+
+/// The logit of each row's target, apart from the head's product: t = rstd Σ_k a table[target]; 0 on ignored rows. What
+/// LinearCrossEntropy measures a row's logits from.
+struct TargetLogit {
+    In<Matrix> a;              // (M, K) storage
+    In<Matrix> table;          // (vocab, K) storage: the valid rows of the head's weight
+    In<Vector> rstd;           // (1, M) statistic, optional (absent: 1)
+    In<Vector> targets;        // (1, M) i32, < 0: ignored
+    Out<Vector> target_logit;  // (1, M) statistic
+
+    static constexpr const char* name = "TargetLogit";
+    static constexpr auto operands =
+        std::tuple{field("a", &TargetLogit::a), field("table", &TargetLogit::table), field("rstd", &TargetLogit::rstd),
+                   field("targets", &TargetLogit::targets), field("target_logit", &TargetLogit::target_logit)};
+};
+
+/// K3, with rstd K8: exponentials of the logits, from which one factor per row makes the softmax: with t the row's
+/// target logit,
+///   d = acc rstd - t;  e = exp of it, shifted and limited (kernels/math/cross_entropy.h);
+/// per row and tile the pair (Σ e, Σ e d) over columns < vocab, of e rounded to storage whether it is stored or not (a
+/// row of the gradient sums to 0 only if the sum is of what is stored). Columns >= vocab are stored as 0.
+///
+/// p = e / Σ e needs no maximum of the row: bf16 and fp32 have the exponents for every e, and as t is a logit of the
+/// row no sum is 0. So there is no second pass over the logits: the factor 1 / Σ e goes to the products that read e
+/// (LinearRmsBackward's `scale`).
+struct LinearCrossEntropy {
+    In<Matrix> a;              // (M, K) storage
+    In<Matrix> w;              // (V, K) storage
+    In<Vector> rstd;           // (1, M) statistic, optional (absent: 1)
+    In<Vector> target_logit;   // (1, M) statistic
+    Out<Matrix> exponentials;  // (M, V) storage, optional
+    Out<Partials> sums;        // (tiles over V, 2 M) statistic: pairs (Σ e, Σ e d)
+    std::int64_t vocab = 0;    // valid columns, <= V
+    std::int64_t tile = 0;     // columns per pair
+
+    static constexpr const char* name = "LinearCrossEntropy";
+    static constexpr auto operands = std::tuple{field("a", &LinearCrossEntropy::a),
+                                                field("w", &LinearCrossEntropy::w),
+                                                field("rstd", &LinearCrossEntropy::rstd),
+                                                field("target_logit", &LinearCrossEntropy::target_logit),
+                                                field("exponentials", &LinearCrossEntropy::exponentials),
+                                                field("sums", &LinearCrossEntropy::sums)};
+};
+
+/// Sums of a row's pairs over the tiles, in a fixed order: S = Σ e, D = Σ e d. With t the target's logit and e_t its
+/// exponential as stored:
+///   loss = log S + shift, NaN where D is not finite (S hides a logit that is not), 0 on ignored rows
+///   scale = 1 / S, 0 on ignored rows
+///   e_t <- r = e_t - S rounded to storage: a row of exponentials is then its gradient g = p - [target] over scale
+///   dot = (D + t (S - e_t + r)) scale = Σ_v l g, of g as it is stored: the dgrad that follows multiplies the same
+/// Without exponentials (an evaluation) there is only the loss. Ignored rows of exponentials stay as they are.
+struct FinishCrossEntropy {
+    In<Partials> sums;           // (tiles, 2 M) statistic: pairs (Σ e, Σ e d)
+    In<Vector> target_logit;     // (1, M) statistic
+    In<Vector> targets;          // (1, M) i32, < 0: ignored
+    InOut<Matrix> exponentials;  // (M, V) storage, optional; with it:
+    Out<Vector> scale;           // (1, M) statistic
+    Out<Vector> dot;             // (1, M) statistic
+    Out<Vector> loss;            // (1, M) statistic
+
+    static constexpr const char* name = "FinishCrossEntropy";
+    static constexpr auto operands = std::tuple{
+        field("sums", &FinishCrossEntropy::sums),       field("target_logit", &FinishCrossEntropy::target_logit),
+        field("targets", &FinishCrossEntropy::targets), field("exponentials", &FinishCrossEntropy::exponentials),
+        field("scale", &FinishCrossEntropy::scale),     field("dot", &FinishCrossEntropy::dot),
+        field("loss", &FinishCrossEntropy::loss)};
+};
+
+/// total (+)= alpha Σ_m loss, in a fixed order.
+struct ReduceLoss {
+    In<Vector> loss;           // (1, M) statistic
+    In<Scalar> alpha;          // statistic: 1 / (valid targets of the whole optimizer step)
+    Accumulate<Scalar> total;  // statistic
+
+    static constexpr const char* name = "ReduceLoss";
+    static constexpr auto operands = std::tuple{field("loss", &ReduceLoss::loss), field("alpha", &ReduceLoss::alpha),
+                                                field("total", &ReduceLoss::total)};
+};
+
+}  // namespace coda

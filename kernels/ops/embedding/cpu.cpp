@@ -1,0 +1,68 @@
+// Embed, EmbedBackward - rows of the table by token id and the gradient's way back.
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/cpu/access.h"
+#include "kernels/cpu/operations.h"
+
+namespace coda::cpu {
+
+void execute(const Embed& op, const Memory& memory) {
+    dispatch_storage(Embed::name, op.x.dtype, [&]<class Types>(Types) {
+        using Storage = typename Types::Storage;
+        using Compute = typename Types::Compute;
+        const std::int64_t rows = op.tokens.cols, width = op.table.cols;
+        const Operands operands(Embed::name, memory);
+        const auto* tokens = operands.get<std::int32_t>("tokens", op.tokens, 1, rows);
+        auto* x = operands.get<Storage>("x", op.x, rows, width);
+        auto* rstd = operands.get<Compute>("rstd", op.rstd, 1, rows);
+        operands.require_indices("tokens", tokens, rows, op.table.rows);
+
+        const auto gather = [&](const auto* table) {
+#pragma omp parallel for
+            for (std::int64_t m = 0; m < rows; ++m) {
+                const auto* from = table + tokens[m] * op.table.ld;
+                Storage* x_row = x + m * op.x.ld;
+                Compute square = 0;
+#pragma omp simd reduction(+ : square)
+                for (std::int64_t j = 0; j < width; ++j) {
+                    x_row[j] = static_cast<Storage>(from[j]);
+                    const auto value = static_cast<Compute>(x_row[j]);
+                    square += value * value;
+                }
+                rstd[m] = Compute(1) / std::sqrt(square / static_cast<Compute>(width) + static_cast<Compute>(op.eps));
+            }
+        };
+        if (op.table.dtype == op.x.dtype)
+            gather(operands.get<Storage>("table", op.table, op.table.rows, width));
+        else
+            gather(operands.get<Compute>("table", op.table, op.table.rows, width));
+    });
+}
+
+void execute(const EmbedBackward& op, const Memory& memory) {
+    dispatch_storage(EmbedBackward::name, op.dx.dtype, [&]<class Types>(Types) {
+        using Storage = typename Types::Storage;
+        using Compute = typename Types::Compute;
+        constexpr std::int64_t kColumns = 64;
+        const std::int64_t rows = op.tokens.cols, width = op.grad.cols;
+        const Operands operands(EmbedBackward::name, memory);
+        const auto* tokens = operands.get<std::int32_t>("tokens", op.tokens, 1, rows);
+        const auto* dx = operands.get<Storage>("dx", op.dx, rows, width);
+        auto* grad = operands.get<Compute>("grad", op.grad, op.grad.rows, width);
+        operands.require_indices("tokens", tokens, rows, op.grad.rows);
+
+        // A stripe of columns belongs to one thread, which takes the rows in order of m: no sorting, one order.
+#pragma omp parallel for
+        for (std::int64_t first = 0; first < width; first += kColumns) {
+            const std::int64_t last = std::min(first + kColumns, width);
+            for (std::int64_t m = 0; m < rows; ++m) {
+                const Storage* from = dx + m * op.dx.ld;
+                Compute* to = grad + tokens[m] * op.grad.ld;
+                for (std::int64_t j = first; j < last; ++j) to[j] += static_cast<Compute>(from[j]);
+            }
+        }
+    });
+}
+
+}  // namespace coda::cpu

@@ -1,0 +1,232 @@
+// embed_backward - grad[token_m] += dx_m, rows of one token in order of m
+//
+//   tokens (M) i32, dx (M, d) bf16, grad (V, d) fp32 of which only rows of occurring tokens are read or written
+//
+// Kernels    group_tokens: one cluster sorts (token, row), lists where each token's group starts, and which are heavy.
+//            add_rows: blocks take heavy groups, 64 columns at a time, then warps take light ones, 256 columns at a
+//            time. A column's sum is one chain of additions in fp32 in order of m, whoever adds it. (Taking turns by a
+//            counter is slower: one atomic a unit, all on one word, takes longer than the unit.)
+// Heavy      All threads copy 64 rows of 128 bytes a stage to shared memory ahead of the first warp, which adds: a
+//            token of thousands of rows is as many blocks as it has columns / 64, each with a deep queue of loads.
+// Limits     M <= 2^20, d a multiple of 8.
+#include <cuda_pipeline.h>
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <bit>
+
+#include "kernels/hopper/pointwise/operands.h"
+#include "kernels/hopper/pointwise/pointwise.h"
+#include "kernels/hopper/sm90/check.h"
+#include "kernels/ops/embedding/token_groups.cuh"
+#include "kernels/tiling.h"
+
+namespace coda::hopper {
+
+namespace {
+
+constexpr int kThreads = 256, kWarps = kThreads / 32;
+constexpr int kChunks = 2, kChunk = 128, kLightColumns = kChunks * kChunk;  // of a warp
+constexpr int kBatch = 4;                                                   // rows that a warp fetches at once
+constexpr int kHeavyColumns = 64, kStageRows = 64, kStages = 3;
+
+struct AddArguments {
+    const Bf16* dx;
+    float* grad;
+    std::int64_t grad_ld;
+    unsigned dx_row_bytes;
+    int width;
+    GroupCounters* counters;
+    const int2* sorted;  // (token, row)
+    const int* starts;
+    const int* heavy;
+};
+
+__device__ void add_to(float4& sum, const uint2& bits) {
+    sum.x += __uint_as_float(bits.x << 16);
+    sum.y += __uint_as_float(bits.x & 0xffff0000u);
+    sum.z += __uint_as_float(bits.y << 16);
+    sum.w += __uint_as_float(bits.y & 0xffff0000u);
+}
+
+/// A lane's columns of a light group: four in each of kChunks runs of kChunk.
+struct LightSum {
+    float4 chunk[kChunks];
+};
+
+/// Adds kRows rows, all fetched before the first is added; lanes from `first` up hold their numbers.
+template <int kRows, class Inside>
+__device__ void add_batch(LightSum& sum, const std::byte* dx, unsigned row_bytes, int rows, int first,
+                          const Inside& inside) {
+    uint2 bits[kRows][kChunks];
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+        const auto row = static_cast<unsigned>(__shfl_sync(0xffffffffu, rows, first + i));
+        const auto* from = reinterpret_cast<const uint2*>(dx + std::uint64_t{row} * row_bytes);
+#pragma unroll
+        for (int chunk = 0; chunk < kChunks; ++chunk)
+            if (inside(chunk)) bits[i][chunk] = __ldcs(from + chunk * kChunk / 4);
+    }
+    __syncwarp();  // NOTE: keeps the compiler from fetching a row at a time, between additions.
+#pragma unroll
+    for (int i = 0; i < kRows; ++i)
+#pragma unroll
+        for (int chunk = 0; chunk < kChunks; ++chunk)
+            if (inside(chunk)) add_to(sum.chunk[chunk], bits[i][chunk]);
+}
+
+/// One warp: kLightColumns columns of a group. kWhole: the width is a multiple of them.
+template <bool kWhole>
+__device__ void add_light(const AddArguments& arguments, int group, int stripe) {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const int begin = __ldg(arguments.starts + group), count = __ldg(arguments.starts + group + 1) - begin;
+    if (count > kLightRows) return;
+    const int column = stripe * kLightColumns + 4 * lane;
+    const auto inside = [&](int chunk) { return kWhole || column + chunk * kChunk < arguments.width; };
+    const int2 pair = __ldg(arguments.sorted + begin + min(lane, count - 1));
+    auto* to = reinterpret_cast<float4*>(arguments.grad + pair.x * arguments.grad_ld + column);
+    const auto* dx = reinterpret_cast<const std::byte*>(arguments.dx + column);
+    LightSum sum;
+#pragma unroll
+    for (int chunk = 0; chunk < kChunks; ++chunk)
+        if (inside(chunk)) sum.chunk[chunk] = to[chunk * kChunk / 4];
+    const auto add = [&]<int kRows>(std::integral_constant<int, kRows>, int first) {
+        add_batch<kRows>(sum, dx, arguments.dx_row_bytes, pair.y, first, inside);
+    };
+    int first = 0;
+    for (; first + kBatch <= count; first += kBatch) add(std::integral_constant<int, kBatch>(), first);
+    switch (count - first) {
+        case 3: add(std::integral_constant<int, 3>(), first); break;
+        case 2: add(std::integral_constant<int, 2>(), first); break;
+        case 1: add(std::integral_constant<int, 1>(), first); break;
+        default: break;
+    }
+#pragma unroll
+    for (int chunk = 0; chunk < kChunks; ++chunk)
+        if (inside(chunk)) to[chunk * kChunk / 4] = sum.chunk[chunk];
+}
+
+struct HeavyStage {
+    uint4 rows[kStageRows][kHeavyColumns / 8];
+};
+
+/// The whole block: 64 columns of a heavy group.
+__device__ void add_heavy(const AddArguments& arguments, HeavyStage* stages, int group, int stripe) {
+    constexpr int kVectors = kHeavyColumns / 8, kRowsApart = kThreads / kVectors, kCopies = kStageRows / kRowsApart;
+    const int thread = static_cast<int>(threadIdx.x);
+    const int begin = arguments.starts[group], count = arguments.starts[group + 1] - begin;
+    const int steps = (count + kStageRows - 1) / kStageRows;
+    const int own_row = thread / kVectors, own_vector = thread % kVectors;
+    const bool inside = stripe * kHeavyColumns + 8 * own_vector < arguments.width;
+    const auto* dx = reinterpret_cast<const std::byte*>(arguments.dx + stripe * kHeavyColumns + 8 * own_vector);
+    int rows[kCopies];  // of the next step, ahead of its copies
+    const auto find_rows = [&](int step) {
+#pragma unroll
+        for (int i = 0; i < kCopies; ++i) {
+            const int at = step * kStageRows + own_row + i * kRowsApart;
+            rows[i] = at < count && inside ? __ldg(arguments.sorted + begin + at).y : -1;
+        }
+    };
+    const auto fetch = [&](int step) {
+#pragma unroll
+        for (int i = 0; i < kCopies; ++i)
+            if (rows[i] >= 0)
+                __pipeline_memcpy_async(&stages[step % kStages].rows[own_row + i * kRowsApart][own_vector],
+                                        dx + std::uint64_t{static_cast<unsigned>(rows[i])} * arguments.dx_row_bytes,
+                                        sizeof(uint4));
+        __pipeline_commit();
+        find_rows(step + 1);
+    };
+
+    const int token = arguments.sorted[begin].x, column = stripe * kHeavyColumns + 2 * thread;
+    auto* to = reinterpret_cast<float2*>(arguments.grad + token * arguments.grad_ld + column);
+    const bool adds = thread < 32 && column < arguments.width;
+    float2 sum = adds ? *to : float2{};
+    find_rows(0);
+    for (int step = 0; step < kStages - 1; ++step) fetch(step);
+    for (int step = 0; step < steps; ++step) {
+        __pipeline_wait_prior(kStages - 2);
+        __syncthreads();  // this step's rows are here, and the stage before it has been added
+        fetch(step + kStages - 1);
+        if (!adds) continue;
+        const auto* words = reinterpret_cast<const unsigned*>(stages[step % kStages].rows) + thread;
+        const int number = min(kStageRows, count - step * kStageRows);
+#pragma unroll 16
+        for (int i = 0; i < number; ++i) {
+            const unsigned pair = words[i * kHeavyColumns / 2];
+            sum.x += __uint_as_float(pair << 16);
+            sum.y += __uint_as_float(pair & 0xffff0000u);
+        }
+    }
+    if (adds) *to = sum;
+    __pipeline_wait_prior(0);
+    __syncthreads();
+}
+
+template <bool kWhole>
+__global__ __launch_bounds__(kThreads) void add_rows(AddArguments arguments) {
+    __shared__ HeavyStage stages[kStages];
+    const int groups = arguments.counters->groups, heavy = arguments.counters->heavy;
+    const int heavy_stripes = (arguments.width + kHeavyColumns - 1) / kHeavyColumns;
+    for (int unit = static_cast<int>(blockIdx.x); unit < heavy * heavy_stripes; unit += static_cast<int>(gridDim.x))
+        add_heavy(arguments, stages, arguments.heavy[unit / heavy_stripes], unit % heavy_stripes);
+
+    const int stripes = (arguments.width + kLightColumns - 1) / kLightColumns;
+    const int units = groups * stripes;
+    const int warps = static_cast<int>(gridDim.x) * kWarps;
+    for (int unit = static_cast<int>(blockIdx.x * kWarps + threadIdx.x / 32); unit < units; unit += warps)
+        add_light<kWhole>(arguments, unit / stripes, unit % stripes);
+}
+
+unsigned resident_blocks(void (*kernel)(AddArguments)) {
+    int device = 0, processors = 0, per_processor = 0;
+    CUDA_CHECK(cudaGetDevice(&device));
+    CUDA_CHECK(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device));
+    CUDA_CHECK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&per_processor, kernel, kThreads, 0));
+    return static_cast<unsigned>(processors * per_processor);
+}
+
+}  // namespace
+
+Launch prepare_op(const EmbedBackward& op, const Memory& memory) {
+    const PointwiseOperands operands(op.name, memory);
+    const std::int64_t rows = op.tokens.cols, width = op.dx.cols;
+    require(rows <= token_groups::kMaxRows, op.name, ": ", rows, " tokens are more than ", token_groups::kMaxRows,
+            ": use a smaller micro-batch");
+    std::byte* scratch = operands.scratch(op.scratch, tiling::scratch_bytes(op));
+
+    const auto bits = std::bit_width(static_cast<std::uint64_t>(op.grad.rows - 1));
+    const std::int64_t pair_bytes = round_up(rows * static_cast<std::int64_t>(sizeof(int2)), 256);
+    GroupArguments group{};
+    group.tokens = operands.get<std::int32_t>("tokens", op.tokens, 1, rows);
+    group.rows = static_cast<int>(rows);
+    group.passes = std::max(1, static_cast<int>(ceil_div(bits, token_groups::kBits)));
+    group.counters = reinterpret_cast<GroupCounters*>(scratch);
+    for (int i = 0; i < 2; ++i) group.pairs[i] = reinterpret_cast<int2*>(scratch + 256 + i * pair_bytes);
+    group.starts = reinterpret_cast<int*>(group.pairs[group.passes % 2]);
+    group.heavy = group.starts + rows + 1;
+
+    AddArguments add{};
+    add.dx = operands.get_vectors("dx", op.dx, rows, width);
+    add.grad = operands.get_vectors<float>("grad", op.grad, op.grad.rows, width);
+    add.dx_row_bytes = static_cast<unsigned>(op.dx.ld * size_of(DType::bf16));
+    add.grad_ld = op.grad.ld;
+    add.width = static_cast<int>(width);
+    add.counters = group.counters;
+    add.sorted = group.pairs[(group.passes - 1) % 2];
+    add.starts = group.starts;
+    add.heavy = group.heavy;
+
+    CUDA_CHECK(
+        cudaFuncSetAttribute(group_tokens, cudaFuncAttributeMaxDynamicSharedMemorySize, token_groups::kSharedBytes));
+    const auto kernel = width % kLightColumns == 0 ? add_rows<true> : add_rows<false>;
+    const unsigned blocks = resident_blocks(kernel);
+    return [=](Stream stream) {
+        group_tokens<<<token_groups::kBlocks, token_groups::kThreads, token_groups::kSharedBytes, stream>>>(group);
+        CUDA_CHECK(cudaGetLastError());
+        kernel<<<blocks, kThreads, 0, stream>>>(add);
+        CUDA_CHECK(cudaGetLastError());
+    };
+}
+
+}  // namespace coda::hopper

@@ -1,0 +1,35 @@
+// The embedding and its gradient. Notation: kernels/ops.h.
+#pragma once
+
+#include "kernels/core/field.h"
+
+namespace coda {
+
+/// x = table[token]; rstd = 1/sqrt(mean x² + eps). Rows with a token outside the table are an error of the caller (the
+/// loader checks every id).
+struct Embed {
+    In<Vector> tokens;  // (1, M) i32
+    In<Matrix> table;   // (V, d) storage or master
+    Out<Matrix> x;      // (M, d) storage
+    Out<Vector> rstd;   // (1, M) statistic, from x as stored
+    double eps = 0;
+
+    static constexpr const char* name = "Embed";
+    static constexpr auto operands = std::tuple{field("tokens", &Embed::tokens), field("table", &Embed::table),
+                                                field("x", &Embed::x), field("rstd", &Embed::rstd)};
+};
+
+/// grad[token_m] += dx_m; rows of the same token are added in order of m, in the gradient's type.
+struct EmbedBackward {
+    In<Vector> tokens;       // (1, M) i32
+    In<Matrix> dx;           // (M, d) storage
+    InOut<Matrix> grad;      // (V, d) gradient
+    InOut<Scratch> scratch;  // sorting
+
+    static constexpr const char* name = "EmbedBackward";
+    static constexpr auto operands =
+        std::tuple{field("tokens", &EmbedBackward::tokens), field("dx", &EmbedBackward::dx),
+                   field("grad", &EmbedBackward::grad), field("scratch", &EmbedBackward::scratch)};
+};
+
+}  // namespace coda

@@ -1,0 +1,90 @@
+// Embed, EmbedBackward and Zero against their definitions in fp64.
+#include <cmath>
+
+#include "kernels/cpu/run.h"
+#include "tests/catch.h"
+#include "tests/kernels/fixture.h"
+#include "tests/kernels/threads.h"
+
+using namespace coda;
+using namespace coda::test;
+
+namespace {
+
+constexpr std::int64_t kVocab = 11, kWidth = 150;
+const std::vector<int> kTokens{3, 0, 10, 3, 3, 7, 0, 3};
+const auto kRows = static_cast<std::int64_t>(kTokens.size());
+
+Embed embed(Buffers& buffers, DType table, DType storage) {
+    Embed op;
+    op.tokens = buffers.indices(kTokens);
+    op.table = buffers.random(table, kVocab, kWidth, -1, 1, kWidth + 2);
+    op.x = buffers.matrix(storage, kRows, kWidth, kWidth + 1);
+    op.rstd = buffers.vector(compute_of(storage), kRows);
+    op.eps = 1e-2;
+    return op;
+}
+
+EmbedBackward embed_backward(Buffers& buffers, DType storage) {
+    EmbedBackward op;
+    op.tokens = buffers.indices(kTokens);
+    op.dx = buffers.random(storage, kRows, kWidth, -1, 1, kWidth + 2);
+    op.grad = buffers.random(compute_of(storage), kVocab, kWidth, -1, 1, kWidth + 3);
+    return op;
+}
+
+}  // namespace
+
+// x is a copy, or one rounding, and rstd a sum of 150 squares of what is stored: its relative error is below 150 eps.
+TEST_CASE("Embed copies or rounds rows and takes their rstd") {
+    for (const auto& [table, storage] : {std::pair{DType::f64, DType::f64}, std::pair{DType::f32, DType::f32},
+                                         std::pair{DType::bf16, DType::bf16}, std::pair{DType::f32, DType::bf16}}) {
+        Buffers buffers;
+        const Embed op = embed(buffers, table, storage);
+        cpu::run(op, buffers.memory());
+        for (std::int64_t m = 0; m < kRows; ++m) {
+            double square = 0;
+            for (std::int64_t j = 0; j < kWidth; ++j) {
+                const double from = buffers.get(op.table, kTokens[static_cast<std::size_t>(m)], j);
+                const double x = storage == DType::bf16 ? static_cast<float>(Bf16(static_cast<float>(from))) : from;
+                REQUIRE(buffers.get(op.x, m, j) == x);
+                square += x * x;
+            }
+            const double rstd = 1 / std::sqrt(square / kWidth + 1e-2);
+            REQUIRE(std::abs(buffers.get(op.rstd, 0, m) / rstd - 1) < 150 * epsilon(compute_of(storage)));
+        }
+        REQUIRE(buffers.gaps_untouched(op.x));
+    }
+}
+
+// The additions are the same ones in the same order and type, so the result is equal, not close.
+TEST_CASE("EmbedBackward adds rows of one token in order") {
+    for (const DType storage : {DType::f64, DType::f32, DType::bf16}) {
+        Buffers buffers;
+        const EmbedBackward op = embed_backward(buffers, storage);
+        std::vector<double> expected = buffers.values(op.grad);
+        for (std::int64_t m = 0; m < kRows; ++m)
+            for (std::int64_t j = 0; j < kWidth; ++j) {
+                double& sum = expected[static_cast<std::size_t>(kTokens[static_cast<std::size_t>(m)] * kWidth + j)];
+                sum += buffers.get(op.dx, m, j);
+                if (storage != DType::f64) sum = static_cast<float>(sum);
+            }
+        cpu::run(op, buffers.memory());
+        REQUIRE((buffers.values(op.grad) == expected));
+        REQUIRE(buffers.gaps_untouched(op.grad));
+    }
+}
+
+TEST_CASE("embedding ops give the same bits for any number of threads") {
+    for (const DType storage : {DType::f64, DType::f32, DType::bf16}) {
+        require_same_bits_for_any_thread_count([&](Buffers& buffers) { return embed(buffers, storage, storage); });
+        require_same_bits_for_any_thread_count([&](Buffers& buffers) { return embed_backward(buffers, storage); });
+    }
+}
+
+TEST_CASE("a token outside the table is an error") {
+    Buffers buffers;
+    const Embed op = embed(buffers, DType::f32, DType::f32);
+    buffers.set(op.tokens, 0, 5, kVocab);
+    REQUIRE_THROWS_WITH(cpu::run(op, buffers.memory()), "Embed: tokens[5] is 11, outside [0, 11)");
+}

@@ -1,0 +1,66 @@
+// FinishRstd, FinishRowSum, FinishColumnSum - the second stage of reductions whose first stage was a tile.
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/cpu/access.h"
+#include "kernels/cpu/operations.h"
+#include "kernels/math/rms.h"
+
+namespace coda::cpu {
+namespace {
+
+/// Calls finish(j, Σ_tiles partials[tile][j]) for every column j, each sum in order of the tile.
+template <class Compute, class Finish>
+void sum_tiles(const Compute* partials, const View& view, Finish&& finish) {
+    constexpr std::int64_t kColumns = 256;
+#pragma omp parallel for
+    for (std::int64_t first = 0; first < view.cols; first += kColumns) {
+        const std::int64_t number = std::min(kColumns, view.cols - first);
+        Compute sum[kColumns] = {};
+        for (std::int64_t tile = 0; tile < view.rows; ++tile) {
+            const Compute* row = partials + tile * view.ld + first;
+            for (std::int64_t j = 0; j < number; ++j) sum[j] += row[j];
+        }
+        for (std::int64_t j = 0; j < number; ++j) finish(first + j, sum[j]);
+    }
+}
+
+}  // namespace
+
+void execute(const FinishRstd& op, const Memory& memory) {
+    dispatch_statistic(FinishRstd::name, "square", op.square, [&]<class Compute>(Compute) {
+        require(op.width >= 1, FinishRstd::name, ": width ", op.width, " is not positive");
+        const Operands operands(FinishRstd::name, memory);
+        const auto* square = operands.get<Compute>("square", op.square, op.square.rows, op.square.cols);
+        auto* rstd = operands.get<Compute>("rstd", op.rstd, 1, op.square.cols);
+        const auto width = static_cast<Compute>(op.width);
+        const auto eps = static_cast<Compute>(op.eps);
+        sum_tiles(square, op.square,
+                  [&](std::int64_t m, Compute sum) { rstd[m] = Compute(1) / std::sqrt(sum / width + eps); });
+    });
+}
+
+void execute(const FinishRowSum& op, const Memory& memory) {
+    dispatch_statistic(FinishRowSum::name, "partials", op.partials, [&]<class Compute>(Compute) {
+        const Operands operands(FinishRowSum::name, memory);
+        const auto* partials = operands.get<Compute>("partials", op.partials, op.partials.rows, op.partials.cols);
+        auto* result = operands.get<Compute>("sum", op.sum, 1, op.partials.cols);
+        sum_tiles(partials, op.partials, [&](std::int64_t m, Compute sum) { result[m] = sum; });
+    });
+}
+
+void execute(const FinishColumnSum& op, const Memory& memory) {
+    dispatch_statistic(FinishColumnSum::name, "partials", op.partials, [&]<class Compute>(Compute) {
+        const Operands operands(FinishColumnSum::name, memory);
+        const auto* partials = operands.get<Compute>("partials", op.partials, op.partials.rows, op.partials.cols);
+        const auto* gamma = operands.get_optional<Compute>("gamma", op.gamma, 1, op.partials.cols);
+        auto* grad = operands.get<Compute>("grad", op.grad, 1, op.partials.cols);
+        const bool accumulate = op.grad.beta == Beta::accumulate;
+        sum_tiles(partials, op.partials, [&](std::int64_t j, Compute sum) {
+            const Compute own = gamma ? sum / norm_factor(gamma[j]) : sum;
+            grad[j] = accumulate ? grad[j] + own : own;
+        });
+    });
+}
+
+}  // namespace coda::cpu

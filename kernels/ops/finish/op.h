@@ -1,0 +1,42 @@
+// The second stage of reductions whose first stage was a tile of a GEMM. Notation: kernels/ops.h.
+#pragma once
+
+#include "kernels/core/field.h"
+
+namespace coda {
+
+/// rstd = 1/sqrt(Σ_tiles square / width + eps).
+struct FinishRstd {
+    In<Partials> square;     // (tiles, M) statistic
+    Out<Vector> rstd;        // (1, M) statistic
+    std::int64_t width = 0;  // d, the width of the normalised vector
+    double eps = 0;
+
+    static constexpr const char* name = "FinishRstd";
+    static constexpr auto operands = std::tuple{field("square", &FinishRstd::square), field("rstd", &FinishRstd::rstd)};
+};
+
+/// sum = Σ_tiles partials, in a fixed order: finishes a row statistic ("dot").
+struct FinishRowSum {
+    In<Partials> partials;  // (tiles, M) statistic
+    Out<Vector> sum;        // (1, M) statistic
+
+    static constexpr const char* name = "FinishRowSum";
+    static constexpr auto operands =
+        std::tuple{field("partials", &FinishRowSum::partials), field("sum", &FinishRowSum::sum)};
+};
+
+/// grad (+)= Σ_tiles partials / norm_factor(gamma), in a fixed order: finishes the gradient of a norm's weight, from
+/// products with a matrix that carries it.
+struct FinishColumnSum {
+    In<Partials> partials;    // (tiles, N) statistic
+    In<Vector> gamma;         // (1, N) master, optional (absent: 1)
+    Accumulate<Vector> grad;  // (1, N) gradient
+
+    static constexpr const char* name = "FinishColumnSum";
+    static constexpr auto operands =
+        std::tuple{field("partials", &FinishColumnSum::partials), field("gamma", &FinishColumnSum::gamma),
+                   field("grad", &FinishColumnSum::grad)};
+};
+
+}  // namespace coda

@@ -1,0 +1,33 @@
+// FinishRstd, FinishRowSum and FinishColumnSum, checked by their formulas in op.h, one thread an element.
+#include <cmath>
+
+#include "kernels/math/rms.h"
+#include "kernels/oracle/tile_sum.cuh"
+
+namespace coda::oracle {
+
+void check_op(const FinishRstd& op, OpCheck& check) {
+    const TileSum square = tile_sum(check, op.square);
+    const double width = static_cast<double>(op.width), eps = op.eps;
+    compare(check, "rstd", 1, op.rstd.cols, live(check, op.rstd),
+            [=] __device__(std::int64_t, std::int64_t row) { return 1 / sqrt(square[row] / width + eps); });
+}
+
+void check_op(const FinishRowSum& op, OpCheck& check) {
+    const TileSum partials = tile_sum(check, op.partials);
+    compare(check, "sum", 1, op.sum.cols, live(check, op.sum),
+            [=] __device__(std::int64_t, std::int64_t row) { return partials[row]; });
+}
+
+void check_op(const FinishColumnSum& op, OpCheck& check) {
+    const TileSum partials = tile_sum(check, op.partials);
+    const bool accumulate = op.grad.beta == Beta::accumulate;
+    const Tensor old = accumulate ? overwritten(check, "grad", op.grad, 0) : Tensor{}, gamma = live(check, op.gamma);
+    const bool divides = static_cast<bool>(op.gamma);
+    compare(check, "grad", 1, op.grad.cols, live(check, op.grad), [=] __device__(std::int64_t, std::int64_t column) {
+        const double own = divides ? partials[column] / norm_factor<double>(gamma[column]) : partials[column];
+        return own + (accumulate ? static_cast<double>(old[column]) : 0.0);
+    });
+}
+
+}  // namespace coda::oracle

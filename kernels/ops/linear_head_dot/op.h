@@ -1,0 +1,24 @@
+// The dgrad of the output projection, with attention's delta. Notation: kernels/ops.h.
+#pragma once
+
+#include "kernels/core/field.h"
+
+namespace coda {
+
+/// dgrad of the output projection with attention's delta in its epilogue: out = a w with w (K, N);
+/// delta[h, m] = Σ over head h of o ⊙ round(acc), with the rounded value that is stored in out.
+struct LinearHeadDot {
+    In<Matrix> a;       // (M, K) storage
+    In<Matrix> w;       // (K, H hd) storage
+    In<Matrix> o;       // (M, H hd) storage
+    Out<Matrix> out;    // (M, H hd) storage
+    Out<Matrix> delta;  // (H, M) statistic
+    std::int64_t head_dim = 0;
+
+    static constexpr const char* name = "LinearHeadDot";
+    static constexpr auto operands =
+        std::tuple{field("a", &LinearHeadDot::a), field("w", &LinearHeadDot::w), field("o", &LinearHeadDot::o),
+                   field("out", &LinearHeadDot::out), field("delta", &LinearHeadDot::delta)};
+};
+
+}  // namespace coda

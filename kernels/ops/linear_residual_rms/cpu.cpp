@@ -1,0 +1,42 @@
+// LinearResidualRms on the CPU (K4). Macro-tiles hold whole partial tiles.
+#include <algorithm>
+
+#include "kernels/cpu/gemm_operands.h"
+#include "kernels/cpu/operations.h"
+#include "kernels/tiling.h"
+
+namespace coda::cpu {
+
+void execute(const LinearResidualRms& op, const Memory& memory) {
+    dispatch_storage(op.name, op.a.dtype, [&]<class Storage, class Compute>(Types<Storage, Compute>) {
+        const Operands operands(op.name, memory);
+        const LinearProduct<Storage> product(operands, op.a, op.w, WeightLayout::out_in);
+        require(op.tile > 0, op.name, ": tile ", op.tile, " must be positive");
+        const auto residual = rows_of<const Storage>(operands, "residual", op.residual, product.m, product.n);
+        const auto x = rows_of<Storage>(operands, "x", op.x, product.m, product.n);
+        const auto square = rows_of<Compute>(operands, "square", op.square, ceil_div(product.n, op.tile), product.m);
+
+        product.template run<Compute>(1, op.tile, [&](const AccumulatorTile<Compute>& tile) {
+            for (std::int64_t i = 0; i < tile.rows; ++i) {
+                const std::int64_t row = tile.row + i;
+                for (std::int64_t first = 0; first < tile.cols; first += op.tile) {
+                    const std::int64_t col = tile.col + first;
+                    const std::int64_t count = std::min(op.tile, tile.cols - first);
+                    const Compute* acc = tile[i] + first;
+                    const Storage* in = residual[row] + col;
+                    Storage* to_x = x[row] + col;
+                    Compute sum = 0;
+#pragma omp simd reduction(+ : sum)
+                    for (std::int64_t j = 0; j < count; ++j) {
+                        const Compute value = acc[j] + static_cast<Compute>(in[j]);
+                        store(to_x[j], value);
+                        sum += value * value;
+                    }
+                    square[col / op.tile][row] = sum;
+                }
+            }
+        });
+    });
+}
+
+}  // namespace coda::cpu

@@ -1,0 +1,25 @@
+// LinearResidualRms against its formula in plain fp64 loops.
+#include "tests/kernels/gemm_programs.h"
+
+using namespace coda;
+using namespace coda::test;
+
+TEST_CASE("LinearResidualRms: x and the squares of x before rounding") {
+    for_each_program_case([](DType storage, DType compute, const ProgramShape& shape) {
+        Inputs in(storage, shape, WeightLayout::out_in);
+        const Product product(in.buffers, in.a, in.w, WeightLayout::out_in);
+        const View residual = in.in(storage, shape.m, shape.n);
+        const LinearResidualRms op{.a = in.a,
+                                   .w = in.w,
+                                   .residual = residual,
+                                   .x = in.out(storage, shape.m, shape.n),
+                                   .square = in.out(compute, tiles(shape.n, shape.tile), shape.m),
+                                   .tile = shape.tile};
+        in.run(op);
+        const auto x = [&](std::int64_t i, std::int64_t j) { return product(i, j) + in(residual, i, j); };
+        const double error = product.error + epsilon(compute);
+        check_close("x", in.buffers, op.x, compute, error, x);
+        check_partials("square", in.buffers, op.square, shape.tile, shape.n, 2 * (largest(product.acc) + 1) * error,
+                       [&](std::int64_t i, std::int64_t j) { return x(i, j) * x(i, j); });
+    });
+}

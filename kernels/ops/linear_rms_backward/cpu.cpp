@@ -1,0 +1,80 @@
+// LinearRmsBackward on the CPU (K9). Macro-tiles hold whole partial tiles.
+#include <algorithm>
+
+#include "kernels/cpu/gemm_operands.h"
+#include "kernels/cpu/operations.h"
+#include "kernels/math/rms.h"
+#include "kernels/tiling.h"
+
+namespace coda::cpu {
+
+namespace {
+
+/// K9's epilogue on one row of a macro-tile; pointers are to its first column.
+template <class Storage, class Compute>
+struct RmsBackwardColumns {
+    RmsBackwardRow<Compute> factors;
+    const Compute* acc;
+    const Storage* x;
+    Storage *dx, *n;  // n may be null
+    Compute* dgamma;
+
+    template <Beta beta>
+    void update(std::int64_t cols) const {
+        const RmsBackwardColumns row = *this;  // values of its own: no store below can change them
+#pragma omp simd
+        for (std::int64_t j = 0; j < cols; ++j) {
+            const Compute gradient = row.factors.of_acc * row.acc[j];
+            const auto stream = static_cast<Compute>(row.x[j]);
+            Compute sum = gradient - row.factors.of_x * stream;
+            if constexpr (beta == Beta::accumulate) sum += static_cast<Compute>(row.dx[j]);
+            store(row.dx[j], sum);
+            row.dgamma[j] += gradient * stream;
+        }
+        if (row.n == nullptr) return;
+#pragma omp simd
+        for (std::int64_t j = 0; j < cols; ++j) store(row.n[j], row.factors.of_n * static_cast<Compute>(row.x[j]));
+    }
+};
+
+}  // namespace
+
+void execute(const LinearRmsBackward& op, const Memory& memory) {
+    dispatch_storage(op.name, op.a.dtype, [&]<class Storage, class Compute>(Types<Storage, Compute>) {
+        const Operands operands(op.name, memory);
+        const LinearProduct<Storage> product(operands, op.a, op.w, WeightLayout::in_out);
+        require(op.tile > 0, op.name, ": tile ", op.tile, " must be positive");
+        const auto x = rows_of<const Storage>(operands, "x", op.x, product.m, product.n);
+        const auto* rstd = operands.get<Compute>("rstd", op.rstd, 1, product.m);
+        const auto* dot = operands.get<Compute>("dot", op.dot, 1, product.m);
+        const auto alpha = scalar_or_one<Compute>(operands, "alpha", op.alpha);
+        const auto* scale = operands.get_optional<Compute>("scale", op.scale, 1, product.m);
+        const auto dx = rows_of<Storage>(operands, "dx", op.dx, product.m, product.n);
+        const auto normalised = optional_rows_of<Storage>(operands, "n", op.n, product.m, product.n);
+        const auto dgamma = rows_of<Compute>(operands, "dgamma", op.dgamma, ceil_div(product.m, op.tile), product.n);
+
+        product.template run<Compute>(op.tile, 1, [&](const AccumulatorTile<Compute>& tile) {
+            for (std::int64_t i = 0; i < tile.rows; ++i) {
+                const std::int64_t row = tile.row + i;
+                Compute* partial = dgamma[row / op.tile] + tile.col;
+                if (row % op.tile == 0) std::fill(partial, partial + tile.cols, Compute(0));
+                const Compute mean = dot[row] / static_cast<Compute>(product.n);
+                const RmsBackwardColumns<Storage, Compute> columns{
+                    .factors = scale ? rms_backward_row(alpha, rstd[row], mean, scale[row])
+                                     : rms_backward_row(alpha, rstd[row], mean),
+                    .acc = tile[i],
+                    .x = x[row] + tile.col,
+                    .dx = dx[row] + tile.col,
+                    .n = normalised ? normalised[row] + tile.col : nullptr,
+                    .dgamma = partial,
+                };
+                if (op.dx.beta == Beta::accumulate)
+                    columns.template update<Beta::accumulate>(tile.cols);
+                else
+                    columns.template update<Beta::overwrite>(tile.cols);
+            }
+        });
+    });
+}
+
+}  // namespace coda::cpu

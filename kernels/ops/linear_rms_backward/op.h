@@ -1,0 +1,39 @@
+// The dgrad of a projection and the backward pass of the norm before it. Notation: kernels/ops.h.
+#pragma once
+
+#include "kernels/core/field.h"
+
+namespace coda {
+
+/// K9, acc = a w with w (K, N). The norm's 1/rms is in one of two places: rows of a are the gradient of the
+/// projection's output times rstd, made so by the op that stored them, and dot is the sum of that gradient; or, with
+/// `scale`, rows of a are that gradient over scale, and dot is the gradient's own:
+///   t = alpha acc,             c = alpha dot / N             without scale
+///   t = alpha scale rstd acc,  c = alpha rstd dot / N        with it
+///   dx (+)= t - x rstd c;  n = scale rstd x;  per column and row tile Σ t ⊙ x.
+/// w carries the norm's weight gamma, so t has it, and Σ t ⊙ x is the gradient of gamma times gamma (FinishColumnSum).
+/// The weight gradient of the same projection is (a)ᵀ x ⊙ gamma without scale, so it reads x itself
+/// (WeightGradient::gamma); with scale it is (a)ᵀ n ⊙ gamma.
+struct LinearRmsBackward {
+    In<Matrix> a;           // (M, K) storage: gradient of the projection's output, times rstd or over scale
+    In<Matrix> w;           // (K, N) storage
+    In<Matrix> x;           // (M, N) storage: the residual stream that was normalised
+    In<Vector> rstd;        // (1, M) statistic
+    In<Vector> dot;         // (1, M) statistic
+    In<Scalar> alpha;       // statistic, optional (absent: 1)
+    In<Vector> scale;       // (1, M) statistic, optional
+    Accumulate<Matrix> dx;  // (M, N) storage: gradient of the residual stream
+    Out<Matrix> n;          // (M, N) storage, optional
+    Out<Partials> dgamma;   // (tiles over M, N) statistic
+    std::int64_t tile = 0;  // rows per partial
+
+    static constexpr const char* name = "LinearRmsBackward";
+    static constexpr auto operands =
+        std::tuple{field("a", &LinearRmsBackward::a),         field("w", &LinearRmsBackward::w),
+                   field("x", &LinearRmsBackward::x),         field("rstd", &LinearRmsBackward::rstd),
+                   field("dot", &LinearRmsBackward::dot),     field("alpha", &LinearRmsBackward::alpha),
+                   field("scale", &LinearRmsBackward::scale), field("dx", &LinearRmsBackward::dx),
+                   field("n", &LinearRmsBackward::n),         field("dgamma", &LinearRmsBackward::dgamma)};
+};
+
+}  // namespace coda

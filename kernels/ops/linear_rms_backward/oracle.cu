@@ -1,0 +1,56 @@
+// LinearRmsBackward, checked by its formula in op.h, one thread an element.
+#include "kernels/math/rms.h"
+#include "kernels/oracle/comparison.cuh"
+
+namespace coda::oracle {
+
+using hopper::Major;
+
+void check_op(const LinearRmsBackward& op, OpCheck& check) {
+    const std::int64_t columns = op.dx.cols, height = op.tile;
+    check.by_rows(
+        op.a, Major::k, op.w, Major::mn, op.tile, [&](const float* product, std::int64_t first, std::int64_t rows) {
+            const Tensor acc = band_of(product, columns);
+            const Tensor x = before(check, "x", op.x, first);
+            const float* rstd = check.memory().at<float>(op.rstd) + first;
+            const float* dot = check.memory().at<float>(op.dot) + first;
+            const float* factor = check.memory().at<float>(op.alpha);
+            const float* scales = op.scale ? check.memory().at<float>(op.scale) + first : nullptr;
+            const auto scale = [=] __device__(std::int64_t row) { return scales == nullptr ? 1.0f : scales[row]; };
+            const auto factors = [=] __device__(std::int64_t row) {
+                const float alpha = factor == nullptr ? 1.0f : *factor, mean = dot[row] / static_cast<float>(columns);
+                return scales == nullptr ? rms_backward_row(alpha, rstd[row], mean)
+                                         : rms_backward_row(alpha, rstd[row], mean, scales[row]);
+            };
+            const bool accumulate = op.dx.beta == Beta::accumulate;
+            const Tensor old = accumulate ? overwritten(check, "dx", op.dx, first) : Tensor{};
+            compare(check, "dx", rows, columns, live(check, op.dx, first),
+                    [=] __device__(std::int64_t row, std::int64_t column) {
+                        const auto row_of = factors(row);
+                        return row_of.of_acc * acc(row, column) - row_of.of_x * x(row, column) +
+                               (accumulate ? old(row, column) : 0.0f);
+                    });
+            if (op.n) {
+                // Before the scale, which differs by powers of two from row to row; 0 where that is 0.
+                const Tensor n = live(check, op.n, first);
+                compare(
+                    check, "n", rows, columns,
+                    [=] __device__(std::int64_t row, std::int64_t column) {
+                        return scale(row) == 0 ? n(row, column) : n(row, column) / scale(row);
+                    },
+                    [=] __device__(std::int64_t row, std::int64_t column) {
+                        return scale(row) == 0 ? 0.0f : rstd[row] * x(row, column);
+                    });
+            }
+            Tensor dgamma = live(check, op.dgamma, first / height);
+            compare(check, "dgamma", (rows + height - 1) / height, columns, dgamma,
+                    [=] __device__(std::int64_t tile, std::int64_t column) {
+                        float sum = 0;
+                        for (std::int64_t row = tile * height; row < min((tile + 1) * height, rows); ++row)
+                            sum += factors(row).of_acc * acc(row, column) * x(row, column);
+                        return sum;
+                    });
+        });
+}
+
+}  // namespace coda::oracle

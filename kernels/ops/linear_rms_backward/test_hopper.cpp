@@ -1,0 +1,20 @@
+// LinearRmsBackward on the GPU against cpu::run: scales of rows. gemm_check.h has the tolerances.
+#include "tests/hopper/gemm_check.h"
+
+using namespace coda;
+using namespace coda::test;
+
+// Rows of the head's gradient are over their scale, anything from 2^-58 to 2^110 of it; a scale of 0 keeps what stands
+// in an ignored row out.
+TEST_CASE("scales of the rows of a gradient", "[gpu]") {
+    if (!has_hopper()) return;
+    for (const auto& [size, scale] : {std::pair{0x1p100, 0x1p-100}, {0x1p-58, 0x1p58}, {0x1p100, 0.0}}) {
+        const CaseOptions options{.accumulate = true, .optionals = true};
+        GemmCase made = bench::make_case({"LinearRmsBackward", 328, 528, 1000}, options);
+        for (bench::Buffer& buffer : made.buffers) {
+            if (std::string(buffer.name) == "a") buffer.scale = size;
+            if (std::string(buffer.name) == "scale") buffer.scale = scale;
+        }
+        check_case(made, options);
+    }
+}

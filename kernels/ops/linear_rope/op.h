@@ -1,0 +1,28 @@
+// The q, k, v projection and the rotation of q and k. Notation: kernels/ops.h.
+#pragma once
+
+#include "kernels/core/field.h"
+
+namespace coda {
+
+/// K1, with rstd K7: z = acc rstd; adjacent column pairs of the first `rotated` columns of z turn by the angle of
+/// (position, pair in head): (u, v) -> (u cos - v sin, v cos + u sin), the LLaMA sign. Further columns (v heads) are
+/// stored as they are.
+struct LinearRope {
+    In<Matrix> a;              // (M, K) storage
+    In<Matrix> w;              // (Nq, K) storage, rows [q heads | k heads | v heads]
+    In<Vector> rstd;           // (1, M) statistic, optional (absent: 1)
+    In<Vector> positions;      // (1, M) i32, each < rows of rope
+    In<Matrix> rope;           // (positions, hd) statistic: columns 2i, 2i+1 = cos, sin of pair i
+    Out<Matrix> out;           // (M, Nq) storage, columns as the rows of w
+    std::int64_t rotated = 0;  // (H + Hk) hd
+    std::int64_t head_dim = 0;
+
+    static constexpr const char* name = "LinearRope";
+    static constexpr auto operands =
+        std::tuple{field("a", &LinearRope::a),       field("w", &LinearRope::w),
+                   field("rstd", &LinearRope::rstd), field("positions", &LinearRope::positions),
+                   field("rope", &LinearRope::rope), field("out", &LinearRope::out)};
+};
+
+}  // namespace coda

@@ -1,0 +1,48 @@
+// The gate and up projections with SwiGLU, and the dgrad of the down projection with its gradient. Notation:
+// kernels/ops.h.
+#pragma once
+
+#include "kernels/core/field.h"
+
+namespace coda {
+
+/// K2, with rstd K6: w has gate and up rows interleaved, so columns 2i, 2i+1 of z = acc rstd are (g, u);
+/// y = silu(g) u of g and u as they are stored in z, whether z is kept or not: recomputed from z, y has the same bits.
+/// z is stored after the rstd factor: the backward statistic Σ z dz needs it so.
+struct LinearSwiglu {
+    In<Matrix> a;     // (M, K) storage
+    In<Matrix> w;     // (2f, K) storage
+    In<Vector> rstd;  // (1, M) statistic, optional (absent: 1)
+    Out<Matrix> z;    // (M, 2f) storage, optional
+    Out<Matrix> y;    // (M, f) storage, optional
+
+    static constexpr const char* name = "LinearSwiglu";
+    static constexpr auto operands =
+        std::tuple{field("a", &LinearSwiglu::a), field("w", &LinearSwiglu::w), field("rstd", &LinearSwiglu::rstd),
+                   field("z", &LinearSwiglu::z), field("y", &LinearSwiglu::y)};
+};
+
+/// K10, dy = rstd a w with w (K, f) and (g, u) the column pairs of z; σ = sigmoid(g), s = g σ:
+///   dg = dy u (σ + s (1 - σ));  du = dy s;  dz = (dg, du) interleaved;  y = s u;  per row and tile Σ g dg + u du.
+/// rstd is that of the norm before the products that made z: LinearRmsBackward and WeightGradient of them want dz
+/// times it. y is what LinearSwiglu stored, bit by bit; absent where that was kept.
+struct LinearSwigluBackward {
+    In<Matrix> a;       // (M, K) storage
+    In<Matrix> w;       // (K, f) storage
+    In<Matrix> z;       // (M, 2f) storage
+    In<Vector> rstd;    // (1, M) statistic, optional (absent: 1)
+    Out<Matrix> dz;     // (M, 2f) storage; may be z itself (a tile is loaded before it is stored)
+    Out<Matrix> y;      // (M, f) storage, optional
+    Out<Partials> dot;  // (tiles over f, M) statistic, from dg, du before rounding
+    std::int64_t tile = 0;
+
+    static constexpr const char* name = "LinearSwigluBackward";
+    static constexpr auto operands =
+        std::tuple{field("a", &LinearSwigluBackward::a),    field("w", &LinearSwigluBackward::w),
+                   field("z", &LinearSwigluBackward::z),    field("rstd", &LinearSwigluBackward::rstd),
+                   field("dz", &LinearSwigluBackward::dz),  field("y", &LinearSwigluBackward::y),
+                   field("dot", &LinearSwigluBackward::dot)};
+    static constexpr auto in_place = std::tuple{&LinearSwigluBackward::z, &LinearSwigluBackward::dz};
+};
+
+}  // namespace coda

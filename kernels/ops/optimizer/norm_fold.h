@@ -1,0 +1,59 @@
+// The working copy of flat parameters, with the weights of norms in the matrices after them (NormFold). Host.
+#pragma once
+
+#include <algorithm>
+#include <type_traits>
+#include <vector>
+
+#include "kernels/math/rms.h"
+#include "kernels/ops/optimizer/op.h"
+
+namespace coda {
+
+/// Folded matrices that the Hopper AdamW takes: kernel parameters of 4 KiB.
+inline constexpr std::int64_t kMaxFolds = 256;
+
+/// Throws unless the op's folds are in order, apart, among the elements that decay, and their norms' weights among
+/// those that do not.
+void require_folds(const AdamW& op);
+
+/// Elements of the flat parameters from `first` on, the weights of norms among them.
+template <class Master>
+struct NormWeights {
+    const Master* values;
+    std::int64_t first;
+
+    Master operator[](std::int64_t element) const { return values[element - first]; }
+};
+
+/// working[i] = round(master[i]), times its column's norm_factor in a folded matrix; `master` and `working` point to
+/// `count` elements from element `first` of the parameters on.
+template <class Master, class Working>
+void fill_working(const std::vector<NormFold>& folds, const NormWeights<Master>& norms, std::int64_t first,
+                  std::int64_t count, const Master* master, Working* working) {
+    const auto round = [](Master value) {
+        if constexpr (std::is_same_v<Working, Bf16>)
+            return Bf16(static_cast<float>(value));
+        else
+            return static_cast<Working>(value);
+    };
+    std::int64_t i = 0;
+    const auto plain_until = [&](std::int64_t end) {
+        for (; i < end; ++i) working[i] = round(master[i]);
+    };
+    auto fold =
+        std::partition_point(folds.begin(), folds.end(), [&](const NormFold& each) { return each.end() <= first; });
+    for (; fold != folds.end() && fold->first < first + count; ++fold) {
+        plain_until(fold->first - first);
+        const std::int64_t end = std::min(fold->end() - first, count);
+        while (i < end) {
+            const std::int64_t column = (first + i - fold->first) % fold->cols;
+            const std::int64_t run = std::min(fold->cols - column, end - i);
+            for (std::int64_t j = 0; j < run; ++j, ++i)
+                working[i] = round(master[i] * norm_factor(norms[fold->gamma + column + j]));
+        }
+    }
+    plain_until(count);
+}
+
+}  // namespace coda

@@ -1,0 +1,76 @@
+// The gradient norm and AdamW over the flat parameters. Notation: kernels/ops.h.
+#pragma once
+
+#include <vector>
+
+#include "kernels/core/field.h"
+
+namespace coda {
+
+/// A matrix of the flat parameters that follows a norm, and the norm's weight among them: in the working copy the
+/// matrix is master ⊙ norm_factor(gamma) (math/rms.h), gamma over its columns. The product of the norm's input with it
+/// then is that of the weighted one, and backward the same, without a copy of the input or a factor in an epilogue.
+struct NormFold {
+    std::int64_t first = 0;  // element of the matrix, rows contiguous
+    std::int64_t rows = 0, cols = 0;
+    std::int64_t gamma = 0;  // element of the weight of column 0
+
+    std::int64_t end() const { return first + rows * cols; }
+};
+
+/// norm = sqrt(Σ grad²) over the whole flat gradient, in a fixed order; clip = min(1, max_norm / norm) (1 where
+/// max_norm is 0); skip |= !isfinite(norm) || !isfinite(loss). skip is sticky: only the host clears it.
+struct GradNorm {
+    In<Vector> grad;         // (1, n) gradient
+    In<Scalar> loss;         // statistic
+    Out<Scalar> norm;        // statistic, before clipping
+    Out<Scalar> clip;        // statistic
+    InOut<Scalar> skip;      // i32
+    InOut<Scratch> scratch;  // partial sums
+    double max_norm = 0;
+
+    static constexpr const char* name = "GradNorm";
+    static constexpr auto operands = std::tuple{field("grad", &GradNorm::grad), field("loss", &GradNorm::loss),
+                                                field("norm", &GradNorm::norm), field("clip", &GradNorm::clip),
+                                                field("skip", &GradNorm::skip), field("scratch", &GradNorm::scratch)};
+};
+
+/// AdamW over the flat parameters; nothing is written where skip is not 0. g = clip grad;
+///   m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g²;
+///   master = master (1 - lr decay) - lr (m correction1) / (sqrt(v correction2) + eps);
+///   working = round(master), of folded matrices round(master ⊙ norm_factor(gamma)) of the updated gamma.
+/// decay applies to the first `decayed` elements (the matrices). The update uses m and v before they are rounded. bf16
+/// moments are rounded stochastically by rounding_bits(seed, step, element) of math/random.h: the lower half for m, the
+/// upper for v.
+struct AdamW {
+    In<Vector> grad;         // (1, n) gradient
+    InOut<Vector> master;    // (1, n) master
+    InOut<Vector> m;         // (1, n) master type, or bf16
+    InOut<Vector> v;         // (1, n) master type, or bf16
+    Out<Vector> working;     // (1, n) storage
+    In<Scalar> lr;           // statistic
+    In<Scalar> correction1;  // statistic: 1 / (1 - beta1^t)
+    In<Scalar> correction2;  // statistic: 1 / (1 - beta2^t)
+    In<Scalar> clip;         // statistic
+    In<Scalar> step;         // i32: t, from 1
+    In<Scalar> skip;         // i32
+    std::int64_t decayed = 0;
+    std::vector<NormFold> folds;  // by `first`, apart; the matrices decay, their norms' weights do not
+    double beta1 = 0, beta2 = 0, eps = 0, weight_decay = 0;
+    std::uint64_t seed = 0;
+
+    static constexpr const char* name = "AdamW";
+    static constexpr auto operands = std::tuple{field("grad", &AdamW::grad),
+                                                field("master", &AdamW::master),
+                                                field("m", &AdamW::m),
+                                                field("v", &AdamW::v),
+                                                field("working", &AdamW::working),
+                                                field("lr", &AdamW::lr),
+                                                field("correction1", &AdamW::correction1),
+                                                field("correction2", &AdamW::correction2),
+                                                field("clip", &AdamW::clip),
+                                                field("step", &AdamW::step),
+                                                field("skip", &AdamW::skip)};
+};
+
+}  // namespace coda

@@ -1,0 +1,318 @@
+// GradNorm and AdamW on the GPU against cpu::run.
+//
+// Tolerances, u = 2^-24. Squares are summed in double on both sides, so norm and clip differ by the rounding to fp32 at
+// most: 2 u. AdamW is the same formula in fp32, but compilers fuse different products with their sums. A fused product
+// drops one rounding, so with g' = clip g
+//   m: 3 u (|beta1 m| + |(1 - beta1) g'|)        v: 4 u v, whose terms are positive
+//   master: 2 u (|w| + |w'|), m's error times lr correction1 / denominator, and 16 u of the quotient: half of v's error
+//   and 2 u for each of seven operations
+// bf16 moments are rounded by the same random words, so they are equal but where such a difference crosses a step:
+// then neighbours.
+#include <cmath>
+#include <limits>
+
+#include "kernels/cpu/run.h"
+#include "kernels/math/random.h"
+#include "kernels/tiling.h"
+#include "tests/hopper/gpu_copy.h"
+
+using namespace coda;
+using namespace coda::test;
+
+namespace {
+
+constexpr double kUnit = 0x1p-24;
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+GradNorm grad_norm(Buffers& buffers, std::int64_t count, double max_norm, double loss = 2) {
+    GradNorm op;
+    op.grad = buffers.random(DType::f32, 1, count);
+    op.loss = buffers.scalar(DType::f32, loss);
+    op.norm = buffers.matrix(DType::f32, 1, 1);
+    op.clip = buffers.matrix(DType::f32, 1, 1);
+    op.skip = buffers.scalar(DType::i32, 0);
+    op.scratch = buffers.vector(DType::u8, tiling::scratch_bytes(op));
+    op.max_norm = max_norm;
+    return op;
+}
+
+void check_norm(Buffers& buffers, const GradNorm& op) {
+    GpuCopy copy(buffers, operands_of(op));
+    hopper::prepare(op, copy.memory())(nullptr);
+    cpu::run(op, buffers.memory());
+    const double norm = buffers.get(op.norm, 0, 0), clip = buffers.get(op.clip, 0, 0);
+    const double skip = buffers.get(op.skip, 0, 0);
+    const std::string grad = buffers.bits(op.grad);
+    copy.download();
+    INFO("GradNorm of " << op.grad.cols << ", limit " << op.max_norm << ": norm " << norm);
+    const auto same = [](double got, double expected) {
+        return got == expected || (std::isnan(got) && std::isnan(expected)) ||
+               std::abs(got - expected) <= 2 * kUnit * std::abs(expected);
+    };
+    CHECK(same(buffers.get(op.norm, 0, 0), norm));
+    CHECK(same(buffers.get(op.clip, 0, 0), clip));
+    CHECK(buffers.get(op.skip, 0, 0) == skip);
+    CHECK((buffers.bits(op.grad) == grad));
+}
+
+/// AdamW at step 3; the decayed part ends within a vector.
+AdamW adamw(Buffers& buffers, DType moments, std::int64_t count) {
+    const auto scalar = [&](double value) { return buffers.scalar(DType::f32, value); };
+    AdamW op;
+    op.beta1 = 0.9;
+    op.beta2 = 0.95;
+    op.eps = 1e-3;
+    op.weight_decay = 0.1;
+    op.seed = 0x123456789abcdef;
+    op.decayed = count / 3 + 1;
+    op.grad = buffers.random(DType::f32, 1, count);
+    op.master = buffers.random(DType::f32, 1, count);
+    op.m = buffers.random(moments, 1, count);
+    op.v = buffers.random(moments, 1, count, 0, 1);
+    op.working = buffers.vector(DType::bf16, count);
+    op.lr = scalar(0.125);
+    op.correction1 = scalar(1 / (1 - std::pow(0.9, 3)));
+    op.correction2 = scalar(1 / (1 - std::pow(0.95, 3)));
+    op.clip = scalar(0.75);
+    op.step = buffers.scalar(DType::i32, 3);
+    op.skip = buffers.scalar(DType::i32, 0);
+    return op;
+}
+
+/// The same with matrices that follow norms: some side by side, some apart, some ending within a block of threads.
+AdamW folded_adamw(Buffers& buffers, DType moments) {
+    AdamW op = adamw(buffers, moments, 40000);
+    op.decayed = 39000;
+    op.folds = {{.first = 8, .rows = 100, .cols = 64, .gamma = 39000},
+                {.first = 6408, .rows = 3, .cols = 200, .gamma = 39500},
+                {.first = 7020, .rows = 1, .cols = 4, .gamma = 39996},
+                {.first = 7024, .rows = 40, .cols = 640, .gamma = 39064}};
+    for (const View& view : {View(op.grad), View(op.m), View(op.v)}) buffers.set(view, 0, 39500, 0);
+    buffers.set(op.master, 0, 39500, -0x1p-60);  // a norm's weight at rest, closer to 0 than a factor may be
+    return op;
+}
+
+/// Steps of bf16 between two numbers of it.
+int steps_apart(double a, double b) {
+    const auto position = [](double value) {
+        const std::uint16_t bits = Bf16(static_cast<float>(value)).bits;
+        return (bits & 0x8000) != 0 ? -(bits & 0x7fff) : static_cast<int>(bits);
+    };
+    return std::abs(position(a) - position(b));
+}
+
+template <class Make>
+void check_update(DType moments, const Make& make) {
+    Buffers before, expected, got, again;
+    const AdamW op = make(before);
+    for (Buffers* buffers : {&expected, &got, &again}) make(*buffers);
+    const std::int64_t count = op.grad.cols;
+    cpu::run(op, expected.memory());
+    run_on_gpu(op, got);
+    run_on_gpu(op, again);
+    INFO("AdamW of " << count << ", moments " << name_of(moments));
+    for (const View& view : operands_of(op)) CHECK((got.bits(view) == again.bits(view)));
+    CHECK((got.bits(op.grad) == before.bits(op.grad)));
+
+    const auto scalar = [&](const View& view) { return before.get(view, 0, 0); };
+    std::int64_t crossed = 0;
+    for (std::int64_t i = 0; i < count; ++i) {
+        const double g = scalar(op.clip) * before.get(op.grad, 0, i), w = before.get(op.master, 0, i);
+        const double m = before.get(op.m, 0, i), v = before.get(op.v, 0, i);
+        const double next_m = 0.9 * m + 0.1 * g, next_v = 0.95 * v + 0.05 * g * g;
+        const double m_error = 3 * kUnit * (0.9 * std::abs(m) + 0.1 * std::abs(g)), v_error = 4 * kUnit * next_v;
+        if (moments == DType::f32) {
+            REQUIRE(std::abs(got.get(op.m, 0, i) - expected.get(op.m, 0, i)) <= m_error);
+            REQUIRE(std::abs(got.get(op.v, 0, i) - expected.get(op.v, 0, i)) <= v_error);
+        } else {
+            for (const View& moment : {View(op.m), View(op.v)}) {
+                const int apart = steps_apart(got.get(moment, 0, i), expected.get(moment, 0, i));
+                REQUIRE(apart <= 1);
+                crossed += apart;
+            }
+        }
+        const double quotient =
+            scalar(op.lr) * scalar(op.correction1) / (std::sqrt(next_v * scalar(op.correction2)) + op.eps);
+        const double updated = got.get(op.master, 0, i);
+        REQUIRE(std::abs(updated - expected.get(op.master, 0, i)) <=
+                2 * kUnit * (std::abs(w) + std::abs(updated)) + quotient * (m_error + 16 * kUnit * std::abs(next_m)));
+        float factor = 1;
+        for (const NormFold& fold : op.folds)
+            if (i >= fold.first && i < fold.end()) {
+                const auto gamma = static_cast<float>(got.get(op.master, 0, fold.gamma + (i - fold.first) % fold.cols));
+                factor = std::copysign(std::max(std::abs(gamma), 0x1p-40f), gamma);
+            }
+        REQUIRE(got.get(op.working, 0, i) == static_cast<float>(Bf16(static_cast<float>(updated) * factor)));
+    }
+    // A difference of some 4 u crosses one of the 2^8 steps of a binade once in 2^14 elements, more often after
+    // cancellation.
+    CHECK(crossed <= 2 + count / 500);
+}
+
+}  // namespace
+
+TEST_CASE("GradNorm on the GPU", "[gpu]") {
+    if (!has_hopper()) return;
+    for (const std::int64_t count : {4, 8, 1000, 65536, 65540, 800008})
+        for (const double limit : {0.0, 0.25, 1e6}) {
+            Buffers buffers;
+            check_norm(buffers, grad_norm(buffers, count, limit));
+        }
+    Buffers zero;
+    const GradNorm none = grad_norm(zero, 64, 1);
+    for (std::int64_t i = 0; i < 64; ++i) zero.set(none.grad, 0, i, 0);
+    check_norm(zero, none);
+    Buffers large;  // squares beyond fp32
+    const GradNorm huge = grad_norm(large, 64, 1);
+    large.set(huge.grad, 0, 9, 1e30);
+    check_norm(large, huge);
+}
+
+TEST_CASE("GradNorm on the GPU marks anything non-finite and never clears the mark", "[gpu]") {
+    if (!has_hopper()) return;
+    for (const float bad : {kNan, kInfinity, -kInfinity})
+        for (const std::int64_t at : {0, 65535, 65536, 70003}) {
+            Buffers buffers;
+            const GradNorm op = grad_norm(buffers, 70004, 1);
+            buffers.set(op.grad, 0, at, bad);
+            check_norm(buffers, op);
+            REQUIRE(buffers.get(op.skip, 0, 0) == 1);
+            buffers.set(op.grad, 0, at, 1);
+            run_on_gpu(op, buffers);
+            REQUIRE(buffers.get(op.skip, 0, 0) == 1);
+        }
+    Buffers buffers;
+    const GradNorm op = grad_norm(buffers, 8, 1, kNan);
+    check_norm(buffers, op);
+    REQUIRE(buffers.get(op.skip, 0, 0) == 1);
+}
+
+TEST_CASE("AdamW on the GPU", "[gpu]") {
+    if (!has_hopper()) return;
+    for (const DType moments : {DType::f32, DType::bf16}) {
+        for (const std::int64_t count : {8, 1016, 70000})
+            check_update(moments, [&](Buffers& buffers) { return adamw(buffers, moments, count); });
+        check_update(moments, [&](Buffers& buffers) { return folded_adamw(buffers, moments); });
+    }
+}
+
+TEST_CASE("AdamW on the GPU writes nothing where skip is set", "[gpu]") {
+    if (!has_hopper()) return;
+    for (const DType moments : {DType::f32, DType::bf16}) {
+        Buffers before, got;
+        const AdamW op = folded_adamw(before, moments);
+        folded_adamw(got, moments);
+        for (Buffers* buffers : {&before, &got}) buffers->set(op.skip, 0, 0, 1);
+        run_on_gpu(op, got);
+        for (const View& view : operands_of(op)) CHECK((got.bits(view) == before.bits(view)));
+    }
+}
+
+TEST_CASE("AdamW on the GPU keeps moments that are not finite", "[gpu]") {
+    if (!has_hopper()) return;
+    for (const DType moments : {DType::f32, DType::bf16}) {
+        Buffers buffers;
+        const AdamW op = adamw(buffers, moments, 64);
+        const float bad[] = {kInfinity, -kInfinity, kNan};
+        for (std::int64_t i = 0; i < 48; ++i) buffers.set(op.m, 0, i, bad[i % 3]);
+        run_on_gpu(op, buffers);
+        for (std::int64_t i = 0; i < 48; ++i) {
+            const double m = buffers.get(op.m, 0, i);
+            if (i % 3 == 2) CHECK(std::isnan(m));
+            if (i % 3 != 2) CHECK(m == static_cast<double>(bad[i % 3]));
+        }
+    }
+}
+
+// With beta 0, m = g and v = g² exactly (g has 11 bits), so the words of (seed, step, element) decide every bit. The
+// vectors are longer than 2^31 elements.
+TEST_CASE("bf16 moments on the GPU are rounded by the words of seed, step and element", "[gpu]") {
+    if (!has_hopper()) return;
+    constexpr std::int64_t kCount = (std::int64_t{1} << 31) + 4096, kLooked = 4096;
+    constexpr float kGradient = 0x1.03cp+0f;
+    std::vector<std::byte*> bases;
+    const auto vector = [&](DType dtype, std::int64_t count) {
+        void* memory = nullptr;
+        CUDA_CHECK(cudaMalloc(&memory, static_cast<std::size_t>(count * size_of(dtype))));
+        CUDA_CHECK(cudaMemset(memory, 0, static_cast<std::size_t>(count * size_of(dtype))));
+        bases.push_back(static_cast<std::byte*>(memory));
+        return View{static_cast<BufferId>(bases.size() - 1), dtype, 0, 1, count, count, 0};
+    };
+    const auto scalar = [&](auto value) {
+        const View view = vector(dtype_of<decltype(value)>, 1);
+        CUDA_CHECK(cudaMemcpy(bases.back(), &value, sizeof value, cudaMemcpyHostToDevice));
+        return view;
+    };
+    AdamW op;
+    op.seed = 99;
+    op.eps = 1;
+    op.grad = vector(DType::f32, kCount);
+    op.master = vector(DType::f32, kCount);
+    op.m = vector(DType::bf16, kCount);
+    op.v = vector(DType::bf16, kCount);
+    op.working = vector(DType::bf16, kCount);
+    op.lr = op.correction1 = op.correction2 = op.clip = scalar(1.0f);
+    op.step = scalar(std::int32_t{3});
+    op.skip = scalar(std::int32_t{0});
+    GradNorm norm;
+    norm.grad = op.grad;
+    norm.loss = op.lr;
+    norm.norm = scalar(0.0f);
+    norm.clip = scalar(0.0f);
+    norm.skip = op.skip;
+    norm.scratch = vector(DType::u8, tiling::scratch_bytes(norm));
+    const std::vector<float> gradient(kLooked, kGradient);
+    for (const std::int64_t first : {std::int64_t{0}, kCount - kLooked})
+        CUDA_CHECK(cudaMemcpy(bases[0] + 4 * first, gradient.data(), 4 * kLooked, cudaMemcpyHostToDevice));
+
+    const Memory memory(bases);
+    hopper::prepare(norm, memory)(nullptr);
+    hopper::prepare(op, memory)(nullptr);
+    CUDA_CHECK(cudaDeviceSynchronize());
+    float length = 0;
+    CUDA_CHECK(cudaMemcpy(&length, memory.at<float>(norm.norm), 4, cudaMemcpyDeviceToHost));
+    CHECK(length == static_cast<float>(std::sqrt(2.0 * kLooked) * static_cast<double>(kGradient)));
+    for (const std::int64_t first : {std::int64_t{0}, kCount - kLooked}) {
+        std::vector<Bf16> m(kLooked), v(kLooked);
+        std::vector<float> master(kLooked);
+        CUDA_CHECK(cudaMemcpy(m.data(), memory.at<Bf16>(op.m) + first, 2 * kLooked, cudaMemcpyDeviceToHost));
+        CUDA_CHECK(cudaMemcpy(v.data(), memory.at<Bf16>(op.v) + first, 2 * kLooked, cudaMemcpyDeviceToHost));
+        CUDA_CHECK(cudaMemcpy(master.data(), memory.at<float>(op.master) + first, 4 * kLooked, cudaMemcpyDeviceToHost));
+        for (std::int64_t i = 0; i < kLooked; ++i) {
+            const std::uint32_t random = philox(op.seed, 3, static_cast<std::uint64_t>((first + i) / 4)).word[i % 4];
+            const auto at = static_cast<std::size_t>(i);
+            REQUIRE(m[at].bits == stochastic_bf16(kGradient, random));
+            REQUIRE(v[at].bits == stochastic_bf16(kGradient * kGradient, random >> 16));
+            REQUIRE(std::abs(master[at] + kGradient / (kGradient + 1)) < 1e-6f);
+        }
+    }
+    for (std::byte* base : bases) CUDA_CHECK(cudaFree(base));
+}
+
+TEST_CASE("the update on the GPU names what it cannot run", "[gpu]") {
+    if (!has_hopper()) return;
+    Buffers buffers;
+    CHECK_THAT(refusal(adamw(buffers, DType::f32, 12), buffers),
+               Catch::Contains("12 parameters are not a multiple of 8"));
+    AdamW folded = adamw(buffers, DType::f32, 64);
+    folded.decayed = 40;
+    folded.folds = {{.first = 0, .rows = 2, .cols = 6, .gamma = 40}};
+    CHECK_THAT(refusal(folded, buffers),
+               Catch::Contains("(2, 6) at 0 and its norm's weight at 40 are not whole vectors"));
+    folded.folds = {{.first = 0, .rows = 2, .cols = 8, .gamma = 32}};
+    CHECK_THAT(refusal(folded, buffers), Catch::Contains("weight at 32 for the folded matrix at 0 does not lie"));
+    folded.folds[0].gamma = 40;
+    folded.decayed = 38;
+    CHECK_THAT(refusal(folded, buffers), Catch::Contains("decayed 38 is not a multiple of 4"));
+    AdamW mixed = adamw(buffers, DType::f32, 16);
+    mixed.v = buffers.vector(DType::bf16, 16);
+    CHECK_THAT(refusal(mixed, buffers), Catch::Contains("operand v is (1, 16) bf16, expected (1, 16) f32"));
+    mixed.v = mixed.m;
+    mixed.decayed = 17;
+    CHECK_THAT(refusal(mixed, buffers), Catch::Contains("decayed 17 is outside [0, 16]"));
+    CHECK_THAT(refusal(grad_norm(buffers, 6, 1), buffers), Catch::Contains("whole vectors of 16 bytes"));
+    GradNorm norm = grad_norm(buffers, 100000, 1);
+    norm.scratch.cols -= 1;
+    CHECK_THAT(refusal(norm, buffers), Catch::Contains("operand scratch has 15 bytes, needs 16"));
+}
