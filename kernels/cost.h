@@ -25,8 +25,6 @@ struct Cost {
 
 Cost cost(const Op& op);
 
-/// What an op is made of: products on tensor cores, with or without an epilogue; attention; or neither.
-enum class Work : std::uint8_t { product, attention, other };
 Work work_of(const Op& op);
 
 }  // namespace coda

@@ -11,7 +11,7 @@
 // accumulator's type.
 //
 // Partials are tile-major, (tiles, rows) or (tiles, columns), one entry per tile of width `tile` (data of the op,
-// chosen by tiling.h; the last tile may be ragged). A Finish op sums them in a fixed order.
+// stated by the op, kTileColumns or kTileRows; the last tile may be ragged). A Finish op sums them in a fixed order.
 //
 // The weight gamma of a norm is in no op of the forward pass: the matrix after the norm carries it in its columns, in
 // the working copy that products read (NormFold, ops/optimizer/op.h). So x itself is the next product's operand, where

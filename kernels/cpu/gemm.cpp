@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "kernels/core/dtype.h"
-#include "kernels/tiling.h"
+#include "kernels/core/integers.h"
 
 namespace coda::cpu {
 

@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "kernels/core/op.h"
 #include "kernels/cpu/access.h"
 #include "kernels/cpu/gemm.h"
-#include "kernels/ops.h"
 
 namespace coda::cpu {
 

@@ -1,6 +1,6 @@
 #include "kernels/cpu/run.h"
 
-#include "kernels/cpu/operations.h"
+#include "kernels/cpu/execute.h"
 
 namespace coda::cpu {
 

@@ -1,22 +1,17 @@
-#include <type_traits>
-
-#include "kernels/hopper/attention/attention.h"
-#include "kernels/hopper/pointwise/pointwise.h"
-#include "kernels/hopper/programs/programs.h"
 #include "kernels/hopper/run.h"
 
 namespace coda::hopper {
 
-Launch prepare(const Op& op, const Memory& memory) {
-    return std::visit(
-        [&](const auto& concrete) -> Launch {
-            if constexpr (requires { prepare_op(concrete, memory); }) {
-                return prepare_op(concrete, memory);
-            } else {
-                throw Error(text(concrete.name, " has no Hopper kernel"));
-            }
-        },
-        op);
+Plan choose(const Op& op, const Request& request) {
+    return std::visit([&]<class T>(const T& concrete) { return choose<T>(concrete, request); }, op);
+}
+
+Launch bind(const Op& op, const Plan& plan, const Memory& memory) {
+    return std::visit([&]<class T>(const T& concrete) { return bind<T>(concrete, plan, memory); }, op);
+}
+
+Launch prepare(const Op& op, const Memory& memory, const Request& request) {
+    return bind(op, choose(op, request), memory);
 }
 
 }  // namespace coda::hopper

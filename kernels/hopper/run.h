@@ -1,23 +1,16 @@
-// The Hopper executor: prepares an op once, launches it any number of times. Host-only.
+// The Hopper executor: prepares an op once, launches it any number of times. Host.
 #pragma once
 
-#include <functional>
-
-#include "kernels/core/memory.h"
+#include "kernels/hopper/plan.h"
 #include "kernels/ops.h"
-
-struct CUstream_st;
 
 namespace coda::hopper {
 
-using Stream = CUstream_st*;
+/// choose and bind (plan.h) of whichever op it is.
+Plan choose(const Op& op, const Request& request = {});
+Launch bind(const Op& op, const Plan& plan, const Memory& memory);
 
-/// A prepared op: enqueues its kernels on a stream. Tensor maps and kernel choice are fixed; nothing is allocated or
-/// synchronised at launch, so it can be captured into a graph. Throws Error when a launch is refused.
-using Launch = std::function<void(Stream)>;
-
-/// Prepares `op` on buffers of the current device, which must have compute capability 9.0. Throws Error naming the op
-/// and the operand when shapes, dtypes, alignment or a tile width do not fit the kernel.
-Launch prepare(const Op& op, const Memory& memory);
+/// Both at once.
+Launch prepare(const Op& op, const Memory& memory, const Request& request = {});
 
 }  // namespace coda::hopper

@@ -9,15 +9,8 @@
 
 namespace coda::oracle {
 
-/// Bounds of an OperandError. `rms` finds what is wrong throughout; `largest` a single element: one that is off by more
-/// than that share of the tensor's largest magnitude is found however many elements are right.
-struct Tolerance {
-    double rms = 0;
-    double largest = 0;
-};
-
-/// What a right kernel with bf16 operands and fp32 accumulation stays within; derived in tolerance.cpp. `operand` as in
-/// OperandError. Throws Error where the op writes no such operand.
+/// What a right kernel with bf16 operands and fp32 accumulation stays within; derived in tolerance.cpp and in the op.
+/// `operand` as in OperandError. Throws Error where the op writes no such operand.
 Tolerance tolerance(const Op& op, const std::string& operand);
 
 /// Whether every operand of a report of `op` is within its tolerance, and there is one.

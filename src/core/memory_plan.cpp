@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "kernels/tiling.h"
+#include "kernels/core/integers.h"
 
 namespace coda {
 

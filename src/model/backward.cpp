@@ -1,7 +1,6 @@
 // The backward pass as a list of operations. dx is one buffer, updated in place: weight gradients that read a value of
 // it come before the op that makes the next value. dz and dqkv carry the rstd of the norm before them, so that weight
 // gradients read the residual stream where the forward pass left it.
-#include "kernels/tiling.h"
 #include "src/model/activations.h"
 
 namespace coda {
@@ -29,7 +28,7 @@ void build_mlp_backward(MicroBatch& batch, StepList& step, std::size_t l, Beta b
                                             .dz = write(z),
                                             .y = keeps_y ? View{} : write(g.y),
                                             .dot = write(g.mlp_partials),
-                                            .tile = tiling::column_tile<LinearSwigluBackward>(batch.shape.ffn)});
+                                            .tile = LinearSwigluBackward::kTileColumns});
     step("mlp_dot", FinishRowSum{.partials = g.mlp_partials, .sum = write(g.mlp_dot)});
     step("down_wgrad", WeightGradient{.dy = g.dx,
                                       .x = keeps_y ? act.y : g.y,
@@ -47,7 +46,7 @@ void build_mlp_backward(MicroBatch& batch, StepList& step, std::size_t l, Beta b
                                             .dx = {write(g.dx), Beta::accumulate},
                                             .n = {},
                                             .dgamma = write(g.dgamma),
-                                            .tile = tiling::row_tile<LinearRmsBackward>()});
+                                            .tile = LinearRmsBackward::kTileRows});
     step("gate_up_wgrad", WeightGradient{.dy = z,
                                          .x = act.x_mid,
                                          .gamma = w.mlp_norm,
@@ -105,7 +104,7 @@ void build_attention_backward(MicroBatch& batch, StepList& step, std::size_t l, 
                                         .dx = {write(g.dx), Beta::accumulate},
                                         .n = {},
                                         .dgamma = write(g.dgamma),
-                                        .tile = tiling::row_tile<LinearRmsBackward>()});
+                                        .tile = LinearRmsBackward::kTileRows});
     step("qkv_wgrad", WeightGradient{.dy = g.dqkv,
                                      .x = act.x,
                                      .gamma = w.attn_norm,

@@ -1,5 +1,4 @@
 // The forward pass as a list of operations (CODA's schedule: norms, residuals, RoPE and SwiGLU live in GEMM epilogues).
-#include "kernels/tiling.h"
 #include "src/model/activations.h"
 
 namespace coda {
@@ -15,7 +14,7 @@ void build_layer(MicroBatch& batch, StepList& step, std::size_t l, bool keep) {
     LayerActivations& act = batch.act.layers[l];
     View& x_next = last ? batch.act.x_final : batch.act.layers[l + 1].x;
     View& rstd_next = last ? batch.act.rstd_final : batch.act.layers[l + 1].rstd_attn;
-    const std::int64_t tile = tiling::column_tile<LinearResidualRms>(s.width);
+    const std::int64_t tile = LinearResidualRms::kTileColumns;
 
     step("qkv", LinearRope{.a = act.x,
                            .w = w.qkv,
@@ -81,7 +80,7 @@ void build_chunk_loss(MicroBatch& batch, StepList& step, HeadChunk& chunk, bool 
                                       .exponentials = keep ? write(chunk.exponentials) : View{},
                                       .sums = write(chunk.sums),
                                       .vocab = batch.shape.vocab,
-                                      .tile = tiling::column_tile<LinearCrossEntropy>(batch.shape.padded_vocab)});
+                                      .tile = LinearCrossEntropy::kTileColumns});
     step("loss", FinishCrossEntropy{.sums = chunk.sums,
                                     .target_logit = rows(act.target_logit),
                                     .targets = rows(batch.host.targets),
@@ -105,7 +104,7 @@ void build_chunk_backward(MicroBatch& batch, StepList& step, HeadChunk& chunk, B
                                          .dx = {batch.grad.dx.row_slice(chunk.first_row, chunk.rows), Beta::overwrite},
                                          .n = batch.grad.n.row_slice(chunk.first_row, chunk.rows),
                                          .dgamma = write(chunk.dgamma),
-                                         .tile = tiling::row_tile<LinearRmsBackward>()});
+                                         .tile = LinearRmsBackward::kTileRows});
     step("head_wgrad", WeightGradient{.dy = chunk.exponentials,
                                       .x = batch.grad.n.row_slice(chunk.first_row, chunk.rows),
                                       .gamma = batch.weights.final_norm,

@@ -1,7 +1,7 @@
 #include "src/model/parameters.h"
 
 #include "kernels/core/error.h"
-#include "kernels/tiling.h"
+#include "kernels/core/integers.h"
 
 namespace coda {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "kernels/core/error.h"
-#include "kernels/tiling.h"
+#include "kernels/core/integers.h"
 #include "src/core/hazards.h"
 #include "src/model/activations.h"
 
@@ -120,7 +120,7 @@ class Allocation {
 
     void add_layers(Recompute recompute) {
         const ModelShape& s = batch.shape;
-        const std::int64_t tiles = ceil_div(s.width, tiling::column_tile<LinearResidualRms>(s.width));
+        const std::int64_t tiles = ceil_div(s.width, LinearResidualRms::kTileColumns);
         for (std::size_t l = 0; l < layout_.layers.size(); ++l) {
             const auto name = [&](const char* what) { return text("layer ", l, " ", what); };
             LayerActivations act;
@@ -145,11 +145,10 @@ class Allocation {
         const ModelShape& s = batch.shape;
         Activations& act = batch.act;
         // Whole GEMM tiles per chunk where there are enough rows for that.
-        const std::int64_t row_tile = tiling::row_tile<LinearRmsBackward>();
+        const std::int64_t row_tile = LinearRmsBackward::kTileRows;
         const std::int64_t even = ceil_div(s.tokens, chunks);
         const std::int64_t rows = std::min(s.tokens, even >= row_tile ? round_up(even, row_tile) : even);
-        const std::int64_t vocab_tiles =
-            ceil_div(s.padded_vocab, tiling::column_tile<LinearCrossEntropy>(s.padded_vocab));
+        const std::int64_t vocab_tiles = ceil_div(s.padded_vocab, LinearCrossEntropy::kTileColumns);
         const View exponentials = activation("exponentials", rows, s.padded_vocab);
         const View sums = statistic("sums of exponentials", vocab_tiles, 2 * rows);
 
@@ -181,8 +180,8 @@ class Allocation {
     void add_gradients(Recompute recompute) {
         const ModelShape& s = batch.shape;
         Gradients& g = batch.grad;
-        const std::int64_t mlp_tiles = ceil_div(s.ffn, tiling::column_tile<LinearSwigluBackward>(s.ffn));
-        const std::int64_t row_tiles = ceil_div(s.tokens, tiling::row_tile<LinearRmsBackward>());
+        const std::int64_t mlp_tiles = ceil_div(s.ffn, LinearSwigluBackward::kTileColumns);
+        const std::int64_t row_tiles = ceil_div(s.tokens, LinearRmsBackward::kTileRows);
         g.dx = activation("dx", s.tokens, s.width);
         g.n = activation("normalised activation", s.tokens, s.width);
         if (recompute != Recompute::none) g.y = activation("recomputed mlp activation", s.tokens, s.ffn);
@@ -205,7 +204,7 @@ class Allocation {
         const auto wgrad = [&](const View& dy, const View& x, const View& grad) {
             WeightGradient op{
                 .dy = dy, .x = x, .gamma = {}, .alpha = {}, .grad = {grad, Beta::overwrite}, .scratch = {}};
-            weight = std::max(weight, tiling::scratch_bytes(op));
+            weight = std::max(weight, op.scratch_bytes());
         };
         const LayerActivations& act = b.act.layers.front();
         const LayerWeights& grads = b.grads.layers.front();
@@ -224,16 +223,16 @@ class Allocation {
         attention.heads = s.heads;
         attention.kv_heads = s.kv_heads;
         attention.head_dim = s.head_dim;
-        batch.grad.attention_scratch = scratch("attention backward scratch", tiling::scratch_bytes(attention));
+        batch.grad.attention_scratch = scratch("attention backward scratch", attention.scratch_bytes());
 
         EmbedBackward embed;
         embed.tokens = b.host.tokens;
         embed.dx = b.grad.dx;
-        batch.grad.embed_scratch = scratch("embedding gradient scratch", tiling::scratch_bytes(embed));
+        batch.grad.embed_scratch = scratch("embedding gradient scratch", embed.scratch_bytes());
 
         GradNorm norm;
         norm.grad = b.host.gradient;
-        norm_scratch = scratch("gradient norm scratch", tiling::scratch_bytes(norm));
+        norm_scratch = scratch("gradient norm scratch", norm.scratch_bytes());
     }
 
     const ParameterLayout& layout_;

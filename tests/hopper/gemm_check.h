@@ -12,7 +12,7 @@
 #include <string>
 
 #include "kernels/cpu/run.h"
-#include "kernels/hopper/programs/prepare_gemm.h"
+#include "kernels/hopper/run.h"
 #include "tests/hopper/harness.h"
 #include "tools/bench/gemm_cases.h"
 
@@ -37,13 +37,13 @@ inline Difference pair_difference(const std::vector<std::byte>& got, const std::
     });
 }
 
-inline void check_case(const GemmCase& made, const CaseOptions& options, const hopper::GemmChoice& choice = {}) {
+inline void check_case(const GemmCase& made, const CaseOptions& options, const hopper::Request& choice = {}) {
     const Shape& shape = made.shape;
     const bench::DeviceBuffers device(made.buffers, 17);
     Bytes expected = download(made.buffers, device.memory());
     cpu::run(made.op, memory_of(expected));
 
-    const hopper::Launch launch = hopper::prepare_gemm(made.op, device.memory(), choice);
+    const hopper::Launch launch = hopper::prepare(made.op, device.memory(), choice);
     launch(nullptr);
     CUDA_CHECK(cudaDeviceSynchronize());
     const Bytes got = download(made.buffers, device.memory());
@@ -86,7 +86,7 @@ inline void check_case(const GemmCase& made, const CaseOptions& options, const h
     }
 }
 
-inline void check(const Shape& shape, const CaseOptions& options, const hopper::GemmChoice& choice = {}) {
+inline void check(const Shape& shape, const CaseOptions& options, const hopper::Request& choice = {}) {
     check_case(bench::make_case(shape, options), options, choice);
 }
 

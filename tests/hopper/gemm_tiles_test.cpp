@@ -1,6 +1,5 @@
 // Every tile configuration of every GEMM program, whichever the program would take by itself, and what surrounds a
 // launch: graphs, and starting while the predecessor finishes.
-#include "kernels/tiling.h"
 #include "tests/hopper/gemm_check.h"
 
 using namespace coda;
@@ -9,9 +8,7 @@ using namespace coda::test;
 namespace {
 
 std::vector<hopper::TileConfig> tiles_of(const Shape& shape, const CaseOptions& options = {}) {
-    const GemmCase made = bench::make_case(shape, options);
-    const bench::DeviceBuffers device(made.buffers, 1);
-    return hopper::tile_candidates(made.op, device.memory());
+    return hopper::choose(bench::make_case(shape, options).op).candidates;
 }
 
 }  // namespace
@@ -29,7 +26,7 @@ TEST_CASE("every tile configuration of every program agrees with the CPU", "[gpu
             const auto tiles = tiles_of(ragged, options);
             REQUIRE(!tiles.empty());
             for (std::size_t i = 0; i < tiles.size(); ++i) {
-                hopper::GemmChoice choice;
+                hopper::Request choice;
                 choice.candidate = static_cast<int>(i);
                 check(ragged, options, choice);
                 check(small, options, choice);
@@ -46,7 +43,7 @@ TEST_CASE("weight gradients in parts agree with the CPU", "[gpu]") {
                                    Shape{"WeightGradient", 8, 2048, 2000}, Shape{"WeightGradient", 1024, 1024, 8192}}) {
             const CaseOptions options{.accumulate = accumulate, .optionals = accumulate};
             const GemmCase made = bench::make_case(shape, options);
-            REQUIRE(tiling::gradient_parts(std::get<WeightGradient>(made.op)) > 1);
+            REQUIRE(std::get<WeightGradient>(made.op).parts() > 1);
             check(shape, options);
             CaseOptions exact = options;
             exact.integers = true;
@@ -63,9 +60,9 @@ TEST_CASE("every order of tiles gives the same bits", "[gpu]") {
              {hopper::Raster{}, hopper::Raster{.group_rows = 512}, hopper::Raster{.panel_columns = 512},
               hopper::Raster{.panel_columns = 1024}}) {
             const bench::DeviceBuffers device(made.buffers, 5);
-            hopper::GemmChoice choice;
+            hopper::Request choice;
             choice.raster = raster;
-            hopper::prepare_gemm(made.op, device.memory(), choice)(nullptr);
+            hopper::prepare(made.op, device.memory(), choice)(nullptr);
             CUDA_CHECK(cudaDeviceSynchronize());
             Bytes bytes = download(made.buffers, device.memory());
             INFO(program << ", groups of " << raster.group_rows << " rows or " << raster.panel_columns << " columns");
@@ -96,9 +93,9 @@ TEST_CASE("a chain of dependent products is in order", "[gpu]") {
             op.a = scaled;  // N(0, 1 / K): results keep their size
             op.w = link % 2 == 0 ? first : out;
             op.out = {link % 2 == 0 ? out : first, Beta::overwrite};
-            hopper::GemmChoice choice;
+            hopper::Request choice;
             choice.overlap = way % 2 == 1;
-            chain.push_back(hopper::prepare_op(op, device.memory(), choice));
+            chain.push_back(hopper::prepare(op, device.memory(), choice));
         }
         cudaStream_t stream = nullptr;
         CUDA_CHECK(cudaStreamCreate(&stream));

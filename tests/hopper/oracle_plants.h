@@ -155,7 +155,7 @@ inline double largest_of(const Planting& result) {
 
 /// One element beyond what the tolerance lets pass, by a quarter; where it lets nothing pass, in its last bit. Of a
 /// pair (Σ e, Σ e d), all these tests' middle elements are Σ e.
-inline void plant_element(Planting& result, const oracle::Tolerance& allowed) {
+inline void plant_element(Planting& result, const Tolerance& allowed) {
     const auto [row, column] = middle_element(result);
     const double off = 1.25 * allowed.largest * largest_of(result);
     if (off == 0) return result.flip_last_bit(row, column);
@@ -166,7 +166,7 @@ inline void plant_element(Planting& result, const oracle::Tolerance& allowed) {
 }
 
 /// A row in place of the next one; in a vector, an element.
-inline void plant_row(Planting& result, const oracle::Tolerance&) {
+inline void plant_row(Planting& result, const Tolerance&) {
     const View& view = result.view();
     if (view.rows == 1) {
         for (std::int64_t i = view.cols / 3; i + 1 < view.cols && i < view.cols / 3 + 64; ++i)
@@ -180,7 +180,7 @@ inline void plant_row(Planting& result, const oracle::Tolerance&) {
 }
 
 /// Of numbers; a flag has no sign.
-inline void plant_sign(Planting& result, const oracle::Tolerance&) {
+inline void plant_sign(Planting& result, const Tolerance&) {
     if (result.view().dtype == DType::i32) return;
     for (std::int64_t row = 0; row < result.view().rows; ++row)
         for (std::int64_t column = 0; column < result.view().cols; ++column)
@@ -195,7 +195,7 @@ inline const oracle::OperandError* find(const oracle::Report& report, const std:
 }
 
 inline bool beyond(const Op& op, const oracle::OperandError& error) {
-    const oracle::Tolerance allowed = oracle::tolerance(op, error.operand);
+    const Tolerance allowed = oracle::tolerance(op, error.operand);
     return !(error.rms <= allowed.rms && error.largest <= allowed.largest);
 }
 
@@ -232,7 +232,7 @@ inline std::set<std::string> named(oracle::Oracle& oracle, const Memory& memory,
 inline void judges_rightly(oracle::Oracle& oracle, const Memory& memory, const Op& op, const std::string& label,
                            const Launcher& launch = launch_on_hopper, const std::set<std::string>& follows = {}) {
     const auto [before, report] = agrees(oracle, memory, op, label, launch);
-    using Plant = void (*)(Planting&, const oracle::Tolerance&);
+    using Plant = void (*)(Planting&, const Tolerance&);
     const std::pair<const char*, Plant> plants[] = {
         {"element", plant_element}, {"row", plant_row}, {"sign", plant_sign}};
     for (const WrittenPart& part : written_parts(op)) {

@@ -131,9 +131,9 @@ TEST_CASE("pointwise ops and reductions cost their arithmetic an element") {
 }
 
 TEST_CASE("what an op's time goes to") {
-    REQUIRE(work_of(Linear{}) == Work::product);
-    REQUIRE(work_of(LinearSwiglu{}) == Work::product);
-    REQUIRE(work_of(WeightGradient{}) == Work::product);
+    REQUIRE(work_of(Linear{}) == Work::gemm);
+    REQUIRE(work_of(LinearSwiglu{}) == Work::gemm);
+    REQUIRE(work_of(WeightGradient{}) == Work::gemm);
     REQUIRE(work_of(Attention{}) == Work::attention);
     REQUIRE(work_of(AttentionBackward{}) == Work::attention);
     REQUIRE(work_of(FinishRowSum{}) == Work::other);

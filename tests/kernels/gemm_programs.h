@@ -12,7 +12,8 @@
 #include <cmath>
 #include <vector>
 
-#include "kernels/cpu/operations.h"
+#include "kernels/cpu/execute.h"
+#include "kernels/ops.h"
 #include "tests/catch.h"
 #include "tests/kernels/fixture.h"
 

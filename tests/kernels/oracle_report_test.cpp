@@ -11,7 +11,6 @@
 
 using namespace coda;
 using oracle::OperandError;
-using oracle::Tolerance;
 
 namespace {
 

@@ -5,7 +5,7 @@
 #include <memory>
 #include <random>
 
-#include "kernels/tiling.h"
+#include "kernels/core/integers.h"
 #include "src/io/loader.h"
 #include "src/train/executor.h"
 #include "src/train/feed.h"

@@ -205,7 +205,8 @@ TEST_CASE("an op on overlapping operands that does not work in place, and views 
     const View w = buffers.add("w", MemorySegment::weights, Lifetime::persistent, DType::f32, 4, 4);
     View out = a;
     out.version = 1;
-    const Schedule in_place{{Phase::forward, -1, "product", Linear{.a = a, .w = w, .out = {out, Beta::overwrite}}}};
+    const Schedule in_place{
+        {Phase::forward, -1, "product", Linear{.a = a, .w = w, .rstd = {}, .out = {out, Beta::overwrite}}}};
     const Schedule* schedules[] = {&in_place};
     const MemoryPlan plan = plan_memory(buffers, schedules);
     CHECK(mentions(find_hazards(in_place, buffers, plan), {"'product'", "operand out", "operand a", "in place"}));

@@ -3,7 +3,6 @@
 // Tolerance in double: every element is a sum of at most a few thousand terms, rounding grows at worst with their
 // number times 2^-53 and is amplified by softmax and norms; 1e-12 leaves two digits, and a wrong formula shows at 1e-2
 // and more (see the planted mistakes below).
-#include "kernels/tiling.h"
 #include "tests/catch.h"
 #include "tests/model/harness.h"
 #include "tests/oracle/adamw.h"
@@ -104,11 +103,11 @@ TEST_CASE("the schedule in double agrees with the textbook model on the loss and
 
 TEST_CASE("ragged partial tiles: a second tile in every direction, and a small one") {
     ModelConfig model = tiny_model();
-    model.hidden_size = tiling::column_tile<LinearResidualRms>(0) + 8;
-    model.intermediate_size = tiling::column_tile<LinearSwigluBackward>(0) + 4;
+    model.hidden_size = LinearResidualRms::kTileColumns + 8;
+    model.intermediate_size = LinearSwigluBackward::kTileColumns + 4;
     model.num_hidden_layers = 1;
-    model.vocab_size = tiling::column_tile<LinearCrossEntropy>(0) + 14;
-    const std::int64_t rows = tiling::row_tile<LinearRmsBackward>() + 6;
+    model.vocab_size = LinearCrossEntropy::kTileColumns + 14;
+    const std::int64_t rows = LinearRmsBackward::kTileRows + 6;
     const Sizes sizes{.batch = 2, .seq_len = rows / 2, .chunks = 1};
     const textbook::Weights weights = textbook::random_weights(model, 3);
     const std::vector<textbook::Batch> batches{random_batch(model, sizes.batch, sizes.seq_len, 5)};

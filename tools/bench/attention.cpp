@@ -15,7 +15,7 @@
 #include <span>
 
 #include "kernels/cost.h"
-#include "kernels/hopper/attention/attention.h"
+#include "kernels/hopper/run.h"
 #include "kernels/hopper/sm90/check.h"
 #include "tools/bench/attention_case.h"
 #include "tools/bench/commands.h"
@@ -103,7 +103,7 @@ std::vector<Buffer> contents(const AttentionCase& made, const AttentionCaseShape
 std::vector<Pass> all_passes(AttentionCase& made, const Memory& memory) {
     std::vector<Pass> passes;
     const auto add = [&](const char* name, bool deterministic, const auto& op) {
-        passes.push_back({name, deterministic, op, hopper::prepare_op(op, memory), 0, {}});
+        passes.push_back({name, deterministic, op, hopper::prepare(op, memory), 0, {}});
     };
     add("forward", true, made.forward);
     for (const bool deterministic : {true, false}) {
@@ -171,8 +171,8 @@ void run_files(const Options& options) {
     transfer(kQkv, read, cudaMemcpyHostToDevice);
     transfer(kDout, read, cudaMemcpyHostToDevice);
     require(inputs.good(), "cannot read qkv and dout of this shape from ", options.inputs);
-    hopper::prepare_op(made.forward, buffers.memory())(nullptr);
-    hopper::prepare_op(made.backward, buffers.memory())(nullptr);
+    hopper::prepare(made.forward, buffers.memory())(nullptr);
+    hopper::prepare(made.backward, buffers.memory())(nullptr);
     std::ofstream outputs(options.outputs, std::ios::binary);
     const auto write = [&](std::vector<char>& bytes) {
         outputs.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "kernels/tiling.h"
-
 namespace coda::bench {
 
 AttentionCase make_attention(const AttentionCaseShape& shape, const Precision& precision) {
@@ -58,7 +56,7 @@ AttentionCase make_attention(const AttentionCaseShape& shape, const Precision& p
     finish(made.backward);
     finish(made.rope_backward);
     scratch.cols = scratch.ld =
-        std::max({std::int64_t{256}, tiling::scratch_bytes(made.backward), tiling::scratch_bytes(made.rope_backward)});
+        std::max({std::int64_t{256}, made.backward.scratch_bytes(), made.rope_backward.scratch_bytes()});
     made.buffers[kScratch] = scratch;
     made.backward.scratch = scratch;
     made.rope_backward.scratch = scratch;

@@ -12,7 +12,8 @@
 #include <vector>
 
 #include "kernels/core/dtype.h"
-#include "kernels/cpu/operations.h"
+#include "kernels/cpu/execute.h"
+#include "kernels/ops.h"
 
 namespace {
 
@@ -72,14 +73,15 @@ class Bench {
 
 void forward(DType storage, std::int64_t m, std::int64_t n, std::int64_t k) {
     Bench bench(storage, m, n, k);
-    bench.measure(
-        Linear{.a = bench.matrix(m, k), .w = bench.matrix(n, k), .out = {bench.matrix(m, n), Beta::overwrite}});
+    bench.measure(Linear{
+        .a = bench.matrix(m, k), .w = bench.matrix(n, k), .rstd = {}, .out = {bench.matrix(m, n), Beta::overwrite}});
 }
 
 void dgrad(DType storage, std::int64_t m, std::int64_t n, std::int64_t k) {
     Bench bench(storage, m, n, k);
     bench.measure(Linear{.a = bench.matrix(m, k),
                          .w = bench.matrix(k, n),
+                         .rstd = {},
                          .out = {bench.matrix(m, n), Beta::overwrite},
                          .layout = WeightLayout::in_out});
 }

@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "kernels/core/error.h"
-#include "kernels/tiling.h"
+#include "kernels/core/integers.h"
 
 namespace coda::bench {
 
@@ -94,7 +94,7 @@ GemmCase make_case(const Shape& shape, const CaseOptions& options) {
             op.alpha = build.statistic("alpha", 1, Fill::ones, options.integers ? 2 : 0.37);
         }
         op.grad = build.accumulated("grad", m, n, DType::f32);
-        if (const std::int64_t bytes = tiling::scratch_bytes(op); bytes > 0)
+        if (const std::int64_t bytes = op.scratch_bytes(); bytes > 0)
             op.scratch = build.add("scratch", DType::u8, 1, bytes, Fill::nothing, 0, Access::inout);
         made.op = op;
     } else if (program == "LinearRope" || program == "LinearRstdRope") {
@@ -121,7 +121,7 @@ GemmCase make_case(const Shape& shape, const CaseOptions& options) {
         op.a = activation();
         op.w = weight(forward);
         op.vocab = options.vocab == 0 ? n : options.vocab;
-        op.tile = tiling::column_tile<LinearCrossEntropy>(n);
+        op.tile = LinearCrossEntropy::kTileColumns;
         op.target_logit = build.statistic("target_logit", m, Fill::normal, options.distance);
         op.rstd = optional_rstd();
         if (!options.evaluation) op.exponentials = build.result("exponentials", m, n);
@@ -131,7 +131,7 @@ GemmCase make_case(const Shape& shape, const CaseOptions& options) {
         LinearResidualRms op;
         op.a = activation();
         op.w = weight(forward);
-        op.tile = tiling::column_tile<LinearResidualRms>(n);
+        op.tile = LinearResidualRms::kTileColumns;
         op.residual = build.storage("residual", m, n);
         op.x = build.result("x", m, n);
         op.square = build.result("square", ceil_div(n, op.tile), m, DType::f32);
@@ -140,7 +140,7 @@ GemmCase make_case(const Shape& shape, const CaseOptions& options) {
         LinearRmsBackward op;
         op.a = activation();
         op.w = weight(backward);
-        op.tile = tiling::row_tile<LinearRmsBackward>();
+        op.tile = LinearRmsBackward::kTileRows;
         op.x = build.storage("x", m, n);
         op.rstd = rstd();
         op.dot = build.statistic("dot", m, Fill::normal, std::sqrt(static_cast<double>(n)));
@@ -156,7 +156,7 @@ GemmCase make_case(const Shape& shape, const CaseOptions& options) {
         LinearSwigluBackward op;
         op.a = activation();
         op.w = weight(backward);
-        op.tile = tiling::column_tile<LinearSwigluBackward>(n);
+        op.tile = LinearSwigluBackward::kTileColumns;
         op.z = build.storage("z", m, 2 * n);
         op.rstd = rstd();
         op.dz = build.result("dz", m, 2 * n);

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "kernels/hopper/programs/prepare_gemm.h"
+#include "kernels/hopper/run.h"
 #include "kernels/hopper/sm90/check.h"
 #include "tools/bench/energy.h"
 
@@ -88,15 +88,13 @@ Contest::~Contest() {
     for (void* out : outputs_) cudaFree(out);
 }
 
-std::vector<hopper::Launch> Contest::prepare(const hopper::GemmChoice& choice) const {
+std::vector<hopper::Launch> Contest::prepare(const hopper::Request& choice) const {
     std::vector<hopper::Launch> launches;
-    for (const auto& buffers : buffers_) launches.push_back(hopper::prepare_gemm(made_.op, buffers->memory(), choice));
+    for (const auto& buffers : buffers_) launches.push_back(hopper::prepare(made_.op, buffers->memory(), choice));
     return launches;
 }
 
-std::vector<hopper::TileConfig> Contest::tiles() const {
-    return hopper::tile_candidates(made_.op, buffers_.front()->memory());
-}
+std::vector<hopper::TileConfig> Contest::tiles() const { return hopper::choose(made_.op).candidates; }
 
 int Contest::count(double seconds) const { return static_cast<int>(seconds * 1e3 / cublas_ms_) + 1; }
 

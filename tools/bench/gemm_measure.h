@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "kernels/hopper/gemm/choice.h"
 #include "kernels/hopper/run.h"
 #include "kernels/oracle/cublaslt.h"
 #include "tools/bench/device_buffers.h"
@@ -40,9 +39,9 @@ class Contest {
     Contest& operator=(const Contest&) = delete;
 
     /// One launch per copy. Throws Error where the choice does not fit the case.
-    std::vector<hopper::Launch> prepare(const hopper::GemmChoice& choice = {}) const;
+    std::vector<hopper::Launch> prepare(const hopper::Request& choice = {}) const;
 
-    /// Every tile configuration of the case's program, in the order of GemmChoice::candidate.
+    /// Every tile configuration of the case's program, in the order of Request::candidate.
     std::vector<hopper::TileConfig> tiles() const;
 
     /// Runs both sides until clocks have settled; once per contest is enough.

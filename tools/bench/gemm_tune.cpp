@@ -9,12 +9,12 @@ namespace coda::bench {
 
 namespace {
 
-using hopper::GemmChoice;
 using hopper::Raster;
+using hopper::Request;
 using hopper::TileConfig;
 
 struct Variant {
-    GemmChoice choice;
+    Request choice;
     TileConfig tile;
     std::vector<hopper::Launch> launches;
 };
@@ -57,7 +57,7 @@ void tune(const GemmCase& made, const Turns& turns, oracle::CublasLt& cublas) {
     const std::vector<TileConfig> tiles = contest.tiles();
     std::vector<Variant> variants;
     for (std::size_t i = 0; i < tiles.size(); ++i) {
-        GemmChoice choice;
+        Request choice;
         choice.candidate = static_cast<int>(i);
         variants.push_back({choice, tiles[i], contest.prepare(choice)});
     }

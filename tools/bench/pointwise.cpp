@@ -17,9 +17,9 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "kernels/core/integers.h"
 #include "kernels/hopper/run.h"
 #include "kernels/hopper/sm90/check.h"
-#include "kernels/tiling.h"
 #include "tools/bench/commands.h"
 #include "tools/bench/device_buffers.h"
 #include "tools/bench/pointwise_cases.h"

@@ -4,8 +4,8 @@
 #include <random>
 
 #include "kernels/core/error.h"
+#include "kernels/core/integers.h"
 #include "kernels/cost.h"
-#include "kernels/tiling.h"
 
 namespace coda::bench {
 
@@ -92,7 +92,7 @@ PointwiseCase grad_norm(std::int64_t count) {
     op.norm = made.scalar(0);
     op.clip = made.scalar(0);
     op.skip = made.zero();
-    op.scratch = made.scratch(tiling::scratch_bytes(op));
+    op.scratch = made.scratch(op.scratch_bytes());
     op.max_norm = 1;
     return made.finish(op, text(count, " elements"));
 }
@@ -128,7 +128,7 @@ PointwiseCase embed_backward() {
     op.tokens = made.add("tokens", DType::i32, 1, kTokens, Fill::positions, 1);
     op.dx = made.add("dx", DType::bf16, kTokens, kWidth, Fill::normal);
     op.grad = made.add("grad", DType::f32, kVocab, kWidth, Fill::normal);
-    op.scratch = made.scratch(tiling::scratch_bytes(op));
+    op.scratch = made.scratch(op.scratch_bytes());
     const std::int64_t rows = distinct(made.tokens);
     return made.finish(op, rows, op.dx.bytes() + 2 * op.grad.row_slice(0, rows).bytes());
 }
@@ -136,7 +136,7 @@ PointwiseCase embed_backward() {
 PointwiseCase finish_rstd() {
     Building made;
     FinishRstd op;
-    const std::int64_t tiles = ceil_div(kWidth, tiling::column_tile<LinearResidualRms>(kWidth));
+    const std::int64_t tiles = ceil_div(kWidth, LinearResidualRms::kTileColumns);
     op.square = made.add("square", DType::f32, tiles, kTokens, Fill::positive);
     op.rstd = made.add("rstd", DType::f32, 1, kTokens, Fill::nothing);
     op.width = kWidth;
@@ -154,7 +154,7 @@ PointwiseCase finish_row_sum(std::int64_t tiles) {
 PointwiseCase finish_column_sum() {
     Building made;
     FinishColumnSum op;
-    const std::int64_t tiles = ceil_div(kTokens, tiling::row_tile<LinearRmsBackward>());
+    const std::int64_t tiles = ceil_div(kTokens, LinearRmsBackward::kTileRows);
     op.partials = made.add("partials", DType::f32, tiles, kWidth, Fill::normal);
     op.gamma = made.add("gamma", DType::f32, 1, kWidth, Fill::positive);
     op.grad = {made.add("grad", DType::f32, 1, kWidth, Fill::normal), Beta::accumulate};
@@ -164,7 +164,7 @@ PointwiseCase finish_column_sum() {
 PointwiseCase finish_cross_entropy() {
     Building made;
     FinishCrossEntropy op;
-    const std::int64_t tiles = ceil_div(kVocab, tiling::column_tile<LinearCrossEntropy>(kVocab));
+    const std::int64_t tiles = ceil_div(kVocab, LinearCrossEntropy::kTileColumns);
     op.sums = made.add("sums", DType::f32, tiles, 2 * kTokens, Fill::positive);
     op.target_logit = made.add("target_logit", DType::f32, 1, kTokens, Fill::normal);
     op.targets = made.add("targets", DType::i32, 1, kTokens, Fill::positions, static_cast<double>(kVocab));
@@ -194,8 +194,7 @@ constexpr NamedCase kCases[] = {
     {Embed::name, embed},
     {EmbedBackward::name, embed_backward},
     {FinishRstd::name, finish_rstd},
-    {FinishRowSum::name,
-     [] { return finish_row_sum(ceil_div(kFfn, tiling::column_tile<LinearSwigluBackward>(kFfn))); }},
+    {FinishRowSum::name, [] { return finish_row_sum(ceil_div(kFfn, LinearSwigluBackward::kTileColumns)); }},
     {FinishRowSum::name, [] { return finish_row_sum(kHeads + 2 * kKvHeads); }},
     {FinishColumnSum::name, finish_column_sum},
     {TargetLogit::name, target_logit},

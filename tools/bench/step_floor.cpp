@@ -31,25 +31,9 @@ struct Bare {
 };
 
 template <class T>
-View result_of(const T& op) {
-    if constexpr (requires { op.out; }) return op.out;
-    if constexpr (requires { op.z; } && !std::same_as<T, LinearSwigluBackward>) return op.z;
-    if constexpr (requires { op.exponentials; }) return op.exponentials;
-    if constexpr (requires { op.dx; }) return op.dx;
-    if constexpr (std::same_as<T, LinearResidualRms>) return op.x;
-    if constexpr (std::same_as<T, LinearSwigluBackward>) {  // half of dz: y may be absent
-        View half = op.dz;
-        half.cols = half.ld = op.dz.cols / 2;
-        return half;
-    }
-    return {};
-}
-
-template <class T>
-bool weight_is_in_out(const T& op) {
-    if constexpr (requires { op.layout; }) return op.layout == WeightLayout::in_out;
-    return std::same_as<T, LinearRmsBackward> || std::same_as<T, LinearSwigluBackward> ||
-           std::same_as<T, LinearHeadDot>;
+WeightLayout layout_of(const T& op) {
+    if constexpr (requires { op.layout; }) return op.layout;
+    return WeightLayout::out_in;
 }
 
 std::vector<Bare> products_of(const Schedule& schedule) {
@@ -58,9 +42,9 @@ std::vector<Bare> products_of(const Schedule& schedule) {
         if constexpr (std::same_as<T, WeightGradient>) {
             products.push_back({op.dy, op.x, op.grad, false, hopper::Major::mn, hopper::Major::mn, op.grad.dtype});
         } else if constexpr (requires { op.a, op.w; }) {
-            const View out = result_of(op);
+            const View out = op.result();
             products.push_back({op.a, op.w, out, true, hopper::Major::k,
-                                weight_is_in_out(op) ? hopper::Major::mn : hopper::Major::k,
+                                layout_of(op) == WeightLayout::in_out ? hopper::Major::mn : hopper::Major::k,
                                 out ? out.dtype : DType::bf16});
         }
     };
@@ -69,7 +53,7 @@ std::vector<Bare> products_of(const Schedule& schedule) {
         std::visit(add, step.op);
         double flops = 0;
         for (std::size_t i = before; i < products.size(); ++i) flops += products[i].flops();
-        require(flops == (work_of(step.op) == Work::product ? cost(step.op).flops : 0), "the floor's product of ",
+        require(flops == (work_of(step.op) == Work::gemm ? cost(step.op).flops : 0), "the floor's product of ",
                 step.name, " (", name_of(step.op), ") is not the op's");
     }
     return products;

@@ -145,7 +145,7 @@ void add_ops(Session& session, StepTimes& times) {
         all += ms;
         if (is_forward) forward += ms;
         switch (work_of(steps[i].op)) {
-            case Work::product: times.products += ms; break;
+            case Work::gemm: times.products += ms; break;
             case Work::attention: (is_forward ? times.attention_forward : times.attention_backward) += ms; break;
             case Work::other: times.other += ms; break;
         }

@@ -3,7 +3,7 @@
 
 #include <cuda_runtime.h>
 
-#include "kernels/hopper/run.h"
+#include "kernels/hopper/launch.h"
 #include "kernels/hopper/sm90/check.h"
 
 namespace coda::hopper {

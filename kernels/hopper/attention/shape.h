@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "kernels/core/error.h"
-#include "kernels/ops.h"
+#include "kernels/core/op.h"
 
 namespace coda::hopper {
 

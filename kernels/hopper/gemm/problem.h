@@ -2,8 +2,8 @@
 #pragma once
 
 #include "kernels/core/memory.h"
+#include "kernels/core/op.h"
 #include "kernels/hopper/sm90/descriptor.h"
-#include "kernels/ops.h"
 
 namespace coda::hopper {
 
@@ -14,8 +14,6 @@ struct Problem {
     View a, b;
     std::int64_t m = 0, n = 0, k = 0;
     std::int64_t partial_columns = 0;  // where the op has partials by tile: columns of a tile
-    std::int64_t splits = 1;           // parts of K, each with results of its own,
-    std::int64_t split_rows = 0;       // so many rows apart
 };
 
 /// acc = a wᵀ with w (N, K), or a w with w (K, N).

@@ -5,8 +5,8 @@
 
 #include <algorithm>
 
+#include "kernels/core/integers.h"
 #include "kernels/hopper/sm90/check.h"
-#include "kernels/tiling.h"
 
 namespace coda::hopper {
 

@@ -4,10 +4,11 @@
 // dQ += dS K, dK += dSᵀ Q, dV += Pᵀ dO. dK and dV of a key/value head add up over its query heads in order of the head.
 #include <cmath>
 
+#include "kernels/cpu/execute.h"
 #include "kernels/cpu/exponential.h"
-#include "kernels/cpu/operations.h"
 #include "kernels/math/rope.h"
 #include "kernels/ops/attention/cpu_math.h"
+#include "kernels/ops/attention/op.h"
 
 namespace coda::cpu {
 namespace {
@@ -192,6 +193,7 @@ struct Backward {
 
 }  // namespace
 
+template <>
 void execute(const AttentionBackward& op, const Memory& memory) {
     require(static_cast<bool>(op.o) != static_cast<bool>(op.delta), op.name, ": takes o or delta, one of them");
     require(op.rope || (!op.positions && !op.dot && !op.rstd), op.name,

@@ -5,9 +5,10 @@
 // maximum keeps every exponent at or below 0, so logits of any size are safe.
 #include <cmath>
 
+#include "kernels/cpu/execute.h"
 #include "kernels/cpu/exponential.h"
-#include "kernels/cpu/operations.h"
 #include "kernels/ops/attention/cpu_math.h"
+#include "kernels/ops/attention/op.h"
 
 namespace coda::cpu {
 namespace {
@@ -129,6 +130,7 @@ struct Forward {
 
 }  // namespace
 
+template <>
 void execute(const Attention& op, const Memory& memory) {
     dispatch_storage(Attention::name, op.qkv.dtype, [&]<class Types>(Types) {
         using Storage = typename Types::Storage;

@@ -15,7 +15,6 @@
 
 #include "kernels/cpu/access.h"
 #include "kernels/ops.h"
-#include "kernels/tiling.h"
 
 namespace coda::cpu {
 

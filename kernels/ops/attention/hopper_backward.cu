@@ -3,55 +3,45 @@
 #include <cmath>
 #include <memory>
 
-#include "kernels/hopper/attention/attention.h"
+#include "kernels/core/integers.h"
 #include "kernels/hopper/attention/backward_rows.cuh"
 #include "kernels/hopper/attention/overlapped_launch.h"
 #include "kernels/hopper/attention/sequence_map.h"
 #include "kernels/hopper/attention/shape.h"
+#include "kernels/hopper/plan.h"
 #include "kernels/hopper/sm90/check.h"
-#include "kernels/tiling.h"
+#include "kernels/ops/attention/scratch.h"
 
 namespace coda::hopper {
 
 namespace {
 
-constexpr std::int64_t kPaddedRows = 128;          // sequences are padded to whole tiles of the larger kind
 constexpr std::int64_t kSectionBytes = 136 << 20;  // of Q, dO and dQ sums; about a third of them is under way at a time
 
-/// Carves the op's scratch; returns its bytes. The sizes are those of tiling::scratch_bytes.
-std::int64_t carve(std::byte* base, const AttentionGeometry& geometry, BackwardScratch& scratch,
-                   std::int64_t& turn_bytes) {
-    const std::int64_t padded = round_up(geometry.seq_len, kPaddedRows);
-    const std::int64_t rows = std::int64_t{geometry.batch} * geometry.heads * padded;
-    std::int64_t offset = 0;
-    const auto take = [&]<class T>(T*& pointer, std::int64_t count) {
-        pointer = reinterpret_cast<T*>(base + offset);
-        offset += round_up(count * static_cast<std::int64_t>(sizeof(T)), 256);
-    };
-    take(scratch.dquery, rows * geometry.head_dim);
-    take(scratch.lse_log2, rows);
-    take(scratch.delta, rows);
-    take(scratch.start, std::int64_t{geometry.batch} * padded);
-    const std::int64_t turns = offset;
-    take(scratch.turns, rows / (geometry.head_dim == 64 ? 128 : 64) * 2);
-    take(scratch.ticket, 1);
-    turn_bytes = offset - turns;
-    return offset;
+BackwardScratch pointers_of(std::byte* base, const AttentionScratch& layout) {
+    const auto at = [&]<class T>(T*& pointer, std::int64_t offset) { pointer = reinterpret_cast<T*>(base + offset); };
+    BackwardScratch scratch{};
+    at(scratch.dquery, layout.dquery);
+    at(scratch.lse_log2, layout.lse);
+    at(scratch.delta, layout.delta);
+    at(scratch.start, layout.start);
+    at(scratch.turns, layout.turns);
+    at(scratch.ticket, layout.ticket);
+    return scratch;
 }
 
 template <class Tile>
 Launch launch_backward(const AttentionBackward& op, const Memory& memory, const AttentionGeometry& geometry,
                        const RopeBackwardArguments& rope, RowStatisticsArguments rows) {
-    const auto padded = static_cast<int>(round_up(op.seq_len, kPaddedRows));
+    const AttentionScratch layout(op);
+    const auto padded = static_cast<int>(layout.padded);
     const std::int64_t rows_of_heads = std::int64_t{geometry.batch} * geometry.heads * padded;
     require(rows_of_heads < std::int64_t{1} << 31, op.name, ": ", rows_of_heads, " rows of all heads are too many");
     std::byte* base = memory.address(op.scratch);
-    std::int64_t turn_bytes = 0;
     auto arguments = std::make_shared<BackwardArguments>();
-    const std::int64_t needed = carve(base, geometry, arguments->scratch, turn_bytes);
-    require(op.scratch.bytes() >= needed && reinterpret_cast<std::uintptr_t>(base) % 256 == 0, op.name,
-            ": scratch has ", op.scratch.bytes(), " bytes, needed are ", needed,
-            " (tiling::scratch_bytes) from a multiple of 256");
+    arguments->scratch = pointers_of(base, layout);
+    require(op.scratch.bytes() >= layout.bytes && reinterpret_cast<std::uintptr_t>(base) % 256 == 0, op.name,
+            ": scratch has ", op.scratch.bytes(), " bytes, needed are ", layout.bytes, " from a multiple of 256");
     arguments->key_value = sequence_map(memory, op.qkv, "qkv", op.seq_len, Tile::kKeys);
     arguments->query = sequence_map(memory, op.qkv, "qkv", op.seq_len, Tile::kQueries);
     arguments->dout = sequence_map(memory, op.dout, "dout", op.seq_len, Tile::kQueries);
@@ -73,7 +63,7 @@ Launch launch_backward(const AttentionBackward& op, const Memory& memory, const 
     rows.lse_ld = op.lse.ld;
     rows.doc_start = memory.at<std::int32_t>(op.doc_start);
     rows.scratch = arguments->scratch;
-    rows.turns = static_cast<int>(turn_bytes / 4);
+    rows.turns = static_cast<int>((layout.bytes - layout.turns) / 4);
     rows.seq_len = geometry.seq_len;
     rows.padded = padded;
     rows.batch = geometry.batch;
@@ -101,50 +91,64 @@ Launch launch_backward(const AttentionBackward& op, const Memory& memory, const 
     };
 }
 
-Launch launch_backward(const AttentionBackward& op, const Memory& memory, const RopeBackwardArguments& rope,
-                       const RowStatisticsArguments& rows) {
+/// Throws unless shapes and dtypes fit the kernels.
+AttentionGeometry checked(const AttentionBackward& op) {
     const AttentionGeometry geometry = attention_geometry(op);
-    require_operand(op.name, "dout", op.dout, op.qkv.rows, op.heads * op.head_dim, DType::bf16);
-    require_operand(op.name, "dqkv", op.dqkv, op.qkv.rows, op.qkv.cols, DType::bf16);
-    if (op.head_dim == 64)
-        return op.doc_start ? launch_backward<BackwardTile<64, true>>(op, memory, geometry, rope, rows)
-                            : launch_backward<BackwardTile<64, false>>(op, memory, geometry, rope, rows);
-    return op.doc_start ? launch_backward<BackwardTile<128, true>>(op, memory, geometry, rope, rows)
-                        : launch_backward<BackwardTile<128, false>>(op, memory, geometry, rope, rows);
-}
-
-}  // namespace
-
-Launch prepare_op(const AttentionBackward& op, const Memory& memory) {
-    const std::int64_t tokens = op.qkv.rows;
+    const std::int64_t tokens = op.qkv.rows, width = op.heads * op.head_dim;
+    require_operand(op.name, "dout", op.dout, tokens, width, DType::bf16);
+    require_operand(op.name, "dqkv", op.dqkv, tokens, op.qkv.cols, DType::bf16);
     require(static_cast<bool>(op.o) != static_cast<bool>(op.delta), op.name, ": takes o or delta, one of them");
-    require(op.rope || (!op.positions && !op.dot && !op.rstd), op.name,
-            ": positions, dot and rstd come with rope, which is missing");
-    RowStatisticsArguments rows{};
     if (op.o) {
-        require_operand(op.name, "o", op.o, tokens, op.heads * op.head_dim, DType::bf16);
+        require_operand(op.name, "o", op.o, tokens, width, DType::bf16);
         require(op.o.ld % 8 == 0, op.name, ": rows of o begin at multiples of ", op.o.ld * 2, " bytes, 16 are needed");
-        rows.out = reinterpret_cast<const __nv_bfloat16*>(memory.address(op.o));
-        rows.dout = reinterpret_cast<const __nv_bfloat16*>(memory.address(op.dout));
-        rows.out_ld = op.o.ld;
-        rows.dout_ld = op.dout.ld;
     } else {
         require_operand(op.name, "delta", op.delta, op.heads, tokens, DType::f32);
-        rows.delta = memory.at<float>(op.delta);
-        rows.delta_ld = op.delta.ld;
     }
-    if (!op.rope) return launch_backward(op, memory, RopeBackwardArguments{}, rows);
-
+    require(op.rope || (!op.positions && !op.dot && !op.rstd), op.name,
+            ": positions, dot and rstd come with rope, which is missing");
+    if (!op.rope) return geometry;
     require_operand(op.name, "positions", op.positions, 1, tokens, DType::i32);
     require_operand(op.name, "rope", op.rope, op.rope.rows, op.head_dim, DType::f32);
     require_operand(op.name, "dot", op.dot, op.heads + 2 * op.kv_heads, tokens, DType::f32);
     if (op.rstd) require_operand(op.name, "rstd", op.rstd, 1, tokens, DType::f32);
     require(op.rope.ld == op.head_dim, op.name, ": rope has gaps between its rows (ld ", op.rope.ld, ")");
-    return launch_backward(
-        op, memory,
-        {memory.at<std::int32_t>(op.positions), reinterpret_cast<const float2*>(memory.at<float>(op.rope)),
-         memory.at<float>(op.rstd), memory.at<float>(op.dot), op.dot.ld},
-        rows);
+    return geometry;
+}
+
+}  // namespace
+
+template <>
+Plan choose(const AttentionBackward& op, const Request&) {
+    checked(op);
+    Plan plan;
+    plan.scratch_bytes = op.scratch_bytes();
+    require(op.scratch.bytes() >= plan.scratch_bytes, op.name, ": scratch has ", op.scratch.bytes(),
+            " bytes, needed are ", plan.scratch_bytes);
+    return plan;
+}
+
+template <>
+Launch bind(const AttentionBackward& op, const Plan&, const Memory& memory) {
+    const AttentionGeometry geometry = checked(op);
+    RowStatisticsArguments rows{};
+    if (op.o) {
+        rows.out = reinterpret_cast<const __nv_bfloat16*>(memory.address(op.o));
+        rows.dout = reinterpret_cast<const __nv_bfloat16*>(memory.address(op.dout));
+        rows.out_ld = op.o.ld;
+        rows.dout_ld = op.dout.ld;
+    } else {
+        rows.delta = memory.at<float>(op.delta);
+        rows.delta_ld = op.delta.ld;
+    }
+    RopeBackwardArguments rope{};
+    if (op.rope)
+        rope = {memory.at<std::int32_t>(op.positions), reinterpret_cast<const float2*>(memory.at<float>(op.rope)),
+                memory.at<float>(op.rstd), memory.at<float>(op.dot), op.dot.ld};
+    const auto launch = [&]<int kHeadDim>() {
+        return op.doc_start ? launch_backward<BackwardTile<kHeadDim, true>>(op, memory, geometry, rope, rows)
+                            : launch_backward<BackwardTile<kHeadDim, false>>(op, memory, geometry, rope, rows);
+    };
+    return op.head_dim == 64 ? launch.template operator()<64>() : launch.template operator()<128>();
 }
 
 }  // namespace coda::hopper

@@ -3,13 +3,14 @@
 #include <cmath>
 #include <memory>
 
-#include "kernels/hopper/attention/attention.h"
+#include "kernels/core/integers.h"
 #include "kernels/hopper/attention/forward.cuh"
 #include "kernels/hopper/attention/overlapped_launch.h"
 #include "kernels/hopper/attention/sequence_map.h"
 #include "kernels/hopper/attention/shape.h"
+#include "kernels/hopper/plan.h"
 #include "kernels/hopper/sm90/check.h"
-#include "kernels/tiling.h"
+#include "kernels/ops/attention/op.h"
 
 namespace coda::hopper {
 
@@ -53,11 +54,24 @@ Launch launch_forward(const Attention& op, const Memory& memory, const Attention
                         : launch_forward<Tile, false>(op, memory, geometry);
 }
 
-}  // namespace
-
-Launch prepare_op(const Attention& op, const Memory& memory) {
+/// Throws unless shapes and dtypes fit the kernel.
+AttentionGeometry checked(const Attention& op) {
     const AttentionGeometry geometry = attention_geometry(op);
     require_operand(op.name, "o", op.o, op.qkv.rows, op.heads * op.head_dim, DType::bf16);
+    return geometry;
+}
+
+}  // namespace
+
+template <>
+Plan choose(const Attention& op, const Request&) {
+    checked(op);
+    return {};
+}
+
+template <>
+Launch bind(const Attention& op, const Plan&, const Memory& memory) {
+    const AttentionGeometry geometry = checked(op);
     return op.head_dim == 64 ? launch_forward<ForwardTile<64>>(op, memory, geometry)
                              : launch_forward<ForwardTile<128>>(op, memory, geometry);
 }

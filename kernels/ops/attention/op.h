@@ -1,7 +1,7 @@
 // Causal grouped-query attention and its gradients. Notation: kernels/ops.h.
 #pragma once
 
-#include "kernels/core/field.h"
+#include "kernels/core/op.h"
 
 namespace coda {
 
@@ -19,6 +19,17 @@ struct Attention {
     static constexpr auto operands =
         std::tuple{field("qkv", &Attention::qkv), field("doc_start", &Attention::doc_start), field("o", &Attention::o),
                    field("lse", &Attention::lse)};
+
+    static constexpr Work work = Work::attention;
+    double flops() const {
+        return 2.0 * static_cast<double>(qkv.rows) * static_cast<double>(seq_len) * static_cast<double>(heads) *
+               static_cast<double>(head_dim);
+    }
+    /// o: P is rounded to bf16 as operand of the second GEMM, which is off in the same way as the stored result where a
+    /// query sees few keys, and averages out where it sees many.
+    static constexpr std::optional<Tolerance> tolerance(std::string_view operand, DType) {
+        return operand == "o" ? std::optional(Tolerance{4e-3, 1e-2}) : std::nullopt;
+    }
 };
 
 /// Gradients of Attention with respect to qkv, with delta = Σ_head o ⊙ dout given (LinearHeadDot) or computed from o:
@@ -59,6 +70,28 @@ struct AttentionBackward {
                                                 field("dqkv", &AttentionBackward::dqkv),
                                                 field("dot", &AttentionBackward::dot),
                                                 field("scratch", &AttentionBackward::scratch)};
+
+    static constexpr Work work = Work::attention;
+    /// Five GEMMs where the forward pass has two, Q Kᵀ being recomputed.
+    double flops() const {
+        return 2.5 * 2.0 * static_cast<double>(qkv.rows) * static_cast<double>(seq_len) * static_cast<double>(heads) *
+               static_cast<double>(head_dim);
+    }
+    std::int64_t scratch_bytes() const;
+
+    /// dq, dk, dv: P and dS are rounded to bf16 as operands of the second GEMMs, and the result is where it is stored:
+    /// two RMS errors of up to 2.3e-3 each, added in quadrature, and half as much again. A row of dS sums to zero, so
+    /// the terms of dq cancel for keys with a common part, and the errors of their factors do not: dq and dk are
+    /// measured against their terms.
+    static constexpr Tolerance kGradient{5e-3, 1.5e-2};
+    /// qkv ⊙ dqkv summed over a head, dqkv with the errors of its factors: the same, and room for terms that cancel.
+    static constexpr Tolerance kDot{1e-2, 2e-2};
+    static constexpr std::optional<Tolerance> tolerance(std::string_view operand, DType) {
+        return operand == "dot" ? kDot : kGradient;
+    }
+    static constexpr std::string_view part_of(std::string_view part) {
+        return part == "dq" || part == "dk" || part == "dv" ? "dqkv" : part;
+    }
 };
 
 }  // namespace coda

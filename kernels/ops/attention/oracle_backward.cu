@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "kernels/math/rope.h"
+#include "kernels/ops/attention/op.h"
 #include "kernels/ops/attention/oracle_heads.cuh"
 
 namespace coda::oracle {
@@ -141,6 +142,7 @@ void compare_gradient(const Sequence<AttentionBackward>& sequence, const char* o
 
 }  // namespace
 
+template <>
 void check_op(const AttentionBackward& op, OpCheck& check) {
     const std::int64_t width = op.head_dim, whole = op.seq_len * width;
     const std::vector<Band> cut = query_bands(op, check.space(), {4, 3, 2, 2, 3});

@@ -2,6 +2,7 @@
 // to the band's last, the logits and the probabilities whole, in fp32.
 #include <cmath>
 
+#include "kernels/ops/attention/op.h"
 #include "kernels/ops/attention/oracle_heads.cuh"
 
 namespace coda::oracle {
@@ -39,6 +40,7 @@ __global__ void softmax_kernel(float* scores, std::int64_t keys, Mask visible, f
 
 }  // namespace
 
+template <>
 void check_op(const Attention& op, OpCheck& check) {
     const std::int64_t width = op.head_dim;
     const std::vector<Band> cut = query_bands(op, check.space(), {2, 2, 1, 0, 1});

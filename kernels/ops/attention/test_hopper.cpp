@@ -10,7 +10,7 @@
 #include <random>
 
 #include "kernels/cpu/run.h"
-#include "kernels/hopper/attention/attention.h"
+#include "kernels/hopper/run.h"
 #include "tests/hopper/harness.h"
 #include "tools/bench/attention_case.h"
 
@@ -193,7 +193,7 @@ class Device {
     void run(const Op& op, std::initializer_list<std::size_t> results, Bytes& to) const {
         poison(results, to);
         poison({bench::kScratch}, to);
-        hopper::prepare_op(op, memory_)(nullptr);
+        hopper::prepare(op, memory_)(nullptr);
         CUDA_CHECK(cudaDeviceSynchronize());
         download(results, to);
     }
@@ -331,8 +331,8 @@ TEST_CASE("attention's kernels wait for each other", "[gpu][attention]") {
         device.run(problem.small.forward, {bench::kO, bench::kLse}, problem.gpu);
         device.run(problem.small.backward, {bench::kDqkv}, problem.gpu);
         const Bytes first = problem.gpu;
-        const hopper::Launch forward = hopper::prepare_op(problem.small.forward, device.memory());
-        const hopper::Launch backward = hopper::prepare_op(problem.small.backward, device.memory());
+        const hopper::Launch forward = hopper::prepare(problem.small.forward, device.memory());
+        const hopper::Launch backward = hopper::prepare(problem.small.backward, device.memory());
         for (int run = 0; run < 10; ++run) {
             device.poison({bench::kO, bench::kLse, bench::kDqkv, bench::kScratch}, problem.gpu);
             forward(nullptr);

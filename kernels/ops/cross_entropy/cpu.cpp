@@ -3,8 +3,9 @@
 #include <cmath>
 
 #include "kernels/cpu/access.h"
-#include "kernels/cpu/operations.h"
+#include "kernels/cpu/execute.h"
 #include "kernels/math/cross_entropy.h"
+#include "kernels/ops/cross_entropy/op.h"
 
 namespace coda::cpu {
 namespace {
@@ -64,6 +65,7 @@ void finish_cross_entropy(const FinishCrossEntropy& op, const Memory& memory) {
 
 }  // namespace
 
+template <>
 void execute(const TargetLogit& op, const Memory& memory) {
     dispatch_storage(op.name, op.a.dtype, [&]<class Storage, class Compute>(Types<Storage, Compute>) {
         const std::int64_t rows = op.a.rows, width = op.a.cols;
@@ -88,6 +90,7 @@ void execute(const TargetLogit& op, const Memory& memory) {
     });
 }
 
+template <>
 void execute(const FinishCrossEntropy& op, const Memory& memory) {
     // Without exponentials nothing is of the storage type.
     dispatch_storage(op.name, op.exponentials ? op.exponentials.dtype : op.sums.dtype,
@@ -96,6 +99,7 @@ void execute(const FinishCrossEntropy& op, const Memory& memory) {
                      });
 }
 
+template <>
 void execute(const ReduceLoss& op, const Memory& memory) {
     dispatch_statistic(ReduceLoss::name, "loss", op.loss, [&]<class Compute>(Compute) {
         const Operands operands(ReduceLoss::name, memory);

@@ -3,11 +3,12 @@
 #include <numbers>
 #include <vector>
 
+#include "kernels/core/integers.h"
+#include "kernels/cpu/execute.h"
 #include "kernels/cpu/exponential.h"
 #include "kernels/cpu/gemm_operands.h"
-#include "kernels/cpu/operations.h"
 #include "kernels/math/cross_entropy.h"
-#include "kernels/tiling.h"
+#include "kernels/ops/cross_entropy/op.h"
 
 namespace coda::cpu {
 
@@ -39,6 +40,7 @@ ExponentialSums<Compute> store_exponentials(const Compute* acc, Compute scale, C
 
 }  // namespace
 
+template <>
 void execute(const LinearCrossEntropy& op, const Memory& memory) {
     dispatch_storage(op.name, op.a.dtype, [&]<class Storage, class Compute>(Types<Storage, Compute>) {
         const Operands operands(op.name, memory);

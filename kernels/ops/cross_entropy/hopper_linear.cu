@@ -13,10 +13,10 @@
 #include "kernels/hopper/epilogue/pair_math.cuh"
 #include "kernels/hopper/epilogue/tiles.cuh"
 #include "kernels/hopper/epilogue/vectors.cuh"
-#include "kernels/hopper/gemm/launch.cuh"
+#include "kernels/hopper/gemm/kernels.cuh"
 #include "kernels/hopper/gemm/tuned_tiles.h"
-#include "kernels/hopper/programs/programs.h"
 #include "kernels/math/cross_entropy.h"
+#include "kernels/ops/cross_entropy/op.h"
 
 namespace coda::hopper {
 
@@ -85,24 +85,43 @@ struct CrossEntropy : EpilogueProgram {
     }
 };
 
-}  // namespace
+/// fn(kernels) of the variant that the vocabulary needs.
+template <class Fn>
+auto with_kernels(const LinearCrossEntropy& op, const Fn& fn) {
+    if (op.vocab == op.w.rows && op.vocab % op.tile == 0)
+        return fn(Kernels<CrossEntropy<false>, Major::k, Major::k, tiles::CrossEntropyTall, tiles::CrossEntropy>{});
+    return fn(Kernels<CrossEntropy<true>, Major::k, Major::k, tiles::CrossEntropy>{});
+}
 
-Launch prepare_op(const LinearCrossEntropy& op, const Memory& memory, const GemmChoice& choice) {
+Problem problem_of(const LinearCrossEntropy& op) {
     Problem problem = linear_problem(op.name, op.a, op.w, WeightLayout::out_in);
     problem.partial_columns = op.tile;
     if (op.exponentials) require_shape(problem, "exponentials", op.exponentials, problem.m, problem.n, DType::bf16);
     require_shape(problem, "target_logit", op.target_logit, 1, problem.m, DType::f32);
+    require(op.tile > 0, op.name, ": tile ", op.tile, " must be positive");
     require_shape(problem, "sums", op.sums, ceil_div(problem.n, op.tile), 2 * problem.m, DType::f32);
     if (op.rstd) require_shape(problem, "rstd", op.rstd, 1, problem.m, DType::f32);
     require(op.vocab > 0 && op.vocab <= problem.n, op.name, ": vocab ", op.vocab, " is not in 1..", problem.n);
+    return problem;
+}
+
+}  // namespace
+
+template <>
+Plan choose(const LinearCrossEntropy& op, const Request& request) {
+    const Problem problem = problem_of(op);
+    return with_kernels(op, [&](auto kernels) { return kernels.choose(problem, request); });
+}
+
+template <>
+Launch bind(const LinearCrossEntropy& op, const Plan& plan, const Memory& memory) {
+    const Problem problem = problem_of(op);
     const CrossEntropyArguments arguments{memory.at<float>(op.rstd), memory.at<float>(op.target_logit),
                                           reinterpret_cast<float2*>(memory.at<float>(op.sums)),
                                           static_cast<int>(op.vocab)};
-    if (op.vocab == problem.n && op.vocab % op.tile == 0)
-        return launch_quickest<CrossEntropy<false>, Major::k, Major::k, tiles::CrossEntropyTall, tiles::CrossEntropy>(
-            problem, memory, {{}, {op.exponentials}}, arguments, choice);
-    return launch_quickest<CrossEntropy<true>, Major::k, Major::k, tiles::CrossEntropy>(
-        problem, memory, {{}, {op.exponentials}}, arguments, choice);
+    return with_kernels(op, [&](auto kernels) {
+        return kernels.bind(problem, plan, memory, {{}, {op.exponentials}}, arguments);
+    });
 }
 
 }  // namespace coda::hopper

@@ -17,11 +17,12 @@
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
+#include "kernels/core/integers.h"
+#include "kernels/hopper/plan.h"
 #include "kernels/hopper/pointwise/operands.h"
-#include "kernels/hopper/pointwise/pointwise.h"
 #include "kernels/hopper/sm90/check.h"
 #include "kernels/math/cross_entropy.h"
-#include "kernels/tiling.h"
+#include "kernels/ops/cross_entropy/op.h"
 
 namespace coda::hopper {
 
@@ -112,7 +113,8 @@ __global__ __launch_bounds__(kReduceThreads) void reduce_loss(const float* loss,
 
 }  // namespace
 
-Launch prepare_op(const FinishCrossEntropy& op, const Memory& memory) {
+template <>
+Launch bind(const FinishCrossEntropy& op, const Plan&, const Memory& memory) {
     const PointwiseOperands operands(op.name, memory);
     const std::int64_t rows = op.targets.cols;
     CrossEntropyArguments arguments{};
@@ -140,7 +142,14 @@ Launch prepare_op(const FinishCrossEntropy& op, const Memory& memory) {
     };
 }
 
-Launch prepare_op(const ReduceLoss& op, const Memory& memory) {
+template <>
+Plan choose(const FinishCrossEntropy& op, const Request&) {
+    bind(op, {}, Memory::shapes_only());
+    return {};
+}
+
+template <>
+Launch bind(const ReduceLoss& op, const Plan&, const Memory& memory) {
     const PointwiseOperands operands(op.name, memory);
     const std::int64_t rows = op.loss.cols;
     const float* loss = operands.get<float>("loss", op.loss, 1, rows);
@@ -151,6 +160,12 @@ Launch prepare_op(const ReduceLoss& op, const Memory& memory) {
         reduce_loss<<<1, kReduceThreads, 0, stream>>>(loss, rows, alpha, total, accumulate);
         CUDA_CHECK(cudaGetLastError());
     };
+}
+
+template <>
+Plan choose(const ReduceLoss& op, const Request&) {
+    bind(op, {}, Memory::shapes_only());
+    return {};
 }
 
 }  // namespace coda::hopper

@@ -6,11 +6,12 @@
 // may be read again, as common tokens are many rows' targets; rows of a are not.
 #include <cuda_runtime.h>
 
+#include "kernels/core/integers.h"
+#include "kernels/hopper/plan.h"
 #include "kernels/hopper/pointwise/operands.h"
-#include "kernels/hopper/pointwise/pointwise.h"
 #include "kernels/hopper/pointwise/vectors.cuh"
 #include "kernels/hopper/sm90/check.h"
-#include "kernels/tiling.h"
+#include "kernels/ops/cross_entropy/op.h"
 
 namespace coda::hopper {
 
@@ -70,7 +71,8 @@ __global__ __launch_bounds__(32 * kWarps, 4) void target_logit(TargetArguments a
 
 }  // namespace
 
-Launch prepare_op(const TargetLogit& op, const Memory& memory) {
+template <>
+Launch bind(const TargetLogit& op, const Plan&, const Memory& memory) {
     const PointwiseOperands operands(op.name, memory);
     const std::int64_t rows = op.a.rows, width = op.a.cols;
     TargetArguments arguments{};
@@ -88,6 +90,12 @@ Launch prepare_op(const TargetLogit& op, const Memory& memory) {
         target_logit<<<blocks, dim3(32, kWarps), 0, stream>>>(arguments);
         CUDA_CHECK(cudaGetLastError());
     };
+}
+
+template <>
+Plan choose(const TargetLogit& op, const Request&) {
+    bind(op, {}, Memory::shapes_only());
+    return {};
 }
 
 }  // namespace coda::hopper

@@ -2,7 +2,7 @@
 // kernels/ops.h.
 #pragma once
 
-#include "kernels/core/field.h"
+#include "kernels/core/op.h"
 
 namespace coda {
 
@@ -19,6 +19,11 @@ struct TargetLogit {
     static constexpr auto operands =
         std::tuple{field("a", &TargetLogit::a), field("table", &TargetLogit::table), field("rstd", &TargetLogit::rstd),
                    field("targets", &TargetLogit::targets), field("target_logit", &TargetLogit::target_logit)};
+
+    double flops() const { return 2 * static_cast<double>(a.count()); }
+    std::int64_t bytes_of(const View& operand) const {
+        return &operand == &table ? gathered_bytes(table, targets) : operand.bytes();
+    }
 };
 
 /// K3, with rstd K8: exponentials of the logits, from which one factor per row makes the softmax: with t the row's
@@ -47,6 +52,21 @@ struct LinearCrossEntropy {
                                                 field("target_logit", &LinearCrossEntropy::target_logit),
                                                 field("exponentials", &LinearCrossEntropy::exponentials),
                                                 field("sums", &LinearCrossEntropy::sums)};
+
+    static constexpr std::int64_t kTileColumns = 128;  // columns per pair of sums
+    View result() const { return exponentials; }
+
+    /// Exponentials, each against itself: stored in bf16, and a logit's error is that share of its exponential. A logit
+    /// of 2^5 whose accumulators are 2^-14 apart, at the worst of 2048 terms of one sign, adds 2^-9.
+    static constexpr Tolerance kExponential{4e-3, 8e-3};
+    /// A tile's sums of exponentials as rounded, and of their products with d. Where the two accumulators lie on either
+    /// side of a tie, an exponential differs by 2^-7 of itself, which counts in full where it is most of its tile's
+    /// sum. With fp32 accumulators 2^-20 apart that is one in 2^10 for logits of 2^3: 2.4e-4 RMS at most. The logits'
+    /// own errors come on top, of 2^3 and 2^-14 5e-4, and for a single tile, of 2^5, 2e-3.
+    static constexpr Tolerance kSums{1e-3, 1.2e-2};
+    static constexpr std::optional<Tolerance> tolerance(std::string_view operand, DType) {
+        return operand == "sums" ? kSums : kExponential;
+    }
 };
 
 /// Sums of a row's pairs over the tiles, in a fixed order: S = Σ e, D = Σ e d. With t the target's logit and e_t its
@@ -71,6 +91,21 @@ struct FinishCrossEntropy {
         field("targets", &FinishCrossEntropy::targets), field("exponentials", &FinishCrossEntropy::exponentials),
         field("scale", &FinishCrossEntropy::scale),     field("dot", &FinishCrossEntropy::dot),
         field("loss", &FinishCrossEntropy::loss)};
+
+    double flops() const { return static_cast<double>(sums.count()); }
+    /// One element per row of the exponentials, the target's.
+    std::int64_t bytes_of(const View& operand) const {
+        return &operand == &exponentials ? operand.rows * size_of(operand.dtype) : operand.bytes();
+    }
+    /// loss is the log of a sum that is 1, scaled, but for a small rest where the model is sure: 2^-24 of it counts
+    /// where the loss is as small as 6e-4. All exponentials but the target's stay as they are.
+    static constexpr std::optional<Tolerance> tolerance(std::string_view operand, DType) {
+        if (operand == "loss") return Tolerance{1e-4, 1e-4};
+        return operand == "exponentials" ? std::optional(kExact) : std::nullopt;
+    }
+    static constexpr std::string_view part_of(std::string_view part) {
+        return part == "target" ? "exponentials" : part;
+    }
 };
 
 /// total (+)= alpha Σ_m loss, in a fixed order.
@@ -82,6 +117,8 @@ struct ReduceLoss {
     static constexpr const char* name = "ReduceLoss";
     static constexpr auto operands = std::tuple{field("loss", &ReduceLoss::loss), field("alpha", &ReduceLoss::alpha),
                                                 field("total", &ReduceLoss::total)};
+
+    double flops() const { return static_cast<double>(loss.count()); }
 };
 
 }  // namespace coda

@@ -3,6 +3,7 @@
 #include <numbers>
 
 #include "kernels/math/cross_entropy.h"
+#include "kernels/ops/cross_entropy/op.h"
 #include "kernels/oracle/comparison.cuh"
 
 namespace coda::oracle {
@@ -32,6 +33,7 @@ struct TileSums {
 
 }  // namespace
 
+template <>
 void check_op(const TargetLogit& op, OpCheck& check) {
     const Tensor a = live(check, op.a), table = live(check, op.table), rstd = live(check, op.rstd);
     const std::int32_t* targets = check.memory().at<std::int32_t>(op.targets);
@@ -46,6 +48,7 @@ void check_op(const TargetLogit& op, OpCheck& check) {
             });
 }
 
+template <>
 void check_op(const LinearCrossEntropy& op, OpCheck& check) {
     const std::int64_t columns = op.w.rows, vocab = op.vocab, width = op.tile, tiles = op.sums.rows;
     check.by_rows(op.a, Major::k, op.w, Major::k, 1, [&](const float* product, std::int64_t first, std::int64_t rows) {

@@ -2,10 +2,12 @@
 #include <cmath>
 
 #include "kernels/math/cross_entropy.h"
+#include "kernels/ops/cross_entropy/op.h"
 #include "kernels/oracle/tile_sum.cuh"
 
 namespace coda::oracle {
 
+template <>
 void check_op(const FinishCrossEntropy& op, OpCheck& check) {
     const TileSum pairs = tile_sum(check, op.sums);  // columns 2 row and 2 row + 1: Σ e, Σ e d
     const std::int32_t* targets = check.memory().at<std::int32_t>(op.targets);
@@ -48,6 +50,7 @@ void check_op(const FinishCrossEntropy& op, OpCheck& check) {
     });
 }
 
+template <>
 void check_op(const ReduceLoss& op, OpCheck& check) {
     const Tensor loss = live(check, op.loss), alpha = live(check, op.alpha);
     const std::int64_t rows = op.loss.cols;

@@ -3,10 +3,12 @@
 #include <cmath>
 
 #include "kernels/cpu/access.h"
-#include "kernels/cpu/operations.h"
+#include "kernels/cpu/execute.h"
+#include "kernels/ops/embedding/op.h"
 
 namespace coda::cpu {
 
+template <>
 void execute(const Embed& op, const Memory& memory) {
     dispatch_storage(Embed::name, op.x.dtype, [&]<class Types>(Types) {
         using Storage = typename Types::Storage;
@@ -40,6 +42,7 @@ void execute(const Embed& op, const Memory& memory) {
     });
 }
 
+template <>
 void execute(const EmbedBackward& op, const Memory& memory) {
     dispatch_storage(EmbedBackward::name, op.dx.dtype, [&]<class Types>(Types) {
         using Storage = typename Types::Storage;

@@ -7,11 +7,12 @@
 // 8.
 #include <cuda_runtime.h>
 
+#include "kernels/core/integers.h"
+#include "kernels/hopper/plan.h"
 #include "kernels/hopper/pointwise/operands.h"
-#include "kernels/hopper/pointwise/pointwise.h"
 #include "kernels/hopper/pointwise/vectors.cuh"
 #include "kernels/hopper/sm90/check.h"
-#include "kernels/tiling.h"
+#include "kernels/ops/embedding/op.h"
 
 namespace coda::hopper {
 
@@ -69,7 +70,8 @@ __global__ __launch_bounds__(32 * kWarps) void embed(EmbedArguments<Vector> argu
 
 }  // namespace
 
-Launch prepare_op(const Embed& op, const Memory& memory) {
+template <>
+Launch bind(const Embed& op, const Plan&, const Memory& memory) {
     const PointwiseOperands operands(op.name, memory);
     const std::int64_t rows = op.tokens.cols, width = op.x.cols;
     const auto prepare = [&]<class Vector>(const Vector* table) {
@@ -96,6 +98,12 @@ Launch prepare_op(const Embed& op, const Memory& memory) {
     require(op.table.ld % 8 == 0, op.name, ": rows of table, ", op.table.ld,
             " elements apart, are not whole runs of eight elements");
     return prepare(reinterpret_cast<const EightF32*>(table));
+}
+
+template <>
+Plan choose(const Embed& op, const Request&) {
+    bind(op, {}, Memory::shapes_only());
+    return {};
 }
 
 }  // namespace coda::hopper

@@ -15,11 +15,12 @@
 #include <algorithm>
 #include <bit>
 
+#include "kernels/core/integers.h"
+#include "kernels/hopper/plan.h"
 #include "kernels/hopper/pointwise/operands.h"
-#include "kernels/hopper/pointwise/pointwise.h"
 #include "kernels/hopper/sm90/check.h"
+#include "kernels/ops/embedding/op.h"
 #include "kernels/ops/embedding/token_groups.cuh"
-#include "kernels/tiling.h"
 
 namespace coda::hopper {
 
@@ -186,18 +187,22 @@ unsigned resident_blocks(void (*kernel)(AddArguments)) {
     return static_cast<unsigned>(processors * per_processor);
 }
 
-}  // namespace
+struct EmbedBackwardArguments {
+    GroupArguments group;
+    AddArguments add;
+};
 
-Launch prepare_op(const EmbedBackward& op, const Memory& memory) {
+EmbedBackwardArguments arguments_of(const EmbedBackward& op, const Memory& memory) {
     const PointwiseOperands operands(op.name, memory);
     const std::int64_t rows = op.tokens.cols, width = op.dx.cols;
     require(rows <= token_groups::kMaxRows, op.name, ": ", rows, " tokens are more than ", token_groups::kMaxRows,
             ": use a smaller micro-batch");
-    std::byte* scratch = operands.scratch(op.scratch, tiling::scratch_bytes(op));
+    std::byte* scratch = operands.scratch(op.scratch, op.scratch_bytes());
 
     const auto bits = std::bit_width(static_cast<std::uint64_t>(op.grad.rows - 1));
     const std::int64_t pair_bytes = round_up(rows * static_cast<std::int64_t>(sizeof(int2)), 256);
-    GroupArguments group{};
+    EmbedBackwardArguments arguments{};
+    GroupArguments& group = arguments.group;
     group.tokens = operands.get<std::int32_t>("tokens", op.tokens, 1, rows);
     group.rows = static_cast<int>(rows);
     group.passes = std::max(1, static_cast<int>(ceil_div(bits, token_groups::kBits)));
@@ -206,7 +211,7 @@ Launch prepare_op(const EmbedBackward& op, const Memory& memory) {
     group.starts = reinterpret_cast<int*>(group.pairs[group.passes % 2]);
     group.heavy = group.starts + rows + 1;
 
-    AddArguments add{};
+    AddArguments& add = arguments.add;
     add.dx = operands.get_vectors("dx", op.dx, rows, width);
     add.grad = operands.get_vectors<float>("grad", op.grad, op.grad.rows, width);
     add.dx_row_bytes = static_cast<unsigned>(op.dx.ld * size_of(DType::bf16));
@@ -216,12 +221,27 @@ Launch prepare_op(const EmbedBackward& op, const Memory& memory) {
     add.sorted = group.pairs[(group.passes - 1) % 2];
     add.starts = group.starts;
     add.heavy = group.heavy;
+    return arguments;
+}
 
+}  // namespace
+
+template <>
+Plan choose(const EmbedBackward& op, const Request&) {
+    arguments_of(op, Memory::shapes_only());
+    Plan plan;
+    plan.scratch_bytes = op.scratch_bytes();
+    return plan;
+}
+
+template <>
+Launch bind(const EmbedBackward& op, const Plan&, const Memory& memory) {
+    const auto [group, add] = arguments_of(op, memory);
     CUDA_CHECK(
         cudaFuncSetAttribute(group_tokens, cudaFuncAttributeMaxDynamicSharedMemorySize, token_groups::kSharedBytes));
-    const auto kernel = width % kLightColumns == 0 ? add_rows<true> : add_rows<false>;
+    const auto kernel = add.width % kLightColumns == 0 ? add_rows<true> : add_rows<false>;
     const unsigned blocks = resident_blocks(kernel);
-    return [=](Stream stream) {
+    return [group = group, add = add, kernel, blocks](Stream stream) {
         group_tokens<<<token_groups::kBlocks, token_groups::kThreads, token_groups::kSharedBytes, stream>>>(group);
         CUDA_CHECK(cudaGetLastError());
         kernel<<<blocks, kThreads, 0, stream>>>(add);

@@ -1,7 +1,7 @@
 // The embedding and its gradient. Notation: kernels/ops.h.
 #pragma once
 
-#include "kernels/core/field.h"
+#include "kernels/core/op.h"
 
 namespace coda {
 
@@ -17,6 +17,14 @@ struct Embed {
     static constexpr const char* name = "Embed";
     static constexpr auto operands = std::tuple{field("tokens", &Embed::tokens), field("table", &Embed::table),
                                                 field("x", &Embed::x), field("rstd", &Embed::rstd)};
+
+    double flops() const { return 2 * static_cast<double>(x.count()); }
+    std::int64_t bytes_of(const View& operand) const {
+        return &operand == &table ? gathered_bytes(table, tokens) : operand.bytes();
+    }
+    static constexpr std::optional<Tolerance> tolerance(std::string_view operand, DType) {
+        return operand == "x" ? std::optional(kExact) : std::nullopt;
+    }
 };
 
 /// grad[token_m] += dx_m; rows of the same token are added in order of m, in the gradient's type.
@@ -30,6 +38,12 @@ struct EmbedBackward {
     static constexpr auto operands =
         std::tuple{field("tokens", &EmbedBackward::tokens), field("dx", &EmbedBackward::dx),
                    field("grad", &EmbedBackward::grad), field("scratch", &EmbedBackward::scratch)};
+
+    double flops() const { return static_cast<double>(dx.count()); }
+    std::int64_t bytes_of(const View& operand) const {
+        return &operand == &grad ? gathered_bytes(grad, tokens) : operand.bytes();
+    }
+    std::int64_t scratch_bytes() const;
 };
 
 }  // namespace coda

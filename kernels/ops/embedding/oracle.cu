@@ -1,10 +1,12 @@
 // Embed and EmbedBackward, checked by their formulas in op.h, one thread an element.
 #include <cmath>
 
+#include "kernels/ops/embedding/op.h"
 #include "kernels/oracle/comparison.cuh"
 
 namespace coda::oracle {
 
+template <>
 void check_op(const Embed& op, OpCheck& check) {
     const std::int32_t* tokens = check.memory().at<std::int32_t>(op.tokens);
     const Tensor table = live(check, op.table), x = live(check, op.x);
@@ -26,6 +28,7 @@ void check_op(const Embed& op, OpCheck& check) {
 }
 
 /// Bands of columns: the rows of a band are added one after the other by one thread a column, so nothing is sorted.
+template <>
 void check_op(const EmbedBackward& op, OpCheck& check) {
     const std::int32_t* tokens = check.memory().at<std::int32_t>(op.tokens);
     const std::int64_t rows = op.tokens.cols, table_rows = op.grad.rows;

@@ -9,7 +9,6 @@
 #include <random>
 
 #include "kernels/cpu/run.h"
-#include "kernels/tiling.h"
 #include "tests/hopper/gpu_copy.h"
 
 using namespace coda;
@@ -61,7 +60,7 @@ EmbedBackward embed_backward(Buffers& buffers, const Tokens& tokens, std::int64_
     op.tokens = buffers.indices(tokens);
     op.dx = buffers.random(DType::bf16, static_cast<std::int64_t>(tokens.size()), width, -1, 1, width + gap);
     op.grad = buffers.random(DType::f32, vocab, width, -1, 1, width + gap);
-    op.scratch = buffers.vector(DType::u8, tiling::scratch_bytes(op));
+    op.scratch = buffers.vector(DType::u8, op.scratch_bytes());
     return op;
 }
 

@@ -22,7 +22,7 @@ TEST_CASE("the oracle judges the embedding and its gradient", "[gpu][oracle]") {
     backward.tokens = gradient.add(DType::i32, 1, 300, Fill::positions, 96);
     backward.dx = gradient.add(DType::bf16, 300, 256, Fill::normal);
     backward.grad = gradient.add(DType::f32, 1000, 256, Fill::normal, 0.1);
-    backward.scratch = gradient.scratch(tiling::scratch_bytes(backward));
+    backward.scratch = gradient.scratch(backward.scratch_bytes());
     judge(gradient, backward, "EmbedBackward", 1 << 16);
 
     Operands zeros;

@@ -3,8 +3,9 @@
 #include <cmath>
 
 #include "kernels/cpu/access.h"
-#include "kernels/cpu/operations.h"
+#include "kernels/cpu/execute.h"
 #include "kernels/math/rms.h"
+#include "kernels/ops/finish/op.h"
 
 namespace coda::cpu {
 namespace {
@@ -27,6 +28,7 @@ void sum_tiles(const Compute* partials, const View& view, Finish&& finish) {
 
 }  // namespace
 
+template <>
 void execute(const FinishRstd& op, const Memory& memory) {
     dispatch_statistic(FinishRstd::name, "square", op.square, [&]<class Compute>(Compute) {
         require(op.width >= 1, FinishRstd::name, ": width ", op.width, " is not positive");
@@ -40,6 +42,7 @@ void execute(const FinishRstd& op, const Memory& memory) {
     });
 }
 
+template <>
 void execute(const FinishRowSum& op, const Memory& memory) {
     dispatch_statistic(FinishRowSum::name, "partials", op.partials, [&]<class Compute>(Compute) {
         const Operands operands(FinishRowSum::name, memory);
@@ -49,6 +52,7 @@ void execute(const FinishRowSum& op, const Memory& memory) {
     });
 }
 
+template <>
 void execute(const FinishColumnSum& op, const Memory& memory) {
     dispatch_statistic(FinishColumnSum::name, "partials", op.partials, [&]<class Compute>(Compute) {
         const Operands operands(FinishColumnSum::name, memory);

@@ -10,11 +10,12 @@
 
 #include <cmath>
 
+#include "kernels/core/integers.h"
+#include "kernels/hopper/plan.h"
 #include "kernels/hopper/pointwise/operands.h"
-#include "kernels/hopper/pointwise/pointwise.h"
 #include "kernels/hopper/sm90/check.h"
 #include "kernels/math/rms.h"
-#include "kernels/tiling.h"
+#include "kernels/ops/finish/op.h"
 
 namespace coda::hopper {
 
@@ -84,24 +85,45 @@ constexpr int kRowSegments = 8, kColumnSegments = 32;
 
 }  // namespace
 
-Launch prepare_op(const FinishRstd& op, const Memory& memory) {
+template <>
+Launch bind(const FinishRstd& op, const Plan&, const Memory& memory) {
     require(op.width >= 1, op.name, ": width ", op.width, " is not positive");
     float* rstd = PointwiseOperands(op.name, memory).get<float>("rstd", op.rstd, 1, op.square.cols);
     return launch_sum<kRowSegments>(op.name, "square", op.square, memory,
                                     StoreRstd{rstd, static_cast<float>(op.width), static_cast<float>(op.eps)});
 }
 
-Launch prepare_op(const FinishRowSum& op, const Memory& memory) {
+template <>
+Plan choose(const FinishRstd& op, const Request&) {
+    bind(op, {}, Memory::shapes_only());
+    return {};
+}
+
+template <>
+Launch bind(const FinishRowSum& op, const Plan&, const Memory& memory) {
     float* sum = PointwiseOperands(op.name, memory).get<float>("sum", op.sum, 1, op.partials.cols);
     return launch_sum<kRowSegments>(op.name, "partials", op.partials, memory, StoreSum{sum});
 }
 
-Launch prepare_op(const FinishColumnSum& op, const Memory& memory) {
+template <>
+Plan choose(const FinishRowSum& op, const Request&) {
+    bind(op, {}, Memory::shapes_only());
+    return {};
+}
+
+template <>
+Launch bind(const FinishColumnSum& op, const Plan&, const Memory& memory) {
     const PointwiseOperands operands(op.name, memory);
     float* grad = operands.get<float>("grad", op.grad, 1, op.partials.cols);
     const float* gamma = op.gamma ? operands.get<float>("gamma", op.gamma, 1, op.partials.cols) : nullptr;
     return launch_sum<kColumnSegments>(op.name, "partials", op.partials, memory,
                                        StoreGradient{grad, gamma, op.grad.beta == Beta::accumulate});
+}
+
+template <>
+Plan choose(const FinishColumnSum& op, const Request&) {
+    bind(op, {}, Memory::shapes_only());
+    return {};
 }
 
 }  // namespace coda::hopper

@@ -1,7 +1,7 @@
 // The second stage of reductions whose first stage was a tile of a GEMM. Notation: kernels/ops.h.
 #pragma once
 
-#include "kernels/core/field.h"
+#include "kernels/core/op.h"
 
 namespace coda {
 
@@ -14,6 +14,8 @@ struct FinishRstd {
 
     static constexpr const char* name = "FinishRstd";
     static constexpr auto operands = std::tuple{field("square", &FinishRstd::square), field("rstd", &FinishRstd::rstd)};
+
+    double flops() const { return static_cast<double>(square.count()); }
 };
 
 /// sum = Σ_tiles partials, in a fixed order: finishes a row statistic ("dot").
@@ -24,6 +26,8 @@ struct FinishRowSum {
     static constexpr const char* name = "FinishRowSum";
     static constexpr auto operands =
         std::tuple{field("partials", &FinishRowSum::partials), field("sum", &FinishRowSum::sum)};
+
+    double flops() const { return static_cast<double>(partials.count()); }
 };
 
 /// grad (+)= Σ_tiles partials / norm_factor(gamma), in a fixed order: finishes the gradient of a norm's weight, from
@@ -37,6 +41,8 @@ struct FinishColumnSum {
     static constexpr auto operands =
         std::tuple{field("partials", &FinishColumnSum::partials), field("gamma", &FinishColumnSum::gamma),
                    field("grad", &FinishColumnSum::grad)};
+
+    double flops() const { return static_cast<double>(partials.count()); }
 };
 
 }  // namespace coda

@@ -2,10 +2,12 @@
 #include <cmath>
 
 #include "kernels/math/rms.h"
+#include "kernels/ops/finish/op.h"
 #include "kernels/oracle/tile_sum.cuh"
 
 namespace coda::oracle {
 
+template <>
 void check_op(const FinishRstd& op, OpCheck& check) {
     const TileSum square = tile_sum(check, op.square);
     const double width = static_cast<double>(op.width), eps = op.eps;
@@ -13,12 +15,14 @@ void check_op(const FinishRstd& op, OpCheck& check) {
             [=] __device__(std::int64_t, std::int64_t row) { return 1 / sqrt(square[row] / width + eps); });
 }
 
+template <>
 void check_op(const FinishRowSum& op, OpCheck& check) {
     const TileSum partials = tile_sum(check, op.partials);
     compare(check, "sum", 1, op.sum.cols, live(check, op.sum),
             [=] __device__(std::int64_t, std::int64_t row) { return partials[row]; });
 }
 
+template <>
 void check_op(const FinishColumnSum& op, OpCheck& check) {
     const TileSum partials = tile_sum(check, op.partials);
     const bool accumulate = op.grad.beta == Beta::accumulate;

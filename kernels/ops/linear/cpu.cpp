@@ -1,9 +1,11 @@
 // Linear on the CPU (K5 with rstd).
-#include "kernels/cpu/operations.h"
+#include "kernels/cpu/execute.h"
 #include "kernels/cpu/store_tile.h"
+#include "kernels/ops/linear/op.h"
 
 namespace coda::cpu {
 
+template <>
 void execute(const Linear& op, const Memory& memory) {
     dispatch_storage(op.name, op.a.dtype, [&]<class Storage, class Compute>(Types<Storage, Compute>) {
         const Operands operands(op.name, memory);

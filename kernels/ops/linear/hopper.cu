@@ -3,12 +3,14 @@
 //
 //   out = acc  or  out += acc          (M, N)
 //   out = acc rstd                     (M, N) bf16; rstd is one factor per row, so it commutes with the product
+#include <type_traits>
+
 #include "kernels/hopper/epilogue/scaled_store.cuh"
 #include "kernels/hopper/epilogue/tiles.cuh"
 #include "kernels/hopper/epilogue/vectors.cuh"
-#include "kernels/hopper/gemm/launch.cuh"
+#include "kernels/hopper/gemm/kernels.cuh"
 #include "kernels/hopper/gemm/tuned_tiles.h"
-#include "kernels/hopper/programs/programs.h"
+#include "kernels/ops/linear/op.h"
 
 namespace coda::hopper {
 
@@ -56,33 +58,52 @@ struct Rstd : EpilogueProgram {
     __device__ void visit(float2 acc, const Here& at) { out.put(at, {acc.x * rstd[at], acc.y * rstd[at]}); }
 };
 
-template <class Program, class... Candidates>
-Launch launch(const Problem& problem, const Memory& memory, WeightLayout layout, const Tiles<Program>& operands,
-              const GemmChoice& choice) {
-    return layout == WeightLayout::out_in
-               ? launch_quickest<Program, Major::k, Major::k, Candidates...>(problem, memory, operands, {}, choice)
-               : launch_quickest<Program, Major::k, Major::mn, Candidates...>(problem, memory, operands, {}, choice);
+/// The program and tiles of an op by how w is read.
+template <class Program, class... Tiles, class Fn>
+auto with_layout(const Linear& op, const Fn& fn) {
+    return op.layout == WeightLayout::out_in ? fn(Kernels<Program, Major::k, Major::k, Tiles...>{})
+                                             : fn(Kernels<Program, Major::k, Major::mn, Tiles...>{});
+}
+
+/// fn(kernels) of the program that the op asks for.
+template <class Fn>
+auto with_kernels(const Linear& op, const Fn& fn) {
+    if (op.rstd) return fn(Kernels<Rstd, Major::k, Major::k, tiles::Medium, tiles::Square>{});
+    if (op.out.dtype == DType::f32) return with_layout<ScaledStore, tiles::Wide>(op, fn);
+    if (op.out.beta == Beta::accumulate) return with_layout<AddBf16, tiles::InPlace>(op, fn);
+    return with_layout<StoreBf16, tiles::Wide, tiles::Tall, tiles::Medium, tiles::Square, tiles::ThreeBlocks>(op, fn);
+}
+
+Problem problem_of(const Linear& op) {
+    const Problem problem = linear_problem(op.name, op.a, op.w, op.layout);
+    require_shape(problem, "out", op.out, problem.m, problem.n, op.out.dtype);
+    if (op.rstd) {
+        require_shape(problem, "rstd", op.rstd, 1, problem.m, DType::f32);
+        require(op.layout == WeightLayout::out_in && op.out.dtype == DType::bf16 && op.out.beta == Beta::overwrite,
+                op.name, ": with rstd, Hopper kernels take w as (N, K) and overwrite a bf16 out");
+    }
+    return problem;
 }
 
 }  // namespace
 
-Launch prepare_op(const Linear& op, const Memory& memory, const GemmChoice& choice) {
-    const Problem problem = linear_problem(op.name, op.a, op.w, op.layout);
-    require_shape(problem, "out", op.out, problem.m, problem.n, op.out.dtype);
-    const bool accumulate = op.out.beta == Beta::accumulate;
-    if (op.rstd) {
-        require_shape(problem, "rstd", op.rstd, 1, problem.m, DType::f32);
-        require(op.layout == WeightLayout::out_in && op.out.dtype == DType::bf16 && !accumulate, op.name,
-                ": with rstd, Hopper kernels take w as (N, K) and overwrite a bf16 out");
-        return launch_quickest<Rstd, Major::k, Major::k, tiles::Medium, tiles::Square>(
-            problem, memory, {{}, {op.out}}, {memory.at<float>(op.rstd)}, choice);
-    }
-    if (op.out.dtype == DType::f32)
-        return launch<ScaledStore, tiles::Wide>(problem, memory, op.layout, {{}, {op.out}, accumulate ? 1u : 0u},
-                                                choice);
-    if (accumulate) return launch<AddBf16, tiles::InPlace>(problem, memory, op.layout, {{op.out}, {op.out}}, choice);
-    return launch<StoreBf16, tiles::Wide, tiles::Tall, tiles::Medium, tiles::Square, tiles::ThreeBlocks>(
-        problem, memory, op.layout, {{}, {op.out}}, choice);
+template <>
+Plan choose(const Linear& op, const Request& request) {
+    return with_kernels(op, [&](auto kernels) { return kernels.choose(problem_of(op), request); });
+}
+
+template <>
+Launch bind(const Linear& op, const Plan& plan, const Memory& memory) {
+    return with_kernels(op, [&]<class Kernels>(Kernels kernels) {
+        using Program = typename Kernels::Program;
+        TileOperands<Program> operands{{}, {op.out}};
+        typename Program::Arguments arguments{};
+        const bool accumulate = op.out.beta == Beta::accumulate;
+        if constexpr (std::is_same_v<Program, Rstd>) arguments.rstd = memory.at<float>(op.rstd);
+        if constexpr (std::is_same_v<Program, AddBf16>) operands.load[0] = op.out;
+        if constexpr (std::is_same_v<Program, ScaledStore>) operands.add = accumulate ? 1u : 0u;
+        return kernels.bind(problem_of(op), plan, memory, operands, arguments);
+    });
 }
 
 }  // namespace coda::hopper

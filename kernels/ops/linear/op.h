@@ -1,7 +1,7 @@
 // The plain GEMM. Notation: kernels/ops.h.
 #pragma once
 
-#include "kernels/core/field.h"
+#include "kernels/core/op.h"
 
 namespace coda {
 
@@ -16,6 +16,8 @@ struct Linear {
     static constexpr const char* name = "Linear";
     static constexpr auto operands = std::tuple{field("a", &Linear::a), field("w", &Linear::w),
                                                 field("rstd", &Linear::rstd), field("out", &Linear::out)};
+
+    View result() const { return out; }
 };
 
 }  // namespace coda

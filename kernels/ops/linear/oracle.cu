@@ -1,10 +1,12 @@
 // Linear, checked by its formula in op.h, one thread an element.
+#include "kernels/ops/linear/op.h"
 #include "kernels/oracle/comparison.cuh"
 
 namespace coda::oracle {
 
 using hopper::Major;
 
+template <>
 void check_op(const Linear& op, OpCheck& check) {
     const Major major = op.layout == WeightLayout::out_in ? Major::k : Major::mn;
     check.by_rows(op.a, Major::k, op.w, major, 1, [&](const float* product, std::int64_t first, std::int64_t rows) {

@@ -1,9 +1,11 @@
 // LinearHeadDot on the CPU. Macro-tiles hold whole heads.
+#include "kernels/cpu/execute.h"
 #include "kernels/cpu/gemm_operands.h"
-#include "kernels/cpu/operations.h"
+#include "kernels/ops/linear_head_dot/op.h"
 
 namespace coda::cpu {
 
+template <>
 void execute(const LinearHeadDot& op, const Memory& memory) {
     dispatch_storage(op.name, op.a.dtype, [&]<class Storage, class Compute>(Types<Storage, Compute>) {
         const Operands operands(op.name, memory);

@@ -4,9 +4,9 @@
 //   delta = Σ over a head of o out     (H, M) fp32, with out as rounded
 #include "kernels/hopper/epilogue/tiles.cuh"
 #include "kernels/hopper/epilogue/vectors.cuh"
-#include "kernels/hopper/gemm/launch.cuh"
+#include "kernels/hopper/gemm/kernels.cuh"
 #include "kernels/hopper/gemm/tuned_tiles.h"
-#include "kernels/hopper/programs/programs.h"
+#include "kernels/ops/linear_head_dot/op.h"
 
 namespace coda::hopper {
 
@@ -42,18 +42,30 @@ struct HeadDot : EpilogueProgram {
     }
 };
 
-}  // namespace
+using LinearHeadDotKernels = Kernels<HeadDot, Major::k, Major::mn, tiles::InPlace>;
 
-Launch prepare_op(const LinearHeadDot& op, const Memory& memory, const GemmChoice& choice) {
-    const Problem problem = linear_problem(op.name, op.a, op.w, WeightLayout::in_out);
+Problem problem_of(const LinearHeadDot& op) {
+    const Problem problem = linear_problem(op.name, op.a, op.w, op.layout);
     require(op.head_dim == 64 || op.head_dim == 128, op.name, ": head_dim ", op.head_dim,
             ", Hopper kernels take 64 and 128");
     require_shape(problem, "o", op.o, problem.m, problem.n, DType::bf16);
     require_shape(problem, "out", op.out, problem.m, problem.n, DType::bf16);
     require_shape(problem, "delta", op.delta, problem.n / op.head_dim, problem.m, DType::f32);
-    return launch_quickest<HeadDot, Major::k, Major::mn, tiles::InPlace>(
-        problem, memory, {{op.o}, {op.out}},
-        {memory.at<float>(op.delta), static_cast<int>(op.head_dim), op.head_dim == 64 ? 6 : 7}, choice);
+    return problem;
+}
+
+}  // namespace
+
+template <>
+Plan choose(const LinearHeadDot& op, const Request& request) {
+    return LinearHeadDotKernels::choose(problem_of(op), request);
+}
+
+template <>
+Launch bind(const LinearHeadDot& op, const Plan& plan, const Memory& memory) {
+    return LinearHeadDotKernels::bind(
+        problem_of(op), plan, memory, {{op.o}, {op.out}},
+        {memory.at<float>(op.delta), static_cast<int>(op.head_dim), op.head_dim == 64 ? 6 : 7});
 }
 
 }  // namespace coda::hopper

@@ -1,10 +1,12 @@
 // LinearHeadDot, checked by its formula in op.h, one thread an element.
+#include "kernels/ops/linear_head_dot/op.h"
 #include "kernels/oracle/comparison.cuh"
 
 namespace coda::oracle {
 
 using hopper::Major;
 
+template <>
 void check_op(const LinearHeadDot& op, OpCheck& check) {
     const std::int64_t columns = op.out.cols, head_dim = op.head_dim;
     check.by_rows(op.a, Major::k, op.w, Major::mn, 1, [&](const float* product, std::int64_t first, std::int64_t rows) {

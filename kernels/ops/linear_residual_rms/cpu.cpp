@@ -1,12 +1,14 @@
 // LinearResidualRms on the CPU (K4). Macro-tiles hold whole partial tiles.
 #include <algorithm>
 
+#include "kernels/core/integers.h"
+#include "kernels/cpu/execute.h"
 #include "kernels/cpu/gemm_operands.h"
-#include "kernels/cpu/operations.h"
-#include "kernels/tiling.h"
+#include "kernels/ops/linear_residual_rms/op.h"
 
 namespace coda::cpu {
 
+template <>
 void execute(const LinearResidualRms& op, const Memory& memory) {
     dispatch_storage(op.name, op.a.dtype, [&]<class Storage, class Compute>(Types<Storage, Compute>) {
         const Operands operands(op.name, memory);

@@ -4,9 +4,9 @@
 //   square = Σ x² over the tile        (tiles, M) fp32, from x before rounding
 #include "kernels/hopper/epilogue/tiles.cuh"
 #include "kernels/hopper/epilogue/vectors.cuh"
-#include "kernels/hopper/gemm/launch.cuh"
+#include "kernels/hopper/gemm/kernels.cuh"
 #include "kernels/hopper/gemm/tuned_tiles.h"
-#include "kernels/hopper/programs/programs.h"
+#include "kernels/ops/linear_residual_rms/op.h"
 
 namespace coda::hopper {
 
@@ -37,16 +37,28 @@ struct ResidualRms : EpilogueProgram {
     __device__ void end_rows(const Rows& rows) { square.write(rows, arguments.square, rows.tile_n()); }
 };
 
-}  // namespace
+using LinearResidualRmsKernels = Kernels<ResidualRms, Major::k, Major::k, tiles::ResidualRms, tiles::InPlace>;
 
-Launch prepare_op(const LinearResidualRms& op, const Memory& memory, const GemmChoice& choice) {
+Problem problem_of(const LinearResidualRms& op) {
     Problem problem = linear_problem(op.name, op.a, op.w, WeightLayout::out_in);
     problem.partial_columns = op.tile;
     require_shape(problem, "residual", op.residual, problem.m, problem.n, DType::bf16);
     require_shape(problem, "x", op.x, problem.m, problem.n, DType::bf16);
     require_shape(problem, "square", op.square, ceil_div(problem.n, op.tile), problem.m, DType::f32);
-    return launch_quickest<ResidualRms, Major::k, Major::k, tiles::ResidualRms, tiles::InPlace>(
-        problem, memory, {{op.residual}, {op.x}}, {memory.at<float>(op.square)}, choice);
+    return problem;
+}
+
+}  // namespace
+
+template <>
+Plan choose(const LinearResidualRms& op, const Request& request) {
+    return LinearResidualRmsKernels::choose(problem_of(op), request);
+}
+
+template <>
+Launch bind(const LinearResidualRms& op, const Plan& plan, const Memory& memory) {
+    return LinearResidualRmsKernels::bind(problem_of(op), plan, memory, {{op.residual}, {op.x}},
+                                          {memory.at<float>(op.square)});
 }
 
 }  // namespace coda::hopper

@@ -1,7 +1,7 @@
 // A projection that closes a residual branch and opens the next norm. Notation: kernels/ops.h.
 #pragma once
 
-#include "kernels/core/field.h"
+#include "kernels/core/op.h"
 
 namespace coda {
 
@@ -21,6 +21,9 @@ struct LinearResidualRms {
         std::tuple{field("a", &LinearResidualRms::a), field("w", &LinearResidualRms::w),
                    field("residual", &LinearResidualRms::residual), field("x", &LinearResidualRms::x),
                    field("square", &LinearResidualRms::square)};
+
+    static constexpr std::int64_t kTileColumns = 128;  // columns per partial of square
+    View result() const { return x; }
 };
 
 }  // namespace coda

@@ -1,10 +1,12 @@
 // LinearResidualRms, checked by its formula in op.h, one thread an element.
+#include "kernels/ops/linear_residual_rms/op.h"
 #include "kernels/oracle/comparison.cuh"
 
 namespace coda::oracle {
 
 using hopper::Major;
 
+template <>
 void check_op(const LinearResidualRms& op, OpCheck& check) {
     const std::int64_t columns = op.x.cols, width = op.tile;
     check.by_rows(op.a, Major::k, op.w, Major::k, 1, [&](const float* product, std::int64_t first, std::int64_t rows) {

@@ -1,10 +1,11 @@
 // LinearRmsBackward on the CPU (K9). Macro-tiles hold whole partial tiles.
 #include <algorithm>
 
+#include "kernels/core/integers.h"
+#include "kernels/cpu/execute.h"
 #include "kernels/cpu/gemm_operands.h"
-#include "kernels/cpu/operations.h"
 #include "kernels/math/rms.h"
-#include "kernels/tiling.h"
+#include "kernels/ops/linear_rms_backward/op.h"
 
 namespace coda::cpu {
 
@@ -39,6 +40,7 @@ struct RmsBackwardColumns {
 
 }  // namespace
 
+template <>
 void execute(const LinearRmsBackward& op, const Memory& memory) {
     dispatch_storage(op.name, op.a.dtype, [&]<class Storage, class Compute>(Types<Storage, Compute>) {
         const Operands operands(op.name, memory);

@@ -9,10 +9,10 @@
 // are to come first; where K is a vocabulary, its rare tokens, the small terms, have the high numbers.
 #include "kernels/hopper/epilogue/tiles.cuh"
 #include "kernels/hopper/epilogue/vectors.cuh"
-#include "kernels/hopper/gemm/launch.cuh"
+#include "kernels/hopper/gemm/kernels.cuh"
 #include "kernels/hopper/gemm/tuned_tiles.h"
-#include "kernels/hopper/programs/programs.h"
 #include "kernels/math/rms.h"
+#include "kernels/ops/linear_rms_backward/op.h"
 
 namespace coda::hopper {
 
@@ -75,12 +75,20 @@ struct RmsBackward : EpilogueProgram {
     __device__ void end_rows(const Rows& rows) { dgamma.end_rows(rows, arguments.dgamma); }
 };
 
-}  // namespace
+template <bool kMakesN>
+using RmsBackwardKernels =
+    Kernels<RmsBackward<kMakesN>, Major::k, Major::mn, tiles::RmsBackward, tiles::RmsBackwardWide>;
 
-Launch prepare_op(const LinearRmsBackward& op, const Memory& memory, const GemmChoice& choice) {
-    const Problem problem = linear_problem(op.name, op.a, op.w, WeightLayout::in_out);
+/// fn(kernels) of the variant that stores n, or not.
+template <class Fn>
+auto with_kernels(const LinearRmsBackward& op, const Fn& fn) {
+    return op.n ? fn(RmsBackwardKernels<true>{}) : fn(RmsBackwardKernels<false>{});
+}
+
+Problem problem_of(const LinearRmsBackward& op) {
+    const Problem problem = linear_problem(op.name, op.a, op.w, op.layout);
     require(op.tile == kPanelRows, op.name, ": the op's partials have ", op.tile, " rows, the kernels were built for ",
-            kPanelRows, " (kernels/tiling.cpp)");
+            kPanelRows, " (kTileRows)");
     require_shape(problem, "x", op.x, problem.m, problem.n, DType::bf16);
     require_shape(problem, "dx", op.dx, problem.m, problem.n, DType::bf16);
     if (op.n) require_shape(problem, "n", op.n, problem.m, problem.n, DType::bf16);
@@ -88,19 +96,31 @@ Launch prepare_op(const LinearRmsBackward& op, const Memory& memory, const GemmC
     require_shape(problem, "rstd", op.rstd, 1, problem.m, DType::f32);
     require_shape(problem, "dot", op.dot, 1, problem.m, DType::f32);
     require_shape(problem, "dgamma", op.dgamma, ceil_div(problem.m, op.tile), problem.n, DType::f32);
+    return problem;
+}
+
+}  // namespace
+
+template <>
+Plan choose(const LinearRmsBackward& op, const Request& request) {
+    return with_kernels(op, [&](auto kernels) { return kernels.choose(problem_of(op), request); });
+}
+
+template <>
+Launch bind(const LinearRmsBackward& op, const Plan& plan, const Memory& memory) {
+    const Problem problem = problem_of(op);
     const bool accumulate = op.dx.beta == Beta::accumulate;
-    const auto launch = [&]<class Program>() {
-        const typename Program::Arguments arguments{memory.at<float>(op.rstd),
-                                                    memory.at<float>(op.dot),
-                                                    memory.at<float>(op.alpha),
-                                                    memory.at<float>(op.scale),
-                                                    memory.at<float>(op.dgamma),
-                                                    1.0f / static_cast<float>(problem.n),
-                                                    accumulate};
-        return launch_quickest<Program, Major::k, Major::mn, tiles::RmsBackward, tiles::RmsBackwardWide>(
-            problem, memory, {{accumulate ? View(op.dx) : View{}, op.x}, {op.dx, op.n}}, arguments, choice);
-    };
-    return op.n ? launch.template operator()<RmsBackward<true>>() : launch.template operator()<RmsBackward<false>>();
+    return with_kernels(op, [&]<class Kernels>(Kernels kernels) {
+        const typename Kernels::Program::Arguments arguments{memory.at<float>(op.rstd),
+                                                             memory.at<float>(op.dot),
+                                                             memory.at<float>(op.alpha),
+                                                             memory.at<float>(op.scale),
+                                                             memory.at<float>(op.dgamma),
+                                                             1.0f / static_cast<float>(problem.n),
+                                                             accumulate};
+        return kernels.bind(problem, plan, memory, {{accumulate ? View(op.dx) : View{}, op.x}, {op.dx, op.n}},
+                            arguments);
+    });
 }
 
 }  // namespace coda::hopper

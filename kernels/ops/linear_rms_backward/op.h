@@ -1,7 +1,7 @@
 // The dgrad of a projection and the backward pass of the norm before it. Notation: kernels/ops.h.
 #pragma once
 
-#include "kernels/core/field.h"
+#include "kernels/core/op.h"
 
 namespace coda {
 
@@ -34,6 +34,10 @@ struct LinearRmsBackward {
                    field("dot", &LinearRmsBackward::dot),     field("alpha", &LinearRmsBackward::alpha),
                    field("scale", &LinearRmsBackward::scale), field("dx", &LinearRmsBackward::dx),
                    field("n", &LinearRmsBackward::n),         field("dgamma", &LinearRmsBackward::dgamma)};
+
+    static constexpr WeightLayout layout = WeightLayout::in_out;
+    static constexpr std::int64_t kTileRows = 64;  // rows per partial of dgamma
+    View result() const { return dx; }
 };
 
 }  // namespace coda

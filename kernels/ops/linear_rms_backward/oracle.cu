@@ -1,11 +1,13 @@
 // LinearRmsBackward, checked by its formula in op.h, one thread an element.
 #include "kernels/math/rms.h"
+#include "kernels/ops/linear_rms_backward/op.h"
 #include "kernels/oracle/comparison.cuh"
 
 namespace coda::oracle {
 
 using hopper::Major;
 
+template <>
 void check_op(const LinearRmsBackward& op, OpCheck& check) {
     const std::int64_t columns = op.dx.cols, height = op.tile;
     check.by_rows(

@@ -1,10 +1,12 @@
 // LinearRope on the CPU (K1, K7). Macro-tiles hold whole heads.
+#include "kernels/cpu/execute.h"
 #include "kernels/cpu/gemm_operands.h"
-#include "kernels/cpu/operations.h"
 #include "kernels/math/rope.h"
+#include "kernels/ops/linear_rope/op.h"
 
 namespace coda::cpu {
 
+template <>
 void execute(const LinearRope& op, const Memory& memory) {
     dispatch_storage(op.name, op.a.dtype, [&]<class Storage, class Compute>(Types<Storage, Compute>) {
         const Operands operands(op.name, memory);

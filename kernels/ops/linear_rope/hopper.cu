@@ -6,10 +6,10 @@
 
 #include "kernels/hopper/epilogue/tiles.cuh"
 #include "kernels/hopper/epilogue/vectors.cuh"
-#include "kernels/hopper/gemm/launch.cuh"
+#include "kernels/hopper/gemm/kernels.cuh"
 #include "kernels/hopper/gemm/tuned_tiles.h"
-#include "kernels/hopper/programs/programs.h"
 #include "kernels/math/rope.h"
+#include "kernels/ops/linear_rope/op.h"
 
 namespace coda::hopper {
 
@@ -63,9 +63,9 @@ struct Rope : EpilogueProgram {
     }
 };
 
-}  // namespace
+using LinearRopeKernels = Kernels<Rope, Major::k, Major::k, tiles::Rope, tiles::Square>;
 
-Launch prepare_op(const LinearRope& op, const Memory& memory, const GemmChoice& choice) {
+Problem problem_of(const LinearRope& op) {
     const Problem problem = linear_problem(op.name, op.a, op.w, WeightLayout::out_in);
     require_shape(problem, "out", op.out, problem.m, problem.n, DType::bf16);
     require_shape(problem, "positions", op.positions, 1, problem.m, DType::i32);
@@ -77,11 +77,22 @@ Launch prepare_op(const LinearRope& op, const Memory& memory, const GemmChoice& 
             " positions is too long");
     require(op.rope.ld == op.head_dim && op.rotated % op.head_dim == 0 && op.rotated <= problem.n, op.name,
             ": rotated ", op.rotated, " must be whole heads of ", op.head_dim, " within ", problem.n, " columns");
-    const Rope::Arguments arguments{memory.at<float>(op.rstd), memory.at<std::int32_t>(op.positions),
+    return problem;
+}
+
+}  // namespace
+
+template <>
+Plan choose(const LinearRope& op, const Request& request) {
+    return LinearRopeKernels::choose(problem_of(op), request);
+}
+
+template <>
+Launch bind(const LinearRope& op, const Plan& plan, const Memory& memory) {
+    return LinearRopeKernels::bind(problem_of(op), plan, memory, {{}, {op.out}},
+                                   {memory.at<float>(op.rstd), memory.at<std::int32_t>(op.positions),
                                     reinterpret_cast<const float2*>(memory.at<float>(op.rope)),
-                                    static_cast<int>(op.rotated), static_cast<int>(op.head_dim)};
-    return launch_quickest<Rope, Major::k, Major::k, tiles::Rope, tiles::Square>(problem, memory, {{}, {op.out}},
-                                                                                 arguments, choice);
+                                    static_cast<int>(op.rotated), static_cast<int>(op.head_dim)});
 }
 
 }  // namespace coda::hopper

@@ -1,7 +1,7 @@
 // The q, k, v projection and the rotation of q and k. Notation: kernels/ops.h.
 #pragma once
 
-#include "kernels/core/field.h"
+#include "kernels/core/op.h"
 
 namespace coda {
 
@@ -23,6 +23,8 @@ struct LinearRope {
         std::tuple{field("a", &LinearRope::a),       field("w", &LinearRope::w),
                    field("rstd", &LinearRope::rstd), field("positions", &LinearRope::positions),
                    field("rope", &LinearRope::rope), field("out", &LinearRope::out)};
+
+    View result() const { return out; }
 };
 
 }  // namespace coda

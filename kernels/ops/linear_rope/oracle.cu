@@ -1,11 +1,13 @@
 // LinearRope, checked by its formula in op.h, one thread an element.
 #include "kernels/math/rope.h"
+#include "kernels/ops/linear_rope/op.h"
 #include "kernels/oracle/comparison.cuh"
 
 namespace coda::oracle {
 
 using hopper::Major;
 
+template <>
 void check_op(const LinearRope& op, OpCheck& check) {
     check.by_rows(op.a, Major::k, op.w, Major::k, 1, [&](const float* product, std::int64_t first, std::int64_t rows) {
         const Tensor acc = band_of(product, op.out.cols), rope = live(check, op.rope);

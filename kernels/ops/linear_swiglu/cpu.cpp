@@ -1,14 +1,16 @@
 // LinearSwiglu (K2, K6) and LinearSwigluBackward (K10) on the CPU. Macro-tiles hold whole pairs and partial tiles.
 #include <algorithm>
 
+#include "kernels/core/integers.h"
+#include "kernels/cpu/execute.h"
 #include "kernels/cpu/exponential.h"
 #include "kernels/cpu/gemm_operands.h"
-#include "kernels/cpu/operations.h"
 #include "kernels/math/swiglu.h"
-#include "kernels/tiling.h"
+#include "kernels/ops/linear_swiglu/op.h"
 
 namespace coda::cpu {
 
+template <>
 void execute(const LinearSwiglu& op, const Memory& memory) {
     dispatch_storage(op.name, op.a.dtype, [&]<class Storage, class Compute>(Types<Storage, Compute>) {
         const Operands operands(op.name, memory);
@@ -43,6 +45,7 @@ void execute(const LinearSwiglu& op, const Memory& memory) {
     });
 }
 
+template <>
 void execute(const LinearSwigluBackward& op, const Memory& memory) {
     dispatch_storage(op.name, op.a.dtype, [&]<class Storage, class Compute>(Types<Storage, Compute>) {
         const Operands operands(op.name, memory);

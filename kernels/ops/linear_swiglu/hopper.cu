@@ -5,9 +5,9 @@
 #include "kernels/hopper/epilogue/pair_math.cuh"
 #include "kernels/hopper/epilogue/tiles.cuh"
 #include "kernels/hopper/epilogue/vectors.cuh"
-#include "kernels/hopper/gemm/launch.cuh"
+#include "kernels/hopper/gemm/kernels.cuh"
 #include "kernels/hopper/gemm/tuned_tiles.h"
-#include "kernels/hopper/programs/programs.h"
+#include "kernels/ops/linear_swiglu/op.h"
 
 namespace coda::hopper {
 
@@ -32,15 +32,26 @@ struct Swiglu : EpilogueProgram {
     }
 };
 
-}  // namespace
+using LinearSwigluKernels = Kernels<Swiglu, Major::k, Major::k, tiles::Swiglu>;
 
-Launch prepare_op(const LinearSwiglu& op, const Memory& memory, const GemmChoice& choice) {
+Problem problem_of(const LinearSwiglu& op) {
     const Problem problem = linear_problem(op.name, op.a, op.w, WeightLayout::out_in);
     if (op.z) require_shape(problem, "z", op.z, problem.m, problem.n, DType::bf16);
     if (op.y) require_shape(problem, "y", op.y, problem.m, problem.n / 2, DType::bf16);
     if (op.rstd) require_shape(problem, "rstd", op.rstd, 1, problem.m, DType::f32);
-    return launch_quickest<Swiglu, Major::k, Major::k, tiles::Swiglu>(problem, memory, {{}, {op.z, op.y}},
-                                                                      {memory.at<float>(op.rstd)}, choice);
+    return problem;
+}
+
+}  // namespace
+
+template <>
+Plan choose(const LinearSwiglu& op, const Request& request) {
+    return LinearSwigluKernels::choose(problem_of(op), request);
+}
+
+template <>
+Launch bind(const LinearSwiglu& op, const Plan& plan, const Memory& memory) {
+    return LinearSwigluKernels::bind(problem_of(op), plan, memory, {{}, {op.z, op.y}}, {memory.at<float>(op.rstd)});
 }
 
 }  // namespace coda::hopper

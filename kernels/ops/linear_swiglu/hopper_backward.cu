@@ -9,9 +9,9 @@
 #include "kernels/hopper/epilogue/pair_math.cuh"
 #include "kernels/hopper/epilogue/tiles.cuh"
 #include "kernels/hopper/epilogue/vectors.cuh"
-#include "kernels/hopper/gemm/launch.cuh"
+#include "kernels/hopper/gemm/kernels.cuh"
 #include "kernels/hopper/gemm/tuned_tiles.h"
-#include "kernels/hopper/programs/programs.h"
+#include "kernels/ops/linear_swiglu/op.h"
 
 namespace coda::hopper {
 
@@ -73,23 +73,40 @@ struct SwigluBackward : EpilogueProgram {
     __device__ void end_rows(const Rows& rows) { dot.write(rows, arguments.dot, rows.tile_n()); }
 };
 
-}  // namespace
+/// fn(kernels) of the variant that stores y, or not.
+template <class Fn>
+auto with_kernels(const LinearSwigluBackward& op, const Fn& fn) {
+    if (op.y) return fn(Kernels<SwigluBackward<true>, Major::k, Major::mn, tiles::SwigluBackwardAndY>{});
+    return fn(Kernels<SwigluBackward<false>, Major::k, Major::mn, tiles::SwigluBackward>{});
+}
 
-Launch prepare_op(const LinearSwigluBackward& op, const Memory& memory, const GemmChoice& choice) {
-    Problem problem = linear_problem(op.name, op.a, op.w, WeightLayout::in_out);
+Problem problem_of(const LinearSwigluBackward& op) {
+    Problem problem = linear_problem(op.name, op.a, op.w, op.layout);
     problem.partial_columns = op.tile;
     require_shape(problem, "z", op.z, problem.m, 2 * problem.n, DType::bf16);
     require_shape(problem, "dz", op.dz, problem.m, 2 * problem.n, DType::bf16);
     if (op.y) require_shape(problem, "y", op.y, problem.m, problem.n, DType::bf16);
     if (op.rstd) require_shape(problem, "rstd", op.rstd, 1, problem.m, DType::f32);
+    require(op.tile > 0, op.name, ": tile ", op.tile, " must be positive");
     require_shape(problem, "dot", op.dot, ceil_div(problem.n, op.tile), problem.m, DType::f32);
-    const float* rstd = memory.at<float>(op.rstd);
-    float* dot = memory.at<float>(op.dot);
-    if (op.y)
-        return launch_quickest<SwigluBackward<true>, Major::k, Major::mn, tiles::SwigluBackwardAndY>(
-            problem, memory, {{op.z}, {op.dz, op.y}}, {rstd, dot}, choice);
-    return launch_quickest<SwigluBackward<false>, Major::k, Major::mn, tiles::SwigluBackward>(
-        problem, memory, {{op.z}, {op.dz}}, {rstd, dot}, choice);
+    return problem;
+}
+
+}  // namespace
+
+template <>
+Plan choose(const LinearSwigluBackward& op, const Request& request) {
+    return with_kernels(op, [&](auto kernels) { return kernels.choose(problem_of(op), request); });
+}
+
+template <>
+Launch bind(const LinearSwigluBackward& op, const Plan& plan, const Memory& memory) {
+    return with_kernels(op, [&]<class Kernels>(Kernels kernels) {
+        TileOperands<typename Kernels::Program> operands{{op.z}, {op.dz}};
+        if (op.y) operands.store[Kernels::Program::Slot::kPanels - 1] = op.y;
+        return kernels.bind(problem_of(op), plan, memory, operands,
+                            {memory.at<float>(op.rstd), memory.at<float>(op.dot)});
+    });
 }
 
 }  // namespace coda::hopper

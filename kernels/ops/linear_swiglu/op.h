@@ -2,7 +2,7 @@
 // kernels/ops.h.
 #pragma once
 
-#include "kernels/core/field.h"
+#include "kernels/core/op.h"
 
 namespace coda {
 
@@ -20,6 +20,13 @@ struct LinearSwiglu {
     static constexpr auto operands =
         std::tuple{field("a", &LinearSwiglu::a), field("w", &LinearSwiglu::w), field("rstd", &LinearSwiglu::rstd),
                    field("z", &LinearSwiglu::z), field("y", &LinearSwiglu::y)};
+
+    View result() const { return z; }
+    /// y of gate and up as rounded to bf16: where the two accumulators lie on either side of a tie, one of them differs
+    /// by 2^-7 of itself, and y by 1.1 times that and its own rounding.
+    static constexpr std::optional<Tolerance> tolerance(std::string_view operand, DType) {
+        return operand == "y" ? std::optional(Tolerance{4e-3, 1.3e-2}) : std::nullopt;
+    }
 };
 
 /// K10, dy = rstd a w with w (K, f) and (g, u) the column pairs of z; σ = sigmoid(g), s = g σ:
@@ -43,6 +50,15 @@ struct LinearSwigluBackward {
                    field("dz", &LinearSwigluBackward::dz),  field("y", &LinearSwigluBackward::y),
                    field("dot", &LinearSwigluBackward::dot)};
     static constexpr auto in_place = std::tuple{&LinearSwigluBackward::z, &LinearSwigluBackward::dz};
+
+    static constexpr WeightLayout layout = WeightLayout::in_out;
+    static constexpr std::int64_t kTileColumns = 128;  // columns per partial of dot
+    /// Half of dz: y may be absent.
+    View result() const {
+        View half = dz;
+        half.cols = half.ld = dz.cols / 2;
+        return half;
+    }
 };
 
 }  // namespace coda

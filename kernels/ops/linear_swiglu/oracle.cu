@@ -1,11 +1,13 @@
 // LinearSwiglu and LinearSwigluBackward, checked by their formulas in op.h, one thread an element.
 #include "kernels/math/swiglu.h"
+#include "kernels/ops/linear_swiglu/op.h"
 #include "kernels/oracle/comparison.cuh"
 
 namespace coda::oracle {
 
 using hopper::Major;
 
+template <>
 void check_op(const LinearSwiglu& op, OpCheck& check) {
     const std::int64_t columns = op.w.rows;
     check.by_rows(op.a, Major::k, op.w, Major::k, 1, [&](const float* product, std::int64_t first, std::int64_t rows) {
@@ -25,6 +27,7 @@ void check_op(const LinearSwiglu& op, OpCheck& check) {
     });
 }
 
+template <>
 void check_op(const LinearSwigluBackward& op, OpCheck& check) {
     const std::int64_t columns = op.w.cols, width = op.tile;
     check.by_rows(op.a, Major::k, op.w, Major::mn, 1, [&](const float* product, std::int64_t first, std::int64_t rows) {

@@ -4,11 +4,12 @@
 #include <limits>
 #include <vector>
 
+#include "kernels/core/integers.h"
 #include "kernels/cpu/access.h"
-#include "kernels/cpu/operations.h"
+#include "kernels/cpu/execute.h"
 #include "kernels/math/random.h"
 #include "kernels/ops/optimizer/norm_fold.h"
-#include "kernels/tiling.h"
+#include "kernels/ops/optimizer/op.h"
 
 namespace coda::cpu {
 namespace {
@@ -101,6 +102,7 @@ struct Update {
 
 }  // namespace
 
+template <>
 void execute(const GradNorm& op, const Memory& memory) {
     constexpr std::int64_t kNormBlock = 1 << 16;
     dispatch_gradient(GradNorm::name, op.grad, [&]<class Compute>(Compute) {
@@ -126,6 +128,7 @@ void execute(const GradNorm& op, const Memory& memory) {
     });
 }
 
+template <>
 void execute(const AdamW& op, const Memory& memory) {
     dispatch_gradient(AdamW::name, op.grad, [&]<class Compute>(Compute) {
         const std::int64_t count = op.grad.cols;

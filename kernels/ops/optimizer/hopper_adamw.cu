@@ -13,14 +13,15 @@
 // warp is one run of whole lines.
 #include <cuda_runtime.h>
 
+#include "kernels/core/integers.h"
+#include "kernels/hopper/plan.h"
 #include "kernels/hopper/pointwise/operands.h"
-#include "kernels/hopper/pointwise/pointwise.h"
 #include "kernels/hopper/pointwise/vectors.cuh"
 #include "kernels/hopper/sm90/check.h"
 #include "kernels/math/random.h"
 #include "kernels/math/rms.h"
 #include "kernels/ops/optimizer/norm_fold.h"
-#include "kernels/tiling.h"
+#include "kernels/ops/optimizer/op.h"
 
 namespace coda::hopper {
 
@@ -183,7 +184,8 @@ Launch launch_update(const AdamWArguments& arguments, const Folds& folds, std::i
 
 }  // namespace
 
-Launch prepare_op(const AdamW& op, const Memory& memory) {
+template <>
+Launch bind(const AdamW& op, const Plan&, const Memory& memory) {
     const PointwiseOperands operands(op.name, memory);
     const std::int64_t count = op.grad.cols;
     require(op.decayed >= 0 && op.decayed <= count, op.name, ": decayed ", op.decayed, " is outside [0, ", count,
@@ -221,6 +223,12 @@ Launch prepare_op(const AdamW& op, const Memory& memory) {
     const Folds folds = folds_of(op);
     return rounded ? launch_update<uint2>(arguments, folds, count / 4)
                    : launch_update<float4>(arguments, folds, count / 4);
+}
+
+template <>
+Plan choose(const AdamW& op, const Request&) {
+    bind(op, {}, Memory::shapes_only());
+    return {};
 }
 
 }  // namespace coda::hopper

@@ -8,18 +8,19 @@
 // The order depends on n alone. Elements are read once, 16 bytes an access; n must be a multiple of 4.
 #include <cuda_runtime.h>
 
+#include "kernels/core/integers.h"
+#include "kernels/hopper/plan.h"
 #include "kernels/hopper/pointwise/operands.h"
-#include "kernels/hopper/pointwise/pointwise.h"
 #include "kernels/hopper/pointwise/vectors.cuh"
 #include "kernels/hopper/sm90/check.h"
-#include "kernels/tiling.h"
+#include "kernels/ops/optimizer/op.h"
 
 namespace coda::hopper {
 
 namespace {
 
 constexpr int kThreads = 256, kBatch = 8, kFinishThreads = 1024;
-constexpr int kBlockVectors = static_cast<int>(tiling::kNormBlock / 4);
+constexpr int kBlockVectors = static_cast<int>(GradNorm::kBlock / 4);
 static_assert(kBlockVectors % (kThreads * kBatch) == 0, "a block is whole batches of every thread");
 
 __global__ __launch_bounds__(kThreads) void sum_squares(const float4* grad, std::int64_t vectors, double* sums) {
@@ -67,14 +68,15 @@ __global__ __launch_bounds__(kFinishThreads) void finish_norm(FinishArguments ar
 
 }  // namespace
 
-Launch prepare_op(const GradNorm& op, const Memory& memory) {
+template <>
+Launch bind(const GradNorm& op, const Plan&, const Memory& memory) {
     const PointwiseOperands operands(op.name, memory);
     const std::int64_t count = op.grad.cols;
     const auto* grad = reinterpret_cast<const float4*>(operands.get_vectors<float>("grad", op.grad, 1, count));
-    auto* sums = reinterpret_cast<double*>(operands.scratch(op.scratch, tiling::scratch_bytes(op)));
+    auto* sums = reinterpret_cast<double*>(operands.scratch(op.scratch, op.scratch_bytes()));
     FinishArguments finish{};
     finish.sums = sums;
-    finish.count = ceil_div(count, tiling::kNormBlock);
+    finish.count = ceil_div(count, GradNorm::kBlock);
     finish.loss = operands.get<float>("loss", op.loss, 1, 1);
     finish.norm = operands.get<float>("norm", op.norm, 1, 1);
     finish.clip = operands.get<float>("clip", op.clip, 1, 1);
@@ -86,6 +88,12 @@ Launch prepare_op(const GradNorm& op, const Memory& memory) {
         finish_norm<<<1, kFinishThreads, 0, stream>>>(finish);
         CUDA_CHECK(cudaGetLastError());
     };
+}
+
+template <>
+Plan choose(const GradNorm& op, const Request&) {
+    bind(op, {}, Memory::shapes_only());
+    return {};
 }
 
 }  // namespace coda::hopper

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "kernels/core/field.h"
+#include "kernels/core/op.h"
 
 namespace coda {
 
@@ -33,6 +33,10 @@ struct GradNorm {
     static constexpr auto operands = std::tuple{field("grad", &GradNorm::grad), field("loss", &GradNorm::loss),
                                                 field("norm", &GradNorm::norm), field("clip", &GradNorm::clip),
                                                 field("skip", &GradNorm::skip), field("scratch", &GradNorm::scratch)};
+
+    static constexpr std::int64_t kBlock = 1 << 16;  // consecutive elements of the gradient per partial sum
+    double flops() const { return 2 * static_cast<double>(grad.count()); }
+    std::int64_t scratch_bytes() const { return ceil_div(grad.cols, kBlock) * size_of(DType::f64); }
 };
 
 /// AdamW over the flat parameters; nothing is written where skip is not 0. g = clip grad;
@@ -71,6 +75,18 @@ struct AdamW {
                                                 field("clip", &AdamW::clip),
                                                 field("step", &AdamW::step),
                                                 field("skip", &AdamW::skip)};
+
+    double flops() const { return 16 * static_cast<double>(grad.count()); }
+
+    /// Elementwise fp32 updates: three roundings of 2^-24 in master and moments, each of their own size.
+    static constexpr Tolerance kUpdate{5e-7, 2e-6};
+    /// Stochastic rounding with the same random bits: another bf16 neighbour, 2^-7 of the element at most, only where
+    /// the last fp32 bit decides, 2^-14 of all elements.
+    static constexpr Tolerance kStochastic{3e-4, 1e-2};
+    static constexpr std::optional<Tolerance> tolerance(std::string_view operand, DType dtype) {
+        if (operand == "working") return kExact;
+        return dtype == DType::bf16 ? kStochastic : kUpdate;
+    }
 };
 
 }  // namespace coda

@@ -4,6 +4,7 @@
 
 #include "kernels/math/random.h"
 #include "kernels/math/rms.h"
+#include "kernels/ops/optimizer/op.h"
 #include "kernels/oracle/comparison.cuh"
 
 namespace coda::oracle {
@@ -54,6 +55,7 @@ struct Update {
 
 }  // namespace
 
+template <>
 void check_op(const GradNorm& op, OpCheck& check) {
     const Tensor grad = live(check, op.grad);
     const double norm = std::sqrt(sums_over(check, 1, op.grad.cols, grad, grad).expected);
@@ -77,6 +79,7 @@ void check_op(const GradNorm& op, OpCheck& check) {
         });
 }
 
+template <>
 void check_op(const AdamW& op, OpCheck& check) {
     const Update update{.grad = live(check, op.grad),
                         .master = overwritten(check, "master", op.master, 0),

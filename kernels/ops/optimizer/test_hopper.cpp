@@ -13,7 +13,6 @@
 
 #include "kernels/cpu/run.h"
 #include "kernels/math/random.h"
-#include "kernels/tiling.h"
 #include "tests/hopper/gpu_copy.h"
 
 using namespace coda;
@@ -32,7 +31,7 @@ GradNorm grad_norm(Buffers& buffers, std::int64_t count, double max_norm, double
     op.norm = buffers.matrix(DType::f32, 1, 1);
     op.clip = buffers.matrix(DType::f32, 1, 1);
     op.skip = buffers.scalar(DType::i32, 0);
-    op.scratch = buffers.vector(DType::u8, tiling::scratch_bytes(op));
+    op.scratch = buffers.vector(DType::u8, op.scratch_bytes());
     op.max_norm = max_norm;
     return op;
 }
@@ -261,7 +260,7 @@ TEST_CASE("bf16 moments on the GPU are rounded by the words of seed, step and el
     norm.norm = scalar(0.0f);
     norm.clip = scalar(0.0f);
     norm.skip = op.skip;
-    norm.scratch = vector(DType::u8, tiling::scratch_bytes(norm));
+    norm.scratch = vector(DType::u8, norm.scratch_bytes());
     const std::vector<float> gradient(kLooked, kGradient);
     for (const std::int64_t first : {std::int64_t{0}, kCount - kLooked})
         CUDA_CHECK(cudaMemcpy(bases[0] + 4 * first, gradient.data(), 4 * kLooked, cudaMemcpyHostToDevice));

@@ -1,5 +1,4 @@
 // The oracle of the optimizer against right and wrong results.
-#include "kernels/tiling.h"
 #include "tests/hopper/oracle_judge.h"
 
 using namespace coda;
@@ -14,7 +13,7 @@ GradNorm grad_norm(Operands& operands, std::int64_t count, double max_norm) {
     op.norm = operands.result(1);
     op.clip = operands.result(1);
     op.skip = operands.flag();
-    op.scratch = operands.scratch(tiling::scratch_bytes(op));
+    op.scratch = operands.scratch(op.scratch_bytes());
     op.max_norm = max_norm;
     return op;
 }

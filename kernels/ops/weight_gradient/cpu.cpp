@@ -1,9 +1,11 @@
 // WeightGradient on the CPU.
-#include "kernels/cpu/operations.h"
+#include "kernels/cpu/execute.h"
 #include "kernels/cpu/store_tile.h"
+#include "kernels/ops/weight_gradient/op.h"
 
 namespace coda::cpu {
 
+template <>
 void execute(const WeightGradient& op, const Memory& memory) {
     dispatch_storage(op.name, op.dy.dtype, [&]<class Storage, class Compute>(Types<Storage, Compute>) {
         const Operands operands(op.name, memory);

@@ -3,14 +3,14 @@
 //   grad (+)= alpha dyᵀ x ⊙ gamma      (out, in), summed over all tokens
 //
 // Both operands are read as they lie in memory, with K (the tokens) along their rows: MN-major. A small gradient has
-// fewer tiles than the GPU has SMs, so its sum over tokens is cut into parts (kernels/tiling.h says into how many):
+// fewer tiles than the GPU has SMs, so its sum over tokens is cut into parts (split.cpp says into how many):
 // each part's product goes to scratch, and a second kernel adds them in order, so that the bits are the same every
 // time.
 #include "kernels/hopper/epilogue/scaled_store.cuh"
-#include "kernels/hopper/gemm/launch.cuh"
+#include "kernels/hopper/gemm/kernels.cuh"
 #include "kernels/hopper/gemm/tuned_tiles.h"
-#include "kernels/hopper/programs/programs.h"
 #include "kernels/hopper/ptx/dependent_launch.cuh"
+#include "kernels/ops/weight_gradient/op.h"
 
 namespace coda::hopper {
 
@@ -38,13 +38,14 @@ __global__ void sum_parts(float4* grad, std::int64_t rows, std::int64_t quads, s
     *out = sum;
 }
 
-Launch launch_sum(const Problem& problem, const View& grad, bool accumulate, const View& parts, const Memory& memory) {
+Launch launch_sum(const Problem& problem, const Plan& plan, const View& grad, bool accumulate, const View& parts,
+                  const Memory& memory) {
     auto* out = reinterpret_cast<float4*>(memory.address(grad));
     require(reinterpret_cast<std::uintptr_t>(out) % sizeof(float4) == 0 && grad.ld % 4 == 0, problem.op,
             ": grad must start at, and have rows of, multiples of 16 bytes");
     const std::int64_t rows = problem.m, quads = problem.n / 4, pitch = grad.ld / 4;
-    const Parts given{reinterpret_cast<const float4*>(memory.address(parts)), problem.split_rows * quads,
-                      static_cast<int>(problem.splits)};
+    const Parts given{reinterpret_cast<const float4*>(memory.address(parts)), plan.split_rows * quads,
+                      static_cast<int>(plan.splits)};
     return [=](Stream stream) {
         constexpr int kThreadsOfSum = 256;
         cudaLaunchAttribute overlap{};
@@ -60,30 +61,47 @@ Launch launch_sum(const Problem& problem, const View& grad, bool accumulate, con
     };
 }
 
+using GradientKernels = Kernels<ScaledStore, Major::mn, Major::mn, tiles::GradientWide, tiles::GradientNarrow>;
+constexpr int kTileOfParts = 0;  // GradientWide
+static_assert(tiles::GradientWide::config.cluster_rows() == 256, "WeightGradient::part_rows pads to 256");
+
+Problem problem_of(const WeightGradient& op) {
+    const Problem problem = weight_gradient_problem(op.name, op.dy, op.x);
+    require_shape(problem, "grad", op.grad, problem.m, problem.n, DType::f32);
+    if (op.gamma) require_shape(problem, "gamma", op.gamma, 1, problem.n, DType::f32);
+    return problem;
+}
+
 }  // namespace
 
-Launch prepare_op(const WeightGradient& op, const Memory& memory, const GemmChoice& choice) {
-    Problem problem = weight_gradient_problem(op.name, op.dy, op.x);
-    require_shape(problem, "grad", op.grad, problem.m, problem.n, DType::f32);
+template <>
+Plan choose(const WeightGradient& op, const Request& request) {
+    const std::int64_t parts = op.scratch && request.candidate < 0 ? op.parts() : 1;
+    Request wanted = request;
+    if (parts > 1) wanted.candidate = kTileOfParts;
+    Plan plan = GradientKernels::choose(problem_of(op), wanted);
+    if (parts > 1) {
+        plan.splits = parts;
+        plan.split_rows = op.part_rows();
+        plan.scratch_bytes = op.scratch_bytes();
+        require(op.scratch.cols >= plan.scratch_bytes, op.name, ": scratch has ", op.scratch.cols, " bytes, needs ",
+                plan.scratch_bytes);
+    }
+    return plan;
+}
+
+template <>
+Launch bind(const WeightGradient& op, const Plan& plan, const Memory& memory) {
+    const Problem problem = problem_of(op);
     const bool accumulate = op.grad.beta == Beta::accumulate;
-    if (op.gamma) require_shape(problem, "gamma", op.gamma, 1, problem.n, DType::f32);
     const ScaledStore::Arguments arguments{memory.at<float>(op.alpha), memory.at<float>(op.gamma)};
+    if (plan.splits == 1)
+        return GradientKernels::bind(problem, plan, memory, {{}, {op.grad}, accumulate ? 1u : 0u}, arguments);
 
-    const std::int64_t parts = op.scratch ? tiling::gradient_parts(op) : 1;
-    if (parts == 1 || choice.candidate >= 0 || choice.list != nullptr)
-        return launch_quickest<ScaledStore, Major::mn, Major::mn, tiles::GradientWide, tiles::GradientNarrow>(
-            problem, memory, {{}, {op.grad}, accumulate ? 1u : 0u}, arguments, choice);
-
-    const std::int64_t bytes = tiling::scratch_bytes(op);
-    require(op.scratch.cols >= bytes, op.name, ": scratch has ", op.scratch.cols, " bytes, needs ", bytes);
-    problem.splits = parts;
-    problem.split_rows = tiling::gradient_part_rows(op);
-    static_assert(tiles::GradientWide::config.cluster_rows() == 256, "the planner pads a part's rows to 256");
-    const View sums{op.scratch.buffer, DType::f32, op.scratch.offset, parts * problem.split_rows, problem.n,
+    const View sums{op.scratch.buffer, DType::f32, op.scratch.offset, plan.splits * plan.split_rows, problem.n,
                     problem.n,         0};
-    const Launch products = launch_gemm<ScaledStore, tiles::GradientWide, Major::mn, Major::mn>(
-        problem, memory, {{}, {sums}}, arguments, choice);
-    const Launch sum = launch_sum(problem, op.grad, accumulate, sums, memory);
+    const Launch products = GradientKernels::bind(problem, plan, memory, {{}, {sums}}, arguments);
+    const Launch sum = launch_sum(problem, plan, op.grad, accumulate, sums, memory);
     return [products, sum](Stream stream) {
         products(stream);
         sum(stream);

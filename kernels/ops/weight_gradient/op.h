@@ -1,7 +1,7 @@
 // The wgrad of a projection. Notation: kernels/ops.h.
 #pragma once
 
-#include "kernels/core/field.h"
+#include "kernels/core/op.h"
 
 namespace coda {
 
@@ -13,13 +13,24 @@ struct WeightGradient {
     In<Vector> gamma;         // (1, in) master, optional (absent: 1)
     In<Scalar> alpha;         // statistic, optional (absent: 1)
     Accumulate<Matrix> grad;  // (out, in) gradient
-    InOut<Scratch> scratch;   // tiling::scratch_bytes, optional where that is 0
+    InOut<Scratch> scratch;   // scratch_bytes(), optional where that is 0
 
     static constexpr const char* name = "WeightGradient";
     static constexpr auto operands =
         std::tuple{field("dy", &WeightGradient::dy),       field("x", &WeightGradient::x),
                    field("gamma", &WeightGradient::gamma), field("alpha", &WeightGradient::alpha),
                    field("grad", &WeightGradient::grad),   field("scratch", &WeightGradient::scratch)};
+
+    static constexpr Work work = Work::gemm;
+    double flops() const { return 2.0 * static_cast<double>(dy.rows) * static_cast<double>(grad.count()); }
+    std::int64_t contraction() const { return dy.rows; }
+
+    /// Parts into which the sum over tokens is cut, where the gradient's tiles alone would leave most of the GPU idle:
+    /// 1, or the number whose expected time is least (split.cpp). Each part's sum is kept apart in scratch, part_rows()
+    /// rows of fp32 each, and they are added in order.
+    std::int64_t parts() const;
+    std::int64_t part_rows() const;
+    std::int64_t scratch_bytes() const;
 };
 
 }  // namespace coda

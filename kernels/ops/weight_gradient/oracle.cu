@@ -1,10 +1,12 @@
 // WeightGradient, checked by its formula in op.h, one thread an element.
+#include "kernels/ops/weight_gradient/op.h"
 #include "kernels/oracle/comparison.cuh"
 
 namespace coda::oracle {
 
 using hopper::Major;
 
+template <>
 void check_op(const WeightGradient& op, OpCheck& check) {
     const std::int64_t columns = op.grad.cols;
     // Bands begin at multiples of 8: a band of dy's columns must stay aligned to 16 bytes.

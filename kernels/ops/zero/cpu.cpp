@@ -2,10 +2,12 @@
 #include <algorithm>
 #include <cstring>
 
-#include "kernels/cpu/operations.h"
+#include "kernels/cpu/execute.h"
+#include "kernels/ops/zero/op.h"
 
 namespace coda::cpu {
 
+template <>
 void execute(const Zero& op, const Memory& memory) {
     constexpr std::int64_t kBlock = 1 << 20;  // bytes
     require(static_cast<bool>(op.out), Zero::name, ": operand out is missing");

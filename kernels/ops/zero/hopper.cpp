@@ -1,12 +1,14 @@
 // Zero - out = 0, by the driver's own fill, which a graph captures as a memset node.
 #include <cuda_runtime.h>
 
-#include "kernels/hopper/pointwise/pointwise.h"
+#include "kernels/hopper/plan.h"
 #include "kernels/hopper/sm90/check.h"
+#include "kernels/ops/zero/op.h"
 
 namespace coda::hopper {
 
-Launch prepare_op(const Zero& op, const Memory& memory) {
+template <>
+Launch bind(const Zero& op, const Plan&, const Memory& memory) {
     require(static_cast<bool>(op.out), op.name, ": operand out is missing");
     require(op.out.rows <= 1 || op.out.ld >= op.out.cols, op.name, ": operand out has rows of ", op.out.cols,
             " elements that are ", op.out.ld, " apart");
@@ -17,6 +19,12 @@ Launch prepare_op(const Zero& op, const Memory& memory) {
     if (rows <= 1 || width == pitch)
         return [=](Stream stream) { CUDA_CHECK(cudaMemsetAsync(out, 0, rows * width, stream)); };
     return [=](Stream stream) { CUDA_CHECK(cudaMemset2DAsync(out, pitch, 0, width, rows, stream)); };
+}
+
+template <>
+Plan choose(const Zero& op, const Request&) {
+    bind(op, {}, Memory::shapes_only());
+    return {};
 }
 
 }  // namespace coda::hopper

@@ -1,7 +1,7 @@
 // A buffer of zeros. Notation: kernels/ops.h.
 #pragma once
 
-#include "kernels/core/field.h"
+#include "kernels/core/op.h"
 
 namespace coda {
 
@@ -11,6 +11,9 @@ struct Zero {
 
     static constexpr const char* name = "Zero";
     static constexpr auto operands = std::tuple{field("out", &Zero::out)};
+
+    double flops() const { return 0; }
+    static constexpr std::optional<Tolerance> tolerance(std::string_view, DType) { return kExact; }
 };
 
 }  // namespace coda

@@ -1,8 +1,10 @@
 // Zero, checked by its formula in op.h, one thread an element.
+#include "kernels/ops/zero/op.h"
 #include "kernels/oracle/comparison.cuh"
 
 namespace coda::oracle {
 
+template <>
 void check_op(const Zero& op, OpCheck& check) {
     const std::byte* out = check.memory().address(op.out);
     const std::int64_t pitch = op.out.ld * size_of(op.out.dtype);

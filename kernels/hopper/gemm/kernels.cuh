@@ -1,22 +1,23 @@
-// Host side of a GEMM kernel: tensor maps, grid and attributes, once; then launches.
+// Host side of the GEMM kernels of a program: the choice of a tile by shapes; then tensor maps, grid and attributes,
+// once; then launches.
 #pragma once
 
 #include <algorithm>
 #include <memory>
 
-#include "kernels/hopper/gemm/choice.h"
+#include "kernels/core/integers.h"
+#include "kernels/hopper/device_model.h"
 #include "kernels/hopper/gemm/kernel.cuh"
 #include "kernels/hopper/gemm/problem.h"
-#include "kernels/hopper/run.h"
+#include "kernels/hopper/plan.h"
 #include "kernels/hopper/sm90/check.h"
 #include "kernels/hopper/sm90/tensor_map.h"
-#include "kernels/tiling.h"
 
 namespace coda::hopper {
 
 /// Tile operands of a launch, by panel; an absent view is not loaded or not stored.
 template <class Program>
-struct Tiles {
+struct TileOperands {
     View load[Program::Slot::kPanels];
     View store[Program::Slot::kPanels];
     std::uint32_t add = 0;  // panels that are added to fp32 memory
@@ -62,7 +63,7 @@ inline int halved_tiles(const TileConfig& tile, const TileOrder& order, int clus
 
 /// The kernel of a program and a tile: its launch configuration, and how many clusters the device holds at once.
 template <class Program, class Tile, Major kMajorA, Major kMajorB>
-struct Kernel {
+struct GemmKernel {
     static constexpr TileConfig tile = Tile::config;
     static constexpr int kSharedBytes = SharedLayout<Program, tile>::kBytes;
     static constexpr auto function = gemm_kernel<Program, Tile, kMajorA, kMajorB>;
@@ -100,10 +101,10 @@ struct Kernel {
 };
 
 template <class Program, class Tile, Major kMajorA, Major kMajorB>
-Launch launch_gemm(const Problem& problem, const Memory& memory, const Tiles<Program>& tiles,
-                   const typename Program::Arguments& program, const GemmChoice& choice) {
+Launch bind_gemm(const Problem& problem, const Plan& plan, const Memory& memory, const TileOperands<Program>& operands,
+                 const typename Program::Arguments& program) {
     using Slot = typename Program::Slot;
-    using Kernel = hopper::Kernel<Program, Tile, kMajorA, kMajorB>;
+    using Kernel = GemmKernel<Program, Tile, kMajorA, kMajorB>;
     constexpr TileConfig tile = Tile::config;
 
     auto arguments = std::make_shared<GemmArguments<Program>>();
@@ -114,30 +115,29 @@ Launch launch_gemm(const Problem& problem, const Memory& memory, const Tiles<Pro
             const auto width = static_cast<int>(Slot::panel(panel).row_bytes / size_of(view.dtype));
             return tensor_map(memory, view, kPanelRows, width);
         };
-        if (tiles.load[panel]) {
-            arguments->load[panel] = map(tiles.load[panel]);
+        if (operands.load[panel]) {
+            arguments->load[panel] = map(operands.load[panel]);
             arguments->use.load |= 1u << panel;
         }
-        if (tiles.store[panel]) {
-            arguments->store[panel] = map(tiles.store[panel]);
+        if (operands.store[panel]) {
+            arguments->store[panel] = map(operands.store[panel]);
             arguments->use.store |= 1u << panel;
         }
     }
-    arguments->use.add = tiles.add;
+    arguments->use.add = operands.add;
     arguments->m = static_cast<int>(problem.m);
     arguments->n = static_cast<int>(problem.n);
-    arguments->k_tiles = static_cast<int>(ceil_div(ceil_div(problem.k, kTileK), problem.splits));
-    arguments->split_rows = static_cast<int>(problem.split_rows);
+    arguments->k_tiles = static_cast<int>(ceil_div(ceil_div(problem.k, kTileK), plan.splits));
+    arguments->split_rows = static_cast<int>(plan.split_rows);
     arguments->program = program;
 
-    const Raster raster = choice.raster.value_or(tile.raster);
     const int clusters = Kernel::active_clusters(problem.op);
-    arguments->order = tile_order(problem, tile, raster);
-    arguments->order.splits = static_cast<int>(problem.splits);
+    arguments->order = tile_order(problem, tile, plan.raster);
+    arguments->order.splits = static_cast<int>(plan.splits);
     if (Program::kHalves) arguments->order.halved = halved_tiles(tile, arguments->order, clusters);
     const int blocks = tile.cluster() * std::min(clusters, arguments->order.count());
 
-    return [arguments, blocks, overlap = choice.overlap](Stream stream) {
+    return [arguments, blocks, overlap = plan.overlap](Stream stream) {
         const typename Kernel::Configuration launch(blocks, stream, overlap);
         CUDA_CHECK(cudaLaunchKernelEx(&launch.config, Kernel::function, *arguments));
     };
@@ -146,10 +146,10 @@ Launch launch_gemm(const Problem& problem, const Memory& memory, const Tiles<Pro
 /// Expected speed of a tile for a shape, relative to others: its rate, less the last wave (as if it were of whole
 /// tiles) and ragged edges.
 template <class Tile>
-double expected_speed(const Problem& problem, int clusters) {
+double expected_speed(const Problem& problem) {
     constexpr TileConfig tile = Tile::config;
-    const std::int64_t count =
-        ceil_div(problem.m, tile.cluster_rows()) * ceil_div(problem.n, tile.cluster_columns()) * problem.splits;
+    constexpr std::int64_t clusters = kMultiprocessors / tile.cluster();
+    const std::int64_t count = ceil_div(problem.m, tile.cluster_rows()) * ceil_div(problem.n, tile.cluster_columns());
     const double computed =
         static_cast<double>(ceil_div(count, clusters)) * clusters * tile.cluster_rows() * tile.cluster_columns();
     const double k = static_cast<double>(problem.k);
@@ -157,41 +157,50 @@ double expected_speed(const Problem& problem, int clusters) {
            computed;
 }
 
-/// launch_gemm with the tile of highest expected speed, or the chosen one. Of an op with partials by tile, tiles of
-/// another width are left out.
-template <class Program, Major kMajorA, Major kMajorB, class... Tiles_>
-Launch launch_quickest(const Problem& problem, const Memory& memory, const Tiles<Program>& tiles,
-                       const typename Program::Arguments& program, const GemmChoice& choice) {
-    if (choice.list != nullptr) {
-        *choice.list = {Tiles_::config...};
-        return {};
-    }
-    double best = 0;
-    int index = 0, taken = -1;
-    const auto compare = [&]<class Tile>() {
-        const bool fits = problem.partial_columns == 0 || problem.partial_columns == Tile::config.n;
-        if (fits && (choice.candidate == -1 || choice.candidate == index)) {
-            const int clusters = Kernel<Program, Tile, kMajorA, kMajorB>::active_clusters(problem.op);
-            const double speed = expected_speed<Tile>(problem, clusters);
-            if (speed > best) {
-                best = speed;
-                taken = index;
-            }
-        }
-        ++index;
-    };
-    (compare.template operator()<Tiles_>(), ...);
-    require(taken >= 0, problem.op, ": the op's partials have tiles of ", problem.partial_columns,
-            " columns, for which no kernel was built (kernels/tiling.cpp)");
+/// The kernels of a program, one per tile: what an op's choose and bind share.
+template <class Program_, Major kMajorA, Major kMajorB, class... Tiles>
+struct Kernels {
+    using Program = Program_;
 
-    Launch launch;
-    index = 0;
-    const auto take = [&]<class Tile>() {
-        if (index++ == taken)
-            launch = launch_gemm<Program, Tile, kMajorA, kMajorB>(problem, memory, tiles, program, choice);
-    };
-    (take.template operator()<Tiles_>(), ...);
-    return launch;
-}
+    /// The tile of highest expected speed, or the one that was asked for. Of an op with partials by tile, tiles of
+    /// another width are left out.
+    static Plan choose(const Problem& problem, const Request& request) {
+        Plan plan;
+        plan.candidates = {Tiles::config...};
+        plan.overlap = request.overlap;
+        double best = 0;
+        int index = 0;
+        const auto compare = [&]<class Tile>() {
+            const bool fits = problem.partial_columns == 0 || problem.partial_columns == Tile::config.n;
+            if (fits && (request.candidate == -1 || request.candidate == index)) {
+                const double speed = expected_speed<Tile>(problem);
+                if (speed > best) {
+                    best = speed;
+                    plan.taken = index;
+                }
+            }
+            ++index;
+        };
+        (compare.template operator()<Tiles>(), ...);
+        require(plan.taken >= 0, problem.op, ": the op's partials have tiles of ", problem.partial_columns,
+                " columns, for which no kernel was built; the op's kTileColumns has one");
+        plan.raster = request.raster.value_or(plan.candidates[static_cast<std::size_t>(plan.taken)].raster);
+        return plan;
+    }
+
+    static Launch bind(const Problem& problem, const Plan& plan, const Memory& memory,
+                       const TileOperands<Program>& operands, const typename Program::Arguments& arguments) {
+        Launch launch;
+        int index = 0;
+        const auto take = [&]<class Tile>() {
+            if (index++ == plan.taken)
+                launch = bind_gemm<Program, Tile, kMajorA, kMajorB>(problem, plan, memory, operands, arguments);
+        };
+        (take.template operator()<Tiles>(), ...);
+        require(static_cast<bool>(launch), problem.op, ": its plan is of another op: tile ", plan.taken, " of ",
+                sizeof...(Tiles));
+        return launch;
+    }
+};
 
 }  // namespace coda::hopper

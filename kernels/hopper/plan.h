@@ -1,0 +1,43 @@
+// The two halves of an op on a Hopper GPU: what shapes alone decide, and what needs memory. Each op's folder
+// specialises both, so an op without a kernel does not link. Host.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "kernels/core/memory.h"
+#include "kernels/hopper/gemm/tile_config.h"
+#include "kernels/hopper/launch.h"
+
+namespace coda::hopper {
+
+/// What a tuner or a test asks for in place of the default.
+struct Request {
+    int candidate = -1;            // index in Plan::candidates; -1: the tile of highest expected speed
+    std::optional<Raster> raster;  // instead of the tile's own
+    bool overlap = true;           // the kernel may start while its predecessor in the stream finishes
+};
+
+/// How an op is launched.
+struct Plan {
+    std::vector<TileConfig> candidates;  // tiles that the op's GEMM was built in; empty for ops without one
+    int taken = -1;                      // index of the chosen one
+    Raster raster;                       // the order of its tiles
+    std::int64_t splits = 1;             // parts of K, each with results of its own,
+    std::int64_t split_rows = 0;         // this many rows apart
+    std::int64_t scratch_bytes = 0;      // what the operand scratch must have
+    bool overlap = true;
+};
+
+/// Decides from shapes and dtypes alone: no memory, no CUDA call, the same on every machine. Throws Error, naming the
+/// op and the operand, where they do not fit the kernels, and where the request names a tile that does not fit the op.
+template <class Op>
+Plan choose(const Op& op, const Request& request = {});
+
+/// Prepares the op on buffers of the current device, which must have compute capability 9.0. `plan` is choose's for an
+/// op of the same shapes. Throws Error where an operand's address is not aligned as its kernel needs it.
+template <class Op>
+Launch bind(const Op& op, const Plan& plan, const Memory& memory);
+
+}  // namespace coda::hopper
