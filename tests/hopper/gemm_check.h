@@ -11,16 +11,16 @@
 #include <cstring>
 #include <string>
 
+#include "kernels/cases/op_cases.h"
 #include "kernels/cpu/run.h"
 #include "kernels/hopper/run.h"
 #include "tests/hopper/harness.h"
-#include "tools/bench/gemm_cases.h"
 
 namespace coda::test {
 
-using bench::CaseOptions;
-using bench::GemmCase;
-using bench::Shape;
+using cases::CaseOptions;
+using cases::GemmCase;
+using cases::Shape;
 
 /// Of exponentials and their sums, a difference by their own sizes. An exponential below 2^-126 may be 0 on one side,
 /// and so may a tile's sum of 128 of them, times distances of up to 2^6.
@@ -39,7 +39,7 @@ inline Difference pair_difference(const std::vector<std::byte>& got, const std::
 
 inline void check_case(const GemmCase& made, const CaseOptions& options, const hopper::Request& choice = {}) {
     const Shape& shape = made.shape;
-    const bench::DeviceBuffers device(made.buffers, 17);
+    const cases::DeviceBuffers device(made.buffers, 17);
     Bytes expected = download(made.buffers, device.memory());
     cpu::run(made.op, memory_of(expected));
 
@@ -48,7 +48,7 @@ inline void check_case(const GemmCase& made, const CaseOptions& options, const h
     CUDA_CHECK(cudaDeviceSynchronize());
     const Bytes got = download(made.buffers, device.memory());
     for (std::size_t i = 0; i < made.buffers.size(); ++i) {
-        const bench::Buffer& buffer = made.buffers[i];
+        const cases::Buffer& buffer = made.buffers[i];
         if (buffer.access == Access::in) {
             CHECK(got[i] == expected[i]);
             continue;
@@ -87,7 +87,7 @@ inline void check_case(const GemmCase& made, const CaseOptions& options, const h
 }
 
 inline void check(const Shape& shape, const CaseOptions& options, const hopper::Request& choice = {}) {
-    check_case(bench::make_case(shape, options), options, choice);
+    check_case(cases::make_case(shape, options), options, choice);
 }
 
 inline constexpr const char* kPrograms[] = {"Linear",

@@ -46,10 +46,10 @@ TEST_CASE("two runs give the same bits", "[gpu]") {
     std::vector<Shape> shapes{{"WeightGradient", 768, 768, 8192}};  // in parts of K
     for (const char* program : kPrograms) shapes.push_back({program, 1536, 1536, 512});
     for (const Shape& shape : shapes) {
-        const GemmCase made = bench::make_case(shape);
+        const GemmCase made = cases::make_case(shape);
         Bytes first;
         for (int run = 0; run < 2; ++run) {
-            const bench::DeviceBuffers device(made.buffers, 5);
+            const cases::DeviceBuffers device(made.buffers, 5);
             hopper::prepare(made.op, device.memory())(nullptr);
             CUDA_CHECK(cudaDeviceSynchronize());
             Bytes bytes = download(made.buffers, device.memory());

@@ -8,7 +8,7 @@ using namespace coda::test;
 namespace {
 
 std::vector<hopper::TileConfig> tiles_of(const Shape& shape, const CaseOptions& options = {}) {
-    return hopper::choose(bench::make_case(shape, options).op).candidates;
+    return hopper::choose(cases::make_case(shape, options).op).candidates;
 }
 
 }  // namespace
@@ -42,7 +42,7 @@ TEST_CASE("weight gradients in parts agree with the CPU", "[gpu]") {
         for (const Shape& shape : {Shape{"WeightGradient", 264, 136, 4100}, Shape{"WeightGradient", 768, 768, 8192},
                                    Shape{"WeightGradient", 8, 2048, 2000}, Shape{"WeightGradient", 1024, 1024, 8192}}) {
             const CaseOptions options{.accumulate = accumulate, .optionals = accumulate};
-            const GemmCase made = bench::make_case(shape, options);
+            const GemmCase made = cases::make_case(shape, options);
             REQUIRE(std::get<WeightGradient>(made.op).parts() > 1);
             check(shape, options);
             CaseOptions exact = options;
@@ -54,12 +54,12 @@ TEST_CASE("weight gradients in parts agree with the CPU", "[gpu]") {
 TEST_CASE("every order of tiles gives the same bits", "[gpu]") {
     if (!has_hopper()) return;
     for (const char* program : {"Linear", "LinearResidualRms", "LinearRmsBackward"}) {
-        const GemmCase made = bench::make_case({program, 1600, 1408, 256});
+        const GemmCase made = cases::make_case({program, 1600, 1408, 256});
         Bytes first;
         for (const hopper::Raster& raster :
              {hopper::Raster{}, hopper::Raster{.group_rows = 512}, hopper::Raster{.panel_columns = 512},
               hopper::Raster{.panel_columns = 1024}}) {
-            const bench::DeviceBuffers device(made.buffers, 5);
+            const cases::DeviceBuffers device(made.buffers, 5);
             hopper::Request choice;
             choice.raster = raster;
             hopper::prepare(made.op, device.memory(), choice)(nullptr);
@@ -82,11 +82,11 @@ TEST_CASE("a chain of dependent products is in order", "[gpu]") {
     if (!has_hopper()) return;
     constexpr std::int64_t kWidth = 1536;
     constexpr int kLength = 24;
-    const GemmCase made = bench::make_case({"Linear", kWidth, kWidth, kWidth});
+    const GemmCase made = cases::make_case({"Linear", kWidth, kWidth, kWidth});
     const View first = made.buffers[0].view, scaled = made.buffers[1].view, out = made.buffers[2].view;
     Bytes results[4];
     for (int way = 0; way < 4; ++way) {
-        const bench::DeviceBuffers device(made.buffers, 9);
+        const cases::DeviceBuffers device(made.buffers, 9);
         std::vector<hopper::Launch> chain;
         for (int link = 0; link < kLength; ++link) {
             Linear op = std::get<Linear>(made.op);

@@ -8,9 +8,9 @@
 #include <cstring>
 #include <vector>
 
+#include "kernels/cases/device_buffers.h"
 #include "kernels/hopper/sm90/check.h"
 #include "tests/catch.h"
-#include "tools/bench/device_buffers.h"
 
 namespace coda::test {
 
@@ -27,10 +27,10 @@ inline bool has_hopper() {
 
 using Bytes = std::vector<std::vector<std::byte>>;
 
-inline Bytes download(const std::vector<bench::Buffer>& buffers, const Memory& memory) {
+inline Bytes download(const std::vector<cases::Buffer>& buffers, const Memory& memory) {
     Bytes host;
-    for (const bench::Buffer& buffer : buffers) {
-        host.emplace_back(static_cast<std::size_t>(bench::span_bytes(buffer.view)));
+    for (const cases::Buffer& buffer : buffers) {
+        host.emplace_back(static_cast<std::size_t>(cases::span_bytes(buffer.view)));
         CUDA_CHECK(
             cudaMemcpy(host.back().data(), memory.address(buffer.view), host.back().size(), cudaMemcpyDeviceToHost));
     }

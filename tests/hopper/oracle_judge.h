@@ -6,8 +6,8 @@
 
 namespace coda::test {
 
-using bench::Buffer;
-using bench::Fill;
+using cases::Buffer;
+using cases::Fill;
 
 struct Operands {
     std::vector<Buffer> buffers;
@@ -42,7 +42,7 @@ inline void judge(const Operands& operands, const Op& op, const std::string& lab
         for (const bool on_hopper : {true, false}) {
             INFO(label << (on_hopper ? " by the kernel" : " by the host") << ", work space " << work_bytes);
             oracle::Oracle oracle(work_bytes);
-            const bench::DeviceBuffers device(operands.buffers, 17);
+            const cases::DeviceBuffers device(operands.buffers, 17);
             judges_rightly(oracle, device.memory(), op, label, on_hopper ? launch_on_hopper : launch_on_host, follows);
         }
 }

@@ -28,7 +28,7 @@ inline void launch_on_host(const Op& op, const Memory& memory) {
     for_each_operand(op, [&](const char*, const View& view, Access) {
         const auto id = static_cast<std::size_t>(view.buffer);
         if (id >= host.size()) host.resize(id + 1), device.resize(id + 1);
-        const auto bytes = static_cast<std::size_t>(view.offset + bench::span_bytes(view));
+        const auto bytes = static_cast<std::size_t>(view.offset + cases::span_bytes(view));
         if (bytes > host[id].size()) host[id].resize(bytes);
         device[id] = memory.address(view) - view.offset;
     });
@@ -72,7 +72,7 @@ inline std::vector<WrittenPart> written_parts(const Op& op) {
 class Planting {
   public:
     Planting(const View& view, const Memory& memory)
-        : view_(view), device_(memory.address(view)), original_(static_cast<std::size_t>(bench::span_bytes(view))) {
+        : view_(view), device_(memory.address(view)), original_(static_cast<std::size_t>(cases::span_bytes(view))) {
         CUDA_CHECK(cudaMemcpy(original_.data(), device_, original_.size(), cudaMemcpyDeviceToHost));
         altered_ = original_;
     }
@@ -252,8 +252,8 @@ inline void judges_rightly(oracle::Oracle& oracle, const Memory& memory, const O
     }
 }
 
-inline void judge(oracle::Oracle& oracle, const bench::GemmCase& made, const std::string& label) {
-    const bench::DeviceBuffers device(made.buffers, 23);
+inline void judge(oracle::Oracle& oracle, const cases::GemmCase& made, const std::string& label) {
+    const cases::DeviceBuffers device(made.buffers, 23);
     judges_rightly(oracle, device.memory(), made.op, label);
 }
 

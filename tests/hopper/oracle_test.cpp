@@ -4,12 +4,12 @@
 
 using namespace coda;
 using namespace coda::test;
-using bench::GemmCase;
+using cases::GemmCase;
 
 namespace {
 
 GemmCase swiglu_backward_in_place() {
-    GemmCase made = bench::make_case({"LinearSwigluBackward", 328, 784, 520}, {.optionals = true});
+    GemmCase made = cases::make_case({"LinearSwigluBackward", 328, 784, 520}, {.optionals = true});
     auto& op = std::get<LinearSwigluBackward>(made.op);
     op.dz = View(op.z);
     return made;
@@ -23,7 +23,7 @@ TEST_CASE("the oracle judges every GEMM op", "[gpu][oracle]") {
     oracle::Oracle banded(std::int64_t{256} << 10);  // 83 rows of 784 columns; a row tile of 64 fits
     for (const char* program : kPrograms) {
         for (const bool accumulate : {false, true}) {
-            const GemmCase made = bench::make_case({program, 328, has_heads(program) ? 768 : 784, 520},
+            const GemmCase made = cases::make_case({program, 328, has_heads(program) ? 768 : 784, 520},
                                                    {.accumulate = accumulate, .optionals = accumulate, .gap = 8});
             judge(whole, made, program);
             judge(banded, made, std::string(program) + " in bands");
@@ -35,8 +35,8 @@ TEST_CASE("the oracle judges every GEMM op", "[gpu][oracle]") {
 
 TEST_CASE("the oracle refuses what it cannot check", "[gpu][oracle]") {
     if (!has_hopper()) return;
-    const GemmCase made = bench::make_case({"WeightGradient", 328, 784, 520}, {.accumulate = true});
-    const bench::DeviceBuffers device(made.buffers, 23);
+    const GemmCase made = cases::make_case({"WeightGradient", 328, 784, 520}, {.accumulate = true});
+    const cases::DeviceBuffers device(made.buffers, 23);
     oracle::Oracle oracle;
     CHECK_THROWS_WITH(oracle.check(made.op, device.memory(), {}), Catch::Contains("grad was not captured"));
     oracle::Oracle tiny(1024);

@@ -16,8 +16,8 @@
 
 namespace coda::test {
 
-using bench::Buffer;
-using bench::Fill;
+using cases::Buffer;
+using cases::Fill;
 
 inline constexpr double kSumTolerance = 1e-5, kRoundedSumTolerance = 6e-2, kStorageTolerance = 4e-3,
                         kStepTolerance = 0x1p-7, kLogTolerance = 1e-6;
@@ -47,7 +47,7 @@ struct Case {
 inline void check(const Case& made, double tolerance, double dot_tolerance = -1) {
     Bytes first;
     for (int run = 0; run < 2; ++run) {
-        const bench::DeviceBuffers device(made.buffers, 17);
+        const cases::DeviceBuffers device(made.buffers, 17);
         Bytes expected = download(made.buffers, device.memory());
         cpu::run(made.op, memory_of(expected));
         hopper::prepare(made.op, device.memory())(nullptr);

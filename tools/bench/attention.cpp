@@ -14,12 +14,12 @@
 #include <nlohmann/json.hpp>
 #include <span>
 
+#include "kernels/cases/device_buffers.h"
 #include "kernels/cost.h"
 #include "kernels/hopper/run.h"
 #include "kernels/hopper/sm90/check.h"
-#include "tools/bench/attention_case.h"
+#include "kernels/ops/attention/case.h"
 #include "tools/bench/commands.h"
-#include "tools/bench/device_buffers.h"
 #include "tools/bench/result_header.h"
 
 namespace coda::bench {

@@ -12,9 +12,9 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "kernels/cases/op_cases.h"
 #include "kernels/hopper/sm90/check.h"
 #include "tools/bench/commands.h"
-#include "tools/bench/gemm_cases.h"
 #include "tools/bench/gemm_measure.h"
 #include "tools/bench/gemm_tune.h"
 #include "tools/bench/result_header.h"

@@ -5,10 +5,10 @@
 #include <string>
 #include <vector>
 
+#include "kernels/cases/device_buffers.h"
+#include "kernels/cases/op_cases.h"
 #include "kernels/hopper/run.h"
 #include "kernels/oracle/cublaslt.h"
-#include "tools/bench/device_buffers.h"
-#include "tools/bench/gemm_cases.h"
 
 namespace coda::bench {
 

@@ -17,12 +17,12 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "kernels/cases/device_buffers.h"
+#include "kernels/cases/op_cases.h"
 #include "kernels/core/integers.h"
 #include "kernels/hopper/run.h"
 #include "kernels/hopper/sm90/check.h"
 #include "tools/bench/commands.h"
-#include "tools/bench/device_buffers.h"
-#include "tools/bench/pointwise_cases.h"
 #include "tools/bench/result_header.h"
 
 namespace coda::bench {

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <concepts>
 
+#include "kernels/cases/device_buffers.h"
 #include "kernels/cost.h"
 #include "kernels/hopper/sm90/check.h"
-#include "tools/bench/device_buffers.h"
 
 namespace coda::bench {
 

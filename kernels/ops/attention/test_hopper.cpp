@@ -11,19 +11,19 @@
 
 #include "kernels/cpu/run.h"
 #include "kernels/hopper/run.h"
+#include "kernels/ops/attention/case.h"
 #include "tests/hopper/harness.h"
-#include "tools/bench/attention_case.h"
 
 using namespace coda;
-using bench::AttentionCase;
-using bench::AttentionCaseShape;
+using cases::AttentionCase;
+using cases::AttentionCaseShape;
 using test::Bytes;
 using test::has_hopper;
 
 namespace {
 
-constexpr std::size_t kMatrices[] = {bench::kQkv,  bench::kO,     bench::kLse, bench::kDout,
-                                     bench::kDqkv, bench::kDelta, bench::kDot};
+constexpr std::size_t kMatrices[] = {cases::kQkv,  cases::kO,     cases::kLse, cases::kDout,
+                                     cases::kDqkv, cases::kDelta, cases::kDot};
 
 double get(const Bytes& bytes, const View& view, std::int64_t row, std::int64_t column) {
     const auto& buffer = bytes[static_cast<std::size_t>(view.buffer)];
@@ -68,25 +68,25 @@ struct Problem {
     /// Products of q and k have a size of scale² sqrt(head_dim). `starts` (M): doc_start; by default documents of 150
     /// tokens or so.
     explicit Problem(const AttentionCaseShape& given, double scale = 1, std::vector<std::int32_t> starts = {})
-        : shape(given), small(bench::make_attention(given, kMixedBf16)) {
+        : shape(given), small(cases::make_attention(given, kMixedBf16)) {
         AttentionCaseShape dense = given;
         dense.gap = 0;
-        exact = bench::make_attention(dense, kFloat64);
+        exact = cases::make_attention(dense, kFloat64);
         gpu = poisoned(small);
         cpu = poisoned(exact);
         truth = test::memory_of(cpu);
         std::minstd_rand bits(static_cast<unsigned>(shape.seq_len * 131 + shape.heads * 17 + shape.head_dim));
         std::normal_distribution<double> normal;
-        for (const std::size_t buffer : {std::size_t{bench::kQkv}, std::size_t{bench::kDout}})
+        for (const std::size_t buffer : {std::size_t{cases::kQkv}, std::size_t{cases::kDout}})
             fill(buffer,
-                 [&](std::int64_t, std::int64_t) { return (buffer == bench::kQkv ? scale : 1) * normal(bits); });
+                 [&](std::int64_t, std::int64_t) { return (buffer == cases::kQkv ? scale : 1) * normal(bits); });
         double angle = 0;
-        fill(bench::kRope, [&](std::int64_t, std::int64_t column) {
+        fill(cases::kRope, [&](std::int64_t, std::int64_t column) {
             if (column % 2 == 0) angle = static_cast<double>(bits() % 6283) / 1000;
             return column % 2 == 0 ? std::cos(angle) : std::sin(angle);
         });
-        fill(bench::kRstd, [&](std::int64_t, std::int64_t) { return 0.5 + static_cast<double>(bits() % 1000) / 1000; });
-        fill(bench::kPositions, [&](std::int64_t, std::int64_t m) {
+        fill(cases::kRstd, [&](std::int64_t, std::int64_t) { return 0.5 + static_cast<double>(bits() % 1000) / 1000; });
+        fill(cases::kPositions, [&](std::int64_t, std::int64_t m) {
             return static_cast<double>(static_cast<std::uint64_t>(m) * 7919u %
                                        static_cast<std::uint64_t>(shape.seq_len));
         });
@@ -95,11 +95,11 @@ struct Problem {
                 const auto position = static_cast<std::int32_t>(m % shape.seq_len);
                 starts.push_back(position == 0 || bits() % 150 == 0 ? position : starts.back());
             }
-        fill(bench::kDocStart, [&](std::int64_t, std::int64_t m) { return starts[static_cast<std::size_t>(m)]; });
+        fill(cases::kDocStart, [&](std::int64_t, std::int64_t m) { return starts[static_cast<std::size_t>(m)]; });
 
         cpu::run(exact.forward, truth);
-        const View &o = exact.buffers[bench::kO], &dout = exact.buffers[bench::kDout];
-        fill(bench::kDelta, [&](std::int64_t head, std::int64_t m) {
+        const View &o = exact.buffers[cases::kO], &dout = exact.buffers[cases::kDout];
+        fill(cases::kDelta, [&](std::int64_t head, std::int64_t m) {
             double delta = 0;
             for (std::int64_t j = head * shape.head_dim; j < (head + 1) * shape.head_dim; ++j)
                 delta += get(cpu, o, m, j) * get(cpu, dout, m, j);
@@ -192,7 +192,7 @@ class Device {
     template <class Op>
     void run(const Op& op, std::initializer_list<std::size_t> results, Bytes& to) const {
         poison(results, to);
-        poison({bench::kScratch}, to);
+        poison({cases::kScratch}, to);
         hopper::prepare(op, memory_)(nullptr);
         CUDA_CHECK(cudaDeviceSynchronize());
         download(results, to);
@@ -204,9 +204,9 @@ class Device {
 };
 
 void check_forward(Problem& problem, const Device& device, double scale) {
-    device.run(problem.small.forward, {bench::kO, bench::kLse}, problem.gpu);
-    CHECK(problem.error(bench::kO, 0, problem.keys()) <= 4e-3);
-    const View &lse = problem.small.buffers[bench::kLse], &exact = problem.exact.buffers[bench::kLse];
+    device.run(problem.small.forward, {cases::kO, cases::kLse}, problem.gpu);
+    CHECK(problem.error(cases::kO, 0, problem.keys()) <= 4e-3);
+    const View &lse = problem.small.buffers[cases::kLse], &exact = problem.exact.buffers[cases::kLse];
     double largest = 0;
     for (std::int64_t head = 0; head < lse.rows; ++head)
         for (std::int64_t m = 0; m < lse.cols; ++m) {
@@ -224,20 +224,20 @@ void check_backward(Problem& problem, const Device& device, AttentionBackward op
     const bool large = scale > 1;
     cpu::run(exact, problem.truth);
     // dq and dk vanish where a query sees one key; then their errors are measured against dv.
-    const double floor = 0.05 * problem.rms(bench::kDqkv, problem.values(), problem.end());
+    const double floor = 0.05 * problem.rms(cases::kDqkv, problem.values(), problem.end());
     for (const bool deterministic : {true, false}) {
         INFO((rope ? "rope backward" : "backward") << (deterministic ? "" : ", free order"));
         op.deterministic = deterministic;
         if (rope) {
-            device.run(op, {bench::kDqkv, bench::kDot}, problem.gpu);
+            device.run(op, {cases::kDqkv, cases::kDot}, problem.gpu);
         } else {
-            device.run(op, {bench::kDqkv}, problem.gpu);
+            device.run(op, {cases::kDqkv}, problem.gpu);
         }
-        CHECK(problem.error(bench::kDqkv, problem.values(), problem.end()) <= 6e-3);
+        CHECK(problem.error(cases::kDqkv, problem.values(), problem.end()) <= 6e-3);
         const double largest = large && !rope ? 1e29 : 6e-3;
-        CHECK(problem.error(bench::kDqkv, 0, problem.keys(), floor) <= largest);
-        CHECK(problem.error(bench::kDqkv, problem.keys(), problem.values(), floor) <= largest);
-        if (rope) CHECK(problem.error(bench::kDot, 0, problem.shape.rows()) <= (large ? 1e29 : 6e-3));
+        CHECK(problem.error(cases::kDqkv, 0, problem.keys(), floor) <= largest);
+        CHECK(problem.error(cases::kDqkv, problem.keys(), problem.values(), floor) <= largest);
+        if (rope) CHECK(problem.error(cases::kDot, 0, problem.shape.rows()) <= (large ? 1e29 : 6e-3));
     }
 }
 
@@ -309,11 +309,11 @@ TEST_CASE("two runs of attention give the same bits", "[gpu][attention]") {
             const Device device(problem.gpu);
             Bytes first, first_rope;
             for (int run = 0; run < 4; ++run) {
-                device.run(problem.small.forward, {bench::kO, bench::kLse}, problem.gpu);
-                device.run(problem.small.backward, {bench::kDqkv}, problem.gpu);
+                device.run(problem.small.forward, {cases::kO, cases::kLse}, problem.gpu);
+                device.run(problem.small.backward, {cases::kDqkv}, problem.gpu);
                 if (run == 0) first = problem.gpu;
                 CHECK(problem.gpu == first);
-                device.run(problem.small.rope_backward, {bench::kDqkv, bench::kDot}, problem.gpu);
+                device.run(problem.small.rope_backward, {cases::kDqkv, cases::kDot}, problem.gpu);
                 if (run == 0) first_rope = problem.gpu;
                 CHECK(problem.gpu == first_rope);
                 problem.gpu = first;
@@ -328,16 +328,16 @@ TEST_CASE("attention's kernels wait for each other", "[gpu][attention]") {
     for (const std::int64_t head_dim : {64, 128}) {
         Problem problem({2, 1000, 8, 2, head_dim, true});
         const Device device(problem.gpu);
-        device.run(problem.small.forward, {bench::kO, bench::kLse}, problem.gpu);
-        device.run(problem.small.backward, {bench::kDqkv}, problem.gpu);
+        device.run(problem.small.forward, {cases::kO, cases::kLse}, problem.gpu);
+        device.run(problem.small.backward, {cases::kDqkv}, problem.gpu);
         const Bytes first = problem.gpu;
         const hopper::Launch forward = hopper::prepare(problem.small.forward, device.memory());
         const hopper::Launch backward = hopper::prepare(problem.small.backward, device.memory());
         for (int run = 0; run < 10; ++run) {
-            device.poison({bench::kO, bench::kLse, bench::kDqkv, bench::kScratch}, problem.gpu);
+            device.poison({cases::kO, cases::kLse, cases::kDqkv, cases::kScratch}, problem.gpu);
             forward(nullptr);
             backward(nullptr);
-            device.download({bench::kO, bench::kLse, bench::kDqkv}, problem.gpu);
+            device.download({cases::kO, cases::kLse, cases::kDqkv}, problem.gpu);
             CHECK(problem.gpu == first);
         }
     }
@@ -348,12 +348,12 @@ TEST_CASE("free order changes the last bits of dq alone", "[gpu][attention]") {
     for (const std::int64_t head_dim : {64, 128}) {
         Problem problem({2, 2048, 16, 4, head_dim, false});
         const Device device(problem.gpu);
-        device.run(problem.small.forward, {bench::kO, bench::kLse}, problem.gpu);
-        device.run(problem.small.backward, {bench::kDqkv}, problem.gpu);
+        device.run(problem.small.forward, {cases::kO, cases::kLse}, problem.gpu);
+        device.run(problem.small.backward, {cases::kDqkv}, problem.gpu);
         const Bytes ordered = problem.gpu;
         problem.small.backward.deterministic = false;
-        device.run(problem.small.backward, {bench::kDqkv}, problem.gpu);
-        const View& view = problem.small.buffers[bench::kDqkv];
+        device.run(problem.small.backward, {cases::kDqkv}, problem.gpu);
+        const View& view = problem.small.buffers[cases::kDqkv];
         double squares = 0, off = 0;
         bool same = true;
         for (std::int64_t row = 0; row < view.rows; ++row)

@@ -1,14 +1,14 @@
 // The oracle against the attention kernels: causal and document masks, grouped heads, whole and in bands of queries.
 #include <algorithm>
 
+#include "kernels/ops/attention/case.h"
 #include "tests/hopper/oracle_plants.h"
-#include "tools/bench/attention_case.h"
 
 using namespace coda;
 using namespace coda::test;
-using bench::AttentionCase;
-using bench::AttentionCaseShape;
-using bench::Fill;
+using cases::AttentionCase;
+using cases::AttentionCaseShape;
+using cases::Fill;
 
 namespace {
 
@@ -16,10 +16,10 @@ namespace {
 class Problem {
   public:
     explicit Problem(const AttentionCaseShape& shape)
-        : made_(bench::make_attention(shape, kMixedBf16)), device_(buffers_of(made_, shape), 31) {
+        : made_(cases::make_attention(shape, kMixedBf16)), device_(buffers_of(made_, shape), 31) {
         if (shape.documents) {
             const std::vector<std::int32_t> starts = documents(shape);
-            CUDA_CHECK(cudaMemcpy(memory().address(made_.buffers[bench::kDocStart]), starts.data(), starts.size() * 4,
+            CUDA_CHECK(cudaMemcpy(memory().address(made_.buffers[cases::kDocStart]), starts.data(), starts.size() * 4,
                                   cudaMemcpyHostToDevice));
         }
     }
@@ -28,17 +28,17 @@ class Problem {
     const Memory& memory() const { return device_.memory(); }
 
   private:
-    static std::vector<bench::Buffer> buffers_of(const AttentionCase& made, const AttentionCaseShape& shape) {
-        std::vector<bench::Buffer> buffers;
+    static std::vector<cases::Buffer> buffers_of(const AttentionCase& made, const AttentionCaseShape& shape) {
+        std::vector<cases::Buffer> buffers;
         for (const View& view : made.buffers) buffers.push_back({"", view, Fill::nothing, 1, Access::in});
-        for (const auto matrix : {bench::kQkv, bench::kDout, bench::kDelta}) buffers[matrix].fill = Fill::normal;
-        buffers[bench::kRope].fill = Fill::angles;
-        buffers[bench::kRstd] = {"", made.buffers[bench::kRstd], Fill::ones, 0.75, Access::in};
-        buffers[bench::kPositions] = {"", made.buffers[bench::kPositions], Fill::positions,
+        for (const auto matrix : {cases::kQkv, cases::kDout, cases::kDelta}) buffers[matrix].fill = Fill::normal;
+        buffers[cases::kRope].fill = Fill::angles;
+        buffers[cases::kRstd] = {"", made.buffers[cases::kRstd], Fill::ones, 0.75, Access::in};
+        buffers[cases::kPositions] = {"", made.buffers[cases::kPositions], Fill::positions,
                                       static_cast<double>(shape.seq_len), Access::in};
-        buffers[bench::kScratch].view.dtype = DType::f32;
-        buffers[bench::kScratch].view.cols = buffers[bench::kScratch].view.ld =
-            made.buffers[bench::kScratch].cols / size_of(DType::f32);
+        buffers[cases::kScratch].view.dtype = DType::f32;
+        buffers[cases::kScratch].view.cols = buffers[cases::kScratch].view.ld =
+            made.buffers[cases::kScratch].cols / size_of(DType::f32);
         return buffers;
     }
     /// A document begins at every position that is a multiple of 37 or of 150.
@@ -52,7 +52,7 @@ class Problem {
     }
 
     AttentionCase made_;
-    bench::DeviceBuffers device_;
+    cases::DeviceBuffers device_;
 };
 
 void judge(oracle::Oracle& oracle, const AttentionCaseShape& shape, const std::string& label) {

@@ -37,8 +37,8 @@ TEST_CASE("sums of exponentials that are not stored have the same bits", "[gpu]"
             std::vector<std::byte> sums[2];
             for (const bool evaluation : {false, true}) {
                 const GemmCase made =
-                    bench::make_case({program, 300, 1040, 72}, {.vocab = vocab, .evaluation = evaluation});
-                const bench::DeviceBuffers device(made.buffers, 5);
+                    cases::make_case({program, 300, 1040, 72}, {.vocab = vocab, .evaluation = evaluation});
+                const cases::DeviceBuffers device(made.buffers, 5);
                 hopper::prepare(made.op, device.memory())(nullptr);
                 CUDA_CHECK(cudaDeviceSynchronize());
                 sums[evaluation] = download(made.buffers, device.memory()).back();
@@ -50,8 +50,8 @@ TEST_CASE("sums of exponentials that are not stored have the same bits", "[gpu]"
 // A NaN among the logits is one in its exponential and its row's sums, not the limit.
 TEST_CASE("cross-entropy passes NaN on", "[gpu]") {
     if (!has_hopper()) return;
-    const GemmCase made = bench::make_case({"LinearRstdCrossEntropy", 200, 640, 72});
-    const bench::DeviceBuffers device(made.buffers, 5);
+    const GemmCase made = cases::make_case({"LinearRstdCrossEntropy", 200, 640, 72});
+    const cases::DeviceBuffers device(made.buffers, 5);
     const Bf16 nan(NAN);
     const View row = made.a.row_slice(77, 1);
     CUDA_CHECK(cudaMemcpy(device.memory().address(row), &nan, sizeof nan, cudaMemcpyHostToDevice));

@@ -50,7 +50,7 @@ TEST_CASE("the loss of targets that the model is sure of", "[gpu]") {
         if (std::string(buffer.name) == "exponentials") buffer.fill = Fill::ones;
     }
     check(made, kSumTolerance);
-    const bench::DeviceBuffers device(made.buffers, 17);
+    const cases::DeviceBuffers device(made.buffers, 17);
     hopper::prepare(made.op, device.memory())(nullptr);
     CUDA_CHECK(cudaDeviceSynchronize());
     const Bytes got = download(made.buffers, device.memory());
@@ -83,7 +83,7 @@ TEST_CASE("the targets' logits move bytes at the speed of a copy", "[gpu][.speed
         return static_cast<double>(total) / 10;
     };
     const Case targets = target_logit(32768, 2048, 128256, true, 0);
-    const bench::DeviceBuffers device(targets.buffers, 3);
+    const cases::DeviceBuffers device(targets.buffers, 3);
     const hopper::Launch launch = hopper::prepare(targets.op, device.memory());
     const double ours = milliseconds([&] { launch(nullptr); });
     // It reads as many rows of the table as of a; a copy of a reads and writes as much.
@@ -99,7 +99,7 @@ TEST_CASE("the targets' logits move bytes at the speed of a copy", "[gpu][.speed
     CHECK(ours <= 1.15 * copy);
 
     const Case loss = finish_cross_entropy(1002, 32768, 128256);
-    const bench::DeviceBuffers sums(loss.buffers, 3);
+    const cases::DeviceBuffers sums(loss.buffers, 3);
     const hopper::Launch finish = hopper::prepare(loss.op, sums.memory());
     const double spent = milliseconds([&] { finish(nullptr); });
     WARN("FinishCrossEntropy 32768 rows, 1002 tiles: "

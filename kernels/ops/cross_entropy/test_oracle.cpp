@@ -18,7 +18,7 @@ TEST_CASE("the oracle judges the targets' logits", "[gpu][oracle]") {
         const View others = operands.add(DType::i32, 1, 300, Fill::targets, 1000);
         judge(operands, op, "TargetLogit");
 
-        const bench::DeviceBuffers device(operands.buffers, 17);
+        const cases::DeviceBuffers device(operands.buffers, 17);
         oracle::Oracle oracle;
         TargetLogit other = op;
         other.rstd = View{};
@@ -52,7 +52,7 @@ TEST_CASE("the oracle judges the loss", "[gpu][oracle]") {
 
     // In place, so every mistake has operands of its own.
     const auto mistake = [&](const FinishCrossEntropy& launched, const std::function<void(const Memory&)>& plant = {}) {
-        const bench::DeviceBuffers device(operands.buffers, 17);
+        const cases::DeviceBuffers device(operands.buffers, 17);
         oracle::Oracle oracle;
         return named(oracle, device.memory(), op, launched, [&] {
             if (plant) plant(device.memory());
@@ -70,7 +70,7 @@ TEST_CASE("the oracle judges the loss", "[gpu][oracle]") {
     CHECK(mistake(other) == Names{"dot", "scale"});
     // A target's exponential as it was.
     CHECK(mistake(op, [&](const Memory& memory) {
-              const bench::DeviceBuffers fresh(operands.buffers, 17);
+              const cases::DeviceBuffers fresh(operands.buffers, 17);
               const Planting old(op.exponentials, fresh.memory()), targets(op.targets, memory);
               alter(op.exponentials, memory, [&](std::int64_t row, std::int64_t column, double value) {
                   return static_cast<double>(column) == targets.get(0, row) ? old.get(row, column) : value;

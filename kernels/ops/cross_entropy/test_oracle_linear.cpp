@@ -8,7 +8,7 @@ using namespace coda::test;
 TEST_CASE("the oracle judges a vocabulary that ends inside a tile", "[gpu][oracle]") {
     if (!has_hopper()) return;
     oracle::Oracle oracle;
-    judge(oracle, bench::make_case({"LinearRstdCrossEntropy", 260, 32064, 72}, {.vocab = 32001}), "ragged vocabulary");
+    judge(oracle, cases::make_case({"LinearRstdCrossEntropy", 260, 32064, 72}, {.vocab = 32001}), "ragged vocabulary");
 }
 
 TEST_CASE("the oracle judges exponentials at their limit", "[gpu][oracle]") {
@@ -16,8 +16,8 @@ TEST_CASE("the oracle judges exponentials at their limit", "[gpu][oracle]") {
     oracle::Oracle oracle;
     for (const bool evaluation : {false, true}) {
         const GemmCase far =
-            bench::make_case({"LinearRstdCrossEntropy", 260, 784, 72}, {.evaluation = evaluation, .distance = 150});
-        const bench::DeviceBuffers device(far.buffers, 23);
+            cases::make_case({"LinearRstdCrossEntropy", 260, 784, 72}, {.evaluation = evaluation, .distance = 150});
+        const cases::DeviceBuffers device(far.buffers, 23);
         agrees(oracle, device.memory(), far.op, "far from the target");
     }
 }
@@ -26,11 +26,11 @@ TEST_CASE("the oracle names the mistakes of cross-entropy", "[gpu][oracle]") {
     if (!has_hopper()) return;
     using Names = std::set<std::string>;
     oracle::Oracle oracle;
-    GemmCase made = bench::make_case({"LinearRstdCrossEntropy", 260, 784, 72}, {.distance = 150});
+    GemmCase made = cases::make_case({"LinearRstdCrossEntropy", 260, 784, 72}, {.distance = 150});
     const auto& op = std::get<LinearCrossEntropy>(made.op);
     const View zeros{static_cast<BufferId>(made.buffers.size()), DType::f32, 0, 1, 260, 260, 0};
-    made.buffers.push_back({"zeros", zeros, bench::Fill::ones, 0, Access::in});
-    const bench::DeviceBuffers device(made.buffers, 23);
+    made.buffers.push_back({"zeros", zeros, cases::Fill::ones, 0, Access::in});
+    const cases::DeviceBuffers device(made.buffers, 23);
     const auto altered = [&](const auto& change) {
         return named(oracle, device.memory(), op, op, [&] { alter(op.exponentials, device.memory(), change); });
     };

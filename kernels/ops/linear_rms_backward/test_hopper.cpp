@@ -10,8 +10,8 @@ TEST_CASE("scales of the rows of a gradient", "[gpu]") {
     if (!has_hopper()) return;
     for (const auto& [size, scale] : {std::pair{0x1p100, 0x1p-100}, {0x1p-58, 0x1p58}, {0x1p100, 0.0}}) {
         const CaseOptions options{.accumulate = true, .optionals = true};
-        GemmCase made = bench::make_case({"LinearRmsBackward", 328, 528, 1000}, options);
-        for (bench::Buffer& buffer : made.buffers) {
+        GemmCase made = cases::make_case({"LinearRmsBackward", 328, 528, 1000}, options);
+        for (cases::Buffer& buffer : made.buffers) {
             if (std::string(buffer.name) == "a") buffer.scale = size;
             if (std::string(buffer.name) == "scale") buffer.scale = scale;
         }

@@ -9,9 +9,9 @@ TEST_CASE("the oracle names a scale that is missing", "[gpu][oracle]") {
     if (!has_hopper()) return;
     using Names = std::set<std::string>;
     oracle::Oracle oracle;
-    const GemmCase made = bench::make_case({"LinearRmsBackward", 328, 784, 520}, {.optionals = true});
+    const GemmCase made = cases::make_case({"LinearRmsBackward", 328, 784, 520}, {.optionals = true});
     const auto& op = std::get<LinearRmsBackward>(made.op);
-    const bench::DeviceBuffers device(made.buffers, 23);
+    const cases::DeviceBuffers device(made.buffers, 23);
     auto other = op;
     other.scale = View{};
     CHECK(named(oracle, device.memory(), op, op) == Names{});

@@ -70,7 +70,7 @@ TEST_CASE("the oracle knows what makes an update be skipped", "[gpu][oracle]") {
     for (const auto& [skip, loss] : {Situation{1, 2.5f}, {0, INFINITY}, {0, NAN}, {0, 2.5f}}) {
         Operands operands;
         const GradNorm op = grad_norm(operands, 1000, 1.0);
-        const bench::DeviceBuffers device(operands.buffers, 17);
+        const cases::DeviceBuffers device(operands.buffers, 17);
         CUDA_CHECK(cudaMemcpy(device.memory().address(op.skip), &skip, sizeof skip, cudaMemcpyHostToDevice));
         CUDA_CHECK(cudaMemcpy(device.memory().address(op.loss), &loss, sizeof loss, cudaMemcpyHostToDevice));
         oracle::Oracle oracle;
@@ -81,7 +81,7 @@ TEST_CASE("the oracle knows what makes an update be skipped", "[gpu][oracle]") {
 TEST_CASE("the oracle knows a skipped update", "[gpu][oracle]") {
     if (!has_hopper()) return;
     const Optimizer update(1000, DType::f32);
-    const bench::DeviceBuffers device(update.operands.buffers, 17);
+    const cases::DeviceBuffers device(update.operands.buffers, 17);
     const std::int32_t one = 1;
     CUDA_CHECK(cudaMemcpy(device.memory().address(update.op.skip), &one, sizeof one, cudaMemcpyHostToDevice));
     oracle::Oracle oracle;

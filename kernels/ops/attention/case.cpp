@@ -1,8 +1,10 @@
-#include "tools/bench/attention_case.h"
+#include "kernels/ops/attention/case.h"
 
 #include <algorithm>
 
-namespace coda::bench {
+#include "kernels/cases/op_cases.h"
+#include "kernels/core/error.h"
+namespace coda::cases {
 
 AttentionCase make_attention(const AttentionCaseShape& shape, const Precision& precision) {
     AttentionCase made;
@@ -63,4 +65,52 @@ AttentionCase make_attention(const AttentionCaseShape& shape, const Precision& p
     return made;
 }
 
-}  // namespace coda::bench
+namespace {
+
+enum class Pass { forward, backward, rope_backward };
+
+/// One op of a case, with contents that need no forward pass: any lse, delta and o are those of some logits.
+template <Pass kPass>
+OpCase made(Size size) {
+    const AttentionCaseShape shape =
+        size == Size::step ? AttentionCaseShape{4, 8192, 32, 8, 64} : AttentionCaseShape{2, 130, 4, 2, 64};
+    AttentionCase attention = make_attention(shape, kMixedBf16);
+    attention.forward.doc_start = attention.backward.doc_start = attention.rope_backward.doc_start = View{};
+    Op op = attention.forward;
+    if (kPass == Pass::backward) op = attention.backward;
+    if (kPass == Pass::rope_backward) op = attention.rope_backward;
+    OpCase result;
+    for (const View& view : attention.buffers) {
+        const auto buffer = static_cast<AttentionBuffer>(view.buffer);
+        Fill fill = Fill::normal;
+        double scale = 1;
+        if (buffer == kLse) fill = Fill::positive, scale = 4;
+        if (buffer == kRstd) fill = Fill::positive;
+        if (buffer == kRope) fill = Fill::angles;
+        if (buffer == kPositions || buffer == kDocStart) fill = Fill::positions;
+        if (buffer == kPositions) scale = static_cast<double>(shape.seq_len);
+        result.buffers.push_back({"", view, fill, scale, Access::in});
+    }
+    for_each_operand(op, [&](const char* name, const View& view, Access access) {
+        Buffer& buffer = result.buffers[static_cast<std::size_t>(view.buffer)];
+        buffer.name = name;
+        buffer.access = access;
+        if (access != Access::in) buffer.fill = Fill::nothing;
+    });
+    return result.finish(op, text("B ", shape.batch, " T ", shape.seq_len, " H ", shape.heads, "/", shape.kv_heads,
+                                  " hd ", shape.head_dim));
+}
+
+}  // namespace
+
+// Timed by coda_bench attention.
+template <>
+OpCases cases_of<Attention>() {
+    return {.programs = {}, .others = {{made<Pass::forward>, false}}};
+}
+template <>
+OpCases cases_of<AttentionBackward>() {
+    return {.programs = {}, .others = {{made<Pass::backward>, false}, {made<Pass::rope_backward>, false}}};
+}
+
+}  // namespace coda::cases

@@ -1,4 +1,4 @@
-// Device memory of a GemmCase, filled on the device.
+// Device memory of a case, filled on the device.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -6,10 +6,10 @@
 #include <cstdint>
 #include <vector>
 
+#include "kernels/cases/buffers.h"
 #include "kernels/core/memory.h"
-#include "tools/bench/gemm_cases.h"
 
-namespace coda::bench {
+namespace coda::cases {
 
 /// Owns one device allocation per buffer. Contents depend on `seed`; buffers that the op writes are poisoned.
 class DeviceBuffers {
@@ -29,7 +29,4 @@ class DeviceBuffers {
 /// Fills `count` bf16 numbers on the device from N(0, 1), asynchronously on `stream`.
 void fill_normal(void* memory, std::int64_t count, std::uint64_t seed, cudaStream_t stream);
 
-/// Bytes that a view spans, gaps between its rows included.
-std::int64_t span_bytes(const View& view);
-
-}  // namespace coda::bench
+}  // namespace coda::cases

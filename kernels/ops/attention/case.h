@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "kernels/ops.h"
+#include "kernels/ops/attention/op.h"
 
-namespace coda::bench {
+namespace coda::cases {
 
 struct AttentionCaseShape {
     std::int64_t batch = 1, seq_len = 0, heads = 1, kv_heads = 1, head_dim = 64;
@@ -34,4 +34,4 @@ struct AttentionCase {
 
 AttentionCase make_attention(const AttentionCaseShape& shape, const Precision& precision);
 
-}  // namespace coda::bench
+}  // namespace coda::cases

@@ -1,10 +1,10 @@
 #include <cuda_bf16.h>
 
+#include "kernels/cases/device_buffers.h"
 #include "kernels/hopper/sm90/check.h"
 #include "kernels/math/random.h"
-#include "tools/bench/device_buffers.h"
 
-namespace coda::bench {
+namespace coda::cases {
 
 namespace {
 
@@ -57,8 +57,6 @@ void fill_normal(void* memory, std::int64_t count, std::uint64_t seed, cudaStrea
     CUDA_CHECK(cudaGetLastError());
 }
 
-std::int64_t span_bytes(const View& view) { return ((view.rows - 1) * view.ld + view.cols) * size_of(view.dtype); }
-
 DeviceBuffers::DeviceBuffers(const std::vector<Buffer>& buffers, std::uint64_t seed) {
     for (const Buffer& buffer : buffers) {
         void* memory = nullptr;
@@ -76,4 +74,4 @@ DeviceBuffers::~DeviceBuffers() {
     for (std::byte* address : addresses_) cudaFree(address);
 }
 
-}  // namespace coda::bench
+}  // namespace coda::cases

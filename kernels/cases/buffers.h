@@ -1,0 +1,35 @@
+// The operands of an op that is run on its own: views of buffers with realistic contents. Host.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "kernels/core/operand.h"
+
+namespace coda::cases {
+
+enum class Fill {
+    nothing,    // written by the op
+    normal,     // scale * N(0, 1)
+    integers,   // whole numbers in [-scale, scale]
+    positive,   // scale * uniform in [0.5, 1.5)
+    ones,       // scale
+    angles,     // pairs cos, sin of a uniform angle
+    positions,  // i32 row % scale
+    targets,    // i32 in [-1, scale)
+};
+
+struct Buffer {
+    const char* name;
+    View view;
+    Fill fill;
+    double scale;
+    Access access;
+};
+
+/// Bytes that a view spans, gaps between its rows included.
+inline std::int64_t span_bytes(const View& view) {
+    return view.rows == 0 ? 0 : ((view.rows - 1) * view.ld + view.cols) * size_of(view.dtype);
+}
+
+}  // namespace coda::cases

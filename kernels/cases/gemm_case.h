@@ -1,0 +1,95 @@
+// A GEMM op with operands, by its program's name and its shape. Host.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "kernels/cases/buffers.h"
+#include "kernels/hopper/sm90/descriptor.h"
+#include "kernels/ops.h"
+
+namespace coda::cases {
+
+struct Shape {
+    std::string program;  // as result files name it: an op, or one of its forms (Program, op_cases.h)
+    std::int64_t m, n, k;
+};
+
+/// An op whose operands are buffers 0, 1, ... of `buffers`. bytes: what its operands are, each counted once per access.
+struct GemmCase {
+    Shape shape;
+    Op op;
+    std::vector<Buffer> buffers;
+    View a, b;
+    hopper::Major major_a = hopper::Major::k, major_b = hopper::Major::k;
+    bool f32_out = false;
+
+    double flops() const {
+        return 2.0 * static_cast<double>(shape.m) * static_cast<double>(shape.n) * static_cast<double>(shape.k);
+    }
+    double bytes() const;
+};
+
+struct CaseOptions {
+    std::int64_t head_dim = 64;
+    std::int64_t vocab = 0;   // 0: N
+    bool integers = false;    // operands of the GEMM are small whole numbers, so that it is exact
+    bool accumulate = false;  // results that can be added to are
+    bool optionals = false;   // with what an op may do without: factors of all, of rows, of columns; y, n
+    bool evaluation = false;  // without what only a backward pass reads, where that is optional
+    double distance = 1;      // size of the target logits: how far from the logits, of size 1, they are
+    std::int64_t gap = 0;     // elements between rows of every matrix (a multiple of 8)
+};
+
+/// Adds operands to a case under construction.
+class GemmBuilder {
+  public:
+    GemmBuilder(const Shape& shape, const CaseOptions& options) : options_(options) { case_.shape = shape; }
+
+    View add(const char* name, DType dtype, std::int64_t rows, std::int64_t columns, Fill fill, double scale,
+             Access access);
+    View storage(const char* name, std::int64_t rows, std::int64_t columns, double scale = 1) {
+        return add(name, DType::bf16, rows, columns, Fill::normal, scale, Access::in);
+    }
+    View operand(const char* name, std::int64_t rows, std::int64_t columns, double scale) {
+        if (options_.integers) return add(name, DType::bf16, rows, columns, Fill::integers, 2, Access::in);
+        return storage(name, rows, columns, scale);
+    }
+    View result(const char* name, std::int64_t rows, std::int64_t columns, DType dtype = DType::bf16) {
+        return add(name, dtype, rows, columns, Fill::nothing, 0, Access::out);
+    }
+    View statistic(const char* name, std::int64_t count, Fill fill, double scale) {
+        return add(name, DType::f32, 1, count, fill, scale, Access::in);
+    }
+    Accumulate<Matrix> accumulated(const char* name, std::int64_t rows, std::int64_t columns, DType dtype) {
+        if (!options_.accumulate) return {result(name, rows, columns, dtype), Beta::overwrite};
+        const Fill fill = options_.integers ? Fill::integers : Fill::normal;
+        return {add(name, dtype, rows, columns, fill, 2, Access::inout), Beta::accumulate};
+    }
+    /// Of the size that gives accumulators of size 1 with `a` of size 1.
+    double weight_scale() const { return 1 / std::sqrt(static_cast<double>(case_.shape.k)); }
+    View rstd() { return statistic("rstd", case_.shape.m, Fill::positive, 1); }
+
+    /// a (M, K) and w of the op.
+    template <class T>
+    void product(T& op, WeightLayout layout) {
+        const auto [program, m, n, k] = case_.shape;
+        const bool out_in = layout == WeightLayout::out_in;
+        op.a = case_.a = operand("a", m, k, 1);
+        op.w = case_.b = operand("w", out_in ? n : k, out_in ? k : n, weight_scale());
+        case_.major_b = out_in ? hopper::Major::k : hopper::Major::mn;
+    }
+    GemmCase& target() { return case_; }
+    GemmCase finish(const Op& op) {
+        case_.op = op;
+        return case_;
+    }
+
+  private:
+    GemmCase case_;
+    const CaseOptions& options_;
+};
+
+}  // namespace coda::cases

@@ -1,0 +1,82 @@
+// What tests, oracle and benchmarks run of an op. Each op's folder specialises cases_of, and they iterate the types of
+// the variant: an op without cases does not link, and none is silently untested. Host.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "kernels/cases/gemm_case.h"
+
+namespace coda::cases {
+
+/// A GEMM op, or a form of it (with rstd, as dgrad, ...), under the name that result files have for it.
+struct Program {
+    const char* name;
+    GemmCase (*make)(const Shape& shape, const CaseOptions& options);
+    std::int64_t columns = 8;  // N is a multiple of this: rows of 16 bytes, pairs, whole heads of either size
+    bool gradient = false;     // M is a width and K the tokens, where others have M tokens
+};
+
+enum class Size { test, step };
+
+/// An op that is no GEMM, whose operands are buffers 0, 1, ... of `buffers`.
+struct OpCase {
+    std::string shape;
+    Op op;
+    std::vector<Buffer> buffers;
+    std::vector<std::int32_t> tokens;  // contents of buffer 0, where given
+    double bytes = 0;                  // read and written: cost(), but table rows once per token that occurs
+
+    View add(const char* name, DType dtype, std::int64_t rows, std::int64_t columns, Fill fill, double scale = 1,
+             Access access = Access::in, std::int64_t gap = 0);
+    View scalar(double value) { return add("scalar", DType::f32, 1, 1, Fill::ones, value); }
+    View zero() { return add("zero", DType::i32, 1, 1, Fill::positions, 1, Access::inout); }
+    View result(const char* name, DType dtype, std::int64_t rows, std::int64_t columns) {
+        return add(name, dtype, rows, columns, Fill::nothing, 0, Access::out);
+    }
+    /// Bytes, as words of poison.
+    View scratch(std::int64_t bytes_needed);
+
+    OpCase finish(const Op& made, const std::string& shape_text);
+    /// For an op of token ids, which moves rows of its table once per token that occurs.
+    OpCase finish(const Op& made, const std::string& shape_text, std::int64_t bytes_moved);
+};
+
+/// A case at the size of a training step of llama1b at B4 T8192, and at one that the CPU runs at once.
+struct NamedCase {
+    OpCase (*make)(Size size);
+    bool benchmark = true;  // whether coda_bench pointwise times it
+};
+
+struct OpCases {
+    std::vector<Program> programs;  // of a GEMM op
+    std::vector<NamedCase> others;  // of any other
+};
+
+template <class T>
+OpCases cases_of();
+
+/// fn.operator()<T>() for every op type of the instruction set, in its order.
+template <class Fn, class... Ops>
+void for_each_type(std::type_identity<std::variant<Ops...>>, const Fn& fn) {
+    (fn.template operator()<Ops>(), ...);
+}
+template <class Fn>
+void for_each_op_type(const Fn& fn) {
+    for_each_type(std::type_identity<Op>{}, fn);
+}
+
+/// Of all ops, in the order of the instruction set.
+std::vector<Program> all_programs();
+
+/// The program of that name. Throws Error, with the names that there are, for an unknown one.
+Program program_named(const std::string& name);
+
+/// Throws Error for an unknown program.
+GemmCase make_case(const Shape& shape, const CaseOptions& options = {});
+
+/// The shapes of a benchmark: "llama1b" (M 32768), "llama8b" (M 16384) or "square". Throws Error for another name.
+std::vector<Shape> preset(const std::string& name);
+
+}  // namespace coda::cases

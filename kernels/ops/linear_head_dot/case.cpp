@@ -1,0 +1,25 @@
+#include "kernels/cases/op_cases.h"
+
+namespace coda::cases {
+
+namespace {
+
+GemmCase made(const Shape& shape, const CaseOptions& options) {
+    GemmBuilder build(shape, options);
+    LinearHeadDot op;
+    build.product(op, op.layout);
+    op.head_dim = options.head_dim;
+    op.o = build.storage("o", shape.m, shape.n);
+    op.out = build.result("out", shape.m, shape.n);
+    op.delta = build.result("delta", shape.n / options.head_dim, shape.m, DType::f32);
+    return build.finish(op);
+}
+
+}  // namespace
+
+template <>
+OpCases cases_of<LinearHeadDot>() {
+    return {.programs = {{"LinearHeadDot", made, 128}}, .others = {}};
+}
+
+}  // namespace coda::cases

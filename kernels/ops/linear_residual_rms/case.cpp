@@ -1,0 +1,25 @@
+#include "kernels/cases/op_cases.h"
+
+namespace coda::cases {
+
+namespace {
+
+GemmCase made(const Shape& shape, const CaseOptions& options) {
+    GemmBuilder build(shape, options);
+    LinearResidualRms op;
+    build.product(op, WeightLayout::out_in);
+    op.tile = LinearResidualRms::kTileColumns;
+    op.residual = build.storage("residual", shape.m, shape.n);
+    op.x = build.result("x", shape.m, shape.n);
+    op.square = build.result("square", ceil_div(shape.n, op.tile), shape.m, DType::f32);
+    return build.finish(op);
+}
+
+}  // namespace
+
+template <>
+OpCases cases_of<LinearResidualRms>() {
+    return {.programs = {{"LinearResidualRms", made}}, .others = {}};
+}
+
+}  // namespace coda::cases

@@ -1,0 +1,32 @@
+#include "kernels/cases/op_cases.h"
+
+namespace coda::cases {
+
+namespace {
+
+GemmCase made(const Shape& shape, const CaseOptions& options) {
+    GemmBuilder build(shape, options);
+    LinearRmsBackward op;
+    build.product(op, op.layout);
+    op.tile = LinearRmsBackward::kTileRows;
+    op.x = build.storage("x", shape.m, shape.n);
+    op.rstd = build.rstd();
+    op.dot = build.statistic("dot", shape.m, Fill::normal, std::sqrt(static_cast<double>(shape.n)));
+    if (options.optionals) {
+        op.alpha = build.statistic("alpha", 1, Fill::ones, 0.37);
+        op.scale = build.statistic("scale", shape.m, Fill::positive, 1);
+        op.n = build.result("n", shape.m, shape.n);
+    }
+    op.dx = build.accumulated("dx", shape.m, shape.n, DType::bf16);
+    op.dgamma = build.result("dgamma", ceil_div(shape.m, op.tile), shape.n, DType::f32);
+    return build.finish(op);
+}
+
+}  // namespace
+
+template <>
+OpCases cases_of<LinearRmsBackward>() {
+    return {.programs = {{"LinearRmsBackward", made}}, .others = {}};
+}
+
+}  // namespace coda::cases

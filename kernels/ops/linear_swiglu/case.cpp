@@ -1,0 +1,42 @@
+#include "kernels/cases/op_cases.h"
+
+namespace coda::cases {
+
+namespace {
+
+template <bool kRstd>
+GemmCase made(const Shape& shape, const CaseOptions& options) {
+    GemmBuilder build(shape, options);
+    LinearSwiglu op;
+    build.product(op, WeightLayout::out_in);
+    op.z = build.result("z", shape.m, shape.n);
+    op.y = build.result("y", shape.m, shape.n / 2);
+    if (kRstd) op.rstd = build.rstd();
+    return build.finish(op);
+}
+
+GemmCase backward(const Shape& shape, const CaseOptions& options) {
+    GemmBuilder build(shape, options);
+    LinearSwigluBackward op;
+    build.product(op, op.layout);
+    op.tile = LinearSwigluBackward::kTileColumns;
+    op.z = build.storage("z", shape.m, 2 * shape.n);
+    op.rstd = build.rstd();
+    op.dz = build.result("dz", shape.m, 2 * shape.n);
+    if (options.optionals) op.y = build.result("y", shape.m, shape.n);
+    op.dot = build.result("dot", ceil_div(shape.n, op.tile), shape.m, DType::f32);
+    return build.finish(op);
+}
+
+}  // namespace
+
+template <>
+OpCases cases_of<LinearSwiglu>() {
+    return {.programs = {{"LinearSwiglu", made<false>, 16}, {"LinearRstdSwiglu", made<true>, 16}}, .others = {}};
+}
+template <>
+OpCases cases_of<LinearSwigluBackward>() {
+    return {.programs = {{"LinearSwigluBackward", backward}}, .others = {}};
+}
+
+}  // namespace coda::cases

@@ -1,0 +1,34 @@
+#include "kernels/cases/op_cases.h"
+
+namespace coda::cases {
+
+namespace {
+
+/// M is the rows of the gradient, N its columns, K the tokens.
+GemmCase made(const Shape& shape, const CaseOptions& options) {
+    GemmBuilder build(shape, options);
+    GemmCase& target = build.target();
+    WeightGradient op;
+    target.f32_out = true;
+    target.major_a = target.major_b = hopper::Major::mn;
+    op.dy = target.a = build.operand("dy", shape.k, shape.m, 1);
+    op.x = target.b = build.operand("x", shape.k, shape.n, build.weight_scale());
+    if (options.optionals) {
+        op.gamma = build.statistic("gamma", shape.n, options.integers ? Fill::integers : Fill::positive,
+                                   options.integers ? 3 : 1);
+        op.alpha = build.statistic("alpha", 1, Fill::ones, options.integers ? 2 : 0.37);
+    }
+    op.grad = build.accumulated("grad", shape.m, shape.n, DType::f32);
+    if (const std::int64_t bytes = op.scratch_bytes(); bytes > 0)
+        op.scratch = build.add("scratch", DType::u8, 1, bytes, Fill::nothing, 0, Access::inout);
+    return build.finish(op);
+}
+
+}  // namespace
+
+template <>
+OpCases cases_of<WeightGradient>() {
+    return {.programs = {{"WeightGradient", made, 8, true}}, .others = {}};
+}
+
+}  // namespace coda::cases
