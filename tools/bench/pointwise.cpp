@@ -12,7 +12,6 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
-#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <vector>
@@ -36,7 +35,7 @@ constexpr int kGraphLaunches = 16;
 struct Options {
     std::vector<std::string> ops;  // all where none is named
     std::string json;
-    double warm_up = 0.3, block = 0.05;  // seconds
+    double warm_up = 1.5, block = 0.05;  // seconds
     int blocks = 5;
 };
 
@@ -126,6 +125,7 @@ double median(std::vector<double> values) {
 
 struct Result {
     double ms, copy_ms, ratio;
+    double lowest_ratio, highest_ratio;
 };
 
 Result measure(const PointwiseCase& made, const Options& options, Clocks* clocks) {
@@ -162,7 +162,8 @@ Result measure(const PointwiseCase& made, const Options& options, Clocks* clocks
         *clocks = current_clocks();
         CUDA_CHECK(cudaDeviceSynchronize());
     }
-    return {median(times), median(copy_times), median(ratios)};
+    const auto [lowest, highest] = std::ranges::minmax(ratios);
+    return {median(times), median(copy_times), median(ratios), lowest, highest};
 }
 
 void run(const Options& options) {
@@ -185,12 +186,10 @@ void run(const Options& options) {
                            {"ms", result.ms},
                            {"gbps", gbps},
                            {"copy_ms", result.copy_ms},
-                           {"ratio", result.ratio}});
+                           {"ratio", result.ratio},
+                           {"spread", {result.lowest_ratio, result.highest_ratio}}});
     }
-    if (options.json.empty()) return;
-    std::ofstream file(options.json);
-    file << nlohmann::json{{"header", result_header(clocks)}, {"records", records}}.dump(1) << "\n";
-    require(file.good(), "cannot write ", options.json);
+    if (!options.json.empty()) write_run(options.json, clocks, records);
 }
 
 }  // namespace
