@@ -11,7 +11,7 @@ Launch bind(const Op& op, const Plan& plan, const Memory& memory) {
 }
 
 Launch prepare(const Op& op, const Memory& memory, const Request& request) {
-    return bind(op, choose(op, request), memory);
+    return hopper::bind(op, choose(op, request), memory);  // NOTE: unqualified, it would be std::bind
 }
 
 }  // namespace coda::hopper

@@ -20,6 +20,7 @@ namespace coda::test {
 
 using cases::CaseOptions;
 using cases::GemmCase;
+using cases::Program;
 using cases::Shape;
 
 /// Of exponentials and their sums, a difference by their own sizes. An exponential below 2^-126 may be 0 on one side,
@@ -88,26 +89,6 @@ inline void check_case(const GemmCase& made, const CaseOptions& options, const h
 
 inline void check(const Shape& shape, const CaseOptions& options, const hopper::Request& choice = {}) {
     check_case(cases::make_case(shape, options), options, choice);
-}
-
-inline constexpr const char* kPrograms[] = {"Linear",
-                                            "LinearDgrad",
-                                            "LinearF32",
-                                            "WeightGradient",
-                                            "LinearRstd",
-                                            "LinearRope",
-                                            "LinearRstdRope",
-                                            "LinearSwiglu",
-                                            "LinearRstdSwiglu",
-                                            "LinearResidualRms",
-                                            "LinearCrossEntropy",
-                                            "LinearRstdCrossEntropy",
-                                            "LinearRmsBackward",
-                                            "LinearSwigluBackward",
-                                            "LinearHeadDot"};
-
-inline bool has_heads(const std::string& program) {
-    return program == "LinearRope" || program == "LinearRstdRope" || program == "LinearHeadDot";
 }
 
 }  // namespace coda::test

@@ -20,31 +20,30 @@ TEST_CASE("products of whole numbers are exact", "[gpu]") {
 
 TEST_CASE("programs agree with the CPU", "[gpu]") {
     if (!has_hopper()) return;
-    for (const char* program : kPrograms) {
-        const std::int64_t columns = has_heads(program) ? 384 : 528;
+    for (const auto& [program, make, columns, gradient] : cases::all_programs()) {
+        const bool heads = columns == 128;
         check({program, 256, 512, 192}, {});
-        check({program, 304, columns, 200}, {.accumulate = true, .optionals = true});
-        check({program, 8, has_heads(program) ? 128 : 144, 72}, {.gap = 8});
-        check({program, std::string(program) == "WeightGradient" ? 1032 : 1030, 768, 520},
-              {.head_dim = 128, .vocab = 757});
+        check({program, 304, heads ? 384 : 528, 200}, {.accumulate = true, .optionals = true});
+        check({program, 8, heads ? 128 : 144, 72}, {.gap = 8});
+        check({program, gradient ? 1032 : 1030, 768, 520}, {.head_dim = 128, .vocab = 757});
     }
 }
 
 TEST_CASE("one row, as sampling has it", "[gpu]") {
     if (!has_hopper()) return;
-    for (const char* program : kPrograms)
-        if (std::string(program) != "WeightGradient") check({program, 1, 256, 136}, {});
+    for (const Program& program : cases::all_programs())
+        if (!program.gradient) check({program.name, 1, 256, 136}, {});
 }
 
 TEST_CASE("many tiles a block and rounds of every ring", "[gpu]") {
     if (!has_hopper()) return;
-    for (const char* program : kPrograms) check({program, 6400, 2816, 320}, {.accumulate = true});
+    for (const Program& program : cases::all_programs()) check({program.name, 6400, 2816, 320}, {.accumulate = true});
 }
 
 TEST_CASE("two runs give the same bits", "[gpu]") {
     if (!has_hopper()) return;
     std::vector<Shape> shapes{{"WeightGradient", 768, 768, 8192}};  // in parts of K
-    for (const char* program : kPrograms) shapes.push_back({program, 1536, 1536, 512});
+    for (const Program& program : cases::all_programs()) shapes.push_back({program.name, 1536, 1536, 512});
     for (const Shape& shape : shapes) {
         const GemmCase made = cases::make_case(shape);
         Bytes first;

@@ -21,9 +21,9 @@ TEST_CASE("the oracle judges every GEMM op", "[gpu][oracle]") {
     if (!has_hopper()) return;
     oracle::Oracle whole;
     oracle::Oracle banded(std::int64_t{256} << 10);  // 83 rows of 784 columns; a row tile of 64 fits
-    for (const char* program : kPrograms) {
+    for (const auto& [program, make, columns, gradient] : cases::all_programs()) {
         for (const bool accumulate : {false, true}) {
-            const GemmCase made = cases::make_case({program, 328, has_heads(program) ? 768 : 784, 520},
+            const GemmCase made = cases::make_case({program, 328, columns == 128 ? 768 : 784, 520},
                                                    {.accumulate = accumulate, .optionals = accumulate, .gap = 8});
             judge(whole, made, program);
             judge(banded, made, std::string(program) + " in bands");

@@ -8,7 +8,7 @@ import unittest
 from logs import TOOLS, LogTestCase
 
 ROOT = os.path.normpath(os.path.join(TOOLS, ".."))
-SCRIPTS = ["tools/check", "tools/quickstart", "tools/install_dependencies", "tools/format", "tools/check_results"]
+SCRIPTS = ["tools/check", "tools/quickstart", "tools/install_dependencies", "tools/format"]
 
 
 def run(*command, cwd=ROOT):
@@ -107,45 +107,6 @@ class FormatTest(LogTestCase):
     def test_without_git(self):
         done = run(self.path("tools/format"), "--check")
         self.assertEqual(done.stdout.splitlines(), ["src/bad.cpp", "src/built.cpp", "src/new bad.cu"])
-
-
-@unittest.skipUnless(shutil.which("cmake"), "no cmake here")
-class ResultsTest(LogTestCase):
-    """tools/check_results on a small project."""
-
-    def setUp(self):
-        super().setUp()
-        for folder in ("tools/bench/results", "cmake", "kernels", "src"):
-            os.makedirs(self.path(folder))
-        for file in ("tools/check_results", "cmake/SourceHash.cmake", "cmake/GitCommit.cmake"):
-            shutil.copy(os.path.join(ROOT, file), self.path(file))
-        self.put("kernels/one.h", "int a;\n")
-        self.put("src/main.cpp", "int b;\n")
-
-    def put(self, file, text):
-        with open(self.path(file), "w", encoding="utf-8") as out:
-            out.write(text)
-
-    def check(self):
-        done = run(self.path("tools/check_results"))
-        self.assertEqual((done.returncode, done.stderr), (0, ""))
-        return done.stdout.splitlines()
-
-    def source_hash(self):
-        script, out = self.path("cmake/SourceHash.cmake"), self.path("hash.cpp")
-        run("cmake", f"-DSOURCE={self.folder}", f"-DOUTPUT={out}", "-P", script)
-        with open(out, encoding="utf-8") as file:
-            return file.read().split('build_source_hash() { return "')[1].split('"')[0]
-
-    def test_names_what_is_of_other_sources(self):
-        self.assertEqual(self.check(), ["every result is of these sources"])
-        self.put("tools/bench/results/new.json", '{"header": {"source_hash": "%s"}}' % self.source_hash())
-        self.put("tools/bench/results/old.json", '{"header": {"source_hash": "%s"}}' % ("0" * 64))
-        self.put("tools/bench/results/without.json", '{"header": {}}')
-        expected = ["  tools/bench/results/old.json", "  tools/bench/results/without.json"]
-        self.assertEqual(self.check()[1:], expected)
-        self.put("kernels/one.h", "int c;\n")
-        self.assertEqual(len(self.check()[1:]), 3)
 
 
 if __name__ == "__main__":

@@ -24,6 +24,8 @@
 
 namespace coda::bench {
 
+using namespace cases;
+
 namespace {
 
 constexpr AttentionCaseShape kShapes[] = {{.batch = 4, .seq_len = 8192, .heads = 32, .kv_heads = 8, .head_dim = 64},
@@ -31,11 +33,13 @@ constexpr AttentionCaseShape kShapes[] = {{.batch = 4, .seq_len = 8192, .heads =
                                           {.batch = 2, .seq_len = 8192, .heads = 32, .kv_heads = 8, .head_dim = 128},
                                           {.batch = 8, .seq_len = 2048, .heads = 32, .kv_heads = 8, .head_dim = 128}};
 
+constexpr int kLaunchesPerBlock = 12;  // at least
+
 struct Options {
     AttentionCaseShape shape = kShapes[0];
     bool shape_given = false;
     std::string json, inputs, outputs;
-    double warm_up = 0.5, block = 0.1;  // seconds
+    double warm_up = 1.5, block = 0.1;  // seconds
     int blocks = 5;
 };
 
@@ -69,7 +73,8 @@ void measure(std::span<Pass> passes, const Options& options) {
     CUDA_CHECK(cudaEventCreate(&begin));
     CUDA_CHECK(cudaEventCreate(&end));
     for (Pass& pass : passes)
-        pass.count = static_cast<int>(options.block * 1e3 / run_block(pass.launch, 2, begin, end)) + 1;
+        pass.count = std::max(kLaunchesPerBlock,
+                              static_cast<int>(options.block * 1e3 / run_block(pass.launch, 2, begin, end)) + 1);
     for (double spent = 0; spent < options.warm_up * 1e3;)
         for (const Pass& pass : passes) spent += pass.count * run_block(pass.launch, pass.count, begin, end);
     for (int block = 0; block < options.blocks; ++block)
@@ -191,10 +196,7 @@ void run(const Options& options) {
     Clocks clocks;
     for (const AttentionCaseShape& shape : shapes)
         run_shape(shape, options, records, !options.json.empty() && &shape == &shapes.back() ? &clocks : nullptr);
-    if (options.json.empty()) return;
-    std::ofstream file(options.json);
-    file << nlohmann::json{{"header", result_header(clocks)}, {"records", records}}.dump(1) << "\n";
-    require(file.good(), "cannot write ", options.json);
+    if (!options.json.empty()) write_run(options.json, clocks, records);
 }
 
 }  // namespace

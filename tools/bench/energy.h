@@ -5,8 +5,8 @@
 
 namespace coda::bench {
 
-/// NVML's counter of the current device. It lags behind by some tenths of a second (NOTES.md), so what it says of a
-/// second is coarse, and of less nothing.
+/// NVML's counter of the current device. It lags behind by some tenths of a second (docs/ATTEMPTS.md), so what it says
+/// of a second is coarse, and of less nothing.
 class EnergyCounter {
   public:
     EnergyCounter();

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <ranges>
 
 #include "kernels/hopper/run.h"
 #include "kernels/hopper/sm90/check.h"
@@ -15,6 +16,7 @@ namespace {
 
 constexpr double kRotatedBytes = 256e6;  // several times L2
 constexpr int kHeuristics = 8;           // of cuBLASLt, of which the fastest is measured
+constexpr int kLaunchesPerBlock = 12;    // at least
 
 /// Times launches on the default stream.
 class Timer {
@@ -98,11 +100,14 @@ std::vector<hopper::TileConfig> Contest::tiles() const { return hopper::choose(m
 
 int Contest::count(double seconds) const { return static_cast<int>(seconds * 1e3 / cublas_ms_) + 1; }
 
+int Contest::count_per_block(const Turns& turns) const { return std::max(kLaunchesPerBlock, count(turns.block)); }
+
 void Contest::warm_up(const std::vector<hopper::Launch>& launches, const Turns& turns) const {
     Timer timer;
-    const int launches_a_block = count(turns.block);
+    const int launches_per_block = count_per_block(turns);
     for (double spent = 0; spent < turns.warm_up * 1e3;)
-        spent += launches_a_block * (timer.run(launches, launches_a_block) + timer.run(cublas_, launches_a_block));
+        spent +=
+            launches_per_block * (timer.run(launches, launches_per_block) + timer.run(cublas_, launches_per_block));
 }
 
 std::vector<Measured> Contest::measure(const std::vector<std::vector<hopper::Launch>>& sides,
@@ -112,11 +117,11 @@ std::vector<Measured> Contest::measure(const std::vector<std::vector<hopper::Lau
     };
     Timer timer;
     const EnergyCounter energy;
-    const int launches_a_block = count(turns.block);
+    const int launches_per_block = count_per_block(turns);
     const auto run = [&](const std::vector<hopper::Launch>& launches) {
         const double before = energy.joules();
-        const double ms = timer.run(launches, launches_a_block);
-        return Sample{ms, turns.block < kEnergyBlock ? 0 : (energy.joules() - before) / launches_a_block};
+        const double ms = timer.run(launches, launches_per_block);
+        return Sample{ms, turns.block < kEnergyBlock ? 0 : (energy.joules() - before) / launches_per_block};
     };
     struct Pair {
         Sample side, cublas;
@@ -134,12 +139,18 @@ std::vector<Measured> Contest::measure(const std::vector<std::vector<hopper::Lau
             for (const Pair& pair : side) values.push_back(part(pair));
             return median(values);
         };
-        measured.push_back(
-            {median_of([](const Pair& p) { return p.side.ms; }), median_of([](const Pair& p) { return p.cublas.ms; }),
-             median_of([](const Pair& p) { return p.side.ms / p.cublas.ms; }),
-             median_of([](const Pair& p) { return p.side.joules; }),
-             median_of([](const Pair& p) { return p.cublas.joules; }),
-             median_of([](const Pair& p) { return p.cublas.joules > 0 ? p.side.joules / p.cublas.joules : 0; })});
+        const auto ratio = [](const Pair& p) { return p.side.ms / p.cublas.ms; };
+        const auto [lowest, highest] = std::ranges::minmax(side | std::views::transform(ratio));
+        measured.push_back({.ms = median_of([](const Pair& p) { return p.side.ms; }),
+                            .cublas_ms = median_of([](const Pair& p) { return p.cublas.ms; }),
+                            .ratio = median_of(ratio),
+                            .lowest_ratio = lowest,
+                            .highest_ratio = highest,
+                            .joules = median_of([](const Pair& p) { return p.side.joules; }),
+                            .cublas_joules = median_of([](const Pair& p) { return p.cublas.joules; }),
+                            .energy_ratio = median_of([](const Pair& p) {
+                                return p.cublas.joules > 0 ? p.side.joules / p.cublas.joules : 0;
+                            })});
     }
     return measured;
 }

@@ -12,16 +12,20 @@
 
 namespace coda::bench {
 
+using namespace cases;
+
 struct Turns {
     double warm_up = 2.0;  // seconds
     double block = 0.1;    // seconds of launches of one side
     int blocks = 5;        // pairs
 };
 
-/// Milliseconds and joules per launch (medians of the blocks) and the medians of the paired ratios. Joules are 0 where
-/// they are not known: without NVML's counter, and in blocks of less than kEnergyBlock.
+/// Milliseconds and joules per launch (medians of the blocks), the medians of the paired ratios, and the lowest and
+/// highest ratio of times. Joules are 0 where they are not known: without NVML's counter, and in blocks of less than
+/// kEnergyBlock.
 struct Measured {
     double ms = 0, cublas_ms = 0, ratio = 0;
+    double lowest_ratio = 0, highest_ratio = 0;
     double joules = 0, cublas_joules = 0, energy_ratio = 0;
 };
 
@@ -55,6 +59,7 @@ class Contest {
 
   private:
     int count(double seconds) const;
+    int count_per_block(const Turns& turns) const;
 
     GemmCase made_;
     std::vector<std::unique_ptr<DeviceBuffers>> buffers_;

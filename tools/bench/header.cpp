@@ -1,4 +1,4 @@
-// coda_bench header: what result files begin with, for scripts that write some of their own.
+// coda_bench header: what records say about their run, for scripts that measure by other means than coda_bench.
 #include <cstdio>
 
 #include "tools/bench/commands.h"
@@ -7,7 +7,8 @@
 namespace coda::bench {
 
 void add_header(CLI::App& app) {
-    app.add_subcommand("header", "Print the header of result files: commit, hash of the sources, GPU, driver, clocks")
+    app.add_subcommand("header",
+                       "Print what records say about their run: commit, hash of the sources, GPU, driver, clocks")
         ->callback([] { std::puts(result_header(current_clocks()).dump(1).c_str()); });
 }
 

@@ -12,7 +12,6 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
-#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <vector>
@@ -27,6 +26,8 @@
 
 namespace coda::bench {
 
+using namespace cases;
+
 namespace {
 
 constexpr double kRotatedBytes = 256e6;                     // several times L2
@@ -36,7 +37,7 @@ constexpr int kGraphLaunches = 16;
 struct Options {
     std::vector<std::string> ops;  // all where none is named
     std::string json;
-    double warm_up = 0.3, block = 0.05;  // seconds
+    double warm_up = 1.5, block = 0.05;  // seconds
     int blocks = 5;
 };
 
@@ -126,9 +127,24 @@ double median(std::vector<double> values) {
 
 struct Result {
     double ms, copy_ms, ratio;
+    double lowest_ratio, highest_ratio;
 };
 
-Result measure(const PointwiseCase& made, const Options& options, Clocks* clocks) {
+struct TimedCase {
+    const char* op;
+    OpCase (*make)(Size size);
+};
+
+std::vector<TimedCase> timed_cases() {
+    std::vector<TimedCase> timed;
+    for_each_op_type([&]<class T>() {
+        for (const NamedCase& each : cases_of<T>().others)
+            if (each.benchmark) timed.push_back({T::name, each.make});
+    });
+    return timed;
+}
+
+Result measure(const OpCase& made, const Options& options, Clocks* clocks) {
     const int rotations = std::clamp(static_cast<int>(kRotatedBytes / made.bytes), 1, 64);
     std::vector<std::unique_ptr<DeviceBuffers>> buffers;
     std::vector<hopper::Launch> launches;
@@ -162,35 +178,34 @@ Result measure(const PointwiseCase& made, const Options& options, Clocks* clocks
         *clocks = current_clocks();
         CUDA_CHECK(cudaDeviceSynchronize());
     }
-    return {median(times), median(copy_times), median(ratios)};
+    const auto [lowest, highest] = std::ranges::minmax(ratios);
+    return {median(times), median(copy_times), median(ratios), lowest, highest};
 }
 
 void run(const Options& options) {
     nlohmann::json records = nlohmann::json::array();
     Clocks clocks;
     std::printf("%-20s %-34s | %9s | %6s | %9s | %s\n", "op", "shape", "ms", "GB/s", "copy ms", "ratio");
-    for (const NamedCase& named : pointwise_cases()) {
-        if (!options.ops.empty() && std::find(options.ops.begin(), options.ops.end(), named.op) == options.ops.end())
+    for (const TimedCase& timed : timed_cases()) {
+        if (!options.ops.empty() && std::find(options.ops.begin(), options.ops.end(), timed.op) == options.ops.end())
             continue;
-        const PointwiseCase made = named.make();
+        const OpCase made = timed.make(Size::step);
         const bool first = records.empty() && !options.json.empty();
         const Result result = measure(made, options, first ? &clocks : nullptr);
         const double gbps = made.bytes / result.ms * 1e-6;
-        std::printf("%-20s %-34s | %9.4f | %6.0f | %9.4f | %.3f\n", named.op, made.shape.c_str(), result.ms, gbps,
+        std::printf("%-20s %-34s | %9.4f | %6.0f | %9.4f | %.3f\n", timed.op, made.shape.c_str(), result.ms, gbps,
                     result.copy_ms, result.ratio);
         std::fflush(stdout);
-        records.push_back({{"op", named.op},
+        records.push_back({{"op", timed.op},
                            {"shape", made.shape},
                            {"bytes", made.bytes},
                            {"ms", result.ms},
                            {"gbps", gbps},
                            {"copy_ms", result.copy_ms},
-                           {"ratio", result.ratio}});
+                           {"ratio", result.ratio},
+                           {"spread", {result.lowest_ratio, result.highest_ratio}}});
     }
-    if (options.json.empty()) return;
-    std::ofstream file(options.json);
-    file << nlohmann::json{{"header", result_header(clocks)}, {"records", records}}.dump(1) << "\n";
-    require(file.good(), "cannot write ", options.json);
+    if (!options.json.empty()) write_run(options.json, clocks, records);
 }
 
 }  // namespace
@@ -199,7 +214,7 @@ void add_pointwise(CLI::App& app) {
     CLI::App* command = app.add_subcommand("pointwise", "embedding, loss, finishing and optimizer ops beside a copy");
     auto options = std::make_shared<Options>();
     std::vector<std::string> names;
-    for (const NamedCase& named : pointwise_cases()) names.emplace_back(named.op);
+    for (const TimedCase& timed : timed_cases()) names.emplace_back(timed.op);
     command->add_option("--op", options->ops, "only these ops")->check(CLI::IsMember(names));
     command->add_option("--json", options->json, "write the records to this file");
     command->add_option("--warm-up", options->warm_up, "seconds per op");

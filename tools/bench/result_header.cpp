@@ -66,4 +66,11 @@ nlohmann::json result_header(const Clocks& clocks) {
             {"command", command_line()}};
 }
 
+void write_run(const std::string& path, const Clocks& clocks, const nlohmann::json& records) {
+    std::ofstream file(path);
+    file << nlohmann::json{{"header", result_header(clocks)}, {"records", records}}.dump(1) << "\n";
+    file.close();
+    require(file.good(), "cannot write ", path);
+}
+
 }  // namespace coda::bench

@@ -1,4 +1,5 @@
-// The header of a benchmark's JSON file: which code, on which GPU, at which clocks.
+// What a benchmark writes with --json: {header, records}, the header saying which code, on which GPU, at which clocks.
+// tools/bench/records.py merges such files into the result files.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -19,5 +20,8 @@ Clocks current_clocks();
 /// {commit, source_hash, gpu, driver, clocks: {sm_mhz, memory_mhz, max_sm_mhz}, date, command}, command being this
 /// process's. Throws Error without a GPU.
 nlohmann::json result_header(const Clocks& clocks);
+
+/// Writes {header, records} to the file `path`. Throws Error where that fails, and without a GPU.
+void write_run(const std::string& path, const Clocks& clocks, const nlohmann::json& records);
 
 }  // namespace coda::bench

@@ -6,11 +6,11 @@
 // whichever is quicker.
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "kernels/core/error.h"
+#include "src/config/codec.h"
 #include "src/config/command_line.h"
 #include "src/core/errors.h"
 #include "tools/bench/commands.h"
@@ -74,10 +74,12 @@ void print(const std::string& name, const Config& config, const StepResult& resu
 nlohmann::json records_of(const std::string& name, const Config& config, const StepResult& result) {
     const StepTimes& t = result.times;
     const nlohmann::json common = {{"config", name},
+                                   {"precision", "bf16"},
                                    {"B", config.training.micro_batch_size},
                                    {"T", config.training.seq_len},
                                    {"deterministic", config.deterministic},
                                    {"lm_head_chunks", config.training.lm_head_chunks},
+                                   {"recompute", Codec<Recompute>::write(config.training.recompute)},
                                    {"peak_gib", result.peak_gib}};
     nlohmann::json passes = common, step = common;
     passes.update({{"part", "forward_backward"},
@@ -111,12 +113,7 @@ void run(Options options, const std::vector<std::string>& flags) {
     const std::string name = std::filesystem::path(options.config).stem().string();
     const StepResult result = measure_step(config, options.times);
     print(name, config, result);
-    if (options.json.empty()) return;
-    std::ofstream file(options.json);
-    file << nlohmann::json{{"header", result_header(result.clocks)}, {"records", records_of(name, config, result)}}
-                .dump(1)
-         << "\n";
-    require(file.good(), "cannot write ", options.json);
+    if (!options.json.empty()) write_run(options.json, result.clocks, records_of(name, config, result));
 }
 
 }  // namespace

@@ -13,6 +13,8 @@
 
 namespace coda::bench {
 
+using namespace cases;
+
 /// One CUDA graph of the bare product of every GEMM op of a schedule, in its order, on the step's own buffers, where it
 /// overwrites activations and gradients, never weights. Each by the fastest of 8 heuristics.
 class ProductFloor {

@@ -1,13 +1,16 @@
 """Causal attention of PyTorch's cuDNN and FlashAttention backends, with coda_bench in between, in one run.
 
-    python3 tools/bench/torch_attention.py BENCH [--json FILE] [--flash] [--accuracy] [--shape B:T:H:Hkv:D ...]
+    python3 tools/bench/torch_attention.py BENCH [--json FILE] [--flash] [--accuracy [FILE]] [--shape B:T:H:Hkv:D ...]
 
 BENCH is the coda_bench program. FLOPs: forward 4 B H T^2 D / 2, backward 2.5 times that. Ratio: our time over cuDNN's,
-so below 1 is faster. Each shape runs cuDNN, ours, cuDNN; cuDNN's time is the mean of its two medians. All are timed in
-blocks of at least 100 ms without pauses, at the clocks that the power limit leaves.
+so below 1 is faster. The two take turns: each round of a shape runs ours, then cuDNN's; times are medians over rounds,
+the ratio is the median of the rounds' ratios. All are timed in blocks of at least 100 ms and 12 calls without pauses,
+at the clocks that the power limit leaves.
 
 --accuracy compares o, dq, dk and dv of both with PyTorch's fp32 attention of the same bf16 operands, one head at a
 time, as relative RMS errors over whole tensors: exit 1 where ours is more than 1.5 times cuDNN's.
+
+--json and --accuracy FILE write {header, records} for tools/bench/records.py (attention, attention_error).
 """
 import argparse
 import json
@@ -21,10 +24,12 @@ import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+import records
+
 SHAPES = ["4:8192:32:8:64", "16:2048:32:8:64", "2:8192:32:8:128", "8:2048:32:8:128"]
 ACCURACY_SHAPES = ["4:8192:32:8:64", "2:8192:32:8:128"]
 ALLOWED = 1.5  # times cuDNN's error
-BLOCK_MS, BLOCKS, WARM_UP_BLOCKS = 100, 5, 5
+BLOCK_MS, CALLS, BLOCKS, WARM_UP_BLOCKS = 100, 12, 5, 15  # a block has at least so many milliseconds and calls
 
 
 def operands(b, t, h, hkv, d):
@@ -48,7 +53,7 @@ def block(call, count):
 
 def milliseconds(call):
     block(call, 3)
-    count = int(BLOCK_MS / block(call, 2)) + 1
+    count = max(CALLS, int(BLOCK_MS / block(call, 2)) + 1)
     for _ in range(WARM_UP_BLOCKS):
         block(call, count)
     return statistics.median(block(call, count) for _ in range(BLOCKS))
@@ -79,31 +84,40 @@ def our_results(bench, sizes):
         return json.loads(path.read_text())
 
 
-def measure(options):
-    """(header of the last shape, records)."""
-    header, records = {}, []
-    for shape in options.shape or SHAPES:
-        sizes = [int(size) for size in shape.split(":")]
-        before = backend_times(SDPBackend.CUDNN_ATTENTION, sizes)
+def measure_shape(options, sizes):
+    """(header, records) of one shape."""
+    header, ours, cudnn = {}, {}, []
+    for _ in range(options.rounds):
         torch.cuda.empty_cache()
-        ours = our_results(options.bench, sizes)
-        after = backend_times(SDPBackend.CUDNN_ATTENTION, sizes)
-        cudnn = [(x + y) / 2 for x, y in zip(before, after)]
-        flash = backend_times(SDPBackend.FLASH_ATTENTION, sizes) if options.flash else None
-        header = ours["header"]
-        for record in ours["records"]:
-            backward = record["pass"] != "forward"
-            record["cudnn_ms"] = cudnn[backward]
-            record["ratio"] = record["ms"] / cudnn[backward]
-            if flash:
-                record["flash_ms"] = flash[backward]
-            records.append(record)
-            order = "" if not backward else "deterministic" if record["deterministic"] else "free order"
+        run = our_results(options.bench, sizes)
+        header = header or run["header"]
+        for record in run["records"]:
+            ours.setdefault((record["pass"], record["deterministic"]), []).append(record)
+        cudnn.append(backend_times(SDPBackend.CUDNN_ATTENTION, sizes))
+    flash = backend_times(SDPBackend.FLASH_ATTENTION, sizes) if options.flash else None
+    made = []
+    for (name, _), rounds in ours.items():
+        backward = name != "forward"
+        made.append(records.compared(rounds, "cudnn", [times[backward] for times in cudnn]))
+        if flash:
+            made[-1]["flash_ms"] = flash[backward]
+    return header, made
+
+
+def measure(options):
+    """(header of the first shape, records)."""
+    header, measured = {}, []
+    for shape in options.shape or SHAPES:
+        found, made = measure_shape(options, [int(size) for size in shape.split(":")])
+        header = header or found
+        measured += made
+        for record in made:
+            order = "" if record["pass"] == "forward" else "deterministic" if record["deterministic"] else "free order"
             print(f"{shape:16s} {record['pass']:13s} {order:13s} {record['ms']:8.4f} ms {record['tflops']:6.1f} TFLOP/s"
                   f"  cuDNN {record['cudnn_ms']:8.4f} ms  ratio {record['ratio']:.3f}", flush=True)
-        times = {record["deterministic"]: record["ms"] for record in ours["records"] if record["pass"] == "backward"}
+        times = {record["deterministic"]: record["ms"] for record in made if record["pass"] == "backward"}
         print(f"{shape:16s} backward, deterministic over free order: {times[True] / times[False]:.3f}", flush=True)
-    return header, records
+    return header, measured
 
 
 def exact_results(q, k, v, g):
@@ -154,7 +168,7 @@ def relative_rms(got, exact):
 
 def compare(options):
     """Records of every tensor's error."""
-    records = []
+    errors = []
     for shape in options.shape or ACCURACY_SHAPES:
         sizes = [int(size) for size in shape.split(":")]
         (q, k, v), g = operands(*sizes)
@@ -163,11 +177,11 @@ def compare(options):
         for name, want, theirs, mine in zip(("o", "dq", "dk", "dv"), exact, cudnn, ours):
             record = dict(zip(("B", "T", "H", "Hkv", "D"), sizes), tensor=name, relative_rms=relative_rms(mine, want),
                           cudnn_relative_rms=relative_rms(theirs, want))
-            record["ratio"] = record["relative_rms"] / record["cudnn_relative_rms"]
-            records.append(record)
+            record["error_ratio"] = record["relative_rms"] / record["cudnn_relative_rms"]
+            errors.append(record)
             print(f"{shape:16s} {name:2s} relative RMS error {record['relative_rms']:.3e}"
-                  f"  cuDNN {record['cudnn_relative_rms']:.3e}  ratio {record['ratio']:.3f}", flush=True)
-    return records
+                  f"  cuDNN {record['cudnn_relative_rms']:.3e}  ratio {record['error_ratio']:.3f}", flush=True)
+    return errors
 
 
 def main():
@@ -175,21 +189,24 @@ def main():
     parser.add_argument("bench")
     parser.add_argument("--json")
     parser.add_argument("--flash", action="store_true", help="time PyTorch's FlashAttention backend too")
-    parser.add_argument("--accuracy", action="store_true", help="compare results with fp32 attention too")
+    parser.add_argument("--accuracy", metavar="FILE", nargs="?", const="", help="compare results with fp32's too")
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--shape", action="append", metavar="B:T:H:Hkv:D")
     options = parser.parse_args()
     torch.set_float32_matmul_precision("highest")
     torch.manual_seed(1)
     print(f"torch {torch.__version__}, cuDNN {torch.backends.cudnn.version()}, {torch.cuda.get_device_name()}")
-    header, records = measure(options)
+    header, measured = measure(options)
     header |= {"command": " ".join(sys.argv), "torch": torch.__version__, "cudnn": torch.backends.cudnn.version()}
-    results = {"header": header, "records": records}
-    if options.accuracy:
-        torch.cuda.empty_cache()
-        results["accuracy"] = compare(options)
     if options.json:
-        Path(options.json).write_text(json.dumps(results, indent=1) + "\n")
-    return any(record["ratio"] > ALLOWED for record in results.get("accuracy", []))
+        records.write(options.json, header, measured)
+    if options.accuracy is None:
+        return 0
+    torch.cuda.empty_cache()
+    errors = compare(options)
+    if options.accuracy:
+        records.write(options.accuracy, header, errors)
+    return int(any(record["error_ratio"] > ALLOWED for record in errors))
 
 
 if __name__ == "__main__":

@@ -11,6 +11,8 @@ Each round runs coda_bench step, then the rival's two parts; the rival's memory 
 is the median over rounds of each round's median; ratio is ours over PyTorch's, the median of the rounds' ratios. The
 learning rate is 0 in both, so that all steps see a new model's numbers; tokens are random.
 
+--json FILE writes {header, records} for tools/bench/records.py (step), after every round.
+
 --free-order also measures coda_bench with --deterministic false. --eager leaves torch.compile out, to try the script;
 without CUDA everything of PyTorch runs on the CPU, for the same purpose.
 """
@@ -30,6 +32,8 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 from torch import nn
+
+import records
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from torch_reference import read_config, rope_frequencies  # noqa: E402
@@ -210,7 +214,7 @@ def compare(options, config, batch, length):
     floor = cudnn_flags(config["model"], batch, length)
     torch._dynamo.reset()
     bench = Bench(config, batch, length, not options.eager)
-    ours, theirs, header = {}, {}, None  # by part (and order): one entry a round
+    ours, theirs, header = {}, {}, None  # by part (and order): one entry per round
     for round_number in range(options.rounds):
         for deterministic in (True, False) if options.free_order else (True,):
             extra = floor if deterministic else ["--no-floor"]
@@ -224,23 +228,17 @@ def compare(options, config, batch, length):
             compiling = f"  ({first:.0f} s until its first run was done)" if round_number == 0 else ""
             print(f"round {round_number + 1}  {part:16s} ours {ours[part, True][-1]['ms']:8.2f} ms  "
                   f"PyTorch {ms:8.2f} ms{compiling}", flush=True)
-        yield header, [summary(records, theirs[part]) for (part, _), records in ours.items()]
+        yield header, [summary(rounds, theirs[part]) for (part, _), rounds in ours.items()]
 
 
-def summary(records, rival):
+def summary(rounds, rival):
     """The rounds of one part as one record."""
-    record = {key: statistics.median(r[key] for r in records) if isinstance(value, float) else value
-              for key, value in records[0].items()}
-    rival_ms = [ms for ms, _ in rival]
-    record |= {"torch_ms": statistics.median(rival_ms), "torch_peak_gib": max(peak for _, peak in rival),
-               "ratio": statistics.median(r["ms"] / ms for r, ms in zip(records, rival_ms)),
-               "rounds_ms": [r["ms"] for r in records], "torch_rounds_ms": rival_ms}
-    record.setdefault("floor_ms", None)
-    return record
+    record = records.compared(rounds, "torch", [ms for ms, _ in rival])
+    return record | {"torch_peak_gib": max(peak for _, peak in rival)}
 
 
 def line(record):
-    floor = f"  floor {record['floor_ms']:8.2f} ({record['floor_ratio']:.3f})" if record["floor_ms"] else ""
+    floor = f"  floor {record['floor_ms']:8.2f} ({record['floor_ratio']:.3f})" if "floor_ms" in record else ""
     order = "" if record["deterministic"] else " free order"
     return (f"{record['config']} B{record['B']} T{record['T']} {record['part']:16s} {record['ms']:8.2f} ms  PyTorch "
             f"{record['torch_ms']:8.2f} ms  ratio {record['ratio']:.3f}{floor}  MFU {100 * record['mfu']:.1f}%  "
@@ -269,15 +267,14 @@ def main():
     config = read_config(options.config)
     training = config["training"]
     shapes = options.shape or [f"{training['micro_batch_size']}:{training['seq_len']}"]
-    records, made = [], []
+    measured, made = [], []
     for batch, length in (map(int, shape.split(":")) for shape in shapes):
         for header, made in compare(options, config, batch, length):
             if options.json:  # after every round, so that a run that is cut short loses no more than one
                 header |= {"torch": torch.__version__, "cudnn": torch.backends.cudnn.version(),
                            "command": " ".join(sys.argv)}
-                result = {"header": header, "records": records + made}
-                Path(options.json).write_text(json.dumps(result, indent=1) + "\n")
-        records += made
+                records.write(options.json, header, measured + made)
+        measured += made
         print("\n".join(map(line, made)), flush=True)
 
 

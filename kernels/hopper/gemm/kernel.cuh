@@ -102,7 +102,8 @@ __device__ __forceinline__ void consume(const GemmArguments<Program>& arguments,
 
 // NOTE: Tile is a type that holds the configuration, as nvcc cannot name kernels with a struct template argument.
 template <class Program, class Tile, Major kMajorA, Major kMajorB>
-__global__ void __launch_bounds__(kThreads, 1) gemm_kernel(const __grid_constant__ GemmArguments<Program> arguments) {
+__global__ void __launch_bounds__(kGemmThreads, 1)
+    gemm_kernel(const __grid_constant__ GemmArguments<Program> arguments) {
     constexpr TileConfig tile = Tile::config;
     static_assert(tile.n == 128 || tile.n == 192 || tile.n == 256, "wgmma.cuh has N of 128, 192 and 256");
     static_assert(tile.warpgroup_rows() % kPanelRows == 0, "a warpgroup multiplies blocks of 64 rows");

@@ -89,7 +89,7 @@ struct GemmKernel {
             attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
             attributes[1].val.programmaticStreamSerializationAllowed = 1;
             config.gridDim = dim3(static_cast<unsigned>(blocks));
-            config.blockDim = dim3(kThreads);
+            config.blockDim = dim3(kGemmThreads);
             config.dynamicSmemBytes = kSharedBytes;
             config.stream = stream;
             config.attrs = attributes;

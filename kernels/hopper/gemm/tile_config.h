@@ -10,10 +10,10 @@ enum class Schedule : int {
     pingpong,     // each consumer warpgroup on a tile of its own: one's epilogue runs under the other's products
 };
 
-inline constexpr int kConsumers = 2;                     // consumer warpgroups
-inline constexpr int kThreads = 128 * (1 + kConsumers);  // and one producer warpgroup
-inline constexpr int kMaxSharedBytes = 227 * 1024;       // per block, by opt-in
-inline constexpr int kPanelRows = 64;                    // rows of an epilogue panel: one m64 block
+inline constexpr int kConsumers = 2;                         // consumer warpgroups
+inline constexpr int kGemmThreads = 128 * (1 + kConsumers);  // and one producer warpgroup
+inline constexpr int kMaxSharedBytes = 227 * 1024;           // per block, by opt-in
+inline constexpr int kPanelRows = 64;                        // rows of an epilogue panel: one m64 block
 
 /// The order in which tiles are visited.
 struct Raster {

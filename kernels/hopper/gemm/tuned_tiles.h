@@ -6,7 +6,7 @@
 // 20% of the time of a cross-entropy at K 2048. With 128 accumulators a thread the 128x128 tile leaves registers for
 // any epilogue; 192 spill in those that load tiles unless they take few pairs at a time and have no vectors over N.
 //
-// Orders were measured too: tools/bench/NOTES.md.
+// Orders were measured too: docs/ATTEMPTS.md.
 #pragma once
 
 #include "kernels/hopper/gemm/tile_config.h"

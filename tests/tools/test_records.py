@@ -1,0 +1,243 @@
+"""Result files: tools/bench/records.py, which merges and writes them, and tools/check_results, which judges them."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import unittest
+
+from logs import TOOLS, LogTestCase, run_tool
+
+sys.path.insert(0, os.path.join(TOOLS, "bench"))
+import records  # noqa: E402
+
+ROOT = os.path.normpath(os.path.join(TOOLS, ".."))
+HEADER = {"gpu": "NVIDIA H200", "commit": "b7126d3b0446", "source_hash": "0" * 64, "date": "2026-11-22T06:32:25Z",
+          "command": "coda_bench gemm", "driver": None, "clocks": {"sm_mhz": 1455}}
+
+
+def gemm(n=3072, **changes):
+    return {"program": "Linear", "layout": "TN", "M": 32768, "N": n, "K": 2048, "precision": "bf16", "ms": 1.0,
+            "cublas_ms": 2.0, "ratio": 0.5, "spread": [0.4, 0.6], "tflops": 600.0, "gbps": 500.0} | changes
+
+
+def step(**changes):
+    return {"config": "llama1b", "precision": "bf16", "part": "step", "B": 4, "T": 8192, "lm_head_chunks": 1,
+            "recompute": "none", "deterministic": True, "ms": 10.0, "tokens_per_s": 3e6, "mfu": 0.5} | changes
+
+
+class GpuNameTest(unittest.TestCase):
+    def test_prefixes(self):
+        for name, prefix in (("NVIDIA H200", "h200"), ("NVIDIA H100 80GB HBM3", "h100"), ("NVIDIA H100 PCIe", "h100"),
+                             ("NVIDIA H200 NVL", "h200"), ("h200", None), ("NVIDIA GH200 480GB", None),
+                             ("NVIDIA A100-SXM4-80GB", None), ("cpu", None), ("NVIDIA H1000", None)):
+            if prefix:
+                self.assertEqual(records.gpu_prefix(name), prefix)
+            else:
+                self.assertRaisesRegex(records.RecordError, f"'{name}' has no result files", records.gpu_prefix, name)
+
+
+class SchemaTest(unittest.TestCase):
+    def problems(self, record, what="gemm"):
+        return records.problems(what, records.stamped(HEADER, [record])[0])
+
+    def test_good_records(self):
+        self.assertEqual(self.problems(gemm()), [])
+        self.assertEqual(self.problems(step(), "step"), [])
+
+    def test_every_field_of_the_key_is_required(self):
+        for what, schema in records.SCHEMAS.items():
+            self.assertEqual(records.problems(what, HEADER | {"driver": "580"}),
+                             [f"{name} is missing" for name in (*schema.key, *schema.required)])
+
+    def test_bad_fields(self):
+        for change, said in (
+            ({"ratio_of_5814b8c": 1.0}, "ratio_of_5814b8c is no field of gemm records"),
+            ({"M": 1.5}, "M must be a whole number, this is 1.5"),
+            ({"M": True}, "M must be a whole number, this is true"),
+            ({"ms": "1"}, 'ms must be a number, this is "1"'),
+            ({"ms": 0}, "ms must be a number, this is 0"),
+            ({"ms": float("nan")}, "ms must be a number, this is NaN"),
+            ({"program": ""}, 'program must be a string, this is ""'),
+            ({"spread": 0.5}, "spread must be a list of numbers, this is 0.5"),
+            ({"spread": [0.6, 0.4]}, r"spread must be \[lowest, highest\]"),
+        ):
+            self.assertRegex("; ".join(self.problems(gemm(**change))), said)
+        self.assertIn("deterministic must be true or false", self.problems(step(deterministic=1), "step")[0])
+
+    def test_stamps(self):
+        for change, said in (({"commit": "HEAD"}, "commit must be"), ({"source_hash": "12"}, "source_hash must be"),
+                             ({"date": "yesterday"}, "date must be"), ({"command": None}, "command is missing")):
+            problems = records.problems("gemm", records.stamped(HEADER | change, [gemm()])[0])
+            self.assertEqual(len(problems), 1)
+            self.assertIn(said, problems[0])
+
+    def test_ratio_beside_its_times(self):
+        self.assertRegex(self.problems(gemm(ratio=2.0))[0], r"ratio is 2.0 and ms / cublas_ms 0.5.* not both within")
+        self.assertRegex(self.problems(gemm(ms=2.0))[0], r"ratio is 0.5 and ms / cublas_ms 1.0.* not both within")
+        old = {key: value for key, value in gemm().items() if key != "spread"}
+        self.assertEqual(self.problems(old | {"ratio": 0.51}), [])
+        self.assertEqual(self.problems(old | {"ratio": 2.0}), ["ratio is 2.0, but ms / cublas_ms is 0.500000"])
+        self.assertEqual(self.problems(step(ratio=0.9), "step"), ["ratio and torch_ms belong together"])
+
+    def test_ratio_of_rounds(self):
+        good = records.compared([step(ms=ms) for ms in (10.0, 12.0, 11.0)], "torch", [20.0, 20.0, 20.0])
+        self.assertEqual((good["ms"], good["torch_ms"], good["ratio"], good["spread"]), (11.0, 20.0, 0.55, [0.5, 0.6]))
+        self.assertEqual((good["rounds_ms"], good["torch_rounds_ms"]), ([10.0, 12.0, 11.0], [20.0] * 3))
+        self.assertEqual(self.problems(good, "step"), [])
+        self.assertEqual(self.problems(good | {"ratio": 0.56}, "step"),
+                         ["ratio is 0.56, the median of its rounds is 0.550000"])
+        self.assertEqual(self.problems(good | {"torch_rounds_ms": [20.0]}, "step"),
+                         ["rounds_ms has 3 rounds, torch_rounds_ms 1"])
+
+    def test_the_median_of_ratios_is_taken_pair_by_pair(self):
+        made = records.compared([{"ms": 1.0}, {"ms": 2.0}, {"ms": 4.0}], "torch", [4.0, 1.0, 2.0])
+        self.assertEqual((made["ratio"], made["ms"], made["torch_ms"]), (2.0, 2.0, 2.0))
+
+
+class MergeTest(LogTestCase):
+    def merge(self, made, what="gemm", **header):
+        return records.merge(self.folder, what, HEADER | header, made)
+
+    def test_a_run_replaces_what_it_measured_and_leaves_the_rest(self):
+        path = self.merge([gemm(1024), gemm(2048), gemm(3072)])
+        self.assertEqual(os.path.basename(path), "h200_gemm.json")
+        self.merge([gemm(2048, ms=1.1), gemm(4096)], commit="0123456789ab")
+        header, found = records.read(path)
+        self.assertEqual(header, {"gpu": "h200", "what": "gemm"})
+        self.assertEqual([(r["N"], r["ms"], r["commit"][0]) for r in found],
+                         [(1024, 1.0, "b"), (2048, 1.1, "0"), (3072, 1.0, "b"), (4096, 1.0, "0")])
+
+    def test_every_part_of_the_key_counts(self):
+        changes = ({}, {"precision": "fp8"}, {"layout": "NN"}, {"program": "LinearDgrad"}, {"K": 8})
+        path = self.merge([gemm(**change) for change in changes])
+        self.assertEqual(len(records.read(path)[1]), len(changes))
+
+    def test_gpus_have_files_of_their_own(self):
+        self.merge([gemm()])
+        path = self.merge([gemm()], gpu="NVIDIA H100 80GB HBM3")
+        self.assertEqual(sorted(os.listdir(self.folder)), ["h100_gemm.json", "h200_gemm.json"])
+        self.assertEqual(records.read(path)[1][0]["gpu"], "NVIDIA H100 80GB HBM3")
+
+    def test_a_bad_record_writes_nothing(self):
+        path = self.merge([gemm()])
+        with open(path, encoding="utf-8") as file:
+            before = file.read()
+        for bad, said in (([gemm(5), gemm(6, ratio=3.0)], "Linear TN M=32768 N=6 K=2048 bf16: ratio is 3.0"),
+                          ([gemm(5), gemm(5)], "measured twice in one run")):
+            self.assertRaisesRegex(records.RecordError, said, self.merge, bad)
+        self.assertRaisesRegex(records.RecordError, "does not name the GPU", self.merge, [gemm()], gpu=None)
+        with open(path, encoding="utf-8") as file:
+            self.assertEqual(file.read(), before)
+        self.assertEqual(os.listdir(self.folder), ["h200_gemm.json"])
+
+    def test_commands_name_no_folder_of_the_machine(self):
+        path = self.merge([gemm()], command=f"{ROOT}/build/hopper/bin/coda_bench gemm --shape Linear:1:2:3 --config "
+                                            "/tmp/check_1/small.json --json /tmp/check_1/bench.json --blocks 5")
+        self.assertEqual(records.read(path)[1][0]["command"],
+                         "build/hopper/bin/coda_bench gemm --shape Linear:1:2:3 --config small.json --blocks 5")
+
+    def test_command_line(self):
+        records.write(self.path("run.json"), HEADER, [gemm()])
+        results = self.path("results")
+        status, out, err = run_tool("bench/records.py", "gemm", self.path("run.json"), "--results", results)
+        self.assertEqual((status, err), (0, ""))
+        self.assertIn("1 records into", out)
+        self.assertEqual(os.listdir(results), ["h200_gemm.json"])
+        status, _, err = run_tool("bench/records.py", "step", self.path("run.json"), "--results", results)
+        self.assertEqual(status, 1)
+        self.assertIn("records.py: step", err)
+        self.assertEqual(run_tool("bench/records.py", "speed", self.path("run.json"))[0], 2)
+        status, _, err = run_tool("bench/records.py", "gemm", self.path("no_such.json"))
+        self.assertEqual((status, err), (1, f"records.py: {self.path('no_such.json')}: No such file or directory\n"))
+
+
+@unittest.skipUnless(shutil.which("cmake"), "no cmake here")
+class CheckResultsTest(LogTestCase):
+    """tools/check_results in a small project."""
+
+    def setUp(self):
+        super().setUp()
+        self.results = self.path("tools/bench/results")
+        for folder in ("tools/bench/results", "cmake", "kernels", "src"):
+            os.makedirs(self.path(folder))
+        for file in ("tools/check_results", "tools/bench/records.py", "cmake/SourceHash.cmake",
+                     "cmake/GitCommit.cmake"):
+            shutil.copy(os.path.join(ROOT, file), self.path(file))
+        self.put("kernels/one.h", "int a;\n")
+        self.put("src/main.cpp", "int b;\n")
+
+    def put(self, file, text):
+        with open(self.path(file), "w", encoding="utf-8") as out:
+            out.write(text)
+
+    def check(self, *arguments, expect=0):
+        """Lines of what it prints: standard output, or standard error where it finds something wrong."""
+        done = subprocess.run([sys.executable, "-B", self.path("tools/check_results"), *arguments],
+                              capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, expect, done.stdout + done.stderr)
+        self.assertEqual(bool(done.stderr), expect != 0)
+        return (done.stderr or done.stdout).splitlines()
+
+    def source_hash(self):
+        out = self.path("hash.cpp")
+        subprocess.run(["cmake", f"-DSOURCE={self.folder}", f"-DOUTPUT={out}", "-P",
+                        self.path("cmake/SourceHash.cmake")], check=True)
+        with open(out, encoding="utf-8") as file:
+            return file.read().split('build_source_hash() { return "')[1].split('"')[0]
+
+    def test_stale_records_are_a_warning(self):
+        self.assertEqual(self.check(), ["every result is of these sources"])
+        now = HEADER | {"source_hash": self.source_hash()}
+        records.merge(self.results, "gemm", now, [gemm(1024), gemm(2048)])
+        self.assertEqual(self.check(), ["every result is of these sources"])
+        records.merge(self.results, "gemm", HEADER, [gemm(2048)])
+        records.merge(self.results, "step", HEADER, [step(), step(B=2)])
+        self.assertEqual(self.check()[1:], [
+            "  h200_gemm.json: Linear TN M=32768 N=2048 K=2048 bf16, of b7126d3b0446",
+            "  h200_step.json: all 2 records, of b7126d3b0446"])
+        self.put("kernels/one.h", "int c;\n")
+        self.assertEqual(self.check()[1], "  h200_gemm.json: all 2 records, of b7126d3b0446")
+
+    def planted(self, name, content):
+        self.put(os.path.join("tools/bench/results", name), content if isinstance(content, str) else
+                 json.dumps(content))
+        said = self.check(expect=1)
+        os.remove(os.path.join(self.results, name))
+        return said
+
+    def test_malformed_files_are_found(self):
+        good = records.stamped(HEADER, [gemm()])
+        head = {"gpu": "h200", "what": "gemm"}
+        for name, content, said in (
+            ("h200_speed.json", {"header": head, "records": good}, "h200_speed.json: the name must be GPU_WHAT.json"),
+            ("cpu_gemm.json", {"header": head, "records": good}, "cpu_gemm.json: the name must be"),
+            ("h200_gemm.jsonl", "", "h200_gemm.jsonl: the name must be"),
+            ("h200_gemm.json", "{", "h200_gemm.json: not JSON"),
+            ("h200_gemm.json", good, 'h200_gemm.json: must be {"header"'),
+            ("h200_gemm.json", {"header": head, "records": good, "accuracy": []}, "h200_gemm.json: must be"),
+            ("h200_gemm.json", {"header": head, "records": [1]}, "records[0] must be an object"),
+            ("h200_gemm.json", {"header": head | {"date": "today"}, "records": good}, "the header must be"),
+            ("h100_gemm.json", {"header": head | {"gpu": "h100"}, "records": good}, "measured on an NVIDIA H200"),
+            ("h200_gemm.json", {"header": head, "records": good * 2}, "a second record of the same key"),
+            ("h200_gemm.json", {"header": head, "records": [good[0] | {"ratio": 2.0}]},
+             "h200_gemm.json: Linear TN M=32768 N=3072 K=2048 bf16: ratio is 2.0 and ms / cublas_ms 0.5"),
+            ("h200_gemm.json", {"header": head, "records": [good[0] | {"free_order": "later"}]},
+             "free_order is no field of gemm records"),
+        ):
+            found = self.planted(name, content)
+            self.assertEqual(len(found), 1, found)
+            self.assertIn(said, found[0])
+
+    def test_usage(self):
+        self.assertIn("usage: tools/check_results [DIR]", self.check("--help"))
+        self.assertIn("unknown argument '--colour'", self.check("--colour", expect=2)[0])
+        self.assertEqual(self.check(self.path("tools/bench/results")), ["every result is of these sources"])
+
+    def test_the_results_of_the_project(self):
+        self.assertTrue(self.check(records.RESULTS))
+
+
+if __name__ == "__main__":
+    unittest.main()

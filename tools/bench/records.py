@@ -1,0 +1,296 @@
+#!/usr/bin/env python3
+"""The result files in tools/bench/results: their schema, and the only code that reads, merges and writes them.
+
+    tools/bench/records.py WHAT RUN.json... [--results DIR]
+
+merges what one run measured into DIR/GPU_WHAT.json. WHAT is gemm, attention, ... (SCHEMAS below); RUN.json is what
+`coda_bench`, torch_attention.py and torch_step.py write with --json: {"header", "records"}, where the header says what
+was measured when and on which GPU. tools/gpu_check calls merge() itself.
+
+A result file is {"header": {"gpu", "what"}, "records": [...]}. Every record names its GPU, commit, source hash, date
+and command. A new record replaces the one with the same key; the others stay. Times are in milliseconds and are medians
+over rounds; ratio is our time over the rival's of the same run, the median of the rounds' ratios, so smaller is better.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import re
+import statistics
+import sys
+import tempfile
+from dataclasses import dataclass, field
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+RESULTS = os.path.join(ROOT, "tools", "bench", "results")
+GPUS = ("h100", "h200")
+
+# What every record says about its run. `clocks` are MHz under load; the versions are those of a rival.
+STAMP = ("gpu", "commit", "source_hash", "date", "command")
+STAMP_OPTIONAL = ("driver", "clocks", "torch", "cudnn")
+
+# Records without a spread were measured before it was recorded. The ratio of medians then differs from the median of
+# ratios by as much as the rounds vary.
+UNKNOWN_SPREAD = 0.05
+
+
+class RecordError(Exception):
+    """A record or a file that does not follow the schema; the message says which and why."""
+
+
+@dataclass(frozen=True)
+class Schema:
+    key: tuple[str, ...]  # fields that identify a record; a run replaces the record with the same values
+    required: tuple[str, ...]
+    optional: tuple[str, ...] = ()
+    rivals: dict[str, str] = field(default_factory=dict)  # of each ratio, the field with the rival's time
+
+    def allowed(self) -> tuple[str, ...]:
+        rounds = ("spread", "rounds_ms", *(_rounds(rival) for rival in self.rivals.values())) if self.rivals else ()
+        return (*self.key, *self.required, *self.optional, *rounds, *STAMP, *STAMP_OPTIONAL)
+
+
+_SHAPE = ("B", "T", "D", "H", "Hkv")
+_STEP = Schema(
+    key=("config", "precision", "part", "B", "T", "lm_head_chunks", "recompute", "deterministic"),
+    required=("ms", "tokens_per_s", "mfu"),
+    optional=("torch_ms", "ratio", "floor_ms", "floor_ratio", "floor_products_ms", "peak_gib", "torch_peak_gib",
+              "forward_ms", "backward_ms", "update_ms", "products_ms", "attention_forward_ms", "attention_backward_ms",
+              "other_ms", "other_share", "grad_norm_ms", "adamw_ms"),
+    rivals={"ratio": "torch_ms"},
+)
+
+SCHEMAS = {
+    "gemm": Schema(
+        key=("program", "layout", "M", "N", "K", "precision"),
+        required=("ms", "cublas_ms", "ratio", "tflops", "gbps"),
+        rivals={"ratio": "cublas_ms"},
+    ),
+    "attention": Schema(
+        key=("pass", *_SHAPE, "deterministic"),
+        required=("ms", "cudnn_ms", "ratio", "tflops", "gbps", "bytes"),
+        optional=("flash_ms",),
+        rivals={"ratio": "cudnn_ms"},
+    ),
+    # Relative RMS errors against fp32 attention of the same operands.
+    "attention_error": Schema(
+        key=("tensor", *_SHAPE), required=("relative_rms", "cudnn_relative_rms", "error_ratio")
+    ),
+    "pointwise": Schema(
+        key=("op", "shape"), required=("ms", "copy_ms", "ratio", "bytes", "gbps"), rivals={"ratio": "copy_ms"}
+    ),
+    "step": _STEP,
+    "scaling": _STEP,  # without a rival
+    # Medians over the steps of a training run on real tokens.
+    "runs": Schema(
+        key=("config", "precision", "B", "T", "steps"),
+        required=("first_loss", "last_loss", "ms", "tokens_per_s", "mfu", "memory_gib"),
+    ),
+    # One curve each. `worst_of_first` is the largest distance of coda_train's curve from this one in the first
+    # `first` steps; `limits_kept` says whether coda_train's keeps gpu_check's limits to this one.
+    "loss": Schema(
+        key=("config", "seed", "trainer", "precision", "steps"),
+        required=("tokens", "last", "mean_of_last"),
+        optional=("val_loss", "first", "worst_of_first", "limits_kept"),
+    ),
+}
+
+_STRINGS = {"program", "layout", "precision", "pass", "tensor", "op", "shape", "config", "part", "recompute", "trainer",
+            *STAMP, "driver", "torch"}
+_INTEGERS = {"M", "N", "K", *_SHAPE, "lm_head_chunks", "steps", "seed", "tokens", "last", "first", "cudnn"}
+_BOOLEANS = {"deterministic", "limits_kept"}
+_FORMS = {
+    "commit": (re.compile(r"[0-9a-f]{12}\+?|no git"), "12 hexadecimal digits"),
+    "source_hash": (re.compile(r"[0-9a-f]{64}"), "64 hexadecimal digits"),
+    "date": (re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"), "a date such as 2026-11-22T06:32:25Z"),
+}
+
+
+def _rounds(rival: str) -> str:
+    """torch_ms: torch_rounds_ms."""
+    return rival.removesuffix("ms") + "rounds_ms"
+
+
+def gpu_prefix(gpu: str) -> str:
+    """h200 for "NVIDIA H200", h100 for "NVIDIA H100 80GB HBM3": how the names of its result files begin."""
+    found = re.search(r"\bH[12]00\b", gpu)
+    if not found or found[0].lower() not in GPUS:
+        raise RecordError(f"the GPU '{gpu}' has no result files; those of {' and '.join(GPUS)} are kept")
+    return found[0].lower()
+
+
+def key_of(what: str, record: dict) -> tuple:
+    return tuple(record.get(name) for name in SCHEMAS[what].key)
+
+
+def describe(what: str, record: dict) -> str:
+    """The key of a record, for messages."""
+    named = ((name, record.get(name)) for name in SCHEMAS[what].key)
+    return " ".join(str(value) if isinstance(value, str) else f"{name}={value}" for name, value in named)
+
+
+def _is_number(value) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _type_problem(name: str, value) -> str | None:
+    if name in _STRINGS:
+        if not isinstance(value, str) or not value:
+            return f"{name} must be a string, this is {json.dumps(value)}"
+        form = _FORMS.get(name)
+        return f"{name} must be {form[1]}, this is '{value}'" if form and not form[0].fullmatch(value) else None
+    if name in _BOOLEANS:
+        return None if isinstance(value, bool) else f"{name} must be true or false, this is {json.dumps(value)}"
+    if name == "clocks":
+        return None if isinstance(value, dict) else f"clocks must be an object, this is {json.dumps(value)}"
+    if name == "spread" or name.endswith("rounds_ms"):
+        good = isinstance(value, list) and value and all(map(_is_number, value))
+        return None if good else f"{name} must be a list of numbers, this is {json.dumps(value)}"
+    if name in _INTEGERS and _is_number(value) and value == int(value) and value >= 0:
+        return None
+    if name not in _INTEGERS and _is_number(value) and (value > 0 or not name.endswith("ms")):
+        return None
+    return f"{name} must be a {'whole ' if name in _INTEGERS else ''}number, this is {json.dumps(value)}"
+
+
+def _ratio_problems(record: dict, ratio: str, rival: str):
+    if (ratio in record) != (rival in record):
+        yield f"{ratio} and {rival} belong together"
+    if ratio not in record or rival not in record:
+        return
+    of_medians = record["ms"] / record[rival]
+    rounds = record.get("rounds_ms"), record.get(_rounds(rival))
+    if all(rounds):
+        if len(rounds[0]) != len(rounds[1]):
+            yield f"rounds_ms has {len(rounds[0])} rounds, {_rounds(rival)} {len(rounds[1])}"
+            return
+        ratios = [ours / theirs for ours, theirs in zip(*rounds)]
+        if not math.isclose(record[ratio], statistics.median(ratios), rel_tol=1e-6):
+            yield f"{ratio} is {record[ratio]}, the median of its rounds is {statistics.median(ratios):.6f}"
+    if "spread" in record:
+        # The ratio of two medians lies within the ratios of the rounds, as their median does.
+        low, high = record["spread"][0] * (1 - 1e-6), record["spread"][-1] * (1 + 1e-6)
+        if len(record["spread"]) != 2 or not low <= high:
+            yield f"spread must be [lowest, highest], this is {record['spread']}"
+        elif not (low <= record[ratio] <= high and low <= of_medians <= high):
+            yield f"{ratio} is {record[ratio]} and ms / {rival} {of_medians:.6f}, not both within {record['spread']}"
+    elif not math.isclose(record[ratio], of_medians, rel_tol=UNKNOWN_SPREAD):
+        yield f"{ratio} is {record[ratio]}, but ms / {rival} is {of_medians:.6f}"
+
+
+def problems(what: str, record: dict) -> list[str]:
+    """Everything in which a record does not follow the schema; empty for a good one."""
+    schema = SCHEMAS[what]
+    found = [f"{name} is missing" for name in (*schema.key, *schema.required, *STAMP) if name not in record]
+    found += [f"{name} is no field of {what} records" for name in record if name not in schema.allowed()]
+    found += [problem for name, value in record.items()
+              if name in schema.allowed() and (problem := _type_problem(name, value))]
+    if not found:  # the types are good
+        for ratio, rival in schema.rivals.items():
+            found += _ratio_problems(record, ratio, rival)
+    return found
+
+
+def compared(rounds: list[dict], rival: str, rival_ms: list[float]) -> dict:
+    """Our records of several rounds and the rival's times in the same rounds as one record: medians of every measured
+    number, the ratio as the median of the rounds' ratios, their spread and the rounds themselves."""
+    ms = [record["ms"] for record in rounds]
+    ratios = [ours / theirs for ours, theirs in zip(ms, rival_ms, strict=True)]
+    medians = {name: statistics.median(record[name] for record in rounds) if isinstance(value, float) else value
+               for name, value in rounds[0].items()}
+    return {**medians, rival + "_ms": statistics.median(rival_ms), "ratio": statistics.median(ratios),
+            "spread": [min(ratios), max(ratios)], "rounds_ms": ms, rival + "_rounds_ms": list(rival_ms)}
+
+
+def _tidy(command: str) -> str:
+    """Without the folders of the machine that it ran on, and without the option that names the run's own file."""
+    words = re.sub(r" --json \S+", "", command).split(" ")
+    inside = ROOT + os.sep
+    return " ".join(word.removeprefix(inside) if word.startswith(inside) else
+                    os.path.basename(word) if word.startswith(os.sep) else word for word in words)
+
+
+def stamped(header: dict, records: list[dict]) -> list[dict]:
+    """The records with what the header of their run says about all of them."""
+    stamp = {name: header[name] for name in (*STAMP, *STAMP_OPTIONAL) if header.get(name) is not None}
+    if "command" in stamp:
+        stamp["command"] = _tidy(stamp["command"])
+    return [record | stamp for record in records]
+
+
+def read(path: str) -> tuple[dict, list[dict]]:
+    """(header, records) of a result file or of a run's file."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            content = json.load(file)
+    except OSError as error:
+        raise RecordError(f"{path}: {error.strerror}") from None
+    except ValueError as error:
+        raise RecordError(f"{path}: not JSON ({error})") from None
+    if not isinstance(content, dict) or set(content) != {"header", "records"} or \
+            not isinstance(content["header"], dict) or not isinstance(content["records"], list):
+        raise RecordError(f'{path}: must be {{"header": {{...}}, "records": [...]}}')
+    for number, record in enumerate(content["records"]):
+        if not isinstance(record, dict):
+            raise RecordError(f"{path}: records[{number}] must be an object, this is {json.dumps(record)[:40]}")
+    return content["header"], content["records"]
+
+
+def write(path: str, header: dict, records: list[dict]) -> None:
+    """Writes the file as a whole or not at all, one line per record, so that a diff shows which have changed."""
+    lines = ",\n".join("  " + json.dumps(record) for record in records)
+    text = f'{{\n "header": {json.dumps(header)},\n "records": [\n{lines}\n ]\n}}\n'
+    folder = os.path.dirname(os.path.abspath(path))
+    os.makedirs(folder, exist_ok=True)
+    with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=folder, suffix=".part", delete=False) as file:
+        try:
+            file.write(text)
+            file.close()
+            os.chmod(file.name, 0o644)
+            os.replace(file.name, path)
+        except BaseException:
+            os.unlink(file.name)
+            raise
+
+
+def merge(folder: str, what: str, header: dict, records: list[dict]) -> str:
+    """Puts what one run measured into folder/GPU_WHAT.json, in place of older records with the same keys; returns the
+    file's path. Raises RecordError, and writes nothing, where a record does not follow the schema."""
+    if not header.get("gpu"):
+        raise RecordError(f"{what}: the run's header does not name the GPU")
+    prefix, schema, new = gpu_prefix(header["gpu"]), SCHEMAS[what], {}
+    order = {name: place for place, name in enumerate(schema.allowed())}
+    for record in stamped(header, records):
+        if found := problems(what, record):
+            raise RecordError(f"{what} {describe(what, record)}: {'; '.join(found)}")
+        if key_of(what, record) in new:
+            raise RecordError(f"{what} {describe(what, record)}: measured twice in one run")
+        new[key_of(what, record)] = dict(sorted(record.items(), key=lambda item: order[item[0]]))
+    path = os.path.join(folder, f"{prefix}_{what}.json")
+    old = read(path)[1] if os.path.exists(path) else []
+    kept = [new.pop(key_of(what, record), record) for record in old]
+    write(path, {"gpu": prefix, "what": what}, [*kept, *new.values()])
+    return path
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", metavar="WHAT", choices=SCHEMAS, help=", ".join(SCHEMAS))
+    parser.add_argument("runs", metavar="RUN.json", nargs="+")
+    parser.add_argument("--results", default=RESULTS, metavar="DIR", help="default: tools/bench/results")
+    options = parser.parse_args()
+    try:
+        for run in options.runs:
+            header, records = read(run)
+            print(f"{len(records)} records into {merge(options.results, options.what, header, records)}")
+    except (RecordError, OSError) as error:
+        print(f"records.py: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
