@@ -208,6 +208,13 @@ def repeat(check):
 
 
 @part
+def golden(check):
+    """every mode has the recorded bits"""
+    script = os.path.join("..", "tests", "golden", "golden.py")
+    return check.python(script, "--bin", check.options.bin, "--device", check.options.device).strip().splitlines()[-1]
+
+
+@part
 def resume(check):
     """killed and resumed, the same bits as in one go"""
     scale = 25 if check.options.device == "cuda" else 10  # so that there is time to kill it

@@ -38,7 +38,7 @@ class GpuCheckTest(ProgramTestCase):
 
     def test_usage(self):
         listed = self.check("--list")
-        for name in ("tests", "oracle", "losses", "repeat", "resume", "export", "gemm", "attention", "step"):
+        for name in ("tests", "oracle", "losses", "repeat", "golden", "resume", "export", "gemm", "attention", "step"):
             self.assertRegex(listed, rf"(?m)^{name} +\S")
         self.assertIn("no part 'speed'", self.check("--only", "speed", expect=2))
         self.assertIn("--tokens", self.check("--only", "repeat", expect=2))
