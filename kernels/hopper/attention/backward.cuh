@@ -68,8 +68,8 @@ struct BackwardConsumer {
     /// d = this warpgroup's 64 rows of `rows` times the query tile at `tile`, transposed: (keys, queries).
     template <int kFloats>
     __device__ __forceinline__ void issue_transposed(float (&d)[kFloats], std::uint32_t rows, std::uint32_t tile) {
-        const std::uint64_t a = operand_descriptor(rows + consumer * 64 * kPanelRowBytes, 16);
-        const std::uint64_t b = operand_descriptor(tile, 16);
+        const std::uint64_t a = k_major_descriptor(rows + consumer * 64 * kPanelRowBytes);
+        const std::uint64_t b = k_major_descriptor(tile);
         ptx::pin_registers(d);
         ptx::wgmma_fence();
 #pragma unroll
@@ -82,7 +82,7 @@ struct BackwardConsumer {
     template <int kFloats>
     __device__ __forceinline__ void issue_sum(float (&d)[kFloats], const std::uint32_t (&fragments)[kSteps][4],
                                               std::uint32_t tile) {
-        const std::uint64_t b = operand_descriptor(tile, Tile::kQueryPanelBytes);
+        const std::uint64_t b = mn_major_descriptor(tile, Tile::kQueryPanelBytes);
         ptx::pin_registers(d);
         ptx::wgmma_fence();
 #pragma unroll
@@ -92,10 +92,10 @@ struct BackwardConsumer {
     /// This consumer's share of dQ = dS K: at head_dim 64 its 64 queries, at 128 its 64 columns.
     __device__ __forceinline__ void issue_dquery(float (&d)[32], int stage) {
         constexpr bool kSplitQueries = Tile::kHeadDim == 64;
-        const std::uint64_t a = operand_descriptor(
+        const std::uint64_t a = mn_major_descriptor(
             shared.dscore(stage) + (kSplitQueries ? consumer * Tile::kKeyPanelBytes : 0), Tile::kKeyPanelBytes);
-        const std::uint64_t b = operand_descriptor(shared.key() + (kSplitQueries ? 0 : consumer * Tile::kKeyPanelBytes),
-                                                   Tile::kKeyPanelBytes);
+        const std::uint64_t b = mn_major_descriptor(
+            shared.key() + (kSplitQueries ? 0 : consumer * Tile::kKeyPanelBytes), Tile::kKeyPanelBytes);
         ptx::pin_registers(d);
         ptx::wgmma_fence();
 #pragma unroll
@@ -112,10 +112,11 @@ struct BackwardConsumer {
         const std::uint32_t parity = kOne ? static_cast<std::uint32_t>(position.index) : position.parity;
         const auto thread = static_cast<std::uint32_t>(ptx::thread_index());
         ptx::mbarrier_wait(shared.dquery_empty(stage, consumer), parity ^ 1);
-        const std::uint32_t to = shared.dquery(stage, consumer) + thread % 128 * 16;
+        const std::uint32_t to = shared.dquery(stage, consumer) + thread % kWarpgroupThreads * 16;
 #pragma unroll
         for (int i = 0; i < 8; ++i)
-            ptx::store_shared_quad(to + i * 128 * 16, dq[4 * i], dq[4 * i + 1], dq[4 * i + 2], dq[4 * i + 3]);
+            ptx::store_shared_quad(to + i * kWarpgroupThreads * 16, dq[4 * i], dq[4 * i + 1], dq[4 * i + 2],
+                                   dq[4 * i + 3]);
         ptx::fence_async_shared();
         __syncwarp();
         release(shared.dquery_full(stage, consumer));
@@ -254,7 +255,7 @@ struct BackwardConsumer {
         __syncwarp();
         store_fragments(operand, Tile::kKeyPanelBytes, 64 * consumer + 16 * warp, lane, rounded);
         ptx::fence_async_shared();
-        ptx::named_barrier_sync(Barriers::kStore + consumer, 128);
+        ptx::named_barrier_sync(Barriers::kStore + consumer, kWarpgroupThreads);
         if (warp == 0 && lane == 0) {
 #pragma unroll
             for (int panel = 0; panel < Tile::kPanels; ++panel)
@@ -306,7 +307,8 @@ struct BackwardConsumer {
         store(dv, shared.value(), arguments.heads + arguments.kv_heads + work.kv_head, false);
 #pragma unroll
         for (float& value : dk) value *= arguments.scale;
-        ptx::named_barrier_sync(Barriers::kKeys, 256);  // dQ of both consumers has read the keys
+        ptx::named_barrier_sync(Barriers::kKeys,
+                                Tile::kConsumers * kWarpgroupThreads);  // dQ of both consumers has read the keys
         store(dk, shared.key(), arguments.heads + work.kv_head, true);
         if (warp == 0 && lane == 0) ptx::tma_store_wait_read<0>();
     }

@@ -85,8 +85,8 @@ struct BackwardNamedBarriers {
     static constexpr int kStore = 2;                          // of each consumer: a gradient is in shared memory
     static constexpr int kQueryEmpty = 2 + Tile::kConsumers;  // of each stage: consumers arrive, the loader waits
     static constexpr int kDOutEmpty = kQueryEmpty + Tile::kStages;
-    static constexpr int kEmptyThreads = 128 * Tile::kConsumers + 32;
-    static_assert(kDOutEmpty + Tile::kStages <= 16, "a block has 16 named barriers");
+    static constexpr int kEmptyThreads = kWarpgroupThreads * Tile::kConsumers + 32;
+    static_assert(kDOutEmpty + Tile::kStages <= kNamedBarriers, "a block has 16 named barriers");
 };
 
 /// The block's work as every role sees it.

@@ -3,7 +3,8 @@
 
 #include <cstdint>
 
-#include "kernels/hopper/sm90/descriptor.h"
+#include "kernels/dtype.h"
+#include "kernels/hopper/sm90/limits.h"
 
 namespace coda::hopper {
 
@@ -16,7 +17,7 @@ struct BackwardTile {
     static constexpr bool kDocuments = kDocuments_;
     static constexpr int kPanels = kHeadDim / 64;
     static constexpr int kConsumers = 2;
-    static constexpr int kThreads = 128 * (1 + kConsumers);
+    static constexpr int kThreads = kWarpgroupThreads * (1 + kConsumers);
     static constexpr int kKeys = 128;
     static constexpr int kQueries = kHeadDim == 64 ? 128 : 64;
     static constexpr int kStages = 2;  // of Q, of dO, and of dS
@@ -43,7 +44,8 @@ struct BackwardTile {
     static constexpr int kSharedBytes = 2 * kKeyBytes +
                                         kStages * (2 * kQueryBytes + kDScoreBytes + kRowStatistics * kRowBytes) +
                                         kDQueryStages * kDQueryBytes + 8 * kBarriers + 16;
-    static_assert(kSharedBytes <= 227 * 1024, "shared memory of a block is 227 KiB");
+    static_assert(kSharedBytes <= kMaxSharedBytes,
+                  "the tile needs more shared memory than a block has: take fewer stages");
 };
 
 /// Which key block comes when: (sequence, kv head) pairs a section at a time, so that what a section reads and adds to

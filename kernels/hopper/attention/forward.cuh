@@ -31,6 +31,7 @@ template <class Tile, bool kDocuments>
 struct ForwardConsumer {
     static constexpr int kBlocks = Tile::kKeys / 16;  // 16-key steps of P V
     static constexpr int kTurnBarrier = 1, kOutBarrier = 5;
+    static constexpr int kTurnThreads = 2 * kWarpgroupThreads;  // the one that waits and the one before it
 
     const ForwardArguments& arguments;
     const ForwardShared<Tile>& shared;
@@ -52,8 +53,8 @@ struct ForwardConsumer {
         if (lane == 0) ptx::mbarrier_arrive(barrier);
     }
     __device__ __forceinline__ void issue_scores() {
-        const std::uint64_t q = operand_descriptor(shared.query(queries.index) + consumer * 64 * kPanelRowBytes, 16);
-        const std::uint64_t k = operand_descriptor(shared.key(keys.index), 16);
+        const std::uint64_t q = k_major_descriptor(shared.query(queries.index) + consumer * 64 * kPanelRowBytes);
+        const std::uint64_t k = k_major_descriptor(shared.key(keys.index));
         ptx::pin_registers(s);
         ptx::wgmma_fence();
 #pragma unroll
@@ -63,7 +64,7 @@ struct ForwardConsumer {
         ptx::wgmma_commit();
     }
     __device__ __forceinline__ void issue_values() {
-        const std::uint64_t v = operand_descriptor(shared.value(values.index), Tile::kKeyPanelBytes);
+        const std::uint64_t v = mn_major_descriptor(shared.value(values.index), Tile::kKeyPanelBytes);
         ptx::pin_registers(o);
         ptx::wgmma_fence();
 #pragma unroll
@@ -105,8 +106,8 @@ struct ForwardConsumer {
         ptx::mbarrier_wait(shared.value_full(values.index), values.parity);
         release(shared.value_empty(values.index));
         values.advance();
-        ptx::named_barrier_sync(kTurnBarrier + consumer, 256);
-        ptx::named_barrier_arrive(kTurnBarrier + (consumer + 1) % Tile::kConsumers, 256);
+        ptx::named_barrier_sync(kTurnBarrier + consumer, kTurnThreads);
+        ptx::named_barrier_arrive(kTurnBarrier + (consumer + 1) % Tile::kConsumers, kTurnThreads);
     }
     __device__ __forceinline__ void first_step(int block) {
         ptx::wgmma_wait<0>();
@@ -122,11 +123,11 @@ struct ForwardConsumer {
     template <bool kMasked>
     __device__ __forceinline__ void step(int block) {
         ptx::mbarrier_wait(shared.key_full(keys.index), keys.parity);
-        ptx::named_barrier_sync(kTurnBarrier + consumer, 256);
+        ptx::named_barrier_sync(kTurnBarrier + consumer, kTurnThreads);
         issue_scores();
         ptx::mbarrier_wait(shared.value_full(values.index), values.parity);
         issue_values();
-        ptx::named_barrier_arrive(kTurnBarrier + (consumer + 1) % Tile::kConsumers, 256);
+        ptx::named_barrier_arrive(kTurnBarrier + (consumer + 1) % Tile::kConsumers, kTurnThreads);
         ptx::wgmma_wait<1>();
         ptx::pin_registers(s);
         release(shared.key_empty(keys.index));
@@ -168,10 +169,10 @@ struct ForwardConsumer {
 
         const bool issues = warp == 0 && lane == 0;
         if (issues) ptx::tma_store_wait_read<0>();
-        ptx::named_barrier_sync(kOutBarrier + consumer, 128);
+        ptx::named_barrier_sync(kOutBarrier + consumer, kWarpgroupThreads);
         store_fragments(staging, Tile::kOutPanelBytes, 16 * warp, lane, rounded);
         ptx::fence_async_shared();
-        ptx::named_barrier_sync(kOutBarrier + consumer, 128);
+        ptx::named_barrier_sync(kOutBarrier + consumer, kWarpgroupThreads);
         if (issues) {
 #pragma unroll
             for (int panel = 0; panel < Tile::kPanels; ++panel)
@@ -261,7 +262,7 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
         const int consumer = warp / 4 - 1;
         using Consumer = ForwardConsumer<Tile, kDocuments>;
         // The first consumer's first turn comes without anyone before it.
-        if (consumer == Tile::kConsumers - 1) ptx::named_barrier_arrive(Consumer::kTurnBarrier, 256);
+        if (consumer == Tile::kConsumers - 1) ptx::named_barrier_arrive(Consumer::kTurnBarrier, Consumer::kTurnThreads);
         Consumer state(arguments, shared, consumer, warp % 4, lane);
         const int count = arguments.order.count(), blocks = static_cast<int>(gridDim.x);
         ForwardWork work = forward_work<Tile, kDocuments>(arguments, static_cast<int>(blockIdx.x));

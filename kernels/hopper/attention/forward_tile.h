@@ -1,7 +1,8 @@
 // Tile, shared memory and order of work of forward attention. Host and device.
 #pragma once
 
-#include "kernels/hopper/sm90/descriptor.h"
+#include "kernels/dtype.h"
+#include "kernels/hopper/sm90/limits.h"
 
 namespace coda::hopper {
 
@@ -13,7 +14,7 @@ struct ForwardTile {
     static constexpr int kHeadDim = kHeadDim_;
     static constexpr int kPanels = kHeadDim / 64;
     static constexpr int kConsumers = kHeadDim == 64 ? 3 : 2;
-    static constexpr int kThreads = 128 * (1 + kConsumers);
+    static constexpr int kThreads = kWarpgroupThreads * (1 + kConsumers);
     static constexpr int kQueries = 64 * kConsumers;
     static constexpr int kKeys = 128;
     static constexpr int kStages = kHeadDim == 64 ? 4 : 2;  // of keys, and of values
@@ -30,7 +31,8 @@ struct ForwardTile {
     static constexpr int kOutBytes = kQueryBytes;
     static constexpr int kSharedBytes =
         kQueryStages * kQueryBytes + kOutBytes + 2 * kStages * kKeyBytes + 8 * kBarriers + kSwizzleAtomBytes;
-    static_assert(kSharedBytes <= 227 * 1024, "take fewer stages");
+    static_assert(kSharedBytes <= kMaxSharedBytes,
+                  "the tile needs more shared memory than a block has: take fewer stages");
 };
 
 /// Which tile comes when. (sequence, kv head) pairs are taken a section at a time, so that the keys and values of a

@@ -12,21 +12,6 @@
 
 namespace coda::hopper {
 
-/// Descriptor of an operand that starts at `address`; `panel_bytes` from one 64-column panel to the next (MN-major).
-__device__ __forceinline__ std::uint64_t operand_descriptor(std::uint32_t address, std::uint32_t panel_bytes) {
-    return static_cast<std::uint64_t>((address & 0x3ffffu) >> 4) | static_cast<std::uint64_t>(panel_bytes >> 4) << 16 |
-           static_cast<std::uint64_t>(kSwizzleAtomBytes >> 4) << 32 | std::uint64_t{1} << 62;
-}
-
-/// Descriptor steps (bytes / 16) of the next 16 of K of a K-major operand, which continues in the next panel every 64.
-__device__ __forceinline__ constexpr std::uint32_t k_major_step(int k16, int panel_bytes) {
-    return static_cast<std::uint32_t>(k16 / 4 * (panel_bytes >> 4) + k16 % 4 * 2);
-}
-/// The same of an MN-major operand: 16 rows on.
-__device__ __forceinline__ constexpr std::uint32_t mn_major_step(int k16) {
-    return static_cast<std::uint32_t>(k16 * (16 * kPanelRowBytes >> 4));
-}
-
 __device__ __forceinline__ float exp2_approximate(float value) {
     float result;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(value));

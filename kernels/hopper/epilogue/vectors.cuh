@@ -114,17 +114,17 @@ class ColumnSum {
     /// partials[block * N + column] = sum over the warpgroup, in order of its warps.
     __device__ void end_rows(const Rows& rows, float* partials) const {
         const int barrier = 1 + rows.thread.warpgroup;
-        ptx::named_barrier_sync(barrier, 128);
+        ptx::named_barrier_sync(barrier, kWarpgroupThreads);
         const int lane = 32 * rows.thread.warp + rows.thread.lane;
-        for (int first = 0; first < rows.width; first += 128) {
+        for (int first = 0; first < rows.width; first += kWarpgroupThreads) {
             const int i = first + lane;
-            if (rows.width % 128 != 0 && i >= rows.width) break;
+            if (rows.width % kWarpgroupThreads != 0 && i >= rows.width) break;
             const float* sums = rows.scratch + i;
             const float total = ((sums[0] + sums[kStride]) + sums[2 * kStride]) + sums[3 * kStride];
             if (rows.column + i < rows.columns && rows.block() * kPanelRows < rows.count)
                 partials[static_cast<std::int64_t>(rows.block()) * rows.columns + rows.column + i] = total;
         }
-        ptx::named_barrier_sync(barrier, 128);
+        ptx::named_barrier_sync(barrier, kWarpgroupThreads);
     }
 
   private:

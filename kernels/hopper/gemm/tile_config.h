@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/hopper/sm90/descriptor.h"
+#include "kernels/hopper/sm90/limits.h"
 
 namespace coda::hopper {
 
@@ -10,10 +11,9 @@ enum class Schedule : int {
     pingpong,     // each consumer warpgroup on a tile of its own: one's epilogue runs under the other's products
 };
 
-inline constexpr int kConsumers = 2;                     // consumer warpgroups
-inline constexpr int kThreads = 128 * (1 + kConsumers);  // and one producer warpgroup
-inline constexpr int kMaxSharedBytes = 227 * 1024;       // per block, by opt-in
-inline constexpr int kPanelRows = 64;                    // rows of an epilogue panel: one m64 block
+inline constexpr int kConsumers = 2;                                   // consumer warpgroups
+inline constexpr int kThreads = kWarpgroupThreads * (1 + kConsumers);  // and one producer warpgroup
+inline constexpr int kPanelRows = 64;                                  // rows of an epilogue panel: one m64 block
 
 /// The order in which tiles are visited.
 struct Raster {
