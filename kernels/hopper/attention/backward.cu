@@ -5,9 +5,9 @@
 
 #include "kernels/hopper/attention/attention.h"
 #include "kernels/hopper/attention/backward_rows.cuh"
-#include "kernels/hopper/attention/overlapped_launch.h"
 #include "kernels/hopper/attention/shape.h"
 #include "kernels/hopper/sm90/check.h"
+#include "kernels/hopper/sm90/overlapped_launch.h"
 #include "kernels/hopper/sm90/tensor_map.h"
 #include "kernels/tiling.h"
 
