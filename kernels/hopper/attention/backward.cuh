@@ -30,6 +30,8 @@
 #include "kernels/hopper/ptx/roles.cuh"
 #include "kernels/hopper/ptx/shared_vectors.cuh"
 #include "kernels/hopper/ptx/wgmma_attention.cuh"
+#include "kernels/hopper/sm90/descriptor.h"
+#include "kernels/hopper/sm90/math.cuh"
 #include "kernels/math/rope.h"
 
 namespace coda::hopper {
@@ -129,7 +131,7 @@ struct BackwardConsumer {
         ptx::mbarrier_wait(shared.dout_full(stage), ring.parity);
         issue_transposed(dp, shared.value(), shared.dout(stage));
 
-        const float scale_log2 = arguments.scale * 1.44269504f;
+        const float scale_log2 = arguments.scale * kLog2e;
         const std::uint32_t column = 8 * (lane % 4);  // bytes of this lane's first query in a block of 8
         int hidden[2];  // queries of the tile before this one do not see the thread's keys
         if constexpr (kMasked) {
@@ -137,7 +139,7 @@ struct BackwardConsumer {
             for (int half = 0; half < 2; ++half) {
                 hidden[half] = key[half] - tile * Tile::kQueries - 2 * (lane % 4);
                 // NOTE: hides that heads share the mask, which would be kept in registers from one to the next.
-                asm volatile("" : "+r"(hidden[half]));
+                ptx::hide_origin(hidden[half]);
             }
         }
 #pragma unroll
@@ -228,9 +230,9 @@ struct BackwardConsumer {
                 for (int j = 0; j < Tile::kHeadDim / 8; ++j) {
                     gradient[4 * j + 2 * half] *= factor;
                     gradient[4 * j + 2 * half + 1] *= factor;
-                    const float2 value =
-                        unpack(ptx::load_shared(operand + j / 8 * Tile::kKeyPanelBytes +
-                                                swizzled_offset(row, 16 * (j % 8) + 4 * (lane % 4), kPanelRowBytes)));
+                    const float2 value = unpack_bf16(
+                        ptx::load_shared(operand + j / 8 * Tile::kKeyPanelBytes +
+                                         swizzled_offset(row, 16 * (j % 8) + 4 * (lane % 4), kPanelRowBytes)));
                     dot += value.x * gradient[4 * j + 2 * half] + value.y * gradient[4 * j + 2 * half + 1];
                 }
                 dot = quad_sum(dot);

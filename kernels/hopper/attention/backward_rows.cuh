@@ -1,6 +1,8 @@
 // The passes over rows around attention_backward: row statistics before it, finished dQ after it.
 #pragma once
 
+#include <cuda_bf16.h>
+
 #include "kernels/hopper/attention/backward.cuh"
 
 namespace coda::hopper {
@@ -48,7 +50,7 @@ __global__ void __launch_bounds__(kRowStatisticsThreads)
         const std::uint32_t a[4] = {out.x, out.y, out.z, out.w}, b[4] = {dout.x, dout.y, dout.z, dout.w};
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-            const float2 x = unpack(a[i]), y = unpack(b[i]);
+            const float2 x = unpack_bf16(a[i]), y = unpack_bf16(b[i]);
             delta += x.x * y.x + x.y * y.y;
         }
     }
@@ -58,7 +60,7 @@ __global__ void __launch_bounds__(kRowStatisticsThreads)
     const std::int64_t to = (static_cast<std::int64_t>(head) * arguments.batch + sequence) * arguments.padded + row;
     if (valid && arguments.delta != nullptr) delta = arguments.delta[head * arguments.delta_ld + token];
     arguments.scratch.delta[to] = delta;
-    arguments.scratch.lse_log2[to] = valid ? arguments.lse[head * arguments.lse_ld + token] * 1.44269504f : INFINITY;
+    arguments.scratch.lse_log2[to] = valid ? arguments.lse[head * arguments.lse_ld + token] * kLog2e : INFINITY;
     if (arguments.doc_start != nullptr && head == 0)
         arguments.scratch.start[static_cast<std::int64_t>(sequence) * arguments.padded + row] =
             arguments.doc_start[valid ? token : token - row + arguments.seq_len - 1];
@@ -124,13 +126,13 @@ __global__ void __launch_bounds__(256) attention_finish_dquery(const FinishDQuer
             gradient = {gradient.x * scale, gradient.y * scale};
             auto* pair = reinterpret_cast<std::uint32_t*>(rows + row * kPitch + (column + 8 * i) * 2);
             if (angles != nullptr) {
-                const float2 value = unpack(*pair);
+                const float2 value = unpack_bf16(*pair);
                 dot += value.x * gradient.x + value.y * gradient.y;
                 const float2 angle = __ldg(angles + column / 2 + 4 * i);
                 const Pair<float> turned = unrotate_pair(Pair<float>{gradient.x, gradient.y}, angle.x, angle.y);
                 gradient = {turned.first, turned.second};
             }
-            *pair = pack(gradient.x, gradient.y);
+            *pair = pack_bf16(gradient.x, gradient.y);
         }
         if (rotates) {
             dot = quad_sum(dot);

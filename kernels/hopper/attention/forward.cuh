@@ -24,6 +24,8 @@
 #include "kernels/hopper/ptx/roles.cuh"
 #include "kernels/hopper/ptx/tma.cuh"
 #include "kernels/hopper/ptx/wgmma_attention.cuh"
+#include "kernels/hopper/sm90/descriptor.h"
+#include "kernels/hopper/sm90/math.cuh"
 
 namespace coda::hopper {
 
@@ -116,7 +118,7 @@ struct ForwardConsumer {
         keys.advance();
         mask(block);
         float factor[2];
-        softmax.template update<true>(s, arguments.scale * 1.44269504f, factor);
+        softmax.template update<true>(s, arguments.scale * kLog2e, factor);
         round_fragments(s, p);
     }
 
@@ -134,7 +136,7 @@ struct ForwardConsumer {
         keys.advance();
         if constexpr (kMasked) mask(block);
         float factor[2];
-        const bool rescale = softmax.template update<kMasked>(s, arguments.scale * 1.44269504f, factor);
+        const bool rescale = softmax.template update<kMasked>(s, arguments.scale * kLog2e, factor);
         ptx::wgmma_wait<0>();
         ptx::pin_registers(o);
         release(shared.value_empty(values.index));

@@ -4,6 +4,8 @@
 #include "kernels/hopper/epilogue/program.cuh"
 #include "kernels/hopper/ptx/roles.cuh"
 #include "kernels/hopper/ptx/shared.cuh"
+#include "kernels/hopper/sm90/limits.h"
+#include "kernels/hopper/sm90/math.cuh"
 
 namespace coda::hopper {
 
@@ -43,12 +45,6 @@ class RowVector {
 
     float2 value_[kBlocks] = {};
 };
-
-/// Sum of the four lanes that share a row.
-__device__ __forceinline__ float quad_sum(float value) {
-    value += __shfl_xor_sync(0xffffffffu, value, 1);
-    return value + __shfl_xor_sync(0xffffffffu, value, 2);
-}
 
 /// One fp32 sum per row over the tile's columns (or a part of them), written as a tile-major partial.
 struct RowSum {

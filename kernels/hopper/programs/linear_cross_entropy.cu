@@ -10,12 +10,12 @@
 // once.
 #include <numbers>
 
-#include "kernels/hopper/epilogue/pair_math.cuh"
 #include "kernels/hopper/epilogue/tiles.cuh"
 #include "kernels/hopper/epilogue/vectors.cuh"
 #include "kernels/hopper/gemm/launch.cuh"
 #include "kernels/hopper/gemm/tuned_tiles.h"
 #include "kernels/hopper/programs/programs.h"
+#include "kernels/hopper/sm90/math.cuh"
 #include "kernels/math/cross_entropy.h"
 
 namespace coda::hopper {

@@ -2,12 +2,12 @@
 //
 //   z = acc rstd                       (M, 2f), columns 2i, 2i+1 = gate, up; rstd 1 where absent; kept for backward
 //   y = silu(gate) up                  (M, f), of gate and up as stored
-#include "kernels/hopper/epilogue/pair_math.cuh"
 #include "kernels/hopper/epilogue/tiles.cuh"
 #include "kernels/hopper/epilogue/vectors.cuh"
 #include "kernels/hopper/gemm/launch.cuh"
 #include "kernels/hopper/gemm/tuned_tiles.h"
 #include "kernels/hopper/programs/programs.h"
+#include "kernels/hopper/sm90/math.cuh"
 
 namespace coda::hopper {
 

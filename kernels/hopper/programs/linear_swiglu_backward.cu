@@ -6,12 +6,12 @@
 //   dot = Σ g dg + u du over the tile  (tiles, M) fp32: the statistic that the norm's backward pass needs
 #include <type_traits>
 
-#include "kernels/hopper/epilogue/pair_math.cuh"
 #include "kernels/hopper/epilogue/tiles.cuh"
 #include "kernels/hopper/epilogue/vectors.cuh"
 #include "kernels/hopper/gemm/launch.cuh"
 #include "kernels/hopper/gemm/tuned_tiles.h"
 #include "kernels/hopper/programs/programs.h"
+#include "kernels/hopper/sm90/math.cuh"
 
 namespace coda::hopper {
 
