@@ -4,8 +4,9 @@
 // each tile operand (loaded, stored, or both in place) for one sub-tile; the slots of a warpgroup form a ring.
 #pragma once
 
-#include "kernels/hopper/gemm/tile_config.h"
+#include "kernels/hopper/sm90/limits.h"
 #include "kernels/hopper/sm90/swizzle.h"
+#include "kernels/hopper/sm90/warp_roles.h"
 
 namespace coda::hopper {
 

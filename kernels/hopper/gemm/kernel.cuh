@@ -30,7 +30,7 @@ inline constexpr int kConsumerRegisters = 232;
 
 template <class Program, TileConfig tile>
 __device__ __forceinline__ void initialise_barriers(const SharedLayout<Program, tile>& shared) {
-    constexpr int kReaders = tile.schedule == Schedule::cooperative ? 4 * kConsumers : 4;
+    constexpr int kReaders = tile.specialization == WarpSpecialization::cooperative ? 4 * kConsumers : 4;
     for (int stage = 0; stage < tile.stages; ++stage) {
         ptx::mbarrier_init(shared.full(stage), 1);
         ptx::mbarrier_init(shared.empty(stage), kReaders * tile.sharers());
@@ -49,7 +49,7 @@ template <class Program, TileConfig tile, Major kMajorA, Major kMajorB>
 __device__ __forceinline__ void consume(const GemmArguments<Program>& arguments,
                                         const SharedLayout<Program, tile>& shared, int cluster, int clusters, int rank,
                                         const Thread& thread) {
-    constexpr bool kCooperative = tile.schedule == Schedule::cooperative;
+    constexpr bool kCooperative = tile.specialization == WarpSpecialization::cooperative;
     const int consumer = thread.warpgroup;
     Ring<tile.stages> operands;
     Ring<tile.slots> slots;

@@ -72,7 +72,7 @@ class SubTiles {
   private:
     static constexpr int kAcross = tile.n / Program::Slot::kColumns;
     static constexpr int kCount = tile.warpgroup_rows() / kPanelRows * kAcross;
-    static constexpr bool kCooperative = tile.schedule == Schedule::cooperative;
+    static constexpr bool kCooperative = tile.specialization == WarpSpecialization::cooperative;
 
     __device__ void begin_tile() {
         sub_ = 0;
