@@ -43,8 +43,7 @@ template <class Tile>
 Launch launch_backward(const AttentionBackward& op, const Memory& memory, const AttentionGeometry& geometry,
                        const RopeBackwardArguments& rope, RowStatisticsArguments rows) {
     const auto padded = static_cast<int>(round_up(op.seq_len, kPaddedRows));
-    const std::int64_t rows_of_heads = std::int64_t{geometry.batch} * geometry.heads * padded;
-    require(rows_of_heads < std::int64_t{1} << 31, op.name, ": ", rows_of_heads, " rows of all heads are too many");
+    require_backward_limits(op.name, geometry, padded);
     std::byte* base = memory.address(op.scratch);
     std::int64_t turn_bytes = 0;
     auto arguments = std::make_shared<BackwardArguments>();

@@ -5,6 +5,7 @@
 
 #include "kernels/dtype.h"
 #include "kernels/hopper/sm90/limits.h"
+#include "kernels/limits.h"
 
 namespace coda::hopper {
 
@@ -12,7 +13,7 @@ namespace coda::hopper {
 /// logits and their gradients for a query tile) take 192 registers a thread for either head_dim.
 template <int kHeadDim_, bool kDocuments_>
 struct BackwardTile {
-    static_assert(kHeadDim_ == 64 || kHeadDim_ == 128, "head_dim is 64 or 128");
+    static_assert(limits::is_head_dim(kHeadDim_), "attention has no tile for this head_dim");
     static constexpr int kHeadDim = kHeadDim_;
     static constexpr bool kDocuments = kDocuments_;
     static constexpr int kPanels = kHeadDim / 64;

@@ -3,6 +3,7 @@
 
 #include "kernels/dtype.h"
 #include "kernels/hopper/sm90/limits.h"
+#include "kernels/limits.h"
 
 namespace coda::hopper {
 
@@ -10,7 +11,7 @@ namespace coda::hopper {
 /// warpgroups share them; at 128 two have the registers for it.
 template <int kHeadDim_>
 struct ForwardTile {
-    static_assert(kHeadDim_ == 64 || kHeadDim_ == 128, "head_dim is 64 or 128");
+    static_assert(limits::is_head_dim(kHeadDim_), "attention has no tile for this head_dim");
     static constexpr int kHeadDim = kHeadDim_;
     static constexpr int kPanels = kHeadDim / 64;
     static constexpr int kConsumers = kHeadDim == 64 ? 3 : 2;
