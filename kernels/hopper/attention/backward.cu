@@ -96,7 +96,7 @@ Launch launch_backward(const AttentionBackward& op, const Memory& memory, const 
         launch_overlapped(attention_row_statistics<Tile::kHeadDim>, row_grid, kRowStatisticsThreads, 0, stream, rows);
         launch_overlapped(kernel, static_cast<unsigned>(arguments->order.count()), Tile::kThreads, Tile::kSharedBytes,
                           stream, *arguments);
-        launch_overlapped(attention_finish_dquery<Tile>, finish_grid, 256, 0, stream, finish);
+        launch_overlapped(attention_finish_dquery<Tile>, finish_grid, kFinishDQueryThreads, 0, stream, finish);
     };
 }
 

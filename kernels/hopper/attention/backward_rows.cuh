@@ -22,6 +22,7 @@ struct RowStatisticsArguments {
 };
 
 inline constexpr int kRowStatisticsThreads = 256;
+inline constexpr int kFinishDQueryThreads = 2 * kWarpgroupThreads;  // as the consumers that made the sums
 
 /// Writes lse / ln 2, delta = Σ_head out dout and doc_start to padded work space, kHeadDim / 8 threads a row; clears
 /// the turns.
@@ -78,7 +79,7 @@ struct FinishDQueryArguments {
 
 /// One query tile of one head: scales dQ, takes its dot part with q, turns it back through RoPE, and rounds it.
 template <class Tile>
-__global__ void __launch_bounds__(256) attention_finish_dquery(const FinishDQueryArguments arguments) {
+__global__ void __launch_bounds__(kFinishDQueryThreads) attention_finish_dquery(const FinishDQueryArguments arguments) {
     constexpr int kPitch = Tile::kHeadDim * 2 + 16;  // bytes; rows of a warp's access fall on different banks
     constexpr int kChunks = Tile::kHeadDim / 8;      // of 16 bytes in a row
     __shared__ alignas(16) std::byte rows[Tile::kQueries * kPitch];
@@ -93,18 +94,19 @@ __global__ void __launch_bounds__(256) attention_finish_dquery(const FinishDQuer
     const int count = min(Tile::kQueries, arguments.seq_len - first);
     const bool rotates = arguments.rope.positions != nullptr;
 
-    const int consumer = thread / 128, warp = thread / 32 % 4, lane = thread % 32;
+    const int consumer = thread / kWarpgroupThreads, warp = thread / 32 % 4, lane = thread % 32;
     const std::int64_t share =
         ((static_cast<std::int64_t>(sequence) * arguments.heads + head) * (arguments.padded / Tile::kQueries) +
          blockIdx.x) *
             Tile::kConsumers +
         consumer;
-    const float4* from = reinterpret_cast<const float4*>(arguments.dquery + share * Tile::kDQueryFloats) + thread % 128;
+    const float4* from =
+        reinterpret_cast<const float4*>(arguments.dquery + share * Tile::kDQueryFloats) + thread % kWarpgroupThreads;
     float4 sums[8];
 #pragma unroll
-    for (int i = 0; i < 8; ++i) sums[i] = from[128 * i];
+    for (int i = 0; i < 8; ++i) sums[i] = from[kWarpgroupThreads * i];
     if (rotates) {
-        for (int i = thread; i < count * kChunks; i += 256)
+        for (int i = thread; i < count * kChunks; i += kFinishDQueryThreads)
             *reinterpret_cast<uint4*>(rows + i / kChunks * kPitch + i % kChunks * 16) = *reinterpret_cast<const uint4*>(
                 arguments.qkv + (token0 + i / kChunks) * arguments.qkv_ld + head * Tile::kHeadDim + i % kChunks * 8);
         __syncthreads();
@@ -148,7 +150,7 @@ __global__ void __launch_bounds__(256) attention_finish_dquery(const FinishDQuer
     __syncthreads();
     if (Tile::kHeadDim == 128 && rotates && thread < count)
         arguments.rope.dot[head * arguments.rope.dot_ld + token0 + thread] = halves[0][thread] + halves[1][thread];
-    for (int i = thread; i < count * kChunks; i += 256)
+    for (int i = thread; i < count * kChunks; i += kFinishDQueryThreads)
         *reinterpret_cast<uint4*>(arguments.dqkv + (token0 + i / kChunks) * arguments.dqkv_ld + head * Tile::kHeadDim +
                                   i % kChunks * 8) =
             *reinterpret_cast<const uint4*>(rows + i / kChunks * kPitch + i % kChunks * 16);

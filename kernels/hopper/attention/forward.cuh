@@ -122,25 +122,33 @@ struct ForwardConsumer {
         round_fragments(s, p);
     }
 
+    /// One block of keys, with the values of the block before it.
     template <bool kMasked>
     __device__ __forceinline__ void step(int block) {
+        // Wait keys and turn, issue S = Q Kᵀ
         ptx::mbarrier_wait(shared.key_full(keys.index), keys.parity);
         ptx::named_barrier_sync(kTurnBarrier + consumer, kTurnThreads);
         issue_scores();
+        // Wait values, issue O += P V
         ptx::mbarrier_wait(shared.value_full(values.index), values.parity);
         issue_values();
+        // Pass the turn on
         ptx::named_barrier_arrive(kTurnBarrier + (consumer + 1) % Tile::kConsumers, kTurnThreads);
+        // S is done: release keys
         ptx::wgmma_wait<1>();
         ptx::pin_registers(s);
         release(shared.key_empty(keys.index));
         keys.advance();
+        // Softmax, while O is computed
         if constexpr (kMasked) mask(block);
         float factor[2];
         const bool rescale = softmax.template update<kMasked>(s, arguments.scale * kLog2e, factor);
+        // O is done: release values
         ptx::wgmma_wait<0>();
         ptx::pin_registers(o);
         release(shared.value_empty(values.index));
         values.advance();
+        // P of the next step, O to the new maximum
         round_fragments(s, p);
         if (rescale) {
 #pragma unroll
@@ -151,6 +159,7 @@ struct ForwardConsumer {
     }
 
     __device__ __forceinline__ void store(const ForwardWork& work) {
+        // lse, O over the row sums
         const std::uint32_t staging = shared.out(consumer);
         std::uint32_t rounded[Tile::kHeadDim / 16][4];
         float inverse[2];
@@ -169,12 +178,14 @@ struct ForwardConsumer {
             for (int i = 0; i < 4; ++i) o[4 * j + i] *= inverse[i / 2];
         round_fragments(o, rounded);
 
+        // Stage in shared memory, once the tile before has left it
         const bool issues = warp == 0 && lane == 0;
         if (issues) ptx::tma_store_wait_read<0>();
         ptx::named_barrier_sync(kOutBarrier + consumer, kWarpgroupThreads);
         store_fragments(staging, Tile::kOutPanelBytes, 16 * warp, lane, rounded);
         ptx::fence_async_shared();
         ptx::named_barrier_sync(kOutBarrier + consumer, kWarpgroupThreads);
+        // TMA store of the warpgroup's rows
         if (issues) {
 #pragma unroll
             for (int panel = 0; panel < Tile::kPanels; ++panel)
