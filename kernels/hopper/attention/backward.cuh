@@ -55,18 +55,18 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
         ptx::prefetch_tensor_map(&arguments.key_value);
         ptx::prefetch_tensor_map(&arguments.query);
         ptx::prefetch_tensor_map(&arguments.dout);
-        ptx::wait_for_predecessor();
+        ptx::wait_on_dependencies();
         // NOTE: work by ticket rather than blockIdx: a block that waits for another's turn knows that it has started.
         ptx::store_shared(shared.item(), static_cast<std::uint32_t>(atomicAdd(arguments.scratch.ticket, 1)));
     }
     __syncthreads();
-    ptx::wait_for_predecessor();
-    ptx::let_successor_start();
+    ptx::wait_on_dependencies();
+    ptx::launch_dependents();
     const int item = __shfl_sync(0xffffffffu, static_cast<int>(ptx::load_shared(shared.item())), 0);
     const BackwardWork work = backward_work<Tile>(arguments, item);
 
     if (warp < 4) {
-        ptx::give_registers<Tile::kProducerRegisters>();
+        ptx::decrease_registers<Tile::kProducerRegisters>();
         if (warp == 0) {
             backward_load<Tile>(arguments, shared, work);
         } else if (warp <= Tile::kConsumers) {
@@ -74,7 +74,7 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
         }
         __syncwarp();
     } else {
-        ptx::take_registers<Tile::kConsumerRegisters>();
+        ptx::increase_registers<Tile::kConsumerRegisters>();
         BackwardConsumer<Tile>(arguments, shared, work, warp / 4 - 1, warp % 4, lane).run();
     }
 }

@@ -31,8 +31,8 @@ __global__ void __launch_bounds__(kRowStatisticsThreads)
     attention_row_statistics(const RowStatisticsArguments arguments) {
     constexpr int kLanes = kHeadDim / 8;
     // NOTE: no __ldg of what the predecessor may have written: such loads move up over the wait.
-    ptx::wait_for_predecessor();
-    ptx::let_successor_start();
+    ptx::wait_on_dependencies();
+    ptx::launch_dependents();
     const int row =
         static_cast<int>(blockIdx.x) * (kRowStatisticsThreads / kLanes) + static_cast<int>(threadIdx.x) / kLanes;
     const int lane = static_cast<int>(threadIdx.x) % kLanes;
@@ -85,8 +85,8 @@ __global__ void __launch_bounds__(kFinishDQueryThreads) attention_finish_dquery(
     __shared__ alignas(16) std::byte rows[Tile::kQueries * kPitch];
     __shared__ float halves[Tile::kConsumers][64];  // dot parts of the two column halves at head_dim 128
 
-    ptx::wait_for_predecessor();
-    ptx::let_successor_start();
+    ptx::wait_on_dependencies();
+    ptx::launch_dependents();
     const int thread = static_cast<int>(threadIdx.x);
     const int first = static_cast<int>(blockIdx.x) * Tile::kQueries;
     const int head = static_cast<int>(blockIdx.y), sequence = static_cast<int>(blockIdx.z);

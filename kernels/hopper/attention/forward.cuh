@@ -263,15 +263,15 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
         ptx::prefetch_tensor_map(&arguments.out);
     }
     __syncthreads();
-    ptx::wait_for_predecessor();
-    ptx::let_successor_start();
+    ptx::wait_on_dependencies();
+    ptx::launch_dependents();
 
     if (warp < 4) {
-        ptx::give_registers<Tile::kProducerRegisters>();
+        ptx::decrease_registers<Tile::kProducerRegisters>();
         if (warp == 0 && ptx::elect_one()) forward_load<Tile, kDocuments>(arguments, shared);
         __syncwarp();
     } else {
-        ptx::take_registers<Tile::kConsumerRegisters>();
+        ptx::increase_registers<Tile::kConsumerRegisters>();
         const int consumer = warp / 4 - 1;
         using Consumer = ForwardConsumer<Tile, kDocuments>;
         // The first consumer's first turn comes without anyone before it.

@@ -35,7 +35,7 @@ class RowVector {
         for (int block = 0; block < kBlocks; ++block) {
             // NOTE: N is a multiple of 8, so a block lies inside or outside as a whole.
             const int ahead = 8 * (block ^ swap);
-            ptx::load_here_below(value_[block], first + ahead, ahead, left);
+            ptx::load_ordered_below(value_[block], first + ahead, ahead, left);
         }
     }
     __device__ float2 operator[](const Here& at) const { return value_[at.block]; }

@@ -131,11 +131,11 @@ __global__ void __launch_bounds__(kThreads, 1) gemm_kernel(const __grid_constant
 
     // NOTE: all before this line runs while the kernel before this one finishes; nothing before it touches global
     // memory.
-    ptx::wait_for_predecessor();
-    ptx::let_successor_start();
+    ptx::wait_on_dependencies();
+    ptx::launch_dependents();
 
     if (warp < 4) {
-        ptx::give_registers<kProducerRegisters>();
+        ptx::decrease_registers<kProducerRegisters>();
         if (warp == 0) {
             if (ptx::elect_one())
                 load_operands<Program, tile, kMajorA, kMajorB>(arguments, shared, cluster, clusters, rank);
@@ -144,7 +144,7 @@ __global__ void __launch_bounds__(kThreads, 1) gemm_kernel(const __grid_constant
         }
         __syncwarp();
     } else {
-        ptx::take_registers<kConsumerRegisters>();
+        ptx::increase_registers<kConsumerRegisters>();
         consume<Program, tile, kMajorA, kMajorB>(arguments, shared, cluster, clusters, rank,
                                                  {warp % 4, lane, warp / 4 - 1});
     }

@@ -55,7 +55,9 @@ struct Rope : EpilogueProgram {
         for (int half = 0; half < 2; ++half)
             first[half] = table + ((rotated ? angles[half] + angle : 0) + rows.thread.lane % 4);
     }
-    __device__ void fetch(const Here& at) { turn[at.block][at.half] = ptx::load_here(&first[at.half][4 * at.block].x); }
+    __device__ void fetch(const Here& at) {
+        turn[at.block][at.half] = ptx::load_ordered(&first[at.half][4 * at.block].x);
+    }
     __device__ void visit(float2 acc, const Here& at) {
         const float2 angle = turn[at.block][at.half];
         const Pair<float> rotated = rotate_pair(Pair<float>{acc.x * rstd[at], acc.y * rstd[at]}, angle.x, angle.y);

@@ -25,8 +25,8 @@ struct Parts {
 /// grad (+)= Σ parts, four columns a thread.
 __global__ void sum_parts(float4* grad, std::int64_t rows, std::int64_t quads, std::int64_t pitch, bool accumulate,
                           Parts parts) {
-    ptx::wait_for_predecessor();
-    ptx::let_successor_start();
+    ptx::wait_on_dependencies();
+    ptx::launch_dependents();
     const std::int64_t index = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
     if (index >= rows * quads) return;
     float4* out = grad + index / quads * pitch + index % quads;

@@ -21,14 +21,14 @@ __device__ __forceinline__ void store_shared(std::uint32_t address, std::uint32_
 
 /// Two floats of global memory, fetched here: a load through the read-only path would be moved up as far as it can go,
 /// over barriers too, and hold registers all the way.
-__device__ __forceinline__ float2 load_here(const float* address) {
+__device__ __forceinline__ float2 load_ordered(const float* address) {
     float2 value;
     asm volatile("ld.global.v2.f32 {%0, %1}, [%2];" : "=f"(value.x), "=f"(value.y) : "l"(address) : "memory");
     return value;
 }
 
 /// The same where index < count; elsewhere `value` stays.
-__device__ __forceinline__ void load_here_below(float2& value, const float* address, int index, int count) {
+__device__ __forceinline__ void load_ordered_below(float2& value, const float* address, int index, int count) {
     asm volatile(
         "{\n.reg .pred inside;\nsetp.lt.s32 inside, %3, %4;\n"
         "@inside ld.global.v2.f32 {%0, %1}, [%2];\n}"

@@ -9,7 +9,7 @@
 
 namespace coda::hopper {
 
-/// The kernel's threads must call ptx::wait_for_predecessor before they read or write what another kernel writes or
+/// The kernel's threads must call ptx::wait_on_dependencies before they read or write what another kernel writes or
 /// reads. Throws Error when the launch is refused.
 template <class... Parameters>
 void launch_overlapped(void (*kernel)(Parameters...), dim3 blocks, dim3 threads, int shared_bytes, cudaStream_t stream,
