@@ -5,7 +5,7 @@
 //   with positions: dot parts Σ k dk and Σ v dv per row, and dk turned back through RoPE
 //
 // Roles      warpgroup 0: warp 0 loads, warps 1 and 2 add a consumer's share of dQ to global memory   (24 registers)
-//            warpgroups 1-2: 64 keys each, products and softmax                                     (240 registers)
+//            warpgroups 1-2: 64 keys each, GEMMs and softmax                                        (240 registers)
 // Pipelines  keys     once                full: 1 arrive + bytes
 //            Q + lse, dO + delta (rings)  full: 1 arrive + bytes   empty: a named barrier per stage
 //            dQ       consumer -> writer  full: 1 arrive per warp  empty: 1 arrive of the writer
@@ -13,14 +13,15 @@
 // Timeline   per query tile from the last to the diagonal, per query head of the group:
 //            issue dPᵀ = V dOᵀ, P from Sᵀ in registers, dS in registers and shared memory,
 //            issue dV += Pᵀ dO, dQ = dS K, dK += dSᵀ Q and Sᵀ = K Qᵀ of the next step, hand dQ to the writer.
-//            dQ needs dS of both consumers. Where it is late by a step (tile) they need not keep step, and the softmax
-//            of one runs under the products of the other.
+//            dQ needs dS of both consumers. Where it is late by a step (kLateDQuery) neither waits for the other, and
+//            the softmax of one runs under the GEMMs of the other.
 // Shared     K | V | Q ring | dO ring | dS ring | dQ | row statistics | barriers
 //
 // One block of 128 keys serves every query head that shares them, so dK and dV are sums in registers, in a fixed order.
-// Key blocks add to a dQ tile in order (turns), the first one stores: repeats give the same bits and nothing is
-// cleared. In free order they add after the first one's store, as they come. All blocks of a pair take the same tiles
-// in the same order and only stop at different ones, so a block that follows another by one step never waits for it.
+// Key blocks add to a dQ tile in order, and the first one stores: repeats give the same bits and nothing is cleared. A
+// counter per dQ tile, its turn, is the number of blocks that have added. In free order blocks add as they come, after
+// the first one's store. All blocks of a pair take the same tiles in the same order and only stop at different ones, so
+// a block that follows another by one step never waits for it.
 #pragma once
 
 #include "kernels/hopper/attention/backward_consumer.cuh"

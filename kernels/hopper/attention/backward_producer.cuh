@@ -76,9 +76,9 @@ struct BackwardShared {
 };
 
 /// Named barriers of the block. A stage of Q or dO is empty when every consumer thread has arrived: the threads read
-/// lse and delta themselves, and here a warp arrives for all of them in one instruction, which racecheck follows. Of
-/// one lane's arrival at an mbarrier it sees only that lane's reads, and arrivals of all lanes take time in shared
-/// memory.
+/// lse and delta themselves, and a warp arrives at a named barrier for all of its lanes in one instruction, which
+/// racecheck follows. When one lane arrives at an mbarrier, it sees only that lane's reads, and arrivals of all lanes
+/// would take time in shared memory.
 template <class Tile>
 struct BackwardNamedBarriers {
     static constexpr int kKeys = 1;                           // consumers: the keys have been read

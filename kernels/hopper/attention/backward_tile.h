@@ -10,7 +10,7 @@
 namespace coda::hopper {
 
 /// A block keeps 128 keys and their values and walks the query tiles that see them. Its accumulators (dK, dV, and the
-/// logits and their gradients for a query tile) take 192 registers a thread for either head_dim.
+/// logits and their gradients for a query tile) take 192 registers per thread for either head_dim.
 template <int kHeadDim_, bool kDocuments_>
 struct BackwardTile {
     static_assert(limits::is_head_dim(kHeadDim_), "attention has no tile for this head_dim");
@@ -27,7 +27,7 @@ struct BackwardTile {
     static constexpr int kDQueryStages = kHeadDim == 64 && kDocuments ? 1 : 2;
     // Whether tiles that see all keys are masked too. Leaves one copy of the loop, for which the registers suffice.
     static constexpr bool kMaskAll = kHeadDim == 128;
-    // Whether dQ of a step is computed in the next one. Measured: 3% quicker at head_dim 64, 2% slower at 128.
+    // Whether dQ of a step is computed in the next one. Measured: 3% faster at head_dim 64, 2% slower at 128.
     static constexpr bool kLateDQuery = kHeadDim == 64;
     static constexpr int kProducerRegisters = 24;
     static constexpr int kConsumerRegisters = 240;

@@ -4,12 +4,13 @@
 //   lse = ln of the row sums of exp(q kᵀ / sqrt(head_dim))   (H, M)
 //
 // Roles      warpgroup 0: one thread loads                    (32 or 40 registers)
-//            others: 64 query rows each, products and softmax (160 or 232 registers)
+//            others: 64 query rows each, GEMMs and softmax    (160 or 232 registers)
 // Pipelines  queries, keys, values (a ring each)  full: 1 arrive + bytes   empty: 1 arrive per consumer warp
-//            turn    named barrier per consumer: the one before it has issued its products
+//            turn    named barrier per consumer: the one before it has issued its GEMMs, so that they take turns on the
+//                    tensor cores
 // Timeline   per block of keys, from the diagonal down:
 //            wait turn, issue S = Q Kᵀ, issue O += P V of the block before, pass the turn on,
-//            softmax of S while the others' products run, rescale O where the maximum has grown
+//            softmax of S while the others' GEMMs run, rescale O where the maximum has grown
 //            at a tile's end the next tile's first S is issued, and O is stored while it runs
 // Shared     Q ring | K ring | V ring | O staging | barriers
 //

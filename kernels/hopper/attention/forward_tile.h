@@ -7,8 +7,8 @@
 
 namespace coda::hopper {
 
-/// Query rows come 64 to a consumer warpgroup. At head_dim 64 the exponentials take as long as the products, so three
-/// warpgroups share them; at 128 two have the registers for it.
+/// A consumer warpgroup has 64 query rows. At head_dim 64 the exponentials take as long as the GEMMs, so three
+/// warpgroups share them; at 128 there are registers for two.
 template <int kHeadDim_>
 struct ForwardTile {
     static_assert(limits::is_head_dim(kHeadDim_), "attention has no tile for this head_dim");

@@ -21,7 +21,7 @@ struct ColumnVector {
     __device__ float operator[](const Here& at) const { return value[at.half]; }
 };
 
-/// fp32 values per column (N), fetched a sub-tile at a time. Beyond the matrix they are not defined, but finite if the
+/// fp32 values per column (N), fetched per sub-tile. Beyond the matrix they are not defined, but finite if the
 /// vector is: those of an earlier column.
 template <class Slot>
 class RowVector {

@@ -12,8 +12,8 @@ namespace coda::hopper::ptx {
 /// kernel that was launched without the attribute.
 __device__ __forceinline__ void wait_on_dependencies() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 
-/// Once every CTA of this kernel has said so, the next one may take SMs that become free, if launched with the
-/// attribute.
+/// Once every CTA of this kernel has called it, the next kernel in the stream may start on SMs that become free, if it
+/// was launched with the attribute.
 __device__ __forceinline__ void launch_dependents() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
 
 }  // namespace coda::hopper::ptx

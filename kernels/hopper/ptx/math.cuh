@@ -32,7 +32,8 @@ __device__ __forceinline__ std::uint32_t round_to_bf16x2(float low, float high) 
     return pair;
 }
 
-/// Hides from the compiler how `value` was computed: it is computed again for every use rather than kept in a register.
+/// Hides from the compiler how `value` was computed, so that what derives from it is not shared with other places that
+/// compute the same, and kept in registers between them.
 __device__ __forceinline__ void hide_origin(int& value) { asm volatile("" : "+r"(value)); }
 
 }  // namespace coda::hopper::ptx
