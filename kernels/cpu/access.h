@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "kernels/core/memory.h"
+#include "kernels/core/operand_check.h"
 #include "kernels/cpu/dispatch.h"
 
 namespace coda::cpu {
@@ -15,12 +16,7 @@ class Operands {
     /// First element of an operand that must be present with this shape and dtype.
     template <class T>
     T* get(const char* operand, const View& view, std::int64_t rows, std::int64_t cols) const {
-        require(static_cast<bool>(view), op_, ": operand ", operand, " is missing");
-        require_shape(op_, operand, view, rows, cols);
-        require(view.dtype == dtype_of<T>, op_, ": operand ", operand, " is ", name_of(view.dtype), ", expected ",
-                name_of(dtype_of<T>));
-        require(view.rows <= 1 || view.ld >= view.cols, op_, ": operand ", operand, " has rows of ", view.cols,
-                " elements that are ", view.ld, " apart");
+        require_operand(op_, operand, view, rows, cols, dtype_of<T>);
         return memory_.at<T>(view);
     }
 

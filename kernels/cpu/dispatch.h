@@ -34,10 +34,4 @@ void dispatch_statistic(const char* op, const char* operand, const View& view, F
     }
 }
 
-/// Throws unless the operand has this shape.
-inline void require_shape(const char* op, const char* operand, const View& view, std::int64_t rows, std::int64_t cols) {
-    require(view.rows == rows && view.cols == cols, op, ": operand ", operand, " is (", view.rows, ", ", view.cols,
-            "), expected (", rows, ", ", cols, ")");
-}
-
 }  // namespace coda::cpu

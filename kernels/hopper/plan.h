@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "kernels/core/memory.h"
-#include "kernels/hopper/gemm/tile_config.h"
-#include "kernels/hopper/launch.h"
+#include "kernels/hopper/sm90/launch.h"
+#include "kernels/hopper/sm90/tile_config.h"
 
 namespace coda::hopper {
 

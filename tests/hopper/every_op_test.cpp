@@ -5,8 +5,8 @@
 // bf16 operands and fp32 accumulation; twice that where both round to bf16, as they may fall on either side.
 #include "kernels/cases/op_cases.h"
 #include "kernels/cpu/run.h"
-#include "kernels/hopper/device_model.h"
 #include "kernels/hopper/run.h"
+#include "kernels/hopper/sm90/device_model.h"
 #include "kernels/oracle/tolerance.h"
 #include "tests/hopper/harness.h"
 

@@ -20,12 +20,12 @@ struct Variant {
 };
 
 std::string description(const TileConfig& tile, const Raster& raster, bool overlap) {
-    const char* schedule = tile.schedule == hopper::Schedule::pingpong ? "pingpong" : "cooperative";
+    const char* roles = tile.specialization == hopper::WarpSpecialization::pingpong ? "pingpong" : "cooperative";
     const std::string order = raster.panel_columns > 0 ? text("panels of ", raster.panel_columns, " columns")
                               : raster.group_rows > 0  ? text("groups of ", raster.group_rows, " rows")
                                                        : std::string("near squares");
-    return text(schedule, " ", tile.m, "x", tile.n, ", cluster ", tile.cluster_m, "x", tile.cluster_n, ", ",
-                tile.stages, " stages, ", tile.slots, " slots, ", order, overlap ? "" : ", no overlap of launches");
+    return text(roles, " ", tile.m, "x", tile.n, ", cluster ", tile.cluster_m, "x", tile.cluster_n, ", ", tile.stages,
+                " stages, ", tile.slots, " slots, ", order, overlap ? "" : ", no overlap of launches");
 }
 
 Raster raster_of(const Variant& variant) { return variant.choice.raster.value_or(variant.tile.raster); }

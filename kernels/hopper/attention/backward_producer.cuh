@@ -76,17 +76,17 @@ struct BackwardShared {
 };
 
 /// Named barriers of the block. A stage of Q or dO is empty when every consumer thread has arrived: the threads read
-/// lse and delta themselves, and here a warp arrives for all of them in one instruction, which racecheck follows. Of
-/// one lane's arrival at an mbarrier it sees only that lane's reads, and arrivals of all lanes take time in shared
-/// memory.
+/// lse and delta themselves, and a warp arrives at a named barrier for all of its lanes in one instruction, which
+/// racecheck follows. When one lane arrives at an mbarrier, it sees only that lane's reads, and arrivals of all lanes
+/// would take time in shared memory.
 template <class Tile>
 struct BackwardNamedBarriers {
     static constexpr int kKeys = 1;                           // consumers: the keys have been read
     static constexpr int kStore = 2;                          // of each consumer: a gradient is in shared memory
     static constexpr int kQueryEmpty = 2 + Tile::kConsumers;  // of each stage: consumers arrive, the loader waits
     static constexpr int kDOutEmpty = kQueryEmpty + Tile::kStages;
-    static constexpr int kEmptyThreads = 128 * Tile::kConsumers + 32;
-    static_assert(kDOutEmpty + Tile::kStages <= 16, "a block has 16 named barriers");
+    static constexpr int kEmptyThreads = kWarpgroupThreads * Tile::kConsumers + 32;
+    static_assert(kDOutEmpty + Tile::kStages <= kNamedBarriers, "a block has 16 named barriers");
 };
 
 /// The block's work as every role sees it.
@@ -148,6 +148,7 @@ __device__ __forceinline__ void backward_load(const BackwardArguments& arguments
             const int tiles_before =
                 (work.head(g) * arguments.batch + work.sequence) * (arguments.padded / Tile::kQueries) + tile;
             const std::int64_t row = std::int64_t{tiles_before} * Tile::kQueries;
+            // Wait empty, load Q, lse and starts
             ptx::named_barrier_sync(Barriers::kQueryEmpty + stage, Barriers::kEmptyThreads);
             if (issues) {
                 ptx::mbarrier_arrive_expect(shared.query_full(stage),
@@ -164,6 +165,7 @@ __device__ __forceinline__ void backward_load(const BackwardArguments& arguments
                                    shared.query_full(stage));
             }
             __syncwarp();
+            // Wait empty, load dO and delta
             ptx::named_barrier_sync(Barriers::kDOutEmpty + stage, Barriers::kEmptyThreads);
             if (issues) {
                 ptx::mbarrier_arrive_expect(shared.dout_full(stage), Tile::kQueryBytes + Tile::kRowBytes);
@@ -203,10 +205,12 @@ __device__ __forceinline__ void backward_write(const BackwardArguments& argument
             float* const destination = arguments.scratch.dquery + std::int64_t{share} * Tile::kDQueryFloats;
             std::int32_t* const turn = arguments.scratch.turns + share;
             const std::uint32_t source = shared.dquery(ring.index, consumer);
+            // Wait for this block's turn
             if (before > 0) {  // as early as possible: the turn has mostly come while the consumers compute
                 while (ptx::load_acquire(turn) < awaited) __nanosleep(32);
                 ptx::fence_async();
             }
+            // Wait dQ, store or add it
             ptx::mbarrier_wait(shared.dquery_full(ring.index, consumer), ring.parity);
             if (before == 0) {
                 ptx::bulk_store(destination, source, Tile::kDQueryFloats * 4);
@@ -214,9 +218,11 @@ __device__ __forceinline__ void backward_write(const BackwardArguments& argument
                 ptx::bulk_add(destination, source, Tile::kDQueryFloats * 4);
             }
             ptx::tma_store_commit();
+            // Read: release the stage
             ptx::tma_store_wait_read<0>();
             ptx::mbarrier_arrive(shared.dquery_empty(ring.index, consumer));
             ring.advance();
+            // Written: the next block's turn
             if (arguments.deterministic || before == 0) {
                 ptx::bulk_wait_done();  // a copy that has completed needs no fence between the proxies
                 ptx::store_release(turn, before + 1);

@@ -1,6 +1,8 @@
 // The passes over rows around attention_backward: row statistics before it, finished dQ after it.
 #pragma once
 
+#include <cuda_bf16.h>
+
 #include "kernels/hopper/attention/backward.cuh"
 
 namespace coda::hopper {
@@ -20,6 +22,7 @@ struct RowStatisticsArguments {
 };
 
 inline constexpr int kRowStatisticsThreads = 256;
+inline constexpr int kFinishDQueryThreads = 2 * kWarpgroupThreads;  // as the consumers that made the sums
 
 /// Writes lse / ln 2, delta = Σ_head out dout and doc_start to padded work space, kHeadDim / 8 threads a row; clears
 /// the turns.
@@ -28,8 +31,8 @@ __global__ void __launch_bounds__(kRowStatisticsThreads)
     attention_row_statistics(const RowStatisticsArguments arguments) {
     constexpr int kLanes = kHeadDim / 8;
     // NOTE: no __ldg of what the predecessor may have written: such loads move up over the wait.
-    ptx::wait_for_predecessor();
-    ptx::let_successor_start();
+    ptx::wait_on_dependencies();
+    ptx::launch_dependents();
     const int row =
         static_cast<int>(blockIdx.x) * (kRowStatisticsThreads / kLanes) + static_cast<int>(threadIdx.x) / kLanes;
     const int lane = static_cast<int>(threadIdx.x) % kLanes;
@@ -48,7 +51,7 @@ __global__ void __launch_bounds__(kRowStatisticsThreads)
         const std::uint32_t a[4] = {out.x, out.y, out.z, out.w}, b[4] = {dout.x, dout.y, dout.z, dout.w};
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-            const float2 x = unpack(a[i]), y = unpack(b[i]);
+            const float2 x = unpack_bf16(a[i]), y = unpack_bf16(b[i]);
             delta += x.x * y.x + x.y * y.y;
         }
     }
@@ -58,7 +61,7 @@ __global__ void __launch_bounds__(kRowStatisticsThreads)
     const std::int64_t to = (static_cast<std::int64_t>(head) * arguments.batch + sequence) * arguments.padded + row;
     if (valid && arguments.delta != nullptr) delta = arguments.delta[head * arguments.delta_ld + token];
     arguments.scratch.delta[to] = delta;
-    arguments.scratch.lse_log2[to] = valid ? arguments.lse[head * arguments.lse_ld + token] * 1.44269504f : INFINITY;
+    arguments.scratch.lse_log2[to] = valid ? arguments.lse[head * arguments.lse_ld + token] * kLog2e : INFINITY;
     if (arguments.doc_start != nullptr && head == 0)
         arguments.scratch.start[static_cast<std::int64_t>(sequence) * arguments.padded + row] =
             arguments.doc_start[valid ? token : token - row + arguments.seq_len - 1];
@@ -76,14 +79,14 @@ struct FinishDQueryArguments {
 
 /// One query tile of one head: scales dQ, takes its dot part with q, turns it back through RoPE, and rounds it.
 template <class Tile>
-__global__ void __launch_bounds__(256) attention_finish_dquery(const FinishDQueryArguments arguments) {
+__global__ void __launch_bounds__(kFinishDQueryThreads) attention_finish_dquery(const FinishDQueryArguments arguments) {
     constexpr int kPitch = Tile::kHeadDim * 2 + 16;  // bytes; rows of a warp's access fall on different banks
     constexpr int kChunks = Tile::kHeadDim / 8;      // of 16 bytes in a row
     __shared__ alignas(16) std::byte rows[Tile::kQueries * kPitch];
     __shared__ float halves[Tile::kConsumers][64];  // dot parts of the two column halves at head_dim 128
 
-    ptx::wait_for_predecessor();
-    ptx::let_successor_start();
+    ptx::wait_on_dependencies();
+    ptx::launch_dependents();
     const int thread = static_cast<int>(threadIdx.x);
     const int first = static_cast<int>(blockIdx.x) * Tile::kQueries;
     const int head = static_cast<int>(blockIdx.y), sequence = static_cast<int>(blockIdx.z);
@@ -91,18 +94,19 @@ __global__ void __launch_bounds__(256) attention_finish_dquery(const FinishDQuer
     const int count = min(Tile::kQueries, arguments.seq_len - first);
     const bool rotates = arguments.rope.positions != nullptr;
 
-    const int consumer = thread / 128, warp = thread / 32 % 4, lane = thread % 32;
+    const int consumer = thread / kWarpgroupThreads, warp = thread / 32 % 4, lane = thread % 32;
     const std::int64_t share =
         ((static_cast<std::int64_t>(sequence) * arguments.heads + head) * (arguments.padded / Tile::kQueries) +
          blockIdx.x) *
             Tile::kConsumers +
         consumer;
-    const float4* from = reinterpret_cast<const float4*>(arguments.dquery + share * Tile::kDQueryFloats) + thread % 128;
+    const float4* from =
+        reinterpret_cast<const float4*>(arguments.dquery + share * Tile::kDQueryFloats) + thread % kWarpgroupThreads;
     float4 sums[8];
 #pragma unroll
-    for (int i = 0; i < 8; ++i) sums[i] = from[128 * i];
+    for (int i = 0; i < 8; ++i) sums[i] = from[kWarpgroupThreads * i];
     if (rotates) {
-        for (int i = thread; i < count * kChunks; i += 256)
+        for (int i = thread; i < count * kChunks; i += kFinishDQueryThreads)
             *reinterpret_cast<uint4*>(rows + i / kChunks * kPitch + i % kChunks * 16) = *reinterpret_cast<const uint4*>(
                 arguments.qkv + (token0 + i / kChunks) * arguments.qkv_ld + head * Tile::kHeadDim + i % kChunks * 8);
         __syncthreads();
@@ -124,13 +128,13 @@ __global__ void __launch_bounds__(256) attention_finish_dquery(const FinishDQuer
             gradient = {gradient.x * scale, gradient.y * scale};
             auto* pair = reinterpret_cast<std::uint32_t*>(rows + row * kPitch + (column + 8 * i) * 2);
             if (angles != nullptr) {
-                const float2 value = unpack(*pair);
+                const float2 value = unpack_bf16(*pair);
                 dot += value.x * gradient.x + value.y * gradient.y;
                 const float2 angle = __ldg(angles + column / 2 + 4 * i);
                 const Pair<float> turned = unrotate_pair(Pair<float>{gradient.x, gradient.y}, angle.x, angle.y);
                 gradient = {turned.first, turned.second};
             }
-            *pair = pack(gradient.x, gradient.y);
+            *pair = pack_bf16(gradient.x, gradient.y);
         }
         if (rotates) {
             dot = quad_sum(dot);
@@ -146,7 +150,7 @@ __global__ void __launch_bounds__(256) attention_finish_dquery(const FinishDQuer
     __syncthreads();
     if (Tile::kHeadDim == 128 && rotates && thread < count)
         arguments.rope.dot[head * arguments.rope.dot_ld + token0 + thread] = halves[0][thread] + halves[1][thread];
-    for (int i = thread; i < count * kChunks; i += 256)
+    for (int i = thread; i < count * kChunks; i += kFinishDQueryThreads)
         *reinterpret_cast<uint4*>(arguments.dqkv + (token0 + i / kChunks) * arguments.dqkv_ld + head * Tile::kHeadDim +
                                   i % kChunks * 8) =
             *reinterpret_cast<const uint4*>(rows + i / kChunks * kPitch + i % kChunks * 16);

@@ -3,20 +3,22 @@
 
 #include <cstdint>
 
-#include "kernels/hopper/sm90/descriptor.h"
+#include "kernels/core/dtype.h"
+#include "kernels/core/limits.h"
+#include "kernels/hopper/sm90/limits.h"
 
 namespace coda::hopper {
 
 /// A block keeps 128 keys and their values and walks the query tiles that see them. Its accumulators (dK, dV, and the
-/// logits and their gradients for a query tile) take 192 registers a thread for either head_dim.
+/// logits and their gradients for a query tile) take 192 registers per thread for either head_dim.
 template <int kHeadDim_, bool kDocuments_>
 struct BackwardTile {
-    static_assert(kHeadDim_ == 64 || kHeadDim_ == 128, "head_dim is 64 or 128");
+    static_assert(limits::is_head_dim(kHeadDim_), "attention has no tile for this head_dim");
     static constexpr int kHeadDim = kHeadDim_;
     static constexpr bool kDocuments = kDocuments_;
     static constexpr int kPanels = kHeadDim / 64;
     static constexpr int kConsumers = 2;
-    static constexpr int kThreads = 128 * (1 + kConsumers);
+    static constexpr int kThreads = kWarpgroupThreads * (1 + kConsumers);
     static constexpr int kKeys = 128;
     static constexpr int kQueries = kHeadDim == 64 ? 128 : 64;
     static constexpr int kStages = 2;  // of Q, of dO, and of dS
@@ -25,7 +27,7 @@ struct BackwardTile {
     static constexpr int kDQueryStages = kHeadDim == 64 && kDocuments ? 1 : 2;
     // Whether tiles that see all keys are masked too. Leaves one copy of the loop, for which the registers suffice.
     static constexpr bool kMaskAll = kHeadDim == 128;
-    // Whether dQ of a step is computed in the next one. Measured: 3% quicker at head_dim 64, 2% slower at 128.
+    // Whether dQ of a step is computed in the next one. Measured: 3% faster at head_dim 64, 2% slower at 128.
     static constexpr bool kLateDQuery = kHeadDim == 64;
     static constexpr int kProducerRegisters = 24;
     static constexpr int kConsumerRegisters = 240;
@@ -43,7 +45,8 @@ struct BackwardTile {
     static constexpr int kSharedBytes = 2 * kKeyBytes +
                                         kStages * (2 * kQueryBytes + kDScoreBytes + kRowStatistics * kRowBytes) +
                                         kDQueryStages * kDQueryBytes + 8 * kBarriers + 16;
-    static_assert(kSharedBytes <= 227 * 1024, "shared memory of a block is 227 KiB");
+    static_assert(kSharedBytes <= kMaxSharedBytes,
+                  "the tile needs more shared memory than a block has: take fewer stages");
 };
 
 /// Which key block comes when: (sequence, kv head) pairs a section at a time, so that what a section reads and adds to

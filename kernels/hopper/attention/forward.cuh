@@ -4,12 +4,13 @@
 //   lse = ln of the row sums of exp(q kᵀ / sqrt(head_dim))   (H, M)
 //
 // Roles      warpgroup 0: one thread loads                    (32 or 40 registers)
-//            others: 64 query rows each, products and softmax (160 or 232 registers)
+//            others: 64 query rows each, GEMMs and softmax    (160 or 232 registers)
 // Pipelines  queries, keys, values (a ring each)  full: 1 arrive + bytes   empty: 1 arrive per consumer warp
-//            turn    named barrier per consumer: the one before it has issued its products
+//            turn    named barrier per consumer: the one before it has issued its GEMMs, so that they take turns on the
+//                    tensor cores
 // Timeline   per block of keys, from the diagonal down:
 //            wait turn, issue S = Q Kᵀ, issue O += P V of the block before, pass the turn on,
-//            softmax of S while the others' products run, rescale O where the maximum has grown
+//            softmax of S while the others' GEMMs run, rescale O where the maximum has grown
 //            at a tile's end the next tile's first S is issued, and O is stored while it runs
 // Shared     Q ring | K ring | V ring | O staging | barriers
 //
@@ -24,6 +25,8 @@
 #include "kernels/hopper/ptx/roles.cuh"
 #include "kernels/hopper/ptx/tma.cuh"
 #include "kernels/hopper/ptx/wgmma_attention.cuh"
+#include "kernels/hopper/sm90/descriptor.h"
+#include "kernels/hopper/sm90/math.cuh"
 
 namespace coda::hopper {
 
@@ -31,6 +34,7 @@ template <class Tile, bool kDocuments>
 struct ForwardConsumer {
     static constexpr int kBlocks = Tile::kKeys / 16;  // 16-key steps of P V
     static constexpr int kTurnBarrier = 1, kOutBarrier = 5;
+    static constexpr int kTurnThreads = 2 * kWarpgroupThreads;  // the one that waits and the one before it
 
     const ForwardArguments& arguments;
     const ForwardShared<Tile>& shared;
@@ -52,8 +56,8 @@ struct ForwardConsumer {
         if (lane == 0) ptx::mbarrier_arrive(barrier);
     }
     __device__ __forceinline__ void issue_scores() {
-        const std::uint64_t q = operand_descriptor(shared.query(queries.index) + consumer * 64 * kPanelRowBytes, 16);
-        const std::uint64_t k = operand_descriptor(shared.key(keys.index), 16);
+        const std::uint64_t q = k_major_descriptor(shared.query(queries.index) + consumer * 64 * kPanelRowBytes);
+        const std::uint64_t k = k_major_descriptor(shared.key(keys.index));
         ptx::pin_registers(s);
         ptx::wgmma_fence();
 #pragma unroll
@@ -63,7 +67,7 @@ struct ForwardConsumer {
         ptx::wgmma_commit();
     }
     __device__ __forceinline__ void issue_values() {
-        const std::uint64_t v = operand_descriptor(shared.value(values.index), Tile::kKeyPanelBytes);
+        const std::uint64_t v = mn_major_descriptor(shared.value(values.index), Tile::kKeyPanelBytes);
         ptx::pin_registers(o);
         ptx::wgmma_fence();
 #pragma unroll
@@ -105,8 +109,8 @@ struct ForwardConsumer {
         ptx::mbarrier_wait(shared.value_full(values.index), values.parity);
         release(shared.value_empty(values.index));
         values.advance();
-        ptx::named_barrier_sync(kTurnBarrier + consumer, 256);
-        ptx::named_barrier_arrive(kTurnBarrier + (consumer + 1) % Tile::kConsumers, 256);
+        ptx::named_barrier_sync(kTurnBarrier + consumer, kTurnThreads);
+        ptx::named_barrier_arrive(kTurnBarrier + (consumer + 1) % Tile::kConsumers, kTurnThreads);
     }
     __device__ __forceinline__ void first_step(int block) {
         ptx::wgmma_wait<0>();
@@ -115,29 +119,37 @@ struct ForwardConsumer {
         keys.advance();
         mask(block);
         float factor[2];
-        softmax.template update<true>(s, arguments.scale * 1.44269504f, factor);
+        softmax.template update<true>(s, arguments.scale * kLog2e, factor);
         round_fragments(s, p);
     }
 
+    /// One block of keys, with the values of the block before it.
     template <bool kMasked>
     __device__ __forceinline__ void step(int block) {
+        // Wait keys and turn, issue S = Q Kᵀ
         ptx::mbarrier_wait(shared.key_full(keys.index), keys.parity);
-        ptx::named_barrier_sync(kTurnBarrier + consumer, 256);
+        ptx::named_barrier_sync(kTurnBarrier + consumer, kTurnThreads);
         issue_scores();
+        // Wait values, issue O += P V
         ptx::mbarrier_wait(shared.value_full(values.index), values.parity);
         issue_values();
-        ptx::named_barrier_arrive(kTurnBarrier + (consumer + 1) % Tile::kConsumers, 256);
+        // Pass the turn on
+        ptx::named_barrier_arrive(kTurnBarrier + (consumer + 1) % Tile::kConsumers, kTurnThreads);
+        // S is done: release keys
         ptx::wgmma_wait<1>();
         ptx::pin_registers(s);
         release(shared.key_empty(keys.index));
         keys.advance();
+        // Softmax, while O is computed
         if constexpr (kMasked) mask(block);
         float factor[2];
-        const bool rescale = softmax.template update<kMasked>(s, arguments.scale * 1.44269504f, factor);
+        const bool rescale = softmax.template update<kMasked>(s, arguments.scale * kLog2e, factor);
+        // O is done: release values
         ptx::wgmma_wait<0>();
         ptx::pin_registers(o);
         release(shared.value_empty(values.index));
         values.advance();
+        // P of the next step, O to the new maximum
         round_fragments(s, p);
         if (rescale) {
 #pragma unroll
@@ -148,6 +160,7 @@ struct ForwardConsumer {
     }
 
     __device__ __forceinline__ void store(const ForwardWork& work) {
+        // lse, O over the row sums
         const std::uint32_t staging = shared.out(consumer);
         std::uint32_t rounded[Tile::kHeadDim / 16][4];
         float inverse[2];
@@ -166,12 +179,14 @@ struct ForwardConsumer {
             for (int i = 0; i < 4; ++i) o[4 * j + i] *= inverse[i / 2];
         round_fragments(o, rounded);
 
+        // Stage in shared memory, once the tile before has left it
         const bool issues = warp == 0 && lane == 0;
         if (issues) ptx::tma_store_wait_read<0>();
-        ptx::named_barrier_sync(kOutBarrier + consumer, 128);
+        ptx::named_barrier_sync(kOutBarrier + consumer, kWarpgroupThreads);
         store_fragments(staging, Tile::kOutPanelBytes, 16 * warp, lane, rounded);
         ptx::fence_async_shared();
-        ptx::named_barrier_sync(kOutBarrier + consumer, 128);
+        ptx::named_barrier_sync(kOutBarrier + consumer, kWarpgroupThreads);
+        // TMA store of the warpgroup's rows
         if (issues) {
 #pragma unroll
             for (int panel = 0; panel < Tile::kPanels; ++panel)
@@ -249,19 +264,19 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
         ptx::prefetch_tensor_map(&arguments.out);
     }
     __syncthreads();
-    ptx::wait_for_predecessor();
-    ptx::let_successor_start();
+    ptx::wait_on_dependencies();
+    ptx::launch_dependents();
 
     if (warp < 4) {
-        ptx::give_registers<Tile::kProducerRegisters>();
+        ptx::decrease_registers<Tile::kProducerRegisters>();
         if (warp == 0 && ptx::elect_one()) forward_load<Tile, kDocuments>(arguments, shared);
         __syncwarp();
     } else {
-        ptx::take_registers<Tile::kConsumerRegisters>();
+        ptx::increase_registers<Tile::kConsumerRegisters>();
         const int consumer = warp / 4 - 1;
         using Consumer = ForwardConsumer<Tile, kDocuments>;
         // The first consumer's first turn comes without anyone before it.
-        if (consumer == Tile::kConsumers - 1) ptx::named_barrier_arrive(Consumer::kTurnBarrier, 256);
+        if (consumer == Tile::kConsumers - 1) ptx::named_barrier_arrive(Consumer::kTurnBarrier, Consumer::kTurnThreads);
         Consumer state(arguments, shared, consumer, warp % 4, lane);
         const int count = arguments.order.count(), blocks = static_cast<int>(gridDim.x);
         ForwardWork work = forward_work<Tile, kDocuments>(arguments, static_cast<int>(blockIdx.x));

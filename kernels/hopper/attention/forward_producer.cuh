@@ -87,6 +87,7 @@ __device__ __forceinline__ void forward_load(const ForwardArguments& arguments, 
                               block * Tile::kKeys, work.sequence, barrier);
         };
 
+        // Wait empty, load queries
         const std::uint32_t query_full = shared.query_full(queries.index);
         ptx::mbarrier_wait(shared.query_empty(queries.index), queries.parity ^ 1);
         ptx::mbarrier_arrive_expect(query_full, Tile::kQueryBytes);
@@ -98,9 +99,11 @@ __device__ __forceinline__ void forward_load(const ForwardArguments& arguments, 
 #pragma unroll 1
         for (int block = work.last_block; block >= work.first_block; --block) {
             const int stage = ring.index;
+            // Wait empty, load keys
             ptx::mbarrier_wait(shared.key_empty(stage), ring.parity ^ 1);
             ptx::mbarrier_arrive_expect(shared.key_full(stage), Tile::kKeyBytes);
             load(shared.key(stage), shared.key_full(stage), key_column, block);
+            // Wait empty, load values
             ptx::mbarrier_wait(shared.value_empty(stage), ring.parity ^ 1);
             ptx::mbarrier_arrive_expect(shared.value_full(stage), Tile::kKeyBytes);
             load(shared.value(stage), shared.value_full(stage), value_column, block);

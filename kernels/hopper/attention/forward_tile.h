@@ -1,19 +1,21 @@
 // Tile, shared memory and order of work of forward attention. Host and device.
 #pragma once
 
-#include "kernels/hopper/sm90/descriptor.h"
+#include "kernels/core/dtype.h"
+#include "kernels/core/limits.h"
+#include "kernels/hopper/sm90/limits.h"
 
 namespace coda::hopper {
 
-/// Query rows come 64 to a consumer warpgroup. At head_dim 64 the exponentials take as long as the products, so three
-/// warpgroups share them; at 128 two have the registers for it.
+/// A consumer warpgroup has 64 query rows. At head_dim 64 the exponentials take as long as the GEMMs, so three
+/// warpgroups share them; at 128 there are registers for two.
 template <int kHeadDim_>
 struct ForwardTile {
-    static_assert(kHeadDim_ == 64 || kHeadDim_ == 128, "head_dim is 64 or 128");
+    static_assert(limits::is_head_dim(kHeadDim_), "attention has no tile for this head_dim");
     static constexpr int kHeadDim = kHeadDim_;
     static constexpr int kPanels = kHeadDim / 64;
     static constexpr int kConsumers = kHeadDim == 64 ? 3 : 2;
-    static constexpr int kThreads = 128 * (1 + kConsumers);
+    static constexpr int kThreads = kWarpgroupThreads * (1 + kConsumers);
     static constexpr int kQueries = 64 * kConsumers;
     static constexpr int kKeys = 128;
     static constexpr int kStages = kHeadDim == 64 ? 4 : 2;  // of keys, and of values
@@ -30,7 +32,8 @@ struct ForwardTile {
     static constexpr int kOutBytes = kQueryBytes;
     static constexpr int kSharedBytes =
         kQueryStages * kQueryBytes + kOutBytes + 2 * kStages * kKeyBytes + 8 * kBarriers + kSwizzleAtomBytes;
-    static_assert(kSharedBytes <= 227 * 1024, "take fewer stages");
+    static_assert(kSharedBytes <= kMaxSharedBytes,
+                  "the tile needs more shared memory than a block has: take fewer stages");
 };
 
 /// Which tile comes when. (sequence, kv head) pairs are taken a section at a time, so that the keys and values of a

@@ -4,44 +4,12 @@
 // whose K runs along the row it is K-major; where K runs down the rows it is MN-major. Both read the same bytes.
 #pragma once
 
-#include <cuda_bf16.h>
-
 #include "kernels/hopper/ptx/shared.cuh"
-#include "kernels/hopper/sm90/descriptor.h"
+#include "kernels/hopper/sm90/bf16_pair.cuh"
+#include "kernels/hopper/sm90/limits.h"
 #include "kernels/hopper/sm90/swizzle.h"
 
 namespace coda::hopper {
-
-/// Descriptor of an operand that starts at `address`; `panel_bytes` from one 64-column panel to the next (MN-major).
-__device__ __forceinline__ std::uint64_t operand_descriptor(std::uint32_t address, std::uint32_t panel_bytes) {
-    return static_cast<std::uint64_t>((address & 0x3ffffu) >> 4) | static_cast<std::uint64_t>(panel_bytes >> 4) << 16 |
-           static_cast<std::uint64_t>(kSwizzleAtomBytes >> 4) << 32 | std::uint64_t{1} << 62;
-}
-
-/// Descriptor steps (bytes / 16) of the next 16 of K of a K-major operand, which continues in the next panel every 64.
-__device__ __forceinline__ constexpr std::uint32_t k_major_step(int k16, int panel_bytes) {
-    return static_cast<std::uint32_t>(k16 / 4 * (panel_bytes >> 4) + k16 % 4 * 2);
-}
-/// The same of an MN-major operand: 16 rows on.
-__device__ __forceinline__ constexpr std::uint32_t mn_major_step(int k16) {
-    return static_cast<std::uint32_t>(k16 * (16 * kPanelRowBytes >> 4));
-}
-
-__device__ __forceinline__ float exp2_approximate(float value) {
-    float result;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(value));
-    return result;
-}
-
-__device__ __forceinline__ std::uint32_t pack(float low, float high) {
-    std::uint32_t pair;
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
-    return pair;
-}
-
-__device__ __forceinline__ float2 unpack(std::uint32_t pair) {
-    return {__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000u)};
-}
 
 /// An accumulator rounded to bf16: fragment k holds its columns 16 k to 16 k + 15.
 template <int kFloats>
@@ -49,7 +17,7 @@ __device__ __forceinline__ void round_fragments(const float (&from)[kFloats], st
 #pragma unroll
     for (int k16 = 0; k16 < kFloats / 8; ++k16)
 #pragma unroll
-        for (int i = 0; i < 4; ++i) to[k16][i] = pack(from[8 * k16 + 2 * i], from[8 * k16 + 2 * i + 1]);
+        for (int i = 0; i < 4; ++i) to[k16][i] = pack_bf16(from[8 * k16 + 2 * i], from[8 * k16 + 2 * i + 1]);
 }
 
 /// Stores the 16 rows of a warp, rounded fragments of 16 columns each, to rows row0.. of panels at `address`.
@@ -62,16 +30,6 @@ __device__ __forceinline__ void store_fragments(std::uint32_t address, int panel
         const int chunk = (2 * (k16 % 4) + (lane >> 4)) ^ (row & 7);
         ptx::store_matrix_x4(address + k16 / 4 * panel_bytes + row * kPanelRowBytes + chunk * 16, fragments[k16]);
     }
-}
-
-/// Sum over the four lanes that share a row.
-__device__ __forceinline__ float quad_sum(float value) {
-    value += __shfl_xor_sync(0xffffffffu, value, 1);
-    return value + __shfl_xor_sync(0xffffffffu, value, 2);
-}
-__device__ __forceinline__ float quad_max(float value) {
-    value = fmaxf(value, __shfl_xor_sync(0xffffffffu, value, 1));
-    return fmaxf(value, __shfl_xor_sync(0xffffffffu, value, 2));
 }
 
 }  // namespace coda::hopper

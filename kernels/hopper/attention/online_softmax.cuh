@@ -1,7 +1,7 @@
 // The softmax of rows whose logits come a block of columns at a time.
 #pragma once
 
-#include "kernels/hopper/attention/fragments.cuh"
+#include "kernels/hopper/sm90/math.cuh"
 
 namespace coda::hopper {
 

@@ -4,7 +4,9 @@
 #include <cstdint>
 
 #include "kernels/core/error.h"
+#include "kernels/core/limits.h"
 #include "kernels/core/op.h"
+#include "kernels/core/operand_check.h"
 
 namespace coda::hopper {
 
@@ -15,18 +17,9 @@ struct AttentionGeometry {
     int pairs() const { return batch * kv_heads; }  // (sequence, key/value head)
 };
 
-/// Throws Error naming the op and the field unless `view` is a (rows, columns) matrix of `dtype`.
-inline void require_operand(const char* op, const char* field, const View& view, std::int64_t rows,
-                            std::int64_t columns, DType dtype) {
-    require(view && view.rows == rows && view.cols == columns && view.dtype == dtype, op, ": ", field, " is ",
-            view.rows, " x ", view.cols, " ", name_of(view.dtype), ", expected ", rows, " x ", columns, " ",
-            name_of(dtype));
-}
-
 template <class Op>
 AttentionGeometry attention_geometry(const Op& op) {
-    require(op.head_dim == 64 || op.head_dim == 128, op.name, ": head_dim ", op.head_dim,
-            ", Hopper kernels take 64 and 128");
+    limits::require_none(op.name, limits::head_dim_problem("head_dim", op.head_dim));
     require(op.kv_heads > 0 && op.heads % op.kv_heads == 0, op.name, ": ", op.heads,
             " query heads are not a multiple of ", op.kv_heads, " key/value heads");
     require(op.seq_len > 0 && op.qkv.rows % op.seq_len == 0, op.name, ": ", op.qkv.rows,
@@ -34,9 +27,18 @@ AttentionGeometry attention_geometry(const Op& op) {
     require_operand(op.name, "qkv", op.qkv, op.qkv.rows, (op.heads + 2 * op.kv_heads) * op.head_dim, DType::bf16);
     require_operand(op.name, "lse", op.lse, op.heads, op.qkv.rows, DType::f32);
     if (op.doc_start) require_operand(op.name, "doc_start", op.doc_start, 1, op.qkv.rows, DType::i32);
-    require(op.qkv.rows < (std::int64_t{1} << 31) - 256, op.name, ": ", op.qkv.rows, " rows are too many");
+    limits::require_none(op.name, limits::tokens_problem("rows of qkv", op.qkv.rows));
     return {static_cast<int>(op.qkv.rows / op.seq_len), static_cast<int>(op.seq_len), static_cast<int>(op.heads),
             static_cast<int>(op.kv_heads), static_cast<int>(op.head_dim)};
+}
+
+/// Throws Error naming the op where the grids and counts of backward attention do not hold the shape; `padded` is
+/// seq_len rounded up to whole tiles.
+inline void require_backward_limits(const char* op, const AttentionGeometry& geometry, std::int64_t padded) {
+    const std::int64_t head_rows = std::int64_t{geometry.batch} * geometry.heads * padded;
+    limits::require_none(op, limits::head_rows_problem("sequences times heads times padded rows", head_rows));
+    limits::require_none(op, limits::heads_problem("heads", geometry.heads));
+    limits::require_none(op, limits::sequences_problem("sequences", geometry.batch));
 }
 
 }  // namespace coda::hopper

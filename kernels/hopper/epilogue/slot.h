@@ -1,11 +1,13 @@
 // Epilogue slots: the unit in which output tiles pass through shared memory. Host and device.
 //
-// A consumer warpgroup visits its accumulators in sub-tiles of 64 rows and kColumns columns. A slot holds one panel of
-// each tile operand (loaded, stored, or both in place) for one sub-tile; the slots of a warpgroup form a ring.
+// A consumer warpgroup visits its accumulators in sub-tiles of 64 rows and kColumns columns. A slot is the shared
+// memory of one sub-tile: one panel per tile operand (loaded, stored, or both in place). The slots of a warpgroup form
+// a ring; a warp of the producer warpgroup, the mover, loads into them and stores from them.
 #pragma once
 
-#include "kernels/hopper/gemm/tile_config.h"
+#include "kernels/hopper/sm90/limits.h"
 #include "kernels/hopper/sm90/swizzle.h"
+#include "kernels/hopper/sm90/warp_roles.h"
 
 namespace coda::hopper {
 

@@ -2,20 +2,11 @@
 // touches every bank once per 128 bytes.
 #pragma once
 
-#include <cuda_bf16.h>
-
 #include "kernels/hopper/epilogue/program.cuh"
 #include "kernels/hopper/ptx/shared.cuh"
+#include "kernels/hopper/sm90/bf16_pair.cuh"
 
 namespace coda::hopper {
-
-__device__ __forceinline__ std::uint32_t pack_bf16(float first, float second) {
-    const __nv_bfloat162 pair = __floats2bfloat162_rn(first, second);
-    return reinterpret_cast<const std::uint32_t&>(pair);
-}
-__device__ __forceinline__ float2 unpack_bf16(std::uint32_t pair) {
-    return {__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000u)};
-}
 
 /// Shared address of byte `byte` (< 16) of 16-byte chunk `chunk` of the thread's row (half 0 or 1) in panel kPanel.
 /// NOTE: the panel's offset and the second half, 8 rows further, leave the swizzle as it is, so they are added last, as

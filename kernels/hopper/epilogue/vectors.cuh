@@ -4,6 +4,8 @@
 #include "kernels/hopper/epilogue/program.cuh"
 #include "kernels/hopper/ptx/roles.cuh"
 #include "kernels/hopper/ptx/shared.cuh"
+#include "kernels/hopper/sm90/limits.h"
+#include "kernels/hopper/sm90/math.cuh"
 
 namespace coda::hopper {
 
@@ -19,7 +21,7 @@ struct ColumnVector {
     __device__ float operator[](const Here& at) const { return value[at.half]; }
 };
 
-/// fp32 values per column (N), fetched a sub-tile at a time. Beyond the matrix they are not defined, but finite if the
+/// fp32 values per column (N), fetched per sub-tile. Beyond the matrix they are not defined, but finite if the
 /// vector is: those of an earlier column.
 template <class Slot>
 class RowVector {
@@ -33,7 +35,7 @@ class RowVector {
         for (int block = 0; block < kBlocks; ++block) {
             // NOTE: N is a multiple of 8, so a block lies inside or outside as a whole.
             const int ahead = 8 * (block ^ swap);
-            ptx::load_here_below(value_[block], first + ahead, ahead, left);
+            ptx::load_ordered_below(value_[block], first + ahead, ahead, left);
         }
     }
     __device__ float2 operator[](const Here& at) const { return value_[at.block]; }
@@ -43,12 +45,6 @@ class RowVector {
 
     float2 value_[kBlocks] = {};
 };
-
-/// Sum of the four lanes that share a row.
-__device__ __forceinline__ float quad_sum(float value) {
-    value += __shfl_xor_sync(0xffffffffu, value, 1);
-    return value + __shfl_xor_sync(0xffffffffu, value, 2);
-}
 
 /// One fp32 sum per row over the tile's columns (or a part of them), written as a tile-major partial.
 struct RowSum {
@@ -114,17 +110,17 @@ class ColumnSum {
     /// partials[block * N + column] = sum over the warpgroup, in order of its warps.
     __device__ void end_rows(const Rows& rows, float* partials) const {
         const int barrier = 1 + rows.thread.warpgroup;
-        ptx::named_barrier_sync(barrier, 128);
+        ptx::named_barrier_sync(barrier, kWarpgroupThreads);
         const int lane = 32 * rows.thread.warp + rows.thread.lane;
-        for (int first = 0; first < rows.width; first += 128) {
+        for (int first = 0; first < rows.width; first += kWarpgroupThreads) {
             const int i = first + lane;
-            if (rows.width % 128 != 0 && i >= rows.width) break;
+            if (rows.width % kWarpgroupThreads != 0 && i >= rows.width) break;
             const float* sums = rows.scratch + i;
             const float total = ((sums[0] + sums[kStride]) + sums[2 * kStride]) + sums[3 * kStride];
             if (rows.column + i < rows.columns && rows.block() * kPanelRows < rows.count)
                 partials[static_cast<std::int64_t>(rows.block()) * rows.columns + rows.column + i] = total;
         }
-        ptx::named_barrier_sync(barrier, 128);
+        ptx::named_barrier_sync(barrier, kWarpgroupThreads);
     }
 
   private:

@@ -1,4 +1,4 @@
-// A consumer warpgroup of a GEMM kernel: the products of its tile, then the program's epilogue on the accumulators.
+// A consumer warpgroup of a GEMM kernel: the GEMM of its tile, then the program's epilogue on the accumulators.
 #pragma once
 
 #include "kernels/hopper/epilogue/program.cuh"
@@ -18,9 +18,9 @@ struct Accumulators {
     float value[kBlocks][tile.n / 2];
 };
 
-/// The K loop of one tile, of its first kBlocks blocks of rows. Keeps one group of products in flight and hands back
+/// The K loop of one tile, of its first kBlocks blocks of rows. Keeps one group of wgmma in flight and hands back
 /// the stage before it, to the CTAs that load into it: lane l of each warp to CTA l of the cluster, where `releases`.
-/// Calls issued() when the last products are on their way.
+/// Calls issued() when the last group has been issued.
 template <int kBlocks, class Program, TileConfig tile, Major kMajorA, Major kMajorB, class Issued>
 __device__ __forceinline__ void multiply(const SharedLayout<Program, tile>& shared, Ring<tile.stages>& ring,
                                          int k_tiles, int a_offset, bool releases, int lane, Accumulators<tile>& acc,
@@ -32,8 +32,10 @@ __device__ __forceinline__ void multiply(const SharedLayout<Program, tile>& shar
 
     int previous = 0;
     for (int k_tile = 0; k_tile < k_tiles; ++k_tile) {
+        // Wait full
         const int stage = ring.index;
         ptx::mbarrier_wait(shared.full(stage), ring.parity);
+        // Issue the k-tile's wgmma
         std::uint64_t a = matrix_descriptor(shared.a(stage) + a_offset, kMajorA);
         std::uint64_t b = matrix_descriptor(shared.b(stage), kMajorB);
 #pragma unroll
@@ -51,6 +53,7 @@ __device__ __forceinline__ void multiply(const SharedLayout<Program, tile>& shar
         ptx::wgmma_commit();
 #pragma unroll
         for (int block = 0; block < kBlocks; ++block) ptx::pin_registers(acc.value[block]);
+        // Release the stage before
         ptx::wgmma_wait<1>();
         if (k_tile > 0) release(previous);
         previous = stage;
@@ -97,9 +100,10 @@ __device__ __forceinline__ void finish(Program& program, const SharedLayout<Prog
             const int lane_column = column + Fragment::column(rows.thread.lane, 0);
             const bool odd_row = rows.thread.lane / 4 % 2 == 1;
             program.begin_slot(rows, column);
+            // Wait until the slot's tiles have arrived
             ptx::mbarrier_wait(shared.ready(consumer, ring.index), ring.parity);
             const std::uint32_t slot = shared.slot(consumer, ring.index);
-            const auto here = [&](int i) {
+            const auto pair_at = [&](int i) {
                 const int block = odd_row ? i / 2 ^ Slot::kOddRowBlock : i / 2;
                 return Here{rows.thread, slot, i / 2, i % 2, rows.row(i % 2), lane_column + block * 8};
             };
@@ -110,12 +114,13 @@ __device__ __forceinline__ void finish(Program& program, const SharedLayout<Prog
 #pragma unroll
             for (int group = 0; group < kPairs; group += kGroup) {
 #pragma unroll
-                for (int i = group; i < group + kGroup; ++i) program.fetch(here(i));
+                for (int i = group; i < group + kGroup; ++i) program.fetch(pair_at(i));
 #pragma unroll
                 for (int i = group; i < group + kGroup; ++i)
-                    program.visit(pair_of<Slot>(&value[2 * kPairs * sub], i, odd_row), here(i));
+                    program.visit(pair_of<Slot>(&value[2 * kPairs * sub], i, odd_row), pair_at(i));
             }
-            // NOTE: every writer orders its own stores before the copy engine's read, then its warp arrives.
+            // Hand the slot to the mover
+            // NOTE: every writer orders its own stores before TMA's read, then its warp arrives.
             ptx::fence_async_shared();
             __syncwarp();
             if (rows.thread.lane == 0) ptx::mbarrier_arrive(shared.written(consumer, ring.index));

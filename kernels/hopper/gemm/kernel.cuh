@@ -1,18 +1,21 @@
-// gemm_kernel - a matrix product whose epilogue is a program
+// gemm_kernel - a GEMM whose epilogue is a program
 //
 //   acc = A B, A (M, K), B (K, N), bf16 -> fp32;  outputs = Program(acc)
 //
-// Roles      warpgroup 0: warp 0 loads operands, warps 1 and 2 move the epilogue tiles of a consumer   (40 registers)
+// Roles      warpgroup 0: warp 0 loads operands, warps 1 and 2 are the movers of the consumers' slots  (40 registers)
 //            warpgroups 1-2: wgmma + epilogue                                                         (232 registers)
 // Pipelines  operands  TMA -> consumers    full: 1 arrive + bytes   empty: 1 arrive per consuming warp of every CTA
 //                                                                   to which this one sends by multicast
 //            slots     mover -> consumer   ready: 1 arrive + bytes  written: 1 arrive per warp of the consumer
-//            turn      pingpong only: the other consumer has issued its products, 1 arrive per warp
+//            turn      pingpong only: the other consumer has issued its tile's GEMM, 1 arrive per warp
 // Timeline   load     per k-tile: wait empty, expect bytes, multicast this CTA's shares of A and B
 //            consume  per k-tile: wait full, wgmma, keep one group in flight, release the previous stage
 //                     per sub-tile: wait ready, visit accumulators, hand the slot over
 //            move     per sub-tile: wait written, store, wait until read, load the slot's next tiles
 // Shared     operand ring | slots of each consumer | scratch | barriers: shared_layout.cuh
+//
+// A slot is the shared memory of one epilogue sub-tile (epilogue/slot.h); a mover loads a consumer's slots and stores
+// them. Pingpong consumers take turns on the tensor cores, a tile each.
 //
 // Persistent: cluster c takes tiles c, c + clusters, ... of the order. Pingpong consumers take every other one of them.
 #pragma once
@@ -30,7 +33,7 @@ inline constexpr int kConsumerRegisters = 232;
 
 template <class Program, TileConfig tile>
 __device__ __forceinline__ void initialise_barriers(const SharedLayout<Program, tile>& shared) {
-    constexpr int kReaders = tile.schedule == Schedule::cooperative ? 4 * kConsumers : 4;
+    constexpr int kReaders = tile.specialization == WarpSpecialization::cooperative ? 4 * kConsumers : 4;
     for (int stage = 0; stage < tile.stages; ++stage) {
         ptx::mbarrier_init(shared.full(stage), 1);
         ptx::mbarrier_init(shared.empty(stage), kReaders * tile.sharers());
@@ -49,7 +52,7 @@ template <class Program, TileConfig tile, Major kMajorA, Major kMajorB>
 __device__ __forceinline__ void consume(const GemmArguments<Program>& arguments,
                                         const SharedLayout<Program, tile>& shared, int cluster, int clusters, int rank,
                                         const Thread& thread) {
-    constexpr bool kCooperative = tile.schedule == Schedule::cooperative;
+    constexpr bool kCooperative = tile.specialization == WarpSpecialization::cooperative;
     const int consumer = thread.warpgroup;
     Ring<tile.stages> operands;
     Ring<tile.slots> slots;
@@ -81,7 +84,7 @@ __device__ __forceinline__ void consume(const GemmArguments<Program>& arguments,
             if (!kCooperative && thread.lane == 0) ptx::mbarrier_arrive(shared.turn(1 - consumer));
         };
         const int a_offset = kCooperative ? consumer * tile.warpgroup_rows() * kPanelRowBytes : 0;
-        const auto products = [&]<int kOf>() {
+        const auto gemm = [&]<int kOf>() {
             multiply<kOf, Program, tile, kMajorA, kMajorB>(shared, operands, arguments.k_tiles, a_offset, releases,
                                                            thread.lane, acc, issued);
         };
@@ -91,9 +94,9 @@ __device__ __forceinline__ void consume(const GemmArguments<Program>& arguments,
         }
         const auto whole = [&] { return !kHalves || arguments.order.whole(t); };
         if (whole()) {
-            products.template operator()<kBlocks>();
+            gemm.template operator()<kBlocks>();
         } else if constexpr (kHalves) {
-            products.template operator()<kBlocks / 2>();
+            gemm.template operator()<kBlocks / 2>();
         }
         if constexpr (!kCooperative) operands.advance(arguments.k_tiles);
         finish<Program, tile>(program, shared, slots, rows, whole, acc);
@@ -132,11 +135,11 @@ __global__ void __launch_bounds__(kGemmThreads, 1)
 
     // NOTE: all before this line runs while the kernel before this one finishes; nothing before it touches global
     // memory.
-    ptx::wait_for_predecessor();
-    ptx::let_successor_start();
+    ptx::wait_on_dependencies();
+    ptx::launch_dependents();
 
     if (warp < 4) {
-        ptx::give_registers<kProducerRegisters>();
+        ptx::decrease_registers<kProducerRegisters>();
         if (warp == 0) {
             if (ptx::elect_one())
                 load_operands<Program, tile, kMajorA, kMajorB>(arguments, shared, cluster, clusters, rank);
@@ -145,7 +148,7 @@ __global__ void __launch_bounds__(kGemmThreads, 1)
         }
         __syncwarp();
     } else {
-        ptx::take_registers<kConsumerRegisters>();
+        ptx::increase_registers<kConsumerRegisters>();
         consume<Program, tile, kMajorA, kMajorB>(arguments, shared, cluster, clusters, rank,
                                                  {warp % 4, lane, warp / 4 - 1});
     }

@@ -6,11 +6,11 @@
 #include <memory>
 
 #include "kernels/core/integers.h"
-#include "kernels/hopper/device_model.h"
 #include "kernels/hopper/gemm/kernel.cuh"
 #include "kernels/hopper/gemm/problem.h"
 #include "kernels/hopper/plan.h"
 #include "kernels/hopper/sm90/check.h"
+#include "kernels/hopper/sm90/device_model.h"
 #include "kernels/hopper/sm90/tensor_map.h"
 
 namespace coda::hopper {

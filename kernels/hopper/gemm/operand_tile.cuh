@@ -1,8 +1,8 @@
 // One operand's tile of a stage, as the CTAs of a cluster load it: each a share, sent to all that need the tile.
 #pragma once
 
-#include "kernels/hopper/gemm/tile_config.h"
 #include "kernels/hopper/ptx/tma.cuh"
+#include "kernels/hopper/sm90/tile_config.h"
 
 namespace coda::hopper {
 

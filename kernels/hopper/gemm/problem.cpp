@@ -40,11 +40,4 @@ Problem weight_gradient_problem(const char* op, const View& dy, const View& x) {
     return problem;
 }
 
-void require_shape(const Problem& problem, const char* field, const View& view, std::int64_t rows, std::int64_t columns,
-                   DType dtype) {
-    require(view && view.rows == rows && view.cols == columns && view.dtype == dtype, problem.op, ": ", field, " is ",
-            view.rows, " x ", view.cols, " ", name_of(view.dtype), ", expected ", rows, " x ", columns, " ",
-            name_of(dtype));
-}
-
 }  // namespace coda::hopper

@@ -3,6 +3,7 @@
 
 #include "kernels/core/memory.h"
 #include "kernels/core/op.h"
+#include "kernels/core/operand_check.h"
 #include "kernels/hopper/sm90/descriptor.h"
 
 namespace coda::hopper {
@@ -21,9 +22,5 @@ Problem linear_problem(const char* op, const View& a, const View& w, WeightLayou
 
 /// acc = dyᵀ x.
 Problem weight_gradient_problem(const char* op, const View& dy, const View& x);
-
-/// Throws unless `view` is a (rows, columns) matrix of `dtype`.
-void require_shape(const Problem& problem, const char* field, const View& view, std::int64_t rows, std::int64_t columns,
-                   DType dtype);
 
 }  // namespace coda::hopper

@@ -1,5 +1,5 @@
-// The copy warps of a GEMM kernel: one thread fills the operand ring; one thread per consumer warpgroup moves that
-// warpgroup's epilogue tiles, so that consumers never wait for a store.
+// The TMA warps of a GEMM kernel: one thread fills the operand ring; one thread per consumer warpgroup, its mover,
+// loads and stores the epilogue tiles in that warpgroup's slots, so that consumers never wait for a store.
 #pragma once
 
 #include "kernels/hopper/gemm/arguments.h"
@@ -24,9 +24,9 @@ __device__ __forceinline__ void load_operands(const GemmArguments<Program>& argu
         if (tile.rank_n(other) == rank_n) column |= 1u << other;
     }
     // NOTE: other CTAs want the same rows and columns, soon or after much of the epilogues' tiles has passed.
-    const std::uint64_t again = ptx::evict_last_policy();
-    const TileOfA<tile, kMajorA> a{&arguments.a, again, rank_n, row};
-    const TileOfB<tile, kMajorB> b{&arguments.b, again, rank_m, column};
+    const std::uint64_t keep_in_l2 = ptx::evict_last_policy();
+    const TileOfA<tile, kMajorA> a{&arguments.a, keep_in_l2, rank_n, row};
+    const TileOfB<tile, kMajorB> b{&arguments.b, keep_in_l2, rank_m, column};
 
     Ring<tile.stages> ring;
     for (int t = cluster; t < arguments.order.count(); t += clusters) {
@@ -36,6 +36,7 @@ __device__ __forceinline__ void load_operands(const GemmArguments<Program>& argu
         const int first_k = index.split * arguments.k_tiles * kTileK;
         for (int k_tile = 0; k_tile < arguments.k_tiles; ++k_tile) {
             const int k = first_k + (Program::kLastFirst ? arguments.k_tiles - 1 - k_tile : k_tile) * kTileK;
+            // Wait empty, load A and B
             const int stage = ring.index;
             ptx::mbarrier_wait(shared.empty(stage), ring.parity ^ 1);
             ptx::mbarrier_arrive_expect(shared.full(stage), tile.stage_bytes());
@@ -72,7 +73,7 @@ class SubTiles {
   private:
     static constexpr int kAcross = tile.n / Program::Slot::kColumns;
     static constexpr int kCount = tile.warpgroup_rows() / kPanelRows * kAcross;
-    static constexpr bool kCooperative = tile.schedule == Schedule::cooperative;
+    static constexpr bool kCooperative = tile.specialization == WarpSpecialization::cooperative;
 
     __device__ void begin_tile() {
         sub_ = 0;
@@ -103,7 +104,7 @@ __device__ __forceinline__ void move_tiles(const GemmArguments<Program>& argumen
         if (use.load >> panel & 1) load_bytes += Slot::panel(panel).bytes();
 
     // NOTE: tiles pass through once, and would push the operands out of L2.
-    const std::uint64_t once = ptx::evict_first_policy();
+    const std::uint64_t leave_l2 = ptx::evict_first_policy();
 
     Cursor load(arguments, cluster, clusters, rank, consumer);
     const auto prepare = [&](int slot) {
@@ -117,11 +118,11 @@ __device__ __forceinline__ void move_tiles(const GemmArguments<Program>& argumen
                 if (use.load >> panel & 1)
                     ptx::tma_load(shared.slot(consumer, slot) + Slot::offset(panel), &arguments.load[panel],
                                   Slot::panel(panel).column(load.column()), load.row(), shared.ready(consumer, slot),
-                                  once);
+                                  leave_l2);
         }
     };
 
-    // NOTE: one loop for the first loads and for the rounds after them: apart, they take more registers than there are.
+    // NOTE: one loop for the first loads and for the rounds after them: two loops take more registers than there are.
     Cursor store(arguments, cluster, clusters, rank, consumer);
     Ring<tile.slots> ring;
     for (int loaded = 0;; ring.advance()) {
@@ -129,6 +130,7 @@ __device__ __forceinline__ void move_tiles(const GemmArguments<Program>& argumen
         if (loaded < tile.slots) {
             ++loaded;
         } else {
+            // Wait written, store or add
             if (!store.next()) return;
             ptx::mbarrier_wait(shared.written(consumer, slot), ring.parity ^ 1);
 #pragma unroll
@@ -139,12 +141,14 @@ __device__ __forceinline__ void move_tiles(const GemmArguments<Program>& argumen
                 if (use.add >> panel & 1) {
                     ptx::tma_reduce_add(&arguments.store[panel], source, column, store.row());
                 } else {
-                    ptx::tma_store(&arguments.store[panel], source, column, store.row(), once);
+                    ptx::tma_store(&arguments.store[panel], source, column, store.row(), leave_l2);
                 }
             }
+            // Read: the slot is free
             ptx::tma_store_commit();
             ptx::tma_store_wait_read<0>();
         }
+        // Load its next tiles
         prepare(slot);
     }
 }

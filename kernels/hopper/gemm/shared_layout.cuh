@@ -1,8 +1,8 @@
 // Shared memory of a GEMM kernel, as addresses: operand ring | epilogue slots | scratch | barriers.
 #pragma once
 
-#include "kernels/hopper/gemm/tile_config.h"
 #include "kernels/hopper/ptx/shared.cuh"
+#include "kernels/hopper/sm90/tile_config.h"
 
 namespace coda::hopper {
 

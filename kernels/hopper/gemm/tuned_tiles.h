@@ -9,9 +9,11 @@
 // Orders were measured too: docs/ATTEMPTS.md.
 #pragma once
 
-#include "kernels/hopper/gemm/tile_config.h"
+#include "kernels/hopper/sm90/tile_config.h"
 
 namespace coda::hopper::tiles {
+
+using enum WarpSpecialization;
 
 // `rate`: relative speed where a shape fills the machine, by which launch_quickest chooses; `fixed`: what a tile's
 // epilogue costs on top, in elements of K.
@@ -23,7 +25,7 @@ constexpr TileConfig three_blocks(Raster raster) {
             .n = 128,
             .stages = 4,
             .slots = 3,
-            .schedule = Schedule::pingpong,
+            .specialization = pingpong,
             .cluster_m = 1,
             .cluster_n = 2,
             .raster = raster};
@@ -42,12 +44,12 @@ struct Tall {
 };
 struct Medium {
     static constexpr TileConfig config{
-        .m = 128, .n = 192, .stages = 5, .slots = 1, .schedule = Schedule::pingpong, .raster = {.group_rows = 2048}};
+        .m = 128, .n = 192, .stages = 5, .slots = 1, .specialization = pingpong, .raster = {.group_rows = 2048}};
     static constexpr double rate = 1.0, fixed = 40;
 };
 struct Square {
     static constexpr TileConfig config{
-        .m = 128, .n = 128, .stages = 6, .slots = 2, .schedule = Schedule::pingpong, .raster = {.panel_columns = 2048}};
+        .m = 128, .n = 128, .stages = 6, .slots = 2, .specialization = pingpong, .raster = {.panel_columns = 2048}};
     static constexpr double rate = 0.97, fixed = 0;
 };
 // For N 2048 and 4096, of which 192 is no divisor: 0.98 to 1.02 of cuBLAS from K 4096 to 8192, where those above
@@ -66,7 +68,7 @@ struct CrossEntropy {
                                        .n = 128,
                                        .stages = 5,
                                        .slots = 3,
-                                       .schedule = Schedule::pingpong,
+                                       .specialization = pingpong,
                                        .cluster_m = 1,
                                        .cluster_n = 2,
                                        .raster = {.group_rows = 2048}};
@@ -82,14 +84,14 @@ struct CrossEntropyTall {
 // Slots of 4 KiB. Quicker than 128x128 by 4% at N 3072, K 2048 and N 6144, K 4096.
 struct Rope {
     static constexpr TileConfig config{
-        .m = 128, .n = 192, .stages = 5, .slots = 3, .schedule = Schedule::pingpong, .raster = {.panel_columns = 2304}};
+        .m = 128, .n = 192, .stages = 5, .slots = 3, .specialization = pingpong, .raster = {.panel_columns = 2304}};
     static constexpr double rate = 1.0, fixed = 0;
 };
 
 // Gated outputs: slots of 6 KiB.
 struct Swiglu {
     static constexpr TileConfig config{
-        .m = 128, .n = 192, .stages = 5, .slots = 2, .schedule = Schedule::pingpong, .raster = {.group_rows = 2048}};
+        .m = 128, .n = 192, .stages = 5, .slots = 2, .specialization = pingpong, .raster = {.group_rows = 2048}};
     static constexpr double rate = 1.0, fixed = 0;
 };
 
@@ -108,7 +110,7 @@ struct ResidualRms {
 };
 struct RmsBackward {
     static constexpr TileConfig config{
-        .m = 128, .n = 128, .stages = 5, .slots = 3, .schedule = Schedule::pingpong, .raster = {.panel_columns = 2048}};
+        .m = 128, .n = 128, .stages = 5, .slots = 3, .specialization = pingpong, .raster = {.panel_columns = 2048}};
     static constexpr double rate = 0.93, fixed = 0;
 };
 // Long products: the epilogue no longer counts, and the wide tile reads less: 9% slower than 128x128 at K 3072, 5%
@@ -125,7 +127,7 @@ struct SwigluBackward {
 // Slots of 12 KiB, and no registers for more rows.
 struct SwigluBackwardAndY {
     static constexpr TileConfig config{
-        .m = 128, .n = 128, .stages = 5, .slots = 2, .schedule = Schedule::pingpong, .raster = {.group_rows = 2048}};
+        .m = 128, .n = 128, .stages = 5, .slots = 2, .specialization = pingpong, .raster = {.group_rows = 2048}};
     static constexpr double rate = 1.0, fixed = 0;
 };
 

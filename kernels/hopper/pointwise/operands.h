@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "kernels/core/memory.h"
+#include "kernels/core/operand_check.h"
 
 namespace coda::hopper {
 
@@ -14,13 +15,8 @@ class PointwiseOperands {
     /// First element of an operand that must be present with this shape and T as its dtype.
     template <class T>
     T* get(const char* operand, const View& view, std::int64_t rows, std::int64_t cols) const {
-        require(static_cast<bool>(view), op_, ": operand ", operand, " is missing");
-        require(view.rows == rows && view.cols == cols && view.dtype == dtype_of<T>, op_, ": operand ", operand,
-                " is (", view.rows, ", ", view.cols, ") ", name_of(view.dtype), ", expected (", rows, ", ", cols, ") ",
-                name_of(dtype_of<T>));
+        require_operand(op_, operand, view, rows, cols, dtype_of<T>);
         require(rows >= 1 && cols >= 1, op_, ": operand ", operand, " is empty");
-        require(rows == 1 || view.ld >= cols, op_, ": operand ", operand, " has rows of ", cols, " elements that are ",
-                view.ld, " apart");
         return memory_.at<T>(view);
     }
 

@@ -1,7 +1,7 @@
 // Eight bf16 as the 16 bytes of one access, and sums over a block in one fixed order. Device.
 #pragma once
 
-#include <cuda_bf16.h>
+#include "kernels/hopper/sm90/bf16_pair.cuh"
 
 namespace coda::hopper {
 
@@ -10,24 +10,20 @@ struct Eight {
 };
 
 __device__ inline Eight unpack(const uint4& bits) {
-    const unsigned words[4] = {bits.x, bits.y, bits.z, bits.w};
+    const std::uint32_t words[4] = {bits.x, bits.y, bits.z, bits.w};
     Eight result;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-        result.value[2 * i] = __uint_as_float(words[i] << 16);
-        result.value[2 * i + 1] = __uint_as_float(words[i] & 0xffff0000u);
+        const float2 pair = unpack_bf16(words[i]);
+        result.value[2 * i] = pair.x;
+        result.value[2 * i + 1] = pair.y;
     }
     return result;
 }
 
-__device__ inline unsigned pack(float low, float high) {
-    const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
-    return *reinterpret_cast<const unsigned*>(&pair);
-}
-
 __device__ inline uint4 pack(const Eight& eight) {
-    return {pack(eight.value[0], eight.value[1]), pack(eight.value[2], eight.value[3]),
-            pack(eight.value[4], eight.value[5]), pack(eight.value[6], eight.value[7])};
+    return {pack_bf16(eight.value[0], eight.value[1]), pack_bf16(eight.value[2], eight.value[3]),
+            pack_bf16(eight.value[4], eight.value[5]), pack_bf16(eight.value[6], eight.value[7])};
 }
 
 /// Sum over the block's kThreads; the result is in thread 0.
@@ -36,13 +32,13 @@ __device__ T block_sum(T value) {
     static_assert(kThreads % 32 == 0 && kThreads <= 1024, "whole warps, whose sums one warp can add");
     __shared__ T warps[kThreads / 32];
 #pragma unroll
-    for (int apart = 16; apart > 0; apart /= 2) value += __shfl_xor_sync(0xffffffffu, value, apart);
+    for (int lanes = 16; lanes > 0; lanes /= 2) value += __shfl_xor_sync(0xffffffffu, value, lanes);
     if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = value;
     __syncthreads();
     if (threadIdx.x >= 32) return 0;
     value = threadIdx.x < kThreads / 32 ? warps[threadIdx.x] : T(0);
 #pragma unroll
-    for (int apart = 16; apart > 0; apart /= 2) value += __shfl_xor_sync(0xffffffffu, value, apart);
+    for (int lanes = 16; lanes > 0; lanes /= 2) value += __shfl_xor_sync(0xffffffffu, value, lanes);
     return value;
 }
 

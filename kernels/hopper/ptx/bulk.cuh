@@ -1,5 +1,5 @@
-// The copy engine on tensors of rank 3 (coordinates {column, row, sequence}) and on plain runs of bytes, which start at
-// and count multiples of 16 bytes.
+// TMA on tensors of rank 3 (coordinates {column, row, sequence}), and bulk copies of plain runs of bytes, which start
+// at multiples of 16 bytes and have multiples of 16 bytes.
 #pragma once
 
 #include <cuda.h>

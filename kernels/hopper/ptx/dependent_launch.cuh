@@ -1,6 +1,6 @@
 // Programmatic dependent launch: a kernel starts while its predecessor in the stream finishes.
 //
-// A kernel launched with cudaLaunchAttributeProgrammaticStreamSerialization must call wait_for_predecessor in every
+// A kernel launched with cudaLaunchAttributeProgrammaticStreamSerialization must call wait_on_dependencies in every
 // thread that touches global memory, before it does. As that waits for all of the predecessor, and the predecessor
 // waited for its own, all work before it in the stream is done then. A kernel launched without the attribute needs
 // nothing: it starts when all before it has completed.
@@ -10,12 +10,10 @@ namespace coda::hopper::ptx {
 
 /// Blocks until the kernel before this one in the stream has completed and its memory is visible; returns at once in a
 /// kernel that was launched without the attribute.
-__device__ __forceinline__ void wait_for_predecessor() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+__device__ __forceinline__ void wait_on_dependencies() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 
-/// Once every CTA of this kernel has said so, the next one may take SMs that become free, if launched with the
-/// attribute.
-__device__ __forceinline__ void let_successor_start() {
-    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-}
+/// Once every CTA of this kernel has called it, the next kernel in the stream may start on SMs that become free, if it
+/// was launched with the attribute.
+__device__ __forceinline__ void launch_dependents() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
 
 }  // namespace coda::hopper::ptx

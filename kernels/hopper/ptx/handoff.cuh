@@ -1,4 +1,4 @@
-// Hand-offs: between warpgroups without waiting (named barriers), and between CTAs through a counter in global memory.
+// Signals without waiting: between warpgroups (named barriers), and between CTAs (a counter in global memory).
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@ __device__ __forceinline__ void named_barrier_arrive(int id, int threads) {
     asm volatile("barrier.arrive.aligned %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
-/// The same at barrier kFirst or, where `second`, at the one after it; whole warps agree. Numbers that are constants
-/// take no register, of which kernels that keep accumulators have none to spare.
+/// The same at barrier kFirst or, where `second`, at the one after it; `second` is equal in all lanes. Constant barrier
+/// numbers take no register, and kernels that keep accumulators have none to spare.
 template <int kFirst, int kThreads>
 __device__ __forceinline__ void named_barrier_arrive_either(int second) {
     asm volatile(
@@ -35,7 +35,7 @@ __device__ __forceinline__ void store_release(int* address, int value) {
     asm volatile("st.release.gpu.global.b32 [%0], %1;" ::"l"(address), "r"(value) : "memory");
 }
 
-/// Orders ordinary accesses of this thread with those of the copy engine, in all memories.
+/// Orders ordinary accesses of this thread with those of TMA, in all memories.
 __device__ __forceinline__ void fence_async() { asm volatile("fence.proxy.async;" ::: "memory"); }
 
 }  // namespace coda::hopper::ptx

@@ -9,7 +9,7 @@ __device__ __forceinline__ void mbarrier_init(std::uint32_t barrier, std::uint32
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
 
-/// Makes initialised barriers visible to the other CTAs of the cluster and to the copy engine.
+/// Makes initialised barriers visible to the other CTAs of the cluster and to TMA.
 __device__ __forceinline__ void fence_mbarrier_init() {
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
@@ -18,7 +18,7 @@ __device__ __forceinline__ void mbarrier_arrive(std::uint32_t barrier) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
-/// One arrival that also announces `bytes` which the copy engine will deliver.
+/// One arrival that also announces `bytes` that TMA will deliver.
 __device__ __forceinline__ void mbarrier_arrive_expect(std::uint32_t barrier, std::uint32_t bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }

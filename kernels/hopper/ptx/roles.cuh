@@ -12,13 +12,15 @@ __device__ __forceinline__ int thread_index() {
     return index;
 }
 
+/// setmaxnreg: sets the registers per thread of a warpgroup, all of whose warps call it. increase_registers waits for
+/// registers that another warpgroup of the CTA frees by decrease_registers.
 template <int kRegisters>
-__device__ __forceinline__ void give_registers() {
+__device__ __forceinline__ void decrease_registers() {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
 }
 
 template <int kRegisters>
-__device__ __forceinline__ void take_registers() {
+__device__ __forceinline__ void increase_registers() {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
 }
 

@@ -1,4 +1,5 @@
-// Ordinary shared-memory access by 32-bit shared::cta address, and the fence that orders it with the copy engine.
+// Ordinary shared-memory access by 32-bit shared::cta address, the fence that orders it with TMA, and loads from global
+// memory that the compiler does not move.
 #pragma once
 
 #include <cstdint>
@@ -19,16 +20,16 @@ __device__ __forceinline__ void store_shared(std::uint32_t address, std::uint32_
     asm volatile("st.shared.b32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
 }
 
-/// Two floats of global memory, fetched here: a load through the read-only path would be moved up as far as it can go,
-/// over barriers too, and hold registers all the way.
-__device__ __forceinline__ float2 load_here(const float* address) {
+/// Two floats of global memory, loaded where the call stands: a load through the read-only path would be moved up as
+/// far as it can go, over barriers too, and hold registers all the way.
+__device__ __forceinline__ float2 load_ordered(const float* address) {
     float2 value;
     asm volatile("ld.global.v2.f32 {%0, %1}, [%2];" : "=f"(value.x), "=f"(value.y) : "l"(address) : "memory");
     return value;
 }
 
 /// The same where index < count; elsewhere `value` stays.
-__device__ __forceinline__ void load_here_below(float2& value, const float* address, int index, int count) {
+__device__ __forceinline__ void load_ordered_below(float2& value, const float* address, int index, int count) {
     asm volatile(
         "{\n.reg .pred inside;\nsetp.lt.s32 inside, %3, %4;\n"
         "@inside ld.global.v2.f32 {%0, %1}, [%2];\n}"
@@ -74,7 +75,7 @@ __device__ __forceinline__ void load_matrix_x4_if(bool wanted, std::uint32_t add
         : "memory");
 }
 
-/// Orders this thread's ordinary shared-memory accesses before later ones of the copy engine (after a barrier).
+/// Orders this thread's ordinary shared-memory accesses before later ones of TMA (after a barrier).
 __device__ __forceinline__ void fence_async_shared() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 }  // namespace coda::hopper::ptx

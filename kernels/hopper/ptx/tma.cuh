@@ -1,5 +1,5 @@
-// The bulk tensor copy engine: tiles between global and shared memory. One thread issues; coordinates are
-// {column, row} of the tensor map; boxes outside the tensor are zero on load and dropped on store.
+// TMA: tiles between global and shared memory. One thread issues; coordinates are {column, row} of the tensor map;
+// elements outside the tensor are zero on load and dropped on store.
 #pragma once
 
 #include <cuda.h>

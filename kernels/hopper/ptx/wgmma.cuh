@@ -1,4 +1,4 @@
-// wgmma: the asynchronous matrix product of a warpgroup, bf16 operands in shared memory, fp32 accumulators.
+// wgmma: the asynchronous matrix multiply-accumulate of a warpgroup, bf16 operands in shared memory, fp32 accumulators.
 //
 // d (64 x N, N = 2 * registers) = a (64 x 16) b (16 x N) + (accumulate ? d : 0). Transpose flags: 0 for a K-major
 // operand, 1 for an MN-major one. The registers of d belong to the tensor cores until wgmma_wait has returned.

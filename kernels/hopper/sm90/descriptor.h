@@ -8,30 +8,42 @@
 #include <cstdint>
 
 #include "kernels/core/dtype.h"
+#include "kernels/hopper/sm90/limits.h"
 
 namespace coda::hopper {
 
 enum class Major : int { k = 0, mn = 1 };
 
-inline constexpr int kTileK = 64;               // elements of K per pipeline stage: one 128-byte row of a K-major panel
-inline constexpr int kPanelRowBytes = 128;      // bytes of a swizzled row
-inline constexpr int kSwizzleAtomBytes = 1024;  // 8 rows: the period of the swizzle
-inline constexpr int kMnPanelBytes = kTileK * kPanelRowBytes;  // an MN-major panel: 64 rows of k
+inline constexpr int kTileK = 64;  // elements of K per GEMM pipeline stage: one 128-byte row of a K-major panel
+inline constexpr int kMnPanelBytes = kTileK * kPanelRowBytes;  // an MN-major panel of a GEMM stage: 64 rows of k
 
-/// Descriptor of the operand tile at shared address `address` (1024-byte aligned).
+/// Descriptor of the MN-major operand at shared address `address`, `panel_bytes` from one panel of 64 m (or n) to the
+/// next.
 ///   bits 0-13  address / 16      bits 16-29 leading byte offset / 16    bits 32-45 stride byte offset / 16
 ///   bits 62-63 layout, 1 = 128-byte swizzle
-CODA_HD std::uint64_t matrix_descriptor(std::uint32_t address, Major major) {
-    const std::uint64_t leading = major == Major::mn ? kMnPanelBytes : 16;  // unused for K-major
-    const std::uint64_t stride = kSwizzleAtomBytes;
-    return static_cast<std::uint64_t>((address & 0x3ffffu) >> 4) | (leading >> 4) << 16 | (stride >> 4) << 32 |
-           std::uint64_t{1} << 62;
+CODA_HD constexpr std::uint64_t mn_major_descriptor(std::uint32_t address, std::uint32_t panel_bytes) {
+    return static_cast<std::uint64_t>((address & 0x3ffffu) >> 4) | static_cast<std::uint64_t>(panel_bytes >> 4) << 16 |
+           static_cast<std::uint64_t>(kSwizzleAtomBytes >> 4) << 32 | std::uint64_t{1} << 62;
+}
+/// The same of a K-major operand, whose leading byte offset wgmma does not read.
+CODA_HD constexpr std::uint64_t k_major_descriptor(std::uint32_t address) { return mn_major_descriptor(address, 16); }
+
+/// What to add to the descriptor of an MN-major operand for step `k16` of 16 of K: 16 rows per step.
+CODA_HD constexpr std::uint32_t mn_major_step(int k16) {
+    return static_cast<std::uint32_t>(k16 * (16 * kPanelRowBytes >> 4));
+}
+/// The same of a K-major operand: inside the swizzled row (legal because the XOR acts on address bits), and every 64
+/// of K in the next panel, `panel_bytes` on.
+CODA_HD constexpr std::uint32_t k_major_step(int k16, int panel_bytes) {
+    return static_cast<std::uint32_t>(k16 / 4 * (panel_bytes >> 4) + k16 % 4 * (16 * 2 >> 4));
 }
 
-/// What to add to the descriptor for the next 16 of K: inside the swizzled row (K-major; legal because the XOR acts on
-/// address bits), or 16 rows on (MN-major).
+/// Descriptor of a GEMM operand's tile, kTileK of K, and its step.
+CODA_HD constexpr std::uint64_t matrix_descriptor(std::uint32_t address, Major major) {
+    return major == Major::mn ? mn_major_descriptor(address, kMnPanelBytes) : k_major_descriptor(address);
+}
 CODA_HD constexpr std::uint32_t descriptor_k16_step(Major major) {
-    return (major == Major::mn ? 16 * kPanelRowBytes : 16 * 2) >> 4;
+    return major == Major::mn ? mn_major_step(1) : k_major_step(1, 0);
 }
 
 }  // namespace coda::hopper

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "kernels/cpu/access.h"
-#include "kernels/ops.h"
+#include "kernels/ops/attention/op.h"
 
 namespace coda::cpu {
 

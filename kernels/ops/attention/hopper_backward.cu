@@ -5,11 +5,11 @@
 
 #include "kernels/core/integers.h"
 #include "kernels/hopper/attention/backward_rows.cuh"
-#include "kernels/hopper/attention/overlapped_launch.h"
-#include "kernels/hopper/attention/sequence_map.h"
 #include "kernels/hopper/attention/shape.h"
 #include "kernels/hopper/plan.h"
 #include "kernels/hopper/sm90/check.h"
+#include "kernels/hopper/sm90/overlapped_launch.h"
+#include "kernels/hopper/sm90/tensor_map.h"
 #include "kernels/ops/attention/scratch.h"
 
 namespace coda::hopper {
@@ -35,8 +35,7 @@ Launch launch_backward(const AttentionBackward& op, const Memory& memory, const 
                        const RopeBackwardArguments& rope, RowStatisticsArguments rows) {
     const AttentionScratch layout(op);
     const auto padded = static_cast<int>(layout.padded);
-    const std::int64_t rows_of_heads = std::int64_t{geometry.batch} * geometry.heads * padded;
-    require(rows_of_heads < std::int64_t{1} << 31, op.name, ": ", rows_of_heads, " rows of all heads are too many");
+    require_backward_limits(op.name, geometry, padded);
     std::byte* base = memory.address(op.scratch);
     auto arguments = std::make_shared<BackwardArguments>();
     arguments->scratch = pointers_of(base, layout);
@@ -87,7 +86,7 @@ Launch launch_backward(const AttentionBackward& op, const Memory& memory, const 
         launch_overlapped(attention_row_statistics<Tile::kHeadDim>, row_grid, kRowStatisticsThreads, 0, stream, rows);
         launch_overlapped(kernel, static_cast<unsigned>(arguments->order.count()), Tile::kThreads, Tile::kSharedBytes,
                           stream, *arguments);
-        launch_overlapped(attention_finish_dquery<Tile>, finish_grid, 256, 0, stream, finish);
+        launch_overlapped(attention_finish_dquery<Tile>, finish_grid, kFinishDQueryThreads, 0, stream, finish);
     };
 }
 

@@ -5,11 +5,11 @@
 
 #include "kernels/core/integers.h"
 #include "kernels/hopper/attention/forward.cuh"
-#include "kernels/hopper/attention/overlapped_launch.h"
-#include "kernels/hopper/attention/sequence_map.h"
 #include "kernels/hopper/attention/shape.h"
 #include "kernels/hopper/plan.h"
 #include "kernels/hopper/sm90/check.h"
+#include "kernels/hopper/sm90/overlapped_launch.h"
+#include "kernels/hopper/sm90/tensor_map.h"
 #include "kernels/ops/attention/op.h"
 
 namespace coda::hopper {

@@ -10,11 +10,11 @@
 // once.
 #include <numbers>
 
-#include "kernels/hopper/epilogue/pair_math.cuh"
 #include "kernels/hopper/epilogue/tiles.cuh"
 #include "kernels/hopper/epilogue/vectors.cuh"
 #include "kernels/hopper/gemm/kernels.cuh"
 #include "kernels/hopper/gemm/tuned_tiles.h"
+#include "kernels/hopper/sm90/math.cuh"
 #include "kernels/math/cross_entropy.h"
 #include "kernels/ops/cross_entropy/op.h"
 
@@ -96,11 +96,11 @@ auto with_kernels(const LinearCrossEntropy& op, const Fn& fn) {
 Problem problem_of(const LinearCrossEntropy& op) {
     Problem problem = linear_problem(op.name, op.a, op.w, WeightLayout::out_in);
     problem.partial_columns = op.tile;
-    if (op.exponentials) require_shape(problem, "exponentials", op.exponentials, problem.m, problem.n, DType::bf16);
-    require_shape(problem, "target_logit", op.target_logit, 1, problem.m, DType::f32);
+    if (op.exponentials) require_operand(op.name, "exponentials", op.exponentials, problem.m, problem.n, DType::bf16);
+    require_operand(op.name, "target_logit", op.target_logit, 1, problem.m, DType::f32);
     require(op.tile > 0, op.name, ": tile ", op.tile, " must be positive");
-    require_shape(problem, "sums", op.sums, ceil_div(problem.n, op.tile), 2 * problem.m, DType::f32);
-    if (op.rstd) require_shape(problem, "rstd", op.rstd, 1, problem.m, DType::f32);
+    require_operand(op.name, "sums", op.sums, ceil_div(problem.n, op.tile), 2 * problem.m, DType::f32);
+    if (op.rstd) require_operand(op.name, "rstd", op.rstd, 1, problem.m, DType::f32);
     require(op.vocab > 0 && op.vocab <= problem.n, op.name, ": vocab ", op.vocab, " is not in 1..", problem.n);
     return problem;
 }

@@ -76,9 +76,9 @@ auto with_kernels(const Linear& op, const Fn& fn) {
 
 Problem problem_of(const Linear& op) {
     const Problem problem = linear_problem(op.name, op.a, op.w, op.layout);
-    require_shape(problem, "out", op.out, problem.m, problem.n, op.out.dtype);
+    require_operand(op.name, "out", op.out, problem.m, problem.n, op.out.dtype);
     if (op.rstd) {
-        require_shape(problem, "rstd", op.rstd, 1, problem.m, DType::f32);
+        require_operand(op.name, "rstd", op.rstd, 1, problem.m, DType::f32);
         require(op.layout == WeightLayout::out_in && op.out.dtype == DType::bf16 && op.out.beta == Beta::overwrite,
                 op.name, ": with rstd, Hopper kernels take w as (N, K) and overwrite a bf16 out");
     }

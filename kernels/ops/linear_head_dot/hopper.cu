@@ -2,6 +2,7 @@
 //
 //   out   = acc = a w                  (M, H hd) bf16, w (K, H hd)
 //   delta = Σ over a head of o out     (H, M) fp32, with out as rounded
+#include "kernels/core/limits.h"
 #include "kernels/hopper/epilogue/tiles.cuh"
 #include "kernels/hopper/epilogue/vectors.cuh"
 #include "kernels/hopper/gemm/kernels.cuh"
@@ -46,11 +47,10 @@ using LinearHeadDotKernels = Kernels<HeadDot, Major::k, Major::mn, tiles::InPlac
 
 Problem problem_of(const LinearHeadDot& op) {
     const Problem problem = linear_problem(op.name, op.a, op.w, op.layout);
-    require(op.head_dim == 64 || op.head_dim == 128, op.name, ": head_dim ", op.head_dim,
-            ", Hopper kernels take 64 and 128");
-    require_shape(problem, "o", op.o, problem.m, problem.n, DType::bf16);
-    require_shape(problem, "out", op.out, problem.m, problem.n, DType::bf16);
-    require_shape(problem, "delta", op.delta, problem.n / op.head_dim, problem.m, DType::f32);
+    limits::require_none(op.name, limits::head_dim_problem("head_dim", op.head_dim));
+    require_operand(op.name, "o", op.o, problem.m, problem.n, DType::bf16);
+    require_operand(op.name, "out", op.out, problem.m, problem.n, DType::bf16);
+    require_operand(op.name, "delta", op.delta, problem.n / op.head_dim, problem.m, DType::f32);
     return problem;
 }
 

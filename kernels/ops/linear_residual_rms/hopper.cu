@@ -42,9 +42,9 @@ using LinearResidualRmsKernels = Kernels<ResidualRms, Major::k, Major::k, tiles:
 Problem problem_of(const LinearResidualRms& op) {
     Problem problem = linear_problem(op.name, op.a, op.w, WeightLayout::out_in);
     problem.partial_columns = op.tile;
-    require_shape(problem, "residual", op.residual, problem.m, problem.n, DType::bf16);
-    require_shape(problem, "x", op.x, problem.m, problem.n, DType::bf16);
-    require_shape(problem, "square", op.square, ceil_div(problem.n, op.tile), problem.m, DType::f32);
+    require_operand(op.name, "residual", op.residual, problem.m, problem.n, DType::bf16);
+    require_operand(op.name, "x", op.x, problem.m, problem.n, DType::bf16);
+    require_operand(op.name, "square", op.square, ceil_div(problem.n, op.tile), problem.m, DType::f32);
     return problem;
 }
 

@@ -89,13 +89,13 @@ Problem problem_of(const LinearRmsBackward& op) {
     const Problem problem = linear_problem(op.name, op.a, op.w, op.layout);
     require(op.tile == kPanelRows, op.name, ": the op's partials have ", op.tile, " rows, the kernels were built for ",
             kPanelRows, " (kTileRows)");
-    require_shape(problem, "x", op.x, problem.m, problem.n, DType::bf16);
-    require_shape(problem, "dx", op.dx, problem.m, problem.n, DType::bf16);
-    if (op.n) require_shape(problem, "n", op.n, problem.m, problem.n, DType::bf16);
-    if (op.scale) require_shape(problem, "scale", op.scale, 1, problem.m, DType::f32);
-    require_shape(problem, "rstd", op.rstd, 1, problem.m, DType::f32);
-    require_shape(problem, "dot", op.dot, 1, problem.m, DType::f32);
-    require_shape(problem, "dgamma", op.dgamma, ceil_div(problem.m, op.tile), problem.n, DType::f32);
+    require_operand(op.name, "x", op.x, problem.m, problem.n, DType::bf16);
+    require_operand(op.name, "dx", op.dx, problem.m, problem.n, DType::bf16);
+    if (op.n) require_operand(op.name, "n", op.n, problem.m, problem.n, DType::bf16);
+    if (op.scale) require_operand(op.name, "scale", op.scale, 1, problem.m, DType::f32);
+    require_operand(op.name, "rstd", op.rstd, 1, problem.m, DType::f32);
+    require_operand(op.name, "dot", op.dot, 1, problem.m, DType::f32);
+    require_operand(op.name, "dgamma", op.dgamma, ceil_div(problem.m, op.tile), problem.n, DType::f32);
     return problem;
 }
 

@@ -4,6 +4,7 @@
 //   out = (u cos - v sin, v cos + u sin) on adjacent pairs     of the first `rotated` columns; v heads as they are
 #include <limits>
 
+#include "kernels/core/limits.h"
 #include "kernels/hopper/epilogue/tiles.cuh"
 #include "kernels/hopper/epilogue/vectors.cuh"
 #include "kernels/hopper/gemm/kernels.cuh"
@@ -55,7 +56,9 @@ struct Rope : EpilogueProgram {
         for (int half = 0; half < 2; ++half)
             first[half] = table + ((rotated ? angles[half] + angle : 0) + rows.thread.lane % 4);
     }
-    __device__ void fetch(const Here& at) { turn[at.block][at.half] = ptx::load_here(&first[at.half][4 * at.block].x); }
+    __device__ void fetch(const Here& at) {
+        turn[at.block][at.half] = ptx::load_ordered(&first[at.half][4 * at.block].x);
+    }
     __device__ void visit(float2 acc, const Here& at) {
         const float2 angle = turn[at.block][at.half];
         const Pair<float> rotated = rotate_pair(Pair<float>{acc.x * rstd[at], acc.y * rstd[at]}, angle.x, angle.y);
@@ -67,12 +70,11 @@ using LinearRopeKernels = Kernels<Rope, Major::k, Major::k, tiles::Rope, tiles::
 
 Problem problem_of(const LinearRope& op) {
     const Problem problem = linear_problem(op.name, op.a, op.w, WeightLayout::out_in);
-    require_shape(problem, "out", op.out, problem.m, problem.n, DType::bf16);
-    require_shape(problem, "positions", op.positions, 1, problem.m, DType::i32);
-    require_shape(problem, "rope", op.rope, op.rope.rows, op.head_dim, DType::f32);
-    if (op.rstd) require_shape(problem, "rstd", op.rstd, 1, problem.m, DType::f32);
-    require(op.head_dim == 64 || op.head_dim == 128, op.name, ": head_dim ", op.head_dim,
-            ", Hopper kernels take 64 and 128");
+    require_operand(op.name, "out", op.out, problem.m, problem.n, DType::bf16);
+    require_operand(op.name, "positions", op.positions, 1, problem.m, DType::i32);
+    require_operand(op.name, "rope", op.rope, op.rope.rows, op.head_dim, DType::f32);
+    if (op.rstd) require_operand(op.name, "rstd", op.rstd, 1, problem.m, DType::f32);
+    limits::require_none(op.name, limits::head_dim_problem("head_dim", op.head_dim));
     require(op.rope.count() / 2 <= std::numeric_limits<int>::max(), op.name, ": a table of ", op.rope.rows,
             " positions is too long");
     require(op.rope.ld == op.head_dim && op.rotated % op.head_dim == 0 && op.rotated <= problem.n, op.name,

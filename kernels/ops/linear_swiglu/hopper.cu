@@ -2,11 +2,11 @@
 //
 //   z = acc rstd                       (M, 2f), columns 2i, 2i+1 = gate, up; rstd 1 where absent; kept for backward
 //   y = silu(gate) up                  (M, f), of gate and up as stored
-#include "kernels/hopper/epilogue/pair_math.cuh"
 #include "kernels/hopper/epilogue/tiles.cuh"
 #include "kernels/hopper/epilogue/vectors.cuh"
 #include "kernels/hopper/gemm/kernels.cuh"
 #include "kernels/hopper/gemm/tuned_tiles.h"
+#include "kernels/hopper/sm90/math.cuh"
 #include "kernels/ops/linear_swiglu/op.h"
 
 namespace coda::hopper {
@@ -36,9 +36,9 @@ using LinearSwigluKernels = Kernels<Swiglu, Major::k, Major::k, tiles::Swiglu>;
 
 Problem problem_of(const LinearSwiglu& op) {
     const Problem problem = linear_problem(op.name, op.a, op.w, WeightLayout::out_in);
-    if (op.z) require_shape(problem, "z", op.z, problem.m, problem.n, DType::bf16);
-    if (op.y) require_shape(problem, "y", op.y, problem.m, problem.n / 2, DType::bf16);
-    if (op.rstd) require_shape(problem, "rstd", op.rstd, 1, problem.m, DType::f32);
+    if (op.z) require_operand(op.name, "z", op.z, problem.m, problem.n, DType::bf16);
+    if (op.y) require_operand(op.name, "y", op.y, problem.m, problem.n / 2, DType::bf16);
+    if (op.rstd) require_operand(op.name, "rstd", op.rstd, 1, problem.m, DType::f32);
     return problem;
 }
 

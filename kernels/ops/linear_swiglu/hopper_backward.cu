@@ -6,11 +6,11 @@
 //   dot = Σ g dg + u du over the tile  (tiles, M) fp32: the statistic that the norm's backward pass needs
 #include <type_traits>
 
-#include "kernels/hopper/epilogue/pair_math.cuh"
 #include "kernels/hopper/epilogue/tiles.cuh"
 #include "kernels/hopper/epilogue/vectors.cuh"
 #include "kernels/hopper/gemm/kernels.cuh"
 #include "kernels/hopper/gemm/tuned_tiles.h"
+#include "kernels/hopper/sm90/math.cuh"
 #include "kernels/ops/linear_swiglu/op.h"
 
 namespace coda::hopper {
@@ -83,12 +83,12 @@ auto with_kernels(const LinearSwigluBackward& op, const Fn& fn) {
 Problem problem_of(const LinearSwigluBackward& op) {
     Problem problem = linear_problem(op.name, op.a, op.w, op.layout);
     problem.partial_columns = op.tile;
-    require_shape(problem, "z", op.z, problem.m, 2 * problem.n, DType::bf16);
-    require_shape(problem, "dz", op.dz, problem.m, 2 * problem.n, DType::bf16);
-    if (op.y) require_shape(problem, "y", op.y, problem.m, problem.n, DType::bf16);
-    if (op.rstd) require_shape(problem, "rstd", op.rstd, 1, problem.m, DType::f32);
+    require_operand(op.name, "z", op.z, problem.m, 2 * problem.n, DType::bf16);
+    require_operand(op.name, "dz", op.dz, problem.m, 2 * problem.n, DType::bf16);
+    if (op.y) require_operand(op.name, "y", op.y, problem.m, problem.n, DType::bf16);
+    if (op.rstd) require_operand(op.name, "rstd", op.rstd, 1, problem.m, DType::f32);
     require(op.tile > 0, op.name, ": tile ", op.tile, " must be positive");
-    require_shape(problem, "dot", op.dot, ceil_div(problem.n, op.tile), problem.m, DType::f32);
+    require_operand(op.name, "dot", op.dot, ceil_div(problem.n, op.tile), problem.m, DType::f32);
     return problem;
 }
 

@@ -135,8 +135,9 @@ __global__ __launch_bounds__(kThreads) void adamw(const AdamWArguments arguments
         master.value[i] = kept - lr * (m.value[i] * correction1) / (sqrtf(v.value[i] * correction2) + arguments.eps);
     }
     store(arguments.master + at, master);
-    __stcs(arguments.working + at, uint2{pack(master.value[0] * factor.value[0], master.value[1] * factor.value[1]),
-                                         pack(master.value[2] * factor.value[2], master.value[3] * factor.value[3])});
+    __stcs(arguments.working + at,
+           uint2{pack_bf16(master.value[0] * factor.value[0], master.value[1] * factor.value[1]),
+                 pack_bf16(master.value[2] * factor.value[2], master.value[3] * factor.value[3])});
     if constexpr (std::is_same_v<Moment, float4>) {
         store(m_at, m);
         store(v_at, v);

@@ -5,13 +5,13 @@
 #include <type_traits>
 #include <vector>
 
+#include "kernels/core/limits.h"
 #include "kernels/math/rms.h"
 #include "kernels/ops/optimizer/op.h"
 
 namespace coda {
 
-/// Folded matrices that the Hopper AdamW takes: kernel parameters of 4 KiB.
-inline constexpr std::int64_t kMaxFolds = 256;
+using limits::kMaxFolds;
 
 /// Throws unless the op's folds are in order, apart, among the elements that decay, and their norms' weights among
 /// those that do not.

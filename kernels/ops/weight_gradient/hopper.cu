@@ -10,6 +10,7 @@
 #include "kernels/hopper/gemm/kernels.cuh"
 #include "kernels/hopper/gemm/tuned_tiles.h"
 #include "kernels/hopper/ptx/dependent_launch.cuh"
+#include "kernels/hopper/sm90/overlapped_launch.h"
 #include "kernels/ops/weight_gradient/op.h"
 
 namespace coda::hopper {
@@ -25,8 +26,8 @@ struct Parts {
 /// grad (+)= Σ parts, four columns a thread.
 __global__ void sum_parts(float4* grad, std::int64_t rows, std::int64_t quads, std::int64_t pitch, bool accumulate,
                           Parts parts) {
-    ptx::wait_for_predecessor();
-    ptx::let_successor_start();
+    ptx::wait_on_dependencies();
+    ptx::launch_dependents();
     const std::int64_t index = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
     if (index >= rows * quads) return;
     float4* out = grad + index / quads * pitch + index % quads;
@@ -48,16 +49,8 @@ Launch launch_sum(const Problem& problem, const Plan& plan, const View& grad, bo
                       static_cast<int>(plan.splits)};
     return [=](Stream stream) {
         constexpr int kThreadsOfSum = 256;
-        cudaLaunchAttribute overlap{};
-        overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-        overlap.val.programmaticStreamSerializationAllowed = 1;
-        cudaLaunchConfig_t config{};
-        config.gridDim = dim3(static_cast<unsigned>(ceil_div(rows * quads, kThreadsOfSum)));
-        config.blockDim = dim3(kThreadsOfSum);
-        config.stream = stream;
-        config.attrs = &overlap;
-        config.numAttrs = 1;
-        CUDA_CHECK(cudaLaunchKernelEx(&config, sum_parts, out, rows, quads, pitch, accumulate, given));
+        launch_overlapped(sum_parts, static_cast<unsigned>(ceil_div(rows * quads, kThreadsOfSum)), kThreadsOfSum, 0,
+                          stream, out, rows, quads, pitch, accumulate, given);
     };
 }
 
@@ -67,8 +60,8 @@ static_assert(tiles::GradientWide::config.cluster_rows() == 256, "WeightGradient
 
 Problem problem_of(const WeightGradient& op) {
     const Problem problem = weight_gradient_problem(op.name, op.dy, op.x);
-    require_shape(problem, "grad", op.grad, problem.m, problem.n, DType::f32);
-    if (op.gamma) require_shape(problem, "gamma", op.gamma, 1, problem.n, DType::f32);
+    require_operand(op.name, "grad", op.grad, problem.m, problem.n, DType::f32);
+    if (op.gamma) require_operand(op.name, "gamma", op.gamma, 1, problem.n, DType::f32);
     return problem;
 }
 

@@ -2,7 +2,7 @@
 // machine without a GPU plans the GPU's memory to the byte.
 #include <algorithm>
 
-#include "kernels/hopper/device_model.h"
+#include "kernels/hopper/sm90/device_model.h"
 #include "kernels/ops/weight_gradient/op.h"
 
 namespace coda {

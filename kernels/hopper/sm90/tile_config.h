@@ -2,18 +2,12 @@
 #pragma once
 
 #include "kernels/hopper/sm90/descriptor.h"
+#include "kernels/hopper/sm90/limits.h"
+#include "kernels/hopper/sm90/warp_roles.h"
 
 namespace coda::hopper {
 
-enum class Schedule : int {
-    cooperative,  // both consumer warpgroups on one tile, each with half of its rows
-    pingpong,     // each consumer warpgroup on a tile of its own: one's epilogue runs under the other's products
-};
-
-inline constexpr int kConsumers = 2;                         // consumer warpgroups
-inline constexpr int kGemmThreads = 128 * (1 + kConsumers);  // and one producer warpgroup
-inline constexpr int kMaxSharedBytes = 227 * 1024;           // per block, by opt-in
-inline constexpr int kPanelRows = 64;                        // rows of an epilogue panel: one m64 block
+inline constexpr int kGemmThreads = kWarpgroupThreads * (1 + kConsumers);  // and one producer warpgroup
 
 /// The order in which tiles are visited.
 struct Raster {
@@ -26,7 +20,7 @@ struct TileConfig {
     int m = 128, n = 256;  // output tile of a CTA
     int stages = 4;        // of the operand ring
     int slots = 2;         // of each consumer warpgroup's epilogue ring
-    Schedule schedule = Schedule::cooperative;
+    WarpSpecialization specialization = WarpSpecialization::cooperative;
     int cluster_m = 2, cluster_n = 1;  // CTAs of a cluster: those in a column share B by multicast, those in a row A
     Raster raster{};
 
@@ -44,7 +38,9 @@ struct TileConfig {
         return sharers() == cluster() || rank_m(rank) == rank_m(other) || rank_n(rank) == rank_n(other);
     }
 
-    CODA_HD constexpr int warpgroup_rows() const { return schedule == Schedule::cooperative ? m / kConsumers : m; }
+    CODA_HD constexpr int warpgroup_rows() const {
+        return specialization == WarpSpecialization::cooperative ? m / kConsumers : m;
+    }
     CODA_HD constexpr int a_bytes() const { return m * kPanelRowBytes; }
     CODA_HD constexpr int b_bytes() const { return n * kPanelRowBytes; }
     CODA_HD constexpr int stage_bytes() const { return a_bytes() + b_bytes(); }

@@ -1,0 +1,358 @@
+// A consumer warpgroup of attention_backward: 64 keys with their values, and the gradients of both in registers. The
+// whole is described in backward.cuh.
+#pragma once
+
+#include "kernels/hopper/attention/backward_producer.cuh"
+#include "kernels/hopper/attention/fragments.cuh"
+#include "kernels/hopper/ptx/handoff.cuh"
+#include "kernels/hopper/ptx/math.cuh"
+#include "kernels/hopper/ptx/roles.cuh"
+#include "kernels/hopper/ptx/shared_vectors.cuh"
+#include "kernels/hopper/ptx/tma.cuh"
+#include "kernels/hopper/ptx/wgmma_attention.cuh"
+#include "kernels/hopper/sm90/bf16_pair.cuh"
+#include "kernels/hopper/sm90/descriptor.h"
+#include "kernels/hopper/sm90/math.cuh"
+#include "kernels/math/rope.h"
+
+namespace coda::hopper {
+
+template <class Tile>
+struct BackwardConsumer {
+    static constexpr int kSteps = Tile::kQueries / 16;  // 16-query steps of dV and dK
+    using Barriers = BackwardNamedBarriers<Tile>;
+
+    const BackwardArguments& arguments;
+    const BackwardShared<Tile>& shared;
+    const BackwardWork& work;
+    int consumer, warp, lane;
+    int key[2];  // keys of this thread
+    float dk[Tile::kHeadDim / 2], dv[Tile::kHeadDim / 2];
+    // From one step to the next:
+    float s[Tile::kQueries / 2];   // logits of the next step, issued a step ahead; P inside a step
+    Ring<Tile::kStages> ring;      // its stage of Q and dO
+    Ring<Tile::kStages> previous;  // the stage of the step before, whose dQ may be late
+    bool has_previous = false;
+    int steps_left;
+
+    __device__ __forceinline__ BackwardConsumer(const BackwardArguments& given, const BackwardShared<Tile>& memory,
+                                                const BackwardWork& todo, int consumer_, int warp_, int lane_)
+        : arguments(given), shared(memory), work(todo), consumer(consumer_), warp(warp_), lane(lane_) {}
+
+    __device__ __forceinline__ void release(std::uint32_t barrier) const {
+        if (lane == 0) ptx::mbarrier_arrive(barrier);
+    }
+    /// Bytes of this lane's first query in a block of 8 row statistics.
+    __device__ __forceinline__ std::uint32_t lane_column() const { return 8 * (lane % 4); }
+    /// Hands a stage of Q or dO back to the loader.
+    template <int kEmptyBarriers>
+    __device__ __forceinline__ void release_stage(int stage) const {
+        static_assert(Tile::kStages == 2, "a stage is the first or the second");
+        ptx::named_barrier_arrive_either<kEmptyBarriers, Barriers::kEmptyThreads>(stage);
+    }
+
+    /// d = this warpgroup's 64 rows of `rows` times the query tile at `tile`, transposed: (keys, queries).
+    template <int kFloats>
+    __device__ __forceinline__ void issue_transposed(float (&d)[kFloats], std::uint32_t rows, std::uint32_t tile) {
+        const std::uint64_t a = k_major_descriptor(rows + consumer * 64 * kPanelRowBytes);
+        const std::uint64_t b = k_major_descriptor(tile);
+        ptx::pin_registers(d);
+        ptx::wgmma_fence();
+#pragma unroll
+        for (int k16 = 0; k16 < Tile::kHeadDim / 16; ++k16)
+            ptx::wgmma_m64k16<0, 0>(d, a + k_major_step(k16, Tile::kKeyPanelBytes),
+                                    b + k_major_step(k16, Tile::kQueryPanelBytes), k16 > 0);
+        ptx::wgmma_commit();
+    }
+    /// d += fragments (keys, queries) times the query tile at `tile`.
+    template <int kFloats>
+    __device__ __forceinline__ void issue_sum(float (&d)[kFloats], const std::uint32_t (&fragments)[kSteps][4],
+                                              std::uint32_t tile) {
+        const std::uint64_t b = mn_major_descriptor(tile, Tile::kQueryPanelBytes);
+        ptx::pin_registers(d);
+        ptx::wgmma_fence();
+#pragma unroll
+        for (int k16 = 0; k16 < kSteps; ++k16) ptx::wgmma_m64k16<1>(d, fragments[k16], b + mn_major_step(k16), 1);
+        ptx::wgmma_commit();
+    }
+    /// This consumer's share of dQ = dS K: at head_dim 64 its 64 queries, at 128 its 64 columns.
+    __device__ __forceinline__ void issue_dquery(float (&d)[32], int stage) {
+        constexpr bool kSplitQueries = Tile::kHeadDim == 64;
+        const std::uint64_t a = mn_major_descriptor(
+            shared.dscore(stage) + (kSplitQueries ? consumer * Tile::kKeyPanelBytes : 0), Tile::kKeyPanelBytes);
+        const std::uint64_t b = mn_major_descriptor(
+            shared.key() + (kSplitQueries ? 0 : consumer * Tile::kKeyPanelBytes), Tile::kKeyPanelBytes);
+        ptx::pin_registers(d);
+        ptx::wgmma_fence();
+#pragma unroll
+        for (int k16 = 0; k16 < Tile::kKeys / 16; ++k16)
+            ptx::wgmma_m64k16<1, 1>(d, a + mn_major_step(k16), b + mn_major_step(k16), k16 > 0);
+        ptx::wgmma_commit();
+    }
+
+    /// Hands this consumer's share of a dQ tile, that of the step at `position`, to the writer.
+    __device__ __forceinline__ void pass_dquery(const float (&dq)[32], const Ring<Tile::kStages>& position) {
+        static_assert(Tile::kStages == 2 && Tile::kDQueryStages <= 2, "positions tell the parity of one or two stages");
+        constexpr bool kOne = Tile::kDQueryStages == 1;
+        const int stage = kOne ? 0 : position.index;
+        const std::uint32_t parity = kOne ? static_cast<std::uint32_t>(position.index) : position.parity;
+        const auto thread = static_cast<std::uint32_t>(ptx::thread_index());
+        ptx::mbarrier_wait(shared.dquery_empty(stage, consumer), parity ^ 1);
+        const std::uint32_t to = shared.dquery(stage, consumer) + thread % kWarpgroupThreads * 16;
+#pragma unroll
+        for (int i = 0; i < 8; ++i)
+            ptx::store_shared_quad(to + i * kWarpgroupThreads * 16, dq[4 * i], dq[4 * i + 1], dq[4 * i + 2],
+                                   dq[4 * i + 3]);
+        ptx::fence_async_shared();
+        __syncwarp();
+        release(shared.dquery_full(stage, consumer));
+    }
+
+    /// P in place of the logits: exp2(scale_log2 s - lse), 0 where a query does not see the key.
+    template <bool kMasked>
+    __device__ __forceinline__ void probabilities(int tile, int stage) {
+        const float scale_log2 = arguments.scale * kLog2e;
+        const std::uint32_t column = lane_column();
+        int hidden[2];  // queries of the tile before this one do not see the thread's keys
+        if constexpr (kMasked) {
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                hidden[half] = key[half] - tile * Tile::kQueries - 2 * (lane % 4);
+                // NOTE: hides that heads share the mask, which would be kept in registers from one to the next.
+                ptx::hide_origin(hidden[half]);
+            }
+        }
+#pragma unroll
+        for (int j = 0; j < Tile::kQueries / 8; ++j) {
+            // Exponentials, causal mask
+            const float2 lse = ptx::load_shared_pair(shared.lse(stage) + column + 32 * j);
+#pragma unroll
+            for (int half = 0; half < 2; ++half)
+#pragma unroll
+                for (int i = 0; i < 2; ++i) {
+                    float& p = s[4 * j + 2 * half + i];
+                    p = exp2_approximate(p * scale_log2 - (i == 0 ? lse.x : lse.y));
+                    if constexpr (kMasked)
+                        if (8 * j + i < hidden[half]) p = 0;
+                }
+            // Keys of earlier documents
+            if constexpr (Tile::kDocuments) {
+                const float2 start = ptx::load_shared_pair(shared.start(stage) + column + 32 * j);
+#pragma unroll
+                for (int half = 0; half < 2; ++half) {
+                    if (key[half] < __float_as_int(start.x)) s[4 * j + 2 * half] = 0;
+                    if (key[half] < __float_as_int(start.y)) s[4 * j + 2 * half + 1] = 0;
+                }
+            }
+        }
+    }
+
+    /// dS in place of dP: P (dP - delta).
+    __device__ __forceinline__ void score_gradients(float (&dp)[Tile::kQueries / 2], int stage) {
+        const std::uint32_t column = lane_column();
+#pragma unroll
+        for (int j = 0; j < Tile::kQueries / 8; ++j) {
+            const float2 delta = ptx::load_shared_pair(shared.delta(stage) + column + 32 * j);
+#pragma unroll
+            for (int half = 0; half < 2; ++half)
+#pragma unroll
+                for (int i = 0; i < 2; ++i) {
+                    const int at = 4 * j + 2 * half + i;
+                    dp[at] = s[at] * (dp[at] - (i == 0 ? delta.x : delta.y));
+                }
+        }
+    }
+
+    /// Hands this consumer's rows of dS to both consumers, for dQ.
+    __device__ __forceinline__ void pass_dscore(const std::uint32_t (&ds16)[kSteps][4], int stage) {
+        ptx::mbarrier_wait(shared.dscore_empty(stage), ring.parity ^ 1);
+        store_fragments(shared.dscore(stage), Tile::kKeyPanelBytes, 64 * consumer + 16 * warp, lane, ds16);
+        ptx::fence_async_shared();
+        __syncwarp();
+        release(shared.dscore_full(stage));
+    }
+
+    /// The GEMMs that P and dS allow, and S of the next step; releases the step's stages of Q and dO.
+    __device__ __forceinline__ void issue_gradients(const std::uint32_t (&p16)[kSteps][4],
+                                                    const std::uint32_t (&ds16)[kSteps][4], int stage) {
+        // dV += Pᵀ dO
+        issue_sum(dv, p16, shared.dout(stage));
+        // dQ = dS K, of both consumers' dS
+        // NOTE: a late dQ of the first step is of whatever lies there, and nobody reads it: a branch would cost more.
+        float dq[32];
+        const Ring<Tile::kStages> source = Tile::kLateDQuery ? previous : ring;
+        const bool wanted = !Tile::kLateDQuery || has_previous;
+        if (wanted) ptx::mbarrier_wait(shared.dscore_full(source.index), source.parity);
+        issue_dquery(dq, source.index);
+        // dV is done: release dO
+        ptx::wgmma_wait<1>();
+        ptx::pin_registers(dv);
+        release_stage<Barriers::kDOutEmpty>(stage);
+        // dK += dSᵀ Q
+        issue_sum(dk, ds16, shared.query(stage));
+        // S = K Qᵀ of the next step
+        // NOTE: after the last step of whatever lies there, as above.
+        previous = ring;
+        ring.advance();
+        if (--steps_left > 0) ptx::mbarrier_wait(shared.query_full(ring.index), ring.parity);
+        issue_transposed(s, shared.key(), shared.query(ring.index));
+        // dQ is done: hand it to the writer
+        ptx::wgmma_wait<2>();
+        ptx::pin_registers(dq);
+        if (wanted) {
+            release(shared.dscore_empty(source.index));
+            pass_dquery(dq, source);
+        }
+        has_previous = true;
+        // dK and S are done: release Q
+        ptx::wgmma_wait<0>();
+        ptx::pin_registers(dk);
+        ptx::pin_registers(s);
+        release_stage<Barriers::kQueryEmpty>(stage);
+    }
+
+    /// One query tile of one head. S has been computed in the step before.
+    template <bool kMasked>
+    __device__ __forceinline__ void step(int tile) {
+        const int stage = ring.index;
+        float dp[Tile::kQueries / 2];
+        std::uint32_t p16[kSteps][4], ds16[kSteps][4];
+        // Wait dO, issue dPᵀ = V dOᵀ
+        ptx::mbarrier_wait(shared.dout_full(stage), ring.parity);
+        issue_transposed(dp, shared.value(), shared.dout(stage));
+        // P, while dPᵀ is computed
+        probabilities<kMasked>(tile, stage);
+        round_fragments(s, p16);
+        // Wait dPᵀ, dS to both consumers
+        ptx::wgmma_wait<0>();
+        ptx::pin_registers(dp);
+        score_gradients(dp, stage);
+        round_fragments(dp, ds16);
+        pass_dscore(ds16, stage);
+        // dV, dQ, dK, next S
+        issue_gradients(p16, ds16, stage);
+    }
+
+    /// Sum over this lane's columns of row `row` of `operand` times its gradient.
+    __device__ __forceinline__ float dot_part(const float (&gradient)[Tile::kHeadDim / 2], std::uint32_t operand,
+                                              int row, int half) const {
+        float dot = 0;
+#pragma unroll
+        for (int j = 0; j < Tile::kHeadDim / 8; ++j) {
+            const float2 value =
+                unpack_bf16(ptx::load_shared(operand + j / 8 * Tile::kKeyPanelBytes +
+                                             swizzled_offset(row, 16 * (j % 8) + 4 * (lane % 4), kPanelRowBytes)));
+            dot += value.x * gradient[4 * j + 2 * half] + value.y * gradient[4 * j + 2 * half + 1];
+        }
+        return dot;
+    }
+
+    /// Turns a gradient's row back through RoPE.
+    __device__ __forceinline__ void unrotate(float (&gradient)[Tile::kHeadDim / 2], std::int64_t token,
+                                             int half) const {
+        const RopeBackwardArguments& rope = arguments.rope;
+        const float2* angles =
+            rope.rope + static_cast<std::int64_t>(__ldg(rope.positions + token)) * (Tile::kHeadDim / 2);
+#pragma unroll
+        for (int j = 0; j < Tile::kHeadDim / 8; ++j) {
+            const float2 angle = __ldg(angles + 4 * j + lane % 4);
+            const int at = 4 * j + 2 * half;
+            const Pair<float> turned = unrotate_pair(Pair<float>{gradient[at], gradient[at + 1]}, angle.x, angle.y);
+            gradient[at] = turned.first;
+            gradient[at + 1] = turned.second;
+        }
+    }
+
+    /// With rope: a gradient times the rows' rstd, its dot part of every row, and the gradient before RoPE.
+    __device__ __forceinline__ void finish_rows(float (&gradient)[Tile::kHeadDim / 2], std::uint32_t operand,
+                                                int qkv_head, bool rotated) const {
+        const RopeBackwardArguments& rope = arguments.rope;
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            const int row = 64 * consumer + Fragment::row(warp, lane, half);
+            const bool valid = key[half] < arguments.seq_len;
+            const std::int64_t token = static_cast<std::int64_t>(work.sequence) * arguments.seq_len + key[half];
+            const float factor = valid ? rope.factor(token) : 0.0f;
+#pragma unroll
+            for (int j = 0; j < Tile::kHeadDim / 8; ++j) {
+                gradient[4 * j + 2 * half] *= factor;
+                gradient[4 * j + 2 * half + 1] *= factor;
+            }
+            const float dot = quad_sum(dot_part(gradient, operand, row, half));
+            if (valid && lane % 4 == 0) rope.dot[qkv_head * rope.dot_ld + token] = dot;
+            if (valid && rotated) unrotate(gradient, token, half);
+        }
+    }
+
+    /// Stores dK or dV over the operand it belongs to: `operand` still holds the keys or values themselves. `qkv_head`
+    /// counts heads along a row of dqkv: those of queries, then keys, then values.
+    __device__ __forceinline__ void store(float (&gradient)[Tile::kHeadDim / 2], std::uint32_t operand, int qkv_head,
+                                          bool rotated) {
+        if (arguments.rope.positions != nullptr) finish_rows(gradient, operand, qkv_head, rotated);
+        // Round, stage in shared memory
+        std::uint32_t rounded[Tile::kHeadDim / 16][4];
+        round_fragments(gradient, rounded);
+        __syncwarp();
+        store_fragments(operand, Tile::kKeyPanelBytes, 64 * consumer + 16 * warp, lane, rounded);
+        ptx::fence_async_shared();
+        ptx::named_barrier_sync(Barriers::kStore + consumer, kWarpgroupThreads);
+        // TMA store of the consumer's keys
+        if (warp == 0 && lane == 0) {
+#pragma unroll
+            for (int panel = 0; panel < Tile::kPanels; ++panel)
+                ptx::tma_store(&arguments.dqkv, operand + panel * Tile::kKeyPanelBytes + consumer * 64 * kPanelRowBytes,
+                               qkv_head * Tile::kHeadDim + 64 * panel, work.key_block * Tile::kKeys + 64 * consumer,
+                               work.sequence);
+            ptx::tma_store_commit();
+        }
+    }
+
+    __device__ __forceinline__ void run() {
+#pragma unroll
+        for (int stage = 0; stage < Tile::kStages; ++stage) {
+            release_stage<Barriers::kQueryEmpty>(stage);
+            release_stage<Barriers::kDOutEmpty>(stage);
+        }
+        key[0] = work.key_block * Tile::kKeys + 64 * consumer + Fragment::row(warp, lane, 0);
+        key[1] = key[0] + 8;
+#pragma unroll
+        for (int i = 0; i < Tile::kHeadDim / 2; ++i) dk[i] = dv[i] = 0;
+        ptx::mbarrier_wait(shared.key_full(), 0);
+        // Query tiles that begin before the last key are masked, later ones see all keys.
+        const int whole = min(work.end_tile, (work.key_block + 1) * Tile::kKeys / Tile::kQueries);
+        steps_left = (work.end_tile - work.first_tile) * work.group;
+        ptx::mbarrier_wait(shared.query_full(0), 0);
+        issue_transposed(s, shared.key(), shared.query(0));
+        ptx::wgmma_wait<0>();
+        ptx::pin_registers(s);
+        int tile = work.end_tile - 1;
+        int g = 0;  // one loop rather than two nested ones: fewer values that stay the same are kept for it
+#pragma unroll 1
+        while (!Tile::kMaskAll && tile >= whole) {
+            step<false>(tile);
+            if (++g == work.group) g = 0, --tile;
+        }
+#pragma unroll 1
+        while (tile >= work.first_tile) {
+            step<true>(tile);
+            if (++g == work.group) g = 0, --tile;
+        }
+        if constexpr (Tile::kLateDQuery) {
+            float dq[32];
+            ptx::mbarrier_wait(shared.dscore_full(previous.index), previous.parity);
+            issue_dquery(dq, previous.index);
+            ptx::wgmma_wait<0>();
+            ptx::pin_registers(dq);
+            pass_dquery(dq, previous);
+        }
+        store(dv, shared.value(), arguments.heads + arguments.kv_heads + work.kv_head, false);
+#pragma unroll
+        for (float& value : dk) value *= arguments.scale;
+        ptx::named_barrier_sync(Barriers::kKeys,
+                                Tile::kConsumers * kWarpgroupThreads);  // dQ of both consumers has read the keys
+        store(dk, shared.key(), arguments.heads + work.kv_head, true);
+        if (warp == 0 && lane == 0) ptx::tma_store_wait_read<0>();
+    }
+};
+
+}  // namespace coda::hopper

@@ -1,0 +1,39 @@
+// Arithmetic that C++ has no operators or functions for. The approximations run on the special-function unit, about
+// 2 ulp, and flush denormal numbers to zero.
+#pragma once
+
+#include <cstdint>
+
+namespace coda::hopper::ptx {
+
+__device__ __forceinline__ float exp2_approximate(float value) {
+    float result;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(value));
+    return result;
+}
+
+__device__ __forceinline__ float reciprocal_approximate(float value) {
+    float result;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(value));
+    return result;
+}
+
+/// NaN where `value` is NaN: fminf would take the limit for it and hide it.
+__device__ __forceinline__ float minimum_or_nan(float value, float limit) {
+    float result;
+    asm("min.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(value), "f"(limit));
+    return result;
+}
+
+/// Two bf16 in a word, `low` in its lower half, rounded to nearest, ties to even.
+__device__ __forceinline__ std::uint32_t round_to_bf16x2(float low, float high) {
+    std::uint32_t pair;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+    return pair;
+}
+
+/// Hides from the compiler how `value` was computed, so that what derives from it is not shared with other places that
+/// compute the same, and kept in registers between them.
+__device__ __forceinline__ void hide_origin(int& value) { asm volatile("" : "+r"(value)); }
+
+}  // namespace coda::hopper::ptx
