@@ -8,6 +8,7 @@ const char* name_of(MemorySegment segment) {
         case MemorySegment::gradients: return "gradients";
         case MemorySegment::optimizer: return "optimizer state";
         case MemorySegment::inputs: return "inputs and tables";
+        case MemorySegment::caches: return "caches";
         case MemorySegment::activations: return "activations";
     }
     return "?";
@@ -28,6 +29,19 @@ View BufferTable::add(std::string name, MemorySegment segment, Lifetime lifetime
 std::int64_t extent_of(const View& view) {
     if (view.rows == 0 || view.cols == 0) return 0;
     return ((view.rows - 1) * view.ld + view.cols) * size_of(view.dtype);
+}
+
+View part_of(const View& vector, std::int64_t first, std::int64_t number) {
+    View part = vector;
+    part.offset += first * size_of(vector.dtype);
+    part.cols = part.ld = number;
+    return part;
+}
+
+View narrowed(const View& view, std::int64_t columns) {
+    View result = view;
+    result.cols = result.ld = columns;
+    return result;
 }
 
 }  // namespace coda

@@ -10,14 +10,22 @@
 namespace coda {
 
 /// What a buffer is for, as --dry-run groups memory.
-enum class MemorySegment : std::uint8_t { weights, gradients, optimizer, inputs, activations };
-inline constexpr MemorySegment kMemorySegments[] = {MemorySegment::weights, MemorySegment::gradients,
+enum class MemorySegment : std::uint8_t {
+    weights,
+    gradients,
+    optimizer,
+    inputs,
+    caches,  // what a pass leaves to the next one and is no parameter, such as a KV cache
+    activations
+};
+inline constexpr MemorySegment kMemorySegments[] = {MemorySegment::weights,   MemorySegment::gradients,
                                                     MemorySegment::optimizer, MemorySegment::inputs,
-                                                    MemorySegment::activations};
+                                                    MemorySegment::caches,    MemorySegment::activations};
 const char* name_of(MemorySegment segment);
 
 enum class Lifetime : std::uint8_t {
-    persistent,  // holds its contents from one schedule to the next; zero when the run begins
+    persistent,  // holds its contents from one schedule to the next; zero when the run begins. Absent from a plan
+                 // whose schedules do not touch it
     transient,   // written before it is read within every schedule; memory is shared outside its first and last use
 };
 
@@ -49,5 +57,11 @@ class BufferTable {
 
 /// Bytes from the first to one past the last element of a view.
 std::int64_t extent_of(const View& view);
+
+/// Elements [first, first + number) of a (1, n) view.
+View part_of(const View& vector, std::int64_t first, std::int64_t number);
+
+/// The buffer of a contiguous view as a matrix of fewer columns, without gaps between its rows.
+View narrowed(const View& view, std::int64_t columns);
 
 }  // namespace coda

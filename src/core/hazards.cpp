@@ -91,7 +91,7 @@ class Checker {
 
     std::vector<std::string> run() {
         for (std::size_t b = 0; b < buffers_.size(); ++b) {
-            if (buffers_.all()[b].lifetime == Lifetime::persistent) {
+            if (buffers_.all()[b].lifetime == Lifetime::persistent && plan_.offset[b] >= 0) {
                 const auto id = static_cast<BufferId>(b);
                 bytes_.write(plan_.offset[b], plan_.offset[b] + buffers_.all()[b].bytes, {id, 0, kInitial});
             }

@@ -38,6 +38,8 @@ bool alive_together(const Lifetimes& lifetimes, std::size_t a, std::size_t b) {
                        [&](const std::vector<Interval>& schedule) { return schedule[a].overlaps(schedule[b]); });
 }
 
+bool touched(const Lifetimes& lifetimes, std::size_t buffer) { return alive_together(lifetimes, buffer, buffer); }
+
 std::int64_t peak_live_bytes(const BufferTable& buffers, const Lifetimes& lifetimes,
                              std::span<const Schedule* const> schedules) {
     std::int64_t peak = 0;
@@ -65,12 +67,13 @@ MemoryPlan plan_memory(const BufferTable& buffers, std::span<const Schedule* con
     std::vector<std::size_t> transient;
     for (std::size_t b = 0; b < buffers.size(); ++b) {
         const Buffer& buffer = buffers.all()[b];
-        if (buffer.lifetime == Lifetime::persistent) {
-            plan.offset[b] = plan.persistent_bytes;
-            plan.persistent_bytes += round_up(buffer.bytes, kBufferAlignment);
-        } else if (alive_together(lifetimes, b, b)) {
+        if (!touched(lifetimes, b)) continue;
+        if (buffer.lifetime == Lifetime::transient) {
             transient.push_back(b);
+            continue;
         }
+        plan.offset[b] = plan.persistent_bytes;
+        plan.persistent_bytes += round_up(buffer.bytes, kBufferAlignment);
     }
     std::stable_sort(transient.begin(), transient.end(),
                      [&](std::size_t a, std::size_t b) { return buffers.all()[a].bytes > buffers.all()[b].bytes; });

@@ -50,8 +50,6 @@ std::string shape_text(const std::vector<std::int64_t>& shape) {
     return out + ")";
 }
 
-bool is_tied(const ParameterLayout& layout) { return layout.head.offset == layout.embedding.offset; }
-
 bool same_values(const StoredTensor& a, const StoredTensor& b) {
     if (a.shape != b.shape) return false;
     constexpr std::int64_t kPart = 1 << 16;
@@ -68,7 +66,7 @@ bool same_values(const StoredTensor& a, const StoredTensor& b) {
 /// Whether a tensor that the model does not have may be in its checkpoint.
 bool is_ignored(const StoredTensor& tensor, const SafetensorsFolder& checkpoint, const ParameterLayout& layout) {
     if (tensor.name.ends_with("rotary_emb.inv_freq")) return true;
-    if (tensor.name != kHead || !is_tied(layout)) return false;
+    if (tensor.name != kHead || !layout.tied()) return false;
     const auto embedding = checkpoint.tensors().find(kEmbedding);
     if (embedding == checkpoint.tensors().end()) return false;
     require(same_values(tensor, embedding->second), tensor.file, ": ", kHead, " differs from ", kEmbedding,

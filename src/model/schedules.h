@@ -1,72 +1,36 @@
 // The schedules of a run, built from the configuration alone: what to execute, on which buffers, for any executor.
 #pragma once
 
-#include <string>
 #include <vector>
 
 #include "kernels/ops.h"
 #include "src/core/buffers.h"
 #include "src/core/memory_plan.h"
+#include "src/model/host_views.h"
 #include "src/model/parameters.h"
+#include "src/model/pass.h"
+#include "src/model/schedule_options.h"
 
 namespace coda {
-
-/// The lists that a run executes. A step of the optimizer is `first`, then `further` for every other micro-batch, then
-/// `update`. `sample` is the forward pass of the micro-batch's first sequence and the logits of its last row.
-enum class Pass : std::uint8_t { first, further, update, evaluate, sample };
-inline constexpr Pass kPasses[] = {Pass::first, Pass::further, Pass::update, Pass::evaluate, Pass::sample};
-const char* name_of(Pass pass);
-
-/// Buffers through which the host feeds and reads a run. Scalars and tables have the statistic's dtype unless said.
-struct HostViews {
-    // Written before each micro-batch.
-    View tokens, targets;  // (1, M) i32; a negative target is ignored
-    View positions;        // (1, M) i32, in the sequence, or in the document under document_mask
-    View doc_start;        // (1, M) i32, only under document_mask
-    View alpha;            // 1 / (valid targets of the whole optimizer step)
-    // Written before each update.
-    View lr, correction1, correction2;
-    View step;  // i32, from 1
-    // Written before each sample pass, besides the first T of tokens and positions.
-    View sample_start;  // (1, T) i32, doc_start of that pass: what stands before a row's start is not seen
-    // Written once.
-    View rope;  // (seq_len, hd), see rope_table
-    // Read back.
-    View loss;        // mean over the valid targets of the optimizer step, after its last micro-batch
-    View losses;      // (1, M) of every target, 0 where it is ignored, of the latest micro-batch or evaluate pass
-    View val_loss;    // of one evaluate pass, with its own alpha
-    View logits;      // (1, V padded) storage, of the last row of a sample pass
-    View norm, clip;  // of the gradient, before clipping
-    View skip;        // i32, sticky: a non-finite loss or norm was seen
-    // State: flat segments of ParameterLayout.count elements.
-    View master, gradient, m, v;
-    View working;  // storage dtype, with the weights of norms in the matrices after them (ParameterLayout.folds)
-};
 
 struct Schedules {
     BufferTable buffers;
     HostViews host;
-    Schedule first, further, update, evaluate, sample;
+    Schedule first, further, update, evaluate, sample;  // empty where it was not asked for
 
     const Schedule& operator[](Pass pass) const;
-    std::vector<const Schedule*> all() const;  // in the order of kPasses
+    bool has(Pass pass) const { return !(*this)[pass].empty(); }
+    std::vector<Pass> passes() const;          // that it has, in the order of kPasses
+    std::vector<const Schedule*> all() const;  // theirs
+
+    /// Whether any pass touches the view's buffer: others have no place in memory.
+    bool uses(const View& view) const;
 };
 
-struct ScheduleOptions {
-    Precision precision;
-    std::int64_t seq_len = 0;
-    std::int64_t micro_batch_size = 0;
-    std::int64_t lm_head_chunks = 1;
-    Recompute recompute = Recompute::none;
-    bool document_mask = false;
-    bool deterministic = true;  // of ops that have a choice: AttentionBackward
-    double max_grad_norm = 0;
-    OptimizerConfig optimizer;
-    std::uint64_t seed = 0;
-};
-ScheduleOptions schedule_options(const Config& config, Precision precision);
-
-Schedules build_schedules(const ModelConfig& model, const ParameterLayout& layout, const ScheduleOptions& options);
+/// The schedules of `passes`. Without Pass::update there are no master weights on the device: the host fills the
+/// working copy, and looks up a tied embedding (HostViews::embedded).
+Schedules build_schedules(const ModelConfig& model, const ParameterLayout& layout, const ScheduleOptions& options,
+                          PassSet passes = kAllPasses);
 
 /// Places every buffer for all schedules and checks each for hazards in that place.
 MemoryPlan plan_and_check(const Schedules& schedules);

@@ -1,17 +1,15 @@
-// The optimizer's part of a step: two operations over the flat segments.
-#include "src/model/activations.h"
+#include "src/model/update.h"
 
 namespace coda {
 
-void build_update(const ParameterLayout& layout, const ScheduleOptions& options, HostViews host, View scratch,
-                  StepList& step) {
+void build_update(const ParameterLayout& layout, const ScheduleOptions& options, HostViews host, StepList& step) {
     step.enter(Phase::update, -1);
     step("grad_norm", GradNorm{.grad = host.gradient,
                                .loss = host.loss,
                                .norm = write(host.norm),
                                .clip = write(host.clip),
                                .skip = write(host.skip),
-                               .scratch = scratch,
+                               .scratch = {},
                                .max_norm = options.max_grad_norm});
     step("adamw", AdamW{.grad = host.gradient,
                         .master = write(host.master),

@@ -18,15 +18,7 @@ std::vector<NamedSegment> segments_of(const HostViews& host) {
     return {{"master", host.master}, {"m", host.m}, {"v", host.v}};
 }
 
-/// `count` elements of a flat view from element `first` on.
-View part_of(const View& view, std::int64_t first, std::int64_t count) {
-    View part = view;
-    part.offset += first * size_of(view.dtype);
-    part.cols = part.ld = count;
-    return part;
-}
-
-/// The same, counted in bytes.
+/// Part of a flat view, counted in bytes.
 View bytes_of(const View& view, std::int64_t offset, std::size_t bytes) {
     const std::int64_t size = size_of(view.dtype);
     return part_of(view, offset / size, static_cast<std::int64_t>(bytes) / size);

@@ -43,7 +43,7 @@ std::vector<std::pair<std::string, std::int64_t>> segments_of(const Schedules& s
     std::vector<std::pair<std::string, std::int64_t>> segments;
     std::int64_t listed = 0;
     for (const MemorySegment segment : kMemorySegments) {
-        if (segment == MemorySegment::activations) continue;
+        if (segment == MemorySegment::activations || persistent[segment] == 0) continue;
         segments.emplace_back(name_of(segment), persistent[segment]);
         listed += persistent[segment];
     }

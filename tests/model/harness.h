@@ -61,6 +61,39 @@ inline MemoryPlan without_sharing(const Schedules& schedules, MemoryPlan plan) {
     return plan;
 }
 
+/// Writes a contiguous view, rounded to its type.
+inline void set_elements(Executor& executor, const View& view, const std::vector<double>& values) {
+    const auto send = [&](auto convert) {
+        std::vector<decltype(convert(0.0))> typed;
+        for (const double value : values) typed.push_back(convert(value));
+        executor.upload(view, typed.data());
+    };
+    switch (view.dtype) {
+        case DType::f64: return send([](double v) { return v; });
+        case DType::f32: return send([](double v) { return static_cast<float>(v); });
+        case DType::bf16: return send([](double v) { return Bf16(static_cast<float>(v)); });
+        default: throw Error("no such elements");
+    }
+}
+
+/// The elements of a contiguous view.
+inline std::vector<double> elements(Executor& executor, const View& view) {
+    std::vector<std::byte> staging;
+    const std::span<const std::byte> bytes = executor.bytes(view, staging);
+    const auto read = [&](auto zero) {
+        using T = decltype(zero);
+        const std::span values(reinterpret_cast<const T*>(bytes.data()), bytes.size() / sizeof(T));
+        std::vector<double> result;
+        for (const T value : values) result.push_back(static_cast<double>(static_cast<float>(value)));
+        return result;
+    };
+    if (view.dtype == DType::f64) {
+        const std::span values(reinterpret_cast<const double*>(bytes.data()), bytes.size() / sizeof(double));
+        return {values.begin(), values.end()};
+    }
+    return view.dtype == DType::f32 ? read(float{}) : read(Bf16{});
+}
+
 class ModelRun {
   public:
     ModelRun(const ModelConfig& config, const Sizes& sizes, Precision precision)
@@ -143,34 +176,9 @@ class ModelRun {
     }
 
     void set_elements(const View& view, const std::vector<double>& values) {
-        const auto send = [&](auto convert) {
-            std::vector<decltype(convert(0.0))> typed;
-            for (const double value : values) typed.push_back(convert(value));
-            executor->upload(view, typed.data());
-        };
-        switch (view.dtype) {
-            case DType::f64: return send([](double v) { return v; });
-            case DType::f32: return send([](double v) { return static_cast<float>(v); });
-            case DType::bf16: return send([](double v) { return Bf16(static_cast<float>(v)); });
-            default: throw Error("no such elements");
-        }
+        test::set_elements(*executor, view, values);
     }
-    std::vector<double> elements(const View& view) {
-        std::vector<std::byte> staging;
-        const std::span<const std::byte> bytes = executor->bytes(view, staging);
-        const auto read = [&](auto zero) {
-            using T = decltype(zero);
-            const std::span values(reinterpret_cast<const T*>(bytes.data()), bytes.size() / sizeof(T));
-            std::vector<double> result;
-            for (const T value : values) result.push_back(static_cast<double>(static_cast<float>(value)));
-            return result;
-        };
-        if (view.dtype == DType::f64) {
-            const std::span values(reinterpret_cast<const double*>(bytes.data()), bytes.size() / sizeof(double));
-            return {values.begin(), values.end()};
-        }
-        return view.dtype == DType::f32 ? read(float{}) : read(Bf16{});
-    }
+    std::vector<double> elements(const View& view) { return test::elements(*executor, view); }
 
     static std::int64_t valid_targets(const std::vector<textbook::Batch>& batches) {
         std::int64_t valid = 0;

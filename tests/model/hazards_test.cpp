@@ -190,12 +190,12 @@ TEST_CASE("two buffers that are alive together in the same bytes") {
     // x of layer 0 is read again in the backward pass; the exponentials come in between.
     BufferId x = kNoBuffer, exponentials = kNoBuffer;
     for (std::size_t b = 0; b < built.schedules.buffers.size(); ++b) {
-        if (built.schedules.buffers.all()[b].name == "layer 0 x") x = static_cast<BufferId>(b);
+        if (built.schedules.buffers.all()[b].name == "embedded x") x = static_cast<BufferId>(b);
         if (built.schedules.buffers.all()[b].name == "exponentials") exponentials = static_cast<BufferId>(b);
     }
     built.plan.offset[static_cast<std::size_t>(x)] = built.plan.offset[static_cast<std::size_t>(exponentials)];
     const auto hazards = find_hazards(built.schedules.first, built.schedules.buffers, built.plan);
-    CHECK(mentions(hazards, {"'layer 0 x'", "its bytes were overwritten with"}));
+    CHECK(mentions(hazards, {"'embedded x'", "its bytes were overwritten with"}));
     CHECK_THROWS_AS(require_no_hazards("first", built.schedules.first, built.schedules.buffers, built.plan), Error);
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "src/core/hazards.h"
 #include "src/model/schedules.h"
 #include "tests/catch.h"
 #include "tests/model/harness.h"
@@ -86,4 +87,30 @@ TEST_CASE("with the head in chunks the tensor of all logits' exponentials never 
         if (buffer.name == "exponentials") found = buffer.bytes;
     }
     CHECK(found == whole / 8);
+}
+
+TEST_CASE("a block's cache lies in the arena of a plan that uses it, and in no other") {
+    BufferTable buffers;
+    const BlockBuffers of_layer = BlockBuffers(buffers, kMixedBf16).of_layer(3);
+    const View cache = of_layer.persistent("kv cache", MemorySegment::caches, DType::bf16, 64, 32);
+    const View row = of_layer.activation("row", 1, 32);
+    CHECK(buffers[cache.buffer].name == "layer 3 kv cache");
+    const auto written = [](View view) {
+        view.version = 1;
+        return Zero{.out = view};
+    };
+    const Schedule decode{{Phase::forward, 3, "append", written(cache.row_slice(5, 1))}};
+    const Schedule without{{Phase::forward, 3, "clear", written(row)}};
+    const std::vector<const Schedule*> both = {&decode, &without}, one = {&without};
+
+    const MemoryPlan with_cache = plan_memory(buffers, both);
+    CHECK(with_cache.offset[static_cast<std::size_t>(cache.buffer)] == 0);
+    CHECK(with_cache.persistent_bytes == round_up(cache.bytes(), kBufferAlignment));
+    CHECK(find_hazards(decode, buffers, with_cache).empty());
+
+    const MemoryPlan plain = plan_memory(buffers, one);
+    CHECK(plain.offset[static_cast<std::size_t>(cache.buffer)] == -1);
+    CHECK(plain.persistent_bytes == 0);
+    CHECK(find_hazards(without, buffers, plain).empty());
+    CHECK(find_hazards(decode, buffers, plain).size() == 1);  // a step that the plan does not know has no memory
 }

@@ -38,14 +38,17 @@ TEST_CASE("the packed row order: rotary pairs adjacent, gate and up interleaved"
         }
         throw Error("no tensor " + name);
     };
-    const LayerParameters& layer = layout.layers[1];
+    const Layer::Parameters& layer = layout.layers[1];
     // Head dimension 8: Hugging Face row i + 4 b of a head is packed row 2 i + b; here head 1, i = 3, b = 1.
-    CHECK(find("model.layers.1.self_attn.q_proj.weight").row_offset(8 + 7) == layer.qkv.offset + (8 + 7) * 16);
-    CHECK(find("model.layers.1.self_attn.q_proj.weight").row_offset(8 + 1) == layer.qkv.offset + (8 + 2) * 16);
-    CHECK(find("model.layers.1.self_attn.k_proj.weight").row_offset(4) == layer.qkv.offset + (32 + 1) * 16);
-    CHECK(find("model.layers.1.self_attn.v_proj.weight").row_offset(5) == layer.qkv.offset + (32 + 16 + 5) * 16);
-    CHECK(find("model.layers.1.mlp.gate_proj.weight").row_offset(3) == layer.gate_up.offset + 6 * 16);
-    CHECK(find("model.layers.1.mlp.up_proj.weight").row_offset(3) == layer.gate_up.offset + 7 * 16);
+    CHECK(find("model.layers.1.self_attn.q_proj.weight").row_offset(8 + 7) ==
+          layer.attention.qkv.offset + (8 + 7) * 16);
+    CHECK(find("model.layers.1.self_attn.q_proj.weight").row_offset(8 + 1) ==
+          layer.attention.qkv.offset + (8 + 2) * 16);
+    CHECK(find("model.layers.1.self_attn.k_proj.weight").row_offset(4) == layer.attention.qkv.offset + (32 + 1) * 16);
+    CHECK(find("model.layers.1.self_attn.v_proj.weight").row_offset(5) ==
+          layer.attention.qkv.offset + (32 + 16 + 5) * 16);
+    CHECK(find("model.layers.1.mlp.gate_proj.weight").row_offset(3) == layer.mlp.gate_up.offset + 6 * 16);
+    CHECK(find("model.layers.1.mlp.up_proj.weight").row_offset(3) == layer.mlp.gate_up.offset + 7 * 16);
 }
 
 TEST_CASE("matrices that follow a norm carry its weight, in order of their place") {
@@ -53,11 +56,12 @@ TEST_CASE("matrices that follow a norm carry its weight, in order of their place
     model.tie_word_embeddings = GENERATE(false, true);
     const ParameterLayout layout = parameter_layout(model);
     std::vector<std::pair<PackedTensor, PackedTensor>> expected;
-    for (const LayerParameters& layer : layout.layers) {
-        expected.emplace_back(layer.qkv, layer.attn_norm);
-        expected.emplace_back(layer.gate_up, layer.mlp_norm);
+    for (const Layer::Parameters& layer : layout.layers) {
+        expected.emplace_back(layer.attention.qkv, layer.attention.norm);
+        expected.emplace_back(layer.mlp.gate_up, layer.mlp.norm);
     }
-    expected.insert(model.tie_word_embeddings ? expected.begin() : expected.end(), {layout.head, layout.final_norm});
+    expected.insert(model.tie_word_embeddings ? expected.begin() : expected.end(),
+                    {layout.head.matrix, layout.head.norm});
     REQUIRE(layout.folds.size() == expected.size());
     for (std::size_t i = 0; i < expected.size(); ++i) {
         const auto& [matrix, norm] = expected[i];
@@ -67,6 +71,21 @@ TEST_CASE("matrices that follow a norm carry its weight, in order of their place
         CHECK(fold.cols == matrix.cols);
         CHECK(fold.gamma == norm.offset);
         if (i > 0) CHECK(fold.first >= layout.folds[i - 1].end());
+    }
+}
+
+TEST_CASE("a projection that follows a norm may have no bias, which the norm's backward pass would miss") {
+    ParameterPlan plan(1024);
+    Projection projection{.name = "qkv", .rows = 8, .cols = 4, .tensors = {{"q_proj.weight", 8}}};
+    const PackedTensor norm = plan.norm(4, "norm.weight");
+    CHECK(plan.projection(projection, norm).count() == 32);
+    CHECK(plan.folds().size() == 1);
+    projection.bias = true;
+    for (const bool tied : {false, true}) {
+        INFO(tied);
+        CHECK_THROWS_WITH(
+            tied ? plan.tied_projection(projection, {0, 8, 4}, norm) : plan.projection(projection, norm),
+            Catch::Contains("qkv: ") && Catch::Contains("cannot have a bias") && Catch::Contains("sum z dz"));
     }
 }
 

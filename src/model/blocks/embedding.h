@@ -1,0 +1,43 @@
+// The embedding: x = E[token], the start of the residual stream.
+#pragma once
+
+#include "src/model/blocks/block_buffers.h"
+#include "src/model/blocks/shape.h"
+#include "src/model/blocks/step_list.h"
+#include "src/model/blocks/streams.h"
+#include "src/model/blocks/weights.h"
+
+namespace coda {
+
+class EmbeddingBlock {
+  public:
+    struct Parameters {
+        PackedTensor table;  // (Vp, d)
+    };
+    static Parameters declare(ParameterPlan& plan, const ModelConfig& model);
+
+    /// `rows`: what tokens are looked up in, (any, d) of the storage or the master type.
+    EmbeddingBlock(const Parameters& parameters, const FlatSegments& segments, const View& rows,
+                   const ModelShape& shape, const BlockBuffers& buffers);
+
+    /// Returns x with the 1/rms of its rows.
+    const Stream& forward(StepList& step, const BatchInputs& batch);
+
+    /// Adds dx's rows to their tokens' in the gradient, which starts from zero, or goes on from `gradient`, what a tied
+    /// head has written there.
+    void zero_gradient(StepList& step) { step("zero_embedding_grad", Zero{.out = write(gradient_)}); }
+    void continue_gradient(const View& gradient) { gradient_ = gradient; }
+    void backward(StepList& step, const BatchInputs& batch, const View& dx);
+
+    /// Cuts the forward pass down to the first `rows` tokens.
+    void keep_rows(std::int64_t rows);
+
+    const Stream& out() const { return out_; }
+
+  private:
+    double eps_;
+    View rows_, gradient_;
+    Stream out_;
+};
+
+}  // namespace coda

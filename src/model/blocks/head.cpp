@@ -1,0 +1,141 @@
+#include "src/model/blocks/head.h"
+
+#include <algorithm>
+
+#include "kernels/core/integers.h"
+
+namespace coda {
+
+HeadBlock::Parameters HeadBlock::declare(ParameterPlan& plan, const ModelConfig& model, const PackedTensor& embedding) {
+    const std::int64_t d = model.hidden_size;
+    const Projection projection{
+        .name = "lm_head", .rows = padded_vocab(model), .cols = d, .tensors = {{"lm_head.weight", model.vocab_size}}};
+    Parameters parameters;
+    parameters.norm = plan.norm(d, "model.norm.weight");
+    parameters.matrix = model.tie_word_embeddings ? plan.tied_projection(projection, embedding, parameters.norm)
+                                                  : plan.projection(projection, parameters.norm);
+    return parameters;
+}
+
+HeadBlock::HeadBlock(const Parameters& parameters, const FlatSegments& segments, const ModelShape& s,
+                     std::int64_t chunks, const BlockBuffers& buffers)
+    : shape_(s), norm_(segments.norm(parameters.norm)), matrix_(segments.matrix(parameters.matrix)) {
+    // Whole GEMM tiles per chunk where there are enough rows for that.
+    const std::int64_t row_tile = LinearRmsBackward::kTileRows;
+    const std::int64_t even = ceil_div(s.tokens, chunks);
+    const std::int64_t rows = std::min(s.tokens, even >= row_tile ? round_up(even, row_tile) : even);
+    std::int64_t tiles = 0;
+    for (std::int64_t first = 0; first < s.tokens; first += rows) {
+        const std::int64_t number = std::min(rows, s.tokens - first);
+        chunks_.push_back(
+            {.first_row = first, .rows = number, .first_tile = tiles, .tiles = ceil_div(number, row_tile)});
+        tiles += chunks_.back().tiles;
+    }
+    exponentials_ = buffers.activation("exponentials", rows, s.padded_vocab);
+    sums_ =
+        buffers.statistic("sums of exponentials", ceil_div(s.padded_vocab, LinearCrossEntropy::kTileColumns), 2 * rows);
+    n_ = buffers.activation("normalised activation", s.tokens, s.width);
+    dgamma_ = buffers.statistic("final norm partials", tiles, s.width);
+    target_logit_ = buffers.statistic("target logits", 1, s.tokens);
+    scale_ = buffers.statistic("head scale", 1, s.tokens);
+    dot_ = buffers.statistic("head dot", 1, s.tokens);
+
+    // Persistent: the host reads them after a pass, when nothing else may have taken their place.
+    const auto result = [&](const char* name, DType dtype, std::int64_t columns) {
+        return buffers.persistent(name, MemorySegment::inputs, dtype, 1, columns);
+    };
+    const Precision& precision = buffers.precision();
+    results_ = {.loss = result("loss", precision.statistic, 1),
+                .losses = result("token losses", precision.statistic, s.tokens),
+                .val_loss = result("validation loss", precision.statistic, 1),
+                .logits = result("sample logits", precision.storage, s.padded_vocab)};
+}
+
+void HeadBlock::chunk_loss(StepList& step, const BatchInputs& batch, const Stream& in, const Chunk& chunk, Keep keep) {
+    const auto rows = [&](const View& vector) { return part_of(vector, chunk.first_row, chunk.rows); };
+    const bool keeps = keep == Keep::activations;
+    const View x = in.x.row_slice(chunk.first_row, chunk.rows);
+    const View sums = narrowed(write(sums_), 2 * chunk.rows);
+    const auto written_exponentials = [&] { return keeps ? write(exponentials_).row_slice(0, chunk.rows) : View{}; };
+    step("target_logit", TargetLogit{.a = x,
+                                     .table = matrix_.value.row_slice(0, shape_.vocab),
+                                     .rstd = rows(in.rstd),
+                                     .targets = rows(batch.targets),
+                                     .target_logit = rows(target_logit_)});
+    step("logits", LinearCrossEntropy{.a = x,
+                                      .w = matrix_.value,
+                                      .rstd = rows(in.rstd),
+                                      .target_logit = rows(target_logit_),
+                                      .exponentials = written_exponentials(),
+                                      .sums = sums,
+                                      .vocab = shape_.vocab,
+                                      .tile = LinearCrossEntropy::kTileColumns});
+    step("loss", FinishCrossEntropy{.sums = sums,
+                                    .target_logit = rows(target_logit_),
+                                    .targets = rows(batch.targets),
+                                    .exponentials = written_exponentials(),
+                                    .scale = keeps ? rows(scale_) : View{},
+                                    .dot = keeps ? rows(dot_) : View{},
+                                    .loss = rows(results_.losses)});
+}
+
+void HeadBlock::chunk_backward(StepList& step, const BatchInputs& batch, const Stream& in, const Chunk& chunk,
+                               const View& dx, Beta beta) {
+    const auto rows = [&](const View& vector) { return part_of(vector, chunk.first_row, chunk.rows); };
+    const View exponentials = exponentials_.row_slice(0, chunk.rows);
+    const View n = n_.row_slice(chunk.first_row, chunk.rows);
+    step("head_dgrad", LinearRmsBackward{.a = exponentials,
+                                         .w = matrix_.value,
+                                         .x = in.x.row_slice(chunk.first_row, chunk.rows),
+                                         .rstd = rows(in.rstd),
+                                         .dot = rows(dot_),
+                                         .alpha = batch.alpha,
+                                         .scale = rows(scale_),
+                                         .dx = {dx.row_slice(chunk.first_row, chunk.rows), Beta::overwrite},
+                                         .n = n,
+                                         .dgamma = dgamma_.row_slice(chunk.first_tile, chunk.tiles),
+                                         .tile = LinearRmsBackward::kTileRows});
+    step("head_wgrad", WeightGradient{.dy = exponentials,
+                                      .x = n,
+                                      .gamma = norm_.value,
+                                      .alpha = batch.alpha,
+                                      .grad = {write(matrix_.gradient), beta},
+                                      .scratch = {}});
+}
+
+void HeadBlock::train(StepList& step, const BatchInputs& batch, const Stream& in, View& dx, Beta beta) {
+    // Row slices of these are written chunk by chunk; each row holds its first value.
+    for (View* view : {&target_logit_, &results_.losses, &scale_, &dot_, &n_, &dgamma_, &dx}) write(*view);
+    for (std::size_t c = 0; c < chunks_.size(); ++c) {
+        step.enter(Phase::forward, -1);
+        chunk_loss(step, batch, in, chunks_[c], Keep::activations);
+        step.enter(Phase::backward, -1);
+        chunk_backward(step, batch, in, chunks_[c], dx, c == 0 ? beta : Beta::accumulate);
+    }
+    step.enter(Phase::forward, -1);
+    step("total_loss",
+         ReduceLoss{.loss = results_.losses, .alpha = batch.alpha, .total = {write(results_.loss), beta}});
+    step.enter(Phase::backward, -1);
+    step("final_norm_grad",
+         FinishColumnSum{.partials = dgamma_, .gamma = norm_.value, .grad = {write(norm_.gradient), beta}});
+}
+
+void HeadBlock::evaluate(StepList& step, const BatchInputs& batch, const Stream& in) {
+    for (View* view : {&target_logit_, &results_.losses}) write(*view);
+    step.enter(Phase::forward, -1);
+    for (const Chunk& chunk : chunks_) chunk_loss(step, batch, in, chunk, Keep::nothing);
+    step("total_loss",
+         ReduceLoss{
+             .loss = results_.losses, .alpha = batch.alpha, .total = {write(results_.val_loss), Beta::overwrite}});
+}
+
+void HeadBlock::sample(StepList& step, const Stream& in) {
+    const std::int64_t last = in.x.rows - 1;
+    step.enter(Phase::forward, -1);
+    step("logits", Linear{.a = in.x.row_slice(last, 1),
+                          .w = matrix_.value,
+                          .rstd = part_of(in.rstd, last, 1),
+                          .out = {write(results_.logits), Beta::overwrite}});
+}
+
+}  // namespace coda

@@ -1,0 +1,65 @@
+// The head: logits = norm(x) Wᵀ and their cross entropy. In training it runs its own backward pass chunk by chunk of
+// rows, so that with several chunks the exponentials of all logits never exist at once.
+//
+// Its backward pass assumes the identity of a projection after a norm (Projection, parameter_plan.h): the statistic of
+// the final norm is Σ l g over the vocabulary, of the logits l and their gradient g.
+#pragma once
+
+#include "src/model/blocks/block_buffers.h"
+#include "src/model/blocks/shape.h"
+#include "src/model/blocks/step_list.h"
+#include "src/model/blocks/streams.h"
+#include "src/model/blocks/weights.h"
+
+namespace coda {
+
+class HeadBlock {
+  public:
+    struct Parameters {
+        PackedTensor norm, matrix;  // (d), (Vp, d): the embedding's own when tied
+    };
+    static Parameters declare(ParameterPlan& plan, const ModelConfig& model, const PackedTensor& embedding);
+
+    /// What the host reads, as HostViews has it.
+    struct Results {
+        View loss, losses, val_loss, logits;
+    };
+
+    HeadBlock(const Parameters& parameters, const FlatSegments& segments, const ModelShape& shape, std::int64_t chunks,
+              const BlockBuffers& buffers);
+
+    /// Loss of a micro-batch, the gradient dx of the residual stream `in`, and those of the weights.
+    void train(StepList& step, const BatchInputs& batch, const Stream& in, View& dx, Beta beta);
+
+    /// Loss alone.
+    void evaluate(StepList& step, const BatchInputs& batch, const Stream& in);
+
+    /// Logits of the last row of `in`.
+    void sample(StepList& step, const Stream& in);
+
+    const Weight& matrix() const { return matrix_; }
+    const Results& results() const { return results_; }
+
+  private:
+    struct Chunk {
+        std::int64_t first_row, rows;
+        std::int64_t first_tile, tiles;  // of the final norm's partials
+    };
+
+    void chunk_loss(StepList& step, const BatchInputs& batch, const Stream& in, const Chunk& chunk, Keep keep);
+    void chunk_backward(StepList& step, const BatchInputs& batch, const Stream& in, const Chunk& chunk, const View& dx,
+                        Beta beta);
+
+    ModelShape shape_;
+    Weight norm_, matrix_;
+    std::vector<Chunk> chunks_;
+    View exponentials_;  // (rows of a chunk, Vp), shared by all chunks
+    View sums_;          // (tiles, 2 rows of a chunk), likewise
+    View n_;             // (M, d) normalised activation times its rows' scale
+    View dgamma_;        // (tiles of all chunks, d) partials of the norm's weight
+    View target_logit_;  // (1, M)
+    View scale_, dot_;   // (1, M) 1 / Σ e, and Σ l g
+    Results results_;
+};
+
+}  // namespace coda

@@ -1,0 +1,58 @@
+// A layer: x -> x', attention and then the MLP, in the layer's residual stream.
+#pragma once
+
+#include "src/model/blocks/attention.h"
+#include "src/model/blocks/mlp.h"
+
+namespace coda {
+
+class Layer {
+  public:
+    struct Parameters {
+        AttentionBlock::Parameters attention;
+        MlpBlock::Parameters mlp;
+    };
+    static Parameters declare(ParameterPlan& plan, const ModelConfig& model) {
+        return {.attention = AttentionBlock::declare(plan, model), .mlp = MlpBlock::declare(plan, model)};
+    }
+
+    /// One for all layers.
+    struct BackwardBuffers {
+        AttentionBlock::BackwardBuffers attention;
+        MlpBlock::BackwardBuffers mlp;
+
+        BackwardBuffers(const ModelShape& shape, Recompute recompute, const BlockBuffers& buffers)
+            : attention(shape, buffers), mlp(shape, recompute, buffers) {}
+    };
+
+    Layer(const Parameters& parameters, const FlatSegments& segments, const ModelShape& shape, Recompute recompute,
+          bool deterministic, const BlockBuffers& buffers)
+        : attention_(parameters.attention, segments, shape, deterministic, buffers),
+          mlp_(parameters.mlp, segments, shape, recompute, buffers) {}
+
+    /// Returns x' with the 1/rms of its rows, which the next layer's norm or the final one applies.
+    const Stream& forward(StepList& step, const BatchInputs& batch, const Stream& in, Keep keep) {
+        return mlp_.forward(step, attention_.forward(step, batch, in), keep);
+    }
+
+    /// From dx, the gradient of x', to that of `in`, in place, and those of the weights.
+    void backward(StepList& step, const BatchInputs& batch, const Stream& in, BackwardBuffers& buffers, View& dx,
+                  Beta beta) {
+        mlp_.backward(step, attention_.out(), buffers.mlp, dx, beta);
+        attention_.backward(step, batch, in, buffers.attention, dx, beta);
+    }
+
+    /// Cuts the forward pass down to the first `rows` tokens.
+    void keep_rows(std::int64_t rows) {
+        attention_.keep_rows(rows);
+        mlp_.keep_rows(rows);
+    }
+
+    const Stream& out() const { return mlp_.out(); }
+
+  private:
+    AttentionBlock attention_;
+    MlpBlock mlp_;
+};
+
+}  // namespace coda

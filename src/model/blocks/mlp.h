@@ -1,0 +1,56 @@
+// The MLP block: x' = x + y Wdownᵀ with y = silu(g) u and (g, u) = norm(x) Wgate_upᵀ, interleaved.
+//
+// Its backward pass assumes the identity of a projection after a norm (Projection, parameter_plan.h): the statistic of
+// the norm is Σ g dg + u du, summed where dz is made.
+#pragma once
+
+#include "src/model/blocks/block_buffers.h"
+#include "src/model/blocks/shape.h"
+#include "src/model/blocks/step_list.h"
+#include "src/model/blocks/streams.h"
+#include "src/model/blocks/weights.h"
+
+namespace coda {
+
+class MlpBlock {
+  public:
+    struct Parameters {
+        PackedTensor norm, gate_up, down;  // (d), (2f, d), (d, f)
+    };
+    static Parameters declare(ParameterPlan& plan, const ModelConfig& model);
+
+    /// Buffers of the backward pass, one for all layers.
+    struct BackwardBuffers {
+        View y;              // (M, f) recomputed; absent where the forward pass's is kept
+        View z;              // (M, 2f) recomputed, likewise
+        View partials, dot;  // Σ z dz per column tile and token, and per token
+        View dgamma;         // partials of the norm's weight
+
+        BackwardBuffers(const ModelShape& shape, Recompute recompute, const BlockBuffers& buffers);
+    };
+
+    MlpBlock(const Parameters& parameters, const FlatSegments& segments, const ModelShape& shape, Recompute recompute,
+             const BlockBuffers& buffers);
+
+    /// Returns x' with the 1/rms of its rows.
+    const Stream& forward(StepList& step, const Stream& in, Keep keep);
+
+    /// From dx, the gradient of x', to that of `in`, in place, and those of the weights.
+    void backward(StepList& step, const Stream& in, BackwardBuffers& buffers, View& dx, Beta beta);
+
+    /// Cuts the forward pass down to the first `rows` tokens.
+    void keep_rows(std::int64_t rows);
+
+    const Stream& out() const { return out_; }
+
+  private:
+    ModelShape shape_;
+    Recompute recompute_;
+    Weight norm_, gate_up_, down_;
+    View z_;       // (M, 2f) gate/up interleaved; absent under recompute "mlp"
+    View y_;       // (M, f): kept for the backward pass unless it is recomputed
+    Stream out_;   // x', 1/rms
+    View square_;  // partials of the sum of squares of x'
+};
+
+}  // namespace coda

@@ -1,0 +1,28 @@
+// Sizes that every block reads: the model's and a micro-batch's.
+#pragma once
+
+#include <cstdint>
+
+#include "src/config/config.h"
+
+namespace coda {
+
+/// Rows of the embedding and the head: vocab_size rounded up to a multiple of 64, with zero rows.
+std::int64_t padded_vocab(const ModelConfig& model);
+
+struct ModelShape {
+    std::int64_t tokens;   // M, of a micro-batch
+    std::int64_t seq_len;  // T
+    std::int64_t width;    // d
+    std::int64_t ffn;      // f
+    std::int64_t heads, kv_heads, head_dim;
+    std::int64_t qkv_width;  // (H + 2 Hk) hd
+    std::int64_t out_width;  // H hd
+    std::int64_t rotated;    // (H + Hk) hd
+    std::int64_t vocab;      // true vocabulary
+    std::int64_t padded_vocab;
+    double eps;
+};
+ModelShape model_shape(const ModelConfig& model, std::int64_t seq_len, std::int64_t micro_batch_size);
+
+}  // namespace coda

@@ -1,0 +1,31 @@
+// The buffers through which the host feeds and reads a run.
+#pragma once
+
+#include "src/model/blocks/streams.h"
+
+namespace coda {
+
+/// Scalars and tables have the statistic's dtype unless said. A plan has memory for those alone that its passes touch
+/// (Schedules::uses).
+struct HostViews : BatchInputs {  // written before each micro-batch; `rope` once
+    // Written before each micro-batch where a tied embedding is looked up on the host: a plan without master weights
+    // has its working copy alone, which carries the final norm's weight. `tokens` then are the rows of this.
+    View embedded;  // (M, d) storage
+    // Written before each update.
+    View lr, correction1, correction2;
+    View step;  // i32, from 1
+    // Written before each sample pass, besides the first T of tokens and positions.
+    View sample_start;  // (1, T) i32, doc_start of that pass: what stands before a row's start is not seen
+    // Read back.
+    View loss;        // mean over the valid targets of the optimizer step, after its last micro-batch
+    View losses;      // (1, M) of every target, 0 where it is ignored, of the latest micro-batch or evaluate pass
+    View val_loss;    // of one evaluate pass, with its own alpha
+    View logits;      // (1, V padded) storage, of the last row of a sample pass
+    View norm, clip;  // of the gradient, before clipping
+    View skip;        // i32, sticky: a non-finite loss or norm was seen
+    // State: flat segments of ParameterLayout.count elements.
+    View master, gradient, m, v;
+    View working;  // storage dtype, with the weights of norms in the matrices after them (ParameterLayout.folds)
+};
+
+}  // namespace coda

@@ -1,0 +1,33 @@
+// A model as its blocks in their order, and the passes over them.
+#pragma once
+
+#include <vector>
+
+#include "src/model/blocks/embedding.h"
+#include "src/model/blocks/head.h"
+#include "src/model/blocks/layer.h"
+
+namespace coda {
+
+/// Everything that one schedule is built from. Views are values: each schedule is built from a copy, and counts the
+/// values of a buffer from its own start.
+struct Model {
+    BatchInputs batch;
+    EmbeddingBlock embedding;
+    std::vector<Layer> layers;
+    HeadBlock head;
+    Layer::BackwardBuffers backward;
+    View dx;    // (M, d) gradient of the residual stream, updated in place
+    bool tied;  // the head's matrix is the embedding's
+
+    const Stream& input_of(std::size_t layer) const { return layer == 0 ? embedding.out() : layers[layer - 1].out(); }
+    const Stream& out() const { return input_of(layers.size()); }
+};
+
+/// forward.cpp: tokens to the input of the final norm.
+void build_forward(Model& model, StepList& step, Keep keep);
+
+/// backward.cpp: from dx, the gradient of that input, to every gradient but the head's.
+void build_backward(Model& model, StepList& step, Beta beta);
+
+}  // namespace coda
