@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/cases/op_cases.h"
 #include "kernels/cpu/run.h"
 #include "kernels/hopper/run.h"
 #include "kernels/oracle/oracle.h"

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <vector>
 
+#include "kernels/cases/buffers.h"
 #include "kernels/core/memory.h"
 #include "kernels/hopper/run.h"
 #include "kernels/oracle/cublaslt.h"
