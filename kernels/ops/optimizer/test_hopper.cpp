@@ -306,7 +306,7 @@ TEST_CASE("the update on the GPU names what it cannot run", "[gpu]") {
     CHECK_THAT(refusal(folded, buffers), Catch::Contains("decayed 38 is not a multiple of 4"));
     AdamW mixed = adamw(buffers, DType::f32, 16);
     mixed.v = buffers.vector(DType::bf16, 16);
-    CHECK_THAT(refusal(mixed, buffers), Catch::Contains("operand v is (1, 16) bf16, expected (1, 16) f32"));
+    CHECK_THAT(refusal(mixed, buffers), Catch::Contains("operand v is bf16, expected f32"));
     mixed.v = mixed.m;
     mixed.decayed = 17;
     CHECK_THAT(refusal(mixed, buffers), Catch::Contains("decayed 17 is outside [0, 16]"));
