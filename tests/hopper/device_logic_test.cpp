@@ -59,6 +59,11 @@ TEST_CASE("matrix descriptors have the fields of the PTX manual") {
     // 16 of K on: two chunks within the row, or 16 rows.
     CHECK(16 * descriptor_k16_step(Major::k) == 32);
     CHECK(16 * descriptor_k16_step(Major::mn) == 16 * 128);
+    // Operands of several panels: K-major ones go on in the next panel every 64 of K.
+    CHECK(16 * k_major_step(3, 0x4000) == 3 * 32);
+    CHECK(16 * k_major_step(6, 0x4000) == 0x4000 + 2 * 32);
+    CHECK(16 * mn_major_step(6) == 6 * 16 * 128);
+    CHECK(bits(mn_major_descriptor(0x400, 0x4000), 16, 29) == 0x4000 >> 4);
     // The largest shared address still fits its field.
     CHECK(bits(matrix_descriptor(kMaxSharedBytes - 1024, Major::k), 14, 15) == 0);
 }
