@@ -41,7 +41,8 @@ struct WordFlag {
 /// A flag's words as JSON; words that are no JSON stay strings, which the key's reader then refuses or takes.
 nlohmann::json json_of(FlagSyntax syntax, const std::string& flag, const std::vector<std::string>& words) {
     if (syntax == FlagSyntax::list) return words;
-    if (syntax == FlagSyntax::string) return words.back();
+    if (syntax == FlagSyntax::nullable_string && words.back() == "null") return nullptr;
+    if (syntax != FlagSyntax::json) return words.back();
     try {
         return parse_json_text(words.back(), flag);
     } catch (const Error&) {
