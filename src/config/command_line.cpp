@@ -9,6 +9,7 @@
 #include "src/config/nearest.h"
 #include "src/config/schema.h"
 #include "src/config/shell_quote.h"
+#include "src/config/shipped.h"
 #include "src/core/errors.h"
 
 namespace coda {
@@ -80,7 +81,8 @@ class Parser {
     }
 
     void add_modes() {
-        add_word(config_, "FILE", "The configuration, a JSON file (required)");
+        add_word(config_, "FILE",
+                 "The configuration, a JSON file (required); a bare name that is no file here is a shipped one");
         add_switch("--help,-h", help_, "Print this text");
         add_switch("--version", result_.version, "Print the build id");
         add_switch("--dry-run", result_.dry_run, "Check config, data and memory, print the plan, allocate nothing");
@@ -162,9 +164,8 @@ void Parser::check_words(const std::vector<std::string>& left_over) const {
 }
 
 nlohmann::json Parser::read_config_file() const {
-    const std::string path = config_.value().value();
     try {
-        return read_json_file(path);
+        return read_json_file(*result_.config_path);
     } catch (const Error& error) {
         throw UsageError(error.what());
     }
@@ -182,7 +183,7 @@ void Parser::apply_flags(nlohmann::json& document) const {
 
 std::string Parser::source_of(const Key& key) const {
     const auto flag = std::find_if(keys_.begin(), keys_.end(), [&](const KeyFlag& each) { return each.key == &key; });
-    return flag->option->count() > 0 ? flag->name() : config_.word;
+    return flag->option->count() > 0 ? flag->name() : *result_.config_path;
 }
 
 void Parser::apply_hf_model(nlohmann::json& document, const std::string& folder) const {
@@ -272,12 +273,13 @@ CommandLine Parser::parse(int argc, const char* const* argv) {
     if (help_ || result_.version) return result_;
     check_words(app_.remaining());
 
-    result_.config_path = config_.value();
     result_.timing = timing_.value();
     result_.init_from = init_from_.value();
     result_.export_dir = export_.value();
     result_.dump_batches = dump_batches_.value();
-    if (!result_.config_path) throw UsageError("--config FILE is required (configs/demo.json is a small one)");
+    const std::optional<std::string> config = config_.value();
+    if (!config) throw UsageError("--config FILE is required (demo.json is a small one that is shipped)");
+    result_.config_path = find_config(*config);
 
     nlohmann::json document = read_config_file();
     std::string where = *result_.config_path;
