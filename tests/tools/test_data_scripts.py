@@ -379,6 +379,7 @@ class RealProgramTest(DataCase):
             check=False,
         )
         self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("257 tokens, SHA-256 " + sha256(Server.files["gpt2_tokenizer.json"]), done.stdout)
         self.assertIn("19 training and 9 validation sequences of 8", done.stdout)
 
 
