@@ -62,11 +62,11 @@ def main() -> None:
         "--val-fraction",
         str(given.val_fraction),
     )
-    parts = [
-        [path for path in shards if os.path.basename(path).startswith(f"fineweb_edu_{part}")]
+    train, val = (
+        prepare.pattern_of([path for path in shards if os.path.basename(path).startswith(f"fineweb_edu_{part}")])
         for part in ("train", "val")
-    ]
-    prepare.print_config(prepare.model_keys(tokenizer), *(prepare.pattern_of(part) for part in parts))
+    )
+    prepare.print_config(prepare.model_keys(tokenizer), train, val, tokenizer)
 
 
 if __name__ == "__main__":

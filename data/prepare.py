@@ -8,14 +8,18 @@ import gzip
 import json
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
 
 import fetch
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # of the repository, or share/coda_train
 GPT2 = fetch.Source("https://huggingface.co/openai-community/gpt2/resolve/main/tokenizer.json", "gpt2_tokenizer.json")
+LLAMA3 = fetch.Source(
+    "https://huggingface.co/meta-llama/Llama-3.2-1B/resolve/main/tokenizer.json", "llama3_tokenizer.json"
+)
 DONE = "tokenized.json"
 
 
@@ -26,10 +30,11 @@ def parser_of(name: str, description: str, tokenizer: str | None) -> argparse.Ar
         "--tokenizer",
         metavar="FILE",
         default=tokenizer,
-        help=f"a Hugging Face tokenizer.json, or gpt2, which is downloaded (default: {default})",
+        help="a Hugging Face tokenizer.json, or gpt2, which is downloaded, or llama3, which you put in place once "
+        f"(default: {default})",
     )
-    parser.add_argument("--folder", default=os.path.join(ROOT, "data", name), help=f"default: data/{name}")
-    parser.add_argument("--program", metavar="FILE", help="coda_tokenize (default: the newest in build/*/bin)")
+    parser.add_argument("--folder", default=os.path.join("data", name), help=f"default: data/{name} in this folder")
+    parser.add_argument("--program", metavar="FILE", help="coda_tokenize (default: the one built or installed)")
     return parser
 
 
@@ -38,17 +43,31 @@ def find_program(given: str | None) -> str:
         if not os.access(given, os.X_OK):
             raise fetch.Problem(f"--program {given}: is no program")
         return os.path.abspath(given)
-    found = glob.glob(os.path.join(ROOT, "build", "*", "bin", "coda_tokenize"))
-    if not found:
-        raise fetch.Problem(
-            "there is no coda_tokenize in build/*/bin: cmake --preset cpu && cmake --build --preset cpu"
-        )
-    return max(found, key=os.path.getmtime)
+    if built := glob.glob(os.path.join(ROOT, "build", "*", "bin", "coda_tokenize")):
+        return max(built, key=os.path.getmtime)
+    installed = os.path.normpath(os.path.join(ROOT, "..", "..", "bin", "coda_tokenize"))
+    if os.access(installed, os.X_OK):
+        return installed
+    if on_path := shutil.which("coda_tokenize"):
+        return on_path
+    raise fetch.Problem(
+        f"there is no coda_tokenize in {ROOT}/build/*/bin, at {installed} or on PATH: build it with "
+        "cmake --preset cpu && cmake --build --preset cpu, or give --program FILE"
+    )
 
 
 def tokenizer_file(given: str, folder: str) -> str:
+    tokenizers = os.path.join(os.path.dirname(os.path.abspath(folder)), "tokenizers")
     if given == "gpt2":
-        return fetch.fetch(GPT2, os.path.join(os.path.dirname(folder), "tokenizers"))
+        return fetch.fetch(GPT2, tokenizers)
+    if given == "llama3":
+        path = os.path.join(tokenizers, LLAMA3.name)
+        if not os.path.isfile(path) and not os.environ.get("CODA_DATA_MIRROR"):
+            raise fetch.Problem(
+                "--tokenizer llama3: Llama 3's tokenizer needs its licence accepted, which only you can do. Log in at\n"
+                f"  {LLAMA3.url}\nand put the file here as\n  {path}\nor give one that you have: --tokenizer FILE"
+            )
+        return fetch.fetch(LLAMA3, tokenizers)
     if not os.path.isfile(given):
         raise fetch.Problem(f"--tokenizer {given}: there is no such file")
     return given
@@ -125,14 +144,15 @@ def pattern_of(shards: list[str]) -> str:
     return shards[0] if len(shards) == 1 else os.path.commonprefix(shards).rstrip("0123456789") + "*.bin"
 
 
-def print_config(model: dict[str, int], train: str, val: str | None = None) -> None:
-    """The lines to paste into a config; paths from the repository's root where they are in it."""
+def print_config(model: dict[str, int], train: str, val: str | None = None, tokenizer: str | None = None) -> None:
+    """The lines to paste into a config; paths relative to the current folder where they are below it."""
 
     def shown(path: str) -> str:
-        relative = os.path.relpath(path, ROOT)
+        relative = os.path.relpath(path)
         return os.path.abspath(path) if relative.startswith("..") else relative
 
-    data = {"train": shown(train), **({"val": shown(val)} if val else {})}
+    files = {"train": train, "val": val, "tokenizer": tokenizer}
+    data = {key: shown(path) for key, path in files.items() if path}
     lines = json.dumps({"model": model, "data": data}, indent=4).splitlines()[1:-1]
     print("the lines for the config, beside the model's other keys:", file=sys.stderr)
     print("\n".join(lines))

@@ -31,7 +31,7 @@ def main() -> None:
         prepare.tokenize(program, tokenizer, [text], stem, "--val-fraction", "0.1", "--split-at", "blank-line"),
         key=lambda path: path.endswith("_train.bin"),
     )
-    prepare.print_config(prepare.model_keys(tokenizer), train, val)
+    prepare.print_config(prepare.model_keys(tokenizer), train, val, tokenizer)
 
 
 if __name__ == "__main__":

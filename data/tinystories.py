@@ -44,9 +44,8 @@ def main() -> None:
         shards[part] = prepare.tokenize(
             program, tokenizer, [lines], os.path.join(given.folder, part), "--shard-tokens", str(given.shard_tokens)
         )
-    prepare.print_config(
-        prepare.model_keys(tokenizer), *(prepare.pattern_of(shards[part]) for part in ("train", "val"))
-    )
+    train, val = (prepare.pattern_of(shards[part]) for part in ("train", "val"))
+    prepare.print_config(prepare.model_keys(tokenizer), train, val, tokenizer)
 
 
 if __name__ == "__main__":

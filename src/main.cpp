@@ -6,6 +6,7 @@
 #include "src/core/build_id.h"
 #include "src/core/console.h"
 #include "src/core/errors.h"
+#include "src/io/run_tokenizer.h"
 #include "src/text_codec.h"
 #include "src/train/device.h"
 #include "src/train/plan_report.h"
@@ -29,6 +30,10 @@ int describe(const CommandLine& command) {
     if (!command.dry_run) return kExitDone;
 
     print(print_plan(config, layout, schedules, plan));
+    if (const auto tokenizer = open_tokenizer(config, command.resume)) {
+        print(text("tokenizer           ", tokenizer->file.string(), ": ", tokenizer->vocab_size, " tokens, SHA-256 ",
+                   tokenizer->sha256, "\n"));
+    }
     const auto [train, val] = open_loaders(config);
     print(text("data                ", train->sequences(), " training and ", val->sequences(),
                " validation sequences of ", config.training.seq_len, " tokens\n"));
@@ -49,7 +54,7 @@ int run(const CommandLine& command) {
     }
     std::unique_ptr<TextCodec> codec;
     if (command.sample) {
-        codec = text_codec(*command.sample, command.config.model);
+        codec = text_codec(*command.sample, command.config, command.resume);
         prompt_tokens(*command.sample, command.config.model, codec.get());  // a bad prompt ends here
     }
     check_outputs(command);

@@ -1,6 +1,7 @@
 #include "src/text_codec.h"
 
 #include "src/core/errors.h"
+#include "src/io/run_tokenizer.h"
 #ifdef CODA_TOKENIZER
 #include "src/tokenize/tokenizer.h"
 #endif
@@ -36,16 +37,18 @@ std::unique_ptr<TextCodec> make_tokenizer_codec(const std::string& file, std::in
 #else
 std::unique_ptr<TextCodec> make_tokenizer_codec(const std::string&, std::int64_t) {
     throw UsageError(
-        "--tokenizer: this build has no tokenizers, whose libraries (PCRE2, zlib, zstd, utf8proc) were not found when "
-        "it was configured; give --prompt-tokens 1,2,3");
+        "--sample: this build has no tokenizers, whose libraries (PCRE2, zlib, zstd, utf8proc) were not found when "
+        "it was configured; give --prompt-tokens 1,2,3 and --data.tokenizer null");
 }
 #endif
 
 }  // namespace
 
-std::unique_ptr<TextCodec> text_codec(const SampleRequest& request, const ModelConfig& model) {
-    if (request.tokenizer) return make_tokenizer_codec(*request.tokenizer, model.vocab_size);
-    return model.vocab_size == 256 ? make_byte_codec() : nullptr;
+std::unique_ptr<TextCodec> text_codec(const SampleRequest& request, const Config& config, bool resume) {
+    const std::int64_t vocab = config.model.vocab_size;
+    if (request.tokenizer) return make_tokenizer_codec(*request.tokenizer, vocab);
+    if (const auto file = tokenizer_file(config, resume)) return make_tokenizer_codec(file->string(), vocab);
+    return vocab == 256 ? make_byte_codec() : nullptr;
 }
 
 }  // namespace coda

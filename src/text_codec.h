@@ -7,8 +7,9 @@
 
 namespace coda {
 
-/// That of --tokenizer; without the flag bytes where the vocabulary is theirs (256), else null. Throws UsageError for
-/// the flag in a build without tokenizers, Error naming the file for one that is no tokenizer of this vocabulary.
-std::unique_ptr<TextCodec> text_codec(const SampleRequest& request, const ModelConfig& model);
+/// That of --tokenizer, else of data.tokenizer (with `resume` the run's copy where the file is gone); without either
+/// bytes where the vocabulary is theirs (256), else null. Throws UsageError for a tokenizer in a build without them,
+/// Error naming the file for one that is no tokenizer of this vocabulary.
+std::unique_ptr<TextCodec> text_codec(const SampleRequest& request, const Config& config, bool resume);
 
 }  // namespace coda

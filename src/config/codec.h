@@ -31,8 +31,9 @@ struct Range {
     }
 };
 
-/// How a flag's words become the JSON value: as JSON text, as one string, or as a list of strings.
-enum class FlagSyntax { json, string, list };
+/// How a flag's words become the JSON value: as JSON text, as one string, as one string of which "null" is null, or as
+/// a list of strings.
+enum class FlagSyntax { json, string, nullable_string, list };
 
 inline std::string number_text(double value) {
     const bool integral = std::abs(value) < 0x1p53 && value == std::trunc(value);
@@ -286,7 +287,8 @@ struct Codec<RopeScaling> {
 /// A value or null.
 template <class T>
 struct Codec<std::optional<T>> {
-    static constexpr FlagSyntax syntax = Codec<T>::syntax;
+    static constexpr FlagSyntax syntax =
+        Codec<T>::syntax == FlagSyntax::string ? FlagSyntax::nullable_string : Codec<T>::syntax;
     static std::string placeholder() { return Codec<T>::placeholder() + "|null"; }
     static std::string expects(const Range& range) { return Codec<T>::expects(range) + " or null"; }
     static nlohmann::json write(const std::optional<T>& value) {

@@ -9,6 +9,7 @@
 #include "src/config/nearest.h"
 #include "src/config/schema.h"
 #include "src/config/shell_quote.h"
+#include "src/config/shipped.h"
 #include "src/core/errors.h"
 
 namespace coda {
@@ -41,7 +42,8 @@ struct WordFlag {
 /// A flag's words as JSON; words that are no JSON stay strings, which the key's reader then refuses or takes.
 nlohmann::json json_of(FlagSyntax syntax, const std::string& flag, const std::vector<std::string>& words) {
     if (syntax == FlagSyntax::list) return words;
-    if (syntax == FlagSyntax::string) return words.back();
+    if (syntax == FlagSyntax::nullable_string && words.back() == "null") return nullptr;
+    if (syntax != FlagSyntax::json) return words.back();
     try {
         return parse_json_text(words.back(), flag);
     } catch (const Error&) {
@@ -79,7 +81,8 @@ class Parser {
     }
 
     void add_modes() {
-        add_word(config_, "FILE", "The configuration, a JSON file (required)");
+        add_word(config_, "FILE",
+                 "The configuration, a JSON file (required); a bare name that is no file here is a shipped one");
         add_switch("--help,-h", help_, "Print this text");
         add_switch("--version", result_.version, "Print the build id");
         add_switch("--dry-run", result_.dry_run, "Check config, data and memory, print the plan, allocate nothing");
@@ -161,9 +164,8 @@ void Parser::check_words(const std::vector<std::string>& left_over) const {
 }
 
 nlohmann::json Parser::read_config_file() const {
-    const std::string path = config_.value().value();
     try {
-        return read_json_file(path);
+        return read_json_file(*result_.config_path);
     } catch (const Error& error) {
         throw UsageError(error.what());
     }
@@ -181,7 +183,7 @@ void Parser::apply_flags(nlohmann::json& document) const {
 
 std::string Parser::source_of(const Key& key) const {
     const auto flag = std::find_if(keys_.begin(), keys_.end(), [&](const KeyFlag& each) { return each.key == &key; });
-    return flag->option->count() > 0 ? flag->name() : config_.word;
+    return flag->option->count() > 0 ? flag->name() : *result_.config_path;
 }
 
 void Parser::apply_hf_model(nlohmann::json& document, const std::string& folder) const {
@@ -271,12 +273,13 @@ CommandLine Parser::parse(int argc, const char* const* argv) {
     if (help_ || result_.version) return result_;
     check_words(app_.remaining());
 
-    result_.config_path = config_.value();
     result_.timing = timing_.value();
     result_.init_from = init_from_.value();
     result_.export_dir = export_.value();
     result_.dump_batches = dump_batches_.value();
-    if (!result_.config_path) throw UsageError("--config FILE is required (configs/demo.json is a small one)");
+    const std::optional<std::string> config = config_.value();
+    if (!config) throw UsageError("--config FILE is required (demo.json is a small one that is shipped)");
+    result_.config_path = find_config(*config);
 
     nlohmann::json document = read_config_file();
     std::string where = *result_.config_path;

@@ -39,10 +39,12 @@ struct ModelConfig {
 };
 
 struct DataConfig {
-    std::vector<std::string> train;  // paths or globs; a .txt file is read as bytes
-    std::vector<std::string> val;    // empty: the last 10% of train
+    // Paths or globs, as all relative paths against the current folder; a .txt file is read as bytes.
+    std::vector<std::string> train;
+    std::vector<std::string> val;  // empty: the last 10% of train
     bool shuffle = true;
-    bool document_mask = false;  // keep packed documents apart; needs model.bos_token_id
+    bool document_mask = false;              // keep packed documents apart; needs model.bos_token_id
+    std::optional<std::string> tokenizer{};  // path of the Hugging Face tokenizer.json that made the tokens
 };
 
 /// What of the MLP the backward pass makes again: nothing; the product of gate and up, with the gradient of it (one

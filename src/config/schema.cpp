@@ -102,11 +102,14 @@ void add_model(std::vector<Key>& keys) {
 void add_data(std::vector<Key>& keys) {
     using C = DataConfig;
     SectionKeys(keys, "data", &Config::data)
-        .add("train", &C::train, kRequired, {}, "Token shards (.bin) or text (.txt, read as bytes): paths or globs")
+        .add("train", &C::train, kRequired, {},
+             "Token shards (.bin) or text (.txt, read as bytes): paths or globs, relative ones from the current folder")
         .add("val", &C::val, derived("the last 10% of train"), {}, "The same for validation")
         .add("shuffle", &C::shuffle, kOwn, {}, "Visit the sequences of an epoch in random order")
         .add("document_mask", &C::document_mask, kOwn, {},
-             "Keep packed documents apart in attention and positions; needs model.bos_token_id");
+             "Keep packed documents apart in attention and positions; needs model.bos_token_id")
+        .add("tokenizer", &C::tokenizer, kOwn, {},
+             "The Hugging Face tokenizer.json of the tokens; kept with the run, and used by --sample");
 }
 
 void add_training(std::vector<Key>& keys) {

@@ -25,7 +25,6 @@ constexpr const char* kFormat = "coda_train checkpoint";
 constexpr int kVersion = 1;
 constexpr const char* kMetaFile = "meta.json";
 constexpr const char* kMarkerFile = "complete";
-constexpr std::string_view kTemporary = ".tmp-";
 constexpr std::string_view kStepPrefix = "step_";
 
 fs::path checkpoints_folder(const fs::path& run) { return run / "checkpoints"; }
@@ -46,7 +45,7 @@ std::optional<std::int64_t> step_of(const fs::path& folder) {
     return step;
 }
 
-bool is_temporary(const fs::path& path) { return path.filename().string().starts_with(kTemporary); }
+bool is_temporary(const fs::path& path) { return path.filename().string().starts_with(kTemporaryPrefix); }
 
 std::string hex(std::uint64_t value) {
     char digits[17];
@@ -117,22 +116,6 @@ void write_contents(const fs::path& folder, std::int64_t step, const json& state
     sync_folder(folder);
 }
 
-/// Moves the finished folder `from` to `to`. An earlier checkpoint of the same step is exchanged for it in one step
-/// where the file system can, else renamed away first; either way it then has a temporary name.
-void publish(const fs::path& from, const fs::path& to) {
-    std::error_code ignored;
-    if (!fs::exists(fs::symlink_status(to, ignored))) return rename_path(from, to);
-    if (exchange_paths(from, to)) return;
-    const fs::path away = to.parent_path() / text(kTemporary, "replaced-", to.filename().string());
-    rename_path(to, away);
-    try {
-        rename_path(from, to);
-    } catch (...) {
-        rename_path(away, to);
-        throw;
-    }
-}
-
 /// Removes the folders that interrupted writes and deletions have left.
 void remove_temporaries(const fs::path& folder) {
     for (const fs::path& path : entries(folder))
@@ -194,7 +177,7 @@ void delete_oldest(const fs::path& folder, std::int64_t step, std::int64_t keep)
     }
     std::sort(complete.begin(), complete.end());
     for (std::size_t kept = complete.size(), i = 0; kept > static_cast<std::size_t>(keep); --kept, ++i) {
-        const fs::path doomed = folder / text(kTemporary, "deleted-", complete[i].second.filename().string());
+        const fs::path doomed = folder / text(kTemporaryPrefix, "deleted-", complete[i].second.filename().string());
         rename_path(complete[i].second, doomed);
         remove_tree(doomed);
     }
@@ -232,7 +215,7 @@ const SegmentInfo& CheckpointInfo::segment(const std::string& name) const {
 void write_checkpoint(const fs::path& run, std::int64_t step, const json& state, std::span<const Segment> segments,
                       std::int64_t keep) {
     const fs::path folder = checkpoints_folder(run);
-    const fs::path temporary = folder / text(kTemporary, folder_name(step));
+    const fs::path temporary = folder / text(kTemporaryPrefix, folder_name(step));
     require(step >= 0 && keep >= 0, "a checkpoint of step ", step, " with keep ", keep, " cannot be written");
     require_names(segments);
     try {
@@ -240,7 +223,7 @@ void write_checkpoint(const fs::path& run, std::int64_t step, const json& state,
         remove_temporaries(folder);
         make_folders(temporary);
         write_contents(temporary, step, state, segments);
-        publish(temporary, folder / folder_name(step));
+        publish_folder(temporary, folder / folder_name(step));
     } catch (const std::exception& error) {
         std::error_code ignored;
         fs::remove_all(temporary, ignored);

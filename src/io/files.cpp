@@ -139,6 +139,24 @@ bool exchange_paths(const fs::path& one, const fs::path& other) {
     fail("exchange", one, errno);
 }
 
+fs::path publish_folder(const fs::path& from, const fs::path& to) {
+    std::error_code ignored;
+    if (!fs::exists(fs::symlink_status(to, ignored))) {
+        rename_path(from, to);
+        return {};
+    }
+    if (exchange_paths(from, to)) return from;
+    const fs::path away = to.parent_path() / text(kTemporaryPrefix, "replaced-", to.filename().string());
+    rename_path(to, away);
+    try {
+        rename_path(from, to);
+    } catch (...) {
+        rename_path(away, to);
+        throw;
+    }
+    return away;
+}
+
 void replace_file(const fs::path& path, std::span<const std::byte> bytes) {
     const fs::path aside = path.string() + ".new";
     std::error_code ignored;

@@ -72,6 +72,14 @@ void rename_path(const std::filesystem::path& from, const std::filesystem::path&
 /// The two paths trade names in one step. False, and nothing done, where the file system cannot do that.
 bool exchange_paths(const std::filesystem::path& one, const std::filesystem::path& other);
 
+/// How the names of folders begin that are being written or deleted; nobody reads them.
+inline constexpr std::string_view kTemporaryPrefix = ".tmp-";
+
+/// Moves the finished folder `from` to `to`. An earlier `to` is exchanged for it in one step where the file system can,
+/// else renamed away first, and back if that fails; either way it then has a temporary name beside `to`, which is
+/// returned. Without an earlier one the result is empty. Durable after sync_folder of the parent.
+std::filesystem::path publish_folder(const std::filesystem::path& from, const std::filesystem::path& to);
+
 /// `path` holds `bytes`, durably, or is as it was: written aside as "<path>.new", synced, renamed.
 void replace_file(const std::filesystem::path& path, std::span<const std::byte> bytes);
 

@@ -4,6 +4,7 @@
 #include <iterator>
 #include <utility>
 
+#include "src/config/shipped.h"
 #include "src/io/permutation.h"
 
 namespace coda {
@@ -31,9 +32,13 @@ std::string describe(const TokenRanges& ranges) {
     return text(total_tokens(ranges), " tokens of ", name);
 }
 
-TokenRanges open_ranges(const std::vector<std::string>& patterns, std::int64_t vocab) {
+TokenRanges open_ranges(const std::vector<std::string>& patterns, const DataConfig& data, std::int64_t vocab) {
+    const auto advice = [&](const std::string& pattern) {
+        const std::string command = data_command(pattern, data.tokenizer, vocab);
+        return command.empty() ? "" : "; to make what is missing: " + command;
+    };
     TokenRanges ranges;
-    for (const auto& path : expand_paths(patterns)) {
+    for (const auto& path : expand_paths(patterns, advice)) {
         auto file = std::make_shared<const TokenFile>(path, vocab);
         const std::int64_t count = file->count();
         ranges.push_back({std::move(file), 0, count});
@@ -74,10 +79,10 @@ void require_sequence(const TokenRanges& ranges, const char* key, std::int64_t s
 
 Datasets open_datasets(const DataConfig& data, std::int64_t seq_len, std::int64_t vocab) {
     const char* const advice = "give more data or a smaller training.seq_len";
-    TokenRanges train = open_ranges(data.train, vocab);
+    TokenRanges train = open_ranges(data.train, data, vocab);
     require_sequence(train, "data.train", seq_len, advice);
     if (!data.val.empty()) {
-        TokenRanges val = open_ranges(data.val, vocab);
+        TokenRanges val = open_ranges(data.val, data, vocab);
         require_sequence(val, "data.val", seq_len, advice);
         return {std::move(train), std::move(val)};
     }

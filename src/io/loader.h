@@ -37,7 +37,8 @@ struct Datasets {
 
 /// Opens the files of data.train and data.val. Without data.val the last 10% of the tokens of all train files, in their
 /// order, are validation and not in train; the part grows, if it must, until it holds one sequence. Throws Error naming
-/// the file or pattern (tokens.h), and when train and validation do not have one sequence each.
+/// the file or pattern (tokens.h), with the command that makes what is missing where a script of data/ does, and when
+/// train and validation do not have one sequence each.
 Datasets open_datasets(const DataConfig& data, std::int64_t seq_len, std::int64_t vocab);
 
 struct LoaderOptions {

@@ -15,8 +15,9 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 std::string header_line(const RunHeader& header) {
-    const json record = {
+    json record = {
         {"config", header.config}, {"device", header.device}, {"build", header.build}, {"command", header.command}};
+    if (!header.tokenizer.is_null()) record["tokenizer"] = header.tokenizer;
     // A command line may hold bytes that are not UTF-8; the log is JSON all the same.
     return record.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
 }

@@ -1,7 +1,7 @@
 // The run log: JSON Lines, a header record, then one record a training step, one a validation and one for every file of
 // a multiple-choice evaluation.
 //
-//   {"config": {...}, "device": "...", "build": "...", "command": [...]}
+//   {"config": {...}, "device": "...", "build": "...", "command": "...", "tokenizer": {"file": "...", "sha256": "..."}}
 //   {"step": 1, "loss": 4.85203028, "grad_norm": ..., "lr": ..., "tokens": ..., "ms": ..., "tokens_per_s": ...,
 //    "mfu": ..., "memory_gib": ...}
 //   {"step": 100, "val_loss": ...}
@@ -22,9 +22,10 @@ namespace coda {
 
 struct RunHeader {
     nlohmann::json config;
-    std::string device;      // name of the device that runs the schedule
-    std::string build;       // build id
-    nlohmann::json command;  // argv
+    std::string device;          // name of the device that runs the schedule
+    std::string build;           // build id
+    nlohmann::json command;      // argv
+    nlohmann::json tokenizer{};  // RunTokenizer::record; null without one, and then not in the log
 };
 
 struct StepRecord {

@@ -98,7 +98,8 @@ TokenFile::TokenFile(const fs::path& path, std::int64_t vocab) : name_(path.stri
     read(0, head, vocab);
 }
 
-std::vector<fs::path> expand_paths(const std::vector<std::string>& patterns) {
+std::vector<fs::path> expand_paths(const std::vector<std::string>& patterns,
+                                   const std::function<std::string(const std::string&)>& advice) {
     std::vector<fs::path> paths;
     for (const std::string& pattern : patterns) {
         std::error_code ignored;
@@ -107,7 +108,8 @@ std::vector<fs::path> expand_paths(const std::vector<std::string>& patterns) {
             continue;
         }
         const std::vector<fs::path> found = matches(pattern);
-        require(!found.empty(), "no file matches '", pattern, "' (in ", fs::current_path().string(), ")");
+        require(!found.empty(), "no file matches '", pattern, "' (in ", fs::current_path().string(), ")",
+                advice ? advice(pattern) : "");
         paths.insert(paths.end(), found.begin(), found.end());
     }
     return paths;

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -62,7 +63,8 @@ class TokenFile {
 
 /// The files that the patterns of a config name, pattern by pattern: an existing path is itself, anything else a
 /// glob(3) pattern whose matches come sorted by name. A file named twice is read twice. Throws Error naming a pattern
-/// that matches nothing.
-std::vector<std::filesystem::path> expand_paths(const std::vector<std::string>& patterns);
+/// that matches nothing, with the advice for it where there is some.
+std::vector<std::filesystem::path> expand_paths(const std::vector<std::string>& patterns,
+                                                const std::function<std::string(const std::string&)>& advice = {});
 
 }  // namespace coda

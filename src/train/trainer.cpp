@@ -81,7 +81,10 @@ std::string evaluation_line(const EvaluationRecord& record) {
                 record.examples, " examples");
 }
 
-Trainer::Trainer(const CommandLine& command) : command_(command), layout_(parameter_layout(command.config.model)) {
+Trainer::Trainer(const CommandLine& command)
+    : command_(command),
+      tokenizer_(open_tokenizer(command.config, command.resume)),
+      layout_(parameter_layout(command.config.model)) {
     const Config& config = command_.config;
     device_ = resolve_device(config);
     require_device(config, device_);
@@ -144,6 +147,7 @@ void Trainer::prepare_weights() {
 }
 
 void Trainer::check_resumable(const nlohmann::json& saved) {
+    check_tokenizer(tokenizer_, saved);
     const nlohmann::json& was = saved.at("config");
     const nlohmann::json& now = command_.resolved;
     // Model keys that no result of a training step depends on.
@@ -168,8 +172,10 @@ void Trainer::open_log() {
     const RunHeader header{.config = command_.resolved,
                            .device = executor_->device_name(),
                            .build = build_id(),
-                           .command = command_.command};
+                           .command = command_.command,
+                           .tokenizer = tokenizer_ ? tokenizer_->record() : nlohmann::json()};
     make_folders(run_directory());
+    if (tokenizer_) keep_tokenizer(*tokenizer_, run_directory());
     log_ = command_.resume ? RunLog::resume(path, done_, header) : RunLog::create(path, header);
     replace_file(run_directory() / "plan.json", bytes_of(plan_json(layout_, schedules_, plan_).dump(1) + "\n"));
 }
@@ -353,8 +359,9 @@ void Trainer::sample(TextCodec* codec) {
 
 void Trainer::checkpoint(std::int64_t step) {
     log_->sync();
-    const nlohmann::json state = {
+    nlohmann::json state = {
         {"config", command_.resolved}, {"sequences", sequences_before(step + 1)}, {"tokens", tokens_after(step)}};
+    if (tokenizer_) state["tokenizer"] = tokenizer_->record();
     save_state(*executor_, schedules_, run_directory(), step, state, command_.config.checkpoint.keep);
 }
 

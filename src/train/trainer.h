@@ -12,6 +12,7 @@
 #include "src/io/evaluation_shard.h"
 #include "src/io/loader.h"
 #include "src/io/run_log.h"
+#include "src/io/run_tokenizer.h"
 #include "src/train/executor.h"
 #include "src/train/feed.h"
 #include "src/train/recent_mean.h"
@@ -84,6 +85,7 @@ class Trainer {
     void report(std::int64_t step, const StepResult& result);
 
     CommandLine command_;
+    std::optional<RunTokenizer> tokenizer_;
     ParameterLayout layout_;
     Schedules schedules_;
     MemoryPlan plan_;

@@ -73,6 +73,15 @@ TEST_CASE_METHOD(Fixture, "flags win over the file") {
     CHECK(line.config.optimizer.moments == coda::Moments::bf16);
 }
 
+TEST_CASE_METHOD(Fixture, "a flag of a string that may be absent takes null") {
+    CHECK_FALSE(run({}).config.data.tokenizer);
+    CHECK(run({"--data.tokenizer", "t.json"}).config.data.tokenizer == "t.json");
+    CHECK_FALSE(run({"--data.tokenizer", "t.json", "--data.tokenizer", "null"}).config.data.tokenizer);
+    CHECK(run({"--data.tokenizer", "./null"}).config.data.tokenizer == "./null");
+    CHECK(run({"--output.directory", "null"}).config.output.directory == "null");
+    CHECK(lacking(error({"--data.tokenizer", ""}), {"--data.tokenizer: expected a non-empty string"}) == "");
+}
+
 TEST_CASE_METHOD(Fixture, "a repeated flag takes the last value, lists collect all") {
     CHECK(run({"--training.steps", "20", "--training.steps", "30"}).config.training.steps == 30);
     const CommandLine line =

@@ -35,6 +35,7 @@ TEST_CASE("defaults and derived values") {
     CHECK(config.data.train == std::vector<std::string>{"text.txt"});
     CHECK(config.data.val.empty());
     CHECK(config.data.shuffle);
+    CHECK_FALSE(config.data.tokenizer);
     CHECK(config.training.seed == 1337);
     CHECK(config.training.recompute == coda::Recompute::none);
     CHECK(config.optimizer.learning_rate == 3e-4);
@@ -52,7 +53,8 @@ TEST_CASE("every key is read into its own member and written back") {
                   "initializer_range": 0.015, "bos_token_id": 11, "eos_token_id": 12,
                   "rope_scaling": {"rope_type": "llama3", "factor": 32.0, "low_freq_factor": 1.5,
                                    "high_freq_factor": 4.5, "original_max_position_embeddings": 1024}},
-        "data": {"train": ["a.bin", "b*.bin"], "val": ["c.bin"], "shuffle": false, "document_mask": true},
+        "data": {"train": ["a.bin", "b*.bin"], "val": ["c.bin"], "shuffle": false, "document_mask": true,
+                 "tokenizer": "t/tokenizer.json"},
         "training": {"seq_len": 33, "micro_batch_size": 3, "grad_accumulation_steps": 5, "steps": 70,
                      "seed": 18446744073709551615, "max_grad_norm": 0.5, "lm_head_chunks": 7, "recompute": "mlp"},
         "optimizer": {"learning_rate": 0.002, "beta1": 0.8, "beta2": 0.9, "eps": 1e-7, "weight_decay": 0.01,

@@ -1,6 +1,7 @@
 // Every file of configs/ parses, survives the round trip and has the shape its name promises.
 #include "src/config/config.h"
 #include "src/config/json_file.h"
+#include "src/config/shipped.h"
 #include "tests/catch.h"
 #include "tests/config/cases.h"
 
@@ -33,6 +34,24 @@ TEST_CASE("every shipped config parses and round-trips") {
         ++files;
     }
     CHECK(files >= 7);
+}
+
+TEST_CASE("the data of every shipped config is made by a script, of its vocabulary's tokenizer") {
+    for (const auto& entry : std::filesystem::directory_iterator(coda::test::configs_folder())) {
+        INFO(entry.path());
+        const Config config = shipped(entry.path().stem().string());
+        std::vector<std::string> files = config.data.train;
+        files.insert(files.end(), config.data.val.begin(), config.data.val.end());
+        for (const std::string& file : files) {
+            INFO(file);
+            const std::string command = coda::data_command(file, config.data.tokenizer, config.model.vocab_size);
+            CHECK_FALSE(command.empty());
+            CHECK(command.find("--folder") == std::string::npos);  // the script's own, below the current folder
+            const bool bytes = std::filesystem::path(file).extension() == ".txt";
+            CHECK((command.find(" --tokenizer llama3") == std::string::npos) == bytes);
+            CHECK((config.model.vocab_size == 256) == bytes);
+        }
+    }
 }
 
 TEST_CASE("the LLaMA configs are the published models") {

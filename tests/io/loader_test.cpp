@@ -155,6 +155,18 @@ TEST_CASE("named validation files leave train whole, and too short ones are name
     CHECK_THROWS_WITH(open_datasets(data, 10, kVocab), Contains("data.val") && Contains("val.bin"));
 }
 
+TEST_CASE("missing data of a script's folder is answered with the script's command") {
+    DataConfig data;
+    data.train = {"nowhere/tinystories/train_*.bin"};
+    CHECK_THROWS_WITH(open_datasets(data, 8, 50257),
+                      Contains("no file matches 'nowhere/tinystories/train_*.bin'") &&
+                          Contains("data/tinystories.py --folder nowhere/tinystories --tokenizer gpt2"));
+    data.tokenizer = "t.json";
+    CHECK_THROWS_WITH(open_datasets(data, 8, 50257), Contains("tinystories.py") && Contains("--tokenizer t.json"));
+    data.train = {"nowhere/else/train_*.bin"};
+    CHECK_THROWS_WITH(open_datasets(data, 8, 50257), Contains("train_*.bin") && !Contains("make"));
+}
+
 TEST_CASE("less data than one step takes is refused") {
     const ScratchFolder scratch;
     put_counting_shard(scratch.path() / "a.bin", 0, 4 * 7 + 1);

@@ -1,5 +1,6 @@
 """The scripts of data/: downloads that break off, checksums, tokenizing again or not, and the lines for the config."""
 
+import glob
 import gzip
 import hashlib
 import importlib.util
@@ -14,7 +15,9 @@ from data_server import DATA, DataCase, Server
 from logs import TOOLS, LogTestCase
 
 import fetch
+import fineweb_edu
 import prepare
+import tinyshakespeare
 import tinystories
 
 BUILT = [os.path.join(TOOLS, "..", "build", preset, "bin") for preset in ("cpu", "sanitize", "hopper")]
@@ -153,7 +156,8 @@ class ScriptTest(DataCase):
         arguments = ("--folder", self.path("data/ts"), "--program", self.stand_in())
         config = self.config(self.script("tinystories.py", *arguments))
         self.assertEqual(config["model"], {"vocab_size": 8, "bos_token_id": 7})
-        self.assertEqual(config["data"], {part: self.path(f"data/ts/{part}_000000.bin") for part in ("train", "val")})
+        files = {part: self.path(f"data/ts/{part}_000000.bin") for part in ("train", "val")}
+        self.assertEqual(config["data"], {**files, "tokenizer": self.path("data/tokenizers/gpt2_tokenizer.json")})
         with gzip.open(self.path("data/ts/train.jsonl.gz"), "rt", encoding="utf-8") as file:
             self.assertEqual([json.loads(line)["text"] for line in file], ["One.\n\nTwo.", "Three."])
         with gzip.open(self.path("data/ts/val.jsonl.gz"), "rt", encoding="utf-8") as file:
@@ -194,6 +198,39 @@ class ScriptTest(DataCase):
             self.assertEqual((done.returncode, done.stdout), (1, ""))
             self.assertIn(words, done.stderr)
 
+    def test_llama3_is_put_in_place_by_hand(self):
+        path = self.path("data/tokenizers/llama3_tokenizer.json")
+        with self.assertRaises(fetch.Problem) as caught:
+            prepare.tokenizer_file("llama3", self.path("data/ts"))
+        for words in ("licence", "meta-llama", path, "--tokenizer FILE"):
+            self.assertIn(words, str(caught.exception))
+        os.makedirs(os.path.dirname(path))
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(TOKENIZER, file)
+        with mock.patch.object(sys, "stderr"):
+            self.assertEqual(prepare.tokenizer_file("llama3", self.path("data/ts")), path)
+        Server.files["llama3_tokenizer.json"] = b"from the mirror"
+        with mock.patch.dict(os.environ, {"CODA_DATA_MIRROR": self.base}), mock.patch.object(sys, "stderr"):
+            mirrored = prepare.tokenizer_file("llama3", self.path("other/ts"))
+        self.assertEqual(self.content(mirrored), b"from the mirror")
+
+    def test_the_program_built_or_installed(self):
+        def program(name):
+            os.makedirs(os.path.dirname(self.path(name)), exist_ok=True)
+            with open(self.path(name), "w", encoding="utf-8"):
+                os.chmod(self.path(name), 0o755)
+            return self.path(name)
+
+        with mock.patch.object(prepare, "ROOT", self.path("p/share/coda_train")), mock.patch.dict(
+            os.environ, {"PATH": self.path("path")}
+        ):
+            with self.assertRaises(fetch.Problem) as caught:
+                prepare.find_program(None)
+            self.assertIn(self.path("p/bin/coda_tokenize"), str(caught.exception))
+            for name in ("path/coda_tokenize", "p/bin/coda_tokenize", "p/share/coda_train/build/x/bin/coda_tokenize"):
+                path = program(name)
+                self.assertEqual(prepare.find_program(None), path)
+
     def test_fineweb_needs_a_reader_first(self):
         if importlib.util.find_spec("pyarrow"):
             self.skipTest("pyarrow is here")
@@ -213,14 +250,61 @@ class ScriptTest(DataCase):
             Server.files[f"{number:03d}_00000.parquet"] = self.content("t.parquet")
         done = self.script("fineweb_edu.py", "--folder", self.path("fw"), "--program", self.stand_in(), "--files", "2")
         config = self.config(done)
-        self.assertEqual(
-            config["data"], {part: self.path(f"fw/fineweb_edu_{part}_000000.bin") for part in ("train", "val")}
-        )
+        files = {part: self.path(f"fw/fineweb_edu_{part}_000000.bin") for part in ("train", "val")}
+        self.assertEqual(config["data"], {**files, "tokenizer": self.path("tokenizers/gpt2_tokenizer.json")})
         with gzip.open(self.path("fw/001.jsonl.gz"), "rt", encoding="utf-8") as file:
             self.assertEqual([json.loads(line)["text"] for line in file], ["page 1", "zwölf\n"])
         self.assertRegex(
             self.content("fw/fineweb_edu_val_000000.bin").decode(), r"--overwrite \S+000\.jsonl\.gz \S+001\.jsonl\.gz"
         )
+
+
+class ShippedConfigurationTest(DataCase):
+    """The names in configs/ are those that the scripts write, each in its folder below the current one."""
+
+    def setUp(self):
+        super().setUp()
+        self.addCleanup(os.chdir, os.getcwd())
+        os.chdir(self.folder)
+        text = b"To be, or not to be"
+        Server.files = {
+            "tinyshakespeare.txt": text,
+            "llama3_tokenizer.json": json.dumps(TOKENIZER).encode(),
+            **{f"{number:03d}_00000.parquet": b"a table" for number in range(2)},
+        }
+        here = fetch.Source(f"{self.base}/tinyshakespeare.txt", "tinyshakespeare.txt", sha256(text))
+        reader = mock.Mock()
+        for patch in (
+            mock.patch.dict(os.environ, {"CODA_DATA_MIRROR": self.base}),
+            mock.patch.object(tinyshakespeare, "TEXT", here),
+            mock.patch.object(fineweb_edu, "pages", lambda path: ["a page"]),
+            mock.patch.dict(sys.modules, {"pyarrow": reader, "pyarrow.parquet": reader.parquet}),
+        ):
+            patch.start()
+            self.addCleanup(patch.stop)
+
+    def run_script(self, module, *arguments):
+        command = [module.__name__, "--program", self.stand_in(), *arguments]
+        with mock.patch.object(sys, "argv", command), mock.patch.object(sys, "stderr"), mock.patch.object(
+            sys, "stdout"
+        ), mock.patch.object(prepare.subprocess, "run", self.quiet(subprocess.run)):
+            module.main()
+
+    def quiet(self, run):
+        return lambda command, **options: run(command, **{**options, "stdout": subprocess.DEVNULL})
+
+    def test_every_file_is_written(self):
+        self.run_script(tinyshakespeare)
+        self.run_script(tinyshakespeare, "--tokenizer", "llama3")
+        self.run_script(fineweb_edu, "--tokenizer", "llama3", "--files", "2")
+        names = sorted(glob.glob(os.path.join(TOOLS, "..", "configs", "*.json")))
+        self.assertGreater(len(names), 6)
+        for name in names:
+            with open(name, encoding="utf-8") as file:
+                data = json.load(file)["data"]
+            for key in {"train", "val"} & set(data):
+                with self.subTest(config=os.path.basename(name), key=key):
+                    self.assertTrue(glob.glob(data[key]), data[key])
 
 
 class StoriesTest(LogTestCase):
@@ -295,6 +379,7 @@ class RealProgramTest(DataCase):
             check=False,
         )
         self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("257 tokens, SHA-256 " + sha256(Server.files["gpt2_tokenizer.json"]), done.stdout)
         self.assertIn("19 training and 9 validation sequences of 8", done.stdout)
 
 

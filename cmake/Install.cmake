@@ -1,0 +1,20 @@
+# cmake --install: the programs in bin/, and share/coda_train/ with the configurations, the scripts of data/ and the
+# documents in the repository's layout, so that links between documents hold there too.
+include_guard()
+
+install(TARGETS coda_train RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+if(TARGET coda_tokenize)
+    install(TARGETS coda_tokenize RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+endif()
+
+file(GLOB configurations CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/configs/*.json)
+install(FILES ${configurations} DESTINATION ${CODA_SHARE}/configs)
+
+file(GLOB scripts CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/data/*.py)
+set(modules ${CMAKE_SOURCE_DIR}/data/fetch.py ${CMAKE_SOURCE_DIR}/data/prepare.py)
+list(REMOVE_ITEM scripts ${modules})
+install(PROGRAMS ${scripts} DESTINATION ${CODA_SHARE}/data)
+install(FILES ${modules} DESTINATION ${CODA_SHARE}/data)
+
+install(FILES README.md LICENSE CHANGELOG.md CONTRIBUTING.md DESTINATION ${CODA_SHARE} OPTIONAL)
+install(DIRECTORY docs DESTINATION ${CODA_SHARE} OPTIONAL)

@@ -1,0 +1,13 @@
+// SHA-256 (FIPS 180-4), by which a file is named in logs: sha256sum prints the same digits.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+
+namespace coda {
+
+/// 64 lowercase hexadecimal digits.
+std::string sha256(std::span<const std::byte> bytes);
+
+}  // namespace coda

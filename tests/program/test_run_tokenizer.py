@@ -1,0 +1,100 @@
+"""data.tokenizer: in the log, the checkpoints and the run's folder, and what --sample makes of it."""
+
+import hashlib
+import json
+import os
+import sys
+import unittest
+
+from program import CONFIG, ROOT, RUNTIME, USAGE, ProgramTestCase, changed, shard
+
+sys.path.insert(0, os.path.join(ROOT, "tests", "tokenize"))
+from tokenizing import small_tokenizer
+
+TOKENIZER = small_tokenizer("gpt2")  # 256 bytes, 6 merges, <|endoftext|>
+VOCAB = 263
+KEPT = "run/tokenizer/tokenizer.json"
+
+
+class RunTokenizerTest(ProgramTestCase):
+    def setUp(self):
+        super().setUp()
+        os.mkdir(self.path("hf"))
+        self.write("hf/tokenizer.json", json.dumps(TOKENIZER).encode())
+        self.write("hf/tokenizer_config.json", b'{"model_max_length": 8}')
+        self.write("tokens.bin", shard([TOKENIZER["model"]["vocab"][c] for c in "abc" * 200]))
+        self.sum = hashlib.sha256(self.read("hf/tokenizer.json")).hexdigest()
+        self.has_tokenizers = os.path.exists(os.path.join(os.path.dirname(os.environ.get("CODA_TRAIN", "")) or
+                                                          f"{ROOT}/build/cpu/bin", "coda_tokenize"))
+
+    def config(self, changes=None, name="config.json", base=None):
+        base = changed(CONFIG, {"model.vocab_size": VOCAB, "data.train": "tokens.bin", "training.steps": 4,
+                                "data.tokenizer": "hf/tokenizer.json"})
+        return super().config(changes, name, base)
+
+    def test_a_run_keeps_its_tokenizer(self):
+        self.train()
+        record = {"file": "hf/tokenizer.json", "sha256": self.sum}
+        self.assertEqual(self.log().header["tokenizer"], record)
+        meta = json.loads(self.read("run/checkpoints/step_00000004/meta.json"))
+        self.assertEqual(meta["state"]["tokenizer"], record)
+        self.assertEqual(self.tree("run", "tokenizer"), ["tokenizer.json", "tokenizer_config.json"])
+        self.assertEqual(self.read(KEPT), self.read("hf/tokenizer.json"))
+
+    def test_a_run_without_one(self):
+        self.train(changes={"data.tokenizer": None})
+        self.assertNotIn("tokenizer", self.log().header)
+        self.assertNotIn("tokenizer", self.tree("run"))
+        # A checkpoint without one takes any.
+        self.assertIn("note: data.tokenizer was null and is now", self.train("--resume", "--training.steps", "6").out)
+        self.assertEqual(self.read(KEPT), self.read("hf/tokenizer.json"))
+
+    def test_resume(self):
+        self.train()
+        os.rename(self.path("hf"), self.path("gone"))
+        self.train("--resume", "--training.steps", "5")
+        meta = json.loads(self.read("run/checkpoints/step_00000005/meta.json"))
+        self.assertEqual(meta["state"]["tokenizer"], {"file": KEPT, "sha256": self.sum})
+        moved = self.train("--resume", "--training.steps", "6", "--data.tokenizer", "gone/tokenizer.json")
+        self.assertIn("note: data.tokenizer", moved.out)
+
+        other = self.write("other.json", json.dumps(small_tokenizer("gpt2", merges=("a b",))).encode())
+        self.refuse("--resume", "--data.tokenizer", other, code=USAGE,
+                    says=["data.tokenizer other.json", self.sum, hashlib.sha256(self.read(other)).hexdigest()])
+        self.assertEqual(hashlib.sha256(self.read(KEPT)).hexdigest(), self.sum)
+        os.remove(self.path(KEPT))
+        self.refuse("--resume", says=["data.tokenizer", "hf/tokenizer.json", KEPT])
+
+    def test_what_is_refused(self):
+        self.refuse("--dry-run", changes={"model.vocab_size": 262}, code=USAGE,
+                    says=["data.tokenizer", "hf/tokenizer.json", "262", "model.vocab_size is 262"])
+        for mode in ([], ["--dry-run"]):
+            self.refuse(*mode, changes={"data.tokenizer": "no.json"}, code=RUNTIME, says=["data.tokenizer", "no.json"])
+            self.refuse(*mode, changes={"data.tokenizer": "tokens.bin"}, says=["data.tokenizer", "tokens.bin"])
+        self.assertIn(f"263 tokens, SHA-256 {self.sum}", self.train("--dry-run").out)
+
+    def sample(self, *arguments):
+        done = self.train("--resume", "--sample", "6", "--prompt", "abcab", "--temperature", "0", *arguments)
+        return done.out.partition("\n")[2]
+
+    def test_samples(self):
+        if not self.has_tokenizers:
+            self.skipTest("a build without tokenizers")
+        self.train("--training.steps", "60")
+        self.assertEqual(self.sample(), "abcabcabcab\n")
+        self.assertEqual(self.sample("--data.tokenizer", "null", "--tokenizer", "hf/tokenizer.json"), "abcabcabcab\n")
+        os.remove(self.path("hf/tokenizer.json"))
+        self.assertEqual(self.sample(), "abcabcabcab\n")
+        self.refuse("--resume", "--sample", "2", "--prompt", "a", "--data.tokenizer", "null", code=USAGE,
+                    says=["--prompt", "--tokenizer"])
+        swapped = json.loads(json.dumps(TOKENIZER))  # the flag wins over the key
+        vocab = swapped["model"]["vocab"]
+        vocab["c"], vocab["d"] = vocab["d"], vocab["c"]
+        self.write("swapped.json", json.dumps(swapped).encode())
+        done = self.train("--resume", "--sample", "6", "--prompt", "abdab", "--temperature", "0", "--tokenizer",
+                          "swapped.json")
+        self.assertEqual(done.out.partition("\n")[2], "abdabdabdab\n")
+
+
+if __name__ == "__main__":
+    unittest.main()
