@@ -19,36 +19,39 @@ constexpr const char* kBeside[] = {"tokenizer_config.json", "generation_config.j
 
 fs::path copy_of(const fs::path& run) { return run / "tokenizer" / kFile; }
 
-bool exists(const fs::path& path) {
+bool is_there(const fs::path& path) {
     std::error_code ignored;
     return fs::exists(path, ignored);
 }
 
 /// The largest id + 1 of a tokenizer.json: of model.vocab, {token: id} or a list in the order of the ids, and of
-/// added_tokens. Throws Error naming the part that is not so.
-std::int64_t vocab_size_of(const json& tokenizer) {
+/// added_tokens. Throws Error naming `file` and the part that is not so.
+std::int64_t vocab_size_of(const json& tokenizer, const std::string& file) {
     std::int64_t size = 0;
     const auto take = [&](const json& id, const char* part) {
-        require(id.is_number_unsigned() && id.get<std::uint64_t>() < std::uint64_t{1} << 31, part, " has the id ",
-                id.dump());
+        require(id.is_number_unsigned() && id.get<std::uint64_t>() < std::uint64_t{1} << 31, file, ": ", part,
+                ": expected token ids, found ", id.dump());
         size = std::max(size, id.get<std::int64_t>() + 1);
     };
-    const json vocab = tokenizer.value("/model/vocab"_json_pointer, json());
-    require(vocab.is_object() || vocab.is_array(), "it has no model.vocab");
+    const auto vocab_place = "/model/vocab"_json_pointer;
+    require(tokenizer.is_object() && tokenizer.contains(vocab_place), file,
+            ": there is no model.vocab; expected a Hugging Face tokenizer.json");
+    const json& vocab = tokenizer.at(vocab_place);
+    require(vocab.is_object() || vocab.is_array(), file, ": model.vocab: expected an object or a list");
     if (vocab.is_array()) size = static_cast<std::int64_t>(vocab.size());
     if (vocab.is_object()) {
         for (const auto& [token, id] : vocab.items()) take(id, "model.vocab");
     }
     const json added = tokenizer.value("added_tokens", json::array());
-    require(added.is_array(), "added_tokens is no list");
+    require(added.is_array(), file, ": added_tokens: expected a list");
     for (const json& token : added) {
-        require(token.is_object() && token.contains("id"), "a token of added_tokens has no id");
+        require(token.is_object() && token.contains("id"), file, ": added_tokens: expected objects with an id");
         take(token["id"], "added_tokens");
     }
     return size;
 }
 
-void copy_file(const fs::path& file, std::span<const std::byte> bytes) {
+void write_new(const fs::path& file, std::span<const std::byte> bytes) {
     FileWriter writer(file, FileWriter::Mode::create);
     writer.write(bytes);
     writer.finish();
@@ -57,11 +60,11 @@ void copy_file(const fs::path& file, std::span<const std::byte> bytes) {
 void write_copies(const RunTokenizer& tokenizer, const fs::path& folder) {
     const MappedFile file(tokenizer.file);
     require(sha256(file.bytes()) == tokenizer.sha256, tokenizer.file.string(), " has changed since the run began");
-    copy_file(folder / kFile, file.bytes());
+    write_new(folder / kFile, file.bytes());
     if (tokenizer.file.filename() == kFile) {
         for (const char* name : kBeside) {
             const fs::path beside = tokenizer.file.parent_path() / name;
-            if (exists(beside)) copy_file(folder / name, MappedFile(beside).bytes());
+            if (is_there(beside)) write_new(folder / name, MappedFile(beside).bytes());
         }
     }
     sync_folder(folder);
@@ -74,8 +77,8 @@ json RunTokenizer::record() const { return {{"file", file.string()}, {"sha256", 
 std::optional<fs::path> tokenizer_file(const Config& config, bool resume) {
     if (!config.data.tokenizer) return std::nullopt;
     const fs::path configured = *config.data.tokenizer, copy = copy_of(config.output.directory);
-    if (exists(configured)) return configured;
-    if (resume && exists(copy)) return copy;
+    if (is_there(configured)) return configured;
+    if (resume && is_there(copy)) return copy;
     throw Error(text("data.tokenizer: there is no file ", configured.string(),
                      resume ? text(" and no copy of it, ", copy.string()) : "",
                      "; give the tokenizer.json of the data's tokens, or null"));
@@ -86,11 +89,11 @@ std::optional<RunTokenizer> open_tokenizer(const Config& config, bool resume) {
     if (!file) return std::nullopt;
     RunTokenizer tokenizer{.file = *file, .sha256 = {}};
     try {
-        const MappedFile mapped(*file);
-        tokenizer.sha256 = sha256(mapped.bytes());
-        tokenizer.vocab_size = vocab_size_of(parse_json_text(read_file(*file), "it"));
-    } catch (const std::exception& error) {
-        throw Error(text("data.tokenizer: ", file->string(), " is no tokenizer.json: ", error.what()));
+        const std::string contents = read_file(*file);
+        tokenizer.sha256 = sha256(bytes_of(contents));
+        tokenizer.vocab_size = vocab_size_of(parse_json_text(contents, file->string()), file->string());
+    } catch (const Error& error) {
+        throw Error(text("data.tokenizer: ", error.what()));
     }
     if (tokenizer.vocab_size > config.model.vocab_size) {
         throw UsageError(text("data.tokenizer: the ids of ", file->string(), " reach to ", tokenizer.vocab_size - 1,
@@ -112,7 +115,7 @@ void keep_tokenizer(const RunTokenizer& tokenizer, const fs::path& run) {
     const fs::path copy = copy_of(run), folder = copy.parent_path();
     const fs::path aside = run / text(kTemporaryPrefix, "tokenizer");
     try {
-        if (exists(copy) && sha256(MappedFile(copy).bytes()) == tokenizer.sha256) return;
+        if (is_there(copy) && sha256(MappedFile(copy).bytes()) == tokenizer.sha256) return;
         fs::remove_all(aside);
         fs::remove_all(run / text(kTemporaryPrefix, "replaced-tokenizer"));  // what a kill within publish_folder left
         make_folders(aside);
