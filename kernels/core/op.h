@@ -1,4 +1,4 @@
-// What the op structs are made of besides operands, and the traits that they may state.
+// The parts of op structs besides operands, and the traits that an op may state.
 //
 // An op is a struct with `name` and `operands`. Interpreters that need no kernel (costs, the oracle's report, the
 // benchmark's floor) read these members, each optional:

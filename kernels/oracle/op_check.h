@@ -69,9 +69,9 @@ class OpCheck {
 
     void product(const Product& product) { space_.products().product(product, 1)(stream_); }
 
-    /// Calls band(product, first, rows) for bands of the GEMM of a (m, k) and b: `product` holds its rows
-    /// [first, first + rows) in fp32, n elements per row. `first` is a multiple of `unit`. For WeightGradient a row of
-    /// the product is a column of `a`.
+    /// Calls band(product, first, rows) for bands of the GEMM of a (m, k) and b: `product` holds rows
+    /// [first, first + rows) of the result in fp32, n elements per row. `first` is a multiple of `unit`. For
+    /// WeightGradient a row of the result is a column of `a`.
     void by_rows(const View& a, hopper::Major major_a, const View& b, hopper::Major major_b, std::int64_t unit,
                  const std::function<void(const float*, std::int64_t, std::int64_t)>& band);
 
