@@ -5,7 +5,7 @@
 namespace coda {
 namespace {
 
-/// Every other GEMM op has operands a (M, K) and w (N, K) or (K, N).
+/// A GEMM op that states no flops has operands a (M, K) and w (N, K) or (K, N).
 template <class Op>
 concept HasWeight = requires(const Op& op) {
     op.a;

@@ -1,25 +1,26 @@
 // The instruction set: one plain struct per operation of the forward, backward and optimizer schedule.
 //
-// An op is operands with shapes and the constants of its formula; it has no behaviour. Four interpreters give it one:
-// cpu::run, hopper::prepare/launch, cost and oracle::check. Formulas: CODA ("Rewriting Transformer Blocks as
-// GEMM-Epilogue Programs", arXiv 2605.19269), re-derived beside each op; K1..K10 are that paper's kernels.
+// An op holds operands with shapes and the constants of its formula; it has no behaviour. Four interpreters give it
+// behaviour: cpu::run, hopper::prepare, cost and oracle::check. Formulas follow CODA ("Rewriting Transformer Blocks as
+// GEMM-Epilogue Programs", arXiv 2605.19269) and are derived again beside each op; K1..K10 are that paper's kernels.
 //
 // Notation. M = B*T tokens of a micro-batch (row m = b*T + t); d model width, f feed-forward width, V padded
-// vocabulary, H query heads, Hk key/value heads, hd head dimension, Nq = (H + 2 Hk) hd. All matrices row-major. acc is
-// the GEMM's accumulator; a vector over rows broadcasts along columns and the other way round. "storage", "statistic",
-// "gradient" and "master" are the roles of Precision (dtype.h). Every stored element is rounded once, from the
-// accumulator's type.
+// vocabulary, H query heads, Hk key/value heads, hd head dimension, Nq = (H + 2 Hk) hd. All matrices are row-major. acc
+// is the GEMM's accumulator. A vector over rows broadcasts along columns, and the other way round. "storage",
+// "statistic", "gradient" and "master" are the roles of Precision (dtype.h). Every stored element is rounded once, from
+// the accumulator's type.
 //
-// Partials are tile-major, (tiles, rows) or (tiles, columns), one entry per tile of width `tile` (data of the op,
-// stated by the op, kTileColumns or kTileRows; the last tile may be ragged). A Finish op sums them in a fixed order.
+// Partials are tile-major, (tiles, rows) or (tiles, columns), with one entry per tile. A tile's width is the op's field
+// `tile`; the op states its value as kTileColumns or kTileRows. The last tile may be ragged. A Finish op sums the
+// partials in a fixed order.
 //
-// The weight gamma of a norm is in no op of the forward pass: the matrix after the norm carries it in its columns, in
-// the working copy that products read (NormFold, ops/optimizer/op.h). So x itself is the next product's operand, where
-// CODA stores h = x ⊙ gamma beside it.
+// No op of the forward pass has the weight gamma of a norm. The matrix after the norm carries gamma in its columns, in
+// the working copy that GEMMs read (NormFold, ops/optimizer/op.h). So the next GEMM reads x itself, where CODA stores
+// h = x ⊙ gamma beside x.
 //
-// The RMSNorm statistic c = (1/d) Σ_j x̂_j dx̂_j of a norm followed by z = (x ⊙ rstd ⊙ gamma) Wᵀ equals
-// (1/d) Σ z dz over all output features (eps included, exactly), so it is summed where dz is made, before the dgrad
-// GEMM whose epilogue needs it. "dot" below is that Σ z dz.
+// RMSNorm's backward pass needs the statistic c = (1/d) Σ_j x̂_j dx̂_j. For a norm followed by
+// z = (x ⊙ rstd ⊙ gamma) Wᵀ it equals (1/d) Σ z dz over all output features, exactly and with eps. So it is summed
+// where dz is computed, before the dgrad GEMM whose epilogue needs it. "dot" below is that Σ z dz.
 #pragma once
 
 #include <type_traits>
@@ -58,7 +59,7 @@ inline const char* name_of(Phase phase) {
     return "?";
 }
 
-/// One entry of a schedule. `layer` is -1 outside the layers.
+/// One entry of an op list (Schedule). `layer` is -1 outside the layers.
 struct Step {
     Phase phase = Phase::forward;
     int layer = -1;
@@ -67,7 +68,7 @@ struct Step {
 };
 using Schedule = std::vector<Step>;
 
-/// fn(field name, view, access) for every operand that is present.
+/// Calls fn(field name, view, access) for every operand that is present.
 template <class T, class Fn>
 void for_each_operand(const T& op, Fn&& fn) {
     const auto visit = [&](const auto& entry) {

@@ -1,4 +1,4 @@
-// The operands of an op that is run on its own: views of buffers with realistic contents. Host.
+// Operands for an op that runs alone: views of buffers with realistic contents. Host.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ struct Buffer {
     Access access;
 };
 
-/// Bytes that a view spans, gaps between its rows included.
+/// Bytes that a view spans, including the gaps between its rows.
 inline std::int64_t span_bytes(const View& view) {
     return view.rows == 0 ? 0 : ((view.rows - 1) * view.ld + view.cols) * size_of(view.dtype);
 }

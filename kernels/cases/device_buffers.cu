@@ -29,7 +29,7 @@ __global__ void fill_kernel(void* memory, DType dtype, std::int64_t count, Fill 
     const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
     for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += stride) {
         if (dtype == DType::u8) {
-            static_cast<std::uint8_t*>(memory)[i] = 0xff;  // scratch: an fp32 of it is NaN
+            static_cast<std::uint8_t*>(memory)[i] = 0xff;  // scratch: read as fp32 it is NaN
         } else if (dtype == DType::i32) {
             const auto limit = static_cast<std::int64_t>(scale);
             const Random4 random = philox(seed, stream, static_cast<std::uint64_t>(i));

@@ -1,4 +1,4 @@
-// A GEMM op with operands, by its program's name and its shape. Host.
+// Makes a GEMM op and its operands from the name of its program and a shape. Host.
 #pragma once
 
 #include <cmath>
@@ -17,7 +17,8 @@ struct Shape {
     std::int64_t m, n, k;
 };
 
-/// An op whose operands are buffers 0, 1, ... of `buffers`. bytes: what its operands are, each counted once per access.
+/// An op whose operands are buffers 0, 1, ... of `buffers`. `bytes` is the size of its operands, each counted once per
+/// access.
 struct GemmCase {
     Shape shape;
     Op op;
@@ -36,10 +37,10 @@ struct CaseOptions {
     std::int64_t head_dim = 64;
     std::int64_t vocab = 0;   // 0: N
     bool integers = false;    // operands of the GEMM are small whole numbers, so that it is exact
-    bool accumulate = false;  // results that can be added to are
-    bool optionals = false;   // with what an op may do without: factors of all, of rows, of columns; y, n
-    bool evaluation = false;  // without what only a backward pass reads, where that is optional
-    double distance = 1;      // size of the target logits: how far from the logits, of size 1, they are
+    bool accumulate = false;  // add to the result where the op can
+    bool optionals = false;   // with all optional operands: a factor for everything, per row or per column; y, n
+    bool evaluation = false;  // without optional results that only a backward pass reads
+    double distance = 1;      // size of the target logits, whose distance from the logits (of size 1) it sets
     std::int64_t gap = 0;     // elements between rows of every matrix (a multiple of 8)
 };
 
@@ -68,11 +69,11 @@ class GemmBuilder {
         const Fill fill = options_.integers ? Fill::integers : Fill::normal;
         return {add(name, dtype, rows, columns, fill, 2, Access::inout), Beta::accumulate};
     }
-    /// Of the size that gives accumulators of size 1 with `a` of size 1.
+    /// Size of weights that gives accumulators of size 1 where `a` has size 1.
     double weight_scale() const { return 1 / std::sqrt(static_cast<double>(case_.shape.k)); }
     View rstd() { return statistic("rstd", case_.shape.m, Fill::positive, 1); }
 
-    /// a (M, K) and w of the op.
+    /// Adds the op's operands a (M, K) and w.
     template <class T>
     void product(T& op, WeightLayout layout) {
         const auto [program, m, n, k] = case_.shape;

@@ -1,5 +1,6 @@
-// What tests, oracle and benchmarks run of an op. Each op's folder specialises cases_of, and they iterate the types of
-// the variant: an op without cases does not link, and none is silently untested. Host.
+// The cases of an op that tests, oracle and benchmarks run. Each op's folder specialises cases_of. Tests, oracle and
+// benchmarks iterate the types of the variant, so an op without cases does not link, and none is silently untested.
+// Host.
 #pragma once
 
 #include <optional>
@@ -15,18 +16,18 @@ struct Program {
     const char* name;
     GemmCase (*make)(const Shape& shape, const CaseOptions& options);
     std::int64_t columns = 8;  // N is a multiple of this: rows of 16 bytes, pairs, whole heads of either size
-    bool gradient = false;     // M is a width and K the tokens, where others have M tokens
+    bool gradient = false;     // a wgrad: M is a width and K counts the tokens; for all others M counts the tokens
 };
 
 enum class Size { test, step };
 
-/// An op that is no GEMM, whose operands are buffers 0, 1, ... of `buffers`.
+/// An op that is not a GEMM. Its operands are buffers 0, 1, ... of `buffers`.
 struct OpCase {
     std::string shape;
     Op op;
     std::vector<Buffer> buffers;
     std::vector<std::int32_t> tokens;  // contents of buffer 0, where given
-    double bytes = 0;                  // read and written: cost(), but table rows once per token that occurs
+    double bytes = 0;                  // read and written: as cost(), but a table row once per distinct token
 
     View add(const char* name, DType dtype, std::int64_t rows, std::int64_t columns, Fill fill, double scale = 1,
              Access access = Access::in, std::int64_t gap = 0);
@@ -35,15 +36,15 @@ struct OpCase {
     View result(const char* name, DType dtype, std::int64_t rows, std::int64_t columns) {
         return add(name, dtype, rows, columns, Fill::nothing, 0, Access::out);
     }
-    /// Bytes, as words of poison.
+    /// Scratch of that many bytes, filled with poison.
     View scratch(std::int64_t bytes_needed);
 
     OpCase finish(const Op& made, const std::string& shape_text);
-    /// For an op of token ids, which moves rows of its table once per token that occurs.
+    /// For an op on token ids, which moves one row of its table per distinct token.
     OpCase finish(const Op& made, const std::string& shape_text, std::int64_t bytes_moved);
 };
 
-/// A case at the size of a training step of llama1b at B4 T8192, and at one that the CPU runs at once.
+/// A case in two sizes: that of a training step of llama1b at B4 T8192, and one that the CPU runs in no time.
 struct NamedCase {
     OpCase (*make)(Size size);
     bool benchmark = true;  // whether coda_bench pointwise times it
@@ -67,10 +68,10 @@ void for_each_op_type(const Fn& fn) {
     for_each_type(std::type_identity<Op>{}, fn);
 }
 
-/// Of all ops, in the order of the instruction set.
+/// The programs of all ops, in the order of the instruction set.
 std::vector<Program> all_programs();
 
-/// The program of that name. Throws Error, with the names that there are, for an unknown one.
+/// The program of that name. Throws Error for an unknown name, and lists the known ones.
 Program program_named(const std::string& name);
 
 /// Throws Error for an unknown program.

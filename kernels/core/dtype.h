@@ -45,7 +45,7 @@ struct Bf16 {
     Bf16() = default;
     explicit Bf16(float value) {
         const auto word = std::bit_cast<std::uint32_t>(value);
-        // Masks, not a selection: so compilers vectorise loops that round.
+        // Masks instead of a branch, so that compilers vectorise loops that round.
         const std::uint32_t nan = 0u - static_cast<std::uint32_t>((word & 0x7fffffffu) > 0x7f800000u);
         const std::uint32_t round = ~nan & (0x7fffu + ((word >> 16) & 1u));
         bits = static_cast<std::uint16_t>(((word + round) | (nan & 0x400000u)) >> 16);
@@ -79,7 +79,7 @@ struct DTypeOf<std::uint8_t> {
 template <class T>
 inline constexpr DType dtype_of = DTypeOf<T>::value;
 
-/// The four roles a floating-point buffer can have; chosen once, when the schedule is built.
+/// The dtypes of the four roles that a floating-point buffer can have. Chosen once, when the schedule is built.
 ///   GPU        {bf16, f32, f32, f32}
 ///   CPU        {f32,  f32, f32, f32} (default), {bf16, f32, f32, f32} (the GPU's rounding points)
 ///   oracle     {f64,  f64, f64, f64}

@@ -1,4 +1,4 @@
-// The one exception of this program, and how its messages are put together.
+// The one exception type of this program, and how its messages are put together.
 #pragma once
 
 #include <sstream>

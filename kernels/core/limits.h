@@ -1,8 +1,8 @@
-// What the Hopper kernels take, in one place: --dry-run and --device auto read it on machines without a GPU, and the
-// kernels' own checks throw with the same words. Host, without CUDA.
+// The limits of the Hopper kernels, in one place. --dry-run and --device auto read them on machines without a GPU, and
+// the kernels' own checks throw with the same words. Host, without CUDA.
 //
-// A *_problem function returns nothing where `value` is taken, and otherwise a sentence that names the limit, `name`
-// and the value: `name` is the key of the configuration, or the field of the op.
+// A *_problem function returns nothing where the kernels support `value`. Otherwise it returns a sentence that names
+// the limit, `name` and the value. `name` is the configuration's key or the op's field.
 #pragma once
 
 #include <cstdint>
@@ -13,25 +13,26 @@
 
 namespace coda::limits {
 
-/// Attention keeps a query's whole head in registers, and is compiled for these.
+/// Attention keeps a query's whole head in registers, and is compiled for these head dimensions.
 inline constexpr int kHeadDims[] = {64, 128};
 
-/// Rows of bf16 start at multiples of 16 bytes: TMA's alignment, and one vector access of the pointwise kernels.
+/// Widths of bf16 rows are multiples of this, so that rows start at multiples of 16 bytes: TMA's alignment, and one
+/// vector access of the pointwise kernels.
 inline constexpr std::int64_t kWidthMultiple = 8;
 
-/// Folded matrices (NormFold) of the AdamW kernel, which takes them as parameters: 4 KiB.
+/// Folded matrices (NormFold) of one AdamW launch. The kernel takes them as parameters, which hold 4 KiB.
 inline constexpr std::int64_t kMaxFolds = 256;
 /// Two folds per layer, and the head.
 inline constexpr std::int64_t kMaxLayers = (kMaxFolds - 1) / 2;
 
-/// Rows of an op's operands. Kernels count them in 32 bits, and a tile reaches up to 256 rows past the last one.
+/// Rows of an op's operands. Kernels count rows in 32 bits, and a tile reaches up to 256 rows past the last one.
 inline constexpr std::int64_t kMaxTokens = (std::int64_t{1} << 31) - 257;
-/// Rows of EmbedBackward, whose blocks sort them by token in shared memory: the tokens of a micro-batch in training.
+/// Rows of EmbedBackward, the tokens of a training micro-batch. Its blocks sort them by token in shared memory.
 inline constexpr std::int64_t kMaxTrainedTokens = std::int64_t{1} << 20;
-/// Rows of AttentionBackward over all heads and padded sequences, which its roles of 24 registers count in 32 bits.
+/// Rows of AttentionBackward over all heads and padded sequences. Its roles with 24 registers count them in 32 bits.
 inline constexpr std::int64_t kMaxHeadRows = (std::int64_t{1} << 31) - 1;
 
-/// Of AttentionBackward: y and z of a grid, 16 bits each.
+/// Heads of AttentionBackward, which are y and z of a grid: 16 bits each.
 inline constexpr std::int64_t kMaxHeads = 65535;
 inline constexpr std::int64_t kMaxSequences = 65535;
 
@@ -84,7 +85,7 @@ inline std::optional<std::string> sequences_problem(const char* name, std::int64
                 ": use a smaller micro-batch");
 }
 
-/// Throws Error naming the op where there is a problem.
+/// Throws Error with the op's name where there is a problem.
 inline void require_none(const char* op, const std::optional<std::string>& problem) {
     require(!problem, op, ": ", problem.value_or(""));
 }

@@ -1,4 +1,4 @@
-// Where buffers live: the only thing an executor needs besides the op itself.
+// The addresses of buffers: the only thing that an executor needs besides the op itself.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ class Memory {
     Memory() = default;
     explicit Memory(std::vector<std::byte*> bases) : bases_(std::move(bases)) {}
 
-    /// Every view at nullptr: for checks of operands before there is memory.
+    /// Puts every view at nullptr, for checks of operands before memory is allocated.
     static Memory shapes_only() {
         Memory memory;
         memory.shapes_only_ = true;

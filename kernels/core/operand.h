@@ -1,9 +1,9 @@
 // Operands of an operation: typed views of buffers with an access.
 //
-// A view names bytes of a buffer, never an address: the same op is planned, printed, checked for hazards and executed
-// by anything that can turn a BufferId into memory. `version` counts the writes of the viewed contents; the schedule
-// builder records which value each reader means, so a reader that comes after an in-place update is caught
-// (src/core/hazards.h) instead of silently reading the newer value.
+// A view names bytes of a buffer, never an address. Whatever can turn a BufferId into memory can plan, print, check or
+// execute the same op. `version` counts the writes of the viewed contents. The schedule builder records which value
+// each reader means, so a reader that comes after an in-place update is caught (src/core/hazards.h) instead of silently
+// reading the newer value.
 #pragma once
 
 #include <cstdint>
@@ -39,10 +39,10 @@ struct View {
     }
 };
 
-// Shapes, as documentation that the compiler checks.
+// Shapes: documentation that the compiler checks.
 struct Matrix {};    // (rows, cols), row-major
 struct Vector {};    // (1, n), contiguous
-struct Partials {};  // (tiles, rows or columns of the matrix they were reduced from), tile-major
+struct Partials {};  // (tiles, rows or columns of the matrix that was reduced), tile-major
 struct Scalar {};    // (1, 1)
 struct Scratch {};   // (1, bytes) of u8: contents mean nothing before and after the op
 
@@ -62,7 +62,7 @@ using Out = Operand<Shape, Access::out>;
 template <class Shape>
 using InOut = Operand<Shape, Access::inout>;
 
-/// A result that is written (Beta::overwrite) or added to what is there (Beta::accumulate).
+/// A result that overwrites its destination (Beta::overwrite) or is added to it (Beta::accumulate).
 template <class Shape>
 struct Accumulate : View {
     Beta beta = Beta::overwrite;

@@ -1,4 +1,4 @@
-// The one check of an operand's shape and dtype, and its words, for every interpreter.
+// The one check of an operand's shape and dtype, with one message, for every interpreter.
 #pragma once
 
 #include "kernels/core/error.h"
@@ -6,8 +6,8 @@
 
 namespace coda {
 
-/// Throws Error naming op and operand unless the operand is there and is a (rows, cols) matrix of `dtype` whose rows do
-/// not overlap.
+/// Throws Error, naming op and operand, unless the operand is present and is a (rows, cols) matrix of `dtype` whose
+/// rows do not overlap.
 inline void require_operand(const char* op, const char* operand, const View& view, std::int64_t rows, std::int64_t cols,
                             DType dtype) {
     require(static_cast<bool>(view), op, ": operand ", operand, " is missing");

@@ -20,7 +20,7 @@ class Operands {
         return memory_.at<T>(view);
     }
 
-    /// The same for an operand that may be absent: then nullptr.
+    /// The same, but nullptr where the operand is absent.
     template <class T>
     T* get_optional(const char* operand, const View& view, std::int64_t rows, std::int64_t cols) const {
         return view ? get<T>(operand, view, rows, cols) : nullptr;

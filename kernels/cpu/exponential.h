@@ -13,7 +13,7 @@ struct ExponentialConstants;
 template <>
 struct ExponentialConstants<float> {
     using Bits = std::uint32_t;
-    static constexpr float kLowest = -104.0f, kHighest = 89.0f;                 // beyond: 0 and +inf after rounding
+    static constexpr float kLowest = -104.0f, kHighest = 89.0f;                 // outside: 0 or +inf after rounding
     static constexpr float kLn2High = 0.693359375f, kLn2Low = -2.12194440e-4f;  // their sum; n kLn2High is exact
     static constexpr int kDegree = 7;                                           // remainder (ln2 / 2)^8 / 8! = 5e-9
 };
@@ -39,8 +39,8 @@ template <class T, int degree, int k = 2>
         return exponential_tail<T, degree, k + 1>(r) * r + kInverseFactorial<T, k>;
 }
 
-/// exp(x) 2^-shift to within 2 units in the last place, subnormal results included; 0 at -inf, +inf on overflow, NaN
-/// stays. `shift` is within the exponents of float, 0 to 126.
+/// exp(x) 2^-shift to within 2 units in the last place, subnormal results included. 0 at -inf, +inf on overflow; NaN
+/// stays NaN. `shift` is 0 to 126, within the exponents of float.
 template <class T, int shift = 0>
 [[gnu::always_inline]] inline T exponential(T x) {
     using Constants = ExponentialConstants<T>;
@@ -54,14 +54,14 @@ template <class T, int shift = 0>
     const T r = (x - n * Constants::kLn2High) - n * Constants::kLn2Low;
     const T mantissa = exponential_tail<T, Constants::kDegree>(r) * (r * r) + r + T(1);
 
-    // 2^(n - shift) in two factors: it reaches beyond the exponents of T. Unsigned arithmetic on n - shift + 2 kBias.
+    // 2^(n - shift) in two factors, as it may exceed the exponents of T. Unsigned arithmetic on n - shift + 2 kBias.
     constexpr Bits kBias = std::numeric_limits<T>::max_exponent - 1;
     const Bits biased = std::bit_cast<Bits>(shifted) - std::bit_cast<Bits>(kShift) + (2 * kBias - Bits(shift));
     const Bits half = biased / 2;
     const T value =
         mantissa * std::bit_cast<T>(half << kMantissaBits) * std::bit_cast<T>((biased - half) << kMantissaBits);
 
-    // Limits as masks: a selection lets compilers move the arithmetic into its branch, which keeps loops scalar.
+    // Limits as masks: with a conditional, compilers move the arithmetic into its branch and the loop stays scalar.
     constexpr T kOffset = T(shift * std::numbers::ln2);
     const Bits above = Bits(0) - static_cast<Bits>(x > Constants::kHighest + kOffset);
     const Bits below = Bits(0) - static_cast<Bits>(x < Constants::kLowest + kOffset);

@@ -11,11 +11,11 @@ namespace coda::cpu {
 
 namespace {
 
-constexpr std::int64_t kDepth = 256;        // K per block: a B panel of kDepth x kNr stays in the first-level cache
+constexpr std::int64_t kDepth = 256;        // K per block: a B panel of kDepth x kNr stays in L1
 constexpr std::int64_t kColumnBlock = 256;  // columns of B packed at once: with the A block, half of a 1 MiB L2
-constexpr std::int64_t kRowBlock = 192;     // rows of a macro-tile where the shape does not say otherwise
-constexpr std::int64_t kEnoughTiles = 16;   // below this many macro-tiles, they are made smaller to feed more threads
-constexpr std::int64_t kFewestRows = 48;    // of such smaller tiles: fewer would spend their time on packing B
+constexpr std::int64_t kRowBlock = 192;     // rows of a macro-tile, unless the shape needs others
+constexpr std::int64_t kEnoughTiles = 16;   // with fewer macro-tiles, they are made smaller to feed more threads
+constexpr std::int64_t kFewestRows = 48;    // of such smaller tiles: with fewer, packing B takes most of the time
 
 template <class Compute>
 struct Register {
@@ -50,8 +50,8 @@ void store(Compute* to, Lanes<Compute> value) {
     std::memcpy(to, &value, sizeof value);
 }
 
-// Exchanges the off-diagonal quarters of every 2 step x 2 step block of a square of vectors; steps n/2, ..., 1
-// transpose it.
+// Exchanges the off-diagonal quarters of every 2 step x 2 step block of a square of vectors. Calls with the steps
+// n/2, ..., 1 transpose the square.
 template <int step, class Compute, int... lane>
 void exchange(Lanes<Compute>* rows, std::integer_sequence<int, lane...>) {
     constexpr int n = kLanes<Compute>;
@@ -70,8 +70,8 @@ void transpose(Lanes<Compute>* rows) {
     exchange<1, Compute>(rows, lanes);
 }
 
-// Packed A: panels of kMr rows, (kMr, kDepth) of K-major operands and (depth, kMr) of MN-major ones, so that both are
-// contiguous copies; the register tile broadcasts single elements and reads either. Rows past the operand are 0.
+// Packed A: panels of kMr rows, (kMr, kDepth) for K-major operands and (depth, kMr) for MN-major ones, so that both are
+// contiguous copies. The register tile broadcasts single elements and reads either layout. Rows past the operand are 0.
 template <class Compute, class Storage>
 void pack_a(const GemmOperand<Storage>& a, std::int64_t row, std::int64_t rows, std::int64_t k, std::int64_t depth,
             Compute* packed) {
@@ -106,7 +106,7 @@ void pack_b(const GemmOperand<Storage>& b, std::int64_t col, std::int64_t cols, 
         const std::int64_t step_j = b.major == Major::k ? b.ld : 1;
         const std::int64_t step_p = b.major == Major::k ? 1 : b.ld;
         const Storage* from = b.data + (col + panel) * step_j + k * step_p;
-        std::int64_t done = 0;  // depth packed by vectors; the rest element by element
+        std::int64_t done = 0;  // depth packed by vectors; the rest is packed element by element
         if (valid == kNr<Compute> && b.major == Major::k) {
             for (; done + n <= depth; done += n) {
                 for (int half = 0; half < kNr<Compute>; half += n) {
@@ -128,7 +128,7 @@ void pack_b(const GemmOperand<Storage>& b, std::int64_t col, std::int64_t cols, 
     }
 }
 
-// c (kMr, kNr) = or += the product of one panel of A and one of B.
+// c (kMr, kNr) = or += the GEMM of one panel of A and one of B.
 template <class Compute, std::int64_t row_step, std::int64_t depth_step>
 void multiply_panels(std::int64_t depth, const Compute* a, const Compute* b, bool accumulate, Compute* c,
                      std::int64_t ld) {
@@ -150,7 +150,7 @@ void multiply_panels(std::int64_t depth, const Compute* a, const Compute* b, boo
     }
 }
 
-// Length of equal pieces of `total`, at most about `target` each, in multiples of `unit`.
+// The length that cuts `total` into equal pieces of at most about `target`, a multiple of `unit`.
 std::int64_t even_piece(std::int64_t total, std::int64_t target, std::int64_t unit) {
     return round_up(ceil_div(total, ceil_div(total, target)), unit);
 }
@@ -165,7 +165,7 @@ MacroTile choose_macro_tile(const GemmShape& shape) {
     const auto too_few = [&](std::int64_t rows) {
         return rows > kFewestRows && ceil_div(shape.m, tile.rows) * ceil_div(shape.n, tile.cols) < kEnoughTiles;
     };
-    // Fewer rows make up for columns that an epilogue's reduction makes wide.
+    // Where an epilogue's reduction needs many columns, the tile takes fewer rows.
     const auto too_large = [&](std::int64_t rows) {
         return rows > kMr && tile.rows * tile.cols > 2 * kRowBlock * kColumnBlock;
     };

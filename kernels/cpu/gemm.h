@@ -2,9 +2,10 @@
 //
 //   C (M, N) = Σ_k A(m, k) B(k, n)
 //
-// Each operand is K-major or MN-major; packing converts storage to Compute and absorbs the layout, so no transposed
-// copy exists. C is cut into macro-tiles; one thread computes a tile over all of K and calls the epilogue on it while
-// it is in cache. Tiles, and the order of every sum, depend on the shape alone: the same bits for any thread count.
+// Each operand is K-major or MN-major. Packing converts storage to Compute and absorbs the layout, so no transposed
+// copy exists. C is cut into macro-tiles. One thread computes a tile over all of K and calls the epilogue while the
+// tile is in cache. Tiles, and the order of every sum, depend on the shape alone: any number of threads gives the same
+// bits.
 #pragma once
 
 #include <omp.h>
@@ -20,7 +21,7 @@ namespace coda::cpu {
 /// Which index of a GEMM operand is contiguous in memory.
 enum class Major : std::uint8_t { k, mn };
 
-/// A(m, k) or B(k, n). ld: elements from one k (mn-major) or one m, n (k-major) to the next.
+/// A(m, k) or B(k, n). ld: elements from one k to the next (MN-major), or from one m or n to the next (K-major).
 template <class Storage>
 struct GemmOperand {
     const Storage* data = nullptr;
@@ -86,12 +87,12 @@ void gemm(const GemmShape& shape, const GemmOperand<Storage>& a, const GemmOpera
     const std::int64_t row_tiles = (shape.m + tile.rows - 1) / tile.rows;
     const std::int64_t tiles = row_tiles * ((shape.n + tile.cols - 1) / tile.cols);
     const int threads = static_cast<int>(std::min<std::int64_t>(omp_get_max_threads(), tiles));
-    std::vector<GemmWorkspace<Compute>> workspaces;  // allocated here: an exception must not leave a parallel region
+    std::vector<GemmWorkspace<Compute>> workspaces;  // here, as no exception may leave a parallel region
     for (int thread = 0; thread < threads; ++thread) workspaces.emplace_back(tile);
 
 #pragma omp parallel for schedule(dynamic) num_threads(threads) if (threads > 1)
     for (std::int64_t index = 0; index < tiles; ++index) {
-        // Row tiles innermost: the columns of B, usually the large weight, come from memory once and stay in cache.
+        // Row tiles are innermost: the columns of B, usually the large weight, come from memory once and stay in cache.
         GemmWorkspace<Compute>& workspace = workspaces[static_cast<std::size_t>(omp_get_thread_num())];
         epilogue(workspace.compute(shape, a, b, index % row_tiles * tile.rows, index / row_tiles * tile.cols));
     }

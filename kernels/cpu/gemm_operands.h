@@ -1,4 +1,4 @@
-// What every GEMM program does before its epilogue: type its operands as rows, check them, start the GEMM.
+// The steps of every GEMM program before its epilogue: give operands types, check them, start the GEMM.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 
 namespace coda::cpu {
 
-/// Rows of a typed matrix; null where an optional operand is absent.
+/// Rows of a typed matrix. Null where an optional operand is absent.
 template <class T>
 struct Rows {
     T* data = nullptr;
@@ -31,7 +31,7 @@ Rows<T> optional_rows_of(const Operands& operands, const char* name, const View&
     return view ? rows_of<T>(operands, name, view, rows, cols) : Rows<T>{};
 }
 
-/// to = value, rounded to storage. Loops that assign the struct Bf16 as a whole stay scalar; its bits vectorise.
+/// to = value, rounded to storage. Loops that assign a whole Bf16 stay scalar, those that assign its bits vectorise.
 template <class Storage, class Compute>
 void store(Storage& to, Compute value) {
     if constexpr (std::is_same_v<Storage, Bf16>)
@@ -56,7 +56,7 @@ struct RowFactor {
     Compute operator[](std::int64_t row) const { return rstd ? rstd[row] : Compute(1); }
 };
 
-/// The product of a linear op: acc = a wᵀ (out_in) or a w (in_out).
+/// The GEMM of a linear op: acc = a wᵀ (out_in) or a w (in_out).
 template <class Storage>
 struct LinearProduct {
     std::int64_t m = 0, n = 0, k = 0;

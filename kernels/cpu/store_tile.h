@@ -1,15 +1,15 @@
-// The epilogue of the GEMM ops that only store.
+// The epilogue of GEMM ops that only scale and store.
 #pragma once
 
 #include "kernels/cpu/gemm_operands.h"
 
 namespace coda::cpu {
 
-/// The factor of a row or column that has none.
+/// The factor where rows or columns have none.
 inline constexpr auto one = [](std::int64_t) { return 1; };
 
-/// out = factor acc, or out += factor acc, on one macro-tile; the sum is rounded once. The factor is one of the row
-/// times one of the column.
+/// out = factor acc, or out += factor acc, on one macro-tile. The sum is rounded once. The factor is the row's factor
+/// times the column's.
 template <class Compute, class Out, class OfRow, class OfColumn>
 void store_tile(const AccumulatorTile<Compute>& tile, const OfRow& of_row, const OfColumn& of_column, Beta beta,
                 Rows<Out> to) {

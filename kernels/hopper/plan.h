@@ -1,5 +1,5 @@
-// The two halves of an op on a Hopper GPU: what shapes alone decide, and what needs memory. Each op's folder
-// specialises both, so an op without a kernel does not link. Host.
+// The two halves of an op on a Hopper GPU: choose needs shapes alone, bind needs memory. Each op's folder specialises
+// both, so an op without a kernel does not link. Host.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace coda::hopper {
 
-/// What a tuner or a test asks for in place of the default.
+/// A tuner's or a test's request to deviate from the default.
 struct Request {
     int candidate = -1;            // index in Plan::candidates; -1: the tile of highest expected speed
     std::optional<Raster> raster;  // instead of the tile's own
@@ -24,19 +24,20 @@ struct Plan {
     std::vector<TileConfig> candidates;  // tiles that the op's GEMM was built in; empty for ops without one
     int taken = -1;                      // index of the chosen one
     Raster raster;                       // the order of its tiles
-    std::int64_t splits = 1;             // parts of K, each with results of its own,
-    std::int64_t split_rows = 0;         // this many rows apart
-    std::int64_t scratch_bytes = 0;      // what the operand scratch must have
+    std::int64_t splits = 1;             // parts of K, each with results of its own
+    std::int64_t split_rows = 0;         // rows from the results of one part to those of the next
+    std::int64_t scratch_bytes = 0;      // bytes that the operand scratch must have
     bool overlap = true;
 };
 
 /// Decides from shapes and dtypes alone: no memory, no CUDA call, the same on every machine. Throws Error, naming the
-/// op and the operand, where they do not fit the kernels, and where the request names a tile that does not fit the op.
+/// op and the operand, where these do not fit the kernels, and where the request names a tile that does not fit the op.
 template <class Op>
 Plan choose(const Op& op, const Request& request = {});
 
-/// Prepares the op on buffers of the current device, which must have compute capability 9.0. `plan` is choose's for an
-/// op of the same shapes. Throws Error where an operand's address is not aligned as its kernel needs it.
+/// Prepares the op on buffers of the current device, which must have compute capability 9.0. `plan` is the result of
+/// choose for an op of the same shapes. Throws Error where an operand's address lacks the alignment that its kernel
+/// needs.
 template <class Op>
 Launch bind(const Op& op, const Plan& plan, const Memory& memory);
 

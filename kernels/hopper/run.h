@@ -6,7 +6,7 @@
 
 namespace coda::hopper {
 
-/// choose and bind (plan.h) of whichever op it is.
+/// choose and bind (plan.h) for the op that the variant holds.
 Plan choose(const Op& op, const Request& request = {});
 Launch bind(const Op& op, const Plan& plan, const Memory& memory);
 

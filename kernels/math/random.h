@@ -1,4 +1,4 @@
-// Counter-based random numbers: the same (key, counter) gives the same bits on every device and in any order.
+// Counter-based random numbers: a (key, counter) gives the same bits on every device and in any order.
 // Philox4x32-10 of Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
 #pragma once
 
@@ -34,8 +34,8 @@ CODA_HD std::uint32_t rounding_bits(std::uint64_t key, std::uint64_t stream, std
     return philox(key, stream, element / 4).word[element % 4];
 }
 
-/// `value` as bf16 bits, rounded up or down with the probability of its distance: adds the lower 16 bits of `random`
-/// below the kept ones, so the expectation is exact. Not for NaN or infinity.
+/// `value` as bf16 bits, rounded up or down with a probability that makes the expectation exact: adds the lower 16 bits
+/// of `random` below the bits that are kept. Not for NaN or infinity.
 CODA_HD std::uint16_t stochastic_bf16(float value, std::uint32_t random) {
 #if defined(__CUDA_ARCH__)
     const std::uint32_t word = __float_as_uint(value);

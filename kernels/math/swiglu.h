@@ -12,7 +12,7 @@ CODA_HD T sigmoid(T gate) {
     return T(1) / (T(1) + std::exp(-gate));
 }
 
-/// silu(gate) up, with sigma = sigmoid(gate) given: a caller that has a quicker exp brings its own.
+/// silu(gate) up from a given sigma = sigmoid(gate), so that a caller can use a faster exp.
 template <class T>
 CODA_HD T swiglu(T gate, T up, T sigma) {
     return gate * sigma * up;

@@ -1,7 +1,7 @@
 // Elementwise comparison of live tensors with a formula, in double, in one fixed order. Device and host.
 //
-// A formula is a device lambda of (row, column), one thread an element: plain loops, no shared memory, no vector loads,
-// nothing of what makes the kernels under test fast.
+// A formula is a device lambda of (row, column), run by one thread per element: plain loops, no shared memory and no
+// vector loads, nothing of what makes the kernels under test fast.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -29,7 +29,7 @@ struct Tensor {
     __device__ float operator[](std::int64_t i) const { return (*this)(0, i); }
 };
 
-/// Rows of a product band, or of a live operand from row `first` on.
+/// A band of a GEMM's result, or a live operand from row `first` on.
 inline Tensor band_of(const float* product, std::int64_t columns) { return {product, columns, DType::f32}; }
 
 inline Tensor live(const OpCheck& check, const View& view, std::int64_t first = 0) {
@@ -67,7 +67,7 @@ void for_each(const OpCheck& check, std::int64_t rows, std::int64_t columns, con
     CUDA_CHECK(cudaGetLastError());
 }
 
-/// Sums over elements: difference², expected², and the largest magnitudes of both.
+/// Sums over elements of difference² and expected², and the largest magnitudes of both.
 struct Sums {
     double difference = 0, expected = 0, largest_difference = 0, largest_expected = 0;
 
@@ -113,7 +113,7 @@ Sums sums_over(const OpCheck& check, std::int64_t rows, std::int64_t columns, co
     return total;
 }
 
-/// Compares live(row, column) with expected(row, column) over rows x columns and adds to the check's operand.
+/// Compares live(row, column) with expected(row, column) over rows x columns and adds the result to the operand's sums.
 template <class Live, class Expected>
 void compare(OpCheck& check, const char* operand, std::int64_t rows, std::int64_t columns, const Live& live,
              const Expected& expected) {
@@ -121,7 +121,7 @@ void compare(OpCheck& check, const char* operand, std::int64_t rows, std::int64_
     check.add(operand, {total.difference, total.expected, total.largest_difference, total.largest_expected});
 }
 
-/// Live elements as 1 + their deviation, which are to be 1.
+/// 1 + an element's deviation, to be compared with 1.
 template <class Deviation>
 struct OneAndDeviation {
     Deviation deviation;
@@ -131,15 +131,15 @@ struct One {
     __device__ double operator()(std::int64_t, std::int64_t) const { return 1; }
 };
 
-/// For elements that each have their own size, many powers of two apart: deviation(row, column) is an element's
-/// difference over that size, so that none is lost beside the largest.
+/// For elements whose sizes are many powers of two apart: deviation(row, column) is an element's difference divided by
+/// its own size, so that none is lost beside the largest.
 template <class Deviation>
 void compare_each(OpCheck& check, const char* operand, std::int64_t rows, std::int64_t columns,
                   const Deviation& deviation) {
     compare(check, operand, rows, columns, OneAndDeviation<Deviation>{deviation}, One{});
 }
 
-/// Row factor of an op, 1 where it has none.
+/// An op's factor per row, 1 where it has none.
 struct RowFactor {
     const float* rstd = nullptr;
     __device__ float operator[](std::int64_t row) const { return rstd == nullptr ? 1.0f : rstd[row]; }

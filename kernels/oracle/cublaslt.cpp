@@ -20,7 +20,7 @@ void check(cublasStatus_t status, const char* call) {
     require(status == CUBLAS_STATUS_SUCCESS, call, " failed: cuBLAS status ", static_cast<int>(status));
 }
 
-/// The largest power of two up to 256 that divides an address: cuBLASLt assumes 256 where it is not told.
+/// The largest power of two up to 256 that divides an address: cuBLASLt assumes 256 unless it is told otherwise.
 std::uint32_t alignment_of(const void* address) {
     const auto bits = reinterpret_cast<std::uintptr_t>(address) | 256;
     return static_cast<std::uint32_t>(bits & (~bits + 1));
@@ -44,7 +44,7 @@ struct CublasLt::Api {
     decltype(&cublasLtMatmulPreferenceDestroy) preference_destroy = nullptr;
     decltype(&cublasLtMatmulPreferenceSetAttribute) preference_set = nullptr;
     decltype(&cublasLtMatmulAlgoGetHeuristic) heuristic = nullptr;
-    std::map<std::vector<std::int64_t>, cublasLtMatmulAlgo_t> fastest;  // of products that were timed, by what they are
+    std::map<std::vector<std::int64_t>, cublasLtMatmulAlgo_t> fastest;  // of timed GEMMs, by shape and layout
 
     Api();
     ~Api();
@@ -97,8 +97,8 @@ hopper::Launch CublasLt::product(const Product& product, int candidates) {
               "cublasLtMatrixLayoutCreate");
         return std::shared_ptr<cublasLtMatrixLayoutOpaque_t>(layout, api->layout_destroy);
     };
-    // Column-major cuBLAS computes outᵀ (n, m) = op(b) op(a): its first operand is b, and a row-major matrix is the
-    // transpose of what it sees.
+    // cuBLAS is column-major and computes outᵀ (n, m) = op(b) op(a): its first operand is b, and it sees the transpose
+    // of a row-major matrix.
     const auto operand = [&](hopper::Major major, std::int64_t extent, std::int64_t ld) {
         return major == hopper::Major::k ? layout_of(product.in_dtype, product.k, extent, ld)
                                          : layout_of(product.in_dtype, extent, product.k, ld);

@@ -1,4 +1,4 @@
-// Bare products by cuBLASLt: the oracle of the GEMM ops and the yardstick of the benchmark. Loaded at first use; no
+// Bare GEMMs by cuBLASLt: the oracle of the GEMM ops and the reference of the benchmark. Loaded at first use; no
 // training step calls it. Host.
 #pragma once
 
@@ -13,9 +13,9 @@
 
 namespace coda::oracle {
 
-/// out (m, n) = A B or out += A B over k, operands both bf16 or both f32 (then multiplied in fp32), fp32 accumulation.
-/// A K-major operand is stored as (m, k) or (n, k), an MN-major one as (k, m) or (k, n); ld in elements. out is
-/// row-major without gaps, bf16 or f32.
+/// One GEMM: out (m, n) = A B or out += A B over k. Operands are both bf16 or both f32 (then multiplied in fp32);
+/// accumulation is in fp32. A K-major operand is stored as (m, k) or (n, k), an MN-major one as (k, m) or (k, n); ld is
+/// in elements. out is row-major without gaps, bf16 or f32.
 struct Product {
     const void *a = nullptr, *b = nullptr;
     void* out = nullptr;
@@ -27,7 +27,7 @@ struct Product {
     Beta beta = Beta::overwrite;
 };
 
-/// Not thread-safe: all products share one work space of 64 MiB, so they belong on one stream.
+/// Not thread-safe: all GEMMs share one work space of 64 MiB, so they must run on one stream.
 class CublasLt {
   public:
     /// Throws Error, naming the library, where libcublasLt.so.13 and .12 cannot be loaded.
@@ -36,10 +36,10 @@ class CublasLt {
     CublasLt(const CublasLt&) = delete;
     CublasLt& operator=(const CublasLt&) = delete;
 
-    /// The product, ready to launch, by the fastest of up to `candidates` heuristics, each timed with a few launches
-    /// (1: the first one, untimed); a product of the same shape, layout and alignment is not timed again. Timing
-    /// runs the product, so one that accumulates takes 1. Must not outlive this object. Throws Error where cuBLASLt has
-    /// no algorithm.
+    /// The GEMM, ready to launch, by the fastest of up to `candidates` algorithms that the heuristic proposes. Each is
+    /// timed with a few launches; with 1 candidate the first is taken untimed. A GEMM of the same shape, layout and
+    /// alignment is not timed again. Timing runs the GEMM, so one that accumulates must have 1 candidate. The result
+    /// must not outlive this object. Throws Error where cuBLASLt has no algorithm.
     hopper::Launch product(const Product& product, int candidates);
 
   private:

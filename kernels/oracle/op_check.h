@@ -1,5 +1,4 @@
-// One op being checked: its operands, the work space, products in bands of rows, and the differences found so far.
-// Host.
+// One op being checked: its operands, the work space, GEMMs in bands of rows, and the differences found so far. Host.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +20,7 @@ struct ErrorSums {
     double largest_difference = 0, largest_expected = 0;
 };
 
-/// Device memory that checks work in, and the products that they call for.
+/// The device memory in which checks work, and cuBLASLt for their GEMMs.
 class WorkSpace {
   public:
     static constexpr std::int64_t kSumsBytes = std::int64_t{1} << 16;  // partial sums of a comparison
@@ -70,15 +69,16 @@ class OpCheck {
 
     void product(const Product& product) { space_.products().product(product, 1)(stream_); }
 
-    /// Calls band(product, first, rows): rows [first, first + rows) of a (m, k) times the operand b, fp32, n apart.
-    /// `first` is a multiple of `unit`. For WeightGradient a row of the product is a column of `a`.
+    /// Calls band(product, first, rows) for bands of the GEMM of a (m, k) and b: `product` holds rows
+    /// [first, first + rows) of the result in fp32, n elements per row. `first` is a multiple of `unit`. For
+    /// WeightGradient a row of the result is a column of `a`.
     void by_rows(const View& a, hopper::Major major_a, const View& b, hopper::Major major_b, std::int64_t unit,
                  const std::function<void(const float*, std::int64_t, std::int64_t)>& band);
 
     void add(const char* operand, const ErrorSums& sums);
 
-    /// For sums whose terms cancel: `squares` and `largest` are what an operand's sum of squares and largest magnitude
-    /// would be if they did not. Its differences are measured against those, where its own are less.
+    /// For sums whose terms cancel: `squares` and `largest` are the sum of squares and the largest magnitude that an
+    /// operand would have if they did not. Its differences are measured against these where its own are smaller.
     void add_terms(const char* operand, double squares, double largest);
 
     std::vector<OperandError> results() const;
@@ -86,7 +86,7 @@ class OpCheck {
   private:
     struct Compared {
         std::string operand;
-        ErrorSums sums, terms;  // of terms only what is expected
+        ErrorSums sums, terms;  // terms: the expected members only
     };
     Compared& compared(const char* operand);
 
@@ -97,8 +97,8 @@ class OpCheck {
     std::vector<Compared> compared_;
 };
 
-/// Compares every operand that the op writes with its formula. Each op's folder specialises it, so an op without one
-/// does not link.
+/// Compares every operand that the op writes with its formula. Each op's folder specialises this function, so an op
+/// without one does not link.
 template <class Op>
 void check_op(const Op& op, OpCheck& check);
 

@@ -41,7 +41,7 @@ std::shared_ptr<std::byte> allocate_copy(const Op& op, const char* operand, cons
     const cudaError_t status = cudaMalloc(&copy, bytes);
     if (status == cudaErrorMemoryAllocation) {
         std::size_t free = 0, total = 0;
-        cudaGetLastError();  // clears it
+        cudaGetLastError();  // clears the error
         CUDA_CHECK(cudaMemGetInfo(&free, &total));
         throw Error(text("oracle: the copy of ", name_of(op), "'s ", operand, " from before its launch takes ", bytes,
                          " bytes, and ", free, " of ", total,

@@ -1,4 +1,4 @@
-// What a check of one op found. Host-only.
+// The result of checking one op. Host-only.
 #pragma once
 
 #include <string>
@@ -6,19 +6,20 @@
 
 namespace coda::oracle {
 
-/// The difference of one written operand from what it should be. 0 is equality; infinity where a compared element is
-/// not finite on either side, or where anything but zeros stands in place of zeros.
+/// The difference of one written operand from its expected value. 0 means equal. Infinity means that an element is not
+/// finite on either side, or that an operand that should be all zeros is not.
 ///
-/// Named by the op's field, but where a field holds tensors of different sizes: dqkv of the attention ops is "dq", "dk"
-/// and "dv", and of the exponentials that FinishCrossEntropy leaves, those of the targets are "target".
+/// Usually named by the op's field. A field that holds tensors of different sizes has several names: dqkv of
+/// AttentionBackward is "dq", "dk" and "dv", and the targets' elements of FinishCrossEntropy's exponentials are
+/// "target".
 ///
-/// What differs in size by many powers of two is measured against its own size, each element: exponentials and
-/// FinishCrossEntropy's scale against themselves, "target" against its row's sum, of the pairs (Σ e, Σ e d) the first
-/// against itself and the second against Σ e (1 + |d|), a scaled n before the scale.
+/// Where elements differ in size by many powers of two, each is measured against its own size: exponentials and
+/// FinishCrossEntropy's scale against themselves; "target" against its row's sum; in the pairs (Σ e, Σ e d) the first
+/// against itself and the second against Σ e (1 + |d|). A scaled n is measured before the scale.
 struct OperandError {
     std::string operand;
     double rms = 0;      // RMS of the difference / RMS of the expected values, or for dq and dk of their terms
-    double largest = 0;  // the same of the largest magnitudes
+    double largest = 0;  // the same ratio of largest magnitudes
 };
 
 struct Report {

@@ -1,4 +1,4 @@
-// Sums of partials over their tiles, a thread a sum, in double. Device.
+// Sums of partials over their tiles, one thread per sum, in double. Device.
 #pragma once
 
 #include "kernels/oracle/comparison.cuh"

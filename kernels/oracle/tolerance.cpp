@@ -9,20 +9,22 @@ namespace coda::oracle {
 
 namespace {
 
-/// Stored in bf16, once, from an fp32 value. Rounding moves an element by half a step, at most 2^-8 = 3.9e-3 of itself
-/// at the bottom of a binade; RMS from 1.1e-3 (all at the top) to 2.3e-3. The rest is room for fp32 arithmetic in
-/// another order.
+/// An fp32 value that is stored once in bf16. Rounding moves an element by half a step, at most 2^-8 = 3.9e-3 of itself
+/// at the bottom of a binade. The RMS is between 1.1e-3 (all elements at the top) and 2.3e-3. The rest is room for fp32
+/// arithmetic in another order.
 constexpr Tolerance kStorage{4e-3, 5e-3};
 
-/// fp32 sums of terms that are not rounded. Up to some hundred terms in another order: 2^-24 sqrt(terms) relative to
-/// terms of mixed sign, 2^-24 terms at most: 1e-5. Tensor cores cut every product at the last bit of the accumulator
-/// that it joins, towards zero: 2^-24 of the sum on average, K times that where all products have one sign.
-/// Accumulators of another order, as cuBLAS's may be, lose about half of it more or less: 1.3e-3 was seen in the
-/// gradient of a head of 128256 columns summed from the first. Single elements: errors are as unevenly spread as the
-/// values are.
+/// fp32 sums of terms that are not rounded.
+/// kSum: up to some hundred terms in another order differ by 2^-24 sqrt(terms) relative to terms of mixed sign, and by
+/// 2^-24 terms at most: 1e-5.
+/// kTruncation: tensor cores cut every product at the last bit of the accumulator to which it is added, towards zero.
+/// That loses 2^-24 of the sum on average, and K times that where all products have one sign. Accumulators of another
+/// order, as cuBLAS's may be, lose about half of that more or less: 1.3e-3 was seen in the gradient of an LM head whose
+/// 128256 columns were summed from the first.
+/// kSpread, for single elements: errors are as unevenly spread as the values are.
 constexpr double kSum = 1e-5, kTruncation = 0x1p-25, kSpread = 4;
 
-/// The view of a written operand; for the parts that OperandError names, that of the whole.
+/// The view of a written operand. For a part that OperandError names, the view of the whole operand.
 template <class T>
 View written_operand(const T& op, const std::string& operand) {
     View found;
@@ -35,7 +37,7 @@ View written_operand(const T& op, const std::string& operand) {
     return found;
 }
 
-/// Terms of each sum of the op's GEMM; 0 without one.
+/// Terms per sum of the op's GEMM; 0 without one.
 template <class T>
 std::int64_t contraction(const T& op) {
     if constexpr (requires { op.contraction(); }) {
@@ -47,7 +49,7 @@ std::int64_t contraction(const T& op) {
     }
 }
 
-/// What follows from the operand's type alone.
+/// The tolerance that follows from the operand's type alone.
 template <class T>
 Tolerance by_type(const T& op, const View& view) {
     if (view.dtype == DType::i32) return kExact;

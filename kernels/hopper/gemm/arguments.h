@@ -1,4 +1,4 @@
-// What a GEMM kernel is given: one __grid_constant__ parameter.
+// The arguments of a GEMM kernel: one __grid_constant__ parameter.
 #pragma once
 
 #include <cuda.h>

@@ -18,9 +18,9 @@ struct Accumulators {
     float value[kBlocks][tile.n / 2];
 };
 
-/// The K loop of one tile, of its first kBlocks blocks of rows. Keeps one group of wgmma in flight and hands back
-/// the stage before it, to the CTAs that load into it: lane l of each warp to CTA l of the cluster, where `releases`.
-/// Calls issued() when the last group has been issued.
+/// The K loop of one tile, for its first kBlocks blocks of rows. Keeps one group of wgmma in flight and releases the
+/// stage before it to the CTAs that load into it: lane l of each warp signals CTA l of the cluster, where `releases`.
+/// Calls issued() once the last group has been issued.
 template <int kBlocks, class Program, TileConfig tile, Major kMajorA, Major kMajorB, class Issued>
 __device__ __forceinline__ void multiply(const SharedLayout<Program, tile>& shared, Ring<tile.stages>& ring,
                                          int k_tiles, int a_offset, bool releases, int lane, Accumulators<tile>& acc,
@@ -53,7 +53,7 @@ __device__ __forceinline__ void multiply(const SharedLayout<Program, tile>& shar
         ptx::wgmma_commit();
 #pragma unroll
         for (int block = 0; block < kBlocks; ++block) ptx::pin_registers(acc.value[block]);
-        // Release the stage before
+        // Release the previous stage
         ptx::wgmma_wait<1>();
         if (k_tile > 0) release(previous);
         previous = stage;
@@ -66,7 +66,8 @@ __device__ __forceinline__ void multiply(const SharedLayout<Program, tile>& shar
     release(previous);
 }
 
-/// Accumulators of pair i of a sub-tile. In odd rows it may be that of another block (Slot::kOddRowBlock).
+/// Accumulators of pair i of a sub-tile. With Slot::kOddRowsSwapped, odd rows take the pair of another block
+/// (Slot::kOddRowBlock).
 template <class Slot>
 __device__ __forceinline__ float2 pair_of(const float* value, int i, bool odd_row) {
     float2 pair = {value[2 * i], value[2 * i + 1]};
@@ -77,8 +78,8 @@ __device__ __forceinline__ float2 pair_of(const float* value, int i, bool odd_ro
     return pair;
 }
 
-/// The program over all sub-tiles of the warpgroup's tile. NOTE: whether it has a second block is asked when it
-/// matters, not kept in a register through the first.
+/// Runs the program on all sub-tiles of the warpgroup's tile. NOTE: has_second says whether the tile has a second block
+/// of rows. It is called when the first block is done, so that its result takes no register until then.
 template <class Program, TileConfig tile, class HasSecond>
 __device__ __forceinline__ void finish(Program& program, const SharedLayout<Program, tile>& shared,
                                        Ring<tile.slots>& ring, Rows rows, const HasSecond& has_second,
@@ -107,8 +108,8 @@ __device__ __forceinline__ void finish(Program& program, const SharedLayout<Prog
                 const int block = odd_row ? i / 2 ^ Slot::kOddRowBlock : i / 2;
                 return Here{rows.thread, slot, i / 2, i % 2, rows.row(i % 2), lane_column + block * 8};
             };
-            // NOTE: one warp of a scheduler is in an epilogue, so nothing else hides the latency of a load: those of a
-            // group of pairs are issued before the first is used.
+            // NOTE: each scheduler has only one warp in an epilogue, so no other warp hides the latency of a load. All
+            // loads of a group of pairs are therefore issued before the first result is used.
             constexpr int kPairs = kColumns / 4;
             constexpr int kGroup = Program::kFetched == 0 ? kPairs : Program::kFetched;
 #pragma unroll

@@ -2,7 +2,7 @@
 //
 //   acc = A B, A (M, K), B (K, N), bf16 -> fp32;  outputs = Program(acc)
 //
-// Roles      warpgroup 0: warp 0 loads operands, warps 1 and 2 are the movers of the consumers' slots  (40 registers)
+// Roles      warpgroup 0: warp 0 loads operands, warps 1 and 2 move the tiles of the consumers' slots  (40 registers)
 //            warpgroups 1-2: wgmma + epilogue                                                         (232 registers)
 // Pipelines  operands  TMA -> consumers    full: 1 arrive + bytes   empty: 1 arrive per consuming warp of every CTA
 //                                                                   to which this one sends by multicast
@@ -14,10 +14,11 @@
 //            move     per sub-tile: wait written, store, wait until read, load the slot's next tiles
 // Shared     operand ring | slots of each consumer | scratch | barriers: shared_layout.cuh
 //
-// A slot is the shared memory of one epilogue sub-tile (epilogue/slot.h); a mover loads a consumer's slots and stores
-// them. Pingpong consumers take turns on the tensor cores, a tile each.
+// A slot is the shared memory of one epilogue sub-tile (epilogue/slot.h). A mover is the thread that loads and stores
+// one consumer's slots. Pingpong consumers take turns on the tensor cores, one tile per turn.
 //
-// Persistent: cluster c takes tiles c, c + clusters, ... of the order. Pingpong consumers take every other one of them.
+// Persistent: cluster c takes tiles c, c + clusters, ... of the order. Each pingpong consumer takes every other tile of
+// its cluster.
 #pragma once
 
 #include "kernels/hopper/gemm/consumer.cuh"
@@ -103,7 +104,7 @@ __device__ __forceinline__ void consume(const GemmArguments<Program>& arguments,
     }
 }
 
-// NOTE: Tile is a type that holds the configuration, as nvcc cannot name kernels with a struct template argument.
+// NOTE: Tile is a type that holds the configuration, because nvcc cannot name kernels with a struct template argument.
 template <class Program, class Tile, Major kMajorA, Major kMajorB>
 __global__ void __launch_bounds__(kGemmThreads, 1)
     gemm_kernel(const __grid_constant__ GemmArguments<Program> arguments) {
@@ -117,7 +118,7 @@ __global__ void __launch_bounds__(kGemmThreads, 1)
 
     extern __shared__ std::byte dynamic_shared[];
     const SharedLayout<Program, tile> shared(dynamic_shared);
-    // NOTE: through a shuffle the compiler knows that the value is the same in all lanes.
+    // NOTE: the shuffle tells the compiler that the value is the same in all lanes.
     const int warp = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 32, 0);
     const int lane = static_cast<int>(threadIdx.x) % 32;
     const int rank = tile.cluster() == 1 ? 0 : static_cast<int>(ptx::cluster_rank());
@@ -136,8 +137,7 @@ __global__ void __launch_bounds__(kGemmThreads, 1)
         ptx::cluster_sync();
     }
 
-    // NOTE: all before this line runs while the kernel before this one finishes; nothing before it touches global
-    // memory.
+    // NOTE: the code above this line runs while the previous kernel finishes, and touches no global memory.
     ptx::wait_on_dependencies();
     ptx::launch_dependents();
 

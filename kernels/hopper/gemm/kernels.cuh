@@ -1,5 +1,5 @@
-// Host side of the GEMM kernels of a program: the choice of a tile by shapes; then tensor maps, grid and attributes,
-// once; then launches.
+// The host side of a program's GEMM kernels: chooses a tile by the shapes; makes tensor maps, grid and attributes once;
+// then launches.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@
 
 namespace coda::hopper {
 
-/// Tile operands of a launch, by panel; an absent view is not loaded or not stored.
+/// Tile operands of a launch, by panel. An absent view is neither loaded nor stored.
 template <class Program>
 struct TileOperands {
     View load[Program::Slot::kPanels];
@@ -28,16 +28,16 @@ CUtensorMap operand_map(const Memory& memory, const View& view) {
     return tensor_map(memory, view, Operand::kBoxRows, Operand::kBoxColumns);
 }
 
-inline constexpr std::int64_t kResidentBytes = 16 << 20;  // of one operand in L2, beside what streams through
-inline constexpr std::int64_t kSquareColumns = 2048;      // what a wave has of rows and columns, about
+inline constexpr std::int64_t kResidentBytes = 16 << 20;  // of one operand that stays in L2 while others stream through
+inline constexpr std::int64_t kSquareColumns = 2048;      // about the rows, and the columns, of a square wave
 
-/// Whether all of B stays in L2. (At 33 MiB it does not: the same order then read B from memory for every wave, and
-/// took 1.3 times as long.)
+/// Whether all of B stays in L2. (33 MiB do not: with the order for a resident B, every wave then read B from memory,
+/// and the GEMM took 1.3 times as long.)
 inline bool b_stays(const Problem& problem) { return problem.n * problem.k * 2 <= kResidentBytes; }
 
-/// The order of a tile configuration for a shape. Where B stays in L2 as a whole, or has few columns, all columns pass
-/// under few rows of A. Otherwise the configuration says whether B stays by panels, or A by groups of rows while all of
-/// B passes; without either, groups of rows keep the tiles of a wave near a square.
+/// The order in which a tile configuration visits a shape. Where all of B stays in L2, or B has few columns, all of
+/// them pass under few rows of A. Otherwise the configuration decides: either a panel of B's columns stays in L2, or a
+/// group of A's rows stays while all of B passes. If it names neither, groups of rows keep a wave close to a square.
 inline TileOrder tile_order(const Problem& problem, const TileConfig& tile, const Raster& raster) {
     const int rows = tile.cluster_rows(), columns = tile.cluster_columns();
     TileOrder order{static_cast<int>(ceil_div(problem.m, rows)), static_cast<int>(ceil_div(problem.n, columns))};
@@ -54,8 +54,8 @@ inline TileOrder tile_order(const Problem& problem, const TileConfig& tile, cons
     return order;
 }
 
-/// Tiles of the last wave that are cut into halves of their rows: all, where no more than half of the clusters would
-/// have one.
+/// Tiles of the last wave that are cut into halves of their rows: all of them, where at most half of the clusters would
+/// have one, otherwise none.
 inline int halved_tiles(const TileConfig& tile, const TileOrder& order, int clusters) {
     const int last = order.count() % clusters;
     return tile.warpgroup_rows() == 2 * kPanelRows && order.splits == 1 && 2 * last <= clusters ? last : 0;
@@ -68,7 +68,7 @@ struct GemmKernel {
     static constexpr int kSharedBytes = SharedLayout<Program, tile>::kBytes;
     static constexpr auto function = gemm_kernel<Program, Tile, kMajorA, kMajorB>;
 
-    /// Throws where the device cannot hold one cluster.
+    /// Throws Error where the device cannot hold one cluster.
     static int active_clusters(const char* op) {
         CUDA_CHECK(cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes));
         Configuration configuration(tile.cluster(), nullptr, false);
@@ -143,8 +143,8 @@ Launch bind_gemm(const Problem& problem, const Plan& plan, const Memory& memory,
     };
 }
 
-/// Expected speed of a tile for a shape, relative to others: its rate, less the last wave (as if it were of whole
-/// tiles) and ragged edges.
+/// Expected speed of a tile for a shape, relative to others: its rate, less the loss by the last wave (as if its tiles
+/// were not halved) and by ragged edges.
 template <class Tile>
 double expected_speed(const Problem& problem) {
     constexpr TileConfig tile = Tile::config;
@@ -157,13 +157,13 @@ double expected_speed(const Problem& problem) {
            computed;
 }
 
-/// The kernels of a program, one per tile: what an op's choose and bind share.
+/// The kernels of a program, one per tile, for an op's choose and bind.
 template <class Program_, Major kMajorA, Major kMajorB, class... Tiles>
 struct Kernels {
     using Program = Program_;
 
-    /// The tile of highest expected speed, or the one that was asked for. Of an op with partials by tile, tiles of
-    /// another width are left out.
+    /// The tile of highest expected speed, or the requested one. Where an op has partials by tile, tiles of another
+    /// width are left out.
     static Plan choose(const Problem& problem, const Request& request) {
         Plan plan;
         plan.candidates = {Tiles::config...};

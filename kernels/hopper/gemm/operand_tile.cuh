@@ -1,4 +1,5 @@
-// One operand's tile of a stage, as the CTAs of a cluster load it: each a share, sent to all that need the tile.
+// One operand's tile of a stage, as the CTAs of a cluster load it: each CTA loads a share and sends it to all CTAs that
+// need the tile.
 #pragma once
 
 #include "kernels/hopper/ptx/tma.cuh"
@@ -6,9 +7,9 @@
 
 namespace coda::hopper {
 
-/// A tile of kExtent rows (of A) or columns (of B) by kTileK that kSharers CTAs of a cluster have in common.
-/// K-major: each loads a part of the rows. MN-major: each loads some of the panels of 64, or, where panels do not
-/// divide, a part of K of every panel.
+/// A tile of kExtent rows (of A) or columns (of B) by kTileK, which kSharers CTAs of a cluster share. K-major: each CTA
+/// loads a part of the rows. MN-major: each CTA loads some of the panels of 64, or, where kSharers does not divide the
+/// number of panels, a part of K of every panel.
 template <Major kMajor, int kExtent, int kSharers>
 struct OperandTile {
     static constexpr int kPanels = kExtent / 64;
@@ -21,9 +22,9 @@ struct OperandTile {
     const CUtensorMap* map;
     std::uint64_t policy;
     int share;                // this CTA's, in 0..kSharers
-    std::uint16_t receivers;  // CTAs that have the tile in common, a bit each
+    std::uint16_t receivers;  // CTAs that share the tile, one bit per CTA
 
-    /// This CTA's share of the tile at `first` of M or N and `k`, to shared address `tile`.
+    /// Loads this CTA's share of the tile at (`first` of M or N, `k`) to shared address `tile`.
     __device__ __forceinline__ void load(std::uint32_t tile, int first, int k, std::uint32_t barrier) const {
         if constexpr (kMajor == Major::k) {
             copy(tile + share * kBoxRows * kPanelRowBytes, k, first + share * kBoxRows, barrier);

@@ -32,7 +32,7 @@ Problem weight_gradient_problem(const char* op, const View& dy, const View& x) {
     require(dy.cols % 8 == 0, op, ": dy has ", dy.cols, " columns, not a multiple of 8");
     Problem problem{op, dy, x, dy.cols, x.cols, dy.rows};
     require(problem.k > 0, op, ": no rows");
-    // K is the number of tokens here: whole rows of both operands, of any number.
+    // Here K is the number of tokens, which are rows of both operands, so any K will do.
     const std::int64_t k = problem.k;
     problem.k = 8;
     problem = checked(problem);

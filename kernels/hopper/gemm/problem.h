@@ -1,4 +1,4 @@
-// A GEMM op reduced to what the kernels need: operands with their majors, and checks that name what does not fit. Host.
+// A GEMM op as the kernels need it: checked operands with their majors. Errors name what does not fit. Host.
 #pragma once
 
 #include "kernels/core/memory.h"
@@ -8,13 +8,13 @@
 
 namespace coda::hopper {
 
-/// acc (m, n) = A B over k. A K-major operand is stored with K along its rows' length: A as (m, k), B as (n, k); an
-/// MN-major one as (k, m) or (k, n).
+/// acc (m, n) = A B over k. In a K-major operand k is contiguous: A is stored as (m, k), B as (n, k). An MN-major
+/// operand is stored as (k, m) or (k, n).
 struct Problem {
     const char* op = "";
     View a, b;
     std::int64_t m = 0, n = 0, k = 0;
-    std::int64_t partial_columns = 0;  // where the op has partials by tile: columns of a tile
+    std::int64_t partial_columns = 0;  // columns of a tile, where the op has partials by tile
 };
 
 /// acc = a wᵀ with w (N, K), or a w with w (K, N).

@@ -23,7 +23,7 @@ __device__ __forceinline__ void load_operands(const GemmArguments<Program>& argu
         if (tile.rank_m(other) == rank_m) row |= 1u << other;
         if (tile.rank_n(other) == rank_n) column |= 1u << other;
     }
-    // NOTE: other CTAs want the same rows and columns, soon or after much of the epilogues' tiles has passed.
+    // NOTE: other CTAs read the same rows and columns, soon or after many epilogue tiles have passed through L2.
     const std::uint64_t keep_in_l2 = ptx::evict_last_policy();
     const TileOfA<tile, kMajorA> a{&arguments.a, keep_in_l2, rank_n, row};
     const TileOfB<tile, kMajorB> b{&arguments.b, keep_in_l2, rank_m, column};
@@ -47,7 +47,7 @@ __device__ __forceinline__ void load_operands(const GemmArguments<Program>& argu
     }
 }
 
-/// Walks the sub-tiles of one consumer warpgroup in the order in which it visits them.
+/// Walks the sub-tiles of one consumer warpgroup in the order in which the consumer visits them.
 template <class Program, TileConfig tile>
 class SubTiles {
   public:
@@ -58,7 +58,7 @@ class SubTiles {
           column_in_cluster_(tile.rank_column(rank)),
           tile_number_((kCooperative ? cluster : cluster + consumer * clusters) - stride_) {}
 
-    /// On to the first or the next sub-tile, if there is one.
+    /// Goes to the first or the next sub-tile. False where there is none.
     __device__ bool next() {
         if (++sub_ < count_) return true;
         tile_number_ += stride_;
@@ -66,7 +66,7 @@ class SubTiles {
         begin_tile();
         return true;
     }
-    /// First row and column of the accumulators; with parts of K, the row is in the results of all parts.
+    /// First row and column of the accumulators. With parts of K, the row counts through the results of all parts.
     __device__ int row() const { return row_ + sub_ / kAcross * kPanelRows; }
     __device__ int column() const { return column_ + sub_ % kAcross * Program::Slot::kColumns; }
 
@@ -89,8 +89,8 @@ class SubTiles {
     int sub_ = -1, row_ = 0, column_ = 0, count_ = 0;
 };
 
-/// Epilogue slots of one consumer: loads ahead of it, stores behind it. A slot is loaded again once its stores have
-/// read it; a slot of a program that loads nothing is handed over empty.
+/// Serves the epilogue slots of one consumer: loads ahead of it, stores behind it. A slot is loaded again once its
+/// stores have read it. If the program loads nothing, the slot is handed over empty.
 template <class Program, TileConfig tile>
 __device__ __forceinline__ void move_tiles(const GemmArguments<Program>& arguments,
                                            const SharedLayout<Program, tile>& shared, int cluster, int clusters,
@@ -103,7 +103,7 @@ __device__ __forceinline__ void move_tiles(const GemmArguments<Program>& argumen
     for (int panel = 0; panel < Slot::kPanels; ++panel)
         if (use.load >> panel & 1) load_bytes += Slot::panel(panel).bytes();
 
-    // NOTE: tiles pass through once, and would push the operands out of L2.
+    // NOTE: epilogue tiles pass through L2 once, and would push the operands out.
     const std::uint64_t leave_l2 = ptx::evict_first_policy();
 
     Cursor load(arguments, cluster, clusters, rank, consumer);
@@ -122,7 +122,7 @@ __device__ __forceinline__ void move_tiles(const GemmArguments<Program>& argumen
         }
     };
 
-    // NOTE: one loop for the first loads and for the rounds after them: two loops take more registers than there are.
+    // NOTE: one loop does both the first loads and the rounds after them: two loops need more registers than there are.
     Cursor store(arguments, cluster, clusters, rank, consumer);
     Ring<tile.slots> ring;
     for (int loaded = 0;; ring.advance()) {
@@ -144,11 +144,11 @@ __device__ __forceinline__ void move_tiles(const GemmArguments<Program>& argumen
                     ptx::tma_store(&arguments.store[panel], source, column, store.row(), leave_l2);
                 }
             }
-            // Read: the slot is free
+            // Wait until TMA has read the slot: it is free
             ptx::tma_store_commit();
             ptx::tma_store_wait_read<0>();
         }
-        // Load its next tiles
+        // Load the slot's next tiles
         prepare(slot);
     }
 }

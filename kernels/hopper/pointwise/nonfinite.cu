@@ -15,7 +15,7 @@ namespace {
 constexpr int kThreads = 256;
 constexpr std::int64_t kMaxBlocks = 4096;
 
-/// A number is not finite where every bit of its exponent is set.
+/// A number is not finite if every bit of its exponent is set.
 template <class Word>
 __global__ void first_nonfinite(const Word* elements, std::int64_t count, std::int64_t cols, std::int64_t ld,
                                 Word exponent, unsigned long long* first) {
@@ -43,7 +43,7 @@ void enqueue(const View& view, const std::byte* elements, Word exponent, std::in
 void enqueue_first_nonfinite(const View& view, const Memory& memory, std::int64_t* device_result, Stream stream) {
     require(view.dtype == DType::bf16 || view.dtype == DType::f32 || view.dtype == DType::f64,
             "a search for non-finite elements got a view of ", name_of(view.dtype), ", expected bf16, f32 or f64");
-    // All ones: -1, and the largest of unsigned numbers.
+    // All bits set: -1 as a signed number, the largest as an unsigned one.
     CUDA_CHECK(cudaMemsetAsync(device_result, 0xff, sizeof *device_result, stream));
     if (view.count() == 0) return;
     const std::byte* elements = memory.address(view);

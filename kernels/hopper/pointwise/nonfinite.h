@@ -1,4 +1,4 @@
-// The first element that is not finite: what a stopped training run is searched with. Host.
+// Finds the first element that is not finite. A training run that has stopped searches its buffers with it. Host.
 #pragma once
 
 #include <cstdint>

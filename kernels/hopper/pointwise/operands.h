@@ -20,7 +20,7 @@ class PointwiseOperands {
         return memory_.at<T>(view);
     }
 
-    /// The same for rows that are read 16 bytes at a time.
+    /// The same, for rows that are read 16 bytes at a time.
     template <class T = Bf16>
     T* get_vectors(const char* operand, const View& view, std::int64_t rows, std::int64_t cols) const {
         constexpr std::int64_t kVector = 16 / static_cast<std::int64_t>(sizeof(T));

@@ -69,7 +69,7 @@ namespace {
 
 enum class Pass { forward, backward, rope_backward };
 
-/// One op of a case, with contents that need no forward pass: any lse, delta and o are those of some logits.
+/// One op of a case. No forward pass needs to run first: any contents of lse, delta and o belong to some logits.
 template <Pass kPass>
 OpCase made(Size size) {
     const AttentionCaseShape shape =

@@ -1,4 +1,4 @@
-// The attention ops of one shape over one set of buffers, for the benchmark and the tests. Host.
+// The attention ops of one shape, on one set of buffers, for the benchmark and the tests. Host.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ struct AttentionCaseShape {
 
     std::int64_t rows() const { return batch * seq_len; }
     std::int64_t slots() const { return heads + 2 * kv_heads; }
-    /// Of the forward pass: two products over the visible half of the logits. The backward pass counts 2.5 times that.
+    /// FLOPs of the forward pass: two GEMMs over the visible half of the logits. The backward pass has 2.5 times that.
     double forward_flops() const {
         return 4.0 * static_cast<double>(batch * heads) * static_cast<double>(seq_len) * static_cast<double>(seq_len) *
                static_cast<double>(head_dim) / 2;

@@ -1,7 +1,7 @@
-// AttentionBackward - gradients of Attention, the probabilities recomputed from lse.
+// AttentionBackward - gradients of Attention, with the probabilities recomputed from lse.
 //
 // Per query tile and key tile: P = exp(Q Kᵀ / sqrt(hd) - lse), dP = dO Vᵀ, dS = P (dP - delta) / sqrt(hd), then
-// dQ += dS K, dK += dSᵀ Q, dV += Pᵀ dO. dK and dV of a key/value head add up over its query heads in order of the head.
+// dQ += dS K, dK += dSᵀ Q, dV += Pᵀ dO. dK and dV of a key/value head add up over its query heads, in their order.
 #include <cmath>
 
 #include "kernels/cpu/execute.h"
@@ -39,8 +39,8 @@ struct BackwardBuffers {
     std::vector<Compute> query, dout, dquery, probabilities, dscores;
 };
 
-/// From one row of Q Kᵀ and of dO Vᵀ, in place: p = exp(score scale - lse) and ds = p (dp - delta) scale over the
-/// visible columns [first, last), 0 elsewhere.
+/// Turns one row of Q Kᵀ and of dO Vᵀ, in place, into p = exp(score scale - lse) and ds = p (dp - delta) scale. Columns
+/// outside the visible [first, last) become 0.
 template <class Compute>
 void softmax_backward_row(Compute* scores, Compute* dprobabilities, std::int64_t first, std::int64_t last,
                           Compute scale, Compute lse, Compute delta) {
@@ -71,18 +71,18 @@ struct Backward {
     const std::int32_t* doc_start;
     Storage* dqkv;
     std::int64_t dqkv_ld;
-    // delta is given (H, M), or o is and delta = Σ_head o ⊙ dout.
+    // Either delta (H, M) is given, or o is, and delta = Σ_head o ⊙ dout.
     const Storage* o = nullptr;
     std::int64_t o_ld = 0;
     const Compute* delta = nullptr;
     std::int64_t delta_ld = 0;
-    // With rope: dot (H + 2 Hk, M) is written and q, k rows turn back.
+    // With rope: dot (H + 2 Hk, M) is written, and rows of q and k are rotated back.
     Compute* dot = nullptr;
     std::int64_t dot_ld = 0;
     const std::int32_t* positions = nullptr;
     const Compute* rope = nullptr;
     std::int64_t rope_ld = 0;
-    const Compute* rstd = nullptr;  // (M), a factor of the row
+    const Compute* rstd = nullptr;  // (M), one factor per row
 
     const Storage* head(std::int64_t row, std::int64_t slot) const {
         return qkv + row * qkv_ld + slot * shape.head_dim;
@@ -98,7 +98,7 @@ struct Backward {
         return sum;
     }
 
-    /// Stores the finished gradient of one head slot of row m; overwrites `gradient` where it turns it back.
+    /// Stores the finished gradient of one head slot of row m. Overwrites `gradient` where it rotates it back.
     void store(std::int64_t m, std::int64_t slot, Compute* gradient) const {
         if (rstd)
             for (std::int64_t j = 0; j < shape.head_dim; ++j) gradient[j] *= rstd[m];
@@ -140,7 +140,8 @@ struct Backward {
         }
     }
 
-    /// Queries [first, last) of head h in the sequence that starts at `row`: their dq, and their share of dk and dv.
+    /// Computes dq of queries [first, last) of head h in the sequence that starts at `row`, and adds their share of dk
+    /// and dv.
     void query_tile(std::int64_t row, std::int64_t h, std::int64_t first, std::int64_t last,
                     BackwardBuffers<Compute>& buffers) const {
         const std::int64_t queries = last - first;

@@ -1,8 +1,8 @@
 // Attention - causal grouped-query attention with an online softmax.
 //
-// Per query tile the keys are taken tile by tile: S = Q Kᵀ / sqrt(hd), masked; m the running row maximum and l the
-// running Σ exp(S - m); O = exp(m_old - m) O + exp(S - m) V. At the end o = O / l and lse = m + log l. Subtracting the
-// maximum keeps every exponent at or below 0, so logits of any size are safe.
+// Each query tile takes the keys tile by tile: S = Q Kᵀ / sqrt(hd), masked; m is the running row maximum, l the running
+// Σ exp(S - m); O = exp(m_old - m) O + exp(S - m) V. At the end o = O / l and lse = m + log l. Subtracting the maximum
+// keeps every exponent at or below 0, so logits of any size are safe.
 #include <cmath>
 
 #include "kernels/cpu/execute.h"
@@ -27,8 +27,8 @@ struct ForwardBuffers {
     std::vector<Compute> keys_transposed, values, query, output, scores;
 };
 
-/// Replaces one row of scores by exp(score scale - maximum) over the visible columns [first, last), 0 elsewhere, and
-/// brings maximum, sum and the output row up to date.
+/// Replaces one row of scores by exp(score scale - maximum) over the visible columns [first, last) and by 0 elsewhere,
+/// and updates the maximum, the sum and the output row.
 template <class Compute>
 void online_softmax_row(Compute* scores, std::int64_t first, std::int64_t last, Compute scale, Compute& maximum,
                         Compute& sum, Compute* output, std::int64_t width) {
@@ -86,7 +86,7 @@ struct Forward {
                 query_tile(row, h, first, std::min(first + kQueryTile, shape.seq_len), buffers);
     }
 
-    /// Queries [first, last) of head h in the sequence that starts at `row`.
+    /// Computes queries [first, last) of head h in the sequence that starts at `row`.
     void query_tile(std::int64_t row, std::int64_t h, std::int64_t first, std::int64_t last,
                     ForwardBuffers<Compute>& buffers) const {
         const std::int64_t queries = last - first;

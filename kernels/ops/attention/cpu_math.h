@@ -1,8 +1,8 @@
-// What attention and its backward pass share on the CPU: the op's geometry, tiles of heads in the compute type, and the
-// small matrix products between tiles.
+// Shared by attention's forward and backward pass on the CPU: the op's geometry, tiles of heads in the compute type,
+// and the small GEMMs between tiles.
 //
 // One task is one (sequence, key/value head). It packs that head's keys and values once, then walks its query heads and
-// their query tiles in order, so every sum has one order whatever the number of threads.
+// their query tiles in order, so every sum has the same order for any number of threads.
 #pragma once
 
 #include <omp.h>
@@ -38,7 +38,7 @@ struct AttentionShape {
     std::int64_t value_slot(std::int64_t kv_head) const { return heads + kv_heads + kv_head; }
 };
 
-/// The shape of an attention op; throws Error where its constants do not fit together or with qkv's rows.
+/// The shape of an attention op. Throws Error where its constants contradict each other or qkv's rows.
 template <class Op>
 AttentionShape attention_shape(const Op& op) {
     require(op.seq_len >= 1 && op.heads >= 1 && op.kv_heads >= 1 && op.head_dim >= 1, Op::name, ": seq_len ",
@@ -68,13 +68,13 @@ inline KeyRange visible_keys(const std::int32_t* doc_start, std::int64_t positio
     return {doc_start ? doc_start[position] : 0, position + 1};
 }
 
-/// First key tile that any of the queries [first, last) sees.
+/// The first key tile that any of the queries [first, last) sees.
 inline std::int64_t first_key_tile(const std::int32_t* doc_start, std::int64_t first, std::int64_t last) {
     if (!doc_start) return 0;
     return *std::min_element(doc_start + first, doc_start + last) / kKeyTile;
 }
 
-/// to (rows_padded, columns_padded) = from (rows, columns), zeros in the padding.
+/// to (rows_padded, columns_padded) = from (rows, columns), with zeros in the padding.
 template <class Storage, class Compute>
 void pack(const Storage* from, std::int64_t from_ld, std::int64_t rows, std::int64_t columns, std::int64_t rows_padded,
           std::int64_t columns_padded, Compute* to) {
@@ -87,7 +87,7 @@ void pack(const Storage* from, std::int64_t from_ld, std::int64_t rows, std::int
     std::fill(to + rows * columns_padded, to + rows_padded * columns_padded, Compute(0));
 }
 
-/// Tiles of kKeyTile rows of `from` (rows, columns), each transposed: tile j holds (columns, kKeyTile).
+/// Cuts `from` (rows, columns) into tiles of kKeyTile rows and transposes each: tile j holds (columns, kKeyTile).
 template <class Storage, class Compute>
 void pack_transposed(const Storage* from, std::int64_t from_ld, std::int64_t rows, std::int64_t columns, Compute* to) {
     for (std::int64_t first = 0; first < rows; first += kKeyTile, to += columns * kKeyTile) {
@@ -143,12 +143,12 @@ void multiply_add(std::int64_t rows, std::int64_t columns, std::int64_t inner, L
     }
 }
 
-/// fn(sequence, key/value head, buffers) for every task, one Buffers a thread.
+/// Calls fn(sequence, key/value head, buffers) for every task, with one Buffers per thread.
 template <class Buffers, class Fn>
 void for_each_kv_head(const AttentionShape& shape, const Fn& fn) {
     const std::int64_t tasks = shape.batch() * shape.kv_heads;
     const int threads = static_cast<int>(std::min<std::int64_t>(omp_get_max_threads(), tasks));
-    std::vector<Buffers> buffers;  // allocated out here: an exception must not leave a parallel region
+    std::vector<Buffers> buffers;  // allocated here, as no exception may leave a parallel region
     for (int thread = 0; thread < threads; ++thread) buffers.emplace_back(shape);
 #pragma omp parallel for schedule(dynamic) num_threads(threads)
     for (std::int64_t task = 0; task < tasks; ++task)

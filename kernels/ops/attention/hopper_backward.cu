@@ -16,7 +16,7 @@ namespace coda::hopper {
 
 namespace {
 
-constexpr std::int64_t kSectionBytes = 136 << 20;  // of Q, dO and dQ sums; about a third of them is under way at a time
+constexpr std::int64_t kSectionBytes = 136 << 20;  // of Q, dO and dQ sums; about a third of it is in use at a time
 
 BackwardScratch pointers_of(std::byte* base, const AttentionScratch& layout) {
     const auto at = [&]<class T>(T*& pointer, std::int64_t offset) { pointer = reinterpret_cast<T*>(base + offset); };

@@ -1,5 +1,5 @@
-// Attention as its definition says, over any scalar type: with complex numbers its derivative is exact to rounding
-// (complex step: f'(x) = Im f(x + i h) / h for tiny h), so no gradient formula is needed to test one.
+// Attention by its definition, for any scalar type. With complex numbers its derivative is exact up to rounding
+// (complex step: f'(x) = Im f(x + i h) / h for tiny h), so a test of a gradient needs no other gradient formula.
 #pragma once
 
 #include <cmath>

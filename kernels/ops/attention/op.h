@@ -8,10 +8,10 @@ namespace coda {
 /// Causal grouped-query attention: o = softmax(q kᵀ / sqrt(hd)) v per head; query t of a sequence sees keys
 /// [doc_start[t], t], or [0, t] without doc_start. Query head h reads key/value head h / (H / Hk).
 struct Attention {
-    In<Matrix> qkv;        // (M, Nq) storage, [q heads | k heads | v heads], after RoPE
-    In<Vector> doc_start;  // (1, M) i32, optional: position in its sequence of the first token of the row's document
-    Out<Matrix> o;         // (M, H hd) storage
-    Out<Matrix> lse;       // (H, M) statistic: natural log of Σ exp(q k / sqrt(hd))
+    In<Matrix> qkv;            // (M, Nq) storage, [q heads | k heads | v heads], after RoPE
+    In<Vector> doc_start;      // (1, M) i32, optional: where the row's document starts, as a position in the sequence
+    Out<Matrix> o;             // (M, H hd) storage
+    Out<Matrix> lse;           // (H, M) statistic: natural log of Σ exp(q k / sqrt(hd))
     std::int64_t seq_len = 0;  // T; M = B T
     std::int64_t heads = 0, kv_heads = 0, head_dim = 0;
 
@@ -25,21 +25,22 @@ struct Attention {
         return 2.0 * static_cast<double>(qkv.rows) * static_cast<double>(seq_len) * static_cast<double>(heads) *
                static_cast<double>(head_dim);
     }
-    /// o: P is rounded to bf16 as operand of the second GEMM, which is off in the same way as the stored result where a
-    /// query sees few keys, and averages out where it sees many.
+    /// o: P is rounded to bf16 as an operand of the second GEMM. Where a query sees few keys, this error is as large as
+    /// that of storing o; where it sees many, the error averages out.
     static constexpr std::optional<Tolerance> tolerance(std::string_view operand, DType) {
         return operand == "o" ? std::optional(Tolerance{4e-3, 1e-2}) : std::nullopt;
     }
 };
 
-/// Gradients of Attention with respect to qkv, with delta = Σ_head o ⊙ dout given (LinearHeadDot) or computed from o:
+/// Gradients of Attention with respect to qkv. delta = Σ_head o ⊙ dout is given (LinearHeadDot) or computed from o:
 ///   p = exp(q k / sqrt(hd) - lse); dv = pᵀ dout; ds = p (dout vᵀ - delta) / sqrt(hd); dq = ds k; dk = dsᵀ q;
-///   dqkv = (dq, dk, dv) rstd, with rstd that of the norm before the product that made qkv (LinearRmsBackward and
-///   WeightGradient want it there).
-/// With rope, qkv is as LinearRope stored it and dqkv is the gradient before the rotation: pairs of q and k columns
-/// turn back, (du, dv) -> (du cos + dv sin, dv cos - du sin), and per head dot = Σ qkv ⊙ dqkv, taken before they do.
-/// Not deterministic (free order), the parts of dq are added as they come, and its last bits differ from run to run;
-/// dk and dv keep theirs. The CPU executor always adds in one order.
+///   dqkv = (dq, dk, dv) rstd, where rstd belongs to the norm before the GEMM that computed qkv. LinearRmsBackward and
+///   WeightGradient expect this factor in dqkv.
+/// With rope, qkv is as LinearRope stored it, and dqkv is the gradient before the rotation: pairs of q and k columns
+/// are rotated back, (du, dv) -> (du cos + dv sin, dv cos - du sin). Per head dot = Σ qkv ⊙ dqkv, summed before they
+/// are rotated back.
+/// With deterministic = false (free order), the parts of dq are added as they come, and the last bits of dq differ from
+/// run to run; those of dk and dv do not. The CPU executor always adds in one order.
 struct AttentionBackward {
     In<Matrix> qkv;        // (M, Nq) storage
     In<Matrix> o;          // (M, H hd) storage; absent where delta is given
@@ -48,7 +49,7 @@ struct AttentionBackward {
     In<Matrix> delta;      // (H, M) statistic; absent where o is given
     In<Vector> positions;  // (1, M) i32, with rope
     In<Matrix> rope;       // (positions, hd) statistic, optional; with it positions and dot
-    In<Vector> rstd;       // (1, M) statistic, optional (absent: 1), with rope alone
+    In<Vector> rstd;       // (1, M) statistic, optional (absent: 1), only with rope
     In<Vector> doc_start;  // (1, M) i32, optional
     Out<Matrix> dqkv;      // (M, Nq) storage
     Out<Partials> dot;     // (H + 2 Hk, M) statistic, with rope; from dq, dk, dv before rounding
@@ -72,19 +73,20 @@ struct AttentionBackward {
                                                 field("scratch", &AttentionBackward::scratch)};
 
     static constexpr Work work = Work::attention;
-    /// Five GEMMs where the forward pass has two, Q Kᵀ being recomputed.
+    /// Five GEMMs where the forward pass has two, as Q Kᵀ is recomputed.
     double flops() const {
         return 2.5 * 2.0 * static_cast<double>(qkv.rows) * static_cast<double>(seq_len) * static_cast<double>(heads) *
                static_cast<double>(head_dim);
     }
     std::int64_t scratch_bytes() const;
 
-    /// dq, dk, dv: P and dS are rounded to bf16 as operands of the second GEMMs, and the result is where it is stored:
-    /// two RMS errors of up to 2.3e-3 each, added in quadrature, and half as much again. A row of dS sums to zero, so
-    /// the terms of dq cancel for keys with a common part, and the errors of their factors do not: dq and dk are
-    /// measured against their terms.
+    /// dq, dk, dv: P and dS are rounded to bf16 as operands of the second GEMMs, and the result is rounded when it is
+    /// stored. That makes two RMS errors of up to 2.3e-3 each, added in quadrature, and half as much again for margin.
+    /// A row of dS sums to zero, so the terms of dq cancel for keys with a common part, but the errors of their factors
+    /// do not: dq and dk are measured against their terms.
     static constexpr Tolerance kGradient{5e-3, 1.5e-2};
-    /// qkv ⊙ dqkv summed over a head, dqkv with the errors of its factors: the same, and room for terms that cancel.
+    /// dot sums qkv ⊙ dqkv over a head, with the errors of dqkv's factors: the same bounds, and room for terms that
+    /// cancel.
     static constexpr Tolerance kDot{1e-2, 2e-2};
     static constexpr std::optional<Tolerance> tolerance(std::string_view operand, DType) {
         return operand == "dot" ? kDot : kGradient;

@@ -1,6 +1,6 @@
-// AttentionBackward, checked by its formula in kernels/ops/backward.h: for each query head, bands of queries against
-// all keys up to the band's last, P and dS whole, in fp32. dk and dv add up over the bands and the query heads of a
-// key/value head.
+// AttentionBackward, checked by its formula in op.h: for each query head, bands of queries against all keys up to the
+// band's last query, with whole P and dS in fp32. dk and dv add up over the bands and the query heads of a key/value
+// head.
 #include <cmath>
 
 #include "kernels/math/rope.h"
@@ -13,11 +13,11 @@ namespace {
 
 using hopper::Major;
 
-/// The share of delta below which dout v - delta is rounding: fp32 sums are good to 2^-17 of it after the tolerance.
+/// Below this share of delta, dout v - delta counts as rounding: fp32 sums are good to 2^-17 of it after the tolerance.
 constexpr float kRounding = 0x1p-10f;
 
-/// The arrays of a check, fp32: (T, hd) of a key/value head, (queries, hd) of a band of a query head, the band's
-/// (queries, keys), and one value a query or key.
+/// The fp32 arrays of a check: (T, hd) of a key/value head, (queries, hd) of a query head's band, (queries, keys) of
+/// the band, and arrays with one value per query or key.
 struct Arrays {
     float *keys, *values, *dkeys, *dvalues;
     float *query, *dout, *dquery;
@@ -35,7 +35,7 @@ struct Arrays {
     }
 };
 
-/// delta = Σ_head o ⊙ dout of a band's queries, or as it is given.
+/// delta of a band's queries: Σ_head o ⊙ dout, or as given.
 void delta_of(const Sequence<AttentionBackward>& sequence, std::int64_t h, const Band& band, float* delta) {
     const AttentionBackward& op = sequence.op;
     if (op.delta) {
@@ -53,7 +53,7 @@ void delta_of(const Sequence<AttentionBackward>& sequence, std::int64_t h, const
     });
 }
 
-/// From q k and dout v, in place: p = exp(q k scale - lse), ds = p (dout v - delta) scale; 0 at masked keys.
+/// Turns q k and dout v, in place, into p = exp(q k scale - lse) and ds = p (dout v - delta) scale; 0 at masked keys.
 void dscores_of(const Sequence<AttentionBackward>& sequence, std::int64_t h, const Band& band, std::int64_t keys,
                 const Arrays& arrays) {
     const Mask visible = mask_of(sequence, band.first);
@@ -78,7 +78,7 @@ void square_rows(const OpCheck& check, const float* values, std::int64_t rows, s
     });
 }
 
-/// dS becomes the squares of its elements, which the terms of dq and dk are made of, each at least its own rounding.
+/// Squares the elements of dS, for the terms of dq and dk, and adds to each the square of its rounding error.
 void square_dscores(const Sequence<AttentionBackward>& sequence, const Band& band, std::int64_t keys,
                     const Arrays& arrays) {
     const float rounding = kRounding * sequence.scale();
@@ -91,7 +91,7 @@ void square_dscores(const Sequence<AttentionBackward>& sequence, const Band& ban
     });
 }
 
-/// The terms of a gradient of `rows` rows: |dq|² of a row would be Σ_key dS² |k|² if its terms did not cancel.
+/// Adds the terms of a gradient of `rows` rows: |dq|² of a row would be Σ_key dS² |k|² if its terms did not cancel.
 void add_terms(OpCheck& check, const char* operand, const float* squares, std::int64_t rows, std::int64_t width) {
     const auto term = [=] __device__(std::int64_t, std::int64_t row) {
         return sqrt(static_cast<double>(squares[row]));
@@ -100,7 +100,7 @@ void add_terms(OpCheck& check, const char* operand, const float* squares, std::i
     check.add_terms(operand, total.expected, total.largest_expected / std::sqrt(static_cast<double>(width)));
 }
 
-/// Compares a finished gradient of a head slot, and with rope its share of dot.
+/// Compares a finished gradient of a head slot and, with rope, its share of dot.
 void compare_gradient(const Sequence<AttentionBackward>& sequence, const char* operand, std::int64_t slot,
                       const Band& band, const float* gradient) {
     const AttentionBackward& op = sequence.op;
@@ -113,7 +113,7 @@ void compare_gradient(const Sequence<AttentionBackward>& sequence, const char* o
     const Tensor turned = band_of(gradient, width), rope = live(check, op.rope);
     const std::int32_t* positions = check.memory().at<std::int32_t>(op.positions) + sequence.start + band.first;
     const bool rotated = slot < op.heads + op.kv_heads;
-    // Before rstd: gradients are measured against their terms, which are without it.
+    // Compared without rstd, as are the terms against which gradients are measured.
     const float* rstd = op.rstd ? check.memory().at<float>(op.rstd) + sequence.start + band.first : nullptr;
     const auto over_rstd = [=] __device__(float found, std::int64_t row) {
         return rstd == nullptr ? found : found / rstd[row];

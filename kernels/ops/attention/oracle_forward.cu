@@ -1,5 +1,5 @@
-// Attention, checked by its formula in kernels/ops/forward.h: for each query head, bands of queries against all keys up
-// to the band's last, the logits and the probabilities whole, in fp32.
+// Attention, checked by its formula in op.h: for each query head, bands of queries against all keys up to the band's
+// last query, with all logits and probabilities in fp32.
 #include <cmath>
 
 #include "kernels/ops/attention/op.h"
@@ -11,7 +11,8 @@ namespace {
 
 using hopper::Major;
 
-/// Replaces a row of q k by its softmax over the visible keys, 0 elsewhere, and writes its log-sum-exp. A block a row.
+/// Replaces a row of q k by its softmax over the visible keys, 0 elsewhere, and writes its log-sum-exp. One block per
+/// row.
 __global__ void softmax_kernel(float* scores, std::int64_t keys, Mask visible, float scale, float* lse) {
     __shared__ double threads[kThreads];
     const std::int64_t row = blockIdx.x;

@@ -1,4 +1,5 @@
-// What the checks of forward and backward attention share: one head of a packed matrix in fp32, and what a query sees.
+// Shared by the checks of attention's forward and backward pass: one head of a packed matrix in fp32, and the keys that
+// a query sees.
 #pragma once
 
 #include "kernels/oracle/comparison.cuh"
@@ -23,14 +24,14 @@ struct Sequence {
         return tensor;
     }
 
-    /// Entries from position `first` on of row `row` of a matrix that is fp32, (heads, M).
+    /// Row `row`, from position `first` on, of an fp32 matrix (heads, M).
     Tensor statistic(const View& view, std::int64_t row, std::int64_t first) const {
         Tensor tensor = live(check, view, row);
         tensor.data = static_cast<const float*>(tensor.data) + start + first;
         return tensor;
     }
 
-    /// to (rows, head_dim), fp32, from `first` on of a head slot.
+    /// Copies `rows` rows of a head slot, from `first` on, to `to` (rows, head_dim) in fp32.
     void widen(const View& view, std::int64_t slot, std::int64_t first, std::int64_t rows, float* to) const {
         const Tensor from = head(view, slot, first);
         const std::int64_t columns = op.head_dim;
@@ -58,7 +59,7 @@ Mask mask_of(const Sequence<Op>& sequence, std::int64_t first) {
     return {first, starts == nullptr ? nullptr : starts + sequence.start + first};
 }
 
-/// out (m, n), fp32 without gaps, = or += A B of fp32 operands without gaps.
+/// out (m, n) = A B or out += A B, all in fp32 and without gaps.
 inline void multiply(OpCheck& check, const float* a, hopper::Major major_a, const float* b, hopper::Major major_b,
                      std::int64_t m, std::int64_t n, std::int64_t k, float* out, Beta beta = Beta::overwrite) {
     check.product({.a = a,
@@ -84,7 +85,7 @@ struct ArrayCounts {
     std::int64_t per_query;  // (queries)
 };
 
-/// Bands of a sequence's queries for which the arrays fit the work space.
+/// Cuts a sequence's queries into bands for which the arrays fit the work space.
 template <class Op>
 std::vector<Band> query_bands(const Op& op, const WorkSpace& space, const ArrayCounts& counts) {
     const std::int64_t whole = (counts.whole * op.head_dim + counts.per_key) * op.seq_len;

@@ -8,15 +8,15 @@
 namespace coda {
 
 struct AttentionScratch {
-    static constexpr std::int64_t kPaddedRows = 128;  // a sequence is padded to whole tiles of the larger kind
+    static constexpr std::int64_t kPaddedRows = 128;  // a sequence is padded to whole tiles of the larger size
 
     std::int64_t padded = 0;  // rows of a padded sequence
     // Bytes from the start of the work space; each section begins at a multiple of 256.
     std::int64_t dquery = 0;  // fp32 sums of dq
-    std::int64_t lse = 0;     // per query head and row: lse, in units of log 2,
-    std::int64_t delta = 0;   // and delta
+    std::int64_t lse = 0;     // lse per query head and row, in units of log 2
+    std::int64_t delta = 0;   // delta per query head and row
     std::int64_t start = 0;   // document starts
-    std::int64_t turns = 0;   // a hand-off counter per query block of 64 or 128 rows and half of its work
+    std::int64_t turns = 0;   // two hand-off counters per query block of 64 or 128 rows, one for each half of its work
     std::int64_t ticket = 0;  // the next work item
     std::int64_t bytes = 0;
 

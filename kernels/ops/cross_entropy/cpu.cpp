@@ -1,5 +1,6 @@
-// TargetLogit, FinishCrossEntropy, ReduceLoss - what stands before and behind the head's product: the logit that its
-// exponentials are measured from, and from their sums the loss and what makes the exponentials a gradient.
+// TargetLogit, FinishCrossEntropy, ReduceLoss - the ops before and after the LM head's GEMM: the target's logit, from
+// which the exponentials are measured; then, from their sums, the loss and the factors that turn the exponentials into
+// a gradient.
 #include <cmath>
 
 #include "kernels/cpu/access.h"
@@ -10,7 +11,7 @@
 namespace coda::cpu {
 namespace {
 
-/// Σ_k a w in double: products of floats are exact there.
+/// Σ_k a w in double, in which products of floats are exact.
 template <class Storage>
 double dot_product(const Storage* a, const Storage* w, std::int64_t count) {
     double sum = 0;
@@ -45,7 +46,7 @@ void finish_cross_entropy(const FinishCrossEntropy& op, const Memory& memory) {
             if (exponentials) scale[m] = dot[m] = 0;
             continue;
         }
-        // In double: a thousand tiles keep float's accuracy, and so does S - e_t of a target that has most of S.
+        // In double, the sum of a thousand tiles keeps float's accuracy, and so does S - e_t where e_t is most of S.
         double sum = 0, sum_ed = 0;
         for (std::int64_t tile = 0; tile < tiles; ++tile) {
             const Compute* pair = sums + tile * op.sums.ld + 2 * m;
@@ -92,7 +93,7 @@ void execute(const TargetLogit& op, const Memory& memory) {
 
 template <>
 void execute(const FinishCrossEntropy& op, const Memory& memory) {
-    // Without exponentials nothing is of the storage type.
+    // Without exponentials no operand has the storage type.
     dispatch_storage(op.name, op.exponentials ? op.exponentials.dtype : op.sums.dtype,
                      [&]<class Storage, class Compute>(Types<Storage, Compute>) {
                          finish_cross_entropy<Storage, Compute>(op, memory);

@@ -20,7 +20,7 @@ struct ExponentialSums {
     Compute e, ed;
 };
 
-/// Stores e of d = scale acc[j] - target_logit over [0, count) and returns the sums over e as it is stored.
+/// Stores e of d = scale acc[j] - target_logit over [0, count) and returns the sums, taken of e as stored.
 template <class Storage, class Compute>
 ExponentialSums<Compute> store_exponentials(const Compute* acc, Compute scale, Compute target_logit, std::int64_t count,
                                             Storage* to) {
@@ -29,7 +29,7 @@ ExponentialSums<Compute> store_exponentials(const Compute* acc, Compute scale, C
 #pragma omp simd reduction(+ : sum, dot)
     for (std::int64_t j = 0; j < count; ++j) {
         const Compute d = scale * acc[j] - target_logit;
-        const Compute limited = d > kMost ? kMost : d;  // NaN stays
+        const Compute limited = d > kMost ? kMost : d;  // NaN stays NaN
         store(to[j], exponential<Compute, cross_entropy::kShift>(limited));
         const auto e = static_cast<Compute>(to[j]);
         sum += e;
@@ -56,7 +56,7 @@ void execute(const LinearCrossEntropy& op, const Memory& memory) {
 
         product.template run<Compute>(1, op.tile, [&](const AccumulatorTile<Compute>& tile) {
             const std::int64_t valid = std::clamp<std::int64_t>(op.vocab - tile.col, 0, tile.cols);
-            // Where nothing is stored, a row that nobody reads: the same code, so the same bits in the sums.
+            // Where nothing is stored, the same code writes to a row that nobody reads: the sums have the same bits.
             std::vector<Storage> unread(exponentials ? 0 : static_cast<std::size_t>(tile.cols));
             for (std::int64_t i = 0; i < tile.rows; ++i) {
                 const std::int64_t row = tile.row + i;

@@ -1,13 +1,12 @@
 // linear_cross_entropy - exponentials of the logits and the sums of their rows (K3), after the norm's 1/rms (K8)
 //
-//   d            = acc rstd - t, t the target's logit (TargetLogit's)    rstd, t (M) fp32; rstd 1 where absent
+//   d            = acc rstd - t, t the target's logit (TargetLogit)      rstd, t (M) fp32; rstd 1 where absent
 //   exponentials = e = 2^(min(log2(e) d, kLimit) - kShift)               (M, V) bf16, 0 in columns >= vocab
 //   sums         = (Σ e, Σ e d) over the tile's columns < vocab          (tiles, M) pairs
 //
-// The sums are of e as it is stored: then the gradient that they make of it, e / Σ e - [target], sums to 0 over a row,
-// as it must. With sums of unrounded e it does not, by the same amount in every row where the model says the same, and
-// training drifts. t takes the place of the row's maximum (kernels/math/cross_entropy.h), so every logit is looked at
-// once.
+// The sums are taken of e as it is stored. Then the gradient e / Σ e - [target] sums to 0 over a row, as it must. With
+// sums of unrounded e it does not: rows with the same prediction are off by the same amount, and training drifts. t
+// takes the place of the row's maximum (kernels/math/cross_entropy.h), so one pass over the logits is enough.
 #include <numbers>
 
 #include "kernels/hopper/epilogue/tiles.cuh"
@@ -29,14 +28,14 @@ struct CrossEntropyArguments {
     int vocab;
 };
 
-/// kRagged: tiles have columns beyond the vocabulary, of the product or not. Most vocabularies are multiples of the
-/// tile and not padded, and are spared a select an element.
+/// kRagged: tiles have columns beyond the vocabulary, inside or outside the matrix. Most vocabularies are multiples of
+/// the tile and not padded, which saves one select per element.
 template <bool kRagged>
 struct CrossEntropy : EpilogueProgram {
     using Slot = hopper::Slot<64, Panel{128}>;
     using Arguments = CrossEntropyArguments;
     static constexpr float kLimit = cross_entropy::kLimit, kShift = cross_entropy::kShift;
-    static constexpr float kLowest = -1e30f;  // 2^kLowest is 0, and a finite distance times it too
+    static constexpr float kLowest = -1e30f;  // 2^kLowest is 0, and so is its product with a finite distance
 
     const Arguments& arguments;
     float factor[2];  // rstd log2(e)
@@ -85,7 +84,7 @@ struct CrossEntropy : EpilogueProgram {
     }
 };
 
-/// fn(kernels) of the variant that the vocabulary needs.
+/// Calls fn with the kernels of the variant that the vocabulary needs.
 template <class Fn>
 auto with_kernels(const LinearCrossEntropy& op, const Fn& fn) {
     if (op.vocab == op.w.rows && op.vocab % op.tile == 0)

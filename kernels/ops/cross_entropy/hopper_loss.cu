@@ -1,4 +1,4 @@
-// loss - from the sums of the exponentials to the loss of a micro-batch and the factors of its gradient
+// loss - the loss of a micro-batch and the factors of its gradient, from the sums of the exponentials
 //
 //   FinishCrossEntropy  S = Σ_tiles Σ e, D = Σ_tiles Σ e d                         sums (tiles, M) pairs fp32
 //                       loss = log S + shift; scale = 1 / S; 0 on ignored rows     (M) fp32
@@ -6,13 +6,13 @@
 //                       dot = (D + t (S - e_t + r)) / S, t the target's logit      (M) fp32
 //   ReduceLoss          total (+)= alpha Σ_m loss                                  loss (M) fp32, total scalar
 //
-// The dgrad that follows multiplies r as it is stored; with dot of the same r the norm's gradient stays orthogonal to
-// what was normalised. Targets of one token round alike, so what dot of the unrounded r leaves does not average out.
-// Where the model is sure, S is e_t but for a small rest: sums over tiles are in double, so that S - e_t is as right as
-// the pairs are.
+// The dgrad that follows multiplies r as it is stored. As dot is computed from the same r, the norm's gradient stays
+// orthogonal to the norm's input. With the unrounded r an error would remain that does not average out, because rows
+// with the same target token round alike. Where the model is sure, S is e_t plus a small rest: sums over tiles are in
+// double, so that S - e_t is as accurate as the pairs.
 //
-// The pairs of a large vocabulary are hundreds of MB, so FinishCrossEntropy reads them once: a block takes 32 rows, its
-// warps segments of consecutive tiles, eight pairs at a time; the first warp adds the segments in their order.
+// The pairs of a large vocabulary are hundreds of MB, so FinishCrossEntropy reads them once. A block takes 32 rows. Its
+// warps take segments of consecutive tiles, eight pairs at a time, and the first warp adds the segments in their order.
 // ReduceLoss is one block, in double, in one fixed order.
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
@@ -36,7 +36,7 @@ struct CrossEntropyArguments {
     std::int64_t ld;     // pairs
     const float* target_logit;
     const std::int32_t* targets;
-    __nv_bfloat16* exponentials;  // (M, V), null where the pass has no backward; then scale and dot are too
+    __nv_bfloat16* exponentials;  // (M, V), null without a backward pass; then scale and dot are null too
     std::int64_t exponentials_ld;
     float* scale;
     float* dot;

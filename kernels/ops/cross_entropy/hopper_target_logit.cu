@@ -1,9 +1,9 @@
-// target_logit - the logit of each row's target, apart from the head's product
+// target_logit - the logit of each row's target, apart from the LM head's GEMM
 //
 //   target_logit = rstd Σ_k a table[target], 0 where the target is ignored    a (M, K), table (vocab, K) bf16; (M) fp32
 //
-// A warp takes a row: it reads two rows of K once, 16 bytes an access, and adds in one fixed order. Rows of the table
-// may be read again, as common tokens are many rows' targets; rows of a are not.
+// A warp takes one row: it reads two rows of K elements once, 16 bytes per access, and adds in one fixed order. Rows of
+// the table may be read again, as a common token is the target of many rows; rows of a are not.
 #include <cuda_runtime.h>
 
 #include "kernels/core/integers.h"
@@ -39,8 +39,7 @@ __device__ float product(const uint4& left, const uint4& right) {
     return sum;
 }
 
-// NOTE: four blocks an SM, so with registers for a batch of loads: for more blocks the compiler would wait for each
-// load.
+// NOTE: four blocks per SM leave registers for a batch of loads. With more blocks the compiler would wait for each one.
 __global__ __launch_bounds__(32 * kWarps, 4) void target_logit(TargetArguments arguments) {
     const std::int64_t row = std::int64_t{blockIdx.x} * kWarps + threadIdx.y;
     if (row >= arguments.rows) return;

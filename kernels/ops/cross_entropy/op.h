@@ -1,13 +1,13 @@
-// The head: its GEMM with the exponentials of cross-entropy, the loss, and what makes them a gradient. Notation:
-// kernels/ops.h.
+// The LM head: its GEMM with the exponentials of cross-entropy, the loss, and the factors that turn the exponentials
+// into a gradient. Notation: kernels/ops.h.
 #pragma once
 
 #include "kernels/core/op.h"
 
 namespace coda {
 
-/// The logit of each row's target, apart from the head's product: t = rstd Σ_k a table[target]; 0 on ignored rows. What
-/// LinearCrossEntropy measures a row's logits from.
+/// The logit of each row's target, apart from the LM head's GEMM: t = rstd Σ_k a table[target]; 0 on ignored rows.
+/// LinearCrossEntropy measures a row's logits from it.
 struct TargetLogit {
     In<Matrix> a;              // (M, K) storage
     In<Matrix> table;          // (vocab, K) storage: the valid rows of the head's weight
@@ -26,14 +26,15 @@ struct TargetLogit {
     }
 };
 
-/// K3, with rstd K8: exponentials of the logits, from which one factor per row makes the softmax: with t the row's
+/// K3, with rstd K8: exponentials of the logits; one factor per row turns them into the softmax. With t the row's
 /// target logit,
-///   d = acc rstd - t;  e = exp of it, shifted and limited (kernels/math/cross_entropy.h);
-/// per row and tile the pair (Σ e, Σ e d) over columns < vocab, of e rounded to storage whether it is stored or not (a
-/// row of the gradient sums to 0 only if the sum is of what is stored). Columns >= vocab are stored as 0.
+///   d = acc rstd - t;  e = exp(d), shifted and limited (kernels/math/cross_entropy.h);
+///   per row and tile the pair (Σ e, Σ e d) over columns < vocab.
+/// The sums are of e rounded to storage, whether e is stored or not: a row of the gradient sums to 0 only if the sum is
+/// of the stored values. Columns >= vocab are stored as 0.
 ///
-/// p = e / Σ e needs no maximum of the row: bf16 and fp32 have the exponents for every e, and as t is a logit of the
-/// row no sum is 0. So there is no second pass over the logits: the factor 1 / Σ e goes to the products that read e
+/// p = e / Σ e does not need the row's maximum: bf16 and fp32 have the exponents for every e, and no sum is 0, as t is
+/// a logit of the row. So there is no second pass over the logits: the GEMMs that read e apply the factor 1 / Σ e
 /// (LinearRmsBackward's `scale`).
 struct LinearCrossEntropy {
     In<Matrix> a;              // (M, K) storage
@@ -56,25 +57,27 @@ struct LinearCrossEntropy {
     static constexpr std::int64_t kTileColumns = 128;  // columns per pair of sums
     View result() const { return exponentials; }
 
-    /// Exponentials, each against itself: stored in bf16, and a logit's error is that share of its exponential. A logit
-    /// of 2^5 whose accumulators are 2^-14 apart, at the worst of 2048 terms of one sign, adds 2^-9.
+    /// Exponentials, each measured against itself: they are stored in bf16, and a logit's absolute error is a relative
+    /// error of its exponential. A logit of 2^5 whose accumulators differ by 2^-14 of it, the worst for 2048 terms of
+    /// one sign, adds 2^-9.
     static constexpr Tolerance kExponential{4e-3, 8e-3};
-    /// A tile's sums of exponentials as rounded, and of their products with d. Where the two accumulators lie on either
+    /// A tile's sums of rounded exponentials, and of their products with d. Where the two accumulators lie on either
     /// side of a tie, an exponential differs by 2^-7 of itself, which counts in full where it is most of its tile's
-    /// sum. With fp32 accumulators 2^-20 apart that is one in 2^10 for logits of 2^3: 2.4e-4 RMS at most. The logits'
-    /// own errors come on top, of 2^3 and 2^-14 5e-4, and for a single tile, of 2^5, 2e-3.
+    /// sum. With fp32 accumulators that differ by 2^-20, that is one exponential in 2^10 for logits of 2^3: 2.4e-4 RMS
+    /// at most. The logits' own errors come on top: 5e-4 for logits of 2^3 that differ by 2^-14 of themselves, and 2e-3
+    /// for a single tile, with logits of 2^5.
     static constexpr Tolerance kSums{1e-3, 1.2e-2};
     static constexpr std::optional<Tolerance> tolerance(std::string_view operand, DType) {
         return operand == "sums" ? kSums : kExponential;
     }
 };
 
-/// Sums of a row's pairs over the tiles, in a fixed order: S = Σ e, D = Σ e d. With t the target's logit and e_t its
+/// Sums each row's pairs over the tiles, in a fixed order: S = Σ e, D = Σ e d. With t the target's logit and e_t its
 /// exponential as stored:
 ///   loss = log S + shift, NaN where D is not finite (S hides a logit that is not), 0 on ignored rows
 ///   scale = 1 / S, 0 on ignored rows
-///   e_t <- r = e_t - S rounded to storage: a row of exponentials is then its gradient g = p - [target] over scale
-///   dot = (D + t (S - e_t + r)) scale = Σ_v l g, of g as it is stored: the dgrad that follows multiplies the same
+///   e_t <- r = e_t - S rounded to storage: scale times the row of exponentials is then the gradient g = p - [target]
+///   dot = (D + t (S - e_t + r)) scale = Σ_v l g, with l the logits and g as stored, as the dgrad that follows reads it
 /// Without exponentials (an evaluation) there is only the loss. Ignored rows of exponentials stay as they are.
 struct FinishCrossEntropy {
     In<Partials> sums;           // (tiles, 2 M) statistic: pairs (Σ e, Σ e d)
@@ -93,11 +96,11 @@ struct FinishCrossEntropy {
         field("loss", &FinishCrossEntropy::loss)};
 
     double flops() const { return static_cast<double>(sums.count()); }
-    /// One element per row of the exponentials, the target's.
+    /// Of the exponentials one element per row, the target's.
     std::int64_t bytes_of(const View& operand) const {
         return &operand == &exponentials ? operand.rows * size_of(operand.dtype) : operand.bytes();
     }
-    /// loss is the log of a sum that is 1, scaled, but for a small rest where the model is sure: 2^-24 of it counts
+    /// Where the model is sure, loss is the log of a sum that is, scaled, 1 plus a small rest: 2^-24 of the sum counts
     /// where the loss is as small as 6e-4. All exponentials but the target's stay as they are.
     static constexpr std::optional<Tolerance> tolerance(std::string_view operand, DType) {
         if (operand == "loss") return Tolerance{1e-4, 1e-4};

@@ -1,4 +1,4 @@
-// TargetLogit and LinearCrossEntropy, checked by their formulas in op.h, one thread an element.
+// TargetLogit and LinearCrossEntropy, checked by their formulas in op.h, one thread per element.
 #include <cmath>
 #include <numbers>
 
@@ -21,11 +21,11 @@ __device__ double stored(double value) {
     return static_cast<double>(__bfloat162float(__float2bfloat16_rn(static_cast<float>(value))));
 }
 
-/// Exponentials below 2^-126 may be 0: small ones are measured against 2^8 times as much, and so are small sums of 128
-/// of them, times distances of up to 2^6.
+/// Exponentials below 2^-126 may be 0. So exponentials are measured against at least 2^8 times that, and sums against
+/// at least the sum of 128 of these, times distances of up to 2^6.
 constexpr double kSmallExponential = 0x1p-118, kSmallSum = 0x1p-104;
 
-/// Of one tile: Σ e and Σ e d, and the sizes that they are measured against.
+/// Σ e and Σ e d of one tile, and the sizes against which they are measured.
 struct TileSums {
     double value[2] = {0, 0};
     double size[2] = {0, 0};
@@ -71,7 +71,7 @@ void check_op(const LinearCrossEntropy& op, OpCheck& check) {
         compare_each(check, "sums", tiles, 2 * rows, [=] __device__(std::int64_t tile, std::int64_t i) {
             TileSums sums;
             for (std::int64_t j = tile * width; j < min((tile + 1) * width, vocab); ++j) {
-                // The sums are of exponentials as they are stored.
+                // The sums are of exponentials as stored.
                 const double d = distance(i / 2, j), e = stored(exponential(d));
                 sums.value[0] += e;
                 sums.value[1] += e * d;

@@ -1,4 +1,4 @@
-// FinishCrossEntropy and ReduceLoss, checked by their formulas in op.h, one thread an element.
+// FinishCrossEntropy and ReduceLoss, checked by their formulas in op.h, one thread per element.
 #include <cmath>
 
 #include "kernels/math/cross_entropy.h"
@@ -43,7 +43,7 @@ void check_op(const FinishCrossEntropy& op, OpCheck& check) {
         });
     compare(check, "dot", 1, rows, live(check, op.dot), [=] __device__(std::int64_t, std::int64_t row) {
         if (targets[row] < 0) return 0.0;
-        // Of the target's element as it is stored.
+        // From the target's element as it is stored.
         const double sum = pairs[2 * row], rest = static_cast<double>(found(row, targets[row]));
         const double rounding = sum - static_cast<double>(old(row, targets[row])) + rest;
         return (pairs[2 * row + 1] + static_cast<double>(target_logit[row]) * rounding) / sum;

@@ -8,7 +8,7 @@ namespace coda::cases {
 
 namespace {
 
-/// Token r of a vocabulary with a probability proportional to 1 / (r + 3), as in text.
+/// Tokens whose r-th most common one has a probability proportional to 1 / (r + 3), as in text.
 std::vector<std::int32_t> text_like_tokens(std::int64_t count, std::int64_t vocab) {
     std::vector<double> weights(static_cast<std::size_t>(vocab));
     for (std::size_t r = 0; r < weights.size(); ++r) weights[r] = 1.0 / static_cast<double>(r + 3);

@@ -1,4 +1,4 @@
-// Embed, EmbedBackward - rows of the table by token id and the gradient's way back.
+// Embed, EmbedBackward - rows of the table by token id, and the table's gradient.
 #include <algorithm>
 #include <cmath>
 
@@ -55,7 +55,7 @@ void execute(const EmbedBackward& op, const Memory& memory) {
         auto* grad = operands.get<Compute>("grad", op.grad, op.grad.rows, width);
         operands.require_indices("tokens", tokens, rows, op.grad.rows);
 
-        // A stripe of columns belongs to one thread, which takes the rows in order of m: no sorting, one order.
+        // A stripe of columns belongs to one thread, which takes the rows in order of m: no sort, and one fixed order.
 #pragma omp parallel for
         for (std::int64_t first = 0; first < width; first += kColumns) {
             const std::int64_t last = std::min(first + kColumns, width);

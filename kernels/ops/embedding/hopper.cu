@@ -1,10 +1,10 @@
-// embed - rows of the table by token, opening the first norm
+// embed - rows of the table by token, with the first norm's 1/rms
 //
 //   x = table[token]                   tokens (M) i32, table (V, d) bf16 or fp32, x (M, d) bf16
 //   rstd = 1/sqrt(mean x² + eps)       rstd (M) fp32, of x as stored
 //
-// A warp takes a row, 16 bytes of x a lane and access: the kernel moves what a copy of x moves. d must be a multiple of
-// 8.
+// A warp takes one row, with 16 bytes of x per lane and access: the kernel moves as many bytes as a copy of x. d must
+// be a multiple of 8.
 #include <cuda_runtime.h>
 
 #include "kernels/core/integers.h"

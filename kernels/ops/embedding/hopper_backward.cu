@@ -1,13 +1,13 @@
-// embed_backward - grad[token_m] += dx_m, rows of one token in order of m
+// embed_backward - grad[token_m] += dx_m; rows of the same token are added in order of m
 //
-//   tokens (M) i32, dx (M, d) bf16, grad (V, d) fp32 of which only rows of occurring tokens are read or written
+//   tokens (M) i32, dx (M, d) bf16, grad (V, d) fp32; only rows of grad whose token occurs are read and written
 //
 // Kernels    group_tokens: one cluster sorts (token, row), lists where each token's group starts, and which are heavy.
 //            add_rows: blocks take heavy groups, 64 columns at a time, then warps take light ones, 256 columns at a
-//            time. A column's sum is one chain of additions in fp32 in order of m, whoever adds it. (Taking turns by a
-//            counter is slower: one atomic a unit, all on one word, takes longer than the unit.)
-// Heavy      All threads copy 64 rows of 128 bytes a stage to shared memory ahead of the first warp, which adds: a
-//            token of thousands of rows is as many blocks as it has columns / 64, each with a deep queue of loads.
+//            time. A column's sum is one chain of fp32 additions in order of m, whichever warp adds it. (A counter that
+//            hands out units is slower: one atomic per unit, all on one word, takes longer than the unit.)
+// Heavy      All threads copy 64 rows of 128 bytes per stage to shared memory, ahead of the first warp, which adds. So
+//            a token with thousands of rows occupies columns / 64 blocks, each with a deep queue of loads.
 // Limits     M <= 2^20, d a multiple of 8.
 #include <cuda_pipeline.h>
 #include <cuda_runtime.h>
@@ -55,7 +55,7 @@ struct LightSum {
     float4 chunk[kChunks];
 };
 
-/// Adds kRows rows, all fetched before the first is added; lanes from `first` up hold their numbers.
+/// Adds kRows rows, all fetched before the first is added. Lanes from `first` on hold their row numbers.
 template <int kRows, class Inside>
 __device__ void add_batch(LightSum& sum, const std::byte* dx, unsigned row_bytes, int rows, int first,
                           const Inside& inside) {
@@ -68,7 +68,7 @@ __device__ void add_batch(LightSum& sum, const std::byte* dx, unsigned row_bytes
         for (int chunk = 0; chunk < kChunks; ++chunk)
             if (inside(chunk)) bits[i][chunk] = __ldcs(from + chunk * kChunk / 4);
     }
-    __syncwarp();  // NOTE: keeps the compiler from fetching a row at a time, between additions.
+    __syncwarp();  // NOTE: keeps the compiler from fetching one row at a time, between additions.
 #pragma unroll
     for (int i = 0; i < kRows; ++i)
 #pragma unroll
@@ -120,7 +120,7 @@ __device__ void add_heavy(const AddArguments& arguments, HeavyStage* stages, int
     const int own_row = thread / kVectors, own_vector = thread % kVectors;
     const bool inside = stripe * kHeavyColumns + 8 * own_vector < arguments.width;
     const auto* dx = reinterpret_cast<const std::byte*>(arguments.dx + stripe * kHeavyColumns + 8 * own_vector);
-    int rows[kCopies];  // of the next step, ahead of its copies
+    int rows[kCopies];  // of the next step, read ahead of its copies
     const auto find_rows = [&](int step) {
 #pragma unroll
         for (int i = 0; i < kCopies; ++i) {

@@ -5,8 +5,8 @@
 
 namespace coda {
 
-/// x = table[token]; rstd = 1/sqrt(mean x² + eps). Rows with a token outside the table are an error of the caller (the
-/// loader checks every id).
+/// x = table[token]; rstd = 1/sqrt(mean x² + eps). The caller must pass tokens that the table has (the loader checks
+/// every id).
 struct Embed {
     In<Vector> tokens;  // (1, M) i32
     In<Matrix> table;   // (V, d) storage or master
@@ -32,7 +32,7 @@ struct EmbedBackward {
     In<Vector> tokens;       // (1, M) i32
     In<Matrix> dx;           // (M, d) storage
     InOut<Matrix> grad;      // (V, d) gradient
-    InOut<Scratch> scratch;  // sorting
+    InOut<Scratch> scratch;  // for sorting
 
     static constexpr const char* name = "EmbedBackward";
     static constexpr auto operands =

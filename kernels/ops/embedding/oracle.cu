@@ -1,4 +1,4 @@
-// Embed and EmbedBackward, checked by their formulas in op.h, one thread an element.
+// Embed and EmbedBackward, checked by their formulas in op.h, one thread per element.
 #include <cmath>
 
 #include "kernels/ops/embedding/op.h"
@@ -27,7 +27,7 @@ void check_op(const Embed& op, OpCheck& check) {
     });
 }
 
-/// Bands of columns: the rows of a band are added one after the other by one thread a column, so nothing is sorted.
+/// Works in bands of columns. One thread per column adds a band's rows one after the other, so nothing is sorted.
 template <>
 void check_op(const EmbedBackward& op, OpCheck& check) {
     const std::int32_t* tokens = check.memory().at<std::int32_t>(op.tokens);

@@ -1,9 +1,9 @@
 // token_groups - the rows of every token, in order: a stable radix sort of (token, row) by one cluster of blocks
 //
-// Least significant digit first, kBits of the token a pass. Warp w of the cluster holds elements [w n, (w + 1) n) of
-// the pass, so digit counts summed in the order of digit, block, warp are each warp's first positions, and lanes of one
-// digit rank themselves by their lane: the sort is stable, so rows of a token stay ascending. Counts pass between
-// blocks through distributed shared memory, pairs through global memory, which is L2 at these sizes. Device.
+// Least significant digit first, kBits of the token per pass. Warp w of the cluster holds elements [w n, (w + 1) n) of
+// the pass. So digit counts summed in the order of digit, block, warp give each warp's first positions, and lanes with
+// the same digit rank themselves by lane. The sort is stable: rows of a token stay ascending. Blocks exchange counts
+// through distributed shared memory, and pairs through global memory, which is L2 at these sizes. Device.
 #pragma once
 
 #include <cooperative_groups.h>
@@ -13,7 +13,7 @@
 
 namespace coda::hopper {
 
-/// Rows of a group that one warp adds, a lane holding the number of each; groups of more are listed as heavy.
+/// The most rows of a light group, which one warp adds; each lane holds one row's number. Larger groups are heavy.
 inline constexpr int kLightRows = 32;
 
 struct GroupCounters {
@@ -28,7 +28,7 @@ struct GroupArguments {
     GroupCounters* counters;
     int2* pairs[2];  // (rows) each: pass p sorts (token, row) into pairs[p % 2]
     int* starts;     // (groups + 1), over the pairs that the last pass has read: first sorted position of each group
-    int* heavy;      // (rows / (kLightRows + 1)), behind starts: the heavy groups, in any order
+    int* heavy;      // (rows / (kLightRows + 1)), after starts: the heavy groups, in any order
 };
 
 namespace token_groups {
@@ -60,7 +60,7 @@ __device__ inline int exclusive_scan(int value) {
     return others + sum - value;
 }
 
-/// The positions of a warp: a part of those of its block, whole batches of 32.
+/// The positions of a warp: a part of its block's positions, in whole batches of 32.
 struct Share {
     int lane, warp, block;
     int block_begin, begin, end;
@@ -76,8 +76,8 @@ struct Share {
     }
 };
 
-/// Positions of this warp, a lane each: fn(position, load(position), mask of the lanes that have one). Loads of kBatch
-/// positions are under way at once.
+/// Calls fn(position, load(position), mask of the lanes that have a position) for this warp's positions, one per lane.
+/// Loads of kBatch positions are in flight at once.
 template <class Load, class Fn>
 __device__ void for_each_element(const Share& share, Load&& load, Fn&& fn) {
     for (int first = share.begin; first < share.end; first += 32 * kBatch) {
@@ -94,7 +94,7 @@ __device__ void for_each_element(const Share& share, Load&& load, Fn&& fn) {
     }
 }
 
-/// The lanes whose digit is this lane's. NOTE: match.any takes time for every value that occurs; ballots are quicker.
+/// The lanes that have this lane's digit. NOTE: match.any takes time for every distinct value; ballots are faster.
 __device__ inline unsigned lanes_of_same(unsigned active, int digit) {
     unsigned same = active;
 #pragma unroll
@@ -106,7 +106,7 @@ __device__ inline unsigned lanes_of_same(unsigned active, int digit) {
     return same;
 }
 
-/// One pass: `load(i)` is the (token, row) at position i before it.
+/// One pass. `load(i)` is the (token, row) at position i before the pass.
 template <class Load>
 __device__ void sort_pass(const GroupArguments& arguments, int pass, int* counts, Load&& load) {
     __shared__ int totals[kBins], bases[kBins];
@@ -156,8 +156,8 @@ __device__ void sort_pass(const GroupArguments& arguments, int pass, int* counts
     cluster.sync();
 }
 
-/// Writes starts and heavy from the sorted pairs. `masks` remembers, for every 32 positions of this block, which lanes
-/// open a group and which of these are heavy: two words.
+/// Writes starts and heavy from the sorted pairs. `masks` holds two words for every 32 positions of this block: which
+/// lanes start a group, and which of these groups are heavy.
 __device__ inline void list_groups(const GroupArguments& arguments, const int2* sorted, unsigned* masks) {
     __shared__ int total;
     const auto cluster = cooperative_groups::this_cluster();
@@ -209,8 +209,8 @@ __device__ inline void list_groups(const GroupArguments& arguments, const int2* 
 
 }  // namespace token_groups
 
-/// kBlocks of kThreads, kSharedBytes of dynamic shared memory. (A cluster of 16 blocks is not quicker: what a block
-/// saves it spends on reading the counts of twice as many.)
+/// kBlocks of kThreads, kSharedBytes of dynamic shared memory. (A cluster of 16 blocks is not faster: the time that a
+/// block saves is spent on reading the counts of twice as many blocks.)
 __global__ __cluster_dims__(token_groups::kBlocks, 1, 1)
     __launch_bounds__(token_groups::kThreads, 1) void group_tokens(const __grid_constant__ GroupArguments arguments) {
     extern __shared__ int counts[];  // (kWarps, kBins); later two masks per 32 positions

@@ -24,7 +24,7 @@ OpCase row_sum(Size size, std::int64_t tiles) {
     op.sum = made.result("sum", DType::f32, 1, tokens);
     return made.finish(op, text(tiles, " x ", tokens));
 }
-/// Of the feed-forward layer, and of attention's heads.
+/// The sums of the feed-forward layer, and of attention's heads.
 OpCase row_sum_of_ffn(Size size) { return row_sum(size, ceil_div(8192, LinearSwigluBackward::kTileColumns)); }
 OpCase row_sum_of_heads(Size size) { return row_sum(size, 32 + 2 * 8); }
 

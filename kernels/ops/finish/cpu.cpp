@@ -1,4 +1,4 @@
-// FinishRstd, FinishRowSum, FinishColumnSum - the second stage of reductions whose first stage was a tile.
+// FinishRstd, FinishRowSum, FinishColumnSum - the second stage of reductions whose first stage was a GEMM's tile.
 #include <algorithm>
 #include <cmath>
 
@@ -10,7 +10,7 @@
 namespace coda::cpu {
 namespace {
 
-/// Calls finish(j, Σ_tiles partials[tile][j]) for every column j, each sum in order of the tile.
+/// Calls finish(j, Σ_tiles partials[tile][j]) for every column j. Each sum is in the order of the tiles.
 template <class Compute, class Finish>
 void sum_tiles(const Compute* partials, const View& view, Finish&& finish) {
     constexpr std::int64_t kColumns = 256;

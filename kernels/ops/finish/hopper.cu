@@ -4,8 +4,8 @@
 //   FinishRowSum     sum  = Σ_tiles partials                        partials (tiles, M) fp32, sum (M)
 //   FinishColumnSum  grad (+)= Σ_tiles partials / norm_factor(gamma)   partials (tiles, N) fp32, gamma, grad (N)
 //
-// A block takes 32 columns of the partials. Its warps share the tiles in segments of consecutive tiles; each sums its
-// segment in order of the tile, and the first warp adds the segments in their order: one fixed order for a shape.
+// A block takes 32 columns of the partials. Its warps share the tiles in segments of consecutive tiles. Each warp sums
+// its segment in the order of the tiles, and the first warp adds the segments in order: one fixed order per shape.
 #include <cuda_runtime.h>
 
 #include <cmath>
@@ -69,7 +69,7 @@ struct StoreGradient {
     }
 };
 
-/// Row statistics have few tiles and many rows; column statistics the other way round.
+/// kSegments: row statistics have few tiles and many rows, column statistics many tiles and few columns.
 template <int kSegments, class Finish>
 Launch launch_sum(const char* op, const char* field, const View& view, const Memory& memory, const Finish& finish) {
     const float* data = PointwiseOperands(op, memory).get<float>(field, view, view.rows, view.cols);

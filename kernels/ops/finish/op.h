@@ -30,8 +30,8 @@ struct FinishRowSum {
     double flops() const { return static_cast<double>(partials.count()); }
 };
 
-/// grad (+)= Σ_tiles partials / norm_factor(gamma), in a fixed order: finishes the gradient of a norm's weight, from
-/// products with a matrix that carries it.
+/// grad (+)= Σ_tiles partials / norm_factor(gamma), in a fixed order: finishes the gradient of a norm's weight. The
+/// division is needed because the partials come from a GEMM with the matrix that carries the weight.
 struct FinishColumnSum {
     In<Partials> partials;    // (tiles, N) statistic
     In<Vector> gamma;         // (1, N) master, optional (absent: 1)

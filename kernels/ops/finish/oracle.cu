@@ -1,4 +1,4 @@
-// FinishRstd, FinishRowSum and FinishColumnSum, checked by their formulas in op.h, one thread an element.
+// FinishRstd, FinishRowSum and FinishColumnSum, checked by their formulas in op.h, one thread per element.
 #include <cmath>
 
 #include "kernels/math/rms.h"

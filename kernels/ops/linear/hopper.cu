@@ -1,8 +1,8 @@
-// linear - a plain product, stored in bf16 or fp32, or added to what is there; or of rows that still lack their norm's
-// 1/rms (K5)
+// linear - a plain GEMM, which overwrites a bf16 or fp32 result or adds to it; or one whose rows of A still lack their
+// norm's 1/rms (K5)
 //
 //   out = acc  or  out += acc          (M, N)
-//   out = acc rstd                     (M, N) bf16; rstd is one factor per row, so it commutes with the product
+//   out = acc rstd                     (M, N) bf16; rstd is one factor per row, so it commutes with the GEMM
 #include <type_traits>
 
 #include "kernels/hopper/epilogue/scaled_store.cuh"
@@ -58,14 +58,14 @@ struct Rstd : EpilogueProgram {
     __device__ void visit(float2 acc, const Here& at) { out.put(at, {acc.x * rstd[at], acc.y * rstd[at]}); }
 };
 
-/// The program and tiles of an op by how w is read.
+/// The kernels of a program and tiles for the way in which the op reads w.
 template <class Program, class... Tiles, class Fn>
 auto with_layout(const Linear& op, const Fn& fn) {
     return op.layout == WeightLayout::out_in ? fn(Kernels<Program, Major::k, Major::k, Tiles...>{})
                                              : fn(Kernels<Program, Major::k, Major::mn, Tiles...>{});
 }
 
-/// fn(kernels) of the program that the op asks for.
+/// Calls fn with the kernels of the program that the op needs.
 template <class Fn>
 auto with_kernels(const Linear& op, const Fn& fn) {
     if (op.rstd) return fn(Kernels<Rstd, Major::k, Major::k, tiles::Medium, tiles::Square>{});

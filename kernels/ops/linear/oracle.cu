@@ -1,4 +1,4 @@
-// Linear, checked by its formula in op.h, one thread an element.
+// Linear, checked by its formula in op.h, one thread per element.
 #include "kernels/ops/linear/op.h"
 #include "kernels/oracle/comparison.cuh"
 

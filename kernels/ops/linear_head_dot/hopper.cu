@@ -34,7 +34,7 @@ struct HeadDot : EpilogueProgram {
         delta.add_product(at, output.x, rounded.x);
         delta.add_product(at, output.y, rounded.y);
     }
-    /// NOTE: heads are 64 or 128 columns, so a head ends with a sub-tile.
+    /// NOTE: heads are 64 or 128 columns, so a head ends where a sub-tile ends.
     __device__ void end_slot(const Rows& rows, int column) {
         const int end = column + Slot::kColumns;
         if ((end & (arguments.head_dim - 1)) != 0 || end > rows.columns) return;

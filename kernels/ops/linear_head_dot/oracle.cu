@@ -1,4 +1,4 @@
-// LinearHeadDot, checked by its formula in op.h, one thread an element.
+// LinearHeadDot, checked by its formula in op.h, one thread per element.
 #include "kernels/ops/linear_head_dot/op.h"
 #include "kernels/oracle/comparison.cuh"
 

@@ -17,7 +17,7 @@ struct ResidualRms : EpilogueProgram {
     struct Arguments {
         float* square;  // (tiles, M)
     };
-    static constexpr int kFetched = 4;  // of 192 rows, all sixteen pairs of a sub-tile at a time would spill
+    static constexpr int kFetched = 4;  // with tiles of 192 rows, all sixteen pairs of a sub-tile would spill
 
     const Arguments& arguments;
     TileLoad<Slot, 0> residual;

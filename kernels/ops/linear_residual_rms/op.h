@@ -5,9 +5,9 @@
 
 namespace coda {
 
-/// K4: x = acc + residual; per row and tile Σ x². Closes a residual branch and opens the next norm: the next norm's
-/// 1/rms is one factor per row, so it commutes with the next GEMM and is applied there; its weight is in that GEMM's
-/// matrix.
+/// K4: x = acc + residual; per row and tile Σ x². Closes a residual branch and opens the next norm. That norm's 1/rms
+/// is one factor per row, so it commutes with the next GEMM and is applied there. That GEMM's matrix carries the norm's
+/// weight.
 struct LinearResidualRms {
     In<Matrix> a;          // (M, K) storage
     In<Matrix> w;          // (N, K) storage

@@ -1,4 +1,4 @@
-// LinearResidualRms, checked by its formula in op.h, one thread an element.
+// LinearResidualRms, checked by its formula in op.h, one thread per element.
 #include "kernels/ops/linear_residual_rms/op.h"
 #include "kernels/oracle/comparison.cuh"
 

@@ -11,7 +11,7 @@ namespace coda::cpu {
 
 namespace {
 
-/// K9's epilogue on one row of a macro-tile; pointers are to its first column.
+/// K9's epilogue on one row of a macro-tile. Pointers point to the row's first column.
 template <class Storage, class Compute>
 struct RmsBackwardColumns {
     RmsBackwardRow<Compute> factors;
@@ -22,7 +22,7 @@ struct RmsBackwardColumns {
 
     template <Beta beta>
     void update(std::int64_t cols) const {
-        const RmsBackwardColumns row = *this;  // values of its own: no store below can change them
+        const RmsBackwardColumns row = *this;  // a local copy, which no store below can change
 #pragma omp simd
         for (std::int64_t j = 0; j < cols; ++j) {
             const Compute gradient = row.factors.of_acc * row.acc[j];

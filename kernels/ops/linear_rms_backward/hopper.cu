@@ -1,12 +1,12 @@
 // linear_rms_backward - dgrad of a projection and the backward pass of the norm before it (K9)
 //
-//   t      = of_acc acc, acc = a w     (M, N), w (K, N); of_acc, of_x, of_n factors of the row (math/rms.h)
+//   t      = of_acc acc, acc = a w     (M, N), w (K, N); of_acc, of_x, of_n: factors per row (math/rms.h)
 //   dx     (+)= t - of_x x             (M, N) bf16    gradient of the residual stream
-//   n      = of_n x                    (M, N) bf16    normalised activation, for the weight gradient of the head
+//   n      = of_n x                    (M, N) bf16    normalised activation, for the LM head's wgrad
 //   dgamma = Σ t x over 64 rows        (M / 64, N) fp32    times the norm's weight, which w carries in its columns
 //
-// K is summed from its end. The accumulators of tensor cores cut what they add at their own last bit, so small terms
-// are to come first; where K is a vocabulary, its rare tokens, the small terms, have the high numbers.
+// K is summed from its end. Tensor cores cut each term at the accumulator's last bit, so small terms must come first.
+// Where K is a vocabulary, the small terms are those of rare tokens, which have the high numbers.
 #include "kernels/hopper/epilogue/tiles.cuh"
 #include "kernels/hopper/epilogue/vectors.cuh"
 #include "kernels/hopper/gemm/kernels.cuh"
@@ -79,7 +79,7 @@ template <bool kMakesN>
 using RmsBackwardKernels =
     Kernels<RmsBackward<kMakesN>, Major::k, Major::mn, tiles::RmsBackward, tiles::RmsBackwardWide>;
 
-/// fn(kernels) of the variant that stores n, or not.
+/// Calls fn with the kernels of the variant that stores n, or of the one that does not.
 template <class Fn>
 auto with_kernels(const LinearRmsBackward& op, const Fn& fn) {
     return op.n ? fn(RmsBackwardKernels<true>{}) : fn(RmsBackwardKernels<false>{});

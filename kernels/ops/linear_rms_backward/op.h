@@ -5,15 +5,16 @@
 
 namespace coda {
 
-/// K9, acc = a w with w (K, N). The norm's 1/rms is in one of two places: rows of a are the gradient of the
-/// projection's output times rstd, made so by the op that stored them, and dot is the sum of that gradient; or, with
-/// `scale`, rows of a are that gradient over scale, and dot is the gradient's own:
+/// K9, acc = a w with w (K, N). With dz the gradient of the projection's output z, a and dot come in one of two forms:
+///   without scale   a = dz rstd, as the op that stored a wrote it, and dot = Σ z dz rstd per row
+///   with scale      a = dz / scale, and dot = Σ z dz per row
+/// Then
 ///   t = alpha acc,             c = alpha dot / N             without scale
-///   t = alpha scale rstd acc,  c = alpha rstd dot / N        with it
+///   t = alpha scale rstd acc,  c = alpha rstd dot / N        with scale
 ///   dx (+)= t - x rstd c;  n = scale rstd x;  per column and row tile Σ t ⊙ x.
 /// w carries the norm's weight gamma, so t has it, and Σ t ⊙ x is the gradient of gamma times gamma (FinishColumnSum).
-/// The weight gradient of the same projection is (a)ᵀ x ⊙ gamma without scale, so it reads x itself
-/// (WeightGradient::gamma); with scale it is (a)ᵀ n ⊙ gamma.
+/// The wgrad of the same projection is aᵀ x ⊙ gamma without scale, so it reads x itself (WeightGradient::gamma); with
+/// scale it is aᵀ n ⊙ gamma.
 struct LinearRmsBackward {
     In<Matrix> a;           // (M, K) storage: gradient of the projection's output, times rstd or over scale
     In<Matrix> w;           // (K, N) storage

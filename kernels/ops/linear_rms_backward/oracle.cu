@@ -1,4 +1,4 @@
-// LinearRmsBackward, checked by its formula in op.h, one thread an element.
+// LinearRmsBackward, checked by its formula in op.h, one thread per element.
 #include "kernels/math/rms.h"
 #include "kernels/ops/linear_rms_backward/op.h"
 #include "kernels/oracle/comparison.cuh"
@@ -33,7 +33,7 @@ void check_op(const LinearRmsBackward& op, OpCheck& check) {
                                (accumulate ? old(row, column) : 0.0f);
                     });
             if (op.n) {
-                // Before the scale, which differs by powers of two from row to row; 0 where that is 0.
+                // n before the scale, which differs by powers of two from row to row; 0 where the scale is 0.
                 const Tensor n = live(check, op.n, first);
                 compare(
                     check, "n", rows, columns,

@@ -1,7 +1,7 @@
 // linear_rope - the q, k, v projection with the rotation of q and k (K1), after the norm's 1/rms (K7)
 //
 //   z   = acc rstd                                             (M, Nq), rstd 1 where absent
-//   out = (u cos - v sin, v cos + u sin) on adjacent pairs     of the first `rotated` columns; v heads as they are
+//   out = (u cos - v sin, v cos + u sin) on adjacent pairs     of the first `rotated` columns; v heads unchanged
 #include <limits>
 
 #include "kernels/core/limits.h"
@@ -16,7 +16,7 @@ namespace coda::hopper {
 
 namespace {
 
-/// What columns that are not rotated read in place of a row of the table.
+/// Columns that are not rotated read this in place of a row of the table.
 __device__ const float2 no_rotation[16] = {{1, 0}, {1, 0}, {1, 0}, {1, 0}, {1, 0}, {1, 0}, {1, 0}, {1, 0},
                                            {1, 0}, {1, 0}, {1, 0}, {1, 0}, {1, 0}, {1, 0}, {1, 0}, {1, 0}};
 
@@ -28,12 +28,12 @@ struct Rope : EpilogueProgram {
         const float2* rope;             // (positions, head_dim / 2): cos, sin
         int rotated, head_dim;
     };
-    static constexpr int kFetched = 4;  // all eight pairs' angles do not fit the registers of a 128x192 tile
+    static constexpr int kFetched = 4;  // the angles of all eight pairs do not fit the registers of a 128x192 tile
 
     const Arguments& arguments;
     ColumnVector rstd;
-    int angles[2];           // row of the table of each of the thread's rows, in elements
-    const float2* first[2];  // angle of the sub-tile's first pair
+    int angles[2];           // for each of the thread's rows, where its row of the table starts, in elements
+    const float2* first[2];  // angles of the sub-tile's first pair
     float2 turn[Slot::kColumns / 8][2];
     TileStore<Slot, 0> out;
 
@@ -47,7 +47,7 @@ struct Rope : EpilogueProgram {
             angles[half] = position * (arguments.head_dim / 2);
         }
     }
-    /// NOTE: heads are 64 or 128 columns, powers of two, so a sub-tile lies in one of them.
+    /// NOTE: heads are 64 or 128 columns, powers of two, so a sub-tile lies within one head.
     __device__ void begin_slot(const Rows& rows, int column) {
         const bool rotated = column < arguments.rotated;
         const float2* table = rotated ? arguments.rope : no_rotation;

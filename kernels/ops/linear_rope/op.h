@@ -5,9 +5,9 @@
 
 namespace coda {
 
-/// K1, with rstd K7: z = acc rstd; adjacent column pairs of the first `rotated` columns of z turn by the angle of
-/// (position, pair in head): (u, v) -> (u cos - v sin, v cos + u sin), the LLaMA sign. Further columns (v heads) are
-/// stored as they are.
+/// K1, with rstd K7: z = acc rstd. Adjacent column pairs of the first `rotated` columns of z are rotated by the angle
+/// of (position, pair in head): (u, v) -> (u cos - v sin, v cos + u sin), with LLaMA's sign. Further columns (v heads)
+/// are stored unchanged.
 struct LinearRope {
     In<Matrix> a;              // (M, K) storage
     In<Matrix> w;              // (Nq, K) storage, rows [q heads | k heads | v heads]

@@ -1,4 +1,4 @@
-// LinearRope, checked by its formula in op.h, one thread an element.
+// LinearRope, checked by its formula in op.h, one thread per element.
 #include "kernels/math/rope.h"
 #include "kernels/ops/linear_rope/op.h"
 #include "kernels/oracle/comparison.cuh"

@@ -76,7 +76,7 @@ void execute(const LinearSwigluBackward& op, const Memory& memory) {
                         }
                     }
                     Compute sum = 0;
-                    // dz may be z: each pair is loaded before it is stored, and no iteration touches another's.
+                    // dz may be z: each pair is loaded before it is stored, and iterations touch different pairs.
 #pragma omp simd reduction(+ : sum)
                     for (std::int64_t j = 0; j < count; ++j) {
                         const auto gate = static_cast<Compute>(in[2 * j]), up = static_cast<Compute>(in[2 * j + 1]);

@@ -1,7 +1,7 @@
-// linear_swiglu - gate and up projections and their product (K2), after the norm's 1/rms (K6)
+// linear_swiglu - gate and up projections with SwiGLU (K2), after the norm's 1/rms (K6)
 //
 //   z = acc rstd                       (M, 2f), columns 2i, 2i+1 = gate, up; rstd 1 where absent; kept for backward
-//   y = silu(gate) up                  (M, f), of gate and up as stored
+//   y = silu(gate) up                  (M, f), from gate and up as stored
 #include "kernels/hopper/epilogue/tiles.cuh"
 #include "kernels/hopper/epilogue/vectors.cuh"
 #include "kernels/hopper/gemm/kernels.cuh"

@@ -2,8 +2,8 @@
 //
 //   dy  = rstd acc, acc = a w          (M, f), w (K, f); (g, u) the pairs of z (M, 2f); σ = sigmoid(g), s = g σ
 //   dz  = (dy u (σ + s (1 - σ)), dy s) (M, 2f) bf16, pairs interleaved; may overwrite z
-//   y   = s u                          (M, f) bf16, for the weight gradient, where the forward pass' was not kept
-//   dot = Σ g dg + u du over the tile  (tiles, M) fp32: the statistic that the norm's backward pass needs
+//   y   = s u                          (M, f) bf16, for the wgrad, where the forward pass did not keep it
+//   dot = Σ g dg + u du over the tile  (tiles, M) fp32, for the norm's backward pass
 #include <type_traits>
 
 #include "kernels/hopper/epilogue/tiles.cuh"
@@ -17,7 +17,7 @@ namespace coda::hopper {
 
 namespace {
 
-/// Panels of a slot: z, overwritten by dz; y where it is made again.
+/// Panels of a slot: z, overwritten by dz; y where it is recomputed.
 template <bool kMakesY>
 using SwigluSlot = std::conditional_t<kMakesY, Slot<32, Panel{128, 2, 1}, Panel{64}>, Slot<32, Panel{128, 2, 1}>>;
 
@@ -33,8 +33,8 @@ struct SwigluBackward : EpilogueProgram {
         float* dot;         // (tiles, M)
     };
 
-    static constexpr bool kHalves = false;            // they would spill a register
-    static constexpr int kFetched = kMakesY ? 0 : 2;  // of 192 rows, four pairs at a time would too
+    static constexpr bool kHalves = false;            // halved tiles would spill a register
+    static constexpr int kFetched = kMakesY ? 0 : 2;  // with tiles of 192 rows, four pairs would spill too
 
     const Arguments& arguments;
     ColumnVector rstd;
@@ -60,7 +60,7 @@ struct SwigluBackward : EpilogueProgram {
         return {{dy * slope, dy * silu}, y};
     }
     __device__ void begin_rows(const Rows&) { dot.clear(); }
-    /// NOTE: kept over all sub-tiles, the rows' rstd would spill a register.
+    /// NOTE: the rows' rstd is read for each sub-tile: kept over all of them, it would spill a register.
     __device__ void begin_slot(const Rows& rows, int) { rstd.begin_rows(rows, arguments.rstd, 1); }
     __device__ void fetch(const Here& at) { z.fetch(at); }
     __device__ void visit(float2 acc, const Here& at) {
@@ -73,7 +73,7 @@ struct SwigluBackward : EpilogueProgram {
     __device__ void end_rows(const Rows& rows) { dot.write(rows, arguments.dot, rows.tile_n()); }
 };
 
-/// fn(kernels) of the variant that stores y, or not.
+/// Calls fn with the kernels of the variant that stores y, or of the one that does not.
 template <class Fn>
 auto with_kernels(const LinearSwigluBackward& op, const Fn& fn) {
     if (op.y) return fn(Kernels<SwigluBackward<true>, Major::k, Major::mn, tiles::SwigluBackwardAndY>{});

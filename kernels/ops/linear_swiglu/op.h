@@ -1,4 +1,4 @@
-// The gate and up projections with SwiGLU, and the dgrad of the down projection with its gradient. Notation:
+// The gate and up projections with SwiGLU, and the dgrad of the down projection with SwiGLU's gradient. Notation:
 // kernels/ops.h.
 #pragma once
 
@@ -6,9 +6,9 @@
 
 namespace coda {
 
-/// K2, with rstd K6: w has gate and up rows interleaved, so columns 2i, 2i+1 of z = acc rstd are (g, u);
-/// y = silu(g) u of g and u as they are stored in z, whether z is kept or not: recomputed from z, y has the same bits.
-/// z is stored after the rstd factor: the backward statistic Σ z dz needs it so.
+/// K2, with rstd K6: w has gate and up rows interleaved, so columns 2i, 2i+1 of z = acc rstd are (g, u). y = silu(g) u
+/// is computed from g and u rounded as in z, whether z is kept or not: recomputed from z, y has the same bits. z is
+/// stored with the factor rstd, as the backward statistic Σ z dz needs it.
 struct LinearSwiglu {
     In<Matrix> a;     // (M, K) storage
     In<Matrix> w;     // (2f, K) storage
@@ -22,8 +22,8 @@ struct LinearSwiglu {
                    field("z", &LinearSwiglu::z), field("y", &LinearSwiglu::y)};
 
     View result() const { return z; }
-    /// y of gate and up as rounded to bf16: where the two accumulators lie on either side of a tie, one of them differs
-    /// by 2^-7 of itself, and y by 1.1 times that and its own rounding.
+    /// y is computed from gate and up rounded to bf16. Where the two accumulators lie on either side of a tie, gate or
+    /// up differs by 2^-7 of itself, and y by 1.1 times that, plus its own rounding.
     static constexpr std::optional<Tolerance> tolerance(std::string_view operand, DType) {
         return operand == "y" ? std::optional(Tolerance{4e-3, 1.3e-2}) : std::nullopt;
     }
@@ -31,8 +31,8 @@ struct LinearSwiglu {
 
 /// K10, dy = rstd a w with w (K, f) and (g, u) the column pairs of z; σ = sigmoid(g), s = g σ:
 ///   dg = dy u (σ + s (1 - σ));  du = dy s;  dz = (dg, du) interleaved;  y = s u;  per row and tile Σ g dg + u du.
-/// rstd is that of the norm before the products that made z: LinearRmsBackward and WeightGradient of them want dz
-/// times it. y is what LinearSwiglu stored, bit by bit; absent where that was kept.
+/// rstd belongs to the norm before the GEMM that computed z: LinearRmsBackward and WeightGradient expect this factor in
+/// dz. y has the bits that LinearSwiglu computed; absent where LinearSwiglu's y was kept.
 struct LinearSwigluBackward {
     In<Matrix> a;       // (M, K) storage
     In<Matrix> w;       // (K, f) storage
@@ -53,7 +53,7 @@ struct LinearSwigluBackward {
 
     static constexpr WeightLayout layout = WeightLayout::in_out;
     static constexpr std::int64_t kTileColumns = 128;  // columns per partial of dot
-    /// Half of dz: y may be absent.
+    /// The first half of dz, as y may be absent.
     View result() const {
         View half = dz;
         half.cols = half.ld = dz.cols / 2;

@@ -1,4 +1,4 @@
-// LinearSwiglu and LinearSwigluBackward, checked by their formulas in op.h, one thread an element.
+// LinearSwiglu and LinearSwigluBackward, checked by their formulas in op.h, one thread per element.
 #include "kernels/math/swiglu.h"
 #include "kernels/ops/linear_swiglu/op.h"
 #include "kernels/oracle/comparison.cuh"

@@ -23,7 +23,7 @@ OpCase adamw(std::int64_t count, DType moments) {
     op.step = op.skip = made.zero();
     op.decayed = count - count / 1000 / 64 * 64;
     if (count == kTestParameters) op.decayed = count - 128;
-    // Matrices that follow a norm and others in turn, as in a model.
+    // Matrices that follow a norm alternate with others, as in a model.
     for (std::int64_t first = 0; first + rows * columns <= op.decayed; first += 3 * rows * columns / 2)
         op.folds.push_back({.first = first, .rows = rows, .cols = columns, .gamma = op.decayed});
     op.beta1 = 0.9;

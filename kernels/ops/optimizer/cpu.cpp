@@ -14,7 +14,7 @@
 namespace coda::cpu {
 namespace {
 
-/// fn(Compute()) for the type of gradients and master weights.
+/// Calls fn(Compute()) for the type of gradients and master weights.
 template <class Fn>
 void dispatch_gradient(const char* op, const View& grad, Fn&& fn) {
     switch (grad.dtype) {
@@ -37,7 +37,7 @@ double sum_of_squares(const Compute* values, std::int64_t count) {
 
 constexpr std::int64_t kBlock = 2048;  // parameters that AdamW updates at a time
 
-/// rounding_bits of a block of elements, which begins at a multiple of four.
+/// rounding_bits of a block of elements. The block begins at a multiple of four.
 struct RandomBlock {
     std::uint32_t word[kBlock];
 
@@ -85,10 +85,10 @@ struct Moment {
 template <class Compute>
 struct Update {
     Compute beta1, beta2, complement1,
-        complement2;  // 1 - beta from double: in float beta2 = 0.999 would lose 1e-5 of it
+        complement2;  // 1 - beta, computed in double: in float, beta2 = 0.999 would put it off by 1e-5
     Compute eps, lr, correction1, correction2, clip;
 
-    /// One run of elements with the same decay; `keep` = 1 - lr decay.
+    /// Updates one run of elements with the same decay; `keep` = 1 - lr decay.
     void run(const Compute* grad, Compute* master, Compute* m, Compute* v, std::int64_t count, Compute keep) const {
 #pragma omp simd
         for (std::int64_t i = 0; i < count; ++i) {
@@ -176,7 +176,7 @@ void execute(const AdamW& op, const Memory& memory) {
             moment2.store(first, number, v, random, 16);
         }
 
-        // Of the updated weights of norms, so after them.
+        // The fold reads the updated weights of norms, so it comes after them.
         const NormWeights<Compute> norms{master, 0};
 #pragma omp parallel for
         for (std::int64_t first = 0; first < count; first += kBlock) {

@@ -5,10 +5,11 @@
 //   working = round(master), in the columns of a folded matrix round(master norm_factor(gamma))
 //
 //   grad, master (n) fp32; m, v (n) both fp32 or both bf16; working (n) bf16; n a multiple of 8. `decay` applies to the
-//   first `decayed` elements. bf16 moments are rounded stochastically by rounding_bits (math/random.h), one philox for
-//   a thread's four elements.
+//   first `decayed` elements. bf16 moments are rounded stochastically by rounding_bits (math/random.h), with one philox
+//   per thread, for its four elements.
 //
-// Matrices want the updated weights of norms, which lie behind them: a small launch for those, then one for the rest.
+// Folded matrices need the updated weights of norms, which lie behind them: a small launch updates the weights of
+// norms, then a second one the rest.
 // A thread takes four neighbouring elements: 16 bytes of each fp32 vector and 8 of each bf16 one, so every access of a
 // warp is one run of whole lines.
 #include <cuda_runtime.h>
@@ -29,7 +30,7 @@ namespace {
 
 constexpr int kThreads = 256;
 
-/// NormFold in vectors of four elements, all rows as one run.
+/// NormFold counted in vectors of four elements, with all rows as one run.
 struct Fold {
     unsigned first, count, cols, gamma;
 
@@ -77,7 +78,8 @@ __device__ void store(float4* to, const Four& four) {
     __stcs(to, float4{four.value[0], four.value[1], four.value[2], four.value[3]});
 }
 
-/// Random bits below an infinity's mantissa would make it a NaN, so what is not finite is only cut off; NaN stays NaN.
+/// Random bits below an infinity's mantissa would make it a NaN, so non-finite values are truncated instead. NaN stays
+/// NaN.
 __device__ unsigned round_moment(float value, std::uint32_t random) {
     const unsigned word = __float_as_uint(value);
     if (isfinite(value)) return stochastic_bf16(value, random);
@@ -92,8 +94,8 @@ __device__ void store_rounded(uint2* to, const Four& four, const Random4& random
     __stcs(to, uint2{bits[0] | bits[1] << 16, bits[2] | bits[3] << 16});
 }
 
-/// Factors of vector `at` in the working copy, where it is in a fold. `block` is the first vector of the block: the
-/// search begins with it, alike for all threads.
+/// Factors of vector `at` in the working copy, 1 outside folds. `block` is the block's first vector: the search begins
+/// there, in the same way for all threads.
 __device__ Four norm_factors(const Folds& folds, const float4* master, unsigned block, unsigned at) {
     int low = 0, high = folds.number;  // the first fold that ends after `block`
     while (low < high) {
@@ -165,7 +167,7 @@ Folds folds_of(const AdamW& op) {
     return folds;
 }
 
-/// The undecayed vectors first, with the weights of norms, where there are folds.
+/// Where there are folds, launches the undecayed vectors first, which include the weights of norms.
 template <class Moment>
 Launch launch_update(const AdamWArguments& arguments, const Folds& folds, std::int64_t vectors) {
     const auto launch = [arguments, folds](std::int64_t first, std::int64_t end, Stream stream) {

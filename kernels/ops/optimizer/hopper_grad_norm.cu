@@ -1,11 +1,11 @@
-// grad_norm - Euclidean norm of the flat gradient and what follows from it for the update
+// grad_norm - Euclidean norm of the flat gradient; from it, the clip factor and whether the update is skipped
 //
 //   norm = sqrt(Σ grad²)                              grad (n) fp32, norm scalar fp32
 //   clip = min(1, max_norm / norm), 1 without a limit
 //   skip |= !isfinite(norm) || !isfinite(loss)
 //
-// Squares are summed in double: a block sums 2^16 consecutive elements, a second kernel of one block the blocks' sums.
-// The order depends on n alone. Elements are read once, 16 bytes an access; n must be a multiple of 4.
+// Squares are summed in double: a block sums 2^16 consecutive elements, then a second kernel of one block adds these
+// sums. The order depends on n alone. Elements are read once, 16 bytes per access; n must be a multiple of 4.
 #include <cuda_runtime.h>
 
 #include "kernels/core/integers.h"

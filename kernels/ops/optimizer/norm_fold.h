@@ -1,4 +1,5 @@
-// The working copy of flat parameters, with the weights of norms in the matrices after them (NormFold). Host.
+// Makes the working copy of flat parameters, in which matrices carry the weight of the norm before them (NormFold).
+// Host.
 #pragma once
 
 #include <algorithm>
@@ -13,11 +14,11 @@ namespace coda {
 
 using limits::kMaxFolds;
 
-/// Throws unless the op's folds are in order, apart, among the elements that decay, and their norms' weights among
-/// those that do not.
+/// Throws Error unless the op's folds are in order, do not overlap and lie among the elements that decay, and their
+/// norms' weights lie among those that do not.
 void require_folds(const AdamW& op);
 
-/// Elements of the flat parameters from `first` on, the weights of norms among them.
+/// Elements of the flat parameters from `first` on, which include the weights of norms.
 template <class Master>
 struct NormWeights {
     const Master* values;
@@ -26,8 +27,8 @@ struct NormWeights {
     Master operator[](std::int64_t element) const { return values[element - first]; }
 };
 
-/// working[i] = round(master[i]), times its column's norm_factor in a folded matrix; `master` and `working` point to
-/// `count` elements from element `first` of the parameters on.
+/// working[i] = round(master[i]), in a folded matrix round(master[i] norm_factor(gamma of its column)). `master` and
+/// `working` point to `count` elements, from element `first` of the parameters on.
 template <class Master, class Working>
 void fill_working(const std::vector<NormFold>& folds, const NormWeights<Master>& norms, std::int64_t first,
                   std::int64_t count, const Master* master, Working* working) {

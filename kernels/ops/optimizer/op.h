@@ -7,9 +7,10 @@
 
 namespace coda {
 
-/// A matrix of the flat parameters that follows a norm, and the norm's weight among them: in the working copy the
-/// matrix is master ⊙ norm_factor(gamma) (math/rms.h), gamma over its columns. The product of the norm's input with it
-/// then is that of the weighted one, and backward the same, without a copy of the input or a factor in an epilogue.
+/// A matrix of the flat parameters that follows a norm, and that norm's weight. In the working copy the matrix is
+/// master ⊙ norm_factor(gamma) (math/rms.h), with gamma over its columns. A GEMM of the norm's unweighted input with it
+/// then gives the weighted result, in the backward pass too, without a weighted copy of the input or a factor in an
+/// epilogue.
 struct NormFold {
     std::int64_t first = 0;  // element of the matrix, rows contiguous
     std::int64_t rows = 0, cols = 0;
@@ -42,7 +43,7 @@ struct GradNorm {
 /// AdamW over the flat parameters; nothing is written where skip is not 0. g = clip grad;
 ///   m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g²;
 ///   master = master (1 - lr decay) - lr (m correction1) / (sqrt(v correction2) + eps);
-///   working = round(master), of folded matrices round(master ⊙ norm_factor(gamma)) of the updated gamma.
+///   working = round(master), in folded matrices round(master ⊙ norm_factor(gamma)) with the updated gamma.
 /// decay applies to the first `decayed` elements (the matrices). The update uses m and v before they are rounded. bf16
 /// moments are rounded stochastically by rounding_bits(seed, step, element) of math/random.h: the lower half for m, the
 /// upper for v.
@@ -59,7 +60,7 @@ struct AdamW {
     In<Scalar> step;         // i32: t, from 1
     In<Scalar> skip;         // i32
     std::int64_t decayed = 0;
-    std::vector<NormFold> folds;  // by `first`, apart; the matrices decay, their norms' weights do not
+    std::vector<NormFold> folds;  // in order of `first`, not overlapping; matrices decay, their norms' weights do not
     double beta1 = 0, beta2 = 0, eps = 0, weight_decay = 0;
     std::uint64_t seed = 0;
 
@@ -78,7 +79,7 @@ struct AdamW {
 
     double flops() const { return 16 * static_cast<double>(grad.count()); }
 
-    /// Elementwise fp32 updates: three roundings of 2^-24 in master and moments, each of their own size.
+    /// Elementwise fp32 updates: three roundings of 2^-24 in master and moments, relative to each one's own size.
     static constexpr Tolerance kUpdate{5e-7, 2e-6};
     /// Stochastic rounding with the same random bits: another bf16 neighbour, 2^-7 of the element at most, only where
     /// the last fp32 bit decides, 2^-14 of all elements.

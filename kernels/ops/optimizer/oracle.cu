@@ -1,4 +1,4 @@
-// GradNorm and AdamW, checked by their formulas in kernels/ops/update.h over the whole flat segment, in double.
+// GradNorm and AdamW, checked by their formulas in op.h over the whole flat segment, in double.
 #include <algorithm>
 #include <cmath>
 
@@ -11,7 +11,7 @@ namespace coda::oracle {
 
 namespace {
 
-/// One device scalar, as the host reads it.
+/// Reads one device scalar on the host.
 template <class T>
 T scalar(const OpCheck& check, const View& view) {
     T value{};
@@ -106,8 +106,8 @@ void check_op(const AdamW& op, OpCheck& check) {
             [=] __device__(std::int64_t, std::int64_t i) { return update.stored(update(i).m, m, i, 0); });
     compare(check, "v", 1, count, live(check, op.v),
             [=] __device__(std::int64_t, std::int64_t i) { return update.stored(update(i).v, v, i, 1); });
-    // The working copy is the master that was written, times the weight that was, rounded; of a skipped update nothing
-    // is known of it.
+    // The working copy is round(master ⊙ norm_factor(gamma)) of the master and gamma that this op wrote. After a
+    // skipped update there is nothing to compare it with.
     if (update.skip) return;
     const Tensor working = live(check, op.working);
     const bool rounds = op.working.dtype == DType::bf16;

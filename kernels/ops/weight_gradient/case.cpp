@@ -4,7 +4,7 @@ namespace coda::cases {
 
 namespace {
 
-/// M is the rows of the gradient, N its columns, K the tokens.
+/// M counts the rows of the gradient, N its columns, K the tokens.
 GemmCase made(const Shape& shape, const CaseOptions& options) {
     GemmBuilder build(shape, options);
     GemmCase& target = build.target();

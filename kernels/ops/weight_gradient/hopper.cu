@@ -1,11 +1,10 @@
-// weight_gradient - the gradient of a linear layer's weight, accumulated in fp32
+// weight_gradient - the wgrad of a linear layer, accumulated in fp32
 //
 //   grad (+)= alpha dyᵀ x ⊙ gamma      (out, in), summed over all tokens
 //
-// Both operands are read as they lie in memory, with K (the tokens) along their rows: MN-major. A small gradient has
-// fewer tiles than the GPU has SMs, so its sum over tokens is cut into parts (split.cpp says into how many):
-// each part's product goes to scratch, and a second kernel adds them in order, so that the bits are the same every
-// time.
+// Both operands are read as they lie in memory, one row per k (a token): MN-major. A small gradient has fewer tiles
+// than the GPU has SMs, so its sum over tokens is cut into parts (split.cpp says into how many). Each part's sum goes
+// to scratch, and a second kernel adds the parts in order, so that the bits are the same every time.
 #include "kernels/hopper/epilogue/scaled_store.cuh"
 #include "kernels/hopper/gemm/kernels.cuh"
 #include "kernels/hopper/gemm/tuned_tiles.h"
@@ -23,7 +22,7 @@ struct Parts {
     int count;
 };
 
-/// grad (+)= Σ parts, four columns a thread.
+/// grad (+)= Σ parts, with four columns per thread.
 __global__ void sum_parts(float4* grad, std::int64_t rows, std::int64_t quads, std::int64_t pitch, bool accumulate,
                           Parts parts) {
     ptx::wait_on_dependencies();

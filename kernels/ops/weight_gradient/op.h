@@ -5,8 +5,8 @@
 
 namespace coda {
 
-/// grad (+)= alpha dyᵀ x ⊙ gamma, gamma over the columns: where x is the residual stream and dy carries its rstd, the
-/// gradient of a projection of the normalised stream, with respect to the matrix without the norm's weight.
+/// grad (+)= alpha dyᵀ x ⊙ gamma, with gamma over the columns. For a projection of the normalised residual stream, x is
+/// the stream itself, dy carries the factor rstd, and grad belongs to the matrix without the norm's weight.
 struct WeightGradient {
     In<Matrix> dy;            // (M, out) storage
     In<Matrix> x;             // (M, in) storage
@@ -25,9 +25,9 @@ struct WeightGradient {
     double flops() const { return 2.0 * static_cast<double>(dy.rows) * static_cast<double>(grad.count()); }
     std::int64_t contraction() const { return dy.rows; }
 
-    /// Parts into which the sum over tokens is cut, where the gradient's tiles alone would leave most of the GPU idle:
-    /// 1, or the number whose expected time is least (split.cpp). Each part's sum is kept apart in scratch, part_rows()
-    /// rows of fp32 each, and they are added in order.
+    /// The number of parts into which the sum over tokens is cut, so that a gradient of few tiles does not leave most
+    /// of the GPU idle: 1, or the number with the least expected time (split.cpp). Each part's sum is kept in scratch,
+    /// part_rows() rows of fp32 each, and the parts are added in order.
     std::int64_t parts() const;
     std::int64_t part_rows() const;
     std::int64_t scratch_bytes() const;

@@ -1,4 +1,4 @@
-// WeightGradient, checked by its formula in op.h, one thread an element.
+// WeightGradient, checked by its formula in op.h, one thread per element.
 #include "kernels/ops/weight_gradient/op.h"
 #include "kernels/oracle/comparison.cuh"
 

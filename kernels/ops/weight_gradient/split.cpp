@@ -1,5 +1,5 @@
-// Into how many parts the sum of a weight gradient is cut, by the expected time on a Hopper GPU: host-only, so a
-// machine without a GPU plans the GPU's memory to the byte.
+// The number of parts into which a wgrad's sum is cut, by the expected time on a Hopper GPU. Host-only, so that a
+// machine without a GPU can plan the GPU's memory to the byte.
 #include <algorithm>
 
 #include "kernels/hopper/sm90/device_model.h"

@@ -1,4 +1,4 @@
-// Zero - out = 0, by the driver's own fill, which a graph captures as a memset node.
+// Zero - out = 0, by cudaMemsetAsync, which a graph captures as a memset node.
 #include <cuda_runtime.h>
 
 #include "kernels/hopper/plan.h"

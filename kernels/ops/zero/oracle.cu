@@ -1,4 +1,4 @@
-// Zero, checked by its formula in op.h, one thread an element.
+// Zero, checked by its formula in op.h, one thread per element.
 #include "kernels/ops/zero/op.h"
 #include "kernels/oracle/comparison.cuh"
 
