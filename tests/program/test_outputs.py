@@ -234,7 +234,7 @@ class PlanTest(ProgramTestCase):
             for column, rounded in ((4, total[1]), (5, total[2])):
                 self.assertAlmostEqual(sum(float(line.split()[column]) for line in lines), float(rounded),
                                        delta=0.0005 * (len(lines) + 1))
-        self.assertEqual(len(re.findall(r"LinearSwiglu", out)), 2 * 2 * 2 + 2 + 2)  # twice in both training passes
+        self.assertEqual(len(re.findall(r"\bLinearSwiglu\b", out)), 2 * 2 * 2 + 2 + 2)  # twice in both training passes
         self.assertEqual(self.tree(), ["config.json", "text.txt"])
 
 

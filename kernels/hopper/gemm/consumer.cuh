@@ -42,7 +42,7 @@ __device__ __forceinline__ void multiply(const SharedLayout<Program, tile>& shar
         for (int block = 0; block < kBlocks; ++block) ptx::pin_registers(acc.value[block]);
         ptx::wgmma_fence();
 #pragma unroll
-        for (int k16 = 0; k16 < kTileK / 16; ++k16) {
+        for (int k16 = 0; k16 < tile.k() / tile.instruction_k(); ++k16) {
 #pragma unroll
             for (int block = 0; block < kBlocks; ++block)
                 ptx::wgmma_m64k16<kTransposeA, kTransposeB>(

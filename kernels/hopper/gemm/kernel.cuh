@@ -108,6 +108,9 @@ template <class Program, class Tile, Major kMajorA, Major kMajorB>
 __global__ void __launch_bounds__(kGemmThreads, 1)
     gemm_kernel(const __grid_constant__ GemmArguments<Program> arguments) {
     constexpr TileConfig tile = Tile::config;
+    static_assert(
+        tile.operand == DType::bf16,
+        "wgmma.cuh has bf16 operands; FP8 ones are K-major on both sides, so dgrad and wgrad need second copies");
     static_assert(tile.n == 128 || tile.n == 192 || tile.n == 256, "wgmma.cuh has N of 128, 192 and 256");
     static_assert(tile.warpgroup_rows() % kPanelRows == 0, "a warpgroup multiplies blocks of 64 rows");
     static_assert(tile.n % Program::Slot::kColumns == 0, "sub-tiles divide the tile");

@@ -127,7 +127,7 @@ Launch bind_gemm(const Problem& problem, const Plan& plan, const Memory& memory,
     arguments->use.add = operands.add;
     arguments->m = static_cast<int>(problem.m);
     arguments->n = static_cast<int>(problem.n);
-    arguments->k_tiles = static_cast<int>(ceil_div(ceil_div(problem.k, kTileK), plan.splits));
+    arguments->k_tiles = static_cast<int>(ceil_div(ceil_div(problem.k, tile.k()), plan.splits));
     arguments->split_rows = static_cast<int>(plan.split_rows);
     arguments->program = program;
 

@@ -33,9 +33,9 @@ __device__ __forceinline__ void load_operands(const GemmArguments<Program>& argu
         const TileIndex index = arguments.tile(t);
         const int first_row = index.m * tile.cluster_rows() + tile.rank_row(rank) + index.first_row(kPanelRows);
         const int first_column = index.n * tile.cluster_columns() + tile.rank_column(rank);
-        const int first_k = index.split * arguments.k_tiles * kTileK;
+        const int first_k = index.split * arguments.k_tiles * tile.k();
         for (int k_tile = 0; k_tile < arguments.k_tiles; ++k_tile) {
-            const int k = first_k + (Program::kLastFirst ? arguments.k_tiles - 1 - k_tile : k_tile) * kTileK;
+            const int k = first_k + (Program::kLastFirst ? arguments.k_tiles - 1 - k_tile : k_tile) * tile.k();
             // Wait empty, load A and B
             const int stage = ring.index;
             ptx::mbarrier_wait(shared.empty(stage), ring.parity ^ 1);

@@ -23,6 +23,12 @@ struct TileConfig {
     WarpSpecialization specialization = WarpSpecialization::cooperative;
     int cluster_m = 2, cluster_n = 1;  // CTAs of a cluster: those in a column share B by multicast, those in a row A
     Raster raster{};
+    DType operand = DType::bf16;  // of A and B; no other is built, and kernel.cuh refuses it
+
+    /// Elements of K per stage, a row of 128 bytes, and per wgmma, 32 bytes of it.
+    CODA_HD constexpr int k() const { return kPanelRowBytes / element_bytes(); }
+    CODA_HD constexpr int instruction_k() const { return 32 / element_bytes(); }
+    CODA_HD constexpr int element_bytes() const { return operand == DType::bf16 ? 2 : 1; }
 
     CODA_HD constexpr int cluster() const { return cluster_m * cluster_n; }
     CODA_HD constexpr int cluster_rows() const { return m * cluster_m; }
