@@ -82,6 +82,7 @@ def problems(root):
     return found
 
 
+@unittest.skipUnless(os.path.exists(os.path.join(ROOT, ".git")), "not in a git repository")
 class DocumentsTest(unittest.TestCase):
     def test_documents(self):
         self.assertGreater(len(documents(ROOT)), 5)
