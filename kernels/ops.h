@@ -43,10 +43,32 @@
 
 namespace coda {
 
-using Op = std::variant<Embed, Linear, LinearRope, LinearSwiglu, LinearCrossEntropy, LinearResidualRms, TargetLogit,
-                        FinishRstd, Attention, FinishCrossEntropy, ReduceLoss, LinearRmsBackward, LinearSwigluBackward,
-                        LinearHeadDot, WeightGradient, AttentionBackward, FinishRowSum, FinishColumnSum, EmbedBackward,
-                        Zero, GradNorm, AdamW>;
+// One op per line, so that a new one is one line of a diff.
+// clang-format off
+using Op = std::variant<
+    Embed,
+    Linear,
+    LinearRope,
+    LinearSwiglu,
+    LinearCrossEntropy,
+    LinearResidualRms,
+    TargetLogit,
+    FinishRstd,
+    Attention,
+    FinishCrossEntropy,
+    ReduceLoss,
+    LinearRmsBackward,
+    LinearSwigluBackward,
+    LinearHeadDot,
+    WeightGradient,
+    AttentionBackward,
+    FinishRowSum,
+    FinishColumnSum,
+    EmbedBackward,
+    Zero,
+    GradNorm,
+    AdamW>;
+// clang-format on
 
 enum class Phase : std::uint8_t { forward, backward, update };
 
