@@ -4,7 +4,7 @@ include_guard()
 enable_language(CUDA)
 find_package(CUDAToolkit 12.4 REQUIRED)
 
-# Every CUDA target: sm_90a machine code alone, the runtime linked statically so that a binary starts with no driver.
+# Every CUDA target: only sm_90a machine code, and the runtime linked statically, so that a binary starts without a driver.
 set(CMAKE_CUDA_STANDARD 20)
 set(CMAKE_CUDA_STANDARD_REQUIRED ON)
 set(CMAKE_CUDA_EXTENSIONS OFF)

@@ -1,4 +1,4 @@
-# Third-party packages: the system's where it has them, FetchContent where it has not.
+# Third-party packages: the system's if it has them, else by FetchContent.
 include_guard()
 include(FetchContent)
 

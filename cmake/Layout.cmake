@@ -1,4 +1,4 @@
-# Where the program finds what it ships with: share/coda_train as seen from the folder of the programs, installed or not.
+# Where the program finds what ships with it: share/coda_train relative to the folder of the programs, installed or not.
 include_guard()
 include(GNUInstallDirs)
 

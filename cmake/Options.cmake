@@ -17,11 +17,11 @@ target_include_directories(coda_options INTERFACE ${CMAKE_SOURCE_DIR})
 target_compile_options(coda_options INTERFACE
     $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -Wshadow $<$<BOOL:${CODA_WERROR}>:-Werror>
                               -march=x86-64-v3 -ffp-contract=fast>)
-# Warnings about the compiler rather than the code: g++ 12 sees "x" + std::string as a copy onto itself (GCC bug 105651),
-# and clang says that a loop was not worth vectorising.
+# Warnings that concern the compiler, not the code: g++ 12 takes "x" + std::string for a copy onto itself (GCC bug
+# 105651), and clang reports that it did not vectorise a loop.
 target_compile_options(coda_options INTERFACE
     $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-restrict> $<$<COMPILE_LANG_AND_ID:CXX,Clang>:-Wno-pass-failed>)
-# The host side of CUDA sources. nvcc's front end writes parentheses that the source does not have.
+# The host side of CUDA sources. nvcc's front end adds parentheses that the source does not have.
 target_compile_options(coda_options INTERFACE
     $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra,-Wno-parentheses
                                $<$<BOOL:${CODA_WERROR}>:-Xcompiler=-Werror -Werror=all-warnings>>)

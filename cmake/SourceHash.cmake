@@ -1,6 +1,6 @@
 # cmake -DSOURCE=... -DOUTPUT=... -P SourceHash.cmake: writes a source file with the commit and one SHA-256 over the names
-# and contents of every file under kernels/ and src/, and touches it only when it changes. A measurement names with it
-# the code that it measured, committed or not.
+# and contents of every file under kernels/ and src/, and touches it only when it changes. With it a
+# measurement names the code that it measured, committed or not.
 include(${CMAKE_CURRENT_LIST_DIR}/GitCommit.cmake)
 file(GLOB_RECURSE FILES RELATIVE ${SOURCE} ${SOURCE}/kernels/* ${SOURCE}/src/*)
 list(SORT FILES)

@@ -1,11 +1,11 @@
-"""Files from the network for the scripts of this folder: resumed where a download stopped, and checked by SHA-256.
+"""Files from the network for the scripts of this folder: downloads resume where they stopped, checked by SHA-256.
 
-A file is what it should be if its checksum is the one that the script knows, else the one that the host states for it
-(Hugging Face does, in X-Linked-ETag), else the one of its first download. SHA256SUMS beside the files remembers them,
-in the format of sha256sum; a file that is there already is checked against it and not downloaded again.
+A file must have the checksum that the script knows, else the one that the host states for it (Hugging Face does, in
+X-Linked-ETag), else the one of its first download. SHA256SUMS beside the files stores them in the format of sha256sum;
+a file that is there already is checked against it and not downloaded again.
 
-CODA_DATA_MIRROR=URL takes every file from that folder, under its own name, instead of its host: a mirror of one's own,
-or file:///... of a disk.
+CODA_DATA_MIRROR=URL takes every file, under its own name, from that folder instead of its host: a private mirror, or
+file:///... on a disk.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def write_sum(folder: str, name: str, sha256: str) -> None:
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
-    """Keeps the checksum that a host states when it sends the reader on to its storage."""
+    """Keeps the checksum that a host states when it redirects to its storage."""
 
     stated: str | None = None
 
@@ -91,7 +91,7 @@ def progress(name: str, have: int, total: int | None, end: str = "") -> None:
 
 
 def transfer(url: str, part: str, name: str) -> tuple[int | None, str | None]:
-    """Appends to `part` what it lacks of the file. Returns the file's size and stated checksum, each where known."""
+    """Appends the missing rest of the file to `part`. Returns the file's size and stated checksum, each where known."""
     have = os.path.getsize(part) if os.path.exists(part) else 0
     request = urllib.request.Request(url, headers={"User-Agent": "coda_train"})
     if have:
@@ -121,7 +121,7 @@ def transfer(url: str, part: str, name: str) -> tuple[int | None, str | None]:
 
 
 def download(source: Source, part: str) -> str | None:
-    """Downloads into `part`, going on where a connection breaks. Returns the checksum that the host states."""
+    """Downloads into `part`, and continues where a connection breaks. Returns the checksum that the host states."""
     url, failures = url_of(source), 0
     host = urllib.parse.urlsplit(url).netloc or "this machine"
     while True:

@@ -1,4 +1,4 @@
-"""What the scripts of this folder share: their command line, coda_tokenize, and the config lines that they print."""
+"""What the scripts of this folder share: the command line, running coda_tokenize, and the config lines they print."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def model_keys(tokenizer: str) -> dict[str, int]:
 
 
 def write_jsonl(documents: Iterable[str], path: str) -> None:
-    """{"text": ...} a line, compressed; there as a whole or not at all."""
+    """One {"text": ...} per line, compressed; written as a whole or not at all."""
     count = 0
     with gzip.open(path + ".new", "wt", compresslevel=1, encoding="utf-8", newline="\n") as file:
         for document in documents:
@@ -104,7 +104,7 @@ def write_jsonl(documents: Iterable[str], path: str) -> None:
 
 
 def derived(path: str, sources: list[str], make: Callable[[], None]) -> str:
-    """`path`, made anew where it is older than one of its sources."""
+    """`path`, recomputed if it is older than one of its sources."""
     newest = max(os.path.getmtime(source) for source in sources)
     if not os.path.exists(path) or os.path.getmtime(path) < newest:
         make()
@@ -112,7 +112,7 @@ def derived(path: str, sources: list[str], make: Callable[[], None]) -> str:
 
 
 def tokenize(program: str, tokenizer: str, inputs: list[str], stem: str, *options: str) -> list[str]:
-    """The shards of `inputs`. Shards that the same inputs, tokenizer and options have given are taken as they are."""
+    """The shards of `inputs`. Shards that came from the same inputs, tokenizer and options are reused."""
     folder, name = os.path.split(stem)
     stamps = [[os.path.abspath(path), os.path.getsize(path), os.path.getmtime(path)] for path in [tokenizer, *inputs]]
     wanted = {"files": stamps, "options": list(options)}

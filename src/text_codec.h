@@ -1,4 +1,4 @@
-// The text of a sample: bytes, or a tokenizer's.
+// Converts a sample between text and tokens: by bytes, or by a tokenizer.
 #pragma once
 
 #include <memory>
@@ -7,9 +7,9 @@
 
 namespace coda {
 
-/// That of --tokenizer, else of data.tokenizer (with `resume` the run's copy where the file is gone); without either
-/// bytes where the vocabulary is theirs (256), else null. Throws UsageError for a tokenizer in a build without them,
-/// Error naming the file for one that is no tokenizer of this vocabulary.
+/// The codec of --tokenizer, else of data.tokenizer (with `resume`, the run's copy if the file is gone). Without
+/// either: bytes if the vocabulary is theirs (256), else null. Throws UsageError for a tokenizer in a build without
+/// them, and Error naming the file if it is no tokenizer of this vocabulary.
 std::unique_ptr<TextCodec> text_codec(const SampleRequest& request, const Config& config, bool resume);
 
 }  // namespace coda

@@ -1,6 +1,6 @@
 """The parts of tools/gpu_check, each a function that takes the Check and returns what its line says.
 
-Parts of several runs record each as soon as it is done: one that is stopped loses no more than the run it was in.
+A part of several runs records each as soon as it is done: if it is stopped, it loses only the run it was in.
 """
 
 from __future__ import annotations

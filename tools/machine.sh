@@ -22,7 +22,7 @@ find_nvcc() {
 }
 
 # project_files PATH...: the files under the paths that git tracks, and new ones that it does not ignore. An unpacked
-# archive has no git and nothing but the project's files in these folders.
+# archive has no git, and these folders hold only the project's files.
 project_files() {
     if git rev-parse --git-dir >/dev/null 2>&1; then
         git ls-files --cached --others --exclude-standard -- "$@"

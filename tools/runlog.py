@@ -1,4 +1,4 @@
-"""Reads log.jsonl, the log of a run: JSON Lines, a header, then one record a step, a validation and an evaluation.
+"""Reads log.jsonl, the log of a run: JSON Lines, a header, then one record per step, validation and evaluation.
 
     {"config": {...}, "device": ..., "build": ..., "command": ...}
     {"step": 1, "loss": 5.54, "grad_norm": 2.1, "lr": 3e-4, "tokens": 4096, "ms": 120.5, ...}
@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 
 class LogError(Exception):
-    """A file that is no run log; the message names the file and, where there is one, the line."""
+    """The file is not a run log; the message names the file and, if there is one, the line."""
 
 
 @dataclass

@@ -11,7 +11,7 @@ torch.optim.AdamW, decay on matrices alone. The loss is the mean over the valid 
 micro-batches. C is a configuration as coda_train reads or prints it; give its --print-config where flags change it.
 
 Precision:  fp32            everything, TF32 off
-            bf16-autocast   fp32 parameters, matrix products and attention in bf16
+            bf16-autocast   fp32 parameters, GEMMs and attention in bf16
             bf16-params     bf16 parameters and residual stream, fp32 master weights and gradient sums
 
 Runs on CUDA where it is, else on the CPU. Exit status: 0 done, 1 bad input, 2 wrong usage, 3 a loss that is not finite.
@@ -35,7 +35,7 @@ except ImportError:
     sys.exit("torch_reference.py: needs PyTorch: pip install torch")
 
 PRECISIONS = ("bf16-autocast", "bf16-params", "fp32")
-IGNORED = -100  # cross_entropy's word for a target that does not count
+IGNORED = -100  # cross_entropy's value for a target that does not count
 
 # What coda_train takes for keys that a configuration leaves out; None: another key decides, or off.
 DEFAULTS = {
@@ -73,7 +73,7 @@ def read_config(path: str) -> dict:
 
 
 def learning_rate(config: dict, step: int) -> float:
-    """Of step `step`, from 1; as src/train/learning_rate.h defines it."""
+    """The learning rate of step `step`, from 1, as src/train/learning_rate.h defines it."""
     peak, schedule, steps = config["optimizer"]["learning_rate"], config["lr_schedule"], config["training"]["steps"]
     kind, floor, warmup = schedule["type"], schedule["min_lr_ratio"], schedule["warmup_steps"]
     if step <= warmup:

@@ -1,5 +1,5 @@
-// How a setting of each type is described, read from JSON and written to it. schema.cpp applies these to the members of
-// Config; adding a type means adding a Codec.
+// How a setting of each type is described, read from JSON and written to it. schema.cpp applies this to the members of
+// Config; a new type needs a new Codec.
 #pragma once
 
 #include <array>
@@ -31,7 +31,7 @@ struct Range {
     }
 };
 
-/// How a flag's words become the JSON value: as JSON text, as one string, as one string of which "null" is null, or as
+/// How a flag's words become the JSON value: as JSON text, as one string, as one string where "null" means null, or as
 /// a list of strings.
 enum class FlagSyntax { json, string, nullable_string, list };
 
@@ -49,7 +49,7 @@ inline std::string range_text(const Range& range) {
                 range.max_excluded ? ")" : "]");
 }
 
-/// A found value as errors show it. Arrays and objects are named only: they may be of any size.
+/// A found value as errors show it. Arrays and objects are only named: they may be of any size.
 inline std::string found_text(const nlohmann::json& value) {
     constexpr std::size_t kShown = 60;
     if (value.is_array()) return "an array";
@@ -61,7 +61,8 @@ inline std::string found_text(const nlohmann::json& value) {
 }
 
 /// Codec<T>: placeholder (the VALUE of --help), syntax, expects(range), write(value), and read(value, where, range,
-/// out), which is false for what expects() rules out; `where` names the setting in errors about parts of it.
+/// out), which returns false for a value that expects() rules out. `where` names the setting in errors about parts of
+/// it.
 template <class T>
 struct Codec;
 
@@ -141,7 +142,7 @@ struct Codec<std::string> {
     static std::string expects(const Range&) { return "a non-empty string in UTF-8"; }
     static nlohmann::json write(const std::string& value) { return value; }
 
-    // The resolved config is written to the run log, and JSON has no other encoding than UTF-8.
+    // The resolved config is written to the run log, and JSON has no encoding other than UTF-8.
     static bool read(const nlohmann::json& value, const std::string&, const Range&, std::string& out) {
         if (!value.is_string() || value.get_ref<const std::string&>().empty()) return false;
         try {
@@ -154,7 +155,7 @@ struct Codec<std::string> {
     }
 };
 
-/// A list of strings; a single string is a list of one.
+/// A list of strings; a single string counts as a list of one.
 template <>
 struct Codec<std::vector<std::string>> {
     static constexpr FlagSyntax syntax = FlagSyntax::list;
@@ -227,7 +228,8 @@ struct Codec<Enum> {
     }
 };
 
-/// Hugging Face's object. All four numbers are required, as there: a forgotten factor must not become a default.
+/// Hugging Face's object. All four numbers are required, as in Hugging Face: a forgotten factor must not become a
+/// default.
 template <>
 struct Codec<RopeScaling> {
     static constexpr FlagSyntax syntax = FlagSyntax::json;

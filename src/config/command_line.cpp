@@ -39,7 +39,7 @@ struct WordFlag {
     }
 };
 
-/// A flag's words as JSON; words that are no JSON stay strings, which the key's reader then refuses or takes.
+/// A flag's words as JSON. Words that are not JSON stay strings, which the key's reader then takes or refuses.
 nlohmann::json json_of(FlagSyntax syntax, const std::string& flag, const std::vector<std::string>& words) {
     if (syntax == FlagSyntax::list) return words;
     if (syntax == FlagSyntax::nullable_string && words.back() == "null") return nullptr;
@@ -51,7 +51,7 @@ nlohmann::json json_of(FlagSyntax syntax, const std::string& flag, const std::ve
     }
 }
 
-/// The flag's value, a number, into `out`, which stays as it is without the flag.
+/// Reads the flag's value, a number, into `out`; without the flag `out` stays as it is.
 template <class T>
 void read_number(const WordFlag& flag, const Range& range, T& out) {
     if (flag.option->count() > 0) read_value(json_of(FlagSyntax::json, flag.name, {flag.word}), flag.name, range, out);
@@ -110,7 +110,7 @@ class Parser {
         const std::string fallback = key.required ? "required" : "default: " + key.default_text;
         flag.option = app_.add_option(flag.name(), flag.words, text(key.help, " (", fallback, ")"));
         flag.option->option_text(key.placeholder)->group(key.section.empty() ? "top level" : key.section);
-        flag.option->allow_extra_args(false);  // else CLI11 takes a word in brackets, say a glob, apart at its commas
+        flag.option->allow_extra_args(false);  // else CLI11 splits a word in brackets, say a glob, at its commas
         if (key.syntax == FlagSyntax::list) return;
         flag.option->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
     }
@@ -153,7 +153,7 @@ void Parser::check_words(const std::vector<std::string>& left_over) const {
         const std::string flag = word.substr(0, word.find('='));
         throw UsageError(text("unknown flag ", quote(flag), "; the nearest known flag is ", nearest(flag, names)));
     }
-    // An option takes the next word whatever it is: "--export --resume" has forgotten the folder.
+    // An option takes the next word, whatever it is: in "--export --resume" the folder was forgotten.
     for (const CLI::Option* option : app_.get_options()) {
         for (const std::string& word : option->results()) {
             const bool is_flag =
@@ -205,7 +205,7 @@ void Parser::apply_hf_model(nlohmann::json& document, const std::string& folder)
     }
 }
 
-// The words of argv, last first as CLI11 wants them. "--data.train a b" becomes "--data.train a --data.train b".
+// The words of argv, last first, as CLI11 wants them. "--data.train a b" becomes "--data.train a --data.train b".
 std::vector<std::string> Parser::reversed_words(int argc, const char* const* argv) const {
     std::vector<std::string> words;
     std::string list_flag;

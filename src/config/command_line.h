@@ -1,4 +1,4 @@
-// The command line of coda_train: every configuration key is a flag, flags win over the config file.
+// The command line of coda_train: every configuration key is a flag, and flags override the config file.
 #pragma once
 
 #include <cstdint>
@@ -33,14 +33,14 @@ struct CommandLine {
     std::optional<SampleRequest> sample;
     std::string command;  // argv, quoted for a POSIX shell
 
-    /// False where a mode is asked for that only uses weights.
+    /// False where the mode only uses weights.
     bool trains() const { return !eval && !export_dir && !sample; }
 };
 
-/// Parses argv. With --init-from DIR the model section is that of DIR/config.json; model keys may then be left out, and
-/// those given must agree.
-/// Throws UsageError naming the flag, or file and key, for a bad command line or config; Error naming the file when
-/// DIR/config.json cannot be read or is no LLaMA that this program can run.
+/// Parses argv. With --init-from DIR the model section comes from DIR/config.json; model keys may then be left out, and
+/// those given must agree with it.
+/// Throws UsageError naming the flag, or file and key, for a bad command line or config. Throws Error naming the file
+/// when DIR/config.json cannot be read or is not a LLaMA that this program can run.
 CommandLine parse_command_line(int argc, const char* const* argv);
 
 }  // namespace coda

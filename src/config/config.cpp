@@ -47,7 +47,7 @@ void validate(const ModelConfig& model) {
     validate_token(model, model.bos_token_id, "bos_token_id");
     validate_token(model, model.eos_token_id, "eos_token_id");
 
-    // Element counts and offsets are 64-bit integers; this bound keeps every product of them far from overflow.
+    // Element counts and offsets are 64-bit integers; this bound keeps them far from overflow when they are multiplied.
     constexpr double kMaxParameters = 0x1p40;
     const double d = static_cast<double>(model.hidden_size), f = static_cast<double>(model.intermediate_size);
     const double heads = static_cast<double>(model.num_attention_heads + model.num_key_value_heads);

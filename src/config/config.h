@@ -1,4 +1,4 @@
-// The configuration of a run: one JSON file, every key also a flag, flags win.
+// The configuration of a run: one JSON file. Every key is also a flag, and flags override the file.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 namespace coda {
 
 /// Frequency rescaling of LLaMA 3.1 and later ("rope_type": "llama3"). Wavelengths below
-/// original_max_position_embeddings / high_freq_factor keep their frequency, those above it / low_freq_factor are
-/// slowed by `factor`, those between are blended.
+/// original_max_position_embeddings / high_freq_factor keep their frequency, those above
+/// original_max_position_embeddings / low_freq_factor are slowed by `factor`, and those between are blended.
 struct RopeScaling {
     double factor = 8;
     double low_freq_factor = 1;
@@ -39,7 +39,7 @@ struct ModelConfig {
 };
 
 struct DataConfig {
-    // Paths or globs, as all relative paths against the current folder; a .txt file is read as bytes.
+    // Paths or globs, relative to the current folder like all relative paths; a .txt file is read as bytes.
     std::vector<std::string> train;
     std::vector<std::string> val;  // empty: the last 10% of train
     bool shuffle = true;
@@ -47,8 +47,8 @@ struct DataConfig {
     std::optional<std::string> tokenizer{};  // path of the Hugging Face tokenizer.json that made the tokens
 };
 
-/// What of the MLP the backward pass makes again: nothing; the product of gate and up, with the gradient of it (one
-/// (tokens, intermediate_size) matrix a layer is not kept); or gate and up too, by their product.
+/// What the backward pass recomputes of the MLP. none: nothing. swiglu: silu(gate) * up, together with its gradient;
+/// one (tokens, intermediate_size) matrix per layer is then not kept. mlp: gate and up too, by their GEMM.
 enum class Recompute { none, swiglu, mlp };
 
 struct TrainingConfig {
@@ -91,7 +91,7 @@ struct ValidationConfig {
 struct EvaluationConfig {
     std::vector<std::string> files;  // multiple-choice shards: paths or globs; empty: off
     std::int64_t interval = 0;       // steps; 0: only at the end
-    std::int64_t limit = 0;          // examples of a file; 0: all
+    std::int64_t limit = 0;          // examples per file; 0: all
 };
 
 struct CheckpointConfig {
@@ -120,20 +120,20 @@ struct Config {
     bool deterministic = true;
 };
 
-/// Parses and validates a complete configuration. `name` (a file's stem) fills output.directory's default.
-/// Throws UsageError naming the key, with the nearest known key for an unknown one, for: unknown and missing keys,
-/// wrong types, values out of range, heads not divisible by KV heads, odd head_dim, and the like.
+/// Parses and validates a complete configuration. `name` (a file's stem) fills output.directory's default. Throws
+/// UsageError naming the key for unknown keys (with the nearest known one), missing keys, wrong types, values out of
+/// range, heads not divisible by KV heads, odd head_dim, and the like.
 Config parse_config(const nlohmann::json& json, const std::string& name);
 
-/// The resolved configuration: every key, defaults included. parse_config(to_json(c), name) gives c again.
+/// The resolved configuration: every key, defaults included. parse_config(to_json(c), name) returns c again.
 nlohmann::json to_json(const Config& config);
 
-/// Hugging Face config.json of the model section ("model_type": "llama", "architectures": ["LlamaForCausalLM"]).
+/// The Hugging Face config.json of the model section ("model_type": "llama", "architectures": ["LlamaForCausalLM"]).
 nlohmann::json to_hf_json(const ModelConfig& model);
 
-/// The model section from a Hugging Face config.json; throws Error naming `file` when it is not a LLaMA that this
-/// program can run (other model_type, hidden_act other than silu, attention_bias or mlp_bias true, unknown rope type,
-/// ...).
+/// The model section from a Hugging Face config.json. Throws Error naming `file` when it is not a LLaMA that this
+/// program can run: another model_type, hidden_act other than silu, attention_bias or mlp_bias true, an unknown rope
+/// type, ...
 nlohmann::json model_section_from_hf(const nlohmann::json& hf, const std::string& file);
 
 }  // namespace coda

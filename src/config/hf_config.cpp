@@ -9,7 +9,7 @@ namespace coda {
 
 namespace {
 
-/// A config.json under reading; errors name the file.
+/// A config.json being read; errors name the file.
 class HfConfig {
   public:
     HfConfig(const nlohmann::json& hf, const std::string& file) : hf_(hf), file_(file) {
@@ -32,7 +32,7 @@ class HfConfig {
         return get(key).is_null() ? fallback : get(key);
     }
 
-    /// Refuses a model that has what this program lacks.
+    /// Refuses a model that needs what this program lacks.
     void must_be(const char* key, const nlohmann::json& supported, bool may_be_absent = true) const {
         if (get(key).is_null() && may_be_absent) return;
         require(get(key) == supported, file_, ": ", key, " is ", found_text(get(key)), "; only ", supported.dump(),
@@ -47,7 +47,7 @@ class HfConfig {
 };
 
 struct Rope {
-    nlohmann::json theta;    // null: not said here
+    nlohmann::json theta;    // null: not given here
     nlohmann::json scaling;  // as in the model section
     bool operator==(const Rope&) const = default;
 };
@@ -92,7 +92,7 @@ void put_rope(const HfConfig& hf, nlohmann::json& section) {
     section["rope_scaling"] = rope.scaling;
 }
 
-// Instruct models list several end tokens; the first is the one that ends a document.
+// Instruct models list several end tokens; the first of them ends a document.
 nlohmann::json first_token(const nlohmann::json& tokens) {
     return tokens.is_array() && !tokens.empty() ? tokens.front() : tokens;
 }

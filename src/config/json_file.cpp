@@ -17,8 +17,8 @@ namespace {
 constexpr std::size_t kMaxBytes = std::size_t{16} << 20;
 constexpr int kMaxDepth = 64;
 
-// "[json.exception.parse_error.101] parse error at line 3, column 7: syntax error ..." without what we say ourselves,
-// and without the bytes of a file that is no text.
+// "[json.exception.parse_error.101] parse error at line 3, column 7: syntax error ..." without the parts that this
+// program says itself, and without the bytes of a file that is not text.
 std::string reason(const std::string& what) {
     auto begin = what.find(": ");
     if (begin == std::string::npos) begin = what.find("] ");
@@ -39,7 +39,7 @@ std::string position(const std::string& content, std::size_t byte) {
 nlohmann::json parse_json_text(const std::string& content, const std::string& file) {
     using Event = nlohmann::json::parse_event_t;
     std::vector<std::set<std::string>> open_objects;
-    // The parser itself keeps the last of two equal keys, which would silently drop a setting.
+    // The parser itself keeps the last of two equal keys and would silently drop a setting.
     const auto check = [&](int depth, Event event, const nlohmann::json& value) {
         require(depth <= kMaxDepth, file, ": nested more than ", kMaxDepth, " deep");
         if (event == Event::object_start) open_objects.emplace_back();

@@ -1,4 +1,4 @@
-// Reading a JSON file with errors that name file, line and column.
+// Reads a JSON file; errors name file, line and column.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -11,7 +11,7 @@ namespace coda {
 /// nesting.
 nlohmann::json parse_json_text(const std::string& content, const std::string& file);
 
-/// parse_json_text of a file's content. Throws Error naming `path` also when it cannot be read or is over 16 MiB.
+/// parse_json_text of a file's content. Also throws Error naming `path` when it cannot be read or is over 16 MiB.
 nlohmann::json read_json_file(const std::string& path);
 
 }  // namespace coda

@@ -6,10 +6,10 @@ namespace coda {
 
 namespace {
 
-// What happens without a value: an error, Config's own default, or a value that depends on other settings.
+// What a missing value means: an error, Config's own default, or a value that depends on other settings.
 struct Default {
     bool required = false;
-    std::string derived{};  // how --help describes a value that parse_config or its reader works out
+    std::string derived{};  // how --help describes a value that parse_config or its reader derives
 };
 
 const Default kRequired{.required = true};
@@ -20,12 +20,12 @@ Range at_least(double min) { return {.min = min}; }
 Range above(double min) { return {.min = min, .min_excluded = true}; }
 Range between(double min, double max) { return {.min = min, .max = max}; }
 
-// Upper ends keep products of sizes within 64 bits; validate() in config.cpp bounds the products themselves.
+// Upper bounds keep multiplied sizes within 64 bits; validate() in config.cpp bounds the results.
 constexpr double kMaxWidth = 1 << 20;
 constexpr double kMaxInt32 = 2147483647;
 const Range kCount = between(0, kMaxInt32);
 const Range kPositiveCount = between(1, kMaxInt32);
-const Range kEpsilon = at_least(1.2e-38);  // kernels take it in fp32, where less is subnormal or 0
+const Range kEpsilon = at_least(1.2e-38);  // kernels take it in fp32, where smaller numbers are subnormal or 0
 
 /// Adds the keys of one section; `Section Config::*` says where its members are.
 template <class Section>

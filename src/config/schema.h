@@ -19,7 +19,7 @@ struct Key {
     std::string default_text;  // as --help shows it; empty for a required key
     std::string help;
     bool required = false;
-    bool null_is_absent = false;  // parse_config works the value out
+    bool null_is_absent = false;  // parse_config derives the value
     FlagSyntax syntax = FlagSyntax::json;
 
     /// Sets the member of `config`. Throws UsageError "WHERE: expected ..., found ...".
@@ -27,7 +27,7 @@ struct Key {
     std::function<nlohmann::json(const Config& config)> write;
 
     std::string path() const { return section.empty() ? name : section + "." + name; }
-    /// The key's value in a configuration document; null pointer when it is absent.
+    /// The key's value in a configuration document; a null pointer when it is absent.
     const nlohmann::json* find(const nlohmann::json& document) const;
     /// Sets the key's value in a configuration document.
     void put(nlohmann::json& document, nlohmann::json value) const;
@@ -36,9 +36,9 @@ struct Key {
 /// All keys, section by section, in the order of Config's members.
 const std::vector<Key>& schema();
 
-/// Reads the keys that `document` has, each checked by itself (type and range). Throws UsageError for an unknown key or
-/// section, naming the nearest known one, and for a bad value. Absent keys keep their default; required ones may be
-/// absent.
+/// Reads the keys that `document` has and checks each by itself (type and range). Throws UsageError for a bad value,
+/// and for an unknown key or section, naming the nearest known one. Absent keys keep their default; required ones may
+/// be absent.
 Config read_present_keys(const nlohmann::json& document);
 
 }  // namespace coda

@@ -33,7 +33,7 @@ std::string joined(const std::vector<std::string>& names) {
     return all;
 }
 
-/// `path` as it is typed in the current folder: relative below it, else absolute.
+/// `path` as a user types it in the current folder: relative if it lies below it, else absolute.
 std::string typed(const fs::path& path) {
     std::error_code error;
     const fs::path absolute = fs::canonical(path, error);

@@ -1,4 +1,4 @@
-// The table of buffers of a run: sizes and names, no memory. The planner places them, an executor gives them memory.
+// The table of a run's buffers: sizes and names, no memory. The planner places them, an executor gives them memory.
 #pragma once
 
 #include <cstdint>
@@ -9,13 +9,13 @@
 
 namespace coda {
 
-/// What a buffer is for, as --dry-run groups memory.
+/// What a buffer is for; --dry-run groups memory by it.
 enum class MemorySegment : std::uint8_t {
     weights,
     gradients,
     optimizer,
     inputs,
-    caches,  // what a pass leaves to the next one and is no parameter, such as a KV cache
+    caches,  // what a pass leaves to the next one without being a parameter, such as a KV cache
     activations
 };
 inline constexpr MemorySegment kMemorySegments[] = {MemorySegment::weights,   MemorySegment::gradients,
@@ -55,7 +55,7 @@ class BufferTable {
     std::vector<Buffer> buffers_;
 };
 
-/// Bytes from the first to one past the last element of a view.
+/// Bytes from the first element of a view to one past its last.
 std::int64_t extent_of(const View& view);
 
 /// Elements [first, first + number) of a (1, n) view.

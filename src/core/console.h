@@ -1,4 +1,4 @@
-// What a person sees while a run goes on: one line a step, and on a terminal a progress bar below it.
+// What a person sees during a run: one line per step and, on a terminal, a progress bar below it.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,8 @@ std::string count_text(double value);
 /// Bytes as "1.50 GiB", "12.0 MiB", "300 B".
 std::string bytes_text(double bytes);
 
-/// Writes lines to `out`. On a terminal the bar is redrawn below the last line; elsewhere only lines are written.
+/// Writes lines to `out`. On a terminal the progress bar is redrawn below the last line; elsewhere there are only
+/// lines.
 class Console {
   public:
     explicit Console(std::FILE* out = stdout);

@@ -1,5 +1,5 @@
-// The program is built for x86-64-v3. On an older processor it would end in an illegal instruction somewhere; this file
-// alone is built for plain x86-64 and says so before anything else runs.
+// The program is built for x86-64-v3. On an older processor it would stop somewhere at an illegal instruction. This
+// file alone is built for plain x86-64 and reports that before anything else runs.
 #include <unistd.h>
 #include <cstdlib>
 

@@ -1,5 +1,4 @@
-// Exceptions that end the program, by exit code (DESIGN: 0 done, 1 run-time error, 2 usage, 3 non-finite, 130
-// interrupted).
+// Exceptions that end the program, by exit code: 0 done, 1 run-time error, 2 usage, 3 non-finite, 130 interrupted.
 #pragma once
 
 #include <string>
@@ -10,7 +9,7 @@ namespace coda {
 
 enum ExitCode : int {
     kExitDone = 0,
-    kExitRuntime = 1,    // any Error not below: data, weights, files, device
+    kExitRuntime = 1,    // any other Error: data, weights, files, device
     kExitUsage = 2,      // UsageError: bad command line or config
     kExitNonFinite = 3,  // NonFiniteError
     kExitInterrupted = 130,

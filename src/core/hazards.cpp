@@ -9,17 +9,17 @@ namespace coda {
 
 namespace {
 
-constexpr std::int32_t kInitial = -1;  // "written by" of what a persistent buffer holds when the schedule begins
+constexpr std::int32_t kInitial = -1;  // "written by", for the contents of a persistent buffer when the schedule begins
 
 /// What a range of bytes holds.
 struct Contents {
     BufferId buffer = kNoBuffer;
     std::uint32_t version = 0;
-    std::int32_t writer = kInitial;  // step
+    std::int32_t writer = kInitial;  // a step
     bool read = false;               // at least in part
 };
 
-/// A map from byte ranges to contents; ranges never written are absent.
+/// A map from byte ranges to contents; ranges that were never written are absent.
 class ByteMap {
   public:
     void write(std::int64_t begin, std::int64_t end, const Contents& contents) {
@@ -30,7 +30,7 @@ class ByteMap {
         ranges_.emplace(begin, Range{end, contents});
     }
 
-    /// fn(contents or nullptr) for every range of [begin, end), gaps included.
+    /// Calls fn(contents or nullptr) for every range of [begin, end), gaps included.
     template <class Fn>
     void visit(std::int64_t begin, std::int64_t end, Fn&& fn) {
         auto it = ranges_.upper_bound(begin);
@@ -65,7 +65,7 @@ class ByteMap {
     std::map<std::int64_t, Range> ranges_;  // by begin
 };
 
-/// fn(begin, end) for the contiguous byte ranges of a view, relative to its buffer.
+/// Calls fn(begin, end) for the contiguous byte ranges of a view, relative to its buffer.
 template <class Fn>
 void for_each_range(const View& view, Fn&& fn) {
     const std::int64_t element = size_of(view.dtype);
@@ -214,7 +214,7 @@ class Checker {
                         return x.buffer == y.buffer && x.offset == y.offset && x.rows == y.rows && x.cols == y.cols &&
                                x.ld == y.ld && x.version == y.version;
                     };
-                    // In place means the very same elements: a shifted view would read what another tile has stored.
+                    // In place means exactly the same elements: a shifted view would read what another tile has stored.
                     return source.offset == target.offset && source.ld == target.ld &&
                            ((same(a, source) && same(b, target)) || (same(a, target) && same(b, source)));
                 } else {

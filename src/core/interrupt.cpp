@@ -6,7 +6,7 @@ namespace coda {
 
 namespace {
 
-// A signal handler can reach nothing but static storage.
+// A signal handler can reach only static storage.
 volatile std::sig_atomic_t signal_seen = 0;
 
 extern "C" void remember_signal(int) { signal_seen = 1; }

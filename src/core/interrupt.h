@@ -1,4 +1,4 @@
-// Ctrl-C and SIGTERM as a request that the training loop sees between steps.
+// Turns Ctrl-C and SIGTERM into a request that the training loop sees between steps.
 #pragma once
 
 namespace coda {

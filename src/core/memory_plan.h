@@ -1,4 +1,4 @@
-// One arena for all buffers of a run, placed before the first step.
+// One arena for all buffers of a run, laid out before the first step.
 #pragma once
 
 #include <cstdint>
@@ -22,9 +22,10 @@ struct MemoryPlan {
 /// Alignment of every buffer in the arena, in bytes.
 inline constexpr std::int64_t kBufferAlignment = 1024;
 
-/// A buffer that no schedule touches has no place. Persistent buffers lie one after the other. Two transient buffers
-/// share bytes only if no schedule has both alive: a buffer is alive from the first to the last step of a schedule that
-/// touches it. Largest first, each at the lowest offset that is free for all its life. Deterministic.
+/// A buffer that no schedule touches has no place. Persistent buffers lie one after the other. A transient buffer is
+/// alive from the first to the last step of a schedule that touches it, and two of them share bytes only if no schedule
+/// has both alive. The largest is placed first, each at the lowest offset that is free for its whole life. The result
+/// is deterministic.
 MemoryPlan plan_memory(const BufferTable& buffers, std::span<const Schedule* const> schedules);
 
 }  // namespace coda

@@ -35,7 +35,7 @@ std::string folder_name(std::int64_t step) {
     return std::string(kStepPrefix) + std::string(digits.size() < 8 ? 8 - digits.size() : 0, '0') + digits;
 }
 
-/// The step of a checkpoint folder's name; nothing for any other name.
+/// The step in a checkpoint folder's name; nothing for any other name.
 std::optional<std::int64_t> step_of(const fs::path& folder) {
     const std::string name = folder.filename().string();
     if (!name.starts_with(kStepPrefix)) return std::nullopt;
@@ -60,7 +60,7 @@ std::uint64_t from_hex(const std::string& digits) {
     return value;
 }
 
-/// What lies in `folder`, temporary names included; empty when there is no such folder.
+/// The names in `folder`, temporary ones included; empty if there is no such folder.
 std::vector<fs::path> entries(const fs::path& folder) {
     std::vector<fs::path> found;
     std::error_code error;
@@ -136,7 +136,7 @@ CheckpointInfo parse_meta(const json& meta) {
     return info;
 }
 
-/// A checkpoint folder by its marker, meta.json and the sizes of its segments; their contents are not read.
+/// A checkpoint folder, checked by its marker, meta.json and the sizes of its segments; their contents are not read.
 CheckpointInfo open_unverified(const fs::path& folder) {
     const fs::path meta_file = folder / kMetaFile;
     const std::string marker = read_file(folder / kMarkerFile);
@@ -172,7 +172,7 @@ void delete_oldest(const fs::path& folder, std::int64_t step, std::int64_t keep)
             open_unverified(path);
             complete.emplace_back(*found, path);
         } catch (const Error&) {
-            continue;  // neither counted nor deleted: newest_checkpoint names it
+            continue;  // neither counted nor deleted; newest_checkpoint names it
         }
     }
     std::sort(complete.begin(), complete.end());

@@ -1,4 +1,5 @@
-// XXH64, the 64-bit xxHash: a checksum against torn and rotten files (not against forgery), as fast as memory is read.
+// XXH64, the 64-bit xxHash: a checksum against torn and corrupted files (not against forgery), as fast as memory is
+// read.
 #pragma once
 
 #include <array>
@@ -8,7 +9,7 @@
 
 namespace coda {
 
-/// The hash of all bytes given to update(), in any division into parts. Seed 0.
+/// The hash of all bytes given to update(), however they are divided into parts. Seed 0.
 class Xxh64 {
   public:
     void update(std::span<const std::byte> bytes);

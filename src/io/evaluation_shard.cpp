@@ -14,7 +14,7 @@ namespace fs = std::filesystem;
 constexpr std::int32_t kMagic = 20240522, kVersion = 1;
 constexpr std::int64_t kStartOfExample = 65535;
 
-/// Reads the words of one example, [begin, end) in bytes of the file, and never beyond them.
+/// Reads the words of one example, bytes [begin, end) of the file, and never beyond them.
 class Words {
   public:
     Words(std::span<const std::byte> file, std::int64_t begin, std::int64_t end) : file_(file), at_(begin), end_(end) {}
@@ -30,7 +30,7 @@ class Words {
         return word;
     }
 
-    /// A length and as many tokens; false when they do not fit.
+    /// A length and as many tokens; false if they do not fit.
     bool tokens(std::vector<std::int32_t>& out) {
         out.clear();
         if (!has(1)) return false;
@@ -62,7 +62,7 @@ std::int64_t count_of(std::span<const std::byte> file, const std::string& name) 
     return count;
 }
 
-/// What is wrong with the tokens of a part of an example; empty when nothing is.
+/// What is wrong with the tokens of a part of an example; empty if nothing is.
 std::string fault_of(const std::vector<std::int32_t>& tokens, std::int64_t vocab) {
     if (tokens.empty()) return "is empty";
     const auto bad = std::find_if(tokens.begin(), tokens.end(), [&](std::int32_t id) { return id >= vocab; });

@@ -4,8 +4,8 @@
 //   example   uint16, little-endian: 65535, bytes of the example (these two words included), index of the example,
 //             index of the right completion, completions, then as {length, tokens} the context and every completion
 //
-// Token ids are uint16, as the GPT-2 tokenizer gives them: a shard suits a model of the tokenizer that made it alone.
-// A file is checked as a whole when it is opened. It is mapped, not loaded.
+// Token ids are uint16, as the GPT-2 tokenizer gives them: a shard only suits a model of the tokenizer that made it. A
+// file is checked as a whole when it is opened. It is mapped, not loaded.
 #pragma once
 
 #include <cstddef>
@@ -25,15 +25,15 @@ struct EvaluationExample {
     std::vector<std::vector<std::int32_t>> completions;
 };
 
-/// Where each example of the shard in `file` begins, in bytes. Throws Error naming `name` and the example: not such a
-/// shard, cut off, no examples, an index or length that does not fit, fewer than two completions, a label outside of
-/// them, an empty context or completion, an id >= vocab, a completion of more than seq_len tokens.
+/// Where each example of the shard in `file` begins, in bytes. Throws Error naming `name` and the example for: a file
+/// that is no such shard or is cut off, no examples, an index or length that does not fit, fewer than two completions,
+/// a label outside of them, an empty context or completion, an id >= vocab, a completion of more than seq_len tokens.
 std::vector<std::int64_t> index_evaluation_shard(std::span<const std::byte> file, const std::string& name,
                                                  std::int64_t vocab, std::int64_t seq_len);
 
 class EvaluationShard {
   public:
-    /// Throws Error as index_evaluation_shard, or when the file cannot be read.
+    /// Throws Error as index_evaluation_shard does, and when the file cannot be read.
     EvaluationShard(const std::filesystem::path& path, std::int64_t vocab, std::int64_t seq_len);
 
     /// The file's name without folder and extension.
@@ -49,7 +49,7 @@ class EvaluationShard {
     std::vector<std::int64_t> first_byte_;
 };
 
-/// The shards that the patterns name (see expand_paths). Throws Error also when two have the same name.
+/// The shards that the patterns name (see expand_paths). Also throws Error when two have the same name.
 std::vector<EvaluationShard> open_evaluation_shards(const std::vector<std::string>& patterns, std::int64_t vocab,
                                                     std::int64_t seq_len);
 

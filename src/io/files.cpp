@@ -115,7 +115,7 @@ std::string read_file(const fs::path& path) {
 void sync_folder(const fs::path& folder) {
     const Descriptor opened{::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
     if (opened.value < 0) fail("open", folder, errno);
-    // EINVAL: some file systems have no such thing as an unsynced folder.
+    // EINVAL: some file systems cannot sync a folder.
     if (::fsync(opened.value) != 0 && errno != EINVAL) fail("sync", folder, errno);
 }
 

@@ -1,4 +1,4 @@
-// Files as the formats need them: mapped for reading, durable for writing, replaced as a whole or not at all.
+// Files as the formats need them: mapped for reading, written durably, replaced as a whole or not at all.
 //
 // Every function throws Error with the operation, the path and the system's reason ("write to X: No space left on
 // device").
@@ -36,16 +36,16 @@ class MappedFile {
 /// A file being written through unbuffered write(2). Not durable until finish() returns.
 class FileWriter {
   public:
-    enum class Mode { create, append };  // create: the file must not exist; append: it is made when absent
+    enum class Mode { create, append };  // create: the file must not exist; append: it is created if absent
 
     FileWriter(std::filesystem::path path, Mode mode);
     ~FileWriter();  // closes; what was written without finish() or sync() may be lost in a power failure
     FileWriter(FileWriter&& other) noexcept;
     FileWriter& operator=(FileWriter&& other) noexcept;
 
-    /// All of `bytes`, in one write(2) as far as the system takes it in one.
+    /// Writes all of `bytes`, in one write(2) if the system takes them in one.
     void write(std::span<const std::byte> bytes);
-    /// All of `bytes` at `offset`, not in Mode::append; what write() appends to stays the end.
+    /// Writes all of `bytes` at `offset`; not in Mode::append. write() still appends at the end.
     void write_at(std::int64_t offset, std::span<const std::byte> bytes);
     void sync();    // fsync
     void finish();  // fsync and close
@@ -66,21 +66,21 @@ void sync_folder(const std::filesystem::path& folder);
 /// mkdir -p, durable.
 void make_folders(const std::filesystem::path& folder);
 
-/// rename(2): `to` is replaced when it is a file or an empty folder. Durable after sync_folder of the parent.
+/// rename(2): replaces `to` when it is a file or an empty folder. Durable after sync_folder of the parent.
 void rename_path(const std::filesystem::path& from, const std::filesystem::path& to);
 
-/// The two paths trade names in one step. False, and nothing done, where the file system cannot do that.
+/// The two paths trade names in one step. Returns false, and does nothing, where the file system cannot do that.
 bool exchange_paths(const std::filesystem::path& one, const std::filesystem::path& other);
 
-/// How the names of folders begin that are being written or deleted; nobody reads them.
+/// How the names of folders begin that are being written or deleted; nobody reads such folders.
 inline constexpr std::string_view kTemporaryPrefix = ".tmp-";
 
-/// Moves the finished folder `from` to `to`. An earlier `to` is exchanged for it in one step where the file system can,
-/// else renamed away first, and back if that fails; either way it then has a temporary name beside `to`, which is
-/// returned. Without an earlier one the result is empty. Durable after sync_folder of the parent.
+/// Moves the finished folder `from` to `to`. An earlier `to` is exchanged for it in one step if the file system can do
+/// that. Otherwise it is renamed away first, and back if the move fails. Either way it then has a temporary name beside
+/// `to`, which is returned. Without an earlier one the result is empty. Durable after sync_folder of the parent.
 std::filesystem::path publish_folder(const std::filesystem::path& from, const std::filesystem::path& to);
 
-/// `path` holds `bytes`, durably, or is as it was: written aside as "<path>.new", synced, renamed.
+/// Afterwards `path` durably holds `bytes`, or is as it was: they are written as "<path>.new", synced, renamed.
 void replace_file(const std::filesystem::path& path, std::span<const std::byte> bytes);
 
 }  // namespace coda

@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 constexpr const char* kEmbedding = "model.embed_tokens.weight";
 constexpr const char* kHead = "lm_head.weight";
 
-/// Names that share a fault, the first ten of them spelled out.
+/// Names that share a fault; the first ten are spelled out.
 class Fault {
   public:
     explicit Fault(const char* what) : what_(what) {}
@@ -63,7 +63,7 @@ bool same_values(const StoredTensor& a, const StoredTensor& b) {
     return true;
 }
 
-/// Whether a tensor that the model does not have may be in its checkpoint.
+/// Whether the checkpoint may have a tensor that the model does not have.
 bool is_ignored(const StoredTensor& tensor, const SafetensorsFolder& checkpoint, const ParameterLayout& layout) {
     if (tensor.name.ends_with("rotary_emb.inv_freq")) return true;
     if (tensor.name != kHead || !layout.tied()) return false;
@@ -74,7 +74,7 @@ bool is_ignored(const StoredTensor& tensor, const SafetensorsFolder& checkpoint,
     return true;
 }
 
-/// Throws unless the checkpoint has the model's tensors and no others.
+/// Throws unless the checkpoint has exactly the model's tensors.
 void check_tensors(const fs::path& folder, const SafetensorsFolder& checkpoint, const ParameterLayout& layout) {
     Fault missing("missing"), unexpected("unexpected"), misshapen("of another shape than the model's");
     std::set<std::string> expected;
@@ -159,7 +159,7 @@ void export_weights(const fs::path& folder, const ModelConfig& model, const Para
 
     const fs::path aside = target.string() + ".partial";
     std::error_code ignored;
-    fs::remove_all(aside, ignored);  // left by a run that was killed
+    fs::remove_all(aside, ignored);  // a run that was killed may have left it
     try {
         make_folders(aside);
         write_safetensors_folder(aside, tensors, dtype, max_shard_bytes, row_of);

@@ -11,7 +11,7 @@ namespace coda {
 namespace {
 
 constexpr std::uint64_t kShuffleKey =
-    0x73687566666c6531;  // sets the shuffle's random numbers apart from other uses of a seed
+    0x73687566666c6531;  // keeps the shuffle's random numbers apart from other uses of a seed
 
 std::int64_t total_tokens(const TokenRanges& ranges) {
     std::int64_t total = 0;
@@ -46,8 +46,8 @@ TokenRanges open_ranges(const std::vector<std::string>& patterns, const DataConf
     return ranges;
 }
 
-/// Where validation begins in the concatenation of `files`: the last 10%, or earlier, so that the last file long enough
-/// for a sequence gives it one.
+/// Where validation begins in the concatenation of `files`: at the last 10%, or earlier if the last file long enough
+/// for a sequence would not give it one.
 std::int64_t validation_begin(const TokenRanges& files, std::int64_t seq_len) {
     const std::int64_t total = total_tokens(files);
     std::int64_t begin = total - total / 10;

@@ -1,9 +1,10 @@
-// Training and validation batches from token files: deterministic, shuffled, without state.
+// Training and validation batches from token files: deterministic, shuffled, stateless.
 //
-// A sequence is a window of seq_len tokens and, shifted by one, its targets; windows do not overlap, never span two
-// files, and the up to seq_len tokens left at the end of a file are not used. Sequences are numbered through all
-// epochs: number i is the (i mod sequences)-th of epoch i / sequences, in an order keyed by (seed, epoch). Which tokens
-// a step reads follows from its number alone, so a resumed run needs to know only how many sequences it has consumed.
+// A sequence is a window of seq_len tokens and its targets, the same window shifted by one. Windows do not overlap and
+// never span two files; the up to seq_len tokens left at the end of a file are not used. Sequences are numbered through
+// all epochs: number i is the (i mod sequences)-th of epoch i / sequences, in an order keyed by (seed, epoch). The
+// tokens of a step follow from its number alone, so a resumed run only needs to know how many sequences it has
+// consumed.
 #pragma once
 
 #include <cstdint>
@@ -35,24 +36,24 @@ struct Datasets {
     TokenRanges val;
 };
 
-/// Opens the files of data.train and data.val. Without data.val the last 10% of the tokens of all train files, in their
-/// order, are validation and not in train; the part grows, if it must, until it holds one sequence. Throws Error naming
-/// the file or pattern (tokens.h), with the command that makes what is missing where a script of data/ does, and when
-/// train and validation do not have one sequence each.
+/// Opens the files of data.train and data.val. Without data.val, the last 10% of the tokens of all train files, in
+/// their order, are validation and not part of train; if need be, that part grows until it holds one sequence. Throws
+/// Error naming the file or pattern (tokens.h) when a file is missing, with the command that makes it where a script of
+/// data/ does, and when train and validation do not have one sequence each.
 Datasets open_datasets(const DataConfig& data, std::int64_t seq_len, std::int64_t vocab);
 
 struct LoaderOptions {
     std::int64_t seq_len = 0;
     std::int64_t vocab = 0;
     bool shuffle = false;
-    bool repeat = true;  // false: one epoch only, what lies beyond it is ignored targets
+    bool repeat = true;  // false: one epoch only; targets beyond it are ignored
     std::uint64_t seed = 0;
 };
 
 class Loader {
   public:
     /// Throws Error when the ranges hold fewer than `batch` sequences (what one step consumes). Training shuffles and
-    /// repeats; validation does neither, so its batch k is the sequences [k batch, (k + 1) batch) every time.
+    /// repeats. Validation does neither, so its batch k is always the sequences [k batch, (k + 1) batch).
     Loader(TokenRanges ranges, const LoaderOptions& options, std::int64_t batch);
 
     /// Sequences [first, first + count): tokens and targets are (count, seq_len), row-major; targets[t] = tokens[t +
@@ -60,7 +61,7 @@ class Loader {
     void batch(std::int64_t first, std::int64_t count, std::span<std::int32_t> tokens,
                std::span<std::int32_t> targets) const;
 
-    std::int64_t sequences() const { return first_.back(); }  // in an epoch
+    std::int64_t sequences() const { return first_.back(); }  // per epoch
 
   private:
     TokenRanges ranges_;
@@ -68,9 +69,9 @@ class Loader {
     std::vector<std::int64_t> first_;  // (ranges + 1) the number of each range's first window, then of all windows
 };
 
-/// Documents within sequences: one starts at every sequence's first token and at every `bos`. Sequences are the rows of
-/// tokens (count, seq_len); doc_start (same shape) is the position in its sequence of the first token of a token's
-/// document, positions its distance from there.
+/// Documents within sequences: one starts at the first token of every sequence and at every `bos`. Sequences are the
+/// rows of tokens (count, seq_len). doc_start (same shape) is, for each token, the position in its sequence at which
+/// its document begins; positions is the token's distance from there.
 void document_starts(std::span<const std::int32_t> tokens, std::int64_t seq_len, std::int32_t bos,
                      std::span<std::int32_t> positions, std::span<std::int32_t> doc_start);
 

@@ -1,7 +1,7 @@
-// A random permutation of [0, count) that is computed one element at a time and never stored.
+// A random permutation of [0, count) that is computed element by element and never stored.
 //
 // A Feistel network over 2h bits, the fewest with 4^h >= count, is a bijection of [0, 4^h) whatever its round function
-// is; applying it again until the value falls below count (cycle walking, fewer than 4 times on average) restricts it
+// is. Applying it again until the value falls below count (cycle walking, fewer than 4 times on average) restricts it
 // to a bijection of [0, count). The round function is Philox, keyed by (key, stream).
 #pragma once
 
@@ -19,7 +19,7 @@ class Permutation {
         while ((std::uint64_t{1} << (2 * half_bits_)) < count_) ++half_bits_;
     }
 
-    /// Where element `index`, 0 <= index < count, goes.
+    /// Where element `index` goes; 0 <= index < count.
     std::int64_t operator()(std::int64_t index) const {
         auto value = static_cast<std::uint64_t>(index);
         do value = scramble(value);
@@ -28,7 +28,7 @@ class Permutation {
     }
 
   private:
-    static constexpr std::uint64_t kRounds = 8;  // 4 suffice for large domains, small ones mix slower
+    static constexpr std::uint64_t kRounds = 8;  // 4 suffice for large domains; small ones mix more slowly
 
     std::uint64_t scramble(std::uint64_t value) const {
         const std::uint64_t mask = (std::uint64_t{1} << half_bits_) - 1;

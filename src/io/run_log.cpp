@@ -18,11 +18,11 @@ std::string header_line(const RunHeader& header) {
     json record = {
         {"config", header.config}, {"device", header.device}, {"build", header.build}, {"command", header.command}};
     if (!header.tokenizer.is_null()) record["tokenizer"] = header.tokenizer;
-    // A command line may hold bytes that are not UTF-8; the log is JSON all the same.
+    // A command line may hold bytes that are not UTF-8, but the log is still JSON.
     return record.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
 }
 
-/// The first line of `rest`, its end included, taken off `rest`; empty when no line ends.
+/// Takes the first line, its end included, off `rest` and returns it; empty when no line ends.
 std::string_view take_line(std::string_view& rest) {
     const std::size_t end = rest.find('\n');
     const std::string_view line = end == std::string_view::npos ? std::string_view() : rest.substr(0, end + 1);
@@ -71,7 +71,7 @@ void RunLog::write(const StepRecord& record) {
 }
 
 void RunLog::write_evaluation(const EvaluationRecord& record) {
-    // The name of a file may hold bytes that are not UTF-8.
+    // A file's name may hold bytes that are not UTF-8.
     const std::string name = json(record.name).dump(-1, ' ', false, json::error_handler_t::replace);
     write_line(text("{\"step\": ", record.step, ", \"evaluation\": ", name, ", \"acc\": ", json_number(record.acc),
                     ", \"acc_norm\": ", json_number(record.acc_norm), ", \"examples\": ", record.examples, "}\n"));
@@ -85,7 +85,7 @@ void RunLog::write_line(const std::string& line) {
     try {
         file_.write(bytes_of(line));
     } catch (const Error&) {
-        file_.truncate(bytes_);  // a full disk may have taken a part of the line
+        file_.truncate(bytes_);  // a full disk may have taken part of the line
         throw;
     }
     bytes_ += static_cast<std::int64_t>(line.size());

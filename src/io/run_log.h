@@ -1,4 +1,4 @@
-// The run log: JSON Lines, a header record, then one record a training step, one a validation and one for every file of
+// The run log: JSON Lines. A header record, then one record per training step, one per validation, and one per file of
 // a multiple-choice evaluation.
 //
 //   {"config": {...}, "device": "...", "build": "...", "command": "...", "tokenizer": {"file": "...", "sha256": "..."}}
@@ -7,8 +7,8 @@
 //   {"step": 100, "val_loss": ...}
 //   {"step": 100, "evaluation": "hellaswag_val", "acc": ..., "acc_norm": ..., "examples": 10042}
 //
-// Numbers have 9 significant digits, which give every float back exactly; a number that is not finite is null. A record
-// is one write(2) of one line, so a killed run leaves at most one torn line, the last.
+// Numbers have 9 significant digits, which restore every float exactly; a number that is not finite is null. Each
+// record is one write(2) of one line, so a killed run leaves at most one torn line, the last.
 #pragma once
 
 #include <cstdint>
@@ -22,10 +22,10 @@ namespace coda {
 
 struct RunHeader {
     nlohmann::json config;
-    std::string device;          // name of the device that runs the schedule
+    std::string device;          // name of the device that runs the op lists
     std::string build;           // build id
     nlohmann::json command;      // argv
-    nlohmann::json tokenizer{};  // RunTokenizer::record; null without one, and then not in the log
+    nlohmann::json tokenizer{};  // RunTokenizer::record; null without one, and then absent from the log
 };
 
 struct StepRecord {
@@ -43,8 +43,8 @@ struct StepRecord {
 struct EvaluationRecord {
     std::int64_t step = 0;
     std::string name;     // of the file, without folder and extension
-    double acc = 0;       // part of the examples whose right completion has the lowest total loss
-    double acc_norm = 0;  // likewise with the lowest mean loss per token
+    double acc = 0;       // share of the examples whose right completion has the lowest total loss
+    double acc_norm = 0;  // the same with the lowest mean loss per token
     std::int64_t examples = 0;
 };
 
@@ -53,22 +53,21 @@ std::string json_number(double value);
 
 class RunLog {
   public:
-    /// A new log of the header alone; replaces a log that `path` held.
+    /// A new log with only the header; replaces a log that `path` held.
     static RunLog create(const std::filesystem::path& path, const RunHeader& header);
 
-    /// The log of a run that continues from the checkpoint of `step`: the header and the records up to and with that
-    /// step stay, later ones and everything from the first torn or foreign line on go (see truncate_run_log). Without a
-    /// usable header in `path` it is a new log.
+    /// The log of a run that continues from the checkpoint of `step`. The header and the records up to and including
+    /// that step stay; later ones, and everything from the first torn or foreign line on, are removed (see
+    /// truncate_run_log). Without a usable header in `path` it is a new log.
     static RunLog resume(const std::filesystem::path& path, std::int64_t step, const RunHeader& header);
 
-    /// All throw Error when the line cannot be written; the log then ends with the line before it. A validation or
-    /// evaluation at the step of a checkpoint is to be logged before the checkpoint is written, or a kill between the
-    /// two loses it.
+    /// All throw Error when the line cannot be written; the log then ends with the line before it. Log a validation or
+    /// evaluation at a checkpoint's step before the checkpoint is written, or a kill between the two loses it.
     void write(const StepRecord& record);
     void write_validation(std::int64_t step, double val_loss);
     void write_evaluation(const EvaluationRecord& record);
 
-    /// Makes what was logged survive a power failure; to be called before a checkpoint is written.
+    /// Makes what was logged survive a power failure; call it before a checkpoint is written.
     void sync() { file_.sync(); }
 
   private:
@@ -80,8 +79,8 @@ class RunLog {
 };
 
 /// Keeps the header and the records of `path` with step <= `step`, in their order, up to the first line that is torn
-/// (without its end) or is not a record. The file is replaced atomically. Returns false, with the file as it was, when
-/// it does not exist or its first line is not a header.
+/// (has no end) or is not a record. Replaces the file atomically. Returns false, and leaves the file as it was, when it
+/// does not exist or its first line is not a header.
 bool truncate_run_log(const std::filesystem::path& path, std::int64_t step);
 
 }  // namespace coda

@@ -24,8 +24,8 @@ bool is_there(const fs::path& path) {
     return fs::exists(path, ignored);
 }
 
-/// The largest id + 1 of a tokenizer.json: of model.vocab, {token: id} or a list in the order of the ids, and of
-/// added_tokens. Throws Error naming `file` and the part that is not so.
+/// The largest id + 1 of a tokenizer.json, over model.vocab ({token: id}, or a list in the order of the ids) and
+/// added_tokens. Throws Error naming `file` and the part that is not as it should be.
 std::int64_t vocab_size_of(const json& tokenizer, const std::string& file) {
     std::int64_t size = 0;
     const auto take = [&](const json& id, const char* part) {

@@ -1,11 +1,10 @@
 // The tokenizer of a run, data.tokenizer, and the copy of its files that the run's folder keeps:
 //
-//   <run>/tokenizer/tokenizer.json         the file that data.tokenizer names, whatever its name there
-//   <run>/tokenizer/tokenizer_config.json  and generation_config.json and special_tokens_map.json: those of them that
-//   lie
-//                                          beside it, where it is itself named tokenizer.json
+//   <run>/tokenizer/tokenizer.json         the file that data.tokenizer names, under whatever name
+//   <run>/tokenizer/tokenizer_config.json  likewise generation_config.json and special_tokens_map.json: those that lie
+//                                          beside it, if it is itself named tokenizer.json
 //
-// The run's log and its checkpoints have record().
+// The run's log and its checkpoints hold record().
 #pragma once
 
 #include <cstdint>
@@ -26,16 +25,16 @@ struct RunTokenizer {
     nlohmann::json record() const;  // {"file", "sha256"}
 };
 
-/// The file that data.tokenizer names or, with `resume` where that file is gone, the copy in output.directory. Nothing
+/// The file that data.tokenizer names, or, with `resume` if that file is gone, the copy in output.directory. Nothing
 /// without the key. Throws Error naming the key when there is neither.
 std::optional<std::filesystem::path> tokenizer_file(const Config& config, bool resume);
 
-/// That file read and checked. Throws Error naming the key and the file when it is no tokenizer.json, UsageError when
-/// it has ids that are not below model.vocab_size.
+/// Reads and checks that file. Throws Error naming the key and the file when it is no tokenizer.json, and UsageError
+/// when it has ids that are not below model.vocab_size.
 std::optional<RunTokenizer> open_tokenizer(const Config& config, bool resume);
 
-/// Compares with the state of the checkpoint that a run continues from: a checkpoint of another tokenizer is refused
-/// with UsageError. A checkpoint without one agrees with any.
+/// Compares with the state of the checkpoint that a run continues from. Throws UsageError when that has another
+/// tokenizer. A checkpoint without a tokenizer agrees with any.
 void check_tokenizer(const std::optional<RunTokenizer>& tokenizer, const nlohmann::json& saved);
 
 /// Copies the tokenizer's files into the folder `run`, unless the copy there is of the same tokenizer.json. The copy is

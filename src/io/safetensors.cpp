@@ -42,7 +42,7 @@ struct Half {
 
     operator float() const {
         const std::uint32_t sign = (bits & 0x8000u) << 16, magnitude = (bits & 0x7fffu) << 13;
-        // The exponent bias of binary32 is larger by 112: a product, so that binary16's subnormals come out right too.
+        // binary32's exponent bias is larger by 112. Multiplying makes binary16's subnormals come out right too.
         const bool finite = (bits & 0x7c00u) != 0x7c00u;
         const float value =
             finite ? std::bit_cast<float>(magnitude) * 0x1p112f : std::bit_cast<float>(magnitude | 0x7f800000u);
@@ -50,8 +50,8 @@ struct Half {
     }
 };
 
-/// What a file says, for a message: at most `kQuoted` bytes of it, as JSON with control characters escaped. Not called
-/// "quoted": for a std::string that name finds std::quoted, which escapes none.
+/// A file's own words, for a message: at most `kQuoted` bytes as JSON, with control characters escaped.
+/// NOTE: not called "quoted": for a std::string that name finds std::quoted, which does not escape them.
 std::string escaped(const Json& value) {
     constexpr std::size_t kQuoted = 200;
     const std::string json = value.dump(-1, ' ', true, Json::error_handler_t::replace);
@@ -76,7 +76,7 @@ std::string shape_text(const std::vector<std::int64_t>& shape) {
     return out + "]";
 }
 
-/// A tensor of the header; `data` are all data bytes of the file.
+/// A tensor of the header; `data` holds all data bytes of the file.
 StoredTensor parse_tensor(const std::string& name, const Json& json, std::span<const std::byte> data,
                           const std::string& file) {
     const std::string where = text(file, ": tensor ", escaped(name));
@@ -140,7 +140,7 @@ void write_rows(FileWriter& out, std::size_t index, const TensorSpec& tensor, co
     out.write(std::as_bytes(std::span(buffer)));
 }
 
-/// The header of a file of `tensors`, its length in front.
+/// The header of a file of `tensors`, preceded by its length.
 std::string header_of(std::span<const TensorSpec> tensors, DType dtype) {
     nlohmann::ordered_json header;
     header[kMetadata] = {{"format", "pt"}};  // transformers refuses files without it
@@ -266,7 +266,7 @@ void write_safetensors(const fs::path& path, std::span<const TensorSpec> tensors
             name_of(dtype));
     const fs::path aside = path.string() + ".new";
     std::error_code ignored;
-    fs::remove(aside, ignored);  // left by a run that was killed
+    fs::remove(aside, ignored);  // a run that was killed may have left it
     try {
         FileWriter out(aside, FileWriter::Mode::create);
         out.write(bytes_of(header_of(tensors, dtype)));

@@ -1,11 +1,11 @@
-// The safetensors format (https://github.com/huggingface/safetensors), read and written.
+// Reads and writes the safetensors format (https://github.com/huggingface/safetensors).
 //
 //   n (8 bytes, little-endian) | n bytes of JSON | data
 //   {"__metadata__": {KEY: STRING}, NAME: {"dtype": "F32", "shape": [2, 3], "data_offsets": [begin, end]}, ...}
 //
 // Offsets count bytes from the start of the data; the tensors cover the data exactly, without holes or overlap.
-// Elements are row-major and little-endian. A checkpoint is one such file, or several with an index that names each
-// tensor's file.
+// Elements are row-major and little-endian. A checkpoint is one such file, or several with an index that names the file
+// of each tensor.
 #pragma once
 
 #include <cstddef>
@@ -32,21 +32,21 @@ struct StoredTensor {
     std::int64_t count = 0;  // elements
     std::span<const std::byte> bytes;
 
-    /// Elements [first, first + out.size()) in row-major order. F64, F32, F16 and BF16 can be read, F64 as float
-    /// rounds. Throws Error for any other dtype and for a range outside the tensor.
+    /// Elements [first, first + out.size()) in row-major order. Reads F64, F32, F16 and BF16; F64 rounds when read as
+    /// float. Throws Error for any other dtype and for a range outside the tensor.
     template <class Real>  // float or double
     void read(std::int64_t first, std::span<Real> out) const;
 };
 
 /// The tensors of a safetensors file in memory, in the order of their data. Throws Error naming `file`, and the tensor
-/// where there is one, for anything the format does not allow.
+/// if there is one, for anything the format does not allow.
 std::vector<StoredTensor> parse_safetensors(std::span<const std::byte> bytes, const std::string& file);
 
-/// The tensors of a checkpoint folder by name, memory-mapped: model.safetensors, or model.safetensors.index.json with
-/// its shards where there is no such file.
+/// The tensors of a checkpoint folder by name, memory-mapped: model.safetensors or, if there is no such file,
+/// model.safetensors.index.json with its shards.
 class SafetensorsFolder {
   public:
-    /// Throws Error naming the file for a missing or malformed file, a tensor that is in two shards, and an index that
+    /// Throws Error naming the file for a missing or malformed file, a tensor in two shards, and an index that
     /// disagrees with its shards.
     explicit SafetensorsFolder(const std::filesystem::path& folder);
 
@@ -69,14 +69,14 @@ struct TensorSpec {
 /// is the tensor's last dimension.
 using RowSource = std::function<void(std::size_t index, std::int64_t row, std::span<float> out)>;
 
-/// Writes one file with elements of `dtype` (f32 or bf16, rounded to nearest even), a row at a time. Throws Error
+/// Writes one file with elements of `dtype` (f32, or bf16 rounded to nearest even), one row at a time. Throws Error
 /// naming `path`; the file then does not exist, or still has its former contents.
 void write_safetensors(const std::filesystem::path& path, std::span<const TensorSpec> tensors, DType dtype,
                        const RowSource& source);
 
-/// Writes model.safetensors into `folder`, or, where the tensors take more than `max_shard_bytes`, shards
+/// Writes model.safetensors into `folder` or, if the tensors take more than `max_shard_bytes`, shards
 /// model-00001-of-0000N.safetensors and model.safetensors.index.json. A tensor is never split: one that is larger than
-/// max_shard_bytes has a shard of its own.
+/// max_shard_bytes gets a shard of its own.
 void write_safetensors_folder(const std::filesystem::path& folder, std::span<const TensorSpec> tensors, DType dtype,
                               std::int64_t max_shard_bytes, const RowSource& source);
 

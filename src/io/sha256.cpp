@@ -55,7 +55,7 @@ std::string sha256(std::span<const std::byte> bytes) {
     const std::uint64_t bits = std::uint64_t{bytes.size()} * 8;
     for (; bytes.size() >= kBlock; bytes = bytes.subspan(kBlock)) consume(state, bytes.data());
 
-    // The rest, a bit 1, zeros, and the number of bits in the last eight bytes, big-endian.
+    // The rest: a bit 1, zeros, and the number of bits in the last eight bytes, big-endian.
     std::array<std::byte, 2 * kBlock> tail{};
     if (!bytes.empty()) std::memcpy(tail.data(), bytes.data(), bytes.size());
     tail[bytes.size()] = std::byte{0x80};

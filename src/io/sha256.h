@@ -1,4 +1,4 @@
-// SHA-256 (FIPS 180-4), by which a file is named in logs: sha256sum prints the same digits.
+// SHA-256 (FIPS 180-4), which identifies files in logs: sha256sum prints the same digits.
 #pragma once
 
 #include <cstddef>

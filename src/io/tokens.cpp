@@ -22,7 +22,7 @@ struct ShardFormat {
 };
 constexpr std::array<ShardFormat, 2> kShardFormats{{{20240520, 1, 2}, {20240801, 7, 4}}};
 
-/// Values of type Stored at `data`, widened into `out`; false when one is >= vocab.
+/// Widens the values of type Stored at `data` into `out`; false when one is >= vocab.
 template <class Stored>
 bool widen(const std::byte* data, std::span<std::int32_t> out, std::int64_t vocab) {
     std::uint32_t largest = 0;

@@ -5,7 +5,8 @@
 //   .txt   every byte is a token (vocabulary 256)
 //
 // Files are mapped, not loaded; offsets are 64-bit. Tokens are checked against the vocabulary whenever they are read,
-// and the first kCheckedTokens of every file when it is opened, so a wrong tokenizer shows before the first step.
+// and the first kCheckedTokens of every file already when it is opened, so a wrong tokenizer shows before the first
+// step.
 #pragma once
 
 #include <cstddef>
@@ -23,18 +24,18 @@ namespace coda {
 inline constexpr std::int64_t kShardHeaderBytes = 1024;
 inline constexpr std::int64_t kCheckedTokens = std::int64_t{1} << 20;
 
-/// Tokens where they lie in a file's bytes, which must outlive the view.
+/// A view of the tokens in a file's bytes, which must outlive it.
 struct TokenView {
     const std::byte* data = nullptr;
     std::int64_t count = 0;
     int bytes_each = 1;  // 1, 2 or 4, unsigned, little-endian
 };
 
-/// The tokens of a shard given as its bytes. Throws Error naming `name`: shorter than its header, unknown magic or
-/// version, no tokens, or more or fewer bytes than the header's count says.
+/// The tokens of a shard, given as its bytes. Throws Error naming `name` for: fewer bytes than a header, an unknown
+/// magic or version, no tokens, more or fewer bytes than the header's count implies.
 TokenView parse_shard(std::span<const std::byte> file, const std::string& name);
 
-/// Every byte a token; throws Error naming `name` when there are none.
+/// Every byte is a token; throws Error naming `name` when there are none.
 TokenView parse_text(std::span<const std::byte> file, const std::string& name);
 
 /// Tokens [first, first + out.size()) of `view`. Throws Error with `name`, the position and the id when an id is >=
@@ -42,11 +43,11 @@ TokenView parse_text(std::span<const std::byte> file, const std::string& name);
 void read_tokens(const TokenView& view, std::int64_t first, std::span<std::int32_t> out, std::int64_t vocab,
                  const std::string& name);
 
-/// A mapped token file; text when its name ends in .txt, else a shard.
+/// A mapped token file: text if its name ends in .txt, else a shard.
 class TokenFile {
   public:
-    /// Throws Error naming the file: absent, unreadable, a folder, not a valid shard, an id >= vocab in its first
-    /// kCheckedTokens tokens.
+    /// Throws Error naming the file when it is absent, unreadable, a folder or not a valid shard, or has an id >= vocab
+    /// in its first kCheckedTokens tokens.
     TokenFile(const std::filesystem::path& path, std::int64_t vocab);
 
     const std::string& name() const { return name_; }
@@ -61,9 +62,9 @@ class TokenFile {
     TokenView view_;
 };
 
-/// The files that the patterns of a config name, pattern by pattern: an existing path is itself, anything else a
-/// glob(3) pattern whose matches come sorted by name. A file named twice is read twice. Throws Error naming a pattern
-/// that matches nothing, with the advice for it where there is some.
+/// The files that the patterns of a config name, pattern by pattern. An existing path is itself; anything else is a
+/// glob(3) pattern, whose matches come sorted by name. A file that is named twice is read twice. Throws Error naming a
+/// pattern that matches nothing, with the advice for it if there is any.
 std::vector<std::filesystem::path> expand_paths(const std::vector<std::string>& patterns,
                                                 const std::function<std::string(const std::string&)>& advice = {});
 

@@ -34,7 +34,7 @@ inline nlohmann::json changed(const std::string& pointer, const nlohmann::json& 
     return document;
 }
 
-/// The message of the E that `action` throws; empty when it throws nothing.
+/// The message of the E that `action` throws; empty when it throws none.
 template <class E, class Action>
 std::string message_of(const Action& action) {
     try {
@@ -45,8 +45,8 @@ std::string message_of(const Action& action) {
     return "";
 }
 
-/// Which of `parts` a message lacks, for CHECK(lacking(error, {...}) == ""): Catch2 v2 and v3 share no substring
-/// matcher.
+/// Which of `parts` a message lacks, for CHECK(lacking(error, {...}) == ""): Catch2 v2 and v3 share no matcher for
+/// substrings.
 inline std::string lacking(const std::string& message, const std::vector<std::string>& parts) {
     std::string result;
     for (const std::string& part : parts) {
@@ -55,7 +55,7 @@ inline std::string lacking(const std::string& message, const std::vector<std::st
     return result;
 }
 
-/// A folder of its own, gone with its end.
+/// A temporary folder, removed at the end of the scope.
 class TemporaryFolder {
   public:
     TemporaryFolder()

@@ -1,4 +1,4 @@
-// The command line as a user types it: flags win over the file, --init-from over both, and every mistake is named.
+// The command line as a user types it: flags override the file, --init-from overrides both, and every mistake is named.
 #include "src/config/command_line.h"
 
 #include "src/config/schema.h"

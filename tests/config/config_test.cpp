@@ -1,4 +1,4 @@
-// parse_config and to_json: defaults, derived values, every class of error with what its message must say.
+// parse_config and to_json: defaults, derived values, and for every class of error what its message must say.
 #include "src/config/config.h"
 
 #include <algorithm>
@@ -215,7 +215,7 @@ TEST_CASE("settings that contradict each other are refused by name") {
     huge["model"].update({{"hidden_size", 1 << 20}, {"intermediate_size", 1 << 20}, {"num_hidden_layers", 65536}});
     CHECK(lacking(error_of(huge), {"parameters"}) == "");
 
-    // A trial of fewer steps than the warm-up is a run like any other.
+    // A trial run of fewer steps than the warm-up is a run like any other.
     CHECK(error_of(changed("/lr_schedule/warmup_steps", 11)).empty());
 }
 

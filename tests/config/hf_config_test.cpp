@@ -1,4 +1,4 @@
-// Hugging Face's config.json, both ways. The documents are shaped as transformers 4 and 5 write them.
+// Hugging Face's config.json, read and written. The documents are shaped as transformers 4 and 5 write them.
 #include "src/config/config.h"
 #include "tests/catch.h"
 #include "tests/config/cases.h"

@@ -13,7 +13,7 @@ Config shipped(const std::string& name) {
     return coda::parse_config(coda::read_json_file((coda::test::configs_folder() / (name + ".json")).string()), name);
 }
 
-// Parameters of a LLaMA, from the shapes of its Hugging Face tensors.
+// The parameter count of a LLaMA, from the shapes of its Hugging Face tensors.
 std::int64_t parameters_of(const coda::ModelConfig& m) {
     const std::int64_t q = m.num_attention_heads * m.head_dim, kv = m.num_key_value_heads * m.head_dim;
     const std::int64_t d = m.hidden_size;
@@ -46,7 +46,7 @@ TEST_CASE("the data of every shipped config is made by a script, of its vocabula
             INFO(file);
             const std::string command = coda::data_command(file, config.data.tokenizer, config.model.vocab_size);
             CHECK_FALSE(command.empty());
-            CHECK(command.find("--folder") == std::string::npos);  // the script's own, below the current folder
+            CHECK(command.find("--folder") == std::string::npos);  // the script's own default, below the current folder
             const bool bytes = std::filesystem::path(file).extension() == ".txt";
             CHECK((command.find(" --tokenizer llama3") == std::string::npos) == bytes);
             CHECK((config.model.vocab_size == 256) == bytes);

@@ -1,4 +1,4 @@
-// What the program ships with: configurations by their bare name, and the command that makes missing data.
+// What ships with the program: configurations by their bare name, and the command that makes missing data.
 #include "src/config/shipped.h"
 
 #include "src/config/command_line.h"
@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// Two share folders, the second with configurations and a data script; the current folder is an empty one.
+/// Two share folders, of which the second has configurations and a data script; the current folder is an empty one.
 class Shares {
   public:
     Shares() {

@@ -27,9 +27,9 @@ std::vector<fs::path> corpus(const std::string& name) {
     return files;
 }
 
-/// Whether the target took the input; anything thrown but Error fails the test.
+/// Whether the target accepted the input; anything thrown except Error fails the test.
 bool accepted(const Target& target, std::string_view input, const std::string& origin) {
-    // A buffer of the exact size, so that a sanitizer sees one byte too far.
+    // A buffer of the exact size, so that a sanitizer sees a read one byte beyond it.
     const std::vector<std::byte> bytes(bytes_of(input).begin(), bytes_of(input).end());
     try {
         target(bytes);
@@ -42,7 +42,7 @@ bool accepted(const Target& target, std::string_view input, const std::string& o
     return false;
 }
 
-/// One to four small edits: flip a bit, set a byte, cut, repeat or swap a piece, or put in a telling token.
+/// One to four small edits: flip a bit, set a byte, cut, repeat or swap a piece, or insert a meaningful token.
 std::string mutated(std::string input, std::mt19937& random) {
     static const std::vector<std::string> kTokens{"-1",
                                                   "0",
@@ -79,7 +79,7 @@ std::string mutated(std::string input, std::mt19937& random) {
     return input;
 }
 
-/// Corpus files named valid* are accepted, all others refused.
+/// Corpus files named valid* must be accepted, all others refused.
 void run(const std::string& name, const Target& target, int mutations) {
     const std::vector<fs::path> files = corpus(name);
     REQUIRE(files.size() >= 4);

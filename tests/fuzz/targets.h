@@ -1,7 +1,7 @@
-// The readers of files that come from elsewhere, each as a function of arbitrary bytes.
+// The readers of files from elsewhere, each as a function of arbitrary bytes.
 //
-// A target may refuse its input with coda::Error and nothing else, and throws std::logic_error when what it accepted
-// breaks a promise of the reader. libFuzzer programs and tests/fuzz/corpus_test.cpp drive the same targets.
+// A target may refuse its input only with coda::Error. It throws std::logic_error when input that it accepted breaks a
+// promise of the reader. The libFuzzer programs and tests/fuzz/corpus_test.cpp drive the same targets.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ void safetensors(std::span<const std::byte> input);
 /// A token shard: all its tokens can be read, or an id is refused.
 void shard(std::span<const std::byte> input);
 
-/// A configuration, and a Hugging Face config.json: what is accepted survives being written and read again.
+/// A configuration, and a Hugging Face config.json: an accepted one survives being written and read again.
 void config(std::span<const std::byte> input);
 
 }  // namespace coda::fuzz

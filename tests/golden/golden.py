@@ -58,7 +58,7 @@ ROPE_SCALING = {"model.rope_scaling": {"rope_type": "llama3", "factor": 8.0, "lo
                                        "high_freq_factor": 4.0, "original_max_position_embeddings": 32}}
 ALL = {**TIED, **CHUNKS, **ACCUMULATION, **DOCUMENTS, **BF16_MOMENTS, **GQA, **ODD_LENGTH, **ODD_VOCABULARY,
        **ROPE_SCALING}
-# Several tiles in every direction, and weight gradients whose sum over tokens is cut.
+# Several tiles in every direction, and weight gradients whose sum over tokens is split.
 WIDE = {"model.hidden_size": 1024, "model.intermediate_size": 2816, "model.num_attention_heads": 16,
         "model.num_key_value_heads": 4, "model.num_hidden_layers": 1, "model.vocab_size": 4096,
         "training.seq_len": 1024, "training.micro_batch_size": 2}
@@ -91,7 +91,7 @@ GPU_MODES = {
     "wide_128": WIDE | TIED | CHUNKS | BF16_MOMENTS | {
         "model.num_attention_heads": 8, "model.num_key_value_heads": 2, "model.head_dim": 128},
 }
-# The first of each names the mode whose bits the others must have.
+# The first mode of each has the bits that the others must have.
 SAME_BITS = [("base", "recompute_swiglu", "recompute_mlp"), ("all", "all_recompute_swiglu", "all_recompute_mlp")]
 
 
@@ -113,7 +113,7 @@ def config_of(changes):
 
 
 def write_shard(path, vocab):
-    """A shard of llm.c's format: documents, begun by token 0, in which the next token mostly follows from the last."""
+    """A shard in llm.c's format: documents that begin with token 0, each token mostly a function of the last."""
     state, token, tokens = 1, 0, []
     for _ in range(TOKENS):
         state = (state * 1103515245 + 12345) % 2**31
@@ -142,7 +142,7 @@ def run(program, *arguments):
 
 
 class Runs:
-    """Runs of one program on one device, in a folder that is theirs."""
+    """Runs of one program on one device, in a folder of their own."""
 
     def __init__(self, program, device, folder):
         self.program, self.device, self.folder = program, device, folder
@@ -181,7 +181,7 @@ class Runs:
         }
 
     def environment(self):
-        """What bits depend on beside the sources; whole after the first run."""
+        """What bits depend on besides the sources; complete after the first run."""
         version = run(self.program, "--version")
         details = re.fullmatch(r"coda_train .*\(.*?, \w+, (.*)\)", version)  # commit, kind, build type, compiler
         if not details:

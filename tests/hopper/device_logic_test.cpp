@@ -56,10 +56,10 @@ TEST_CASE("matrix descriptors have the fields of the PTX manual") {
     const std::uint64_t mn_major = matrix_descriptor(0x400, Major::mn);
     CHECK(bits(mn_major, 16, 29) == 512);  // next panel of 64: 64 rows of k
     CHECK(bits(mn_major, 32, 45) == 64);
-    // 16 of K on: two chunks within the row, or 16 rows.
+    // 16 of K further: two chunks within the row, or 16 rows.
     CHECK(16 * descriptor_k16_step(Major::k) == 32);
     CHECK(16 * descriptor_k16_step(Major::mn) == 16 * 128);
-    // Operands of several panels: K-major ones go on in the next panel every 64 of K.
+    // Operands of several panels: a K-major one continues in the next panel after every 64 of K.
     CHECK(16 * k_major_step(3, 0x4000) == 3 * 32);
     CHECK(16 * k_major_step(6, 0x4000) == 0x4000 + 2 * 32);
     CHECK(16 * mn_major_step(6) == 6 * 16 * 128);
@@ -74,13 +74,13 @@ TEST_CASE("the swizzle permutes every panel, as address bits say") {
         for (int row = 0; row < kPanelRows; ++row)
             for (int byte = 0; byte < row_bytes; byte += 16) {
                 const int linear = row * row_bytes + byte;
-                // Address bits 4.. XOR bits 7.., as many as a row has chunks.
+                // Address bits 4.. XOR bits 7.., as many bits as a row has chunks.
                 const int expected = linear ^ ((linear >> 7 & (row_bytes / 16 - 1)) << 4);
                 CHECK(swizzled_offset(row, byte, row_bytes) == expected);
                 seen.insert(expected);
             }
         CHECK(seen.size() == static_cast<std::size_t>(kPanelRows * row_bytes / 16));
-        // Eight rows on, the swizzle is the same: the kernels' second half is a constant offset.
+        // Eight rows further the swizzle is the same, so the kernels' second half is a constant offset.
         for (int row = 0; row + 8 < kPanelRows; ++row)
             CHECK(swizzle_mask(row, row_bytes) == swizzle_mask(row + 8, row_bytes));
     }
@@ -183,7 +183,7 @@ TEST_CASE("every tile configuration fits an SM") {
         CHECK(tile.n / tile.cluster_m * kPanelRowBytes % kSwizzleAtomBytes == 0);  // each CTA's share of B
         CHECK(tile.m / tile.cluster_n * kPanelRowBytes % kSwizzleAtomBytes == 0);  // and of A
         CHECK(tile.warpgroup_rows() % kPanelRows == 0);
-        CHECK(tile.warpgroup_rows() * tile.n / 128 <= 192);  // accumulators a thread
+        CHECK(tile.warpgroup_rows() * tile.n / 128 <= 192);  // accumulators per thread
     }
 }
 

@@ -1,8 +1,9 @@
-// Every op of the instruction set, by the cases that its folder states: the Hopper kernel against cpu::run on the same
-// operands, poisoned outputs, twice. The types of the variant are iterated, so no op is left out.
+// Every op of the instruction set, with the cases that its folder states: the Hopper kernel against cpu::run on the
+// same operands, with poisoned outputs, twice. The test iterates the types of the variant, so no op is left out.
 //
-// Tolerances: what the oracle allows (kernels/oracle/tolerance.h), whose bounds hold between any two right paths with
-// bf16 operands and fp32 accumulation; twice that where both round to bf16, as they may fall on either side.
+// Tolerances: what the oracle allows (kernels/oracle/tolerance.h). Its bounds hold between any two correct paths with
+// bf16 operands and fp32 accumulation. Where both paths round to bf16 they are doubled, because each may round the
+// other way.
 #include "kernels/cases/op_cases.h"
 #include "kernels/cpu/run.h"
 #include "kernels/hopper/run.h"

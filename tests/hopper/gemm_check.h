@@ -1,10 +1,10 @@
-// What the tests of the GEMM programs share: one case against cpu::run on the same bf16 operands.
+// What the tests of the GEMM programs share: running one case against cpu::run on the same bf16 operands.
 //
 // Tolerances. Stored tiles: 4e-3 relative RMS (one bf16 rounding is 1.1e-3 to 2.2e-3 RMS, and results at a rounding
-// boundary may fall either way). fp32 results: max(1e-5, K 2^-27) of their largest, as both sides sum K products in
-// fp32 in different order. Exponentials are each measured against themselves: with logits below 2^3 that are 2^-20
-// apart, one in 2^10 is rounded the other way, by 2^-7 of itself at most: 2.4e-4 RMS. Sums of a tile the same, where
-// one exponential is most of it.
+// boundary may fall either way). fp32 results: max(1e-5, K 2^-27) of the largest, as both sides sum K terms in fp32 in
+// different order. Each exponential is measured against itself. Logits below 2^3 are 2^-20 apart, so one in 2^10 is
+// rounded the other way, by at most 2^-7 of itself: 2.4e-4 RMS. The same holds for the sums of a tile in which one
+// exponential dominates.
 #pragma once
 
 #include <algorithm>
@@ -23,8 +23,8 @@ using cases::GemmCase;
 using cases::Program;
 using cases::Shape;
 
-/// Of exponentials and their sums, a difference by their own sizes. An exponential below 2^-126 may be 0 on one side,
-/// and so may a tile's sum of 128 of them, times distances of up to 2^6.
+/// For exponentials and their sums: differences relative to each element's own size. An exponential below 2^-126 may be
+/// 0 on one side, and so may a tile's sum of 128 of them, times distances of up to 2^6.
 inline Difference exponential_difference(const std::vector<std::byte>& got, const std::vector<std::byte>& expected,
                                          const View& view) {
     return difference_of_each(got, expected, view,
@@ -67,13 +67,13 @@ inline void check_case(const GemmCase& made, const CaseOptions& options, const h
             CHECK(found.rms <= 1e-3);
             CHECK(found.largest <= 8e-3);
         } else if (buffer.view.dtype == DType::bf16 || name == "delta") {
-            // delta sums the rounded output, so it inherits that rounding's ties.
+            // delta sums the rounded output, so it inherits the ties of that rounding.
             CHECK(found.rms <= 4e-3);
         } else {
             CHECK(found.largest <= std::max(1e-5, static_cast<double>(shape.k) * 0x1p-27));
         }
     }
-    // What no view covers stays as it was: gaps between rows are inputs of nobody.
+    // What no view covers stays as it was: gaps between rows belong to no input.
     for (std::size_t i = 0; i < made.buffers.size(); ++i) {
         const View& view = made.buffers[i].view;
         for (std::int64_t row = 0; row + 1 < view.rows; ++row) {

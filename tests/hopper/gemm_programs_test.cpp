@@ -1,4 +1,4 @@
-// Every GEMM program of the Hopper executor against cpu::run, on a Hopper GPU: gemm_check.h has the tolerances.
+// Every GEMM program of the Hopper executor against cpu::run, on a Hopper GPU. gemm_check.h has the tolerances.
 #include "tests/hopper/gemm_check.h"
 
 using namespace coda;
@@ -11,7 +11,7 @@ TEST_CASE("products of whole numbers are exact", "[gpu]") {
             for (const Shape& shape :
                  {Shape{program, 256, 256, 64}, Shape{program, 128, 256, 16}, Shape{program, 512, 512, 512},
                   Shape{program, 8, 136, 72}, Shape{program, 200, 520, 24}, Shape{program, 1000, 264, 1000}}) {
-                // bf16 results stay exact only below 256; K of 24 products of at most 4.
+                // bf16 results are exact only below 256: K is 24, and each term is at most 4.
                 const bool f32 = std::string(program) == "LinearF32" || std::string(program) == "WeightGradient";
                 if (!f32 && shape.k > 24) continue;
                 check(shape, {.integers = true, .accumulate = accumulate, .optionals = accumulate});
@@ -42,7 +42,7 @@ TEST_CASE("many tiles a block and rounds of every ring", "[gpu]") {
 
 TEST_CASE("two runs give the same bits", "[gpu]") {
     if (!has_hopper()) return;
-    std::vector<Shape> shapes{{"WeightGradient", 768, 768, 8192}};  // in parts of K
+    std::vector<Shape> shapes{{"WeightGradient", 768, 768, 8192}};  // with K cut into parts
     for (const Program& program : cases::all_programs()) shapes.push_back({program.name, 1536, 1536, 512});
     for (const Shape& shape : shapes) {
         const GemmCase made = cases::make_case(shape);

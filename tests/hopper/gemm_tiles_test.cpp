@@ -1,4 +1,4 @@
-// Every tile configuration of every GEMM program, whichever the program would take by itself, and what surrounds a
+// Every tile configuration of every GEMM program, whichever one the program would choose itself; and what surrounds a
 // launch: graphs, and starting while the predecessor finishes.
 #include "tests/hopper/gemm_check.h"
 
@@ -17,7 +17,7 @@ TEST_CASE("every tile configuration of every program agrees with the CPU", "[gpu
     if (!has_hopper()) return;
     for (const auto& [program, make, columns, gradient] : cases::all_programs())
         for (const bool accumulate : {false, true}) {
-            // A little beyond a multiple of any cluster's rows and columns, and a K tail.
+            // Slightly more than a multiple of any cluster's rows and columns, and a K tail.
             const Shape ragged{program, 776, columns == 128 ? 640 : 656, 200};
             const Shape small{program, 8, columns == 8 ? 136 : columns == 16 ? 144 : 128, 72};
             const CaseOptions options{.accumulate = accumulate, .optionals = accumulate};
@@ -28,7 +28,7 @@ TEST_CASE("every tile configuration of every program agrees with the CPU", "[gpu
                 choice.candidate = static_cast<int>(i);
                 check(ragged, options, choice);
                 check(small, options, choice);
-                // Several tiles a block, and rounds of every ring.
+                // Several tiles per block, and rounds of every ring.
                 check({program, 2560, 1920, 320}, options, choice);
             }
         }
@@ -73,9 +73,9 @@ TEST_CASE("every order of tiles gives the same bits", "[gpu]") {
     }
 }
 
-// A chain in which the weight of every product is what the one before it wrote, and its result overwrites what that one
-// read. 72 tiles are one wave and six tiles: most SMs are free for the next product while those six are computed, and
-// it needs them at once. In a stream and in a graph, with and without overlap.
+// A chain of GEMMs. The weight of each is the result of the one before it, and its own result overwrites what that one
+// read. 72 tiles are one wave and six tiles: while those six are computed, most SMs are free for the next GEMM, which
+// needs them at once. Runs in a stream and in a graph, with and without overlap.
 TEST_CASE("a chain of dependent products is in order", "[gpu]") {
     if (!has_hopper()) return;
     constexpr std::int64_t kWidth = 1536;
@@ -117,7 +117,7 @@ TEST_CASE("a chain of dependent products is in order", "[gpu]") {
         INFO("way " << way);
         CHECK(results[way] == results[0]);
     }
-    // The chain did not die out or overflow, so the comparison says something.
+    // The chain did not vanish or overflow, so the comparison says something.
     const double last = std::fabs(element(results[0][0], first, 17, 23));
     CHECK((last > 0 && last < 1e3));
 }

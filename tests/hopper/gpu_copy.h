@@ -1,4 +1,4 @@
-// One op on the GPU over copies of host buffers, so that a test reads, poisons and compares the same `Buffers` that it
+// Runs one op on the GPU over copies of host buffers. A test reads, poisons and compares the same `Buffers` that it
 // gives to cpu::run.
 #pragma once
 
@@ -8,7 +8,7 @@
 
 namespace coda::test {
 
-/// Device copies of the buffers of views, each of its own size to the byte.
+/// Device copies of the buffers of views, each of exactly its own size.
 class GpuCopy {
   public:
     GpuCopy(Buffers& host, const std::vector<View>& views) : host_(host) {
@@ -56,14 +56,14 @@ inline std::vector<View> operands_of(const Op& op) {
     return views;
 }
 
-/// Runs `op` once on device copies of the buffers, whose contents are then the device's.
+/// Runs `op` once on device copies of the buffers, which then hold the device's contents.
 inline void run_on_gpu(const Op& op, Buffers& buffers) {
     GpuCopy copy(buffers, operands_of(op));
     hopper::prepare(op, copy.memory())(nullptr);
     copy.download();
 }
 
-/// What hopper::prepare says of an op that it cannot run; "accepted" where it can.
+/// The message of hopper::prepare for an op that it cannot run; "accepted" if it can.
 inline std::string refusal(const Op& op, Buffers& buffers) {
     const GpuCopy copy(buffers, operands_of(op));
     try {

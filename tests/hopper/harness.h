@@ -64,7 +64,7 @@ struct Difference {
     double largest = 0;  // relative to the largest expected magnitude
 };
 
-/// Elements that neither side wrote (poison, NaN, on both) are left out.
+/// Elements that neither side wrote (poison, NaN on both) are left out.
 inline Difference difference(const std::vector<std::byte>& got, const std::vector<std::byte>& expected,
                              const View& view) {
     double squares = 0, error = 0, magnitude = 0, largest = 0;
@@ -83,7 +83,7 @@ inline Difference difference(const std::vector<std::byte>& got, const std::vecto
     return {std::sqrt(error / squares), largest / magnitude};
 }
 
-/// For elements that each have their own size, many powers of two apart: differences over size(row, column, expected).
+/// For elements whose sizes are many powers of two apart: differences relative to size(row, column, expected).
 template <class Size>
 Difference difference_of_each(const std::vector<std::byte>& got, const std::vector<std::byte>& expected,
                               const View& view, const Size& size) {

@@ -1,4 +1,4 @@
-// The search for elements that are not finite, on the GPU.
+// The search for non-finite elements, on the GPU.
 #include <limits>
 
 #include "kernels/hopper/pointwise/nonfinite.h"

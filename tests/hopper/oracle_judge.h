@@ -1,5 +1,5 @@
-// The oracle against an op that is no GEMM and no attention, by its Hopper kernel and by cpu::run: two paths that share
-// nothing with its own.
+// The oracle against an op that is neither GEMM nor attention, run by its Hopper kernel and by cpu::run: two paths that
+// share nothing with the oracle's own.
 #pragma once
 
 #include "tests/hopper/oracle_plants.h"
@@ -35,7 +35,7 @@ struct Operands {
     }
 };
 
-/// Both paths on fresh operands each, whole and with a work space of `band_bytes`.
+/// Both paths, each on fresh operands, with the whole work space and with one of `band_bytes`.
 inline void judge(const Operands& operands, const Op& op, const std::string& label, std::int64_t band_bytes = 1 << 20,
                   const std::set<std::string>& follows = {}) {
     for (const std::int64_t work_bytes : {std::int64_t{256} << 20, band_bytes})

@@ -22,7 +22,7 @@ using Launcher = std::function<void(const Op&, const Memory&)>;
 
 inline void launch_on_hopper(const Op& op, const Memory& memory) { hopper::prepare(op, memory)(nullptr); }
 
-/// The op by cpu::run on copies of its buffers, which return to the device.
+/// Runs the op by cpu::run on copies of its buffers, which then return to the device.
 inline void launch_on_host(const Op& op, const Memory& memory) {
     Bytes host;
     std::vector<std::byte*> device;
@@ -40,13 +40,13 @@ inline void launch_on_host(const Op& op, const Memory& memory) {
         if (!host[i].empty()) CUDA_CHECK(cudaMemcpy(device[i], host[i].data(), host[i].size(), cudaMemcpyHostToDevice));
 }
 
-/// What a report names, and the columns of a written operand that it means.
+/// The operand that a report names, and the columns of it that are meant.
 struct WrittenPart {
     std::string name;
     View view;
 };
 
-/// Every operand that the op writes but scratch; dqkv of attention as its three parts.
+/// Every operand that the op writes, except scratch; dqkv of attention as its three parts.
 inline std::vector<WrittenPart> written_parts(const Op& op) {
     std::vector<WrittenPart> parts;
     for_each_operand(op, [&](const char* name, const View& view, Access access) {
@@ -69,7 +69,7 @@ inline std::vector<WrittenPart> written_parts(const Op& op) {
     return parts;
 }
 
-/// A written part on the host, to be altered and put back.
+/// The host copy of a written part, to be altered and put back.
 class Planting {
   public:
     Planting(const View& view, const Memory& memory)
@@ -137,7 +137,7 @@ void alter(const View& view, const Memory& memory, const Change& change) {
     part.keep();
 }
 
-/// An element in the middle that the op wrote.
+/// An element in the middle that the op has written.
 inline std::pair<std::int64_t, std::int64_t> middle_element(const Planting& result) {
     const View& view = result.view();
     const std::int64_t row = view.rows / 2;
@@ -154,19 +154,19 @@ inline double largest_of(const Planting& result) {
     return largest;
 }
 
-/// One element beyond what the tolerance lets pass, by a quarter; where it lets nothing pass, in its last bit. Of a
-/// pair (Σ e, Σ e d), all these tests' middle elements are Σ e.
+/// Alters one element by a quarter more than the tolerance allows; if it allows nothing, in the last bit. Where
+/// elements are pairs (Σ e, Σ e d), the middle element in all these tests is Σ e.
 inline void plant_element(Planting& result, const Tolerance& allowed) {
     const auto [row, column] = middle_element(result);
     const double off = 1.25 * allowed.largest * largest_of(result);
     if (off == 0) return result.flip_last_bit(row, column);
     const double value = result.get(row, column);
-    // Away from zero and by a whole step of bf16 at least, so that rounding cannot take the mistake back.
+    // Away from zero and by at least a whole step of bf16, so that rounding cannot undo the mistake.
     const double step = std::fabs(value) / 64;
     result.set(row, column, value + std::copysign(result.view().dtype == DType::bf16 ? off + step : off, value));
 }
 
-/// A row in place of the next one; in a vector, an element.
+/// A row written in place of the next one; in a vector, an element.
 inline void plant_row(Planting& result, const Tolerance&) {
     const View& view = result.view();
     if (view.rows == 1) {
@@ -180,7 +180,7 @@ inline void plant_row(Planting& result, const Tolerance&) {
         if (!std::isnan(result.get(row + 1, column))) result.set(row + 1, column, result.get(row, column));
 }
 
-/// Of numbers; a flag has no sign.
+/// Only for numbers; a flag has no sign.
 inline void plant_sign(Planting& result, const Tolerance&) {
     if (result.view().dtype == DType::i32) return;
     for (std::int64_t row = 0; row < result.view().rows; ++row)
@@ -215,8 +215,8 @@ inline Judged agrees(oracle::Oracle& oracle, const Memory& memory, const Op& op,
     return {before, report};
 }
 
-/// The operands that the oracle finds wrong where `launched` ran in place of the op, or where `plant` altered the
-/// results of the right one. Changes the buffers.
+/// The operands that the oracle finds wrong where `launched` ran in place of the op, or where `plant` altered the right
+/// results. Changes the buffers.
 inline std::set<std::string> named(oracle::Oracle& oracle, const Memory& memory, const Op& op, const Op& launched,
                                    const std::function<void()>& plant = {}) {
     const oracle::Capture before = oracle.capture(op, memory);
@@ -228,8 +228,9 @@ inline std::set<std::string> named(oracle::Oracle& oracle, const Memory& memory,
     return operands;
 }
 
-/// It finds nothing wrong, looks at every operand that the op writes, and names each planted mistake's operand and no
-/// other (`follows`: those that are judged by another operand's live values).
+/// The oracle must find nothing wrong with the right results, look at every operand that the op writes, and for each
+/// planted mistake name its operand and no other. `follows` are operands that are judged by another operand's live
+/// values.
 inline void judges_rightly(oracle::Oracle& oracle, const Memory& memory, const Op& op, const std::string& label,
                            const Launcher& launch = launch_on_hopper, const std::set<std::string>& follows = {}) {
     const auto [before, report] = agrees(oracle, memory, op, label, launch);

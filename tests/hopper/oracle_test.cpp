@@ -1,4 +1,4 @@
-// The oracle against the GEMM programs: it agrees with right results, and names the operand of a wrong one.
+// The oracle against the GEMM programs: it accepts right results, and names the operand of a wrong one.
 #include "tests/hopper/gemm_check.h"
 #include "tests/hopper/oracle_plants.h"
 
@@ -47,7 +47,7 @@ TEST_CASE("the oracle refuses what it cannot check", "[gpu][oracle]") {
 TEST_CASE("a copy that does not fit the device is refused by name", "[gpu][oracle]") {
     if (!has_hopper()) return;
     std::byte byte{};
-    // Never touched: the copy's memory is asked for first.
+    // The copy's memory is requested first, so the buffers are never touched.
     const View huge{0, DType::f32, 0, 1, std::int64_t{1} << 40, std::int64_t{1} << 40, 0};
     EmbedBackward op;
     op.grad = huge;

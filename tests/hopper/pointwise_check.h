@@ -1,11 +1,12 @@
-// What the tests of the pointwise ops and finishing reductions share: one case against cpu::run on the same operands.
+// What the tests of the pointwise ops and Finish operations share: running one case against cpu::run on the same
+// operands.
 //
-// Tolerances. fp32 sums of n terms, both sides in fp32 in different order: n 2^-24 of the largest result for terms of
-// one sign, and the same of the sum of magnitudes otherwise; 1e-5 covers both at these sizes, and the dot products of
-// TargetLogit. A loss near 10 is good to a few of its ulp: 1e-6. Gradients through RoPE are stored in bf16: 4e-3
-// relative RMS. What FinishCrossEntropy stores in bf16 may be rounded the other way by the sums' last bits in one of
-// some thousand rows: 2^-7 of itself; its dot is of what is stored, so it is off by that times the target's logit, up
-// to 8: 6e-2, where the sums are not exact.
+// Tolerances. fp32 sums of n terms, in different order on both sides: n 2^-24 of the largest result for terms of one
+// sign, and of the sum of magnitudes otherwise. 1e-5 covers both at these sizes, and the dot products of TargetLogit. A
+// loss near 10 is good to a few of its ulp: 1e-6. Gradients through RoPE are stored in bf16: 4e-3 relative RMS. Where
+// the sums are not exact, their last bits make FinishCrossEntropy round a stored bf16 value the other way in one of
+// some thousand rows, by 2^-7 of itself. Its dot is of the stored values, so it is off by that times the target's
+// logit, which is up to 8: 6e-2.
 #pragma once
 
 #include <functional>
@@ -42,8 +43,8 @@ struct Case {
     }
 };
 
-/// Runs the op on both sides: inputs and gaps unchanged, results within the tolerance (`dot` has its own, unless it is
-/// negative), a second run of the same bits.
+/// Runs the op on both sides. Inputs and gaps must stay unchanged, results be within the tolerance (`dot` has its own,
+/// unless that is negative), and a second run must give the same bits.
 inline void check(const Case& made, double tolerance, double dot_tolerance = -1) {
     Bytes first;
     for (int run = 0; run < 2; ++run) {

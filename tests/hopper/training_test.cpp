@@ -1,8 +1,8 @@
-// Whole training steps on the GPU next to the same schedule by cpu::run in bf16 storage: the two round at the same
-// points, so they differ by the order of fp32 sums and by what a bf16 rounding that falls the other way makes of that.
+// Whole training steps on the GPU beside the same schedule by cpu::run in bf16 storage. Both round at the same points,
+// so they differ only by the order of fp32 sums, and by bf16 roundings that fall the other way because of it.
 //
-// Tolerances. A rounding that falls the other way moves one element by 2^-8 of itself; few do, and a loss is a mean
-// over hundreds of tokens: 2e-3 relative. Gradients of a tensor as a whole: cosine above 0.999, norm within 1%.
+// Tolerances. A rounding that falls the other way moves one element by 2^-8 of itself. Few do, and a loss is a mean
+// over hundreds of tokens: 2e-3 relative. Gradients of a whole tensor: cosine above 0.999, norm within 1%.
 #include "src/train/hopper_executor.h"
 #include "tests/hopper/harness.h"
 #include "tests/model/harness.h"
@@ -12,7 +12,7 @@ using namespace coda::test;
 
 namespace {
 
-/// Sizes that divide nothing but what the kernels need: rows and columns of ragged tiles, a padded vocabulary.
+/// Sizes that are multiples only of what the kernels need: ragged tiles in rows and columns, a padded vocabulary.
 ModelConfig small_model(std::int64_t head_dim, bool tied) {
     ModelConfig model;
     model.hidden_size = 264;
@@ -75,9 +75,9 @@ std::vector<textbook::Batch> batches_of(const Case& c, const ModelConfig& model,
 
 constexpr double kLearningRate = 1e-3, kBeta1 = 0.9, kBeta2 = 0.95;
 
-/// Every step after a driver's fill of what it writes and does not read. For compute-sanitizer's initcheck, which does
-/// not see what the bulk copy engine stores: with the fills, memory counts as initialised from the step on that has it
-/// as its output, and a read of anything else is reported.
+/// Before every step, a driver's fill of what the step writes and does not read. It is for compute-sanitizer's
+/// initcheck, which does not see what TMA stores. With the fills, memory counts as initialised from the step on that
+/// has it as its output, and a read of anything else is reported.
 Schedule with_outputs_filled(const Schedule& schedule) {
     Schedule filled;
     for (const Step& step : schedule) {
@@ -97,7 +97,7 @@ Schedule with_outputs_filled(const Schedule& schedule) {
     return filled;
 }
 
-/// Counts steps; their times are checked to be times.
+/// Counts steps and checks that their times are times.
 struct Observer : StepObserver {
     bool results = false;
     std::size_t steps = 0;
@@ -264,7 +264,7 @@ TEST_CASE("what goes up to the GPU comes down again, in parts of the staging rin
     run.executor->upload(master, up.data());
     CHECK(run.executor->first_nonfinite(master) == static_cast<std::int64_t>(up.size()) - 3);
 
-    // Values are those of their place in the order of the calls, whenever they are looked at.
+    // Each readback has the values of its own place in the order of calls, whenever it is read.
     std::vector<std::unique_ptr<Readback>> readbacks;
     for (int i = 0; i < 100; ++i) {
         upload_scalar(*run.executor, loss, 0.5 * i);

@@ -22,7 +22,7 @@ std::string fault_of(const std::string& bytes) {
     return message_of([&] { index_evaluation_shard(bytes_of(bytes), "eval.bin", kVocab, kSeqLen); });
 }
 
-/// The fault of a shard of one example, of which `change` has changed the words.
+/// The message for a shard of one example whose words `change` has changed.
 template <class Change>
 std::string fault_with(Change&& change) {
     Words words = example_words(two_examples()[0], 0);
@@ -95,7 +95,7 @@ TEST_CASE("a fault of an example is named with the example") {
 }
 
 TEST_CASE("a damaged evaluation shard is refused or read, never read beyond its end") {
-    // The bytes lie in a vector of exactly their size, so that a sanitizer sees a read beyond them.
+    // The bytes lie in a vector of exactly their size, so that a sanitizer sees a read beyond it.
     const std::string good = evaluation_bytes(two_examples());
     for (std::size_t length = 0; length < good.size(); ++length) CHECK(fault_of(good.substr(0, length)) != "");
     std::mt19937_64 random(1);

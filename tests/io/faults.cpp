@@ -24,10 +24,10 @@ struct State {
     std::int64_t write_limit = std::numeric_limits<std::int64_t>::max();
     bool exchange = true;
     std::vector<std::string> calls;
-    std::map<std::string, int> unsynced;  // path -> a descriptor that outlives the writer's
+    std::map<std::string, int> unsynced;  // path -> a descriptor that outlives the writer's own
 };
 
-// Null, and every call passes through, outside of the tests that make faults.
+// Null outside of the tests that make faults: every call then passes through.
 State* state = nullptr;
 
 std::string path_of(int descriptor) {
@@ -55,7 +55,7 @@ Verdict account(std::string call) {
     return Verdict::fail;
 }
 
-/// For calls that do nothing when the process dies in them.
+/// For calls that do nothing if the process dies in them.
 bool fails(std::string call) {
     const Verdict verdict = account(std::move(call));
     if (verdict == Verdict::die) die();

@@ -140,7 +140,7 @@ TEST_CASE("exchanged folders trade names") {
     make_folders(folder / "one");
     make_folders(folder / "two");
     put(folder / "one/mark", "");
-    if (!exchange_paths(folder / "one", folder / "two")) return;  // not a thing of this file system
+    if (!exchange_paths(folder / "one", folder / "two")) return;  // this file system cannot
     CHECK(fs::exists(folder / "two/mark"));
     CHECK_FALSE(fs::exists(folder / "one/mark"));
     CHECK_THROWS_WITH(exchange_paths(folder / "one", folder / "absent"), Contains("exchange"));

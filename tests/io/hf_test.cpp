@@ -19,8 +19,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// Grouped queries, a vocabulary that is padded (70 to 128), and no two extents alike. safetensors_interop.py has it
-/// too.
+/// Grouped queries, a padded vocabulary (70 to 128), and no two extents alike. safetensors_interop.py has the same
+/// model.
 ModelConfig small_model(bool tied) {
     ModelConfig model;
     model.hidden_size = 24;
@@ -138,7 +138,7 @@ TEST_CASE("exported tensors have Hugging Face's row order") {
         const auto begin = master.begin() + offset;
         return std::vector<float>(begin, begin + 24);
     };
-    // Heads of 6 rows: the rotate-half pair (1, 4) of a head is the adjacent pair (2, 3); keys follow 4 query heads.
+    // Heads of 6 rows: a head's rotate-half pair (1, 4) is the adjacent pair (2, 3). Keys follow 4 query heads.
     const Layer::Parameters& layer = layout.layers[1];
     CHECK(row("model.layers.1.self_attn.q_proj.weight", 6 + 1) == packed(layer.attention.qkv.offset + (6 + 2) * 24));
     CHECK(row("model.layers.1.self_attn.q_proj.weight", 6 + 4) == packed(layer.attention.qkv.offset + (6 + 3) * 24));
@@ -202,7 +202,7 @@ TEST_CASE("a tied model takes an lm_head.weight that equals its embedding, and o
     std::string file = read_file(folder.path() / "model.safetensors");
     const auto data = parse_safetensors(bytes_of(file), "f");
     for (const StoredTensor& tensor : data) {
-        if (tensor.name == "lm_head.weight") {  // its last element becomes another
+        if (tensor.name == "lm_head.weight") {  // its last element changes
             const auto at = tensor.bytes.data() + tensor.bytes.size() - 4 - bytes_of(file).data();
             const float other = -1;
             std::memcpy(&file[static_cast<std::size_t>(at)], &other, sizeof other);
@@ -211,7 +211,7 @@ TEST_CASE("a tied model takes an lm_head.weight that equals its embedding, and o
     replace_file(folder.path() / "model.safetensors", bytes_of(file));
     CHECK(contains(import_refusal(folder.path(), layout), "lm_head.weight differs from model.embed_tokens.weight"));
 
-    // To an untied model the same file is as good as any.
+    // To an untied model the same file is valid.
     CHECK(import_refusal(folder.path(), parameter_layout(small_model(false))).empty());
     write_edited(folder.path(), layout, [](auto&) {});
     CHECK(contains(import_refusal(folder.path(), parameter_layout(small_model(false))), "1 missing: lm_head.weight"));

@@ -12,8 +12,8 @@
 
 namespace coda {
 
-/// Runs safetensors_interop.py with CODA_PYTHON (default python3) and checks that it succeeds. False, with a message,
-/// where the packages that it compares with are not installed.
+/// Runs safetensors_interop.py with CODA_PYTHON (default python3) and checks that it succeeds. Returns false, with a
+/// message, where the packages that it compares with are not installed.
 inline bool run_interop(const std::string& arguments) {
     constexpr int kPackagesMissing = 77;
     const char* python = std::getenv("CODA_PYTHON");

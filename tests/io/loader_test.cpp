@@ -31,7 +31,7 @@ TokenRanges ranges_of(const fs::path& pattern) {
     return open_datasets({{pattern.string()}, {pattern.string()}, true, false}, 4, kVocab).train;
 }
 
-/// Every token of the ranges, in order.
+/// All tokens of the ranges, in order.
 std::vector<std::int32_t> all_tokens(const TokenRanges& ranges) {
     std::vector<std::int32_t> all;
     for (const TokenRange& range : ranges) {
@@ -54,7 +54,7 @@ TEST_CASE("without shuffling the windows come in order and stay within their fil
     const ScratchFolder scratch;
     put_counting_shard(scratch.path() / "a.bin", 0, 13);     // 3 windows of 4 + 1: all 13 tokens
     put_counting_shard(scratch.path() / "b.bin", 1000, 4);   // none: the last target is missing
-    put_counting_shard(scratch.path() / "c.bin", 2000, 12);  // 2, and 3 tokens left over
+    put_counting_shard(scratch.path() / "c.bin", 2000, 12);  // 2 windows, and 3 tokens left over
     const Loader loader(ranges_of(scratch.path() / "*.bin"), {.seq_len = 4, .vocab = kVocab}, 1);
     REQUIRE(loader.sequences() == 5);
     const Batch batch = read(loader, 0, 5, 4);
@@ -87,7 +87,7 @@ TEST_CASE("every epoch reads every sequence once, in an order of its own, from w
     CHECK(orders[1] != orders[2]);
     CHECK_FALSE(std::is_sorted(orders[0].begin(), orders[0].end()));
 
-    // A step in the middle, across the end of an epoch, read by a loader that has read nothing before.
+    // A step in the middle, across the end of an epoch, read by a fresh loader.
     const Batch step =
         read(Loader(ranges, {.seq_len = 4, .vocab = kVocab, .shuffle = true, .seed = 1337}, 8), 76, 8, 4);
     CHECK(std::equal(step.tokens.begin(), step.tokens.end(), three_epochs.tokens.begin() + 76 * 4));
@@ -181,7 +181,7 @@ TEST_CASE("a batch with an id outside the vocabulary names file and place") {
     const ScratchFolder scratch;
     const fs::path path = scratch.path() / "late.bin";
     std::vector<std::uint16_t> tokens(static_cast<std::size_t>(kCheckedTokens) + 9, 1);
-    tokens.back() = 50000;  // beyond what opening checks
+    tokens.back() = 50000;  // beyond the tokens that opening checks
     put(path, shard_bytes(tokens));
     const auto file = std::make_shared<const TokenFile>(path, 100);
     const Loader loader({{file, 0, file->count()}}, {.seq_len = 8, .vocab = 100}, 1);

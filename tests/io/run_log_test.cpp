@@ -26,7 +26,7 @@ StepRecord record_of(std::int64_t step) {
     return {.step = step, .loss = 5.0 / static_cast<double>(step), .grad_norm = 0.5, .lr = 3e-4, .tokens = step * 512};
 }
 
-/// A log of steps 1..10 with a validation after every fifth.
+/// A log of steps 1..10 with a validation after every fifth step.
 void put_log(const fs::path& path) {
     RunLog log = RunLog::create(path, kHeader);
     for (int step = 1; step <= 10; ++step) {

@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// A file image: length, header, data. `length` stands for the header's own where it is given.
+/// A file image: length, header, data. `length`, if given, replaces the header's own.
 std::string image(const std::string& header, const std::string& data, std::optional<std::uint64_t> length = {}) {
     const std::uint64_t prefix = length.value_or(header.size());
     std::string out(sizeof prefix, '\0');
@@ -45,8 +45,7 @@ std::vector<Real> values(const StoredTensor& tensor) {
     return out;
 }
 
-/// Element i of tensor t, the same formula as in safetensors_interop.py: a multiple of 1/16 below 8, exact in F16 and
-/// BF16.
+/// Element i of tensor t, by the formula of safetensors_interop.py: a multiple of 1/16 below 8, exact in F16 and BF16.
 float pattern(std::size_t t, std::int64_t i) {
     return static_cast<float>((7 * i + 3 * static_cast<std::int64_t>(t)) % 256 - 128) / 16;
 }
@@ -185,7 +184,7 @@ TEST_CASE("a written safetensors file is read back, its data aligned") {
     const ScratchFolder folder;
     for (const DType dtype : {DType::f32, DType::bf16}) {
         const fs::path path = folder.path() / "w.safetensors";
-        write_pattern(path, kTensors, dtype);  // the second time over the first
+        write_pattern(path, kTensors, dtype);  // the second time, over the first file
         const MappedFile file(path);
         std::uint64_t header = 0;
         std::memcpy(&header, file.bytes().data(), sizeof header);
@@ -210,7 +209,8 @@ TEST_CASE("bf16 weights are rounded to nearest even when written") {
     const ScratchFolder folder;
     const fs::path path = folder.path() / "w.safetensors";
     const std::vector<TensorSpec> tensor{{"w", {3}}};
-    // bf16 keeps 7 bits of fraction: 1 + 2^-8 is a tie and goes to the even 1, 1 + 3 2^-8 is one and goes to 1 + 2^-6.
+    // bf16 keeps 7 bits of fraction. 1 + 2^-8 is a tie and goes to the even 1; 1 + 3 2^-8 is a tie and goes to 1 +
+    // 2^-6.
     write_safetensors(path, tensor, DType::bf16, [](std::size_t, std::int64_t, std::span<float> out) {
         out[0] = 1 + 0x1p-8f, out[1] = 1 + 3 * 0x1p-8f, out[2] = 1 + 0x1p-8f + 0x1p-20f;
     });
@@ -237,7 +237,7 @@ TEST_CASE("a write that fails leaves the former file and nothing else") {
 
 TEST_CASE("a sharded checkpoint is written within its limit and read through its index") {
     const ScratchFolder folder;
-    // f32 bytes of kTensors: 60, 28, 96, 4. With 90 a shard: {a, b}, {c} larger than the limit, {d}.
+    // f32 bytes of kTensors: 60, 28, 96, 4. With at most 90 per shard: {a, b}, {c}, which exceeds the limit, {d}.
     write_safetensors_folder(
         folder.path(), kTensors, DType::f32, 90, [](std::size_t index, std::int64_t row, std::span<float> out) {
             std::fill(out.begin(), out.end(), static_cast<float>(100 * index) + static_cast<float>(row));

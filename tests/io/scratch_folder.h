@@ -1,4 +1,4 @@
-// What the tests of files share: a folder of a test's own, and the messages of errors.
+// What the tests of files share: a temporary folder, and the messages of errors.
 #pragma once
 
 #include <stdlib.h>  // mkdtemp
@@ -11,7 +11,7 @@
 
 namespace coda {
 
-/// An empty folder, removed with all it holds at the end of the scope.
+/// An empty folder, removed with all its contents at the end of the scope.
 class ScratchFolder {
   public:
     ScratchFolder() {

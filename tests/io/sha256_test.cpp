@@ -1,4 +1,4 @@
-// SHA-256 beside the values that FIPS 180-4's examples and sha256sum give.
+// SHA-256 against the values in FIPS 180-4's examples and those of sha256sum.
 #include "src/io/sha256.h"
 
 #include "src/io/files.h"
@@ -17,7 +17,7 @@ TEST_CASE("SHA-256 of the standard's examples") {
 }
 
 TEST_CASE("SHA-256 of lengths around the padding's edges") {
-    // sha256sum of so many letters x.
+    // sha256sum of that many letters x.
     const std::pair<std::size_t, const char*> cases[] = {
         {55, "d5e285683cd4efc02d021a5c62014694958901005d6f71e89e0989fac77e4072"},
         {56, "04c26261370ee7541549d16dee320c723e3fd14671e66a099afe0a377c16888e"},

@@ -1,4 +1,4 @@
-// llm.c evaluation shards, written by a test.
+// Writes llm.c evaluation shards for tests.
 #pragma once
 
 #include <array>
@@ -31,7 +31,7 @@ inline Words example_words(const ChoiceExample& example, std::size_t index) {
     return words;
 }
 
-/// A shard of these words after its header, which says `count` examples.
+/// A shard of these words behind a header that says `count` examples.
 inline std::string evaluation_bytes(const Words& words, std::size_t count) {
     std::array<std::int32_t, 256> header{20240522, 1, static_cast<std::int32_t>(count)};
     std::string bytes(sizeof header + words.size() * 2, '\0');

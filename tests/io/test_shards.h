@@ -1,4 +1,4 @@
-// llm.c token shards, written by a test.
+// Writes llm.c token shards for tests.
 #pragma once
 
 #include <array>
@@ -12,7 +12,7 @@
 
 namespace coda {
 
-/// The bytes of a shard: Token is std::uint16_t (20240520, version 1) or std::uint32_t (20240801, version 7).
+/// The bytes of a shard. Token is std::uint16_t (20240520, version 1) or std::uint32_t (20240801, version 7).
 template <class Token>
 std::string shard_bytes(const std::vector<Token>& tokens) {
     static_assert(sizeof(Token) == 2 || sizeof(Token) == 4);

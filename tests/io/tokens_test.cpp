@@ -99,14 +99,14 @@ TEST_CASE("an unreadable token file is named") {
     const fs::path file = scratch.path() / "secret.bin";
     put(file, shard_bytes<std::uint16_t>({1}));
     fs::permissions(file, fs::perms::none);
-    if (::access(file.c_str(), R_OK) == 0) return;  // the superuser reads everything
+    if (::access(file.c_str(), R_OK) == 0) return;  // the superuser can read everything
     CHECK_THROWS_WITH(TokenFile(file, 300), Contains("secret.bin") && Contains("Permission denied"));
 }
 
 TEST_CASE("offsets beyond 4 GiB are right") {
     const ScratchFolder scratch;
     const fs::path path = scratch.path() / "large.txt";
-    constexpr std::int64_t size = (std::int64_t{5} << 30) + 3;  // sparse: takes no disk
+    constexpr std::int64_t size = (std::int64_t{5} << 30) + 3;  // sparse: takes no disk space
     put(path, "a");
     fs::resize_file(path, size);
     std::fstream(path, std::ios::in | std::ios::out | std::ios::binary).seekp(size - 2) << "yz";

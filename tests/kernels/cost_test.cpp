@@ -1,4 +1,4 @@
-// cost() against counts done by hand for one small op of each kind.
+// cost() against counts made by hand for one small op of each kind.
 #include "kernels/cost.h"
 
 #include "tests/catch.h"

@@ -1,6 +1,6 @@
-// Every op of the instruction set, by the cases that its folder states: in bf16 storage against the same op in double,
-// on the same operands. The types of the variant are iterated, so no op is left out. The formulas themselves are held
-// by the test in each op's folder.
+// Every op of the instruction set, with the cases that its folder states: in bf16 storage against the same op in
+// double, on the same operands. The test iterates the types of the variant, so no op is left out. The test in each op's
+// folder checks the formulas themselves.
 //
 // Tolerances: what the oracle allows (kernels/oracle/tolerance.h).
 #include <map>
@@ -16,7 +16,7 @@ using namespace coda::test;
 
 namespace {
 
-/// A case's operands on the host twice: bf16 ones as `storage`, and every floating-point one in double.
+/// A case's operands on the host, twice: bf16 ones as `storage`, and every floating-point one in double.
 struct Twice {
     DType storage;
     Buffers own{}, exact{};
@@ -62,7 +62,7 @@ struct Twice {
     }
 };
 
-/// The op on the views of `second` (true: double) of every buffer.
+/// The op on the buffers' views in storage or, with `second`, on those in double.
 template <class T>
 T placed(const T& op, const Twice& twice, bool second) {
     T result = op;

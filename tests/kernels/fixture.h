@@ -16,8 +16,8 @@
 
 namespace coda::test {
 
-/// One buffer a view, each allocated to the byte, so AddressSanitizer sees the first element read or written outside.
-/// New buffers are poisoned: NaN in floating-point elements, 0x7f7f7f7f in i32.
+/// One buffer per view, of exactly its size, so AddressSanitizer sees the first element read or written outside. New
+/// buffers are poisoned: NaN in floating-point elements, 0x7f7f7f7f in i32.
 class Buffers {
   public:
     /// A matrix in a buffer of its own; ld 0 means contiguous rows.
@@ -59,7 +59,7 @@ class Buffers {
     /// Fills the whole buffer, gaps between rows included.
     void poison(const View& view) {
         const auto id = static_cast<std::size_t>(view.buffer);
-        const int byte = view.dtype == DType::i32 ? 0x7f : 0xff;  // a word of ones is a NaN of every float type
+        const int byte = view.dtype == DType::i32 ? 0x7f : 0xff;  // a word of ones is a NaN in every float type
         std::memset(storage_[id].get(), byte, sizes_[id]);
     }
 
@@ -85,7 +85,7 @@ class Buffers {
         }
     }
 
-    /// The view's elements, row by row without the gaps.
+    /// The view's elements row by row, without the gaps.
     std::vector<double> values(const View& view) const {
         std::vector<double> out;
         out.reserve(static_cast<std::size_t>(view.count()));
@@ -93,12 +93,12 @@ class Buffers {
             for (std::int64_t col = 0; col < view.cols; ++col) out.push_back(get(view, row, col));
         return out;
     }
-    /// The bytes of the view's whole buffer, gaps included, to compare: CHECK((bits(a) == bits(b))), which prints none.
+    /// All bytes of the view's buffer, gaps included. CHECK((bits(a) == bits(b))) compares them without printing them.
     std::string bits(const View& view) const {
         const auto id = static_cast<std::size_t>(view.buffer);
         return {reinterpret_cast<const char*>(storage_[id].get()), sizes_[id]};
     }
-    /// Whether the elements between cols and ld of every row are still poison.
+    /// Whether the elements between cols and ld are still poison in every row.
     bool gaps_untouched(const View& view) const {
         const int poison_byte = view.dtype == DType::i32 ? 0x7f : 0xff;
         for (std::int64_t row = 0; row + 1 < view.rows; ++row) {
@@ -142,7 +142,7 @@ class Buffers {
     std::mt19937_64 generator_{20240520};
 };
 
-/// Relative spacing of the type's numbers: half of it is the largest rounding error.
+/// The relative spacing of the type's numbers; half of it is the largest rounding error.
 inline double epsilon(DType dtype) {
     switch (dtype) {
         case DType::f64: return std::numeric_limits<double>::epsilon();

@@ -1,11 +1,11 @@
-// What the tests of GEMM programs share: products in plain fp64 loops, operands of the programs, comparisons.
+// What the tests of GEMM programs share: GEMMs in plain fp64 loops, operands of the programs, comparisons.
 //
-// Tolerances. Rounding errors of a sum of K products of size σ are independent, so the executor's accumulator strays
-// from exact by about 0.4 u σ K, u half the compute type's epsilon; Product::error allows ten times that. An output may
-// stray by that times how strongly its formula depends on the accumulator, by a few roundings of the epilogue, and by
-// the one rounding of its storage. A sum of many such terms may stray by 1e-5 of the sum of their magnitudes in float,
-// and by the terms' own errors, which again add up like a random walk. What was rounded to bf16 too early fails by a
-// factor of ten at least.
+// Tolerances. The rounding errors of a sum of K terms of size σ are independent, so the executor's accumulator strays
+// from exact by about 0.4 u σ K, where u is half the compute type's epsilon; Product::error allows ten times that. An
+// output may stray by that times how strongly its formula depends on the accumulator, by a few roundings of the
+// epilogue, and by the one rounding of its storage. A sum of many such terms may stray by 1e-5 of the sum of their
+// magnitudes in float, and by the terms' own errors, which again add up like a random walk. A value that was rounded to
+// bf16 too early fails by a factor of at least ten.
 #pragma once
 
 #include <algorithm>
@@ -30,7 +30,7 @@ struct ProgramShape {
 constexpr std::int64_t kHead = 8;  // head size of the programs with heads; divides every n below
 constexpr std::int64_t kGap = 3;   // poisoned elements after every row
 
-/// The smallest; ragged tiles; a tile wider than the matrix; several macro-tiles and blocks of K; more rows than
+/// The smallest shape; ragged tiles; a tile wider than the matrix; several macro-tiles and blocks of K; more rows than
 /// columns.
 inline const std::vector<ProgramShape> kProgramShapes{
     {1, 8, 1, 5}, {7, 24, 33, 5}, {37, 72, 20, 128}, {131, 272, 270, 128}, {210, 40, 9, 16}};
@@ -45,7 +45,7 @@ inline Range tile_range(std::int64_t t, std::int64_t tile, std::int64_t length) 
     return {t * tile, std::min((t + 1) * tile, length)};
 }
 
-/// a wᵀ or a w in fp64, and what the executor's accumulators may differ by.
+/// a wᵀ or a w in fp64, and by how much the executor's accumulators may differ.
 struct Product {
     std::int64_t n = 0;
     Values acc;
@@ -104,7 +104,7 @@ void check_all(const char* what, const Buffers& buffers, const View& actual, con
     CHECK(buffers.gaps_untouched(actual));
 }
 
-/// Elements that are rounded once to storage: tolerance `absolute` before rounding, plus roundings.
+/// Elements that are rounded once to storage: tolerance `absolute` before rounding, plus that rounding.
 template <class Expected>
 void check_close(const char* what, const Buffers& buffers, const View& actual, DType compute, double absolute,
                  const Expected& expected) {
@@ -116,8 +116,8 @@ void check_close(const char* what, const Buffers& buffers, const View& actual, D
     });
 }
 
-/// Partials (tiles, rows or columns) over `length` elements each: partial (t, i) is Σ_j term(i, j) over tile t. A term
-/// may be off by term_error.
+/// Partials (tiles, rows or columns) over `length` elements each: partial (t, i) is Σ_j term(i, j) over tile t. Each
+/// term may be off by term_error.
 template <class Term>
 void check_partials(const char* what, const Buffers& buffers, const View& actual, std::int64_t tile,
                     std::int64_t length, double term_error, const Term& term) {
@@ -133,7 +133,7 @@ void check_partials(const char* what, const Buffers& buffers, const View& actual
     });
 }
 
-/// fn(storage, compute, shape) for every storage type and shape.
+/// Calls fn(storage, compute, shape) for every storage type and shape.
 template <class Fn>
 void for_each_program_case(const Fn& fn) {
     for (const DType storage : {DType::f64, DType::f32, DType::bf16}) {
@@ -145,7 +145,7 @@ void for_each_program_case(const Fn& fn) {
     }
 }
 
-/// Operands of one program: a and w, and more by need.
+/// The operands of one program: a and w, and others as needed.
 struct Inputs {
     Buffers buffers;
     View a, w;
@@ -173,7 +173,7 @@ struct Inputs {
 
 inline double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 
-/// Calls fn(op, inputs, factor) for an op without and with the rstd factor, a and w set.
+/// Calls fn(op, inputs, factor) for an op without and with the rstd factor; a and w are set.
 template <class Program, class Fn>
 void plain_and_rstd(DType storage, DType compute, const ProgramShape& shape, const Fn& fn) {
     Inputs in(storage, shape, WeightLayout::out_in);

@@ -1,5 +1,5 @@
-// The CPU GEMM core against a plain triple loop on small integers, which every type represents exactly: any
-// difference is a wrong index, so results are compared with ==.
+// The CPU GEMM core against a plain triple loop on small integers, which every type represents exactly. Any difference
+// is a wrong index, so results are compared with ==.
 #include "kernels/cpu/gemm.h"
 
 #include <omp.h>
@@ -50,7 +50,7 @@ struct Problem {
         return layout.b == Major::k ? buffers.get(b, n, k) : buffers.get(b, k, n);
     }
 
-    /// C as the core computes it, row-major; NaN where no tile came.
+    /// C as the core computes it, row-major; NaN where no tile was written.
     template <class Compute>
     std::vector<Compute> run() const {
         std::vector<Compute> c(static_cast<std::size_t>(shape.m * shape.n), Compute(NAN));
@@ -86,7 +86,7 @@ void check_exact(const cpu::GemmShape& shape) {
     }
 }
 
-// One element; ragged panels of rows and columns; vectors of K left over; several blocks of K; several macro-tiles.
+// One element; ragged panels of rows and columns; leftover vectors of K; several blocks of K; several macro-tiles.
 const std::vector<cpu::GemmShape> kShapes{{1, 1, 1},    {1, 16, 8},   {6, 1, 9},    {5, 17, 31},    {7, 33, 256},
                                           {13, 8, 257}, {97, 50, 20}, {40, 300, 3}, {200, 530, 12}, {11, 19, 600}};
 

@@ -1,4 +1,4 @@
-// What the oracle allows, how it cuts a check into bands and how it reports: all of it that needs no GPU.
+// The oracle's tolerances, how it cuts a check into bands, and its reports: everything that needs no GPU.
 #include <cmath>
 #include <limits>
 #include <string>
@@ -23,7 +23,7 @@ constexpr bool is_matrix(const Accumulate<Shape>&) {
     return std::is_same_v<Shape, Matrix>;
 }
 
-/// An op with every operand there, 2048 x 2048: matrices of `storage`, indices and flags of i32, the rest fp32.
+/// An op with all its operands, 2048 x 2048: matrices of `storage`, indices and flags of i32, the rest fp32.
 template <class T>
 T complete_op(DType storage) {
     T op;

@@ -1,4 +1,4 @@
-// The CPU executor's promise of the same bits for any number of OpenMP threads, as a check of one op.
+// Checks one op for the CPU executor's promise: the same bits with any number of OpenMP threads.
 #pragma once
 
 #include <omp.h>
@@ -11,8 +11,8 @@
 
 namespace coda::test {
 
-/// build(Buffers&) makes operands, the same ones each time, and returns the op. Runs it with 1, 2 and 3 threads and
-/// compares the bits of everything it writes.
+/// build(Buffers&) makes operands, the same ones each time, and returns the op. It runs with 1, 2 and 3 threads, and
+/// the bits of everything it writes are compared.
 template <class Build>
 void require_same_bits_for_any_thread_count(const Build& build) {
     const int before = omp_get_max_threads();

@@ -1,5 +1,5 @@
 // The optimizer of the oracle: AdamW with decoupled decay and clipping by the global norm, in double precision, over
-// named tensors. Written independently of the program's flat-segment AdamW.
+// named tensors. It was written independently of the program's flat-segment AdamW.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ struct AdamWSettings {
     double beta1 = 0.9;
     double beta2 = 0.95;
     double eps = 1e-8;
-    double weight_decay = 0.1;   // matrices only, the embedding among them; norms do not decay
+    double weight_decay = 0.1;   // matrices only, including the embedding; norms do not decay
     double max_grad_norm = 1.0;  // 0: no clipping
 };
 

@@ -1,4 +1,4 @@
-// Closed forms of AdamW. hf_reference_test.cpp compares ten steps with torch's.
+// Closed forms of AdamW. hf_reference_test.cpp compares ten steps with torch's AdamW.
 #include "tests/oracle/adamw.h"
 
 #include <cmath>

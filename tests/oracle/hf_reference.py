@@ -2,7 +2,7 @@
 """Prints the constants of hf_reference_test.cpp: losses of Hugging Face transformers' LlamaForCausalLM and torch's AdamW.
 
 Everything runs in float64. transformers computes norms, softmax, rotary angles and the loss in float32 on purpose, so
-float32 is taken to mean float64 before it is imported.  Needs torch and transformers:  python3 hf_reference.py
+float32 is redefined as float64 before it is imported.  Needs torch and transformers:  python3 hf_reference.py
 """
 import torch
 

@@ -1,6 +1,6 @@
 // The oracle against Hugging Face transformers' LlamaForCausalLM and torch's AdamW. hf_reference.py printed the
-// constants (torch 2.15.0, transformers 5.23.0, all in float64) from the same weights and tokens, which a linear
-// congruence gives exactly in both languages.
+// constants (torch 2.15.0, transformers 5.23.0, all in float64) from the same weights and tokens. Both files get these
+// from the same linear congruence, which is exact in any language.
 #include <array>
 #include <cstdint>
 #include <string>

@@ -1,8 +1,8 @@
 // Reverse-mode differentiation of scalar arithmetic: a number that remembers how it was computed.
 //
-// Every operation on a Variable appends one node to its tape: the nodes it came from and the elementary partial
-// derivative with respect to each. Tape::adjoints walks the nodes backwards once (the chain rule, nothing else). A
-// function written as a template over its scalar type is differentiated by running it on Variables.
+// Every operation on a Variable appends one node to its tape: the nodes it came from, and the partial derivative with
+// respect to each. Tape::adjoints walks the nodes backwards once (the chain rule, nothing else). A function that is a
+// template over its scalar type is differentiated by running it on Variables.
 #pragma once
 
 #include <cstddef>
@@ -15,8 +15,8 @@ namespace coda::textbook {
 
 class Tape;
 
-/// A scalar on a tape, or a constant (on no tape, derivative zero): converting from double gives a constant. Operands
-/// of one operation are on the same tape. Must not outlive its tape.
+/// A scalar on a tape, or a constant (on no tape, derivative zero); converting from double gives a constant. All
+/// operands of an operation must be on the same tape. A Variable must not outlive its tape.
 class Variable {
   public:
     Variable(double constant = 0) : value_(constant) {}
@@ -45,7 +45,7 @@ class Tape {
     /// A variable that depends on nothing.
     Variable input(double value);
 
-    /// d output / d node for every node on the tape; the input x has [x.node()].
+    /// d output / d node for every node on the tape; that of the input x is at [x.node()].
     std::vector<double> adjoints(const Variable& output) const;
 
     /// One operand of an operation and the partial derivative of the result with respect to it.
@@ -63,7 +63,7 @@ class Tape {
     void add_edge(const Variable& operand, double derivative);
     Variable add_node(double value);
 
-    std::vector<std::size_t> edges_end_;   // by node; a node's edges begin where those of the node before end
+    std::vector<std::size_t> edges_end_;   // by node; a node's edges begin where its predecessor's end
     std::vector<std::uint32_t> operands_;  // by edge
     std::vector<double> derivatives_;      // by edge
 };

@@ -17,7 +17,8 @@ namespace {
 
 constexpr double kStep = 1e-30;
 
-/// Compares d f / d x_i of a function of two numbers, written for any scalar, at a point of positive coordinates.
+/// Compares d f / d x_i of a function of two numbers, a template over its scalar type, at a point with positive
+/// coordinates.
 template <class Function>
 void check_derivatives(const Function& f) {
     const double x = 0.7;

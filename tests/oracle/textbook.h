@@ -1,8 +1,8 @@
-// The textbook LLaMA in double precision: the oracle of the schedule's loss and of every gradient.
+// The textbook LLaMA in double precision: the oracle for the schedule's loss and all gradients.
 //
-// Hugging Face layout and names, one projection a matrix, RMSNorm applied before its projections, rotate-half RoPE,
+// Hugging Face layout and names, one matrix per projection, RMSNorm applied before its projections, rotate-half RoPE,
 // repeated key/value heads. It shares nothing with the program but ModelConfig. Gradients come from a tape of scalar
-// operations (tape.h), never from a formula of the model. All matrices row-major, a weight is (out, in).
+// operations (tape.h), never from a formula of the model. All matrices are row-major; a weight is (out, in).
 #pragma once
 
 #include <cstdint>
@@ -29,21 +29,23 @@ struct Batch {
     bool restart_positions = false;  // positions count from the document's first token, not from the sequence's
 };
 
-/// Shape of every weight of the model: {rows, columns}, or {width} of a norm.
+/// The shape of every weight of the model: {rows, columns}, or {width} for a norm.
 std::map<std::string, std::vector<std::int64_t>> weight_shapes(const ModelConfig& config);
 
-/// Whether `name` is a norm's weight, the only tensors of a LLaMA that are no matrices.
+/// Whether `name` is a norm's weight; in a LLaMA only these are not matrices.
 bool is_norm(const std::string& name);
 
-/// Random weights that make every term of the model count. Matrices: N(0, (gain / sqrt(columns))²); norms:
-/// N(1, 0.3²). The same seed gives the same weights.
+/// Random weights with which every term of the model counts. Matrices: N(0, (gain / sqrt(columns))²); norms: N(1,
+/// 0.3²). The same seed gives the same weights.
 Weights random_weights(const ModelConfig& config, std::uint64_t seed, double gain = 1.6);
 
-/// Rotation of pair i per position, radians, i < head_dim / 2: rope_theta^(-2i / head_dim), rescaled by rope_scaling.
+/// Rotation of pair i per position, in radians, i < head_dim / 2: rope_theta^(-2i / head_dim), rescaled by
+/// rope_scaling.
 std::vector<double> inverse_frequencies(const ModelConfig& config);
 
 /// Σ cross entropy over the valid targets of all micro-batches / their number. Throws std::invalid_argument for a
-/// missing, unexpected or wrongly sized weight, a bad batch, a token or target outside the vocabulary, no valid target.
+/// missing, unexpected or wrongly sized weight, a bad batch, a token or target outside the vocabulary, or no valid
+/// target.
 double loss(const ModelConfig& config, const Weights& weights, const std::vector<Batch>& micro_batches);
 
 struct Result {
@@ -51,10 +53,10 @@ struct Result {
     Weights gradients;
 };
 
-/// The loss and its derivative with respect to every element of every weight. Throws as loss does.
+/// The loss and its derivative with respect to every element of every weight. Throws as loss() does.
 Result loss_and_gradients(const ModelConfig& config, const Weights& weights, const std::vector<Batch>& micro_batches);
 
-/// (batch * seq_len, vocab_size) row-major. Ignores targets; throws as loss does.
+/// (batch * seq_len, vocab_size) row-major. Ignores targets; throws as loss() does.
 std::vector<double> logits(const ModelConfig& config, const Weights& weights, const Batch& batch);
 
 }  // namespace coda::textbook

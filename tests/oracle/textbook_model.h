@@ -1,5 +1,5 @@
-// The forward pass of the textbook LLaMA, written once over its scalar type: double for values, Variable for gradients
-// by tape, std::complex<double> for gradients by complex step.
+// The forward pass of the textbook LLaMA, written once as a template over its scalar type: double for values, Variable
+// for gradients by tape, std::complex<double> for gradients by complex step.
 //
 // M tokens of a micro-batch (row m = b T + t), d hidden size, hd head size, H query heads, V vocabulary.
 #pragma once
@@ -45,7 +45,7 @@ struct Matrix {
     }
 };
 
-/// The real part, for the shift that keeps exp in range: softmax does not depend on it, so it is a constant.
+/// The real part, for the shift that keeps exp in range. Softmax does not depend on the shift, so it is a constant.
 inline double real_part(double x) { return x; }
 inline double real_part(const std::complex<double>& x) { return x.real(); }
 inline double real_part(const Variable& x) { return x.value(); }
@@ -73,10 +73,10 @@ std::string layer_weight(std::int64_t layer, const std::string& module);
 /// RoPE position of every row.
 std::vector<std::int64_t> positions(const Batch& batch);
 
-/// Rows whose keys row `query` attends to: its own sequence and document, up to itself.
+/// Rows whose keys row `query` attends to: those of its own sequence and document, up to itself.
 std::vector<std::int64_t> visible_rows(const Batch& batch, std::int64_t query);
 
-/// Targets >= 0 in all micro-batches.
+/// The number of targets >= 0 in all micro-batches.
 std::int64_t valid_targets(const std::vector<Batch>& micro_batches);
 
 /// x Wᵀ: (M, in) and (out, in) to (M, out).
@@ -126,7 +126,7 @@ Matrix<Scalar> rotate_half(const Matrix<Scalar>& x, const std::vector<double>& f
     return y;
 }
 
-/// (M, Hk hd) to (M, Hk repeats hd): every head `repeats` times in a row.
+/// (M, Hk hd) to (M, Hk repeats hd): each head `repeats` times, one after the other.
 template <class Scalar>
 Matrix<Scalar> repeat_heads(const Matrix<Scalar>& x, std::int64_t repeats, std::int64_t width) {
     Matrix<Scalar> y(x.rows, x.columns * repeats);

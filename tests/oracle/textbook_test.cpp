@@ -1,5 +1,5 @@
-// The oracle's own tests: its tape against the complex step on every parameter element, and what must hold of any
-// LLaMA. hf_reference_test.cpp holds it against an implementation by others.
+// The oracle's own tests: its tape against the complex step on every parameter element, and properties of any LLaMA.
+// hf_reference_test.cpp compares it with an independent implementation.
 #include "tests/oracle/textbook.h"
 
 #include <algorithm>
@@ -63,8 +63,8 @@ double largest_difference(const std::vector<double>& a, const std::vector<double
     return result;
 }
 
-/// Every element's derivative by tape and by complex step agree to 1e-13 of the tensor's largest. Both are exact up to
-/// rounding; sums of at most a few thousand terms of mixed sign lose about two digits of the sixteen.
+/// The derivative of every element agrees between tape and complex step to 1e-13 of the tensor's largest. Both are
+/// exact up to rounding; sums of at most a few thousand terms of mixed sign lose about two of the sixteen digits.
 void check_gradients(const ModelConfig& config, const std::vector<Batch>& micro_batches) {
     const Weights weights = random_weights(config, 1);
     const Result result = loss_and_gradients(config, weights, micro_batches);
@@ -250,7 +250,7 @@ TEST_CASE("packed documents give the logits they have alone, whether positions r
     alone.insert(alone.end(), second.begin(), second.end());
     CHECK(largest_difference(together, alone) == 0);
 
-    packed.restart_positions = false;  // other angles, the same differences of angles
+    packed.restart_positions = false;  // other angles, but the same differences between angles
     const std::vector<double> running = logits(config, weights, packed);
     CHECK(largest_difference(together, running) > 0);
     CHECK(largest_difference(together, running) < 1e-13 * largest_magnitude(together));

@@ -77,7 +77,7 @@ def random_tensors(config, dtype="F32", seed=0):
 
 
 def pack_safetensors(header, data, length=None):
-    """The bytes of a file of any header, a JSON object or bytes; `length` may be given wrongly."""
+    """The bytes of a file with any header, a JSON object or bytes; `length` may be wrong on purpose."""
     text = header if isinstance(header, bytes) else json.dumps(header).encode()
     return struct.pack("<Q", len(text) if length is None else length) + text + data
 
@@ -131,7 +131,7 @@ def write_folder(folder, config, tensors, shards=1):
 
 
 class Llama:
-    """The forward pass as transformers defines it, in Python floats (fp64): one token after the other."""
+    """The forward pass as transformers defines it, in Python floats (fp64), token by token."""
 
     def __init__(self, config, tensors, rope_sign=1):
         self.config, self.rope_sign = config, rope_sign

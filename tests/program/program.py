@@ -59,7 +59,7 @@ def changed(config, changes):
 
 
 def shard(tokens, wide=False, magic=None, version=None, count=None):
-    """The bytes of an llm.c token shard; magic, version and count may be given wrongly."""
+    """The bytes of an llm.c token shard; magic, version and count may be wrong on purpose."""
     header = [0] * 256
     header[0] = magic if magic is not None else 20240801 if wide else 20240520
     header[1] = version if version is not None else 7 if wide else 1
@@ -120,7 +120,7 @@ class ProgramTestCase(unittest.TestCase):
             return file.read()
 
     def config(self, changes=None, name="config.json", base=None):
-        """Writes a config file; `changes` are by dotted key. Its runs go to the folder "run" if not said otherwise."""
+        """Writes a config file; `changes` are by dotted key. Its runs go to the folder "run" by default."""
         config = changed(base or CONFIG, {"output.directory": "run", **(changes or {})})
         self.write(name, json.dumps(config, indent=1).encode())
         return name
@@ -220,11 +220,11 @@ class ProgramTestCase(unittest.TestCase):
 
 
 def significant_digits(number):
-    """Of a number as it stands in JSON."""
+    """The significant digits of a number as it stands in JSON."""
     return len(re.sub(r"[eE].*", "", number).replace("-", "").replace(".", "").lstrip("0"))
 
 
 def kill(process):
-    """SIGKILL, as kill -9 does; True when it was still running."""
+    """Sends SIGKILL, as kill -9 does; True if it was still running."""
     process.send_signal(signal.SIGKILL)
     return process.wait() == -signal.SIGKILL

@@ -92,7 +92,7 @@ class EvaluationTest(ProgramTestCase):
         split = {**changes, "output.directory": "split", "checkpoint.interval": 5, "lr_schedule.decay_steps": 10}
         whole = {**split, "output.directory": "whole"}
         self.train(changes=whole)
-        # The checkpoint is of step 5: what the log has of steps 8 and after goes, and comes again.
+        # The checkpoint is of step 5: the log's records of steps 8 and later are removed and written again.
         self.train(changes={**split, "training.steps": 9, "checkpoint.at_end": False})
         self.assertEqual([record["step"] for record in self.evaluations("split")], [4, 4, 8, 8, 9, 9])
         self.train("--resume", changes=split)

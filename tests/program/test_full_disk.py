@@ -41,7 +41,7 @@ class FullDiskTest(SmallDiskTestCase):
         self.assertEqual(self.segments("disk/run"), self.segments("whole"))
 
     def test_log(self):
-        # Room for some lines of the log and for nothing else.
+        # Room for some lines of the log and nothing else.
         self.mount(40)
         result = self.train(changes={**CHANGES, "training.steps": 2000, "checkpoint.interval": 0}, expect=RUNTIME)
         self.assert_message(result, ["log.jsonl", "No space left on device"])

@@ -1,4 +1,4 @@
-"""tests/golden/golden.py: it must notice other bits, and say when the bits of another build are no measure."""
+"""tests/golden/golden.py: it must notice other bits, and say when the bits of another build cannot be compared."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What a machine lacks for --device cuda: one clear line each. A library in the driver's place plays the machine."""
+"""What a machine lacks for --device cuda: one clear line each. A library in the driver's place stands for the machine."""
 
 import os
 import shutil

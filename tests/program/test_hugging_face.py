@@ -12,7 +12,7 @@ from checkpoint_folder import (HF_CONFIG, Llama, pack_safetensors, random_tensor
 from program import CONFIG, RUNTIME, USAGE, ProgramTestCase, kill, shard
 
 SEQ, BATCH = 8, 2
-# fp32 against fp64: the loss is about 10 and goes through some 20 sums of at most 24 terms in each of which an error of
+# fp32 against fp64: the loss is about 10 and goes through about 20 sums of at most 24 terms in each of which an error of
 # 2^-24 relative may enter, 10 * 20 * 24 * 2^-24 = 3e-4 at the very worst; roundings do not conspire so.
 LOSS_TOLERANCE = 3e-5
 
@@ -52,7 +52,7 @@ class ImportTest(HuggingFaceTestCase):
                 write_folder(self.path(dtype), config, tensors, shards)
                 expected = self.expected_loss(config, tensors)
                 self.assertAlmostEqual(self.eval("--init-from", dtype), expected, delta=LOSS_TOLERANCE)
-                # The comparison sees what may go wrong in an import.
+                # The comparison detects what may go wrong in an import.
                 wrong = self.expected_loss(config, tensors, rope_sign=-1)
                 self.assertGreater(abs(wrong - expected), 100 * LOSS_TOLERANCE)
 

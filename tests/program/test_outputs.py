@@ -1,4 +1,4 @@
-"""What a run writes or prints beside its log: batches, timing and trace, the schedule, the plan."""
+"""What a run writes or prints besides its log: batches, timing and trace, the schedule, the plan."""
 
 import ast
 import json

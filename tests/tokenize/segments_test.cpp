@@ -14,7 +14,7 @@ using Ids = std::vector<std::uint32_t>;
 
 namespace {
 
-/// Text of what the regular expressions tell apart, with many places that look like cuts.
+/// Text that the regular expressions split differently, with many places that look like cuts.
 std::string random_text(std::mt19937& random, int pieces) {
     static const std::vector<std::string> kPieces{
         "a",   "b1",           " ",         " ", "\n", "\n\n", "\r\n",    "\t",          "'s",    "'ll",          "12",

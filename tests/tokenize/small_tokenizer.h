@@ -1,4 +1,4 @@
-// A byte-level tokenizer small enough to be known by heart.
+// A byte-level tokenizer small enough to know by heart.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -18,8 +18,8 @@ inline std::string spelled(unsigned char byte) {
     return out;
 }
 
-/// The tokenizer.json of GPT-2's kind: byte b is token b, merge i makes token 256 + i, and <|end|>, <|endless|> follow.
-/// With a regex, of Llama-3's kind.
+/// A tokenizer.json like GPT-2's: byte b is token b, merge i makes token 256 + i, and <|end|>, <|endless|> follow. With
+/// a regex, like Llama 3's.
 inline nlohmann::json small_tokenizer_json(const std::vector<std::string>& merges, const std::string& regex = "") {
     nlohmann::json vocab = nlohmann::json::object();
     for (int byte = 0; byte < 256; ++byte) vocab[spelled(static_cast<unsigned char>(byte))] = byte;

@@ -1,4 +1,4 @@
-// The reader of tokenizer.json under damage: it takes the file or throws Error, nothing else.
+// The reader of damaged tokenizer.json files: it accepts the file or throws Error, nothing else.
 #include <random>
 
 #include "tests/catch.h"
@@ -9,7 +9,7 @@ using namespace coda;
 
 namespace {
 
-/// What a file can have in a wrong place.
+/// What a file may have in a wrong place.
 const std::vector<nlohmann::json>& strange_values() {
     static const std::vector<nlohmann::json> kValues{nullptr,
                                                      true,
@@ -33,7 +33,7 @@ const std::vector<nlohmann::json>& strange_values() {
     return kValues;
 }
 
-/// One value somewhere in `node` replaced, removed or doubled.
+/// Replaces, removes or doubles one value somewhere in `node`.
 void damage(nlohmann::json& node, std::mt19937& random) {
     if (!node.is_structured() || node.empty() || random() % 4 == 0) {
         node = strange_values()[random() % strange_values().size()];
@@ -48,7 +48,7 @@ void damage(nlohmann::json& node, std::mt19937& random) {
     }
 }
 
-/// Whether the reader and the regular expression take `content`; anything thrown but Error ends the test.
+/// Whether the reader and the regular expression accept `content`; anything thrown except Error ends the test.
 bool accepted(const std::string& content) {
     try {
         const Tokenizer tokenizer(parse_tokenizer(content, "input"));
@@ -72,7 +72,7 @@ TEST_CASE("a damaged tokenizer.json is taken or refused with Error") {
         for (int i = 0; i < 1500; ++i) {
             nlohmann::json damaged = file;
             for (std::uint32_t edits = 1 + random() % 3; edits > 0; --edits) {
-                const bool whole = random() % 2 == 0;  // the vocabulary is most of the file: go past it as often
+                const bool whole = random() % 2 == 0;  // the vocabulary is most of the file: skip it as often as not
                 const std::array<const char*, 4> parts{"model", "pre_tokenizer", "added_tokens", "decoder"};
                 damage(whole || !damaged.is_object() ? damaged : damaged[parts[random() % parts.size()]], random);
             }

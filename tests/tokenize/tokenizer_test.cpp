@@ -18,7 +18,7 @@ Ids encoded(const Tokenizer& tokenizer, std::string_view text) {
     return ids;
 }
 
-/// The definition, by scanning for the least rank again and again.
+/// The definition: scan for the least rank again and again.
 Ids textbook(std::string_view word, const std::vector<Merge>& merges) {
     Ids ids;
     for (const char byte : word) ids.push_back(static_cast<unsigned char>(byte));

@@ -26,8 +26,8 @@ TEST_CASE("every code point survives being written and read, and nothing else is
 
 TEST_CASE("invalid UTF-8 is replaced as Python does it: once for each maximal part of a sequence") {
     const std::string r = "\xEF\xBF\xBD";
-    CHECK(replace_invalid_utf8("a\xE2\x82z") == "a" + r + "z");  // a sequence cut off
-    CHECK(replace_invalid_utf8("\xED\xA0\x80") == r + r + r);    // a surrogate: no part of it fits
+    CHECK(replace_invalid_utf8("a\xE2\x82z") == "a" + r + "z");  // a sequence that is cut off
+    CHECK(replace_invalid_utf8("\xED\xA0\x80") == r + r + r);    // a surrogate: none of its bytes is valid
     CHECK(replace_invalid_utf8("\xF0\x90\x80\xE2\x82\xAC") == r + "\xE2\x82\xAC");
     CHECK(replace_invalid_utf8("\xC0\xAF\xFF") == r + r + r);
     CHECK(replace_invalid_utf8("plain") == "plain");

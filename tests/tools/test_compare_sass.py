@@ -1,4 +1,4 @@
-"""tools/compare_sass on the output of a cuobjdump that is not there: objects are what it would print."""
+"""tools/compare_sass with a stand-in for cuobjdump: the object files hold what it would print."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""What the parts of tools/gpu_check record of runs that need a GPU follows the schema of the results."""
+"""What the parts of tools/gpu_check record of GPU runs follows the schema of the result files."""
 
 import json
 import os

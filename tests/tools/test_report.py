@@ -136,7 +136,7 @@ class TimingTest(LogTestCase):
         self.assertEqual(heat.rows, {"rstd": [None, 1.5]})
 
     def test_an_optimizer_step(self):
-        """The first micro-batch once, the further ones as often as they run, the update once, no evaluation."""
+        """The first micro-batch counts once, further ones as often as they run, the update once, evaluations never."""
         found = {item.name: item.ms for item in self.timing().items()}
         self.assertEqual(found, {"qkv": 1 + 2 + 3 + 2 * 5.0, "qkv_dgrad": 6.0, "adamw": 4.0, "embed": 0.5, "zero": 0.1})
         self.assertEqual([item.name for item in self.timing().items()][:2], ["qkv", "qkv_dgrad"])
@@ -219,7 +219,7 @@ class PageTest(ReportCase):
         self.assertEqual(self.report(run)[1], self.report(run)[1])
 
     def test_a_bare_log(self):
-        """A log alone, of a device without MFU: no empty figures, and a word on what is missing."""
+        """Only a log, of a device without MFU: no empty figures, and a sentence on what is missing."""
         log = self.write("bare.jsonl", [record(1, 3.0, mfu=None), record(2, None, mfu=None)], end='{"step": 3')
         path, content = self.report(log, "--out", self.path("bare.html"))
         ids = Balance(content).ids

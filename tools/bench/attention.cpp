@@ -1,9 +1,9 @@
 // coda_bench attention: forward and backward attention of given shapes: ms, TFLOP/s, bytes.
 //
-// After a warm-up, the forms of a pass take turns, a block of launches each; the median block counts. FLOPs: forward
+// After a warm-up, the forms of a pass take turns, one block of launches each; the median block counts. FLOPs: forward
 // 4 B H T² D / 2, backward 2.5 times that, in every form. Bytes: every operand once (kernels/cost.h). A backward pass
-// counts all of its kernels: row statistics, gradients, finished dQ. Times of PyTorch's backends for the same shapes,
-// and the errors of both: torch_attention.py, which runs this program in between.
+// includes all of its kernels: row statistics, gradients, finished dQ. torch_attention.py runs this program in turns
+// with PyTorch's backends: it has their times for the same shapes, and the errors of both.
 #include <cuda_runtime.h>
 
 #include <CLI/CLI.hpp>
@@ -48,7 +48,7 @@ struct Pass {
     bool deterministic;
     Op op;
     hopper::Launch launch;
-    int count = 0;  // launches of a block
+    int count = 0;  // launches per block
     std::vector<double> times;
 
     double median() const {
@@ -97,7 +97,7 @@ std::vector<Buffer> contents(const AttentionCase& made, const AttentionCaseShape
             scale = static_cast<double>(shape.seq_len);
         }
         if (i == kScratch) {
-            view.dtype = DType::f32;  // poison as numbers
+            view.dtype = DType::f32;  // poison seen as numbers
             view.cols = view.ld = view.cols / 4;
         }
         buffers.push_back({"", view, fill, scale, Access::in});
@@ -119,12 +119,12 @@ std::vector<Pass> all_passes(AttentionCase& made, const Memory& memory) {
     return passes;
 }
 
-/// Measures one shape and appends its records. `clocks`, where given, is read under load after that.
+/// Measures one shape and appends its records. `clocks`, if given, is read under load after that.
 void run_shape(const AttentionCaseShape& shape, const Options& options, nlohmann::json& records, Clocks* clocks) {
     AttentionCase made = make_attention(shape, kMixedBf16);
     const DeviceBuffers buffers(contents(made, shape), 1);
     std::vector<Pass> passes = all_passes(made, buffers.memory());
-    // Apart: the clocks that a forward block leaves behind would favour the backward form that comes after it.
+    // Measured apart: the clocks that a forward block leaves behind would favour the backward form that follows it.
     measure(std::span(passes).first(1), options);
     measure(std::span(passes).subspan(1), options);
     for (const Pass& pass : passes) {
@@ -149,14 +149,14 @@ void run_shape(const AttentionCaseShape& shape, const Options& options, nlohmann
     }
     std::fflush(stdout);
     if (clocks != nullptr) {
-        // Half a second of work is under way while they are read.
+        // The clocks are read while half a second of work is under way.
         for (int i = 0; i < static_cast<int>(500 / passes[1].median()); ++i) passes[1].launch(nullptr);
         *clocks = current_clocks();
         CUDA_CHECK(cudaDeviceSynchronize());
     }
 }
 
-/// Attention of given operands: reads qkv (M, Nq) and dout (M, H hd), writes o (M, H hd) and dqkv (M, Nq), all bf16.
+/// Attention on given operands: reads qkv (M, Nq) and dout (M, H hd), writes o (M, H hd) and dqkv (M, Nq), all bf16.
 void run_files(const Options& options) {
     const AttentionCase made = make_attention(options.shape, kMixedBf16);
     const DeviceBuffers buffers(contents(made, options.shape), 1);

@@ -1,7 +1,7 @@
 // The subcommands of coda_bench. Each function adds one, with its options and the callback that runs it.
 //
 // A callback prints its table on stdout and, with --json FILE, writes {header, records} with write_run
-// (result_header.h). It throws coda::Error for what a user can mend; main prints it to stderr and exits with 1.
+// (result_header.h). It throws coda::Error for what a user can correct; main prints that to stderr and exits with 1.
 #pragma once
 
 #include <CLI/CLI.hpp>

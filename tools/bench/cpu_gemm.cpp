@@ -1,6 +1,6 @@
-// GFLOP/s of the CPU executor's GEMM programs, one line a shape: program | storage | M N K | ms | GFLOP/s.
+// GFLOP/s of the CPU executor's GEMM programs, one line per shape: program | storage | M N K | ms | GFLOP/s.
 //
-// Median of 7 runs after one warm-up, FLOPs counted as 2 M N K. Threads: OMP_NUM_THREADS.
+// Median of 7 runs after one warm-up; 2 M N K FLOPs. OMP_NUM_THREADS sets the threads.
 #include <omp.h>
 
 #include <algorithm>
@@ -19,12 +19,12 @@ namespace {
 
 using namespace coda;
 
-/// Buffers of one measurement.
+/// The buffers of one measurement.
 class Bench {
   public:
     Bench(DType storage, std::int64_t m, std::int64_t n, std::int64_t k) : storage_(storage), m_(m), n_(n), k_(k) {}
 
-    /// A matrix of storage or, with `dtype`, of another type, uniform in [-1, 1).
+    /// A matrix of the storage type or of `dtype`, uniform in [-1, 1).
     View matrix(std::int64_t rows, std::int64_t cols) { return matrix(storage_, rows, cols); }
     View statistic(std::int64_t rows, std::int64_t cols) {
         return matrix(storage_ == DType::f64 ? DType::f64 : DType::f32, rows, cols);

@@ -1,12 +1,12 @@
-// The GPU's energy counter: at the power limit the energy of a kernel decides its time.
+// The GPU's energy counter. At the power limit, the energy of a kernel decides its time.
 #pragma once
 
 #include <memory>
 
 namespace coda::bench {
 
-/// NVML's counter of the current device. It lags behind by some tenths of a second (docs/ATTEMPTS.md), so what it says
-/// of a second is coarse, and of less nothing.
+/// NVML's counter of the current device. It lags by some tenths of a second (docs/ATTEMPTS.md), so its value is coarse
+/// for one second and says nothing about less.
 class EnergyCounter {
   public:
     EnergyCounter();
@@ -14,7 +14,7 @@ class EnergyCounter {
     EnergyCounter(const EnergyCounter&) = delete;
     EnergyCounter& operator=(const EnergyCounter&) = delete;
 
-    /// Joules since the driver was loaded; 0 where NVML or its counter is not there.
+    /// Joules since the driver was loaded; 0 where NVML or its counter is missing.
     double joules() const;
 
   private:

@@ -1,9 +1,9 @@
-// coda_bench gemm: every GEMM program of a preset against cuBLASLt's bare product of the same shape and output type.
+// coda_bench gemm: every GEMM program of a preset against cuBLASLt's bare GEMM of the same shape and output type.
 //
-// Both run in one process in turns: after a warm-up of at least two seconds, blocks of at least 100 ms and 12 launches
-// each, program and cuBLAS alternating, so that both see the same clocks; the ratio is the median of the paired ratios.
-// The spread goes from the lowest to the highest of them.
-// Data is normal; buffers are rotated so that a launch does not find its operands in L2.
+// Both run in one process in turns. After a warm-up of at least two seconds come blocks of at least 100 ms and 12
+// launches each. Program and cuBLAS alternate, so that both see the same clocks. The ratio is the median of the paired
+// ratios; the spread goes from the lowest to the highest of them. Data is normal; buffers are rotated so that a launch
+// does not find its operands in L2.
 #include <cuda_runtime.h>
 
 #include <CLI/CLI.hpp>
@@ -31,7 +31,7 @@ struct Options {
     bool tune = false;
 };
 
-/// `clocks`, where given, is read under the program's load after the measurement.
+/// `clocks`, if given, is read under the program's load after the measurement.
 Measured measure(const GemmCase& made, const Options& options, oracle::CublasLt& cublas, Clocks* clocks) {
     const Contest contest(made, cublas);
     const std::vector<hopper::Launch> launches = contest.prepare();
@@ -45,8 +45,8 @@ Measured measure(const GemmCase& made, const Options& options, oracle::CublasLt&
     return result;
 }
 
-/// As the trainer runs them: gradients of the residual stream accumulate, but for the head's, which has its factors and
-/// n. Weight gradients are without the factors of their columns.
+/// The case as the trainer runs it. Gradients of the residual stream accumulate, except the head's, which has its
+/// factors and n. Weight gradients come without the factors of their columns.
 GemmCase trained_case(const Shape& shape) {
     const bool norm = shape.program == "LinearRmsBackward", head = shape.k >= 100000;
     return make_case(shape, {.accumulate = norm && !head, .optionals = norm && head});

@@ -15,7 +15,7 @@ namespace coda::bench {
 namespace {
 
 constexpr double kRotatedBytes = 256e6;  // several times L2
-constexpr int kHeuristics = 8;           // of cuBLASLt, of which the fastest is measured
+constexpr int kHeuristics = 8;           // of cuBLASLt; the fastest of them is measured
 constexpr int kLaunchesPerBlock = 12;    // at least
 
 /// Times launches on the default stream.
@@ -32,7 +32,7 @@ class Timer {
     Timer(const Timer&) = delete;
     Timer& operator=(const Timer&) = delete;
 
-    /// Milliseconds per launch of `count`.
+    /// Milliseconds per launch over `count` launches.
     double run(const std::vector<hopper::Launch>& launches, int count) {
         CUDA_CHECK(cudaEventRecord(begin_));
         for (int i = 0; i < count; ++i) launches[static_cast<std::size_t>(i) % launches.size()](nullptr);
@@ -53,7 +53,7 @@ double median(std::vector<double> values) {
     return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
 }
 
-/// The case's product alone, with its majors and output type.
+/// The case's bare GEMM, with its majors and output type.
 oracle::Product bare_product(const GemmCase& made, const Memory& memory, void* out) {
     oracle::Product product;
     product.a = memory.address(made.a);

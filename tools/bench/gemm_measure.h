@@ -1,4 +1,4 @@
-// A GEMM case against cuBLASLt's bare product of the same shape and output type, in turns.
+// A GEMM case against cuBLASLt's bare GEMM of the same shape and output type, in turns.
 #pragma once
 
 #include <memory>
@@ -16,12 +16,12 @@ using namespace cases;
 
 struct Turns {
     double warm_up = 2.0;  // seconds
-    double block = 0.1;    // seconds of launches of one side
+    double block = 0.1;    // seconds of launches per side
     int blocks = 5;        // pairs
 };
 
 /// Milliseconds and joules per launch (medians of the blocks), the medians of the paired ratios, and the lowest and
-/// highest ratio of times. Joules are 0 where they are not known: without NVML's counter, and in blocks of less than
+/// highest ratio of times. Joules are 0 where they are unknown: without NVML's counter, and in blocks shorter than
 /// kEnergyBlock.
 struct Measured {
     double ms = 0, cublas_ms = 0, ratio = 0;
@@ -31,10 +31,10 @@ struct Measured {
 
 inline constexpr double kEnergyBlock = 1;  // seconds
 
-/// " | joules, watts, energy ratio" for a table; empty where joules are not known.
+/// " | joules, watts, energy ratio" for a table; empty where joules are unknown.
 std::string energy_column(const Measured& measured);
 
-/// The case's operands on the device, in as many copies as exceed L2 together, so that no launch finds them there.
+/// The case's operands on the device, in enough copies to exceed L2 together, so that no launch finds them there.
 class Contest {
   public:
     Contest(const GemmCase& made, oracle::CublasLt& cublas);
@@ -48,10 +48,10 @@ class Contest {
     /// Every tile configuration of the case's program, in the order of Request::candidate.
     std::vector<hopper::TileConfig> tiles() const;
 
-    /// Runs both sides until clocks have settled; once per contest is enough.
+    /// Runs both sides until the clocks have settled; once per contest is enough.
     void warm_up(const std::vector<hopper::Launch>& launches, const Turns& turns) const;
 
-    /// Of each side, in turns with cuBLAS: side, cuBLAS, next side, cuBLAS, ...
+    /// Measures each side in turns with cuBLAS: side, cuBLAS, next side, cuBLAS, ...
     std::vector<Measured> measure(const std::vector<std::vector<hopper::Launch>>& sides, const Turns& turns) const;
 
     /// Enqueues launches of at least `seconds` without waiting for them.
@@ -65,7 +65,7 @@ class Contest {
     std::vector<std::unique_ptr<DeviceBuffers>> buffers_;
     std::vector<void*> outputs_;
     std::vector<hopper::Launch> cublas_;
-    double cublas_ms_ = 0;  // about
+    double cublas_ms_ = 0;  // approximate
 };
 
 }  // namespace coda::bench

@@ -30,7 +30,7 @@ std::string description(const TileConfig& tile, const Raster& raster, bool overl
 
 Raster raster_of(const Variant& variant) { return variant.choice.raster.value_or(variant.tile.raster); }
 
-/// Measures and prints all; returns the index of the quickest.
+/// Measures and prints all; returns the index of the fastest.
 std::size_t contest_of(const GemmCase& made, const Contest& contest, const std::vector<Variant>& variants,
                        const Turns& turns) {
     std::vector<std::vector<hopper::Launch>> sides;

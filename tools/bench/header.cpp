@@ -1,4 +1,4 @@
-// coda_bench header: what records say about their run, for scripts that measure by other means than coda_bench.
+// coda_bench header: what records say about their run, for scripts that measure without coda_bench.
 #include <cstdio>
 
 #include "tools/bench/commands.h"

@@ -1,4 +1,4 @@
-// coda_bench: times the kernels and the whole training step on this GPU, beside what they are measured against.
+// coda_bench: times the kernels and the whole training step on this GPU, beside their rivals.
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <exception>

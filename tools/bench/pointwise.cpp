@@ -1,12 +1,11 @@
-// coda_bench pointwise: the ops that are no GEMM and no attention, beside a copy on the device of as many bytes.
+// coda_bench pointwise: the ops that are neither GEMM nor attention, beside a device copy of as many bytes.
 //
 // An op and cudaMemcpyAsync from device to device, which reads half of the op's bytes and writes the other half, run in
 // turns in one process: after a warm-up, blocks of launches of at least `--block` seconds each. The op's launches are
-// captured in a graph, as in a training step, so that short kernels are not timed at the speed of their launches; a
-// graph's copies would run on slower engines, so copies are enqueued one by one. The ratio is the median of the paired
-// ratios.
-// Buffers are rotated so that a launch does not find its operands in L2. Bytes are those of cost(), except for Embed
-// and EmbedBackward: their table's rows count once per token that occurs.
+// captured in a graph, as in a training step, so that launch overhead does not dominate short kernels. Copies are
+// enqueued one by one, because a graph's copies would run on slower engines. The ratio is the median of the paired
+// ratios. Buffers are rotated so that a launch does not find its operands in L2. Bytes are those of cost(), except for
+// Embed and EmbedBackward: their table's rows count once per distinct token.
 #include <cuda_runtime.h>
 
 #include <CLI/CLI.hpp>
@@ -41,7 +40,7 @@ struct Options {
     int blocks = 5;
 };
 
-/// Launches in rotation and the time of their repetition.
+/// Launches in rotation, and the time per launch.
 class Repetition {
   public:
     explicit Repetition(std::vector<hopper::Launch> launches)
@@ -75,7 +74,7 @@ class Repetition {
         CUDA_CHECK(cudaGraphLaunch(executable_, nullptr));
     }
 
-    /// Milliseconds a launch, over at least `seconds`.
+    /// Milliseconds per launch, over at least `seconds`.
     double run(double seconds) {
         if (once_ == 0) once_ = time(1);
         const double milliseconds = 1e3 * seconds;
@@ -104,7 +103,7 @@ class Repetition {
     cudaEvent_t begin_ = nullptr, end_ = nullptr;
 };
 
-/// Copies that together read `bytes` / 2 and write as much, at places that move on from one launch to the next.
+/// Copies that together read `bytes` / 2 and write as much, at places that move from launch to launch.
 std::vector<hopper::Launch> copies_of(double bytes, int rotations, std::byte* from, std::byte* to) {
     const std::int64_t half = round_up(static_cast<std::int64_t>(bytes / 2), 256);
     std::vector<hopper::Launch> launches;
@@ -173,7 +172,7 @@ Result measure(const OpCase& made, const Options& options, Clocks* clocks) {
         ratios.push_back(times.back() / copy_times.back());
     }
     if (clocks != nullptr) {
-        // Half a second of work is under way while they are read.
+        // The clocks are read while half a second of work is under way.
         for (double spent = 0; spent < 500; spent += times.back() * kGraphLaunches) ours.enqueue();
         *clocks = current_clocks();
         CUDA_CHECK(cudaDeviceSynchronize());

@@ -32,8 +32,8 @@ GPUS = ("h100", "h200")
 STAMP = ("gpu", "commit", "source_hash", "date", "command")
 STAMP_OPTIONAL = ("driver", "clocks", "torch", "cudnn")
 
-# Records without a spread were measured before it was recorded. The ratio of medians then differs from the median of
-# ratios by as much as the rounds vary.
+# Records without a spread are older than the spread. Their ratio of medians differs from the median of ratios by as
+# much as the rounds vary.
 UNKNOWN_SPREAD = 0.05
 
 
@@ -206,7 +206,7 @@ def compared(rounds: list[dict], rival: str, rival_ms: list[float]) -> dict:
 
 
 def _tidy(command: str) -> str:
-    """Without the folders of the machine that it ran on, and without the option that names the run's own file."""
+    """The command without the folders of its machine and without the option that names the run's own file."""
     words = re.sub(r" --json \S+", "", command).split(" ")
     inside = ROOT + os.sep
     return " ".join(word.removeprefix(inside) if word.startswith(inside) else
@@ -214,7 +214,7 @@ def _tidy(command: str) -> str:
 
 
 def stamped(header: dict, records: list[dict]) -> list[dict]:
-    """The records with what the header of their run says about all of them."""
+    """The records, each with what the header of their run says about all of them."""
     stamp = {name: header[name] for name in (*STAMP, *STAMP_OPTIONAL) if header.get(name) is not None}
     if "command" in stamp:
         stamp["command"] = _tidy(stamp["command"])

@@ -20,7 +20,7 @@ int current_device() {
     return device;
 }
 
-/// This process's arguments with a space between.
+/// This process's arguments, separated by spaces.
 std::string command_line() {
     std::ifstream file("/proc/self/cmdline", std::ios::binary);
     std::string line, argument;
@@ -31,7 +31,7 @@ std::string command_line() {
 }  // namespace
 
 Clocks current_clocks() {
-    // By bus id: CUDA numbers devices in another order than nvidia-smi, and CUDA_VISIBLE_DEVICES hides some.
+    // By bus id: CUDA and nvidia-smi number devices differently, and CUDA_VISIBLE_DEVICES hides some.
     char bus[32] = "";
     CUDA_CHECK(cudaDeviceGetPCIBusId(bus, sizeof bus, current_device()));
     const std::string command =

@@ -1,9 +1,9 @@
 // coda_bench step: a configuration's training step, part by part, beside its floor.
 //
-// The floor is what a step would take if only products and attention took time: one CUDA graph of the bare cuBLASLt
-// products in the schedule's order on the step's own buffers, filled with random normal numbers, in turns of a few runs
-// with our step, plus attention, ours or (where --cudnn-forward-ms and --cudnn-backward-ms give its times) cuDNN's,
-// whichever is quicker.
+// The floor is what a step would take if only GEMMs and attention took time. The bare cuBLASLt GEMMs run as one CUDA
+// graph, in the schedule's order, on the step's own buffers, which are filled with random normal numbers. The graph and
+// our step take turns of a few runs each. The floor adds attention: ours or, where --cudnn-forward-ms and
+// --cudnn-backward-ms give its times, cuDNN's, whichever is faster.
 #include <cstdio>
 #include <filesystem>
 #include <memory>
@@ -26,7 +26,7 @@ struct Options {
     bool no_floor = false;
 };
 
-/// The configuration with the flags that follow, as coda_train reads them.
+/// The configuration with the flags that follow it, as coda_train reads them.
 Config read_config(const Options& options, const std::vector<std::string>& flags) {
     std::vector<const char*> words = {"coda_bench step", "--config", options.config.c_str()};
     for (const std::string& flag : flags) words.push_back(flag.c_str());

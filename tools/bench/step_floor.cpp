@@ -13,11 +13,11 @@ namespace {
 
 constexpr int kHeuristics = 8;
 
-/// The product of a GEMM op without its epilogue: operands, majors, and the operand that takes the result (absent where
-/// the op stores none of that shape).
+/// The bare GEMM of an op, without its epilogue: operands, majors, and the operand that takes the result (absent where
+/// the op stores nothing of that shape).
 struct Bare {
     View a, b, out;
-    bool weight = true;  // b is one
+    bool weight = true;  // b is a weight
     hopper::Major major_a = hopper::Major::k, major_b = hopper::Major::k;
     DType out_dtype = DType::bf16;
 
@@ -61,7 +61,7 @@ std::vector<Bare> products_of(const Schedule& schedule) {
 
 }  // namespace
 
-/// The same bytes, every one once.
+/// The same bytes, each of them once.
 std::vector<ProductFloor::Span> ProductFloor::merged(std::vector<Span> spans) {
     std::sort(spans.begin(), spans.end(), [](const Span& a, const Span& b) { return a.begin < b.begin; });
     std::vector<Span> result;
@@ -78,7 +78,7 @@ std::vector<ProductFloor::Span> ProductFloor::merged(std::vector<Span> spans) {
 ProductFloor::ProductFloor(const Schedule& schedule, const Memory& memory) {
     const std::vector<Bare> products = products_of(schedule);
     std::int64_t spare_bytes = 0;
-    // cuBLASLt's result has no gaps between rows here, so one with gaps goes elsewhere.
+    // cuBLASLt's result has no gaps between rows here, so a result with gaps goes elsewhere.
     const auto in_place = [](const Bare& bare) {
         return bare.out && bare.out.ld == bare.n() && bare.out.count() == bare.m() * bare.n();
     };

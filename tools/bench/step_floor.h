@@ -1,4 +1,4 @@
-// The floor of a training step: the products of its schedule by cuBLASLt and nothing else.
+// The floor of a training step: the GEMMs of its schedule by cuBLASLt and nothing else.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -16,8 +16,8 @@ namespace coda::bench {
 
 using namespace cases;
 
-/// One CUDA graph of the bare product of every GEMM op of a schedule, in its order, on the step's own buffers, where it
-/// overwrites activations and gradients, never weights. Each by the fastest of 8 heuristics.
+/// One CUDA graph of the bare GEMMs of a schedule's ops, in its order, each by the fastest of 8 heuristics. It runs on
+/// the step's own buffers and overwrites activations and gradients there, never weights.
 class ProductFloor {
   public:
     /// `memory` is the executor's, whose passes must not run while this does. Throws Error where libcublasLt is absent.
@@ -26,12 +26,12 @@ class ProductFloor {
     ProductFloor(const ProductFloor&) = delete;
     ProductFloor& operator=(const ProductFloor&) = delete;
 
-    /// Fills every operand but the weights with random normal numbers. What a step leaves there is not all of it
-    /// numbers: buffers share their bytes over a step, so bits of an fp32 or of another tensor can be an operand's, and
-    /// products of NaN draw less power than those of numbers. Needed once after each step; run() leaves numbers.
+    /// Fills every operand except the weights with random normal numbers; run() leaves numbers. Needed once after each
+    /// step: buffers share their bytes over a step, so an operand may hold bits of an fp32 or of another tensor, and
+    /// GEMMs of NaN draw less power than GEMMs of numbers.
     void fill();
 
-    /// Runs all products and waits for them.
+    /// Runs all GEMMs and waits for them.
     void run();
 
   private:
@@ -43,7 +43,7 @@ class ProductFloor {
 
     oracle::CublasLt cublas_;
     std::vector<Span> operands_;  // activations and gradients, apart from each other
-    void* spare_ = nullptr;       // for products whose op keeps no result of their shape
+    void* spare_ = nullptr;       // for GEMMs whose op keeps no result of their shape
     cudaStream_t stream_{};
     cudaGraphExec_t graph_{};
 };

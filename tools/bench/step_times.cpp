@@ -98,7 +98,7 @@ class Session {
                 download_scalar(*executor_, host.norm));
     }
 
-    /// Milliseconds of a pass as a graph, launch and wait included.
+    /// Milliseconds of a pass as a graph, including launch and wait.
     double timed(Pass pass) {
         const double start = now_ms();
         executor_->run(pass);
@@ -172,7 +172,8 @@ StepResult measure_step(const Config& given, const StepTimeOptions& options) {
     if (options.floor) floor = std::make_unique<ProductFloor>(session.schedules().first, session.memory());
 
     // NOTE: at the power limit, clocks follow the power drawn in the half second before. So each side runs several
-    // times in a row, the first of them untimed: our step after a step, as in training, the floor after a floor.
+    // times in a row, and the first run is not timed: our step follows a step, as in training, and the floor follows a
+    // floor.
     struct Turn {
         std::vector<double> forward_backward, update, whole, products;
     };

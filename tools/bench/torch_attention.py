@@ -33,7 +33,7 @@ BLOCK_MS, CALLS, BLOCKS, WARM_UP_BLOCKS = 100, 12, 5, 15  # a block has at least
 
 
 def operands(b, t, h, hkv, d):
-    """q, k, v (B, heads, T, D), which take gradients, and the gradient of the output."""
+    """q, k, v (B, heads, T, D), which require gradients, and the gradient of the output."""
     def normal(heads):
         return torch.randn(b, heads, t, d, device="cuda", dtype=torch.bfloat16)
 

@@ -3,7 +3,7 @@
 
     python3 tools/bench/torch_step.py BENCH --config C [--shape B:T ...] [--rounds N] [--json FILE]
 
-BENCH is the coda_bench program. The rival is a LLaMA written for torch.compile (q, k, v in one product, gate and up in
+BENCH is the coda_bench program. The rival is a LLaMA written for torch.compile (q, k, v in one GEMM, gate and up in
 one), the whole model compiled as one graph of static shapes, attention by cuDNN:
   forward_backward   bf16 parameters, loss and all gradients
   step               fp32 parameters under bf16 autocast, backward, gradient clipping, fused AdamW

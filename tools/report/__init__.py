@@ -1,1 +1,1 @@
-"""The parts of tools/report.py: scales and SVG, one module a kind of figure, and the page that holds them."""
+"""The parts of tools/report.py: scales and SVG, one module per kind of figure, and the page that holds them."""

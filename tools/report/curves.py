@@ -64,7 +64,7 @@ def finite(curves: list[Curve]) -> list[float]:
 
 
 def wants_log(series: Series) -> bool:
-    """Whether the largest value would squeeze the usual ones into the lowest part of a linear axis."""
+    """Whether the largest value would squeeze the usual ones into the bottom of a linear axis."""
     values = sorted(value for value in series.values() if value is not None)
     return bool(values) and values[0] > 0 and values[-1] > 15 * values[len(values) // 2]
 

@@ -16,7 +16,7 @@ from .timing import Timing
 
 HALF = 452
 FOLDER = os.path.dirname(os.path.abspath(__file__))
-# Nothing is loaded from anywhere: what the browser refuses cannot leak in later either.
+# The page loads nothing from anywhere, and the browser is told to refuse it.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
 
 
@@ -111,7 +111,7 @@ def loss_section(log: runlog.RunLog, reference: runlog.RunLog | None) -> str:
 
 
 def late(log: runlog.RunLog) -> int | None:
-    """The step from which on a long run is drawn once more, without the steep fall that takes most of the axis."""
+    """The step from which a long run is drawn once more, without the steep fall that takes most of the axis."""
     steps = list(log.steps)
     return steps[len(steps) // 10] if len(steps) >= 100 else None
 

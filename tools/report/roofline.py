@@ -1,4 +1,4 @@
-"""Achieved FLOP/s against FLOPs a byte of every step, under the limits of the device."""
+"""Achieved FLOP/s of every step over its FLOPs per byte, under the limits of the device."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def mark(item: Item, x: float, y: float, r: float, share: float) -> str:
 
 
 def draw(items: list[Item], roof: Roof, width: int, height: int, label: str, class_: str = "") -> str:
-    """Steps without FLOPs or bytes have no place here."""
+    """Steps without FLOPs or bytes are left out."""
     shown = [item for item in items if item.flops > 0 and item.bytes > 0]
     total = sum(item.ms for item in items)
     left, right, top, bottom = 58, width - 14, 34, height - 44

@@ -9,7 +9,7 @@ FIRST, FURTHER, UPDATE = "first micro-batch", "further micro-batch", "update"
 
 
 class TimingError(Exception):
-    """A file that is no timing of a run; the message names the file and what is missing."""
+    """The file is not a timing of a run; the message names the file and what is missing."""
 
 
 @dataclass

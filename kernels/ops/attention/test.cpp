@@ -15,7 +15,7 @@ using namespace coda::test;
 
 namespace {
 
-/// Documents of `length` tokens, the last of a sequence shorter: start position of every row's document.
+/// Start position of every row's document, where documents have `length` tokens, the last of a sequence fewer.
 std::vector<int> documents(const AttentionCase& c, int length) {
     std::vector<int> start;
     for (std::int64_t m = 0; m < c.rows(); ++m) {
@@ -25,7 +25,7 @@ std::vector<int> documents(const AttentionCase& c, int length) {
     return start;
 }
 
-/// Operands of the three ops for one case. Rows of qkv, o and dqkv lie further apart than they are wide.
+/// Operands of both ops for one case. Rows of qkv, o and dqkv lie further apart than they are wide.
 struct Problem {
     AttentionCase c;
     std::vector<int> starts;
@@ -106,7 +106,7 @@ std::string describe(const AttentionCase& c) {
 
 }  // namespace
 
-// Rounding of a sum of at most 129 products of numbers below 1 is some 1e-15; 1e-13 leaves room for the softmax.
+// Rounding errors of a sum of at most 129 terms below 1 are about 1e-15; 1e-13 leaves room for the softmax.
 TEST_CASE("attention in double is the definition") {
     for (const AttentionCase& c : cases())
         for (const int document : {0, 1, 23, 70}) {
@@ -120,8 +120,8 @@ TEST_CASE("attention in double is the definition") {
         }
 }
 
-// Inputs are what the storage type holds, so only arithmetic and one rounding of the output differ. Float: products sum
-// over hd <= 64 and T <= 129 with error below 129 eps. bf16: half an eps of the output more.
+// Inputs are exact in the storage type, so only the arithmetic and one rounding of the output differ. Float: sums over
+// hd <= 64 and T <= 129 terms have errors below 129 eps. bf16: half an eps of the output more.
 TEST_CASE("attention in float and bf16 agrees with double to rounding") {
     for (const DType storage : {DType::f32, DType::bf16})
         for (const AttentionCase& c : cases()) {
@@ -136,7 +136,7 @@ TEST_CASE("attention in float and bf16 agrees with double to rounding") {
         }
 }
 
-// |logit| reaches 8 * 40 * 40 / sqrt(8) = 4500: exp overflows both types unless the maximum is taken out. A logit's
+// |logit| reaches 8 * 40 * 40 / sqrt(8) = 4500: exp overflows in both types unless the maximum is subtracted. A logit's
 // rounding error, 4500 * 8 eps, is a relative error of its probability.
 TEST_CASE("attention survives large logits") {
     const AttentionCase c{2, 129, 4, 2, 8};
@@ -170,7 +170,7 @@ TEST_CASE("every element of attention's gradient is the complex-step derivative"
     }
 }
 
-// One random direction weighs every element, so a wrong one shows; the scale of a direction's derivative is
+// A random direction weights every element, so that one wrong element shows. The derivative along it has the scale
 // |gradient| |direction|.
 TEST_CASE("attention's gradient agrees with derivatives in random directions") {
     for (const AttentionCase& c : cases())
@@ -190,8 +190,8 @@ TEST_CASE("attention's gradient agrees with derivatives in random directions") {
         }
 }
 
-// Float sums of at most 8 * 129 terms, their errors growing like the square root: 1e-5. With bf16 storage o and dqkv
-// are rounded too: delta = Σ o dout inherits o's half eps.
+// Float: the error of a sum of at most 8 * 129 terms grows like the square root of their number: 1e-5. With bf16
+// storage, o and dqkv are rounded too, and delta = Σ o dout inherits half an eps from o.
 TEST_CASE("attention's gradient in float and bf16 agrees with double") {
     for (const DType storage : {DType::f32, DType::bf16})
         for (const AttentionCase& c : cases()) {
@@ -215,7 +215,8 @@ TEST_CASE("attention's gradient in float and bf16 agrees with double") {
         }
 }
 
-// Scaling q up and k down together leaves every logit, so Σ q dq = Σ k dk within a key/value head's group.
+// Scaling q up and k down by the same factor leaves every logit as it is, so Σ q dq = Σ k dk within the group of a
+// key/value head.
 TEST_CASE("attention's gradient keeps the scale symmetry of q and k") {
     const AttentionCase c{2, 129, 8, 2, 16};
     Problem problem(c, DType::f64, documents(c, 50));

@@ -1,9 +1,9 @@
 // Attention of the Hopper executor against cpu::run in double on the same bf16 operands, on a Hopper GPU.
 //
-// Tolerances (relative RMS). o: 4e-3, as it is rounded to bf16 once (1.1e-3 to 2.2e-3) and is a mean over probabilities
-// that are rounded too, whose errors average out. Gradients: 6e-3, with two rounded factors in every product and o's
-// rounding in delta. lse: 2e-3 absolute for logits of size 1 (fp32 sums of bf16 products; exp2 within 2^-22), growing
-// with the logits.
+// Tolerances (relative RMS). o: 4e-3. It is rounded to bf16 once (1.1e-3 to 2.2e-3), and it is a mean over
+// probabilities that are rounded too, whose errors average out. Gradients: 6e-3. Both factors of every multiplication
+// are rounded, and delta inherits the rounding of o. lse: 2e-3 absolute for logits of size 1 (bf16 operands, fp32 sums,
+// exp2 within 2^-22); the error grows with the logits.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -58,15 +58,16 @@ Bytes poisoned(const AttentionCase& made) {
     return bytes;
 }
 
-/// The same operands in bf16 for the GPU and in double, without gaps, for the CPU, where o, lse and delta are computed.
+/// The same operands twice: in bf16 for the GPU, and in double without gaps for the CPU, which computes o, lse and
+/// delta.
 struct Problem {
     AttentionCaseShape shape;
     AttentionCase small, exact;
     Bytes gpu, cpu;
     Memory truth;
 
-    /// Products of q and k have a size of scale² sqrt(head_dim). `starts` (M): doc_start; by default documents of 150
-    /// tokens or so.
+    /// Dot products of q and k have the size scale² sqrt(head_dim). `starts` (M): doc_start; by default documents of
+    /// about 150 tokens.
     explicit Problem(const AttentionCaseShape& given, double scale = 1, std::vector<std::int32_t> starts = {})
         : shape(given), small(cases::make_attention(given, kMixedBf16)) {
         AttentionCaseShape dense = given;
@@ -219,11 +220,11 @@ void check_forward(Problem& problem, const Device& device, double scale) {
 void check_backward(Problem& problem, const Device& device, AttentionBackward op, const AttentionBackward& exact,
                     double scale) {
     const bool rope = static_cast<bool>(op.rope);
-    // With logits in the hundreds, where the softmax is nearly one-hot, dq, dk and dot are small differences of large
-    // terms, and only those parts are compared that do not hang on a rounded o or dS.
+    // With logits in the hundreds the softmax is nearly one-hot, and dq, dk and dot are small differences of large
+    // terms. Only the parts that do not depend on a rounded o or dS are then compared.
     const bool large = scale > 1;
     cpu::run(exact, problem.truth);
-    // dq and dk vanish where a query sees one key; then their errors are measured against dv.
+    // dq and dk vanish where a query sees a single key; their errors are then measured against dv.
     const double floor = 0.05 * problem.rms(cases::kDqkv, problem.values(), problem.end());
     for (const bool deterministic : {true, false}) {
         INFO((rope ? "rope backward" : "backward") << (deterministic ? "" : ", free order"));
@@ -323,8 +324,8 @@ TEST_CASE("two runs of attention give the same bits", "[gpu][attention]") {
 
 TEST_CASE("attention's kernels wait for each other", "[gpu][attention]") {
     if (!has_hopper()) return;
-    // Launched without pauses, where each may begin while the one before it finishes. What one hands to the next is
-    // poison until then.
+    // The launches follow each other without pauses, so each may begin while its predecessor finishes. What one hands
+    // to the next is poison until then.
     for (const std::int64_t head_dim : {64, 128}) {
         Problem problem({2, 1000, 8, 2, head_dim, true});
         const Device device(problem.gpu);
@@ -363,7 +364,8 @@ TEST_CASE("free order changes the last bits of dq alone", "[gpu][attention]") {
                 if (column < problem.keys()) squares += want * want, off += (have - want) * (have - want);
             }
         CHECK(same);
-        // fp32 sums that differ by some 1e-7 round to another bf16 in some 1e-4 of the cases, by 2^-8 then.
+        // Two fp32 sums that differ by about 1e-7 round to different bf16 numbers in about 1e-4 of the cases, and then
+        // differ by 2^-8.
         CHECK(std::sqrt(off / squares) <= 2e-4);
     }
 }

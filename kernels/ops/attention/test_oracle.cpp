@@ -70,14 +70,14 @@ TEST_CASE("the oracle judges attention", "[gpu][oracle]") {
     if (!has_hopper()) return;
     oracle::Oracle whole;
     for (const std::int64_t head_dim : {64, 128}) {
-        // The keys, values and their gradients of a head in fp32, and about a fifth of its 300 rows of logits.
+        // Room for a head's keys, values and their gradients in fp32, and for about a fifth of its 300 rows of logits.
         oracle::Oracle banded((4 * 300 * head_dim + 2 * 60 * 300 + 3 * 60 * head_dim) * 4 + 4096);
         for (const bool documents : {false, true}) {
             judge(whole, {2, 300, 4, 2, head_dim, documents, 8}, "whole");
             judge(banded, {2, 300, 4, 2, head_dim, documents, 8}, "in bands");
         }
         judge(whole, {2, 17, 4, 1, head_dim, true}, "short");
-        // Where a query sees only itself dq and dk are 0 but for fp32 rounding: nothing to plant a mistake in.
+        // Where a query sees only itself, dq and dk are 0 up to fp32 rounding: there is nothing to plant a mistake in.
         const Problem alone({3, 1, 2, 2, head_dim});
         agrees(whole, alone.memory(), alone.made().forward, "alone");
         agrees(whole, alone.memory(), alone.made().backward, "alone");
@@ -87,7 +87,7 @@ TEST_CASE("the oracle judges attention", "[gpu][oracle]") {
 
 TEST_CASE("the oracle judges attention over a long context", "[gpu][oracle]") {
     if (!has_hopper()) return;
-    // More logits than the work space holds: bands of its own making.
+    // More logits than the work space holds, so the oracle cuts its own bands.
     oracle::Oracle oracle;
     for (const std::int64_t head_dim : {64, 128}) judge(oracle, {1, 8192, 2, 1, head_dim, true}, "long");
 }

@@ -1,4 +1,5 @@
-// AttentionBackward with rope against the same op without it and the rotation as multiplication of complex numbers.
+// AttentionBackward with rope against the same op without it, whose gradients are turned back by complex
+// multiplication.
 #include <complex>
 
 #include "kernels/cpu/run.h"
@@ -84,8 +85,8 @@ struct Chain {
         attention.dqkv = buffers.matrix(storage, kRows, kColumns);
     }
 
-    /// A pair of row m of a gradient of rotated columns, turned back: a rotation by the angle a multiplies
-    /// first + i second by exp(i a), so its transpose multiplies by exp(-i a). v columns are not rotated.
+    /// One pair of row m of a gradient, turned back. A rotation by the angle a multiplies first + i second by exp(i a),
+    /// so its transpose multiplies by exp(-i a). v columns are not rotated.
     std::complex<double> turned_back(const std::vector<double>& gradient, std::int64_t m, std::int64_t j) const {
         const std::int64_t head_dim = fused.head_dim, rotated = (fused.heads + fused.kv_heads) * head_dim;
         const auto at = static_cast<std::size_t>(m * fused.qkv.cols + j / 2 * 2);
@@ -97,9 +98,10 @@ struct Chain {
 
 }  // namespace
 
-// In double the two differ in the order of sums alone. With bf16 storage the gradient without rope is rounded before it
-// is turned back here, the other once: 1.5 eps of the largest; dot is of gradients before rounding, here of rounded
-// ones: half an eps of Σ |terms|. A factor of the row, one of few bits, is that of its gradient and its dot.
+// In double the two differ only in the order of sums. With bf16 storage, the gradient without rope is rounded before it
+// is turned back here; the other is rounded once: 1.5 eps of the largest. The op computes dot from gradients before
+// rounding, this test from rounded ones: half an eps of Σ |terms|. The row's rstd, a number of few bits, multiplies
+// both its gradient and its dot.
 TEST_CASE("AttentionBackward with rope turns pairs of q and k back, sums the row statistic first, scales rows") {
     for (const bool with_rstd : {false, true})
         for (const DType storage : {DType::f64, DType::f32, DType::bf16}) {
@@ -141,7 +143,7 @@ TEST_CASE("AttentionBackward with rope turns pairs of q and k back, sums the row
         }
 }
 
-// delta from o, as without rope, or given: the same numbers, summed in double there.
+// The op computes delta from o, or is given it. Both give the same numbers here, where everything is double.
 TEST_CASE("AttentionBackward takes o in place of delta") {
     Chain chain(DType::f64);
     AttentionBackward from_o = chain.fused;

@@ -1,5 +1,5 @@
-// TargetLogit, LinearCrossEntropy and FinishCrossEntropy, one after the other as the head runs them, against softmax as
-// its definition says, in fp64.
+// TargetLogit, LinearCrossEntropy and FinishCrossEntropy, one after the other as the head runs them, against the
+// definition of softmax in fp64.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -16,15 +16,16 @@ using namespace coda::test;
 
 namespace {
 
-// What a target's logit may lie below the largest of its row for the formula to be exact.
+// How far a target's logit may lie below the largest of its row for the formula to be exact.
 const double kReach = cross_entropy::kLimit * std::numbers::ln2;
 const double kUnit = std::ldexp(1.0, -cross_entropy::kShift);  // the target's own exponential
 
-/// Sums of pairs of the compute type, in lanes and then in any order: relative to the sum of magnitudes. 1e-5 in float.
+/// Relative error of a sum of pairs of the compute type, in lanes and then in any order, to its sum of magnitudes: 1e-5
+/// in float.
 double summation(DType compute) { return 84 * epsilon(compute); }
 
-/// The three ops and their operands. a is the identity, so that w holds the logits, column by column, and no product
-/// rounds.
+/// The three ops and their operands. a is the identity, so w holds the logits, column by column, and the GEMM rounds
+/// nothing.
 struct Head {
     Buffers buffers;
     DType storage, compute;
@@ -71,7 +72,7 @@ struct Head {
     }
 };
 
-/// Softmax of one row, a logit beyond the target's by more than kReach counting as kReach above it.
+/// Softmax of one row. A logit more than kReach above the target's counts as kReach above it.
 struct Softmax {
     double loss;        // -log p[target]
     double others = 0;  // 1 - p[target], without a difference
@@ -90,7 +91,7 @@ struct Softmax {
             if (v != static_cast<std::size_t>(target)) others += probability[v];
         }
         const double p = probability[static_cast<std::size_t>(target)];
-        // Where p is nearly 1, its logarithm by what is missing; where it is no number of any type, by the logits.
+        // Where p is nearly 1, log p follows from 1 - p; where p underflows, from the logits.
         loss = p > 0.5 ? -std::log1p(-others) : largest + std::log(total) - head.logit(m, target);
     }
 };
@@ -102,7 +103,7 @@ const std::vector<int> kTargets{5, 0, -100, 44, 90, 17, -1, 90};
 /// Every kind of row; those not named have logits in [-8, 8).
 Head every_row(DType storage) {
     Head head(storage, kTargets, kVocab, kPadded, kTile);
-    head.set_logit(sure, 0, 33);  // loss 1e-9 or so
+    head.set_logit(sure, 0, 33);  // the loss is about 1e-9
     for (std::int64_t v = 0; v < kVocab; ++v) {
         for (const Row row : {ignored, wide}) head.set_logit(row, v, 7.5 * head.logit(row, v));  // +-60
     }
@@ -116,10 +117,11 @@ Head every_row(DType storage) {
 
 }  // namespace
 
-// An exponent d = logit - t is off by eps / 2 of logit, t and d each, at most 2 eps of the row's largest magnitude in
-// all: as much is an exponential, relative to itself, and the sum S at most. exp, sums and factors: 32 eps. Storage
-// rounds an exponential by half its epsilon, so S too, and the target's element once more. What stands in one tile with
-// the target's exponential, and is summed with it, is off by eps of that. An exponential may be subnormal.
+// The exponent d = logit - t: logit, t and d are each off by eps / 2, together by at most 2 eps of the row's largest
+// magnitude. That is the relative error of an exponential, and bounds that of the sum S. exp, sums and factors: 32 eps.
+// Storage rounds an exponential by half its epsilon, so S too, and the target's element once more. What shares a tile
+// with the target's exponential, and is summed with it, is off by eps of that exponential. An exponential may be
+// subnormal.
 TEST_CASE("the head's ops are softmax and its gradient") {
     for (const DType storage : {DType::f64, DType::f32, DType::bf16}) {
         INFO(name_of(storage));
@@ -161,9 +163,9 @@ TEST_CASE("the head's ops are softmax and its gradient") {
                 row_sum += g;
                 row_terms += std::abs(g);
             }
-            // Of the gradient as it is stored; what S is off by counts with the target's logit.
+            // dot is of the gradient as it is stored; the error of S counts with the target's logit.
             REQUIRE(std::abs(dot - sum) <= summation(head.compute) * (terms + std::abs(t)));
-            // The rounding of the target's element, and of S.
+            // The rounding of the target's element, and that of S.
             REQUIRE(std::abs(row_sum) <= rounding * expected.others + summation(head.compute) * (1 + row_terms));
         }
         for (std::int64_t v = 0; v < kPadded; ++v)
@@ -173,7 +175,7 @@ TEST_CASE("the head's ops are softmax and its gradient") {
     }
 }
 
-// That the rows are what they are named for.
+// The rows have the properties that their names promise.
 TEST_CASE("a loss of 1e-9 and one beyond the limit are exact in double") {
     Head head = every_row(DType::f64);
     const Softmax sure_row(head, sure), beyond_row(head, beyond);
@@ -181,7 +183,7 @@ TEST_CASE("a loss of 1e-9 and one beyond the limit are exact in double") {
     const auto loss = [&](Row row) { return head.buffers.get(head.finish.loss, 0, row); };
     CHECK(sure_row.loss < 3e-9);
     CHECK(sure_row.loss > 1e-11);
-    // eps of the target's exponential, of a sum that is 1e-9 above it.
+    // eps of the target's exponential: the sum is only 1e-9 above it.
     CHECK(std::abs(loss(sure) - sure_row.loss) <= 8 * epsilon(DType::f64));
     CHECK(std::abs(-head.exponential(sure, 0) * head.buffers.get(head.finish.scale, 0, sure) - sure_row.others) <=
           8 * epsilon(DType::f64));
@@ -189,9 +191,9 @@ TEST_CASE("a loss of 1e-9 and one beyond the limit are exact in double") {
     CHECK(std::abs(loss(high) - 100) < 1e-10);
 }
 
-// A target that the model is sure of among 128256 columns, in float: loss and gradient are 2e-9 of the target's
-// exponential, which float would lose in a sum over tiles. Its own tile has no other exponential above 0. |logit| < 33:
-// exponents are off by 3 * 33 / 2 eps; and what a tile's sum is off by.
+// The model is sure of one target among 128256 columns, in float. Loss and gradient are 2e-9 of the target's
+// exponential, which a float sum over tiles would lose. The target's own tile has no other exponential above 0. |logit|
+// < 33: exponents are off by 3 * 33 / 2 eps, to which the error of a tile's sum is added.
 TEST_CASE("loss and gradient of a sure prediction keep float's relative accuracy over a thousand tiles") {
     constexpr std::int64_t kColumns = 128256, kWidth = 128;
     constexpr int kTarget = 777;
@@ -218,8 +220,8 @@ TEST_CASE("loss and gradient of a sure prediction keep float's relative accuracy
     CHECK(close(head.buffers.get(head.finish.dot, 0, 0), dot));
 }
 
-// A logarithm is off by one unit of its last place, and so is its sum with another where S is 1 or more. At the
-// target's own exponential the loss is 0, and what S is above that is all of the loss.
+// A logarithm is off by one unit of its last place, and so is its sum with another where S is 1 or more. Where S is the
+// target's own exponential, the loss is 0, and what S has above that is the whole loss.
 TEST_CASE("the loss of a sum keeps its relative accuracy near zero") {
     const auto check = []<class T>(T, T sum, double expected) {
         CHECK(std::abs(static_cast<double>(cross_entropy::loss(sum)) - expected) <=
@@ -239,8 +241,8 @@ TEST_CASE("the loss of a sum keeps its relative accuracy near zero") {
     }
 }
 
-// Products of floats are exact in double, and their sum is off by 2048 * 2^-53 of the magnitudes at most. The one
-// rounding is that of the result.
+// Multiplied floats are exact in double, and their sum is off by at most 2048 * 2^-53 of the magnitudes. Only the
+// result is rounded.
 TEST_CASE("TargetLogit is the target's logit, summed in double") {
     constexpr std::int64_t kRows = 7, kWidth = 2048, kTokens = 30;
     for (const DType storage : {DType::f64, DType::f32, DType::bf16}) {
@@ -277,8 +279,8 @@ TEST_CASE("TargetLogit is the target's logit, summed in double") {
     }
 }
 
-// 255 exponentials 1.0038 times the target's, which bf16 rounds to the target's own: -255 of those is a bf16 number,
-// and what the row's sum is off by comes from a sum of exponentials that are not as stored.
+// 255 exponentials are 1.0038 times the target's, and bf16 rounds them to the target's own; -255 of those is a bf16
+// number. A row whose sum is not 0 has summed exponentials that are not the stored ones.
 TEST_CASE("a row's gradient sums to zero, as it is stored, whatever rounding did to the exponentials") {
     constexpr std::int64_t kTokens = 256;
     Head head(DType::bf16, {200}, kTokens, kTokens, 64);
@@ -306,8 +308,8 @@ TEST_CASE("an evaluation, without exponentials, has the same losses") {
     }
 }
 
-// exp of the distance is limited, d itself is not: a logit that is no number is seen in Σ e d, and so in the loss, with
-// and without a backward pass.
+// exp of the distance is limited, d itself is not. So a logit that is not finite shows in Σ e d and thereby in the
+// loss, with and without a backward pass.
 TEST_CASE("logits that are not finite leave a loss and sums that are not") {
     constexpr double kInfinity = std::numeric_limits<double>::infinity();
     for (const DType storage : {DType::f64, DType::f32, DType::bf16}) {

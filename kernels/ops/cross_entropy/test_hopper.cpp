@@ -11,18 +11,18 @@ constexpr const char* kCrossEntropies[] = {"LinearCrossEntropy", "LinearRstdCros
 }  // namespace
 
 // 50257 tokens in a vocabulary padded to 50304, and all of 128256: exponentials beyond the vocabulary are 0, and no sum
-// has them.
+// includes them.
 TEST_CASE("cross-entropy of real vocabularies", "[gpu]") {
     if (!has_hopper()) return;
     for (const char* program : kCrossEntropies) {
         check({program, 264, 50304, 72}, {.vocab = 50257});
         check({program, 8, 50304, 72}, {.vocab = 50257, .evaluation = true});
         check({program, 72, 128256, 64}, {});
-        check({program, 264, 256, 72}, {.vocab = 128});  // a tile of padding alone
+        check({program, 264, 256, 72}, {.vocab = 128});  // one tile holds only padding
     }
 }
 
-// Distances of hundreds: exponentials at the limit, others at 0, and sums that are finite.
+// Distances of hundreds: some exponentials reach the limit, others are 0, and the sums are finite.
 TEST_CASE("cross-entropy of logits that are far from their target's", "[gpu]") {
     if (!has_hopper()) return;
     for (const char* program : kCrossEntropies)
@@ -47,7 +47,7 @@ TEST_CASE("sums of exponentials that are not stored have the same bits", "[gpu]"
         }
 }
 
-// A NaN among the logits is one in its exponential and its row's sums, not the limit.
+// A NaN among the logits makes its exponential and its row's sums NaN, not the limit.
 TEST_CASE("cross-entropy passes NaN on", "[gpu]") {
     if (!has_hopper()) return;
     const GemmCase made = cases::make_case({"LinearRstdCrossEntropy", 200, 640, 72});

@@ -8,7 +8,7 @@ namespace {
 
 constexpr double kTargetExponential = 0x1p-58;  // kernels/math/cross_entropy.h
 
-/// Rows of sums that are larger than any exponential; a third of the targets are ignored. columns 0: an evaluation.
+/// Rows whose sums are larger than any exponential; a third of the targets are ignored. columns 0: an evaluation.
 Case finish_cross_entropy(std::int64_t tiles, std::int64_t rows, std::int64_t columns, Fill sums = Fill::positive) {
     Case made;
     FinishCrossEntropy op;
@@ -41,7 +41,7 @@ Case target_logit(std::int64_t rows, std::int64_t width, std::int64_t vocab, boo
 
 }  // namespace
 
-// The rest of a row beside its target is 2^-12 of it: a loss, a gradient and a dot that rounding alone would swallow.
+// What a row has beside its target is 2^-12 of it: rounding alone would swallow such a loss, gradient or dot.
 TEST_CASE("the loss of targets that the model is sure of", "[gpu]") {
     if (!has_hopper()) return;
     Case made = finish_cross_entropy(1, 200, 24, Fill::ones);
@@ -86,7 +86,7 @@ TEST_CASE("the targets' logits move bytes at the speed of a copy", "[gpu][.speed
     const cases::DeviceBuffers device(targets.buffers, 3);
     const hopper::Launch launch = hopper::prepare(targets.op, device.memory());
     const double ours = milliseconds([&] { launch(nullptr); });
-    // It reads as many rows of the table as of a; a copy of a reads and writes as much.
+    // The op reads as many rows of the table as of a; a copy of a reads and writes as much.
     const auto bytes = static_cast<std::size_t>(targets.buffers[0].view.bytes());
     void* other = nullptr;
     CUDA_CHECK(cudaMalloc(&other, bytes));
@@ -112,7 +112,7 @@ TEST_CASE("the loss", "[gpu]") {
         for (const std::int64_t rows : {1, 45, 1024}) {
             check(finish_cross_entropy(tiles, rows, 0), kLogTolerance);
             check(finish_cross_entropy(tiles, rows, 23), kSumTolerance, kRoundedSumTolerance);
-            // Equal powers of two: both sides' sums are exact, and so is what is stored of their difference.
+            // Equal powers of two: the sums are exact on both sides, and so is the stored difference.
             check(finish_cross_entropy(tiles, rows, 23, Fill::ones), kSumTolerance);
         }
     for (const std::int64_t rows : {1, 1000, 33000})

@@ -12,7 +12,7 @@ TEST_CASE("LinearCrossEntropy: exponentials and their partial sums") {
                           std::int64_t vocab, const auto& factor) {
         const Product product(in.buffers, in.a, in.w, WeightLayout::out_in);
         op.target_logit = in.buffers.random(compute, 1, shape.m, -4, 4);
-        in.buffers.set(op.target_logit, 0, shape.m / 2, -150);  // a row of which every logit is beyond the limit
+        in.buffers.set(op.target_logit, 0, shape.m / 2, -150);  // in this row every logit is beyond the limit
         op.exponentials = in.out(storage, shape.m, shape.n);
         op.sums = in.out(compute, tiles(shape.n, shape.tile), 2 * shape.m);
         op.vocab = vocab;
@@ -23,7 +23,7 @@ TEST_CASE("LinearCrossEntropy: exponentials and their partial sums") {
         const auto distance = [&](std::int64_t i, std::int64_t j) {
             return product(i, j) * factor(i) - in(op.target_logit, 0, i);
         };
-        // rstd <= 2. The roundings of logit, distance and limit; an error of d is a relative one of its exponential.
+        // rstd <= 2. Logit, distance and limit are rounded; an error of d is a relative error of its exponential.
         const auto error = [&](std::int64_t i, std::int64_t j) {
             return 2 * product.error + epsilon(compute) * (std::fabs(product(i, j) * factor(i)) +
                                                            std::fabs(in(op.target_logit, 0, i)) + limit);
@@ -34,7 +34,7 @@ TEST_CASE("LinearCrossEntropy: exponentials and their partial sums") {
             const double e = std::ldexp(std::exp(std::min(distance(i, j), limit)), -cross_entropy::kShift);
             return Expectation{e, e * (error(i, j) + rounding + kArithmetic * epsilon(compute))};
         });
-        // Of exponentials as they are stored, and of distances before the limit.
+        // The sums are of exponentials as stored, and of distances before the limit.
         check_all("sums", in.buffers, op.sums, [&](std::int64_t t, std::int64_t column) {
             const Range range = tile_range(t, shape.tile, vocab);
             const std::int64_t i = column / 2;
@@ -55,7 +55,7 @@ TEST_CASE("LinearCrossEntropy: exponentials and their partial sums") {
         CHECK((in.buffers.bits(sums_only.sums) == in.buffers.bits(op.sums)));
     };
     for_each_program_case([&](DType storage, DType compute, const ProgramShape& shape) {
-        // The second vocabulary leaves tiles without a valid column where there are several.
+        // The second vocabulary leaves some tiles without a valid column where there are several tiles.
         for (const std::int64_t vocab : {shape.n, std::max<std::int64_t>(1, shape.n / 2 - 11)}) {
             plain_and_rstd<LinearCrossEntropy>(storage, compute, shape, [&](auto op, Inputs& in, const auto& factor) {
                 check(op, in, storage, compute, shape, vocab, factor);

@@ -50,7 +50,7 @@ TEST_CASE("the oracle judges the loss", "[gpu][oracle]") {
     evaluation.scale = evaluation.dot = View{};
     judge(operands, evaluation, "FinishCrossEntropy of an evaluation");
 
-    // In place, so every mistake has operands of its own.
+    // The op works in place, so each mistake gets fresh operands.
     const auto mistake = [&](const FinishCrossEntropy& launched, const std::function<void(const Memory&)>& plant = {}) {
         const cases::DeviceBuffers device(operands.buffers, 17);
         oracle::Oracle oracle;
@@ -68,7 +68,7 @@ TEST_CASE("the oracle judges the loss", "[gpu][oracle]") {
     other = op;
     std::swap(other.scale, other.dot);
     CHECK(mistake(other) == Names{"dot", "scale"});
-    // A target's exponential as it was.
+    // A target's exponential left as it was.
     CHECK(mistake(op, [&](const Memory& memory) {
               const cases::DeviceBuffers fresh(operands.buffers, 17);
               const Planting old(op.exponentials, fresh.memory()), targets(op.targets, memory);

@@ -35,13 +35,13 @@ TEST_CASE("the oracle names the mistakes of cross-entropy", "[gpu][oracle]") {
         return named(oracle, device.memory(), op, op, [&] { alter(op.exponentials, device.memory(), change); });
     };
     CHECK(named(oracle, device.memory(), op, op) == Names{});
-    // Without the shift, and one that passed the limit.
+    // An exponential without the shift, and one beyond the limit.
     CHECK(altered([](auto, auto, double e) { return e < 1 ? 0x1p58 * e : e; }) == Names{"exponentials"});
     CHECK(altered([](auto, auto, double e) { return e == 0x1p110 ? 0x1p111 : e; }) == Names{"exponentials"});
     auto other = op;
     other.target_logit = zeros;
     CHECK(named(oracle, device.memory(), op, other) == Names{"exponentials", "sums"});
-    // Sums of a column less.
+    // Sums that leave out one column.
     other = op;
     other.vocab = 783;
     CHECK(named(oracle, device.memory(), op, other) == Names{"exponentials", "sums"});

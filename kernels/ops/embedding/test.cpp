@@ -35,7 +35,7 @@ EmbedBackward embed_backward(Buffers& buffers, DType storage) {
 
 }  // namespace
 
-// x is a copy, or one rounding, and rstd a sum of 150 squares of what is stored: its relative error is below 150 eps.
+// x is a copy, or rounded once. rstd is a sum of 150 squares of stored values: its relative error is below 150 eps.
 TEST_CASE("Embed copies or rounds rows and takes their rstd") {
     for (const auto& [table, storage] : {std::pair{DType::f64, DType::f64}, std::pair{DType::f32, DType::f32},
                                          std::pair{DType::bf16, DType::bf16}, std::pair{DType::f32, DType::bf16}}) {
@@ -57,7 +57,7 @@ TEST_CASE("Embed copies or rounds rows and takes their rstd") {
     }
 }
 
-// The additions are the same ones in the same order and type, so the result is equal, not close.
+// Both sides make the same additions in the same order and type, so the result is equal, not close.
 TEST_CASE("EmbedBackward adds rows of one token in order") {
     for (const DType storage : {DType::f64, DType::f32, DType::bf16}) {
         Buffers buffers;

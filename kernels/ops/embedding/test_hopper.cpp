@@ -1,8 +1,8 @@
-// Embed and EmbedBackward of the Hopper executor against cpu::run: bits, but for rstd.
+// Embed and EmbedBackward of the Hopper executor against cpu::run: equal bits, except for rstd.
 //
-// x is a copy or one rounding; a column of the embedding's gradient is one chain of additions in one
-// order on both sides. rstd is a sum of d squares in fp32 in different orders: d 2^-24 of the sum on either side, half
-// of it after the root, and 4 2^-24 for the quotient, the sum with eps, the root and the reciprocal.
+// x is a copy, or rounded once. A column of the embedding's gradient is one chain of additions, in the same order on
+// both sides. rstd sums d squares in fp32, in different orders: either side is off by d 2^-24 of the sum, half of it
+// after the root. The quotient, the sum with eps, the root and the reciprocal add 4 2^-24.
 #include <cmath>
 #include <functional>
 #include <numeric>
@@ -32,7 +32,7 @@ Tokens zipf(std::int64_t rows, int vocab) {
     return tokens;
 }
 
-/// `count` rows of one token among rows of others: groups on both sides of the size that one warp adds.
+/// `count` rows of one token among rows of others: groups just below and above the size that one warp adds.
 Tokens group_of(int count, std::int64_t rows, int vocab) {
     Tokens tokens(static_cast<std::size_t>(rows), 0);
     std::iota(tokens.begin(), tokens.end(), 1);
@@ -64,7 +64,7 @@ EmbedBackward embed_backward(Buffers& buffers, const Tokens& tokens, std::int64_
     return op;
 }
 
-/// The gradient of the GPU, of a second run and of the CPU are the same bits, untouched rows and gaps included.
+/// The gradient has the same bits on the GPU, in a second run and on the CPU, untouched rows and gaps included.
 void check_backward(const Tokens& tokens, std::int64_t vocab, std::int64_t width, std::int64_t gap = 0) {
     Buffers expected, got, again;
     const EmbedBackward op = embed_backward(expected, tokens, vocab, width, gap);
@@ -114,7 +114,7 @@ TEST_CASE("EmbedBackward on the GPU adds rows of a token in order", "[gpu]") {
     }
     for (const int count : {32, 33, 63, 64, 65, 66, 128, 129, 400}) check_backward(group_of(count, 500, 700), 700, 200);
     check_backward(zipf(3001, 500), 500, 264);      // one digit
-    check_backward(zipf(20011, 32000), 32000, 72);  // two digits, several batches a warp
+    check_backward(zipf(20011, 32000), 32000, 72);  // two digits, several batches per warp
     check_backward(zipf(9000, 300000), 300000, 8);  // three digits
 }
 

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::int64_t kTiles = 7, kColumns = 600;  // more than one block of columns, the last one ragged
 
-/// The sum over tiles in order, in the statistic's type: what the ops promise to the bit.
+/// The sum over tiles in order, in the statistic's type: the ops promise exactly these bits.
 double sum_in_order(const Buffers& buffers, const View& partials, std::int64_t column) {
     double sum = 0;
     for (std::int64_t tile = 0; tile < partials.rows; ++tile) {
@@ -85,7 +85,7 @@ TEST_CASE("FinishRowSum and FinishColumnSum add tiles in order") {
     }
 }
 
-// The sum is the same one, in its type; the quotient and the addition to what was there are rounded once each.
+// The sum has the same order and type; the quotient and the addition to what was there are rounded once each.
 TEST_CASE("FinishColumnSum divides by the norm's weight, kept 2^-40 away from 0") {
     for (const DType statistic : {DType::f64, DType::f32})
         for (const Beta beta : {Beta::overwrite, Beta::accumulate}) {
@@ -121,7 +121,7 @@ TEST_CASE("FinishRstd is 1 / sqrt(mean + eps)") {
     }
 }
 
-// The sum is kept in double, so only the result is rounded, once more when it is added to a total.
+// The sum is kept in double, so only the result is rounded, and once more when it is added to a total.
 TEST_CASE("ReduceLoss scales the sum of losses") {
     for (const DType statistic : {DType::f64, DType::f32})
         for (const Beta beta : {Beta::overwrite, Beta::accumulate}) {

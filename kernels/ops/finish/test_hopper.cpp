@@ -36,7 +36,7 @@ TEST_CASE("sums of tiles", "[gpu]") {
             }
 }
 
-// One tile: the sum is the partial itself, and quotient and addition are rounded alike on both sides. So bits.
+// One tile: the sum is the partial itself, and both sides round quotient and addition alike. So the bits are equal.
 TEST_CASE("FinishColumnSum on the GPU divides by the norm's weight, kept 2^-40 away from 0", "[gpu]") {
     if (!has_hopper()) return;
     for (const Beta beta : {Beta::overwrite, Beta::accumulate})

@@ -28,8 +28,8 @@ TEST_CASE("LinearRmsBackward: gradient of the residual stream, normalised activa
                                  .tile = shape.tile};
             in.run(op);
 
-            // The gradient of the normalised activation and its dot: with factors as the op is given them; without, the
-            // op is given both times rstd.
+            // The gradient of the normalised activation and its dot. With factors, the op is given them as they are;
+            // without, it is given both multiplied by rstd.
             const auto xhat = [&](std::int64_t i, std::int64_t j) { return in(x, i, j) * in(rstd, 0, i); };
             const auto scale = [&](std::int64_t i) { return with_factors ? in(scales, 0, i) : 1; };
             const auto given = [&](std::int64_t i) { return with_factors ? 1 : 1 / in(rstd, 0, i); };
@@ -38,7 +38,7 @@ TEST_CASE("LinearRmsBackward: gradient of the residual stream, normalised activa
                 const double c = alpha * given(i) * in(dot, 0, i) / static_cast<double>(shape.n);
                 return in(rstd, 0, i) * (dn(i, j) - xhat(i, j) * c);
             };
-            // rstd <= 2, |x| <= 1, |c| <= 9 / 8, alpha scale <= 1: the difference may cancel.
+            // rstd <= 2, |x| <= 1, |c| <= 9 / 8, alpha scale <= 1. The terms of the difference may cancel.
             const double error = 2 * product.error + epsilon(compute) * (4 * largest(product.acc) + 10);
             check_close("dx", in.buffers, dx, compute, error, gradient);
             check_close("n", in.buffers, op.n, compute, 0,

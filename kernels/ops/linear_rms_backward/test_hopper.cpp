@@ -4,8 +4,8 @@
 using namespace coda;
 using namespace coda::test;
 
-// Rows of the head's gradient are over their scale, anything from 2^-58 to 2^110 of it; a scale of 0 keeps what stands
-// in an ignored row out.
+// The head stores rows of its gradient divided by their scale, which lies anywhere from 2^-58 to 2^110. A scale of 0
+// keeps out what an ignored row holds.
 TEST_CASE("scales of the rows of a gradient", "[gpu]") {
     if (!has_hopper()) return;
     for (const auto& [size, scale] : {std::pair{0x1p100, 0x1p-100}, {0x1p-58, 0x1p58}, {0x1p100, 0.0}}) {

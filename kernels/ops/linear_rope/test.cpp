@@ -18,7 +18,8 @@ TEST_CASE("LinearRope turns pairs of the rotated heads by their position's angle
         op.rotated = (2 * shape.n / kHead + 2) / 3 * kHead;
         op.head_dim = kHead;
         in.run(op);
-        // |cos|, |sin| <= 1 and rstd <= 2, so two accumulators' errors grow at most fourfold; terms may cancel.
+        // |cos|, |sin| <= 1 and rstd <= 2, so the errors of two accumulators grow at most fourfold; their terms may
+        // cancel.
         const double absolute = 4 * product.error + 4 * epsilon(compute) * largest(product.acc);
         check_close("out", in.buffers, op.out, compute, absolute, [&](std::int64_t i, std::int64_t j) {
             const double value = product(i, j) * factor(i);

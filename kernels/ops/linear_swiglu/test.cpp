@@ -13,14 +13,15 @@ TEST_CASE("LinearSwiglu keeps z and gates pairs of it") {
         in.run(op);
         const auto z = [&](std::int64_t i, std::int64_t j) { return product(i, j) * factor(i); };
         check_close("z", in.buffers, op.z, compute, 2 * product.error, z);
-        // |dy/dg| <= 1.1 |u|, |dy/du| <= |g|, rstd <= 2; exp carries g's error. Of z as it is stored.
+        // |dy/dg| <= 1.1 |u|, |dy/du| <= |g|, rstd <= 2; exp carries g's error. y is compared with the gate of z as
+        // stored.
         const double scale = 2 * largest(product.acc);
         const double absolute = 2.1 * scale * 2 * epsilon(compute) * scale;
         check_close("y", in.buffers, op.y, compute, absolute, [&](std::int64_t i, std::int64_t j) {
             const double gate = in(op.z, i, 2 * j), up = in(op.z, i, 2 * j + 1);
             return gate * sigmoid(gate) * up;
         });
-        auto only_y = op, only_z = op;  // either output may be absent and leaves the other's bits as they are
+        auto only_y = op, only_z = op;  // either output may be absent; the other keeps its bits
         only_y.z = only_z.y = View{};
         only_y.y = in.out(storage, shape.m, shape.n / 2);
         only_z.z = in.out(storage, shape.m, shape.n);
@@ -61,7 +62,7 @@ TEST_CASE("LinearSwigluBackward: dz, y and the partial dot before rounding; dz m
             return dy(i, j) * up(i, j) * (sigma + gate(i, j) * sigma * (1 - sigma));
         };
         const auto dup = [&](std::int64_t i, std::int64_t j) { return dy(i, j) * silu(i, j); };
-        // rstd <= 2, |u| <= 4, |silu'| <= 1.1, |silu| <= 4; σ + s (1 - σ) may cancel.
+        // rstd <= 2, |u| <= 4, |silu'| <= 1.1, |silu| <= 4; the terms of σ + s (1 - σ) may cancel.
         const double error = 10 * product.error + kArithmetic * epsilon(compute) * 8 * largest(product.acc);
         check_close("dz", in.buffers, op.dz, compute, error,
                     [&](std::int64_t i, std::int64_t j) { return j % 2 == 0 ? dgate(i, j / 2) : dup(i, j / 2); });

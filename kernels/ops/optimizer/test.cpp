@@ -26,7 +26,7 @@ GradNorm grad_norm(Buffers& buffers, DType gradient, std::int64_t count, double 
     return op;
 }
 
-/// AdamW at step 3 over `count` parameters, the first third and a bit of which decay.
+/// AdamW at step 3 over `count` parameters, of which a little more than the first third decays.
 AdamW adamw(Buffers& buffers, DType master, DType moments, DType storage, std::int64_t count) {
     const auto scalar = [&](double value) { return buffers.scalar(master, value); };
     AdamW op;
@@ -52,7 +52,7 @@ AdamW adamw(Buffers& buffers, DType master, DType moments, DType storage, std::i
 
 }  // namespace
 
-// Squares are summed in double, so the norm's error is one rounding to its type and 1e-13 of the sum.
+// Squares are summed in double, so the norm's error is one rounding to its type plus 1e-13 of the sum.
 TEST_CASE("GradNorm is the Euclidean norm, and clip brings it to the limit") {
     for (const DType gradient : {DType::f64, DType::f32})
         for (const std::int64_t count : {1, 1000, 200000}) {
@@ -97,7 +97,8 @@ TEST_CASE("GradNorm's skip flag is set by anything non-finite and never cleared"
     }
 }
 
-// A dozen operations on numbers near 1 (eps = 1e-3 keeps the quotient below 1000): 1e-13 in double, 32 eps in float.
+// About twelve operations on numbers near 1 (eps = 1e-3 keeps the quotient below 1000): 1e-13 in double, 32 eps in
+// float.
 TEST_CASE("AdamW is its formula, decay split, clip and working copy included") {
     for (const auto& [master, storage] :
          {std::pair{DType::f64, DType::f64}, std::pair{DType::f32, DType::f32}, std::pair{DType::f32, DType::bf16}})
@@ -127,8 +128,8 @@ TEST_CASE("AdamW is its formula, decay split, clip and working copy included") {
         }
 }
 
-// Blocks of 2048 elements begin and end within rows of the matrices. The weights of norms are among the last elements,
-// some of two matrices; a few are at rest where norm_factor keeps them from 0.
+// Blocks of 2048 elements begin and end within rows of the matrices. The norm weights are among the last elements, some
+// of them factors of two matrices; norm_factor keeps a few that are at rest away from 0.
 TEST_CASE("AdamW's working copy has the updated weights of norms in the columns of the matrices after them") {
     constexpr std::int64_t kCount = 9000, kDecayed = 8800;
     const std::vector<NormFold> folds{{.first = 0, .rows = 20, .cols = 70, .gamma = 8801},
@@ -140,7 +141,7 @@ TEST_CASE("AdamW's working copy has the updated weights of norms in the columns 
         AdamW op = adamw(buffers, master, master, storage, kCount);
         op.decayed = kDecayed;
         op.folds = folds;
-        // No update: zero, both signs of less than the least factor, and the least factor itself.
+        // No update: zero, both signs of a value below the least factor, and the least factor itself.
         const double still[] = {0.0, 0x1p-41, -0x1p-41, 0x1p-40, -0x1p-40, -0x1p-39};
         for (std::int64_t i = 0; i < 6; ++i) {
             for (const View& view : {View(op.grad), View(op.m), View(op.v)}) buffers.set(view, 0, 8920 + i, 0);
@@ -225,9 +226,9 @@ TEST_CASE("bf16 moments are rounded without bias, by the words of (seed, step, e
             if (buffers.get(moment, 0, i) != static_cast<float>(expected)) FAIL("element " << i);
             sum += buffers.get(moment, 0, i) - value;
         }
-        // One element's error has a deviation of at most half a step, 2^-8; five deviations of the mean.
+        // One element's error has a deviation of at most half a step, 2^-8; the bound is five deviations of the mean.
         REQUIRE(std::abs(sum / kCount) < 5.0 / 256 / std::sqrt(static_cast<double>(kCount)));
-        // Rounding to nearest would leave the whole distance to the neighbour, some 60 times that.
+        // Rounding to nearest would be off by the whole distance to the neighbour, about 60 times that.
         REQUIRE(std::abs(static_cast<float>(Bf16(value)) - value) > 1e-3);
     };
     check(op.m, kGradient, 0);

@@ -1,13 +1,13 @@
 // GradNorm and AdamW on the GPU against cpu::run.
 //
-// Tolerances, u = 2^-24. Squares are summed in double on both sides, so norm and clip differ by the rounding to fp32 at
-// most: 2 u. AdamW is the same formula in fp32, but compilers fuse different products with their sums. A fused product
-// drops one rounding, so with g' = clip g
+// Tolerances, u = 2^-24. Both sides sum squares in double, so norm and clip differ at most by the rounding to fp32: 2
+// u. AdamW is the same formula in fp32, but compilers fuse different multiplications with their sums. A fused
+// multiply-add drops one rounding, so with g' = clip g
 //   m: 3 u (|beta1 m| + |(1 - beta1) g'|)        v: 4 u v, whose terms are positive
 //   master: 2 u (|w| + |w'|), m's error times lr correction1 / denominator, and 16 u of the quotient: half of v's error
 //   and 2 u for each of seven operations
-// bf16 moments are rounded by the same random words, so they are equal but where such a difference crosses a step:
-// then neighbours.
+// The same random words round bf16 moments, so they are equal unless such a difference crosses a step; then they are
+// neighbours.
 #include <cmath>
 #include <limits>
 
@@ -79,7 +79,7 @@ AdamW adamw(Buffers& buffers, DType moments, std::int64_t count) {
     return op;
 }
 
-/// The same with matrices that follow norms: some side by side, some apart, some ending within a block of threads.
+/// The same with matrices that follow norms: some adjacent, some apart, some ending within a block of threads.
 AdamW folded_adamw(Buffers& buffers, DType moments) {
     AdamW op = adamw(buffers, moments, 40000);
     op.decayed = 39000;
@@ -92,7 +92,7 @@ AdamW folded_adamw(Buffers& buffers, DType moments) {
     return op;
 }
 
-/// Steps of bf16 between two numbers of it.
+/// How many bf16 steps lie between two numbers.
 int steps_apart(double a, double b) {
     const auto position = [](double value) {
         const std::uint16_t bits = Bf16(static_cast<float>(value)).bits;
@@ -144,7 +144,7 @@ void check_update(DType moments, const Make& make) {
             }
         REQUIRE(got.get(op.working, 0, i) == static_cast<float>(Bf16(static_cast<float>(updated) * factor)));
     }
-    // A difference of some 4 u crosses one of the 2^8 steps of a binade once in 2^14 elements, more often after
+    // A difference of about 4 u crosses one of the 2^8 steps of a binade once in 2^14 elements, and more often after
     // cancellation.
     CHECK(crossed <= 2 + count / 500);
 }

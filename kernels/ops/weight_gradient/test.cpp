@@ -7,7 +7,7 @@ using namespace coda::test;
 TEST_CASE("WeightGradient overwrites or adds alpha dyᵀ x ⊙ gamma") {
     for_each_program_case([](DType storage, DType compute, const ProgramShape& shape) {
         for (const bool with_factors : {false, true}) {
-            // dy (K, M) and x (K, N): the product over K tokens. Its transpose dyᵀ as the left operand of Product.
+            // dy (K, M) and x (K, N): the GEMM sums over K tokens. Its left operand in Product is the transpose dyᵀ.
             Inputs in(storage, shape, WeightLayout::in_out);
             const View dy = in.out(storage, shape.k, shape.m);
             for (std::int64_t k = 0; k < shape.k; ++k)

@@ -1,4 +1,4 @@
-// The plan of a weight gradient in parts: when it is made, and what it takes.
+// The plan of a weight gradient in parts: when it splits, and what scratch it takes.
 #include "kernels/core/integers.h"
 #include "kernels/ops/weight_gradient/op.h"
 #include "tests/catch.h"
@@ -23,7 +23,7 @@ TEST_CASE("a weight gradient that fills the GPU is not cut into parts, nor one t
         CHECK(gradient(out, in, 32768).scratch_bytes() == 0);
     }
     CHECK(gradient(768, 768, 32768, DType::f32).parts() == 1);
-    // Few tokens are no sum worth cutting.
+    // With few tokens the sum is not worth cutting.
     CHECK(gradient(64, 64, 256).parts() == 1);
 }
 
@@ -33,7 +33,7 @@ TEST_CASE("a small weight gradient is cut into parts that fill the GPU once") {
     CHECK(op.parts() == 7);
     CHECK(op.part_rows() == 768);
     CHECK(op.scratch_bytes() == 7 * 768 * 768 * 4);
-    // Rows are padded to whole tiles, so that one part's last tile does not reach the next part.
+    // Rows are padded to whole tiles, so that the last tile of one part does not reach the next part.
     CHECK(gradient(264, 136, 4096).part_rows() == 512);
 }
 
