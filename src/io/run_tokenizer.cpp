@@ -24,8 +24,8 @@ bool is_there(const fs::path& path) {
     return fs::exists(path, ignored);
 }
 
-/// The largest id + 1 of a tokenizer.json, over model.vocab ({token: id}, or a list in the order of the ids) and
-/// added_tokens. Throws Error naming `file` and the part that is not as it should be.
+/// The largest id + 1 of a tokenizer.json: of model.vocab, {token: id} or a list in the order of the ids, and of
+/// added_tokens. Throws Error naming `file` and the part that is not so.
 std::int64_t vocab_size_of(const json& tokenizer, const std::string& file) {
     std::int64_t size = 0;
     const auto take = [&](const json& id, const char* part) {
@@ -115,9 +115,9 @@ void keep_tokenizer(const RunTokenizer& tokenizer, const fs::path& run) {
     const fs::path copy = copy_of(run), folder = copy.parent_path();
     const fs::path aside = run / text(kTemporaryPrefix, "tokenizer");
     try {
+        fs::remove_all(aside);  // what a kill has left, here and within publish_folder
+        fs::remove_all(run / text(kTemporaryPrefix, "replaced-tokenizer"));
         if (is_there(copy) && sha256(MappedFile(copy).bytes()) == tokenizer.sha256) return;
-        fs::remove_all(aside);
-        fs::remove_all(run / text(kTemporaryPrefix, "replaced-tokenizer"));  // what a kill within publish_folder left
         make_folders(aside);
         write_copies(tokenizer, aside);
         const fs::path earlier = publish_folder(aside, folder);

@@ -1,4 +1,4 @@
-// data.tokenizer: what is read of it, what is refused, and the copy in the run's folder.
+// data.tokenizer: what is read of it, what is refused, and the copy that a run's folder keeps.
 #include "src/io/run_tokenizer.h"
 
 #include <sys/wait.h>
@@ -28,7 +28,7 @@ std::string tokenizer_json(int size) {
     return json{{"model", {{"type", "BPE"}, {"vocab", vocab}}}, {"added_tokens", added}}.dump();
 }
 
-/// A folder with a tokenizer.json of 10 ids, a configuration that names it, and a run's folder.
+/// A folder with tokenizer.json of 10 ids, a configuration that names it, and a run's folder.
 class Fixture {
   public:
     Fixture() {
@@ -43,7 +43,7 @@ class Fixture {
     RunTokenizer open(bool resume = false) const { return open_tokenizer(config, resume).value(); }
     void keep() const { keep_tokenizer(open(), run); }
 
-    /// The names in the run's folder and in its copy.
+    /// Names in the run's folder and in its copy.
     std::vector<std::string> names(const fs::path& folder) const {
         std::vector<std::string> found;
         for (const auto& entry : fs::directory_iterator(folder)) found.push_back(entry.path().filename().string());
@@ -135,7 +135,7 @@ TEST_CASE_METHOD(Fixture, "the copy has the files that lie beside tokenizer.json
     CHECK(read_file(copy) == tokenizer_json(10));
     CHECK(read_file(run / "tokenizer/tokenizer_config.json") == "{\"a\": 1}");
 
-    // The same tokenizer.json again leaves the copy alone; another one replaces all of it.
+    // The same tokenizer.json again leaves the copy alone, another one replaces all of it.
     put(file.parent_path() / "tokenizer_config.json", "changed");
     keep();
     CHECK(read_file(run / "tokenizer/tokenizer_config.json") == "{\"a\": 1}");

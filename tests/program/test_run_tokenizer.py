@@ -73,27 +73,26 @@ class RunTokenizerTest(ProgramTestCase):
             self.refuse(*mode, changes={"data.tokenizer": "tokens.bin"}, says=["data.tokenizer", "tokens.bin"])
         self.assertIn(f"263 tokens, SHA-256 {self.sum}", self.train("--dry-run").out)
 
-    def sample(self, *arguments):
-        done = self.train("--resume", "--sample", "6", "--prompt", "abcab", "--temperature", "0", *arguments)
-        return done.out.partition("\n")[2]
+    def sample(self, *arguments, prompt="abcab"):
+        """The line that --sample prints after the notes."""
+        done = self.train("--resume", "--sample", "6", "--prompt", prompt, "--temperature", "0", *arguments)
+        return done.out.splitlines()[-1]
 
     def test_samples(self):
         if not self.has_tokenizers:
             self.skipTest("a build without tokenizers")
         self.train("--training.steps", "60")
-        self.assertEqual(self.sample(), "abcabcabcab\n")
-        self.assertEqual(self.sample("--data.tokenizer", "null", "--tokenizer", "hf/tokenizer.json"), "abcabcabcab\n")
+        self.assertEqual(self.sample(), "abcabcabcab")
+        self.assertEqual(self.sample("--data.tokenizer", "null", "--tokenizer", "hf/tokenizer.json"), "abcabcabcab")
         os.remove(self.path("hf/tokenizer.json"))
-        self.assertEqual(self.sample(), "abcabcabcab\n")
+        self.assertEqual(self.sample(), "abcabcabcab")
         self.refuse("--resume", "--sample", "2", "--prompt", "a", "--data.tokenizer", "null", code=USAGE,
                     says=["--prompt", "--tokenizer"])
         swapped = json.loads(json.dumps(TOKENIZER))  # the flag wins over the key
         vocab = swapped["model"]["vocab"]
         vocab["c"], vocab["d"] = vocab["d"], vocab["c"]
         self.write("swapped.json", json.dumps(swapped).encode())
-        done = self.train("--resume", "--sample", "6", "--prompt", "abdab", "--temperature", "0", "--tokenizer",
-                          "swapped.json")
-        self.assertEqual(done.out.partition("\n")[2], "abdabdabdab\n")
+        self.assertEqual(self.sample("--tokenizer", "swapped.json", prompt="abdab"), "abdabdabdab")
 
 
 if __name__ == "__main__":
