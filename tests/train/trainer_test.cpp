@@ -95,21 +95,23 @@ TEST_CASE("two trainers of one configuration train, evaluate and log the same") 
 
 TEST_CASE("a trainer goes on from a checkpoint, and refuses a folder that holds a run") {
     const Folder folder;
-    Config config = folder.config("whole");
+    const auto config_of = [&](const char* run, std::int64_t steps) {
+        Config config = folder.config(run);
+        config.training.steps = steps;
+        config.lr_schedule.decay_steps = 3;
+        return config;
+    };
+    const Config config = config_of("whole", 3);
     CHECK(Trainer(config, folder.options()).train() == kExitDone);
     CHECK_THAT(message_of([&] { Trainer(config, folder.options()); }), Contains("already holds a run"));
 
-    config = folder.config("split");
-    config.training.steps = 1;
-    config.lr_schedule.decay_steps = 2;
-    CHECK(Trainer(config, folder.options()).train() == kExitDone);
-    config.training.steps = 2;
+    CHECK(Trainer(config_of("split", 1), folder.options()).train() == kExitDone);
     RunOptions resume = folder.options();
     resume.resume = true;
-    Trainer resumed(config, resume);
+    Trainer resumed(config_of("split", 3), resume);
     CHECK(resumed.train() == kExitDone);
-    // Its log: header, step 1, the validation at the end of the first run, step 2.
-    CHECK(folder.log("split")[3]["loss"] == folder.log("whole")[2]["loss"]);
+    // Behind step 1 its log has the validation at the end of the first run. Step 3 has seen moments of the checkpoint.
+    CHECK(folder.log("split")[4]["loss"] == folder.log("whole")[3]["loss"]);
     CHECK_THAT(folder.said(), Contains("resumed from"));
 }
 
