@@ -1,11 +1,13 @@
 #include <cmath>
 #include <cstdio>
 #include <exception>
+#include <optional>
 
 #include "src/config/command_line.h"
 #include "src/core/build_id.h"
 #include "src/core/console.h"
 #include "src/core/errors.h"
+#include "src/io/hf.h"
 #include "src/io/run_tokenizer.h"
 #include "src/text_codec.h"
 #include "src/train/device.h"
@@ -18,29 +20,130 @@ using namespace coda;
 
 void print(const std::string& text) { std::fputs(text.c_str(), stdout); }
 
+/// The passes of everything that is asked for.
+PassSet passes_of(const CommandLine& command) {
+    if (command.trains()) return passes_of(Mode::train);
+    PassSet passes = passes_of(Mode::export_);
+    if (command.eval) passes = passes | passes_of(Mode::evaluate);
+    if (command.sample) passes = passes | passes_of(Mode::sample);
+    return passes;
+}
+
+RunOptions run_options(const CommandLine& command) {
+    RunOptions options;
+    options.resume = command.resume;
+    options.init_from = command.init_from;
+    options.timing = command.timing;
+    options.dump_batches = command.dump_batches;
+    options.oracle_step = command.oracle_step;
+    options.command = command.command;
+    return options;
+}
+
+/// That of the tokens that are read; samples have a codec of their own, and an export reads none.
+std::optional<RunTokenizer> data_tokenizer(const CommandLine& command) {
+    return command.trains() || command.eval ? open_tokenizer(command.config, command.resume) : std::nullopt;
+}
+
+void print_data(const Config& config, const EvaluationData& data, const std::string& training) {
+    print(text("data                ", training, data.validation->sequences(), " validation sequences of ",
+               config.training.seq_len, " tokens\n"));
+    for (const EvaluationShard& shard : data.shards) {
+        print(text("evaluation          ", shard.name(), ": ", shard.examples(), " examples\n"));
+    }
+}
+
 /// --dry-run and --print-schedule: nothing is allocated.
 int describe(const CommandLine& command) {
     const Config& config = command.config;
     const DeviceChoice device = resolve_device(config);
     const Precision precision = precision_of(device);
+    const PassSet passes = passes_of(command);
     const ParameterLayout layout = parameter_layout(config.model);
-    const Schedules schedules = build_schedules(config.model, layout, schedule_options(config, precision));
+    const Schedules schedules = build_schedules(config.model, layout, schedule_options(config, precision), passes);
     const MemoryPlan plan = plan_and_check(schedules);
     if (command.print_schedule) print(print_schedule(schedules));
     if (!command.dry_run) return kExitDone;
 
     print(print_plan(config, layout, schedules, plan));
-    if (const auto tokenizer = open_tokenizer(config, command.resume)) {
+    if (const auto tokenizer = data_tokenizer(command)) {
         print(text("tokenizer           ", tokenizer->file.string(), ": ", tokenizer->vocab_size, " tokens, SHA-256 ",
                    tokenizer->sha256, "\n"));
     }
-    const auto [train, val] = open_loaders(config);
-    print(text("data                ", train->sequences(), " training and ", val->sequences(),
-               " validation sequences of ", config.training.seq_len, " tokens\n"));
-    for (const EvaluationShard& shard : open_evaluations(config)) {
-        print(text("evaluation          ", shard.name(), ": ", shard.examples(), " examples\n"));
+    if (command.trains()) {
+        const TrainingData data = open_training_data(config);
+        print_data(config, data.evaluation, text(data.train->sequences(), " training and "));
+    } else if (command.eval) {
+        print_data(config, open_evaluation_data(config), "");
     }
-    print(fit_line(config, device, plan));
+    if (!passes.empty()) print(fit_line(config, device, passes, plan));
+    return kExitDone;
+}
+
+/// Prints what --sample asks for, its prompt and the tokens that follow: as text, or without `codec` as token ids.
+void print_sample(const SampleRequest& request, Session& session, TextCodec* codec,
+                  const std::vector<std::int32_t>& prompt) {
+    const Config& config = session.config();
+    const char* space = "";
+    const auto print_token = [&](std::int32_t token) {
+        const std::string shown = codec ? codec->decode(token) : text(std::exchange(space, " "), token);
+        std::fwrite(shown.data(), 1, shown.size(), stdout);
+        std::fflush(stdout);
+    };
+    const std::int64_t separator = config.data.document_mask ? config.model.bos_token_id.value_or(-1) : -1;
+    Sampler sampler(session.executor(), session.host(), session.tokens(), config.model.vocab_size,
+                    static_cast<std::int32_t>(separator), [&] { session.run(Pass::sample); });
+    print(request.prompt.value_or(""));
+    for (const std::int32_t token : request.prompt_tokens) print_token(token);
+    const SamplingOptions options{
+        .tokens = request.tokens, .temperature = request.temperature, .top_k = request.top_k, .seed = request.seed};
+    sampler.sample(prompt, options, print_token);
+    print("\n");
+}
+
+void print_evaluation(Session& session, EvaluationData data, std::int64_t step, Console& console) {
+    Evaluator evaluator(session, std::move(data), console);
+    const ValidationLoss validation = evaluator.validation();
+    // abs: the sign of a NaN means nothing, and "-nan" reads like a number.
+    if (!std::isfinite(validation.loss)) {
+        throw NonFiniteError(text("the validation loss is ", std::abs(validation.loss)));
+    }
+    print(validation_line(validation) + "\n");
+    for (const EvaluationRecord& record : evaluator.choices(step)) print(evaluation_line(record) + "\n");
+}
+
+/// --eval, --sample and --export: weights are used as they are.
+int use_weights(const CommandLine& command, const RunOptions& options) {
+    const Config& config = command.config;
+    std::unique_ptr<TextCodec> codec;
+    std::vector<std::int32_t> prompt;
+    if (command.sample) {
+        codec = text_codec(command.sample->tokenizer, config, command.resume);
+        prompt = prompt_tokens({.text = command.sample->prompt, .tokens = command.sample->prompt_tokens}, config.model,
+                               codec.get());
+    }
+    if (command.export_dir) check_export_folder(*command.export_dir);
+    require_writable(options);
+
+    Console console;
+    const PassSet passes = passes_of(command);
+    EvaluationData data;
+    if (command.eval) data = open_evaluation_data(config);
+    std::optional<Session> session;
+    if (!passes.empty()) session.emplace(config, passes, options.timing.has_value(), console);
+    const ParameterLayout layout = parameter_layout(config.model);
+    const WeightsSource source(config, options, false, data_tokenizer(command), console);
+    std::vector<float> master = source.read(layout);
+    if (session) session->set_weights(master);
+    if (!command.export_dir) master = {};
+
+    if (command.eval) print_evaluation(*session, std::move(data), source.step(), console);
+    if (command.sample) print_sample(*command.sample, *session, codec.get(), prompt);
+    if (command.export_dir) {
+        export_weights(*command.export_dir, config.model, layout, master, DType::f32);
+        console.line(text("weights of step ", source.step(), " in ", *command.export_dir));
+    }
+    if (session && options.timing) session->write_timing(*options.timing, options.command);
     return kExitDone;
 }
 
@@ -52,26 +155,9 @@ int run(const CommandLine& command) {
     if (command.timing && command.export_dir && !command.eval && !command.sample) {
         throw UsageError("--timing measures a training run, --eval or --sample; --export runs nothing");
     }
-    std::unique_ptr<TextCodec> codec;
-    if (command.sample) {
-        codec = text_codec(*command.sample, command.config, command.resume);
-        prompt_tokens(*command.sample, command.config.model, codec.get());  // a bad prompt ends here
-    }
-    check_outputs(command);
-    Trainer trainer(command);
-    trainer.prepare_weights();
-    if (command.eval) {
-        const double loss = trainer.evaluate();
-        // abs: the sign of a NaN means nothing, and "-nan" reads like a number.
-        if (!std::isfinite(loss)) throw NonFiniteError(text("the validation loss is ", std::abs(loss)));
-        print(text("validation loss ", json_number(loss), " over ", trainer.validation_tokens(), " tokens\n"));
-        for (const EvaluationRecord& record : trainer.evaluate_choices()) print(evaluation_line(record) + "\n");
-    }
-    if (command.sample) trainer.sample(codec.get());
-    if (command.export_dir) trainer.export_weights();
-    if (command.trains()) return trainer.train();
-    trainer.write_timing();
-    return kExitDone;
+    const RunOptions options = run_options(command);
+    if (command.trains()) return Trainer(command.config, options).train();
+    return use_weights(command, options);
 }
 
 int dispatch(int argc, char** argv) {

@@ -44,9 +44,9 @@ std::unique_ptr<TextCodec> make_tokenizer_codec(const std::string&, std::int64_t
 
 }  // namespace
 
-std::unique_ptr<TextCodec> text_codec(const SampleRequest& request, const Config& config, bool resume) {
+std::unique_ptr<TextCodec> text_codec(const std::optional<std::string>& tokenizer, const Config& config, bool resume) {
     const std::int64_t vocab = config.model.vocab_size;
-    if (request.tokenizer) return make_tokenizer_codec(*request.tokenizer, vocab);
+    if (tokenizer) return make_tokenizer_codec(*tokenizer, vocab);
     if (const auto file = tokenizer_file(config, resume)) return make_tokenizer_codec(file->string(), vocab);
     return vocab == 256 ? make_byte_codec() : nullptr;
 }

@@ -2,14 +2,16 @@
 #pragma once
 
 #include <memory>
+#include <optional>
+#include <string>
 
 #include "src/train/sampling.h"
 
 namespace coda {
 
-/// The codec of --tokenizer, else of data.tokenizer (with `resume`, the run's copy if the file is gone). Without
-/// either: bytes if the vocabulary is theirs (256), else null. Throws UsageError for a tokenizer in a build without
-/// them, and Error naming the file if it is no tokenizer of this vocabulary.
-std::unique_ptr<TextCodec> text_codec(const SampleRequest& request, const Config& config, bool resume);
+/// The codec of the file `tokenizer`, else of data.tokenizer (with `resume`, the run's copy if the file is gone).
+/// Without either: bytes if the vocabulary is theirs (256), else null. Throws UsageError for a tokenizer in a build
+/// without them, and Error naming the file if it is no tokenizer of this vocabulary.
+std::unique_ptr<TextCodec> text_codec(const std::optional<std::string>& tokenizer, const Config& config, bool resume);
 
 }  // namespace coda

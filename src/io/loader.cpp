@@ -69,6 +69,8 @@ Datasets split(const TokenRanges& files, std::int64_t begin) {
     return parts;
 }
 
+constexpr const char* kAdvice = "give more data or a smaller training.seq_len";
+
 void require_sequence(const TokenRanges& ranges, const char* key, std::int64_t seq_len, const char* advice) {
     require(total_sequences(ranges, seq_len) > 0, key, ": ", describe(ranges),
             " make no sequence of training.seq_len = ", seq_len, " (which takes ", seq_len + 1,
@@ -77,15 +79,17 @@ void require_sequence(const TokenRanges& ranges, const char* key, std::int64_t s
 
 }  // namespace
 
+TokenRanges open_validation(const DataConfig& data, std::int64_t seq_len, std::int64_t vocab) {
+    if (data.val.empty()) return open_datasets(data, seq_len, vocab).val;
+    TokenRanges val = open_ranges(data.val, data, vocab);
+    require_sequence(val, "data.val", seq_len, kAdvice);
+    return val;
+}
+
 Datasets open_datasets(const DataConfig& data, std::int64_t seq_len, std::int64_t vocab) {
-    const char* const advice = "give more data or a smaller training.seq_len";
     TokenRanges train = open_ranges(data.train, data, vocab);
-    require_sequence(train, "data.train", seq_len, advice);
-    if (!data.val.empty()) {
-        TokenRanges val = open_ranges(data.val, data, vocab);
-        require_sequence(val, "data.val", seq_len, advice);
-        return {std::move(train), std::move(val)};
-    }
+    require_sequence(train, "data.train", seq_len, kAdvice);
+    if (!data.val.empty()) return {std::move(train), open_validation(data, seq_len, vocab)};
     Datasets parts = split(train, validation_begin(train, seq_len));
     require_sequence(parts.train, "data.train (without the last 10%, which are validation)", seq_len,
                      "give more data, a smaller training.seq_len, or data.val");

@@ -42,6 +42,9 @@ struct Datasets {
 /// data/ does, and when train and validation do not have one sequence each.
 Datasets open_datasets(const DataConfig& data, std::int64_t seq_len, std::int64_t vocab);
 
+/// The validation data of open_datasets alone: with data.val, the files of data.train are not looked at.
+TokenRanges open_validation(const DataConfig& data, std::int64_t seq_len, std::int64_t vocab);
+
 struct LoaderOptions {
     std::int64_t seq_len = 0;
     std::int64_t vocab = 0;

@@ -37,15 +37,17 @@ void require_device(const Config& config, DeviceChoice device) {
     }
 }
 
-void require_fit_on(const Config& config, DeviceChoice device, const MemoryPlan& plan) {
+void require_fit_on(const Config& config, DeviceChoice device, PassSet passes, const MemoryPlan& plan) {
     const Precision precision = precision_of(device);
-    if (device == DeviceChoice::cuda) return require_fit(config, precision, plan, device_memory().available, "the GPU");
-    require_fit(config, precision, plan, available_host_memory(), "this machine");
+    if (device == DeviceChoice::cuda) {
+        return require_fit(config, precision, passes, plan, device_memory().available, "the GPU");
+    }
+    require_fit(config, precision, passes, plan, available_host_memory(), "this machine");
 }
 
-std::string fit_line(const Config& config, DeviceChoice device, const MemoryPlan& plan) {
+std::string fit_line(const Config& config, DeviceChoice device, PassSet passes, const MemoryPlan& plan) {
     if (device == DeviceChoice::cpu) {
-        require_fit_on(config, device, plan);
+        require_fit_on(config, device, passes, plan);
         return text("fits                ", bytes_text(static_cast<double>(available_host_memory())),
                     " of memory are free on this machine\n");
     }
@@ -54,7 +56,7 @@ std::string fit_line(const Config& config, DeviceChoice device, const MemoryPlan
         text("process on the GPU  about ", bytes_text(static_cast<double>(plan.arena_bytes() + kDeviceOverheadBytes)),
              ", with CUDA's context, kernels and graphs\n");
     if (const auto problem = gpu_problem()) return lines + text("not compared        ", *problem, "\n");
-    require_fit_on(config, device, plan);
+    require_fit_on(config, device, passes, plan);
     return lines + text("fits                ", bytes_text(static_cast<double>(device_memory().available)),
                         " are free on the GPU\n");
 }

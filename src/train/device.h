@@ -22,11 +22,11 @@ std::string why_not_gpu(const Config& config);
 void require_device(const Config& config, DeviceChoice device);
 
 /// Throws Error, with the settings that would help, when the arena does not fit into what the device has to give.
-void require_fit_on(const Config& config, DeviceChoice device, const MemoryPlan& plan);
+void require_fit_on(const Config& config, DeviceChoice device, PassSet passes, const MemoryPlan& plan);
 
 /// What a dry run says of the device: that the arena fits, with the process's total on a GPU, or that no GPU is here to
 /// compare with. Throws as require_fit_on, and where the model does not fit the device's kernels.
-std::string fit_line(const Config& config, DeviceChoice device, const MemoryPlan& plan);
+std::string fit_line(const Config& config, DeviceChoice device, PassSet passes, const MemoryPlan& plan);
 
 /// Allocates the arena on the device. `schedules` must outlive the executor.
 std::unique_ptr<Executor> make_executor(DeviceChoice device, const Schedules& schedules, const MemoryPlan& plan);

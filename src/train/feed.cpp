@@ -57,8 +57,8 @@ TokenBatch load_batch(const Loader& loader, std::int64_t first_sequence, std::in
     return batch;
 }
 
-Feed::Feed(Executor& executor, const HostViews& host, std::int64_t seq_len, std::int32_t bos)
-    : executor_(executor), host_(host), seq_len_(seq_len), bos_(bos) {
+Feed::Feed(Executor& executor, const HostViews& host, TokenInput& tokens, std::int64_t seq_len, std::int32_t bos)
+    : executor_(executor), host_(host), tokens_(tokens), seq_len_(seq_len), bos_(bos) {
     positions_.resize(static_cast<std::size_t>(host.tokens.cols));
     for (std::size_t m = 0; m < positions_.size(); ++m) {
         positions_[m] = static_cast<std::int32_t>(m % static_cast<std::size_t>(seq_len));
@@ -67,7 +67,7 @@ Feed::Feed(Executor& executor, const HostViews& host, std::int64_t seq_len, std:
 }
 
 void Feed::upload(const TokenBatch& batch) {
-    executor_.upload(host_.tokens, batch.tokens.data());
+    tokens_.upload(0, batch.tokens);
     executor_.upload(host_.targets, batch.targets.data());
     if (host_.doc_start) {
         document_starts(batch.tokens, seq_len_, bos_, positions_, doc_start_);

@@ -6,6 +6,7 @@
 
 #include "src/io/loader.h"
 #include "src/train/executor.h"
+#include "src/train/token_input.h"
 
 namespace coda {
 
@@ -26,7 +27,7 @@ TokenBatch load_batch(const Loader& loader, std::int64_t first_sequence, std::in
 class Feed {
   public:
     /// `bos`: documents begin at this token (document_mask); ignored where host.doc_start is absent.
-    Feed(Executor& executor, const HostViews& host, std::int64_t seq_len, std::int32_t bos);
+    Feed(Executor& executor, const HostViews& host, TokenInput& tokens, std::int64_t seq_len, std::int32_t bos);
 
     /// Tokens, targets, positions and document starts of one micro-batch.
     void upload(const TokenBatch& batch);
@@ -34,6 +35,7 @@ class Feed {
   private:
     Executor& executor_;
     HostViews host_;
+    TokenInput& tokens_;
     std::int64_t seq_len_;
     std::int32_t bos_;
     std::vector<std::int32_t> positions_, doc_start_;

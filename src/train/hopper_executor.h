@@ -1,5 +1,5 @@
-// Training on a Hopper GPU: what it needs, and its executor. A build without the Hopper kernels has both functions, and
-// they say so.
+// Training on a Hopper GPU: what it needs, and its executor. A build without the Hopper kernels has the
+// same functions, and they say so.
 #pragma once
 
 #include <cstdint>

@@ -9,13 +9,15 @@ namespace coda {
 
 namespace {
 
+constexpr const char* kMaster = "master";
+
 struct NamedSegment {
     const char* name;
     View view;
 };
 
 std::vector<NamedSegment> segments_of(const HostViews& host) {
-    return {{"master", host.master}, {"m", host.m}, {"v", host.v}};
+    return {{kMaster, host.master}, {"m", host.m}, {"v", host.v}};
 }
 
 /// Part of a flat view, counted in bytes.
@@ -46,23 +48,17 @@ void send_working(Executor& executor, const HostViews& host, const ParameterLayo
     send(std::vector<Master>());
 }
 
+void require_size(const CheckpointInfo& checkpoint, const char* segment, std::size_t bytes) {
+    const SegmentInfo& info = checkpoint.segment(segment);
+    require(info.bytes == static_cast<std::int64_t>(bytes), checkpoint.folder.string(), ": segment ", segment, " has ",
+            info.bytes, " bytes, this configuration needs ", bytes);
+}
+
 /// fn(Master()) for the type of the master weights.
 template <class Fn>
 void dispatch_master(const HostViews& host, Fn&& fn) {
     if (host.master.dtype == DType::f64) return fn(double{});
     fn(float{});
-}
-
-/// Master weights that `fill` writes on the host, sent to the executor with their working copy.
-template <class Fill>
-void replace_weights(Executor& executor, const HostViews& host, const ParameterLayout& layout, Fill&& fill) {
-    dispatch_master(host, [&]<class Master>(Master) {
-        std::vector<Master> master(static_cast<std::size_t>(layout.count));
-        fill(std::span(master));
-        executor.upload(host.master, master.data());
-        send_working(executor, host, layout, NormWeights<Master>{master.data(), 0},
-                     [&](std::int64_t first, std::int64_t) { return master.data() + first; });
-    });
 }
 
 }  // namespace
@@ -82,23 +78,34 @@ void renew_working(Executor& executor, const Schedules& schedules, const Paramet
     });
 }
 
-void initialise_state(Executor& executor, const Schedules& schedules, const ModelConfig& model,
-                      const ParameterLayout& layout, std::uint64_t seed) {
-    replace_weights(executor, schedules.host, layout,
-                    [&](auto master) { initialise_weights(model, layout, seed, master); });
+std::vector<float> initial_weights(const ModelConfig& model, const ParameterLayout& layout, std::uint64_t seed) {
+    std::vector<float> master(static_cast<std::size_t>(layout.count));
+    initialise_weights(model, layout, seed, std::span(master));
+    return master;
 }
 
-void import_state(Executor& executor, const Schedules& schedules, const ParameterLayout& layout,
-                  const std::filesystem::path& folder) {
-    replace_weights(executor, schedules.host, layout, [&](auto master) { import_weights(folder, layout, master); });
+std::vector<float> imported_weights(const std::filesystem::path& folder, const ParameterLayout& layout) {
+    std::vector<float> master(static_cast<std::size_t>(layout.count));
+    import_weights(folder, layout, std::span(master));
+    return master;
 }
 
-void export_state(Executor& executor, const Schedules& schedules, const ModelConfig& model,
-                  const ParameterLayout& layout, const std::filesystem::path& folder) {
-    std::vector<std::byte> staging;
-    const std::span<const std::byte> bytes = executor.bytes(schedules.host.master, staging);
-    const std::span master(reinterpret_cast<const float*>(bytes.data()), bytes.size() / sizeof(float));
-    export_weights(folder, model, layout, master, DType::f32);
+std::vector<float> checkpoint_weights(const CheckpointInfo& checkpoint, const ParameterLayout& layout) {
+    std::vector<float> master(static_cast<std::size_t>(layout.count));
+    require_size(checkpoint, kMaster, std::as_bytes(std::span(master)).size());
+    read_segment(checkpoint, kMaster, std::as_writable_bytes(std::span(master)));
+    return master;
+}
+
+void send_weights(Executor& executor, const Schedules& schedules, const ParameterLayout& layout,
+                  std::span<const float> master) {
+    const HostViews& host = schedules.host;
+    require(static_cast<std::int64_t>(master.size()) == layout.count && host.master.dtype == DType::f32,
+            "a segment of ", master.size(), " fp32 weights for a model of ", layout.count, " ",
+            name_of(host.master.dtype));
+    if (schedules.uses(host.master)) executor.upload(host.master, master.data());
+    send_working(executor, host, layout, NormWeights<float>{master.data(), 0},
+                 [&](std::int64_t first, std::int64_t) { return master.data() + first; });
 }
 
 void save_state(Executor& executor, const Schedules& schedules, const std::filesystem::path& run, std::int64_t step,
@@ -116,9 +123,7 @@ void save_state(Executor& executor, const Schedules& schedules, const std::files
 void load_state(Executor& executor, const Schedules& schedules, const ParameterLayout& layout,
                 const CheckpointInfo& checkpoint) {
     for (const NamedSegment& named : segments_of(schedules.host)) {
-        const SegmentInfo& info = checkpoint.segment(named.name);
-        require(info.bytes == named.view.bytes(), checkpoint.folder.string(), ": segment ", named.name, " has ",
-                info.bytes, " bytes, this configuration needs ", named.view.bytes());
+        require_size(checkpoint, named.name, static_cast<std::size_t>(named.view.bytes()));
         read_segment(checkpoint, named.name, [&](std::int64_t offset, std::span<const std::byte> part) {
             executor.upload(bytes_of(named.view, offset, part.size()), part.data());
         });

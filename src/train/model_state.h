@@ -2,8 +2,8 @@
 #pragma once
 
 #include <filesystem>
-#include <optional>
-#include <string>
+#include <span>
+#include <vector>
 
 #include "src/io/checkpoint.h"
 #include "src/model/parameters.h"
@@ -11,25 +11,23 @@
 
 namespace coda {
 
-/// Fresh weights of (model, seed); moments zero.
-void initialise_state(Executor& executor, const Schedules& schedules, const ModelConfig& model,
-                      const ParameterLayout& layout, std::uint64_t seed);
+/// fp32 master weights on the host, layout.count elements: fresh ones of (model, seed), of a Hugging Face folder, of a
+/// checkpoint.
+std::vector<float> initial_weights(const ModelConfig& model, const ParameterLayout& layout, std::uint64_t seed);
+std::vector<float> imported_weights(const std::filesystem::path& folder, const ParameterLayout& layout);
+std::vector<float> checkpoint_weights(const CheckpointInfo& checkpoint, const ParameterLayout& layout);
 
-/// Weights of a Hugging Face folder; moments zero.
-void import_state(Executor& executor, const Schedules& schedules, const ParameterLayout& layout,
-                  const std::filesystem::path& folder);
+/// Sends master weights to the executor: the working copy made of them, and themselves where its plan has them.
+void send_weights(Executor& executor, const Schedules& schedules, const ParameterLayout& layout,
+                  std::span<const float> master);
 
-/// Weights to a new Hugging Face folder, in fp32.
-void export_state(Executor& executor, const Schedules& schedules, const ModelConfig& model,
-                  const ParameterLayout& layout, const std::filesystem::path& folder);
-
-/// Weights and moments to and from a checkpoint, bit by bit.
+/// Weights and moments to and from a checkpoint, bit by bit. The plan has them all: it trains.
 void save_state(Executor& executor, const Schedules& schedules, const std::filesystem::path& run, std::int64_t step,
                 const nlohmann::json& state, std::int64_t keep);
 void load_state(Executor& executor, const Schedules& schedules, const ParameterLayout& layout,
                 const CheckpointInfo& checkpoint);
 
-/// Makes the working copy anew from the master weights on the executor. The functions above have done so.
+/// Makes the working copy anew from the master weights on the executor. load_state has done so.
 void renew_working(Executor& executor, const Schedules& schedules, const ParameterLayout& layout);
 
 }  // namespace coda

@@ -16,7 +16,7 @@ class NonFiniteFinder : public StepObserver {
     bool reads_results() const override { return true; }
     void after(Pass pass, std::size_t index, double start_us, double ms) override;
 
-    /// "LinearSwiglu 'gate_up' of layer 3: operand z has nan at (17, 5)", once found.
+    /// "LinearSwiglu 'gate_up' of layer 3: operand z is not finite at row 17, column 5", once found.
     const std::optional<std::string>& found() const { return found_; }
 
   private:

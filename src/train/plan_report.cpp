@@ -37,8 +37,9 @@ std::string grouped(std::int64_t value) {
 /// What fills the arena, in the order in which it lies there but for the padding, which is last.
 std::vector<std::pair<std::string, std::int64_t>> segments_of(const Schedules& schedules, const MemoryPlan& plan) {
     std::map<MemorySegment, std::int64_t> persistent;
-    for (const Buffer& buffer : schedules.buffers.all()) {
-        if (buffer.lifetime == Lifetime::persistent) persistent[buffer.segment] += buffer.bytes;
+    for (std::size_t b = 0; b < schedules.buffers.size(); ++b) {
+        const Buffer& buffer = schedules.buffers.all()[b];
+        if (buffer.lifetime == Lifetime::persistent && plan.offset[b] >= 0) persistent[buffer.segment] += buffer.bytes;
     }
     std::vector<std::pair<std::string, std::int64_t>> segments;
     std::int64_t listed = 0;
@@ -57,11 +58,21 @@ void memory_line(std::ostringstream& out, const std::string& what, std::int64_t 
         << std::setw(12) << bytes_text(static_cast<double>(bytes)) << "\n";
 }
 
+/// What a pass of a plan that does not train takes.
+std::string pass_line(const Schedule& schedule, Pass pass) {
+    double flops = 0;
+    for (const Step& step : schedule) flops += cost(step.op).flops;
+    std::ostringstream out;
+    out << "schedule            " << schedule.size() << " ops of the pass " << name_of(pass) << "; " << std::fixed
+        << std::setprecision(3) << flops / 1e12 << " TFLOP\n";
+    return out.str();
+}
+
 }  // namespace
 
 std::string print_schedule(const Schedules& schedules) {
     std::ostringstream out;
-    for (const Pass pass : kPasses) {
+    for (const Pass pass : schedules.passes()) {
         double flops = 0, bytes = 0;
         out << "# " << name_of(pass) << ": " << schedules[pass].size() << " steps\n";
         out << "# phase    layer  name                 op                       GFLOP         MB  operands (> written, "
@@ -90,12 +101,20 @@ std::string print_plan(const Config& config, const ParameterLayout& layout, cons
     out << "parameters          " << grouped(layout.parameters) << " ("
         << count_text(static_cast<double>(layout.parameters)) << ")"
         << (config.model.tie_word_embeddings ? ", tied head" : ", untied head") << "\n";
-    out << "tokens a step       " << grouped(micro * training.grad_accumulation_steps) << " = " << training.seq_len
-        << " x " << training.micro_batch_size << " x " << training.grad_accumulation_steps
-        << " (sequence x micro-batch x accumulation)\n";
-    out << "schedule            " << schedules.first.size() << " ops a micro-batch, " << schedules.update.size()
-        << " an update; " << std::fixed << std::setprecision(3) << step_flops(config, schedules) / 1e12
-        << " TFLOP a step\n";
+    out << std::fixed << std::setprecision(3);
+    if (schedules.passes().empty()) {
+        out << "memory on the host  " << grouped(layout.count * size_of(DType::f32)) << " B for the weights in fp32\n";
+        return out.str();
+    }
+    if (schedules.has(Pass::first)) {
+        out << "tokens a step       " << grouped(micro * training.grad_accumulation_steps) << " = " << training.seq_len
+            << " x " << training.micro_batch_size << " x " << training.grad_accumulation_steps
+            << " (sequence x micro-batch x accumulation)\n";
+        out << "schedule            " << schedules.first.size() << " ops a micro-batch, " << schedules.update.size()
+            << " an update; " << step_flops(config, schedules) / 1e12 << " TFLOP a step\n";
+    } else {
+        for (const Pass pass : schedules.passes()) out << pass_line(schedules[pass], pass);
+    }
     out << "memory\n";
     for (const auto& [name, bytes] : segments_of(schedules, plan)) memory_line(out, name, bytes);
     memory_line(out, "arena", plan.arena_bytes());
@@ -121,9 +140,9 @@ nlohmann::json plan_json(const ParameterLayout& layout, const Schedules& schedul
     return {{"parameters", layout.parameters}, {"arena_bytes", plan.arena_bytes()}, {"segments", segments}};
 }
 
-std::int64_t arena_bytes_of(const Config& config, Precision precision) {
+std::int64_t arena_bytes_of(const Config& config, const Precision& precision, PassSet passes) {
     const Schedules schedules =
-        build_schedules(config.model, parameter_layout(config.model), schedule_options(config, precision));
+        build_schedules(config.model, parameter_layout(config.model), schedule_options(config, precision), passes);
     return plan_memory(schedules.buffers, schedules.all()).arena_bytes();
 }
 
@@ -135,10 +154,11 @@ double step_flops(const Config& config, const Schedules& schedules) {
     return 3 * forward * static_cast<double>(config.training.grad_accumulation_steps);
 }
 
-std::vector<std::string> fitting_settings(const Config& config, Precision precision, std::int64_t capacity) {
+std::vector<std::string> fitting_settings(const Config& config, const Precision& precision, PassSet passes,
+                                          std::int64_t capacity) {
     std::vector<std::string> fitting;
     const auto consider = [&](const Config& candidate, const std::string& flags) {
-        const std::int64_t bytes = arena_bytes_of(candidate, precision);
+        const std::int64_t bytes = arena_bytes_of(candidate, precision, passes);
         if (bytes <= capacity) fitting.push_back(text(flags, "  (", bytes_text(static_cast<double>(bytes)), ")"));
         return bytes <= capacity;
     };
@@ -165,35 +185,38 @@ std::vector<std::string> fitting_settings(const Config& config, Precision precis
     moments.optimizer.moments = Moments::bf16;
     if (config.optimizer.moments == Moments::fp32) consider(moments, "--optimizer.moments bf16");
 
+    const auto with_micro_batch = [&](Config& candidate, std::int64_t sequences) {
+        TrainingConfig& training = candidate.training;
+        std::string flags = text("--training.micro_batch_size ", sequences);
+        if (passes.has(Pass::first)) {
+            training.grad_accumulation_steps *= training.micro_batch_size / sequences;
+            flags += text(" --training.grad_accumulation_steps ", training.grad_accumulation_steps);
+        }
+        training.micro_batch_size = sequences;
+        return flags;
+    };
     Config smaller = config;
     while (smaller.training.micro_batch_size % 2 == 0) {
-        smaller.training.micro_batch_size /= 2;
-        smaller.training.grad_accumulation_steps *= 2;
-        const std::string flags =
-            text("--training.micro_batch_size ", smaller.training.micro_batch_size,
-                 " --training.grad_accumulation_steps ", smaller.training.grad_accumulation_steps);
+        const std::string flags = with_micro_batch(smaller, smaller.training.micro_batch_size / 2);
         if (consider(smaller, flags)) break;
     }
     if (fitting.empty()) {
         Config least = config;
         least.training.recompute = Recompute::mlp;
         least.optimizer.moments = Moments::bf16;
-        least.training.grad_accumulation_steps *= least.training.micro_batch_size;
-        least.training.micro_batch_size = 1;
-        with_chunks(
-            least, text("--training.micro_batch_size 1 --training.grad_accumulation_steps ",
-                        least.training.grad_accumulation_steps, " --training.recompute mlp --optimizer.moments bf16 "));
+        const std::string flags = with_micro_batch(least, 1);
+        with_chunks(least, flags + " --training.recompute mlp --optimizer.moments bf16 ");
     }
     return fitting;
 }
 
-void require_fit(const Config& config, Precision precision, const MemoryPlan& plan, std::int64_t capacity,
-                 const std::string& device) {
+void require_fit(const Config& config, const Precision& precision, PassSet passes, const MemoryPlan& plan,
+                 std::int64_t capacity, const std::string& device) {
     if (plan.arena_bytes() <= capacity) return;
     std::string message =
         text("the run needs ", bytes_text(static_cast<double>(plan.arena_bytes())), " (", plan.arena_bytes(),
              " bytes), and ", device, " has ", bytes_text(static_cast<double>(capacity)), " to give");
-    const std::vector<std::string> settings = fitting_settings(config, precision, capacity);
+    const std::vector<std::string> settings = fitting_settings(config, precision, passes, capacity);
     message += settings.empty() ? "; no setting makes this model fit at this sequence length: use a smaller "
                                   "training.seq_len or model"
                                 : "; any of these would fit:";

@@ -12,10 +12,11 @@
 
 namespace coda {
 
-/// One line a step: phase, layer, op, name, shapes of the operands, FLOPs, bytes. All four passes.
+/// One line a step: phase, layer, op, name, shapes of the operands, FLOPs, bytes. Every pass of the plan.
 std::string print_schedule(const Schedules& schedules);
 
-/// Parameters, FLOPs of a step and every memory segment in bytes.
+/// Parameters, FLOPs and every memory segment that has bytes. Of a plan that trains: of an optimizer step; else of its
+/// passes, and without passes (an export) of the weights on the host.
 std::string print_plan(const Config& config, const ParameterLayout& layout, const Schedules& schedules,
                        const MemoryPlan& plan);
 
@@ -23,8 +24,8 @@ std::string print_plan(const Config& config, const ParameterLayout& layout, cons
 ///   {"parameters", "arena_bytes", "segments": [{"name", "bytes"}, ...]}, the segments' bytes add up to the arena's.
 nlohmann::json plan_json(const ParameterLayout& layout, const Schedules& schedules, const MemoryPlan& plan);
 
-/// Bytes of the arena that a configuration needs.
-std::int64_t arena_bytes_of(const Config& config, Precision precision);
+/// Bytes of the arena that the passes of a configuration need.
+std::int64_t arena_bytes_of(const Config& config, const Precision& precision, PassSet passes);
 
 /// Model FLOPs of one optimizer step, MFU's numerator: 2 M N K of every product and causal attention's two products of
 /// the forward pass, times three, since the backward pass has two products for each. What is recomputed there, by
@@ -33,10 +34,11 @@ double step_flops(const Config& config, const Schedules& schedules);
 
 /// The smallest changes of settings, as flags, each of which makes the arena fit into `capacity` bytes, with the bytes
 /// that it then takes. Empty when none of those known helps.
-std::vector<std::string> fitting_settings(const Config& config, Precision precision, std::int64_t capacity);
+std::vector<std::string> fitting_settings(const Config& config, const Precision& precision, PassSet passes,
+                                          std::int64_t capacity);
 
 /// Throws Error, with the settings that would help, when the plan does not fit into `capacity` bytes.
-void require_fit(const Config& config, Precision precision, const MemoryPlan& plan, std::int64_t capacity,
-                 const std::string& device);
+void require_fit(const Config& config, const Precision& precision, PassSet passes, const MemoryPlan& plan,
+                 std::int64_t capacity, const std::string& device);
 
 }  // namespace coda

@@ -12,11 +12,6 @@ namespace coda {
 
 namespace {
 
-View first_columns(View vector, std::int64_t number) {
-    vector.cols = vector.ld = number;
-    return vector;
-}
-
 /// Ids of the top_k largest logits, ascending; all when top_k is 0.
 std::vector<std::int32_t> candidates_of(std::span<const double> logits, std::int64_t top_k) {
     std::vector<std::int32_t> ids(logits.size());
@@ -67,13 +62,13 @@ double sample_uniform(std::uint64_t seed, std::int64_t index) {
     return static_cast<double>(bits) * 0x1p-53;
 }
 
-Sampler::Sampler(Executor& executor, const HostViews& host, std::int64_t vocab, std::int32_t separator,
-                 std::function<void()> run)
+Sampler::Sampler(Executor& executor, const HostViews& host, TokenInput& tokens, std::int64_t vocab,
+                 std::int32_t separator, std::function<void()> run)
     : executor_(executor),
-      tokens_(first_columns(host.tokens, host.sample_start.cols)),
-      positions_(first_columns(host.positions, host.sample_start.cols)),
+      tokens_(tokens),
+      positions_(part_of(host.positions, 0, host.sample_start.cols)),
       start_(host.sample_start),
-      logits_(first_columns(host.logits, vocab)),
+      logits_(part_of(host.logits, 0, vocab)),
       separator_(separator),
       run_(std::move(run)) {}
 
@@ -82,43 +77,43 @@ std::vector<double> Sampler::logits(std::span<const std::int32_t> tokens) {
     const std::span window = tokens.last(std::min(tokens.size(), seq_len));
     require(!window.empty(), "sampling needs at least one token to begin with");
     const std::size_t padding = seq_len - window.size();
-    std::vector<std::int32_t> row(seq_len, 0), positions(seq_len, 0), start(seq_len, 0);
-    std::copy(window.begin(), window.end(), row.begin() + static_cast<std::ptrdiff_t>(padding));
+    std::vector<std::int32_t> positions(seq_len, 0), start(seq_len, 0);
     std::size_t first = padding;
     for (std::size_t t = padding; t < seq_len; ++t) {
-        if (separator_ >= 0 && row[t] == separator_) first = t;
+        if (separator_ >= 0 && window[t - padding] == separator_) first = t;
         start[t] = static_cast<std::int32_t>(first);
         positions[t] = static_cast<std::int32_t>(t - first);
     }
-    executor_.upload(tokens_, row.data());
+    // What stands in the padding is not seen.
+    tokens_.upload(static_cast<std::int64_t>(padding), window);
     executor_.upload(positions_, positions.data());
     executor_.upload(start_, start.data());
     run_();
     return download_vector(executor_, logits_);
 }
 
-void Sampler::sample(std::vector<std::int32_t> prompt, const SampleRequest& request,
+void Sampler::sample(std::vector<std::int32_t> prompt, const SamplingOptions& options,
                      const std::function<void(std::int32_t)>& token) {
-    for (std::int64_t index = 0; index < request.tokens; ++index) {
+    for (std::int64_t index = 0; index < options.tokens; ++index) {
         const std::vector<double> row = logits(prompt);
         const bool finite = std::all_of(row.begin(), row.end(), [](double value) { return std::isfinite(value); });
         if (!finite) throw NonFiniteError(text("the logits of token ", index + 1, " of the sample are not finite"));
-        prompt.push_back(choose_token(row, request.temperature, request.top_k, sample_uniform(request.seed, index)));
+        prompt.push_back(choose_token(row, options.temperature, options.top_k, sample_uniform(options.seed, index)));
         token(prompt.back());
     }
 }
 
 std::unique_ptr<TextCodec> make_byte_codec() { return std::make_unique<ByteCodec>(); }
 
-std::vector<std::int32_t> prompt_tokens(const SampleRequest& request, const ModelConfig& model, TextCodec* codec) {
-    std::vector<std::int32_t> tokens = request.prompt_tokens;
+std::vector<std::int32_t> prompt_tokens(const Prompt& prompt, const ModelConfig& model, TextCodec* codec) {
+    std::vector<std::int32_t> tokens = prompt.tokens;
     if (tokens.empty() && model.bos_token_id) tokens.push_back(static_cast<std::int32_t>(*model.bos_token_id));
-    if (request.prompt || (tokens.empty() && codec)) {
+    if (prompt.text || (tokens.empty() && codec)) {
         if (!codec) {
             throw UsageError(text("--prompt: a model with a vocabulary of ", model.vocab_size,
                                   " needs its tokenizer for text, --tokenizer FILE; only one of 256 is that of bytes"));
         }
-        const std::vector<std::int32_t> encoded = codec->encode(request.prompt.value_or("\n"));
+        const std::vector<std::int32_t> encoded = codec->encode(prompt.text.value_or("\n"));
         tokens.insert(tokens.end(), encoded.begin(), encoded.end());
     }
     if (tokens.empty()) {

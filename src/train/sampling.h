@@ -9,14 +9,29 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "src/config/command_line.h"
+#include "src/config/config.h"
 #include "src/train/executor.h"
+#include "src/train/token_input.h"
 
 namespace coda {
+
+struct SamplingOptions {
+    std::int64_t tokens = 0;  // how many
+    double temperature = 1;
+    std::int64_t top_k = 0;  // 0: all
+    std::uint64_t seed = 0;
+};
+
+/// What a sample follows: text, or tokens as they are, or neither.
+struct Prompt {
+    std::optional<std::string> text;
+    std::vector<std::int32_t> tokens;
+};
 
 /// The next token by its logits. Temperature 0 takes the largest logit, of equal ones the lowest id. Else token i of
 /// the top_k largest logits (0: of all; equal ones in the order of their ids) has the probability exp(logit_i /
@@ -31,21 +46,22 @@ class Sampler {
   public:
     /// `separator`: the token that begins a document, or -1 where documents are not kept apart. `run` executes
     /// Pass::sample.
-    Sampler(Executor& executor, const HostViews& host, std::int64_t vocab, std::int32_t separator,
+    Sampler(Executor& executor, const HostViews& host, TokenInput& tokens, std::int64_t vocab, std::int32_t separator,
             std::function<void()> run);
 
     /// Logits (vocab) of the token that follows `tokens`, at least one; the last seq_len of them are seen. They have
     /// the storage type's precision.
     std::vector<double> logits(std::span<const std::int32_t> tokens);
 
-    /// Decodes request.tokens tokens that follow `prompt` and hands each to `token` at once. Throws NonFiniteError when
+    /// Decodes options.tokens tokens that follow `prompt` and hands each to `token` at once. Throws NonFiniteError when
     /// a logit is not finite.
-    void sample(std::vector<std::int32_t> prompt, const SampleRequest& request,
+    void sample(std::vector<std::int32_t> prompt, const SamplingOptions& options,
                 const std::function<void(std::int32_t)>& token);
 
   private:
     Executor& executor_;
-    View tokens_, positions_, start_, logits_;  // of the first sequence
+    TokenInput& tokens_;
+    View positions_, start_, logits_;  // of the first sequence
     std::int32_t separator_;
     std::function<void()> run_;
 };
@@ -65,6 +81,6 @@ std::unique_ptr<TextCodec> make_byte_codec();
 /// The tokens that a sample follows: model.bos_token_id, where the model has one, and --prompt, or --prompt-tokens as
 /// they are; without either model.bos_token_id or a newline. `codec` may be null: then text has no tokens. Throws
 /// UsageError when there is nothing to begin with, or a token is outside the vocabulary.
-std::vector<std::int32_t> prompt_tokens(const SampleRequest& request, const ModelConfig& model, TextCodec* codec);
+std::vector<std::int32_t> prompt_tokens(const Prompt& prompt, const ModelConfig& model, TextCodec* codec);
 
 }  // namespace coda

@@ -47,6 +47,7 @@ struct Sizes {
     Recompute recompute = Recompute::none;
     bool document_mask = false;
     OptimizerConfig optimizer{};
+    PassSet passes = kAllPasses;
 };
 
 /// Transient buffers each in memory of their own, so that none is initialised by another.
@@ -107,7 +108,7 @@ class ModelRun {
         options.document_mask = sizes.document_mask;
         options.max_grad_norm = 1.0;
         options.optimizer = sizes.optimizer;
-        schedules = build_schedules(config, layout, options);
+        schedules = build_schedules(config, layout, options, sizes.passes);
     }
 
     /// Allocates; the schedules may be changed before this.
@@ -116,7 +117,8 @@ class ModelRun {
         plan = plan_memory(schedules.buffers, schedules.all());
         executor = make_executor(schedules, plan);
         set_elements(schedules.host.rope, rope_table(model, sizes_.seq_len));
-        poison(schedules.host.gradient);  // whatever is not written shows
+        tokens = std::make_unique<TokenInput>(*executor, schedules);
+        if (schedules.uses(schedules.host.gradient)) poison(schedules.host.gradient);  // whatever is not written shows
     }
 
     void set_weights(const textbook::Weights& weights) {
@@ -127,8 +129,14 @@ class ModelRun {
                 std::copy_n(source.begin() + row * tensor.cols, tensor.cols, flat.begin() + tensor.row_offset(row));
             }
         }
-        set_elements(schedules.host.master, flat);
-        renew_working(*executor, schedules, layout);
+        if (schedules.uses(schedules.host.master)) {
+            set_elements(schedules.host.master, flat);
+            renew_working(*executor, schedules, layout);
+        } else {
+            const std::vector<float> single(flat.begin(), flat.end());
+            send_weights(*executor, schedules, layout, single);
+            tokens->set_rows(layout, single);
+        }
     }
 
     textbook::Weights get(const View& segment) {
@@ -193,6 +201,7 @@ class ModelRun {
     Schedules schedules;
     MemoryPlan plan;
     std::unique_ptr<Executor> executor;
+    std::unique_ptr<TokenInput> tokens;
 
   private:
     void poison(const View& view) {
@@ -207,9 +216,9 @@ class ModelRun {
     }
 
     void feed(const textbook::Batch& batch) {
-        const auto tokens = static_cast<std::size_t>(sizes_.batch * sizes_.seq_len);
-        std::vector<std::int32_t> positions(tokens), doc_start(tokens);
-        for (std::size_t m = 0; m < tokens; ++m) {
+        const auto count = static_cast<std::size_t>(sizes_.batch * sizes_.seq_len);
+        std::vector<std::int32_t> positions(count), doc_start(count);
+        for (std::size_t m = 0; m < count; ++m) {
             const std::size_t t = m % static_cast<std::size_t>(sizes_.seq_len);
             std::size_t start = t;
             while (start > 0 && (batch.document.empty() || batch.document[m - t + start - 1] == batch.document[m])) {
@@ -218,7 +227,7 @@ class ModelRun {
             doc_start[m] = static_cast<std::int32_t>(start);
             positions[m] = static_cast<std::int32_t>(batch.restart_positions ? t - start : t);
         }
-        executor->upload(schedules.host.tokens, batch.tokens.data());
+        tokens->upload(0, batch.tokens);
         executor->upload(schedules.host.targets, batch.targets.data());
         executor->upload(schedules.host.positions, positions.data());
         if (schedules.host.doc_start) executor->upload(schedules.host.doc_start, doc_start.data());

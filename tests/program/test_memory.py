@@ -31,10 +31,14 @@ class MemoryTest(ProgramTestCase):
                 for flags, size in re.findall(r"^  (--\S.*\S)  \(([\d.]+ \w+)\)$", message, re.M)]
 
     def test_refused_before_allocating(self):
-        for arguments in ([], ["--dry-run"], ["--eval"], ["--export", "out"]):
+        for arguments, least in (([], 2**42), (["--dry-run"], 2**42), (["--eval"], 2**36), (["--dry-run", "--eval"], 2**36)):
             with self.subTest(arguments):
-                result = self.refuse(*arguments, changes=CHANGES, says=["the run needs ", "this machine has "])
-                self.assertGreater(in_bytes(re.search(r"needs ([\d.]+ \w+)", result.err)[1]), 2**42)
+                result = self.run_program("--config", self.config(CHANGES), *arguments, expect=RUNTIME)
+                self.assert_message(result, ["the run needs ", "this machine has "])
+                self.assertGreater(in_bytes(re.search(r"needs ([\d.]+ \w+)", result.err)[1]), least)
+        self.assertEqual(self.tree(), ["config.json", "text.txt", "tokens.bin"])
+        # An export runs nothing, so it needs no more than the weights.
+        self.train("--export", "out", changes=CHANGES)
         process = self.start_quiet("--config", self.config(CHANGES))
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)

@@ -234,7 +234,9 @@ class PlanTest(ProgramTestCase):
             for column, rounded in ((4, total[1]), (5, total[2])):
                 self.assertAlmostEqual(sum(float(line.split()[column]) for line in lines), float(rounded),
                                        delta=0.0005 * (len(lines) + 1))
-        self.assertEqual(len(re.findall(r"\bLinearSwiglu\b", out)), 2 * 2 * 2 + 2 + 2)  # twice in both training passes
+        self.assertEqual(len(re.findall(r"\bLinearSwiglu\b", out)), 2 * 2 * 2 + 2)  # twice in both training passes
+        out = self.train("--print-schedule", "--eval").out
+        self.assertEqual(re.findall(r"^# ([a-z -]+): \d+ steps$", out, re.M), ["evaluate"])
         self.assertEqual(self.tree(), ["config.json", "text.txt"])
 
 

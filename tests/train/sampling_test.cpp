@@ -46,8 +46,8 @@ std::vector<double> textbook_logits(const ModelConfig& model, const textbook::We
 }
 
 Sampler sampler_of(ModelRun& run, bool documents) {
-    return {*run.executor, run.schedules.host, run.model.vocab_size, documents ? kSeparator : -1,
-            [&run] { run.executor->run(Pass::sample); }};
+    return {*run.executor,        run.schedules.host,          *run.tokens,
+            run.model.vocab_size, documents ? kSeparator : -1, [&run] { run.executor->run(Pass::sample); }};
 }
 
 /// How often each token is chosen over an even grid of `points` numbers in [0, 1).
@@ -171,48 +171,48 @@ TEST_CASE("a sample follows its prompt token by token and stops at a logit that 
     run.set_weights(weights);
     Sampler sampler = sampler_of(run, false);
     const std::vector<std::int32_t> prompt = random_tokens(model, 3, 2);
-    SampleRequest request;
-    request.tokens = 12;
-    request.temperature = 0.7;
-    request.top_k = 5;
-    request.seed = 4;
+    SamplingOptions options;
+    options.tokens = 12;
+    options.temperature = 0.7;
+    options.top_k = 5;
+    options.seed = 4;
     std::vector<std::int32_t> sampled, expected = prompt;
-    sampler.sample(prompt, request, [&](std::int32_t token) { sampled.push_back(token); });
-    for (std::int64_t i = 0; i < request.tokens; ++i) {
+    sampler.sample(prompt, options, [&](std::int32_t token) { sampled.push_back(token); });
+    for (std::int64_t i = 0; i < options.tokens; ++i) {
         const std::vector<double> logits = textbook_logits(model, weights, expected, 6, false);
-        expected.push_back(choose_token(logits, request.temperature, request.top_k, sample_uniform(4, i)));
+        expected.push_back(choose_token(logits, options.temperature, options.top_k, sample_uniform(4, i)));
     }
     CHECK(sampled == std::vector<std::int32_t>(expected.begin() + 3, expected.end()));
 
     weights.at("model.norm.weight")[0] = std::nan("");
     run.set_weights(weights);
-    CHECK_THROWS_AS(sampler.sample(prompt, request, [](std::int32_t) {}), NonFiniteError);
+    CHECK_THROWS_AS(sampler.sample(prompt, options, [](std::int32_t) {}), NonFiniteError);
 }
 
 TEST_CASE("what a sample begins with") {
     ModelConfig model = tiny_model();
     const std::unique_ptr<TextCodec> bytes = make_byte_codec();
-    SampleRequest request;
-    const auto fault = [&](TextCodec* codec) { return message_of([&] { prompt_tokens(request, model, codec); }); };
-    CHECK(prompt_tokens(request, model, bytes.get()) == std::vector<std::int32_t>{'\n'});
+    Prompt prompt;
+    const auto fault = [&](TextCodec* codec) { return message_of([&] { prompt_tokens(prompt, model, codec); }); };
+    CHECK(prompt_tokens(prompt, model, bytes.get()) == std::vector<std::int32_t>{'\n'});
     CHECK_THAT(fault(nullptr), Contains("--prompt-tokens"));
-    request.prompt_tokens = {1, 36};
-    CHECK(prompt_tokens(request, model, nullptr) == std::vector<std::int32_t>{1, 36});
-    request.prompt_tokens = {1, 37};
+    prompt.tokens = {1, 36};
+    CHECK(prompt_tokens(prompt, model, nullptr) == std::vector<std::int32_t>{1, 36});
+    prompt.tokens = {1, 37};
     CHECK_THAT(fault(nullptr), Contains("37") && Contains("vocab_size"));
-    request.prompt_tokens.clear();
+    prompt.tokens.clear();
 
     model.vocab_size = 256;
-    request.prompt = "a\xc3\xbc";
-    CHECK(prompt_tokens(request, model, bytes.get()) == std::vector<std::int32_t>{'a', 0xc3, 0xbc});
-    CHECK(bytes->decode('a') + bytes->decode(0xc3) + bytes->decode(0xbc) == *request.prompt);
+    prompt.text = "a\xc3\xbc";
+    CHECK(prompt_tokens(prompt, model, bytes.get()) == std::vector<std::int32_t>{'a', 0xc3, 0xbc});
+    CHECK(bytes->decode('a') + bytes->decode(0xc3) + bytes->decode(0xbc) == *prompt.text);
     CHECK_THAT(fault(nullptr), Contains("--prompt") && Contains("--tokenizer"));
 
     model.bos_token_id = 3;
-    CHECK(prompt_tokens(request, model, bytes.get()) == std::vector<std::int32_t>{3, 'a', 0xc3, 0xbc});
-    request.prompt.reset();
-    CHECK(prompt_tokens(request, model, bytes.get()) == std::vector<std::int32_t>{3});
-    CHECK(prompt_tokens(request, model, nullptr) == std::vector<std::int32_t>{3});
-    request.prompt_tokens = {8};
-    CHECK(prompt_tokens(request, model, nullptr) == std::vector<std::int32_t>{8});
+    CHECK(prompt_tokens(prompt, model, bytes.get()) == std::vector<std::int32_t>{3, 'a', 0xc3, 0xbc});
+    prompt.text.reset();
+    CHECK(prompt_tokens(prompt, model, bytes.get()) == std::vector<std::int32_t>{3});
+    CHECK(prompt_tokens(prompt, model, nullptr) == std::vector<std::int32_t>{3});
+    prompt.tokens = {8};
+    CHECK(prompt_tokens(prompt, model, nullptr) == std::vector<std::int32_t>{8});
 }

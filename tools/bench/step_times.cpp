@@ -71,18 +71,20 @@ class Session {
   public:
     explicit Session(const Config& config)
         : layout_(parameter_layout(config.model)),
-          schedules_(build_schedules(config.model, layout_, schedule_options(config, kMixedBf16))),
+          schedules_(
+              build_schedules(config.model, layout_, schedule_options(config, kMixedBf16), passes_of(Mode::train))),
           plan_(plan_and_check(schedules_)) {
-        require_fit_on(config, DeviceChoice::cuda, plan_);
+        require_fit_on(config, DeviceChoice::cuda, passes_of(Mode::train), plan_);
         const std::int64_t before = free_memory();
         executor_ = make_hopper_executor(schedules_, plan_);
         const std::vector<double> rope = rope_table(config.model, config.training.seq_len);
         executor_->upload(schedules_.host.rope, std::vector<float>(rope.begin(), rope.end()).data());
-        initialise_state(*executor_, schedules_, config.model, layout_, config.training.seed);
+        send_weights(*executor_, schedules_, layout_, initial_weights(config.model, layout_, config.training.seed));
 
         const HostViews& host = schedules_.host;
         const TokenBatch batch = random_batch(config);
-        Feed(*executor_, host, config.training.seq_len,
+        TokenInput tokens(*executor_, schedules_);
+        Feed(*executor_, host, tokens, config.training.seq_len,
              static_cast<std::int32_t>(config.model.bos_token_id.value_or(-1)))
             .upload(batch);
         upload_scalar(*executor_, host.alpha, 1.0 / static_cast<double>(batch.valid));

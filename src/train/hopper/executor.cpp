@@ -76,8 +76,12 @@ class HopperExecutor : public Executor {
         memory_ = Memory(std::move(bases));
         CUDA_CHECK(cudaMemsetAsync(arena_.base(), 0, static_cast<std::size_t>(plan.persistent_bytes), stream_.get()));
         CUDA_CHECK(cudaMalloc(reinterpret_cast<void**>(&bad_element_), sizeof *bad_element_));
-        graph_of(Pass::first);
-        graph_of(Pass::update);
+        // Kernels that refuse a shape do it now. The passes that a training run comes to later share those of the
+        // first.
+        const bool trains = schedules.has(Pass::first);
+        for (const Pass pass : schedules.passes()) {
+            if (!trains || pass == Pass::first || pass == Pass::update) graph_of(pass);
+        }
         finish();
         std::size_t free = 0, total = 0;
         CUDA_CHECK(cudaMemGetInfo(&free, &total));

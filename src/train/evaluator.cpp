@@ -1,0 +1,68 @@
+#include "src/train/evaluator.h"
+
+#include <limits>
+
+#include "src/train/multiple_choice.h"
+
+namespace coda {
+
+Evaluator::Evaluator(Session& session, EvaluationData data, Console& console)
+    : session_(session), data_(std::move(data)), console_(console) {}
+
+void Evaluator::run(const TokenBatch& batch) {
+    session_.set_alpha(batch.valid);
+    session_.feed(batch);
+    session_.run(Pass::evaluate);
+}
+
+ValidationLoss Evaluator::validation() {
+    const Config& config = session_.config();
+    const TrainingConfig& training = config.training;
+    double sum = 0;
+    std::int64_t total = 0;
+    for (std::int64_t i = 0; i < config.validation.batches; ++i) {
+        const std::int64_t first = i * training.micro_batch_size;
+        if (first >= data_.validation->sequences()) break;
+        const TokenBatch batch = load_batch(*data_.validation, first, training.micro_batch_size, training.seq_len);
+        run(batch);
+        sum += download_scalar(session_.executor(), session_.host().val_loss) * static_cast<double>(batch.valid);
+        total += batch.valid;
+    }
+    return {.loss = total > 0 ? sum / static_cast<double>(total) : std::numeric_limits<double>::quiet_NaN(),
+            .tokens = total};
+}
+
+std::vector<EvaluationRecord> Evaluator::choices(std::int64_t step) {
+    const Config& config = session_.config();
+    const TrainingConfig& training = config.training;
+    const auto losses_of = [&](const TokenBatch& batch) {
+        run(batch);
+        return download_vector(session_.executor(), session_.host().losses);
+    };
+    std::vector<EvaluationRecord> records;
+    for (const EvaluationShard& shard : data_.shards) {
+        const MultipleChoiceResult result = evaluate_multiple_choice(
+            shard, config.evaluation.limit, training.micro_batch_size, training.seq_len, losses_of);
+        if (result.truncated > 0) {
+            console_.line(text("note: ", shard.name(), ": ", result.truncated, " of ", result.rows,
+                               " rows are longer than training.seq_len and lost the beginning of their context"));
+        }
+        records.push_back({.step = step,
+                           .name = shard.name(),
+                           .acc = result.acc,
+                           .acc_norm = result.acc_norm,
+                           .examples = result.examples});
+    }
+    return records;
+}
+
+std::string validation_line(const ValidationLoss& validation) {
+    return text("validation loss ", json_number(validation.loss), " over ", validation.tokens, " tokens");
+}
+
+std::string evaluation_line(const EvaluationRecord& record) {
+    return text(record.name, ": acc ", json_number(record.acc), ", acc_norm ", json_number(record.acc_norm), " over ",
+                record.examples, " examples");
+}
+
+}  // namespace coda

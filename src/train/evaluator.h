@@ -1,0 +1,44 @@
+// Validation loss and multiple-choice results of the weights in a session.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "src/core/console.h"
+#include "src/io/run_log.h"
+#include "src/train/run_files.h"
+#include "src/train/session.h"
+
+namespace coda {
+
+struct ValidationLoss {
+    double loss = 0;  // mean nats per token; NaN of no tokens
+    std::int64_t tokens = 0;
+};
+
+class Evaluator {
+  public:
+    /// The session runs Pass::evaluate.
+    Evaluator(Session& session, EvaluationData data, Console& console);
+
+    ValidationLoss validation();
+
+    /// The result of every file of evaluation.files, in their order; `step` is filled in.
+    std::vector<EvaluationRecord> choices(std::int64_t step);
+
+  private:
+    /// Feeds and runs an evaluate pass.
+    void run(const TokenBatch& batch);
+
+    Session& session_;
+    EvaluationData data_;
+    Console& console_;
+};
+
+/// "validation loss 1.25 over 640 tokens"
+std::string validation_line(const ValidationLoss& validation);
+
+/// "hellaswag_val: acc 0.25, acc_norm 0.26 over 10042 examples"
+std::string evaluation_line(const EvaluationRecord& record);
+
+}  // namespace coda

@@ -1,0 +1,23 @@
+// What a run is asked for, apart from its configuration.
+#pragma once
+
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <optional>
+#include <string>
+
+namespace coda {
+
+struct RunOptions {
+    bool resume = false;                                // weights and moments of output.directory's newest checkpoint
+    std::optional<std::filesystem::path> init_from;     // weights of a Hugging Face folder; default: of training.seed
+    std::optional<std::filesystem::path> timing;        // file for the times of every operation
+    std::optional<std::filesystem::path> dump_batches;  // file for the token batches that training reads
+    std::optional<std::int64_t> oracle_step;            // step to check operation by operation, and end with
+    std::string command;                                // how the run was started, for its log
+    std::FILE* out = stdout;                            // progress
+    std::FILE* err = stderr;                            // what was passed over
+};
+
+}  // namespace coda

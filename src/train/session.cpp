@@ -1,0 +1,59 @@
+#include "src/train/session.h"
+
+#include <algorithm>
+
+#include "src/core/build_id.h"
+#include "src/train/device.h"
+#include "src/train/model_state.h"
+
+namespace coda {
+
+Session::Session(const Config& config, PassSet passes, bool times_ops, Console& console)
+    : config_(config), console_(console), layout_(parameter_layout(config.model)) {
+    const DeviceChoice device = resolve_device(config);
+    require_device(config, device);
+    if (const std::string why = why_not_gpu(config); !why.empty()) console.line("note: on the CPU, because " + why);
+
+    schedules_ = build_schedules(config.model, layout_, schedule_options(config, precision_of(device)), passes);
+    plan_ = plan_and_check(schedules_);
+    require_fit_on(config, device, passes, plan_);
+    executor_ = make_executor(device, schedules_, plan_);
+    tokens_ = std::make_unique<TokenInput>(*executor_, schedules_);
+    feed_ = std::make_unique<Feed>(*executor_, host(), *tokens_, config.training.seq_len,
+                                   static_cast<std::int32_t>(config.model.bos_token_id.value_or(-1)));
+    if (times_ops) {
+        timing_ = std::make_unique<TimingRecorder>(schedules_, executor_->peaks(), executor_->asynchronous());
+    }
+    const std::vector<double> rope = rope_table(config.model, config.training.seq_len);
+    const std::vector<float> single(rope.begin(), rope.end());
+    executor_->upload(host().rope, single.data());
+}
+
+void Session::set_weights(std::span<const float> master) {
+    send_weights(*executor_, schedules_, layout_, master);
+    tokens_->set_rows(layout_, master);
+}
+
+void Session::set_alpha(std::int64_t valid_targets) {
+    upload_scalar(*executor_, host().alpha, 1.0 / static_cast<double>(valid_targets));
+}
+
+void Session::run(Pass pass) {
+    if (timing_ && timing_->times_ops()) {
+        executor_->run_observed(pass, *timing_);
+    } else {
+        executor_->run(pass);
+    }
+}
+
+void Session::write_timing(const std::filesystem::path& file, const std::string& command) {
+    if (!timing_) return;
+    timing_->write(file, {{"device", executor_->device_name()},
+                          {"build", build_id()},
+                          {"command", command},
+                          {"config", to_json(config_)}});
+    console_.line(timing_->table());
+    console_.line(text("timing in ", file.string(), ", trace in ", trace_file_of(file).string()));
+}
+
+}  // namespace coda

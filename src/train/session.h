@@ -1,0 +1,59 @@
+// A model on its device, ready to run the passes of a mode: their schedules, memory for them, and what feeds them.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <string>
+
+#include "src/core/console.h"
+#include "src/train/executor.h"
+#include "src/train/feed.h"
+#include "src/train/timing.h"
+#include "src/train/token_input.h"
+
+namespace coda {
+
+class Session {
+  public:
+    /// Builds and checks the schedules of `passes`, and allocates. Throws before it allocates when memory or device do
+    /// not allow it. `times_ops`: passes run operation by operation, timed, where the recorder asks for it.
+    Session(const Config& config, PassSet passes, bool times_ops, Console& console);
+    Session(const Session&) = delete;
+    Session& operator=(const Session&) = delete;
+
+    const Config& config() const { return config_; }
+    const ParameterLayout& layout() const { return layout_; }
+    const Schedules& schedules() const { return schedules_; }
+    const HostViews& host() const { return schedules_.host; }
+    const MemoryPlan& plan() const { return plan_; }
+    Executor& executor() { return *executor_; }
+    TokenInput& tokens() { return *tokens_; }
+    TimingRecorder* timing() { return timing_.get(); }  // null without times_ops
+
+    /// fp32 master weights, layout().count elements on the host.
+    void set_weights(std::span<const float> master);
+
+    /// Tokens, targets, positions and document starts of a micro-batch; its weight in the loss.
+    void feed(const TokenBatch& batch) { feed_->upload(batch); }
+    void set_alpha(std::int64_t valid_targets);
+
+    void run(Pass pass);
+
+    /// Writes the times to `file` and a trace beside it, and prints their table. `command`: for the header.
+    void write_timing(const std::filesystem::path& file, const std::string& command);
+
+  private:
+    Config config_;
+    Console& console_;
+    ParameterLayout layout_;
+    Schedules schedules_;
+    MemoryPlan plan_;
+    std::unique_ptr<Executor> executor_;
+    std::unique_ptr<TokenInput> tokens_;
+    std::unique_ptr<Feed> feed_;
+    std::unique_ptr<TimingRecorder> timing_;
+};
+
+}  // namespace coda

@@ -1,0 +1,46 @@
+#include "src/train/token_input.h"
+
+#include <cstring>
+#include <numeric>
+
+#include "kernels/ops/optimizer/norm_fold.h"
+
+namespace coda {
+
+TokenInput::TokenInput(Executor& executor, const Schedules& schedules)
+    : executor_(executor), ids_(schedules.host.tokens) {
+    if (!schedules.uses(schedules.host.embedded)) return;
+    embedded_ = schedules.host.embedded;
+    row_bytes_ = static_cast<std::size_t>(embedded_.cols * size_of(embedded_.dtype));
+    // The device looks row m of the micro-batch up in row m.
+    std::vector<std::int32_t> in_order(static_cast<std::size_t>(ids_.cols));
+    std::iota(in_order.begin(), in_order.end(), 0);
+    executor_.upload(ids_, in_order.data());
+}
+
+void TokenInput::set_rows(const ParameterLayout& layout, std::span<const float> master) {
+    if (!embedded_) return;
+    const PackedTensor& table = layout.embedding.table;
+    table_.resize(static_cast<std::size_t>(table.count() * size_of(embedded_.dtype)));
+    const auto fill = [&]<class Storage>(Storage) {
+        fill_working<float, Storage>({}, {master.data(), 0}, table.offset, table.count(), master.data() + table.offset,
+                                     reinterpret_cast<Storage*>(table_.data()));
+    };
+    if (embedded_.dtype == DType::bf16) return fill(Bf16());
+    fill(float());
+}
+
+void TokenInput::upload(std::int64_t first, std::span<const std::int32_t> tokens) {
+    const auto count = static_cast<std::int64_t>(tokens.size());
+    if (!embedded_) return executor_.upload(part_of(ids_, first, count), tokens.data());
+    require(!table_.empty(), "tokens were uploaded before the weights that embed them");
+    rows_.resize(tokens.size() * row_bytes_);
+#pragma omp parallel for
+    for (std::size_t i = 0; i < tokens.size(); ++i) {
+        std::memcpy(rows_.data() + i * row_bytes_, table_.data() + static_cast<std::size_t>(tokens[i]) * row_bytes_,
+                    row_bytes_);
+    }
+    executor_.upload(embedded_.row_slice(first, count), rows_.data());
+}
+
+}  // namespace coda

@@ -1,0 +1,48 @@
+// Where the weights of a run come from: its newest checkpoint, a Hugging Face folder, or the seed.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "src/core/console.h"
+#include "src/io/checkpoint.h"
+#include "src/io/run_tokenizer.h"
+#include "src/train/run_options.h"
+#include "src/train/session.h"
+
+namespace coda {
+
+class WeightsSource {
+  public:
+    /// Finds the newest complete checkpoint for options.resume; without one, training starts from the beginning.
+    /// Throws UsageError naming a key that the checkpoint has otherwise and that its weights depend on, or when it is
+    /// of another tokenizer; Error when there is no checkpoint and nothing is to be trained.
+    WeightsSource(const Config& config, const RunOptions& options, bool trains,
+                  const std::optional<RunTokenizer>& tokenizer, Console& console);
+
+    /// Weights, and moments where the session's plan has them.
+    void load(Session& session) const;
+
+    /// fp32 master weights on the host, layout.count elements; without a device.
+    std::vector<float> read(const ParameterLayout& layout) const;
+
+    bool resumed() const { return checkpoint_.has_value(); }
+    std::int64_t step() const { return checkpoint_ ? checkpoint_->step : 0; }  // optimizer steps of the weights
+
+    /// What those steps have read, in whatever batches they took.
+    std::int64_t sequences() const { return counted("sequences"); }
+    std::int64_t tokens() const { return counted("tokens"); }
+
+  private:
+    void check_resumable(const nlohmann::json& saved) const;
+    std::int64_t counted(const char* what) const;
+    void say() const;
+
+    const Config& config_;
+    Console& console_;
+    std::optional<std::filesystem::path> init_from_;
+    std::optional<CheckpointInfo> checkpoint_;
+};
+
+}  // namespace coda

@@ -1,0 +1,116 @@
+// A plan holds what its mode runs, and gives the bits of the plan of a training run.
+#include "src/config/json_file.h"
+#include "src/config/shipped.h"
+#include "src/model/schedules.h"
+#include "src/train/sampling.h"
+#include "tests/catch.h"
+#include "tests/model/harness.h"
+
+using namespace coda;
+using namespace coda::test;
+
+namespace {
+
+ModelConfig tied_or_not(bool tied) {
+    ModelConfig model = tiny_model();
+    model.tie_word_embeddings = tied;
+    return model;
+}
+
+ModelRun started(const ModelConfig& model, Sizes sizes, PassSet passes, const Precision& precision) {
+    sizes.passes = passes;
+    ModelRun run(model, sizes, precision);
+    run.start();
+    run.set_weights(textbook::random_weights(model, 7));
+    return run;
+}
+
+std::int64_t placed_bytes(const Schedules& schedules, const MemoryPlan& plan, MemorySegment segment) {
+    std::int64_t bytes = 0;
+    for (std::size_t b = 0; b < schedules.buffers.size(); ++b) {
+        const Buffer& buffer = schedules.buffers.all()[b];
+        if (buffer.segment == segment && buffer.lifetime == Lifetime::persistent && plan.offset[b] >= 0) {
+            bytes += buffer.bytes;
+        }
+    }
+    return bytes;
+}
+
+}  // namespace
+
+TEST_CASE("an evaluation without master weights has the losses of one within training, bit for bit") {
+    const ModelConfig model = tied_or_not(GENERATE(false, true));
+    const Precision precision = GENERATE(kFloat32, kMixedBf16);
+    const Sizes sizes{.batch = 2, .seq_len = 9, .chunks = 2, .document_mask = true};
+    ModelRun whole = started(model, sizes, kAllPasses, precision);
+    ModelRun alone = started(model, sizes, passes_of(Mode::evaluate), precision);
+    CHECK(!alone.schedules.uses(alone.schedules.host.master));
+    for (const std::uint64_t seed : {1, 2, 3}) {
+        const textbook::Batch batch = random_batch(model, sizes.batch, sizes.seq_len, seed, true);
+        CHECK(alone.evaluate(batch) == whole.evaluate(batch));
+        CHECK(alone.elements(alone.schedules.host.losses) == whole.elements(whole.schedules.host.losses));
+    }
+}
+
+TEST_CASE("a sample without master weights has the logits of one within training, bit for bit") {
+    const ModelConfig model = tied_or_not(GENERATE(false, true));
+    const Precision precision = GENERATE(kFloat32, kMixedBf16);
+    ModelRun whole = started(model, {}, kAllPasses, precision);
+    ModelRun alone = started(model, {}, passes_of(Mode::sample), precision);
+    const auto logits_of = [](ModelRun& run, const std::vector<std::int32_t>& tokens) {
+        return Sampler(*run.executor, run.schedules.host, *run.tokens, run.model.vocab_size, -1,
+                       [&] { run.executor->run(Pass::sample); })
+            .logits(tokens);
+    };
+    std::vector<std::int32_t> tokens;
+    for (std::int32_t next = 0; next < 10; ++next) {
+        tokens.push_back(7 * next % 37);
+        whole.step({random_batch(model, 2, 6, static_cast<std::uint64_t>(next))});  // leaves tokens in the padding
+        CHECK(logits_of(alone, tokens) == logits_of(whole, tokens));
+    }
+}
+
+TEST_CASE("a plan has memory for what its mode touches and for nothing else") {
+    const ModelConfig model = tied_or_not(GENERATE(false, true));
+    const auto built = [&](Mode mode) {
+        ScheduleOptions options;
+        options.precision = kMixedBf16;
+        options.seq_len = 6;
+        options.micro_batch_size = 2;
+        return build_schedules(model, parameter_layout(model), options, passes_of(mode));
+    };
+    const Schedules training = built(Mode::train);
+    for (const View& view : {training.host.master, training.host.gradient, training.host.m, training.host.v}) {
+        CHECK(training.uses(view));
+    }
+    CHECK(!training.uses(training.host.sample_start));
+    CHECK(!training.uses(training.host.embedded));
+    for (const Mode mode : {Mode::evaluate, Mode::sample}) {
+        const Schedules schedules = built(mode);
+        const MemoryPlan plan = plan_and_check(schedules);
+        const HostViews& host = schedules.host;
+        for (const View& view : {host.master, host.gradient, host.m, host.v, host.lr, host.loss}) {
+            CHECK(!schedules.uses(view));
+            CHECK(plan.offset[static_cast<std::size_t>(view.buffer)] == -1);
+        }
+        CHECK(placed_bytes(schedules, plan, MemorySegment::weights) == 2 * parameter_layout(model).count);
+        CHECK(placed_bytes(schedules, plan, MemorySegment::gradients) == 0);
+        CHECK(schedules.uses(host.embedded) == model.tie_word_embeddings);
+        CHECK(schedules.uses(host.targets) == (mode == Mode::evaluate));
+        CHECK(schedules.uses(host.logits) == (mode == Mode::sample));
+    }
+    CHECK(built(Mode::export_).all().empty());
+}
+
+TEST_CASE("evaluating a 1B model takes its weights in bf16, the activations that are alive, and a tenth more") {
+    const std::string name = GENERATE("llama1b", "llama1b_untied");
+    const Config config = parse_config(read_json_file(find_config(name + ".json")), name);
+    const ParameterLayout layout = parameter_layout(config.model);
+    const Schedules schedules =
+        build_schedules(config.model, layout, schedule_options(config, kMixedBf16), passes_of(Mode::evaluate));
+    const MemoryPlan plan = plan_and_check(schedules);
+    INFO(name << ": arena " << plan.arena_bytes() << ", weights " << 2 * layout.parameters << ", alive "
+              << plan.live_bytes);
+    CHECK(static_cast<double>(plan.arena_bytes()) <=
+          1.1 * static_cast<double>(2 * layout.parameters + plan.live_bytes));
+}
