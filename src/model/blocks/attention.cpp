@@ -1,6 +1,7 @@
 #include "src/model/blocks/attention.h"
 
 #include "kernels/core/integers.h"
+#include "src/model/blocks/norm_projection.h"
 
 namespace coda {
 
@@ -103,25 +104,8 @@ void AttentionBlock::backward(StepList& step, const BatchInputs& batch, const St
                                                  .head_dim = s.head_dim,
                                                  .deterministic = deterministic_});
     step("attention_dot", FinishRowSum{.partials = g.partials, .sum = write(g.dot)});
-    step("qkv_dgrad", LinearRmsBackward{.a = g.dqkv,
-                                        .w = qkv_weight_.value,
-                                        .x = in.x,
-                                        .rstd = in.rstd,
-                                        .dot = g.dot,
-                                        .alpha = {},
-                                        .scale = {},
-                                        .dx = {write(dx), Beta::accumulate},
-                                        .n = {},
-                                        .dgamma = write(g.dgamma),
-                                        .tile = LinearRmsBackward::kTileRows});
-    step("qkv_wgrad", WeightGradient{.dy = g.dqkv,
-                                     .x = in.x,
-                                     .gamma = norm_.value,
-                                     .alpha = {},
-                                     .grad = {write(qkv_weight_.gradient), beta},
-                                     .scratch = {}});
-    step("attn_norm_grad",
-         FinishColumnSum{.partials = g.dgamma, .gamma = norm_.value, .grad = {write(norm_.gradient), beta}});
+    build_norm_projection_backward(step, {"qkv_dgrad", "qkv_wgrad", "attn_norm_grad"}, in, g.dqkv, g.dot, qkv_weight_,
+                                   norm_, g.dgamma, dx, beta);
 }
 
 void AttentionBlock::keep_rows(std::int64_t rows) {

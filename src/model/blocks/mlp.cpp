@@ -1,6 +1,7 @@
 #include "src/model/blocks/mlp.h"
 
 #include "kernels/core/integers.h"
+#include "src/model/blocks/norm_projection.h"
 
 namespace coda {
 
@@ -80,25 +81,8 @@ void MlpBlock::backward(StepList& step, const Stream& in, BackwardBuffers& g, Vi
                                       .alpha = {},
                                       .grad = {write(down_.gradient), beta},
                                       .scratch = {}});
-    step("gate_up_dgrad", LinearRmsBackward{.a = z,
-                                            .w = gate_up_.value,
-                                            .x = in.x,
-                                            .rstd = in.rstd,
-                                            .dot = g.dot,
-                                            .alpha = {},
-                                            .scale = {},
-                                            .dx = {write(dx), Beta::accumulate},
-                                            .n = {},
-                                            .dgamma = write(g.dgamma),
-                                            .tile = LinearRmsBackward::kTileRows});
-    step("gate_up_wgrad", WeightGradient{.dy = z,
-                                         .x = in.x,
-                                         .gamma = norm_.value,
-                                         .alpha = {},
-                                         .grad = {write(gate_up_.gradient), beta},
-                                         .scratch = {}});
-    step("mlp_norm_grad",
-         FinishColumnSum{.partials = g.dgamma, .gamma = norm_.value, .grad = {write(norm_.gradient), beta}});
+    build_norm_projection_backward(step, {"gate_up_dgrad", "gate_up_wgrad", "mlp_norm_grad"}, in, z, g.dot, gate_up_,
+                                   norm_, g.dgamma, dx, beta);
 }
 
 void MlpBlock::keep_rows(std::int64_t rows) {

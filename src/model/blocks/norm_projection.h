@@ -1,0 +1,20 @@
+// The backward pass of a projection after a norm, which attention and MLP share.
+#pragma once
+
+#include "src/model/blocks/step_list.h"
+#include "src/model/blocks/streams.h"
+#include "src/model/blocks/weights.h"
+
+namespace coda {
+
+/// Names of the three steps in the schedule.
+struct NormProjectionSteps {
+    const char *dgrad, *wgrad, *norm_grad;
+};
+
+/// From dz (M, N), the gradient of z = norm(in.x) Wᵀ times the norm's rstd, and dot (1, M), Σ z dz of its rows: adds to
+/// dx, and makes the gradients of W and of the norm's weight. `dgamma` takes the partials of the latter.
+void build_norm_projection_backward(StepList& step, const NormProjectionSteps& names, const Stream& in, const View& dz,
+                                    const View& dot, Weight& weight, Weight& norm, View& dgamma, View& dx, Beta beta);
+
+}  // namespace coda
