@@ -10,6 +10,7 @@
 #include "src/io/hf.h"
 #include "src/io/run_tokenizer.h"
 #include "src/text_codec.h"
+#include "src/train/checkpoints.h"
 #include "src/train/device.h"
 #include "src/train/plan_report.h"
 #include "src/train/trainer.h"
@@ -32,6 +33,7 @@ PassSet passes_of(const CommandLine& command) {
 RunOptions run_options(const CommandLine& command) {
     RunOptions options;
     options.resume = command.resume;
+    options.allow = {.other_device = command.allow_other_device, .changed_data = command.allow_changed_data};
     options.init_from = command.init_from;
     options.timing = command.timing;
     options.dump_batches = command.dump_batches;
@@ -71,6 +73,7 @@ int describe(const CommandLine& command) {
                    tokenizer->sha256, "\n"));
     }
     if (command.trains()) {
+        print(checkpoint_line(config, schedules));
         const TrainingData data = open_training_data(config);
         print_data(config, data.evaluation, text(data.train->sequences(), " training and "));
     } else if (command.eval) {

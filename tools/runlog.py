@@ -1,9 +1,10 @@
 """Reads log.jsonl, the log of a run: JSON Lines, a header, then one record per step, validation and evaluation.
 
-    {"config": {...}, "device": ..., "build": ..., "command": ...}
+    {"config": {...}, "device": ..., "build": ..., "command": ..., "started": ...}
     {"step": 1, "loss": 5.54, "grad_norm": 2.1, "lr": 3e-4, "tokens": 4096, "ms": 120.5, ...}
     {"step": 10, "val_loss": 4.87}
     {"step": 10, "evaluation": "hellaswag_val", "acc": 0.25, "acc_norm": 0.26, "examples": 10042}
+    {"step": 10, "start": {...}}                  the run went on from step 10, with what a header says
 
 A number that is not finite stands there as null and is read as None. A last line that was cut off, by a run that was
 killed or that is writing it now, is dropped.
@@ -28,6 +29,7 @@ class RunLog:
     steps: dict[int, dict] = field(default_factory=dict)  # records of training steps by step, ascending
     validations: dict[int, dict] = field(default_factory=dict)  # records of validations by step, ascending
     evaluations: dict[str, dict[int, dict]] = field(default_factory=dict)  # by file name, then by step, ascending
+    starts: list[dict] = field(default_factory=list)  # records of later starts, in their order
     torn: bool = False  # the last line was cut off
 
     @property
@@ -83,6 +85,9 @@ def _add(log: RunLog, number: int, record: object) -> None:
     step = record["step"]
     if isinstance(step, bool) or not isinstance(step, int) or step < 0:
         raise LogError(f'{where}: "step" must be a whole number, not {json.dumps(step)}')
+    if "start" in record:
+        log.starts.append(record)
+        return
     if "evaluation" in record:
         if not isinstance(record["evaluation"], str):
             raise LogError(f'{where}: "evaluation" must be a name, not {json.dumps(record["evaluation"])[:40]}')

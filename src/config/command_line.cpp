@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <deque>
 #include <filesystem>
+#include <sstream>
 
 #include "src/config/json_file.h"
 #include "src/config/nearest.h"
@@ -92,6 +93,8 @@ class Parser {
                  "Write per-operation timing as JSON, and FILE's stem + .trace.json for a trace viewer");
         add_word(oracle_, "N", "Re-run every operation of step N on an independent path and compare");
         add_switch("--resume", result_.resume, "Continue from the newest complete checkpoint");
+        add_word(allow_, "WHAT",
+                 "With --resume, go on although it differs: other-device, changed-data, or both with a comma");
         add_word(init_from_, "DIR", "Start from a Hugging Face folder; its config.json gives the model section");
         add_switch("--eval", result_.eval, "Only run the validation and the evaluation and print their results");
         add_word(export_, "DIR", "Write the weights as a Hugging Face folder");
@@ -127,6 +130,7 @@ class Parser {
     std::vector<std::string> reversed_words(int argc, const char* const* argv) const;
     void check_words(const std::vector<std::string>& left_over) const;
     void read_sample_flags();
+    void read_allowed();
     nlohmann::json read_config_file() const;
     void apply_flags(nlohmann::json& document) const;
     void apply_hf_model(nlohmann::json& document, const std::string& folder) const;
@@ -138,10 +142,10 @@ class Parser {
         "coda_train"};
     CommandLine result_;
     bool help_ = false;
-    WordFlag config_{"--config"}, timing_{"--timing"}, oracle_{"--oracle"}, init_from_{"--init-from"},
-        export_{"--export"}, dump_batches_{"--dump-batches"}, sample_{"--sample"}, prompt_{"--prompt"},
-        prompt_tokens_{"--prompt-tokens"}, tokenizer_{"--tokenizer"}, temperature_{"--temperature"}, top_k_{"--top-k"},
-        seed_{"--seed"};
+    WordFlag config_{"--config"}, timing_{"--timing"}, oracle_{"--oracle"}, allow_{"--allow"},
+        init_from_{"--init-from"}, export_{"--export"}, dump_batches_{"--dump-batches"}, sample_{"--sample"},
+        prompt_{"--prompt"}, prompt_tokens_{"--prompt-tokens"}, tokenizer_{"--tokenizer"},
+        temperature_{"--temperature"}, top_k_{"--top-k"}, seed_{"--seed"};
     std::deque<KeyFlag> keys_;  // the options hold references to its elements
 };
 
@@ -224,6 +228,19 @@ std::vector<std::string> Parser::reversed_words(int argc, const char* const* arg
     return words;
 }
 
+void Parser::read_allowed() {
+    const std::optional<std::string> list = allow_.value();
+    if (!list) return;
+    if (!result_.resume) throw UsageError("--allow: goes with --resume, which is not given");
+    std::istringstream words(*list);
+    for (std::string word; std::getline(words, word, ',');) {
+        if (word != "other-device" && word != "changed-data") {
+            throw UsageError(text("--allow: expected other-device or changed-data, found ", quote(word)));
+        }
+        (word == "other-device" ? result_.allow_other_device : result_.allow_changed_data) = true;
+    }
+}
+
 void Parser::read_sample_flags() {
     for (const WordFlag* flag : {&prompt_, &prompt_tokens_, &tokenizer_, &temperature_, &top_k_, &seed_}) {
         if (flag->option->count() == 0 || sample_.option->count() > 0) continue;
@@ -300,6 +317,7 @@ CommandLine Parser::parse(int argc, const char* const* argv) {
     }
     const Range steps{.min = 1, .max = static_cast<double>(result_.config.training.steps)};
     if (oracle_.option->count() > 0) read_number(oracle_, steps, result_.oracle_step.emplace());
+    read_allowed();
     read_sample_flags();
     result_.resolved = to_json(result_.config);
     return result_;

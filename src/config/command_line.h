@@ -29,7 +29,8 @@ struct CommandLine {
     std::optional<std::string> help;  // print this text and exit; config is empty
     std::optional<std::string> config_path;
     std::optional<std::string> timing, init_from, export_dir, dump_batches;
-    std::optional<std::int64_t> oracle_step;  // in [1, training.steps]
+    std::optional<std::int64_t> oracle_step;                      // in [1, training.steps]
+    bool allow_other_device = false, allow_changed_data = false;  // --allow, with --resume
     std::optional<SampleRequest> sample;
     std::string command;  // argv, quoted for a POSIX shell
 

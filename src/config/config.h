@@ -98,6 +98,7 @@ struct CheckpointConfig {
     std::int64_t interval = 0;  // steps; 0: none but at_end
     std::int64_t keep = 3;
     bool at_end = true;
+    bool background = true;  // written beside the run, from a copy in host memory
 };
 
 struct OutputConfig {

@@ -161,7 +161,9 @@ void add_run_keys(std::vector<Key>& keys) {
     SectionKeys(keys, "checkpoint", &Config::checkpoint)
         .add("interval", &CheckpointConfig::interval, kOwn, kCount, "Steps between checkpoints; 0: none on the way")
         .add("keep", &CheckpointConfig::keep, kOwn, kPositiveCount, "Newest checkpoints kept")
-        .add("at_end", &CheckpointConfig::at_end, kOwn, {}, "Write a checkpoint after the last step");
+        .add("at_end", &CheckpointConfig::at_end, kOwn, {}, "Write a checkpoint after the last step")
+        .add("background", &CheckpointConfig::background, kOwn, {},
+             "Write checkpoints beside the run, from a copy in host memory; false: the run waits for each");
     SectionKeys(keys, "output", &Config::output)
         .add("directory", &OutputConfig::directory, derived("runs/NAME of the config file"), {},
              "Folder of the run log and the checkpoints");

@@ -4,7 +4,6 @@
 #include <bit>
 #include <cctype>
 #include <charconv>
-#include <cstdio>
 #include <cstring>
 #include <set>
 #include <system_error>
@@ -46,12 +45,6 @@ std::optional<std::int64_t> step_of(const fs::path& folder) {
 }
 
 bool is_temporary(const fs::path& path) { return path.filename().string().starts_with(kTemporaryPrefix); }
-
-std::string hex(std::uint64_t value) {
-    char digits[17];
-    std::snprintf(digits, sizeof(digits), "%016llx", static_cast<unsigned long long>(value));
-    return digits;
-}
 
 std::uint64_t from_hex(const std::string& digits) {
     std::uint64_t value = 0;
@@ -177,6 +170,8 @@ void delete_oldest(const fs::path& folder, std::int64_t step, std::int64_t keep)
     }
     std::sort(complete.begin(), complete.end());
     for (std::size_t kept = complete.size(), i = 0; kept > static_cast<std::size_t>(keep); --kept, ++i) {
+        const auto lock = FolderLock::exclusive(complete[i].second);
+        if (!lock) continue;
         const fs::path doomed = folder / text(kTemporaryPrefix, "deleted-", complete[i].second.filename().string());
         rename_path(complete[i].second, doomed);
         remove_tree(doomed);
@@ -222,6 +217,7 @@ void write_checkpoint(const fs::path& run, std::int64_t step, const json& state,
         make_folders(folder);
         remove_temporaries(folder);
         make_folders(temporary);
+        const auto being_written = FolderLock::exclusive(temporary);
         write_contents(temporary, step, state, segments);
         publish_folder(temporary, folder / folder_name(step));
     } catch (const std::exception& error) {
@@ -236,7 +232,10 @@ void write_checkpoint(const fs::path& run, std::int64_t step, const json& state,
 }
 
 CheckpointInfo open_checkpoint(const fs::path& folder) {
+    auto in_use = FolderLock::shared(folder);
     CheckpointInfo info = open_unverified(folder);
+    require(in_use != nullptr, folder.string(), " is being deleted");
+    info.in_use = std::move(in_use);
     for (const SegmentInfo& segment : info.segments)
         read_segment(info, segment.name, [](std::int64_t, std::span<const std::byte>) {});
     return info;
@@ -248,6 +247,8 @@ std::optional<CheckpointInfo> newest_checkpoint(const fs::path& run,
     for (const fs::path& path : entries(checkpoints_folder(run))) {
         if (const auto step = step_of(path))
             candidates.emplace_back(*step, path);
+        else if (is_temporary(path) && !FolderLock::exclusive(path))
+            continue;  // it is being written or deleted, or is gone by now
         else if (is_temporary(path))
             on_skip(
                 text("skipped ", path.string(), ": the rest of an interrupted write; the next checkpoint removes it"));
@@ -262,6 +263,15 @@ std::optional<CheckpointInfo> newest_checkpoint(const fs::path& run,
             on_skip(text("skipped checkpoint ", path.string(), ": ", error.what()));
         }
     }
+    // While it was looked at, the run may have written a newer one and deleted this.
+    const auto is_gone = [](const auto& candidate) {
+        std::error_code ignored;
+        return !fs::exists(candidate.second, ignored);
+    };
+    if (std::any_of(candidates.begin(), candidates.end(), is_gone)) return newest_checkpoint(run, on_skip);
+    require(candidates.empty(), "--resume: none of the ", candidates.size(), " checkpoints in ",
+            checkpoints_folder(run).string(), " can be read; nothing was changed. Restore one of them from a copy, or ",
+            "start again with another output.directory");
     return std::nullopt;
 }
 

@@ -7,18 +7,22 @@
 //
 // A checkpoint is written under the temporary name ".tmp-step_00000010"; every file and the folder are synced; then it
 // is renamed. So a kill or a power failure at any moment leaves the earlier checkpoints and either the whole new one or
-// none of it. The next write removes temporary folders that were left behind. Only one process may write at a time.
+// none of it. The next write removes temporary folders that were left behind. Only one process may write at a time
+// (run_lock.h). Any number may read: a checkpoint that is open is not deleted.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
+
+#include "src/io/folder_lock.h"
 
 namespace coda {
 
@@ -56,15 +60,17 @@ struct CheckpointInfo {
     std::int64_t step = 0;
     nlohmann::json state;
     std::vector<SegmentInfo> segments;
+    std::shared_ptr<const FolderLock> in_use{};  // keeps the folder from being deleted
 
     /// Throws Error naming the folder when there is no such segment.
     const SegmentInfo& segment(const std::string& name) const;
 };
 
 /// Writes the checkpoint of `step` and replaces one of the same step. Then deletes the oldest complete ones until
-/// `keep` are left, not counting later steps (keep 0: deletes none). `state` must have no NaN or infinity: JSON has
-/// none. Throws Error when something cannot be written; earlier checkpoints are then as they were, and nothing of this
-/// one remains. Also throws when only the deletions fail; this checkpoint is then complete.
+/// `keep` are left, not counting later steps (keep 0: deletes none); one that is being read stays until the next time.
+/// `state` must have no NaN or infinity: JSON has none. Throws Error when something cannot be written; earlier
+/// checkpoints are then as they were, and nothing of this one remains. Also throws when only the deletions fail; this
+/// checkpoint is then complete.
 void write_checkpoint(const std::filesystem::path& run, std::int64_t step, const nlohmann::json& state,
                       std::span<const Segment> segments, std::int64_t keep);
 
@@ -73,7 +79,8 @@ void write_checkpoint(const std::filesystem::path& run, std::int64_t step, const
 CheckpointInfo open_checkpoint(const std::filesystem::path& folder);
 
 /// The complete checkpoint of the latest step, verified as by open_checkpoint. Everything else in <run>/checkpoints is
-/// left alone and reported to `on_skip`, one sentence each.
+/// left alone and reported to `on_skip`, one sentence each. Throws Error when there are checkpoints and every one of
+/// them is damaged.
 std::optional<CheckpointInfo> newest_checkpoint(const std::filesystem::path& run,
                                                 const std::function<void(const std::string& message)>& on_skip);
 

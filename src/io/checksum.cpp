@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstdio>
 #include <cstring>
 
 namespace coda {
@@ -69,6 +70,12 @@ std::uint64_t Xxh64::digest() const {
     hash = (hash ^ (hash >> 33)) * kPrime2;
     hash = (hash ^ (hash >> 29)) * kPrime3;
     return hash ^ (hash >> 32);
+}
+
+std::string hex(std::uint64_t value) {
+    char digits[17];
+    std::snprintf(digits, sizeof(digits), "%016llx", static_cast<unsigned long long>(value));
+    return digits;
 }
 
 }  // namespace coda

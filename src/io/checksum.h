@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 
 namespace coda {
 
@@ -30,5 +31,8 @@ inline std::uint64_t xxh64(std::span<const std::byte> bytes) {
     hash.update(bytes);
     return hash.digest();
 }
+
+/// 16 digits.
+std::string hex(std::uint64_t value);
 
 }  // namespace coda

@@ -124,13 +124,13 @@ std::vector<std::int64_t> index_evaluation_shard(std::span<const std::byte> file
 }
 
 EvaluationShard::EvaluationShard(const fs::path& path, std::int64_t vocab, std::int64_t seq_len)
-    : path_(path), name_(path.stem().string()), file_(path) {
-    first_byte_ = index_evaluation_shard(file_.bytes(), path_.string(), vocab, seq_len);
+    : path_(path), name_(path.stem().string()), file_(read_file(path)) {
+    first_byte_ = index_evaluation_shard(bytes_of(file_), path_.string(), vocab, seq_len);
 }
 
 EvaluationExample EvaluationShard::example(std::int64_t index) const {
     const std::int64_t begin = first_byte_.at(static_cast<std::size_t>(index));
-    Words words(file_.bytes(), begin, static_cast<std::int64_t>(file_.bytes().size()));
+    Words words(bytes_of(file_), begin, static_cast<std::int64_t>(file_.size()));
     for (int skipped = 0; skipped < 3; ++skipped) words.next();
     EvaluationExample example;
     example.label = words.next();

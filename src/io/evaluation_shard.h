@@ -5,7 +5,7 @@
 //             index of the right completion, completions, then as {length, tokens} the context and every completion
 //
 // Token ids are uint16, as the GPT-2 tokenizer gives them: a shard only suits a model of the tokenizer that made it. A
-// file is checked as a whole when it is opened. It is mapped, not loaded.
+// file is read and checked as a whole when it is opened.
 #pragma once
 
 #include <cstddef>
@@ -45,7 +45,7 @@ class EvaluationShard {
   private:
     std::filesystem::path path_;
     std::string name_;
-    MappedFile file_;
+    std::string file_;
     std::vector<std::int64_t> first_byte_;
 };
 

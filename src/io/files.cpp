@@ -55,6 +55,42 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
     return *this;
 }
 
+FileReader::FileReader(fs::path path) : path_(std::move(path)) {
+    struct stat status {};
+    if (::stat(path_.c_str(), &status) != 0) fail("open", path_, errno);
+    require(S_ISREG(status.st_mode), "open ", path_.string(), ": not a regular file");
+    descriptor_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
+    if (descriptor_ < 0) fail("open", path_, errno);
+    if (::fstat(descriptor_, &status) != 0) fail("stat", path_, errno);
+    bytes_ = status.st_size;
+}
+
+FileReader::~FileReader() {
+    if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+FileReader::FileReader(FileReader&& other) noexcept
+    : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)), bytes_(other.bytes_) {}
+
+FileReader& FileReader::operator=(FileReader&& other) noexcept {
+    std::swap(path_, other.path_);
+    std::swap(descriptor_, other.descriptor_);
+    std::swap(bytes_, other.bytes_);
+    return *this;
+}
+
+void FileReader::read_at(std::int64_t offset, std::span<std::byte> out) const {
+    while (!out.empty()) {
+        const ssize_t got = ::pread(descriptor_, out.data(), out.size(), offset);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) fail("read", path_, errno);
+        require(got > 0, "read ", path_.string(), ": it ends at byte ", offset, " and had ", bytes_,
+                " bytes when it was opened; was it cut short by another program?");
+        out = out.subspan(static_cast<std::size_t>(got));
+        offset += got;
+    }
+}
+
 FileWriter::FileWriter(fs::path path, Mode mode) : path_(std::move(path)) {
     const int flags = O_WRONLY | O_CREAT | O_CLOEXEC | (mode == Mode::create ? O_EXCL : O_APPEND);
     descriptor_ = ::open(path_.c_str(), flags, 0666);
@@ -106,10 +142,20 @@ void FileWriter::truncate(std::int64_t bytes) {
     if (::ftruncate(descriptor_, bytes) != 0) fail("truncate", path_, errno);
 }
 
+bool FileWriter::is_at_path() const {
+    struct stat open {
+    }, named{};
+    return ::fstat(descriptor_, &open) == 0 && ::stat(path_.c_str(), &named) == 0 && open.st_dev == named.st_dev &&
+           open.st_ino == named.st_ino;
+}
+
+std::string FileWriter::contents() const { return read_file(text("/proc/self/fd/", descriptor_)); }
+
 std::string read_file(const fs::path& path) {
-    const MappedFile file(path);
-    const auto bytes = file.bytes();
-    return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+    const FileReader file(path);
+    std::string contents(static_cast<std::size_t>(file.bytes()), '\0');
+    file.read_at(0, std::as_writable_bytes(std::span(contents)));
+    return contents;
 }
 
 void sync_folder(const fs::path& folder) {

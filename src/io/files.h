@@ -33,6 +33,25 @@ class MappedFile {
     std::span<const std::byte> bytes_;
 };
 
+/// A regular file that is read in parts. It may be cut short while it is open: a read then fails, where the pages of a
+/// MappedFile would end the process with SIGBUS.
+class FileReader {
+  public:
+    explicit FileReader(std::filesystem::path path);
+    ~FileReader();
+    FileReader(FileReader&& other) noexcept;
+    FileReader& operator=(FileReader&& other) noexcept;
+
+    std::int64_t bytes() const { return bytes_; }  // when it was opened
+    /// Fills `out` from `offset`. Any number of threads may read.
+    void read_at(std::int64_t offset, std::span<std::byte> out) const;
+
+  private:
+    std::filesystem::path path_;
+    int descriptor_ = -1;
+    std::int64_t bytes_ = 0;
+};
+
 /// A file being written through unbuffered write(2). Not durable until finish() returns.
 class FileWriter {
   public:
@@ -50,6 +69,10 @@ class FileWriter {
     void sync();    // fsync
     void finish();  // fsync and close
     void truncate(std::int64_t bytes);
+    /// Whether the path still leads to this file: false after it, or its folder, was deleted, moved or replaced.
+    bool is_at_path() const;
+    /// What the file holds, also when nothing leads to it any more.
+    std::string contents() const;
     const std::filesystem::path& path() const { return path_; }
 
   private:

@@ -65,6 +65,7 @@ class Loader {
                std::span<std::int32_t> targets) const;
 
     std::int64_t sequences() const { return first_.back(); }  // per epoch
+    const TokenRanges& ranges() const { return ranges_; }
 
   private:
     TokenRanges ranges_;

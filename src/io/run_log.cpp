@@ -7,6 +7,9 @@
 #include <string_view>
 #include <system_error>
 #include <utility>
+#include <vector>
+
+#include "src/core/utc_time.h"
 
 namespace coda {
 namespace {
@@ -14,13 +17,18 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-std::string header_line(const RunHeader& header) {
-    json record = {
-        {"config", header.config}, {"device", header.device}, {"build", header.build}, {"command", header.command}};
+json header_record(const RunHeader& header) {
+    json record = {{"config", header.config},
+                   {"device", header.device},
+                   {"build", header.build},
+                   {"command", header.command},
+                   {"started", utc_now()}};
     if (!header.tokenizer.is_null()) record["tokenizer"] = header.tokenizer;
-    // A command line may hold bytes that are not UTF-8, but the log is still JSON.
-    return record.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
+    return record;
 }
+
+/// A command line may hold bytes that are not UTF-8, but the log is still JSON.
+std::string line_of(const json& record) { return record.dump(-1, ' ', false, json::error_handler_t::replace) + "\n"; }
 
 /// Takes the first line, its end included, off `rest` and returns it; empty when no line ends.
 std::string_view take_line(std::string_view& rest) {
@@ -41,6 +49,17 @@ std::optional<std::int64_t> step_of(const json& record) {
     return step->get<std::int64_t>();
 }
 
+/// Writes `contents` beside `path` under the first free name.
+fs::path keep_aside(const fs::path& path, const std::string& contents) {
+    std::error_code ignored;
+    for (int number = 1;; ++number) {
+        const fs::path aside = text(path.string(), ".damaged-", number);
+        if (fs::exists(fs::symlink_status(aside, ignored))) continue;
+        replace_file(aside, bytes_of(contents));
+        return aside;
+    }
+}
+
 }  // namespace
 
 std::string json_number(double value) {
@@ -50,16 +69,23 @@ std::string json_number(double value) {
     return {digits.data(), end.ptr};
 }
 
-RunLog::RunLog(const fs::path& path)
-    : file_(path, FileWriter::Mode::append), bytes_(static_cast<std::int64_t>(fs::file_size(path))) {}
+RunLog::RunLog(const fs::path& path, Notice notice)
+    : notice_(std::move(notice)),
+      file_(path, FileWriter::Mode::append),
+      bytes_(static_cast<std::int64_t>(fs::file_size(path))) {}
 
-RunLog RunLog::create(const fs::path& path, const RunHeader& header) {
-    replace_file(path, bytes_of(header_line(header)));
-    return RunLog(path);
+RunLog RunLog::create(const fs::path& path, const RunHeader& header, Notice notice) {
+    replace_file(path, bytes_of(line_of(header_record(header))));
+    return RunLog(path, std::move(notice));
 }
 
-RunLog RunLog::resume(const fs::path& path, std::int64_t step, const RunHeader& header) {
-    return truncate_run_log(path, step) ? RunLog(path) : create(path, header);
+RunLog RunLog::resume(const fs::path& path, std::int64_t step, const RunHeader& header, Notice notice) {
+    std::error_code error;
+    if (!fs::exists(path, error) && !error) return create(path, header, std::move(notice));
+    if (!repair_run_log(path, step, notice)) {
+        replace_file(path, bytes_of(line_of(header_record(header)) + read_file(path)));
+    }
+    return RunLog(path, std::move(notice));
 }
 
 void RunLog::write(const StepRecord& record) {
@@ -81,31 +107,75 @@ void RunLog::write_validation(std::int64_t step, double val_loss) {
     write_line(text("{\"step\": ", step, ", \"val_loss\": ", json_number(val_loss), "}\n"));
 }
 
-void RunLog::write_line(const std::string& line) {
-    try {
-        file_.write(bytes_of(line));
-    } catch (const Error&) {
-        file_.truncate(bytes_);  // a full disk may have taken part of the line
-        throw;
-    }
-    bytes_ += static_cast<std::int64_t>(line.size());
+void RunLog::write_start(std::int64_t step, const RunHeader& header) {
+    write_line(line_of({{"step", step}, {"start", header_record(header)}}));
 }
 
-bool truncate_run_log(const fs::path& path, std::int64_t step) {
-    std::error_code error;
-    if (!fs::exists(path, error) && !error) return false;
+void RunLog::flush() {
+    try {
+        file_.write(bytes_of(held_back_));
+    } catch (const Error&) {
+        file_.truncate(bytes_);  // a full disk may have taken part of a line
+        throw;
+    }
+    bytes_ += static_cast<std::int64_t>(held_back_.size());
+    held_back_.clear();
+}
+
+void RunLog::write_line(const std::string& line) {
+    const bool held_back = !held_back_.empty();
+    held_back_ += line;
+    try {
+        flush();
+        if (held_back && notice_) notice_(text(file_.path().string(), ": every line is written again"));
+    } catch (const Error& error) {
+        if (!held_back && notice_) notice_(text(error.what(), "; the log's lines are held back until it can be done"));
+    }
+}
+
+void RunLog::sync() {
+    if (!held_back_.empty()) flush();
+    file_.sync();
+}
+
+void RunLog::write_anew() {
+    const std::string contents = file_.contents();
+    replace_file(file_.path(), bytes_of(contents));
+    file_ = FileWriter(file_.path(), FileWriter::Mode::append);
+    bytes_ = static_cast<std::int64_t>(contents.size());
+}
+
+bool repair_run_log(const fs::path& path, std::int64_t step, const RunLog::Notice& notice) {
     const std::string contents = read_file(path);
     std::string_view rest = contents;
-    std::string kept(take_line(rest));
-    if (!is_header(parse_line(kept))) return false;
-    while (true) {
+    std::string kept;
+    bool has_header = false;
+    std::vector<std::int64_t> damaged;  // numbers of lines
+    for (std::int64_t number = 1;; ++number) {
         const std::string_view line = take_line(rest);
-        const auto found = step_of(parse_line(line));
-        if (!found) break;
-        if (*found <= step) kept += line;
+        if (line.empty()) break;
+        const json record = parse_line(line);
+        const auto found = step_of(record);
+        if (found) {
+            if (*found <= step) kept += line;
+        } else if (number == 1 && is_header(record)) {
+            kept += line;
+            has_header = true;
+        } else {
+            damaged.push_back(number);
+        }
+    }
+    if (!damaged.empty()) {
+        const fs::path aside = keep_aside(path, contents);
+        if (notice) {
+            notice(text(path.string(), ": line ", damaged.front(),
+                        damaged.size() > 1 ? text(" and ", damaged.size() - 1, " more are no records and were dropped")
+                                           : " is no record and was dropped",
+                        "; the file as it was is ", aside.string()));
+        }
     }
     replace_file(path, bytes_of(kept));
-    return true;
+    return has_header;
 }
 
 }  // namespace coda

@@ -1,18 +1,22 @@
 // The run log: JSON Lines. A header record, then one record per training step, one per validation, and one per file of
 // a multiple-choice evaluation.
 //
-//   {"config": {...}, "device": "...", "build": "...", "command": "...", "tokenizer": {"file": "...", "sha256": "..."}}
+//   {"config": {...}, "device": "...", "build": "...", "command": "...", "started": "2026-05-04T12:00:00Z",
+//    "tokenizer": {"file": "...", "sha256": "..."}}
 //   {"step": 1, "loss": 4.85203028, "grad_norm": ..., "lr": ..., "tokens": ..., "ms": ..., "tokens_per_s": ...,
 //    "mfu": ..., "memory_gib": ...}
 //   {"step": 100, "val_loss": ...}
 //   {"step": 100, "evaluation": "hellaswag_val", "acc": ..., "acc_norm": ..., "examples": 10042}
+//   {"step": 100, "start": {what a header has}}                        the run went on from step 100, started so
 //
 // Numbers have 9 significant digits, which restore every float exactly; a number that is not finite is null. Each
-// record is one write(2) of one line, so a killed run leaves at most one torn line, the last.
+// record is one write(2) of one line, so a killed run leaves at most one torn line, the last. Lines that cannot be
+// written, on a full disk, are held back and written with the next one.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -53,34 +57,50 @@ std::string json_number(double value);
 
 class RunLog {
   public:
+    /// Is given a sentence for a person: lines are held back, or could be written again.
+    using Notice = std::function<void(const std::string&)>;
+
     /// A new log with only the header; replaces a log that `path` held.
-    static RunLog create(const std::filesystem::path& path, const RunHeader& header);
+    static RunLog create(const std::filesystem::path& path, const RunHeader& header, Notice notice = {});
 
-    /// The log of a run that continues from the checkpoint of `step`. The header and the records up to and including
-    /// that step stay; later ones, and everything from the first torn or foreign line on, are removed (see
-    /// truncate_run_log). Without a usable header in `path` it is a new log.
-    static RunLog resume(const std::filesystem::path& path, std::int64_t step, const RunHeader& header);
+    /// The log of a run that continues from the checkpoint of `step`: what repair_run_log leaves of it. Without a file
+    /// or a header in it, `header` comes first.
+    static RunLog resume(const std::filesystem::path& path, std::int64_t step, const RunHeader& header,
+                         Notice notice = {});
 
-    /// All throw Error when the line cannot be written; the log then ends with the line before it. Log a validation or
-    /// evaluation at a checkpoint's step before the checkpoint is written, or a kill between the two loses it.
+    /// Log a validation or evaluation at a checkpoint's step before the checkpoint is written, or a kill between the
+    /// two loses it.
     void write(const StepRecord& record);
     void write_validation(std::int64_t step, double val_loss);
     void write_evaluation(const EvaluationRecord& record);
+    /// That the run went on from `step`, and how it was started.
+    void write_start(std::int64_t step, const RunHeader& header);
 
-    /// Makes what was logged survive a power failure; call it before a checkpoint is written.
-    void sync() { file_.sync(); }
+    /// Makes what was logged survive a power failure; call it before a checkpoint is written. Throws Error when lines
+    /// are held back that still cannot be written.
+    void sync();
+
+    /// Whether the path still leads to this log: false after it, or its folder, was deleted or moved.
+    bool is_at_path() const { return file_.is_at_path(); }
+    /// Writes everything that it holds to a new file at its path. Throws Error when that cannot be done; the log is
+    /// then as it was.
+    void write_anew();
 
   private:
-    explicit RunLog(const std::filesystem::path& path);
+    RunLog(const std::filesystem::path& path, Notice notice);
     void write_line(const std::string& line);
+    void flush();
 
+    Notice notice_;
     FileWriter file_;
     std::int64_t bytes_ = 0;
+    std::string held_back_;
 };
 
-/// Keeps the header and the records of `path` with step <= `step`, in their order, up to the first line that is torn
-/// (has no end) or is not a record. Replaces the file atomically. Returns false, and leaves the file as it was, when it
-/// does not exist or its first line is not a header.
-bool truncate_run_log(const std::filesystem::path& path, std::int64_t step);
+/// Prepares the log in `path` for a run that goes on after `step`: keeps the header and the records of steps up to it,
+/// in their order. The rest of a torn last line goes. Lines that are neither header nor record go too, but then the
+/// file as it was stays beside it as "<path>.damaged-1" (or the first such name that is free), and `notice` says so.
+/// Replaces the file atomically. Returns whether a header is left; without one the file holds the records alone.
+bool repair_run_log(const std::filesystem::path& path, std::int64_t step, const RunLog::Notice& notice);
 
 }  // namespace coda

@@ -35,6 +35,25 @@ bool widen(const std::byte* data, std::span<std::int32_t> out, std::int64_t voca
     return out.empty() || largest < vocab;
 }
 
+void require_range(std::int64_t count, std::int64_t first, std::size_t tokens, const std::string& name) {
+    const auto wanted = static_cast<std::int64_t>(tokens);
+    require(first >= 0 && first <= count && wanted <= count - first, name, ": tokens [", first, ", ", first, " + ",
+            wanted, ") are outside the file's ", count);
+}
+
+/// Tokens of `bytes_each` bytes at `data`, the first of which is token `first` of the file; see read_tokens.
+void widen_tokens(const std::byte* data, int bytes_each, std::int64_t first, std::span<std::int32_t> out,
+                  std::int64_t vocab, const std::string& name) {
+    const bool valid = bytes_each == 1   ? widen<std::uint8_t>(data, out, vocab)
+                       : bytes_each == 2 ? widen<std::uint16_t>(data, out, vocab)
+                                         : widen<std::uint32_t>(data, out, vocab);
+    if (valid) return;
+    const auto bad = std::find_if(out.begin(), out.end(),
+                                  [vocab](std::int32_t id) { return static_cast<std::uint32_t>(id) >= vocab; });
+    throw Error(text(name, ": token ", first + (bad - out.begin()), " has id ", static_cast<std::uint32_t>(*bad),
+                     ", but model.vocab_size is ", vocab, "; was the file made with another tokenizer?"));
+}
+
 /// Matches of a glob(3) pattern, sorted; empty when there are none.
 std::vector<fs::path> matches(const std::string& pattern) {
     glob_t found{};
@@ -48,14 +67,13 @@ std::vector<fs::path> matches(const std::string& pattern) {
 
 }  // namespace
 
-TokenView parse_shard(std::span<const std::byte> file, const std::string& name) {
-    const auto size = static_cast<std::int64_t>(file.size());
+TokenLayout shard_layout(std::span<const std::byte> head, std::int64_t size, const std::string& name) {
     require(size > 0, name, ": the file is empty");
     require(size >= kShardHeaderBytes, name, ": ", size,
             " bytes are too few for a token shard, whose header alone has ", kShardHeaderBytes,
             "; a text file must be named .txt");
     std::array<std::int32_t, 3> header{};
-    std::memcpy(header.data(), file.data(), sizeof(header));
+    std::memcpy(header.data(), head.data(), sizeof(header));
     const auto [magic, version, count] = header;
 
     const auto* format = std::find_if(kShardFormats.begin(), kShardFormats.end(),
@@ -68,34 +86,38 @@ TokenView parse_shard(std::span<const std::byte> file, const std::string& name) 
     const std::int64_t expected = kShardHeaderBytes + std::int64_t{count} * format->bytes_each;
     require(size == expected, name, ": the file has ", size, " bytes, but its header says ", count, " tokens of ",
             format->bytes_each, " bytes, which makes ", expected, "; was it cut off or written only in part?");
-    return {file.data() + kShardHeaderBytes, count, format->bytes_each};
+    return {kShardHeaderBytes, count, format->bytes_each};
 }
 
-TokenView parse_text(std::span<const std::byte> file, const std::string& name) {
-    require(!file.empty(), name, ": the file is empty");
-    return {file.data(), static_cast<std::int64_t>(file.size()), 1};
+TokenView parse_shard(std::span<const std::byte> file, const std::string& name) {
+    const TokenLayout layout = shard_layout(file, static_cast<std::int64_t>(file.size()), name);
+    return {file.data() + layout.begin, layout.count, layout.bytes_each};
 }
 
 void read_tokens(const TokenView& view, std::int64_t first, std::span<std::int32_t> out, std::int64_t vocab,
                  const std::string& name) {
-    const auto wanted = static_cast<std::int64_t>(out.size());
-    require(first >= 0 && first <= view.count && wanted <= view.count - first, name, ": tokens [", first, ", ", first,
-            " + ", wanted, ") are outside the file's ", view.count);
-    const std::byte* data = view.data + first * view.bytes_each;
-    const bool valid = view.bytes_each == 1   ? widen<std::uint8_t>(data, out, vocab)
-                       : view.bytes_each == 2 ? widen<std::uint16_t>(data, out, vocab)
-                                              : widen<std::uint32_t>(data, out, vocab);
-    if (valid) return;
-    const auto bad = std::find_if(out.begin(), out.end(),
-                                  [vocab](std::int32_t id) { return static_cast<std::uint32_t>(id) >= vocab; });
-    throw Error(text(name, ": token ", first + (bad - out.begin()), " has id ", static_cast<std::uint32_t>(*bad),
-                     ", but model.vocab_size is ", vocab, "; was the file made with another tokenizer?"));
+    require_range(view.count, first, out.size(), name);
+    widen_tokens(view.data + first * view.bytes_each, view.bytes_each, first, out, vocab, name);
 }
 
 TokenFile::TokenFile(const fs::path& path, std::int64_t vocab) : name_(path.string()), file_(path) {
-    view_ = path.extension() == ".txt" ? parse_text(file_.bytes(), name_) : parse_shard(file_.bytes(), name_);
-    std::vector<std::int32_t> head(static_cast<std::size_t>(std::min(view_.count, kCheckedTokens)));
-    read(0, head, vocab);
+    if (path.extension() == ".txt") {
+        require(file_.bytes() > 0, name_, ": the file is empty");
+        layout_ = {0, file_.bytes(), 1};
+    } else {
+        std::vector<std::byte> head(static_cast<std::size_t>(std::min(file_.bytes(), kShardHeaderBytes)));
+        file_.read_at(0, head);
+        layout_ = shard_layout(head, file_.bytes(), name_);
+    }
+    std::vector<std::int32_t> first_tokens(static_cast<std::size_t>(std::min(layout_.count, kCheckedTokens)));
+    read(0, first_tokens, vocab);
+}
+
+void TokenFile::read(std::int64_t first, std::span<std::int32_t> out, std::int64_t vocab) const {
+    require_range(layout_.count, first, out.size(), name_);
+    std::vector<std::byte> stored(out.size() * static_cast<std::size_t>(layout_.bytes_each));
+    file_.read_at(layout_.begin + first * layout_.bytes_each, stored);
+    widen_tokens(stored.data(), layout_.bytes_each, first, out, vocab, name_);
 }
 
 std::vector<fs::path> expand_paths(const std::vector<std::string>& patterns,

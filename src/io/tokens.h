@@ -4,9 +4,9 @@
 //          {20240520, 1, count} uint16 tokens, or {20240801, 7, count} uint32 tokens; the other header words are unused
 //   .txt   every byte is a token (vocabulary 256)
 //
-// Files are mapped, not loaded; offsets are 64-bit. Tokens are checked against the vocabulary whenever they are read,
-// and the first kCheckedTokens of every file already when it is opened, so a wrong tokenizer shows before the first
-// step.
+// Files are read window by window, never as a whole; offsets are 64-bit. Tokens are checked against the vocabulary
+// whenever they are read, and the first kCheckedTokens of every file already when it is opened, so a wrong tokenizer
+// shows before the first step.
 #pragma once
 
 #include <cstddef>
@@ -24,6 +24,17 @@ namespace coda {
 inline constexpr std::int64_t kShardHeaderBytes = 1024;
 inline constexpr std::int64_t kCheckedTokens = std::int64_t{1} << 20;
 
+/// Where the tokens of a file lie.
+struct TokenLayout {
+    std::int64_t begin = 0;  // byte of the first token
+    std::int64_t count = 0;
+    int bytes_each = 1;
+};
+
+/// The layout of a shard of `file_bytes` bytes that begins with `head`, its first kShardHeaderBytes or all of them.
+/// Throws as parse_shard does.
+TokenLayout shard_layout(std::span<const std::byte> head, std::int64_t file_bytes, const std::string& name);
+
 /// A view of the tokens in a file's bytes, which must outlive it.
 struct TokenView {
     const std::byte* data = nullptr;
@@ -35,15 +46,13 @@ struct TokenView {
 /// magic or version, no tokens, more or fewer bytes than the header's count implies.
 TokenView parse_shard(std::span<const std::byte> file, const std::string& name);
 
-/// Every byte is a token; throws Error naming `name` when there are none.
-TokenView parse_text(std::span<const std::byte> file, const std::string& name);
-
 /// Tokens [first, first + out.size()) of `view`. Throws Error with `name`, the position and the id when an id is >=
 /// vocab, and when the range is outside the view.
 void read_tokens(const TokenView& view, std::int64_t first, std::span<std::int32_t> out, std::int64_t vocab,
                  const std::string& name);
 
-/// A mapped token file: text if its name ends in .txt, else a shard.
+/// An open token file: text if its name ends in .txt, else a shard. A read throws Error when the file was cut short
+/// since.
 class TokenFile {
   public:
     /// Throws Error naming the file when it is absent, unreadable, a folder or not a valid shard, or has an id >= vocab
@@ -51,15 +60,14 @@ class TokenFile {
     TokenFile(const std::filesystem::path& path, std::int64_t vocab);
 
     const std::string& name() const { return name_; }
-    std::int64_t count() const { return view_.count; }
-    void read(std::int64_t first, std::span<std::int32_t> out, std::int64_t vocab) const {
-        read_tokens(view_, first, out, vocab, name_);
-    }
+    std::int64_t count() const { return layout_.count; }
+    void read(std::int64_t first, std::span<std::int32_t> out, std::int64_t vocab) const;
+    const FileReader& file() const { return file_; }
 
   private:
     std::string name_;
-    MappedFile file_;
-    TokenView view_;
+    FileReader file_;
+    TokenLayout layout_;
 };
 
 /// The files that the patterns of a config name, pattern by pattern. An existing path is itself; anything else is a

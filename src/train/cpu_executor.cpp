@@ -6,7 +6,9 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
+#include <deque>
 #include <fstream>
+#include <utility>
 
 #include "kernels/cpu/run.h"
 #include "src/train/executor.h"
@@ -26,10 +28,13 @@ class Arena {
   public:
     explicit Arena(std::int64_t bytes) : bytes_(static_cast<std::size_t>(bytes)) {
         void* memory = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        require(memory != MAP_FAILED, "cannot reserve ", bytes, " bytes of memory for the arena");
+        require(memory != MAP_FAILED, "cannot reserve ", bytes, " bytes of memory");
         base_ = static_cast<std::byte*>(memory);
     }
-    ~Arena() { munmap(base_, bytes_); }
+    Arena(Arena&& other) noexcept : bytes_(other.bytes_), base_(std::exchange(other.base_, nullptr)) {}
+    ~Arena() {
+        if (base_) munmap(base_, bytes_);
+    }
     Arena(const Arena&) = delete;
     Arena& operator=(const Arena&) = delete;
 
@@ -38,6 +43,36 @@ class Arena {
   private:
     std::size_t bytes_;
     std::byte* base_;
+};
+
+class HostCopy : public StateCopy {
+  public:
+    HostCopy(const std::vector<View>& views, const Memory& memory) {
+        for (const View& view : views) {
+            parts_.push_back({memory.address(view), static_cast<std::size_t>(view.bytes()), Arena(view.bytes())});
+        }
+    }
+    void take() override {
+        constexpr std::size_t kBlock = std::size_t{1} << 20;
+        for (const Part& part : parts_) {
+#pragma omp parallel for
+            for (std::size_t at = 0; at < part.bytes; at += kBlock) {
+                std::memcpy(part.copy.base() + at, part.source + at, std::min(kBlock, part.bytes - at));
+            }
+        }
+    }
+    void wait() override {}
+    std::span<const std::byte> bytes(std::size_t index) const override {
+        return {parts_.at(index).copy.base(), parts_.at(index).bytes};
+    }
+
+  private:
+    struct Part {
+        const std::byte* source;
+        std::size_t bytes;
+        Arena copy;
+    };
+    std::deque<Part> parts_;
 };
 
 class ReadValues : public Readback {
@@ -68,6 +103,8 @@ class CpuExecutor : public Executor {
 
     std::string device_name() const override { return text("CPU, ", omp_get_max_threads(), " threads"); }
 
+    std::string device_model() const override { return "CPU"; }
+
     const Memory& memory() const override { return memory_; }
 
     void upload(const View& view, const void* source) override {
@@ -84,6 +121,11 @@ class CpuExecutor : public Executor {
         std::vector<double> values;
         for (const View& view : views) values.push_back(download_scalar(*this, view));
         return std::make_unique<ReadValues>(std::move(values));
+    }
+
+    StateCopy& make_state_copy(const std::vector<View>& views) override {
+        copy_ = std::make_unique<HostCopy>(views, memory_);
+        return *copy_;
     }
 
     std::int64_t first_nonfinite(const View& view) override {
@@ -118,6 +160,7 @@ class CpuExecutor : public Executor {
     const Schedules& schedules_;
     Arena arena_;
     Memory memory_;
+    std::unique_ptr<HostCopy> copy_;
 };
 
 }  // namespace

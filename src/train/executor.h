@@ -33,6 +33,19 @@ class Readback {
     virtual std::vector<double> wait() = 0;
 };
 
+/// A copy of views in host memory, which passes that do not change them run beside.
+class StateCopy {
+  public:
+    virtual ~StateCopy() = default;
+    /// Begins to copy the values after everything enqueued so far. The next update waits until they are copied; no
+    /// other pass does. The copy before must not be in use any more.
+    virtual void take() = 0;
+    /// Waits until the values are there. From any thread.
+    virtual void wait() = 0;
+    /// Of view `index`; valid after wait() until the next take().
+    virtual std::span<const std::byte> bytes(std::size_t index) const = 0;
+};
+
 /// What the executor's hardware can do at best. NaN where there is no agreed figure, as for a CPU.
 struct DevicePeaks {
     double flops_per_s = std::numeric_limits<double>::quiet_NaN();  // dense, in the storage type
@@ -53,6 +66,8 @@ class Executor {
 
     /// As the log and the console name it.
     virtual std::string device_name() const = 0;
+    /// What the bits of a result depend on: "CPU", for any number of threads, or the GPU's name.
+    virtual std::string device_model() const = 0;
     virtual DevicePeaks peaks() const { return {}; }
 
     /// Whether run() returns before the pass is done, so that the host should stay ahead of it.
@@ -76,6 +91,10 @@ class Executor {
 
     /// The values that one-element views have after everything enqueued so far.
     virtual std::unique_ptr<Readback> read_scalars(const std::vector<View>& views) = 0;
+
+    /// Host memory for copies of contiguous views that nothing but an update changes. Once; it lives as long as the
+    /// executor. Throws Error when there is no memory for it.
+    virtual StateCopy& make_state_copy(const std::vector<View>& views) = 0;
 
     /// row * cols + column of the first element of a floating-point view that is not finite, -1 without one.
     virtual std::int64_t first_nonfinite(const View& view) = 0;

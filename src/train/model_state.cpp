@@ -11,15 +11,6 @@ namespace {
 
 constexpr const char* kMaster = "master";
 
-struct NamedSegment {
-    const char* name;
-    View view;
-};
-
-std::vector<NamedSegment> segments_of(const HostViews& host) {
-    return {{kMaster, host.master}, {"m", host.m}, {"v", host.v}};
-}
-
 /// Part of a flat view, counted in bytes.
 View bytes_of(const View& view, std::int64_t offset, std::size_t bytes) {
     const std::int64_t size = size_of(view.dtype);
@@ -108,21 +99,20 @@ void send_weights(Executor& executor, const Schedules& schedules, const Paramete
                  [&](std::int64_t first, std::int64_t) { return master.data() + first; });
 }
 
-void save_state(Executor& executor, const Schedules& schedules, const std::filesystem::path& run, std::int64_t step,
-                const nlohmann::json& state, std::int64_t keep) {
-    std::vector<Segment> segments;
-    for (const NamedSegment& named : segments_of(schedules.host)) {
-        segments.emplace_back(named.name, named.view.bytes(),
-                              [&executor, view = named.view](std::int64_t offset, std::span<std::byte> into) {
-                                  executor.download(bytes_of(view, offset, into.size()), into.data());
-                              });
-    }
-    write_checkpoint(run, step, state, segments, keep);
+std::vector<StateSegment> state_segments(const HostViews& host) {
+    return {{kMaster, host.master}, {"m", host.m}, {"v", host.v}};
+}
+
+Segment executor_segment(Executor& executor, const StateSegment& segment) {
+    return {segment.name, segment.view.bytes(),
+            [&executor, view = segment.view](std::int64_t offset, std::span<std::byte> into) {
+                executor.download(bytes_of(view, offset, into.size()), into.data());
+            }};
 }
 
 void load_state(Executor& executor, const Schedules& schedules, const ParameterLayout& layout,
                 const CheckpointInfo& checkpoint) {
-    for (const NamedSegment& named : segments_of(schedules.host)) {
+    for (const StateSegment& named : state_segments(schedules.host)) {
         require_size(checkpoint, named.name, static_cast<std::size_t>(named.view.bytes()));
         read_segment(checkpoint, named.name, [&](std::int64_t offset, std::span<const std::byte> part) {
             executor.upload(bytes_of(named.view, offset, part.size()), part.data());

@@ -21,9 +21,17 @@ std::vector<float> checkpoint_weights(const CheckpointInfo& checkpoint, const Pa
 void send_weights(Executor& executor, const Schedules& schedules, const ParameterLayout& layout,
                   std::span<const float> master);
 
-/// Weights and moments to and from a checkpoint, bit by bit. The plan has them all: it trains.
-void save_state(Executor& executor, const Schedules& schedules, const std::filesystem::path& run, std::int64_t step,
-                const nlohmann::json& state, std::int64_t keep);
+/// What a checkpoint holds, by the name of its segment: weights and moments. The plan has them all: it trains.
+struct StateSegment {
+    const char* name;
+    View view;
+};
+std::vector<StateSegment> state_segments(const HostViews& host);
+
+/// The segment as a checkpoint takes it, read from the executor's memory when it is written.
+Segment executor_segment(Executor& executor, const StateSegment& segment);
+
+/// Weights and moments of a checkpoint, bit by bit.
 void load_state(Executor& executor, const Schedules& schedules, const ParameterLayout& layout,
                 const CheckpointInfo& checkpoint);
 

@@ -9,8 +9,15 @@
 
 namespace coda {
 
+/// What --resume may find otherwise than the checkpoint has it, and go on.
+struct ResumePermissions {
+    bool other_device = false;  // another kind of device or precision: other bits from there on
+    bool changed_data = false;  // data files of the same name with other contents
+};
+
 struct RunOptions {
     bool resume = false;                                // weights and moments of output.directory's newest checkpoint
+    ResumePermissions allow{};                          // with resume
     std::optional<std::filesystem::path> init_from;     // weights of a Hugging Face folder; default: of training.seed
     std::optional<std::filesystem::path> timing;        // file for the times of every operation
     std::optional<std::filesystem::path> dump_batches;  // file for the token batches that training reads

@@ -4,11 +4,14 @@
 #include <chrono>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "src/core/build_id.h"
 #include "src/core/errors.h"
 #include "src/core/interrupt.h"
+#include "src/io/data_fingerprint.h"
 #include "src/train/batch_dump.h"
+#include "src/train/finite_state.h"
 #include "src/train/learning_rate.h"
 #include "src/train/model_state.h"
 #include "src/train/nonfinite.h"
@@ -43,11 +46,26 @@ Trainer::Trainer(const Config& config, const RunOptions& options)
       console_(options.out),
       data_(open_checked(config, options)),
       tokenizer_(open_tokenizer(config, options.resume)),
+      lock_(config.output.directory, options.command),
       session_(config_, passes_of(Mode::train), options.timing.has_value(), console_),
       weights_(config_, options_, true, tokenizer_, console_),
+      checkpoints_(session_, console_),
+      identity_(identity()),
       evaluator_(session_, std::move(data_.evaluation), console_),
       step_flops_(step_flops(config_, session_.schedules())) {
+    require_own_directory(config_, options_);  // again: another run may have come before the lock
+    if (const nlohmann::json* state = weights_.saved_state()) {
+        check_identity(identity_, *state, options_.allow, console_);
+    }
     weights_.load(session_);
+    weights_.release();
+}
+
+RunIdentity Trainer::identity() {
+    return {.device = session_.executor().device_model(),
+            .precision = name_of(session_.host().working.dtype),
+            .data = {{"train", data_fingerprint(data_.train->ranges())},
+                     {"validation", data_fingerprint(data_.evaluation.validation->ranges())}}};
 }
 
 std::int64_t Trainer::sequences_per_step() const {
@@ -64,33 +82,57 @@ std::int64_t Trainer::tokens_after(std::int64_t step) const {
 
 void Trainer::open_log() {
     const std::filesystem::path path = run_directory() / "log.jsonl";
+    const std::int64_t done = weights_.step();
     const RunHeader header{.config = to_json(config_),
                            .device = session_.executor().device_name(),
                            .build = build_id(),
                            .command = options_.command,
                            .tokenizer = tokenizer_ ? tokenizer_->record() : nlohmann::json()};
-    make_folders(run_directory());
+    const auto notice = [this](const std::string& said) { console_.line(said); };
     if (tokenizer_) keep_tokenizer(*tokenizer_, run_directory());
-    log_ = options_.resume ? RunLog::resume(path, weights_.step(), header) : RunLog::create(path, header);
+    log_ = options_.resume ? RunLog::resume(path, done, header, notice) : RunLog::create(path, header, notice);
+    if (weights_.resumed() && done < config_.training.steps) log_->write_start(done, header);
     replace_file(run_directory() / "plan.json",
                  bytes_of(plan_json(session_.layout(), session_.schedules(), session_.plan()).dump(1) + "\n"));
 }
 
-void Trainer::run_micro_batches(std::int64_t step, const std::function<void(Pass)>& run) {
+void Trainer::restore_folder() {
+    if (lock_.intact() && log_->is_at_path()) return;
+    const std::string folder = run_directory().string();
+    try {
+        if (!lock_.intact()) lock_.renew();
+        if (!log_->is_at_path()) log_->write_anew();
+        console_.line(text(folder, " was deleted or moved, or its log was: the log so far is there again, and the run ",
+                           "goes on in it; checkpoints that are gone stay so"));
+    } catch (const Error& error) {
+        if (!std::exchange(folder_lost_, true)) {
+            console_.line(text(folder, " was deleted or moved, and cannot be made again: ", error.what(),
+                               "; the run goes on and keeps trying"));
+        }
+        return;
+    }
+    folder_lost_ = false;
+}
+
+Trainer::StepBatches Trainer::load_step(std::int64_t step) const {
     const TrainingConfig& training = config_.training;
     const std::int64_t first = sequences_before(step);
     // The loss is a mean over the valid targets of the whole step, so they are counted before its first micro-batch.
-    std::vector<TokenBatch> batches;
-    std::int64_t valid = 0;
+    StepBatches loaded;
     for (std::int64_t i = 0; i < training.grad_accumulation_steps; ++i) {
-        batches.push_back(load_batch(*data_.train, first + i * training.micro_batch_size, training.micro_batch_size,
-                                     training.seq_len));
-        valid += batches.back().valid;
+        loaded.batches.push_back(load_batch(*data_.train, first + i * training.micro_batch_size,
+                                            training.micro_batch_size, training.seq_len));
+        loaded.valid += loaded.batches.back().valid;
     }
-    session_.set_alpha(std::max<std::int64_t>(1, valid));
-    for (std::size_t i = 0; i < batches.size(); ++i) {
-        session_.feed(batches[i]);
-        run(i == 0 ? Pass::first : Pass::further);
+    return loaded;
+}
+
+void Trainer::run_micro_batches(const StepBatches& batches, const std::function<void(Pass)>& run) {
+    session_.set_alpha(std::max<std::int64_t>(1, batches.valid));
+    Pass pass = Pass::first;
+    for (const TokenBatch& batch : batches.batches) {
+        session_.feed(batch);
+        run(std::exchange(pass, Pass::further));
     }
 }
 
@@ -104,7 +146,7 @@ void Trainer::upload_update_scalars(std::int64_t step, double lr) {
     upload_scalar(session_.executor(), host.step, t);
 }
 
-Trainer::StepUnderWay Trainer::start_step(std::int64_t step) {
+Trainer::StepUnderWay Trainer::start_step(std::int64_t step, const StepBatches& batches) {
     const Config& config = config_;
     const HostViews& host = session_.host();
     StepUnderWay under_way;
@@ -113,7 +155,7 @@ Trainer::StepUnderWay Trainer::start_step(std::int64_t step) {
     under_way.lr = learning_rate(config.optimizer, config.lr_schedule, config.training.steps, step);
     if (session_.timing()) session_.timing()->begin_step(step);
 
-    run_micro_batches(step, [&](Pass pass) { session_.run(pass); });
+    run_micro_batches(batches, [&](Pass pass) { session_.run(pass); });
     upload_update_scalars(step, under_way.lr);
     session_.run(Pass::update);
     under_way.readback = session_.executor().read_scalars({host.loss, host.norm, host.skip});
@@ -145,12 +187,21 @@ void Trainer::stop_non_finite(std::int64_t step, const StepResult& result) {
     // The update was skipped, and those of any later step with it, so the weights are still those that this step began
     // with.
     NonFiniteFinder finder(session_.executor(), session_.schedules());
-    run_micro_batches(step, [&](Pass pass) { session_.executor().run_observed(pass, finder); });
+    run_micro_batches(load_step(step), [&](Pass pass) { session_.executor().run_observed(pass, finder); });
     const std::string culprit = finder.found().value_or("no op on its own: the gradient norm overflowed");
     throw NonFiniteError(text("step ", step, ": loss ", result.loss, ", gradient norm ", result.norm,
                               "; the first result that is not finite: ", culprit,
                               ". The weights were not updated; try a lower optimizer.learning_rate, more "
                               "lr_schedule.warmup_steps, or --resume from the last checkpoint"));
+}
+
+void Trainer::stop_without_data(std::int64_t step, const Error& error) {
+    const std::int64_t last = step - 1;
+    if (last == weights_.step()) throw error;
+    if (saved_ != last) checkpoint(last);
+    checkpoints_.finish();
+    throw Error(text("step ", step, " cannot be read: ", error.what(), " Step ", last,
+                     " is complete and saved: mend the data and continue with --resume"));
 }
 
 int Trainer::check_step(std::int64_t step) {
@@ -161,7 +212,7 @@ int Trainer::check_step(std::int64_t step) {
         if (!line.ok) ++beyond;
     };
     const auto checked = [&](Pass pass) { session_.executor().run_checked(pass, print); };
-    run_micro_batches(step, checked);
+    run_micro_batches(load_step(step), checked);
     upload_update_scalars(step, learning_rate(config_.optimizer, config_.lr_schedule, config_.training.steps, step));
     checked(Pass::update);
     console_.line(text("oracle at step ", step, ": ", operations, " operations, ", beyond, " beyond their tolerance"));
@@ -173,6 +224,11 @@ void Trainer::validate(std::int64_t step) {
     log_->write_validation(step, validation.loss);
     console_.line(text("validation at step ", step, ": loss ", json_number(validation.loss), " over ",
                        validation.tokens, " tokens"));
+    if (!std::isfinite(validation.loss)) {
+        throw NonFiniteError(text("the validation loss at step ", step, " is ", unsigned_nan(validation.loss),
+                                  ". The step is not saved; try a lower optimizer.learning_rate, or --resume from the ",
+                                  "last checkpoint with one"));
+    }
 }
 
 void Trainer::write_evaluations(std::int64_t step) {
@@ -183,14 +239,18 @@ void Trainer::write_evaluations(std::int64_t step) {
 }
 
 void Trainer::checkpoint(std::int64_t step) {
-    log_->sync();
-    nlohmann::json state = {
-        {"config", to_json(config_)}, {"sequences", sequences_before(step + 1)}, {"tokens", tokens_after(step)}};
+    nlohmann::json state = {{"config", to_json(config_)},
+                            {"sequences", sequences_before(step + 1)},
+                            {"tokens", tokens_after(step)},
+                            {"identity", identity_.json()}};
     if (tokenizer_) state["tokenizer"] = tokenizer_->record();
-    save_state(session_.executor(), session_.schedules(), run_directory(), step, state, config_.checkpoint.keep);
+    saved_ = step;
+    restore_folder();
+    checkpoints_.save(step, state, [this] { log_->sync(); });
 }
 
 void Trainer::report(std::int64_t step, const StepResult& result) {
+    restore_folder();
     const double tokens_per_s = static_cast<double>(tokens_per_step()) / (result.ms / 1000);
     const double left = static_cast<double>(config_.training.steps - step);
     console_.step({.step = step,
@@ -234,14 +294,25 @@ int Trainer::train() {
     watch_interrupts();
     const bool look_at_once = !session_.executor().asynchronous() || session_.timing();
     std::optional<StepUnderWay> before;  // the host looks at a step's results when the next one is enqueued
-    for (std::int64_t step = done + 1; step <= steps; ++step) {
-        if (options_.oracle_step == step) {
-            if (before) settle(*before);
-            return check_step(step);
-        }
-        StepUnderWay now = start_step(step);
+    const auto settle_before = [&] {
         if (before) settle(*before);
         before.reset();
+    };
+    for (std::int64_t step = done + 1; step <= steps; ++step) {
+        if (options_.oracle_step == step) {
+            settle_before();
+            return check_step(step);
+        }
+        StepBatches batches;
+        try {
+            batches = load_step(step);
+        } catch (const Error& error) {
+            settle_before();
+            stop_without_data(step, error);
+        }
+        StepUnderWay now = start_step(step, batches);
+        settle_before();
+        checkpoints_.look();
 
         const bool last = step == steps, stop = interrupted();
         const auto due = [&](std::int64_t interval) { return interval > 0 && step % interval == 0; };
@@ -257,11 +328,15 @@ int Trainer::train() {
         if (evaluates) write_evaluations(step);
         if (saves) checkpoint(step);
         if (stop && !last) {
+            checkpoints_.finish();
             write_timing();
             console_.line(text("interrupted: step ", step, " is complete and saved; continue with --resume"));
             return kExitInterrupted;
         }
     }
+    if (saved_ != steps) require_finite_state(session_, steps);
+    checkpoints_.finish();
+    log_->sync();
     write_timing();
     return kExitDone;
 }

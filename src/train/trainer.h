@@ -7,10 +7,13 @@
 #include <string>
 
 #include "src/core/console.h"
+#include "src/io/run_lock.h"
 #include "src/io/run_log.h"
 #include "src/io/run_tokenizer.h"
+#include "src/train/checkpoints.h"
 #include "src/train/evaluator.h"
 #include "src/train/recent_mean.h"
+#include "src/train/resume_check.h"
 #include "src/train/run_files.h"
 #include "src/train/run_options.h"
 #include "src/train/session.h"
@@ -20,12 +23,13 @@ namespace coda {
 
 class Trainer {
   public:
-    /// Opens the data, allocates, and takes the weights from where the options say. Throws before it allocates when
-    /// data, outputs, memory or device do not allow the run.
+    /// Opens the data, locks the run's folder, allocates, and takes the weights from where the options say. Throws
+    /// before it allocates when data, outputs, memory or device do not allow the run, or another process has it.
     Trainer(const Config& config, const RunOptions& options);
 
     /// Trains from the step that the weights are of to training.steps, with log and checkpoints in output.directory.
-    /// Once. Returns the exit code.
+    /// Once. Returns the exit code. Throws NonFiniteError when a loss, a gradient norm, a validation or a weight is not
+    /// finite; Error when the data or an output fails, with what is saved.
     int train();
 
     /// Of the weights as they are.
@@ -45,19 +49,29 @@ class Trainer {
         std::unique_ptr<Readback> readback;  // loss, norm, skip
     };
 
+    /// The micro-batches of a step, and how many targets of it count.
+    struct StepBatches {
+        std::vector<TokenBatch> batches;
+        std::int64_t valid = 0;
+    };
+
     std::filesystem::path run_directory() const { return config_.output.directory; }
     std::int64_t sequences_per_step() const;
     std::int64_t tokens_per_step() const;
     std::int64_t sequences_before(std::int64_t step) const;
     std::int64_t tokens_after(std::int64_t step) const;
 
+    RunIdentity identity();
     void open_log();
-    StepUnderWay start_step(std::int64_t step);
+    void restore_folder();
+    StepBatches load_step(std::int64_t step) const;
+    StepUnderWay start_step(std::int64_t step, const StepBatches& batches);
     StepResult result_of(StepUnderWay& step);
     void settle(StepUnderWay& step);
-    /// Feeds and runs the micro-batches of a step, each by `run`.
-    void run_micro_batches(std::int64_t step, const std::function<void(Pass)>& run);
+    /// Feeds and runs micro-batches, each by `run`.
+    void run_micro_batches(const StepBatches& batches, const std::function<void(Pass)>& run);
     void upload_update_scalars(std::int64_t step, double lr);
+    [[noreturn]] void stop_without_data(std::int64_t step, const Error& error);
     int check_step(std::int64_t step);
     [[noreturn]] void stop_non_finite(std::int64_t step, const StepResult& result);
     void validate(std::int64_t step);
@@ -71,10 +85,15 @@ class Trainer {
     Console console_;
     TrainingData data_;
     std::optional<RunTokenizer> tokenizer_;
+    RunLock lock_;
     Session session_;
     WeightsSource weights_;
+    Checkpoints checkpoints_;
+    RunIdentity identity_;
     Evaluator evaluator_;
     std::optional<RunLog> log_;
+    bool folder_lost_ = false;  // and it was said
+    std::int64_t saved_ = -1;   // the latest step that was given to checkpoints_
     double step_flops_ = 0;
     RecentMean step_ms_;
     double settled_ = 0;  // when the latest step's results came, in seconds

@@ -1,10 +1,8 @@
 #include "src/train/weights_source.h"
 
-#include <set>
-#include <string_view>
-
-#include "src/core/errors.h"
+#include "kernels/core/integers.h"
 #include "src/train/model_state.h"
+#include "src/train/resume_check.h"
 
 namespace coda {
 
@@ -17,7 +15,7 @@ WeightsSource::WeightsSource(const Config& config, const RunOptions& options, bo
     checkpoint_ = newest_checkpoint(run, skipped);
     if (checkpoint_) {
         check_tokenizer(tokenizer, checkpoint_->state);
-        check_resumable(checkpoint_->state);
+        check_recipe(config, checkpoint_->state, console);
         return;
     }
     require(trains, "--resume: there is no complete checkpoint in ", run.string(),
@@ -25,28 +23,15 @@ WeightsSource::WeightsSource(const Config& config, const RunOptions& options, bo
     console_.line(text("no complete checkpoint in ", run.string(), ": starting from the beginning"));
 }
 
-void WeightsSource::check_resumable(const nlohmann::json& saved) const {
-    const nlohmann::json& was = saved.at("config");
-    const nlohmann::json now = to_json(config_);
-    // Model keys that no result of a training step depends on.
-    const std::set<std::string> free = {"model.max_position_embeddings", "model.initializer_range",
-                                        "model.eos_token_id"};
-    for (const char* section : {"model", "data", "training", "optimizer", "lr_schedule"}) {
-        for (const auto& [name, value] : now.at(section).items()) {
-            const nlohmann::json before = was.at(section).value(name, value);
-            if (before == value) continue;
-            const std::string key = text(section, ".", name);
-            if ((section == std::string_view("model") && !free.contains(key)) || key == "optimizer.moments") {
-                throw UsageError(text("--resume: ", key, " is ", value.dump(), ", but the checkpoint's is ",
-                                      before.dump(), "; make them agree, or use another output.directory"));
-            }
-            console_.line(text("note: ", key, " was ", before.dump(), " and is now ", value.dump()));
-        }
-    }
-}
-
 std::int64_t WeightsSource::counted(const char* what) const {
     return checkpoint_ ? checkpoint_->state.at(what).get<std::int64_t>() : 0;
+}
+
+std::int64_t WeightsSource::sequences() const {
+    if (!checkpoint_) return 0;
+    const auto before = checkpoint_->state.at("/config/training/seq_len"_json_pointer).get<std::int64_t>();
+    return before == config_.training.seq_len ? counted("sequences")
+                                              : ceil_div(counted("sequences") * before, config_.training.seq_len);
 }
 
 void WeightsSource::say() const {

@@ -30,12 +30,20 @@ class WeightsSource {
     bool resumed() const { return checkpoint_.has_value(); }
     std::int64_t step() const { return checkpoint_ ? checkpoint_->step : 0; }  // optimizer steps of the weights
 
-    /// What those steps have read, in whatever batches they took.
-    std::int64_t sequences() const { return counted("sequences"); }
+    /// What those steps have read, in whatever batches they took. With another training.seq_len the sequences are those
+    /// of now that hold as many tokens.
+    std::int64_t sequences() const;
     std::int64_t tokens() const { return counted("tokens"); }
 
+    /// What the trainer passed when the checkpoint was written; null without one.
+    const nlohmann::json* saved_state() const { return checkpoint_ ? &checkpoint_->state : nullptr; }
+
+    /// The checkpoint is read and may be deleted.
+    void release() {
+        if (checkpoint_) checkpoint_->in_use.reset();
+    }
+
   private:
-    void check_resumable(const nlohmann::json& saved) const;
     std::int64_t counted(const char* what) const;
     void say() const;
 

@@ -20,11 +20,15 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// The step of the newest checkpoint, -1 for none, and what was said about the skipped ones.
+/// The step of the newest checkpoint, -1 when none can be read, and what was said about the skipped ones.
 std::pair<std::int64_t, std::string> newest_and_messages(const fs::path& run) {
     std::string messages;
-    const auto info = newest_checkpoint(run, [&](const std::string& message) { messages += message + "\n"; });
-    return {info ? info->step : -1, messages};
+    try {
+        const auto info = newest_checkpoint(run, [&](const std::string& message) { messages += message + "\n"; });
+        return {info ? info->step : -1, messages};
+    } catch (const Error&) {
+        return {-1, messages};
+    }
 }
 
 }  // namespace
@@ -89,6 +93,33 @@ TEST_CASE("keep-N counts neither damaged nor later checkpoints, and deletes neit
     save(scratch.path(), 4, 2);
     CHECK(names_in(scratch.path() / "checkpoints") ==
           std::vector<std::string>{"step_00000002", "step_00000003", "step_00000004", "step_00000009"});
+}
+
+TEST_CASE("a checkpoint that is read stays, and goes when the next one is written") {
+    const ScratchFolder scratch;
+    const fs::path folder = scratch.path() / "checkpoints";
+    save(scratch.path(), 1, 1);
+    auto reader = newest(scratch.path());
+    REQUIRE(reader);
+    for (const int step : {2, 3}) save(scratch.path(), step, 1);
+    CHECK(names_in(folder) == std::vector<std::string>{"step_00000001", "step_00000003"});
+    check_contents(*reader);
+    const auto other = newest(scratch.path());
+    CHECK(other->step == 3);
+    reader.reset();
+    save(scratch.path(), 4, 1);
+    CHECK(names_in(folder) == std::vector<std::string>{"step_00000003", "step_00000004"});
+}
+
+TEST_CASE("when every checkpoint is damaged, that is an error and no new beginning") {
+    const ScratchFolder scratch;
+    CHECK_FALSE(newest(scratch.path()));
+    fs::create_directories(scratch.path() / "checkpoints/.tmp-step_00000001");
+    CHECK_FALSE(newest(scratch.path()));
+    for (const int step : {1, 2}) save(scratch.path(), step, 0);
+    for (const int step : {1, 2}) fs::resize_file(step_folder(scratch.path(), step) / "weights.bin", 3);
+    CHECK_THROWS_WITH(newest(scratch.path()), Contains("none of the 2 checkpoints") && Contains("can be read"));
+    CHECK(names_in(scratch.path() / "checkpoints").size() == 2);
 }
 
 TEST_CASE("steps are compared as numbers") {

@@ -145,3 +145,18 @@ TEST_CASE("exchanged folders trade names") {
     CHECK_FALSE(fs::exists(folder / "one/mark"));
     CHECK_THROWS_WITH(exchange_paths(folder / "one", folder / "absent"), Contains("exchange"));
 }
+
+TEST_CASE("a file that is cut short while it is read is an error with its name") {
+    const ScratchFolder scratch;
+    const fs::path path = scratch.path() / "data.bin";
+    put(path, std::string(100000, 'x'));
+    const FileReader file(path);
+    std::vector<std::byte> part(5000);
+    file.read_at(90000, part);
+    CHECK(part.back() == std::byte{'x'});
+    fs::resize_file(path, 93000);
+    CHECK_THROWS_WITH(file.read_at(90000, part), Contains("data.bin") && Contains("ends at byte 93000") &&
+                                                     Contains("100000 bytes when it was opened"));
+    CHECK_THROWS_WITH(FileReader(scratch.path()), Contains("not a regular file"));
+    CHECK_THROWS_WITH(FileReader(scratch.path() / "absent"), Contains("absent: No such file"));
+}

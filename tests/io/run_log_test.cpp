@@ -42,6 +42,18 @@ std::vector<json> lines_of(const fs::path& path) {
     return lines;
 }
 
+json without_time(json header) {
+    header.erase("started");
+    return header;
+}
+
+/// What repair_run_log says of `path` for a run that goes on after `step`.
+std::string repair(const fs::path& path, std::int64_t step) {
+    std::string said;
+    repair_run_log(path, step, [&](const std::string& notice) { said += notice; });
+    return said;
+}
+
 /// The first `count` lines of `contents`.
 std::string first_lines(const std::string& contents, int count) {
     std::size_t end = 0;
@@ -89,10 +101,11 @@ TEST_CASE("the log is a header and one record a line") {
     }
     const auto lines = lines_of(path);
     REQUIRE(lines.size() == 3);
-    CHECK(lines[0] == json{{"config", {{"training", {{"steps", 10}}}}},
-                           {"device", "CPU"},
-                           {"build", "abc123"},
-                           {"command", {"coda_train", "--config", "c.json"}}});
+    CHECK(lines[0].at("started").get<std::string>().size() == std::string("2026-05-04T12:00:00Z").size());
+    CHECK(without_time(lines[0]) == json{{"config", {{"training", {{"steps", 10}}}}},
+                                         {"device", "CPU"},
+                                         {"build", "abc123"},
+                                         {"command", {"coda_train", "--config", "c.json"}}});
     CHECK(lines[1] == json{{"step", 1},
                            {"loss", 4.5},
                            {"grad_norm", nullptr},
@@ -131,8 +144,27 @@ TEST_CASE("a resumed log has the records up to the checkpoint's step and goes on
         log.write_validation(10, 12.0);
     }
     CHECK(read_file(path) == before);
-    CHECK(truncate_run_log(path, 0));
+    CHECK(repair(path, 0).empty());
     CHECK(read_file(path) == first_lines(before, 1));
+}
+
+TEST_CASE("a log says how each start of the run was made") {
+    const ScratchFolder scratch;
+    const fs::path path = scratch.path() / "log.jsonl";
+    put_log(path);
+    {
+        RunLog log = RunLog::resume(path, 5, {});
+        log.write_start(5, kHeader);
+        log.write(record_of(6));
+    }
+    RunLog::resume(path, 6, {}).write_start(6, kHeader);
+    const auto lines = lines_of(path);
+    REQUIRE(lines.size() == 10);  // header, 5 steps, a validation, a start, step 6, a start
+    CHECK(lines[7].at("step") == 5);
+    CHECK(without_time(lines[7].at("start")) == without_time(lines[0]));
+    CHECK(lines[9].at("step") == 6);
+    CHECK(repair(path, 5).empty());
+    CHECK(lines_of(path).size() == 8);
 }
 
 TEST_CASE("a log torn at any byte is cut after its last whole record") {
@@ -144,26 +176,32 @@ TEST_CASE("a log torn at any byte is cut after its last whole record") {
     for (std::size_t size = 0; size <= before.size(); size += 7) {
         INFO("torn at " << size);
         put(path, before.substr(0, size));
-        CHECK(truncate_run_log(path, 100) == (size >= header));
-        const std::string expected =
-            size >= header ? before.substr(0, before.rfind('\n', size - 1) + 1) : before.substr(0, size);
-        CHECK(read_file(path) == expected);
+        std::string said;
+        CHECK(repair_run_log(path, 100, [&](const std::string& notice) { said = notice; }) == (size >= header));
+        CHECK(said.empty());  // a kill does this: there is nothing to say
+        CHECK(read_file(path) == before.substr(0, size >= header ? before.rfind('\n', size - 1) + 1 : 0));
     }
 }
 
-TEST_CASE("what follows a line that is no record goes") {
-    const ScratchFolder scratch;
-    const fs::path path = scratch.path() / "log.jsonl";
-    put_log(path);
-    const std::string before = read_file(path);
-    for (const char* foreign : {"{\"step\": 4, \"los\n", "\n", "[1]\n", "{\"step\": \"4\"}\n", "{}\n"}) {
-        put(path, first_lines(before, 4) + foreign + before.substr(first_lines(before, 4).size()));
-        CHECK(truncate_run_log(path, 100));
-        CHECK(read_file(path) == first_lines(before, 4));
+TEST_CASE("a line that is no record goes alone, is spoken of, and stays in a copy") {
+    for (const char* foreign : {"{\"step\": 4, \"los\n", "\n", "[1]\n", "{\"step\": \"4\"}\n", "{}\n", "\xff\n"}) {
+        const ScratchFolder scratch;
+        const fs::path path = scratch.path() / "log.jsonl";
+        put_log(path);
+        const std::string before = read_file(path);
+        const std::string damaged =
+            first_lines(before, 4) + foreign + before.substr(first_lines(before, 4).size()) + foreign;
+        put(path, damaged);
+        CHECK_THAT(repair(path, 100), Contains("line 5 and 1 more are no records") && Contains("log.jsonl.damaged-1"));
+        CHECK(read_file(path) == before);
+        CHECK(read_file(path.string() + ".damaged-1") == damaged);
+        put(path, foreign);
+        CHECK_THAT(repair(path, 100), Contains("line 1 is no record") && Contains("log.jsonl.damaged-2"));
+        CHECK(read_file(path.string() + ".damaged-1") == damaged);
     }
 }
 
-TEST_CASE("a log without a header is begun anew") {
+TEST_CASE("a log without a header gets one") {
     const ScratchFolder scratch;
     const fs::path path = scratch.path() / "log.jsonl";
     const auto resumed = [&] {
@@ -174,24 +212,72 @@ TEST_CASE("a log without a header is begun anew") {
     put(path, "{\"config\": {\"trai");
     CHECK(resumed().size() == 2);
     put(path, "{\"step\": 1}\n");
+    CHECK(resumed().size() == 3);  // its records stay
     CHECK(resumed().at(0).at("device") == "CPU");
 }
 
-TEST_CASE("a full disk ends the log with its last whole line") {
+TEST_CASE("on a full disk the log ends with its last whole line, and goes on when there is room") {
     const ScratchFolder scratch;
     const fs::path path = scratch.path() / "log.jsonl";
-    RunLog log = RunLog::create(path, kHeader);
+    std::vector<std::string> said;
+    RunLog log = RunLog::create(path, kHeader, [&](const std::string& notice) { said.push_back(notice); });
     log.write(record_of(1));
     const std::string before = read_file(path);
     {
         Faults faults;
         faults.limit_writes(10);
         faults.fail_at(1, ENOSPC);  // the second write, after 10 bytes of the line
-        CHECK_THROWS_WITH(log.write(record_of(2)), Contains("log.jsonl: No space left on device"));
+        log.write(record_of(2));
     }
     CHECK(read_file(path) == before);
+    REQUIRE(said.size() == 1);
+    CHECK_THAT(said[0], Contains("log.jsonl: No space left on device") && Contains("held back"));
+    {
+        Faults faults;
+        faults.fail_at(0, ENOSPC);
+        log.write(record_of(3));
+        CHECK(said.size() == 1);  // once is enough
+    }
+    {
+        Faults faults;
+        faults.fail_at(0, ENOSPC);
+        CHECK_THROWS_WITH(log.sync(), Contains("log.jsonl: No space left on device"));
+    }
+    log.write(record_of(4));
+    REQUIRE(said.size() == 2);
+    CHECK_THAT(said[1], Contains("every line is written again"));
+    const auto lines = lines_of(path);
+    REQUIRE(lines.size() == 5);
+    for (std::size_t step = 1; step <= 4; ++step) CHECK(lines[step].at("step") == step);
+    log.sync();
+}
+
+TEST_CASE("a log that was deleted, with its folder or alone, is written anew with all that it held") {
+    const ScratchFolder scratch;
+    const fs::path folder = scratch.path() / "run", path = folder / "log.jsonl";
+    fs::create_directory(folder);
+    RunLog log = RunLog::create(path, kHeader);
+    log.write(record_of(1));
+    CHECK(log.is_at_path());
+    SECTION("alone") { fs::remove(path); }
+    SECTION("moved") { fs::rename(path, folder / "elsewhere"); }
+    SECTION("replaced") {
+        fs::remove(path);
+        put(path, "another file");
+    }
+    SECTION("with its folder") {
+        fs::remove_all(folder);
+        CHECK_THROWS_WITH(log.write_anew(), Contains("log.jsonl"));
+        fs::create_directory(folder);
+    }
+    CHECK_FALSE(log.is_at_path());
     log.write(record_of(2));
-    CHECK(lines_of(path).size() == 3);
+    log.write_anew();
+    CHECK(log.is_at_path());
+    log.write(record_of(3));
+    const auto lines = lines_of(path);
+    REQUIRE(lines.size() == 4);
+    for (std::size_t step = 1; step <= 3; ++step) CHECK(lines[step].at("step") == step);
 }
 
 TEST_CASE("killed at any call of a truncation, the log is whole") {
@@ -207,7 +293,7 @@ TEST_CASE("killed at any call of a truncation, the log is whole") {
         if (child == 0) {
             Faults faults;
             faults.kill_at(call);
-            truncate_run_log(path, 5);
+            repair_run_log(path, 5, {});
             ::_exit(0);
         }
         int status = 0;

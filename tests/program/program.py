@@ -84,7 +84,9 @@ class Log:
         with open(path, encoding="utf-8") as file:
             self.lines = file.read().splitlines()
         records = [json.loads(line) for line in self.lines]
-        self.header, self.records = records[0], records[1:]
+        self.header = records[0]
+        self.starts = [record for record in records[1:] if "start" in record]
+        self.records = [record for record in records[1:] if "start" not in record]
         self.steps = [record for record in self.records if "loss" in record]
         self.validations = [record for record in self.records if "val_loss" in record]
 

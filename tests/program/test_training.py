@@ -27,7 +27,7 @@ class LogTest(ProgramTestCase):
     def test_records(self):
         result = self.train(changes={"training.grad_accumulation_steps": 3})
         log = self.log()
-        self.assertEqual(sorted(log.header), ["build", "command", "config", "device"])
+        self.assertEqual(sorted(log.header), ["build", "command", "config", "device", "started"])
         self.assertEqual(log.header["config"]["training"]["grad_accumulation_steps"], 3)
         self.assertEqual(log.header["config"]["optimizer"]["beta2"], 0.95)
         self.assertTrue(log.header["command"].endswith("--config config.json"))

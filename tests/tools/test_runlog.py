@@ -23,6 +23,12 @@ class ReadTest(LogTestCase):
         self.assertEqual(log.series("val_loss"), {2: 5.125})
         self.assertFalse(log.torn)
 
+    def test_later_starts_are_no_steps(self):
+        start = {"step": 2, "start": HEADER}
+        log = runlog.read(self.write("log.jsonl", [*steps(5.5, 5.25), start, *steps(5.0, start=3)]))
+        self.assertEqual(log.series("loss"), {1: 5.5, 2: 5.25, 3: 5.0})
+        self.assertEqual(log.starts, [start])
+
     def test_folder_stands_for_its_log_and_names_the_run(self):
         os.mkdir(self.path("demo"))
         self.write(os.path.join("demo", "log.jsonl"), steps(1.0))

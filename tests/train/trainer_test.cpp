@@ -110,8 +110,10 @@ TEST_CASE("a trainer goes on from a checkpoint, and refuses a folder that holds 
     resume.resume = true;
     Trainer resumed(config_of("split", 3), resume);
     CHECK(resumed.train() == kExitDone);
-    // Behind step 1 its log has the validation at the end of the first run. Step 3 has seen moments of the checkpoint.
-    CHECK(folder.log("split")[4]["loss"] == folder.log("whole")[3]["loss"]);
+    // Behind step 1 its log has the validation at the end of the first run, and the second start. Step 3 has seen
+    // moments of the checkpoint.
+    CHECK(folder.log("split")[3]["start"]["command"] == "a test");
+    CHECK(folder.log("split")[5]["loss"] == folder.log("whole")[3]["loss"]);
     CHECK_THAT(folder.said(), Contains("resumed from"));
 }
 

@@ -13,6 +13,7 @@
 #include "src/core/console.h"
 #include "src/train/hopper/readback.h"
 #include "src/train/hopper/staging.h"
+#include "src/train/hopper/state_copy.h"
 #include "src/train/hopper_executor.h"
 
 namespace coda {
@@ -101,6 +102,8 @@ class HopperExecutor : public Executor {
         return properties.name;
     }
 
+    std::string device_model() const override { return device_name(); }
+
     DevicePeaks peaks() const override {
         const auto attribute = [](cudaDeviceAttr which) {
             int value = 0;
@@ -134,6 +137,11 @@ class HopperExecutor : public Executor {
         return readbacks_.read(views, memory_, stream_.get());
     }
 
+    StateCopy& make_state_copy(const std::vector<View>& views) override {
+        copy_ = std::make_unique<PinnedStateCopy>(views, memory_, stream_.get());
+        return *copy_;
+    }
+
     std::int64_t first_nonfinite(const View& view) override {
         if (view.dtype != DType::bf16 && view.dtype != DType::f32 && view.dtype != DType::f64) return -1;
         hopper::enqueue_first_nonfinite(view, memory_, bad_element_, stream_.get());
@@ -142,9 +150,13 @@ class HopperExecutor : public Executor {
         return found;
     }
 
-    void run(Pass pass) override { CUDA_CHECK(cudaGraphLaunch(graph_of(pass), stream_.get())); }
+    void run(Pass pass) override {
+        hold(pass);
+        CUDA_CHECK(cudaGraphLaunch(graph_of(pass), stream_.get()));
+    }
 
     void run_observed(Pass pass, StepObserver& observer) override {
+        hold(pass);
         const std::vector<hopper::Launch>& launches = prepared(pass).launches;
         require_events(launches.size() + 1);
         finish();
@@ -163,6 +175,7 @@ class HopperExecutor : public Executor {
     }
 
     void run_checked(Pass pass, const std::function<void(const OracleLine&)>& line) override {
+        hold(pass);
         oracle::Oracle oracle;
         const std::vector<hopper::Launch>& launches = prepared(pass).launches;
         for (std::size_t i = 0; i < launches.size(); ++i) {
@@ -182,6 +195,11 @@ class HopperExecutor : public Executor {
         int current = 0;
         CUDA_CHECK(cudaGetDevice(&current));
         return current;
+    }
+
+    /// An update changes what a copy may still be reading.
+    void hold(Pass pass) {
+        if (copy_ && pass == Pass::update) copy_->hold_stream();
     }
 
     PreparedPass& prepared(Pass pass) {
@@ -229,6 +247,7 @@ class HopperExecutor : public Executor {
     DeviceArena arena_;
     StagingRing staging_;
     ReadbackPool readbacks_;
+    std::unique_ptr<PinnedStateCopy> copy_;
     Memory memory_;
     std::array<PreparedPass, std::size(kPasses)> passes_;
     std::vector<cudaEvent_t> events_;

@@ -1,0 +1,37 @@
+#include "src/train/finite_state.h"
+
+#include <string_view>
+
+#include "src/core/errors.h"
+#include "src/train/model_state.h"
+
+namespace coda {
+
+namespace {
+
+/// The tensor that holds an element of the flat segment, with its row and column.
+std::string place_of(const ParameterLayout& layout, std::int64_t element) {
+    for (const HfTensor& tensor : layout.tensors) {
+        for (std::int64_t row = 0; row < tensor.rows; ++row) {
+            const std::int64_t column = element - tensor.row_offset(row);
+            if (column >= 0 && column < tensor.cols) return text(tensor.name, ", row ", row, ", column ", column);
+        }
+    }
+    return text("element ", element, " of the padding");
+}
+
+}  // namespace
+
+void require_finite_state(Session& session, std::int64_t step) {
+    for (const StateSegment& segment : state_segments(session.host())) {
+        const std::int64_t bad = session.executor().first_nonfinite(segment.view);
+        if (bad < 0) continue;
+        const std::string_view name = segment.name;
+        throw NonFiniteError(text("step ", step, ": ", name == "master" ? "a weight" : "a moment of AdamW",
+                                  " is not finite: ", place_of(session.layout(), bad),
+                                  ". The step is not saved, and earlier checkpoints are as they were; try a lower "
+                                  "optimizer.learning_rate, or --resume from the last checkpoint with one"));
+    }
+}
+
+}  // namespace coda

@@ -1,0 +1,80 @@
+#include "src/train/resume_check.h"
+
+#include <set>
+#include <string_view>
+
+#include "src/core/errors.h"
+#include "src/io/data_fingerprint.h"
+
+namespace coda {
+
+namespace {
+
+/// "a", "a and b", "a, b and 7 more".
+std::string list_text(const std::vector<std::string>& names) {
+    std::string list = names.front();
+    if (names.size() == 2) list += " and " + names[1];
+    if (names.size() > 2) list += text(", ", names[1], " and ", names.size() - 2, " more");
+    return list;
+}
+
+void check_data(const char* what, const nlohmann::json& before, const nlohmann::json& now, bool allowed,
+                Console& console) {
+    const DataChanges changes = compare_data(before, now);
+    if (!changes.changed.empty()) {
+        const std::string said = text("data.", what, " has changed since the checkpoint: ", list_text(changes.changed));
+        if (!allowed) {
+            throw UsageError(text("--resume: ", said, "; restore what it was, or go on with --allow changed-data"));
+        }
+        console.line("note: " + said);
+    }
+    if (!changes.added.empty()) console.line(text("note: data.", what, " has new files: ", list_text(changes.added)));
+    if (!changes.removed.empty()) {
+        console.line(text("note: data.", what, " is without ", list_text(changes.removed)));
+    }
+}
+
+}  // namespace
+
+void check_recipe(const Config& config, const nlohmann::json& state, Console& console) {
+    const nlohmann::json& was = state.at("config");
+    const nlohmann::json now = to_json(config);
+    // Model keys that no result of a training step depends on.
+    const std::set<std::string> free = {"model.max_position_embeddings", "model.initializer_range",
+                                        "model.eos_token_id"};
+    for (const char* section : {"model", "data", "training", "optimizer", "lr_schedule"}) {
+        for (const auto& [name, value] : now.at(section).items()) {
+            const nlohmann::json before = was.at(section).value(name, value);
+            if (before == value) continue;
+            const std::string key = text(section, ".", name);
+            if ((section == std::string_view("model") && !free.contains(key)) || key == "optimizer.moments") {
+                throw UsageError(text("--resume: ", key, " is ", value.dump(), ", but the checkpoint's is ",
+                                      before.dump(), "; make them agree, or use another output.directory"));
+            }
+            console.line(text("note: ", key, " was ", before.dump(), " and is now ", value.dump(),
+                              key == "training.seq_len" ? "; the data goes on after as many tokens as were read" : ""));
+        }
+    }
+}
+
+void check_identity(const RunIdentity& now, const nlohmann::json& state, const ResumePermissions& allow,
+                    Console& console) {
+    const auto before = state.find("identity");
+    if (before == state.end()) return;
+    for (const auto& [name, value] : {std::pair("device", &now.device), std::pair("precision", &now.precision)}) {
+        const auto was = before->at(name).get<std::string>();
+        if (was == *value) continue;
+        const std::string said = text("the checkpoint's ", name, " is ", was, ", and this run's is ", *value);
+        if (!allow.other_device) {
+            throw UsageError(text("--resume: ", said, ", which gives other bits from there on; go on with ",
+                                  "--allow other-device, or take the same with --device"));
+        }
+        console.line("note: " + said);
+    }
+    for (const char* part : {"train", "validation"}) {
+        check_data(part[0] == 't' ? "train" : "val", before->at("data").at(part), now.data.at(part), allow.changed_data,
+                   console);
+    }
+}
+
+}  // namespace coda

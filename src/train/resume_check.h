@@ -1,0 +1,32 @@
+// Whether a run may go on from a checkpoint: what must agree, what is noted, and what is asked for.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "src/config/config.h"
+#include "src/core/console.h"
+#include "src/train/run_options.h"
+
+namespace coda {
+
+/// Compares the configuration that a checkpoint was written with, `state.config`. Throws UsageError naming a key that
+/// its weights or moments depend on and that is another now. Notes every other key that bears on training.
+void check_recipe(const Config& config, const nlohmann::json& state, Console& console);
+
+/// What a training run's bits depend on beside its configuration.
+struct RunIdentity {
+    std::string device;     // "CPU", or the GPU's name
+    std::string precision;  // of the GEMMs' operands: "f32", "bf16"
+    nlohmann::json data;    // {"train", "validation"}: data_fingerprint of each
+
+    nlohmann::json json() const { return {{"device", device}, {"precision", precision}, {"data", data}}; }
+};
+
+/// Compares `state.identity`. Throws UsageError when device, precision or a data file is another, and `allow` does not
+/// say so; notes what it allows, and files that were added or removed. A checkpoint without an identity has nothing to
+/// compare.
+void check_identity(const RunIdentity& now, const nlohmann::json& state, const ResumePermissions& allow,
+                    Console& console);
+
+}  // namespace coda
