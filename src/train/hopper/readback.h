@@ -24,7 +24,7 @@ class ReadbackPool {
 
   private:
     struct Slot {
-        double* values = nullptr;  // pinned, one 8-byte cell a view
+        double* values = nullptr;  // pinned, one 8-byte cell per view
         cudaEvent_t arrived{};
     };
     class Pending;
