@@ -145,7 +145,7 @@ def download(source: Source, part: str) -> str | None:
         failures = failures + 1 if have <= before else 0
         if failures >= (ATTEMPTS if have else 1):
             kept = (
-                f"{have:,} bytes are kept, and the same command goes on from there"
+                f"{have:,} bytes are kept, and the same command continues from there"
                 if have
                 else "nothing was downloaded"
             )
@@ -175,9 +175,8 @@ def fetch(source: Source, folder: str) -> str:
             f"{path} is damaged or another file; remove it and run this again"
             if complete
             else (
-                f"{url_of(source)} gave another file, which was removed; run this again, and if that helps nothing the "
-                "data "
-                "set has changed"
+                f"{url_of(source)} gave another file, which was removed; run this again, and if that does not help, "
+                "the data set has changed"
             )
         )
         raise Problem(f"{what}: its SHA-256 is\n  {found}\nand the one that {said_by} is\n  {expected}")

@@ -41,7 +41,7 @@ def parser_of(name: str, description: str, tokenizer: str | None) -> argparse.Ar
 def find_program(given: str | None) -> str:
     if given:
         if not os.access(given, os.X_OK):
-            raise fetch.Problem(f"--program {given}: is no program")
+            raise fetch.Problem(f"--program {given}: is not a program")
         return os.path.abspath(given)
     if built := glob.glob(os.path.join(ROOT, "build", "*", "bin", "coda_tokenize")):
         return max(built, key=os.path.getmtime)
@@ -81,7 +81,7 @@ def model_keys(tokenizer: str) -> dict[str, int]:
         added = {entry["content"]: entry["id"] for entry in content.get("added_tokens", [])}
         ids = {**content["model"]["vocab"], **added}
     except (ValueError, KeyError, TypeError) as error:
-        raise fetch.Problem(f"{tokenizer}: no tokenizer.json ({type(error).__name__}: {error})") from None
+        raise fetch.Problem(f"{tokenizer}: not a tokenizer.json ({type(error).__name__}: {error})") from None
     keys = {"vocab_size": 1 + max(ids.values())}
     for key, names in (
         ("bos_token_id", ("<|begin_of_text|>", "<|endoftext|>")),
@@ -171,5 +171,5 @@ def run(main: Callable[[], None]) -> int:
         print(f"{os.path.basename(sys.argv[0])}: {where}{error.strerror or error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print(f"\n{os.path.basename(sys.argv[0])}: interrupted; the same command goes on from here", file=sys.stderr)
+        print(f"\n{os.path.basename(sys.argv[0])}: interrupted; the same command continues from here", file=sys.stderr)
         return 130

@@ -17,7 +17,7 @@ double flops(const Op& op) {
     if constexpr (requires { op.flops(); }) {
         return op.flops();
     } else {
-        static_assert(HasWeight<Op>, "an op that is no GEMM states its flops()");
+        static_assert(HasWeight<Op>, "an op that is not a GEMM must state its flops()");
         return 2.0 * static_cast<double>(op.a.rows) * static_cast<double>(op.w.count());
     }
 }

@@ -18,9 +18,10 @@
 // the working copy that GEMMs read (NormFold, ops/optimizer/op.h). So the next GEMM reads x itself, where CODA stores
 // h = x ⊙ gamma beside x.
 //
-// RMSNorm's backward pass needs the statistic c = (1/d) Σ_j x̂_j dx̂_j. For a norm followed by
-// z = (x ⊙ rstd ⊙ gamma) Wᵀ it equals (1/d) Σ z dz over all output features, exactly and with eps. So it is summed
-// where dz is computed, before the dgrad GEMM whose epilogue needs it. "dot" below is that Σ z dz.
+// RMSNorm's backward pass needs the statistic c = (1/d) Σ_j x̂_j dx̂_j, where x̂ is the normalised x. For a norm
+// followed by z = (x ⊙ rstd ⊙ gamma) Wᵀ, without a bias, it equals (1/d) Σ z dz over all output features, exactly and
+// with eps. So it is summed where dz is computed, before the dgrad GEMM whose epilogue needs it. "dot" below is that
+// Σ z dz.
 #pragma once
 
 #include <type_traits>

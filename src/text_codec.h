@@ -11,7 +11,7 @@ namespace coda {
 
 /// The codec of the file `tokenizer`, else of data.tokenizer (with `resume`, the run's copy if the file is gone).
 /// Without either: bytes if the vocabulary is theirs (256), else null. Throws UsageError for a tokenizer in a build
-/// without them, and Error naming the file if it is no tokenizer of this vocabulary.
+/// without them, and Error naming the file if it is not a tokenizer of this vocabulary.
 std::unique_ptr<TextCodec> text_codec(const std::optional<std::string>& tokenizer, const Config& config, bool resume);
 
 }  // namespace coda

@@ -18,9 +18,9 @@ import time
 import runlog
 
 PARTS = {}  # name -> (function, what it does)
-REPEATABLE = ("loss", "grad_norm", "lr", "tokens")  # of a step's record: what is no measurement
+REPEATABLE = ("loss", "grad_norm", "lr", "tokens")  # of a step's record: which are not measurements
 
-# Small, and with everything that a schedule can have.
+# Small, and with everything that an op list can have.
 SMALL = {
     "model": {"hidden_size": 256, "intermediate_size": 640, "num_hidden_layers": 2, "num_attention_heads": 4,
               "num_key_value_heads": 2, "head_dim": 64, "tie_word_embeddings": True},

@@ -66,7 +66,7 @@ def read(path: str) -> RunLog:
             if number == unterminated:
                 log.torn = True
                 continue
-            raise LogError(f"{path}:{number}: no JSON ({error})") from None
+            raise LogError(f"{path}:{number}: not JSON ({error})") from None
         _add(log, number, record)
     if not log.steps and not log.validations:
         raise LogError(f"{path}: holds no record of a step")

@@ -27,9 +27,4 @@ struct Buffer {
     Access access;
 };
 
-/// Bytes that a view spans, including the gaps between its rows.
-inline std::int64_t span_bytes(const View& view) {
-    return view.rows == 0 ? 0 : ((view.rows - 1) * view.ld + view.cols) * size_of(view.dtype);
-}
-
 }  // namespace coda::cases

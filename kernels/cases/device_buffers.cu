@@ -60,9 +60,9 @@ void fill_normal(void* memory, std::int64_t count, std::uint64_t seed, cudaStrea
 DeviceBuffers::DeviceBuffers(const std::vector<Buffer>& buffers, std::uint64_t seed) {
     for (const Buffer& buffer : buffers) {
         void* memory = nullptr;
-        CUDA_CHECK(cudaMalloc(&memory, static_cast<std::size_t>(span_bytes(buffer.view))));
+        CUDA_CHECK(cudaMalloc(&memory, static_cast<std::size_t>(buffer.view.span_bytes())));
         addresses_.push_back(static_cast<std::byte*>(memory));
-        fill_kernel<<<1024, 256>>>(memory, buffer.view.dtype, span_bytes(buffer.view) / size_of(buffer.view.dtype),
+        fill_kernel<<<1024, 256>>>(memory, buffer.view.dtype, buffer.view.span_bytes() / size_of(buffer.view.dtype),
                                    buffer.fill, static_cast<float>(buffer.scale), seed, addresses_.size());
         CUDA_CHECK(cudaGetLastError());
     }

@@ -38,7 +38,7 @@ struct CaseOptions {
     std::int64_t vocab = 0;   // 0: N
     bool integers = false;    // operands of the GEMM are small whole numbers, so that it is exact
     bool accumulate = false;  // add to the result where the op can
-    bool optionals = false;   // with all optional operands: a factor for everything, per row or per column; y, n
+    bool optionals = false;   // with every optional operand: factors per row and per column, y, n
     bool evaluation = false;  // without optional results that only a backward pass reads
     double distance = 1;      // size of the target logits, whose distance from the logits (of size 1) it sets
     std::int64_t gap = 0;     // elements between rows of every matrix (a multiple of 8)

@@ -32,7 +32,7 @@ inline constexpr std::int64_t kMaxTrainedTokens = std::int64_t{1} << 20;
 /// Rows of AttentionBackward over all heads and padded sequences. Its roles with 24 registers count them in 32 bits.
 inline constexpr std::int64_t kMaxHeadRows = (std::int64_t{1} << 31) - 1;
 
-/// Heads of AttentionBackward, which are y and z of a grid: 16 bits each.
+/// Heads of AttentionBackward, which are the y and z of a grid: 16 bits each.
 inline constexpr std::int64_t kMaxHeads = 65535;
 inline constexpr std::int64_t kMaxSequences = 65535;
 

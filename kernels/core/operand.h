@@ -1,9 +1,9 @@
 // Operands of an operation: typed views of buffers with an access.
 //
 // A view names bytes of a buffer, never an address. Whatever can turn a BufferId into memory can plan, print, check or
-// execute the same op. `version` counts the writes of the viewed contents. The schedule builder records which value
-// each reader means, so a reader that comes after an in-place update is caught (src/core/hazards.h) instead of silently
-// reading the newer value.
+// execute the same op. `version` counts the writes of the viewed contents. The code that builds an op list records
+// which value each reader means, so a reader that comes after an in-place update is caught (src/core/hazards.h) instead
+// of silently reading the newer value.
 #pragma once
 
 #include <cstdint>
@@ -29,6 +29,8 @@ struct View {
     explicit operator bool() const { return buffer != kNoBuffer; }
     std::int64_t count() const { return rows * cols; }
     std::int64_t bytes() const { return count() * size_of(dtype); }
+    /// Bytes from the first element to one past the last, with the gaps between rows.
+    std::int64_t span_bytes() const { return count() == 0 ? 0 : ((rows - 1) * ld + cols) * size_of(dtype); }
 
     /// Rows [first, first + number) of this view.
     View row_slice(std::int64_t first, std::int64_t number) const {

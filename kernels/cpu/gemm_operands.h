@@ -66,7 +66,7 @@ struct LinearProduct {
         : m(a_view.rows), k(a_view.cols) {
         const bool out_in = layout == WeightLayout::out_in;
         n = out_in ? w_view.rows : w_view.cols;
-        require(m > 0 && n > 0 && k > 0, operands.op(), ": an empty product, M ", m, ", N ", n, ", K ", k);
+        require(m > 0 && n > 0 && k > 0, operands.op(), ": an empty GEMM, M ", m, ", N ", n, ", K ", k);
         a = {operands.get<Storage>("a", a_view, m, k), a_view.ld, Major::k};
         w = {operands.get<Storage>("w", w_view, out_in ? n : k, out_in ? k : n), w_view.ld,
              out_in ? Major::k : Major::mn};

@@ -134,8 +134,7 @@ hopper::Launch CublasLt::product(const Product& product, int candidates) {
     check(api->heuristic(api->handle, operation.get(), first.get(), second.get(), result.get(), result.get(),
                          preference.get(), candidates, results.data(), &found),
           "cublasLtMatmulAlgoGetHeuristic");
-    require(found > 0, "cuBLASLt has no algorithm for a product with M ", product.m, ", N ", product.n, ", K ",
-            product.k);
+    require(found > 0, "cuBLASLt has no algorithm for a GEMM with M ", product.m, ", N ", product.n, ", K ", product.k);
 
     const auto run = [=](const cublasLtMatmulAlgo_t& algorithm, hopper::Stream stream) {
         const float one = 1, beta = product.beta == Beta::accumulate ? 1 : 0;

@@ -11,12 +11,8 @@ namespace coda::oracle {
 
 namespace {
 
-std::int64_t span_bytes(const View& view) {
-    return view.rows == 0 ? 0 : ((view.rows - 1) * view.ld + view.cols) * size_of(view.dtype);
-}
-
 bool share_bytes(const View& a, const View& b) {
-    return a.buffer == b.buffer && a.offset < b.offset + span_bytes(b) && b.offset < a.offset + span_bytes(a);
+    return a.buffer == b.buffer && a.offset < b.offset + b.span_bytes() && b.offset < a.offset + a.span_bytes();
 }
 
 /// Scratch means nothing before and after an op.

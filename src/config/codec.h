@@ -60,7 +60,7 @@ inline std::string found_text(const nlohmann::json& value) {
     return text("the string ", shown.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
 }
 
-/// Codec<T>: placeholder (the VALUE of --help), syntax, expects(range), write(value), and read(value, where, range,
+/// Codec<T>: value_word (the VALUE of --help), syntax, expects(range), write(value), and read(value, where, range,
 /// out), which returns false for a value that expects() rules out. `where` names the setting in errors about parts of
 /// it.
 template <class T>
@@ -76,7 +76,7 @@ void read_value(const nlohmann::json& value, const std::string& where, const Ran
 template <class Integer>
 struct IntegerCodec {
     static constexpr FlagSyntax syntax = FlagSyntax::json;
-    static std::string placeholder() { return "INT"; }
+    static std::string value_word() { return "INT"; }
     static std::string expects(const Range& range) { return "an integer" + range_text(range); }
     static nlohmann::json write(Integer value) { return value; }
 
@@ -108,7 +108,7 @@ struct Codec<std::uint64_t> : IntegerCodec<std::uint64_t> {};
 template <>
 struct Codec<double> {
     static constexpr FlagSyntax syntax = FlagSyntax::json;
-    static std::string placeholder() { return "NUMBER"; }
+    static std::string value_word() { return "NUMBER"; }
     static std::string expects(const Range& range) { return "a number" + range_text(range); }
     static nlohmann::json write(double value) { return value; }
 
@@ -124,7 +124,7 @@ struct Codec<double> {
 template <>
 struct Codec<bool> {
     static constexpr FlagSyntax syntax = FlagSyntax::json;
-    static std::string placeholder() { return "true|false"; }
+    static std::string value_word() { return "true|false"; }
     static std::string expects(const Range&) { return "true or false"; }
     static nlohmann::json write(bool value) { return value; }
 
@@ -138,7 +138,7 @@ struct Codec<bool> {
 template <>
 struct Codec<std::string> {
     static constexpr FlagSyntax syntax = FlagSyntax::string;
-    static std::string placeholder() { return "TEXT"; }
+    static std::string value_word() { return "TEXT"; }
     static std::string expects(const Range&) { return "a non-empty string in UTF-8"; }
     static nlohmann::json write(const std::string& value) { return value; }
 
@@ -159,7 +159,7 @@ struct Codec<std::string> {
 template <>
 struct Codec<std::vector<std::string>> {
     static constexpr FlagSyntax syntax = FlagSyntax::list;
-    static std::string placeholder() { return "FILE..."; }
+    static std::string value_word() { return "FILE..."; }
     static std::string expects(const Range&) { return "a path, a glob or a list of them"; }
     static nlohmann::json write(const std::vector<std::string>& value) { return value; }
 
@@ -199,7 +199,7 @@ template <class Enum>
 requires std::is_enum_v<Enum>
 struct Codec<Enum> {
     static constexpr FlagSyntax syntax = FlagSyntax::string;
-    static std::string placeholder() { return join("", "|"); }
+    static std::string value_word() { return join("", "|"); }
     static std::string expects(const Range&) { return "one of " + join("\"", ", "); }
 
     static nlohmann::json write(Enum value) {
@@ -233,7 +233,7 @@ struct Codec<Enum> {
 template <>
 struct Codec<RopeScaling> {
     static constexpr FlagSyntax syntax = FlagSyntax::json;
-    static std::string placeholder() { return "JSON"; }
+    static std::string value_word() { return "JSON"; }
     static std::string expects(const Range&) { return R"(an object {"rope_type": "llama3", "factor": ...})"; }
 
     static nlohmann::json write(const RopeScaling& value) {
@@ -291,7 +291,7 @@ template <class T>
 struct Codec<std::optional<T>> {
     static constexpr FlagSyntax syntax =
         Codec<T>::syntax == FlagSyntax::string ? FlagSyntax::nullable_string : Codec<T>::syntax;
-    static std::string placeholder() { return Codec<T>::placeholder() + "|null"; }
+    static std::string value_word() { return Codec<T>::value_word() + "|null"; }
     static std::string expects(const Range& range) { return Codec<T>::expects(range) + " or null"; }
     static nlohmann::json write(const std::optional<T>& value) {
         return value ? Codec<T>::write(*value) : nlohmann::json();

@@ -26,7 +26,7 @@ struct KeyFlag {
     std::string name() const { return "--" + key->path(); }
 };
 
-/// A flag of one word that is no configuration key.
+/// A flag with one value that is not a configuration key.
 struct WordFlag {
     std::string name;
     CLI::Option* option = nullptr;
@@ -76,14 +76,14 @@ class Parser {
   private:
     void add_switch(const char* name, bool& value, const char* help) { app_.add_flag(name, value, help)->group("Run"); }
 
-    void add_word(WordFlag& flag, const char* placeholder, const char* help) {
-        flag.option = app_.add_option(flag.name, flag.word, help)->option_text(placeholder)->group("Run");
+    void add_word(WordFlag& flag, const char* value_word, const char* help) {
+        flag.option = app_.add_option(flag.name, flag.word, help)->option_text(value_word)->group("Run");
         flag.option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
     }
 
     void add_modes() {
         add_word(config_, "FILE",
-                 "The configuration, a JSON file (required); a bare name that is no file here is a shipped one");
+                 "The configuration, a JSON file (required); a bare name that is not a file here is a shipped one");
         add_switch("--help,-h", help_, "Print this text");
         add_switch("--version", result_.version, "Print the build id");
         add_switch("--dry-run", result_.dry_run, "Check config, data and memory, print the plan, allocate nothing");
@@ -99,7 +99,7 @@ class Parser {
         add_switch("--eval", result_.eval, "Only run the validation and the evaluation and print their results");
         add_word(export_, "DIR", "Write the weights as a Hugging Face folder");
         add_word(dump_batches_, "FILE", "Write the token batches for a reference implementation");
-        add_word(sample_, "N", "Print N tokens that the model goes on with, after those it is given");
+        add_word(sample_, "N", "Generate and print N tokens after those the model is given");
         add_word(prompt_, "TEXT", "What a sample begins with (default: bos_token_id, or a newline in bytes)");
         add_word(prompt_tokens_, "1,2,3", "The same as token ids");
         add_word(tokenizer_, "FILE", "tokenizer.json for a sample's text, unless the vocabulary is that of bytes");
@@ -112,7 +112,7 @@ class Parser {
         KeyFlag& flag = keys_.emplace_back(KeyFlag{.key = &key});
         const std::string fallback = key.required ? "required" : "default: " + key.default_text;
         flag.option = app_.add_option(flag.name(), flag.words, text(key.help, " (", fallback, ")"));
-        flag.option->option_text(key.placeholder)->group(key.section.empty() ? "top level" : key.section);
+        flag.option->option_text(key.value_word)->group(key.section.empty() ? "top level" : key.section);
         flag.option->allow_extra_args(false);  // else CLI11 splits a word in brackets, say a glob, at its commas
         if (key.syntax == FlagSyntax::list) return;
         flag.option->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);

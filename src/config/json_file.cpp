@@ -68,7 +68,7 @@ nlohmann::json read_json_file(const std::string& path) {
     in.read(content.data(), static_cast<std::streamsize>(content.size()));
     require(!in.bad(), path, ": cannot be read: ", std::strerror(errno));
     content.resize(static_cast<std::size_t>(in.gcount()));
-    require(content.size() <= kMaxBytes, path, ": larger than ", kMaxBytes >> 20, " MiB; this is no config file");
+    require(content.size() <= kMaxBytes, path, ": larger than ", kMaxBytes >> 20, " MiB; this is not a config file");
     return parse_json_text(content, path);
 }
 

@@ -48,7 +48,7 @@ class SectionKeys {
         Key key;
         key.section = section;
         key.name = name;
-        key.placeholder = Codec<T>::placeholder();
+        key.value_word = Codec<T>::value_word();
         key.help = help;
         key.required = fallback.required;
         key.null_is_absent = !fallback.derived.empty();
@@ -124,7 +124,7 @@ void add_training(std::vector<Key>& keys) {
         .add("lm_head_chunks", &C::lm_head_chunks, kOwn, kPositiveCount,
              "Parts in which LM head and loss are computed; more take less memory for logits")
         .add("recompute", &C::recompute, kOwn, {},
-             "What of the MLP is made again in the backward pass: nothing, the SwiGLU product, or gate and up too");
+             "What of the MLP the backward pass recomputes: nothing, the SwiGLU output, or gate and up too");
 }
 
 void add_optimizer(std::vector<Key>& keys) {
@@ -144,7 +144,7 @@ void add_lr_schedule(std::vector<Key>& keys) {
     SectionKeys(keys, "lr_schedule", &Config::lr_schedule)
         .add("type", &C::type, kOwn, {}, "Shape of the learning rate after warm-up; wsd: warm-up, stable, decay")
         .add("warmup_steps", &C::warmup_steps, kOwn, kCount, "Steps of linear warm-up")
-        .add("min_lr_ratio", &C::min_lr_ratio, kOwn, between(0, 1), "Last learning rate as a part of the peak")
+        .add("min_lr_ratio", &C::min_lr_ratio, kOwn, between(0, 1), "Last learning rate as a fraction of the peak")
         .add("decay_steps", &C::decay_steps, derived("wsd: 20% of the steps; cosine, linear: all after warm-up"),
              kPositiveCount, "Steps of the decay");
 }
@@ -159,7 +159,7 @@ void add_run_keys(std::vector<Key>& keys) {
         .add("interval", &EvaluationConfig::interval, kOwn, kCount, "Steps between evaluations; 0: at the end only")
         .add("limit", &EvaluationConfig::limit, kOwn, kCount, "Examples of each file; 0: all");
     SectionKeys(keys, "checkpoint", &Config::checkpoint)
-        .add("interval", &CheckpointConfig::interval, kOwn, kCount, "Steps between checkpoints; 0: none on the way")
+        .add("interval", &CheckpointConfig::interval, kOwn, kCount, "Steps between checkpoints; 0: none before the end")
         .add("keep", &CheckpointConfig::keep, kOwn, kPositiveCount, "Newest checkpoints kept")
         .add("at_end", &CheckpointConfig::at_end, kOwn, {}, "Write a checkpoint after the last step")
         .add("background", &CheckpointConfig::background, kOwn, {},

@@ -13,9 +13,9 @@ namespace coda {
 
 /// One key: "section.name", or a bare "name" at the top level.
 struct Key {
-    std::string section;  // "training"; empty at the top level
-    std::string name;     // "steps"
-    std::string placeholder;
+    std::string section;       // "training"; empty at the top level
+    std::string name;          // "steps"
+    std::string value_word;    // the VALUE of --help, such as INT
     std::string default_text;  // as --help shows it; empty for a required key
     std::string help;
     bool required = false;

@@ -26,11 +26,6 @@ View BufferTable::add(std::string name, MemorySegment segment, Lifetime lifetime
     return view;
 }
 
-std::int64_t extent_of(const View& view) {
-    if (view.rows == 0 || view.cols == 0) return 0;
-    return ((view.rows - 1) * view.ld + view.cols) * size_of(view.dtype);
-}
-
 View part_of(const View& vector, std::int64_t first, std::int64_t number) {
     View part = vector;
     part.offset += first * size_of(vector.dtype);

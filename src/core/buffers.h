@@ -15,7 +15,7 @@ enum class MemorySegment : std::uint8_t {
     gradients,
     optimizer,
     inputs,
-    caches,  // what a pass leaves to the next one without being a parameter, such as a KV cache
+    caches,  // what a pass leaves to the next one and is not a parameter, such as a KV cache
     activations
 };
 inline constexpr MemorySegment kMemorySegments[] = {MemorySegment::weights,   MemorySegment::gradients,
@@ -54,9 +54,6 @@ class BufferTable {
   private:
     std::vector<Buffer> buffers_;
 };
-
-/// Bytes from the first element of a view to one past its last.
-std::int64_t extent_of(const View& view);
 
 /// Elements [first, first + number) of a (1, n) view.
 View part_of(const View& vector, std::int64_t first, std::int64_t number);

@@ -129,7 +129,7 @@ class Checker {
     bool in_bounds(const NamedOperand& operand) {
         const Buffer& buffer = buffers_[operand.view.buffer];
         if (base_of(operand.view) >= 0 && operand.view.offset >= 0 && operand.view.ld >= operand.view.cols &&
-            operand.view.offset + extent_of(operand.view) <= buffer.bytes) {
+            operand.view.offset + operand.view.span_bytes() <= buffer.bytes) {
             return true;
         }
         report(operand, text("lies outside buffer '", buffer.name, "' of ", buffer.bytes, " bytes"));

@@ -29,7 +29,7 @@ struct RunTokenizer {
 /// without the key. Throws Error naming the key when there is neither.
 std::optional<std::filesystem::path> tokenizer_file(const Config& config, bool resume);
 
-/// Reads and checks that file. Throws Error naming the key and the file when it is no tokenizer.json, and UsageError
+/// Reads and checks that file. Throws Error naming the key and the file when it is not a tokenizer.json, and UsageError
 /// when it has ids that are not below model.vocab_size.
 std::optional<RunTokenizer> open_tokenizer(const Config& config, bool resume);
 

@@ -1,6 +1,6 @@
-// The backward pass as a list of blocks. dx is one buffer, updated in place: weight gradients that read a value of it
-// come before the op that makes the next value. dz and dqkv carry the rstd of the norm before them, so that weight
-// gradients read the residual stream where the forward pass left it.
+// The backward pass as a list of blocks. dx is one buffer, updated in place: weight gradients that read one of its
+// values come before the op that writes the next value. dz and dqkv carry the rstd of the norm before them, so that
+// weight gradients read the residual stream where the forward pass left it.
 #include "src/model/model.h"
 
 namespace coda {

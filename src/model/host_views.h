@@ -5,11 +5,11 @@
 
 namespace coda {
 
-/// Scalars and tables have the statistic's dtype unless said. A plan has memory for those alone that its passes touch
-/// (Schedules::uses).
+/// Scalars and tables have the statistic's dtype unless said otherwise. A plan has memory only for the views that its
+/// passes touch (Schedules::uses).
 struct HostViews : BatchInputs {  // written before each micro-batch; `rope` once
     // Written before each micro-batch where a tied embedding is looked up on the host: a plan without master weights
-    // has its working copy alone, which carries the final norm's weight. `tokens` then are the rows of this.
+    // has only the working copy, which carries the final norm's weight. `tokens` then are row numbers of this.
     View embedded;  // (M, d) storage
     // Written before each update.
     View lr, correction1, correction2;

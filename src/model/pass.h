@@ -31,7 +31,7 @@ class PassSet {
 
 inline constexpr PassSet kAllPasses{Pass::first, Pass::further, Pass::update, Pass::evaluate, Pass::sample};
 
-/// What a program is started for. Its plan holds the buffers of its passes and no others.
+/// What the program was started for. Its plan holds the buffers of its passes and no others.
 enum class Mode : std::uint8_t { train, evaluate, sample, export_ };
 
 /// Training evaluates too. An export runs nothing: weights are written from where they are read.

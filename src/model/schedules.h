@@ -16,12 +16,12 @@ namespace coda {
 struct Schedules {
     BufferTable buffers;
     HostViews host;
-    Schedule first, further, update, evaluate, sample;  // empty where it was not asked for
+    Schedule first, further, update, evaluate, sample;  // empty where it was not requested
 
     const Schedule& operator[](Pass pass) const;
     bool has(Pass pass) const { return !(*this)[pass].empty(); }
-    std::vector<Pass> passes() const;          // that it has, in the order of kPasses
-    std::vector<const Schedule*> all() const;  // theirs
+    std::vector<Pass> passes() const;          // those it has, in the order of kPasses
+    std::vector<const Schedule*> all() const;  // their schedules
 
     /// Whether any pass touches the view's buffer: others have no place in memory.
     bool uses(const View& view) const;

@@ -8,7 +8,7 @@
 
 namespace coda {
 
-/// Gives every op that wants scratch (scratch_bytes(), kernels/core/op.h) its operand. Ops of a type run one after the
+/// Gives every op that needs scratch (scratch_bytes(), kernels/core/op.h) its operand. Ops of a type run one after the
 /// other, so one buffer of the largest size serves them all, in all of the schedules.
 void add_scratch(BufferTable& buffers, std::initializer_list<Schedule*> schedules);
 

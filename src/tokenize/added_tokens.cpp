@@ -39,7 +39,7 @@ const AddedToken* AddedTokenFinder::at(std::string_view text, std::size_t at) co
 std::optional<AddedTokenFinder::Found> AddedTokenFinder::find(std::string_view text, std::size_t from) const {
     if (groups_.empty()) return std::nullopt;
     for (std::size_t i = from; i < text.size(); ++i) {
-        if (groups_.size() == 1) {  // as all known families have it: "<"
+        if (groups_.size() == 1) {  // as in all known families: "<"
             const void* next = std::memchr(text.data() + i, groups_.front().common.front(), text.size() - i);
             if (next == nullptr) return std::nullopt;
             i = static_cast<std::size_t>(static_cast<const char*>(next) - text.data());

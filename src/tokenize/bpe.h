@@ -33,7 +33,7 @@ class MergeTable {
     int shift_ = 0;
 };
 
-/// Encodes with one table; one for each thread, as it keeps its work space. The table must outlive it.
+/// Encodes with one table. Each thread has its own, as it keeps its work space. The table must outlive it.
 class BytePairEncoder {
   public:
     BytePairEncoder(const MergeTable& merges, const std::array<std::uint32_t, 256>& byte_ids)

@@ -12,7 +12,7 @@ namespace coda {
 /// The character of every byte.
 const std::array<char32_t, 256>& byte_alphabet();
 
-/// The bytes that the characters of `token` stand for; nothing when one of them is not of the alphabet. `token` is
+/// The bytes that the characters of `token` stand for; nothing when one of them is not in the alphabet. `token` is
 /// valid UTF-8.
 std::optional<std::string> bytes_of_token(std::string_view token);
 

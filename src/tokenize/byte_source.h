@@ -1,4 +1,4 @@
-// The bytes of an input: a file or standard input, decompressed when it begins as gzip or zstd does.
+// The bytes of an input: a file or standard input, decompressed if it begins like gzip or zstd.
 #pragma once
 
 #include <cstddef>

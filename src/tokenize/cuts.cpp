@@ -27,7 +27,7 @@ std::size_t digit_cut(std::string_view text, std::size_t at) {
 }  // namespace
 
 Cut find_cut(const Tokenizer& tokenizer, std::string_view text) {
-    // An added token that begins before the end of what is known may go on behind it.
+    // An added token that begins before the end of the known text may continue after it.
     const std::size_t margin = tokenizer.longest_added_token() + 4;
     if (!tokenizer.can_be_cut() || text.size() <= margin) return {};
     for (const auto kind : {line_cut, word_cut, digit_cut}) {

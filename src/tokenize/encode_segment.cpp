@@ -43,7 +43,7 @@ std::string text_of_line(std::string_view line, const std::string& place, const 
     require(object.is_object(), place, ": a JSON object with the field \"", field, "\" is expected on every line");
     const auto found = object.find(field);
     require(found != object.end(), place, ": no field \"", field, "\"; name the one that holds the text with --field");
-    require(found->is_string(), place, ": the field \"", field, "\" is no string");
+    require(found->is_string(), place, ": the field \"", field, "\" is not a string");
     return found->get<std::string>();
 }
 

@@ -28,7 +28,7 @@ struct Encoded {
 };
 
 /// Throws Error with the input's name and the byte or line: invalid UTF-8 (unless it is to be replaced), a line that is
-/// no JSON object, or one whose field is missing or no string.
+/// not a JSON object, or one whose field is missing or not a string.
 Encoded encode_segment(const Segment& segment, const DocumentOptions& options, Encoder& encoder);
 
 }  // namespace coda

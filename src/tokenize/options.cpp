@@ -51,7 +51,7 @@ void add_options(CLI::App& app, TokenizeOptions& o) {
     app.add_option("--shard-tokens", o.shard_tokens, "Tokens of a shard (default: one file of up to 2^31 - 1)")
         ->option_text("N")
         ->check(CLI::Range(std::int64_t{1}, ShardWriter::kMaxShardTokens));
-    app.add_option("--val-fraction", o.segments.val_fraction, "Part of the data for validation (default: 0)")
+    app.add_option("--val-fraction", o.segments.val_fraction, "Fraction of the data for validation (default: 0)")
         ->option_text("F")
         ->check(CLI::Range(0.0, 1.0));
     choice<SplitAt>(
@@ -72,11 +72,11 @@ void add_options(CLI::App& app, TokenizeOptions& o) {
     choice<InvalidUtf8>(app, "--invalid-utf8", o.documents.invalid_utf8,
                         {{"stop", InvalidUtf8::stop}, {"replace", InvalidUtf8::replace}},
                         "Stop at text that is not UTF-8, naming the byte (default), or put U+FFFD there");
-    app.add_option("--threads", o.threads, "Threads that encode (default: one a core)")
+    app.add_option("--threads", o.threads, "Threads that encode (default: one per core)")
         ->option_text("N")
         ->check(CLI::Range(1, 1024));
     app.add_flag("--overwrite", o.overwrite, "Replace shards of this stem");
-    app.add_flag("--decode", o.decode, "Turn shards back to text");
+    app.add_flag("--decode", o.decode, "Turn shards back into text");
     app.add_flag("--skip-special", o.skip_special, "With --decode: leave special tokens out");
 }
 

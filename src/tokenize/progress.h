@@ -1,4 +1,4 @@
-// One line on a terminal that is redrawn as the work goes on; nothing anywhere else.
+// One line on a terminal that is redrawn as the work proceeds; nothing elsewhere.
 #pragma once
 
 #include <chrono>
@@ -14,7 +14,7 @@ class Progress {
     Progress(const Progress&) = delete;
     Progress& operator=(const Progress&) = delete;
 
-    /// Draws at most ten times a second.
+    /// Draws at most ten times per second.
     void update(std::int64_t bytes, std::int64_t tokens);
 
   private:

@@ -1,9 +1,9 @@
 // The regular expression of a pre-tokenizer on PCRE2 (UTF, UCP, JIT).
 //
-// Tokenizer files are written for Oniguruma. The part of its syntax that means the same to both engines is taken, and
-// anything else refused by name: literals; the escapes \r \n \t \s \S \d \D and \p{..} \P{..} of a general category;
-// classes of these; ? * + {m,n}, lazy and possessive; |; and the groups ( (?: (?i: (?= (?!. `\s` is White_Space, as in
-// Oniguruma (PCRE2 adds U+180E).
+// Tokenizer files are written for Oniguruma. The part of its syntax that means the same to both engines is accepted,
+// and anything else is refused by name: literals; the escapes \r \n \t \s \S \d \D and \p{..} \P{..} of a general
+// category; classes of these; ? * + {m,n}, lazy and possessive; |; and the groups ( (?: (?i: (?= (?!. `\s` is
+// White_Space, as in Oniguruma (PCRE2 adds U+180E).
 #pragma once
 
 #include <cstddef>
@@ -17,8 +17,8 @@ namespace coda {
 /// A compiled expression; immutable, may be shared by threads.
 class Regex {
   public:
-    /// Throws Error with `where`, the expression and the part that is not taken. An expression that can match the empty
-    /// text is refused.
+    /// Throws Error with `where`, the expression and the part that is not accepted. An expression that can match the
+    /// empty text is refused.
     Regex(const std::string& pattern, const std::string& where);
     ~Regex();
     Regex(const Regex&) = delete;
@@ -34,7 +34,7 @@ struct Match {
     std::size_t begin = 0, end = 0;
 };
 
-/// Searches with one expression; one for each thread. The expression must outlive it.
+/// Searches with one expression. Each thread has its own. The expression must outlive it.
 class RegexScanner {
   public:
     explicit RegexScanner(const Regex& regex);

@@ -1,4 +1,4 @@
-// From Oniguruma's syntax to PCRE2's: see regex.h for what is taken.
+// From Oniguruma's syntax to PCRE2's: see regex.h for what is accepted.
 #include <algorithm>
 #include <array>
 
@@ -46,7 +46,7 @@ class Translator {
             case '^':
             case '$':
             case '.': refuse(take(1));
-            case '#':  // both engines take these as they are outside (?x)
+            case '#':  // both engines take these literally outside (?x)
             default: out_ += take(1);
         }
     }

@@ -20,7 +20,7 @@ enum class SplitAt { document, blank_line };
 /// spread, the same in every run.
 bool is_validation(std::int64_t document, double fraction);
 
-/// A line of a .jsonl file that is no document.
+/// A line of a .jsonl file that is not a document.
 bool is_blank_line(std::string_view line);
 
 struct Segment {
@@ -40,8 +40,8 @@ struct SegmentOptions {
     SplitAt split_at = SplitAt::document;
     double val_fraction = 0;
     std::size_t segment_bytes = std::size_t{256} << 10;     // how large segments are where the text allows it
-    std::size_t max_segment_bytes = std::size_t{64} << 20;  // of text with no place to cut; Error beyond
-    std::size_t max_line_bytes = std::size_t{1} << 30;      // of JSON; Error beyond
+    std::size_t max_segment_bytes = std::size_t{64} << 20;  // of text with no place to cut; Error beyond it
+    std::size_t max_line_bytes = std::size_t{1} << 30;      // of JSON; Error beyond it
 };
 
 /// Reads inputs one after the other, holding a segment and a block of input at a time.

@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Text in work at a time: room for some segments a thread.
+/// Text in flight: room for some segments per thread.
 constexpr std::int64_t kBytesInWork = std::int64_t{4} << 20;
 constexpr std::int64_t kBytesInWorkPerThread = std::int64_t{1} << 20;
 
@@ -102,7 +102,7 @@ class Output {
         require(tokens() > 0, "the inputs have no text: no shard is written");
         require(train_->tokens() > 0, "no document is left for training; lower --val-fraction");
         const char* advice = blank_line ? "raise --val-fraction"
-                                        : "raise --val-fraction, or part texts in themselves "
+                                        : "raise --val-fraction, or divide each text "
                                           "with --split-at blank-line";
         require(!val_ || val_->tokens() > 0, "no document is left for validation; ", advice);
         train_->finish();

@@ -57,13 +57,13 @@ class Tokenizer {
     bool can_be_cut_ = false;
 };
 
-/// Encodes; one for each thread. The tokenizer must outlive it.
+/// Encodes. Each thread has its own. The tokenizer must outlive it.
 class Encoder {
   public:
     explicit Encoder(const Tokenizer& tokenizer);
 
     /// Appends the ids of `text`, valid UTF-8, without its last `lookahead` bytes, which the regular expression sees
-    /// but which are not encoded: the text goes on with them after a cut. Throws Error where a token lies across the
+    /// but which are not encoded: the text continues with them after a cut. Throws Error where a token lies across the
     /// cut.
     void encode(std::string_view text, std::size_t lookahead, std::vector<std::uint32_t>& out);
     void encode(std::string_view text, std::vector<std::uint32_t>& out) { encode(text, 0, out); }

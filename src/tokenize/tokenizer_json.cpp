@@ -61,7 +61,7 @@ struct Part {
 };
 
 constexpr const char* kFamilies =
-    "this program reads byte-level BPE as GPT-2, Llama-3 and Qwen2 have it; tokenize with the tokenizer's own library";
+    "this program reads the byte-level BPE of GPT-2, Llama-3 and Qwen2; tokenize with the tokenizer's own library";
 
 void read_normalizer(const Part& part, TokenizerSpec& spec) {
     if (part.value.is_null()) return;
@@ -125,7 +125,7 @@ void read_vocabulary(const Part& part, TokenizerSpec& spec) {
     for (const auto& [token, value] : part.value.items()) {
         const Part entry{value, text(part.where, ".", token)};
         const std::uint32_t id = entry.id();
-        entry.require_that(!token.empty(), "the empty text is no token");
+        entry.require_that(!token.empty(), "the empty text is not a token");
         std::string& bytes = slot(spec, id);
         entry.require_that(bytes.empty(), "id ", id, " is given to two tokens");
         const auto spelled = bytes_of_token(token);
@@ -134,7 +134,7 @@ void read_vocabulary(const Part& part, TokenizerSpec& spec) {
     }
     for (int byte = 0; byte < 256; ++byte) {
         part.require_that(spec.vocabulary.contains(std::string(1, static_cast<char>(byte))), "the byte ", byte,
-                          " has no token; this is no byte-level vocabulary");
+                          " has no token; this is not a byte-level vocabulary");
     }
 }
 
@@ -187,7 +187,7 @@ void read_model(const Part& part, TokenizerSpec& spec) {
 
 AddedToken read_added_token(const Part& part, TokenizerSpec& spec) {
     AddedToken token{.id = part["id"].id(), .content = part["content"].string()};
-    part.require_that(!token.content.empty(), "the empty text is no token");
+    part.require_that(!token.content.empty(), "the empty text is not a token");
     for (const char* key : {"single_word", "lstrip", "rstrip"}) {
         if (part[key].flag(false)) part.unsupported(text("the added token ", token.content, " with ", key), kFamilies);
     }

@@ -4,14 +4,13 @@
 //   pre_tokenizer  ByteLevel {use_regex: true} (GPT-2's expression), or Sequence [Split {Regex, Isolated},
 //                  ByteLevel {use_regex: false}]; never add_prefix_space
 //   model          BPE without dropout, byte_fallback, continuing_subword_prefix or end_of_word_suffix, whose
-//   vocabulary
-//                  has all 256 bytes; ignore_merges either way; merges as "a b" or ["a", "b"]
+//                  vocabulary has all 256 bytes; ignore_merges either way; merges as "a b" or ["a", "b"]
 //   added_tokens   without single_word, lstrip, rstrip
 //   post_processor ByteLevel, TemplateProcessing or a Sequence of these; not run: the beginning and end of a document
 //                  are marked as the command line says
 //   decoder        null, ByteLevel
 //
-// Everything else is refused with the part's name, since it would give other tokens than its own library.
+// Everything else is refused by name, since the tokens would differ from those of the tokenizer's own library.
 #pragma once
 
 #include <cstdint>

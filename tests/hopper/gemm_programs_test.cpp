@@ -4,7 +4,7 @@
 using namespace coda;
 using namespace coda::test;
 
-TEST_CASE("products of whole numbers are exact", "[gpu]") {
+TEST_CASE("GEMMs of whole numbers are exact", "[gpu]") {
     if (!has_hopper()) return;
     for (const char* program : {"Linear", "LinearDgrad", "LinearF32", "WeightGradient"})
         for (const bool accumulate : {false, true})
@@ -29,13 +29,13 @@ TEST_CASE("programs agree with the CPU", "[gpu]") {
     }
 }
 
-TEST_CASE("one row, as sampling has it", "[gpu]") {
+TEST_CASE("one row, as in sampling", "[gpu]") {
     if (!has_hopper()) return;
     for (const Program& program : cases::all_programs())
         if (!program.gradient) check({program.name, 1, 256, 136}, {});
 }
 
-TEST_CASE("many tiles a block and rounds of every ring", "[gpu]") {
+TEST_CASE("many tiles per block and rounds of every ring", "[gpu]") {
     if (!has_hopper()) return;
     for (const Program& program : cases::all_programs()) check({program.name, 6400, 2816, 320}, {.accumulate = true});
 }

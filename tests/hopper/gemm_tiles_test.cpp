@@ -76,7 +76,7 @@ TEST_CASE("every order of tiles gives the same bits", "[gpu]") {
 // A chain of GEMMs. The weight of each is the result of the one before it, and its own result overwrites what that one
 // read. 72 tiles are one wave and six tiles: while those six are computed, most SMs are free for the next GEMM, which
 // needs them at once. Runs in a stream and in a graph, with and without overlap.
-TEST_CASE("a chain of dependent products is in order", "[gpu]") {
+TEST_CASE("a chain of dependent GEMMs runs in order", "[gpu]") {
     if (!has_hopper()) return;
     constexpr std::int64_t kWidth = 1536;
     constexpr int kLength = 24;
@@ -117,7 +117,7 @@ TEST_CASE("a chain of dependent products is in order", "[gpu]") {
         INFO("way " << way);
         CHECK(results[way] == results[0]);
     }
-    // The chain did not vanish or overflow, so the comparison says something.
+    // The chain did not vanish or overflow, so the comparison means something.
     const double last = std::fabs(element(results[0][0], first, 17, 23));
     CHECK((last > 0 && last < 1e3));
 }

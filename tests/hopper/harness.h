@@ -30,7 +30,7 @@ using Bytes = std::vector<std::vector<std::byte>>;
 inline Bytes download(const std::vector<cases::Buffer>& buffers, const Memory& memory) {
     Bytes host;
     for (const cases::Buffer& buffer : buffers) {
-        host.emplace_back(static_cast<std::size_t>(cases::span_bytes(buffer.view)));
+        host.emplace_back(static_cast<std::size_t>(buffer.view.span_bytes()));
         CUDA_CHECK(
             cudaMemcpy(host.back().data(), memory.address(buffer.view), host.back().size(), cudaMemcpyDeviceToHost));
     }

@@ -29,7 +29,7 @@ inline void launch_on_host(const Op& op, const Memory& memory) {
     for_each_operand(op, [&](const char*, const View& view, Access) {
         const auto id = static_cast<std::size_t>(view.buffer);
         if (id >= host.size()) host.resize(id + 1), device.resize(id + 1);
-        const auto bytes = static_cast<std::size_t>(view.offset + cases::span_bytes(view));
+        const auto bytes = static_cast<std::size_t>(view.offset + view.span_bytes());
         if (bytes > host[id].size()) host[id].resize(bytes);
         device[id] = memory.address(view) - view.offset;
     });
@@ -73,7 +73,7 @@ inline std::vector<WrittenPart> written_parts(const Op& op) {
 class Planting {
   public:
     Planting(const View& view, const Memory& memory)
-        : view_(view), device_(memory.address(view)), original_(static_cast<std::size_t>(cases::span_bytes(view))) {
+        : view_(view), device_(memory.address(view)), original_(static_cast<std::size_t>(view.span_bytes())) {
         CUDA_CHECK(cudaMemcpy(original_.data(), device_, original_.size(), cudaMemcpyDeviceToHost));
         altered_ = original_;
     }

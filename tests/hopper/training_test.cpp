@@ -53,7 +53,7 @@ const Case kCases[] = {
     {.name = "head in chunks, documents, accumulation",
      .sizes = {.batch = 2, .seq_len = 100, .chunks = 3, .document_mask = true},
      .micro_batches = 2},
-    {.name = "SwiGLU made again", .sizes = {.batch = 1, .seq_len = 192, .recompute = Recompute::swiglu}},
+    {.name = "SwiGLU recomputed", .sizes = {.batch = 1, .seq_len = 192, .recompute = Recompute::swiglu}},
     {.name = "recompute, bf16 moments",
      .sizes = {.batch = 1, .seq_len = 192, .recompute = Recompute::mlp, .optimizer = {.moments = Moments::bf16}}},
 };
@@ -75,9 +75,9 @@ std::vector<textbook::Batch> batches_of(const Case& c, const ModelConfig& model,
 
 constexpr double kLearningRate = 1e-3, kBeta1 = 0.9, kBeta2 = 0.95;
 
-/// Before every step, a driver's fill of what the step writes and does not read. It is for compute-sanitizer's
-/// initcheck, which does not see what TMA stores. With the fills, memory counts as initialised from the step on that
-/// has it as its output, and a read of anything else is reported.
+/// Before every step, fills what the step writes and does not read by a call of the driver. This is for
+/// compute-sanitizer's initcheck, which does not see what TMA stores. With the fills, memory counts as initialised from
+/// the step that has it as its output, and a read of anything else is reported.
 Schedule with_outputs_filled(const Schedule& schedule) {
     Schedule filled;
     for (const Step& step : schedule) {

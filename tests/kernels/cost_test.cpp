@@ -95,7 +95,7 @@ TEST_CASE("a table costs the rows that tokens touch") {
     }
 }
 
-TEST_CASE("pointwise ops and reductions cost their arithmetic an element") {
+TEST_CASE("pointwise ops and reductions cost their arithmetic per element") {
     Buffers b;
     FinishCrossEntropy cross_entropy;  // M 3, V 100, 7 tiles
     cross_entropy.sums = b.matrix(DType::f32, 7, 6);

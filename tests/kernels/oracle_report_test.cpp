@@ -116,7 +116,7 @@ TEST_CASE("parts of an operand have its tolerance") {
                       Catch::Contains("Attention") && Catch::Contains("dq"));
 }
 
-TEST_CASE("moments that are rounded stochastically may differ in a step of bf16, not throughout") {
+TEST_CASE("moments that are rounded stochastically may differ by one step of bf16, but not everywhere") {
     auto op = complete_op<AdamW>(DType::bf16);
     const Tolerance full = oracle::tolerance(op, "m");
     op.m.dtype = DType::bf16;
@@ -126,7 +126,7 @@ TEST_CASE("moments that are rounded stochastically may differ in a step of bf16,
     CHECK(rounded.rms < 0x1p-10);
 }
 
-TEST_CASE("an fp32 product's tolerance grows with its terms") {
+TEST_CASE("the tolerance of an fp32 GEMM grows with its terms") {
     auto op = complete_op<WeightGradient>(DType::f32);
     op.dy.rows = 512;
     const double few = oracle::tolerance(op, "grad").rms;

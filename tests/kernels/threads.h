@@ -1,4 +1,4 @@
-// Checks one op for the CPU executor's promise: the same bits with any number of OpenMP threads.
+// Checks the CPU executor's promise for one op: the same bits with any number of OpenMP threads.
 #pragma once
 
 #include <omp.h>

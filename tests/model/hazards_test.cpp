@@ -1,4 +1,4 @@
-// The hazard checker sees every ordering hazard of CODA's in-place schedule when it is planted, and none in what the
+// The hazard checker finds every ordering hazard of CODA's in-place schedule when it is planted, and none in what the
 // builder makes.
 #include <algorithm>
 #include <functional>
@@ -41,7 +41,7 @@ std::size_t index_of(const Schedule& schedule, const std::string& name, int laye
     throw Error(text("no step ", name));
 }
 
-/// Moves the step `name` of `layer` right behind (or before) the step `other`.
+/// Moves the step `name` of `layer` right after (or before) the step `other`.
 void move_behind(Schedule& schedule, const std::string& name, const std::string& other, int layer) {
     const std::size_t from = index_of(schedule, name, layer);
     const Step step = schedule[from];
@@ -140,7 +140,7 @@ TEST_CASE("the head's exponentials read before they are there, and before they a
 }
 
 TEST_CASE("what a chunk still needs overwritten by the next chunk") {
-    // A step of the first chunk behind a step of the second one.
+    // A step of the first chunk after a step of the second one.
     const auto late = [](const std::string& name, const std::string& other,
                          Schedule Schedules::*pass = &Schedules::first) {
         const auto move = [&](Schedule& schedule) {

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::int64_t kBatch = 2, kSeqLen = 6, kTokens = kBatch * kSeqLen;
 
-/// Values of operands before or behind a step, as the model's first micro-batch makes them.
+/// Values of operands before or after a step, as the model's first micro-batch makes them.
 class Recorder : public StepObserver {
   public:
     explicit Recorder(ModelRun& run) : run_(run) {}

@@ -34,7 +34,7 @@ std::vector<textbook::Batch> batches_of(const Case& c, const ModelConfig& model)
         batches.push_back(random_batch(model, c.sizes.batch, c.sizes.seq_len, 100 + i, c.documents));
         batches.back().restart_positions = c.restart;
     }
-    // Unequal numbers of valid targets: a mean of means would show.
+    // Unequal numbers of valid targets, so that a mean of means would show.
     if (c.micro_batches > 1) std::fill_n(batches.back().targets.begin(), 5, -1);
     return batches;
 }
@@ -86,7 +86,7 @@ TEST_CASE("the schedule in double agrees with the textbook model on the loss and
              .documents = true,
              .restart = true,
              .sizes = {.seq_len = 9, .document_mask = true}},
-        Case{.name = "SwiGLU made again", .sizes = {.recompute = Recompute::swiglu}},
+        Case{.name = "SwiGLU recomputed", .sizes = {.recompute = Recompute::swiglu}},
         Case{.name = "recompute", .sizes = {.recompute = Recompute::mlp}},
         Case{.name = "everything",
              .tied = true,
@@ -144,8 +144,8 @@ TEST_CASE("single precision and bf16 storage stay within their rounding of the t
     CHECK(mixed.gradient > 1e-4);  // it is bf16 that was tested
 }
 
-// The gradient of a norm's weight comes from products with a matrix that carries it, divided by it: where it is 0, by
-// the least factor (math/rms.h). That puts 2^-40 of a term where none should be: 1e-12 of a sum's size, and as much
+// The gradient of a norm's weight comes from GEMMs with a matrix that carries it, divided by it: where it is 0, by the
+// least factor (math/rms.h). That puts 2^-40 of a term where none should be: 1e-12 of a sum's size, and as much
 // again in each of the two layers and the head that follow. In bf16 it is far below the rounding of the test before.
 TEST_CASE("a norm's weight of 0 has the gradient that it should have") {
     ModelConfig model = tiny_model();
@@ -272,7 +272,7 @@ TEST_CASE("planted mistakes are far outside the tolerance") {
         });
         CHECK(error > 0.01);
     }
-    SECTION("1/d missing: c a sum instead of a mean") {
+    SECTION("1/d missing: c is a sum instead of a mean") {
         const double error = error_with([](Schedule& schedule) {
             for (std::size_t i = 0; i < schedule.size(); ++i) {
                 if (const auto* op = std::get_if<FinishRowSum>(&schedule[i].op)) {

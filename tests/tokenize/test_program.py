@@ -105,7 +105,7 @@ class InputTest(ProgramTestCase):
 
     def test_bad_json_lines(self):
         for line, says in (("{", "line 3"), ("[1]", "a JSON object"), ('{"body": "x"}', 'no field "text"'),
-                           ('{"text": 7}', "is no string"), ('{"text": "\\ud800"}', "line 3"),
+                           ('{"text": 7}', "is not a string"), ('{"text": "\\ud800"}', "line 3"),
                            ('{"text": "a"} {"text": "b"}', "line 3"), ("[" * 100000, "line 3")):
             self.write("a.jsonl", '{"text": "good"}\n\n' + line + "\n" + '{"text": "good"}\n')
             self.refused("a.jsonl", says=["a.jsonl: line 3", says])

@@ -66,7 +66,7 @@ class CompareStepTest(LogTestCase):
     def test_what_cannot_be_measured(self):
         good = self.program("good", 100)
         for other, said in (
-            (self.path("nowhere"), "nowhere is no program"),
+            (self.path("nowhere"), "nowhere is not a program"),
             (self.program("fails", text="#!/bin/bash\necho no memory >&2\nexit 3\n"), "ended with 3: no memory"),
             (self.program("silent", text="#!/bin/bash\n"), "silent wrote no time of a step"),
         ):

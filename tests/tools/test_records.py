@@ -53,7 +53,7 @@ class SchemaTest(unittest.TestCase):
 
     def test_bad_fields(self):
         for change, said in (
-            ({"ratio_of_5814b8c": 1.0}, "ratio_of_5814b8c is no field of gemm records"),
+            ({"ratio_of_5814b8c": 1.0}, "ratio_of_5814b8c is not a field of gemm records"),
             ({"M": 1.5}, "M must be a whole number, this is 1.5"),
             ({"M": True}, "M must be a whole number, this is true"),
             ({"ms": "1"}, 'ms must be a number, this is "1"'),
@@ -224,7 +224,7 @@ class CheckResultsTest(LogTestCase):
             ("h200_gemm.json", {"header": head, "records": [good[0] | {"ratio": 2.0}]},
              "h200_gemm.json: Linear TN M=32768 N=3072 K=2048 bf16: ratio is 2.0 and ms / cublas_ms 0.5"),
             ("h200_gemm.json", {"header": head, "records": [good[0] | {"free_order": "later"}]},
-             "free_order is no field of gemm records"),
+             "free_order is not a field of gemm records"),
         ):
             found = self.planted(name, content)
             self.assertEqual(len(found), 1, found)

@@ -180,7 +180,7 @@ class TimingTest(LogTestCase):
 
     def test_wrong_files(self):
         for content, words in (
-            ("{", "no JSON"),
+            ("{", "not JSON"),
             ("[]", 'no "steps"'),
             ('{"traceEvents": []}', "not its trace"),
             ('{"steps": [{"pass": "x"}]}', 'steps[0] has no "phase"'),

@@ -124,7 +124,7 @@ void run_shape(const AttentionCaseShape& shape, const Options& options, nlohmann
     AttentionCase made = make_attention(shape, kMixedBf16);
     const DeviceBuffers buffers(contents(made, shape), 1);
     std::vector<Pass> passes = all_passes(made, buffers.memory());
-    // Measured apart: the clocks that a forward block leaves behind would favour the backward form that follows it.
+    // Measured apart: the clocks after a forward block would favour the backward form that follows it.
     measure(std::span(passes).first(1), options);
     measure(std::span(passes).subspan(1), options);
     for (const Pass& pass : passes) {
@@ -149,7 +149,7 @@ void run_shape(const AttentionCaseShape& shape, const Options& options, nlohmann
     }
     std::fflush(stdout);
     if (clocks != nullptr) {
-        // The clocks are read while half a second of work is under way.
+        // The clocks are read while half a second of work runs.
         for (int i = 0; i < static_cast<int>(500 / passes[1].median()); ++i) passes[1].launch(nullptr);
         *clocks = current_clocks();
         CUDA_CHECK(cudaDeviceSynchronize());

@@ -112,7 +112,8 @@ void add_gemm(CLI::App& app) {
     command->add_option("--warm-up", options->turns.warm_up, "seconds per shape");
     command->add_option("--block", options->turns.block, "seconds per block");
     command->add_option("--blocks", options->turns.blocks, "pairs of blocks");
-    command->add_flag("--tune", options->tune, "search tile, schedule, cluster and order of each shape instead");
+    command->add_flag("--tune", options->tune,
+                      "search each shape's tile, warp specialization, cluster and raster instead");
     command->callback([options] { run(*options); });
 }
 

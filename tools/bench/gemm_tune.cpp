@@ -77,7 +77,7 @@ void tune(const GemmCase& made, const Turns& turns, oracle::CublasLt& cublas) {
     variants.back().choice.overlap = false;
     variants.back().launches = contest.prepare(variants.back().choice);
     const Variant& best = variants[contest_of(made, contest, variants, turns)];
-    std::printf("  quickest: %s\n", description(best.tile, raster_of(best), best.choice.overlap).c_str());
+    std::printf("  fastest: %s\n", description(best.tile, raster_of(best), best.choice.overlap).c_str());
     std::fflush(stdout);
 }
 

@@ -1,4 +1,4 @@
-// coda_bench gemm --tune: which tile, schedule, cluster and raster is the fastest for a shape.
+// coda_bench gemm --tune: which tile, warp specialization, cluster and raster is the fastest for a shape.
 #pragma once
 
 #include "tools/bench/gemm_measure.h"

@@ -172,7 +172,7 @@ Result measure(const OpCase& made, const Options& options, Clocks* clocks) {
         ratios.push_back(times.back() / copy_times.back());
     }
     if (clocks != nullptr) {
-        // The clocks are read while half a second of work is under way.
+        // The clocks are read while half a second of work runs.
         for (double spent = 0; spent < 500; spent += times.back() * kGraphLaunches) ours.enqueue();
         *clocks = current_clocks();
         CUDA_CHECK(cudaDeviceSynchronize());

@@ -185,7 +185,7 @@ def problems(what: str, record: dict) -> list[str]:
     """Everything in which a record does not follow the schema; empty for a good one."""
     schema = SCHEMAS[what]
     found = [f"{name} is missing" for name in (*schema.key, *schema.required, *STAMP) if name not in record]
-    found += [f"{name} is no field of {what} records" for name in record if name not in schema.allowed()]
+    found += [f"{name} is not a field of {what} records" for name in record if name not in schema.allowed()]
     found += [problem for name, value in record.items()
               if name in schema.allowed() and (problem := _type_problem(name, value))]
     if not found:  # the types are good

@@ -56,17 +56,17 @@ void print(const std::string& name, const Config& config, const StepResult& resu
     std::printf("whole step          %9.2f ms   MFU %4.1f%%   %.0f tokens/s\n", t.whole, 100 * result.mfu(t.whole),
                 result.tokens_per_s());
     if (t.has_floor) {
-        std::printf("floor               %9.2f ms   cuBLAS products %.2f; forward + backward / floor %.3f\n", t.floor,
+        std::printf("floor               %9.2f ms   cuBLAS GEMMs %.2f; forward + backward / floor %.3f\n", t.floor,
                     t.floor_products, t.floor_ratio);
     }
     std::printf(
-        "op by op            %9.2f ms   products %.2f, attention %.2f + %.2f (a layer %.3f + %.3f), other %.2f\n",
+        "op by op            %9.2f ms   GEMMs %.2f, attention %.2f + %.2f (per layer %.3f + %.3f), other %.2f\n",
         t.products + t.attention_forward + t.attention_backward + t.other, t.products, t.attention_forward,
         t.attention_backward, t.attention_forward / layers, t.attention_backward / layers, t.other);
-    std::printf("outside products and attention %.2f%%\n", 100 * t.other_share());
+    std::printf("outside GEMMs and attention %.2f%%\n", 100 * t.other_share());
     std::printf("peak memory         %9.2f GiB\n", result.peak_gib);
     std::printf(
-        "MFU: model FLOPs (2 M N K of every forward product, causal attention at half the square; three times "
+        "MFU: model FLOPs (2 M N K of every forward GEMM, causal attention at half the square; three times "
         "that for forward + backward) over %.1f TFLOP/s, dense bf16\n",
         result.peak_flops_per_s * 1e-12);
 }
@@ -130,7 +130,7 @@ void add_step(CLI::App& app) {
     command->add_option("--warm-up", options->times.warm_up, "seconds");
     command->add_option("--steps", options->times.steps, "timed steps, of which the median counts")
         ->check(CLI::PositiveNumber);
-    command->add_flag("--no-floor", options->no_floor, "without cuBLAS's products");
+    command->add_flag("--no-floor", options->no_floor, "without cuBLAS's GEMMs");
     command->add_option("--cudnn-forward-ms", options->times.cudnn_forward_ms, "cuDNN's time of one layer's attention");
     command->add_option("--cudnn-backward-ms", options->times.cudnn_backward_ms, "likewise, backward");
     command->callback([options, command] { run(*options, command->remaining()); });

@@ -36,33 +36,33 @@ WeightLayout layout_of(const T& op) {
     return WeightLayout::out_in;
 }
 
-std::vector<Bare> products_of(const Schedule& schedule) {
-    std::vector<Bare> products;
+std::vector<Bare> gemms_of(const Schedule& schedule) {
+    std::vector<Bare> gemms;
     const auto add = [&]<class T>(const T& op) {
         if constexpr (std::same_as<T, WeightGradient>) {
-            products.push_back({op.dy, op.x, op.grad, false, hopper::Major::mn, hopper::Major::mn, op.grad.dtype});
+            gemms.push_back({op.dy, op.x, op.grad, false, hopper::Major::mn, hopper::Major::mn, op.grad.dtype});
         } else if constexpr (requires { op.a, op.w; }) {
             const View out = op.result();
-            products.push_back({op.a, op.w, out, true, hopper::Major::k,
-                                layout_of(op) == WeightLayout::in_out ? hopper::Major::mn : hopper::Major::k,
-                                out ? out.dtype : DType::bf16});
+            gemms.push_back({op.a, op.w, out, true, hopper::Major::k,
+                             layout_of(op) == WeightLayout::in_out ? hopper::Major::mn : hopper::Major::k,
+                             out ? out.dtype : DType::bf16});
         }
     };
     for (const Step& step : schedule) {
-        const std::size_t before = products.size();
+        const std::size_t before = gemms.size();
         std::visit(add, step.op);
         double flops = 0;
-        for (std::size_t i = before; i < products.size(); ++i) flops += products[i].flops();
-        require(flops == (work_of(step.op) == Work::gemm ? cost(step.op).flops : 0), "the floor's product of ",
-                step.name, " (", name_of(step.op), ") is not the op's");
+        for (std::size_t i = before; i < gemms.size(); ++i) flops += gemms[i].flops();
+        require(flops == (work_of(step.op) == Work::gemm ? cost(step.op).flops : 0), "the floor's GEMM of ", step.name,
+                " (", name_of(step.op), ") is not the op's");
     }
-    return products;
+    return gemms;
 }
 
 }  // namespace
 
 /// The same bytes, each of them once.
-std::vector<ProductFloor::Span> ProductFloor::merged(std::vector<Span> spans) {
+std::vector<GemmFloor::Span> GemmFloor::merged(std::vector<Span> spans) {
     std::sort(spans.begin(), spans.end(), [](const Span& a, const Span& b) { return a.begin < b.begin; });
     std::vector<Span> result;
     for (const Span& span : spans) {
@@ -75,21 +75,21 @@ std::vector<ProductFloor::Span> ProductFloor::merged(std::vector<Span> spans) {
     return result;
 }
 
-ProductFloor::ProductFloor(const Schedule& schedule, const Memory& memory) {
-    const std::vector<Bare> products = products_of(schedule);
+GemmFloor::GemmFloor(const Schedule& schedule, const Memory& memory) {
+    const std::vector<Bare> gemms = gemms_of(schedule);
     std::int64_t spare_bytes = 0;
     // cuBLASLt's result has no gaps between rows here, so a result with gaps goes elsewhere.
     const auto in_place = [](const Bare& bare) {
         return bare.out && bare.out.ld == bare.n() && bare.out.count() == bare.m() * bare.n();
     };
-    for (const Bare& bare : products)
+    for (const Bare& bare : gemms)
         if (!in_place(bare)) spare_bytes = std::max(spare_bytes, bare.out_bytes());
     if (spare_bytes > 0) CUDA_CHECK(cudaMalloc(&spare_, static_cast<std::size_t>(spare_bytes)));
 
-    for (const Bare& bare : products) {
+    for (const Bare& bare : gemms) {
         const auto add = [&](const View& view) {
             auto* begin = static_cast<std::byte*>(memory.address(view));
-            operands_.push_back({begin, begin + span_bytes(view)});
+            operands_.push_back({begin, begin + view.span_bytes()});
         };
         add(bare.a);
         if (!bare.weight) add(bare.b);
@@ -97,7 +97,7 @@ ProductFloor::ProductFloor(const Schedule& schedule, const Memory& memory) {
     operands_ = merged(std::move(operands_));
 
     std::vector<hopper::Launch> launches;
-    for (const Bare& bare : products) {
+    for (const Bare& bare : gemms) {
         oracle::Product product;
         product.a = memory.address(bare.a);
         product.b = memory.address(bare.b);
@@ -122,19 +122,19 @@ ProductFloor::ProductFloor(const Schedule& schedule, const Memory& memory) {
     CUDA_CHECK(status);
 }
 
-void ProductFloor::fill() {
+void GemmFloor::fill() {
     std::uint64_t seed = 1;
     for (const Span& span : operands_) fill_normal(span.begin, (span.end - span.begin) / 2, seed++, stream_);
     CUDA_CHECK(cudaStreamSynchronize(stream_));
 }
 
-ProductFloor::~ProductFloor() {
+GemmFloor::~GemmFloor() {
     if (graph_) cudaGraphExecDestroy(graph_);
     if (stream_) cudaStreamDestroy(stream_);
     cudaFree(spare_);
 }
 
-void ProductFloor::run() {
+void GemmFloor::run() {
     CUDA_CHECK(cudaGraphLaunch(graph_, stream_));
     CUDA_CHECK(cudaStreamSynchronize(stream_));
 }

@@ -18,13 +18,13 @@ using namespace cases;
 
 /// One CUDA graph of the bare GEMMs of a schedule's ops, in its order, each by the fastest of 8 heuristics. It runs on
 /// the step's own buffers and overwrites activations and gradients there, never weights.
-class ProductFloor {
+class GemmFloor {
   public:
     /// `memory` is the executor's, whose passes must not run while this does. Throws Error where libcublasLt is absent.
-    ProductFloor(const Schedule& schedule, const Memory& memory);
-    ~ProductFloor();
-    ProductFloor(const ProductFloor&) = delete;
-    ProductFloor& operator=(const ProductFloor&) = delete;
+    GemmFloor(const Schedule& schedule, const Memory& memory);
+    ~GemmFloor();
+    GemmFloor(const GemmFloor&) = delete;
+    GemmFloor& operator=(const GemmFloor&) = delete;
 
     /// Fills every operand except the weights with random normal numbers; run() leaves numbers. Needed once after each
     /// step: buffers share their bytes over a step, so an operand may hold bits of an fp32 or of another tensor, and

@@ -114,7 +114,7 @@ class Session {
         return medians;
     }
 
-    /// What nvidia-smi says while two steps are under way.
+    /// What nvidia-smi says while two steps run.
     Clocks clocks() {
         for (int i = 0; i < 2; ++i) executor_->run(Pass::first);
         const Clocks clocks = current_clocks();
@@ -170,8 +170,8 @@ StepResult measure_step(const Config& given, const StepTimeOptions& options) {
     config.training.grad_accumulation_steps = 1;
     require_device(config, DeviceChoice::cuda);
     Session session(config);
-    std::unique_ptr<ProductFloor> floor;
-    if (options.floor) floor = std::make_unique<ProductFloor>(session.schedules().first, session.memory());
+    std::unique_ptr<GemmFloor> floor;
+    if (options.floor) floor = std::make_unique<GemmFloor>(session.schedules().first, session.memory());
 
     // NOTE: at the power limit, clocks follow the power drawn in the half second before. So each side runs several
     // times in a row, and the first run is not timed: our step follows a step, as in training, and the floor follows a
@@ -214,11 +214,11 @@ StepResult measure_step(const Config& given, const StepTimeOptions& options) {
     add_ops(session, times);
     if (floor) {
         const auto layers = static_cast<double>(config.model.num_hidden_layers);
-        const auto quicker = [&](double ours, const std::optional<double>& theirs) {
+        const auto faster = [&](double ours, const std::optional<double>& theirs) {
             return theirs ? std::min(ours, layers * *theirs) : ours;
         };
-        const double attention = quicker(times.attention_forward, options.cudnn_forward_ms) +
-                                 quicker(times.attention_backward, options.cudnn_backward_ms);
+        const double attention = faster(times.attention_forward, options.cudnn_forward_ms) +
+                                 faster(times.attention_backward, options.cudnn_backward_ms);
         times.has_floor = true;
         times.floor_products = median_of(&Turn::products);
         times.floor = times.floor_products + attention;

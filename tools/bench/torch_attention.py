@@ -29,7 +29,7 @@ import records
 SHAPES = ["4:8192:32:8:64", "16:2048:32:8:64", "2:8192:32:8:128", "8:2048:32:8:128"]
 ACCURACY_SHAPES = ["4:8192:32:8:64", "2:8192:32:8:128"]
 ALLOWED = 1.5  # times cuDNN's error
-BLOCK_MS, CALLS, BLOCKS, WARM_UP_BLOCKS = 100, 12, 5, 15  # a block has at least so many milliseconds and calls
+BLOCK_MS, CALLS, BLOCKS, WARM_UP_BLOCKS = 100, 12, 5, 15  # a block has at least this many milliseconds and calls
 
 
 def operands(b, t, h, hkv, d):

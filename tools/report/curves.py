@@ -10,7 +10,7 @@ import plotting
 
 from . import scale, svg
 
-BUCKETS = 1200  # a curve of more steps is drawn as mean, least and greatest of so many groups of neighbours
+BUCKETS = 1200  # a curve of more steps is drawn as mean, least and greatest of this many groups of neighbours
 WIDE, NARROW = 920, 400
 LEGEND_CHARACTER = 7.2  # pixels of an average bold character
 

@@ -111,7 +111,7 @@ def read(path: str) -> Timing:
     except OSError as error:
         raise TimingError(f"{path}: {error.strerror}") from None
     except ValueError as error:
-        raise TimingError(f"{path}: no JSON ({error})") from None
+        raise TimingError(f"{path}: not JSON ({error})") from None
     steps = content.get("steps") if isinstance(content, dict) else None
     if not isinstance(steps, list) or not steps:
         raise TimingError(f'{path}: has no "steps"; it must be the file of coda_train --timing, not its trace')

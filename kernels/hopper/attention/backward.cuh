@@ -2,7 +2,7 @@
 //
 //   P = exp(Q Kᵀ / sqrt(hd) - lse), dS = P ∘ (dO Vᵀ - delta)
 //   dV = Pᵀ dO, dK = dSᵀ Q / sqrt(hd), dQ = dS K (scaled when it is finished)
-//   with positions: dot parts Σ k dk and Σ v dv per row, and dk turned back through RoPE
+//   with positions: dot parts Σ k dk and Σ v dv per row, and dk rotated back through RoPE
 //
 // Roles      warpgroup 0: warp 0 loads, warps 1 and 2 add a consumer's share of dQ to global memory   (24 registers)
 //            warpgroups 1-2: 64 keys each, GEMMs and softmax                                        (240 registers)
@@ -57,7 +57,7 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
         ptx::prefetch_tensor_map(&arguments.query);
         ptx::prefetch_tensor_map(&arguments.dout);
         ptx::wait_on_dependencies();
-        // NOTE: work by ticket rather than blockIdx: a block that waits for another's turn knows that it has started.
+        // NOTE: blocks take work by ticket, not by blockIdx, so a block only waits for blocks that have started.
         ptx::store_shared(shared.item(), static_cast<std::uint32_t>(atomicAdd(arguments.scratch.ticket, 1)));
     }
     __syncthreads();

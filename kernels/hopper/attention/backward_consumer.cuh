@@ -118,7 +118,7 @@ struct BackwardConsumer {
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
                 hidden[half] = key[half] - tile * Tile::kQueries - 2 * (lane % 4);
-                // NOTE: hides that heads share the mask, which would be kept in registers from one to the next.
+                // NOTE: hides from the compiler that heads share the mask, which it would keep in registers.
                 ptx::hide_origin(hidden[half]);
             }
         }
@@ -178,7 +178,8 @@ struct BackwardConsumer {
         // dV += Pᵀ dO
         issue_sum(dv, p16, shared.dout(stage));
         // dQ = dS K, of both consumers' dS
-        // NOTE: a late dQ of the first step is of whatever lies there, and nobody reads it: a branch would cost more.
+        // NOTE: where dQ is late, the first step multiplies stale shared memory and discards the result. A branch
+        // around it would cost more.
         float dq[32];
         const Ring<Tile::kStages> source = Tile::kLateDQuery ? previous : ring;
         const bool wanted = !Tile::kLateDQuery || has_previous;
@@ -191,7 +192,7 @@ struct BackwardConsumer {
         // dK += dSᵀ Q
         issue_sum(dk, ds16, shared.query(stage));
         // S = K Qᵀ of the next step
-        // NOTE: after the last step of whatever lies there, as above.
+        // NOTE: after the last step this multiplies stale shared memory, as above.
         previous = ring;
         ring.advance();
         if (--steps_left > 0) ptx::mbarrier_wait(shared.query_full(ring.index), ring.parity);
@@ -247,7 +248,7 @@ struct BackwardConsumer {
         return dot;
     }
 
-    /// Turns a gradient's row back through RoPE.
+    /// Rotates a gradient's row back through RoPE.
     __device__ __forceinline__ void unrotate(float (&gradient)[Tile::kHeadDim / 2], std::int64_t token,
                                              int half) const {
         const RopeBackwardArguments& rope = arguments.rope;
@@ -263,7 +264,7 @@ struct BackwardConsumer {
         }
     }
 
-    /// With rope: a gradient times the rows' rstd, its dot part of every row, and the gradient before RoPE.
+    /// With rope: multiplies a gradient by the rows' rstd, writes each row's share of dot, and rotates the rows back.
     __device__ __forceinline__ void finish_rows(float (&gradient)[Tile::kHeadDim / 2], std::uint32_t operand,
                                                 int qkv_head, bool rotated) const {
         const RopeBackwardArguments& rope = arguments.rope;
@@ -326,7 +327,7 @@ struct BackwardConsumer {
         ptx::wgmma_wait<0>();
         ptx::pin_registers(s);
         int tile = work.end_tile - 1;
-        int g = 0;  // one loop rather than two nested ones: fewer values that stay the same are kept for it
+        int g = 0;  // one loop instead of two nested ones keeps fewer loop-invariant values in registers
 #pragma unroll 1
         while (!Tile::kMaskAll && tile >= whole) {
             step<false>(tile);

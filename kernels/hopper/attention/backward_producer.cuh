@@ -75,10 +75,10 @@ struct BackwardShared {
     __device__ std::uint32_t barrier(int index) const { return lse(Tile::kRowStatistics * Tile::kStages) + 8 * index; }
 };
 
-/// Named barriers of the block. A stage of Q or dO is empty when every consumer thread has arrived: the threads read
-/// lse and delta themselves, and a warp arrives at a named barrier for all of its lanes in one instruction, which
-/// racecheck follows. When one lane arrives at an mbarrier, it sees only that lane's reads, and arrivals of all lanes
-/// would take time in shared memory.
+/// Named barriers of the block. A stage of Q or dO is empty when every consumer thread has arrived, because the threads
+/// read lse and delta themselves. A warp arrives at a named barrier for all of its lanes in one instruction, which
+/// racecheck follows. An arrival at an mbarrier counts, for racecheck, for one lane's reads alone, and 32 of them per
+/// warp would take time in shared memory.
 template <class Tile>
 struct BackwardNamedBarriers {
     static constexpr int kKeys = 1;                           // consumers: the keys have been read
@@ -105,7 +105,8 @@ __device__ __forceinline__ BackwardWork backward_work(const BackwardArguments& a
     const int first = at.key_block * Tile::kKeys / Tile::kQueries;
     int end = (arguments.seq_len + Tile::kQueries - 1) / Tile::kQueries;
     if constexpr (Tile::kDocuments) {
-        // Starts do not decrease: the first tile whose first query starts behind these keys ends the walk.
+        // Document starts do not decrease: the walk ends at the first tile whose first query's document starts after
+        // these keys.
         const std::int32_t* starts = arguments.scratch.start + static_cast<std::int64_t>(sequence) * arguments.padded;
         int low = first + 1;
         while (low < end) {
@@ -206,7 +207,7 @@ __device__ __forceinline__ void backward_write(const BackwardArguments& argument
             std::int32_t* const turn = arguments.scratch.turns + share;
             const std::uint32_t source = shared.dquery(ring.index, consumer);
             // Wait for this block's turn
-            if (before > 0) {  // as early as possible: the turn has mostly come while the consumers compute
+            if (before > 0) {  // as early as possible: the turn usually comes while the consumers compute
                 while (ptx::load_acquire(turn) < awaited) __nanosleep(32);
                 ptx::fence_async();
             }

@@ -24,13 +24,13 @@ struct RowStatisticsArguments {
 inline constexpr int kRowStatisticsThreads = 256;
 inline constexpr int kFinishDQueryThreads = 2 * kWarpgroupThreads;  // as the consumers that made the sums
 
-/// Writes lse / ln 2, delta = Σ_head out dout and doc_start to padded work space, kHeadDim / 8 threads a row; clears
-/// the turns.
+/// Writes lse / ln 2, delta = Σ_head out dout and doc_start to padded work space, with kHeadDim / 8 threads per row;
+/// clears the turns.
 template <int kHeadDim>
 __global__ void __launch_bounds__(kRowStatisticsThreads)
     attention_row_statistics(const RowStatisticsArguments arguments) {
     constexpr int kLanes = kHeadDim / 8;
-    // NOTE: no __ldg of what the predecessor may have written: such loads move up over the wait.
+    // NOTE: no __ldg of what the predecessor may have written: the compiler moves such loads above the wait.
     ptx::wait_on_dependencies();
     ptx::launch_dependents();
     const int row =

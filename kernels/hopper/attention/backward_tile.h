@@ -22,12 +22,12 @@ struct BackwardTile {
     static constexpr int kKeys = 128;
     static constexpr int kQueries = kHeadDim == 64 ? 128 : 64;
     static constexpr int kStages = 2;  // of Q, of dO, and of dS
-    // Of dQ on its way to global memory: with one, the consumers wait for the additions. Shared memory has no room for
-    // two at 64 with documents.
+    // Stages of dQ on its way to global memory. With one, the consumers wait for the additions. At head_dim 64 with
+    // documents, shared memory has no room for two.
     static constexpr int kDQueryStages = kHeadDim == 64 && kDocuments ? 1 : 2;
-    // Whether tiles that see all keys are masked too. Leaves one copy of the loop, for which the registers suffice.
+    // Whether tiles that see all keys are masked too. That leaves one copy of the loop, which fits the registers.
     static constexpr bool kMaskAll = kHeadDim == 128;
-    // Whether dQ of a step is computed in the next one. Measured: 3% faster at head_dim 64, 2% slower at 128.
+    // Whether a step's dQ is computed in the next step. Measured: 3% faster at head_dim 64, 2% slower at 128.
     static constexpr bool kLateDQuery = kHeadDim == 64;
     static constexpr int kProducerRegisters = 24;
     static constexpr int kConsumerRegisters = 240;
@@ -49,9 +49,9 @@ struct BackwardTile {
                   "the tile needs more shared memory than a block has: take fewer stages");
 };
 
-/// Which key block comes when: (sequence, kv head) pairs a section at a time, so that what a section reads and adds to
-/// stays in L2; in a section the longest blocks (first keys) come first. Blocks that add to one dQ tile follow each
-/// other in this order, which is also the order of their additions: a block waits for earlier ones only.
+/// The order of key blocks. (sequence, kv head) pairs are taken a section at a time, so that what a section reads and
+/// adds to stays in L2. In a section the longest blocks (first keys) come first. Blocks that add to the same dQ tile
+/// follow each other in this order and add in it, so a block waits for earlier ones only.
 struct BackwardOrder {
     int key_blocks = 0;
     int pairs = 0;
@@ -77,7 +77,7 @@ struct BackwardScratch {
     float* delta;          // (H, B, padded)
     std::int32_t* start;   // (B, padded): doc_start
     std::int32_t* turns;   // (B, H, tiles, consumers): key blocks that have added to a dQ tile; in free order: 1 once
-                           // the first one has
+                           // the first of them has stored
     std::int32_t* ticket;  // next work item
 };
 

@@ -6,8 +6,8 @@
 // Roles      warpgroup 0: one thread loads                    (32 or 40 registers)
 //            others: 64 query rows each, GEMMs and softmax    (160 or 232 registers)
 // Pipelines  queries, keys, values (a ring each)  full: 1 arrive + bytes   empty: 1 arrive per consumer warp
-//            turn    named barrier per consumer: the one before it has issued its GEMMs, so that they take turns on the
-//                    tensor cores
+//            turn    named barrier per consumer: the previous consumer has issued its GEMMs, so that consumers take
+//                    turns on the tensor cores
 // Timeline   per block of keys, from the diagonal down:
 //            wait turn, issue S = Q Kᵀ, issue O += P V of the block before, pass the turn on,
 //            softmax of S while the others' GEMMs run, rescale O where the maximum has grown
@@ -92,8 +92,8 @@ struct ForwardConsumer {
     /// Last row of this warpgroup in a tile.
     __device__ __forceinline__ int last_row(const ForwardWork& work) const { return work.query + 64 * consumer + 63; }
 
-    /// Waits for the operands of a tile's first logits, those of the block with the diagonal, and passes over the keys
-    /// of blocks behind it, which none of this warpgroup's queries sees.
+    /// Waits for the operands of a tile's first logits, those of the block with the diagonal. Skips the keys of later
+    /// blocks, which none of this warpgroup's queries sees.
     __device__ __forceinline__ void begin(const ForwardWork& work) {
         ptx::mbarrier_wait(shared.query_full(queries.index), queries.parity);
         if constexpr (Tile::kQueries > Tile::kKeys)
@@ -104,7 +104,7 @@ struct ForwardConsumer {
             }
         ptx::mbarrier_wait(shared.key_full(keys.index), keys.parity);
     }
-    /// Passes over the values that `begin` passed over the keys of. This warpgroup's turns keep their number.
+    /// Skips the values of a block whose keys `begin` skipped. This warpgroup still takes its turn and passes it on.
     __device__ __forceinline__ void skip() {
         ptx::mbarrier_wait(shared.value_full(values.index), values.parity);
         release(shared.value_empty(values.index));
@@ -217,7 +217,8 @@ struct ForwardConsumer {
         if constexpr (Tile::kQueries > Tile::kKeys)
             for (; block * Tile::kKeys > last_row(work); --block) skip();
         first_step(block--);
-        // Blocks that reach past the first row are masked, those below are seen whole, down to where a document begins.
+        // Blocks that reach past the first row are masked. Blocks before them are seen whole, back to where a document
+        // begins.
         for (; block >= work.first_block && (block + 1) * Tile::kKeys > first_row + 1; --block) step<true>(block);
         for (; block >= work.first_block && block * Tile::kKeys >= latest_start; --block) step<false>(block);
         if constexpr (kDocuments)
@@ -227,7 +228,8 @@ struct ForwardConsumer {
 
         ptx::mbarrier_wait(shared.value_full(values.index), values.parity);
         issue_values();
-        // NOTE: after the last tile of whatever lies there, and nobody reads it: a branch would end the overlap.
+        // NOTE: after the last tile this multiplies stale shared memory and discards the result. A branch around it
+        // would end the overlap.
         if (!last) begin(next);
         issue_scores();
         ptx::wgmma_wait<1>();
@@ -275,7 +277,7 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
         ptx::increase_registers<Tile::kConsumerRegisters>();
         const int consumer = warp / 4 - 1;
         using Consumer = ForwardConsumer<Tile, kDocuments>;
-        // The first consumer's first turn comes without anyone before it.
+        // Nobody precedes the first consumer's first turn, so the last consumer passes it on here.
         if (consumer == Tile::kConsumers - 1) ptx::named_barrier_arrive(Consumer::kTurnBarrier, Consumer::kTurnThreads);
         Consumer state(arguments, shared, consumer, warp % 4, lane);
         const int count = arguments.order.count(), blocks = static_cast<int>(gridDim.x);

@@ -19,7 +19,7 @@ struct ForwardTile {
     static constexpr int kQueries = 64 * kConsumers;
     static constexpr int kKeys = 128;
     static constexpr int kStages = kHeadDim == 64 ? 4 : 2;  // of keys, and of values
-    static constexpr int kQueryStages = 2;                  // the next tile's queries come under this one's end
+    static constexpr int kQueryStages = 2;                  // the next tile's queries load while this one ends
     static constexpr int kProducerRegisters = kHeadDim == 64 ? 32 : 40;
     static constexpr int kConsumerRegisters = kHeadDim == 64 ? 160 : 232;
 
@@ -36,9 +36,9 @@ struct ForwardTile {
                   "the tile needs more shared memory than a block has: take fewer stages");
 };
 
-/// Which tile comes when. (sequence, kv head) pairs are taken a section at a time, so that the keys and values of a
-/// section stay in L2; in a section the longest tiles (last queries) come first; the query heads of a pair are
-/// adjacent. Blocks walk the list forth and back, which evens out what they were given.
+/// The order of tiles. (sequence, kv head) pairs are taken a section at a time, so that the section's keys and values
+/// stay in L2. In a section the longest tiles (last queries) come first, and the query heads of a pair are adjacent.
+/// Rounds alternate between the order of the blocks and its reverse, which evens out the blocks' work.
 struct ForwardOrder {
     int query_tiles = 0;
     int pairs = 0, group = 1;

@@ -5,12 +5,12 @@
 
 namespace coda::hopper {
 
-/// Of a thread's two rows. Probabilities are relative to a maximum that follows the true one only when they would
-/// exceed 2^kSlack, so that earlier results are rarely rescaled after the first blocks (as in FlashAttention-4). They
-/// then reach 2^kSlack rather than 1, with the same relative rounding in bf16.
+/// The state of a thread's two rows. Probabilities are relative to a maximum that follows the true one only when they
+/// would exceed 2^kSlack, so that earlier results are rarely rescaled after the first blocks (as in FlashAttention-4).
+/// They then reach 2^kSlack rather than 1, with the same relative rounding in bf16.
 struct OnlineSoftmax {
     static constexpr float kSlack = 8;  // in units of log2
-    static constexpr int kChains = 4;   // of comparisons: one chain would wait for itself
+    static constexpr int kChains = 4;   // independent ones, of comparisons: in a single chain each waits for the last
 
     float maximum[2], sum[2];  // of unscaled logits; the sum is over this thread's columns
 

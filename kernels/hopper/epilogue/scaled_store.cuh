@@ -1,5 +1,5 @@
-// The program of products stored in fp32: out = alpha acc ⊙ gamma, alpha a device scalar, gamma over the columns, both
-// absent (1) or not.
+// The program of GEMMs whose result is fp32: out = alpha acc ⊙ gamma. alpha is a scalar on the device, gamma a vector
+// over the columns; each may be absent and then counts as 1.
 #pragma once
 
 #include "kernels/hopper/epilogue/tiles.cuh"

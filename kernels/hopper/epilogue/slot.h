@@ -38,8 +38,8 @@ struct Slot {
         for (int i = 0; i < index; ++i) bytes += panel(i).bytes();
         return bytes;
     }
-    /// Whether some panel takes 8 bytes per pair. Rows of 128 bytes would then meet in the same banks, two by two, so
-    /// odd rows visit the 8-column blocks of a sub-tile in another order: block b ^ kOddRowBlock in place of b.
+    /// Whether some panel takes 8 bytes per pair. Two neighbouring rows of 128 bytes would then meet in the same banks,
+    /// so odd rows visit the 8-column blocks of a sub-tile in another order: block b ^ kOddRowBlock in place of b.
     static constexpr bool kOddRowsSwapped = ((panels.row_bytes == 4 * kColumns) || ...);
     static constexpr int kOddRowBlock = kOddRowsSwapped ? 2 : 0;
     static_assert(!kOddRowsSwapped || kColumns == 32, "panels with 8 bytes per pair have rows of 128 bytes");

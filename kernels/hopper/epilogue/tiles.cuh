@@ -25,7 +25,7 @@ struct PairPanel {
     static constexpr int kRowBytes = Slot::panel(kPanel).row_bytes;
     static_assert(kRowBytes == 2 * Slot::kColumns);
 
-    /// What this lane names of the 16 rows and two blocks.
+    /// The address that this lane gives to ldmatrix or stmatrix: one of the 16 rows in one of the two blocks.
     static __device__ std::uint32_t address(const Here& at) {
         const int lane = at.thread.lane;
         const int row = 16 * at.thread.warp + lane % 16;
@@ -42,7 +42,7 @@ class TileLoad {
         if (at.block % 2 == 0 && at.half == 0)
             ptx::load_matrix_x4(PairPanel<Slot, kPanel>::address(at), words_[at.block / 2]);
     }
-    /// For a tile that is there or not, for all alike: zeros where it is not.
+    /// Fetches the tile where it is `present`, which is equal in all lanes; elsewhere the pairs are zeros.
     __device__ void fetch_if(bool present, const Here& at) {
         if (at.block % 2 == 0 && at.half == 0)
             ptx::load_matrix_x4_if(present, PairPanel<Slot, kPanel>::address(at), words_[at.block / 2]);
@@ -55,7 +55,7 @@ class TileLoad {
     std::uint32_t words_[Slot::kColumns / 16][4] = {};  // zero unless fetched
 };
 
-/// A bf16 tile as wide as the accumulator. It may take the place of one that was loaded: both go by whole warps.
+/// A bf16 tile as wide as the accumulator. It may overwrite a loaded tile in place, as a warp loads and stores as one.
 template <class Slot, int kPanel>
 class TileStore {
   public:
@@ -72,8 +72,8 @@ class TileStore {
 };
 
 /// Eight bytes per pair: an fp32 tile, or a bf16 tile twice as wide as the accumulator. NOTE: half a warp, four rows,
-/// passes at a time. Of rows of 128 bytes 2i and 2i + 1 have the same pair of chunks in the same banks; with odd rows
-/// two blocks away (Slot::kOddRowBlock) the four have all banks once.
+/// accesses memory at a time. In rows of 128 bytes, rows 2i and 2i + 1 would meet in the banks of the same two chunks.
+/// So odd rows visit a block two away (Slot::kOddRowBlock), and the four rows touch every bank once.
 template <class Slot, int kPanel>
 struct WidePanel {
     static constexpr int kRowBytes = Slot::panel(kPanel).row_bytes;
@@ -139,7 +139,7 @@ class HalfTileStore {
         const bool odd = quad % 2 == 1;
         const std::uint32_t own = pack_bf16(held_[at.half], value);
         const std::uint32_t received = __shfl_xor_sync(0xffffffffu, own, 1);
-        // NOTE: lower halves are of the even block, upper ones of the odd.
+        // NOTE: lower halves belong to the even block, upper halves to the odd one.
         const std::uint32_t word = __byte_perm(own, received, odd ? 0x3276 : 0x5410);
         const int byte = odd ? 8 + 2 * (quad - 1) : 2 * quad;
         ptx::store_shared(row_chunk<Slot, kPanel>(at, at.block / 2, byte), word);

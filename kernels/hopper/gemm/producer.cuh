@@ -89,7 +89,7 @@ class SubTiles {
     int sub_ = -1, row_ = 0, column_ = 0, count_ = 0;
 };
 
-/// Serves the epilogue slots of one consumer: loads ahead of it, stores behind it. A slot is loaded again once its
+/// Serves the epilogue slots of one consumer: loads ahead of it, stores after it. A slot is loaded again once its
 /// stores have read it. If the program loads nothing, the slot is handed over empty.
 template <class Program, TileConfig tile>
 __device__ __forceinline__ void move_tiles(const GemmArguments<Program>& arguments,

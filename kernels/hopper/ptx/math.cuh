@@ -18,7 +18,7 @@ __device__ __forceinline__ float reciprocal_approximate(float value) {
     return result;
 }
 
-/// NaN where `value` is NaN: fminf would take the limit for it and hide it.
+/// NaN where `value` is NaN: fminf would return the limit and hide it.
 __device__ __forceinline__ float minimum_or_nan(float value, float limit) {
     float result;
     asm("min.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(value), "f"(limit));
@@ -32,8 +32,8 @@ __device__ __forceinline__ std::uint32_t round_to_bf16x2(float low, float high) 
     return pair;
 }
 
-/// Hides from the compiler how `value` was computed, so that what derives from it is not shared with other places that
-/// compute the same, and kept in registers between them.
+/// Hides from the compiler how `value` was computed, so that it cannot keep what derives from `value` in registers and
+/// share it with other places that compute the same.
 __device__ __forceinline__ void hide_origin(int& value) { asm volatile("" : "+r"(value)); }
 
 }  // namespace coda::hopper::ptx

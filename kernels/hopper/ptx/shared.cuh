@@ -57,7 +57,7 @@ __device__ __forceinline__ void store_matrix_x4(std::uint32_t address, const std
                  : "memory");
 }
 
-/// The same the other way.
+/// The inverse: loads the four matrices from shared memory.
 __device__ __forceinline__ void load_matrix_x4(std::uint32_t address, std::uint32_t (&value)[4]) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(value[0]), "=r"(value[1]), "=r"(value[2]), "=r"(value[3])

@@ -25,14 +25,14 @@ CODA_HD constexpr std::uint64_t mn_major_descriptor(std::uint32_t address, std::
     return static_cast<std::uint64_t>((address & 0x3ffffu) >> 4) | static_cast<std::uint64_t>(panel_bytes >> 4) << 16 |
            static_cast<std::uint64_t>(kSwizzleAtomBytes >> 4) << 32 | std::uint64_t{1} << 62;
 }
-/// The same of a K-major operand, whose leading byte offset wgmma does not read.
+/// The same for a K-major operand, whose leading byte offset wgmma does not read.
 CODA_HD constexpr std::uint64_t k_major_descriptor(std::uint32_t address) { return mn_major_descriptor(address, 16); }
 
 /// What to add to the descriptor of an MN-major operand for step `k16` of 16 of K: 16 rows per step.
 CODA_HD constexpr std::uint32_t mn_major_step(int k16) {
     return static_cast<std::uint32_t>(k16 * (16 * kPanelRowBytes >> 4));
 }
-/// The same of a K-major operand: inside the swizzled row (legal because the XOR acts on address bits), and every 64
+/// The same for a K-major operand: inside the swizzled row (legal because the XOR acts on address bits), and every 64
 /// of K in the next panel, `panel_bytes` on.
 CODA_HD constexpr std::uint32_t k_major_step(int k16, int panel_bytes) {
     return static_cast<std::uint32_t>(k16 / 4 * (panel_bytes >> 4) + k16 % 4 * (16 * 2 >> 4));

@@ -1,8 +1,8 @@
 // The order in which persistent clusters visit output tiles.
 //
-// Tiles are numbered in groups of `group` tiles along M: within a group M varies fastest, then N. The tiles that are
-// under way at one time then form a near-square of the output, whose operand rows and columns stay in L2. Along N the
-// roles are exchanged: a group is a panel of columns, under which all rows pass.
+// Tiles are numbered in groups of `group` tiles along M: within a group M varies fastest, then N. The tiles in flight
+// then form a near-square of the output, whose operand rows and columns stay in L2. With along_n the roles are
+// exchanged: a group is a panel of columns, under which all rows pass.
 #pragma once
 
 #include "kernels/core/dtype.h"
@@ -25,13 +25,13 @@ struct TileOrder {
     int group = 8;
     bool along_n = false;
     int splits = 1;  // parts of K: all tiles of one, then of the next
-    int halved = 0;  // so many tiles at the end come in two halves of their rows (not with splits)
+    int halved = 0;  // tiles at the end that come in two halves of their rows (0 with splits)
 
     CODA_HD constexpr int count() const { return tiles_m * tiles_n * splits + halved; }
 
     CODA_HD constexpr bool whole(int number) const { return number < tiles_m * tiles_n * splits - halved; }
 
-    /// Of an order that may have several parts of K.
+    /// at(number), for an order that may have several parts of K.
     CODA_HD constexpr TileIndex split_at(int number) const {
         const int split = number / (tiles_m * tiles_n);
         TileIndex index = at(number - split * tiles_m * tiles_n);

@@ -289,7 +289,7 @@ TEST_CASE("attention of large logits", "[gpu][attention]") {
     for (const std::int64_t head_dim : {64, 128}) check({1, 400, 2, 1, head_dim, false}, 10);
 }
 
-TEST_CASE("attention of one padded sequence, as sampling asks for it", "[gpu][attention]") {
+TEST_CASE("attention of one padded sequence, as in sampling", "[gpu][attention]") {
     if (!has_hopper()) return;
     // The text stands at the end of the sequence; a separator begins a new document; padding sees only itself.
     for (const std::int64_t head_dim : {64, 128})

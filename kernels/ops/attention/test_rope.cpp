@@ -1,4 +1,4 @@
-// AttentionBackward with rope against the same op without it, whose gradients are turned back by complex
+// AttentionBackward with rope against the same op without it, whose gradients are rotated back by complex
 // multiplication.
 #include <complex>
 
@@ -85,8 +85,8 @@ struct Chain {
         attention.dqkv = buffers.matrix(storage, kRows, kColumns);
     }
 
-    /// One pair of row m of a gradient, turned back. A rotation by the angle a multiplies first + i second by exp(i a),
-    /// so its transpose multiplies by exp(-i a). v columns are not rotated.
+    /// One pair of row m of a gradient, rotated back. A rotation by the angle a multiplies first + i second by exp(i
+    /// a), so its transpose multiplies by exp(-i a). v columns are not rotated.
     std::complex<double> turned_back(const std::vector<double>& gradient, std::int64_t m, std::int64_t j) const {
         const std::int64_t head_dim = fused.head_dim, rotated = (fused.heads + fused.kv_heads) * head_dim;
         const auto at = static_cast<std::size_t>(m * fused.qkv.cols + j / 2 * 2);
@@ -99,10 +99,10 @@ struct Chain {
 }  // namespace
 
 // In double the two differ only in the order of sums. With bf16 storage, the gradient without rope is rounded before it
-// is turned back here; the other is rounded once: 1.5 eps of the largest. The op computes dot from gradients before
+// is rotated back here; the other is rounded once: 1.5 eps of the largest. The op computes dot from gradients before
 // rounding, this test from rounded ones: half an eps of Σ |terms|. The row's rstd, a number of few bits, multiplies
 // both its gradient and its dot.
-TEST_CASE("AttentionBackward with rope turns pairs of q and k back, sums the row statistic first, scales rows") {
+TEST_CASE("AttentionBackward with rope rotates pairs of q and k back, sums the row statistic first, scales rows") {
     for (const bool with_rstd : {false, true})
         for (const DType storage : {DType::f64, DType::f32, DType::bf16}) {
             INFO(name_of(storage) << (with_rstd ? ", rstd" : ""));
@@ -156,7 +156,7 @@ TEST_CASE("AttentionBackward takes o in place of delta") {
     for (std::size_t i = 0; i < got.size(); ++i) REQUIRE(std::abs(got[i] - expected[i]) <= 1e-13);
 }
 
-// Row `slot` of dot is the statistic of that head alone, from the gradient before it is turned back.
+// Row `slot` of dot is the statistic of that head alone, from the gradient before it is rotated back.
 TEST_CASE("AttentionBackward's dot has one row per head, in the order of qkv's columns") {
     Chain chain(DType::f64);
     cpu::run(chain.attention, chain.buffers.memory());

@@ -4,7 +4,7 @@
 using namespace coda;
 using namespace coda::test;
 
-TEST_CASE("Linear stores or adds the product, both weight layouts, storage and gradient outputs") {
+TEST_CASE("Linear stores or adds its GEMM: both weight layouts, storage and gradient outputs") {
     for_each_program_case([](DType storage, DType compute, const ProgramShape& shape) {
         for (const WeightLayout layout : {WeightLayout::out_in, WeightLayout::in_out}) {
             for (const DType out_type : {storage, compute}) {

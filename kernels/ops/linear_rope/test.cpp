@@ -4,7 +4,7 @@
 using namespace coda;
 using namespace coda::test;
 
-TEST_CASE("LinearRope turns pairs of the rotated heads by their position's angle") {
+TEST_CASE("LinearRope rotates pairs of the rotated heads by their position's angle") {
     const auto check = [](auto op, Inputs& in, DType storage, DType compute, const ProgramShape& shape,
                           const auto& factor) {
         const Product product(in.buffers, in.a, in.w, WeightLayout::out_in);

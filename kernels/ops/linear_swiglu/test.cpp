@@ -88,7 +88,7 @@ TEST_CASE("LinearSwigluBackward: dz, y and the partial dot before rounding; dz m
     });
 }
 
-TEST_CASE("y made again from z has the bits of the forward pass") {
+TEST_CASE("y recomputed from z has the bits of the forward pass") {
     for_each_program_case([](DType storage, DType compute, const ProgramShape& shape) {
         Inputs in(storage, shape, WeightLayout::out_in);
         const std::int64_t pairs = shape.n / 2;

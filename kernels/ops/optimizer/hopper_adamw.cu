@@ -15,6 +15,7 @@
 #include <cuda_runtime.h>
 
 #include "kernels/core/integers.h"
+#include "kernels/core/limits.h"
 #include "kernels/hopper/plan.h"
 #include "kernels/hopper/pointwise/operands.h"
 #include "kernels/hopper/pointwise/vectors.cuh"
@@ -38,7 +39,7 @@ struct Fold {
 };
 struct Folds {
     int number = 0;
-    Fold fold[kMaxFolds];
+    Fold fold[limits::kMaxFolds];
 };
 
 struct AdamWArguments {
@@ -153,8 +154,8 @@ __global__ __launch_bounds__(kThreads) void adamw(const AdamWArguments arguments
 
 Folds folds_of(const AdamW& op) {
     require_folds(op);
-    require(static_cast<std::int64_t>(op.folds.size()) <= kMaxFolds, op.name, ": ", op.folds.size(),
-            " folded matrices, the kernel takes up to ", kMaxFolds);
+    require(static_cast<std::int64_t>(op.folds.size()) <= limits::kMaxFolds, op.name, ": ", op.folds.size(),
+            " folded matrices, the kernel takes up to ", limits::kMaxFolds);
     Folds folds;
     for (const NormFold& fold : op.folds) {
         require(fold.first % 4 == 0 && fold.cols % 4 == 0 && fold.gamma % 4 == 0, op.name, ": the folded matrix (",

@@ -6,13 +6,10 @@
 #include <type_traits>
 #include <vector>
 
-#include "kernels/core/limits.h"
 #include "kernels/math/rms.h"
 #include "kernels/ops/optimizer/op.h"
 
 namespace coda {
-
-using limits::kMaxFolds;
 
 /// Throws Error unless the op's folds are in order, do not overlap and lie among the elements that decay, and their
 /// norms' weights lie among those that do not.

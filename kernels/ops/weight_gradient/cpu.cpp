@@ -10,8 +10,8 @@ void execute(const WeightGradient& op, const Memory& memory) {
     dispatch_storage(op.name, op.dy.dtype, [&]<class Storage, class Compute>(Types<Storage, Compute>) {
         const Operands operands(op.name, memory);
         const GemmShape shape{.m = op.dy.cols, .n = op.x.cols, .k = op.dy.rows};
-        require(shape.m > 0 && shape.n > 0 && shape.k > 0, op.name, ": an empty product, out ", shape.m, ", in ",
-                shape.n, ", M ", shape.k);
+        require(shape.m > 0 && shape.n > 0 && shape.k > 0, op.name, ": an empty GEMM, out ", shape.m, ", in ", shape.n,
+                ", M ", shape.k);
         const GemmOperand<Storage> dy{operands.get<Storage>("dy", op.dy, shape.k, shape.m), op.dy.ld, Major::mn};
         const GemmOperand<Storage> x{operands.get<Storage>("x", op.x, shape.k, shape.n), op.x.ld, Major::mn};
         const auto alpha = scalar_or_one<Compute>(operands, "alpha", op.alpha);

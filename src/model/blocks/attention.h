@@ -1,7 +1,7 @@
 // The attention block: x' = x + o Woᵀ with o = attention(rope(norm(x) Wqkvᵀ)).
 //
-// Its backward pass assumes the identity of a projection after a norm (Projection, parameter_plan.h): the statistic of
-// the norm is Σ z dz over the q, k and v heads, summed per head where dqkv is made.
+// Its backward pass assumes the identity of a projection after a norm (kernels/ops.h): the statistic of the norm is
+// Σ z dz over the q, k and v heads, summed per head where dqkv is made.
 #pragma once
 
 #include "src/model/blocks/block_buffers.h"

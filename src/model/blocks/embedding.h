@@ -23,8 +23,8 @@ class EmbeddingBlock {
     /// Returns x with the 1/rms of its rows.
     const Stream& forward(StepList& step, const BatchInputs& batch);
 
-    /// Adds dx's rows to their tokens' in the gradient, which starts from zero, or goes on from `gradient`, what a tied
-    /// head has written there.
+    /// Adds dx's rows to their tokens' rows of the gradient. It starts from zero or, where the head is tied, from
+    /// `gradient`, which the head has written there.
     void zero_gradient(StepList& step) { step("zero_embedding_grad", Zero{.out = write(gradient_)}); }
     void continue_gradient(const View& gradient) { gradient_ = gradient; }
     void backward(StepList& step, const BatchInputs& batch, const View& dx);

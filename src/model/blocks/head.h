@@ -1,8 +1,8 @@
 // The head: logits = norm(x) Wᵀ and their cross entropy. In training it runs its own backward pass chunk by chunk of
 // rows, so that with several chunks the exponentials of all logits never exist at once.
 //
-// Its backward pass assumes the identity of a projection after a norm (Projection, parameter_plan.h): the statistic of
-// the final norm is Σ l g over the vocabulary, of the logits l and their gradient g.
+// Its backward pass assumes the identity of a projection after a norm (kernels/ops.h): the statistic of the final norm
+// is Σ l g over the vocabulary, of the logits l and their gradient g.
 #pragma once
 
 #include "src/model/blocks/block_buffers.h"

@@ -1,7 +1,7 @@
 // The MLP block: x' = x + y Wdownᵀ with y = silu(g) u and (g, u) = norm(x) Wgate_upᵀ, interleaved.
 //
-// Its backward pass assumes the identity of a projection after a norm (Projection, parameter_plan.h): the statistic of
-// the norm is Σ g dg + u du, summed where dz is made.
+// Its backward pass assumes the identity of a projection after a norm (kernels/ops.h): the statistic of the norm is
+// Σ g dg + u du, summed where dz is made.
 #pragma once
 
 #include "src/model/blocks/block_buffers.h"

@@ -13,7 +13,7 @@ struct NormProjectionSteps {
 };
 
 /// From dz (M, N), the gradient of z = norm(in.x) Wᵀ times the norm's rstd, and dot (1, M), Σ z dz of its rows: adds to
-/// dx, and makes the gradients of W and of the norm's weight. `dgamma` takes the partials of the latter.
+/// dx, and writes the gradients of W and of the norm's weight. `dgamma` takes the partials of the latter.
 void build_norm_projection_backward(StepList& step, const NormProjectionSteps& names, const Stream& in, const View& dz,
                                     const View& dot, Weight& weight, Weight& norm, View& dgamma, View& dx, Beta beta);
 

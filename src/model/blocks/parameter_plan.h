@@ -48,10 +48,8 @@ struct HfRows {
 
 /// A projection z = norm(x) Wᵀ. Its working copy carries the norm's weight gamma in its columns (NormFold).
 ///
-/// The backward pass of every block takes the norm's statistic from here: with z = (x ⊙ rstd ⊙ gamma) Wᵀ,
-///   c = (1/d) Σ_j x̂_j dx̂_j = (1/d) Σ z dz
-/// over all output features, exactly, so Σ z dz is summed where dz is made and the dgrad GEMM's epilogue finishes dx.
-/// A bias breaks this: z then has a part that no x̂ made.
+/// The norm's backward pass takes its statistic from Σ z dz, summed where dz is made. kernels/ops.h states that
+/// identity. It needs a z that is this GEMM alone: with a bias, z has a part that does not come from x̂.
 struct Projection {
     const char* name;
     std::int64_t rows, cols;
@@ -64,7 +62,7 @@ class ParameterPlan {
   public:
     explicit ParameterPlan(std::int64_t first_norm) : norm_end_(first_norm) {}
 
-    /// Tensors that are declared from here on belong to layer l. Hugging Face lists a layer's norms behind its
+    /// Tensors that are declared from here on belong to layer l. Hugging Face lists a layer's norms after its
     /// matrices.
     void enter_layer(std::size_t l);
     void leave_layer();

@@ -111,7 +111,7 @@ class HopperExecutor : public Executor {
             return static_cast<double>(value);
         };
         // 989.4 TFLOP/s of 132 SMs is the data sheet's dense bf16 figure of the H100 and H200 SXM, by which the field
-        // quotes MFU. Memory: two transfers a clock.
+        // quotes MFU. Memory: two transfers per clock.
         constexpr double kFlopsPerProcessor = 989.4e12 / 132;
         return {.flops_per_s = kFlopsPerProcessor * attribute(cudaDevAttrMultiProcessorCount),
                 .bytes_per_s =

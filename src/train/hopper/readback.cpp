@@ -69,7 +69,7 @@ std::unique_ptr<Readback> ReadbackPool::read(const std::vector<View>& views, con
     }
     std::vector<DType> dtypes;
     for (std::size_t i = 0; i < views.size(); ++i) {
-        require(views[i].count() == 1, "a view of ", views[i].count(), " elements is no scalar");
+        require(views[i].count() == 1, "a view of ", views[i].count(), " elements is not a scalar");
         CUDA_CHECK(cudaMemcpyAsync(slot.values + i, memory.address(views[i]),
                                    static_cast<std::size_t>(size_of(views[i].dtype)), cudaMemcpyDeviceToHost, stream));
         dtypes.push_back(views[i].dtype);

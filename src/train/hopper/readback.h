@@ -1,4 +1,4 @@
-// Scalars copied to pinned memory behind the work enqueued so far.
+// Scalars copied to pinned memory after the work enqueued so far.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -19,12 +19,12 @@ class ReadbackPool {
     ReadbackPool(const ReadbackPool&) = delete;
     ReadbackPool& operator=(const ReadbackPool&) = delete;
 
-    /// At most 8 views of one element each. Throws Error for a type that is no number.
+    /// At most 8 views of one element each. Throws Error for a type that is not a number.
     std::unique_ptr<Readback> read(const std::vector<View>& views, const Memory& memory, cudaStream_t stream);
 
   private:
     struct Slot {
-        double* values = nullptr;  // pinned, one 8-byte cell a view
+        double* values = nullptr;  // pinned, one 8-byte cell per view
         cudaEvent_t arrived{};
     };
     class Pending;
