@@ -56,6 +56,7 @@ using Op = std::variant<
     FinishRstd,
     Attention,
     FinishCrossEntropy,
+    ExactCrossEntropy,
     ReduceLoss,
     LinearRmsBackward,
     LinearSwigluBackward,
