@@ -131,7 +131,7 @@ Head every_row(DType storage) {
     head.set_logit(nats5000, 60, 5000);
     head.set_logit(nats30000, 60, 15000);
     head.set_logit(nats30000, 7, -15000);
-    head.set_logit(target_high, 7, 400);  // p of the others underflows
+    head.set_logit(target_high, 7, 2000);  // p of the others is 0 in double
     shift(offset100, 100);
     shift(offset1000, 1000);
     shift(offset10000, 10000);
