@@ -1,5 +1,5 @@
 // The head's ops for rows that the fast form does not hold: flags, and loss and gradient from logits computed again,
-// against softmax in fp64. PyTorch in bf16 stands beside: logits rounded to bf16, softmax in fp32, gradient rounded.
+// against softmax in fp64.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -7,101 +7,13 @@
 #include "kernels/cpu/run.h"
 #include "kernels/math/cross_entropy.h"
 #include "tests/catch.h"
-#include "tests/kernels/fixture.h"
+#include "tests/kernels/exact_head.h"
 #include "tests/kernels/threads.h"
 
 using namespace coda;
 using namespace coda::test;
 
 namespace {
-
-constexpr std::int64_t kVocab = 91, kPadded = 128, kTile = 40;
-
-/// The four ops. a is the identity, so w holds the logits, column by column, and a logit is what storage rounds it to.
-struct Head {
-    Buffers buffers;
-    DType storage, compute;
-    TargetLogit target;
-    LinearCrossEntropy product;
-    FinishCrossEntropy finish;
-    ExactCrossEntropy exact;
-
-    Head(DType storage_type, const std::vector<int>& targets, std::int64_t vocab = kVocab,
-         std::int64_t padded = kPadded)
-        : storage(storage_type), compute(compute_of(storage_type)) {
-        const auto rows = static_cast<std::int64_t>(targets.size());
-        const View a = buffers.matrix(storage, rows, rows);
-        for (std::int64_t m = 0; m < rows; ++m)
-            for (std::int64_t k = 0; k < rows; ++k) buffers.set(a, m, k, m == k);
-        const View w = buffers.random(storage, padded, rows, -4, 4);
-        target.a = product.a = exact.a = a;
-        target.table = exact.table = w.row_slice(0, vocab);
-        product.w = w;
-        target.targets = finish.targets = exact.targets = buffers.indices(targets);
-        target.target_logit = product.target_logit = finish.target_logit = buffers.vector(compute, rows);
-        product.exponentials = finish.exponentials = exact.exponentials =
-            buffers.matrix(storage, rows, padded, padded + 3);
-        product.sums = finish.sums = buffers.matrix(compute, (padded + kTile - 1) / kTile, 2 * rows);
-        product.vocab = vocab;
-        product.tile = kTile;
-        finish.scale = exact.scale = buffers.vector(compute, rows);
-        finish.dot = exact.dot = buffers.vector(compute, rows);
-        finish.loss = exact.loss = buffers.vector(compute, rows);
-        finish.flags = exact.flags = buffers.vector(DType::i32, rows);
-    }
-
-    std::int64_t rows() const { return target.a.rows; }
-    std::int64_t vocab() const { return product.vocab; }
-    int target_of(std::int64_t m) const { return static_cast<int>(buffers.get(target.targets, 0, m)); }
-    double logit(std::int64_t m, std::int64_t v) const { return buffers.get(product.w, v, m); }
-    void set_logit(std::int64_t m, std::int64_t v, double value) { buffers.set(product.w, v, m, value); }
-    double stored(std::int64_t m, std::int64_t v) const { return buffers.get(exact.exponentials, m, v); }
-    double loss(std::int64_t m) const { return buffers.get(exact.loss, 0, m); }
-    double scale(std::int64_t m) const { return buffers.get(exact.scale, 0, m); }
-    double dot(std::int64_t m) const { return buffers.get(exact.dot, 0, m); }
-    double flag(std::int64_t m) const { return buffers.get(exact.flags, 0, m); }
-
-    void run_fast() {
-        cpu::run(target, buffers.memory());
-        cpu::run(product, buffers.memory());
-        cpu::run(finish, buffers.memory());
-    }
-    void run() {
-        run_fast();
-        cpu::run(exact, buffers.memory());
-    }
-    void evaluate() {
-        product.exponentials = finish.exponentials = exact.exponentials = View{};
-        finish.scale = finish.dot = exact.scale = exact.dot = View{};
-        buffers.poison(exact.loss);
-        run();
-    }
-};
-
-/// Softmax of one row of logits, in double.
-struct Softmax {
-    double loss, others;              // -log p[target]; 1 - p[target], without a difference
-    std::vector<double> probability;  // 0 for the target
-
-    Softmax(const std::vector<double>& logits, int target) : probability(logits) {
-        const auto t = static_cast<std::size_t>(target);
-        double largest = -INFINITY, sum = 0;
-        for (std::size_t v = 0; v < logits.size(); ++v)
-            if (v != t) largest = std::max(largest, logits[v]);
-        for (std::size_t v = 0; v < logits.size(); ++v)
-            sum += probability[v] = v == t ? 0 : std::exp(logits[v] - largest);
-        const double excess = largest - logits[t] + std::log(sum);
-        loss = excess > 0 ? excess + std::log1p(std::exp(-excess)) : std::log1p(std::exp(excess));
-        others = 1 / (1 + std::exp(-excess));
-        for (double& p : probability) p *= others / sum;
-    }
-};
-
-Softmax softmax(const Head& head, std::int64_t m) {
-    std::vector<double> logits;
-    for (std::int64_t v = 0; v < head.vocab(); ++v) logits.push_back(head.logit(m, v));
-    return {logits, head.target_of(m)};
-}
 
 enum Row {
     usual,
@@ -120,10 +32,10 @@ enum Row {
 };
 
 /// Every kind of row. Those not named have logits in [-4, 4).
-Head every_row(DType storage) {
+ExactHead every_row(DType storage) {
     std::vector<int> targets(kRows, 7);
     targets[ignored] = -100;
-    Head head(storage, targets);
+    ExactHead head(storage, targets);
     const auto shift = [&](Row row, double by) {
         for (std::int64_t v = 0; v < kVocab; ++v) head.set_logit(row, v, head.logit(row, v) * 2 + by);
     };
@@ -153,7 +65,7 @@ bool expects_flag(Row row) { return row != usual && row != offset100 && row != i
 // step at most, 2^-7 of itself.
 TEST_CASE("loss and gradient are softmax's, however far the target and however large the logits") {
     for (const DType storage : {DType::f64, DType::f32, DType::bf16}) {
-        Head head = every_row(storage);
+        ExactHead head = every_row(storage);
         head.run();
         const double eps = epsilon(head.compute), step = storage == DType::bf16 ? epsilon(storage) : eps;
         for (const std::int64_t m : {std::int64_t{nats168}, std::int64_t{nats5000}, std::int64_t{nats30000},
@@ -199,124 +111,9 @@ TEST_CASE("loss and gradient are softmax's, however far the target and however l
     }
 }
 
-namespace {
-
-/// Errors beside fp64, over the rows: of the losses (RMS), of dlogits W per row (Frobenius norm over that of the
-/// truth), and of its sum over the rows, in which what all rows have in common does not average out.
-struct Errors {
-    double loss, gradient, sum;
-};
-
-using Rows = std::vector<std::vector<double>>;
-
-double norm(const Rows& rows) {
-    double squares = 0;
-    for (const auto& row : rows)
-        for (const double value : row) squares += value * value;
-    return std::sqrt(squares);
-}
-
-Rows difference(const Rows& a, const Rows& b) {
-    Rows result = a;
-    for (std::size_t m = 0; m < a.size(); ++m)
-        for (std::size_t k = 0; k < a[m].size(); ++k) result[m][k] -= b[m][k];
-    return result;
-}
-
-Rows summed(const Rows& rows) {
-    Rows total(1, std::vector<double>(rows[0].size()));
-    for (const auto& row : rows)
-        for (std::size_t k = 0; k < row.size(); ++k) total[0][k] += row[k];
-    return total;
-}
-
-struct Result {
-    std::vector<double> losses;
-    Rows gradients;  // of the logits
-};
-
-Errors errors_of(const Result& result, const Result& truth, const Rows& weight) {
-    const auto backward = [&](const Rows& gradients) {
-        Rows dx(gradients.size(), std::vector<double>(weight[0].size()));
-        for (std::size_t m = 0; m < gradients.size(); ++m)
-            for (std::size_t v = 0; v < weight.size(); ++v)
-                for (std::size_t k = 0; k < weight[v].size(); ++k) dx[m][k] += gradients[m][v] * weight[v][k];
-        return dx;
-    };
-    const Rows expected = backward(truth.gradients), off = difference(backward(result.gradients), expected);
-    const Rows losses = difference({result.losses}, {truth.losses});
-    return {norm(losses) / std::sqrt(static_cast<double>(truth.losses.size())), norm(off) / norm(expected),
-            norm(summed(off)) / norm(summed(expected))};
-}
-
-/// Logits of size `spread` about `offset`, from a width of 24 whose first element all tokens share.
-void compare_with_torch(double offset, double spread) {
-    constexpr std::int64_t kRowsOfCase = 64, kWidth = 24, kTokens = 600;
-    INFO("offset " << offset << ", spread " << spread);
-    std::vector<int> targets;
-    for (int m = 0; m < kRowsOfCase; ++m) targets.push_back(m * 37 % kTokens);
-    Head head(DType::bf16, targets, kTokens, 640);
-    Buffers& buffers = head.buffers;
-    const View a = buffers.random(DType::bf16, kRowsOfCase, kWidth), w = buffers.random(DType::bf16, 640, kWidth);
-    const double scale = spread / std::sqrt(static_cast<double>(kWidth) / 9);  // of uniform factors
-    for (std::int64_t m = 0; m < kRowsOfCase; ++m) buffers.set(a, m, 0, 4);
-    for (std::int64_t v = 0; v < 640; ++v)
-        for (std::int64_t k = 0; k < kWidth; ++k)
-            buffers.set(w, v, k, k == 0 ? offset / 4 : scale * buffers.get(w, v, k));
-    head.target.a = head.product.a = head.exact.a = a;
-    head.product.w = w;
-    head.target.table = head.exact.table = w.row_slice(0, kTokens);
-    head.run();
-
-    Rows weight;
-    for (std::int64_t v = 0; v < kTokens; ++v) weight.push_back(buffers.values(w.row_slice(v, 1)));
-    Result truth, ours, torch;
-    std::int64_t flagged = 0;
-    for (std::int64_t m = 0; m < kRowsOfCase; ++m) {
-        flagged += head.flag(m) == 1;
-        const int target = head.target_of(m);
-        std::vector<double> logits(kTokens), rounded(kTokens), gradient(kTokens);
-        for (std::size_t v = 0; v < kTokens; ++v) {
-            for (std::int64_t k = 0; k < kWidth; ++k)
-                logits[v] += buffers.get(a, m, k) * weight[v][static_cast<std::size_t>(k)];
-            rounded[v] = static_cast<double>(static_cast<float>(Bf16(static_cast<float>(logits[v]))));
-            gradient[v] = head.stored(m, static_cast<std::int64_t>(v)) * head.scale(m);
-        }
-        ours.losses.push_back(head.loss(m));
-        ours.gradients.push_back(gradient);
-        for (const auto& [result, values] : {std::pair{&truth, &logits}, {&torch, &rounded}}) {
-            const Softmax row(*values, target);
-            result->losses.push_back(row.loss);
-            result->gradients.push_back(row.probability);
-            result->gradients.back()[static_cast<std::size_t>(target)] = -row.others;
-        }
-        for (double& g : torch.gradients.back())
-            g = static_cast<double>(static_cast<float>(Bf16(static_cast<float>(g))));
-    }
-    CHECK(flagged > kRowsOfCase / 2);
-    const Errors our = errors_of(ours, truth, weight), theirs = errors_of(torch, truth, weight);
-    INFO("loss " << our.loss << ", PyTorch " << theirs.loss << "; gradient " << our.gradient << ", " << theirs.gradient
-                 << "; sum over rows " << our.sum << ", " << theirs.sum);
-    CHECK(our.loss <= theirs.loss / 4);
-    // A prediction that is sure has an exact gradient on both sides.
-    CHECK(our.gradient <= theirs.gradient / 4 + 1e-9);
-    CHECK(our.sum <= theirs.sum / 4 + 1e-9);
-}
-
-}  // namespace
-
-// A factor of 4 below PyTorch: the logits are not rounded to bf16, and a row of the gradient sums to 0. With a common
-// offset of 1000, PyTorch's sum over the rows is mostly rounding.
-TEST_CASE("flagged rows are more accurate than PyTorch's in bf16") {
-    for (const double offset : {300.0, -300.0, 1000.0, 10000.0}) compare_with_torch(offset, 1);
-    compare_with_torch(1000, 30);
-    compare_with_torch(0, 200);
-    compare_with_torch(0, 5000);
-}
-
 TEST_CASE("rows that are not flagged keep every bit") {
     for (const DType storage : {DType::f64, DType::f32, DType::bf16}) {
-        Head with = every_row(storage), without = every_row(storage);
+        ExactHead with = every_row(storage), without = every_row(storage);
         with.run();
         without.finish.flags = View{};
         without.run_fast();
@@ -354,7 +151,7 @@ TEST_CASE("a flagged row with a logit that is not finite has no loss and no grad
     for (const DType storage : {DType::f64, DType::f32, DType::bf16})
         for (const double bad : {kInfinity, -kInfinity, std::nan("")})
             for (const std::int64_t column : {3, 50}) {  // the target's, and another
-                Head head(storage, {3});
+                ExactHead head(storage, {3});
                 head.set_logit(0, column, bad);
                 head.run();
                 CHECK(head.flag(0) == 1);
@@ -368,7 +165,7 @@ TEST_CASE("a flagged row with a logit that is not finite has no loss and no grad
 }
 
 TEST_CASE("a vocabulary of one token has loss 0 and no gradient") {
-    Head head(DType::bf16, {0}, 1, 64);
+    ExactHead head(DType::bf16, {0}, 1, 64);
     head.set_logit(0, 0, 1000);
     head.run();
     CHECK(head.flag(0) == 1);
@@ -407,7 +204,7 @@ TEST_CASE("rounding that carries keeps the sum") {
 TEST_CASE("ExactCrossEntropy gives the same bits for any number of threads") {
     for (const DType storage : {DType::f64, DType::f32, DType::bf16})
         require_same_bits_for_any_thread_count([&](Buffers& buffers) {
-            Head head = every_row(storage);
+            ExactHead head = every_row(storage);
             head.run_fast();
             buffers = std::move(head.buffers);
             return head.exact;
@@ -415,7 +212,7 @@ TEST_CASE("ExactCrossEntropy gives the same bits for any number of threads") {
 }
 
 TEST_CASE("ExactCrossEntropy refuses a target outside the vocabulary") {
-    Head head = every_row(DType::f32);
+    ExactHead head = every_row(DType::f32);
     head.run();
     head.buffers.set(head.exact.targets, 0, 3, kVocab);
     CHECK_THROWS_WITH(cpu::run(head.exact, head.buffers.memory()),
