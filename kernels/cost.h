@@ -13,11 +13,12 @@ namespace coda {
 ///   Embed                 2 per element (square, sum)
 ///   TargetLogit           2 per element of a
 ///   FinishRstd, FinishCrossEntropy, FinishRowSum, FinishColumnSum, ReduceLoss, EmbedBackward   1 per summed element
+///   ExactCrossEntropy     0: it computes nothing in a run whose rows are not flagged
 ///   GradNorm              2 per element
 ///   AdamW                 16 per parameter
 /// bytes: every operand once; In is read, Out is written, InOut is both. A table whose rows are gathered or scattered
-/// counts with at most one row per token, the exponentials of FinishCrossEntropy with one element per row. Scratch is
-/// not counted.
+/// counts with at most one row per token, the exponentials of FinishCrossEntropy with one element per row, and of
+/// ExactCrossEntropy's operands flags and targets alone. Scratch is not counted.
 struct Cost {
     double flops = 0;
     double bytes = 0;

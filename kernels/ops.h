@@ -57,6 +57,7 @@ using Op = std::variant<
     FinishRstd,
     Attention,
     FinishCrossEntropy,
+    ExactCrossEntropy,
     ReduceLoss,
     LinearRmsBackward,
     LinearSwigluBackward,

@@ -130,6 +130,32 @@ TEST_CASE("the evaluation schedule gives the textbook loss") {
     CHECK(run.evaluate(batch) == Approx(textbook::loss(model, weights, {batch})).epsilon(kTolerance));
 }
 
+// A logit of 10^3 is off by 10^3 times what an activation is off by, and so, relatively, is its exponential: three
+// digits fewer than in the tests before.
+TEST_CASE("logits in the hundreds, and a common offset of a thousand, have the textbook's loss and gradients") {
+    ModelConfig model = tiny_model();
+    model.tie_word_embeddings = GENERATE(false, true);
+    const bool offset = GENERATE(false, true);
+    INFO((model.tie_word_embeddings ? "tied" : "untied") << (offset ? ", offset" : ", spread"));
+    textbook::Weights weights = textbook::random_weights(model, 7);
+    std::vector<double>& head = weights.at(model.tie_word_embeddings ? "model.embed_tokens.weight" : "lm_head.weight");
+    if (offset)
+        for (std::size_t i = 0; i < head.size(); i += static_cast<std::size_t>(model.hidden_size)) head[i] += 1000;
+    else
+        for (double& gamma : weights.at("model.norm.weight")) gamma *= 200;
+    const std::vector<textbook::Batch> batches{random_batch(model, 2, 6, 100), random_batch(model, 2, 6, 101)};
+    const textbook::Result truth = textbook::loss_and_gradients(model, weights, batches);
+    CHECK((offset || truth.loss > 200));
+    for (const auto& [precision, tolerance] : {std::pair{kFloat64, 1e3 * kTolerance}, std::pair{kFloat32, 2e-2}}) {
+        ModelRun run(model, {.chunks = 2}, precision);
+        run.start();
+        run.set_weights(weights);
+        CHECK(std::abs(run.step(batches) - truth.loss) <= tolerance * truth.loss);
+        CHECK(worst_error(run.gradients(), truth.gradients) <= tolerance);
+        CHECK(run.evaluate(batches[0]) == Approx(textbook::loss(model, weights, {batches[0]})).epsilon(tolerance));
+    }
+}
+
 TEST_CASE("single precision and bf16 storage stay within their rounding of the textbook model") {
     // fp32: 2^-24 per operation over a depth of a few hundred gives about 1e-5 at worst. bf16 storage: each stored
     // tensor is rounded to 2^-9; through about 20 stored tensors in a row of a 2-layer model, and weights rounded too,

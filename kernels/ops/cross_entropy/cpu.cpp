@@ -6,19 +6,11 @@
 #include "kernels/cpu/access.h"
 #include "kernels/cpu/execute.h"
 #include "kernels/math/cross_entropy.h"
+#include "kernels/ops/cross_entropy/dot_product.h"
 #include "kernels/ops/cross_entropy/op.h"
 
 namespace coda::cpu {
 namespace {
-
-/// Σ_k a w in double, in which products of floats are exact.
-template <class Storage>
-double dot_product(const Storage* a, const Storage* w, std::int64_t count) {
-    double sum = 0;
-#pragma omp simd reduction(+ : sum)
-    for (std::int64_t k = 0; k < count; ++k) sum += static_cast<double>(a[k]) * static_cast<double>(w[k]);
-    return sum;
-}
 
 template <class Storage, class Compute>
 void finish_cross_entropy(const FinishCrossEntropy& op, const Memory& memory) {
@@ -29,6 +21,7 @@ void finish_cross_entropy(const FinishCrossEntropy& op, const Memory& memory) {
     const auto* target_logit = operands.get<Compute>("target_logit", op.target_logit, 1, rows);
     const auto* targets = operands.get<std::int32_t>("targets", op.targets, 1, rows);
     auto* loss = operands.get<Compute>("loss", op.loss, 1, rows);
+    auto* flags = operands.get_optional<std::int32_t>("flags", op.flags, 1, rows);
     Storage* exponentials = nullptr;
     Compute *scale = nullptr, *dot = nullptr;
     if (op.exponentials) {
@@ -41,9 +34,13 @@ void finish_cross_entropy(const FinishCrossEntropy& op, const Memory& memory) {
     }
 #pragma omp parallel for
     for (std::int64_t m = 0; m < rows; ++m) {
-        if (targets[m] < 0) {
+        const auto leave = [&](std::int32_t flag) {
             loss[m] = 0;
             if (exponentials) scale[m] = dot[m] = 0;
+            if (flags) flags[m] = flag;
+        };
+        if (targets[m] < 0) {
+            leave(0);
             continue;
         }
         // In double, the sum of a thousand tiles keeps float's accuracy, and so does S - e_t where e_t is most of S.
@@ -52,6 +49,13 @@ void finish_cross_entropy(const FinishCrossEntropy& op, const Memory& memory) {
             const Compute* pair = sums + tile * op.sums.ld + 2 * m;
             sum += static_cast<double>(pair[0]);
             sum_ed += static_cast<double>(pair[1]);
+        }
+        if (flags) {
+            if (cross_entropy::needs_exact(sum, sum_ed, static_cast<double>(target_logit[m]))) {
+                leave(1);
+                continue;
+            }
+            flags[m] = 0;
         }
         loss[m] = static_cast<Compute>(cross_entropy::row_loss(sum, sum_ed));
         if (!exponentials) continue;

@@ -4,6 +4,7 @@
 //                       loss = log S + shift; scale = 1 / S; 0 on ignored rows     (M) fp32
 //                       e_t <- r = e_t - S, e_t the target's                       exponentials (M, V) bf16
 //                       dot = (D + t (S - e_t + r)) / S, t the target's logit      (M) fp32
+//                       flags: rows that these do not hold for, left to ExactCrossEntropy
 //   ReduceLoss          total (+)= alpha Σ_m loss                                  loss (M) fp32, total scalar
 //
 // The dgrad that follows multiplies r as it is stored. As dot is computed from the same r, the norm's gradient stays
@@ -41,13 +42,21 @@ struct CrossEntropyArguments {
     float* scale;
     float* dot;
     float* loss;
+    std::int32_t* flags;  // may be null
     int tiles;
     std::int64_t rows;
 };
 
 __device__ void finish_row(const CrossEntropyArguments& arguments, std::int64_t row, double sum, double weighted) {
     const std::int32_t target = arguments.targets[row];
-    const bool ignored = target < 0;
+    bool ignored = target < 0;
+    if (arguments.flags != nullptr) {
+        // A flagged row is left to ExactCrossEntropy.
+        const bool flagged =
+            !ignored && cross_entropy::needs_exact(sum, weighted, static_cast<double>(arguments.target_logit[row]));
+        arguments.flags[row] = flagged ? 1 : 0;
+        ignored = ignored || flagged;
+    }
     arguments.loss[row] = ignored ? 0.0f : static_cast<float>(cross_entropy::row_loss(sum, weighted));
     if (arguments.exponentials == nullptr) return;
     arguments.scale[row] = ignored ? 0.0f : static_cast<float>(1 / sum);
@@ -133,6 +142,7 @@ Launch bind(const FinishCrossEntropy& op, const Plan&, const Memory& memory) {
         arguments.dot = operands.get<float>("dot", op.dot, 1, rows);
     }
     arguments.loss = operands.get<float>("loss", op.loss, 1, rows);
+    if (op.flags) arguments.flags = operands.get<std::int32_t>("flags", op.flags, 1, rows);
     arguments.tiles = static_cast<int>(op.sums.rows);
     arguments.rows = rows;
     const auto blocks = static_cast<unsigned>(ceil_div(rows, std::int64_t{kRows}));

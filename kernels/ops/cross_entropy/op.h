@@ -79,6 +79,10 @@ struct LinearCrossEntropy {
 ///   e_t <- r = e_t - S rounded to storage: scale times the row of exponentials is then the gradient g = p - [target]
 ///   dot = (D + t (S - e_t + r)) scale = Σ_v l g, with l the logits and g as stored, as the dgrad that follows reads it
 /// Without exponentials (an evaluation) there is only the loss. Ignored rows of exponentials stay as they are.
+///
+/// With flags: 1 for a row that S, D and t do not tell the truth of (cross_entropy::needs_exact), 0 for any other and
+/// for ignored ones. Flagged rows get loss, scale and dot 0 and keep their exponentials: ExactCrossEntropy replaces all
+/// four.
 struct FinishCrossEntropy {
     In<Partials> sums;           // (tiles, 2 M) statistic: pairs (Σ e, Σ e d)
     In<Vector> target_logit;     // (1, M) statistic
@@ -87,13 +91,14 @@ struct FinishCrossEntropy {
     Out<Vector> scale;           // (1, M) statistic
     Out<Vector> dot;             // (1, M) statistic
     Out<Vector> loss;            // (1, M) statistic
+    Out<Vector> flags;           // (1, M) i32, optional
 
     static constexpr const char* name = "FinishCrossEntropy";
     static constexpr auto operands = std::tuple{
         field("sums", &FinishCrossEntropy::sums),       field("target_logit", &FinishCrossEntropy::target_logit),
         field("targets", &FinishCrossEntropy::targets), field("exponentials", &FinishCrossEntropy::exponentials),
         field("scale", &FinishCrossEntropy::scale),     field("dot", &FinishCrossEntropy::dot),
-        field("loss", &FinishCrossEntropy::loss)};
+        field("loss", &FinishCrossEntropy::loss),       field("flags", &FinishCrossEntropy::flags)};
 
     double flops() const { return static_cast<double>(sums.count()); }
     /// Of the exponentials one element per row, the target's.
@@ -108,6 +113,52 @@ struct FinishCrossEntropy {
     }
     static constexpr std::string_view part_of(std::string_view part) {
         return part == "target" ? "exponentials" : part;
+    }
+};
+
+/// Loss and gradient of the flagged rows, from their logits l = rstd Σ_k a table computed again, without tensor cores
+/// and unrounded. With q = exp(l - max) / Σ over the columns but the target's, and x = max + log Σ - l_target:
+///   loss = log(1 + e^x),  scale = 1 / (1 + e^-x) = 1 - p of the target
+///   exponentials = q, rounded so that their sum stays 1 (cross_entropy::round_carrying); -1 for the target; 0 in
+///   columns beyond the vocabulary. In fp32 and fp64 storage q is rounded as any number.
+///   dot = scale Σ_v l g of the exponentials g as stored
+/// No logit is limited, and no element of the gradient is a difference. A logit that is not finite makes the row NaN.
+/// Rows that are not flagged, or ignored, stay as they are. Without exponentials (an evaluation) there is only the
+/// loss.
+///
+/// Where no row is flagged, nothing is computed, and that is what flops and bytes count. A flagged row costs 4 K V
+/// FLOPs outside tensor cores, half of that in an evaluation.
+struct ExactCrossEntropy {
+    In<Matrix> a;                // (M, K) storage
+    In<Matrix> table;            // (vocab, K) storage: the valid rows of the head's weight
+    In<Vector> rstd;             // (1, M) statistic, optional (absent: 1)
+    In<Vector> targets;          // (1, M) i32, < 0: ignored
+    In<Vector> flags;            // (1, M) i32, not 0: flagged
+    InOut<Matrix> exponentials;  // (M, V) storage, V >= vocab, optional; with it:
+    InOut<Vector> scale;         // (1, M) statistic
+    InOut<Vector> dot;           // (1, M) statistic
+    InOut<Vector> loss;          // (1, M) statistic
+    InOut<Scratch> scratch;      // lists and sums per row and slice of columns
+
+    static constexpr const char* name = "ExactCrossEntropy";
+    static constexpr auto operands =
+        std::tuple{field("a", &ExactCrossEntropy::a),         field("table", &ExactCrossEntropy::table),
+                   field("rstd", &ExactCrossEntropy::rstd),   field("targets", &ExactCrossEntropy::targets),
+                   field("flags", &ExactCrossEntropy::flags), field("exponentials", &ExactCrossEntropy::exponentials),
+                   field("scale", &ExactCrossEntropy::scale), field("dot", &ExactCrossEntropy::dot),
+                   field("loss", &ExactCrossEntropy::loss),   field("scratch", &ExactCrossEntropy::scratch)};
+
+    double flops() const { return 0; }
+    std::int64_t bytes_of(const View& operand) const {
+        return &operand == &flags || &operand == &targets ? operand.bytes() : 0;
+    }
+    std::int64_t scratch_bytes() const;
+
+    /// Exponentials, each measured against itself and what 2^-12 of its logit makes of it, since logits are rounded to
+    /// fp32: off by one step of bf16 at most, 2^-7, and by 0.41 of a step RMS. Loss and scale follow from sums of
+    /// accurate exponentials. dot is of the stored elements.
+    static constexpr std::optional<Tolerance> tolerance(std::string_view operand, DType) {
+        return operand == "exponentials" ? Tolerance{4e-3, 9e-3} : Tolerance{1e-4, 1e-4};
     }
 };
 

@@ -17,12 +17,15 @@ class BlockBuffers {
     /// The same, with names that say the layer.
     BlockBuffers of_layer(std::size_t l) const { return {table_, precision_, text("layer ", l, " ")}; }
 
-    /// Transient, of the storage and the statistic type.
+    /// Transient, of the storage and the statistic type; and a flag per row.
     View activation(const char* name, std::int64_t rows, std::int64_t cols) const {
         return table_.activation(prefix_ + name, precision_.storage, rows, cols);
     }
     View statistic(const char* name, std::int64_t rows, std::int64_t cols) const {
         return table_.activation(prefix_ + name, precision_.statistic, rows, cols);
+    }
+    View flags(const char* name, std::int64_t cols) const {
+        return table_.activation(prefix_ + name, DType::i32, 1, cols);
     }
 
     /// Kept from one schedule to the next, and absent from a plan whose schedules do not touch it. Segment `inputs`

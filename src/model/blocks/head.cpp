@@ -39,6 +39,7 @@ HeadBlock::HeadBlock(const Parameters& parameters, const FlatSegments& segments,
     target_logit_ = buffers.statistic("target logits", 1, s.tokens);
     scale_ = buffers.statistic("head scale", 1, s.tokens);
     dot_ = buffers.statistic("head dot", 1, s.tokens);
+    flags_ = buffers.flags("flagged rows", rows);
 
     // Persistent: the host reads them after a pass, when nothing else may have taken their place.
     const auto result = [&](const char* name, DType dtype, std::int64_t columns) {
@@ -70,13 +71,30 @@ void HeadBlock::chunk_loss(StepList& step, const BatchInputs& batch, const Strea
                                       .sums = sums,
                                       .vocab = shape_.vocab,
                                       .tile = LinearCrossEntropy::kTileColumns});
+    // Row slices of the same vectors: these ops make the first and the second value of each element (train, evaluate).
+    const auto first = [&](View vector) {
+        --vector.version;
+        return rows(vector);
+    };
+    const View flags = narrowed(write(flags_), chunk.rows);
     step("loss", FinishCrossEntropy{.sums = sums,
                                     .target_logit = rows(target_logit_),
                                     .targets = rows(batch.targets),
                                     .exponentials = written_exponentials(),
-                                    .scale = keeps ? rows(scale_) : View{},
-                                    .dot = keeps ? rows(dot_) : View{},
-                                    .loss = rows(results_.losses)});
+                                    .scale = keeps ? first(scale_) : View{},
+                                    .dot = keeps ? first(dot_) : View{},
+                                    .loss = first(results_.losses),
+                                    .flags = flags});
+    step("exact_loss", ExactCrossEntropy{.a = x,
+                                         .table = matrix_.value.row_slice(0, shape_.vocab),
+                                         .rstd = rows(in.rstd),
+                                         .targets = rows(batch.targets),
+                                         .flags = flags,
+                                         .exponentials = written_exponentials(),
+                                         .scale = keeps ? rows(scale_) : View{},
+                                         .dot = keeps ? rows(dot_) : View{},
+                                         .loss = rows(results_.losses),
+                                         .scratch = {}});
 }
 
 void HeadBlock::chunk_backward(StepList& step, const BatchInputs& batch, const Stream& in, const Chunk& chunk,
@@ -104,8 +122,10 @@ void HeadBlock::chunk_backward(StepList& step, const BatchInputs& batch, const S
 }
 
 void HeadBlock::train(StepList& step, const BatchInputs& batch, const Stream& in, View& dx, Beta beta) {
-    // Row slices of these are written chunk by chunk; each row holds its first value.
+    // Row slices of these are written chunk by chunk; each row holds its first value, or of those that
+    // ExactCrossEntropy may replace the second.
     for (View* view : {&target_logit_, &results_.losses, &scale_, &dot_, &n_, &dgamma_, &dx}) write(*view);
+    for (View* view : {&results_.losses, &scale_, &dot_}) write(*view);
     for (std::size_t c = 0; c < chunks_.size(); ++c) {
         step.enter(Phase::forward, -1);
         chunk_loss(step, batch, in, chunks_[c], Keep::activations);
@@ -121,7 +141,7 @@ void HeadBlock::train(StepList& step, const BatchInputs& batch, const Stream& in
 }
 
 void HeadBlock::evaluate(StepList& step, const BatchInputs& batch, const Stream& in) {
-    for (View* view : {&target_logit_, &results_.losses}) write(*view);
+    for (View* view : {&target_logit_, &results_.losses, &results_.losses}) write(*view);
     step.enter(Phase::forward, -1);
     for (const Chunk& chunk : chunks_) chunk_loss(step, batch, in, chunk, Keep::nothing);
     step("total_loss",

@@ -59,6 +59,7 @@ class HeadBlock {
     View dgamma_;        // (tiles of all chunks, d) partials of the norm's weight
     View target_logit_;  // (1, M)
     View scale_, dot_;   // (1, M) 1 / Σ e, and Σ l g
+    View flags_;         // (1, rows of a chunk) rows whose loss and gradient ExactCrossEntropy makes
     Results results_;
 };
 
