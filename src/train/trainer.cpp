@@ -31,7 +31,7 @@ double seconds_now() {
 /// Outputs first, which takes no reading.
 TrainingData open_checked(const Config& config, const RunOptions& options) {
     require_own_directory(config, options);
-    require_writable(options);
+    require_outputs(config, options);
     return open_training_data(config);
 }
 
@@ -40,7 +40,7 @@ TrainingData open_checked(const Config& config, const RunOptions& options) {
 Trainer::Trainer(const Config& config, const RunOptions& options)
     : config_(config),
       options_(options),
-      console_(options.out),
+      console_(options.out, options.oracle_step ? Console::Loss::thrown : Console::Loss::tolerated),
       data_(open_checked(config, options)),
       tokenizer_(open_tokenizer(config, options.resume)),
       session_(config_, passes_of(Mode::train), options.timing.has_value(), console_),
