@@ -7,6 +7,7 @@
 #include "src/core/build_id.h"
 #include "src/core/console.h"
 #include "src/core/errors.h"
+#include "src/core/interrupt.h"
 #include "src/core/printable.h"
 #include "src/core/standard_streams.h"
 #include "src/io/hf.h"
@@ -192,6 +193,7 @@ int dispatch(int argc, char** argv) {
                         !command.dry_run && !command.print_schedule;
     if (trains) {
         check_modes(command);
+        watch_save_requests();
         return Trainer(command.config, run_options(command)).train();
     }
     const int code = answer(command);

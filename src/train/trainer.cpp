@@ -243,11 +243,11 @@ int Trainer::train() {
         if (before) settle(*before);
         before.reset();
 
-        const bool last = step == steps, stop = interrupted();
+        const bool last = step == steps, stop = interrupted(), asked = save_requested();
         const auto due = [&](std::int64_t interval) { return interval > 0 && step % interval == 0; };
         const bool validates = due(config.validation.interval) || (last && config.validation.batches > 0);
         const bool evaluates = due(config.evaluation.interval) || last;
-        const bool saves = due(config.checkpoint.interval) || (last && config.checkpoint.at_end) || stop;
+        const bool saves = due(config.checkpoint.interval) || (last && config.checkpoint.at_end) || stop || asked;
         if (!look_at_once && !validates && !evaluates && !saves) {
             before = std::move(now);
             continue;
@@ -255,6 +255,7 @@ int Trainer::train() {
         settle(now);
         if (validates) validate(step);
         if (evaluates) write_evaluations(step);
+        if (asked) console_.line(text("SIGUSR1: saving step ", step));
         if (saves) checkpoint(step);
         if (stop && !last) {
             write_timing();
