@@ -1,6 +1,5 @@
 #include "src/core/console.h"
 
-#include <stdio_ext.h>  // __fpurge
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -80,9 +79,7 @@ void Console::write_line(const std::string& line) {
     errno = 0;
     if (std::fwrite(line.data(), 1, line.size(), out_) == line.size() && std::fflush(out_) == 0) return;
     const std::string why = text("standard output: ", std::generic_category().message(errno));
-    // Else its buffer keeps a part of the line, which would stand before the next one that can be written.
-    __fpurge(out_);
-    std::clearerr(out_);
+    std::clearerr(out_);  // there may be room for the next one
     if (loss_ == Loss::thrown) throw Error(why);
     if (lost_++ == 0) std::fprintf(err_, "coda_train: %s; the run goes on, with its log\n", why.c_str());
 }
