@@ -7,6 +7,9 @@
 #include "src/core/build_id.h"
 #include "src/core/console.h"
 #include "src/core/errors.h"
+#include "src/core/interrupt.h"
+#include "src/core/printable.h"
+#include "src/core/standard_streams.h"
 #include "src/io/hf.h"
 #include "src/io/run_tokenizer.h"
 #include "src/text_codec.h"
@@ -18,8 +21,6 @@
 namespace {
 
 using namespace coda;
-
-void print(const std::string& text) { std::fputs(text.c_str(), stdout); }
 
 /// The passes of everything that is asked for.
 PassSet passes_of(const CommandLine& command) {
@@ -37,6 +38,9 @@ RunOptions run_options(const CommandLine& command) {
     options.init_from = command.init_from;
     options.timing = command.timing;
     options.dump_batches = command.dump_batches;
+    options.overwrite = command.overwrite;
+    if (command.config_path) options.inputs.emplace_back(*command.config_path);
+    if (command.sample && command.sample->tokenizer) options.inputs.emplace_back(*command.sample->tokenizer);
     options.oracle_step = command.oracle_step;
     options.command = command.command;
     return options;
@@ -67,6 +71,7 @@ int describe(const CommandLine& command) {
     if (command.print_schedule) print(print_schedule(schedules));
     if (!command.dry_run) return kExitDone;
 
+    require_outputs(config, run_options(command));
     print(print_plan(config, layout, schedules, plan));
     if (const auto tokenizer = data_tokenizer(command)) {
         print(text("tokenizer           ", tokenizer->file.string(), ": ", tokenizer->vocab_size, " tokens, SHA-256 ",
@@ -83,25 +88,27 @@ int describe(const CommandLine& command) {
     return kExitDone;
 }
 
-/// Prints what --sample asks for, its prompt and the tokens that follow: as text, or without `codec` as token ids.
+/// Prints what --sample asks for, its prompt and the tokens that follow: as text, or without `codec` as token ids. A
+/// model can write what a terminal obeys, so a terminal gets it escaped; a file or pipe gets the bytes as they are.
 void print_sample(const SampleRequest& request, Session& session, TextCodec* codec,
                   const std::vector<std::int32_t>& prompt) {
     const Config& config = session.config();
     const char* space = "";
+    const bool to_terminal = prints_to_terminal();
+    PrintableParts shown("\n\t");
+    const auto put = [&](const std::string& bytes) { print_bytes(to_terminal ? shown.add(bytes) : bytes); };
     const auto print_token = [&](std::int32_t token) {
-        const std::string shown = codec ? codec->decode(token) : text(std::exchange(space, " "), token);
-        std::fwrite(shown.data(), 1, shown.size(), stdout);
-        std::fflush(stdout);
+        put(codec ? codec->decode(token) : text(std::exchange(space, " "), token));
     };
     const std::int64_t separator = config.data.document_mask ? config.model.bos_token_id.value_or(-1) : -1;
     Sampler sampler(session.executor(), session.host(), session.tokens(), config.model.vocab_size,
                     static_cast<std::int32_t>(separator), [&] { session.run(Pass::sample); });
-    print(request.prompt.value_or(""));
+    put(request.prompt.value_or(""));
     for (const std::int32_t token : request.prompt_tokens) print_token(token);
     const SamplingOptions options{
         .tokens = request.tokens, .temperature = request.temperature, .top_k = request.top_k, .seed = request.seed};
     sampler.sample(prompt, options, print_token);
-    print("\n");
+    print_bytes(shown.finish() + "\n");
 }
 
 void print_evaluation(Session& session, EvaluationData data, std::int64_t step, Console& console) {
@@ -118,6 +125,7 @@ void print_evaluation(Session& session, EvaluationData data, std::int64_t step, 
 /// --eval, --sample and --export: weights are used as they are.
 int use_weights(const CommandLine& command, const RunOptions& options) {
     const Config& config = command.config;
+    require_outputs(config, options);
     std::unique_ptr<TextCodec> codec;
     std::vector<std::int32_t> prompt;
     if (command.sample) {
@@ -126,9 +134,8 @@ int use_weights(const CommandLine& command, const RunOptions& options) {
                                codec.get());
     }
     if (command.export_dir) check_export_folder(*command.export_dir);
-    require_writable(options);
 
-    Console console;
+    Console console(stdout, Console::Loss::thrown);
     const PassSet passes = passes_of(command);
     EvaluationData data;
     if (command.eval) data = open_evaluation_data(config);
@@ -150,7 +157,7 @@ int use_weights(const CommandLine& command, const RunOptions& options) {
     return kExitDone;
 }
 
-int run(const CommandLine& command) {
+void check_modes(const CommandLine& command) {
     if (command.dump_batches && !command.trains()) {
         throw UsageError(
             "--dump-batches writes what a training run reads; --eval, --export and --sample train nothing");
@@ -158,32 +165,54 @@ int run(const CommandLine& command) {
     if (command.timing && command.export_dir && !command.eval && !command.sample) {
         throw UsageError("--timing measures a training run, --eval or --sample; --export runs nothing");
     }
-    const RunOptions options = run_options(command);
-    if (command.trains()) return Trainer(command.config, options).train();
-    return use_weights(command, options);
-}
-
-int dispatch(int argc, char** argv) {
-    const CommandLine command = parse_command_line(argc, argv);
-    if (command.help) return print(*command.help), kExitDone;
-    if (command.version) return print(build_id() + "\n"), kExitDone;
-    if (command.print_config) return print(command.resolved.dump(2) + "\n"), kExitDone;
+    if (command.timing && command.oracle_step) {
+        throw UsageError("--timing and --oracle: a run that --oracle ends has no times to write; give one of them");
+    }
     if (command.oracle_step && resolve_device(command.config) == DeviceChoice::cpu) {
         throw UsageError(
             "--oracle compares the GPU's kernels with an independent path, and this run is on the CPU; see --device");
     }
+}
+
+/// The configuration as JSON, which says every character in ASCII where some are not for a terminal.
+std::string printed_config(const nlohmann::json& resolved) {
+    const std::string json = resolved.dump(2);
+    return printable(json) == json ? json : resolved.dump(2, ' ', true);
+}
+
+/// What prints an answer: everything but training.
+int answer(const CommandLine& command) {
+    if (command.help) return print(*command.help), kExitDone;
+    if (command.version) return print(build_id() + "\n"), kExitDone;
+    if (command.print_config) return print(printed_config(command.resolved) + "\n"), kExitDone;
+    check_modes(command);
     if (command.dry_run || command.print_schedule) return describe(command);
-    return run(command);
+    return use_weights(command, run_options(command));
+}
+
+int dispatch(int argc, char** argv) {
+    const CommandLine command = parse_command_line(argc, argv);
+    const bool trains = command.trains() && !command.help && !command.version && !command.print_config &&
+                        !command.dry_run && !command.print_schedule;
+    if (trains) {
+        check_modes(command);
+        watch_save_requests();
+        return Trainer(command.config, run_options(command)).train();
+    }
+    const int code = answer(command);
+    close_standard_output();
+    return code;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
     const auto fail = [](const char* what, int code) {
-        std::fprintf(stderr, "coda_train: %s\n", what);
+        std::fprintf(stderr, "coda_train: %s\n", printable(what).c_str());
         return code;
     };
     try {
+        prepare_standard_streams();
         return dispatch(argc, argv);
     } catch (const UsageError& error) {
         return fail(error.what(), kExitUsage);

@@ -16,6 +16,7 @@
 #include "src/config/config.h"
 #include "src/config/nearest.h"
 #include "src/core/errors.h"
+#include "src/core/printable.h"
 
 namespace coda {
 
@@ -135,16 +136,19 @@ struct Codec<bool> {
     }
 };
 
+/// Every string of a configuration is a path.
 template <>
 struct Codec<std::string> {
     static constexpr FlagSyntax syntax = FlagSyntax::string;
     static std::string value_word() { return "TEXT"; }
-    static std::string expects(const Range&) { return "a non-empty string in UTF-8"; }
+    static std::string expects(const Range&) { return "a non-empty string in UTF-8 without NUL"; }
     static nlohmann::json write(const std::string& value) { return value; }
 
-    // The resolved config is written to the run log, and JSON has no encoding other than UTF-8.
+    // The resolved config is written to the run log, and JSON has no encoding other than UTF-8. The system takes a path
+    // up to its first NUL, so one with a NUL would name another file than the one that is written there.
     static bool read(const nlohmann::json& value, const std::string&, const Range&, std::string& out) {
         if (!value.is_string() || value.get_ref<const std::string&>().empty()) return false;
+        if (value.get_ref<const std::string&>().find('\0') != std::string::npos) return false;
         try {
             static_cast<void>(value.dump());
         } catch (const nlohmann::json::type_error&) {
@@ -258,7 +262,8 @@ struct Codec<RopeScaling> {
             std::vector<std::string> names;
             for (const auto& [known_name, default_value] : known.items()) names.push_back(where + "." + known_name);
             const std::string path = where + "." + name;
-            throw UsageError(text("unknown key ", path, "; the nearest known key is ", nearest(path, names)));
+            throw UsageError(
+                text("unknown key ", printable(path, ""), "; the nearest known key is ", nearest(path, names)));
         }
         const Range above_zero{.min = 0, .min_excluded = true};
         read_part(value, where, "factor", Range{.min = 1}, out.factor);

@@ -99,6 +99,7 @@ class Parser {
         add_switch("--eval", result_.eval, "Only run the validation and the evaluation and print their results");
         add_word(export_, "DIR", "Write the weights as a Hugging Face folder");
         add_word(dump_batches_, "FILE", "Write the token batches for a reference implementation");
+        add_switch("--overwrite", result_.overwrite, "Let --timing and --dump-batches replace files of these names");
         add_word(sample_, "N", "Generate and print N tokens after those the model is given");
         add_word(prompt_, "TEXT", "What a sample begins with (default: bos_token_id, or a newline in bytes)");
         add_word(prompt_tokens_, "1,2,3", "The same as token ids");
@@ -294,6 +295,9 @@ CommandLine Parser::parse(int argc, const char* const* argv) {
     result_.init_from = init_from_.value();
     result_.export_dir = export_.value();
     result_.dump_batches = dump_batches_.value();
+    if (result_.overwrite && !result_.timing && !result_.dump_batches) {
+        throw UsageError("--overwrite: goes with --timing FILE or --dump-batches FILE, and neither is given");
+    }
     const std::optional<std::string> config = config_.value();
     if (!config) throw UsageError("--config FILE is required (demo.json is a small one that is shipped)");
     result_.config_path = find_config(*config);

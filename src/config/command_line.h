@@ -25,6 +25,7 @@ struct CommandLine {
     Config config;            // complete and valid, unless help or version is asked for
     nlohmann::json resolved;  // to_json(config)
     bool dry_run = false, print_config = false, print_schedule = false, resume = false, eval = false;
+    bool overwrite = false;           // --timing and --dump-batches may replace regular files
     bool version = false;             // print the build id and exit; config is empty
     std::optional<std::string> help;  // print this text and exit; config is empty
     std::optional<std::string> config_path;

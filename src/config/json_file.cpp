@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "kernels/core/error.h"
+#include "src/core/file_kind.h"
+#include "src/core/printable.h"
 
 namespace coda {
 
@@ -46,7 +48,8 @@ nlohmann::json parse_json_text(const std::string& content, const std::string& fi
         if (event == Event::object_end) open_objects.pop_back();
         if (event == Event::key) {
             const auto& key = value.get_ref<const std::string&>();
-            require(open_objects.back().insert(key).second, file, ": the key \"", key, "\" is given twice");
+            require(open_objects.back().insert(key).second, file, ": the key \"", printable(key, ""),
+                    "\" is given twice");
         }
         return true;
     };
@@ -60,7 +63,12 @@ nlohmann::json parse_json_text(const std::string& content, const std::string& fi
 }
 
 nlohmann::json read_json_file(const std::string& path) {
-    require(!std::filesystem::is_directory(std::filesystem::path(path)), path, ": is a folder, not a JSON file");
+    namespace fs = std::filesystem;
+    std::error_code error;
+    const fs::file_type type = fs::status(path, error).type();
+    // What is not there, or cannot be looked at, is left to open, which says why.
+    const bool file = type == fs::file_type::regular || type == fs::file_type::not_found || type == fs::file_type::none;
+    require(file, path, ": is ", file_kind(type), ", not a JSON file; only a regular file is read");
     errno = 0;
     std::ifstream in(path, std::ios::binary);
     require(in.is_open(), path, ": cannot be opened: ", std::strerror(errno));

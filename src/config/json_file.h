@@ -11,7 +11,8 @@ namespace coda {
 /// nesting.
 nlohmann::json parse_json_text(const std::string& content, const std::string& file);
 
-/// parse_json_text of a file's content. Also throws Error naming `path` when it cannot be read or is over 16 MiB.
+/// parse_json_text of a file's content. Also throws Error naming `path` when it cannot be read, is over 16 MiB or is no
+/// regular file: a FIFO would be waited for.
 nlohmann::json read_json_file(const std::string& path);
 
 }  // namespace coda

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "src/core/printable.h"
+
 namespace coda {
 
 namespace {
@@ -190,7 +192,7 @@ std::vector<Key> build_schema() {
 [[noreturn]] void refuse_unknown(const std::string& path) {
     std::vector<std::string> known;
     for (const Key& key : schema()) known.push_back(key.path());
-    throw UsageError(text("unknown key ", path, "; the nearest known key is ", nearest(path, known)));
+    throw UsageError(text("unknown key ", printable(path, ""), "; the nearest known key is ", nearest(path, known)));
 }
 
 [[noreturn]] void refuse_unknown_section(const std::string& name) {
@@ -199,7 +201,8 @@ std::vector<Key> build_schema() {
         const std::string& top = key.section.empty() ? key.name : key.section;
         if (known.empty() || known.back() != top) known.push_back(top);
     }
-    throw UsageError(text("unknown section ", name, "; the nearest known one is ", nearest(name, known)));
+    throw UsageError(
+        text("unknown section ", printable(name, ""), "; the nearest known one is ", nearest(name, known)));
 }
 
 const Key* find_key(const std::string& section, const std::string& name) {

@@ -4,7 +4,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
+#include <system_error>
+
+#include "kernels/core/error.h"
+#include "src/core/printable.h"
 
 namespace coda {
 
@@ -55,14 +60,28 @@ std::string step_line(const StepReport& r) {
                   count_text(r.tokens_per_s).c_str(), duration_text(r.eta_s).c_str());
 }
 
-Console::Console(std::FILE* out) : out_(out), terminal_(isatty(fileno(out)) == 1) {}
+Console::Console(std::FILE* out, Loss loss, std::FILE* err)
+    : out_(out), loss_(loss), err_(err), terminal_(isatty(fileno(out)) == 1) {}
 
-Console::~Console() { erase_bar(); }
+Console::~Console() {
+    erase_bar();
+    if (lost_ == 0) return;
+    std::fprintf(err_, "coda_train: note: lines that did not reach standard output: %lld; log.jsonl has every step\n",
+                 static_cast<long long>(lost_));
+}
 
 void Console::line(const std::string& text) {
     erase_bar();
-    std::fprintf(out_, "%s\n", text.c_str());
-    std::fflush(out_);
+    write_line(printable(text) + "\n");
+}
+
+void Console::write_line(const std::string& line) {
+    errno = 0;
+    if (std::fwrite(line.data(), 1, line.size(), out_) == line.size() && std::fflush(out_) == 0) return;
+    const std::string why = text("standard output: ", std::generic_category().message(errno));
+    std::clearerr(out_);  // there may be room for the next one
+    if (loss_ == Loss::thrown) throw Error(why);
+    if (lost_++ == 0) std::fprintf(err_, "coda_train: %s; the run goes on, with its log\n", why.c_str());
 }
 
 void Console::step(const StepReport& report) {

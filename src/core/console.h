@@ -24,11 +24,16 @@ std::string count_text(double value);
 /// Bytes as "1.50 GiB", "12.0 MiB", "300 B".
 std::string bytes_text(double bytes);
 
-/// Writes lines to `out`. On a terminal the progress bar is redrawn below the last line; elsewhere there are only
-/// lines.
+/// Writes lines to `out`, through printable(). On a terminal the progress bar is redrawn below the last line; elsewhere
+/// there are only lines.
 class Console {
   public:
-    explicit Console(std::FILE* out = stdout);
+    /// What a line that cannot be written does, because `out` is closed or full. tolerated: nothing to a run, whose log
+    /// has what matters; `err` says so once, and how many lines were lost when the console goes. thrown: it throws
+    /// Error, since the lines are what the program was asked for.
+    enum class Loss { tolerated, thrown };
+
+    explicit Console(std::FILE* out = stdout, Loss loss = Loss::tolerated, std::FILE* err = stderr);
     ~Console();
     Console(const Console&) = delete;
     Console& operator=(const Console&) = delete;
@@ -37,12 +42,16 @@ class Console {
     void step(const StepReport& report);
 
   private:
+    void write_line(const std::string& line);
     void erase_bar();
     void draw_bar(const StepReport& report);
 
     std::FILE* out_;
+    Loss loss_;
+    std::FILE* err_;
     bool terminal_;
     bool bar_ = false;
+    std::int64_t lost_ = 0;  // lines
 };
 
 }  // namespace coda

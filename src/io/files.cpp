@@ -11,6 +11,8 @@
 #include <system_error>
 #include <utility>
 
+#include "src/core/file_kind.h"
+
 namespace coda {
 namespace {
 
@@ -33,7 +35,8 @@ struct Descriptor {
 MappedFile::MappedFile(const fs::path& path) {
     struct stat status {};
     if (::stat(path.c_str(), &status) != 0) fail("open", path, errno);
-    require(S_ISREG(status.st_mode), "open ", path.string(), ": not a regular file");
+    require(S_ISREG(status.st_mode), "open ", path.string(), ": ", file_kind(fs::status(path).type()),
+            ", not a regular file");
     const Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
     if (file.value < 0) fail("open", path, errno);
     if (::fstat(file.value, &status) != 0) fail("stat", path, errno);

@@ -234,9 +234,10 @@ SafetensorsFolder::SafetensorsFolder(const fs::path& folder) {
             ": has no object weight_map");
     std::set<std::string> shards;
     for (const auto& [name, shard] : index["weight_map"].items()) {
-        // A plain file name: an index must not reach outside its folder.
+        // A plain file name: an index must not reach outside its folder, nor name a file that a NUL cuts short.
         require(shard.is_string() && fs::path(shard.get<std::string>()).filename() == shard.get<std::string>() &&
-                    shard.get<std::string>().ends_with(".safetensors"),
+                    shard.get<std::string>().ends_with(".safetensors") &&
+                    shard.get<std::string>().find('\0') == std::string::npos,
                 file, ": weight_map of ", escaped(name), " is ", escaped(shard),
                 ", not the name of a safetensors file");
         shards.insert(shard.get<std::string>());

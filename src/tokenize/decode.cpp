@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "src/core/interrupt.h"
+#include "src/io/output_file.h"
 #include "src/io/tokens.h"
 #include "src/tokenize/run.h"
 
@@ -21,11 +22,11 @@ constexpr std::int64_t kTokensAtATime = std::int64_t{1} << 16;
 /// Standard output, or a file that is written aside and then gets its name.
 class TextOutput {
   public:
-    TextOutput(const std::string& path, bool overwrite) : path_(path) {
+    TextOutput(const std::string& path, bool overwrite, const InputFiles& inputs) : path_(path) {
         if (path.empty()) return;
+        require_output_file("--out", path_, overwrite, inputs);
+        aside_ = aside_of(path_);
         std::error_code ignored;
-        require(overwrite || !fs::exists(path_, ignored), path, ": exists already; give --overwrite to replace it");
-        aside_ = path + ".new";
         fs::remove(aside_, ignored);
         file_.emplace(aside_, FileWriter::Mode::create);
     }
@@ -68,10 +69,14 @@ void decode(const TokenizeOptions& options) {
     for (std::size_t id = 0; options.skip_special && id < skipped.size(); ++id) {
         skipped[id] = tokenizer.is_special(static_cast<std::uint32_t>(id));
     }
-    TextOutput output(options.out, options.overwrite);
+    const std::vector<fs::path> shards = expand_paths(options.inputs);
+    InputFiles inputs;
+    inputs.add(options.tokenizer);
+    for (const fs::path& shard : shards) inputs.add(shard);
+    TextOutput output(options.out, options.overwrite, inputs);
     std::vector<std::int32_t> tokens;
     std::string text;
-    for (const fs::path& path : expand_paths(options.inputs)) {
+    for (const fs::path& path : shards) {
         const MappedFile file(path);
         const TokenView view = parse_shard(file.bytes(), path.string());
         for (std::int64_t first = 0; first < view.count; first += kTokensAtATime) {

@@ -6,7 +6,7 @@
 
 namespace coda {
 
-/// Ctrl-C or SIGTERM came: nothing was written.
+/// Ctrl-C, SIGTERM or SIGHUP came: nothing was written.
 class InterruptedError : public Error {
   public:
     using Error::Error;

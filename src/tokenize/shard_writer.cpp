@@ -43,14 +43,13 @@ std::vector<std::byte> header(bool wide, std::int64_t count) {
 
 }  // namespace
 
-ShardWriter::ShardWriter(fs::path stem, std::int64_t vocab, std::int64_t shard_tokens, bool overwrite)
+ShardWriter::ShardWriter(fs::path stem, std::int64_t vocab, std::int64_t shard_tokens, bool overwrite,
+                         const InputFiles& inputs)
     : stem_(std::move(stem)),
       shard_tokens_(shard_tokens > 0 ? shard_tokens : kMaxShardTokens),
       numbered_(shard_tokens > 0),
       wide_(vocab > 65536) {
-    const std::vector<fs::path> old = existing_shards(stem_);
-    require(overwrite || old.empty(), old.empty() ? "" : old.front().string(),
-            ": exists already; give --overwrite to replace it, or another --out");
+    for (const fs::path& old : existing_shards(stem_)) require_output_file("--out", old, overwrite, inputs);
     make_folders(folder_of(stem_));
     buffer_.reserve(kBufferBytes);
 }

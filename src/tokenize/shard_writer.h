@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "src/io/files.h"
+#include "src/io/output_file.h"
 
 namespace coda {
 
@@ -18,9 +19,10 @@ namespace coda {
 class ShardWriter {
   public:
     /// Shards of `shard_tokens` tokens, the last one of what is left; 0 for one file where its header's 31 bits can
-    /// count it. Ids are below `vocab`: uint16 tokens up to 65536, else uint32. Without `overwrite`, Error when
-    /// STEM.bin or a numbered shard exists.
-    ShardWriter(std::filesystem::path stem, std::int64_t vocab, std::int64_t shard_tokens, bool overwrite);
+    /// count it. Ids are below `vocab`: uint16 tokens up to 65536, else uint32. Error when
+    /// STEM.bin or a numbered shard exists, unless with `overwrite` a regular file that is not one of `inputs`.
+    ShardWriter(std::filesystem::path stem, std::int64_t vocab, std::int64_t shard_tokens, bool overwrite,
+                const InputFiles& inputs);
     ~ShardWriter();  // what has not been committed is removed
     ShardWriter(const ShardWriter&) = delete;
     ShardWriter& operator=(const ShardWriter&) = delete;

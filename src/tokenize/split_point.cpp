@@ -1,9 +1,12 @@
 #include "src/tokenize/split_point.h"
 
 #include <cmath>
+#include <filesystem>
+#include <system_error>
 #include <vector>
 
 #include "kernels/core/error.h"
+#include "src/core/file_kind.h"
 #include "src/tokenize/byte_source.h"
 
 namespace coda {
@@ -27,6 +30,10 @@ bool begins_character(char byte) { return (static_cast<unsigned char>(byte) & 0x
 
 std::int64_t blank_line_split(const std::string& path, double fraction) {
     require(path != "-", "standard input cannot be read twice, which --split-at blank-line does: name a file");
+    std::error_code error;
+    const std::filesystem::file_type type = std::filesystem::status(path, error).type();
+    require(error || type == std::filesystem::file_type::regular, path, ": is ", file_kind(type),
+            ", which cannot be read twice, as --split-at blank-line does: name a file");
     std::int64_t characters = 0;
     each_byte(path, [&](char byte) {
         characters += begins_character(byte) ? 1 : 0;

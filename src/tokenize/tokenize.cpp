@@ -8,6 +8,7 @@
 #include "src/core/console.h"
 #include "src/core/errors.h"
 #include "src/core/interrupt.h"
+#include "src/core/printable.h"
 #include "src/io/tokens.h"
 #include "src/tokenize/ordered_workers.h"
 #include "src/tokenize/progress.h"
@@ -82,10 +83,10 @@ struct Totals {
 /// The shards of the training and validation tokens.
 class Output {
   public:
-    Output(const TokenizeOptions& options, std::int64_t vocab) {
+    Output(const TokenizeOptions& options, std::int64_t vocab, const InputFiles& inputs) {
         const bool both = options.segments.val_fraction > 0;
-        train_.emplace(options.out + (both ? "_train" : ""), vocab, options.shard_tokens, options.overwrite);
-        if (both) val_.emplace(options.out + "_val", vocab, options.shard_tokens, options.overwrite);
+        train_.emplace(options.out + (both ? "_train" : ""), vocab, options.shard_tokens, options.overwrite, inputs);
+        if (both) val_.emplace(options.out + "_val", vocab, options.shard_tokens, options.overwrite, inputs);
     }
 
     void add(const Encoded& encoded) {
@@ -116,7 +117,7 @@ class Output {
     const Totals& totals() const { return totals_; }
 
   private:
-    static void say(const std::string& line) { std::fprintf(stderr, "coda_tokenize: %s\n", line.c_str()); }
+    static void say(const std::string& line) { std::fprintf(stderr, "coda_tokenize: %s\n", printable(line).c_str()); }
 
     static void report(ShardWriter& writer) {
         const std::int64_t tokens = writer.tokens();
@@ -139,7 +140,10 @@ void tokenize(const TokenizeOptions& options) {
     const DocumentOptions documents = document_options(options, tokenizer);
     const std::vector<std::string> inputs = expand_inputs(options.inputs);
     SegmentReader reader(tokenizer, inputs, options.segments);
-    Output output(options, tokenizer.vocab_size());
+    InputFiles files;
+    files.add(options.tokenizer);
+    for (const std::string& input : inputs) files.add(input);
+    Output output(options, tokenizer.vocab_size(), files);
 
     const std::size_t threads =
         options.threads > 0 ? options.threads : std::max<std::size_t>(1, std::thread::hardware_concurrency());

@@ -1,14 +1,19 @@
 #include "src/train/run_files.h"
 
-#include <unistd.h>
-
+#include <algorithm>
+#include <array>
 #include <utility>
 
 #include "kernels/core/error.h"
+#include "src/io/output_file.h"
+#include "src/io/tokens.h"
+#include "src/train/timing.h"
 
 namespace coda {
 
 namespace {
+
+namespace fs = std::filesystem;
 
 std::unique_ptr<Loader> validation_loader(const Config& config, TokenRanges ranges) {
     const LoaderOptions in_order{.seq_len = config.training.seq_len,
@@ -21,6 +26,40 @@ std::unique_ptr<Loader> validation_loader(const Config& config, TokenRanges rang
 
 std::vector<EvaluationShard> open_shards(const Config& config) {
     return open_evaluation_shards(config.evaluation.files, config.model.vocab_size, config.training.seq_len);
+}
+
+InputFiles inputs_of(const Config& config, const RunOptions& options) {
+    InputFiles inputs;
+    for (const auto* patterns : {&config.data.train, &config.data.val, &config.evaluation.files}) {
+        for (const std::string& pattern : *patterns) {
+            try {
+                for (const fs::path& file : expand_paths({pattern})) inputs.add(file);
+            } catch (const Error&) {
+                continue;  // no such file: who opens the data says so, and how to get it
+            }
+        }
+    }
+    if (config.data.tokenizer) inputs.add(*config.data.tokenizer);
+    if (options.init_from) inputs.add_folder(*options.init_from);
+    for (const fs::path& file : options.inputs) inputs.add(file);
+    return inputs;
+}
+
+/// The names in output.directory that belong to the run.
+constexpr std::array kOfTheRun = {"log.jsonl", "plan.json", "lock", "checkpoints", "tokenizer"};
+
+/// Throws Error when `path` is a place that the run itself writes to, now or later.
+void require_outside(const std::string& flag, const fs::path& path, const fs::path& run) {
+    const fs::path file = place_of(path), folder = place_of(run);
+    const fs::path to_run = folder.lexically_relative(file), from_run = file.lexically_relative(folder);
+    const bool is_above = to_run == "." || (!to_run.empty() && *to_run.begin() != "..");
+    require(!is_above, flag, " ", path.string(), ": the run's output.directory ", run.string(),
+            " takes this name; give another one");
+    const std::string first = from_run.empty() ? "" : from_run.begin()->string();
+    const bool taken = std::any_of(kOfTheRun.begin(), kOfTheRun.end(),
+                                   [&](const char* name) { return first == name || first == text(name, ".new"); });
+    require(!taken, flag, " ", path.string(), ": the run itself writes ", first, " in its output.directory ",
+            run.string(), "; give another name");
 }
 
 }  // namespace
@@ -56,18 +95,21 @@ void require_own_directory(const Config& config, const RunOptions& options) {
             " already holds a run; continue it with --resume, or choose another --output.directory");
 }
 
-void require_writable(const RunOptions& options) {
-    namespace fs = std::filesystem;
-    std::error_code error;
-    for (const auto& [flag, file] :
-         {std::pair("--timing ", options.timing), {"--dump-batches ", options.dump_batches}}) {
-        if (!file) continue;
-        const fs::path folder = fs::absolute(*file).parent_path();
-        require(fs::is_directory(folder, error), flag, file->string(), ": there is no folder ", folder.string());
-        require(!fs::is_directory(*file, error), flag, file->string(), ": is a folder; give the name of a file");
-        require(::access(folder.c_str(), W_OK) == 0, flag, file->string(), ": the folder ", folder.string(),
-                " cannot be written to");
+void require_outputs(const Config& config, const RunOptions& options) {
+    std::vector<NamedOutput> outputs;
+    if (options.timing) {
+        outputs.emplace_back("--timing", *options.timing);
+        outputs.emplace_back("--timing", trace_file_of(*options.timing));
     }
+    if (options.dump_batches) outputs.emplace_back("--dump-batches", *options.dump_batches);
+    if (outputs.empty()) return;
+
+    const InputFiles inputs = inputs_of(config, options);
+    for (const auto& [flag, path] : outputs) {
+        require_output_file(flag, path, options.overwrite, inputs);
+        require_outside(flag, path, config.output.directory);
+    }
+    require_different_outputs(outputs);
 }
 
 }  // namespace coda

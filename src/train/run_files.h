@@ -32,7 +32,8 @@ EvaluationData open_evaluation_data(const Config& config);
 /// Throws Error when training would overwrite another run, whose log is in output.directory.
 void require_own_directory(const Config& config, const RunOptions& options);
 
-/// Throws Error when a run would find out only at its end that a file of the options cannot be written.
-void require_writable(const RunOptions& options);
+/// Throws Error when a file of the options cannot be written, or would replace something: another file without
+/// options.overwrite, anything that is no regular file, what the run reads, or what it writes in its folder.
+void require_outputs(const Config& config, const RunOptions& options);
 
 }  // namespace coda

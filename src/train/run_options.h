@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace coda {
 
@@ -21,6 +22,8 @@ struct RunOptions {
     std::optional<std::filesystem::path> init_from;     // weights of a Hugging Face folder; default: of training.seed
     std::optional<std::filesystem::path> timing;        // file for the times of every operation
     std::optional<std::filesystem::path> dump_batches;  // file for the token batches that training reads
+    bool overwrite = false;                             // the two files above may replace regular ones
+    std::vector<std::filesystem::path> inputs{};        // what else is read: the configuration, --tokenizer
     std::optional<std::int64_t> oracle_step;            // step to check operation by operation, and end with
     std::string command;                                // how the run was started, for its log
     std::FILE* out = stdout;                            // progress

@@ -34,7 +34,7 @@ double seconds_now() {
 /// Outputs first, which takes no reading.
 TrainingData open_checked(const Config& config, const RunOptions& options) {
     require_own_directory(config, options);
-    require_writable(options);
+    require_outputs(config, options);
     return open_training_data(config);
 }
 
@@ -43,7 +43,7 @@ TrainingData open_checked(const Config& config, const RunOptions& options) {
 Trainer::Trainer(const Config& config, const RunOptions& options)
     : config_(config),
       options_(options),
-      console_(options.out),
+      console_(options.out, options.oracle_step ? Console::Loss::thrown : Console::Loss::tolerated),
       data_(open_checked(config, options)),
       tokenizer_(open_tokenizer(config, options.resume)),
       lock_(config.output.directory, options.command),
@@ -314,11 +314,11 @@ int Trainer::train() {
         settle_before();
         checkpoints_.look();
 
-        const bool last = step == steps, stop = interrupted();
+        const bool last = step == steps, stop = interrupted(), asked = save_requested();
         const auto due = [&](std::int64_t interval) { return interval > 0 && step % interval == 0; };
         const bool validates = due(config.validation.interval) || (last && config.validation.batches > 0);
         const bool evaluates = due(config.evaluation.interval) || last;
-        const bool saves = due(config.checkpoint.interval) || (last && config.checkpoint.at_end) || stop;
+        const bool saves = due(config.checkpoint.interval) || (last && config.checkpoint.at_end) || stop || asked;
         if (!look_at_once && !validates && !evaluates && !saves) {
             before = std::move(now);
             continue;
@@ -326,6 +326,7 @@ int Trainer::train() {
         settle(now);
         if (validates) validate(step);
         if (evaluates) write_evaluations(step);
+        if (asked) console_.line(text("SIGUSR1: saving step ", step));
         if (saves) checkpoint(step);
         if (stop && !last) {
             checkpoints_.finish();

@@ -1,6 +1,7 @@
 #include "src/train/weights_source.h"
 
 #include "kernels/core/integers.h"
+#include "src/core/printable.h"
 #include "src/train/model_state.h"
 #include "src/train/resume_check.h"
 
@@ -11,7 +12,9 @@ WeightsSource::WeightsSource(const Config& config, const RunOptions& options, bo
     : config_(config), console_(console), init_from_(options.init_from) {
     if (!options.resume) return;
     const std::filesystem::path run = config.output.directory;
-    const auto skipped = [&](const std::string& message) { std::fprintf(options.err, "%s\n", message.c_str()); };
+    const auto skipped = [&](const std::string& message) {
+        std::fprintf(options.err, "%s\n", printable(message).c_str());
+    };
     checkpoint_ = newest_checkpoint(run, skipped);
     if (checkpoint_) {
         check_tokenizer(tokenizer, checkpoint_->state);

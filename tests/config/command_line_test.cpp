@@ -1,6 +1,8 @@
 // The command line as a user types it: flags override the file, --init-from overrides both, and every mistake is named.
 #include "src/config/command_line.h"
 
+#include <sys/stat.h>
+
 #include "src/config/schema.h"
 #include "src/config/shell_quote.h"
 #include "tests/catch.h"
@@ -106,13 +108,15 @@ TEST_CASE_METHOD(Fixture, "objects are JSON") {
 }
 
 TEST_CASE_METHOD(Fixture, "modes") {
-    const CommandLine line = run({"--dry-run", "--print-config", "--print-schedule", "--resume", "--eval", "--timing",
-                                  "t.json", "--oracle", "3", "--export", "out", "--dump-batches", "b.bin"});
+    const CommandLine line =
+        run({"--dry-run", "--print-config", "--print-schedule", "--resume", "--eval", "--timing", "t.json", "--oracle",
+             "3", "--export", "out", "--dump-batches", "b.bin", "--overwrite"});
     CHECK((line.dry_run && line.print_config && line.print_schedule && line.resume && line.eval));
     CHECK(line.timing == "t.json");
     CHECK(line.oracle_step == 3);
     CHECK(line.export_dir == "out");
     CHECK(line.dump_batches == "b.bin");
+    CHECK(line.overwrite);
     CHECK_FALSE(line.version);
     CHECK(parse({"--version"}).version);
 }
@@ -134,6 +138,7 @@ TEST_CASE_METHOD(Fixture, "bad flags are named") {
     CHECK(error({"--training.steps", "-1"}) == "--training.steps: expected an integer in [0, 2147483647], found -1");
     CHECK(error({"--training.steps"}) == "--training.steps: expected a value after the flag");
     CHECK(error({"--export", "--resume"}) == "--export: expected a value, found the flag --resume");
+    CHECK(lacking(error({"--overwrite"}), {"--overwrite: goes with --timing FILE or --dump-batches FILE"}) == "");
     CHECK(lacking(error({"--export", ""}), {"--export: expected a non-empty string"}) == "");
     CHECK(lacking(error({"--data.train", "a", "\xff"}), {"--data.train[1]: expected a non-empty string in UTF-8"}) ==
           "");
@@ -168,6 +173,9 @@ TEST_CASE_METHOD(Fixture, "bad config files are named, with line and column for 
     const std::string absent = folder.path() + "/absent.json";
     CHECK(lacking(message_of<UsageError>([&] { parse({"--config", absent}); }), {absent, "cannot be opened"}) == "");
     CHECK(lacking(message_of<UsageError>([&] { parse({"--config", folder.path()}); }), {"is a folder"}) == "");
+    const std::string pipe = folder.path() + "/pipe.json";
+    REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+    CHECK(lacking(message_of<UsageError>([&] { parse({"--config", pipe}); }), {pipe, "is a FIFO"}) == "");
 }
 
 TEST_CASE_METHOD(Fixture, "the flag --init-from gives the model section") {

@@ -95,6 +95,8 @@ TEST_CASE("unknown keys name the nearest known one") {
     CHECK(error_of(changed("/devise", "cpu")) == "unknown key devise; the nearest known key is device");
     CHECK(error_of(changed("/optimiser", json::object())) ==
           "unknown section optimiser; the nearest known one is optimizer");
+    CHECK(error_of(changed("/training/ste\x1b[31mps\n", 3)) ==
+          "unknown key training.ste\\x1b[31mps\\x0a; the nearest known key is training.steps");
 }
 
 TEST_CASE("missing keys are named, all at once") {
@@ -142,6 +144,10 @@ TEST_CASE("wrong types and values out of range name key, expectation and found v
         {"/checkpoint/keep", 0, "an integer in [1, 2147483647]", "0"},
         {"/output/directory", "", "a non-empty string in UTF-8", "the string \"\""},
         {"/output/directory", "\xff", "a non-empty string in UTF-8", "the string"},
+        {"/output/directory", std::string("run\0x", 5), "a non-empty string in UTF-8 without NUL",
+         "the string \"run\\u0000x\""},
+        {"/data/tokenizer", std::string("\0", 1), "a non-empty string in UTF-8 without NUL or null",
+         "the string \"\\u0000\""},
         {"/device", "gpu", "one of \"auto\", \"cuda\", \"cpu\"", "the string \"gpu\""},
         {"/training", 5, "an object", "5"},
     };

@@ -138,10 +138,10 @@ class ProgramTestCase(unittest.TestCase):
         self.addCleanup(lambda: process.poll() is None and process.kill())
         return process
 
-    def start_quiet(self, *arguments):
+    def start_quiet(self, *arguments, **options):
         """As start(), with its output in the file "output.txt"."""
         with open(self.path("output.txt"), "ab") as output:
-            return self.start(*arguments, stdout=output, stderr=subprocess.STDOUT)
+            return self.start(*arguments, stdout=output, stderr=subprocess.STDOUT, **options)
 
     def run_program(self, *arguments, expect=DONE, threads=1, **options):
         """Runs the program to its end and checks its exit code; None accepts any."""

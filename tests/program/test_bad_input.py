@@ -3,9 +3,10 @@
 import os
 import socket
 import struct
+import subprocess
 import unittest
 
-from program import RUNTIME, USAGE, ProgramTestCase, shard
+from program import PROGRAM, RUNTIME, TIMEOUT_S, USAGE, ProgramTestCase, shard
 
 
 class CommandLineTest(ProgramTestCase):
@@ -33,9 +34,14 @@ class CommandLineTest(ProgramTestCase):
     def test_config_flag(self):
         for arguments, says in (([], "--config FILE is required"), (["--confg", "c"], "--config"),
                                 (["--config"], "--config"), (["--config", "no.json"], "no.json"),
-                                (["--config", "."], ".: is a folder")):
+                                (["--config", "."], ".: is a folder"),
+                                (["--config", "/dev/zero"], "/dev/zero: is a device"),
+                                (["--config", "/dev/stdin"], "/dev/stdin: is a device")):
             with self.subTest(arguments):
                 self.assert_message(self.run_program(*arguments, expect=USAGE), says)
+
+    def test_times_of_a_run_that_the_oracle_ends(self):
+        self.refuse("--timing", "t.json", "--oracle", "2", code=USAGE, says=["--timing and --oracle", "one of them"])
 
     def test_no_gpu(self):
         self.refuse("--device", "cuda", says=["--device cuda", "--device cpu"])
@@ -56,6 +62,11 @@ class ConfigTest(ProgramTestCase):
             ({"data.train": 7}, ["data.train", "a path, a glob or a list"]),
             ({"data.train": []}, ["data.train", "empty"]),
             ({"data.train": [""]}, ["data.train[0]"]),
+            ({"data.train": "text.txt\0.bin"}, ["data.train[0]", "without NUL", "text.txt\\u0000.bin"]),
+            ({"data.val": ["text.txt", "text.txt\0"]}, ["data.val[1]", "without NUL"]),
+            ({"data.tokenizer": "t.json\0"}, ["data.tokenizer", "without NUL"]),
+            ({"evaluation.files": ["a.bin\0"]}, ["evaluation.files[0]", "without NUL"]),
+            ({"output.directory": "run\0/../other"}, ["output.directory", "without NUL", "run\\u0000/../other"]),
             ({"optimizer.beta1": 1}, ["optimizer.beta1", "[0, 1)"]),
             ({"optimizer.learning_rate": -1}, ["optimizer.learning_rate", "> 0"]),
             ({"training.micro_batch_size": 0}, ["training.micro_batch_size"]),
@@ -162,10 +173,39 @@ class DataTest(ProgramTestCase):
 
     def test_special_files_do_not_hang(self):
         os.mkfifo(self.path("pipe.bin"))
-        self.refuse(changes={"data.train": "pipe.bin"}, says=["pipe.bin", "not a regular file"])
+        self.refuse(changes={"data.train": "pipe.bin"}, says=["pipe.bin", "a FIFO, not a regular file"])
+        self.refuse(changes={"data.val": "pipe.bin"}, says=["pipe.bin", "a FIFO, not a regular file"])
+        self.refuse(changes={"evaluation.files": "pipe.bin"}, says=["pipe.bin", "a FIFO, not a regular file"])
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(self.path("s.txt"))
             self.refuse(changes={"data.train": "s.txt"}, says=["s.txt", "not a regular file"])
+
+
+class SpecialFileTest(ProgramTestCase):
+    """A FIFO that nobody writes to is not waited for."""
+
+    def test_configurations(self):
+        os.mkfifo(self.path("pipe.json"))
+        self.assert_message(self.run_program("--config", "pipe.json", expect=USAGE), "pipe.json: is a FIFO")
+        # What a shell makes of --config <(command): a pipe under a name of /dev/fd.
+        reading, writing = os.pipe()
+        self.addCleanup(os.close, reading)
+        self.addCleanup(os.close, writing)
+        self.assert_message(self.run_program("--config", f"/dev/fd/{reading}", expect=USAGE, pass_fds=[reading]),
+                            "is a FIFO, not a JSON file; only a regular file is read")
+
+    def test_a_configuration_on_standard_input(self):
+        with open(self.path(self.config()), "rb") as file:
+            done = subprocess.run([PROGRAM, "--config", "/dev/stdin", "--dry-run"], cwd=self.folder, stdin=file,
+                                  capture_output=True, timeout=TIMEOUT_S, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_tokenizers(self):
+        os.mkfifo(self.path("pipe"))
+        self.refuse(changes={"data.tokenizer": "pipe"}, says=["data.tokenizer", "pipe", "a FIFO"])
+        self.train()
+        self.refuse("--resume", "--sample", "2", "--tokenizer", "pipe", says=["pipe", "a FIFO"])
+        self.refuse("--resume", "--sample", "2", "--tokenizer", "/dev/zero", says=["/dev/zero", "a device"])
 
 
 class OutputTest(ProgramTestCase):

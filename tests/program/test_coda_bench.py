@@ -1,6 +1,7 @@
 """coda_bench's command line, where the build has it; its measurements need a GPU."""
 
 import os
+import re
 import subprocess
 import unittest
 
@@ -33,6 +34,38 @@ class BenchTest(ProgramTestCase):
         self.bench("step", "--config", CONFIG, "--trainings.seq_len", "8", expect=2, says="--training.seq_len")
         self.bench("step", "--config", CONFIG, "--resume", expect=2, says="none of coda_train's other flags")
         self.bench("step", "--config", "no_such.json", expect=2, says="no_such.json")
+
+    def test_help_lists_an_op_once(self):
+        shown = self.bench("pointwise", "--help", expect=0, says="--op").stdout
+        listed = re.search(r"\{([\w,\s]+)\}", shown)[1]
+        names = re.findall(r"\w+", listed)
+        self.assertGreater(len(names), 5)
+        self.assertEqual(len(names), len(set(names)), names)
+
+    def test_outputs_replace_nothing(self):
+        self.write("kept.json", b"kept")
+        os.symlink("kept.json", self.path("link"))
+        qkv = ["--inputs", "text.txt", "--outputs"]
+        for arguments, says in ((["pointwise", "--json", "kept.json"], "--json kept.json: exists"),
+                                (["gemm", "--json", "kept.json"], "--json kept.json: exists"),
+                                (["attention", "--json", "kept.json"], "--json kept.json: exists"),
+                                (["attention", *qkv, "kept.json"], "--outputs kept.json: exists"),
+                                (["attention", *qkv, "text.txt", "--overwrite"], "--outputs text.txt: the run reads"),
+                                (["attention", *qkv, "a", "--json", "a"], "give different names"),
+                                (["pointwise", "--json", "/dev/null", "--overwrite"], "/dev/null: is a device"),
+                                (["pointwise", "--json", "link", "--overwrite"], "link: is a symbolic link"),
+                                (["step", "--config", CONFIG, "--json", CONFIG, "--overwrite"], "the run reads"),
+                                (["step", "--config", CONFIG, "--json", "kept.json"], "--json kept.json: exists")):
+            with self.subTest(arguments):
+                self.bench(*arguments, expect=1, says=says)
+        self.assertEqual(self.read("kept.json"), b"kept")
+
+    def test_lost_output(self):
+        with open("/dev/full", "wb") as full:
+            done = subprocess.run([BENCH, "--help"], cwd=self.folder, stdout=full, stderr=subprocess.PIPE,
+                                  stdin=subprocess.DEVNULL, text=True, check=False)
+        self.assertEqual(done.returncode, 1)
+        self.assertEqual(done.stderr, "coda_bench: standard output: No space left on device\n")
 
     def test_without_a_gpu(self):
         found = self.bench("step", "--config", CONFIG, "--training.seq_len", "2048", expect=1, says="--device cuda")

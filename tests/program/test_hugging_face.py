@@ -264,7 +264,8 @@ class RefusedImportTest(HuggingFaceTestCase):
         self.write("outside.safetensors", safetensors(self.tensors))
         for value, says in (("../outside.safetensors", "not the name of a safetensors file"),
                             ("model-00009-of-00009.safetensors", "model-00009-of-00009.safetensors"),
-                            ("model-00002-of-00002.safetensors", first), (7, first), ("/etc/passwd", first)):
+                            ("model-00002-of-00002.safetensors", first), (7, first), ("/etc/passwd", first),
+                            ("model\0.safetensors", "not the name of a safetensors file")):
             with self.subTest(value):
                 wrong = {**index, "weight_map": {**index["weight_map"], first: value}}
                 self.put(json.dumps(wrong).encode(), "model.safetensors.index.json")
@@ -290,6 +291,18 @@ class RefusedImportTest(HuggingFaceTestCase):
         self.refuse_import(["hf/config.json", "No such file"])
         shutil.rmtree(self.path("hf"))
         self.refuse_import(["hf", "No such file"])
+
+    def test_files_that_would_be_waited_for(self):
+        shutil.rmtree(self.path("hf"))
+        write_folder(self.path("hf"), HF_CONFIG, self.tensors, shards=2)
+        for name in os.listdir(self.path("hf")):
+            with self.subTest(name):
+                contents = self.read("hf", name)
+                os.remove(self.path("hf", name))
+                os.mkfifo(self.path("hf", name))
+                self.refuse_import([f"hf/{name}: ", "a FIFO"])
+                os.remove(self.path("hf", name))
+                self.put(contents, name)
 
     def test_conflict_with_the_run_config(self):
         for value in (32, 24):

@@ -1,12 +1,21 @@
-"""Ctrl-C and SIGTERM finish the step, write a checkpoint and exit 130."""
+"""Ctrl-C, SIGTERM and SIGHUP finish the step, write a checkpoint and exit 130; SIGUSR1 saves and goes on."""
 
+import os
 import signal
+import time
 import unittest
 
 from program import INTERRUPTED, TIMEOUT_S, ProgramTestCase
 
 # The learning rate must not depend on the number of steps, which the test cannot know beforehand.
 CHANGES = {"lr_schedule.type": "constant", "validation.interval": 50, "optimizer.learning_rate": 1e-3}
+
+
+def handles(pid, number):
+    """Whether the process has a handler of the signal."""
+    with open(f"/proc/{pid}/status", encoding="ascii") as file:
+        caught = next(line.split()[1] for line in file if line.startswith("SigCgt:"))
+    return bool(int(caught, 16) >> (number - 1) & 1)
 
 
 class InterruptTest(ProgramTestCase):
@@ -38,6 +47,75 @@ class InterruptTest(ProgramTestCase):
         process.send_signal(signal.SIGINT)
         process.send_signal(signal.SIGINT)
         self.assertIn(process.wait(TIMEOUT_S), (INTERRUPTED, -signal.SIGINT))
+
+    def test_hang_up_and_resume(self):
+        step = self.interrupt(signal.SIGHUP, 3)
+        changes = {**CHANGES, "training.steps": step + 5}
+        self.run_program("--config", self.config(changes), "--resume")
+        self.train(changes={**changes, "output.directory": "whole"})
+        self.assert_same_run("run", "whole")
+
+    def test_hang_up_of_a_terminal(self):
+        # A terminal that closes takes the output with it, and sends more than one SIGHUP: the kernel's, the shell's.
+        main, terminal = os.openpty()
+        process = self.start("--config", self.config({**CHANGES, "training.steps": 10_000_000}), stdout=terminal,
+                             stderr=terminal)
+        os.close(terminal)
+        self.wait_until(lambda: self.logged_steps() >= 3, process, "3 steps")
+        os.close(main)
+        for _ in range(3):
+            process.send_signal(signal.SIGHUP)
+        self.assertEqual(process.wait(TIMEOUT_S), INTERRUPTED)
+        self.assertEqual(self.checkpoints()[-1], f"step_{self.log().steps[-1]['step']:08}")
+
+    def test_a_hang_up_that_is_ignored(self):
+        process = self.start_quiet("--config", self.config({**CHANGES, "training.steps": 10_000_000}),
+                                   preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+        self.wait_until(lambda: self.logged_steps() >= 3, process, "3 steps")
+        process.send_signal(signal.SIGHUP)
+        before = self.logged_steps()
+        self.wait_until(lambda: self.logged_steps() >= before + 20, process, "20 steps more")
+
+    def saved(self):
+        """Names of the checkpoints that are complete."""
+        return [name for name in self.checkpoints() if name.startswith("step_")]
+
+    def test_save_and_go_on(self):
+        process = self.start_quiet("--config", self.config({**CHANGES, "training.steps": 10_000_000,
+                                                            "checkpoint.keep": 1000}))
+        self.wait_until(lambda: self.logged_steps() >= 3, process, "3 steps")
+        for count in (1, 2):
+            process.send_signal(signal.SIGUSR1)
+            self.wait_until(lambda: len(self.saved()) >= count, process, f"{count} checkpoints")
+            before = self.logged_steps()
+            self.wait_until(lambda: self.logged_steps() >= before + 10, process, "10 steps more")
+            self.assertEqual(len(self.saved()), count, "a signal is one checkpoint")
+        process.send_signal(signal.SIGTERM)
+        self.assertEqual(process.wait(TIMEOUT_S), INTERRUPTED)
+        steps = [int(name.removeprefix("step_")) for name in self.saved()]
+        self.assertEqual(len(steps), 3)
+        self.assertEqual([int(line.split()[-1]) for line in self.read("output.txt").decode().splitlines()
+                          if line.startswith("SIGUSR1: saving step ")], steps[:2])
+        # The checkpoint that was asked for is like any other: a run goes on from it bit by bit.
+        whole = [record for record in self.log().repeatable() if "loss" in record]
+        for name in self.checkpoints()[1:]:
+            os.rename(self.path("run", "checkpoints", name), self.path(name))
+        self.run_program("--config", self.config({**CHANGES, "training.steps": steps[0] + 5}), "--resume")
+        resumed = [record for record in self.log().repeatable() if "loss" in record]
+        self.assertEqual(resumed, whole[:steps[0] + 5])
+
+    def test_a_request_to_save_before_the_first_step(self):
+        # It may come while the model is still made. Without a handler it would end the program.
+        process = self.start_quiet("--config", self.config({**CHANGES, "training.steps": 10_000_000,
+                                                            "model.vocab_size": 200_000}))
+        deadline = time.monotonic() + TIMEOUT_S
+        while not handles(process.pid, signal.SIGUSR1):
+            self.assertIsNone(process.poll(), "the program ended")
+            self.assertLess(time.monotonic(), deadline)
+        self.assertEqual(self.logged_steps(), 0)
+        process.send_signal(signal.SIGUSR1)
+        self.wait_until(self.saved, process, "a checkpoint")
+        self.assertEqual(self.saved(), ["step_00000001"])
 
     def test_timing_of_an_interrupted_run(self):
         self.interrupt(signal.SIGINT, 3, "--timing", "timing.json")

@@ -25,7 +25,7 @@ class DumpBatchesTest(ProgramTestCase):
 
     def dumped(self, changes):
         """[(tokens, targets)] of every sequence, in the order in which the run read them."""
-        self.train("--dump-batches", "batches.npy", changes={
+        self.train("--dump-batches", "batches.npy", "--overwrite", changes={
             "training.seq_len": self.SEQ, "training.micro_batch_size": self.MICRO, "training.steps": self.STEPS,
             "training.grad_accumulation_steps": self.ACCUMULATION, **changes})
         shape, values = read_npy(self.read("batches.npy"))

@@ -198,7 +198,7 @@ class OutputTest(ProgramTestCase):
         self.tokenize("a.txt", "--shard-tokens", 4)
         self.assertEqual([self.tokens(f"o_{i:06}.bin") for i in range(3)],
                          [[END, *ids("012")], ids("3456"), ids("789")])
-        self.refused("a.txt", says=["o_000000.bin", "exists already", "--overwrite"])
+        self.refused("a.txt", says=["o_000000.bin", "exists", "--overwrite"])
         self.tokenize("a.txt", "--shard-tokens", 8, "--overwrite")  # one shard fewer than before
         self.assertEqual([n for n in self.files() if n.endswith(".bin")], ["o_000000.bin", "o_000001.bin"])
         self.tokenize("a.txt", "--overwrite")
@@ -257,8 +257,7 @@ class OutputTest(ProgramTestCase):
     def test_full_disk(self):
         self.write("a.txt", "word " * 400000)
 
-        def limit():
-            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        def limit():  # and its signal, which would end the process
             resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
 
         self.tokenize("a.txt", "--shard-tokens", 1000)
@@ -276,7 +275,49 @@ class OutputTest(ProgramTestCase):
         self.refused("a.txt", "--out", "disk/o", says=["No space left on device"])
         self.assertEqual(os.listdir(self.path("disk")), [])
 
+    def test_inputs_are_not_replaced(self):
+        self.write("o.bin", "text in a file of this name")
+        self.refused("o.bin", "--format", "txt", "--overwrite", says=["o.bin: the run reads this file"])
+        self.write("a.txt", "text")
+        self.tokenize("a.txt", "--out", "s")
+        with open(self.path("s.bin"), "rb") as file:
+            shard = file.read()
+        decode = ["--tokenizer", "t.json", "--decode", "s.bin", "--overwrite", "--out"]
+        for out, says in (("s.bin", "the run reads this file"), ("t.json", "the run reads this file"),
+                          ("/dev/null", "is a device")):
+            self.assertIn(says, self.run_program(*decode, out, expect=RUNTIME).stderr)
+        with open(self.path("s.bin"), "rb") as file:
+            self.assertEqual(file.read(), shard)
+        self.run_program(*decode[:-2])  # the tokenizer is whole too
+
+    def test_lost_output(self):
+        self.write("a.txt", "text")
+        self.tokenize("a.txt")
+        for arguments in (["--help"], ["--version"], ["--tokenizer", "t.json", "--decode", "o.bin"]):
+            with open("/dev/full", "wb") as full:
+                done = subprocess.run([PROGRAM, *arguments], cwd=self.folder, stdout=full, stderr=subprocess.PIPE,
+                                      stdin=subprocess.DEVNULL, check=False)
+            self.assertEqual(done.returncode, RUNTIME, arguments)
+            self.assertRegex(done.stderr, rb"\Acoda_tokenize: [^\n]*standard output: No space left on device\n\Z")
+
+    def test_names_are_escaped(self):
+        self.write("\x1b[31m.txt", "text")
+        done = self.tokenize("\x1b[31m.txt", "--out", "\x1b[32m")
+        self.assertIn("\\x1b[32m.bin: 5 tokens", done.stderr)
+        self.assertNotIn("\x1b", done.stderr)
+        self.assertNotIn("\x1b", self.refused("\x1b[33m.txt", says=["\\x1b[33m.txt"]).stderr)
+
+    def test_a_pipe_is_not_read_twice(self):
+        os.mkfifo(self.path("pipe"))
+        self.refused("pipe", "--format", "txt", "--val-fraction", 0.2, "--split-at", "blank-line",
+                     says=["pipe: is a FIFO, which cannot be read twice"])
+
     def test_interrupt(self):
+        for number in (signal.SIGINT, signal.SIGHUP):
+            with self.subTest(number):
+                self.interrupt(number)
+
+    def interrupt(self, number):
         before = self.files()
         process = subprocess.Popen([PROGRAM, "--tokenizer", "t.json", "--out", "o", "-"], cwd=self.folder,
                                    stdin=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -286,7 +327,7 @@ class OutputTest(ProgramTestCase):
             deadline = time.monotonic() + 60
             while "o_0.bin.new" not in self.files() and time.monotonic() < deadline:
                 pipe.write(b"words and words\n" * 65536)
-            process.send_signal(signal.SIGINT)
+            process.send_signal(number)
         with process.stderr as pipe:
             error = pipe.read()
         self.assertEqual(process.wait(60), INTERRUPTED, error)

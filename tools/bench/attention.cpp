@@ -19,6 +19,7 @@
 #include "kernels/hopper/run.h"
 #include "kernels/hopper/sm90/check.h"
 #include "kernels/ops/attention/case.h"
+#include "src/io/files.h"
 #include "tools/bench/commands.h"
 #include "tools/bench/result_header.h"
 
@@ -37,7 +38,7 @@ constexpr int kLaunchesPerBlock = 12;  // at least
 
 struct Options {
     AttentionCaseShape shape = kShapes[0];
-    bool shape_given = false;
+    bool shape_given = false, overwrite = false;
     std::string json, inputs, outputs;
     double warm_up = 1.5, block = 0.1;  // seconds
     int blocks = 5;
@@ -178,17 +179,18 @@ void run_files(const Options& options) {
     require(inputs.good(), "cannot read qkv and dout of this shape from ", options.inputs);
     hopper::prepare(made.forward, buffers.memory())(nullptr);
     hopper::prepare(made.backward, buffers.memory())(nullptr);
-    std::ofstream outputs(options.outputs, std::ios::binary);
-    const auto write = [&](std::vector<char>& bytes) {
-        outputs.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-    };
-    transfer(kO, write, cudaMemcpyDeviceToHost);
-    transfer(kDqkv, write, cudaMemcpyDeviceToHost);
-    require(outputs.good(), "cannot write ", options.outputs);
+    std::vector<char> outputs;
+    const auto keep = [&](std::vector<char>& bytes) { outputs.insert(outputs.end(), bytes.begin(), bytes.end()); };
+    transfer(kO, keep, cudaMemcpyDeviceToHost);
+    transfer(kDqkv, keep, cudaMemcpyDeviceToHost);
+    replace_file(options.outputs, std::as_bytes(std::span(outputs)));
 }
 
 void run(const Options& options) {
     require(options.inputs.empty() == options.outputs.empty(), "--inputs and --outputs belong together");
+    InputFiles inputs;
+    inputs.add(options.inputs);
+    require_outputs({{"--json", options.json}, {"--outputs", options.outputs}}, options.overwrite, inputs);
     if (!options.inputs.empty()) return run_files(options);
     nlohmann::json records = nlohmann::json::array();
     std::vector<AttentionCaseShape> shapes(std::begin(kShapes), std::end(kShapes));
@@ -213,7 +215,8 @@ void add_attention(CLI::App& app) {
     size("--heads", options->shape.heads, "query heads");
     size("--kv-heads", options->shape.kv_heads, "key/value heads");
     size("--head-dim", options->shape.head_dim, "64 or 128");
-    command->add_option("--json", options->json, "write the records to this file");
+    command->add_option("--json", options->json, "write the records to this file, which must be new");
+    command->add_flag("--overwrite", options->overwrite, "let --json and --outputs replace a file of this name");
     command->add_option("--warm-up", options->warm_up, "seconds per shape and direction");
     command->add_option("--block", options->block, "seconds per block");
     command->add_option("--blocks", options->blocks, "blocks of every pass, of which the median counts")

@@ -28,7 +28,7 @@ struct Options {
     std::vector<std::string> shapes;  // PROGRAM:M:N:K instead of a preset
     std::string json;
     Turns turns;
-    bool tune = false;
+    bool tune = false, overwrite = false;
 };
 
 /// `clocks`, if given, is read under the program's load after the measurement.
@@ -66,6 +66,7 @@ std::vector<Shape> shapes_of(const Options& options) {
 }
 
 void run(const Options& options) {
+    require_outputs({{"--json", options.json}}, options.overwrite);
     oracle::CublasLt cublas;
     Clocks clocks;
     if (options.tune) {
@@ -108,7 +109,8 @@ void add_gemm(CLI::App& app) {
     auto options = std::make_shared<Options>();
     command->add_option("--preset", options->preset, "llama1b, llama8b or square");
     command->add_option("--shape", options->shapes, "PROGRAM:M:N:K, instead of a preset");
-    command->add_option("--json", options->json, "write the records to this file");
+    command->add_option("--json", options->json, "write the records to this file, which must be new");
+    command->add_flag("--overwrite", options->overwrite, "let --json replace a file of this name");
     command->add_option("--warm-up", options->turns.warm_up, "seconds per shape");
     command->add_option("--block", options->turns.block, "seconds per block");
     command->add_option("--blocks", options->turns.blocks, "pairs of blocks");

@@ -4,6 +4,8 @@
 #include <exception>
 
 #include "src/core/errors.h"
+#include "src/core/printable.h"
+#include "src/core/standard_streams.h"
 #include "tools/bench/commands.h"
 
 int main(int argc, char** argv) {
@@ -14,16 +16,22 @@ int main(int argc, char** argv) {
     coda::bench::add_pointwise(app);
     coda::bench::add_step(app);
     coda::bench::add_header(app);
+    const auto fail = [](const char* what, int code) {
+        std::fprintf(stderr, "coda_bench: %s\n", coda::printable(what).c_str());
+        return code;
+    };
     try {
-        app.parse(argc, argv);
+        coda::prepare_standard_streams();
+        try {
+            app.parse(argc, argv);
+        } catch (const CLI::ParseError& error) {  // --help is one
+            if (app.exit(error) != 0) return coda::kExitUsage;
+        }
+        coda::close_standard_output();
         return coda::kExitDone;
-    } catch (const CLI::ParseError& error) {
-        return app.exit(error) == 0 ? coda::kExitDone : coda::kExitUsage;
     } catch (const coda::UsageError& error) {
-        std::fprintf(stderr, "coda_bench: %s\n", error.what());
-        return coda::kExitUsage;
+        return fail(error.what(), coda::kExitUsage);
     } catch (const std::exception& error) {
-        std::fprintf(stderr, "coda_bench: %s\n", error.what());
-        return coda::kExitRuntime;
+        return fail(error.what(), coda::kExitRuntime);
     }
 }

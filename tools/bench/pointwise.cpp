@@ -36,6 +36,7 @@ constexpr int kGraphLaunches = 16;
 struct Options {
     std::vector<std::string> ops;  // all where none is named
     std::string json;
+    bool overwrite = false;
     double warm_up = 1.5, block = 0.05;  // seconds
     int blocks = 5;
 };
@@ -182,6 +183,7 @@ Result measure(const OpCase& made, const Options& options, Clocks* clocks) {
 }
 
 void run(const Options& options) {
+    require_outputs({{"--json", options.json}}, options.overwrite);
     nlohmann::json records = nlohmann::json::array();
     Clocks clocks;
     std::printf("%-20s %-34s | %9s | %6s | %9s | %s\n", "op", "shape", "ms", "GB/s", "copy ms", "ratio");
@@ -213,9 +215,12 @@ void add_pointwise(CLI::App& app) {
     CLI::App* command = app.add_subcommand("pointwise", "embedding, loss, finishing and optimizer ops beside a copy");
     auto options = std::make_shared<Options>();
     std::vector<std::string> names;
-    for (const TimedCase& timed : timed_cases()) names.emplace_back(timed.op);
+    for (const TimedCase& timed : timed_cases()) {  // an op's cases follow one another
+        if (names.empty() || names.back() != timed.op) names.emplace_back(timed.op);
+    }
     command->add_option("--op", options->ops, "only these ops")->check(CLI::IsMember(names));
-    command->add_option("--json", options->json, "write the records to this file");
+    command->add_option("--json", options->json, "write the records to this file, which must be new");
+    command->add_flag("--overwrite", options->overwrite, "let --json replace a file of this name");
     command->add_option("--warm-up", options->warm_up, "seconds per op");
     command->add_option("--block", options->block, "seconds per block");
     command->add_option("--blocks", options->blocks, "pairs of blocks")->check(CLI::PositiveNumber);

@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "kernels/hopper/sm90/check.h"
+#include "src/io/files.h"
 #include "tools/bench/build_source.h"
 
 namespace coda::bench {
@@ -66,11 +67,19 @@ nlohmann::json result_header(const Clocks& clocks) {
             {"command", command_line()}};
 }
 
+void require_outputs(const std::vector<NamedOutput>& outputs, bool overwrite, const InputFiles& inputs) {
+    std::vector<NamedOutput> given;
+    for (const NamedOutput& output : outputs) {
+        if (output.second.empty()) continue;
+        require_output_file(output.first, output.second, overwrite, inputs);
+        given.push_back(output);
+    }
+    require_different_outputs(given);
+}
+
 void write_run(const std::string& path, const Clocks& clocks, const nlohmann::json& records) {
-    std::ofstream file(path);
-    file << nlohmann::json{{"header", result_header(clocks)}, {"records", records}}.dump(1) << "\n";
-    file.close();
-    require(file.good(), "cannot write ", path);
+    const nlohmann::json run{{"header", result_header(clocks)}, {"records", records}};
+    replace_file(path, bytes_of(run.dump(1) + "\n"));
 }
 
 }  // namespace coda::bench

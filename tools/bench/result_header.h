@@ -4,6 +4,9 @@
 
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
+
+#include "src/io/output_file.h"
 
 namespace coda::bench {
 
@@ -21,7 +24,11 @@ Clocks current_clocks();
 /// process's. Throws Error without a GPU.
 nlohmann::json result_header(const Clocks& clocks);
 
-/// Writes {header, records} to the file `path`. Throws Error if that fails, and without a GPU.
+/// Throws Error naming the flag unless a benchmark may write these files, "" for none, when it is done: nothing is
+/// there, or with `overwrite` a regular file other than `inputs`.
+void require_outputs(const std::vector<NamedOutput>& outputs, bool overwrite, const InputFiles& inputs = {});
+
+/// Writes {header, records} to the file `path`: whole, or as it was. Throws Error if that fails, and without a GPU.
 void write_run(const std::string& path, const Clocks& clocks, const nlohmann::json& records);
 
 }  // namespace coda::bench

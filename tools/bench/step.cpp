@@ -23,7 +23,7 @@ namespace {
 struct Options {
     std::string config, json;
     StepTimeOptions times;
-    bool no_floor = false;
+    bool no_floor = false, overwrite = false;
 };
 
 /// The configuration with the flags that follow it, as coda_train reads them.
@@ -108,6 +108,9 @@ nlohmann::json records_of(const std::string& name, const Config& config, const S
 
 void run(Options options, const std::vector<std::string>& flags) {
     const Config config = read_config(options, flags);
+    InputFiles inputs;
+    inputs.add(options.config);
+    require_outputs({{"--json", options.json}}, options.overwrite, inputs);
     options.times.floor = !options.no_floor;
     options.times.clocks = !options.json.empty();
     const std::string name = std::filesystem::path(options.config).stem().string();
@@ -126,7 +129,8 @@ void add_step(CLI::App& app) {
     command->allow_extras();
     auto options = std::make_shared<Options>();
     command->add_option("--config", options->config, "configuration file")->required();
-    command->add_option("--json", options->json, "write the records to this file");
+    command->add_option("--json", options->json, "write the records to this file, which must be new");
+    command->add_flag("--overwrite", options->overwrite, "let --json replace a file of this name");
     command->add_option("--warm-up", options->times.warm_up, "seconds");
     command->add_option("--steps", options->times.steps, "timed steps, of which the median counts")
         ->check(CLI::PositiveNumber);
