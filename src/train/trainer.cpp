@@ -19,6 +19,7 @@ namespace coda {
 namespace {
 
 constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
+constexpr const char* kSpikeWatch = "spike_watch";  // in a checkpoint's state
 
 /// NaN without the sign that an operation happened to give it: "-nan" reads like a number.
 double unsigned_nan(double value) { return std::isnan(value) ? std::numeric_limits<double>::quiet_NaN() : value; }
@@ -38,16 +39,21 @@ TrainingData open_checked(const Config& config, const RunOptions& options) {
 }  // namespace
 
 Trainer::Trainer(const Config& config, const RunOptions& options)
+    : Trainer(config, options, open_checked(config, options)) {}
+
+Trainer::Trainer(const Config& config, const RunOptions& options, TrainingData data)
     : config_(config),
       options_(options),
       console_(options.out),
-      data_(open_checked(config, options)),
+      data_(std::move(data)),
       tokenizer_(open_tokenizer(config, options.resume)),
       session_(config_, passes_of(Mode::train), options.timing.has_value(), console_),
       weights_(config_, options_, true, tokenizer_, console_),
       evaluator_(session_, std::move(data_.evaluation), console_),
-      step_flops_(step_flops(config_, session_.schedules())) {
+      step_flops_(step_flops(config_, session_.schedules())),
+      watch_(config_.training.skip_spikes) {
     weights_.load(session_);
+    watch_.restore(weights_.saved(kSpikeWatch));
 }
 
 std::int64_t Trainer::sequences_per_step() const {
@@ -76,7 +82,7 @@ void Trainer::open_log() {
                  bytes_of(plan_json(session_.layout(), session_.schedules(), session_.plan()).dump(1) + "\n"));
 }
 
-void Trainer::run_micro_batches(std::int64_t step, const std::function<void(Pass)>& run) {
+std::int64_t Trainer::run_micro_batches(std::int64_t step, const std::function<void(Pass)>& run) {
     const TrainingConfig& training = config_.training;
     const std::int64_t first = sequences_before(step);
     // The loss is a mean over the valid targets of the whole step, so they are counted before its first micro-batch.
@@ -87,14 +93,16 @@ void Trainer::run_micro_batches(std::int64_t step, const std::function<void(Pass
                                      training.seq_len));
         valid += batches.back().valid;
     }
-    session_.set_alpha(std::max<std::int64_t>(1, valid));
+    session_.set_alpha(valid);
     for (std::size_t i = 0; i < batches.size(); ++i) {
         session_.feed(batches[i]);
         run(i == 0 ? Pass::first : Pass::further);
     }
+    return valid;
 }
 
-void Trainer::upload_update_scalars(std::int64_t step, double lr) {
+void Trainer::upload_update_scalars(std::int64_t step, double lr, std::int64_t counted) {
+    constexpr double kEveryNorm = -1;
     const OptimizerConfig& optimizer = config_.optimizer;
     const HostViews& host = session_.host();
     const auto t = static_cast<double>(step);
@@ -102,6 +110,8 @@ void Trainer::upload_update_scalars(std::int64_t step, double lr) {
     upload_scalar(session_.executor(), host.correction1, 1.0 / (1.0 - std::pow(optimizer.beta1, t)));
     upload_scalar(session_.executor(), host.correction2, 1.0 / (1.0 - std::pow(optimizer.beta2, t)));
     upload_scalar(session_.executor(), host.step, t);
+    // Without a target there is no gradient, and decay alone is no step.
+    upload_scalar(session_.executor(), host.drop_above, counted > 0 ? watch_.drop_above(step) : kEveryNorm);
 }
 
 Trainer::StepUnderWay Trainer::start_step(std::int64_t step) {
@@ -113,8 +123,8 @@ Trainer::StepUnderWay Trainer::start_step(std::int64_t step) {
     under_way.lr = learning_rate(config.optimizer, config.lr_schedule, config.training.steps, step);
     if (session_.timing()) session_.timing()->begin_step(step);
 
-    run_micro_batches(step, [&](Pass pass) { session_.run(pass); });
-    upload_update_scalars(step, under_way.lr);
+    under_way.counted = run_micro_batches(step, [&](Pass pass) { session_.run(pass); });
+    upload_update_scalars(step, under_way.lr, under_way.counted);
     session_.run(Pass::update);
     under_way.readback = session_.executor().read_scalars({host.loss, host.norm, host.skip});
     return under_way;
@@ -124,9 +134,12 @@ Trainer::StepResult Trainer::result_of(StepUnderWay& under_way) {
     const std::vector<double> values = under_way.readback->wait();
     const double now = seconds_now();
     StepResult result;
-    result.loss = unsigned_nan(values[0]);
+    const auto skip = static_cast<std::int32_t>(values[2]);
+    result.counted = under_way.counted;
+    result.loss = result.counted > 0 ? unsigned_nan(values[0]) : std::numeric_limits<double>::quiet_NaN();
     result.norm = unsigned_nan(values[1]);
-    result.skipped = values[2] != 0;
+    result.skipped = (skip & GradNorm::kNonFinite) != 0;
+    result.dropped = (skip & GradNorm::kDropped) != 0;
     result.lr = under_way.lr;
     // The device began with it when it was there and the step before was done.
     result.ms = (now - std::max(under_way.started, settled_)) * 1000;
@@ -161,8 +174,9 @@ int Trainer::check_step(std::int64_t step) {
         if (!line.ok) ++beyond;
     };
     const auto checked = [&](Pass pass) { session_.executor().run_checked(pass, print); };
-    run_micro_batches(step, checked);
-    upload_update_scalars(step, learning_rate(config_.optimizer, config_.lr_schedule, config_.training.steps, step));
+    const std::int64_t counted = run_micro_batches(step, checked);
+    upload_update_scalars(step, learning_rate(config_.optimizer, config_.lr_schedule, config_.training.steps, step),
+                          counted);
     checked(Pass::update);
     console_.line(text("oracle at step ", step, ": ", operations, " operations, ", beyond, " beyond their tolerance"));
     return beyond == 0 ? kExitDone : kExitRuntime;
@@ -171,8 +185,10 @@ int Trainer::check_step(std::int64_t step) {
 void Trainer::validate(std::int64_t step) {
     const ValidationLoss validation = evaluate();
     log_->write_validation(step, validation.loss);
-    console_.line(text("validation at step ", step, ": loss ", json_number(validation.loss), " over ",
-                       validation.tokens, " tokens"));
+    console_.line(validation.tokens > 0
+                      ? text("validation at step ", step, ": loss ", json_number(validation.loss), " over ",
+                             validation.tokens, " tokens")
+                      : text("note: validation at step ", step, " has no counted target, so no loss"));
 }
 
 void Trainer::write_evaluations(std::int64_t step) {
@@ -187,6 +203,7 @@ void Trainer::checkpoint(std::int64_t step) {
     nlohmann::json state = {
         {"config", to_json(config_)}, {"sequences", sequences_before(step + 1)}, {"tokens", tokens_after(step)}};
     if (tokenizer_) state["tokenizer"] = tokenizer_->record();
+    state[kSpikeWatch] = watch_.state();
     save_state(session_.executor(), session_.schedules(), run_directory(), step, state, config_.checkpoint.keep);
 }
 
@@ -201,16 +218,26 @@ void Trainer::report(std::int64_t step, const StepResult& result) {
                    .ms = result.ms,
                    .tokens_per_s = tokens_per_s,
                    .eta_s = step_ms_.add(result.ms) / 1000 * left});
-    log_->write({.step = step,
-                 .loss = result.loss,
-                 .grad_norm = result.norm,
-                 .lr = result.lr,
-                 .tokens = tokens_after(step),
-                 .ms = result.ms,
-                 .tokens_per_s = tokens_per_s,
-                 .mfu = step_flops_ / (result.ms / 1000) / session_.executor().peaks().flops_per_s,
-                 .memory_gib =
-                     static_cast<double>(session_.plan().arena_bytes() + session_.executor().overhead_bytes()) / kGiB});
+    const SpikeScores scores = watch_.observe(step, result.loss, result.norm);
+    const std::string skipped = result.counted == 0 ? "no counted target" : result.dropped ? "spike" : "";
+    if (result.counted == 0) {
+        console_.line(text("step ", step, " has no counted target: the update was dropped"));
+    } else if (scores.spike() || result.dropped) {
+        console_.line(spike_line(step, result.loss, result.norm, scores, result.dropped));
+    }
+    log_->write(
+        {.step = step,
+         .loss = result.loss,
+         .grad_norm = result.norm,
+         .lr = result.lr,
+         .tokens = tokens_after(step),
+         .ms = result.ms,
+         .tokens_per_s = tokens_per_s,
+         .mfu = step_flops_ / (result.ms / 1000) / session_.executor().peaks().flops_per_s,
+         .memory_gib = static_cast<double>(session_.plan().arena_bytes() + session_.executor().overhead_bytes()) / kGiB,
+         .loss_z = scores.loss,
+         .norm_z = scores.norm,
+         .skipped = skipped});
 }
 
 int Trainer::train() {

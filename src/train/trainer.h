@@ -14,6 +14,7 @@
 #include "src/train/run_files.h"
 #include "src/train/run_options.h"
 #include "src/train/session.h"
+#include "src/train/spike_watch.h"
 #include "src/train/weights_source.h"
 
 namespace coda {
@@ -23,6 +24,9 @@ class Trainer {
     /// Opens the data, allocates, and takes the weights from where the options say. Throws before it allocates when
     /// data, outputs, memory or device do not allow the run.
     Trainer(const Config& config, const RunOptions& options);
+
+    /// The same on data that is already open.
+    Trainer(const Config& config, const RunOptions& options, TrainingData data);
 
     /// Trains from the step that the weights are of to training.steps, with log and checkpoints in output.directory.
     /// Once. Returns the exit code.
@@ -36,11 +40,14 @@ class Trainer {
   private:
     struct StepResult {
         double loss = 0, norm = 0, lr = 0, ms = 0;
-        bool skipped = false;
+        std::int64_t counted = 0;
+        bool skipped = false;  // of a loss or norm that is not finite
+        bool dropped = false;  // by rule
     };
     /// A step that is enqueued and whose results the host has not looked at.
     struct StepUnderWay {
         std::int64_t step = 0;
+        std::int64_t counted = 0;            // targets of the step that are not ignored
         double lr = 0, started = 0;          // seconds
         std::unique_ptr<Readback> readback;  // loss, norm, skip
     };
@@ -55,9 +62,9 @@ class Trainer {
     StepUnderWay start_step(std::int64_t step);
     StepResult result_of(StepUnderWay& step);
     void settle(StepUnderWay& step);
-    /// Feeds and runs the micro-batches of a step, each by `run`.
-    void run_micro_batches(std::int64_t step, const std::function<void(Pass)>& run);
-    void upload_update_scalars(std::int64_t step, double lr);
+    /// Feeds and runs the micro-batches of a step, each by `run`. Returns how many targets count.
+    std::int64_t run_micro_batches(std::int64_t step, const std::function<void(Pass)>& run);
+    void upload_update_scalars(std::int64_t step, double lr, std::int64_t counted);
     int check_step(std::int64_t step);
     [[noreturn]] void stop_non_finite(std::int64_t step, const StepResult& result);
     void validate(std::int64_t step);
@@ -77,6 +84,7 @@ class Trainer {
     std::optional<RunLog> log_;
     double step_flops_ = 0;
     RecentMean step_ms_;
+    SpikeWatch watch_;
     double settled_ = 0;  // when the latest step's results came, in seconds
 };
 

@@ -49,6 +49,10 @@ std::int64_t WeightsSource::counted(const char* what) const {
     return checkpoint_ ? checkpoint_->state.at(what).get<std::int64_t>() : 0;
 }
 
+nlohmann::json WeightsSource::saved(const char* key) const {
+    return checkpoint_ ? checkpoint_->state.value(key, nlohmann::json()) : nlohmann::json();
+}
+
 void WeightsSource::say() const {
     if (checkpoint_) {
         console_.line(text("resumed from ", checkpoint_->folder.string(), " at step ", checkpoint_->step));

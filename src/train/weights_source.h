@@ -34,6 +34,9 @@ class WeightsSource {
     std::int64_t sequences() const { return counted("sequences"); }
     std::int64_t tokens() const { return counted("tokens"); }
 
+    /// What the checkpoint's state has under `key`; null without a checkpoint, or where it has no such key.
+    nlohmann::json saved(const char* key) const;
+
   private:
     void check_resumable(const nlohmann::json& saved) const;
     std::int64_t counted(const char* what) const;
