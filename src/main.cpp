@@ -115,7 +115,7 @@ void print_evaluation(Session& session, EvaluationData data, std::int64_t step, 
     Evaluator evaluator(session, std::move(data), console);
     const ValidationLoss validation = evaluator.validation();
     // abs: the sign of a NaN means nothing, and "-nan" reads like a number.
-    if (!std::isfinite(validation.loss)) {
+    if (validation.tokens > 0 && !std::isfinite(validation.loss)) {
         throw NonFiniteError(text("the validation loss is ", std::abs(validation.loss)));
     }
     print(validation_line(validation) + "\n");

@@ -27,15 +27,16 @@ class ExportError(Exception):
 
 
 def scalars(log: runlog.RunLog) -> dict[int, dict[str, float]]:
-    """Numbers by step, ascending, and by name; what was not finite is NaN."""
+    """Numbers by step, ascending, and by name; what was not finite is NaN, and a step has no score without a verdict."""
     found: dict[int, dict[str, float]] = {}
 
     def add(step: int, name: str, value: object) -> None:
-        if value is None:
+        if value is None and name not in verdicts:
             value = math.nan
         if isinstance(value, (int, float)) and not isinstance(value, bool):
             found.setdefault(step, {})[name] = float(value)
 
+    verdicts = {f"train/{key}" for key in runlog.SCORES}  # None is no verdict
     empty = {key for key in ("mfu",) if not any(record.get(key) is not None for record in log.steps.values())}
     for records in (log.steps, log.validations):
         for step, record in records.items():

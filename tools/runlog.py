@@ -2,12 +2,15 @@
 
     {"config": {...}, "device": ..., "build": ..., "command": ..., "started": ...}
     {"step": 1, "loss": 5.54, "grad_norm": 2.1, "lr": 3e-4, "tokens": 4096, "ms": 120.5, ...}
+    {"step": 57, ..., "loss_z": 1.2, "norm_z": 9.1, "skipped": "spike"}
     {"step": 10, "val_loss": 4.87}
     {"step": 10, "evaluation": "hellaswag_val", "acc": 0.25, "acc_norm": 0.26, "examples": 10042}
     {"step": 10, "start": {...}}                  the run went on from step 10, with what a header says
 
-A number that is not finite stands there as null and is read as None. A last line that was cut off, by a run that was
-killed or that is writing it now, is dropped.
+A number that is not finite stands there as null and is read as None. A step without a counted target has no loss: it is
+left out of that series. The scores loss_z and norm_z are null before there is a verdict, and absent from logs of older
+versions; "skipped" says why a step's update was dropped, and is absent where it was not. A last line that was cut off,
+by a run that was killed or that is writing it now, is dropped.
 """
 
 from __future__ import annotations
@@ -16,6 +19,10 @@ import json
 import math
 import os
 from dataclasses import dataclass, field
+
+SCORES = ("loss_z", "norm_z")
+SPIKE = 6.0  # a z beyond it is a spike: kSpike of src/train/spike_watch.h
+NO_TARGET = "no counted target"  # why an update was dropped, where not for a spike
 
 
 class LogError(Exception):
@@ -41,7 +48,29 @@ class RunLog:
     def series(self, key: str) -> dict[int, float | None]:
         """Value of `key` by step, of the validations for val_loss and of the training steps for any other key."""
         records = self.validations if key == "val_loss" else self.steps
-        return {step: _number(self, step, record, key) for step, record in records.items()}
+        return {
+            step: _number(self, step, record, key)
+            for step, record in records.items()
+            if key != "loss" or record.get("skipped") != NO_TARGET
+        }
+
+    def scored(self) -> bool:
+        """Whether any step has a score."""
+        return any(record.get(z) is not None for record in self.steps.values() for z in SCORES)
+
+    def spikes(self) -> dict[int, dict]:
+        """Records by step, ascending, of a loss or gradient norm far above the usual, or an update dropped for one."""
+        return {
+            step: record
+            for step, record in self.steps.items()
+            if any(is_spike(record, z) for z in SCORES) or record.get("skipped") not in (None, NO_TARGET)
+        }
+
+
+def is_spike(record: dict, score: str) -> bool:
+    """Whether one of SCORES of a step's record says so."""
+    z = record.get(score)
+    return isinstance(z, (int, float)) and z > SPIKE
 
 
 def read(path: str) -> RunLog:

@@ -58,6 +58,7 @@ struct TrainingConfig {
     std::int64_t steps = 0;
     std::uint64_t seed = 1337;
     double max_grad_norm = 1.0;  // 0: off
+    double skip_spikes = 0;      // z of the gradient norm beyond which an update is dropped; 0: off
     std::int64_t lm_head_chunks = 1;
     Recompute recompute = Recompute::none;
 };

@@ -93,7 +93,9 @@ void RunLog::write(const StepRecord& record) {
                     ", \"grad_norm\": ", json_number(record.grad_norm), ", \"lr\": ", json_number(record.lr),
                     ", \"tokens\": ", record.tokens, ", \"ms\": ", json_number(record.ms),
                     ", \"tokens_per_s\": ", json_number(record.tokens_per_s), ", \"mfu\": ", json_number(record.mfu),
-                    ", \"memory_gib\": ", json_number(record.memory_gib), "}\n"));
+                    ", \"memory_gib\": ", json_number(record.memory_gib), ", \"loss_z\": ", json_number(record.loss_z),
+                    ", \"norm_z\": ", json_number(record.norm_z),
+                    record.skipped.empty() ? "" : text(", \"skipped\": ", json(record.skipped).dump()), "}\n"));
 }
 
 void RunLog::write_evaluation(const EvaluationRecord& record) {

@@ -4,7 +4,8 @@
 //   {"config": {...}, "device": "...", "build": "...", "command": "...", "started": "2026-05-04T12:00:00Z",
 //    "tokenizer": {"file": "...", "sha256": "..."}}
 //   {"step": 1, "loss": 4.85203028, "grad_norm": ..., "lr": ..., "tokens": ..., "ms": ..., "tokens_per_s": ...,
-//    "mfu": ..., "memory_gib": ...}
+//    "mfu": ..., "memory_gib": ..., "loss_z": null, "norm_z": null}
+//   {"step": 57, ..., "loss_z": 1.25, "norm_z": 9.5, "skipped": "spike"}
 //   {"step": 100, "val_loss": ...}
 //   {"step": 100, "evaluation": "hellaswag_val", "acc": ..., "acc_norm": ..., "examples": 10042}
 //   {"step": 100, "start": {what a header has}}                        the run went on from step 100, started so
@@ -17,6 +18,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -42,6 +44,10 @@ struct StepRecord {
     double tokens_per_s = 0;
     double mfu = 0;         // model FLOPs / (time x peak)
     double memory_gib = 0;  // 2^30 bytes of device memory in use
+    // How far above the usual loss and norm are (src/train/spike_watch.h); NaN without a verdict.
+    double loss_z = std::numeric_limits<double>::quiet_NaN();
+    double norm_z = std::numeric_limits<double>::quiet_NaN();
+    std::string skipped{};  // why the update was dropped; empty where it was not, and then absent from the log
 };
 
 struct EvaluationRecord {

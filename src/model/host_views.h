@@ -13,7 +13,8 @@ struct HostViews : BatchInputs {  // written before each micro-batch; `rope` onc
     View embedded;  // (M, d) storage
     // Written before each update.
     View lr, correction1, correction2;
-    View step;  // i32, from 1
+    View step;        // i32, from 1
+    View drop_above;  // the update of a larger gradient norm is dropped; infinity: none, negative: every one
     // Written before each sample pass, besides the first T of tokens and positions.
     View sample_start;  // (1, T) i32, doc_start of that pass: what stands before a row's start is not seen
     // Read back.
@@ -22,7 +23,7 @@ struct HostViews : BatchInputs {  // written before each micro-batch; `rope` onc
     View val_loss;    // of one evaluate pass, with its own alpha
     View logits;      // (1, V padded) storage, of the last row of a sample pass
     View norm, clip;  // of the gradient, before clipping
-    View skip;        // i32, sticky: a non-finite loss or norm was seen
+    View skip;        // i32, why nothing was updated: bits kNonFinite (sticky) and kDropped of GradNorm
     // State: flat segments of ParameterLayout.count elements.
     View master, gradient, m, v;
     View working;  // storage dtype, with the weights of norms in the matrices after them (ParameterLayout.folds)

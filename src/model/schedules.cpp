@@ -38,6 +38,7 @@ void add_inputs(const BlockBuffers& buffers, const ModelShape& s, bool document_
     host.correction1 = input("bias correction 1", statistic, 1, 1);
     host.correction2 = input("bias correction 2", statistic, 1, 1);
     host.step = input("step", DType::i32, 1, 1);
+    host.drop_above = input("gradient norm to drop above", statistic, 1, 1);
     host.sample_start = input("sample start", DType::i32, 1, s.seq_len);
     host.norm = input("gradient norm", statistic, 1, 1);
     host.clip = input("clip factor", statistic, 1, 1);

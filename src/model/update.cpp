@@ -6,6 +6,7 @@ void build_update(const ParameterLayout& layout, const ScheduleOptions& options,
     step.enter(Phase::update, -1);
     step("grad_norm", GradNorm{.grad = host.gradient,
                                .loss = host.loss,
+                               .drop_above = host.drop_above,
                                .norm = write(host.norm),
                                .clip = write(host.clip),
                                .skip = write(host.skip),

@@ -57,6 +57,7 @@ std::vector<EvaluationRecord> Evaluator::choices(std::int64_t step) {
 }
 
 std::string validation_line(const ValidationLoss& validation) {
+    if (validation.tokens == 0) return "validation loss null: the validation data has no counted target";
     return text("validation loss ", json_number(validation.loss), " over ", validation.tokens, " tokens");
 }
 

@@ -12,8 +12,8 @@
 namespace coda {
 
 struct ValidationLoss {
-    double loss = 0;  // mean nats per token; NaN of no tokens
-    std::int64_t tokens = 0;
+    double loss = 0;          // mean nats per token; NaN of no tokens
+    std::int64_t tokens = 0;  // whose targets count
 };
 
 class Evaluator {
@@ -35,7 +35,7 @@ class Evaluator {
     Console& console_;
 };
 
-/// "validation loss 1.25 over 640 tokens"
+/// "validation loss 1.25 over 640 tokens", or that no target counted.
 std::string validation_line(const ValidationLoss& validation);
 
 /// "hellaswag_val: acc 0.25, acc_norm 0.26 over 10042 examples"

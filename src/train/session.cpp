@@ -35,7 +35,7 @@ void Session::set_weights(std::span<const float> master) {
 }
 
 void Session::set_alpha(std::int64_t valid_targets) {
-    upload_scalar(*executor_, host().alpha, 1.0 / static_cast<double>(valid_targets));
+    upload_scalar(*executor_, host().alpha, valid_targets > 0 ? 1.0 / static_cast<double>(valid_targets) : 0.0);
 }
 
 void Session::run(Pass pass) {

@@ -35,7 +35,7 @@ class Session {
     /// fp32 master weights, layout().count elements on the host.
     void set_weights(std::span<const float> master);
 
-    /// Tokens, targets, positions and document starts of a micro-batch; its weight in the loss.
+    /// Tokens, targets, positions and document starts of a micro-batch; its weight in the loss, 0 of no valid target.
     void feed(const TokenBatch& batch) { feed_->upload(batch); }
     void set_alpha(std::int64_t valid_targets);
 

@@ -22,6 +22,7 @@ namespace coda {
 namespace {
 
 constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
+constexpr const char* kSpikeWatch = "spike_watch";  // in a checkpoint's state
 
 /// NaN without the sign that an operation happened to give it: "-nan" reads like a number.
 double unsigned_nan(double value) { return std::isnan(value) ? std::numeric_limits<double>::quiet_NaN() : value; }
@@ -41,10 +42,13 @@ TrainingData open_checked(const Config& config, const RunOptions& options) {
 }  // namespace
 
 Trainer::Trainer(const Config& config, const RunOptions& options)
+    : Trainer(config, options, open_checked(config, options)) {}
+
+Trainer::Trainer(const Config& config, const RunOptions& options, TrainingData data)
     : config_(config),
       options_(options),
       console_(options.out, options.oracle_step ? Console::Loss::thrown : Console::Loss::tolerated),
-      data_(open_checked(config, options)),
+      data_(std::move(data)),
       tokenizer_(open_tokenizer(config, options.resume)),
       lock_(config.output.directory, options.command),
       session_(config_, passes_of(Mode::train), options.timing.has_value(), console_),
@@ -52,13 +56,15 @@ Trainer::Trainer(const Config& config, const RunOptions& options)
       checkpoints_(session_, console_),
       identity_(identity()),
       evaluator_(session_, std::move(data_.evaluation), console_),
-      step_flops_(step_flops(config_, session_.schedules())) {
+      step_flops_(step_flops(config_, session_.schedules())),
+      watch_(config_.training.skip_spikes) {
     require_own_directory(config_, options_);  // again: another run may have come before the lock
     if (const nlohmann::json* state = weights_.saved_state()) {
         check_identity(identity_, *state, options_.allow, console_);
     }
     weights_.load(session_);
     weights_.release();
+    watch_.restore(weights_.saved(kSpikeWatch));
 }
 
 RunIdentity Trainer::identity() {
@@ -128,7 +134,7 @@ Trainer::StepBatches Trainer::load_step(std::int64_t step) const {
 }
 
 void Trainer::run_micro_batches(const StepBatches& batches, const std::function<void(Pass)>& run) {
-    session_.set_alpha(std::max<std::int64_t>(1, batches.valid));
+    session_.set_alpha(batches.valid);
     Pass pass = Pass::first;
     for (const TokenBatch& batch : batches.batches) {
         session_.feed(batch);
@@ -136,7 +142,8 @@ void Trainer::run_micro_batches(const StepBatches& batches, const std::function<
     }
 }
 
-void Trainer::upload_update_scalars(std::int64_t step, double lr) {
+void Trainer::upload_update_scalars(std::int64_t step, double lr, std::int64_t counted) {
+    constexpr double kEveryNorm = -1;
     const OptimizerConfig& optimizer = config_.optimizer;
     const HostViews& host = session_.host();
     const auto t = static_cast<double>(step);
@@ -144,6 +151,8 @@ void Trainer::upload_update_scalars(std::int64_t step, double lr) {
     upload_scalar(session_.executor(), host.correction1, 1.0 / (1.0 - std::pow(optimizer.beta1, t)));
     upload_scalar(session_.executor(), host.correction2, 1.0 / (1.0 - std::pow(optimizer.beta2, t)));
     upload_scalar(session_.executor(), host.step, t);
+    // Without a target there is no gradient, and decay alone is no step.
+    upload_scalar(session_.executor(), host.drop_above, counted > 0 ? watch_.drop_above(step) : kEveryNorm);
 }
 
 Trainer::StepUnderWay Trainer::start_step(std::int64_t step, const StepBatches& batches) {
@@ -156,7 +165,8 @@ Trainer::StepUnderWay Trainer::start_step(std::int64_t step, const StepBatches& 
     if (session_.timing()) session_.timing()->begin_step(step);
 
     run_micro_batches(batches, [&](Pass pass) { session_.run(pass); });
-    upload_update_scalars(step, under_way.lr);
+    under_way.counted = batches.valid;
+    upload_update_scalars(step, under_way.lr, batches.valid);
     session_.run(Pass::update);
     under_way.readback = session_.executor().read_scalars({host.loss, host.norm, host.skip});
     return under_way;
@@ -166,9 +176,12 @@ Trainer::StepResult Trainer::result_of(StepUnderWay& under_way) {
     const std::vector<double> values = under_way.readback->wait();
     const double now = seconds_now();
     StepResult result;
-    result.loss = unsigned_nan(values[0]);
+    const auto skip = static_cast<std::int32_t>(values[2]);
+    result.counted = under_way.counted;
+    result.loss = result.counted > 0 ? unsigned_nan(values[0]) : std::numeric_limits<double>::quiet_NaN();
     result.norm = unsigned_nan(values[1]);
-    result.skipped = values[2] != 0;
+    result.skipped = (skip & GradNorm::kNonFinite) != 0;
+    result.dropped = (skip & GradNorm::kDropped) != 0;
     result.lr = under_way.lr;
     // The device began with it when it was there and the step before was done.
     result.ms = (now - std::max(under_way.started, settled_)) * 1000;
@@ -212,8 +225,10 @@ int Trainer::check_step(std::int64_t step) {
         if (!line.ok) ++beyond;
     };
     const auto checked = [&](Pass pass) { session_.executor().run_checked(pass, print); };
-    run_micro_batches(load_step(step), checked);
-    upload_update_scalars(step, learning_rate(config_.optimizer, config_.lr_schedule, config_.training.steps, step));
+    const StepBatches batches = load_step(step);
+    run_micro_batches(batches, checked);
+    upload_update_scalars(step, learning_rate(config_.optimizer, config_.lr_schedule, config_.training.steps, step),
+                          batches.valid);
     checked(Pass::update);
     console_.line(text("oracle at step ", step, ": ", operations, " operations, ", beyond, " beyond their tolerance"));
     return beyond == 0 ? kExitDone : kExitRuntime;
@@ -222,9 +237,11 @@ int Trainer::check_step(std::int64_t step) {
 void Trainer::validate(std::int64_t step) {
     const ValidationLoss validation = evaluate();
     log_->write_validation(step, validation.loss);
-    console_.line(text("validation at step ", step, ": loss ", json_number(validation.loss), " over ",
-                       validation.tokens, " tokens"));
-    if (!std::isfinite(validation.loss)) {
+    console_.line(validation.tokens > 0
+                      ? text("validation at step ", step, ": loss ", json_number(validation.loss), " over ",
+                             validation.tokens, " tokens")
+                      : text("note: validation at step ", step, " has no counted target, so no loss"));
+    if (validation.tokens > 0 && !std::isfinite(validation.loss)) {
         throw NonFiniteError(text("the validation loss at step ", step, " is ", unsigned_nan(validation.loss),
                                   ". The step is not saved; try a lower optimizer.learning_rate, or --resume from the ",
                                   "last checkpoint with one"));
@@ -244,6 +261,7 @@ void Trainer::checkpoint(std::int64_t step) {
                             {"tokens", tokens_after(step)},
                             {"identity", identity_.json()}};
     if (tokenizer_) state["tokenizer"] = tokenizer_->record();
+    state[kSpikeWatch] = watch_.state();
     saved_ = step;
     restore_folder();
     checkpoints_.save(step, state, [this] { log_->sync(); });
@@ -261,16 +279,26 @@ void Trainer::report(std::int64_t step, const StepResult& result) {
                    .ms = result.ms,
                    .tokens_per_s = tokens_per_s,
                    .eta_s = step_ms_.add(result.ms) / 1000 * left});
-    log_->write({.step = step,
-                 .loss = result.loss,
-                 .grad_norm = result.norm,
-                 .lr = result.lr,
-                 .tokens = tokens_after(step),
-                 .ms = result.ms,
-                 .tokens_per_s = tokens_per_s,
-                 .mfu = step_flops_ / (result.ms / 1000) / session_.executor().peaks().flops_per_s,
-                 .memory_gib =
-                     static_cast<double>(session_.plan().arena_bytes() + session_.executor().overhead_bytes()) / kGiB});
+    const SpikeScores scores = watch_.observe(step, result.loss, result.norm);
+    const std::string skipped = result.counted == 0 ? "no counted target" : result.dropped ? "spike" : "";
+    if (result.counted == 0) {
+        console_.line(text("step ", step, " has no counted target: the update was dropped"));
+    } else if (scores.spike() || result.dropped) {
+        console_.line(spike_line(step, result.loss, result.norm, scores, result.dropped));
+    }
+    log_->write(
+        {.step = step,
+         .loss = result.loss,
+         .grad_norm = result.norm,
+         .lr = result.lr,
+         .tokens = tokens_after(step),
+         .ms = result.ms,
+         .tokens_per_s = tokens_per_s,
+         .mfu = step_flops_ / (result.ms / 1000) / session_.executor().peaks().flops_per_s,
+         .memory_gib = static_cast<double>(session_.plan().arena_bytes() + session_.executor().overhead_bytes()) / kGiB,
+         .loss_z = scores.loss,
+         .norm_z = scores.norm,
+         .skipped = skipped});
 }
 
 int Trainer::train() {

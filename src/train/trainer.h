@@ -17,6 +17,7 @@
 #include "src/train/run_files.h"
 #include "src/train/run_options.h"
 #include "src/train/session.h"
+#include "src/train/spike_watch.h"
 #include "src/train/weights_source.h"
 
 namespace coda {
@@ -26,6 +27,9 @@ class Trainer {
     /// Opens the data, locks the run's folder, allocates, and takes the weights from where the options say. Throws
     /// before it allocates when data, outputs, memory or device do not allow the run, or another process has it.
     Trainer(const Config& config, const RunOptions& options);
+
+    /// The same on data that is already open.
+    Trainer(const Config& config, const RunOptions& options, TrainingData data);
 
     /// Trains from the step that the weights are of to training.steps, with log and checkpoints in output.directory.
     /// Once. Returns the exit code. Throws NonFiniteError when a loss, a gradient norm, a validation or a weight is not
@@ -40,11 +44,14 @@ class Trainer {
   private:
     struct StepResult {
         double loss = 0, norm = 0, lr = 0, ms = 0;
-        bool skipped = false;
+        std::int64_t counted = 0;
+        bool skipped = false;  // of a loss or norm that is not finite
+        bool dropped = false;  // by rule
     };
     /// A step that is enqueued and whose results the host has not looked at.
     struct StepUnderWay {
         std::int64_t step = 0;
+        std::int64_t counted = 0;            // targets of the step that are not ignored
         double lr = 0, started = 0;          // seconds
         std::unique_ptr<Readback> readback;  // loss, norm, skip
     };
@@ -70,7 +77,7 @@ class Trainer {
     void settle(StepUnderWay& step);
     /// Feeds and runs micro-batches, each by `run`.
     void run_micro_batches(const StepBatches& batches, const std::function<void(Pass)>& run);
-    void upload_update_scalars(std::int64_t step, double lr);
+    void upload_update_scalars(std::int64_t step, double lr, std::int64_t counted);
     [[noreturn]] void stop_without_data(std::int64_t step, const Error& error);
     int check_step(std::int64_t step);
     [[noreturn]] void stop_non_finite(std::int64_t step, const StepResult& result);
@@ -96,6 +103,7 @@ class Trainer {
     std::int64_t saved_ = -1;   // the latest step that was given to checkpoints_
     double step_flops_ = 0;
     RecentMean step_ms_;
+    SpikeWatch watch_;
     double settled_ = 0;  // when the latest step's results came, in seconds
 };
 

@@ -37,6 +37,10 @@ std::int64_t WeightsSource::sequences() const {
                                               : ceil_div(counted("sequences") * before, config_.training.seq_len);
 }
 
+nlohmann::json WeightsSource::saved(const char* key) const {
+    return checkpoint_ ? checkpoint_->state.value(key, nlohmann::json()) : nlohmann::json();
+}
+
 void WeightsSource::say() const {
     if (checkpoint_) {
         console_.line(text("resumed from ", checkpoint_->folder.string(), " at step ", checkpoint_->step));

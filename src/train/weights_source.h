@@ -43,6 +43,9 @@ class WeightsSource {
         if (checkpoint_) checkpoint_->in_use.reset();
     }
 
+    /// What the checkpoint's state has under `key`; null without a checkpoint, or where it has no such key.
+    nlohmann::json saved(const char* key) const;
+
   private:
     std::int64_t counted(const char* what) const;
     void say() const;

@@ -98,9 +98,10 @@ TEST_CASE("the log is a header and one record a line") {
                    .mfu = 0.5,
                    .memory_gib = 1.5});
         log.write_validation(1, 2.25);
+        log.write({.step = 2, .loss_z = 1.25, .norm_z = -0.5, .skipped = "spike"});
     }
     const auto lines = lines_of(path);
-    REQUIRE(lines.size() == 3);
+    REQUIRE(lines.size() == 4);
     CHECK(lines[0].at("started").get<std::string>().size() == std::string("2026-05-04T12:00:00Z").size());
     CHECK(without_time(lines[0]) == json{{"config", {{"training", {{"steps", 10}}}}},
                                          {"device", "CPU"},
@@ -114,8 +115,13 @@ TEST_CASE("the log is a header and one record a line") {
                            {"ms", 12.25},
                            {"tokens_per_s", 41000.0},
                            {"mfu", 0.5},
-                           {"memory_gib", 1.5}});
+                           {"memory_gib", 1.5},
+                           {"loss_z", nullptr},
+                           {"norm_z", nullptr}});
     CHECK(lines[2] == json{{"step", 1}, {"val_loss", 2.25}});
+    CHECK(lines[3]["loss_z"] == 1.25);
+    CHECK(lines[3]["norm_z"] == -0.5);
+    CHECK(lines[3]["skipped"] == "spike");
 
     RunLog::create(path, {{}, "CPU", "b", {"\xff"}});  // not UTF-8
     CHECK(lines_of(path).size() == 1);

@@ -113,9 +113,9 @@ TEST_CASE("pointwise ops and reductions cost their arithmetic per element") {
 
     GradNorm norm;
     norm.grad = b.vector(DType::f32, 50);
-    norm.loss = norm.norm = norm.clip = b.scalar(DType::f32, 0);
+    norm.loss = norm.drop_above = norm.norm = norm.clip = b.scalar(DType::f32, 0);
     norm.skip = b.scalar(DType::i32, 0);
-    require_cost(norm, 100, 200 + 3 * 4 + 2 * 4);
+    require_cost(norm, 100, 200 + 4 * 4 + 2 * 4);
 
     AdamW adamw;
     adamw.grad = adamw.master = b.vector(DType::f32, 50);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cmath>
+#include <limits>
 #include <memory>
 #include <random>
 
@@ -173,6 +174,7 @@ class ModelRun {
         upload_scalar(*executor, host.correction1, 1 / (1 - std::pow(beta1, static_cast<double>(t))));
         upload_scalar(*executor, host.correction2, 1 / (1 - std::pow(beta2, static_cast<double>(t))));
         upload_scalar(*executor, host.step, static_cast<double>(t));
+        upload_scalar(*executor, host.drop_above, std::numeric_limits<double>::infinity());
         executor->run(Pass::update);
         return download_scalar(*executor, host.norm);
     }

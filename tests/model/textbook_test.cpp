@@ -268,6 +268,7 @@ TEST_CASE("ten steps of AdamW follow the textbook model and optimizer") {
         upload_scalar(*run.executor, host.correction1, 1 / (1 - std::pow(optimizer.beta1, t)));
         upload_scalar(*run.executor, host.correction2, 1 / (1 - std::pow(optimizer.beta2, t)));
         upload_scalar(*run.executor, host.step, t);
+        upload_scalar(*run.executor, host.drop_above, std::numeric_limits<double>::infinity());
         run.executor->run(Pass::update);
         CHECK(download_scalar(*run.executor, host.norm) == Approx(norm).epsilon(1e-11));
     }

@@ -22,8 +22,9 @@ TIMEOUT_S = 120  # of one run; all of them take well below a second on an idle m
 
 DONE, RUNTIME, USAGE, NON_FINITE, INTERRUPTED = 0, 1, 2, 3, 130
 
-STEP_KEYS = ["step", "loss", "grad_norm", "lr", "tokens", "ms", "tokens_per_s", "mfu", "memory_gib"]
-REPEATABLE_KEYS = ["step", "loss", "grad_norm", "lr", "tokens", "val_loss"]  # what is not a measurement of time
+STEP_KEYS = ["step", "loss", "grad_norm", "lr", "tokens", "ms", "tokens_per_s", "mfu", "memory_gib", "loss_z", "norm_z"]
+# What is not a measurement of time.
+REPEATABLE_KEYS = ["step", "loss", "grad_norm", "lr", "tokens", "val_loss", "loss_z", "norm_z", "skipped"]
 
 CONFIG = {
     "model": {

@@ -28,6 +28,13 @@ class CompareTest(LogTestCase):
         self.assertEqual(first, "DIFFERENT: " + expected)
         return out
 
+    def test_steps_without_a_counted_target(self):
+        """Both runs lack the loss of such a step; in one alone it is a difference."""
+        both = steps(3.0, None, 1.0)
+        both[1]["skipped"] = "no counted target"
+        self.assert_agree(both, both)
+        self.assert_differ("step 2 is only in A", steps(3.0, 2.0, 1.0), both)
+
     def test_noise_widens_what_is_allowed(self):
         a, b, c = steps(3.0, 2.2, 1.0), steps(3.0, 2.0, 1.0), self.write("c.jsonl", steps(3.0, 1.8, 1.0))
         self.assert_differ("step 2: 2.2 and 2 differ by 0.2, allowed are 0.1", a, b, "--atol", "0.1")

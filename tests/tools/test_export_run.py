@@ -45,6 +45,15 @@ class NumbersTest(LogTestCase):
         )
         self.assertTrue(math.isnan(found[2]["train/loss"]))
 
+    def test_scores(self):
+        """No verdict is no number, and the reason of a dropped update is none either."""
+        first, second = ({**record, "loss_z": None, "norm_z": None} for record in steps(3.0, 2.0))
+        second |= {"norm_z": 7.5, "skipped": "spike"}
+        found = export_run.scalars(runlog.read(self.write("a.jsonl", [first, second])))
+        self.assertEqual(set(found[1]), {"train/loss", "train/grad_norm", "train/learning_rate"})
+        self.assertEqual(set(found[2]) - set(found[1]), {"train/norm_z"})
+        self.assertEqual(found[2]["train/norm_z"], 7.5)
+
     def test_times(self):
         path = self.write("a.jsonl", records())
         os.utime(path, (5000, 5000))

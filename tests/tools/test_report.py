@@ -228,6 +228,51 @@ class PageTest(ReportCase):
         for words in ("no plan.json", "coda_train --timing", "cut off", "not finite (1, the first at step 2)"):
             self.assertIn(words, content)
 
+    def spiky(self, count=13):
+        """200 steps with scores from 34 on, `count` spikes from step 100 on, and a step without a target."""
+        records = [record(step, 3.0, loss_z=None, norm_z=None) for step in range(1, 201)]
+        for made in records[33:]:
+            made |= {"loss_z": 0.5, "norm_z": -0.5}
+        for number in range(count):
+            records[99 + number] |= {"loss": 7.0, "loss_z": 8.0 + number, "norm_z": 20.0 + number, "grad_norm": 44.0}
+        if count:
+            records[100] |= {"skipped": "spike"}
+            records[150] |= {"loss": None, "skipped": "no counted target"}
+        return records
+
+    def test_spikes(self):
+        log = self.write("spiky.jsonl", self.spiky())
+        content = self.report(log, "--out", self.path("spiky.html"))[1]
+        parsed = Balance(content)
+        self.assertEqual(parsed.open, [])
+        self.assertIn("spikes", parsed.ids)
+        table = content[content.index('<figure id="spikes"'):]
+        table = table[:table.index("</figure>")]
+        rows = re.findall(r"<tr>(<td>.*?)</tr>", table)
+        cells = [re.findall(r"<td>(.*?)</td>", row) for row in rows]
+        self.assertEqual([cell[0] for cell in cells], [str(step) for step in range(103, 113)])  # the 10 worst of 13
+        self.assertEqual(cells[0], ["103", "7", "11", "44", "23", "made"])
+        self.assertIn("13 steps with a loss or gradient norm of z above 6", table)
+        self.assertIn("The 10 of the largest z are shown.", table)
+        self.assertIn("<dt>spikes</dt><dd>13</dd><dd class='sub'>2 updates dropped</dd>", content)
+        # Circles in the loss for both widths, whole and from step 21 on, and in the gradient norm once.
+        self.assertEqual(content.count('class="spike"'), 13 * (2 + 2 + 1))
+        self.assertNotIn("A cross marks", content)
+
+    def test_a_dropped_update_says_so(self):
+        records = self.spiky(2)
+        log = self.write("two.jsonl", records)
+        content = self.report(log, "--out", self.path("two.html"))[1]
+        self.assertEqual(re.findall(r"<td>(made|dropped)</td>", content), ["made", "dropped"])
+
+    def test_no_spikes(self):
+        """Scores without a spike are worth a number; a log without scores says nothing of them."""
+        content = self.report(self.write("a.jsonl", self.spiky(0)), "--out", self.path("a.html"))[1]
+        self.assertIn("<dt>spikes</dt><dd>0</dd><dd class='sub'>0 updates dropped</dd>", content)
+        self.assertNotIn('id="spikes"', content)
+        content = self.report(self.run_folder())[1]
+        self.assertNotIn("<dt>spikes</dt>", content)
+
     def test_text_stays_text(self):
         log = self.write("<script>alert(1)<.jsonl", [record(1, 3.0)])
         content = self.report(log, "--out", self.path("x.html"))[1]

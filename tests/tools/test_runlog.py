@@ -40,6 +40,23 @@ class ReadTest(LogTestCase):
             file.write('{"step": 1, "loss": 2}\n')
         self.assertEqual(runlog.read(self.path("a.jsonl")).series("loss"), {1: 2.0})
 
+    def test_spikes(self):
+        """Of a log whose first steps have no scores, or none at all: an older version wrote them."""
+        old, first, high, heavy, dropped, none = steps(5.0, 4.9, 9.0, 4.8, 4.7, None)
+        high |= {"loss_z": 6.5, "norm_z": 1.0}
+        heavy |= {"loss_z": 0.1, "norm_z": 7.0}
+        dropped |= {"loss_z": 0.1, "norm_z": 4.0, "skipped": "spike"}
+        none |= {"loss_z": None, "norm_z": None, "skipped": "no counted target"}
+        first |= {"loss_z": None, "norm_z": 6.0}
+        log = runlog.read(self.write("a.jsonl", [old, first, high, heavy, dropped, none]))
+        self.assertEqual(list(log.spikes()), [3, 4, 5])
+        self.assertTrue(log.scored())
+        self.assertEqual(list(log.series("loss")), [1, 2, 3, 4, 5])  # step 6 has no target, so no loss
+        self.assertEqual(list(log.series("grad_norm")), [1, 2, 3, 4, 5, 6])
+        older = runlog.read(self.write("b.jsonl", steps(5.0, None)))
+        self.assertEqual((older.spikes(), older.scored()), ({}, False))
+        self.assertEqual(older.series("loss"), {1: 5.0, 2: None})
+
     def test_whatever_is_cut_off_the_last_line_is_dropped(self):
         line = '{"step": 3, "loss": 5.125}'
         for length in range(1, len(line)):

@@ -56,6 +56,16 @@ class Folder {
         for (std::string line; std::getline(in, line);) records.push_back(nlohmann::json::parse(line));
         return records;
     }
+    /// Weights and moments of a checkpoint, to the bit.
+    std::string state(const std::string& run, std::int64_t step) const {
+        std::string all;
+        for (const char* segment : {"master.bin", "m.bin", "v.bin"}) {
+            const auto folder = scratch_.path() / run / "checkpoints" / text("step_0000000", step);
+            std::ifstream in(folder / segment, std::ios::binary);
+            all.append(std::istreambuf_iterator<char>(in), {});
+        }
+        return all;
+    }
     std::string said() const {
         std::rewind(output_);
         std::string all(1 << 14, '\0');
@@ -115,6 +125,99 @@ TEST_CASE("a trainer goes on from a checkpoint, and refuses a folder that holds 
     CHECK(folder.log("split")[3]["start"]["command"] == "a test");
     CHECK(folder.log("split")[5]["loss"] == folder.log("whole")[3]["loss"]);
     CHECK_THAT(folder.said(), Contains("resumed from"));
+}
+
+TEST_CASE("a checkpoint of a version without the watch over spikes continues") {
+    const Folder folder;
+    Config config = folder.config("run");
+    config.training.steps = 40;
+    config.lr_schedule.type = LrScheduleType::constant;
+    CHECK(Trainer(config, folder.options()).train() == kExitDone);
+    const auto ignored = [](const std::string&) {};
+    const std::filesystem::path run = config.output.directory;
+    const CheckpointInfo saved = newest_checkpoint(run, ignored).value();
+    std::vector<std::vector<std::byte>> contents;
+    std::vector<Segment> segments;
+    for (const SegmentInfo& info : saved.segments) contents.emplace_back(static_cast<std::size_t>(info.bytes));
+    for (std::size_t i = 0; i < contents.size(); ++i) {
+        read_segment(saved, saved.segments[i].name, contents[i]);
+        segments.emplace_back(saved.segments[i].name, contents[i]);
+    }
+    nlohmann::json state = saved.state;
+    CHECK(state.erase("spike_watch") == 1);
+    CHECK(state["config"]["training"].erase("skip_spikes") == 1);
+    write_checkpoint(run, saved.step, state, segments, 1);
+
+    config.training.steps = 42;
+    RunOptions resume = folder.options();
+    resume.resume = true;
+    CHECK(Trainer(config, resume).train() == kExitDone);
+    const nlohmann::json log = folder.log("run");
+    CHECK(log[40]["norm_z"].is_number());
+    CHECK(log[42]["step"] == 41);
+    CHECK(log[42]["norm_z"].is_null());  // the warm-up begins anew
+    CHECK_THAT(folder.said(), !Contains("skip_spikes"));
+}
+
+// No data file can make such a step, so its loader is of one epoch, beyond which all targets are ignored: step 2 has
+// targets in the first of its two micro-batches, steps 3 and 4 have none.
+TEST_CASE("a step without a counted target changes no weight and no moment, and says so") {
+    const Folder folder;
+    const auto config_of = [&](const char* run, std::int64_t steps, std::int64_t accumulation) {
+        Config config = folder.config(run);
+        config.training.steps = steps;
+        config.training.grad_accumulation_steps = accumulation;
+        config.lr_schedule.type = LrScheduleType::constant;
+        config.checkpoint = {.interval = 1, .keep = 9};
+        return config;
+    };
+    const auto train = [&](const Config& config, bool resume) {
+        TrainingData data = open_training_data(config);
+        TokenRanges tokens = open_datasets(config.data, 8, 64).train;
+        tokens[0].end = 9 * 8 + 1;
+        data.train =
+            std::make_unique<Loader>(std::move(tokens), LoaderOptions{.seq_len = 8, .vocab = 64, .repeat = false}, 6);
+        RunOptions options = folder.options();
+        options.resume = resume;
+        return Trainer(config, options, std::move(data)).train();
+    };
+    CHECK(train(config_of("run", 4, 2), false) == kExitDone);
+    CHECK((folder.state("run", 1) != folder.state("run", 2)));
+    CHECK((folder.state("run", 2) == folder.state("run", 3)));
+    CHECK((folder.state("run", 2) == folder.state("run", 4)));
+    const nlohmann::json log = folder.log("run");
+    for (const std::size_t step : {1, 2}) {
+        CHECK(log[step]["loss"].is_number());
+        CHECK_FALSE(log[step].contains("skipped"));
+    }
+    for (const std::size_t step : {3, 4}) {
+        CHECK(log[step]["loss"].is_null());
+        CHECK(log[step]["grad_norm"] == 0);
+        CHECK(log[step]["norm_z"].is_null());
+        CHECK(log[step]["skipped"] == "no counted target");
+    }
+    CHECK(log[5]["val_loss"].is_number());
+    CHECK_THAT(folder.said(), Contains("step 3 has no counted target: the update was dropped") &&
+                                  Contains("step 4 has no counted target") && !Contains("step 2 has"));
+
+    // The empty micro-batch of step 2 has no part in its loss or gradient.
+    CHECK(train(config_of("split", 1, 2), false) == kExitDone);
+    CHECK(train(config_of("split", 2, 1), true) == kExitDone);
+    CHECK((folder.state("split", 2) == folder.state("run", 2)));
+}
+
+TEST_CASE("a validation without a counted target is null and no reason to stop") {
+    const Folder folder;
+    Config config = folder.config("run");
+    config.validation = {.interval = 1, .batches = 0};
+    Trainer trainer(config, folder.options());
+    CHECK(trainer.train() == kExitDone);
+    CHECK(folder.log("run")[2]["val_loss"].is_null());
+    CHECK_THAT(folder.said(), Contains("note: validation at step 1 has no counted target"));
+    CHECK(validation_line(trainer.evaluate()) == "validation loss null: the validation data has no counted target");
+
+    trainer.session().set_alpha(0);
+    CHECK(download_scalar(trainer.session().executor(), trainer.session().host().alpha) == 0);
 }
 
 TEST_CASE("an evaluation session has a trainer's validation loss, and no memory for training") {

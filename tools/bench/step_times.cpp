@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <memory>
 #include <random>
@@ -92,6 +93,7 @@ class Session {
         upload_scalar(*executor_, host.correction1, 1 / (1 - config.optimizer.beta1));
         upload_scalar(*executor_, host.correction2, 1 / (1 - config.optimizer.beta2));
         upload_scalar(*executor_, host.step, 1);
+        upload_scalar(*executor_, host.drop_above, std::numeric_limits<double>::infinity());
         timed(Pass::first);
         timed(Pass::update);
         used_ = before - free_memory();

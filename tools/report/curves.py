@@ -25,6 +25,7 @@ class Curve:
     noisy: bool = False  # drawn faint with a smoothed line over it
     marks: bool = False  # every value has a mark
     dashed: bool = False
+    spikes: frozenset = frozenset()  # steps whose value has a mark of its own
 
 
 @dataclass
@@ -106,6 +107,9 @@ def draw_curve(curve: Curve, x: scale.Scale, y: scale.Scale) -> str:
         for point in points(found.steps, values, x, y):
             if point:
                 drawn.append(svg.element("circle", cx=point[0], cy=point[1], r=3.2, class_=f"mark {curve.role}"))
+    for step in sorted(curve.spikes & curve.series.keys())[:BUCKETS]:
+        if (value := curve.series[step]) is not None:
+            drawn.append(svg.element("circle", cx=x(step), cy=y(value), r=4, class_="spike"))
     for step in found.lost[:BUCKETS]:
         at, bottom = x(step), y.start - 6
         cross = f"M{at - 4},{bottom - 4}l8,8m0,-8l-8,8"

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import runlog
 
-from . import curves, heatmap, memory, roofline, scale
+from . import curves, heatmap, memory, roofline, scale, spikes
 from .curves import NARROW, WIDE, Curve, Look
 from .timing import Timing
 
@@ -69,6 +69,8 @@ def tiles(log: runlog.RunLog, plan: dict | None) -> str:
         shown.append(("tokens per second", scale.si(speed), "median over the steps"))
     if (mfu := median(series_of(log, "mfu"))) is not None:
         shown.append(("MFU", f"{100 * mfu:.1f}%", "median over the steps"))
+    if found := spikes.tile(log):
+        shown.append(found)
     if plan:
         shown.append(("memory", scale.in_bytes(plan["arena_bytes"]), f"{scale.si(plan['parameters'])} parameters"))
     return (
@@ -83,7 +85,8 @@ def tiles(log: runlog.RunLog, plan: dict | None) -> str:
 
 
 def loss_section(log: runlog.RunLog, reference: runlog.RunLog | None) -> str:
-    shown = [Curve("training", series_of(log, "loss"), "training", noisy=True)]
+    high = spikes.marked(log, "loss")
+    shown = [Curve("training", series_of(log, "loss"), "training", noisy=True, spikes=high)]
     if reference:
         shown.append(Curve("reference, training", series_of(reference, "loss"), "reference", noisy=True, dashed=True))
     shown.append(Curve("validation", series_of(log, "val_loss"), "validation", marks=True))
@@ -95,6 +98,8 @@ def loss_section(log: runlog.RunLog, reference: runlog.RunLog | None) -> str:
     if len(log.steps) >= 80:
         faint = "each step" if len(log.steps) <= curves.BUCKETS else "the least and the greatest of neighbouring steps"
         caption += f" The strong training curve is a running mean over a fortieth of the run, the faint one {faint}."
+    if high:
+        caption += f" A circle marks a spike ({len(high)})."
     if lost := [s for s, v in series_of(log, "loss").items() if v is None]:
         caption += f" A cross marks a loss that is not finite ({len(lost)}, the first at step {lost[0]})."
 
@@ -154,6 +159,7 @@ def training_section(log: runlog.RunLog) -> str:
     norm = series_of(log, "grad_norm")
     percent = lambda value: f"{100 * value:.3g}%"
     parts = []
+    high = spikes.marked(log, "grad_norm")
     for key, title, look, noisy in (
         ("lr", "Learning rate", Look("learning rate", zero=True), False),
         (
@@ -167,14 +173,12 @@ def training_section(log: runlog.RunLog) -> str:
     ):
         series = series_of(log, key)
         if any(value is not None for value in series.values()):
+            name = title.lower() if key != "mfu" else "MFU"
+            marks = high if key == "grad_norm" else frozenset()
             drawn = curves.draw(
-                [Curve(title.lower() if key != "mfu" else "MFU", series, "training", noisy=noisy)],
-                look,
-                HALF,
-                230,
-                f"{title} by step",
+                [Curve(name, series, "training", noisy=noisy, spikes=marks)], look, HALF, 230, f"{title} by step"
             )
-            parts.append(figure(key, title, drawn))
+            parts.append(figure(key, title, drawn, f"A circle marks a spike ({len(marks)})." if marks else ""))
     for name, records in log.evaluations.items():
         shown = [
             Curve(label, {s: r.get(key) for s, r in records.items()}, role, marks=True)
@@ -182,7 +186,10 @@ def training_section(log: runlog.RunLog) -> str:
         ]
         drawn = curves.draw(shown, Look("accuracy", y_text=percent), HALF, 230, f"Accuracy on {name} by step")
         parts.append(figure(f"evaluation-{len(parts)}", f"Accuracy on {name}", drawn))
-    return section("training", "Training", f'<div class="pair">{"".join(parts)}</div>' if parts else "")
+    content = f'<div class="pair">{"".join(parts)}</div>' if parts else ""
+    if worst := spikes.table(log):
+        content += figure("spikes", "Spikes", *worst)
+    return section("training", "Training", content)
 
 
 def memory_section(plan: dict | None) -> str:

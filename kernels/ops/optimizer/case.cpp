@@ -1,3 +1,5 @@
+#include <limits>
+
 #include "kernels/cases/op_cases.h"
 #include "kernels/core/error.h"
 
@@ -44,6 +46,7 @@ OpCase grad_norm(Size size) {
     GradNorm op;
     op.grad = made.add("grad", DType::f32, 1, count, Fill::normal);
     op.loss = made.scalar(1);
+    op.drop_above = made.scalar(std::numeric_limits<float>::infinity());
     op.norm = made.result("norm", DType::f32, 1, 1);
     op.clip = made.result("clip", DType::f32, 1, 1);
     op.skip = made.zero();

@@ -110,6 +110,7 @@ void execute(const GradNorm& op, const Memory& memory) {
         const Operands operands(GradNorm::name, memory);
         const auto* grad = operands.get<Compute>("grad", op.grad, 1, count);
         const auto* loss = operands.get<Compute>("loss", op.loss, 1, 1);
+        const auto* drop_above = operands.get<Compute>("drop_above", op.drop_above, 1, 1);
         auto* norm = operands.get<Compute>("norm", op.norm, 1, 1);
         auto* clip = operands.get<Compute>("clip", op.clip, 1, 1);
         auto* skip = operands.get<std::int32_t>("skip", op.skip, 1, 1);
@@ -124,7 +125,9 @@ void execute(const GradNorm& op, const Memory& memory) {
 
         *norm = static_cast<Compute>(std::sqrt(total));
         *clip = op.max_norm > 0 ? static_cast<Compute>(std::min(1.0, op.max_norm / std::sqrt(total))) : Compute(1);
-        if (!std::isfinite(*norm) || !std::isfinite(*loss)) *skip = 1;
+        *skip &= GradNorm::kNonFinite;
+        if (!std::isfinite(*norm) || !std::isfinite(*loss)) *skip |= GradNorm::kNonFinite;
+        if (*norm > *drop_above) *skip |= GradNorm::kDropped;
     });
 }
 

@@ -2,7 +2,7 @@
 //
 //   norm = sqrt(Σ grad²)                              grad (n) fp32, norm scalar fp32
 //   clip = min(1, max_norm / norm), 1 without a limit
-//   skip |= !isfinite(norm) || !isfinite(loss)
+//   skip = reasons not to update: kNonFinite, which stays once it is set, and kDropped where norm > drop_above
 //
 // Squares are summed in double: a block sums 2^16 consecutive elements, then a second kernel of one block adds these
 // sums. The order depends on n alone. Elements are read once, 16 bytes per access; n must be a multiple of 4.
@@ -47,6 +47,7 @@ struct FinishArguments {
     const double* sums;
     std::int64_t count;
     const float* loss;
+    const float* drop_above;
     float* norm;
     float* clip;
     std::int32_t* skip;
@@ -63,7 +64,10 @@ __global__ __launch_bounds__(kFinishThreads) void finish_norm(FinishArguments ar
     const auto norm = static_cast<float>(root);
     *arguments.norm = norm;
     *arguments.clip = arguments.max_norm > 0 && limit < 1 ? static_cast<float>(limit) : 1.0f;
-    if (!isfinite(norm) || !isfinite(*arguments.loss)) *arguments.skip = 1;
+    std::int32_t skip = *arguments.skip & GradNorm::kNonFinite;
+    if (!isfinite(norm) || !isfinite(*arguments.loss)) skip |= GradNorm::kNonFinite;
+    if (norm > *arguments.drop_above) skip |= GradNorm::kDropped;
+    *arguments.skip = skip;
 }
 
 }  // namespace
@@ -78,6 +82,7 @@ Launch bind(const GradNorm& op, const Plan&, const Memory& memory) {
     finish.sums = sums;
     finish.count = ceil_div(count, GradNorm::kBlock);
     finish.loss = operands.get<float>("loss", op.loss, 1, 1);
+    finish.drop_above = operands.get<float>("drop_above", op.drop_above, 1, 1);
     finish.norm = operands.get<float>("norm", op.norm, 1, 1);
     finish.clip = operands.get<float>("clip", op.clip, 1, 1);
     finish.skip = operands.get<std::int32_t>("skip", op.skip, 1, 1);

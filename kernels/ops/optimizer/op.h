@@ -20,20 +20,25 @@ struct NormFold {
 };
 
 /// norm = sqrt(Σ grad²) over the whole flat gradient, in a fixed order; clip = min(1, max_norm / norm) (1 where
-/// max_norm is 0); skip |= !isfinite(norm) || !isfinite(loss). skip is sticky: only the host clears it.
+/// max_norm is 0). skip has the reasons not to update, 0 without one: kNonFinite where norm or loss is not finite,
+/// which is sticky, so only the host clears it; kDropped where norm > drop_above, for this step alone.
 struct GradNorm {
     In<Vector> grad;         // (1, n) gradient
     In<Scalar> loss;         // statistic
+    In<Scalar> drop_above;   // statistic; infinity: no norm is too large; negative: every one is
     Out<Scalar> norm;        // statistic, before clipping
     Out<Scalar> clip;        // statistic
-    InOut<Scalar> skip;      // i32
+    InOut<Scalar> skip;      // i32, bits kNonFinite and kDropped
     InOut<Scratch> scratch;  // partial sums
     double max_norm = 0;
 
+    static constexpr std::int32_t kNonFinite = 1, kDropped = 2;
+
     static constexpr const char* name = "GradNorm";
-    static constexpr auto operands = std::tuple{field("grad", &GradNorm::grad), field("loss", &GradNorm::loss),
-                                                field("norm", &GradNorm::norm), field("clip", &GradNorm::clip),
-                                                field("skip", &GradNorm::skip), field("scratch", &GradNorm::scratch)};
+    static constexpr auto operands = std::tuple{
+        field("grad", &GradNorm::grad),      field("loss", &GradNorm::loss), field("drop_above", &GradNorm::drop_above),
+        field("norm", &GradNorm::norm),      field("clip", &GradNorm::clip), field("skip", &GradNorm::skip),
+        field("scratch", &GradNorm::scratch)};
 
     static constexpr std::int64_t kBlock = 1 << 16;  // consecutive elements of the gradient per partial sum
     double flops() const { return 2 * static_cast<double>(grad.count()); }

@@ -71,11 +71,13 @@ void check_op(const GradNorm& op, OpCheck& check) {
     const auto* old = reinterpret_cast<const std::int32_t*>(captured);
     const std::int32_t* skip = check.memory().at<std::int32_t>(op.skip);
     const Tensor loss = live(check, op.loss);
-    const bool finite = std::isfinite(static_cast<float>(norm));
+    const auto rounded = static_cast<float>(norm);
+    const bool finite = std::isfinite(rounded), dropped = rounded > scalar<float>(check, op.drop_above);
     compare(
-        check, "skip", 1, 1, [=] __device__(std::int64_t, std::int64_t) { return *skip != 0 ? 1.0f : 0.0f; },
+        check, "skip", 1, 1, [=] __device__(std::int64_t, std::int64_t) { return static_cast<float>(*skip); },
         [=] __device__(std::int64_t, std::int64_t) {
-            return *old != 0 || !finite || !isfinite(loss[0]) ? 1.0f : 0.0f;
+            const bool bad = (*old & GradNorm::kNonFinite) != 0 || !finite || !isfinite(loss[0]);
+            return static_cast<float>((bad ? GradNorm::kNonFinite : 0) + (dropped ? GradNorm::kDropped : 0));
         });
 }
 

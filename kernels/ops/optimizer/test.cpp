@@ -14,11 +14,13 @@ using namespace coda::test;
 namespace {
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 GradNorm grad_norm(Buffers& buffers, DType gradient, std::int64_t count, double max_norm, double loss = 2) {
     GradNorm op;
     op.grad = buffers.random(gradient, 1, count);
     op.loss = buffers.scalar(gradient, loss);
+    op.drop_above = buffers.scalar(gradient, kInfinity);
     op.norm = buffers.matrix(gradient, 1, 1);
     op.clip = buffers.matrix(gradient, 1, 1);
     op.skip = buffers.scalar(DType::i32, 0);
@@ -82,7 +84,7 @@ TEST_CASE("GradNorm does not clip a small norm, a zero one, or without a limit")
 }
 
 TEST_CASE("GradNorm's skip flag is set by anything non-finite and never cleared") {
-    for (const double bad : {kNan, std::numeric_limits<double>::infinity()}) {
+    for (const double bad : {kNan, kInfinity}) {
         Buffers buffers;
         const GradNorm loss = grad_norm(buffers, DType::f32, 100, 1, bad);
         cpu::run(loss, buffers.memory());
@@ -94,6 +96,38 @@ TEST_CASE("GradNorm's skip flag is set by anything non-finite and never cleared"
         buffers.set(gradient.grad, 0, 57, 1);
         cpu::run(gradient, buffers.memory());
         REQUIRE(buffers.get(gradient.skip, 0, 0) == 1);
+    }
+}
+
+TEST_CASE("GradNorm drops the update of a norm above the limit, for that step alone") {
+    for (const DType gradient : {DType::f64, DType::f32}) {
+        Buffers buffers;
+        const GradNorm op = grad_norm(buffers, gradient, 1000, 1);
+        const auto skip_with = [&](double limit) {
+            buffers.set(op.drop_above, 0, 0, limit);
+            cpu::run(op, buffers.memory());
+            return buffers.get(op.skip, 0, 0);
+        };
+        REQUIRE(skip_with(kInfinity) == 0);
+        const double norm = buffers.get(op.norm, 0, 0);
+        REQUIRE(skip_with(norm) == 0);
+        REQUIRE(skip_with(norm * (1 - epsilon(gradient))) == GradNorm::kDropped);
+        REQUIRE(skip_with(-1) == GradNorm::kDropped);
+        REQUIRE(skip_with(2 * norm) == 0);
+
+        // A negative limit drops a gradient of zero, which a limit of zero lets pass.
+        for (std::int64_t i = 0; i < 1000; ++i) buffers.set(op.grad, 0, i, 0);
+        REQUIRE(skip_with(0) == 0);
+        REQUIRE(skip_with(-1) == GradNorm::kDropped);
+
+        // What is not finite stays marked, whatever the limit says then and later.
+        buffers.set(op.grad, 0, 3, kInfinity);
+        REQUIRE(skip_with(1) == GradNorm::kNonFinite + GradNorm::kDropped);
+        buffers.set(op.grad, 0, 3, kNan);
+        REQUIRE(skip_with(1) == GradNorm::kNonFinite);
+        buffers.set(op.grad, 0, 3, 4);
+        REQUIRE(skip_with(2) == GradNorm::kNonFinite + GradNorm::kDropped);
+        REQUIRE(skip_with(kInfinity) == GradNorm::kNonFinite);
     }
 }
 
@@ -193,13 +227,15 @@ TEST_CASE("AdamW names a fold that lies elsewhere") {
 TEST_CASE("AdamW writes nothing where skip is set") {
     Buffers buffers;
     const AdamW op = adamw(buffers, DType::f32, DType::bf16, DType::bf16, 5000);
-    buffers.set(op.skip, 0, 0, 1);
     const auto state = [&] {
         return buffers.bits(op.master) + buffers.bits(op.m) + buffers.bits(op.v) + buffers.bits(op.working);
     };
     const std::string before = state();
-    cpu::run(op, buffers.memory());
-    REQUIRE((state() == before));
+    for (const std::int32_t reasons : {GradNorm::kNonFinite, GradNorm::kDropped}) {
+        buffers.set(op.skip, 0, 0, reasons);
+        cpu::run(op, buffers.memory());
+        REQUIRE((state() == before));
+    }
     buffers.set(op.skip, 0, 0, 0);
     cpu::run(op, buffers.memory());
     REQUIRE((state() != before));

@@ -28,6 +28,7 @@ GradNorm grad_norm(Buffers& buffers, std::int64_t count, double max_norm, double
     GradNorm op;
     op.grad = buffers.random(DType::f32, 1, count);
     op.loss = buffers.scalar(DType::f32, loss);
+    op.drop_above = buffers.scalar(DType::f32, kInfinity);
     op.norm = buffers.matrix(DType::f32, 1, 1);
     op.clip = buffers.matrix(DType::f32, 1, 1);
     op.skip = buffers.scalar(DType::i32, 0);
@@ -187,6 +188,34 @@ TEST_CASE("GradNorm on the GPU marks anything non-finite and never clears the ma
     REQUIRE(buffers.get(op.skip, 0, 0) == 1);
 }
 
+TEST_CASE("GradNorm on the GPU drops the update of a norm above the limit, for that step alone", "[gpu]") {
+    if (!has_hopper()) return;
+    constexpr std::int64_t kCount = 70004;
+    Buffers buffers;
+    const GradNorm op = grad_norm(buffers, kCount, 1);
+    check_norm(buffers, op);
+    const auto norm = static_cast<float>(buffers.get(op.norm, 0, 0));
+    // The skip of the step before is still there each time.
+    const auto skip_with = [&](float limit) {
+        buffers.set(op.drop_above, 0, 0, limit);
+        run_on_gpu(op, buffers);
+        return buffers.get(op.skip, 0, 0);
+    };
+    const float least = std::nextafter(norm, 0.0f);
+    CHECK(skip_with(norm) == 0);
+    CHECK(skip_with(least) == GradNorm::kDropped);
+    CHECK(skip_with(-1) == GradNorm::kDropped);
+    CHECK(skip_with(2 * norm) == 0);
+    for (std::int64_t i = 0; i < kCount; ++i) buffers.set(op.grad, 0, i, 0);
+    CHECK(skip_with(0) == 0);
+    CHECK(skip_with(-1) == GradNorm::kDropped);
+    buffers.set(op.grad, 0, 65537, kInfinity);
+    CHECK(skip_with(1) == GradNorm::kNonFinite + GradNorm::kDropped);
+    buffers.set(op.grad, 0, 65537, 4);
+    CHECK(skip_with(kInfinity) == GradNorm::kNonFinite);
+    CHECK(skip_with(2) == GradNorm::kNonFinite + GradNorm::kDropped);
+}
+
 TEST_CASE("AdamW on the GPU", "[gpu]") {
     if (!has_hopper()) return;
     for (const DType moments : {DType::f32, DType::bf16}) {
@@ -198,14 +227,15 @@ TEST_CASE("AdamW on the GPU", "[gpu]") {
 
 TEST_CASE("AdamW on the GPU writes nothing where skip is set", "[gpu]") {
     if (!has_hopper()) return;
-    for (const DType moments : {DType::f32, DType::bf16}) {
-        Buffers before, got;
-        const AdamW op = folded_adamw(before, moments);
-        folded_adamw(got, moments);
-        for (Buffers* buffers : {&before, &got}) buffers->set(op.skip, 0, 0, 1);
-        run_on_gpu(op, got);
-        for (const View& view : operands_of(op)) CHECK((got.bits(view) == before.bits(view)));
-    }
+    for (const DType moments : {DType::f32, DType::bf16})
+        for (const std::int32_t reasons : {GradNorm::kNonFinite, GradNorm::kDropped}) {
+            Buffers before, got;
+            const AdamW op = folded_adamw(before, moments);
+            folded_adamw(got, moments);
+            for (Buffers* buffers : {&before, &got}) buffers->set(op.skip, 0, 0, reasons);
+            run_on_gpu(op, got);
+            for (const View& view : operands_of(op)) CHECK((got.bits(view) == before.bits(view)));
+        }
 }
 
 TEST_CASE("AdamW on the GPU keeps moments that are not finite", "[gpu]") {
@@ -257,6 +287,7 @@ TEST_CASE("bf16 moments on the GPU are rounded by the words of seed, step and el
     GradNorm norm;
     norm.grad = op.grad;
     norm.loss = op.lr;
+    norm.drop_above = scalar(kInfinity);
     norm.norm = scalar(0.0f);
     norm.clip = scalar(0.0f);
     norm.skip = op.skip;

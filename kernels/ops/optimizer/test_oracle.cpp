@@ -10,6 +10,7 @@ GradNorm grad_norm(Operands& operands, std::int64_t count, double max_norm) {
     GradNorm op;
     op.grad = operands.statistic(count, Fill::normal, 0.1);
     op.loss = operands.scalar(2.5);
+    op.drop_above = operands.scalar(INFINITY);
     op.norm = operands.result(1);
     op.clip = operands.result(1);
     op.skip = operands.flag();
@@ -65,16 +66,26 @@ TEST_CASE("the oracle knows what makes an update be skipped", "[gpu][oracle]") {
     if (!has_hopper()) return;
     struct Situation {
         std::int32_t skip;
-        float loss;
+        float loss, drop_above;
     };
-    for (const auto& [skip, loss] : {Situation{1, 2.5f}, {0, INFINITY}, {0, NAN}, {0, 2.5f}}) {
+    for (const auto& [skip, loss, drop_above] : {Situation{1, 2.5f, INFINITY},
+                                                 {0, INFINITY, INFINITY},
+                                                 {0, NAN, INFINITY},
+                                                 {0, 2.5f, INFINITY},
+                                                 {2, 2.5f, INFINITY},
+                                                 {0, 2.5f, -1},
+                                                 {3, 2.5f, 1},
+                                                 {2, 2.5f, 1e6f}}) {
         Operands operands;
         const GradNorm op = grad_norm(operands, 1000, 1.0);
         const cases::DeviceBuffers device(operands.buffers, 17);
         CUDA_CHECK(cudaMemcpy(device.memory().address(op.skip), &skip, sizeof skip, cudaMemcpyHostToDevice));
         CUDA_CHECK(cudaMemcpy(device.memory().address(op.loss), &loss, sizeof loss, cudaMemcpyHostToDevice));
+        CUDA_CHECK(
+            cudaMemcpy(device.memory().address(op.drop_above), &drop_above, sizeof drop_above, cudaMemcpyHostToDevice));
         oracle::Oracle oracle;
-        judges_rightly(oracle, device.memory(), op, text("GradNorm, skip ", skip, " loss ", loss));
+        judges_rightly(oracle, device.memory(), op,
+                       text("GradNorm, skip ", skip, " loss ", loss, " limit ", drop_above));
     }
 }
 
