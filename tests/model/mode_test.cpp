@@ -114,3 +114,23 @@ TEST_CASE("evaluating a 1B model takes its weights in bf16, the activations that
     CHECK(static_cast<double>(plan.arena_bytes()) <=
           1.1 * static_cast<double>(2 * layout.parameters + plan.live_bytes));
 }
+
+TEST_CASE("every op of every pass has the scratch that it needs") {
+    const Precision precision = GENERATE(kFloat32, kMixedBf16);
+    ModelRun run(tied_or_not(false), {.batch = 2, .seq_len = 9, .chunks = 2}, precision);
+    std::int64_t checked = 0;
+    for (const Pass pass : run.schedules.passes()) {
+        for (const Step& step : run.schedules[pass]) {
+            std::visit(
+                [&]<class T>(const T& op) {
+                    if constexpr (requires { op.scratch_bytes(); }) {
+                        INFO(name_of(pass) << ": " << step.name);
+                        CHECK(op.scratch.bytes() >= op.scratch_bytes());
+                        ++checked;
+                    }
+                },
+                step.op);
+        }
+    }
+    CHECK(checked > 0);
+}
