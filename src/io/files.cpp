@@ -55,6 +55,11 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
     return *this;
 }
 
+void MappedFile::give_pages_back() const {
+    // Pages of a shared mapping that nobody writes: a failure costs memory and nothing else.
+    if (!bytes_.empty()) ::madvise(const_cast<std::byte*>(bytes_.data()), bytes_.size(), MADV_DONTNEED);
+}
+
 FileWriter::FileWriter(fs::path path, Mode mode) : path_(std::move(path)) {
     const int flags = O_WRONLY | O_CREAT | O_CLOEXEC | (mode == Mode::create ? O_EXCL : O_APPEND);
     descriptor_ = ::open(path_.c_str(), flags, 0666);

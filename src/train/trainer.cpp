@@ -9,6 +9,7 @@
 #include "src/core/errors.h"
 #include "src/core/interrupt.h"
 #include "src/train/batch_dump.h"
+#include "src/train/device.h"
 #include "src/train/learning_rate.h"
 #include "src/train/model_state.h"
 #include "src/train/nonfinite.h"
@@ -47,6 +48,8 @@ Trainer::Trainer(const Config& config, const RunOptions& options)
       weights_(config_, options_, true, tokenizer_, console_),
       evaluator_(session_, std::move(data_.evaluation), console_),
       step_flops_(step_flops(config_, session_.schedules())) {
+    require_patience(config_, passes_of(Mode::train),
+                     {training_work(config_, session_.schedules(), config_.training.steps - weights_.step())});
     weights_.load(session_);
 }
 
