@@ -72,7 +72,7 @@ class MemoryTest(ProgramTestCase):
 
     def test_more_bytes_than_can_be_counted(self):
         shape = {"training.seq_len": 1 << 20, "training.micro_batch_size": 511, "model.intermediate_size": 1 << 20}
-        for layers in (20_000, 40_000, 60_000):
+        for layers in (1000, 12_000, 20_000):
             for arguments in ([], ["--dry-run"], ["--eval"]):
                 with self.subTest((layers, arguments)):
                     self.refuse(*arguments, changes={**CHANGES, **shape, "model.num_hidden_layers": layers},
