@@ -59,12 +59,22 @@ void print_data(const Config& config, const EvaluationData& data, const std::str
     }
 }
 
+/// What a CPU would have to do.
+std::vector<CpuWork> works_of(const CommandLine& command, const Schedules& schedules) {
+    const Config& config = command.config;
+    std::vector<CpuWork> works;
+    if (command.trains()) works.push_back(training_work(config, schedules, config.training.steps));
+    if (command.eval) works.push_back(validation_work(config, schedules));
+    if (command.sample) works.push_back(sampling_work(schedules, command.sample->tokens));
+    return works;
+}
+
 /// --dry-run and --print-schedule: nothing is allocated.
 int describe(const CommandLine& command) {
     const Config& config = command.config;
-    const DeviceChoice device = resolve_device(config);
-    const Precision precision = precision_of(device);
     const PassSet passes = passes_of(command);
+    const DeviceChoice device = resolve_device(config, passes);
+    const Precision precision = precision_of(device);
     const ParameterLayout layout = parameter_layout(config.model);
     const Schedules schedules = build_schedules(config.model, layout, schedule_options(config, precision), passes);
     const MemoryPlan plan = plan_and_check(schedules);
@@ -73,6 +83,9 @@ int describe(const CommandLine& command) {
 
     require_outputs(config, run_options(command));
     print(print_plan(config, layout, schedules, plan));
+    if (command.trains() || command.export_dir) {
+        for (const std::string& refusal : hf_refusals(config.model)) print("note: " + refusal + "\n");
+    }
     if (const auto tokenizer = data_tokenizer(command)) {
         print(text("tokenizer           ", tokenizer->file.string(), ": ", tokenizer->vocab_size, " tokens, SHA-256 ",
                    tokenizer->sha256, "\n"));
@@ -84,7 +97,16 @@ int describe(const CommandLine& command) {
     } else if (command.eval) {
         print_data(config, open_evaluation_data(config), "");
     }
-    if (!passes.empty()) print(fit_line(config, device, passes, plan));
+    if (passes.empty()) return kExitDone;
+    const std::vector<CpuWork> works = works_of(command, schedules);
+    if (const std::string why = why_not_gpu(config, passes); !why.empty())
+        print("note: on the CPU, because " + why + "\n");
+    if (device == DeviceChoice::cpu) {
+        for (const CpuWork& work : works) print(cpu_time_line(work));
+    }
+    print(fit_line(config, device, passes, plan));
+    // Of a run that continues, some steps are done.
+    if (!command.resume) require_patience(config, passes, works);
     return kExitDone;
 }
 
@@ -141,16 +163,17 @@ int use_weights(const CommandLine& command, const RunOptions& options) {
     if (command.eval) data = open_evaluation_data(config);
     std::optional<Session> session;
     if (!passes.empty()) session.emplace(config, passes, options.timing.has_value(), console);
+    if (session) require_patience(config, passes, works_of(command, session->schedules()));
     const ParameterLayout layout = parameter_layout(config.model);
     const WeightsSource source(config, options, false, data_tokenizer(command), console);
-    std::vector<float> master = source.read(layout);
-    if (session) session->set_weights(master);
-    if (!command.export_dir) master = {};
+    const std::unique_ptr<MasterWeights> weights = source.open(layout);
+    if (session) session->set_weights(*weights);
 
     if (command.eval) print_evaluation(*session, std::move(data), source.step(), console);
     if (command.sample) print_sample(*command.sample, *session, codec.get(), prompt);
     if (command.export_dir) {
-        export_weights(*command.export_dir, config.model, layout, master, DType::f32);
+        for (const std::string& refusal : hf_refusals(config.model)) console.line("note: " + refusal);
+        export_weights(*command.export_dir, config.model, layout, *weights, DType::f32);
         console.line(text("weights of step ", source.step(), " in ", *command.export_dir));
     }
     if (session && options.timing) session->write_timing(*options.timing, options.command);
@@ -168,7 +191,7 @@ void check_modes(const CommandLine& command) {
     if (command.timing && command.oracle_step) {
         throw UsageError("--timing and --oracle: a run that --oracle ends has no times to write; give one of them");
     }
-    if (command.oracle_step && resolve_device(command.config) == DeviceChoice::cpu) {
+    if (command.oracle_step && resolve_device(command.config, passes_of(command)) == DeviceChoice::cpu) {
         throw UsageError(
             "--oracle compares the GPU's kernels with an independent path, and this run is on the CPU; see --device");
     }

@@ -27,14 +27,21 @@ inline constexpr std::int64_t kMaxLayers = (kMaxFolds - 1) / 2;
 
 /// Rows of an op's operands. Kernels count rows in 32 bits, and a tile reaches up to 256 rows past the last one.
 inline constexpr std::int64_t kMaxTokens = (std::int64_t{1} << 31) - 257;
-/// Rows of EmbedBackward, the tokens of a training micro-batch. Its blocks sort them by token in shared memory.
-inline constexpr std::int64_t kMaxTrainedTokens = std::int64_t{1} << 20;
+/// Tiles of a GEMM or of Attention. A persistent block counts them in 32 bits and looks up to two rounds of all blocks
+/// past the last one.
+inline constexpr std::int64_t kMaxTiles = (std::int64_t{1} << 31) - 1 - (1 << 16);
 /// Rows of AttentionBackward over all heads and padded sequences. Its roles with 24 registers count them in 32 bits.
 inline constexpr std::int64_t kMaxHeadRows = (std::int64_t{1} << 31) - 1;
 
-/// Heads of AttentionBackward, which are the y and z of a grid: 16 bits each.
-inline constexpr std::int64_t kMaxHeads = 65535;
-inline constexpr std::int64_t kMaxSequences = 65535;
+/// Blocks along y or z of a grid: heads of AttentionBackward, and sequences of one of its launches.
+inline constexpr std::int64_t kMaxGridY = 65535;
+inline constexpr std::int64_t kMaxHeads = kMaxGridY;
+
+/// Tiles of Attention, of `queries` rows of a head and a sequence.
+constexpr std::int64_t attention_tiles(std::int64_t sequences, std::int64_t heads, std::int64_t seq_len,
+                                       std::int64_t queries) {
+    return sequences * heads * ((seq_len + queries - 1) / queries);
+}
 
 constexpr bool is_head_dim(std::int64_t value) {
     for (const int head_dim : kHeadDims)
@@ -62,9 +69,9 @@ inline std::optional<std::string> tokens_problem(const char* name, std::int64_t 
     return text("the GPU's kernels take up to ", kMaxTokens, " tokens, and ", name, " is ", value);
 }
 
-inline std::optional<std::string> trained_tokens_problem(const char* name, std::int64_t value) {
-    if (value <= kMaxTrainedTokens) return std::nullopt;
-    return text("the GPU trains on up to ", kMaxTrainedTokens, " tokens at a time, and ", name, " is ", value,
+inline std::optional<std::string> tiles_problem(const char* name, std::int64_t value) {
+    if (value <= kMaxTiles) return std::nullopt;
+    return text("the GPU's kernels take up to ", kMaxTiles, " tiles, and ", name, " is ", value,
                 ": use a smaller micro-batch");
 }
 
@@ -77,12 +84,6 @@ inline std::optional<std::string> head_rows_problem(const char* name, std::int64
 inline std::optional<std::string> heads_problem(const char* name, std::int64_t value) {
     if (value <= kMaxHeads) return std::nullopt;
     return text("the GPU's attention takes up to ", kMaxHeads, " heads, and ", name, " is ", value);
-}
-
-inline std::optional<std::string> sequences_problem(const char* name, std::int64_t value) {
-    if (value <= kMaxSequences) return std::nullopt;
-    return text("the GPU's attention takes up to ", kMaxSequences, " sequences at a time, and ", name, " is ", value,
-                ": use a smaller micro-batch");
 }
 
 /// Throws Error with the op's name where there is a problem.

@@ -133,6 +133,10 @@ nlohmann::json to_json(const Config& config);
 /// The Hugging Face config.json of the model section ("model_type": "llama", "architectures": ["LlamaForCausalLM"]).
 nlohmann::json to_hf_json(const ModelConfig& model);
 
+/// Why transformers refuses that config.json, a sentence each that names the key: it has bounds that this program does
+/// not have. Empty where it takes the model.
+std::vector<std::string> hf_refusals(const ModelConfig& model);
+
 /// The model section from a Hugging Face config.json. Throws Error naming `file` when it is not a LLaMA that this
 /// program can run: another model_type, hidden_act other than silu, attention_bias or mlp_bias true, an unknown rope
 /// type, ...

@@ -128,6 +128,21 @@ nlohmann::json to_hf_json(const ModelConfig& model) {
     return hf;
 }
 
+std::vector<std::string> hf_refusals(const ModelConfig& model) {
+    std::vector<std::string> refusals;
+    if (model.hidden_size % model.num_attention_heads != 0) {
+        refusals.push_back(text("model.hidden_size ", model.hidden_size,
+                                " is not a multiple of model.num_attention_heads ", model.num_attention_heads,
+                                ", as transformers wants it"));
+    }
+    if (model.initializer_range > 1) {
+        refusals.push_back(
+            text("model.initializer_range ", model.initializer_range, " is more than 1, the most for transformers"));
+    }
+    for (std::string& refusal : refusals) refusal += ": it does not load an export of this model";
+    return refusals;
+}
+
 nlohmann::json model_section_from_hf(const nlohmann::json& json, const std::string& file) {
     const HfConfig hf(json, file);
     refuse_unsupported(hf);

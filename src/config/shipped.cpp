@@ -16,6 +16,10 @@ namespace fs = std::filesystem;
 
 constexpr std::int64_t kLlama3Vocabulary = 128256, kGpt2Vocabulary = 50257;
 
+/// The data set of which a script fetches a part unless it is told how many files to fetch, and all of them.
+constexpr const char* kInFiles = "fineweb_edu";
+constexpr int kAllFiles = 14;
+
 /// File names of the folder's configurations, sorted; empty where there is no such folder.
 std::vector<std::string> configurations(const fs::path& folder) {
     std::vector<std::string> names;
@@ -90,6 +94,7 @@ std::string data_command(const std::string& pattern, const std::optional<std::st
     std::string command = quote(typed(script_in(*share)));
     if (folder.lexically_normal() != fs::path("data") / name) command += " --folder " + quote(folder.string());
     if (file.extension() != ".txt") command += " --tokenizer " + tokenizer_option(tokenizer, vocab_size);
+    if (name == kInFiles) command += text(" --files ", kAllFiles);
     return command;
 }
 

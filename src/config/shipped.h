@@ -21,8 +21,8 @@ std::vector<std::filesystem::path> share_folders();
 std::string find_config(const std::string& name, const std::vector<std::filesystem::path>& shares = share_folders());
 
 /// The command, as typed in the current folder, that makes the token files that `pattern` names: the script
-/// data/NAME.py writes FOLDER/NAME/... Empty if there is no such script. Shards need a tokenizer: `tokenizer`, else the
-/// one that `vocab_size` implies.
+/// data/NAME.py writes FOLDER/NAME/..., all of its files. Empty if there is no such script. Shards need a tokenizer:
+/// `tokenizer`, else the one that `vocab_size` implies.
 std::string data_command(const std::string& pattern, const std::optional<std::string>& tokenizer,
                          std::int64_t vocab_size, const std::vector<std::filesystem::path>& shares = share_folders());
 

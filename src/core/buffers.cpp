@@ -1,5 +1,7 @@
 #include "src/core/buffers.h"
 
+#include "kernels/core/error.h"
+
 namespace coda {
 
 const char* name_of(MemorySegment segment) {
@@ -16,6 +18,8 @@ const char* name_of(MemorySegment segment) {
 
 View BufferTable::add(std::string name, MemorySegment segment, Lifetime lifetime, DType dtype, std::int64_t rows,
                       std::int64_t cols) {
+    const double bytes = static_cast<double>(rows) * static_cast<double>(cols) * static_cast<double>(size_of(dtype));
+    require(bytes < kMostBytes, "buffer '", name, "' of ", rows, " x ", cols, " ", name_of(dtype), kTooLarge);
     View view;
     view.buffer = static_cast<BufferId>(buffers_.size());
     view.dtype = dtype;

@@ -36,9 +36,15 @@ struct Buffer {
     std::int64_t bytes = 0;
 };
 
+/// Sums of so many bytes do not overflow, and no memory has them.
+inline constexpr double kMostBytes = 0x1p62;
+inline constexpr const char* kTooLarge =
+    " takes more than 2^62 bytes: use a smaller training.micro_batch_size, training.seq_len or model";
+
 class BufferTable {
   public:
-    /// A new buffer that one (rows, cols) matrix fills.
+    /// A new buffer that one (rows, cols) matrix fills. Throws Error naming it where it would take kMostBytes or
+    /// more.
     View add(std::string name, MemorySegment segment, Lifetime lifetime, DType dtype, std::int64_t rows,
              std::int64_t cols);
 

@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
+#include "kernels/core/error.h"
 #include "kernels/core/integers.h"
+#include "src/core/occupancy.h"
 
 namespace coda {
 
@@ -11,9 +14,6 @@ namespace {
 
 struct Interval {
     std::int32_t first = -1, last = -1;  // steps; -1: the schedule does not touch the buffer
-    bool overlaps(const Interval& other) const {
-        return first >= 0 && other.first >= 0 && first <= other.last && other.first <= last;
-    }
 };
 
 // lifetimes[schedule][buffer]
@@ -33,12 +33,18 @@ Lifetimes find_lifetimes(std::size_t buffers, std::span<const Schedule* const> s
     return lifetimes;
 }
 
-bool alive_together(const Lifetimes& lifetimes, std::size_t a, std::size_t b) {
-    return std::any_of(lifetimes.begin(), lifetimes.end(),
-                       [&](const std::vector<Interval>& schedule) { return schedule[a].overlaps(schedule[b]); });
+/// When a buffer is alive, on one clock that counts the steps of all schedules, one schedule after the other.
+std::vector<TimeSpan> life_of(const Lifetimes& lifetimes, std::span<const Schedule* const> schedules,
+                              std::size_t buffer) {
+    std::vector<TimeSpan> life;
+    std::int32_t start = 0;
+    for (std::size_t s = 0; s < schedules.size(); ++s) {
+        const Interval& steps = lifetimes[s][buffer];
+        if (steps.first >= 0) life.push_back({start + steps.first, start + steps.last});
+        start += static_cast<std::int32_t>(schedules[s]->size());
+    }
+    return life;
 }
-
-bool touched(const Lifetimes& lifetimes, std::size_t buffer) { return alive_together(lifetimes, buffer, buffer); }
 
 std::int64_t peak_live_bytes(const BufferTable& buffers, const Lifetimes& lifetimes,
                              std::span<const Schedule* const> schedules) {
@@ -60,42 +66,44 @@ std::int64_t peak_live_bytes(const BufferTable& buffers, const Lifetimes& lifeti
 }  // namespace
 
 MemoryPlan plan_memory(const BufferTable& buffers, std::span<const Schedule* const> schedules) {
+    const double sum =
+        std::accumulate(buffers.all().begin(), buffers.all().end(), 0.0,
+                        [](double bytes, const Buffer& b) { return bytes + static_cast<double>(b.bytes); });
+    require(sum < kMostBytes, "everything that the run computes", kTooLarge);
     const Lifetimes lifetimes = find_lifetimes(buffers.size(), schedules);
     MemoryPlan plan;
     plan.offset.assign(buffers.size(), -1);
 
-    std::vector<std::size_t> transient;
+    struct Transient {
+        std::size_t buffer;
+        std::vector<TimeSpan> life;
+    };
+    std::vector<Transient> transient;
     for (std::size_t b = 0; b < buffers.size(); ++b) {
         const Buffer& buffer = buffers.all()[b];
-        if (!touched(lifetimes, b)) continue;
+        std::vector<TimeSpan> life = life_of(lifetimes, schedules, b);
+        if (life.empty()) continue;
         if (buffer.lifetime == Lifetime::transient) {
-            transient.push_back(b);
+            transient.push_back({b, std::move(life)});
             continue;
         }
         plan.offset[b] = plan.persistent_bytes;
         plan.persistent_bytes += round_up(buffer.bytes, kBufferAlignment);
     }
-    std::stable_sort(transient.begin(), transient.end(),
-                     [&](std::size_t a, std::size_t b) { return buffers.all()[a].bytes > buffers.all()[b].bytes; });
+    std::stable_sort(transient.begin(), transient.end(), [&](const Transient& a, const Transient& b) {
+        return buffers.all()[a.buffer].bytes > buffers.all()[b.buffer].bytes;
+    });
 
-    struct Placed {
-        std::size_t buffer;
-        std::int64_t begin, end;
-    };
-    std::vector<Placed> placed;  // by begin
-    for (const std::size_t b : transient) {
-        const std::int64_t bytes = round_up(buffers.all()[b].bytes, kBufferAlignment);
-        std::int64_t begin = 0;
-        for (const Placed& other : placed) {
-            if (begin + bytes <= other.begin) break;
-            if (other.end > begin && alive_together(lifetimes, b, other.buffer)) begin = other.end;
-        }
-        const Placed here{b, begin, begin + bytes};
-        placed.insert(std::upper_bound(placed.begin(), placed.end(), here,
-                                       [](const Placed& a, const Placed& c) { return a.begin < c.begin; }),
-                      here);
-        plan.offset[b] = plan.persistent_bytes + begin;
-        plan.transient_bytes = std::max(plan.transient_bytes, here.end);
+    Occupancy arena(std::accumulate(schedules.begin(), schedules.end(), std::int64_t{0},
+                                    [](std::int64_t steps, const Schedule* schedule) {
+                                        return steps + static_cast<std::int64_t>(schedule->size());
+                                    }));
+    for (const Transient& each : transient) {
+        const std::int64_t bytes = round_up(buffers.all()[each.buffer].bytes, kBufferAlignment);
+        const std::int64_t begin = arena.first_free(each.life, bytes);
+        arena.take(each.life, begin, begin + bytes);
+        plan.offset[each.buffer] = plan.persistent_bytes + begin;
+        plan.transient_bytes = std::max(plan.transient_bytes, begin + bytes);
     }
     plan.live_bytes = peak_live_bytes(buffers, lifetimes, schedules);
     return plan;

@@ -25,7 +25,7 @@ inline constexpr std::int64_t kBufferAlignment = 1024;
 /// A buffer that no schedule touches has no place. Persistent buffers lie one after the other. A transient buffer is
 /// alive from the first to the last step of a schedule that touches it, and two of them share bytes only if no schedule
 /// has both alive. The largest is placed first, each at the lowest offset that is free for its whole life. The result
-/// is deterministic.
+/// is deterministic. Throws Error where the buffers take kMostBytes or more.
 MemoryPlan plan_memory(const BufferTable& buffers, std::span<const Schedule* const> schedules);
 
 }  // namespace coda

@@ -275,19 +275,28 @@ std::optional<CheckpointInfo> newest_checkpoint(const fs::path& run,
     return std::nullopt;
 }
 
+MappedFile map_segment(const CheckpointInfo& checkpoint, const std::string& name) {
+    const SegmentInfo& info = checkpoint.segment(name);
+    const fs::path path = segment_file(checkpoint.folder, name);
+    MappedFile file(path);
+    const auto size = static_cast<std::int64_t>(file.bytes().size());
+    require(size == info.bytes, path.string(), " has ", size, " bytes where ", info.bytes, " are expected");
+    return file;
+}
+
 void read_segment(const CheckpointInfo& checkpoint, const std::string& name,
                   const std::function<void(std::int64_t, std::span<const std::byte>)>& sink) {
     const SegmentInfo& info = checkpoint.segment(name);
     const fs::path path = segment_file(checkpoint.folder, name);
-    const MappedFile file(path);
-    const auto size = static_cast<std::int64_t>(file.bytes().size());
-    require(size == info.bytes, path.string(), " has ", size, " bytes where ", info.bytes, " are expected");
+    const MappedFile file = map_segment(checkpoint, name);
+    const std::int64_t size = info.bytes;
     Xxh64 hash;
     for (std::int64_t offset = 0; offset < size; offset += kCheckpointChunk) {
         const auto part = file.bytes().subspan(static_cast<std::size_t>(offset),
                                                static_cast<std::size_t>(std::min(size - offset, kCheckpointChunk)));
         hash.update(part);
         sink(offset, part);
+        file.give_pages_back();
     }
     require(hash.digest() == info.xxh64, path.string(), " is damaged: its checksum is ", hex(hash.digest()), " where ",
             hex(info.xxh64), " is expected");

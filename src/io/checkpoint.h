@@ -22,6 +22,7 @@
 #include <string>
 #include <vector>
 
+#include "src/io/files.h"
 #include "src/io/folder_lock.h"
 
 namespace coda {
@@ -88,6 +89,9 @@ std::optional<CheckpointInfo> newest_checkpoint(const std::filesystem::path& run
 /// checksum; all parts have been passed on by then.
 void read_segment(const CheckpointInfo& checkpoint, const std::string& name,
                   const std::function<void(std::int64_t offset, std::span<const std::byte> part)>& sink);
+
+/// The file of a segment, mapped. Its size is checked and its contents are not: open_checkpoint has done that.
+MappedFile map_segment(const CheckpointInfo& checkpoint, const std::string& name);
 
 /// A whole segment; also throws Error when `out` has another size.
 void read_segment(const CheckpointInfo& checkpoint, const std::string& name, std::span<std::byte> out);

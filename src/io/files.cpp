@@ -58,6 +58,11 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
     return *this;
 }
 
+void MappedFile::give_pages_back() const {
+    // Pages of a shared mapping that nobody writes: a failure costs memory and nothing else.
+    if (!bytes_.empty()) ::madvise(const_cast<std::byte*>(bytes_.data()), bytes_.size(), MADV_DONTNEED);
+}
+
 FileReader::FileReader(fs::path path) : path_(std::move(path)) {
     struct stat status {};
     if (::stat(path_.c_str(), &status) != 0) fail("open", path_, errno);

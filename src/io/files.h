@@ -29,6 +29,9 @@ class MappedFile {
 
     std::span<const std::byte> bytes() const { return bytes_; }
 
+    /// What was read leaves the process's memory; it is read from the file again where it is touched again.
+    void give_pages_back() const;
+
   private:
     std::span<const std::byte> bytes_;
 };

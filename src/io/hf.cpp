@@ -9,7 +9,6 @@
 #include "kernels/core/error.h"
 #include "src/config/json_file.h"
 #include "src/io/files.h"
-#include "src/io/safetensors.h"
 
 namespace coda {
 
@@ -50,7 +49,7 @@ std::string shape_text(const std::vector<std::int64_t>& shape) {
     return out + ")";
 }
 
-bool same_values(const StoredTensor& a, const StoredTensor& b) {
+bool same_values(const SafetensorsFolder& folder, const StoredTensor& a, const StoredTensor& b) {
     if (a.shape != b.shape) return false;
     constexpr std::int64_t kPart = 1 << 16;
     std::vector<double> left(kPart), right(kPart);
@@ -59,6 +58,7 @@ bool same_values(const StoredTensor& a, const StoredTensor& b) {
         a.read(first, std::span(left).first(number));
         b.read(first, std::span(right).first(number));
         if (!std::equal(left.begin(), left.begin() + static_cast<std::ptrdiff_t>(number), right.begin())) return false;
+        folder.was_read(2 * kPart);
     }
     return true;
 }
@@ -69,7 +69,7 @@ bool is_ignored(const StoredTensor& tensor, const SafetensorsFolder& checkpoint,
     if (tensor.name != kHead || !layout.tied()) return false;
     const auto embedding = checkpoint.tensors().find(kEmbedding);
     if (embedding == checkpoint.tensors().end()) return false;
-    require(same_values(tensor, embedding->second), tensor.file, ": ", kHead, " differs from ", kEmbedding,
+    require(same_values(checkpoint, tensor, embedding->second), tensor.file, ": ", kHead, " differs from ", kEmbedding,
             ", but the model ties them; set model.tie_word_embeddings to false");
     return true;
 }
@@ -95,22 +95,6 @@ void check_tensors(const fs::path& folder, const SafetensorsFolder& checkpoint, 
     require(faults.empty(), folder.string(), ": the tensors do not fit the model:", faults);
 }
 
-template <class Real>
-void import_as(const fs::path& folder, const ParameterLayout& layout, std::span<Real> master) {
-    require(static_cast<std::int64_t>(master.size()) == layout.count, "a segment of ", master.size(),
-            " elements for a model of ", layout.count);
-    const SafetensorsFolder checkpoint(folder);
-    check_tensors(folder, checkpoint, layout);
-    std::fill(master.begin(), master.end(), Real(0));
-    for (const HfTensor& tensor : layout.tensors) {
-        const StoredTensor& stored = checkpoint.tensors().at(tensor.name);
-        for (std::int64_t row = 0; row < tensor.rows; ++row) {
-            stored.read(row * tensor.cols, master.subspan(static_cast<std::size_t>(tensor.row_offset(row)),
-                                                          static_cast<std::size_t>(tensor.cols)));
-        }
-    }
-}
-
 }  // namespace
 
 nlohmann::json read_hf_config(const fs::path& folder) {
@@ -122,12 +106,29 @@ nlohmann::json read_hf_config(const fs::path& folder) {
     return config;
 }
 
-void import_weights(const fs::path& folder, const ParameterLayout& layout, std::span<float> master) {
-    import_as(folder, layout, master);
+HfWeights::HfWeights(const fs::path& folder, const ParameterLayout& layout) : folder_(folder), layout_(layout) {
+    check_tensors(folder, folder_, layout);
+    for (const HfTensor& tensor : layout.tensors) tensors_.push_back(&folder_.tensors().at(tensor.name));
 }
 
-void import_weights(const fs::path& folder, const ParameterLayout& layout, std::span<double> master) {
-    import_as(folder, layout, master);
+void HfWeights::read(std::int64_t first, std::span<float> out) const {
+    const auto count = static_cast<std::int64_t>(out.size());
+    std::fill(out.begin(), out.end(), 0.0f);
+    for (std::size_t t = 0; t < tensors_.size(); ++t) {
+        const HfTensor& tensor = layout_.tensors[t];
+        if (!reaches(tensor, first, count)) continue;
+        for (std::int64_t row = 0; row < tensor.rows; ++row) {
+            const RowPart part = row_part(tensor, row, first, count);
+            if (part.count > 0) tensors_[t]->read(row * tensor.cols + part.column, part.of(out));
+        }
+    }
+    folder_.was_read(count);
+}
+
+void HfWeights::read_row(std::size_t tensor, std::int64_t row, std::span<float> out) const {
+    const auto count = static_cast<std::int64_t>(out.size());
+    tensors_[tensor]->read(row * count, out);
+    folder_.was_read(count);
 }
 
 void check_export_folder(const fs::path& folder) {
@@ -141,9 +142,7 @@ void check_export_folder(const fs::path& folder) {
 }
 
 void export_weights(const fs::path& folder, const ModelConfig& model, const ParameterLayout& layout,
-                    std::span<const float> master, DType dtype, std::int64_t max_shard_bytes) {
-    require(static_cast<std::int64_t>(master.size()) == layout.count, "a segment of ", master.size(),
-            " elements for a model of ", layout.count);
+                    const MasterWeights& master, DType dtype, std::int64_t max_shard_bytes) {
     check_export_folder(folder);
     fs::path target = fs::absolute(folder).lexically_normal();
     if (!target.has_filename()) target = target.parent_path();  // "runs/out/"
@@ -151,8 +150,7 @@ void export_weights(const fs::path& folder, const ModelConfig& model, const Para
     std::vector<TensorSpec> tensors;
     for (const HfTensor& tensor : layout.tensors) tensors.push_back({tensor.name, shape_of(tensor)});
     const auto row_of = [&](std::size_t index, std::int64_t row, std::span<float> out) {
-        const auto from = master.subspan(static_cast<std::size_t>(layout.tensors[index].row_offset(row)), out.size());
-        std::copy(from.begin(), from.end(), out.begin());
+        master.read_row(index, row, out);
     };
     nlohmann::json config = to_hf_json(model);
     config["torch_dtype"] = dtype == DType::bf16 ? "bfloat16" : "float32";

@@ -35,7 +35,9 @@ std::string describe(const TokenRanges& ranges) {
 TokenRanges open_ranges(const std::vector<std::string>& patterns, const DataConfig& data, std::int64_t vocab) {
     const auto advice = [&](const std::string& pattern) {
         const std::string command = data_command(pattern, data.tokenizer, vocab);
-        return command.empty() ? "" : "; to make what is missing: " + command;
+        if (command.empty()) return std::string();
+        const bool in_files = command.find(" --files ") != std::string::npos;
+        return text("; to make what is missing", in_files ? " (fewer --files for a short run): " : ": ", command);
     };
     TokenRanges ranges;
     for (const auto& path : expand_paths(patterns, advice)) {

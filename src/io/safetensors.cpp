@@ -253,6 +253,14 @@ SafetensorsFolder::SafetensorsFolder(const fs::path& folder) {
     }
 }
 
+void SafetensorsFolder::was_read(std::int64_t elements) const {
+    constexpr std::int64_t kKept = std::int64_t{4} << 20;  // elements, of up to 8 bytes
+    read_ += elements;
+    if (read_ < kKept) return;
+    for (const MappedFile& file : files_) file.give_pages_back();
+    read_ = 0;
+}
+
 void SafetensorsFolder::add_file(const fs::path& path) {
     const MappedFile& file = files_.emplace_back(path);
     for (StoredTensor& tensor : parse_safetensors(file.bytes(), path.string())) {

@@ -52,10 +52,15 @@ class SafetensorsFolder {
 
     const std::map<std::string, StoredTensor>& tensors() const { return tensors_; }
 
+    /// Counts what its owner reads, and now and then gives back the mapped pages, so that a reader of the whole folder
+    /// does not end with the whole folder in its memory.
+    void was_read(std::int64_t elements) const;
+
   private:
     void add_file(const std::filesystem::path& path);
 
     std::vector<MappedFile> files_;
+    mutable std::int64_t read_ = 0;  // elements since pages were given back
     std::map<std::string, StoredTensor> tensors_;
 };
 

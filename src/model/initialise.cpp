@@ -21,39 +21,39 @@ std::pair<double, double> normal_pair(const Random4& random) {
     return {radius * std::cos(angle), radius * std::sin(angle)};
 }
 
-/// Elements [first, first + row.size()) of tensor t: element i is one half of pair i / 2.
-template <class T>
-void fill_row(std::span<T> row, std::uint64_t first, std::uint64_t seed, std::uint64_t t, double range) {
-    const std::uint64_t end = first + row.size();
+/// Elements [first, first + part.size()) of tensor t: element i is one half of pair i / 2.
+void fill_matrix(std::span<float> part, std::uint64_t first, std::uint64_t seed, std::uint64_t t, double range) {
+    const std::uint64_t end = first + part.size();
     for (std::uint64_t pair = first / 2; 2 * pair < end; ++pair) {
         const auto [even, odd] = normal_pair(philox(seed, t, pair));
-        if (2 * pair >= first) row[2 * pair - first] = static_cast<T>(range * even);
-        if (2 * pair + 1 < end) row[2 * pair + 1 - first] = static_cast<T>(range * odd);
+        if (2 * pair >= first) part[2 * pair - first] = static_cast<float>(range * even);
+        if (2 * pair + 1 < end) part[2 * pair + 1 - first] = static_cast<float>(range * odd);
     }
 }
 
 }  // namespace
 
-template <class T>
-void initialise_weights(const ModelConfig& model, const ParameterLayout& layout, std::uint64_t seed,
-                        std::span<T> master) {
-#pragma omp parallel for schedule(static)
-    for (std::size_t i = 0; i < master.size(); ++i) master[i] = T(0);
-    for (std::size_t t = 0; t < layout.tensors.size(); ++t) {
-        const HfTensor& tensor = layout.tensors[t];
+void InitialWeights::fill(std::size_t t, std::int64_t first, std::span<float> part) const {
+    if (!layout_.tensors[t].matrix) return std::fill(part.begin(), part.end(), 1.0f);
+    fill_matrix(part, static_cast<std::uint64_t>(first), seed_, t, range_);
+}
+
+void InitialWeights::read(std::int64_t first, std::span<float> out) const {
+    const auto count = static_cast<std::int64_t>(out.size());
+    std::fill(out.begin(), out.end(), 0.0f);
+    for (std::size_t t = 0; t < layout_.tensors.size(); ++t) {
+        const HfTensor& tensor = layout_.tensors[t];
+        if (!reaches(tensor, first, count)) continue;
 #pragma omp parallel for schedule(static)
         for (std::int64_t row = 0; row < tensor.rows; ++row) {
-            const std::span<T> target(master.data() + tensor.row_offset(row), static_cast<std::size_t>(tensor.cols));
-            if (tensor.matrix) {
-                fill_row(target, static_cast<std::uint64_t>(row * tensor.cols), seed, t, model.initializer_range);
-            } else {
-                std::fill(target.begin(), target.end(), T(1));
-            }
+            const RowPart part = row_part(tensor, row, first, count);
+            if (part.count > 0) fill(t, row * tensor.cols + part.column, part.of(out));
         }
     }
 }
 
-template void initialise_weights<float>(const ModelConfig&, const ParameterLayout&, std::uint64_t, std::span<float>);
-template void initialise_weights<double>(const ModelConfig&, const ParameterLayout&, std::uint64_t, std::span<double>);
+void InitialWeights::read_row(std::size_t tensor, std::int64_t row, std::span<float> out) const {
+    fill(tensor, row * layout_.tensors[tensor].cols, out);
+}
 
 }  // namespace coda

@@ -191,8 +191,8 @@ Schedules build_schedules(const ModelConfig& model, const ParameterLayout& layou
     if (passes.has(Pass::update)) schedules.update = update_schedule(layout, options, host);
     if (passes.has(Pass::evaluate)) schedules.evaluate = evaluate_schedule(blocks);
     if (passes.has(Pass::sample)) schedules.sample = sample_schedule(blocks, host.sample_start);
-    add_scratch(schedules.buffers, {&schedules.first, &schedules.further, &schedules.update, &schedules.evaluate,
-                                    &schedules.sample});
+    add_scratch(schedules.buffers,
+                {&schedules.first, &schedules.further, &schedules.update, &schedules.evaluate, &schedules.sample});
     return schedules;
 }
 

@@ -1,5 +1,7 @@
 #include "src/train/device.h"
 
+#include <omp.h>
+
 #include "kernels/core/error.h"
 #include "src/core/console.h"
 #include "src/train/hopper_executor.h"
@@ -9,8 +11,8 @@ namespace coda {
 
 namespace {
 
-void require_model(const ModelConfig& model) {
-    if (const auto problem = hopper_model_problem(model)) {
+void require_kernels(const Config& config, PassSet passes) {
+    if (const auto problem = hopper_problem(config, passes)) {
         throw Error(text("--device cuda: ", *problem, "; --device cpu runs it"));
     }
 }
@@ -19,22 +21,38 @@ void require_model(const ModelConfig& model) {
 
 Precision precision_of(DeviceChoice device) { return device == DeviceChoice::cuda ? kMixedBf16 : kFloat32; }
 
-DeviceChoice resolve_device(const Config& config) {
+DeviceChoice resolve_device(const Config& config, PassSet passes) {
     if (config.device != DeviceChoice::automatic) return config.device;
-    return gpu_problem() || hopper_model_problem(config.model) ? DeviceChoice::cpu : DeviceChoice::cuda;
+    return gpu_problem() || hopper_problem(config, passes) ? DeviceChoice::cpu : DeviceChoice::cuda;
 }
 
-std::string why_not_gpu(const Config& config) {
-    if (config.device != DeviceChoice::automatic || gpu_problem()) return {};
-    return hopper_model_problem(config.model).value_or("");
+std::string why_not_gpu(const Config& config, PassSet passes) {
+    if (config.device != DeviceChoice::automatic) return {};
+    return why_not_gpu(gpu_problem(), hopper_problem(config, passes));
 }
 
-void require_device(const Config& config, DeviceChoice device) {
+void require_device(const Config& config, DeviceChoice device, PassSet passes) {
     if (device != DeviceChoice::cuda) return;
-    require_model(config.model);
+    require_kernels(config, passes);
     if (const auto problem = gpu_problem()) {
-        throw Error(text("--device cuda: ", *problem, "; --device cpu trains on the CPU"));
+        throw Error(text("--device cuda: ", problem->what, "; --device cpu trains on the CPU"));
     }
+}
+
+void require_patience(const Config& config, PassSet passes, const std::vector<CpuWork>& works) {
+    if (config.device != DeviceChoice::automatic || resolve_device(config, passes) != DeviceChoice::cpu) return;
+    const int threads = omp_get_max_threads();
+    for (const CpuWork& work : works) {
+        if (least_cpu_seconds(work, threads) <= kMostCpuSeconds) continue;
+        const auto machine = gpu_problem();
+        throw Error(text("--device auto: no GPU can do this, because ",
+                         machine ? machine->what : hopper_problem(config, passes).value_or(""), ", and on the CPU ",
+                         cpu_time_text(work, threads), "; --device cpu runs it there all the same"));
+    }
+}
+
+std::string cpu_time_line(const CpuWork& work) {
+    return text("time on the CPU     ", cpu_time_text(work, omp_get_max_threads()), "\n");
 }
 
 void require_fit_on(const Config& config, DeviceChoice device, PassSet passes, const MemoryPlan& plan) {
@@ -51,11 +69,11 @@ std::string fit_line(const Config& config, DeviceChoice device, PassSet passes, 
         return text("fits                ", bytes_text(static_cast<double>(available_host_memory())),
                     " of memory are free on this machine\n");
     }
-    require_model(config.model);
+    require_kernels(config, passes);
     std::string lines =
         text("process on the GPU  about ", bytes_text(static_cast<double>(plan.arena_bytes() + kDeviceOverheadBytes)),
              ", with CUDA's context, kernels and graphs\n");
-    if (const auto problem = gpu_problem()) return lines + text("not compared        ", *problem, "\n");
+    if (const auto problem = gpu_problem()) return lines + text("not compared        ", problem->what, "\n");
     require_fit_on(config, device, passes, plan);
     return lines + text("fits                ", bytes_text(static_cast<double>(device_memory().available)),
                         " are free on the GPU\n");

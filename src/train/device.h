@@ -3,8 +3,10 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "src/config/config.h"
+#include "src/train/cpu_time.h"
 #include "src/train/executor.h"
 
 namespace coda {
@@ -12,14 +14,21 @@ namespace coda {
 /// The precision that a device trains in.
 Precision precision_of(DeviceChoice device);
 
-/// `automatic` resolved on this machine and build for this model: the GPU where one can run it.
-DeviceChoice resolve_device(const Config& config);
+/// `automatic` resolved on this machine and build for these passes: the GPU where one can run them.
+DeviceChoice resolve_device(const Config& config, PassSet passes);
 
-/// Why `automatic` is the CPU although a GPU that this build has kernels for is here; empty otherwise.
-std::string why_not_gpu(const Config& config);
+/// Why `automatic` is the CPU although a GPU is here; empty otherwise.
+std::string why_not_gpu(const Config& config, PassSet passes);
 
-/// Throws Error, with what to do, when the device cannot run this model on this machine.
-void require_device(const Config& config, DeviceChoice device);
+/// Throws Error, with what to do, when the device cannot run these passes on this machine.
+void require_device(const Config& config, DeviceChoice device, PassSet passes);
+
+/// Throws Error where `automatic` is the CPU and a piece of work would take longer than kMostCpuSeconds there, with the
+/// reason why no GPU does it: --device cpu runs it all the same.
+void require_patience(const Config& config, PassSet passes, const std::vector<CpuWork>& works);
+
+/// The line of a dry run on the CPU that says how long it takes.
+std::string cpu_time_line(const CpuWork& work);
 
 /// Throws Error, with the settings that would help, when the arena does not fit into what the device has to give.
 void require_fit_on(const Config& config, DeviceChoice device, PassSet passes, const MemoryPlan& plan);

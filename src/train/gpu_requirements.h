@@ -20,7 +20,10 @@ enum class DriverAnswer {
 
 /// What was found. `name` and the compute capability are of the current GPU, where there is one that answers.
 struct GpuFacts {
-    CudaVersion driver = 0;  // 0: no driver
+    bool kernels = true;                         // whether this build has any
+    std::string sign;                            // nvidia_gpu_sign
+    std::optional<std::string> visible_devices;  // CUDA_VISIBLE_DEVICES
+    CudaVersion driver = 0;                      // 0: no driver
     CudaVersion runtime = 0;
     DriverAnswer answer = DriverAnswer::gpus;
     std::string failure;
@@ -28,8 +31,18 @@ struct GpuFacts {
     int major = 0, minor = 0;
 };
 
-/// Why this machine cannot run the kernels; nothing where it can. Without "--device" and without a full stop: callers
-/// put it into their sentence.
-std::optional<std::string> gpu_problem(const GpuFacts& facts);
+/// Why this machine cannot run the kernels. `what` is without "--device" and without a full stop: callers put it into
+/// their sentence.
+struct GpuProblem {
+    std::string what;
+    bool gpu_is_here = false;
+};
+
+/// Nothing where the machine can.
+std::optional<GpuProblem> gpu_problem(const GpuFacts& facts);
+
+/// Why --device auto is the CPU although a GPU is here: the machine's problem, or the configuration's. Empty where
+/// there is none, or no GPU.
+std::string why_not_gpu(const std::optional<GpuProblem>& machine, const std::optional<std::string>& configuration);
 
 }  // namespace coda

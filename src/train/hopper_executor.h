@@ -9,15 +9,16 @@
 
 #include "src/config/config.h"
 #include "src/train/executor.h"
+#include "src/train/gpu_requirements.h"
 
 namespace coda {
 
 /// Why the kernels of this build cannot run on this machine: no kernels in the build, no driver, a driver older than
 /// the CUDA runtime, no GPU, or one whose compute capability is not 9.0. Nothing where they can.
-std::optional<std::string> gpu_problem();
+std::optional<GpuProblem> gpu_problem();
 
-/// Why the Hopper kernels cannot run this model, naming the key. Nothing where they can.
-std::optional<std::string> hopper_model_problem(const ModelConfig& model);
+/// Why the Hopper kernels cannot run these passes of the configuration, naming the key. Nothing where they can.
+std::optional<std::string> hopper_problem(const Config& config, PassSet passes);
 
 /// Memory of the current device in bytes, and what of it an arena may take: what is free, less the executor's overhead.
 struct DeviceMemory {

@@ -2,14 +2,11 @@
 
 #include "kernels/core/error.h"
 #include "kernels/ops/optimizer/norm_fold.h"
-#include "src/io/hf.h"
-#include "src/model/initialise.h"
+#include "src/io/checkpoint_weights.h"
 
 namespace coda {
 
 namespace {
-
-constexpr const char* kMaster = "master";
 
 /// Part of a flat view, counted in bytes.
 View bytes_of(const View& view, std::int64_t offset, std::size_t bytes) {
@@ -21,10 +18,10 @@ View bytes_of(const View& view, std::int64_t offset, std::size_t bytes) {
 template <class Master, class Part>
 void send_working(Executor& executor, const HostViews& host, const ParameterLayout& layout,
                   const NormWeights<Master>& norms, const Part& part) {
-    constexpr std::int64_t kPart = 1 << 24, kBlock = 1 << 16;
+    constexpr std::int64_t kBlock = 1 << 16;
     const auto send = [&]<class Working>(std::vector<Working> working) {
-        for (std::int64_t first = 0; first < layout.count; first += kPart) {
-            const std::int64_t count = std::min(kPart, layout.count - first);
+        for (std::int64_t first = 0; first < layout.count; first += kWeightsPart) {
+            const std::int64_t count = std::min(kWeightsPart, layout.count - first);
             const Master* master = part(first, count);
             working.resize(static_cast<std::size_t>(count));
 #pragma omp parallel for
@@ -37,12 +34,6 @@ void send_working(Executor& executor, const HostViews& host, const ParameterLayo
     };
     if (host.working.dtype == DType::bf16) return send(std::vector<Bf16>());
     send(std::vector<Master>());
-}
-
-void require_size(const CheckpointInfo& checkpoint, const char* segment, std::size_t bytes) {
-    const SegmentInfo& info = checkpoint.segment(segment);
-    require(info.bytes == static_cast<std::int64_t>(bytes), checkpoint.folder.string(), ": segment ", segment, " has ",
-            info.bytes, " bytes, this configuration needs ", bytes);
 }
 
 /// fn(Master()) for the type of the master weights.
@@ -69,38 +60,25 @@ void renew_working(Executor& executor, const Schedules& schedules, const Paramet
     });
 }
 
-std::vector<float> initial_weights(const ModelConfig& model, const ParameterLayout& layout, std::uint64_t seed) {
-    std::vector<float> master(static_cast<std::size_t>(layout.count));
-    initialise_weights(model, layout, seed, std::span(master));
-    return master;
-}
-
-std::vector<float> imported_weights(const std::filesystem::path& folder, const ParameterLayout& layout) {
-    std::vector<float> master(static_cast<std::size_t>(layout.count));
-    import_weights(folder, layout, std::span(master));
-    return master;
-}
-
-std::vector<float> checkpoint_weights(const CheckpointInfo& checkpoint, const ParameterLayout& layout) {
-    std::vector<float> master(static_cast<std::size_t>(layout.count));
-    require_size(checkpoint, kMaster, std::as_bytes(std::span(master)).size());
-    read_segment(checkpoint, kMaster, std::as_writable_bytes(std::span(master)));
-    return master;
-}
-
 void send_weights(Executor& executor, const Schedules& schedules, const ParameterLayout& layout,
-                  std::span<const float> master) {
+                  const MasterWeights& weights) {
     const HostViews& host = schedules.host;
-    require(static_cast<std::int64_t>(master.size()) == layout.count && host.master.dtype == DType::f32,
-            "a segment of ", master.size(), " fp32 weights for a model of ", layout.count, " ",
+    require(host.master.dtype == DType::f32, "weights are fp32, and the model's master weights are ",
             name_of(host.master.dtype));
-    if (schedules.uses(host.master)) executor.upload(host.master, master.data());
-    send_working(executor, host, layout, NormWeights<float>{master.data(), 0},
-                 [&](std::int64_t first, std::int64_t) { return master.data() + first; });
+    const bool keeps_master = schedules.uses(host.master);
+    std::vector<float> norms(static_cast<std::size_t>(layout.count - layout.matrix_count)), staging;
+    weights.read(layout.matrix_count, norms);
+    send_working(executor, host, layout, NormWeights<float>{norms.data(), layout.matrix_count},
+                 [&](std::int64_t first, std::int64_t count) {
+                     staging.resize(static_cast<std::size_t>(count));
+                     weights.read(first, staging);
+                     if (keeps_master) executor.upload(part_of(host.master, first, count), staging.data());
+                     return staging.data();
+                 });
 }
 
 std::vector<StateSegment> state_segments(const HostViews& host) {
-    return {{kMaster, host.master}, {"m", host.m}, {"v", host.v}};
+    return {{kMasterSegment, host.master}, {"m", host.m}, {"v", host.v}};
 }
 
 Segment executor_segment(Executor& executor, const StateSegment& segment) {
@@ -113,7 +91,7 @@ Segment executor_segment(Executor& executor, const StateSegment& segment) {
 void load_state(Executor& executor, const Schedules& schedules, const ParameterLayout& layout,
                 const CheckpointInfo& checkpoint) {
     for (const StateSegment& named : state_segments(schedules.host)) {
-        require_size(checkpoint, named.name, static_cast<std::size_t>(named.view.bytes()));
+        require_segment_size(checkpoint, named.name, named.view.bytes());
         read_segment(checkpoint, named.name, [&](std::int64_t offset, std::span<const std::byte> part) {
             executor.upload(bytes_of(named.view, offset, part.size()), part.data());
         });

@@ -2,24 +2,17 @@
 #pragma once
 
 #include <filesystem>
-#include <span>
-#include <vector>
 
 #include "src/io/checkpoint.h"
-#include "src/model/parameters.h"
+#include "src/model/master_weights.h"
 #include "src/train/executor.h"
 
 namespace coda {
 
-/// fp32 master weights on the host, layout.count elements: fresh ones of (model, seed), of a Hugging Face folder, of a
-/// checkpoint.
-std::vector<float> initial_weights(const ModelConfig& model, const ParameterLayout& layout, std::uint64_t seed);
-std::vector<float> imported_weights(const std::filesystem::path& folder, const ParameterLayout& layout);
-std::vector<float> checkpoint_weights(const CheckpointInfo& checkpoint, const ParameterLayout& layout);
-
-/// Sends master weights to the executor: the working copy made of them, and themselves where its plan has them.
+/// Sends master weights to the executor: the working copy made of them, and themselves where its plan has them. The
+/// host holds a part of them at a time.
 void send_weights(Executor& executor, const Schedules& schedules, const ParameterLayout& layout,
-                  std::span<const float> master);
+                  const MasterWeights& weights);
 
 /// What a checkpoint holds, by the name of its segment: weights and moments. The plan has them all: it trains.
 struct StateSegment {

@@ -54,8 +54,8 @@ std::vector<std::pair<std::string, std::int64_t>> segments_of(const Schedules& s
 }
 
 void memory_line(std::ostringstream& out, const std::string& what, std::int64_t bytes) {
-    out << "  " << std::left << std::setw(34) << what << std::right << std::setw(20) << grouped(bytes) << " B"
-        << std::setw(12) << bytes_text(static_cast<double>(bytes)) << "\n";
+    out << "  " << std::left << std::setw(34) << what << std::right << std::setw(20) << grouped(bytes) << " B "
+        << std::setw(11) << bytes_text(static_cast<double>(bytes)) << "\n";
 }
 
 /// What a pass of a plan that does not train takes.
@@ -103,7 +103,8 @@ std::string print_plan(const Config& config, const ParameterLayout& layout, cons
         << (config.model.tie_word_embeddings ? ", tied head" : ", untied head") << "\n";
     out << std::fixed << std::setprecision(3);
     if (schedules.passes().empty()) {
-        out << "memory on the host  " << grouped(layout.count * size_of(DType::f32)) << " B for the weights in fp32\n";
+        out << "weights in fp32     " << grouped(layout.count * size_of(DType::f32))
+            << " B, of which the host holds no more than 64 MiB at a time\n";
         return out.str();
     }
     if (schedules.has(Pass::first)) {

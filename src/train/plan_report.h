@@ -16,7 +16,7 @@ namespace coda {
 std::string print_schedule(const Schedules& schedules);
 
 /// Parameters, FLOPs and every memory segment that has bytes. Of a plan that trains: of an optimizer step; else of its
-/// passes, and without passes (an export) of the weights on the host.
+/// passes, and without passes (an export) of the weights.
 std::string print_plan(const Config& config, const ParameterLayout& layout, const Schedules& schedules,
                        const MemoryPlan& plan);
 

@@ -10,9 +10,13 @@ namespace coda {
 
 Session::Session(const Config& config, PassSet passes, bool times_ops, Console& console)
     : config_(config), console_(console), layout_(parameter_layout(config.model)) {
-    const DeviceChoice device = resolve_device(config);
-    require_device(config, device);
-    if (const std::string why = why_not_gpu(config); !why.empty()) console.line("note: on the CPU, because " + why);
+    const DeviceChoice device = resolve_device(config, passes);
+    require_device(config, device, passes);
+    if (const std::string why = why_not_gpu(config, passes); !why.empty())
+        console.line("note: on the CPU, because " + why);
+    if (passes.has(Pass::update)) {
+        for (const std::string& refusal : hf_refusals(config.model)) console.line("note: " + refusal);
+    }
 
     schedules_ = build_schedules(config.model, layout_, schedule_options(config, precision_of(device)), passes);
     plan_ = plan_and_check(schedules_);
@@ -29,9 +33,9 @@ Session::Session(const Config& config, PassSet passes, bool times_ops, Console& 
     executor_->upload(host().rope, single.data());
 }
 
-void Session::set_weights(std::span<const float> master) {
-    send_weights(*executor_, schedules_, layout_, master);
-    tokens_->set_rows(layout_, master);
+void Session::set_weights(const MasterWeights& weights) {
+    send_weights(*executor_, schedules_, layout_, weights);
+    tokens_->set_rows(layout_, weights);
 }
 
 void Session::set_alpha(std::int64_t valid_targets) {

@@ -4,7 +4,6 @@
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <span>
 #include <string>
 
 #include "src/core/console.h"
@@ -32,8 +31,8 @@ class Session {
     TokenInput& tokens() { return *tokens_; }
     TimingRecorder* timing() { return timing_.get(); }  // null without times_ops
 
-    /// fp32 master weights, layout().count elements on the host.
-    void set_weights(std::span<const float> master);
+    /// Reads them in parts.
+    void set_weights(const MasterWeights& weights);
 
     /// Tokens, targets, positions and document starts of a micro-batch; its weight in the loss, 0 of no valid target.
     void feed(const TokenBatch& batch) { feed_->upload(batch); }

@@ -1,9 +1,8 @@
 #include "src/train/token_input.h"
 
+#include <algorithm>
 #include <cstring>
 #include <numeric>
-
-#include "kernels/ops/optimizer/norm_fold.h"
 
 namespace coda {
 
@@ -18,13 +17,18 @@ TokenInput::TokenInput(Executor& executor, const Schedules& schedules)
     executor_.upload(ids_, in_order.data());
 }
 
-void TokenInput::set_rows(const ParameterLayout& layout, std::span<const float> master) {
+void TokenInput::set_rows(const ParameterLayout& layout, const MasterWeights& weights) {
     if (!embedded_) return;
     const PackedTensor& table = layout.embedding.table;
     table_.resize(static_cast<std::size_t>(table.count() * size_of(embedded_.dtype)));
+    std::vector<float> part;
     const auto fill = [&]<class Storage>(Storage) {
-        fill_working<float, Storage>({}, {master.data(), 0}, table.offset, table.count(), master.data() + table.offset,
-                                     reinterpret_cast<Storage*>(table_.data()));
+        for (std::int64_t first = 0; first < table.count(); first += kWeightsPart) {
+            part.resize(static_cast<std::size_t>(std::min(kWeightsPart, table.count() - first)));
+            weights.read(table.offset + first, part);
+            std::transform(part.begin(), part.end(), reinterpret_cast<Storage*>(table_.data()) + first,
+                           [](float value) { return Storage(value); });
+        }
     };
     if (embedded_.dtype == DType::bf16) return fill(Bf16());
     fill(float());

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "src/model/master_weights.h"
 #include "src/train/executor.h"
 
 namespace coda {
@@ -14,8 +15,8 @@ class TokenInput {
   public:
     TokenInput(Executor& executor, const Schedules& schedules);
 
-    /// Takes the embedding of fp32 master weights, layout.count elements on the host. Ids need none.
-    void set_rows(const ParameterLayout& layout, std::span<const float> master);
+    /// Takes the embedding of the weights. Ids need none.
+    void set_rows(const ParameterLayout& layout, const MasterWeights& weights);
 
     /// Tokens [first, first + tokens.size()) of the micro-batch.
     void upload(std::int64_t first, std::span<const std::int32_t> tokens);

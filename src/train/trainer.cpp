@@ -11,6 +11,7 @@
 #include "src/core/interrupt.h"
 #include "src/io/data_fingerprint.h"
 #include "src/train/batch_dump.h"
+#include "src/train/device.h"
 #include "src/train/finite_state.h"
 #include "src/train/learning_rate.h"
 #include "src/train/model_state.h"
@@ -59,6 +60,8 @@ Trainer::Trainer(const Config& config, const RunOptions& options, TrainingData d
       step_flops_(step_flops(config_, session_.schedules())),
       watch_(config_.training.skip_spikes) {
     require_own_directory(config_, options_);  // again: another run may have come before the lock
+    require_patience(config_, passes_of(Mode::train),
+                     {training_work(config_, session_.schedules(), config_.training.steps - weights_.step())});
     if (const nlohmann::json* state = weights_.saved_state()) {
         check_identity(identity_, *state, options_.allow, console_);
     }

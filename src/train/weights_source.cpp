@@ -2,6 +2,9 @@
 
 #include "kernels/core/integers.h"
 #include "src/core/printable.h"
+#include "src/io/checkpoint_weights.h"
+#include "src/io/hf.h"
+#include "src/model/initialise.h"
 #include "src/train/model_state.h"
 #include "src/train/resume_check.h"
 
@@ -54,16 +57,21 @@ void WeightsSource::load(Session& session) const {
         load_state(session.executor(), session.schedules(), session.layout(), *checkpoint_);
         say();
     } else {
-        session.set_weights(read(session.layout()));
+        session.set_weights(*open(session.layout()));
     }
 }
 
-std::vector<float> WeightsSource::read(const ParameterLayout& layout) const {
-    std::vector<float> master = checkpoint_  ? checkpoint_weights(*checkpoint_, layout)
-                                : init_from_ ? imported_weights(*init_from_, layout)
-                                             : initial_weights(config_.model, layout, config_.training.seed);
+std::unique_ptr<MasterWeights> WeightsSource::open(const ParameterLayout& layout) const {
+    std::unique_ptr<MasterWeights> weights;
+    if (checkpoint_) {
+        weights = std::make_unique<CheckpointWeights>(*checkpoint_, layout);
+    } else if (init_from_) {
+        weights = std::make_unique<HfWeights>(*init_from_, layout);
+    } else {
+        weights = std::make_unique<InitialWeights>(config_.model, layout, config_.training.seed);
+    }
     say();
-    return master;
+    return weights;
 }
 
 }  // namespace coda

@@ -2,8 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
-#include <vector>
 
 #include "src/core/console.h"
 #include "src/io/checkpoint.h"
@@ -24,8 +24,8 @@ class WeightsSource {
     /// Weights, and moments where the session's plan has them.
     void load(Session& session) const;
 
-    /// fp32 master weights on the host, layout.count elements; without a device.
-    std::vector<float> read(const ParameterLayout& layout) const;
+    /// The master weights alone, to be read in parts; without a device. `layout` must outlive them.
+    std::unique_ptr<MasterWeights> open(const ParameterLayout& layout) const;
 
     bool resumed() const { return checkpoint_.has_value(); }
     std::int64_t step() const { return checkpoint_ ? checkpoint_->step : 0; }  // optimizer steps of the weights

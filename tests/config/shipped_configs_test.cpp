@@ -1,5 +1,8 @@
 // Every file of configs/ parses, survives the round trip and has the shape its name promises.
 #include "src/config/config.h"
+
+#include <fstream>
+
 #include "src/config/json_file.h"
 #include "src/config/shipped.h"
 #include "tests/catch.h"
@@ -19,6 +22,15 @@ std::int64_t parameters_of(const coda::ModelConfig& m) {
     const std::int64_t d = m.hidden_size;
     const std::int64_t block = 2 * d * q + 2 * d * kv + 3 * d * m.intermediate_size + 2 * d;
     return m.num_hidden_layers * block + d + (m.tie_word_embeddings ? 1 : 2) * m.vocab_size * d;
+}
+
+/// As data/fineweb_edu.py has it: "FILES = 14".
+std::string all_files_of_fineweb_edu() {
+    std::ifstream script(coda::test::configs_folder() / "../data/fineweb_edu.py");
+    for (std::string line; std::getline(script, line);) {
+        if (line.starts_with("FILES = ")) return line.substr(8);
+    }
+    return "FILES is not in data/fineweb_edu.py";
 }
 
 }  // namespace
@@ -50,6 +62,9 @@ TEST_CASE("the data of every shipped config is made by a script, of its vocabula
             const bool bytes = std::filesystem::path(file).extension() == ".txt";
             CHECK((command.find(" --tokenizer llama3") == std::string::npos) == bytes);
             CHECK((config.model.vocab_size == 256) == bytes);
+            // A full run reads more than the script fetches of its own accord.
+            const bool in_files = file.find("fineweb_edu") != std::string::npos;
+            CHECK((command.find(" --files " + all_files_of_fineweb_edu()) != std::string::npos) == in_files);
         }
     }
 }

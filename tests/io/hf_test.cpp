@@ -1,5 +1,6 @@
 #include "src/io/hf.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -13,8 +14,10 @@
 #include "tests/io/faults.h"
 #include "tests/io/interop.h"
 #include "tests/io/scratch_folder.h"
+#include "tests/model/host_weights.h"
 
 using namespace coda;
+using coda::test::HostWeights;
 namespace fs = std::filesystem;
 
 namespace {
@@ -52,16 +55,12 @@ std::vector<float> numbered(const ParameterLayout& layout) {
 
 std::vector<float> imported(const fs::path& folder, const ParameterLayout& layout) {
     std::vector<float> master(static_cast<std::size_t>(layout.count), -1.0f);
-    import_weights(folder, layout, master);
+    HfWeights(folder, layout).read(0, master);
     return master;
 }
 
 std::string import_refusal(const fs::path& folder, const ParameterLayout& layout) {
-    std::vector<float> master(static_cast<std::size_t>(layout.count), 7.0f);
-    const std::vector<float> before = master;
-    const std::string message = message_of([&] { import_weights(folder, layout, master); });
-    CHECK((message.empty() || master == before));
-    return message;
+    return message_of([&] { imported(folder, layout); });
 }
 
 /// A checkpoint file of the model's tensors as `edit` leaves them; element i of every tensor is i.
@@ -96,17 +95,38 @@ TEST_CASE("an exported checkpoint is imported with the same bits, in one file an
         const std::vector<float> master = numbered(layout);
         for (const std::int64_t shard_bytes : {kMaxShardBytes, std::int64_t{9000}}) {
             const fs::path out = folder.path() / text("nested/out-", tied, "-", shard_bytes, "/");
-            export_weights(out, model, layout, master, DType::f32, shard_bytes);
+            export_weights(out, model, layout, HostWeights(layout, master), DType::f32, shard_bytes);
             CHECK(fs::exists(out / "model.safetensors.index.json") == (shard_bytes == 9000));
             const std::vector<float> read = imported(out, layout);
             CHECK(std::memcmp(read.data(), master.data(), master.size() * sizeof(float)) == 0);
-
-            std::vector<double> wide(master.size(), -1.0);
-            import_weights(out, layout, wide);
-            CHECK(std::equal(wide.begin(), wide.end(), master.begin()));
         }
     }
     CHECK(entries(folder.path() / "nested") == 4);
+}
+
+TEST_CASE("imported weights read in parts or by rows are those read at once") {
+    const ScratchFolder folder;
+    const ModelConfig model = small_model(false);
+    const ParameterLayout layout = parameter_layout(model);
+    const std::vector<float> master = numbered(layout);
+    export_weights(folder.path(), model, layout, HostWeights(layout, master), DType::f32);
+    const HfWeights weights(folder.path(), layout);
+    for (const std::size_t size : {std::size_t{5}, std::size_t{333}, master.size() - 1}) {
+        std::vector<float> parts(master.size(), -1.0f);
+        for (std::size_t first = 0; first < parts.size(); first += size) {
+            weights.read(static_cast<std::int64_t>(first),
+                         std::span(parts).subspan(first, std::min(size, parts.size() - first)));
+        }
+        CHECK(parts == master);
+    }
+    for (std::size_t t = 0; t < layout.tensors.size(); ++t) {
+        const HfTensor& tensor = layout.tensors[t];
+        std::vector<float> row(static_cast<std::size_t>(tensor.cols));
+        for (std::int64_t r = 0; r < tensor.rows; ++r) {
+            weights.read_row(t, r, row);
+            CHECK(std::equal(row.begin(), row.end(), master.begin() + tensor.row_offset(r)));
+        }
+    }
 }
 
 TEST_CASE("bf16 export rounds, and what it rounded is imported exactly") {
@@ -114,7 +134,7 @@ TEST_CASE("bf16 export rounds, and what it rounded is imported exactly") {
     const ModelConfig model = small_model(true);
     const ParameterLayout layout = parameter_layout(model);
     const std::vector<float> master = numbered(layout);
-    export_weights(folder.path(), model, layout, master, DType::bf16);
+    export_weights(folder.path(), model, layout, HostWeights(layout, master), DType::bf16);
     const std::vector<float> read = imported(folder.path(), layout);
     for (std::size_t i = 0; i < master.size(); ++i) {
         if (read[i] != float(Bf16(master[i]))) FAIL("element " << i << ": " << read[i] << " for " << master[i]);
@@ -127,7 +147,7 @@ TEST_CASE("exported tensors have Hugging Face's row order") {
     const ModelConfig model = small_model(false);
     const ParameterLayout layout = parameter_layout(model);
     const std::vector<float> master = numbered(layout);
-    export_weights(folder.path(), model, layout, master, DType::f32);
+    export_weights(folder.path(), model, layout, HostWeights(layout, master), DType::f32);
     const SafetensorsFolder checkpoint(folder.path());
     const auto row = [&](const std::string& name, std::int64_t index) {
         std::vector<float> out(24);
@@ -223,7 +243,9 @@ TEST_CASE("an export overwrites nothing") {
     const ParameterLayout layout = parameter_layout(model);
     const std::vector<float> master = numbered(layout);
     const fs::path out = folder.path() / "out";
-    const auto refusal = [&] { return message_of([&] { export_weights(out, model, layout, master, DType::f32); }); };
+    const auto refusal = [&] {
+        return message_of([&] { export_weights(out, model, layout, HostWeights(layout, master), DType::f32); });
+    };
 
     std::ofstream(out) << "a file";
     CHECK(contains(refusal(), "not a folder"));
@@ -253,7 +275,8 @@ TEST_CASE("an export in which any system call fails leaves nothing half-written"
         {
             Faults faults;
             faults.fail_at(call, ENOSPC);
-            message = message_of([&] { export_weights(out, model, layout, master, DType::f32, 9000); });
+            message =
+                message_of([&] { export_weights(out, model, layout, HostWeights(layout, master), DType::f32, 9000); });
         }
         INFO("call " << call << ": " << message);
         failed = !message.empty();
@@ -299,7 +322,7 @@ TEST_CASE("transformers loads what we export and we import what it saves", "[int
         for (const DType dtype : {DType::f32, DType::bf16}) {
             for (const std::int64_t shard_bytes : {kMaxShardBytes, std::int64_t{9000}}) {
                 const fs::path out = folder.path() / text("out-", tied, "-", name_of(dtype), "-", shard_bytes);
-                export_weights(out, model, layout, master, dtype, shard_bytes);
+                export_weights(out, model, layout, HostWeights(layout, master), dtype, shard_bytes);
                 exported += text(" ", out.string());
             }
         }

@@ -19,10 +19,15 @@ TEST_CASE("values at a limit are taken, and one past it is refused with its name
     };
     bounded(limits::layers_problem, 127);
     bounded(limits::tokens_problem, 2147483391);
-    bounded(limits::trained_tokens_problem, 1048576);
+    bounded(limits::tiles_problem, 2147418111);
     bounded(limits::head_rows_problem, 2147483647);
     bounded(limits::heads_problem, 65535);
-    bounded(limits::sequences_problem, 65535);
+}
+
+TEST_CASE("tiles of attention are counted in 64 bits") {
+    CHECK(limits::attention_tiles(3, 5, 384, 192) == 30);
+    CHECK(limits::attention_tiles(3, 5, 385, 192) == 45);
+    CHECK(limits::attention_tiles(std::int64_t{1} << 30, 65536, 1, 192) == std::int64_t{1} << 46);
 }
 
 TEST_CASE("a kernel's refusal begins with the op") {

@@ -11,6 +11,7 @@
 #include "src/train/executor.h"
 #include "src/train/feed.h"
 #include "src/train/model_state.h"
+#include "tests/model/host_weights.h"
 #include "tests/oracle/textbook.h"
 
 namespace coda::test {
@@ -134,7 +135,7 @@ class ModelRun {
             set_elements(schedules.host.master, flat);
             renew_working(*executor, schedules, layout);
         } else {
-            const std::vector<float> single(flat.begin(), flat.end());
+            const HostWeights single(layout, {flat.begin(), flat.end()});
             send_weights(*executor, schedules, layout, single);
             tokens->set_rows(layout, single);
         }

@@ -1,6 +1,8 @@
 #include "src/model/parameters.h"
 
+#include <algorithm>
 #include <set>
+#include <span>
 
 #include "src/model/initialise.h"
 #include "tests/catch.h"
@@ -111,7 +113,7 @@ TEST_CASE("initial weights: normal matrices of the given deviation, norms of 1, 
     model.intermediate_size = 200;
     const ParameterLayout layout = parameter_layout(model);
     std::vector<float> master(static_cast<std::size_t>(layout.count), -1.0f);
-    initialise_weights(model, layout, 11, std::span(master));
+    InitialWeights(model, layout, 11).read(0, master);
 
     double sum = 0, squares = 0, fourth = 0;
     std::int64_t n = 0;
@@ -143,8 +145,8 @@ TEST_CASE("initial weights: normal matrices of the given deviation, norms of 1, 
     CHECK(std::abs(fourth / count - 3) < 5 * std::sqrt(96 / count));
 
     std::vector<float> again(master.size()), other(master.size());
-    initialise_weights(model, layout, 11, std::span(again));
-    initialise_weights(model, layout, 12, std::span(other));
+    InitialWeights(model, layout, 11).read(0, again);
+    InitialWeights(model, layout, 12).read(0, other);
     CHECK(again == master);
     CHECK(other != master);
 }
@@ -157,10 +159,37 @@ TEST_CASE("an initial weight depends on the seed, its tensor and its place in it
         model.hidden_size = width;
         const ParameterLayout layout = parameter_layout(model);
         std::vector<float> master(static_cast<std::size_t>(layout.count));
-        initialise_weights(model, layout, 11, std::span(master));
+        InitialWeights(model, layout, 11).read(0, master);
         master.resize(static_cast<std::size_t>(vocab * width));
         return master;
     };
     CHECK(embedding(6, 15) == embedding(10, 9));
     CHECK(embedding(6, 15) == embedding(9, 10));
+}
+
+// Parts that begin and end within rows and pairs, and reach over tensors and padding.
+TEST_CASE("initial weights read in parts or by rows are those read at once") {
+    ModelConfig model = tiny_model();
+    model.hidden_size = 15;
+    model.tie_word_embeddings = GENERATE(false, true);
+    const ParameterLayout layout = parameter_layout(model);
+    const InitialWeights weights(model, layout, 11);
+    std::vector<float> whole(static_cast<std::size_t>(layout.count), -1.0f);
+    weights.read(0, whole);
+    for (const std::size_t size : {std::size_t{1}, std::size_t{7}, std::size_t{250}, whole.size() - 1}) {
+        std::vector<float> parts(whole.size(), -1.0f);
+        for (std::size_t first = 0; first < parts.size(); first += size) {
+            weights.read(static_cast<std::int64_t>(first),
+                         std::span(parts).subspan(first, std::min(size, parts.size() - first)));
+        }
+        CHECK(parts == whole);
+    }
+    for (std::size_t t = 0; t < layout.tensors.size(); ++t) {
+        const HfTensor& tensor = layout.tensors[t];
+        std::vector<float> row(static_cast<std::size_t>(tensor.cols));
+        for (std::int64_t r = 0; r < tensor.rows; ++r) {
+            weights.read_row(t, r, row);
+            CHECK(std::equal(row.begin(), row.end(), whole.begin() + tensor.row_offset(r)));
+        }
+    }
 }

@@ -63,7 +63,7 @@ class GpuRequirementsTest(ProgramTestCase):
         self.assertIn("there is an NVIDIA driver but no GPU that it may use", self.with_driver(99000))
 
     def test_hidden_gpu_or_no_driver(self):
-        self.assertRegex(self.message({"CUDA_VISIBLE_DEVICES": ""}), "no NVIDIA driver|no GPU that it may use")
+        self.assertRegex(self.message({"CUDA_VISIBLE_DEVICES": ""}), "no NVIDIA driver|no GPU that it may use|hides the NVIDIA GPU")
 
 
 if __name__ == "__main__":

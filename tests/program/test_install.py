@@ -68,12 +68,13 @@ class InstallTest(ProgramTestCase):
         self.assert_message(result, "configs/demo.json: cannot be opened")
 
     def test_missing_data_is_answered_with_the_installed_script(self):
-        for config, script, options in (("llama1b.json", "fineweb_edu.py", " --tokenizer llama3"),
-                                        ("demo.json", "tinyshakespeare.py", "")):
+        for config, script, options, shorter in (
+                ("llama1b.json", "fineweb_edu.py", " --tokenizer llama3 --files 14", " (fewer --files for a short run)"),
+                ("demo.json", "tinyshakespeare.py", "", "")):
             result = self.run_installed("bin/coda_train", "--config", config, "--device", "cpu", "--dry-run",
                                         expect=RUNTIME)
             command = f"'{self.share}/data/{script}'{options}"
-            self.assertTrue(result.err.endswith(f"; to make what is missing: {command}\n"), result)
+            self.assertTrue(result.err.endswith(f"; to make what is missing{shorter}: {command}\n"), result)
             help_text = self.run_installed(f"share/coda_train/data/{script}", "--help").out
             self.assertIn("--tokenizer FILE", help_text)
             self.assertIn(f"data/{script[:-3]} in this folder", help_text)

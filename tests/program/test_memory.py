@@ -70,12 +70,25 @@ class MemoryTest(ProgramTestCase):
         self.refuse(changes={**CHANGES, "model.hidden_size": 1 << 17, "model.num_hidden_layers": 4,
                              "model.intermediate_size": 1 << 17}, says=["no setting makes this model fit", "model"])
 
+    def test_more_bytes_than_can_be_counted(self):
+        shape = {"training.seq_len": 1 << 20, "training.micro_batch_size": 511, "model.intermediate_size": 1 << 20}
+        for layers in (1000, 12_000, 20_000):
+            for arguments in ([], ["--dry-run"], ["--eval"]):
+                with self.subTest((layers, arguments)):
+                    self.refuse(*arguments, changes={**CHANGES, **shape, "model.num_hidden_layers": layers},
+                                says=["takes more than 2^62 bytes", "training.micro_batch_size"])
+        # Below that the columns of the plan stay apart.
+        result = self.run_program("--config", self.config({**CHANGES, **shape, "model.num_hidden_layers": 200}),
+                                  "--dry-run", "--device", "cuda", expect=None)
+        self.assertRegex(result.out, r"(?m)^  arena +[\d,]{20,} B +[\d.]+ TiB$")
+
     def test_shipped_8b_config(self):
         result = self.run_program("--config", f"{ROOT}/configs/llama8b.json", "--data.train", "tokens.bin",
                                   "--data.val", "tokens.bin", "--dry-run", expect=None)
         self.assertIn("parameters          8,030,261,248 ", result.out)
         if result.code == RUNTIME:
-            self.assert_message(result, ["the run needs ", "GiB"])
+            # By its memory or, where that suffices, by its time.
+            self.assertRegex(result.err, r"the run needs [^\n]*GiB|--device cpu runs it there all the same")
 
 
 if __name__ == "__main__":

@@ -76,7 +76,7 @@ class ModesTest(ProgramTestCase):
                 self.assertEqual("validation sequences" in out, name == "evaluate")
         plan, out = self.dry_run("--export", "out")
         self.assertEqual(plan, {})
-        self.assertRegex(out, r"(?m)^memory on the host  [\d,]+ B for the weights in fp32$")
+        self.assertRegex(out, r"(?m)^weights in fp32     [\d,]+ B, of which the host holds no more than 64 MiB at a time$")
         both, _ = self.dry_run("--resume", "--eval", "--sample", "3")
         self.assertGreaterEqual(both["arena"], max(self.dry_run("--eval")[0]["arena"],
                                                    self.dry_run("--resume", "--sample", "3")[0]["arena"]))

@@ -232,12 +232,12 @@ TEST_CASE("an evaluation session has a trainer's validation loss, and no memory 
     Session session(config, passes_of(Mode::evaluate), false, console);
     const WeightsSource source(config, options, false, {}, console);
     CHECK(source.step() == 2);
-    session.set_weights(source.read(session.layout()));
+    session.set_weights(*source.open(session.layout()));
     CHECK(Evaluator(session, open_evaluation_data(config), console).validation().loss == trainer.evaluate().loss);
     CHECK(session.plan().arena_bytes() < trainer.session().plan().arena_bytes() / 2);
 
     options.resume = false;
     options.init_from = "no such folder";
-    CHECK_THAT(message_of([&] { WeightsSource(config, options, false, {}, console).read(session.layout()); }),
+    CHECK_THAT(message_of([&] { WeightsSource(config, options, false, {}, console).open(session.layout()); }),
                Contains("no such folder"));
 }

@@ -30,7 +30,7 @@ using namespace cases;
 namespace {
 
 constexpr double kRotatedBytes = 256e6;                     // several times L2
-constexpr double kHeldBytes = 32e9;                            // by all of a case's buffers together
+constexpr double kHeldBytes = 32e9;                         // by all of a case's buffers together
 constexpr std::int64_t kCopyBytes = std::int64_t{1} << 30;  // source and destination of copies, each
 constexpr int kGraphLaunches = 16;
 

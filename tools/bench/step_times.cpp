@@ -12,6 +12,7 @@
 
 #include "kernels/cost.h"
 #include "kernels/hopper/sm90/check.h"
+#include "src/model/initialise.h"
 #include "src/train/device.h"
 #include "src/train/feed.h"
 #include "src/train/hopper_executor.h"
@@ -80,7 +81,7 @@ class Session {
         executor_ = make_hopper_executor(schedules_, plan_);
         const std::vector<double> rope = rope_table(config.model, config.training.seq_len);
         executor_->upload(schedules_.host.rope, std::vector<float>(rope.begin(), rope.end()).data());
-        send_weights(*executor_, schedules_, layout_, initial_weights(config.model, layout_, config.training.seed));
+        send_weights(*executor_, schedules_, layout_, InitialWeights(config.model, layout_, config.training.seed));
 
         const HostViews& host = schedules_.host;
         const TokenBatch batch = random_batch(config);
@@ -170,7 +171,7 @@ void add_ops(Session& session, StepTimes& times) {
 StepResult measure_step(const Config& given, const StepTimeOptions& options) {
     Config config = given;
     config.training.grad_accumulation_steps = 1;
-    require_device(config, DeviceChoice::cuda);
+    require_device(config, DeviceChoice::cuda, passes_of(Mode::train));
     Session session(config);
     std::unique_ptr<GemmFloor> floor;
     if (options.floor) floor = std::make_unique<GemmFloor>(session.schedules().first, session.memory());

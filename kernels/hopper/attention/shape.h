@@ -32,13 +32,18 @@ AttentionGeometry attention_geometry(const Op& op) {
             static_cast<int>(op.kv_heads), static_cast<int>(op.head_dim)};
 }
 
+/// Throws Error naming the op where forward attention cannot count its tiles of `queries` rows.
+inline void require_forward_limits(const char* op, const AttentionGeometry& geometry, std::int64_t queries) {
+    const std::int64_t tiles = limits::attention_tiles(geometry.batch, geometry.heads, geometry.seq_len, queries);
+    limits::require_none(op, limits::tiles_problem("sequences times heads times tiles of seq_len", tiles));
+}
+
 /// Throws Error naming the op where the grids and counts of backward attention do not hold the shape; `padded` is
 /// seq_len rounded up to whole tiles.
 inline void require_backward_limits(const char* op, const AttentionGeometry& geometry, std::int64_t padded) {
     const std::int64_t head_rows = std::int64_t{geometry.batch} * geometry.heads * padded;
     limits::require_none(op, limits::head_rows_problem("sequences times heads times padded rows", head_rows));
     limits::require_none(op, limits::heads_problem("heads", geometry.heads));
-    limits::require_none(op, limits::sequences_problem("sequences", geometry.batch));
 }
 
 }  // namespace coda::hopper

@@ -2,6 +2,9 @@
 
 #include <limits>
 
+#include "kernels/core/integers.h"
+#include "kernels/core/limits.h"
+
 namespace coda::hopper {
 
 namespace {
@@ -14,6 +17,9 @@ Problem checked(const Problem& problem) {
             " must be positive, and N and K multiples of 8 (rows of 16 bytes)");
     constexpr std::int64_t kLimit = std::numeric_limits<std::int32_t>::max();
     require(problem.m < kLimit && problem.n < kLimit && problem.k < kLimit, problem.op, ": a dimension exceeds 2^31");
+    constexpr std::int64_t kSmallestTile = 64;  // rows, and columns: no tile has fewer
+    const std::int64_t tiles = ceil_div(problem.m, kSmallestTile) * ceil_div(problem.n, kSmallestTile);
+    limits::require_none(problem.op, limits::tiles_problem("M N / 64^2", tiles));
     return problem;
 }
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <vector>
 
 #include "kernels/core/integers.h"
 #include "kernels/hopper/attention/backward_rows.cuh"
@@ -30,12 +31,61 @@ BackwardScratch pointers_of(std::byte* base, const AttentionScratch& layout) {
     return scratch;
 }
 
+/// The passes over the rows of as many sequences as one grid holds.
+struct RowPasses {
+    dim3 rows_grid, finish_grid;
+    RowStatisticsArguments rows;
+    FinishDQueryArguments finish;
+};
+
+/// Of all sequences. The kernels count sequences from 0 in every launch, so what they read and write begins at the
+/// launch's first sequence. The strides stay those of the whole.
+template <class Tile>
+std::vector<RowPasses> row_passes(const AttentionGeometry& geometry, const RowStatisticsArguments& rows,
+                                  const FinishDQueryArguments& finish) {
+    const auto heads = static_cast<unsigned>(geometry.heads);
+    const std::int64_t row_blocks = std::int64_t{rows.padded} * (Tile::kHeadDim / 8) / kRowStatisticsThreads;
+    const std::int64_t query_blocks = ceil_div(std::int64_t{geometry.seq_len}, std::int64_t{Tile::kQueries});
+    const std::int64_t shares = std::int64_t{geometry.heads} * (rows.padded / Tile::kQueries) * Tile::kConsumers;
+    const auto shift = [](auto*& pointer, std::int64_t elements) {
+        if (pointer != nullptr) pointer += elements;
+    };
+    std::vector<RowPasses> passes;
+    for (std::int64_t first = 0; first < geometry.batch; first += limits::kMaxGridY) {
+        const auto batch = static_cast<unsigned>(std::min(limits::kMaxGridY, geometry.batch - first));
+        RowPasses& each =
+            passes.emplace_back(RowPasses{dim3(static_cast<unsigned>(row_blocks), heads, batch),
+                                          dim3(static_cast<unsigned>(query_blocks), heads, batch), rows, finish});
+        const std::int64_t token = first * geometry.seq_len, row = first * rows.padded;
+        shift(each.rows.out, token * rows.out_ld);
+        shift(each.rows.dout, token * rows.dout_ld);
+        shift(each.rows.lse, token);
+        shift(each.rows.delta, token);
+        shift(each.rows.doc_start, token);
+        shift(each.rows.scratch.lse_log2, row);
+        shift(each.rows.scratch.delta, row);
+        shift(each.rows.scratch.start, row);
+        // A thread clears a word, as far as there are some.
+        const std::int64_t cleared =
+            std::min<std::int64_t>(rows.turns, first * geometry.heads * row_blocks * kRowStatisticsThreads);
+        shift(each.rows.scratch.turns, cleared);
+        each.rows.turns = static_cast<int>(rows.turns - cleared);
+
+        shift(each.finish.dquery, first * shares * Tile::kDQueryFloats);
+        shift(each.finish.qkv, token * finish.qkv_ld);
+        shift(each.finish.dqkv, token * finish.dqkv_ld);
+        shift(each.finish.rope.positions, token);
+        shift(each.finish.rope.rstd, token);
+        shift(each.finish.rope.dot, token);
+    }
+    return passes;
+}
+
 template <class Tile>
 Launch launch_backward(const AttentionBackward& op, const Memory& memory, const AttentionGeometry& geometry,
                        const RopeBackwardArguments& rope, RowStatisticsArguments rows) {
     const AttentionScratch layout(op);
     const auto padded = static_cast<int>(layout.padded);
-    require_backward_limits(op.name, geometry, padded);
     std::byte* base = memory.address(op.scratch);
     auto arguments = std::make_shared<BackwardArguments>();
     arguments->scratch = pointers_of(base, layout);
@@ -66,8 +116,6 @@ Launch launch_backward(const AttentionBackward& op, const Memory& memory, const 
     rows.seq_len = geometry.seq_len;
     rows.padded = padded;
     rows.batch = geometry.batch;
-    const auto heads = static_cast<unsigned>(geometry.heads), batch = static_cast<unsigned>(geometry.batch);
-    const dim3 row_grid(static_cast<unsigned>(padded * (Tile::kHeadDim / 8) / kRowStatisticsThreads), heads, batch);
     const FinishDQueryArguments finish{arguments->scratch.dquery,
                                        reinterpret_cast<const __nv_bfloat16*>(memory.address(op.qkv)),
                                        reinterpret_cast<__nv_bfloat16*>(memory.address(op.dqkv)),
@@ -78,21 +126,26 @@ Launch launch_backward(const AttentionBackward& op, const Memory& memory, const 
                                        padded,
                                        geometry.heads,
                                        arguments->scale};
-    const dim3 finish_grid(static_cast<unsigned>(ceil_div(op.seq_len, std::int64_t{Tile::kQueries})), heads, batch);
+    const std::vector<RowPasses> passes = row_passes<Tile>(geometry, rows, finish);
 
     const auto kernel = attention_backward<Tile>;
     CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Tile::kSharedBytes));
     return [=](Stream stream) {
-        launch_overlapped(attention_row_statistics<Tile::kHeadDim>, row_grid, kRowStatisticsThreads, 0, stream, rows);
+        for (const RowPasses& each : passes)
+            launch_overlapped(attention_row_statistics<Tile::kHeadDim>, each.rows_grid, kRowStatisticsThreads, 0,
+                              stream, each.rows);
         launch_overlapped(kernel, static_cast<unsigned>(arguments->order.count()), Tile::kThreads, Tile::kSharedBytes,
                           stream, *arguments);
-        launch_overlapped(attention_finish_dquery<Tile>, finish_grid, kFinishDQueryThreads, 0, stream, finish);
+        for (const RowPasses& each : passes)
+            launch_overlapped(attention_finish_dquery<Tile>, each.finish_grid, kFinishDQueryThreads, 0, stream,
+                              each.finish);
     };
 }
 
 /// Throws unless shapes and dtypes fit the kernels.
 AttentionGeometry checked(const AttentionBackward& op) {
     const AttentionGeometry geometry = attention_geometry(op);
+    require_backward_limits(op.name, geometry, AttentionScratch(op).padded);
     const std::int64_t tokens = op.qkv.rows, width = op.heads * op.head_dim;
     require_operand(op.name, "dout", op.dout, tokens, width, DType::bf16);
     require_operand(op.name, "dqkv", op.dqkv, tokens, op.qkv.cols, DType::bf16);

@@ -58,6 +58,8 @@ Launch launch_forward(const Attention& op, const Memory& memory, const Attention
 AttentionGeometry checked(const Attention& op) {
     const AttentionGeometry geometry = attention_geometry(op);
     require_operand(op.name, "o", op.o, op.qkv.rows, op.heads * op.head_dim, DType::bf16);
+    require_forward_limits(op.name, geometry,
+                           op.head_dim == 64 ? ForwardTile<64>::kQueries : ForwardTile<128>::kQueries);
     return geometry;
 }
 

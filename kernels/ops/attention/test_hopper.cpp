@@ -277,6 +277,11 @@ TEST_CASE("attention over many tiles", "[gpu][attention]") {
     for (const std::int64_t head_dim : {64, 128}) check({3, 2048, 4, 2, head_dim, false});
 }
 
+TEST_CASE("attention of more sequences than a grid has along z", "[gpu][attention]") {
+    if (!has_hopper()) return;
+    for (const bool documents : {false, true}) check({65535 + 3000, 2, 1, 1, 64, documents});
+}
+
 TEST_CASE("attention keeps to its rows where matrices have gaps", "[gpu][attention]") {
     if (!has_hopper()) return;
     for (const std::int64_t head_dim : {64, 128})

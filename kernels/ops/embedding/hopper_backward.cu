@@ -8,14 +8,18 @@
 //            hands out units is slower: one atomic per unit, all on one word, takes longer than the unit.)
 // Heavy      All threads copy 64 rows of 128 bytes per stage to shared memory, ahead of the first warp, which adds. So
 //            a token with thousands of rows occupies columns / 64 blocks, each with a deep queue of loads.
-// Limits     M <= 2^20, d a multiple of 8.
+// Parts      2^20 rows at a time, one part after the other: a column's sum goes on where the part before has left it.
+// Limits     d a multiple of 8.
 #include <cuda_pipeline.h>
 #include <cuda_runtime.h>
 
 #include <algorithm>
 #include <bit>
+#include <vector>
 
 #include "kernels/core/integers.h"
+#include "kernels/core/limits.h"
+#include "kernels/core/operand_check.h"
 #include "kernels/hopper/plan.h"
 #include "kernels/hopper/pointwise/operands.h"
 #include "kernels/hopper/sm90/check.h"
@@ -192,11 +196,10 @@ struct EmbedBackwardArguments {
     AddArguments add;
 };
 
-EmbedBackwardArguments arguments_of(const EmbedBackward& op, const Memory& memory) {
+/// Of at most token_groups::kMaxRows rows.
+EmbedBackwardArguments arguments_of_part(const EmbedBackward& op, const Memory& memory) {
     const PointwiseOperands operands(op.name, memory);
     const std::int64_t rows = op.tokens.cols, width = op.dx.cols;
-    require(rows <= token_groups::kMaxRows, op.name, ": ", rows, " tokens are more than ", token_groups::kMaxRows,
-            ": use a smaller micro-batch");
     std::byte* scratch = operands.scratch(op.scratch, op.scratch_bytes());
 
     const auto bits = std::bit_width(static_cast<std::uint64_t>(op.grad.rows - 1));
@@ -224,6 +227,22 @@ EmbedBackwardArguments arguments_of(const EmbedBackward& op, const Memory& memor
     return arguments;
 }
 
+/// Of every part of the rows, in order.
+std::vector<EmbedBackwardArguments> arguments_of(const EmbedBackward& op, const Memory& memory) {
+    limits::require_none(op.name, limits::tokens_problem("tokens", op.tokens.cols));
+    require_operand(op.name, "dx", op.dx, op.tokens.cols, op.dx.cols, DType::bf16);
+    std::vector<EmbedBackwardArguments> parts;
+    for (std::int64_t first = 0; first < op.tokens.cols; first += token_groups::kMaxRows) {
+        EmbedBackward part = op;
+        const std::int64_t rows = std::min<std::int64_t>(token_groups::kMaxRows, op.tokens.cols - first);
+        part.tokens.offset += first * size_of(op.tokens.dtype);
+        part.tokens.cols = part.tokens.ld = rows;
+        part.dx = op.dx.row_slice(first, rows);
+        parts.push_back(arguments_of_part(part, memory));
+    }
+    return parts;
+}
+
 }  // namespace
 
 template <>
@@ -236,16 +255,18 @@ Plan choose(const EmbedBackward& op, const Request&) {
 
 template <>
 Launch bind(const EmbedBackward& op, const Plan&, const Memory& memory) {
-    const auto [group, add] = arguments_of(op, memory);
+    const std::vector<EmbedBackwardArguments> parts = arguments_of(op, memory);
     CUDA_CHECK(
         cudaFuncSetAttribute(group_tokens, cudaFuncAttributeMaxDynamicSharedMemorySize, token_groups::kSharedBytes));
-    const auto kernel = add.width % kLightColumns == 0 ? add_rows<true> : add_rows<false>;
+    const auto kernel = op.dx.cols % kLightColumns == 0 ? add_rows<true> : add_rows<false>;
     const unsigned blocks = resident_blocks(kernel);
-    return [group = group, add = add, kernel, blocks](Stream stream) {
-        group_tokens<<<token_groups::kBlocks, token_groups::kThreads, token_groups::kSharedBytes, stream>>>(group);
-        CUDA_CHECK(cudaGetLastError());
-        kernel<<<blocks, kThreads, 0, stream>>>(add);
-        CUDA_CHECK(cudaGetLastError());
+    return [parts, kernel, blocks](Stream stream) {
+        for (const auto& [group, add] : parts) {
+            group_tokens<<<token_groups::kBlocks, token_groups::kThreads, token_groups::kSharedBytes, stream>>>(group);
+            CUDA_CHECK(cudaGetLastError());
+            kernel<<<blocks, kThreads, 0, stream>>>(add);
+            CUDA_CHECK(cudaGetLastError());
+        }
     };
 }
 

@@ -39,6 +39,9 @@ struct EmbedBackward {
         std::tuple{field("tokens", &EmbedBackward::tokens), field("dx", &EmbedBackward::dx),
                    field("grad", &EmbedBackward::grad), field("scratch", &EmbedBackward::scratch)};
 
+    /// Rows that a Hopper GPU sorts by token at a time; more come one such part after the other.
+    static constexpr std::int64_t kSortedRows = 1 << 20;
+
     double flops() const { return static_cast<double>(dx.count()); }
     std::int64_t bytes_of(const View& operand) const {
         return &operand == &grad ? gathered_bytes(grad, tokens) : operand.bytes();

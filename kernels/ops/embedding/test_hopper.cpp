@@ -123,6 +123,12 @@ TEST_CASE("EmbedBackward on the GPU takes a million rows", "[gpu]") {
     check_backward(zipf(1 << 20, 128256), 128256, 8);
 }
 
+TEST_CASE("EmbedBackward on the GPU goes on with a token's sum in the next million rows", "[gpu]") {
+    if (!has_hopper()) return;
+    check_backward(zipf((1 << 20) + 1, 500), 500, 72, 8);
+    check_backward(zipf((2 << 20) + 5003, 128256), 128256, 8);
+}
+
 TEST_CASE("EmbedBackward in a graph adds at every launch", "[gpu]") {
     if (!has_hopper()) return;
     const Tokens tokens = zipf(2000, 3000);

@@ -11,6 +11,8 @@
 
 #include <cstdint>
 
+#include "kernels/ops/embedding/op.h"
+
 namespace coda::hopper {
 
 /// The most rows of a light group, which one warp adds; each lane holds one row's number. Larger groups are heavy.
@@ -36,7 +38,7 @@ namespace token_groups {
 constexpr int kBlocks = 8, kThreads = 1024, kWarps = kThreads / 32;
 constexpr int kBits = 9, kBins = 1 << kBits;
 constexpr int kBatch = 4;
-constexpr int kMaxRows = 1 << 20;
+constexpr int kMaxRows = EmbedBackward::kSortedRows;
 constexpr int kSharedBytes = kWarps * kBins * static_cast<int>(sizeof(int));
 static_assert(kMaxRows / kBlocks / 32 * 8 <= kSharedBytes, "two masks for every 32 rows of a block fit");
 constexpr unsigned kAllLanes = 0xffffffffu;

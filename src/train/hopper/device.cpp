@@ -1,8 +1,11 @@
 // The GPU of this machine, asked before anything else touches it.
 #include <cuda_runtime.h>
 
+#include <cstdlib>
+
 #include "kernels/core/error.h"
 #include "kernels/hopper/sm90/check.h"
+#include "src/train/gpu_presence.h"
 #include "src/train/gpu_requirements.h"
 #include "src/train/hopper_executor.h"
 
@@ -12,6 +15,8 @@ namespace {
 
 GpuFacts gpu_facts() {
     GpuFacts facts;
+    facts.sign = nvidia_gpu_sign();
+    if (const char* visible = std::getenv("CUDA_VISIBLE_DEVICES")) facts.visible_devices = visible;
     cudaRuntimeGetVersion(&facts.runtime);
     if (cudaDriverGetVersion(&facts.driver) != cudaSuccess) facts.driver = 0;
     if (facts.driver == 0) return facts;
@@ -38,7 +43,7 @@ GpuFacts gpu_facts() {
 
 }  // namespace
 
-std::optional<std::string> gpu_problem() { return gpu_problem(gpu_facts()); }
+std::optional<GpuProblem> gpu_problem() { return gpu_problem(gpu_facts()); }
 
 DeviceMemory device_memory() {
     std::size_t free = 0, total = 0;

@@ -1,16 +1,19 @@
 // A build without the Hopper kernels.
 #include "kernels/core/error.h"
+#include "src/train/gpu_presence.h"
 #include "src/train/hopper_executor.h"
 
 namespace coda {
 
-namespace {
-constexpr const char* kAbsent =
-    "this build has no kernels for a GPU (build the preset hopper, which needs nvcc >= 12.4)";
-}  // namespace
-
-std::optional<std::string> gpu_problem() { return kAbsent; }
-DeviceMemory device_memory() { throw Error(kAbsent); }
-std::unique_ptr<Executor> make_hopper_executor(const Schedules&, const MemoryPlan&) { throw Error(kAbsent); }
+std::optional<GpuProblem> gpu_problem() {
+    GpuFacts facts;
+    facts.kernels = false;
+    facts.sign = nvidia_gpu_sign();
+    return gpu_problem(facts);
+}
+DeviceMemory device_memory() { throw Error(gpu_problem()->what); }
+std::unique_ptr<Executor> make_hopper_executor(const Schedules&, const MemoryPlan&) {
+    throw Error(gpu_problem()->what);
+}
 
 }  // namespace coda
