@@ -15,6 +15,7 @@
 #include "src/text_codec.h"
 #include "src/train/checkpoints.h"
 #include "src/train/device.h"
+#include "src/train/finite_state.h"
 #include "src/train/plan_report.h"
 #include "src/train/trainer.h"
 
@@ -173,6 +174,7 @@ int use_weights(const CommandLine& command, const RunOptions& options) {
     if (command.sample) print_sample(*command.sample, *session, codec.get(), prompt);
     if (command.export_dir) {
         for (const std::string& refusal : hf_refusals(config.model)) console.line("note: " + refusal);
+        require_finite_weights(*weights, layout);
         export_weights(*command.export_dir, config.model, layout, *weights, DType::f32);
         console.line(text("weights of step ", source.step(), " in ", *command.export_dir));
     }

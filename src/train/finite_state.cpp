@@ -1,6 +1,9 @@
 #include "src/train/finite_state.h"
 
+#include <algorithm>
+#include <cmath>
 #include <string_view>
+#include <vector>
 
 #include "src/core/errors.h"
 #include "src/train/model_state.h"
@@ -31,6 +34,19 @@ void require_finite_state(Session& session, std::int64_t step) {
                                   " is not finite: ", place_of(session.layout(), bad),
                                   ". The step is not saved, and earlier checkpoints are as they were; try a lower "
                                   "optimizer.learning_rate, or --resume from the last checkpoint with one"));
+    }
+}
+
+void require_finite_weights(const MasterWeights& weights, const ParameterLayout& layout) {
+    constexpr std::int64_t kPart = 1 << 22;
+    std::vector<float> part;
+    for (std::int64_t first = 0; first < layout.count; first += kPart) {
+        part.resize(static_cast<std::size_t>(std::min(kPart, layout.count - first)));
+        weights.read(first, part);
+        const auto bad = std::find_if(part.begin(), part.end(), [](float value) { return !std::isfinite(value); });
+        if (bad == part.end()) continue;
+        throw NonFiniteError(text("--export: a weight is not finite: ", place_of(layout, first + (bad - part.begin())),
+                                  "; nothing was written"));
     }
 }
 

@@ -63,6 +63,16 @@ class NonFiniteTest(ProgramTestCase):
                 result = self.run_program("--config", config, "--init-from", folder, "--eval", expect=NON_FINITE)
                 self.assert_message(result, ["the validation loss is nan"])
 
+    def test_export(self):
+        tensors = random_tensors(HF_CONFIG)
+        tensors["model.layers.1.mlp.up_proj.weight"][2][7] = math.nan
+        write_folder(self.path("hf"), HF_CONFIG, tensors)
+        config = self.config(base={**CONFIG, "model": {}})
+        result = self.run_program("--config", config, "--init-from", "hf", "--export", "out", expect=NON_FINITE)
+        self.assert_message(result, ["--export: a weight is not finite: model.layers.1.mlp.up_proj.weight, row 0, "
+                                     "column 7; nothing was written"])
+        self.assertNotIn("out", self.tree())
+
 
 if __name__ == "__main__":
     unittest.main()
