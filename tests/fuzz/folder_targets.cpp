@@ -48,11 +48,10 @@ void put(const fs::path& file, std::span<const std::byte> bytes) {
     promise(static_cast<bool>(out.flush()), "the input cannot be written");
 }
 
-void put_shard(const fs::path& file, const std::string& tensor) {
-    const std::string header = "{\"" + tensor + "\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]}}";
+void put_shard(const fs::path& file, const std::string& header, const std::string& data) {
     std::string contents(8, '\0');
     contents[0] = static_cast<char>(header.size());
-    put(file, bytes_of(contents + header + "ab"));
+    put(file, bytes_of(contents + header + data));
 }
 
 }  // namespace
@@ -60,8 +59,11 @@ void put_shard(const fs::path& file, const std::string& tensor) {
 void safetensors_index(std::span<const std::byte> input) {
     static const Folder kFolder;
     static const bool kShards = [] {
-        put_shard(kFolder.path() / "one.safetensors", "a");
-        put_shard(kFolder.path() / "two.safetensors", "b");
+        put_shard(kFolder.path() / "one.safetensors", R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}})", "xx");
+        put_shard(kFolder.path() / "two.safetensors",
+                  R"({"b":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},)"
+                  R"("c":{"dtype":"U8","shape":[1],"data_offsets":[2,3]}})",
+                  "yyz");
         return true;
     }();
     promise(kShards, "the shards are written once");
@@ -69,7 +71,7 @@ void safetensors_index(std::span<const std::byte> input) {
     const SafetensorsFolder opened(kFolder.path());
     for (const auto& [name, tensor] : opened.tensors()) {
         const std::string file = fs::path(tensor.file).filename().string();
-        promise((name == "a" && file == "one.safetensors") || (name == "b" && file == "two.safetensors"),
+        promise(file == (name == "a" ? "one.safetensors" : "two.safetensors"),
                 "a tensor comes from a shard that does not hold it");
     }
 }

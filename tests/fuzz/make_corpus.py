@@ -165,10 +165,12 @@ def safetensors_index():
     def index(weight_map, **more):
         return json.dumps({"metadata": {"total_size": 4}, "weight_map": weight_map} | more)
 
-    good = {"a": "one.safetensors", "b": "two.safetensors"}  # as tests/fuzz/folder_targets.cpp writes the shards
+    # As tests/fuzz/folder_targets.cpp writes the shards.
+    good = {"a": "one.safetensors", "b": "two.safetensors", "c": "two.safetensors"}
     put("safetensors_index", "valid_both", index(good))
     put("safetensors_index", "valid_one", index({"a": "one.safetensors"}))
-    put("safetensors_index", "missing_tensor", index(good | {"c": "one.safetensors"}))
+    put("safetensors_index", "missing_tensor", index(good | {"d": "one.safetensors"}))
+    put("safetensors_index", "lacks_a_tensor", index({"a": "one.safetensors", "b": "two.safetensors"}))
     put("safetensors_index", "missing_shard", index(good | {"a": "three.safetensors"}))
     put("safetensors_index", "outside", index(good | {"a": "../one.safetensors"}))
     put("safetensors_index", "swapped", index({"a": "two.safetensors", "b": "one.safetensors"}))
