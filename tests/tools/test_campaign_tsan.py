@@ -1,9 +1,15 @@
 """tools/campaign/tsan with programs that end as tests under ThreadSanitizer do."""
 
 import os
+import re
+import subprocess
+import sys
 import unittest
 
-from logs import LogTestCase, run_tool
+from logs import TOOLS, LogTestCase, run_tool
+
+sys.path.insert(0, os.path.join(TOOLS, "campaign"))
+import campaign  # noqa: E402
 
 PASSED = 'echo "All tests passed (12 assertions in 3 test cases)"'
 RACE = ('echo "WARNING: ThreadSanitizer: data race (pid=7)" >&2\n'
@@ -51,6 +57,16 @@ class TsanTest(LogTestCase):
         status, _, err = run_tool("campaign/tsan", "--only", "test_cpu")
         self.assertEqual(status, 2)
         self.assertIn("there is no suite 'test_cpu'", err)
+
+
+class StampTest(LogTestCase):
+    def test_as_the_build_stamps_it(self):
+        out = self.path("stamp.cpp")
+        subprocess.run(["cmake", f"-DSOURCE={campaign.ROOT}", f"-DOUTPUT={out}", "-P",
+                        os.path.join(campaign.ROOT, "cmake", "SourceHash.cmake")], check=True)
+        with open(out, encoding="utf-8") as file:
+            said = re.findall(r'return "([^"]+)"', file.read())
+        self.assertEqual(list(campaign.source_stamp().values()), said)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import hashlib
 import json
 import os
 import re
@@ -10,7 +11,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 
 sys.dont_write_bytecode = True
@@ -60,19 +60,20 @@ def output_of(command: list[str], **options) -> str | None:
 
 
 def source_stamp() -> dict:
-    """commit and source_hash of the sources here, as a build stamps them on a measurement."""
-    with tempfile.TemporaryDirectory() as folder:
-        out = os.path.join(folder, "build_source.cpp")
-        script = os.path.join(ROOT, "cmake", "SourceHash.cmake")
-        if output_of(["cmake", f"-DSOURCE={ROOT}", f"-DOUTPUT={out}", "-P", script]) is None:
-            raise Failed("cmake cannot run cmake/SourceHash.cmake, which names the sources of a record")
-        with open(out, encoding="utf-8") as file:
-            text = file.read()
-    found = {name: re.search(rf'{function}\(\) {{ return "([^"]*)"', text)
-             for name, function in (("commit", "build_commit"), ("source_hash", "build_source_hash"))}
-    if not all(found.values()):
-        raise Failed("cmake/SourceHash.cmake named no commit and hash")
-    return {name: match[1] for name, match in found.items()}
+    """commit and source_hash of the sources here, as cmake/SourceHash.cmake stamps them on a measurement: campaigns
+    also run where a build was copied to, which may have no CMake."""
+    sums = []
+    for top in ("kernels", "src"):
+        for folder, _, names in os.walk(os.path.join(ROOT, top)):
+            for name in names:
+                path = os.path.join(folder, name)
+                with open(path, "rb") as file:
+                    sums.append((os.path.relpath(path, ROOT), hashlib.file_digest(file, "sha256").hexdigest()))
+    lines = "".join(f"{digest} {path}\n" for path, digest in sorted(sums))
+    commit = (output_of(["git", "rev-parse", "--short=12", "HEAD"], cwd=ROOT) or "").strip()
+    changes = commit and output_of(["git", "status", "--porcelain", "--untracked-files=no"], cwd=ROOT)
+    return {"commit": commit + ("+" if changes else "") or "no git",
+            "source_hash": hashlib.sha256(lines.encode()).hexdigest()}
 
 
 def gpu_name() -> str | None:
