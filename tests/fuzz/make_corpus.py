@@ -82,7 +82,8 @@ def hf_config():
     put("hf_config", "valid_small.json", json.dumps({**MODEL, "model_type": "llama"}))
     put("hf_config", "valid_llama3.json", json.dumps({
         **hf, "num_key_value_heads": 2, "head_dim": 16, "rope_scaling": LLAMA3, "rope_theta": 500000.0,
-        "bos_token_id": 1, "eos_token_id": [2, 3], "torch_dtype": "bfloat16", "tie_word_embeddings": True}))
+        "bos_token_id": 1, "eos_token_id": [2, 3], "torch_dtype": "bfloat16", "tie_word_embeddings": True,
+        "rms_norm_eps": 1e-5, "initializer_range": 0.01, "max_position_embeddings": 8192}))
     put("hf_config", "valid_rope_parameters.json", json.dumps({
         **hf, "rope_parameters": {**LLAMA3, "rope_theta": 500000.0}}))
     put("hf_config", "bias.json", json.dumps({**hf, "attention_bias": True}))
