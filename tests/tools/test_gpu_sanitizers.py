@@ -52,7 +52,8 @@ class GpuSanitizersTest(LogTestCase):
         return "--allowed", self.path("allowed.json")
 
     def test_every_tool_runs_every_mode(self):
-        out = self.check("", "--record", "--gpu", "NVIDIA H200", "--tool-option", "racecheck:--racecheck-memcpy-async=no")
+        out = self.check("", "--record", "--gpu", "NVIDIA H200", "--tool-option",
+                         "racecheck:--racecheck-memcpy-async=no")
         modes = run_tool("campaign/gpu_sanitizers", "--list")[1].splitlines()
         with open(self.path("calls"), encoding="utf-8") as file:
             calls = file.read().splitlines()
@@ -74,7 +75,8 @@ class GpuSanitizersTest(LogTestCase):
             self.assertIn("[16 hazards]", file.read())
 
     def test_what_is_allowed_is_said(self):
-        rule = {"tool": "racecheck", "pattern": r"attention\(\)\+0x80\n.*Read access", "reason": "a reason in a sentence"}
+        rule = {"tool": "racecheck", "pattern": r"attention\(\)\+0x80\n.*Read access",
+                "reason": "a reason in a sentence"}
         out = self.check(HAZARD, *self.rules(rule), "--only", "racecheck")
         self.assertRegex(out, r"racecheck +\d+ modes, 0 failures, 1 allowed")
         self.assertIn("allowed 1: a reason in a sentence", out)

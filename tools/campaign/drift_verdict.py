@@ -83,8 +83,9 @@ def run_problems(run: dict, limits: Limits) -> list[str]:
         found.append(f"resident memory grows by {growth:.2f} MiB over the run, at most {limits.rss_mib} is allowed")
     raw, corrected, exponent = time_trend(run, limits)
     if abs(corrected) > limits.trend:
-        found.append(f"ms per step change by {100 * corrected:+.3f}% over the run, corrected for the clock ({100 * raw:+.3f}%"
-                     f" as measured, clock^{exponent:.2f}); at most {100 * limits.trend:g}% is allowed")
+        found.append(f"ms per step change by {100 * corrected:+.3f}% over the run, corrected for the clock "
+                     f"({100 * raw:+.3f}% as measured, clock^{exponent:.2f}); at most "
+                     f"{100 * limits.trend:g}% is allowed")
     numbers = [step for step, _, _ in run["steps"]]
     if numbers != list(range(1, len(numbers) + 1)):
         found.append("the log lacks steps")
@@ -116,8 +117,8 @@ def describe(run: dict, limits: Limits) -> str:
     raw, corrected, exponent = time_trend(run, limits)
     samples = counted_samples(run, limits)
     ms = [ms for _, _, ms in run["steps"][limits.skip:]] or [0.0]
-    parts = [f"{len(run['steps'])} steps, median {statistics.median(ms):.3f} ms, trend {100 * raw:+.3f}%, with the clock "
-             f"taken out {100 * corrected:+.3f}% (clock^{exponent:.2f})",
+    parts = [f"{len(run['steps'])} steps, median {statistics.median(ms):.3f} ms, trend {100 * raw:+.3f}%, with the "
+             f"clock taken out {100 * corrected:+.3f}% (clock^{exponent:.2f})",
              f"resident {rss_growth_mib(run, limits):+.3f} MiB"]
     for name, unit in (("device_mib", "MiB of the device"), ("sm_mhz", "MHz"), ("watts", "W"), ("celsius", "C")):
         values = [sample[name] for sample in samples if name in sample]
