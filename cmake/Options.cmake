@@ -32,3 +32,8 @@ if(CODA_SANITIZE)
     # g++ 12 sees uninitialised reads in its own <regex> once the sanitizers have instrumented it.
     target_compile_options(coda_options INTERFACE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-maybe-uninitialized>)
 endif()
+if(CODA_TSAN)
+    target_compile_options(coda_options INTERFACE
+        $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=thread -fno-omit-frame-pointer>)
+    target_link_options(coda_options INTERFACE -fsanitize=thread)
+endif()

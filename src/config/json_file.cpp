@@ -1,6 +1,7 @@
 #include "src/config/json_file.h"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -72,10 +73,12 @@ nlohmann::json read_json_file(const std::string& path) {
     errno = 0;
     std::ifstream in(path, std::ios::binary);
     require(in.is_open(), path, ": cannot be opened: ", std::strerror(errno));
-    std::string content(kMaxBytes + 1, '\0');
-    in.read(content.data(), static_cast<std::streamsize>(content.size()));
+    std::string content;
+    std::array<char, std::size_t{1} << 16> part;
+    while (content.size() <= kMaxBytes && in.read(part.data(), part.size()).gcount() > 0) {
+        content.append(part.data(), static_cast<std::size_t>(in.gcount()));
+    }
     require(!in.bad(), path, ": cannot be read: ", std::strerror(errno));
-    content.resize(static_cast<std::size_t>(in.gcount()));
     require(content.size() <= kMaxBytes, path, ": larger than ", kMaxBytes >> 20, " MiB; this is not a config file");
     return parse_json_text(content, path);
 }

@@ -71,13 +71,17 @@ void remove_tree(const fs::path& path) {
     require(!error, "delete ", path.string(), ": ", error.message());
 }
 
+void require_name(const std::string& segment) {
+    const bool plain = std::all_of(segment.begin(), segment.end(), [](unsigned char letter) {
+        return std::isalnum(letter) != 0 || letter == '_' || letter == '-' || letter == '.';
+    });
+    require(plain && !segment.empty(), "'", segment, "' cannot name a checkpoint segment");
+}
+
 void require_names(std::span<const Segment> segments) {
     std::set<std::string> seen;
     for (const Segment& segment : segments) {
-        const bool plain = std::all_of(segment.name.begin(), segment.name.end(), [](unsigned char letter) {
-            return std::isalnum(letter) != 0 || letter == '_' || letter == '-' || letter == '.';
-        });
-        require(plain && !segment.name.empty(), "'", segment.name, "' cannot name a checkpoint segment");
+        require_name(segment.name);
         require(seen.insert(segment.name).second, "checkpoint segment '", segment.name, "' is given twice");
     }
 }
@@ -123,9 +127,11 @@ CheckpointInfo parse_meta(const json& meta) {
     CheckpointInfo info;
     info.step = meta.at("step").get<std::int64_t>();
     info.state = meta.at("state");
-    for (const json& segment : meta.at("segments"))
+    for (const json& segment : meta.at("segments")) {
         info.segments.push_back({segment.at("name").get<std::string>(), segment.at("bytes").get<std::int64_t>(),
                                  from_hex(segment.at("xxh64").get<std::string>())});
+        require_name(info.segments.back().name);  // it names a file of this folder and of no other
+    }
     return info;
 }
 

@@ -1,4 +1,6 @@
-// Runs the fuzz targets without a fuzzer: every corpus file as it is, and seeded random mutations of it.
+// Runs the fuzz targets without a fuzzer: every corpus file as it is, and seeded random mutations of those that
+// make_corpus.py writes. corpus/TARGET/found holds what libFuzzer found to reach code that those do not
+// (tools/campaign/fuzz).
 #include <algorithm>
 #include <exception>
 #include <filesystem>
@@ -20,9 +22,14 @@ namespace {
 
 using Target = std::function<void(std::span<const std::byte>)>;
 
-std::vector<fs::path> corpus(const std::string& name) {
-    const fs::path folder = fs::path(__FILE__).parent_path() / "corpus" / name;
-    std::vector<fs::path> files(fs::directory_iterator(folder), {});
+/// The files of corpus/`folder`, sorted; none if there is no such folder.
+std::vector<fs::path> corpus(const std::string& folder) {
+    const fs::path path = fs::path(__FILE__).parent_path() / "corpus" / folder;
+    std::vector<fs::path> files;
+    if (!fs::exists(path)) return files;
+    for (const auto& entry : fs::directory_iterator(path)) {
+        if (entry.is_regular_file()) files.push_back(entry.path());
+    }
     std::sort(files.begin(), files.end());
     return files;
 }
@@ -79,7 +86,7 @@ std::string mutated(std::string input, std::mt19937& random) {
     return input;
 }
 
-/// Corpus files named valid* must be accepted, all others refused.
+/// Corpus files named valid* must be accepted, all others refused; of what was found, neither is known.
 void run(const std::string& name, const Target& target, int mutations) {
     const std::vector<fs::path> files = corpus(name);
     REQUIRE(files.size() >= 4);
@@ -92,12 +99,35 @@ void run(const std::string& name, const Target& target, int mutations) {
             accepted(target, mutated(input, random), text("mutation ", i, " of ", file.string()));
         }
     }
+    for (const fs::path& file : corpus(name + "/found")) accepted(target, read_file(file), file.string());
 }
 
 }  // namespace
 
 TEST_CASE("the safetensors reader withstands its corpus and mutations") { run("safetensors", fuzz::safetensors, 3000); }
 
+TEST_CASE("the reader of a safetensors index withstands its corpus and mutations") {
+    run("safetensors_index", fuzz::safetensors_index, 300);
+}
+
 TEST_CASE("the shard reader withstands its corpus and mutations") { run("shard", fuzz::shard, 3000); }
 
+TEST_CASE("the evaluation shard reader withstands its corpus and mutations") {
+    run("evaluation_shard", fuzz::evaluation_shard, 3000);
+}
+
+TEST_CASE("the reader of a checkpoint's meta.json withstands its corpus and mutations") {
+    run("checkpoint_meta", fuzz::checkpoint_meta, 300);
+}
+
 TEST_CASE("the configuration reader withstands its corpus and mutations") { run("config", fuzz::config, 1000); }
+
+TEST_CASE("the reader of a Hugging Face config.json withstands its corpus and mutations") {
+    run("hf_config", fuzz::hf_config, 1000);
+}
+
+TEST_CASE("the resumed log withstands its corpus and mutations") { run("run_log", fuzz::run_log, 300); }
+
+#ifdef CODA_TOKENIZER
+TEST_CASE("the tokenizer.json reader withstands its corpus and mutations") { run("tokenizer", fuzz::tokenizer, 300); }
+#endif

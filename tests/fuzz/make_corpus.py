@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the seed corpora corpus/{safetensors,shard,config}. Files named valid* must be accepted, others refused."""
+"""Writes the seed corpora, corpus/TARGET. Files named valid* must be accepted, others refused."""
 
 import json
 import pathlib
@@ -51,25 +51,25 @@ def shard():
     put("shard", "short_header", image(20240520, 1, 1, [1], "H")[:600])
 
 
+MODEL = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
+         "vocab_size": 256}
+LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+          "original_max_position_embeddings": 8192}
+
+
 def config():
-    model = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
-             "vocab_size": 256}
+    model = MODEL
     training = {"seq_len": 32, "micro_batch_size": 2, "steps": 10}
     small = {"model": model, "data": {"train": "text.txt"}, "training": training}
-    llama3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
-              "original_max_position_embeddings": 8192}
     put("config", "valid_small.json", json.dumps(small))
     put("config", "valid_full.json", json.dumps({
         "model": {**model, "num_key_value_heads": 2, "head_dim": 16, "rms_norm_eps": 1e-6, "rope_theta": 10000.0,
-                  "rope_scaling": llama3, "tie_word_embeddings": True, "bos_token_id": 1, "eos_token_id": None},
+                  "rope_scaling": LLAMA3, "tie_word_embeddings": True, "bos_token_id": 1, "eos_token_id": None},
         "data": {"train": ["a*.bin", "b.txt"], "val": "c.bin", "shuffle": False, "document_mask": True},
         "training": {**training, "seed": 1, "max_grad_norm": 0, "recompute": "mlp"},
         "optimizer": {"learning_rate": 1e-3, "moments": "bf16"},
         "lr_schedule": {"type": "wsd", "warmup_steps": 2, "decay_steps": 3},
         "device": "cpu", "deterministic": False}))
-    put("config", "hugging_face.json", json.dumps({
-        **model, "model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_act": "silu",
-        "rope_scaling": llama3, "rope_theta": 500000.0, "eos_token_id": [1, 2], "torch_dtype": "bfloat16"}))
     put("config", "unknown_key.json", json.dumps({**small, "trainign": {}}))
     put("config", "wrong_type.json", json.dumps({**small, "model": {**model, "hidden_size": "64"}}))
     put("config", "huge.json", json.dumps({**small, "model": {**model, "vocab_size": 2**63}}))
@@ -77,7 +77,147 @@ def config():
     put("config", "cut.json", json.dumps(small)[:70])
 
 
+def hf_config():
+    hf = {**MODEL, "model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_act": "silu"}
+    put("hf_config", "valid_small.json", json.dumps({**MODEL, "model_type": "llama"}))
+    put("hf_config", "valid_llama3.json", json.dumps({
+        **hf, "num_key_value_heads": 2, "head_dim": 16, "rope_scaling": LLAMA3, "rope_theta": 500000.0,
+        "bos_token_id": 1, "eos_token_id": [2, 3], "torch_dtype": "bfloat16", "tie_word_embeddings": True,
+        "rms_norm_eps": 1e-5, "initializer_range": 0.01, "max_position_embeddings": 8192}))
+    put("hf_config", "valid_rope_parameters.json", json.dumps({
+        **hf, "rope_parameters": {**LLAMA3, "rope_theta": 500000.0}}))
+    put("hf_config", "bias.json", json.dumps({**hf, "attention_bias": True}))
+    put("hf_config", "other_model.json", json.dumps({**hf, "model_type": "mistral"}))
+    put("hf_config", "no_heads.json", json.dumps({**hf, "num_attention_heads": 0}))
+    put("hf_config", "huge.json", json.dumps({**hf, "hidden_size": 2**63}))
+    put("hf_config", "uneven.json", json.dumps({**hf, "num_attention_heads": 7}))
+    put("hf_config", "list.json", "[1, 2]")
+
+
+def evaluation_shard():
+    def example(index, label, parts, bytes_more=0):
+        words = [word for part in parts for word in (len(part), *part)]
+        return struct.pack(f"<{5 + len(words)}H", 65535, 10 + 2 * len(words) + bytes_more, index, label,
+                           len(parts) - 1, *words)
+
+    def image(examples, count=None, magic=20240522, version=1, end=b""):
+        header = struct.pack("<256i", magic, version, len(examples) if count is None else count, 64, *[0] * 252)
+        return header + b"".join(examples) + end
+
+    good = [example(0, 1, [[1, 2], [3], [4, 5]]), example(1, 0, [[7], [50256, 1], [9]])]
+    put("evaluation_shard", "valid_two", image(good))
+    put("evaluation_shard", "valid_four_choices", image([example(0, 3, [[1], [2], [3], [4], [5, 6]])]))
+    put("evaluation_shard", "wrong_magic", image(good, magic=20240520))
+    put("evaluation_shard", "none", image([]))
+    put("evaluation_shard", "one_more", image(good, count=3))
+    put("evaluation_shard", "bytes_follow", image(good, end=b"ab"))
+    put("evaluation_shard", "label_outside", image([example(0, 2, [[1], [2], [3]])]))
+    put("evaluation_shard", "empty_context", image([example(0, 0, [[], [2], [3]])]))
+    put("evaluation_shard", "id_too_large", image([example(0, 0, [[1], [50257], [3]])]))
+    put("evaluation_shard", "too_long", image([example(0, 0, [[1], [2] * 65, [3]])]))
+    put("evaluation_shard", "length_beyond_file", image([example(0, 0, [[1], [2], [3]], bytes_more=2)]))
+    put("evaluation_shard", "short_header", image(good)[:100])
+
+
+def checkpoint_meta():
+    segment = {"name": "m", "bytes": 10, "xxh64": "3f5fc178a81867e7"}  # of "0123456789"
+
+    def meta(**changes):
+        return json.dumps({"format": "coda_train checkpoint", "version": 1, "step": 7, "state": {"tokens": 64},
+                           "segments": [segment]} | changes, indent=2)
+
+    put("checkpoint_meta", "valid_one_segment", meta())
+    put("checkpoint_meta", "valid_no_segment", meta(segments=[]))
+    put("checkpoint_meta", "another_step", meta(step=8))
+    put("checkpoint_meta", "another_format", meta(format="checkpoint"))
+    put("checkpoint_meta", "later_version", meta(version=99))
+    put("checkpoint_meta", "no_state", meta().replace("state", "stat"))
+    put("checkpoint_meta", "wrong_size", meta(segments=[segment | {"bytes": -1}]))
+    put("checkpoint_meta", "wrong_checksum", meta(segments=[segment | {"xxh64": "0"}]))
+    put("checkpoint_meta", "no_checksum", meta(segments=[segment | {"xxh64": "none"}]))
+    put("checkpoint_meta", "outside", meta(segments=[segment | {"name": "../m"}]))
+    put("checkpoint_meta", "absent_segment", meta(segments=[segment | {"name": "v"}]))
+    put("checkpoint_meta", "segments_no_list", meta(segments=7))
+    put("checkpoint_meta", "cut", meta()[:60])
+
+
+def run_log():
+    header = json.dumps({"config": {"training": {"steps": 9}}, "device": "cpu", "build": "0", "command": ["a"]})
+
+    def step(number):
+        return json.dumps({"step": number, "loss": 4.5, "grad_norm": 1.0, "lr": 1e-3, "tokens": 64, "ms": 1.5})
+
+    def log(*lines, end="\n"):
+        return "\n".join(lines) + end
+
+    validation, evaluation = json.dumps({"step": 4, "val_loss": 4.25}), json.dumps(
+        {"step": 4, "evaluation": "hellaswag_val", "acc": 0.25, "acc_norm": 0.5, "examples": 4})
+    # The reader of a log refuses none: what it cannot use is set aside.
+    put("run_log", "valid_whole", log(header, step(3), step(4), validation, evaluation, step(5), step(6)))
+    put("run_log", "valid_torn", log(header, step(4), step(5)[:30], end=""))
+    put("run_log", "valid_foreign_line", log(header, step(3), "hello", step(4), step(5)))
+    put("run_log", "valid_no_header", log(step(3), step(4)))
+    put("run_log", "valid_empty", "")
+    put("run_log", "valid_odd_steps", log(header, '{"step": -1}', '{"step": 1e3}', '{"step": "2"}', "[1]"))
+    put("run_log", "valid_not_utf8", log(header, step(3)).encode() + b'{"step": 4, "a": "\xff"}\n')
+
+
+def safetensors_index():
+    def index(weight_map, **more):
+        return json.dumps({"metadata": {"total_size": 4}, "weight_map": weight_map} | more)
+
+    # As tests/fuzz/folder_targets.cpp writes the shards.
+    good = {"a": "one.safetensors", "b": "two.safetensors", "c": "two.safetensors"}
+    put("safetensors_index", "valid_both", index(good))
+    put("safetensors_index", "valid_one", index({"a": "one.safetensors"}))
+    put("safetensors_index", "missing_tensor", index(good | {"d": "one.safetensors"}))
+    put("safetensors_index", "lacks_a_tensor", index({"a": "one.safetensors", "b": "two.safetensors"}))
+    put("safetensors_index", "missing_shard", index(good | {"a": "three.safetensors"}))
+    put("safetensors_index", "outside", index(good | {"a": "../one.safetensors"}))
+    put("safetensors_index", "swapped", index({"a": "two.safetensors", "b": "one.safetensors"}))
+    put("safetensors_index", "not_a_name", index(good | {"a": 1}))
+    put("safetensors_index", "no_map", json.dumps({"metadata": {}}))
+    put("safetensors_index", "list", "[]")
+
+
+def tokenizer():
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [byte for byte in range(256) if byte not in printable]
+    letters = {byte: chr(byte) for byte in printable} | {byte: chr(256 + i) for i, byte in enumerate(others)}
+    merges = ["t e", "x t", "te xt", "1 2"]
+    tokens = [*(letters[byte] for byte in range(256)), *(merge.replace(" ", "") for merge in merges)]
+    vocab = {token: i for i, token in enumerate(tokens)}
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True}
+    split = {"type": "Split", "pattern": {"Regex": r"\p{N}{1,3}| ?\p{L}+|\s+(?!\S)|\s+|[^\s\p{L}\p{N}]+"},
+             "behavior": "Isolated"}
+
+    def file(model=(), **changes):
+        base = {"added_tokens": [{"id": 260, "content": "<|end|>", "special": True}], "normalizer": None,
+                "pre_tokenizer": byte_level, "post_processor": None, "decoder": {"type": "ByteLevel"},
+                "model": {"type": "BPE", "vocab": vocab, "merges": merges} | dict(model)}
+        return json.dumps(base | changes, ensure_ascii=False, separators=(",", ":"))
+
+    sequence = {"type": "Sequence", "pretokenizers": [split, byte_level | {"use_regex": False}]}
+    put("tokenizer", "valid_gpt2.json", file())
+    put("tokenizer", "valid_split.json", file(pre_tokenizer=sequence, normalizer={"type": "NFC"},
+                                              model={"ignore_merges": True, "merges": [["t", "e"], ["x", "t"]]}))
+    put("tokenizer", "no_byte.json", file(model={"vocab": {k: v for k, v in vocab.items() if v}}))
+    put("tokenizer", "same_id.json", file(model={"vocab": vocab | {"text": 7}}))
+    put("tokenizer", "unknown_merge.json", file(model={"merges": ["t q"]}))
+    put("tokenizer", "id_too_large.json", file(added_tokens=[{"id": 2**22, "content": "x"}]))
+    put("tokenizer", "word_piece.json", file(model={"type": "WordPiece"}))
+    put("tokenizer", "empty_match.json", file(pre_tokenizer={
+        "type": "Sequence", "pretokenizers": [split | {"pattern": {"Regex": "a*"}}, byte_level | {"use_regex": False}]}))
+    put("tokenizer", "cut.json", file()[:500])
+
+
 if __name__ == "__main__":
     safetensors()
+    safetensors_index()
     shard()
+    evaluation_shard()
+    checkpoint_meta()
     config()
+    hf_config()
+    run_log()
+    tokenizer()

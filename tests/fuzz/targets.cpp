@@ -4,13 +4,13 @@
 #include <array>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <stdexcept>
 #include <string>
 #include <string_view>
 
 #include "kernels/core/error.h"
 #include "src/config/config.h"
 #include "src/config/json_file.h"
+#include "src/io/evaluation_shard.h"
 #include "src/io/safetensors.h"
 #include "src/io/tokens.h"
 
@@ -18,8 +18,8 @@ namespace coda::fuzz {
 
 namespace {
 
-void promise(bool kept, const char* what) {
-    if (!kept) throw std::logic_error(what);
+std::string text_of(std::span<const std::byte> input) {
+    return {reinterpret_cast<const char*>(input.data()), input.size()};
 }
 
 void read_all(const StoredTensor& tensor) {
@@ -73,16 +73,35 @@ void shard(std::span<const std::byte> input) {
     }
 }
 
-void config(std::span<const std::byte> input) {
-    const std::string content(reinterpret_cast<const char*>(input.data()), input.size());
-    const nlohmann::json document = parse_json_text(content, "input");
-    try {
-        const nlohmann::json section = model_section_from_hf(document, "input");
-        promise(section.is_object(), "the model section is no object");
-    } catch (const Error&) {  // most configurations are not Hugging Face's; they are still read as ours
+void evaluation_shard(std::span<const std::byte> input) {
+    constexpr std::int64_t kVocab = 50257, kSeqLen = 64;
+    const std::vector<std::int64_t> first_byte = index_evaluation_shard(input, "input", kVocab, kSeqLen);
+    promise(!first_byte.empty() && first_byte.front() == kShardHeaderBytes, "the first example follows the header");
+    for (std::size_t i = 0; i < first_byte.size(); ++i) {
+        const std::int64_t end =
+            i + 1 < first_byte.size() ? first_byte[i + 1] : static_cast<std::int64_t>(input.size());
+        promise(end - first_byte[i] >= 22 && end % 2 == 0, "an example is too small for two completions");
     }
+}
+
+void config(std::span<const std::byte> input) {
+    const nlohmann::json document = parse_json_text(text_of(input), "input");
     const nlohmann::json written = to_json(parse_config(document, "input"));
     promise(to_json(parse_config(written, "other")) == written, "a resolved configuration reads as another");
+}
+
+void hf_config(std::span<const std::byte> input) {
+    const nlohmann::json section = model_section_from_hf(parse_json_text(text_of(input), "input"), "input");
+    promise(section.is_object(), "the model section is no object");
+    const nlohmann::json run = {
+        {"model", section},
+        {"data", {{"train", "text.txt"}}},
+        {"training", {{"seq_len", 8}, {"micro_batch_size", 1}, {"steps", 1}}},
+    };
+    const Config first = parse_config(run, "run");
+    nlohmann::json again = run;
+    again["model"] = model_section_from_hf(to_hf_json(first.model), "exported");
+    promise(to_json(parse_config(again, "run")) == to_json(first), "an exported model is imported as another");
 }
 
 }  // namespace coda::fuzz

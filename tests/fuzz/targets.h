@@ -6,16 +6,40 @@
 
 #include <cstddef>
 #include <span>
+#include <stdexcept>
 
 namespace coda::fuzz {
+
+inline void promise(bool kept, const char* what) {
+    if (!kept) throw std::logic_error(what);
+}
 
 /// A safetensors file: its tensors cover the data, and every element of a readable dtype can be read.
 void safetensors(std::span<const std::byte> input);
 
+/// model.safetensors.index.json beside two good shards: an accepted one names each of their tensors, in its shard.
+void safetensors_index(std::span<const std::byte> input);
+
 /// A token shard: all its tokens can be read, or an id is refused.
 void shard(std::span<const std::byte> input);
 
-/// A configuration, and a Hugging Face config.json: an accepted one survives being written and read again.
+/// A multiple-choice evaluation shard: every example of an accepted one lies within it, in order.
+void evaluation_shard(std::span<const std::byte> input);
+
+/// meta.json of a checkpoint with one segment, completed with the right marker: an accepted one is of that step and
+/// names files of the checkpoint's folder alone.
+void checkpoint_meta(std::span<const std::byte> input);
+
+/// A configuration: an accepted one survives being written and read again.
 void config(std::span<const std::byte> input);
+
+/// A Hugging Face config.json: an accepted one is a model that a run can have, and survives export and import.
+void hf_config(std::span<const std::byte> input);
+
+/// log.jsonl of a run that is resumed: afterwards it has a header and no torn line, and no record of a later step.
+void run_log(std::span<const std::byte> input);
+
+/// A tokenizer.json: an accepted one encodes text to ids that all have bytes. Only where the tokenizer is built.
+void tokenizer(std::span<const std::byte> input);
 
 }  // namespace coda::fuzz

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 #include <set>
+#include <thread>
 
 #include "tests/catch.h"
 #include "tests/io/test_shards.h"
@@ -95,6 +96,27 @@ TEST_CASE("every epoch reads every sequence once, in an order of its own, from w
 
     const Loader other(ranges, {.seq_len = 4, .vocab = kVocab, .shuffle = true, .seed = 1338}, 8);
     CHECK(read(other, 0, 80, 4).tokens != read(loader, 0, 80, 4).tokens);
+}
+
+TEST_CASE("threads share a loader and each reads what one alone reads", "[threads]") {
+    const ScratchFolder scratch;
+    put_counting_shard(scratch.path() / "a.bin", 0, 401);
+    put_counting_shard(scratch.path() / "b.bin", 1000, 203);
+    constexpr std::int64_t kSteps = 60, kCount = 8, kSeqLen = 4;
+    const Loader loader(ranges_of(scratch.path() / "*.bin"), {.seq_len = kSeqLen, .vocab = kVocab, .shuffle = true}, 1);
+    std::vector<Batch> alone;
+    for (std::int64_t step = 0; step < kSteps; ++step) alone.push_back(read(loader, step * kCount, kCount, kSeqLen));
+    std::vector<std::vector<Batch>> together(4);
+    std::vector<std::thread> threads;
+    for (std::vector<Batch>& batches : together) {
+        threads.emplace_back([&] {
+            for (std::int64_t step = 0; step < kSteps; ++step) {
+                batches.push_back(read(loader, step * kCount, kCount, kSeqLen));
+            }
+        });
+    }
+    for (std::thread& thread : threads) thread.join();
+    for (const std::vector<Batch>& batches : together) CHECK(batches == alone);
 }
 
 TEST_CASE("beyond its one epoch a loader that does not repeat gives ignored targets") {

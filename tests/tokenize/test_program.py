@@ -37,7 +37,8 @@ print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
 
 def sanitized():
     with open(PROGRAM, "rb") as file:
-        return b"__asan_init" in file.read()
+        program = file.read()
+    return b"__asan_init" in program or b"__tsan_init" in program
 
 
 class ProgramTestCase(TokenizeTestCase):

@@ -96,11 +96,19 @@ SCHEMAS = {
         required=("tokens", "last", "mean_of_last"),
         optional=("val_loss", "first", "worst_of_first", "limits_kept"),
     ),
+    # One campaign of tools/campaign each. `device` is what it ran on, cpu or cuda; `gpu` says whose results these are.
+    # `runs` are kills, executions, test cases or runs of the program; `failures` is 0 where everything held.
+    "reliability": Schema(
+        key=("campaign", "device"),
+        required=("runs", "failures", "seconds"),
+        optional=("kills_in_writing", "allowed", "trend_percent", "rss_growth_mib"),
+    ),
 }
 
 _STRINGS = {"program", "layout", "precision", "pass", "tensor", "op", "shape", "config", "part", "recompute", "trainer",
-            *STAMP, "driver", "torch"}
-_INTEGERS = {"M", "N", "K", *_SHAPE, "lm_head_chunks", "steps", "seed", "tokens", "last", "first", "cudnn"}
+            "campaign", "device", *STAMP, "driver", "torch"}
+_INTEGERS = {"M", "N", "K", *_SHAPE, "lm_head_chunks", "steps", "seed", "tokens", "last", "first", "cudnn", "runs",
+             "failures", "kills_in_writing", "allowed"}
 _BOOLEANS = {"deterministic", "limits_kept"}
 _FORMS = {
     "commit": (re.compile(r"[0-9a-f]{12}\+?|no git"), "12 hexadecimal digits"),

@@ -1,0 +1,110 @@
+"""tools/campaign/gpu_sanitizers with a compute-sanitizer that says what the real one does."""
+
+import json
+import os
+import unittest
+
+from logs import LogTestCase, run_tool
+
+TRAIN = "#!/bin/bash\necho step 1\n"
+SANITIZER = """#!/bin/bash
+tool=$2
+echo "$*" >> FOLDER/calls
+echo "========= COMPUTE-SANITIZER"
+MODE
+case $tool in
+    racecheck) echo "========= RACECHECK SUMMARY: ${count:-0} hazards displayed (${count:-0} errors, 0 warnings)";;
+    *) echo "========= ERROR SUMMARY: ${count:-0} errors";;
+esac
+"""
+INVALID = """if [[ $tool == memcheck && "$*" == *oracle* ]]; then
+    count=COUNT
+    echo "========= Invalid __global__ read of size 4 bytes"
+    echo "=========     at coda::grad_norm(float*)+0x120"
+    echo "=========     by thread (3,0,0) in block (1,0,0)"
+    echo "========= "
+fi"""
+HAZARD = """if [[ $tool == racecheck && "$*" == *documents* ]]; then
+    count=1
+    echo "========= Warning: Race reported between Write access at coda::attention()+0x80"
+    echo "=========     and Read access at coda::attention()+0x90 [16 hazards]"
+    echo "========= "
+fi"""
+
+
+class GpuSanitizersTest(LogTestCase):
+    def check(self, mode, *arguments, expect=0, train=TRAIN):
+        os.makedirs(self.path("bin"), exist_ok=True)
+        for name, text in (("bin/coda_train", train),
+                           ("sanitizer", SANITIZER.replace("MODE", mode).replace("FOLDER", self.folder))):
+            with open(self.path(name), "w", encoding="utf-8") as file:
+                file.write(text)
+            os.chmod(self.path(name), 0o755)
+        status, out, err = run_tool("campaign/gpu_sanitizers", "--bin", self.path("bin"), "--sanitizer",
+                                    self.path("sanitizer"), "--log", self.path("logs"), "--results",
+                                    self.path("results"), *arguments)
+        self.assertEqual(status, expect, out + err)
+        return out + err
+
+    def rules(self, *rules):
+        with open(self.path("allowed.json"), "w", encoding="utf-8") as file:
+            json.dump(rules, file)
+        return "--allowed", self.path("allowed.json")
+
+    def test_every_tool_runs_every_mode(self):
+        out = self.check("", "--record", "--gpu", "NVIDIA H200", "--tool-option",
+                         "racecheck:--racecheck-memcpy-async=no")
+        modes = run_tool("campaign/gpu_sanitizers", "--list")[1].splitlines()
+        with open(self.path("calls"), encoding="utf-8") as file:
+            calls = file.read().splitlines()
+        self.assertEqual(len(calls), 4 * len(modes))
+        for tool in ("memcheck", "racecheck", "initcheck", "synccheck"):
+            self.assertRegex(out, rf"{tool} +{len(modes)} modes, 0 failures, 0 allowed")
+            self.assertEqual(sum(f"--tool {tool} " in call for call in calls), len(modes))
+        self.assertEqual(sum("--racecheck-memcpy-async=no" in call for call in calls), len(modes))
+        with open(self.path("results/h200_reliability.json"), encoding="utf-8") as file:
+            self.assertEqual([record["campaign"] for record in json.load(file)["records"]],
+                             ["memcheck", "racecheck", "initcheck", "synccheck"])
+
+    def test_an_error_and_a_hazard(self):
+        out = self.check(INVALID.replace("COUNT", "1") + "\n" + HAZARD, expect=1)
+        self.assertIn("FAILED memcheck oracle: Invalid __global__ read of size 4 bytes | at coda::grad_norm", out)
+        self.assertRegex(out, r"memcheck +\d+ modes, 2 failures")  # of oracle and oracle_everything
+        self.assertIn("FAILED racecheck documents: Warning: Race reported between Write access", out)
+        with open(self.path("logs/racecheck_documents.log"), encoding="utf-8") as file:
+            self.assertIn("[16 hazards]", file.read())
+
+    def test_what_is_allowed_is_said(self):
+        rule = {"tool": "racecheck", "pattern": r"attention\(\)\+0x80\n.*Read access",
+                "reason": "a reason in a sentence"}
+        out = self.check(HAZARD, *self.rules(rule), "--only", "racecheck")
+        self.assertRegex(out, r"racecheck +\d+ modes, 0 failures, 1 allowed")
+        self.assertIn("allowed 1: a reason in a sentence", out)
+        out = self.check(HAZARD, *self.rules(rule | {"tool": "memcheck"}), "--only", "racecheck", expect=1)
+        self.assertIn("FAILED racecheck documents", out)
+        out = self.check(HAZARD, *self.rules(rule | {"reason": ""}), expect=1)
+        self.assertIn("with a reason in a sentence", out)
+
+    def test_what_is_not_shown_counts(self):
+        out = self.check(INVALID.replace("COUNT", "5"), "--only", "memcheck", "--modes", "oracle", expect=1)
+        self.assertIn("FAILED memcheck oracle: the summary counts 5, and 1 were shown", out)
+
+    def test_no_summary(self):
+        out = self.check("exit 0", "--only", "initcheck", "--modes", "base", expect=1)
+        self.assertIn("FAILED initcheck base: there is no summary", out)
+
+    def test_a_run_that_fails(self):
+        out = self.check("echo out of memory >&2; exit 1", "--only", "initcheck", "--modes", "base", expect=1)
+        self.assertIn("FAILED initcheck base: ended with 1: out of memory", out)
+        out = self.check("", train="#!/bin/bash\necho no GPU >&2\nexit 1\n", expect=1)
+        self.assertIn("without a sanitizer coda_train ended with 1: no GPU", out)
+
+    def test_usage(self):
+        self.assertIn("there is no tool 'leaks'", self.check("", "--only", "leaks", expect=2))
+        self.assertIn("there is no mode 'fp8'", self.check("", "--modes", "fp8", expect=2))
+        self.assertIn("is not TOOL:OPTION", self.check("", "--tool-option", "x", expect=2))
+        self.assertIn("there is no /nowhere", self.check("", "--sanitizer", "/nowhere", expect=1))
+
+
+if __name__ == "__main__":
+    unittest.main()

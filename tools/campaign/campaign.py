@@ -1,0 +1,164 @@
+"""What the scripts of tools/campaign share: stopping programs, configurations, and the record of a campaign."""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+
+sys.dont_write_bytecode = True
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(os.path.dirname(HERE))
+sys.path.insert(0, os.path.join(ROOT, "tools", "bench"))
+import records  # noqa: E402
+
+PASSED, FAILED, USAGE = 0, 1, 2
+
+
+class Failed(Exception):
+    """The campaign could not be carried out; the message says why."""
+
+
+def changed(config: dict, changes: dict) -> dict:
+    """A copy of the configuration in which the values of dotted keys are replaced."""
+    result = json.loads(json.dumps(config))
+    for path, value in changes.items():
+        *sections, key = path.split(".")
+        parent = result
+        for section in sections:
+            parent = parent.setdefault(section, {})
+        parent[key] = value
+    return result
+
+
+def program(folder: str, name: str) -> str:
+    path = os.path.abspath(os.path.join(folder, name))
+    if not os.access(path, os.X_OK):
+        raise Failed(f"{path} is not there; build it, or name its folder with --bin")
+    return path
+
+
+def last_line(text: str) -> str:
+    lines = [line for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else "no output"
+
+
+def output_of(command: list[str], **options) -> str | None:
+    """Standard output of a program that ends with 0; None for any other."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False, **options)
+    except OSError:
+        return None
+    return done.stdout if done.returncode == 0 else None
+
+
+def source_stamp() -> dict:
+    """commit and source_hash of the sources here, as cmake/SourceHash.cmake stamps them on a measurement: campaigns
+    also run where a build was copied to, which may have no CMake."""
+    sums = []
+    for top in ("kernels", "src"):
+        for folder, _, names in os.walk(os.path.join(ROOT, top)):
+            for name in names:
+                path = os.path.join(folder, name)
+                with open(path, "rb") as file:
+                    sums.append((os.path.relpath(path, ROOT), hashlib.file_digest(file, "sha256").hexdigest()))
+    lines = "".join(f"{digest} {path}\n" for path, digest in sorted(sums))
+    commit = (output_of(["git", "rev-parse", "--short=12", "HEAD"], cwd=ROOT) or "").strip()
+    changes = commit and output_of(["git", "status", "--porcelain", "--untracked-files=no"], cwd=ROOT)
+    return {"commit": commit + ("+" if changes else "") or "no git",
+            "source_hash": hashlib.sha256(lines.encode()).hexdigest()}
+
+
+def gpu_name() -> str | None:
+    named = output_of(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]) if shutil.which("nvidia-smi") else ""
+    return named.splitlines()[0].strip() if named else None
+
+
+def add_record_options(parser) -> None:
+    group = parser.add_argument_group("record")
+    group.add_argument("--record", action="store_true",
+                       help="merge the outcome into the result files (tools/bench/records.py)")
+    group.add_argument("--results", default=records.RESULTS, metavar="DIR", help="default: tools/bench/results")
+    group.add_argument("--gpu", metavar="NAME",
+                       help='whose results these are, such as "NVIDIA H200" (default: this machine\'s GPU)')
+
+
+def check_record_options(parser, options) -> None:
+    """Before hours of work, not after them."""
+    if not options.record:
+        return
+    options.gpu = options.gpu or gpu_name()
+    if not options.gpu:
+        parser.error("--record: this machine has no GPU; say with --gpu whose results these are")
+    try:
+        records.gpu_prefix(options.gpu)
+    except records.RecordError as error:
+        parser.error(f"--gpu: {error}")
+
+
+class Stopwatch:
+    def __init__(self):
+        self.started = time.monotonic()
+
+    def seconds(self) -> float:
+        return round(time.monotonic() - self.started, 1)
+
+
+def record(options, outcomes: list[dict]) -> None:
+    """Merges the outcomes, each {campaign, device, runs, failures, seconds, ...}, if --record is given."""
+    if not options.record:
+        return
+    words = [os.path.relpath(os.path.abspath(sys.argv[0]), ROOT), *sys.argv[1:]]
+    stamp = {"gpu": options.gpu, "command": shlex.join(words), **source_stamp(),
+             "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")}
+    try:
+        path = records.merge(options.results, "reliability", stamp, outcomes)
+    except (records.RecordError, OSError) as error:
+        raise Failed(f"not recorded: {error}") from None
+    print(f"{len(outcomes)} {'record' if len(outcomes) == 1 else 'records'} into {path}")
+
+
+def positive(text: str) -> int:
+    """For argparse: a whole number of at least 1."""
+    value = int(text)
+    if value < 1:
+        raise ValueError
+    return value
+
+
+def value_of(text: str):
+    """The value of a configuration's key as a flag gives it."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def keys_of(parser, words: list[str]) -> dict:
+    """What argparse did not know: keys of the configuration as flags, with their values."""
+    keys = {}
+    for flag, value in zip(words[::2], words[1::2]):
+        if not re.fullmatch(r"--\w+\.\w+", flag):
+            parser.error(f"unknown argument '{flag}'; a key is such as --training.seed 3")
+        keys[flag[2:]] = value_of(value)
+    if len(words) % 2:
+        parser.error(f"unknown argument '{words[-1]}'")
+    return keys
+
+
+def main_of(function) -> None:
+    """Runs function() and ends with its exit status; a Failed is one line on stderr."""
+    try:
+        sys.exit(function())
+    except Failed as failure:
+        print(f"{os.path.basename(sys.argv[0])}: {failure}", file=sys.stderr)
+        sys.exit(FAILED)
+    except KeyboardInterrupt:
+        sys.exit(130)
