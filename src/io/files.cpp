@@ -30,18 +30,30 @@ struct Descriptor {
     }
 };
 
-}  // namespace
-
-MappedFile::MappedFile(const fs::path& path) {
+/// A descriptor to read a regular file, and its size. Anything else is refused before it is opened: a FIFO would hang.
+int open_regular(const fs::path& path, std::int64_t& bytes) {
     struct stat status {};
     if (::stat(path.c_str(), &status) != 0) fail("open", path, errno);
     require(S_ISREG(status.st_mode), "open ", path.string(), ": ", file_kind(fs::status(path).type()),
             ", not a regular file");
-    const Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
-    if (file.value < 0) fail("open", path, errno);
-    if (::fstat(file.value, &status) != 0) fail("stat", path, errno);
-    if (status.st_size == 0) return;
-    const auto size = static_cast<std::size_t>(status.st_size);
+    const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    if (descriptor < 0) fail("open", path, errno);
+    if (::fstat(descriptor, &status) != 0) {
+        const int error = errno;
+        ::close(descriptor);
+        fail("stat", path, error);
+    }
+    bytes = status.st_size;
+    return descriptor;
+}
+
+}  // namespace
+
+MappedFile::MappedFile(const fs::path& path) {
+    std::int64_t bytes = 0;
+    const Descriptor file{open_regular(path, bytes)};
+    if (bytes == 0) return;
+    const auto size = static_cast<std::size_t>(bytes);
     void* address = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, file.value, 0);
     if (address == MAP_FAILED) fail("map", path, errno);
     bytes_ = {static_cast<const std::byte*>(address), size};
@@ -63,15 +75,7 @@ void MappedFile::give_pages_back() const {
     if (!bytes_.empty()) ::madvise(const_cast<std::byte*>(bytes_.data()), bytes_.size(), MADV_DONTNEED);
 }
 
-FileReader::FileReader(fs::path path) : path_(std::move(path)) {
-    struct stat status {};
-    if (::stat(path_.c_str(), &status) != 0) fail("open", path_, errno);
-    require(S_ISREG(status.st_mode), "open ", path_.string(), ": not a regular file");
-    descriptor_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
-    if (descriptor_ < 0) fail("open", path_, errno);
-    if (::fstat(descriptor_, &status) != 0) fail("stat", path_, errno);
-    bytes_ = status.st_size;
-}
+FileReader::FileReader(fs::path path) : path_(std::move(path)) { descriptor_ = open_regular(path_, bytes_); }
 
 FileReader::~FileReader() {
     if (descriptor_ >= 0) ::close(descriptor_);

@@ -63,7 +63,7 @@ TEST_CASE("every key is read into its own member and written back") {
         "lr_schedule": {"type": "wsd", "warmup_steps": 6, "min_lr_ratio": 0.25, "decay_steps": 13},
         "validation": {"interval": 17, "batches": 19},
         "evaluation": {"files": ["d.bin", "e*.bin"], "interval": 31, "limit": 37},
-        "checkpoint": {"interval": 23, "keep": 29, "at_end": false},
+        "checkpoint": {"interval": 23, "keep": 29, "at_end": false, "background": false},
         "output": {"directory": "elsewhere"},
         "device": "cpu",
         "deterministic": false

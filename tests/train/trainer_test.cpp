@@ -154,8 +154,8 @@ TEST_CASE("a checkpoint of a version without the watch over spikes continues") {
     CHECK(Trainer(config, resume).train() == kExitDone);
     const nlohmann::json log = folder.log("run");
     CHECK(log[40]["norm_z"].is_number());
-    CHECK(log[42]["step"] == 41);
-    CHECK(log[42]["norm_z"].is_null());  // the warm-up begins anew
+    CHECK(log[43]["step"] == 41);        // behind step 40 the validation and the second start
+    CHECK(log[43]["norm_z"].is_null());  // the warm-up begins anew
     CHECK_THAT(folder.said(), !Contains("skip_spikes"));
 }
 
