@@ -156,8 +156,8 @@ struct ExactCrossEntropy {
 
     /// Exponentials, each measured against itself and what 2^-12 of its logit makes of it, since logits are rounded to
     /// fp32: off by one step of bf16 at most, 2^-7, and by 0.41 of a step RMS. Loss and scale follow from sums of
-    /// accurate exponentials. dot is of the stored elements, of which another order of carrying stores others: where one
-    /// column has nearly all of q, its rounding is that of dot, 2^-9 at most.
+    /// accurate exponentials. dot is of the stored elements, of which another order of carrying stores others: where
+    /// one column has nearly all of q, its rounding is that of dot, 2^-9 at most.
     static constexpr std::optional<Tolerance> tolerance(std::string_view operand, DType) {
         if (operand == "dot") return Tolerance{1e-3, 4e-3};
         return operand == "exponentials" ? Tolerance{4e-3, 9e-3} : Tolerance{1e-4, 1e-4};
