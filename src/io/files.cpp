@@ -154,14 +154,16 @@ void FileWriter::truncate(std::int64_t bytes) {
     if (::ftruncate(descriptor_, bytes) != 0) fail("truncate", path_, errno);
 }
 
-bool FileWriter::is_at_path() const {
-    struct stat open {
-    }, named{};
-    return ::fstat(descriptor_, &open) == 0 && ::stat(path_.c_str(), &named) == 0 && open.st_dev == named.st_dev &&
-           open.st_ino == named.st_ino;
-}
+bool FileWriter::is_at_path() const { return leads_to(path_, descriptor_); }
 
 std::string FileWriter::contents() const { return read_file(text("/proc/self/fd/", descriptor_)); }
+
+bool leads_to(const fs::path& path, int descriptor) {
+    struct stat open {
+    }, named{};
+    return ::fstat(descriptor, &open) == 0 && ::stat(path.c_str(), &named) == 0 && open.st_dev == named.st_dev &&
+           open.st_ino == named.st_ino;
+}
 
 std::string read_file(const fs::path& path) {
     const FileReader file(path);

@@ -72,8 +72,7 @@ class FileWriter {
     void sync();    // fsync
     void finish();  // fsync and close
     void truncate(std::int64_t bytes);
-    /// Whether the path still leads to this file: false after it, or its folder, was deleted, moved or replaced.
-    bool is_at_path() const;
+    bool is_at_path() const;  // leads_to of its path
     /// What the file holds, also when nothing leads to it any more.
     std::string contents() const;
     const std::filesystem::path& path() const { return path_; }
@@ -82,6 +81,10 @@ class FileWriter {
     std::filesystem::path path_;
     int descriptor_ = -1;
 };
+
+/// Whether `path` leads to the file or folder that is open as `descriptor`: not after it was deleted, moved or
+/// replaced.
+bool leads_to(const std::filesystem::path& path, int descriptor);
 
 /// The whole file as text.
 std::string read_file(const std::filesystem::path& path);

@@ -2,10 +2,11 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
+
+#include "src/io/files.h"
 
 namespace coda {
 
@@ -15,11 +16,7 @@ std::shared_ptr<const FolderLock> FolderLock::take(const std::filesystem::path& 
     std::shared_ptr<const FolderLock> lock(new FolderLock(descriptor));
     if (::flock(descriptor, operation) != 0 && errno == EWOULDBLOCK) return nullptr;
     // It may have been renamed, to be deleted, between open and flock.
-    struct stat open {
-    }, named{};
-    const bool same = ::fstat(descriptor, &open) == 0 && ::stat(folder.c_str(), &named) == 0 &&
-                      open.st_dev == named.st_dev && open.st_ino == named.st_ino;
-    return same ? lock : nullptr;
+    return leads_to(folder, descriptor) ? lock : nullptr;
 }
 
 std::shared_ptr<const FolderLock> FolderLock::shared(const std::filesystem::path& folder) {

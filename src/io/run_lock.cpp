@@ -51,14 +51,6 @@ std::string contents_of(int descriptor) {
     return contents;
 }
 
-/// Whether `path` is the file that is open as `descriptor`.
-bool is_same_file(int descriptor, const fs::path& path) {
-    struct stat open {
-    }, named{};
-    return ::fstat(descriptor, &open) == 0 && ::stat(path.c_str(), &named) == 0 && open.st_dev == named.st_dev &&
-           open.st_ino == named.st_ino;
-}
-
 /// The outermost folder of `path` that does not exist; empty when all do.
 fs::path first_missing(const fs::path& path) {
     fs::path missing;
@@ -109,7 +101,7 @@ void RunLock::acquire() {
                     "; wait until it ends, stop it, or choose another output.directory");
             return;  // this file system has no locks
         }
-        if (is_same_file(descriptor, file)) {
+        if (leads_to(file, descriptor)) {
             descriptor_ = descriptor;
             write_holder(descriptor, file, command_);
             return;
@@ -121,13 +113,13 @@ void RunLock::acquire() {
 void RunLock::release() {
     if (descriptor_ < 0) return;
     const fs::path file = run_ / kLockFile;
-    if (is_same_file(descriptor_, file)) ::unlink(file.c_str());
+    if (leads_to(file, descriptor_)) ::unlink(file.c_str());
     ::close(std::exchange(descriptor_, -1));
 }
 
 bool RunLock::intact() const {
     std::error_code ignored;
-    return held() ? is_same_file(descriptor_, run_ / kLockFile) : fs::is_directory(run_, ignored);
+    return held() ? leads_to(run_ / kLockFile, descriptor_) : fs::is_directory(run_, ignored);
 }
 
 void RunLock::renew() {

@@ -8,9 +8,13 @@ import shutil
 import signal
 import struct
 import subprocess
+import sys
 import unittest
 
-from program import NON_FINITE, RUNTIME, USAGE, ProgramTestCase, kill
+from program import NON_FINITE, ROOT, RUNTIME, USAGE, ProgramTestCase, kill
+
+sys.path.insert(0, os.path.join(ROOT, "tools", "campaign"))
+import victim  # noqa: E402
 
 LONG = {"training.steps": 100000, "validation.interval": 0, "lr_schedule.type": "constant", "checkpoint.interval": 20,
         "checkpoint.keep": 1}
@@ -168,7 +172,7 @@ class ResumeTest(RunningTestCase):
         with open(os.path.join(folder, "meta.json"), "w", encoding="utf-8") as file:
             file.write(contents)
         with open(os.path.join(folder, "complete"), "w", encoding="utf-8") as file:
-            file.write("%016x\n" % xxh64(contents.encode()))
+            file.write("%016x\n" % victim.xxh64(contents.encode()))
 
     def test_another_sequence_length(self):
         self.train(changes={"data.shuffle": False, "training.steps": 5})  # 5 x 4 sequences of 8 tokens: 160
@@ -243,44 +247,6 @@ class DiskTest(RunningTestCase):
         self.assertRegex(said, r"checkpoints +beside the run, from a copy of \S+ KiB in host memory; "
                                r"--checkpoint.background false needs none")
         self.assertAlmostEqual(float(re.search(r"a copy of (\S+) KiB", said)[1]), parameters / 1024, delta=1)
-
-
-def xxh64(data):
-    """The seedless XXH64 of https://github.com/Cyan4973/xxHash/blob/dev/doc/xxhash_spec.md."""
-    mask = (1 << 64) - 1
-    p1, p2, p3, p4, p5 = (0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0x85EBCA77C2B2AE63,
-                          0x27D4EB2F165667C5)
-
-    def rotl(value, bits):
-        return ((value << bits) | (value >> (64 - bits))) & mask
-
-    def mixed(lane, word):
-        return rotl((lane + word * p2) & mask, 31) * p1 & mask
-
-    at = 0
-    if len(data) >= 32:
-        lanes = [(p1 + p2) & mask, p2, 0, -p1 & mask]
-        while at + 32 <= len(data):
-            words = struct.unpack_from("<4Q", data, at)
-            lanes = [mixed(lane, word) for lane, word in zip(lanes, words)]
-            at += 32
-        value = sum(rotl(lane, bits) for lane, bits in zip(lanes, (1, 7, 12, 18))) & mask
-        for lane in lanes:
-            value = ((value ^ mixed(0, lane)) * p1 + p4) & mask
-    else:
-        value = p5
-    value = (value + len(data)) & mask
-    while at + 8 <= len(data):
-        value = (rotl(value ^ mixed(0, struct.unpack_from("<Q", data, at)[0]), 27) * p1 + p4) & mask
-        at += 8
-    if at + 4 <= len(data):
-        value = (rotl(value ^ struct.unpack_from("<I", data, at)[0] * p1 & mask, 23) * p2 + p3) & mask
-        at += 4
-    for byte in data[at:]:
-        value = rotl(value ^ byte * p5 & mask, 11) * p1 & mask
-    value = (value ^ value >> 33) * p2 & mask
-    value = (value ^ value >> 29) * p3 & mask
-    return value ^ value >> 32
 
 
 if __name__ == "__main__":

@@ -9,9 +9,13 @@ import os
 import re
 import resource
 import subprocess
+import sys
 import unittest
 
-from program import DONE, PROGRAM, ProgramTestCase
+from program import DONE, PROGRAM, ROOT, ProgramTestCase
+
+sys.path.insert(0, os.path.join(ROOT, "tests"))
+from sanitizer import sanitized  # noqa: E402
 
 MIB = 1 << 20
 WEIGHTS = 20_000 * 1024 * 2 * 4  # bytes: 156 MiB, nearly all of the model
@@ -24,12 +28,7 @@ CHANGES = {"model.hidden_size": 1024, "model.intermediate_size": 8, "model.num_h
            "validation.batches": 1, "checkpoint.keep": 1}
 
 
-def sanitized():
-    with open(PROGRAM, "rb") as file:
-        return b"__asan_init" in file.read()
-
-
-@unittest.skipIf(sanitized(), "shadow memory takes more than the limits of this test")
+@unittest.skipIf(sanitized(PROGRAM), "shadow memory takes more than the limits of this test")
 class StreamingTest(ProgramTestCase):
     def limited(self, *arguments, changes=None, allowed):
         """Runs under the limit; returns the most that it had in memory, in bytes."""

@@ -3,6 +3,7 @@
 The environment variable CODA_TOKENIZE is the program's path (default: build/cpu/bin/coda_tokenize).
 """
 
+import json
 import os
 import random
 import struct
@@ -148,3 +149,36 @@ class TokenizeTestCase(unittest.TestCase):
         done.stderr = done.stderr.decode()
         self.assertEqual(done.returncode, expect, f"{arguments}: {done.stderr}")
         return done
+
+
+BYTES = small_tokenizer("gpt2", merges=())  # without merges every byte is a token
+IDS = {byte: i for i, byte in enumerate(byte_alphabet())}
+END = len(IDS)  # <|endoftext|>
+
+
+def ids(text):
+    return [IDS[byte] for byte in (text.encode() if isinstance(text, str) else text)]
+
+
+class ProgramTestCase(TokenizeTestCase):
+    """With a tokenizer of single bytes as t.json."""
+
+    def setUp(self):
+        super().setUp()
+        self.write("t.json", json.dumps(BYTES))
+
+    def tokenize(self, *arguments, expect=DONE, **options):
+        out = [] if "--out" in arguments else ["--out", "o"]
+        return self.run_program("--tokenizer", "t.json", *out, *arguments, expect=expect, **options)
+
+    def refused(self, *arguments, says, expect=RUNTIME, **options):
+        """An error with its message, and no file that was not there."""
+        before = self.files()
+        done = self.tokenize(*arguments, expect=expect, **options)
+        for part in says:
+            self.assertIn(part, done.stderr)
+        self.assertEqual(self.files(), before)
+        return done
+
+    def tokens(self, name="o.bin"):
+        return shard_tokens(self.path(name))
