@@ -20,7 +20,7 @@ from report import page, timing
 
 
 class PlanError(Exception):
-    """plan.json is no memory plan; the message names the file."""
+    """plan.json is not a memory plan; the message names the file."""
 
 
 def read_plan(path: str) -> dict | None:
@@ -77,7 +77,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--peak-tflops", type=positive, help="of the device, for the roofline (H100 and H200 are known)"
     )
-    parser.add_argument("--peak-gbs", type=positive, help="its memory bandwidth in 10^9 bytes a second")
+    parser.add_argument("--peak-gbs", type=positive, help="its memory bandwidth in GB/s")
     return parser.parse_args()
 
 

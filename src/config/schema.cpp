@@ -124,7 +124,7 @@ void add_training(std::vector<Key>& keys) {
         .add("seed", &C::seed, kOwn, at_least(0), "Seed of initialisation, data order and stochastic rounding")
         .add("max_grad_norm", &C::max_grad_norm, kOwn, at_least(0), "Clip the gradient's global norm to this; 0: off")
         .add("skip_spikes", &C::skip_spikes, kOwn, at_least(0),
-             "Drop the update of a step whose gradient norm lies so many standard deviations above the usual; 0: off")
+             "Drop the update of a step whose gradient norm lies this many standard deviations above the usual; 0: off")
         .add("lm_head_chunks", &C::lm_head_chunks, kOwn, kPositiveCount,
              "Parts in which LM head and loss are computed; more take less memory for logits")
         .add("recompute", &C::recompute, kOwn, {},

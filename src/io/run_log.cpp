@@ -171,8 +171,8 @@ bool repair_run_log(const fs::path& path, std::int64_t step, const RunLog::Notic
         const fs::path aside = keep_aside(path, contents);
         if (notice) {
             notice(text(path.string(), ": line ", damaged.front(),
-                        damaged.size() > 1 ? text(" and ", damaged.size() - 1, " more are no records and were dropped")
-                                           : " is no record and was dropped",
+                        damaged.size() > 1 ? text(" and ", damaged.size() - 1, " more are not records and were dropped")
+                                           : " is not a record and was dropped",
                         "; the file as it was is ", aside.string()));
         }
     }

@@ -108,11 +108,11 @@ std::string print_plan(const Config& config, const ParameterLayout& layout, cons
         return out.str();
     }
     if (schedules.has(Pass::first)) {
-        out << "tokens a step       " << grouped(micro * training.grad_accumulation_steps) << " = " << training.seq_len
+        out << "tokens per step     " << grouped(micro * training.grad_accumulation_steps) << " = " << training.seq_len
             << " x " << training.micro_batch_size << " x " << training.grad_accumulation_steps
             << " (sequence x micro-batch x accumulation)\n";
-        out << "schedule            " << schedules.first.size() << " ops a micro-batch, " << schedules.update.size()
-            << " an update; " << step_flops(config, schedules) / 1e12 << " TFLOP a step\n";
+        out << "schedule            " << schedules.first.size() << " ops per micro-batch, " << schedules.update.size()
+            << " per update; " << step_flops(config, schedules) / 1e12 << " TFLOP per step\n";
     } else {
         for (const Pass pass : schedules.passes()) out << pass_line(schedules[pass], pass);
     }

@@ -29,7 +29,7 @@ std::int64_t arena_bytes_of(const Config& config, const Precision& precision, Pa
 
 /// Model FLOPs of one optimizer step, MFU's numerator: 2 M N K of every product and causal attention's two products of
 /// the forward pass, times three, since the backward pass has two products for each. What is recomputed there, by
-/// training.recompute or within attention, does not count, nor does anything that is no product.
+/// training.recompute or within attention, does not count, nor does anything but GEMMs and attention.
 double step_flops(const Config& config, const Schedules& schedules);
 
 /// The smallest changes of settings, as flags, each of which makes the arena fit into `capacity` bytes, with the bytes

@@ -33,7 +33,7 @@ EvaluationData open_evaluation_data(const Config& config);
 void require_own_directory(const Config& config, const RunOptions& options);
 
 /// Throws Error when a file of the options cannot be written, or would replace something: another file without
-/// options.overwrite, anything that is no regular file, what the run reads, or what it writes in its folder.
+/// options.overwrite, anything but a regular file, what the run reads, or what it writes in its folder.
 void require_outputs(const Config& config, const RunOptions& options);
 
 }  // namespace coda

@@ -123,7 +123,7 @@ void SpikeWatch::restore(const nlohmann::json& state) {
         require(i == 0 || steps[i - 1] < steps[i], "the checkpoint's spike_watch.steps: ", steps[i], " is not after ",
                 i == 0 ? 0 : steps[i - 1]);
         require(std::isfinite(loss[i]) && std::isfinite(norm[i]) && norm[i] > 0, "the checkpoint's spike_watch: loss ",
-                loss[i], " and gradient norm ", norm[i], " of step ", steps[i], " are no results of a step");
+                loss[i], " and gradient norm ", norm[i], " of step ", steps[i], " are not the results of a step");
         observed_.push_back({.step = steps[i], .loss = loss[i], .norm = norm[i]});
     }
 }

@@ -49,7 +49,7 @@ class SpikeWatch {
 
     /// What a checkpoint keeps, exactly: {"steps", "loss", "grad_norm"}, each a string of numbers.
     nlohmann::json state() const;
-    /// Null, of a checkpoint without it, begins anew. Throws Error when it is no state.
+    /// Null, of a checkpoint without it, begins anew. Throws Error when it is anything else.
     void restore(const nlohmann::json& state);
 
   private:

@@ -198,11 +198,11 @@ TEST_CASE("a line that is no record goes alone, is spoken of, and stays in a cop
         const std::string damaged =
             first_lines(before, 4) + foreign + before.substr(first_lines(before, 4).size()) + foreign;
         put(path, damaged);
-        CHECK_THAT(repair(path, 100), Contains("line 5 and 1 more are no records") && Contains("log.jsonl.damaged-1"));
+        CHECK_THAT(repair(path, 100), Contains("line 5 and 1 more are not records") && Contains("log.jsonl.damaged-1"));
         CHECK(read_file(path) == before);
         CHECK(read_file(path.string() + ".damaged-1") == damaged);
         put(path, foreign);
-        CHECK_THAT(repair(path, 100), Contains("line 1 is no record") && Contains("log.jsonl.damaged-2"));
+        CHECK_THAT(repair(path, 100), Contains("line 1 is not a record") && Contains("log.jsonl.damaged-2"));
         CHECK(read_file(path.string() + ".damaged-1") == damaged);
     }
 }

@@ -109,7 +109,7 @@ class ResumeTest(RunningTestCase):
         damaged = b"".join(lines[:3] + [b'{"step": 3, "lo\x00ss"\n'] + lines[3:])
         self.write("run/log.jsonl", damaged)
         result = self.run_program("--config", self.config({"training.steps": 10, "checkpoint.interval": 4}), "--resume")
-        self.assertIn("log.jsonl: line 4 is no record and was dropped; the file as it was is run/log.jsonl.damaged-1",
+        self.assertIn("log.jsonl: line 4 is not a record and was dropped; the file as it was is run/log.jsonl.damaged-1",
                       result.out)
         self.assertEqual(self.read("run", "log.jsonl.damaged-1"), damaged)
         self.assert_steps()
