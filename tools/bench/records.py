@@ -85,6 +85,14 @@ SCHEMAS = {
     "pointwise": Schema(
         key=("op", "shape"), required=("ms", "copy_ms", "ratio", "bytes", "gbps"), rivals={"ratio": "copy_ms"}
     ),
+    # PyTorch's float8 GEMM (torch_float8_gemm.py) beside its bf16 one, cuBLASLt both: what FP8 kernels are measured by.
+    # relative_error is the RMS against float32 products of the same 8-bit operands.
+    "float8_gemm": Schema(
+        key=("product", "kind", "M", "N", "K", "accumulation"),
+        required=("ms", "bf16_ms", "ratio", "tflops", "bf16_tflops", "relative_rms"),
+        optional=("watts", "mhz", "bf16_watts", "bf16_mhz"),
+        rivals={"ratio": "bf16_ms"},
+    ),
     "step": _STEP,
     "scaling": _STEP,  # without a rival
     # Medians over the steps of a training run on real tokens.
@@ -108,7 +116,7 @@ SCHEMAS = {
     ),
 }
 
-_STRINGS = {"program", "layout", "precision", "pass", "tensor", "op", "shape", "config", "part", "recompute", "trainer",
+_STRINGS = {"program", "layout", "precision", "pass", "tensor", "op", "shape", "config", "part", "recompute", "trainer", "product", "kind", "accumulation",
             "campaign", "device", *STAMP, "driver", "torch", "torchao", "torchao_recipe"}
 _INTEGERS = {"M", "N", "K", *_SHAPE, "lm_head_chunks", "steps", "seed", "tokens", "last", "first", "cudnn", "runs",
              "failures", "kills_in_writing", "allowed"}
