@@ -89,7 +89,7 @@ SCHEMAS = {
     # relative_error is the RMS against float32 products of the same 8-bit operands.
     "float8_gemm": Schema(
         key=("product", "kind", "M", "N", "K", "accumulation"),
-        required=("ms", "bf16_ms", "ratio", "tflops", "bf16_tflops", "relative_rms"),
+        required=("ms", "bf16_ms", "ratio", "tflops", "bf16_tflops", "relative_error"),
         optional=("watts", "mhz", "bf16_watts", "bf16_mhz"),
         rivals={"ratio": "bf16_ms"},
     ),
