@@ -107,6 +107,12 @@ SCHEMAS = {
         required=("tokens", "last", "mean_of_last"),
         optional=("val_loss", "first", "worst_of_first", "limits_kept"),
     ),
+    # One run of tools/campaign/fp8_loss each: runs of one seed differ in the precision alone. `last` steps make
+    # mean_of_last.
+    "fp8_loss": Schema(
+        key=("config", "seed", "precision", "steps"),
+        required=("tokens", "val_loss", "last", "mean_of_last"),
+    ),
     # One campaign of tools/campaign each. `device` is what it ran on, cpu or cuda; `gpu` says whose results these are.
     # `runs` are kills, executions, test cases or runs of the program; `failures` is 0 where everything held.
     "reliability": Schema(
