@@ -39,6 +39,8 @@ RunOptions run_options(const CommandLine& command) {
     options.init_from = command.init_from;
     options.timing = command.timing;
     options.dump_batches = command.dump_batches;
+    options.tensor_stats = command.tensor_stats;
+    options.tensor_stats_every = command.tensor_stats_every;
     options.overwrite = command.overwrite;
     if (command.config_path) options.inputs.emplace_back(*command.config_path);
     if (command.sample && command.sample->tokenizer) options.inputs.emplace_back(*command.sample->tokenizer);
@@ -186,6 +188,12 @@ void check_modes(const CommandLine& command) {
     if (command.dump_batches && !command.trains()) {
         throw UsageError(
             "--dump-batches writes what a training run reads; --eval, --export and --sample train nothing");
+    }
+    if (command.tensor_stats && !command.trains()) {
+        throw UsageError("--tensor-stats watches a training run; --eval, --export and --sample train nothing");
+    }
+    if (command.tensor_stats && command.timing) {
+        throw UsageError("--timing and --tensor-stats: the one's work would be in the other's times; give one of them");
     }
     if (command.timing && command.export_dir && !command.eval && !command.sample) {
         throw UsageError("--timing measures a training run, --eval or --sample; --export runs nothing");

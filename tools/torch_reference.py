@@ -14,6 +14,12 @@ Precision:  fp32            everything, TF32 off
             bf16-autocast   fp32 parameters, GEMMs and attention in bf16
             bf16-params     bf16 parameters and residual stream, fp32 master weights and gradient sums
 
+--float8 RECIPE makes the linear layers float8 through the torchao package (tools/torch_float8.py), all but the head's,
+that one too with --float8-head. --compile runs the model through torch.compile: other bits, and faster.
+
+--validation SHARD evaluates at the end, on the sequences that coda_train's validation of that file takes, in its order,
+and writes its record.
+
 Runs on CUDA where it is, else on the CPU. Exit status: 0 done, 1 bad input, 2 wrong usage, 3 a loss that is not finite.
 """
 
@@ -22,17 +28,19 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
-import re
 import sys
 import time
 
+sys.dont_write_bytecode = True
 try:
     import torch
     import torch.nn.functional as F
     from torch import nn
 except ImportError:
     sys.exit("torch_reference.py: needs PyTorch: pip install torch")
+
+import torch_float8
+from torch_inputs import InputError, read_batches, read_validation, read_weights
 
 PRECISIONS = ("bf16-autocast", "bf16-params", "fp32")
 IGNORED = -100  # cross_entropy's value for a target that does not count
@@ -43,13 +51,10 @@ DEFAULTS = {
               "rope_scaling": None, "tie_word_embeddings": False, "bos_token_id": None},
     "data": {"document_mask": False},
     "training": {"grad_accumulation_steps": 1, "max_grad_norm": 1.0},
+    "validation": {"batches": 20},
     "optimizer": {"learning_rate": 3e-4, "beta1": 0.9, "beta2": 0.95, "eps": 1e-8, "weight_decay": 0.1},
     "lr_schedule": {"type": "cosine", "warmup_steps": 0, "min_lr_ratio": 0.1, "decay_steps": None},
 }
-
-
-class InputError(Exception):
-    """What is wrong with the files given; the message names the file."""
 
 
 def read_config(path: str) -> dict:
@@ -202,34 +207,6 @@ class Llama(nn.Module):
         return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=IGNORED, reduction="sum")
 
 
-def read_safetensors(path: str) -> dict[str, torch.Tensor]:
-    """The tensors of a file: 8 bytes of length, a JSON header, then the data."""
-    dtypes = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "F64": torch.float64}
-    with open(path, "rb") as file:
-        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
-        data = bytearray(file.read())
-    header.pop("__metadata__", None)
-    return {name: torch.frombuffer(data, dtype=dtypes[entry["dtype"]], offset=entry["data_offsets"][0],
-                                   count=math.prod(entry["shape"])).reshape(entry["shape"])
-            for name, entry in header.items()}
-
-
-def read_weights(folder: str) -> dict[str, torch.Tensor]:
-    """Every tensor of a Hugging Face folder, of one file or of the files that its index names."""
-    index = os.path.join(folder, "model.safetensors.index.json")
-    try:
-        files = {"model.safetensors"}
-        if os.path.exists(index):
-            with open(index, encoding="utf-8") as file:
-                files = set(json.load(file)["weight_map"].values())
-        tensors = {}
-        for name in sorted(files):
-            tensors |= read_safetensors(os.path.join(folder, name))
-        return tensors
-    except (OSError, ValueError, KeyError) as error:
-        raise InputError(f"{folder}: no weights in safetensors ({error})") from None
-
-
 def load_weights(model: Llama, folder: str) -> None:
     tensors = read_weights(folder)
     if model.lm_head.weight is model.model.embed_tokens.weight:
@@ -240,26 +217,12 @@ def load_weights(model: Llama, folder: str) -> None:
         raise InputError(f"{folder}: {error}") from None
 
 
-def read_batches(path: str) -> torch.Tensor:
-    """(micro-batches, tokens | targets, batch, length) int32, as --dump-batches writes it."""
-    try:
-        with open(path, "rb") as file:
-            magic, length = file.read(8), int.from_bytes(file.read(2), "little")
-            header = file.read(length).decode("latin-1")
-            shape = re.match(r"\{'descr': '<i4', .*'shape': \((\d+), 2, (\d+), (\d+)\)", header)
-            if magic != b"\x93NUMPY\x01\x00" or not shape:
-                raise InputError(f"{path}: not what coda_train --dump-batches writes")
-            count, batch, seq_len = map(int, shape.groups())
-            return torch.frombuffer(bytearray(file.read()), dtype=torch.int32).reshape(count, 2, batch, seq_len).long()
-    except (OSError, ValueError, RuntimeError) as error:
-        raise InputError(f"{path}: {error}") from None
-
-
 class Trainer:
     """AdamW over fp32 master weights; the model computes with them, or with a bf16 copy of the matrices."""
 
-    def __init__(self, config, model, precision, device):
+    def __init__(self, config, model, precision, device, compiled=False):
         self.config, self.device = config, device
+        self.loss = torch.compile(model, dynamic=False) if compiled else model
         self.autocast = precision == "bf16-autocast"
         self.model = model
         self.parameters = list(self.model.parameters())
@@ -281,7 +244,7 @@ class Trainer:
         loss = 0.0
         for micro_tokens, micro_targets in zip(tokens, targets):
             with torch.autocast(self.device, dtype=torch.bfloat16, enabled=self.autocast):
-                part = self.model(micro_tokens, micro_targets) / valid
+                part = self.loss(micro_tokens, micro_targets) / valid
             part.backward()
             loss += part.item()
             self.collect()
@@ -298,6 +261,15 @@ class Trainer:
         if self.master is not self.parameters:
             torch._foreach_copy_([p.data for p in self.parameters], [p.data for p in self.master])
         return loss, norm, lr
+
+    def validate(self, micro_batches: list[torch.Tensor]) -> float:
+        """The mean loss per target; the last micro-batch may be smaller."""
+        total, count = 0.0, 0
+        for tokens, targets in micro_batches:
+            with torch.no_grad(), torch.autocast(self.device, dtype=torch.bfloat16, enabled=self.autocast):
+                total += self.model(tokens.to(self.device), targets.to(self.device)).item()
+            count += targets.numel()
+        return total / count
 
     def collect(self) -> None:
         """Adds the gradients of bf16 parameters to the master weights' in fp32."""
@@ -322,13 +294,20 @@ def train(arguments) -> int:
     with torch.device(device):
         model = Llama(config)
     load_weights(model, arguments.init)
-    trainer = Trainer(config, model, arguments.precision, device)
+    build = f"PyTorch {torch.__version__}, {arguments.precision}"
+    if arguments.float8:
+        head = None if arguments.float8_head else "lm_head"
+        converted = torch_float8.convert(model, arguments.float8, head, emulate=device == "cpu")
+        build += f", torchao {torch_float8.version()} {arguments.float8}, {converted} layers"
+        print(f"{converted} linear layers are float8, {arguments.float8}", flush=True)
+    validation = read_validation(arguments.validation, config) if arguments.validation else None
+    trainer = Trainer(config, model, arguments.precision, device, arguments.compile)
     accumulation = config["training"]["grad_accumulation_steps"]
     steps = min(len(batches) // accumulation, arguments.steps or config["training"]["steps"])
     tokens_per_step = accumulation * batches[0, 0].numel()
     name = torch.cuda.get_device_name() if device == "cuda" else f"CPU, {torch.get_num_threads()} threads"
     with open(arguments.out, "w", encoding="utf-8") as out:
-        header = {"config": config, "device": name, "build": f"PyTorch {torch.__version__}, {arguments.precision}",
+        header = {"config": config, "device": name, "build": build,
                   "command": " ".join(sys.argv)}
         out.write(json.dumps(header) + "\n")
         for step in range(1, steps + 1):
@@ -344,6 +323,10 @@ def train(arguments) -> int:
             if not (math.isfinite(loss) and math.isfinite(norm)):
                 print(f"torch_reference.py: step {step}: loss {loss}, gradient norm {norm}", file=sys.stderr)
                 return 3
+        if validation:
+            loss = trainer.validate(validation)
+            out.write(json.dumps({"step": steps, "val_loss": number(loss)}) + "\n")
+            print(f"validation at step {steps}: loss {loss:.6f}", flush=True)
     return 0
 
 
@@ -354,11 +337,20 @@ def main() -> int:
     parser.add_argument("--batches", required=True, metavar="FILE", help="what coda_train --dump-batches wrote")
     parser.add_argument("--out", required=True, metavar="FILE", help="the log to write")
     parser.add_argument("--precision", choices=PRECISIONS, default="bf16-autocast")
+    parser.add_argument("--float8", choices=torch_float8.RECIPES, help="through torchao; not with --precision fp32")
+    parser.add_argument("--float8-head", action="store_true", help="with --float8: the head's products too")
+    parser.add_argument("--compile", action="store_true", help="through torch.compile")
+    parser.add_argument("--validation", metavar="SHARD", help="validation data, evaluated at the end")
     parser.add_argument("--steps", type=int, metavar="N", help="stop after N; the learning rate stays that of all")
     parser.add_argument("--print-every", type=int, default=10, metavar="N")
+    arguments = parser.parse_args()
+    if arguments.float8_head and not arguments.float8:
+        parser.error("--float8-head: goes with --float8, which is not given")
+    if arguments.float8 and arguments.precision == "fp32":
+        parser.error("--float8: goes with bf16-autocast and bf16-params, not with fp32")
     try:
-        return train(parser.parse_args())
-    except (InputError, OSError) as error:
+        return train(arguments)
+    except (InputError, torch_float8.Float8Error, OSError) as error:
         print(f"torch_reference.py: {error}", file=sys.stderr)
         return 1
 

@@ -17,6 +17,8 @@ namespace coda {
 
 namespace {
 
+constexpr double kMaxInt32 = 2147483647;
+
 /// The flag of a key and the words that followed it.
 struct KeyFlag {
     const Key* key;
@@ -91,6 +93,10 @@ class Parser {
         add_switch("--print-schedule", result_.print_schedule, "Print every operation of a step");
         add_word(timing_, "FILE",
                  "Write per-operation timing as JSON, and FILE's stem + .trace.json for a trace viewer");
+        add_word(
+            tensor_stats_, "FILE",
+            "Write the size of the numbers that the GEMMs of training multiply, per layer and tensor, as JSON Lines");
+        add_word(tensor_stats_every_, "N", "With --tensor-stats, of every N-th step, the first included (default: 1)");
         add_word(oracle_, "N", "Re-run every operation of step N on an independent path and compare");
         add_switch("--resume", result_.resume, "Continue from the newest complete checkpoint");
         add_word(allow_, "WHAT",
@@ -99,7 +105,8 @@ class Parser {
         add_switch("--eval", result_.eval, "Only run the validation and the evaluation and print their results");
         add_word(export_, "DIR", "Write the weights as a Hugging Face folder");
         add_word(dump_batches_, "FILE", "Write the token batches for a reference implementation");
-        add_switch("--overwrite", result_.overwrite, "Let --timing and --dump-batches replace files of these names");
+        add_switch("--overwrite", result_.overwrite,
+                   "Let --timing, --tensor-stats and --dump-batches replace files of these names");
         add_word(sample_, "N", "Generate and print N tokens after those the model is given");
         add_word(prompt_, "TEXT", "What a sample begins with (default: bos_token_id, or a newline in bytes)");
         add_word(prompt_tokens_, "1,2,3", "The same as token ids");
@@ -143,10 +150,11 @@ class Parser {
         "coda_train"};
     CommandLine result_;
     bool help_ = false;
-    WordFlag config_{"--config"}, timing_{"--timing"}, oracle_{"--oracle"}, allow_{"--allow"},
-        init_from_{"--init-from"}, export_{"--export"}, dump_batches_{"--dump-batches"}, sample_{"--sample"},
-        prompt_{"--prompt"}, prompt_tokens_{"--prompt-tokens"}, tokenizer_{"--tokenizer"},
-        temperature_{"--temperature"}, top_k_{"--top-k"}, seed_{"--seed"};
+    WordFlag config_{"--config"}, timing_{"--timing"}, tensor_stats_{"--tensor-stats"},
+        tensor_stats_every_{"--tensor-stats-every"}, oracle_{"--oracle"}, allow_{"--allow"}, init_from_{"--init-from"},
+        export_{"--export"}, dump_batches_{"--dump-batches"}, sample_{"--sample"}, prompt_{"--prompt"},
+        prompt_tokens_{"--prompt-tokens"}, tokenizer_{"--tokenizer"}, temperature_{"--temperature"}, top_k_{"--top-k"},
+        seed_{"--seed"};
     std::deque<KeyFlag> keys_;  // the options hold references to its elements
 };
 
@@ -248,7 +256,6 @@ void Parser::read_sample_flags() {
         throw UsageError(text(flag->name, ": goes with --sample N, which is not given"));
     }
     if (sample_.option->count() == 0) return;
-    constexpr double kMaxInt32 = 2147483647;
     SampleRequest& sample = result_.sample.emplace();
     sample.seed = result_.config.training.seed;
     read_number(sample_, {.min = 1, .max = kMaxInt32}, sample.tokens);
@@ -295,9 +302,15 @@ CommandLine Parser::parse(int argc, const char* const* argv) {
     result_.init_from = init_from_.value();
     result_.export_dir = export_.value();
     result_.dump_batches = dump_batches_.value();
-    if (result_.overwrite && !result_.timing && !result_.dump_batches) {
-        throw UsageError("--overwrite: goes with --timing FILE or --dump-batches FILE, and neither is given");
+    result_.tensor_stats = tensor_stats_.value();
+    if (result_.overwrite && !result_.timing && !result_.tensor_stats && !result_.dump_batches) {
+        throw UsageError(
+            "--overwrite: goes with --timing FILE, --tensor-stats FILE or --dump-batches FILE, and none is given");
     }
+    if (tensor_stats_every_.option->count() > 0 && !result_.tensor_stats) {
+        throw UsageError("--tensor-stats-every: goes with --tensor-stats FILE, which is not given");
+    }
+    read_number(tensor_stats_every_, {.min = 1, .max = kMaxInt32}, result_.tensor_stats_every);
     const std::optional<std::string> config = config_.value();
     if (!config) throw UsageError("--config FILE is required (demo.json is a small one that is shipped)");
     result_.config_path = find_config(*config);

@@ -25,11 +25,12 @@ struct CommandLine {
     Config config;            // complete and valid, unless help or version is asked for
     nlohmann::json resolved;  // to_json(config)
     bool dry_run = false, print_config = false, print_schedule = false, resume = false, eval = false;
-    bool overwrite = false;           // --timing and --dump-batches may replace regular files
+    bool overwrite = false;           // --timing, --tensor-stats and --dump-batches may replace regular files
     bool version = false;             // print the build id and exit; config is empty
     std::optional<std::string> help;  // print this text and exit; config is empty
     std::optional<std::string> config_path;
-    std::optional<std::string> timing, init_from, export_dir, dump_batches;
+    std::optional<std::string> timing, tensor_stats, init_from, export_dir, dump_batches;
+    std::int64_t tensor_stats_every = 1;
     std::optional<std::int64_t> oracle_step;                      // in [1, training.steps]
     bool allow_other_device = false, allow_changed_data = false;  // --allow, with --resume
     std::optional<SampleRequest> sample;

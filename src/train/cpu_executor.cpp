@@ -10,6 +10,7 @@
 #include <fstream>
 #include <utility>
 
+#include "kernels/cpu/row_stats.h"
 #include "kernels/cpu/run.h"
 #include "src/train/executor.h"
 #include "src/train/feed.h"
@@ -137,6 +138,8 @@ class CpuExecutor : public Executor {
             default: return -1;
         }
     }
+
+    std::vector<RowStats> row_stats(const View& view) override { return cpu::row_stats(view, memory_); }
 
     void run(Pass pass) override {
         for (const Step& step : schedules_[pass]) cpu::run(step.op, memory_);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "kernels/core/memory.h"
+#include "kernels/core/row_stats.h"
 #include "src/core/memory_plan.h"
 #include "src/model/schedules.h"
 
@@ -98,6 +99,9 @@ class Executor {
 
     /// row * cols + column of the first element of a floating-point view that is not finite, -1 without one.
     virtual std::int64_t first_nonfinite(const View& view) = 0;
+
+    /// Of every row of a view in bf16, f32 or f64.
+    virtual std::vector<RowStats> row_stats(const View& view) = 0;
 
     virtual void run(Pass pass) = 0;
     virtual void run_observed(Pass pass, StepObserver& observer) = 0;

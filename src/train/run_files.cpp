@@ -102,6 +102,7 @@ void require_outputs(const Config& config, const RunOptions& options) {
         outputs.emplace_back("--timing", trace_file_of(*options.timing));
     }
     if (options.dump_batches) outputs.emplace_back("--dump-batches", *options.dump_batches);
+    if (options.tensor_stats) outputs.emplace_back("--tensor-stats", *options.tensor_stats);
     if (outputs.empty()) return;
 
     const InputFiles inputs = inputs_of(config, options);

@@ -22,7 +22,9 @@ struct RunOptions {
     std::optional<std::filesystem::path> init_from;     // weights of a Hugging Face folder; default: of training.seed
     std::optional<std::filesystem::path> timing;        // file for the times of every operation
     std::optional<std::filesystem::path> dump_batches;  // file for the token batches that training reads
-    bool overwrite = false;                             // the two files above may replace regular ones
+    std::optional<std::filesystem::path> tensor_stats;  // file for the statistics of the tensors of training
+    std::int64_t tensor_stats_every = 1;                // steps from one with statistics to the next
+    bool overwrite = false;                             // the three files above may replace regular ones
     std::vector<std::filesystem::path> inputs{};        // what else is read: the configuration, --tokenizer
     std::optional<std::int64_t> oracle_step;            // step to check operation by operation, and end with
     std::string command;                                // how the run was started, for its log

@@ -42,20 +42,32 @@ void Session::set_alpha(std::int64_t valid_targets) {
     upload_scalar(*executor_, host().alpha, valid_targets > 0 ? 1.0 / static_cast<double>(valid_targets) : 0.0);
 }
 
+void Session::watch_tensors(const std::filesystem::path& file, std::int64_t every, const std::string& command) {
+    auto out = std::make_unique<TensorStatsFile>(file, description(command),
+                                                 [this](const std::string& said) { console_.line(said); });
+    tensors_ = std::make_unique<TensorStatsRecorder>(*executor_, schedules_, every, std::move(out));
+}
+
 void Session::run(Pass pass) {
-    if (timing_ && timing_->times_ops()) {
+    if (tensors_ && tensors_->watching()) {
+        executor_->run_observed(pass, tensors_->watch());
+    } else if (timing_ && timing_->times_ops()) {
         executor_->run_observed(pass, *timing_);
     } else {
         executor_->run(pass);
     }
 }
 
+nlohmann::json Session::description(const std::string& command) const {
+    return {{"device", executor_->device_name()},
+            {"build", build_id()},
+            {"command", command},
+            {"config", to_json(config_)}};
+}
+
 void Session::write_timing(const std::filesystem::path& file, const std::string& command) {
     if (!timing_) return;
-    timing_->write(file, {{"device", executor_->device_name()},
-                          {"build", build_id()},
-                          {"command", command},
-                          {"config", to_json(config_)}});
+    timing_->write(file, description(command));
     console_.line(timing_->table());
     console_.line(text("timing in ", file.string(), ", trace in ", trace_file_of(file).string()));
 }

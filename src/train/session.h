@@ -9,6 +9,7 @@
 #include "src/core/console.h"
 #include "src/train/executor.h"
 #include "src/train/feed.h"
+#include "src/train/tensor_stats_file.h"
 #include "src/train/timing.h"
 #include "src/train/token_input.h"
 
@@ -31,6 +32,12 @@ class Session {
     TokenInput& tokens() { return *tokens_; }
     TimingRecorder* timing() { return timing_.get(); }  // null without times_ops
 
+    TensorStatsRecorder* tensors() { return tensors_.get(); }  // null without watch_tensors
+
+    /// From now on writes the statistics of the tensors of every `every`-th training step to `file`. `command`: for its
+    /// header. Throws Error when the file cannot be written.
+    void watch_tensors(const std::filesystem::path& file, std::int64_t every, const std::string& command);
+
     /// Reads them in parts.
     void set_weights(const MasterWeights& weights);
 
@@ -44,6 +51,9 @@ class Session {
     void write_timing(const std::filesystem::path& file, const std::string& command);
 
   private:
+    /// What the header of a file about the run says.
+    nlohmann::json description(const std::string& command) const;
+
     Config config_;
     Console& console_;
     ParameterLayout layout_;
@@ -53,6 +63,7 @@ class Session {
     std::unique_ptr<TokenInput> tokens_;
     std::unique_ptr<Feed> feed_;
     std::unique_ptr<TimingRecorder> timing_;
+    std::unique_ptr<TensorStatsRecorder> tensors_;
 };
 
 }  // namespace coda

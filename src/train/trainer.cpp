@@ -166,8 +166,10 @@ Trainer::StepUnderWay Trainer::start_step(std::int64_t step, const StepBatches& 
     under_way.started = seconds_now();
     under_way.lr = learning_rate(config.optimizer, config.lr_schedule, config.training.steps, step);
     if (session_.timing()) session_.timing()->begin_step(step);
+    if (session_.tensors()) session_.tensors()->begin_step(step);
 
     run_micro_batches(batches, [&](Pass pass) { session_.run(pass); });
+    if (session_.tensors()) session_.tensors()->end_step();
     under_way.counted = batches.valid;
     upload_update_scalars(step, under_way.lr, batches.valid);
     session_.run(Pass::update);
@@ -322,6 +324,9 @@ int Trainer::train() {
         return kExitDone;
     }
 
+    if (options_.tensor_stats) {
+        session_.watch_tensors(*options_.tensor_stats, options_.tensor_stats_every, options_.command);
+    }
     watch_interrupts();
     const bool look_at_once = !session_.executor().asynchronous() || session_.timing();
     std::optional<StepUnderWay> before;  // the host looks at a step's results when the next one is enqueued
@@ -361,7 +366,7 @@ int Trainer::train() {
         if (saves) checkpoint(step);
         if (stop && !last) {
             checkpoints_.finish();
-            write_timing();
+            write_observations();
             console_.line(text("interrupted: step ", step, " is complete and saved; continue with --resume"));
             return kExitInterrupted;
         }
@@ -369,12 +374,15 @@ int Trainer::train() {
     if (saved_ != steps) require_finite_state(session_, steps);
     checkpoints_.finish();
     log_->sync();
-    write_timing();
+    write_observations();
     return kExitDone;
 }
 
-void Trainer::write_timing() {
+void Trainer::write_observations() {
     if (options_.timing) session_.write_timing(*options_.timing, options_.command);
+    if (!session_.tensors()) return;
+    session_.tensors()->finish();
+    console_.line(text("statistics of the tensors in ", options_.tensor_stats->string()));
 }
 
 }  // namespace coda

@@ -85,7 +85,7 @@ class Trainer {
     void write_evaluations(std::int64_t step);
     void checkpoint(std::int64_t step);
     void report(std::int64_t step, const StepResult& result);
-    void write_timing();
+    void write_observations();
 
     Config config_;
     RunOptions options_;

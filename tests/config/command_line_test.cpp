@@ -138,7 +138,8 @@ TEST_CASE_METHOD(Fixture, "bad flags are named") {
     CHECK(error({"--training.steps", "-1"}) == "--training.steps: expected an integer in [0, 2147483647], found -1");
     CHECK(error({"--training.steps"}) == "--training.steps: expected a value after the flag");
     CHECK(error({"--export", "--resume"}) == "--export: expected a value, found the flag --resume");
-    CHECK(lacking(error({"--overwrite"}), {"--overwrite: goes with --timing FILE or --dump-batches FILE"}) == "");
+    CHECK(lacking(error({"--overwrite"}),
+                  {"--overwrite: goes with --timing FILE, --tensor-stats FILE or --dump-batches"}) == "");
     CHECK(lacking(error({"--export", ""}), {"--export: expected a non-empty string"}) == "");
     CHECK(lacking(error({"--data.train", "a", "\xff"}), {"--data.train[1]: expected a non-empty string in UTF-8"}) ==
           "");

@@ -45,7 +45,7 @@ TEST_CASE("every shipped config parses and round-trips") {
         CHECK(to_json(coda::parse_config(to_json(config), "other name")) == to_json(config));
         ++files;
     }
-    CHECK(files >= 7);
+    CHECK(files >= 8);
 }
 
 TEST_CASE("the data of every shipped config is made by a script, of its vocabulary's tokenizer") {
@@ -60,7 +60,8 @@ TEST_CASE("the data of every shipped config is made by a script, of its vocabula
             CHECK_FALSE(command.empty());
             CHECK(command.find("--folder") == std::string::npos);  // the script's own default, below the current folder
             const bool bytes = std::filesystem::path(file).extension() == ".txt";
-            CHECK((command.find(" --tokenizer llama3") == std::string::npos) == bytes);
+            const char* tokenizer = config.model.vocab_size == 50257 ? " --tokenizer gpt2" : " --tokenizer llama3";
+            CHECK((command.find(tokenizer) == std::string::npos) == bytes);
             CHECK((config.model.vocab_size == 256) == bytes);
             // A full run reads more than the script fetches of its own accord.
             const bool in_files = file.find("fineweb_edu") != std::string::npos;
@@ -92,5 +93,17 @@ TEST_CASE("the LLaMA configs are the published models") {
 TEST_CASE("the small configs have the size in their name") {
     CHECK(parameters_of(shipped("shakespeare_10m").model) == Approx(10e6).epsilon(0.1));
     CHECK(parameters_of(shipped("shakespeare_100m").model) == Approx(100e6).epsilon(0.1));
+    CHECK(parameters_of(shipped("docs_100m").model) == Approx(114e6).epsilon(0.01));
     CHECK(shipped("demo").model.vocab_size == 256);
+}
+
+TEST_CASE("docs_100m is one pass over 25 million tokens") {
+    const coda::TrainingConfig training = shipped("docs_100m").training;
+    const std::int64_t step = training.micro_batch_size * training.grad_accumulation_steps * training.seq_len;
+    CHECK(step == 32768);
+    CHECK(training.steps * step == 25559040);
+    // All that data/docs.py keeps of so much text for validation, at its default fraction.
+    const coda::ValidationConfig validation = shipped("docs_100m").validation;
+    CHECK(validation.batches * training.micro_batch_size * training.seq_len > 2 * 142138);
+    CHECK(training.steps % validation.interval == 0);
 }

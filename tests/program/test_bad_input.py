@@ -220,7 +220,7 @@ class OutputTest(ProgramTestCase):
 
     def test_found_out_before_the_training(self):
         os.mkdir(self.path("folder"))
-        for flag in ("--timing", "--dump-batches"):
+        for flag in ("--timing", "--tensor-stats", "--dump-batches"):
             self.refuse(flag, "no/where.json", says=[flag, "no/where.json", self.path("no")])
             self.refuse(flag, "folder", says=[flag, "folder"])
 

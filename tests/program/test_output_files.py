@@ -1,4 +1,4 @@
-"""--timing and --dump-batches replace nothing unasked; what is refused is refused before the run begins."""
+"""--timing, --tensor-stats and --dump-batches replace nothing unasked; what is refused is refused before the run begins."""
 
 import json
 import os
@@ -6,7 +6,7 @@ import unittest
 
 from program import ProgramTestCase
 
-FLAGS = ("--timing", "--dump-batches")
+FLAGS = ("--timing", "--tensor-stats", "--dump-batches")
 ANOTHER_TEXT = b"".join(b"line %d of another text\n" % n for n in range(50))
 
 
@@ -121,6 +121,11 @@ class ReplacedOutputTest(ProgramTestCase):
         self.assertIn("steps", json.loads(self.read("t.json")))
         self.assertIn("traceEvents", json.loads(self.read("t.trace.json")))
         self.assertEqual(self.read("b.npy")[:6], b"\x93NUMPY")
+        for name in ("s", "s.new"):
+            self.write(name, b"of an earlier run")
+        self.train("--tensor-stats", "s", "--overwrite", changes={"output.directory": "other"})
+        self.assertIn("header", json.loads(self.read("s").splitlines()[0]))
+        self.assertNotIn("s.new", self.tree())
         self.assertNotIn("t.json.new", self.tree())
 
     def test_another_name_of_a_replaced_file_keeps_its_bytes(self):

@@ -10,10 +10,11 @@ import subprocess
 import sys
 import unittest
 
-from program import ROOT, ProgramTestCase, changed
+from program import ROOT, ProgramTestCase, changed, shard
 
 TOOL = os.path.join(ROOT, "tools", "torch_reference.py")
 HAS_TORCH = importlib.util.find_spec("torch") is not None
+HAS_TORCHAO = HAS_TORCH and importlib.util.find_spec("torchao") is not None
 
 SCALING = {"rope_type": "llama3", "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
            "original_max_position_embeddings": 16}
@@ -31,10 +32,10 @@ class ReferenceTest(ProgramTestCase):
         self.run_program("--config", config, "--dump-batches", "batches.npy")
         return config
 
-    def reference(self, config, *arguments, expect=0):
+    def reference(self, config, *arguments, expect=0, **variables):
         command = [sys.executable, "-B", TOOL, "--config", config, "--init", "init", "--batches", "batches.npy",
                    "--out", "reference.jsonl", *arguments]
-        environment = {**self.environment(1), "CUDA_VISIBLE_DEVICES": ""}
+        environment = {**self.environment(1), "CUDA_VISIBLE_DEVICES": "", **variables}
         done = subprocess.run(command, cwd=self.folder, env=environment, capture_output=True, text=True, check=False)
         self.assertEqual(done.returncode, expect, done.stdout + done.stderr)
         return done
@@ -82,6 +83,51 @@ class ReferenceTest(ProgramTestCase):
                 self.assertLess(loss, 0.02)
                 self.assertGreater(loss, 1e-5)
 
+    def test_validation(self):
+        """On the sequences of the program's, the last micro-batch cut short, or as many as the configuration asks for."""
+        words = [word % 251 for word in range(0, 24 * 9 * 7, 7)]
+        self.write("val.bin", shard(words))
+        for batches in (2, 20):
+            with self.subTest(batches=batches):
+                self.setUp()
+                self.write("val.bin", shard(words))
+                changes = {"data.val": "val.bin", "validation.batches": batches, "training.steps": 3}
+                self.differences("--precision", "fp32", "--validation", "val.bin", **changes)
+                ours = self.log().validations[-1]
+                with open(self.path("reference.jsonl"), encoding="utf-8") as file:
+                    theirs = json.loads(file.read().splitlines()[-1])
+                self.assertEqual(list(theirs), ["step", "val_loss"])
+                self.assertEqual(theirs["step"], ours["step"])
+                self.assertAlmostEqual(theirs["val_loss"], ours["val_loss"], delta=1e-5 * ours["val_loss"])
+
+    @unittest.skipUnless(HAS_TORCHAO, "no torchao for this Python")
+    def test_float8_is_close_and_differs(self):
+        config = self.prepare()
+        curves = []
+        for arguments in ([], ["--float8", "tensorwise"], ["--float8", "rowwise"],
+                          ["--float8", "tensorwise", "--float8-head"]):
+            done = self.reference(config, "--precision", "bf16-params", *arguments)
+            # 7 matrices in each of 2 layers, and the head.
+            count = 14 + ("--float8-head" in arguments)
+            self.assertEqual(f"{count} linear layers are float8" in done.stdout, bool(arguments))
+            curves.append([record["loss"] for record in self.records(["reference.jsonl"])])
+        for number, curve in enumerate(curves[1:], start=1):
+            worst = max(abs(a - b) / b for a, b in zip(curve, curves[0]))
+            self.assertLess(worst, 0.05)
+            self.assertGreater(worst, 1e-4)
+            self.assertNotIn(curve, curves[:number])
+
+    def test_float8_without_the_package(self):
+        os.mkdir(self.path("none"))
+        self.write("none/torchao.py", b"raise ImportError('not here')\n")
+        config = self.prepare(**{"training.steps": 1})
+        done = self.reference(config, "--float8", "rowwise", expect=1, PYTHONPATH=self.path("none"))
+        for words in ("--float8 needs the torchao package", "pip install --no-deps torchao=="):
+            self.assertIn(words, done.stderr)
+        self.assertNotIn("Traceback", done.stderr)
+        for arguments in (["--float8-head"], ["--float8", "rowwise", "--precision", "fp32"]):
+            self.assertIn("goes with", self.reference(config, *arguments, expect=2).stderr)
+
     def test_defaults_are_the_programs(self):
         config = self.config({"lr_schedule": ..., "optimizer": ..., "training.grad_accumulation_steps": ...})
         resolved = json.loads(self.run_program("--config", config, "--print-config").out)
@@ -100,6 +146,7 @@ class ReferenceTest(ProgramTestCase):
         self.assertIn("text.txt: not what", self.reference(config, "--batches", "text.txt", expect=1).stderr)
         self.write("other.json", json.dumps(changed(json.loads(self.read(config)), {"model.hidden_size": 32})).encode())
         self.assertIn("size mismatch", self.reference("other.json", expect=1).stderr)
+        self.assertIn("text.txt: not a token", self.reference(config, "--validation", "text.txt", expect=1).stderr)
         self.write("broken.json", b"{")
         self.assertIn("broken.json", self.reference("broken.json", expect=1).stderr)
 

@@ -14,6 +14,7 @@ from unittest import mock
 from data_server import DATA, DataCase, Server
 from logs import TOOLS, LogTestCase
 
+import docs
 import fetch
 import fineweb_edu
 import prepare
@@ -131,7 +132,7 @@ class ScriptTest(DataCase):
         return json.loads("{" + done.stdout + "}")
 
     def test_help(self):
-        for script in ("tinyshakespeare.py", "tinystories.py", "fineweb_edu.py"):
+        for script in ("tinyshakespeare.py", "tinystories.py", "fineweb_edu.py", "docs.py"):
             done = subprocess.run([os.path.join(DATA, script), "--help"], capture_output=True, text=True, check=False)
             self.assertEqual((done.returncode, done.stderr), (0, ""))
             self.assertIn("--tokenizer FILE", done.stdout)
@@ -169,6 +170,28 @@ class ScriptTest(DataCase):
         self.assertEqual((len(Server.asked), self.calls()), (asked, 2))  # nothing is done twice
         self.config(self.script("tinystories.py", *arguments, "--shard-tokens", "5"))
         self.assertEqual((len(Server.asked), self.calls()), (asked, 4))  # other shards, the same downloads
+
+    def test_documents_of_ones_own(self):
+        folder, program = self.path("data/docs"), self.stand_in()
+        asked = len(Server.asked)
+        done = self.script("docs.py", "--folder", folder, "--program", program)
+        self.assertEqual((done.returncode, done.stdout), (1, ""))
+        for words in (os.path.join(folder, "docs.jsonl.zst"), "no such file", "--source FILE"):
+            self.assertIn(words, done.stderr)
+        self.assertEqual((len(Server.asked), self.calls()), (asked, 0))  # said before anything is fetched
+
+        os.makedirs(folder)
+        for name in ("data/docs/docs.jsonl.zst", "a.jsonl", "b.jsonl"):
+            with open(self.path(name), "wb") as file:
+                file.write(b'{"text": "One."}\n')
+        config = self.config(self.script("docs.py", "--folder", folder, "--program", program))
+        self.assertEqual(config["model"], {"vocab_size": 8, "bos_token_id": 7})
+        files = {part: os.path.join(folder, f"docs_{part}.bin") for part in ("train", "val")}
+        self.assertEqual(config["data"], {**files, "tokenizer": self.path("data/tokenizers/gpt2_tokenizer.json")})
+        self.assertIn(f"--val-fraction {docs.VALIDATION} ", self.content("data/docs/docs_val.bin").decode())
+        named = [word for name in ("a.jsonl", "b.jsonl") for word in ("--source", self.path(name))]
+        self.config(self.script("docs.py", "--folder", folder, "--program", program, *named))
+        self.assertRegex(self.content("data/docs/docs_train.bin").decode(), r"--overwrite \S+/a\.jsonl \S+/b\.jsonl$")
 
     def test_interrupted_conversion(self):
         """What is left of one is not taken for the whole."""
@@ -269,6 +292,7 @@ class ShippedConfigurationTest(DataCase):
         text = b"To be, or not to be"
         Server.files = {
             "tinyshakespeare.txt": text,
+            "gpt2_tokenizer.json": json.dumps(TOKENIZER).encode(),
             "llama3_tokenizer.json": json.dumps(TOKENIZER).encode(),
             **{f"{number:03d}_00000.parquet": b"a table" for number in range(2)},
         }
@@ -297,8 +321,11 @@ class ShippedConfigurationTest(DataCase):
         self.run_script(tinyshakespeare)
         self.run_script(tinyshakespeare, "--tokenizer", "llama3")
         self.run_script(fineweb_edu, "--tokenizer", "llama3", "--files", "2")
+        with open("own.jsonl", "wb") as file:
+            file.write(b'{"text": "a page"}\n')
+        self.run_script(docs, "--tokenizer", "gpt2", "--source", "own.jsonl")
         names = sorted(glob.glob(os.path.join(TOOLS, "..", "configs", "*.json")))
-        self.assertGreater(len(names), 6)
+        self.assertGreater(len(names), 7)
         for name in names:
             with open(name, encoding="utf-8") as file:
                 data = json.load(file)["data"]

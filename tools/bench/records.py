@@ -30,7 +30,7 @@ GPUS = ("h100", "h200")
 
 # What every record says about its run. `clocks` are MHz under load; the versions are those of a rival.
 STAMP = ("gpu", "commit", "source_hash", "date", "command")
-STAMP_OPTIONAL = ("driver", "clocks", "torch", "cudnn")
+STAMP_OPTIONAL = ("driver", "clocks", "torch", "cudnn", "torchao")
 
 # Records without a spread are older than the spread. Their ratio of medians differs from the median of ratios by as
 # much as the rounds vary.
@@ -45,22 +45,25 @@ class RecordError(Exception):
 class Schema:
     key: tuple[str, ...]  # fields that identify a record; a run replaces the record with the same values
     required: tuple[str, ...]
+    key_optional: tuple[str, ...] = ()  # fields that identify a record too, where it has them
     optional: tuple[str, ...] = ()
     rivals: dict[str, str] = field(default_factory=dict)  # of each ratio, the field with the rival's time
 
     def allowed(self) -> tuple[str, ...]:
         rounds = ("spread", "rounds_ms", *(_rounds(rival) for rival in self.rivals.values())) if self.rivals else ()
-        return (*self.key, *self.required, *self.optional, *rounds, *STAMP, *STAMP_OPTIONAL)
+        return (*self.key, *self.key_optional, *self.required, *self.optional, *rounds, *STAMP, *STAMP_OPTIONAL)
 
 
 _SHAPE = ("B", "T", "D", "H", "Hkv")
 _STEP = Schema(
     key=("config", "precision", "part", "B", "T", "lm_head_chunks", "recompute", "deterministic"),
     required=("ms", "tokens_per_s", "mfu"),
-    optional=("torch_ms", "ratio", "floor_ms", "floor_ratio", "floor_products_ms", "peak_gib", "torch_peak_gib",
+    # The rival of a record is PyTorch in bf16 or, with these, torchao's recipe; torchao_head: in the head's products too.
+    key_optional=("torchao_recipe", "torchao_head"),
+    optional=("torch_ms", "ratio", "torchao_ms", "ratio_torchao", "torchao_peak_gib", "torchao_fullgraph", "floor_ms", "floor_ratio", "floor_products_ms", "peak_gib", "torch_peak_gib",
               "forward_ms", "backward_ms", "update_ms", "products_ms", "attention_forward_ms", "attention_backward_ms",
               "other_ms", "other_share", "grad_norm_ms", "adamw_ms"),
-    rivals={"ratio": "torch_ms"},
+    rivals={"ratio": "torch_ms", "ratio_torchao": "torchao_ms"},
 )
 
 SCHEMAS = {
@@ -82,6 +85,14 @@ SCHEMAS = {
     "pointwise": Schema(
         key=("op", "shape"), required=("ms", "copy_ms", "ratio", "bytes", "gbps"), rivals={"ratio": "copy_ms"}
     ),
+    # PyTorch's float8 GEMM (torch_float8_gemm.py) beside its bf16 one, cuBLASLt both: what FP8 kernels are measured by.
+    # relative_error is the RMS against float32 products of the same 8-bit operands.
+    "float8_gemm": Schema(
+        key=("product", "kind", "M", "N", "K", "accumulation"),
+        required=("ms", "bf16_ms", "ratio", "tflops", "bf16_tflops", "relative_error"),
+        optional=("watts", "mhz", "bf16_watts", "bf16_mhz"),
+        rivals={"ratio": "bf16_ms"},
+    ),
     "step": _STEP,
     "scaling": _STEP,  # without a rival
     # Medians over the steps of a training run on real tokens.
@@ -96,6 +107,12 @@ SCHEMAS = {
         required=("tokens", "last", "mean_of_last"),
         optional=("val_loss", "first", "worst_of_first", "limits_kept"),
     ),
+    # One run of tools/campaign/fp8_loss each: runs of one seed differ in the precision alone. `last` steps make
+    # mean_of_last.
+    "fp8_loss": Schema(
+        key=("config", "seed", "precision", "steps"),
+        required=("tokens", "val_loss", "last", "mean_of_last"),
+    ),
     # One campaign of tools/campaign each. `device` is what it ran on, cpu or cuda; `gpu` says whose results these are.
     # `runs` are kills, executions, test cases or runs of the program; `failures` is 0 where everything held.
     "reliability": Schema(
@@ -105,11 +122,11 @@ SCHEMAS = {
     ),
 }
 
-_STRINGS = {"program", "layout", "precision", "pass", "tensor", "op", "shape", "config", "part", "recompute", "trainer",
-            "campaign", "device", *STAMP, "driver", "torch"}
+_STRINGS = {"program", "layout", "precision", "pass", "tensor", "op", "shape", "config", "part", "recompute", "trainer", "product", "kind", "accumulation",
+            "campaign", "device", *STAMP, "driver", "torch", "torchao", "torchao_recipe"}
 _INTEGERS = {"M", "N", "K", *_SHAPE, "lm_head_chunks", "steps", "seed", "tokens", "last", "first", "cudnn", "runs",
              "failures", "kills_in_writing", "allowed"}
-_BOOLEANS = {"deterministic", "limits_kept"}
+_BOOLEANS = {"deterministic", "limits_kept", "torchao_head", "torchao_fullgraph"}
 _FORMS = {
     "commit": (re.compile(r"[0-9a-f]{12}\+?|no git"), "12 hexadecimal digits"),
     "source_hash": (re.compile(r"[0-9a-f]{64}"), "64 hexadecimal digits"),
@@ -131,12 +148,14 @@ def gpu_prefix(gpu: str) -> str:
 
 
 def key_of(what: str, record: dict) -> tuple:
-    return tuple(record.get(name) for name in SCHEMAS[what].key)
+    return tuple(record.get(name) for name in (*SCHEMAS[what].key, *SCHEMAS[what].key_optional))
 
 
 def describe(what: str, record: dict) -> str:
     """The key of a record, for messages."""
-    named = ((name, record.get(name)) for name in SCHEMAS[what].key)
+    schema = SCHEMAS[what]
+    named = [(name, record.get(name)) for name in schema.key]
+    named += [(name, record[name]) for name in schema.key_optional if name in record]
     return " ".join(str(value) if isinstance(value, str) else f"{name}={value}" for name, value in named)
 
 
@@ -202,14 +221,14 @@ def problems(what: str, record: dict) -> list[str]:
     return found
 
 
-def compared(rounds: list[dict], rival: str, rival_ms: list[float]) -> dict:
+def compared(rounds: list[dict], rival: str, rival_ms: list[float], ratio: str = "ratio") -> dict:
     """Our records of several rounds and the rival's times in the same rounds as one record: medians of every measured
-    number, the ratio as the median of the rounds' ratios, their spread and the rounds themselves."""
+    number, the ratio (of that name) as the median of the rounds' ratios, their spread and the rounds themselves."""
     ms = [record["ms"] for record in rounds]
     ratios = [ours / theirs for ours, theirs in zip(ms, rival_ms, strict=True)]
     medians = {name: statistics.median(record[name] for record in rounds) if isinstance(value, float) else value
                for name, value in rounds[0].items()}
-    return {**medians, rival + "_ms": statistics.median(rival_ms), "ratio": statistics.median(ratios),
+    return {**medians, rival + "_ms": statistics.median(rival_ms), ratio: statistics.median(ratios),
             "spread": [min(ratios), max(ratios)], "rounds_ms": ms, rival + "_rounds_ms": list(rival_ms)}
 
 

@@ -13,6 +13,10 @@ learning rate is 0 in both, so that all steps see a new model's numbers; tokens 
 
 --json FILE writes {header, records} for tools/bench/records.py (step), after every round.
 
+--float8 RECIPE makes the rival's linear layers float8 through the torchao package (tools/torch_float8.py), all but the
+head's, that one too with --float8-head. Its records have torchao_recipe and ratio_torchao in place of PyTorch's bf16
+time; how far the loss on equal weights is from bf16's is printed first.
+
 --free-order also measures coda_bench with --deterministic false. --eager leaves torch.compile out, to try the script;
 without CUDA everything of PyTorch runs on the CPU, for the same purpose.
 """
@@ -36,6 +40,7 @@ from torch import nn
 import records
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+import torch_float8  # noqa: E402
 from torch_reference import read_config, rope_frequencies  # noqa: E402
 
 CUDA = torch.cuda.is_available()
@@ -105,19 +110,40 @@ class Rival(nn.Module):
 class Bench:
     """The rival at one shape; between measurements it holds no memory worth naming."""
 
-    def __init__(self, config, batch, length, compiled):
-        self.config = config
+    def __init__(self, config, batch, length, compiled, float8=None, float8_head=False):
+        self.config, self.fullgraph = config, True
         model = config["model"]
         with torch.device(DEVICE):
             self.model = Rival(model, length)
             self.tokens, self.targets = torch.randint(0, model["vocab_size"], (2, batch, length))
         self.parameters = list(self.model.parameters())
         self.shapes = [p.shape for p in self.parameters]
+        self.float8 = float8
+        if float8:
+            before = self.eager_loss()
+            converted = torch_float8.convert(self.model, float8, None if float8_head else "head", emulate=not CUDA)
+            loss = self.eager_loss()
+            print(f"{float8}: {converted} float8 layers of torchao {torch_float8.version()}; loss on equal weights "
+                  f"{loss:.5f}, in bf16 {before:.5f}, difference {loss - before:+.5f}", flush=True)
         optimizer = config["optimizer"]
         self.optimizer = torch.optim.AdamW(self.parameters, lr=0.0, betas=(optimizer["beta1"], optimizer["beta2"]),
                                            eps=optimizer["eps"], weight_decay=optimizer["weight_decay"], fused=True)
         self.loss = torch.compile(self.model, fullgraph=True, dynamic=False) if compiled else self.model
         self.release()
+
+    def eager_loss(self):
+        """On weights of a seed, so the same before and after a conversion."""
+        torch.manual_seed(1)
+        self.load(torch.bfloat16)
+        with torch.no_grad():
+            loss = self.model(self.tokens, self.targets).item()
+        self.clear_parameters()
+        return loss
+
+    def clear_parameters(self):
+        for parameter in self.parameters:
+            parameter.data = torch.empty(0, dtype=parameter.dtype, device=DEVICE)
+            parameter.grad = None
 
     def load(self, dtype):
         for parameter, shape in zip(self.parameters, self.shapes):
@@ -125,9 +151,7 @@ class Bench:
             parameter.data = data.normal_(std=0.02) if len(shape) == 2 else data.fill_(1)
 
     def release(self):
-        for parameter in self.parameters:
-            parameter.data = torch.empty(0, dtype=parameter.dtype, device=DEVICE)
-            parameter.grad = None
+        self.clear_parameters()
         self.optimizer.state.clear()
         gc.collect()
         if CUDA:
@@ -145,12 +169,25 @@ class Bench:
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
 
+    def first_run(self, run):
+        """Compiles. Where Dynamo does not take the float8 model as one graph, it gets it in parts."""
+        try:
+            run()
+        except torch._dynamo.exc.TorchDynamoException as error:
+            if not (self.float8 and self.fullgraph):
+                raise
+            print(f"not one graph: {str(error).splitlines()[0]}", flush=True)
+            self.fullgraph = False
+            torch._dynamo.reset()
+            self.loss = torch.compile(self.model, dynamic=False)
+            run()
+
     def measure(self, part, steps, warm_up):
         """(median milliseconds, peak GiB, seconds until the first run was done: the first time, of compiling)."""
         run = getattr(self, part)
         self.load(torch.bfloat16 if part == "forward_backward" else torch.float32)
         start = time.perf_counter()
-        run()
+        self.first_run(run)
         synchronize()
         first = time.perf_counter() - start
         if CUDA:
@@ -211,9 +248,9 @@ def coda_step(options, flags):
 def compare(options, config, batch, length):
     """Yields (coda_bench's header, records) of one shape after every round."""
     shape = ["--training.micro_batch_size", str(batch), "--training.seq_len", str(length)]
-    floor = cudnn_flags(config["model"], batch, length)
+    floor = ["--no-floor"] if options.float8 else cudnn_flags(config["model"], batch, length)
     torch._dynamo.reset()
-    bench = Bench(config, batch, length, not options.eager)
+    bench = Bench(config, batch, length, not options.eager, options.float8, options.float8_head)
     ours, theirs, header = {}, {}, None  # by part (and order): one entry per round
     for round_number in range(options.rounds):
         for deterministic in (True, False) if options.free_order else (True,):
@@ -228,21 +265,27 @@ def compare(options, config, batch, length):
             compiling = f"  ({first:.0f} s until its first run was done)" if round_number == 0 else ""
             print(f"round {round_number + 1}  {part:16s} ours {ours[part, True][-1]['ms']:8.2f} ms  "
                   f"PyTorch {ms:8.2f} ms{compiling}", flush=True)
-        yield header, [summary(rounds, theirs[part]) for (part, _), rounds in ours.items()]
+        yield header, [summary(rounds, theirs[part], bench, options) for (part, _), rounds in ours.items()]
 
 
-def summary(rounds, rival):
+def summary(rounds, rival, bench, options):
     """The rounds of one part as one record."""
-    record = records.compared(rounds, "torch", [ms for ms, _ in rival])
-    return record | {"torch_peak_gib": max(peak for _, peak in rival)}
+    times, peak = [ms for ms, _ in rival], max(peak for _, peak in rival)
+    if not options.float8:
+        return records.compared(rounds, "torch", times) | {"torch_peak_gib": peak}
+    return records.compared(rounds, "torchao", times, "ratio_torchao") | {
+        "torchao_recipe": options.float8, "torchao_head": options.float8_head, "torchao_fullgraph": bench.fullgraph,
+        "torchao_peak_gib": peak}
 
 
 def line(record):
+    rival, name, ratio = ("torchao", f"torchao {record['torchao_recipe']}", "ratio_torchao") \
+        if "torchao_recipe" in record else ("torch", "PyTorch", "ratio")
     floor = f"  floor {record['floor_ms']:8.2f} ({record['floor_ratio']:.3f})" if "floor_ms" in record else ""
     order = "" if record["deterministic"] else " free order"
-    return (f"{record['config']} B{record['B']} T{record['T']} {record['part']:16s} {record['ms']:8.2f} ms  PyTorch "
-            f"{record['torch_ms']:8.2f} ms  ratio {record['ratio']:.3f}{floor}  MFU {100 * record['mfu']:.1f}%  "
-            f"{record['tokens_per_s']:.0f} tokens/s  {record['peak_gib']:.1f} / {record['torch_peak_gib']:.1f} GiB"
+    return (f"{record['config']} B{record['B']} T{record['T']} {record['part']:16s} {record['ms']:8.2f} ms  {name} "
+            f"{record[rival + '_ms']:8.2f} ms  ratio {record[ratio]:.3f}{floor}  MFU {100 * record['mfu']:.1f}%  "
+            f"{record['tokens_per_s']:.0f} tokens/s  {record['peak_gib']:.1f} / {record[rival + '_peak_gib']:.1f} GiB"
             f"{order}")
 
 
@@ -254,11 +297,20 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=20, help="timed in a round, of each")
     parser.add_argument("--warm-up", type=float, default=2.0, help="seconds, of each in a round")
+    parser.add_argument("--float8", choices=torch_float8.RECIPES, help="through torchao")
+    parser.add_argument("--float8-head", action="store_true", help="with --float8: the head's products too")
     parser.add_argument("--free-order", action="store_true")
     parser.add_argument("--eager", action="store_true")
     parser.add_argument("--verbose", action="store_true", help="print coda_bench's own tables")
     parser.add_argument("--json", metavar="FILE")
     options = parser.parse_args()
+    if options.float8_head and not options.float8:
+        parser.error("--float8-head: goes with --float8, which is not given")
+    if options.float8:
+        try:
+            torch_float8.torchao()  # before minutes of measuring
+        except torch_float8.Float8Error as error:
+            sys.exit(f"torch_step.py: {error}")
     if CUDA:
         torch.backends.cuda.enable_cudnn_sdp(True)
         for other in ("flash", "mem_efficient", "math"):
@@ -273,6 +325,8 @@ def main():
             if options.json:  # after every round, so that a run that is cut short loses no more than one
                 header |= {"torch": torch.__version__, "cudnn": torch.backends.cudnn.version(),
                            "command": " ".join(sys.argv)}
+                if options.float8:
+                    header["torchao"] = torch_float8.version()
                 records.write(options.json, header, measured + made)
         measured += made
         print("\n".join(map(line, made)), flush=True)

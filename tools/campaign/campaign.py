@@ -111,15 +111,16 @@ class Stopwatch:
         return round(time.monotonic() - self.started, 1)
 
 
-def record(options, outcomes: list[dict]) -> None:
-    """Merges the outcomes, each {campaign, device, runs, failures, seconds, ...}, if --record is given."""
-    if not options.record:
+def record(options, outcomes: list[dict], what: str = "reliability") -> None:
+    """Merges the outcomes, each {campaign, device, runs, failures, seconds, ...} or as `what` has them, if --record is
+    given."""
+    if not options.record or not outcomes:
         return
     words = [os.path.relpath(os.path.abspath(sys.argv[0]), ROOT), *sys.argv[1:]]
     stamp = {"gpu": options.gpu, "command": shlex.join(words), **source_stamp(),
              "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")}
     try:
-        path = records.merge(options.results, "reliability", stamp, outcomes)
+        path = records.merge(options.results, what, stamp, outcomes)
     except (records.RecordError, OSError) as error:
         raise Failed(f"not recorded: {error}") from None
     print(f"{len(outcomes)} {'record' if len(outcomes) == 1 else 'records'} into {path}")

@@ -6,6 +6,7 @@
 #include <chrono>
 
 #include "kernels/hopper/pointwise/nonfinite.h"
+#include "kernels/hopper/pointwise/row_stats.h"
 #include "kernels/hopper/run.h"
 #include "kernels/hopper/sm90/check.h"
 #include "kernels/oracle/oracle.h"
@@ -41,11 +42,11 @@ class OwnStream {
 
 class DeviceArena {
   public:
-    explicit DeviceArena(std::int64_t bytes) {
+    DeviceArena(const char* what, std::int64_t bytes) {
         const cudaError_t status = cudaMalloc(reinterpret_cast<void**>(&base_), static_cast<std::size_t>(bytes));
         if (status != cudaSuccess) cudaGetLastError();
         require(status == cudaSuccess, "the GPU has no ", bytes_text(static_cast<double>(bytes)), " (", bytes,
-                " bytes) in one piece for the arena: ", cudaGetErrorString(status),
+                " bytes) in one piece for ", what, ": ", cudaGetErrorString(status),
                 "; another process may hold memory (see nvidia-smi)");
     }
     ~DeviceArena() { cudaFree(base_); }
@@ -71,7 +72,7 @@ struct PreparedPass {
 class HopperExecutor : public Executor {
   public:
     HopperExecutor(const Schedules& schedules, const MemoryPlan& plan)
-        : schedules_(schedules), arena_(plan.arena_bytes()), staging_(kStagingBytes, stream_.get()) {
+        : schedules_(schedules), arena_("the arena", plan.arena_bytes()), staging_(kStagingBytes, stream_.get()) {
         std::vector<std::byte*> bases;
         for (const std::int64_t offset : plan.offset) bases.push_back(offset < 0 ? nullptr : arena_.base() + offset);
         memory_ = Memory(std::move(bases));
@@ -148,6 +149,21 @@ class HopperExecutor : public Executor {
         std::int64_t found = 0;
         staging_.download(&found, bad_element_, sizeof found);
         return found;
+    }
+
+    std::vector<RowStats> row_stats(const View& view) override {
+        std::vector<RowStats> stats(static_cast<std::size_t>(view.rows));
+        if (stats.size() > row_stats_rows_) {
+            row_stats_.reset();
+            row_stats_ = std::make_unique<DeviceArena>("statistics of a tensor",
+                                                       static_cast<std::int64_t>(sizeof(RowStats)) * view.rows);
+            row_stats_rows_ = stats.size();
+        }
+        if (stats.empty()) return stats;
+        auto* device = reinterpret_cast<RowStats*>(row_stats_->base());
+        hopper::enqueue_row_stats(view, memory_, device, stream_.get());
+        staging_.download(stats.data(), row_stats_->base(), sizeof(RowStats) * stats.size());
+        return stats;
     }
 
     void run(Pass pass) override {
@@ -252,6 +268,8 @@ class HopperExecutor : public Executor {
     std::array<PreparedPass, std::size(kPasses)> passes_;
     std::vector<cudaEvent_t> events_;
     std::int64_t* bad_element_ = nullptr;
+    std::unique_ptr<DeviceArena> row_stats_;  // made when it is first asked for
+    std::size_t row_stats_rows_ = 0;
     std::int64_t overhead_ = 0;
 };
 
