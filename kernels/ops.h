@@ -29,6 +29,7 @@
 #include <vector>
 
 #include "kernels/ops/attention/op.h"
+#include "kernels/ops/choose_token/op.h"
 #include "kernels/ops/cross_entropy/op.h"
 #include "kernels/ops/embedding/op.h"
 #include "kernels/ops/finish/op.h"
@@ -62,6 +63,7 @@ using Op = std::variant<
     FinishCrossEntropy,
     ExactCrossEntropy,
     ReduceLoss,
+    ChooseToken,
     LinearRmsBackward,
     LinearSwigluBackward,
     LinearHeadDot,

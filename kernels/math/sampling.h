@@ -5,8 +5,8 @@
 // of 2^-40 of the largest one. Sums of integers do not depend on the order of the additions.
 //
 // Definition, in the order of transformers' logits processors. V tokens, ids 0 to V - 1, logits finite.
-//   1. Repetition penalty r: the logit of a token that was seen in the sequence, prompt included, becomes l / r where
-//      l > 0 and l r elsewhere. What leaves fp32 becomes its largest or lowest finite number.
+//   1. Repetition penalty r: the logit of a token that was seen in the sequence, prompt included, becomes l (1 / r)
+//      where l > 0 and l r elsewhere. What leaves fp32 becomes its largest or lowest finite number.
 //   2. Temperature T = 0: the token is the one of the largest logit, of equal ones the lowest id. Nothing else counts.
 //      Else token i has the mass m_i = 2^40 exp((l_i - max l) / T), rounded down to an integer. A token of less than
 //      2^-40 of the largest probability therefore never comes.
@@ -56,7 +56,7 @@ inline constexpr std::int64_t kLargestVocab = (std::int64_t{1} << 23) - 1;
 
 /// The options as the formulas read them.
 struct Rules {
-    float penalty;
+    float penalty, inverse;  // of the penalty: 1 / it
     float scale;             // log2(e) / temperature
     bool greedy;             // the rest does not count
     std::uint64_t top_k;     // 0: all
@@ -68,6 +68,7 @@ CODA_HD Rules rules_of(const ChoiceOptions& options) {
     constexpr float kLog2E = 1.44269504f, kUnits = 0x1p40f;
     Rules rules{};
     rules.penalty = options.repetition_penalty;
+    rules.inverse = 1 / options.repetition_penalty;
     rules.greedy = options.temperature == 0;
     // Finite even for the smallest temperature: 0 times it must be 0.
     rules.scale = rules.greedy ? 0 : std::fmin(kLog2E / options.temperature, std::numeric_limits<float>::max());
@@ -80,12 +81,12 @@ CODA_HD Rules rules_of(const ChoiceOptions& options) {
 }
 
 /// The logit that counts: with the penalty where the token was `seen`, in the range of fp32, and never -0.
-CODA_HD float penalised(float logit, bool seen, float penalty) {
+CODA_HD float penalised(float logit, bool seen, const Rules& rules) {
     constexpr float kLimit = std::numeric_limits<float>::max();
     if (!seen) return logit + 0.0f;
     // fma(x, y, 0) is x y that no compiler contracts with a later sum.
-    const float value = logit > 0 ? logit / penalty : std::fma(logit, penalty, 0.0f);
-    return std::fmax(-kLimit, std::fmin(value + 0.0f, kLimit));
+    const float value = std::fma(logit, logit > 0 ? rules.inverse : rules.penalty, 0.0f);
+    return std::fmax(-kLimit, std::fmin(value, kLimit));
 }
 
 /// Unsigned integers in the order of finite floats.
@@ -196,17 +197,18 @@ struct CutSearch {
         shift -= 8;
     }
 
-    /// The mass of each token of the key, after the last round.
-    CODA_HD std::uint64_t mass() const { return at.mass / at.count; }
-
-    /// The cut, after the last round: as many of the equal tokens as the goal needs.
-    CODA_HD Cut cut(bool by_mass, std::uint64_t goal) const {
+    /// The cut, after the last round: as many of the equal tokens as the goal needs. Each of them has the mass `each`.
+    CODA_HD Cut cut(bool by_mass, std::uint64_t goal, std::uint64_t each) const {
         if (!by_mass) return {prefix, goal - above.count};
-        return {prefix, (goal - above.mass + mass() - 1) / mass()};
+        // A division of 64-bit words is a call on a GPU; this is once per search.
+        std::uint64_t ties = 0;
+        for (std::uint64_t step = std::uint64_t{1} << 22; step != 0; step /= 2)
+            if (above.mass + (ties + step) * each < goal) ties += step;
+        return {prefix, ties + 1};
     }
 
     /// The mass of what stays.
-    CODA_HD std::uint64_t total(const Cut& found) const { return above.mass + found.ties * mass(); }
+    CODA_HD std::uint64_t total(const Cut& found, std::uint64_t each) const { return above.mass + found.ties * each; }
 };
 
 }  // namespace sampling
