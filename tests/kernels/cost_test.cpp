@@ -110,6 +110,13 @@ TEST_CASE("a table costs the rows that tokens touch") {
         backward.grad = b.matrix(DType::f32, vocab, 10);
         backward.scratch = b.vector(DType::u8, 1000);
         require_cost(backward, 30, 4 * 3 + 2 * 30 + 2 * rows * 40);
+        LinearRope rotation;
+        rotation.a = b.matrix(DType::bf16, 3, 10);
+        rotation.w = b.matrix(DType::bf16, 8, 10);
+        rotation.out = b.matrix(DType::bf16, 3, 8);
+        rotation.positions = forward.tokens;
+        rotation.rope = b.matrix(DType::f32, vocab, 4);
+        require_cost(rotation, 2 * 3 * 8 * 10, 2 * 30 + 2 * 80 + 2 * 24 + 4 * 3 + rows * 16);
         TargetLogit target;
         target.a = forward.x;
         target.table = forward.table;
