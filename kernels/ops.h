@@ -29,9 +29,11 @@
 #include <vector>
 
 #include "kernels/ops/attention/op.h"
+#include "kernels/ops/choose_token/op.h"
 #include "kernels/ops/cross_entropy/op.h"
 #include "kernels/ops/embedding/op.h"
 #include "kernels/ops/finish/op.h"
+#include "kernels/ops/key_value_cache/op.h"
 #include "kernels/ops/linear/op.h"
 #include "kernels/ops/linear_head_dot/op.h"
 #include "kernels/ops/linear_residual_rms/op.h"
@@ -56,9 +58,12 @@ using Op = std::variant<
     TargetLogit,
     FinishRstd,
     Attention,
+    StoreKeyValue,
+    DecodeAttention,
     FinishCrossEntropy,
     ExactCrossEntropy,
     ReduceLoss,
+    ChooseToken,
     LinearRmsBackward,
     LinearSwigluBackward,
     LinearHeadDot,

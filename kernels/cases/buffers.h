@@ -13,7 +13,7 @@ enum class Fill {
     normal,     // scale * N(0, 1)
     integers,   // whole numbers in [-scale, scale]
     positive,   // scale * uniform in [0.5, 1.5)
-    ones,       // scale
+    ones,       // scale; i32 too
     angles,     // pairs cos, sin of a uniform angle
     positions,  // i32 row % scale
     targets,    // i32 in [-1, scale)

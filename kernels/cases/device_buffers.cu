@@ -33,7 +33,9 @@ __global__ void fill_kernel(void* memory, DType dtype, std::int64_t count, Fill 
         } else if (dtype == DType::i32) {
             const auto limit = static_cast<std::int64_t>(scale);
             const Random4 random = philox(seed, stream, static_cast<std::uint64_t>(i));
-            const std::int64_t value = fill == Fill::positions ? i % limit : random.word[0] % (limit + 1) - 1;
+            const std::int64_t value = fill == Fill::ones        ? limit
+                                       : fill == Fill::positions ? i % limit
+                                                                 : random.word[0] % (limit + 1) - 1;
             static_cast<std::int32_t*>(memory)[i] = static_cast<std::int32_t>(value);
         } else if (fill == Fill::angles) {
             const Random4 random = philox(seed, stream, static_cast<std::uint64_t>(i / 2));
