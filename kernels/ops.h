@@ -38,6 +38,7 @@
 #include "kernels/ops/linear_rms_backward/op.h"
 #include "kernels/ops/linear_rope/op.h"
 #include "kernels/ops/linear_swiglu/op.h"
+#include "kernels/ops/linear_swiglu/op_f8.h"
 #include "kernels/ops/optimizer/op.h"
 #include "kernels/ops/weight_gradient/op.h"
 #include "kernels/ops/zero/op.h"
@@ -61,6 +62,7 @@ using Op = std::variant<
     ReduceLoss,
     LinearRmsBackward,
     LinearSwigluBackward,
+    LinearSwigluBackwardF8,
     LinearHeadDot,
     WeightGradient,
     AttentionBackward,
