@@ -40,10 +40,10 @@ struct Case {
     }
 };
 
-/// An element rounded once to f8e4m3, of a value that may be off by `error`.
+/// An element rounded once to f8e4m3, of a value that may be off by `error`: between the codes of both ends.
 Expectation stored(double value, double error) {
-    const double finite = std::clamp(value, -448.0, 448.0);
-    return {finite, error + std::max(std::fabs(finite) / 16, 0x1p-10) * 1.0001};
+    const double low = F8E4M3(static_cast<float>(value - error)), high = F8E4M3(static_cast<float>(value + error));
+    return {(low + high) / 2, (high - low) / 2};
 }
 
 }  // namespace
