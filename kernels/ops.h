@@ -40,6 +40,7 @@
 #include "kernels/ops/linear_rms_backward/op.h"
 #include "kernels/ops/linear_rope/op.h"
 #include "kernels/ops/linear_swiglu/op.h"
+#include "kernels/ops/linear_swiglu/op_f8.h"
 #include "kernels/ops/optimizer/op.h"
 #include "kernels/ops/weight_gradient/op.h"
 #include "kernels/ops/zero/op.h"
@@ -66,6 +67,7 @@ using Op = std::variant<
     ChooseToken,
     LinearRmsBackward,
     LinearSwigluBackward,
+    LinearSwigluBackwardF8,
     LinearHeadDot,
     WeightGradient,
     AttentionBackward,

@@ -1,6 +1,7 @@
 #include <cuda_bf16.h>
 
 #include "kernels/cases/device_buffers.h"
+#include "kernels/core/float8.h"
 #include "kernels/hopper/sm90/check.h"
 #include "kernels/math/random.h"
 
@@ -45,6 +46,8 @@ __global__ void fill_kernel(void* memory, DType dtype, std::int64_t count, Fill 
             const float value = draw(fill, scale, seed, stream, static_cast<std::uint64_t>(i));
             if (dtype == DType::f32) {
                 static_cast<float*>(memory)[i] = value;
+            } else if (is_f8(dtype)) {
+                with_f8(dtype, [&](auto f8) { static_cast<decltype(f8)*>(memory)[i] = decltype(f8)(value); });
             } else {
                 static_cast<__nv_bfloat16*>(memory)[i] = __float2bfloat16(value);
             }

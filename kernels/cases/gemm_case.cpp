@@ -11,7 +11,7 @@ double GemmCase::bytes() const {
 
 View GemmBuilder::add(const char* name, DType dtype, std::int64_t rows, std::int64_t columns, Fill fill, double scale,
                       Access access) {
-    const std::int64_t gap = rows > 1 && dtype == DType::bf16 ? options_.gap : 0;
+    const std::int64_t gap = rows > 1 && (dtype == DType::bf16 || is_f8(dtype)) ? options_.gap : 0;
     const View view{static_cast<BufferId>(case_.buffers.size()), dtype, 0, rows, columns, columns + gap, 0};
     case_.buffers.push_back({name, view, fill, scale, access});
     return view;

@@ -35,13 +35,15 @@ struct GemmCase {
 
 struct CaseOptions {
     std::int64_t head_dim = 64;
-    std::int64_t vocab = 0;   // 0: N
-    bool integers = false;    // operands of the GEMM are small whole numbers, so that it is exact
-    bool accumulate = false;  // add to the result where the op can
-    bool optionals = false;   // with every optional operand: factors per row and per column, y, n
-    bool evaluation = false;  // without optional results that only a backward pass reads
-    double distance = 1;      // size of the target logits, whose distance from the logits (of size 1) it sets
-    std::int64_t gap = 0;     // elements between rows of every matrix (a multiple of 8)
+    std::int64_t vocab = 0;      // 0: N
+    bool integers = false;       // operands of the GEMM are small whole numbers, so that it is exact
+    bool accumulate = false;     // add to the result where the op can
+    bool optionals = false;      // with every optional operand: factors per row and per column, y, n
+    bool evaluation = false;     // without optional results that only a backward pass reads
+    double distance = 1;         // size of the target logits, whose distance from the logits (of size 1) it sets
+    std::int64_t gap = 0;        // elements between rows of every matrix (a multiple of 8; of FP8, of 16)
+    std::int64_t promotion = 0;  // of FP8 forms
+    DType gradient_type = DType::f8e4m3;  // of the operand that is a gradient, in FP8 forms
 };
 
 /// Adds operands to a case under construction.
@@ -58,6 +60,20 @@ class GemmBuilder {
         if (options_.integers) return add(name, DType::bf16, rows, columns, Fill::integers, 2, Access::in);
         return storage(name, rows, columns, scale);
     }
+    /// An FP8 operand of GEMMs of size 1, so that few elements are denormal.
+    View f8_operand(const char* name, std::int64_t rows, std::int64_t columns, DType dtype = DType::f8e4m3) {
+        if (options_.integers) return add(name, dtype, rows, columns, Fill::integers, 2, Access::in);
+        return add(name, dtype, rows, columns, Fill::normal, 1, Access::in);
+    }
+    View f8_result(const char* name, std::int64_t rows, std::int64_t columns) {
+        return result(name, rows, columns, DType::f8e4m3);
+    }
+    /// The same view, its columns in pairs of each 16.
+    static View paired(View view) {
+        view.order = ColumnOrder::paired;
+        return view;
+    }
+    View scalar(const char* name, double value) { return statistic(name, 1, Fill::ones, value); }
     View result(const char* name, std::int64_t rows, std::int64_t columns, DType dtype = DType::bf16) {
         return add(name, dtype, rows, columns, Fill::nothing, 0, Access::out);
     }
@@ -73,6 +89,14 @@ class GemmBuilder {
     double weight_scale() const { return 1 / std::sqrt(static_cast<double>(case_.shape.k)); }
     View rstd() { return statistic("rstd", case_.shape.m, Fill::positive, 1); }
 
+    /// Adds the FP8 operands a (M, K) and w (N, K), and the factor that makes their accumulators of size 1.
+    template <class T>
+    void f8_product(T& op) {
+        const auto [program, m, n, k] = case_.shape;
+        op.a = case_.a = f8_operand("a", m, k, options_.gradient_type);
+        op.w = case_.b = f8_operand("w", n, k);
+        op.scale = scalar("scale", options_.integers ? 1 : weight_scale());
+    }
     /// Adds the op's operands a (M, K) and w.
     template <class T>
     void product(T& op, WeightLayout layout) {

@@ -39,9 +39,19 @@ std::vector<Program> all_programs() {
     return all;
 }
 
+std::vector<Program> f8_programs() {
+    std::vector<Program> all;
+    for_each_op_type([&]<class T>() {
+        for (const Program& program : cases_of<T>().f8) all.push_back(program);
+    });
+    return all;
+}
+
 Program program_named(const std::string& name) {
     std::string known;
-    for (const Program& program : all_programs()) {
+    std::vector<Program> programs = all_programs();
+    for (const Program& program : f8_programs()) programs.push_back(program);
+    for (const Program& program : programs) {
         if (name == program.name) return program;
         known += (known.empty() ? "" : ", ") + std::string(program.name);
     }

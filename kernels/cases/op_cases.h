@@ -52,7 +52,8 @@ struct NamedCase {
 
 struct OpCases {
     std::vector<Program> programs;  // of a GEMM op
-    std::vector<NamedCase> others;  // of any other
+    std::vector<Program> f8 = {};   // of the FP8 form of a GEMM op: M and K are multiples of 16
+    std::vector<NamedCase> others;  // of any other op
 };
 
 template <class T>
@@ -68,10 +69,11 @@ void for_each_op_type(const Fn& fn) {
     for_each_type(std::type_identity<Op>{}, fn);
 }
 
-/// The programs of all ops, in the order of the instruction set.
+/// The programs of all ops, in the order of the instruction set; and those of FP8 forms.
 std::vector<Program> all_programs();
+std::vector<Program> f8_programs();
 
-/// The program of that name. Throws Error for an unknown name, and lists the known ones.
+/// The program of that name, of either list. Throws Error for an unknown name, and lists the known ones.
 Program program_named(const std::string& name);
 
 /// Throws Error for an unknown program.

@@ -13,7 +13,15 @@
 
 namespace coda {
 
-enum class DType : std::uint8_t { f64, f32, bf16, i32, u8 };
+enum class DType : std::uint8_t {
+    f64,
+    f32,
+    bf16,
+    i32,
+    u8,
+    f8e4m3,  // 1 sign, 4 exponent and 3 mantissa bits, up to 448; no infinity
+    f8e5m2,  // 1 sign, 5 exponent and 2 mantissa bits, up to 57344
+};
 
 /// Bytes of one element.
 constexpr std::int64_t size_of(DType dtype) {
@@ -23,6 +31,8 @@ constexpr std::int64_t size_of(DType dtype) {
         case DType::i32: return 4;
         case DType::bf16: return 2;
         case DType::u8: return 1;
+        case DType::f8e4m3: return 1;
+        case DType::f8e5m2: return 1;
     }
     return 0;
 }
@@ -34,9 +44,14 @@ constexpr const char* name_of(DType dtype) {
         case DType::i32: return "i32";
         case DType::bf16: return "bf16";
         case DType::u8: return "u8";
+        case DType::f8e4m3: return "f8e4m3";
+        case DType::f8e5m2: return "f8e5m2";
     }
     return "?";
 }
+
+/// Whether the elements are FP8 (float8.h): operands of GEMMs, with a scale of their own.
+constexpr bool is_f8(DType dtype) { return dtype == DType::f8e4m3 || dtype == DType::f8e5m2; }
 
 /// Storage-only bfloat16: the upper half of an IEEE float. Rounds to nearest, ties to even; NaN stays NaN.
 struct Bf16 {

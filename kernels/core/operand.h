@@ -17,6 +17,19 @@ inline constexpr BufferId kNoBuffer = -1;
 
 enum class Access : std::uint8_t { in, out, inout };
 
+/// Where the columns of a row lie.
+enum class ColumnOrder : std::uint8_t {
+    natural,
+    paired,  // of each 16 columns in the order 0, 8, 1, 9, ..., 7, 15: as epilogues write transposed FP8 copies, whose
+             // columns are tokens. Two of them multiply each other as they are; nothing else reads them
+};
+
+/// The place of column `column` in rows of paired order.
+constexpr std::int64_t paired_place(std::int64_t column) {
+    const std::int64_t inside = column % 16;
+    return column - inside + (inside < 8 ? 2 * inside : 2 * (inside - 8) + 1);
+}
+
 struct View {
     BufferId buffer = kNoBuffer;
     DType dtype = DType::f32;
@@ -25,6 +38,7 @@ struct View {
     std::int64_t cols = 0;
     std::int64_t ld = 0;        // elements from one row to the next, >= cols
     std::uint32_t version = 0;  // In: the value read. Out: the value produced. InOut: produced, reading version - 1
+    ColumnOrder order = ColumnOrder::natural;
 
     explicit operator bool() const { return buffer != kNoBuffer; }
     std::int64_t count() const { return rows * cols; }

@@ -10,12 +10,13 @@
 #include <array>
 #include <cstdint>
 
+#include "kernels/core/float8.h"
 #include "kernels/hopper/sm90/check.h"
 #include "kernels/oracle/op_check.h"
 
 namespace coda::oracle {
 
-/// A row-major matrix of f32 or bf16, read as float.
+/// A row-major matrix of f32, bf16 or FP8, read as float.
 struct Tensor {
     const void* data = nullptr;
     std::int64_t ld = 0;
@@ -24,6 +25,8 @@ struct Tensor {
     __device__ float operator()(std::int64_t row, std::int64_t column) const {
         const std::int64_t i = row * ld + column;
         if (dtype == DType::f32) return static_cast<const float*>(data)[i];
+        if (dtype == DType::f8e4m3) return static_cast<const F8E4M3*>(data)[i];
+        if (dtype == DType::f8e5m2) return static_cast<const F8E5M2*>(data)[i];
         return __bfloat162float(static_cast<const __nv_bfloat16*>(data)[i]);
     }
     __device__ float operator[](std::int64_t i) const { return (*this)(0, i); }

@@ -20,6 +20,16 @@ void check(cublasStatus_t status, const char* call) {
     require(status == CUBLAS_STATUS_SUCCESS, call, " failed: cuBLAS status ", static_cast<int>(status));
 }
 
+cudaDataType_t type_of(DType dtype) {
+    switch (dtype) {
+        case DType::f32: return CUDA_R_32F;
+        case DType::bf16: return CUDA_R_16BF;
+        case DType::f8e4m3: return CUDA_R_8F_E4M3;
+        case DType::f8e5m2: return CUDA_R_8F_E5M2;
+        default: throw Error(text("cuBLASLt is not used for ", name_of(dtype)));
+    }
+}
+
 /// The largest power of two up to 256 that divides an address: cuBLASLt assumes 256 unless it is told otherwise.
 std::uint32_t alignment_of(const void* address) {
     const auto bits = reinterpret_cast<std::uintptr_t>(address) | 256;
@@ -92,8 +102,8 @@ hopper::Launch CublasLt::product(const Product& product, int candidates) {
     const std::shared_ptr<Api> api = api_;
     const auto layout_of = [&](DType dtype, std::int64_t rows, std::int64_t columns, std::int64_t ld) {
         cublasLtMatrixLayout_t layout = nullptr;
-        check(api->layout_create(&layout, dtype == DType::f32 ? CUDA_R_32F : CUDA_R_16BF,
-                                 static_cast<std::uint64_t>(rows), static_cast<std::uint64_t>(columns), ld),
+        check(api->layout_create(&layout, type_of(dtype), static_cast<std::uint64_t>(rows),
+                                 static_cast<std::uint64_t>(columns), ld),
               "cublasLtMatrixLayoutCreate");
         return std::shared_ptr<cublasLtMatrixLayoutOpaque_t>(layout, api->layout_destroy);
     };
@@ -116,6 +126,11 @@ hopper::Launch CublasLt::product(const Product& product, int candidates) {
           "TRANSA");
     check(api->operation_set(operation.get(), CUBLASLT_MATMUL_DESC_TRANSB, &transpose_second, sizeof transpose_second),
           "TRANSB");
+
+    if (is_f8(product.in_dtype)) {
+        const std::int8_t fast = product.fast_accumulation ? 1 : 0;
+        check(api->operation_set(operation.get(), CUBLASLT_MATMUL_DESC_FAST_ACCUM, &fast, sizeof fast), "FAST_ACCUM");
+    }
 
     cublasLtMatmulPreference_t made_preference = nullptr;
     check(api->preference_create(&made_preference), "cublasLtMatmulPreferenceCreate");
@@ -153,6 +168,7 @@ hopper::Launch CublasLt::product(const Product& product, int candidates) {
                                             static_cast<std::int64_t>(product.major_b),
                                             static_cast<std::int64_t>(product.in_dtype),
                                             static_cast<std::int64_t>(product.out_dtype),
+                                            product.fast_accumulation ? 1 : 0,
                                             alignment_of(product.a),
                                             alignment_of(product.b),
                                             alignment_of(product.out),

@@ -13,9 +13,10 @@
 
 namespace coda::oracle {
 
-/// One GEMM: out (m, n) = A B or out += A B over k. Operands are both bf16 or both f32 (then multiplied in fp32);
-/// accumulation is in fp32. A K-major operand is stored as (m, k) or (n, k), an MN-major one as (k, m) or (k, n); ld is
-/// in elements. out is row-major without gaps, bf16 or f32.
+/// One GEMM: out (m, n) = A B or out += A B over k. Operands are both bf16, both f32 (then multiplied in fp32) or both
+/// FP8; accumulation is in fp32, of FP8 in the tensor cores' 14 bits where it is fast and with promotion where it is
+/// not. FP8 operands are K-major. A K-major operand is stored as (m, k) or (n, k), an MN-major one as (k, m) or (k, n);
+/// ld is in elements. out is row-major without gaps, bf16 or f32.
 struct Product {
     const void *a = nullptr, *b = nullptr;
     void* out = nullptr;
@@ -25,6 +26,7 @@ struct Product {
     DType in_dtype = DType::bf16;
     DType out_dtype = DType::f32;
     Beta beta = Beta::overwrite;
+    bool fast_accumulation = false;
 };
 
 /// Not thread-safe: all GEMMs share one work space of 64 MiB, so they must run on one stream.

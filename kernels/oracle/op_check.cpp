@@ -6,7 +6,9 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels/core/integers.h"
 #include "kernels/hopper/sm90/check.h"
+#include "kernels/oracle/decode_f8.h"
 
 namespace coda::oracle {
 
@@ -40,6 +42,7 @@ const std::byte* OpCheck::captured(const char* operand) const {
 
 void OpCheck::by_rows(const View& a, hopper::Major major_a, const View& b, hopper::Major major_b, std::int64_t unit,
                       const std::function<void(const float*, std::int64_t, std::int64_t)>& band) {
+    if (is_f8(a.dtype)) return by_rows_f8(a, b, unit, band);
     const bool k_major = major_a == hopper::Major::k;
     const std::int64_t m = k_major ? a.rows : a.cols, n = major_b == hopper::Major::k ? b.rows : b.cols;
     auto* out = reinterpret_cast<float*>(space_.data());
@@ -55,6 +58,30 @@ void OpCheck::by_rows(const View& a, hopper::Major major_a, const View& b, hoppe
         next.ldb = b.ld;
         next.major_a = major_a;
         next.major_b = major_b;
+        product(next);
+        band(out, first, rows);
+    }
+}
+
+void OpCheck::by_rows_f8(const View& a, const View& b, std::int64_t unit,
+                         const std::function<void(const float*, std::int64_t, std::int64_t)>& band) {
+    const std::int64_t n = b.rows, k = b.cols;
+    const std::int64_t row_bytes = n * size_of(DType::f32) + k * size_of(DType::bf16);
+    const std::int64_t b_bytes = round_up(b.count() * size_of(DType::bf16), Pieces::kAlignment);
+    std::byte* decoded_b = space_.data();
+    const std::vector<Band> cut = bands(a.rows, row_bytes, unit, space_.bytes() - b_bytes - Pieces::kAlignment);
+    decode_f8(b, memory_.address(b), 0, n, decoded_b, stream_);
+    for (const auto [first, rows] : cut) {
+        std::byte* decoded_a = decoded_b + b_bytes;
+        auto* out = reinterpret_cast<float*>(decoded_a + round_up(rows * k * size_of(DType::bf16), Pieces::kAlignment));
+        decode_f8(a, memory_.address(a), first, rows, decoded_a, stream_);
+        Product next;
+        next.a = decoded_a;
+        next.b = decoded_b;
+        next.out = out;
+        next.m = rows;
+        next.n = n;
+        next.k = next.lda = next.ldb = k;
         product(next);
         band(out, first, rows);
     }

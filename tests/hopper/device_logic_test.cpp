@@ -43,6 +43,14 @@ const NamedTile kTiles[] = {
     {"SwigluBackwardAndY", tiles::SwigluBackwardAndY::config, 12288, 0},
     {"GradientWide", tiles::GradientWide::config, 8192, 0},
     {"GradientNarrow", tiles::GradientNarrow::config, 8192, 0},
+    {"F8 Tall", tiles::F8<tiles::Tall>::config, 8192, 0},
+    {"F8 Medium", tiles::F8<tiles::Medium>::config, 8192, 0},
+    {"F8 PromotedNarrow", tiles::F8<tiles::PromotedNarrow, 512>::config, 8192, 0},
+    {"F8 PromotedSmall", tiles::F8<tiles::PromotedSmall, 512>::config, 8192, 0},
+    {"F8 PromotedShared", tiles::F8<tiles::PromotedShared, 512>::config, 8192, 0},
+    {"SwigluBackwardF8", tiles::F8<tiles::SwigluBackwardF8>::config, 16384, 0},
+    {"SwigluBackwardF8Shared", tiles::F8<tiles::SwigluBackwardF8Shared>::config, 16384, 0},
+    {"SwigluBackwardF8AndY", tiles::F8<tiles::SwigluBackwardF8AndY>::config, 18432, 0},
 };
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kernels/cases/device_buffers.h"
+#include "kernels/core/float8.h"
 #include "kernels/hopper/sm90/check.h"
 #include "tests/catch.h"
 
@@ -50,6 +51,11 @@ inline double element(const std::vector<std::byte>& bytes, const View& view, std
         std::memcpy(&value, at, sizeof value);
         return static_cast<double>(static_cast<float>(value));
     }
+    if (is_f8(view.dtype))
+        return with_f8(view.dtype, [&](auto value) {
+            std::memcpy(&value, at, sizeof value);
+            return static_cast<double>(static_cast<float>(value));
+        });
     float value = 0;
     std::memcpy(&value, at, sizeof value);
     return static_cast<double>(value);

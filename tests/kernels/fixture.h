@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "kernels/core/error.h"
+#include "kernels/core/float8.h"
 #include "kernels/core/memory.h"
 #include "kernels/core/operand.h"
 
@@ -71,6 +72,8 @@ class Buffers {
             case DType::bf16: return static_cast<float>(read<Bf16>(at));
             case DType::i32: return read<std::int32_t>(at);
             case DType::u8: return read<std::uint8_t>(at);
+            case DType::f8e4m3: return static_cast<float>(read<F8E4M3>(at));
+            case DType::f8e5m2: return static_cast<float>(read<F8E5M2>(at));
         }
         return 0;
     }
@@ -82,6 +85,8 @@ class Buffers {
             case DType::bf16: return write(at, Bf16(static_cast<float>(value)));
             case DType::i32: return write(at, static_cast<std::int32_t>(value));
             case DType::u8: return write(at, static_cast<std::uint8_t>(value));
+            case DType::f8e4m3: return write(at, F8E4M3(static_cast<float>(value)));
+            case DType::f8e5m2: return write(at, F8E5M2(static_cast<float>(value)));
         }
     }
 
@@ -148,6 +153,8 @@ inline double epsilon(DType dtype) {
         case DType::f64: return std::numeric_limits<double>::epsilon();
         case DType::f32: return std::numeric_limits<float>::epsilon();
         case DType::bf16: return 1.0 / 128;
+        case DType::f8e4m3: return 1.0 / 8;
+        case DType::f8e5m2: return 1.0 / 4;
         default: return 0;
     }
 }

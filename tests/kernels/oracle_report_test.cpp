@@ -83,6 +83,33 @@ TEST_CASE("a work space too small for a unit of rows is an error with both sizes
     CHECK(oracle::bands(5, 1000, 64, 5000).size() == 1);
 }
 
+TEST_CASE("FP8 products have the tolerance of their accumulators: of K, or of the interval of promotion") {
+    Linear linear;
+    linear.a.dtype = linear.w.dtype = DType::f8e4m3;
+    linear.a.buffer = linear.w.buffer = linear.out.buffer = 0;
+    linear.out.dtype = DType::f32;
+    const auto rms = [](const Op& op, const char* operand) { return oracle::tolerance(op, operand).rms; };
+    linear.a.cols = 2048;
+    CHECK(rms(linear, "out") == 1.5e-3);
+    linear.a.cols = 8192;
+    CHECK(rms(linear, "out") == 3e-3);
+    linear.a.cols = 16384;
+    CHECK(rms(linear, "out") == 6e-3);
+    linear.promotion = 512;
+    CHECK(rms(linear, "out") == 5e-4);
+    linear.out.dtype = DType::bf16;
+    CHECK(rms(linear, "out") == 5e-4 + 2.3e-3);
+    WeightGradient gradient;
+    gradient.dy.dtype = gradient.x.dtype = DType::f8e4m3;
+    gradient.dy.buffer = gradient.x.buffer = gradient.grad.buffer = 0;
+    gradient.dy.rows = 2048;
+    gradient.dy.cols = 32768;
+    gradient.promotion = 512;
+    CHECK(rms(gradient, "grad") == 5e-4);
+    gradient.promotion = 0;
+    CHECK(rms(gradient, "grad") == 1.2e-2);
+}
+
 TEST_CASE("every operand that an op writes has a tolerance, and no other") {
     for_each_op([]<class T>(T) {
         for (const DType storage : {DType::bf16, DType::f32}) {
@@ -96,8 +123,9 @@ TEST_CASE("every operand that an op writes has a tolerance, and no other") {
                 }
                 const Tolerance allowed = oracle::tolerance(op, operand);
                 CHECK(allowed.largest >= allowed.rms);
-                // The metric's own scale: a result of the wrong sign is off by 2.
-                CHECK(allowed.largest <= 0.05);
+                // The metric's own scale: a result of the wrong sign is off by 2. Rounded to FP8, an element moves by
+                // up to 2^-4 of itself.
+                CHECK(allowed.largest <= (std::is_same_v<T, LinearSwigluBackwardF8> ? 0.07 : 0.05));
                 const bool exact = allowed.rms == 0;
                 if (view.dtype == DType::i32) CHECK(exact);
                 // Stored in bf16 from fp32, an element moves by up to 2^-8 of itself.

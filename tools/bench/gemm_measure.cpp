@@ -9,6 +9,7 @@
 #include "kernels/hopper/run.h"
 #include "kernels/hopper/sm90/check.h"
 #include "tools/bench/energy.h"
+#include "tools/bench/timer.h"
 
 namespace coda::bench {
 
@@ -18,42 +19,8 @@ constexpr double kRotatedBytes = 256e6;  // several times L2
 constexpr int kHeuristics = 8;           // of cuBLASLt; the fastest of them is measured
 constexpr int kLaunchesPerBlock = 12;    // at least
 
-/// Times launches on the default stream.
-class Timer {
-  public:
-    Timer() {
-        CUDA_CHECK(cudaEventCreate(&begin_));
-        CUDA_CHECK(cudaEventCreate(&end_));
-    }
-    ~Timer() {
-        cudaEventDestroy(begin_);
-        cudaEventDestroy(end_);
-    }
-    Timer(const Timer&) = delete;
-    Timer& operator=(const Timer&) = delete;
+}  // namespace
 
-    /// Milliseconds per launch over `count` launches.
-    double run(const std::vector<hopper::Launch>& launches, int count) {
-        CUDA_CHECK(cudaEventRecord(begin_));
-        for (int i = 0; i < count; ++i) launches[static_cast<std::size_t>(i) % launches.size()](nullptr);
-        CUDA_CHECK(cudaEventRecord(end_));
-        CUDA_CHECK(cudaEventSynchronize(end_));
-        float milliseconds = 0;
-        CUDA_CHECK(cudaEventElapsedTime(&milliseconds, begin_, end_));
-        return milliseconds / count;
-    }
-
-  private:
-    cudaEvent_t begin_ = nullptr, end_ = nullptr;
-};
-
-double median(std::vector<double> values) {
-    std::sort(values.begin(), values.end());
-    const std::size_t half = values.size() / 2;
-    return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
-}
-
-/// The case's bare GEMM, with its majors and output type.
 oracle::Product bare_product(const GemmCase& made, const Memory& memory, void* out) {
     oracle::Product product;
     product.a = memory.address(made.a);
@@ -66,11 +33,10 @@ oracle::Product bare_product(const GemmCase& made, const Memory& memory, void* o
     product.ldb = made.b.ld;
     product.major_a = made.major_a;
     product.major_b = made.major_b;
+    product.in_dtype = made.a.dtype;
     product.out_dtype = made.f32_out ? DType::f32 : DType::bf16;
     return product;
 }
-
-}  // namespace
 
 Contest::Contest(const GemmCase& made, oracle::CublasLt& cublas) : made_(made) {
     const int copies = std::max(1, static_cast<int>(kRotatedBytes / made.bytes()));

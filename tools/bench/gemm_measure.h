@@ -34,6 +34,9 @@ inline constexpr double kEnergyBlock = 1;  // seconds
 /// " | joules, watts, energy ratio" for a table; empty where joules are unknown.
 std::string energy_column(const Measured& measured);
 
+/// The case's bare GEMM, with its majors, operand and output types.
+oracle::Product bare_product(const GemmCase& made, const Memory& memory, void* out);
+
 /// The case's operands on the device, in enough copies to exceed L2 together, so that no launch finds them there.
 class Contest {
   public:

@@ -12,12 +12,16 @@
 namespace coda::hopper {
 
 /// One tile operand of an epilogue. `row_bytes` (32, 64 or 128) is what a sub-tile takes of one row of it, and
-/// numerator / denominator its columns per accumulator column: 1, 2 for pairs twice as wide, 1/2 for gated halves.
+/// numerator / denominator its columns per accumulator column: 1, 2 for pairs twice as wide, 1/2 for gated halves. A
+/// transposed panel has a row per column of the operand, with the 64 rows of the sub-tile in it: the bytes of an FP8
+/// copy of ColumnOrder::paired.
 struct Panel {
     int row_bytes = 0;
     int numerator = 1, denominator = 1;
+    int rows = kPanelRows;
+    bool transposed = false;
 
-    CODA_HD constexpr int bytes() const { return kPanelRows * row_bytes; }
+    CODA_HD constexpr int bytes() const { return rows * row_bytes; }
     CODA_HD constexpr int column(int accumulator_column) const { return accumulator_column * numerator / denominator; }
 };
 
@@ -39,8 +43,10 @@ struct Slot {
         return bytes;
     }
     /// Whether some panel takes 8 bytes per pair. Two neighbouring rows of 128 bytes would then meet in the same banks,
-    /// so odd rows visit the 8-column blocks of a sub-tile in another order: block b ^ kOddRowBlock in place of b.
-    static constexpr bool kOddRowsSwapped = ((panels.row_bytes == 4 * kColumns) || ...);
+    /// so odd rows visit the 8-column blocks of a sub-tile in another order: block b ^ kOddRowBlock in place of b. A
+    /// transposed panel takes the same block of all rows, so there it is the load that swaps (WideTileLoadInOrder).
+    static constexpr bool kOddRowsSwapped =
+        ((panels.row_bytes == 4 * kColumns) || ...) && !((panels.transposed) || ...);
     static constexpr int kOddRowBlock = kOddRowsSwapped ? 2 : 0;
     static_assert(!kOddRowsSwapped || kColumns == 32, "panels with 8 bytes per pair have rows of 128 bytes");
 

@@ -7,6 +7,7 @@
 #include "kernels/hopper/ptx/mbarrier.cuh"
 #include "kernels/hopper/ptx/roles.cuh"
 #include "kernels/hopper/ptx/wgmma.cuh"
+#include "kernels/hopper/ptx/wgmma_f8.cuh"
 #include "kernels/hopper/sm90/ring.cuh"
 
 namespace coda::hopper {
@@ -18,6 +19,36 @@ struct Accumulators {
     float value[kBlocks][tile.n / 2];
 };
 
+/// Issues the wgmma of one k-tile as one group. `accumulate`: adds to acc, which otherwise is overwritten.
+template <int kBlocks, class Program, TileConfig tile, Major kMajorA, Major kMajorB>
+__device__ __forceinline__ void issue(const SharedLayout<Program, tile>& shared, int stage, int a_offset,
+                                      bool accumulate, Accumulators<tile>& acc) {
+    constexpr int kTransposeA = static_cast<int>(kMajorA), kTransposeB = static_cast<int>(kMajorB);
+    std::uint64_t a = matrix_descriptor(shared.a(stage) + a_offset, kMajorA);
+    std::uint64_t b = matrix_descriptor(shared.b(stage), kMajorB);
+#pragma unroll
+    for (int block = 0; block < kBlocks; ++block) ptx::pin_registers(acc.value[block]);
+    ptx::wgmma_fence();
+#pragma unroll
+    for (int step = 0; step < tile.k() / tile.instruction_k(); ++step) {
+#pragma unroll
+        for (int block = 0; block < kBlocks; ++block) {
+            const std::uint64_t rows =
+                a + step * descriptor_k16_step(kMajorA) + block * (kPanelRows * kPanelRowBytes >> 4);
+            const std::uint64_t columns = b + step * descriptor_k16_step(kMajorB);
+            if constexpr (tile.element_bytes() == 2) {
+                ptx::wgmma_m64k16<kTransposeA, kTransposeB>(acc.value[block], rows, columns, accumulate || step > 0);
+            } else {
+                ptx::wgmma_m64k32<tile.operand_a == DType::f8e5m2, tile.operand_b == DType::f8e5m2>(
+                    acc.value[block], rows, columns, accumulate || step > 0);
+            }
+        }
+    }
+    ptx::wgmma_commit();
+#pragma unroll
+    for (int block = 0; block < kBlocks; ++block) ptx::pin_registers(acc.value[block]);
+}
+
 /// The K loop of one tile, for its first kBlocks blocks of rows. Keeps one group of wgmma in flight and releases the
 /// stage before it to the CTAs that load into it: lane l of each warp signals CTA l of the cluster, where `releases`.
 /// Calls issued() once the last group has been issued.
@@ -25,7 +56,6 @@ template <int kBlocks, class Program, TileConfig tile, Major kMajorA, Major kMaj
 __device__ __forceinline__ void multiply(const SharedLayout<Program, tile>& shared, Ring<tile.stages>& ring,
                                          int k_tiles, int a_offset, bool releases, int lane, Accumulators<tile>& acc,
                                          const Issued& issued) {
-    constexpr int kTransposeA = static_cast<int>(kMajorA), kTransposeB = static_cast<int>(kMajorB);
     const auto release = [&](int stage) {
         if (releases) ptx::mbarrier_arrive_remote(shared.empty(stage), lane);
     };
@@ -35,24 +65,7 @@ __device__ __forceinline__ void multiply(const SharedLayout<Program, tile>& shar
         // Wait full
         const int stage = ring.index;
         ptx::mbarrier_wait(shared.full(stage), ring.parity);
-        // Issue the k-tile's wgmma
-        std::uint64_t a = matrix_descriptor(shared.a(stage) + a_offset, kMajorA);
-        std::uint64_t b = matrix_descriptor(shared.b(stage), kMajorB);
-#pragma unroll
-        for (int block = 0; block < kBlocks; ++block) ptx::pin_registers(acc.value[block]);
-        ptx::wgmma_fence();
-#pragma unroll
-        for (int k16 = 0; k16 < tile.k() / tile.instruction_k(); ++k16) {
-#pragma unroll
-            for (int block = 0; block < kBlocks; ++block)
-                ptx::wgmma_m64k16<kTransposeA, kTransposeB>(
-                    acc.value[block],
-                    a + k16 * descriptor_k16_step(kMajorA) + block * (kPanelRows * kPanelRowBytes >> 4),
-                    b + k16 * descriptor_k16_step(kMajorB), k_tile > 0 || k16 > 0);
-        }
-        ptx::wgmma_commit();
-#pragma unroll
-        for (int block = 0; block < kBlocks; ++block) ptx::pin_registers(acc.value[block]);
+        issue<kBlocks, Program, tile, kMajorA, kMajorB>(shared, stage, a_offset, k_tile > 0, acc);
         // Release the previous stage
         ptx::wgmma_wait<1>();
         if (k_tile > 0) release(previous);
@@ -64,6 +77,52 @@ __device__ __forceinline__ void multiply(const SharedLayout<Program, tile>& shar
 #pragma unroll
     for (int block = 0; block < kBlocks; ++block) ptx::pin_registers(acc.value[block]);
     release(previous);
+}
+
+/// multiply for FP8, whose sums in the tensor cores keep about 14 bits: after every tile.promotion elements of K the
+/// tensor cores' sums are added to acc, in fp32. NOTE: a consumer has nothing in flight while it adds. The other one
+/// then multiplies, as its first interval is half as long.
+template <int kBlocks, class Program, TileConfig tile>
+__device__ __forceinline__ void multiply_promoted(const SharedLayout<Program, tile>& shared, Ring<tile.stages>& ring,
+                                                  int k_tiles, int a_offset, bool releases, const Thread& thread,
+                                                  Accumulators<tile>& acc) {
+    constexpr int kInterval = tile.promotion / tile.k();
+    static_assert(kInterval >= 2 && tile.promotion % tile.k() == 0, "an interval has two k-tiles or more");
+    static_assert(2 * Accumulators<tile>::kBlocks * tile.n / 2 <= 192, "no registers for a second set of accumulators");
+    static_assert(tile.specialization == WarpSpecialization::cooperative, "the other consumer multiplies meanwhile");
+    const auto release = [&](int stage) {
+        if (releases) ptx::mbarrier_arrive_remote(shared.empty(stage), thread.lane);
+    };
+
+    Accumulators<tile> partial;
+#pragma unroll
+    for (int block = 0; block < kBlocks; ++block)
+#pragma unroll
+        for (float& value : acc.value[block]) value = 0;
+    int interval = thread.warpgroup == 0 ? kInterval : kInterval / 2;
+    for (int left = k_tiles; left > 0; left -= interval, interval = kInterval) {
+        const int count = left < interval ? left : interval;
+        int previous = 0;
+        for (int k_tile = 0; k_tile < count; ++k_tile) {
+            // Wait full, issue, release the previous stage
+            const int stage = ring.index;
+            ptx::mbarrier_wait(shared.full(stage), ring.parity);
+            issue<kBlocks, Program, tile, Major::k, Major::k>(shared, stage, a_offset, k_tile > 0, partial);
+            ptx::wgmma_wait<1>();
+            if (k_tile > 0) release(previous);
+            previous = stage;
+            ring.advance();
+        }
+        // Add the tensor cores' sums
+        ptx::wgmma_wait<0>();
+        release(previous);
+#pragma unroll
+        for (int block = 0; block < kBlocks; ++block) {
+            ptx::pin_registers(partial.value[block]);
+#pragma unroll
+            for (int i = 0; i < tile.n / 2; ++i) acc.value[block][i] += partial.value[block][i];
+        }
+    }
 }
 
 /// Accumulators of pair i of a sub-tile. With Slot::kOddRowsSwapped, odd rows take the pair of another block

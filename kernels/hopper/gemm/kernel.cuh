@@ -1,6 +1,6 @@
 // gemm_kernel - a GEMM whose epilogue is a program
 //
-//   acc = A B, A (M, K), B (K, N), bf16 -> fp32;  outputs = Program(acc)
+//   acc = A B, A (M, K), B (K, N), bf16 or FP8 -> fp32;  outputs = Program(acc)
 //
 // Roles      warpgroup 0: warp 0 loads operands, warps 1 and 2 move the tiles of the consumers' slots  (40 registers)
 //            warpgroups 1-2: wgmma + epilogue                                                         (232 registers)
@@ -86,8 +86,13 @@ __device__ __forceinline__ void consume(const GemmArguments<Program>& arguments,
         };
         const int a_offset = kCooperative ? consumer * tile.warpgroup_rows() * kPanelRowBytes : 0;
         const auto gemm = [&]<int kOf>() {
-            multiply<kOf, Program, tile, kMajorA, kMajorB>(shared, operands, arguments.k_tiles, a_offset, releases,
-                                                           thread.lane, acc, issued);
+            if constexpr (tile.promotion == 0) {
+                multiply<kOf, Program, tile, kMajorA, kMajorB>(shared, operands, arguments.k_tiles, a_offset, releases,
+                                                               thread.lane, acc, issued);
+            } else {
+                multiply_promoted<kOf, Program, tile>(shared, operands, arguments.k_tiles, a_offset, releases, thread,
+                                                      acc);
+            }
         };
         if constexpr (!kCooperative) {
             ptx::mbarrier_wait(shared.turn(consumer), turn);
@@ -109,9 +114,11 @@ template <class Program, class Tile, Major kMajorA, Major kMajorB>
 __global__ void __launch_bounds__(kGemmThreads, 1)
     gemm_kernel(const __grid_constant__ GemmArguments<Program> arguments) {
     constexpr TileConfig tile = Tile::config;
-    static_assert(
-        tile.operand == DType::bf16,
-        "wgmma.cuh has bf16 operands; FP8 ones are K-major on both sides, so dgrad and wgrad need second copies");
+    constexpr bool kF8 = is_f8(tile.operand_a);
+    static_assert(kF8 ? is_f8(tile.operand_b) : tile.operand_a == DType::bf16 && tile.operand_b == DType::bf16,
+                  "operands are bf16 or FP8 both");
+    static_assert(!kF8 || (kMajorA == Major::k && kMajorB == Major::k), "wgmma reads FP8 operands K-major alone");
+    static_assert(kF8 || tile.promotion == 0, "bf16 products are summed in fp32");
     static_assert(tile.n == 128 || tile.n == 192 || tile.n == 256, "wgmma.cuh has N of 128, 192 and 256");
     static_assert(tile.warpgroup_rows() % kPanelRows == 0, "a warpgroup multiplies blocks of 64 rows");
     static_assert(tile.n % Program::Slot::kColumns == 0, "sub-tiles divide the tile");

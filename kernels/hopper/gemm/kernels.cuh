@@ -33,7 +33,9 @@ inline constexpr std::int64_t kSquareColumns = 2048;      // about the rows, and
 
 /// Whether all of B stays in L2. (33 MiB do not: with the order for a resident B, every wave then read B from memory,
 /// and the GEMM took 1.3 times as long.)
-inline bool b_stays(const Problem& problem) { return problem.n * problem.k * 2 <= kResidentBytes; }
+inline bool b_stays(const Problem& problem) {
+    return problem.n * problem.k * size_of(problem.b.dtype) <= kResidentBytes;
+}
 
 /// The order in which a tile configuration visits a shape. Where all of B stays in L2, or B has few columns, all of
 /// them pass under few rows of A. Otherwise the configuration decides: either a panel of B's columns stays in L2, or a
@@ -113,7 +115,7 @@ Launch bind_gemm(const Problem& problem, const Plan& plan, const Memory& memory,
     for (int panel = 0; panel < Slot::kPanels; ++panel) {
         const auto map = [&](const View& view) {
             const auto width = static_cast<int>(Slot::panel(panel).row_bytes / size_of(view.dtype));
-            return tensor_map(memory, view, kPanelRows, width);
+            return tensor_map(memory, view, Slot::panel(panel).rows, width);
         };
         if (operands.load[panel]) {
             arguments->load[panel] = map(operands.load[panel]);
@@ -167,6 +169,10 @@ struct Kernels {
     static Plan choose(const Problem& problem, const Request& request) {
         Plan plan;
         plan.candidates = {Tiles::config...};
+        const TileConfig& any = plan.candidates.front();
+        require(problem.a.dtype == any.operand_a && problem.b.dtype == any.operand_b, problem.op,
+                ": its kernels multiply ", name_of(any.operand_a), " by ", name_of(any.operand_b),
+                ", and the operands are ", name_of(problem.a.dtype), " and ", name_of(problem.b.dtype));
         plan.overlap = request.overlap;
         double best = 0;
         int index = 0;

@@ -7,17 +7,17 @@
 
 namespace coda::hopper {
 
-/// A tile of kExtent rows (of A) or columns (of B) by kTileK, which kSharers CTAs of a cluster share. K-major: each CTA
-/// loads a part of the rows. MN-major: each CTA loads some of the panels of 64, or, where kSharers does not divide the
-/// number of panels, a part of K of every panel.
-template <Major kMajor, int kExtent, int kSharers>
+/// A tile of kExtent rows (of A) or columns (of B) by kTileK (of FP8: by 128, K-major), which kSharers CTAs of a
+/// cluster share. K-major: each CTA loads a part of the rows. MN-major: each CTA loads some of the panels of 64, or,
+/// where kSharers does not divide the number of panels, a part of K of every panel.
+template <Major kMajor, int kExtent, int kSharers, int kElementBytes>
 struct OperandTile {
     static constexpr int kPanels = kExtent / 64;
     static constexpr bool kPartsOfK = kMajor == Major::mn && kPanels % kSharers != 0;
 
     /// The box of its tensor map.
     static constexpr int kBoxRows = kMajor == Major::k ? kExtent / kSharers : kPartsOfK ? kTileK / kSharers : kTileK;
-    static constexpr int kBoxColumns = 64;
+    static constexpr int kBoxColumns = kPanelRowBytes / kElementBytes;
 
     const CUtensorMap* map;
     std::uint64_t policy;
@@ -53,8 +53,8 @@ struct OperandTile {
 };
 
 template <TileConfig tile, Major kMajor>
-using TileOfA = OperandTile<kMajor, tile.m, tile.cluster_n>;
+using TileOfA = OperandTile<kMajor, tile.m, tile.cluster_n, tile.element_bytes()>;
 template <TileConfig tile, Major kMajor>
-using TileOfB = OperandTile<kMajor, tile.n, tile.cluster_m>;
+using TileOfB = OperandTile<kMajor, tile.n, tile.cluster_m, tile.element_bytes()>;
 
 }  // namespace coda::hopper

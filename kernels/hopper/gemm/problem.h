@@ -20,7 +20,7 @@ struct Problem {
 /// acc = a wᵀ with w (N, K), or a w with w (K, N).
 Problem linear_problem(const char* op, const View& a, const View& w, WeightLayout layout);
 
-/// acc = dyᵀ x.
+/// acc = dyᵀ x. FP8 operands are the transposed copies, dyᵀ and xᵀ.
 Problem weight_gradient_problem(const char* op, const View& dy, const View& x);
 
 }  // namespace coda::hopper

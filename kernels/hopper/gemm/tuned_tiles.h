@@ -143,4 +143,60 @@ struct GradientNarrow {
     static constexpr double rate = 0.97, fixed = 0;
 };
 
+// FP8: K-tiles of as many bytes, so of twice as many elements, and wgmma of twice the speed. A tile takes the same
+// shared memory and bandwidth, and its epilogue counts twice as much. Not measured yet: rates are those of bf16.
+constexpr TileConfig with_operands(TileConfig tile, DType a, DType b, int promotion) {
+    tile.operand_a = a;
+    tile.operand_b = b;
+    tile.promotion = promotion;
+    return tile;
+}
+template <class Tile, int kPromotion = 0, DType kA = DType::f8e4m3>
+struct F8 {
+    static constexpr TileConfig config = with_operands(Tile::config, kA, DType::f8e4m3, kPromotion);
+    static constexpr double rate = Tile::rate, fixed = 2 * Tile::fixed;
+};
+
+// With promotion, a consumer has two sets of accumulators: 64 x 192 or 64 x 128 of them. Narrow has less shared-memory
+// traffic, and Small divides the widths of most models.
+struct PromotedNarrow {
+    static constexpr TileConfig config{.m = 128, .n = 192, .stages = 4, .slots = 2, .raster = {.panel_columns = 2304}};
+    static constexpr double rate = 0.98, fixed = 50;
+};
+struct PromotedSmall {
+    static constexpr TileConfig config{.m = 128, .n = 128, .stages = 5, .slots = 2, .raster = {.panel_columns = 2048}};
+    static constexpr double rate = 0.95, fixed = 50;
+};
+// Of the same, with 2 x 2 CTAs, which load two thirds as much.
+struct PromotedShared {
+    static constexpr TileConfig config{
+        .m = 128, .n = 128, .stages = 5, .slots = 2, .cluster_m = 2, .cluster_n = 2, .raster = {.panel_columns = 2048}};
+    static constexpr double rate = 0.9, fixed = 50;
+};
+
+// LinearSwigluBackward from and to FP8. Slots of 16 KiB, as neither copy of dz overwrites z. 128 rows, since a
+// sub-tile's z is in registers as a whole.
+struct SwigluBackwardF8 {
+    static constexpr TileConfig config{
+        .m = 128, .n = 128, .stages = 5, .slots = 2, .specialization = pingpong, .raster = {.panel_columns = 2048}};
+    static constexpr double rate = 1.0, fixed = 0;
+};
+struct SwigluBackwardF8Shared {
+    static constexpr TileConfig config{.m = 128,
+                                       .n = 128,
+                                       .stages = 4,
+                                       .slots = 3,
+                                       .specialization = pingpong,
+                                       .cluster_m = 1,
+                                       .cluster_n = 2,
+                                       .raster = {.panel_columns = 2048}};
+    static constexpr double rate = 0.99, fixed = 0;
+};
+// Slots of 18 KiB.
+struct SwigluBackwardF8AndY {
+    static constexpr TileConfig config{
+        .m = 128, .n = 128, .stages = 4, .slots = 2, .specialization = pingpong, .raster = {.panel_columns = 2048}};
+    static constexpr double rate = 1.0, fixed = 0;
+};
+
 }  // namespace coda::hopper::tiles

@@ -32,6 +32,19 @@ __device__ __forceinline__ std::uint32_t round_to_bf16x2(float low, float high) 
     return pair;
 }
 
+/// Four f8e4m3 in a word, `first` in its lowest byte, rounded to nearest, ties to even; beyond the largest number,
+/// that.
+__device__ __forceinline__ std::uint32_t round_to_e4m3x4(float first, float second, float third, float fourth) {
+    std::uint32_t word;
+    asm("{\n.reg .b16 low, high;\n"
+        "cvt.rn.satfinite.e4m3x2.f32 low, %2, %1;\n"
+        "cvt.rn.satfinite.e4m3x2.f32 high, %4, %3;\n"
+        "mov.b32 %0, {low, high};\n}"
+        : "=r"(word)
+        : "f"(first), "f"(second), "f"(third), "f"(fourth));
+    return word;
+}
+
 /// Hides from the compiler how `value` was computed, so that it cannot keep what derives from `value` in registers and
 /// share it with other places that compute the same.
 __device__ __forceinline__ void hide_origin(int& value) { asm volatile("" : "+r"(value)); }

@@ -57,7 +57,14 @@ __device__ __forceinline__ void store_matrix_x4(std::uint32_t address, const std
                  : "memory");
 }
 
-/// The inverse: loads the four matrices from shared memory.
+/// The same, each matrix transposed: lane l gives the address of column l % 8 of matrix l / 8.
+__device__ __forceinline__ void store_matrix_x4_transposed(std::uint32_t address, const std::uint32_t (&value)[4]) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(value[0]),
+                 "r"(value[1]), "r"(value[2]), "r"(value[3])
+                 : "memory");
+}
+
+/// The inverse of store_matrix_x4: loads the four matrices from shared memory.
 __device__ __forceinline__ void load_matrix_x4(std::uint32_t address, std::uint32_t (&value)[4]) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(value[0]), "=r"(value[1]), "=r"(value[2]), "=r"(value[3])

@@ -1,4 +1,5 @@
-// Shared-memory matrix descriptors of wgmma for 128-byte-swizzled bf16 tiles.
+// Shared-memory matrix descriptors of wgmma for 128-byte-swizzled tiles of bf16. A K-major tile of FP8 has the same
+// bytes: 128 k a row, 32 k a step.
 //
 // A tile is stored as panels of 128-byte rows. K-major: one row per m (or n), 64 consecutive k; rows of a panel follow
 // each other at 128 bytes. MN-major: one row per k, 64 consecutive m (or n); a further panel per 64 of m (or n).

@@ -37,15 +37,17 @@ CUtensorMapSwizzle swizzle_of(std::int64_t bytes) {
 /// Of rank 3, `view` is a batch of sequences of `seq_len` rows, and a box lies in one of them; of rank 2, one sequence.
 CUtensorMap encode(const Memory& memory, const View& view, const char* operand, unsigned rank, std::int64_t seq_len,
                    int box_rows, int box_columns) {
-    require(view.dtype == DType::bf16 || view.dtype == DType::f32, operand, " (", view.rows, " x ", view.cols, ") is ",
-            name_of(view.dtype), "; Hopper kernels move bf16 and f32");
+    require(view.dtype == DType::bf16 || view.dtype == DType::f32 || is_f8(view.dtype), operand, " (", view.rows, " x ",
+            view.cols, ") is ", name_of(view.dtype), "; Hopper kernels move bf16, f32 and FP8");
     std::byte* address = memory.address(view);
     const std::int64_t pitch = view.ld * size_of(view.dtype);
     require(reinterpret_cast<std::uintptr_t>(address) % 16 == 0 && pitch % 16 == 0, operand, " (", view.rows, " x ",
             view.cols, ") with row pitch ", pitch,
             " bytes is not aligned: address and pitch must be multiples of 16 bytes");
 
-    const auto type = view.dtype == DType::bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
+    const auto type = view.dtype == DType::bf16  ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
+                      : view.dtype == DType::f32 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT32
+                                                 : CU_TENSOR_MAP_DATA_TYPE_UINT8;
     const std::array extent{static_cast<cuuint64_t>(view.cols), static_cast<cuuint64_t>(seq_len),
                             static_cast<cuuint64_t>(rank == 3 ? view.rows / seq_len : 1)};
     const std::array stride{static_cast<cuuint64_t>(pitch), static_cast<cuuint64_t>(pitch * seq_len)};

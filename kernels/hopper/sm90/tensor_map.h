@@ -11,7 +11,7 @@ namespace coda::hopper {
 
 // All throw Error naming the operand where TMA cannot address it: base and row pitch must be multiples of 16 bytes.
 
-/// Map of the row-major matrix `view` (bf16 or f32) with boxes of `box_rows` x `box_columns` elements, laid out in
+/// Map of the row-major matrix `view` (bf16, f32 or FP8) with boxes of `box_rows` x `box_columns` elements, laid out in
 /// shared memory with the swizzle whose span equals a box row (32, 64 or 128 bytes).
 CUtensorMap tensor_map(const Memory& memory, const View& view, int box_rows, int box_columns);
 

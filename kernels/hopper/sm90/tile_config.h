@@ -23,12 +23,13 @@ struct TileConfig {
     WarpSpecialization specialization = WarpSpecialization::cooperative;
     int cluster_m = 2, cluster_n = 1;  // CTAs of a cluster: those in a column share B by multicast, those in a row A
     Raster raster{};
-    DType operand = DType::bf16;  // of A and B; no other is built, and kernel.cuh refuses it
+    DType operand_a = DType::bf16, operand_b = DType::bf16;  // bf16 both, or FP8 both, which are then K-major
+    int promotion = 0;  // of FP8: elements of K whose sums the tensor cores make, before they are added in fp32; 0: all
 
     /// Elements of K per stage, a row of 128 bytes, and per wgmma, 32 bytes of it.
     CODA_HD constexpr int k() const { return kPanelRowBytes / element_bytes(); }
     CODA_HD constexpr int instruction_k() const { return 32 / element_bytes(); }
-    CODA_HD constexpr int element_bytes() const { return operand == DType::bf16 ? 2 : 1; }
+    CODA_HD constexpr int element_bytes() const { return operand_a == DType::bf16 ? 2 : 1; }
 
     CODA_HD constexpr int cluster() const { return cluster_m * cluster_n; }
     CODA_HD constexpr int cluster_rows() const { return m * cluster_m; }

@@ -28,6 +28,24 @@ GemmCase backward(const Shape& shape, const CaseOptions& options) {
     return build.finish(op);
 }
 
+GemmCase backward_f8(const Shape& shape, const CaseOptions& options) {
+    GemmBuilder build(shape, options);
+    LinearSwigluBackwardF8 op;
+    build.f8_product(op);
+    op.tile = LinearSwigluBackwardF8::kTileColumns;
+    op.z = build.storage("z", shape.m, 2 * shape.n);
+    op.dz_scale = build.scalar("dz_scale", 16);
+    op.dz = build.f8_result("dz", shape.m, 2 * shape.n);
+    op.dz_t = GemmBuilder::paired(build.f8_result("dz_t", 2 * shape.n, shape.m));
+    op.dz_amax = build.add("dz_amax", DType::f32, 1, 1, Fill::ones, 0, Access::inout);
+    if (options.optionals) {
+        op.y_scale = build.scalar("y_scale", 32);
+        op.y_t = GemmBuilder::paired(build.f8_result("y_t", shape.n, shape.m));
+    }
+    op.dot = build.result("dot", ceil_div(shape.n, op.tile), shape.m, DType::f32);
+    return build.finish(op);
+}
+
 }  // namespace
 
 template <>
@@ -37,6 +55,11 @@ OpCases cases_of<LinearSwiglu>() {
 template <>
 OpCases cases_of<LinearSwigluBackward>() {
     return {.programs = {{"LinearSwigluBackward", backward}}, .others = {}};
+}
+
+template <>
+OpCases cases_of<LinearSwigluBackwardF8>() {
+    return {.programs = {}, .f8 = {{"LinearSwigluBackwardF8", backward_f8}}, .others = {}};
 }
 
 }  // namespace coda::cases

@@ -5,11 +5,13 @@
 // Both operands are read as they lie in memory, one row per k (a token): MN-major. A small gradient has fewer tiles
 // than the GPU has SMs, so its sum over tokens is cut into parts (split.cpp says into how many). Each part's sum goes
 // to scratch, and a second kernel adds the parts in order, so that the bits are the same every time.
+// FP8 operands: hopper_f8.cu.
 #include "kernels/hopper/epilogue/scaled_store.cuh"
 #include "kernels/hopper/gemm/kernels.cuh"
 #include "kernels/hopper/gemm/tuned_tiles.h"
 #include "kernels/hopper/ptx/dependent_launch.cuh"
 #include "kernels/hopper/sm90/overlapped_launch.h"
+#include "kernels/ops/weight_gradient/hopper_f8.h"
 #include "kernels/ops/weight_gradient/op.h"
 
 namespace coda::hopper {
@@ -61,6 +63,7 @@ Problem problem_of(const WeightGradient& op) {
     const Problem problem = weight_gradient_problem(op.name, op.dy, op.x);
     require_operand(op.name, "grad", op.grad, problem.m, problem.n, DType::f32);
     if (op.gamma) require_operand(op.name, "gamma", op.gamma, 1, problem.n, DType::f32);
+    require(op.promotion == 0, op.name, ": promotion goes with FP8 operands, and dy is ", name_of(op.dy.dtype));
     return problem;
 }
 
@@ -68,6 +71,7 @@ Problem problem_of(const WeightGradient& op) {
 
 template <>
 Plan choose(const WeightGradient& op, const Request& request) {
+    if (is_f8(op.dy.dtype)) return choose_f8(op, request);
     const std::int64_t parts = op.scratch && request.candidate < 0 ? op.parts() : 1;
     Request wanted = request;
     if (parts > 1) wanted.candidate = kTileOfParts;
@@ -84,6 +88,7 @@ Plan choose(const WeightGradient& op, const Request& request) {
 
 template <>
 Launch bind(const WeightGradient& op, const Plan& plan, const Memory& memory) {
+    if (is_f8(op.dy.dtype)) return bind_f8(op, plan, memory);
     const Problem problem = problem_of(op);
     const bool accumulate = op.grad.beta == Beta::accumulate;
     const ScaledStore::Arguments arguments{memory.at<float>(op.alpha), memory.at<float>(op.gamma)};

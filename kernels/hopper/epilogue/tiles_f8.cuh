@@ -1,0 +1,100 @@
+// Tiles in FP8: by rows, and transposed (paired_panel.h). No bank conflicts.
+#pragma once
+
+#include "kernels/hopper/epilogue/paired_panel.h"
+#include "kernels/hopper/epilogue/tiles.cuh"
+#include "kernels/hopper/ptx/math.cuh"
+
+namespace coda::hopper {
+
+/// WideTileLoad where the accumulators' blocks are visited in order in all rows: odd rows load block b ^ 2 in place of
+/// b, and give it out in order. The whole sub-tile must have been fetched. Without kSwaps any part of it may be, and
+/// rows meet in the banks by twos.
+template <class Slot, int kPanel, bool kSwaps>
+class WideTileLoadInOrder {
+    static constexpr int kRowBytes = Slot::panel(kPanel).row_bytes;
+    static_assert(kRowBytes == 4 * Slot::kColumns && Slot::kColumns == 32 && !Slot::kOddRowsSwapped);
+    static constexpr int kOther = kSwaps ? 2 : 0;  // blocks away
+
+  public:
+    __device__ void fetch(const Here& at) {
+        const int quad = at.thread.lane % 4, row = Fragment::row(at.thread.warp, at.thread.lane, 0);
+        const int chunk = swizzle_mask(row, kRowBytes) ^ quad / 2 * 16 ^ row % 2 * (32 * kOther);
+        words_[at.block][at.half] =
+            ptx::load_shared_words(((at.slot + (row * kRowBytes + chunk + quad % 2 * 8)) ^ (at.block * 32)) +
+                                   Slot::offset(kPanel) + at.half * 8 * kRowBytes);
+    }
+    __device__ TwoPairs operator[](const Here& at) const {
+        const bool odd = at.thread.lane / 4 % 2 == 1;
+        const uint2 own = words_[at.block][at.half], other = words_[at.block ^ kOther][at.half];
+        return {unpack_bf16(odd ? other.x : own.x), unpack_bf16(odd ? other.y : own.y)};
+    }
+
+  private:
+    uint2 words_[Slot::kColumns / 8][2];
+};
+
+/// An f8e4m3 tile twice as wide as the accumulator, in panel kRows by rows and in panel kTransposed transposed.
+template <class Slot, int kRows, int kTransposed>
+class WideTileStoreF8 {
+    static_assert(Slot::panel(kTransposed).row_bytes == kPairedRowBytes && Slot::panel(kTransposed).transposed);
+
+  public:
+    /// Four neighbouring columns.
+    __device__ void put(const Here& at, float2 first, float2 second) {
+        pending_[at.block % 2 * 2 + at.half] = ptx::round_to_e4m3x4(first.x, first.y, second.x, second.y);
+        if (at.block % 2 == 0 || at.half == 0) return;
+        ptx::store_matrix_x4(PairPanel<Slot, kRows>::address(at), pending_);
+        const int lane = at.thread.lane;
+        const unsigned select[2] = {WidePairs::selector(lane % 4, 0), WidePairs::selector(lane % 4, 1)};
+        const std::uint32_t paired[4] = {
+            __byte_perm(pending_[0], pending_[1], select[0]), __byte_perm(pending_[0], pending_[1], select[1]),
+            __byte_perm(pending_[2], pending_[3], select[0]), __byte_perm(pending_[2], pending_[3], select[1])};
+        ptx::store_matrix_x4_transposed(at.slot + paired_offset<WidePairs>(at.thread.warp, lane, 0) +
+                                            Slot::offset(kTransposed) + at.block / 2 * (32 * kPairedRowBytes),
+                                        paired);
+    }
+
+  private:
+    std::uint32_t pending_[4];  // (block, half)
+};
+
+/// An f8e4m3 tile as wide as the accumulator, transposed alone.
+template <class Slot, int kPanel>
+class TransposedStoreF8 {
+    static_assert(Slot::panel(kPanel).row_bytes == kPairedRowBytes && Slot::panel(kPanel).transposed);
+    static_assert(Slot::kColumns == 32, "one instruction stores four blocks");
+
+  public:
+    __device__ void put(const Here& at, float2 value) {
+        if (at.half == 0) {
+            upper_ = value;
+            return;
+        }
+        pending_[at.block] = ptx::round_to_e4m3x4(upper_.x, value.x, upper_.y, value.y);
+        if (at.block == 3)
+            ptx::store_matrix_x4_transposed(
+                at.slot + paired_offset<NarrowPairs>(at.thread.warp, at.thread.lane, 0) + Slot::offset(kPanel),
+                pending_);
+    }
+
+  private:
+    float2 upper_;
+    std::uint32_t pending_[4];
+};
+
+/// The largest magnitude of a tensor, raised in global memory, which holds at least 0. Independent of order.
+struct LargestMagnitude {
+    float largest;
+
+    __device__ void clear() { largest = 0; }
+    __device__ void add(float value) { largest = fmaxf(largest, fabsf(value)); }
+    /// The magnitudes were `factor` times the tensor's.
+    __device__ void raise(const Thread& thread, float inverse_factor, float* destination) const {
+        // NOTE: floats that are not negative are ordered as their bits are.
+        const unsigned bits = __reduce_max_sync(0xffffffffu, __float_as_uint(largest * inverse_factor));
+        if (thread.lane == 0) atomicMax(reinterpret_cast<unsigned*>(destination), bits);
+    }
+};
+
+}  // namespace coda::hopper

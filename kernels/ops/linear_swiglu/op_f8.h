@@ -1,0 +1,55 @@
+// The dgrad of the down projection with SwiGLU's gradient, from and to FP8. Notation: kernels/ops.h.
+#pragma once
+
+#include "kernels/core/op.h"
+
+namespace coda {
+
+/// LinearSwigluBackward of FP8 operands, dy = scale a wᵀ, which writes dz for the two GEMMs that read it: by rows for
+/// the dgrad, and transposed for the wgrad. An element is rounded once, from dz_scale dz, and its code written to both.
+/// dz carries no factor rstd: x̂, which the wgrad reads, has been normalised.
+///
+///   dy = scale acc;  dg = dy u (σ + s (1 - σ));  du = dy s;  y = s u;  per row and tile Σ g dg + u du
+///   dz = f8(dz_scale (dg, du)) interleaved;  dz_t = dzᵀ;  dz_amax = max(dz_amax, |dg|, |du|);  y_t = f8(y_scale y)ᵀ
+///
+/// M is a multiple of 16, since dz_t and y_t keep their tokens in pairs of each 16 (ColumnOrder::paired). The scales
+/// are powers of two. Values beyond the format's largest number take that number; dz_amax says whether there were any.
+struct LinearSwigluBackwardF8 {
+    In<Matrix> a;           // (M, K) f8e4m3
+    In<Matrix> w;           // (f, K) f8e4m3: the transposed copy of the matrix
+    In<Scalar> scale;       // statistic: undoes the scales of a and w
+    In<Matrix> z;           // (M, 2f) storage
+    In<Scalar> dz_scale;    // statistic
+    Out<Matrix> dz;         // (M, 2f) f8e4m3
+    Out<Matrix> dz_t;       // (2f, M) f8e4m3, paired
+    InOut<Scalar> dz_amax;  // statistic, at least 0
+    In<Scalar> y_scale;     // statistic, optional, with y_t
+    Out<Matrix> y_t;        // (f, M) f8e4m3, paired, optional
+    Out<Partials> dot;      // (tiles over f, M) statistic, from dg, du before rounding
+    std::int64_t tile = 0;
+
+    static constexpr const char* name = "LinearSwigluBackwardF8";
+    static constexpr auto operands = std::tuple{field("a", &LinearSwigluBackwardF8::a),
+                                                field("w", &LinearSwigluBackwardF8::w),
+                                                field("scale", &LinearSwigluBackwardF8::scale),
+                                                field("z", &LinearSwigluBackwardF8::z),
+                                                field("dz_scale", &LinearSwigluBackwardF8::dz_scale),
+                                                field("dz", &LinearSwigluBackwardF8::dz),
+                                                field("dz_t", &LinearSwigluBackwardF8::dz_t),
+                                                field("dz_amax", &LinearSwigluBackwardF8::dz_amax),
+                                                field("y_scale", &LinearSwigluBackwardF8::y_scale),
+                                                field("y_t", &LinearSwigluBackwardF8::y_t),
+                                                field("dot", &LinearSwigluBackwardF8::dot)};
+
+    static constexpr std::int64_t kTileColumns = 128;   // columns per partial of dot
+    static constexpr std::int64_t kTokenMultiple = 16;  // of M
+    std::optional<Tolerance> tolerance(std::string_view operand, DType) const {
+        if (operand == "dz_t") return kExact;  // beside dz
+        if (operand == "dz") return kStoredF8;
+        if (operand == "y_t") return kStoredF8;
+        // dot and dz_amax are of dz before it is rounded, whose error is that of dy.
+        return f8_product_tolerance(a.cols, 0, false);
+    }
+};
+
+}  // namespace coda

@@ -1,0 +1,124 @@
+// The transposed FP8 panels of epilogues, on a model of stmatrix.x4.trans and of __byte_perm: every byte lies where TMA
+// and ColumnOrder::paired expect it, and no instruction has a bank conflict. Needs no GPU.
+#include <array>
+#include <random>
+#include <set>
+#include <vector>
+
+#include "kernels/core/operand.h"
+#include "kernels/hopper/epilogue/paired_panel.h"
+#include "tests/catch.h"
+
+using namespace coda;
+using namespace coda::hopper;
+
+namespace {
+
+using Word = std::uint32_t;
+using Panel = std::vector<int>;  // bytes; -1 where nothing was written
+
+Word byte_perm(Word low, Word high, unsigned selector) {
+    const std::uint64_t both = std::uint64_t{high} << 32 | low;
+    Word word = 0;
+    for (int i = 0; i < 4; ++i) word |= static_cast<Word>(both >> (selector >> 4 * i & 7) * 8 & 0xff) << 8 * i;
+    return word;
+}
+
+/// Lane l gives the address of column l % 8 of matrix l / 8, and holds in register i of that matrix the elements
+/// (row l / 4, columns 2 (l % 4) and + 1). Column c goes to its address, element of row 0 first.
+void store_matrix_x4_transposed(Panel& panel, const std::array<int, 32>& address,
+                                const std::array<std::array<Word, 4>, 32>& registers) {
+    for (int matrix = 0; matrix < 4; ++matrix) {
+        std::set<int> banks;  // of 16 bytes
+        for (int column = 0; column < 8; ++column) {
+            const int to = address[static_cast<std::size_t>(8 * matrix + column)];
+            REQUIRE(to % 16 == 0);
+            banks.insert(to / 16 % 8);
+            for (int row = 0; row < 8; ++row) {
+                const auto lane = static_cast<std::size_t>(4 * row + column / 2);
+                const Word element = registers[lane][static_cast<std::size_t>(matrix)] >> column % 2 * 16;
+                for (int byte = 0; byte < 2; ++byte) {
+                    int& place = panel.at(static_cast<std::size_t>(to + 2 * row + byte));
+                    CHECK(place == -1);
+                    place = static_cast<int>(element >> 8 * byte & 0xff);
+                }
+            }
+        }
+        CHECK(banks.size() == 8);
+    }
+}
+
+struct SubTile {
+    int columns;
+    std::vector<std::uint8_t> bytes;  // (64, columns)
+
+    explicit SubTile(int width) : columns(width), bytes(static_cast<std::size_t>(64 * width)) {
+        std::mt19937 random(5);
+        for (auto& byte : bytes) byte = static_cast<std::uint8_t>(random());
+    }
+    Word at(int row, int column) const { return bytes[static_cast<std::size_t>(row * columns + column)]; }
+    /// As TMA reads a panel of 64-byte rows, one per column.
+    void check(const Panel& panel) const {
+        int wrong = 0;
+        for (int row = 0; row < 64; ++row)
+            for (int column = 0; column < columns; ++column) {
+                const int place = swizzled_offset(column, static_cast<int>(paired_place(row)), kPairedRowBytes);
+                wrong += panel.at(static_cast<std::size_t>(place)) != static_cast<int>(at(row, column));
+            }
+        CHECK(wrong == 0);
+    }
+};
+
+}  // namespace
+
+TEST_CASE("a wide transposed FP8 panel holds the bytes of the rows, its tokens in pairs") {
+    const SubTile tile(64);
+    Panel panel(64 * kPairedRowBytes, -1);
+    for (int warp = 0; warp < 4; ++warp)
+        for (int two_blocks = 0; two_blocks < 2; ++two_blocks) {
+            std::array<int, 32> address{};
+            std::array<std::array<Word, 4>, 32> registers{};
+            for (int lane = 0; lane < 32; ++lane) {
+                // A word per block and half, as tiles_f8.cuh packs them: columns 16 block + 4 quad to + 3 of a row.
+                Word words[2][2];
+                for (int block = 0; block < 2; ++block)
+                    for (int half = 0; half < 2; ++half) {
+                        words[block][half] = 0;
+                        for (int i = 0; i < 4; ++i)
+                            words[block][half] |= tile.at(Fragment::row(warp, lane, half),
+                                                          32 * two_blocks + 16 * block + 4 * (lane % 4) + i)
+                                                  << 8 * i;
+                    }
+                const auto l = static_cast<std::size_t>(lane);
+                for (int i = 0; i < 4; ++i)
+                    registers[l][static_cast<std::size_t>(i)] =
+                        byte_perm(words[i / 2][0], words[i / 2][1], WidePairs::selector(lane % 4, i % 2));
+                address[l] = paired_offset<WidePairs>(warp, lane, 32 * two_blocks);
+                CHECK(address[l] == paired_offset<WidePairs>(warp, lane, 0) + 32 * two_blocks * kPairedRowBytes);
+            }
+            store_matrix_x4_transposed(panel, address, registers);
+        }
+    tile.check(panel);
+}
+
+TEST_CASE("a narrow transposed FP8 panel holds the bytes of the rows, its tokens in pairs") {
+    const SubTile tile(32);
+    Panel panel(32 * kPairedRowBytes, -1);
+    for (int warp = 0; warp < 4; ++warp) {
+        std::array<int, 32> address{};
+        std::array<std::array<Word, 4>, 32> registers{};
+        for (int lane = 0; lane < 32; ++lane) {
+            const auto l = static_cast<std::size_t>(lane);
+            const int upper = Fragment::row(warp, lane, 0), lower = Fragment::row(warp, lane, 1);
+            for (int block = 0; block < 4; ++block) {
+                const int column = Fragment::column(lane, block);
+                registers[l][static_cast<std::size_t>(block)] = tile.at(upper, column) | tile.at(lower, column) << 8 |
+                                                                tile.at(upper, column + 1) << 16 |
+                                                                tile.at(lower, column + 1) << 24;
+            }
+            address[l] = paired_offset<NarrowPairs>(warp, lane, 0);
+        }
+        store_matrix_x4_transposed(panel, address, registers);
+    }
+    tile.check(panel);
+}

@@ -1,0 +1,272 @@
+// coda_bench float8: what FP8 gains over bf16, GEMM by GEMM, at the shapes of llama1b's layers.
+//
+// Per shape, in turns in one process: our bf16 program, cuBLASLt in bf16, our FP8 program without promotion and with it
+// every 512 and 256 elements of K, cuBLASLt in FP8 with fast accumulation and without. First every FP8 side runs once
+// on poisoned results, and the oracle judges it; then each takes its fastest tile; then all warm up together, and
+// blocks of launches alternate. Times are medians of the blocks. Operands are larger than L2.
+//
+// Then LinearSwigluBackward in bf16 and in FP8, with and without y.
+#include <cuda_runtime.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernels/cases/device_buffers.h"
+#include "kernels/cases/op_cases.h"
+#include "kernels/hopper/run.h"
+#include "kernels/oracle/oracle.h"
+#include "kernels/oracle/tolerance.h"
+#include "tools/bench/commands.h"
+#include "tools/bench/gemm_measure.h"
+#include "tools/bench/timer.h"
+
+namespace coda::bench {
+
+namespace {
+
+constexpr std::int64_t kOracleBytes = std::int64_t{3} << 30;
+constexpr int kHeuristics = 8;  // of cuBLASLt; the fastest of them is measured
+constexpr int kTrialLaunches = 4;
+
+struct Options {
+    std::int64_t tokens = 32768;
+    Turns turns{.warm_up = 1.0, .block = 0.15, .blocks = 5};
+    std::string only;
+};
+
+struct Side {
+    std::string name;
+    hopper::Launch launch;
+    double ms = 0;
+};
+
+/// A case on the device, its output poisoned.
+struct Loaded {
+    GemmCase made;
+    std::unique_ptr<cases::DeviceBuffers> buffers;
+
+    explicit Loaded(GemmCase given)
+        : made(std::move(given)), buffers(std::make_unique<cases::DeviceBuffers>(made.buffers, 1)) {}
+    const Memory& memory() const { return buffers->memory(); }
+
+    void poison() const {
+        for (const cases::Buffer& buffer : made.buffers)
+            if (buffer.access == Access::out)
+                CUDA_CHECK(cudaMemset(memory().address(buffer.view), 0xff,
+                                      static_cast<std::size_t>(buffer.view.span_bytes())));
+    }
+};
+
+std::string tile_name(const hopper::TileConfig& tile) {
+    const bool pingpong = tile.specialization == hopper::WarpSpecialization::pingpong;
+    return text(tile.m, "x", tile.n, pingpong ? " pingpong " : " cooperative ", tile.cluster_m, "x", tile.cluster_n);
+}
+
+class Bench {
+  public:
+    explicit Bench(const Options& options) : options_(options), oracle_(kOracleBytes) {}
+
+    /// The op on the loaded buffers by its fastest tile. FP8 ops are judged first.
+    Side ours(const std::string& name, const Loaded& loaded, const Op& op) {
+        if (name != "bf16") judge(name, loaded, op);
+        const auto tiles = hopper::choose(op).candidates;
+        Side best;
+        for (std::size_t i = 0; i < tiles.size(); ++i) {
+            hopper::Request request;
+            request.candidate = static_cast<int>(i);
+            const hopper::Launch launch = hopper::prepare(op, loaded.memory(), request);
+            timer_.run({launch}, 1);
+            const double ms = timer_.run({launch}, kTrialLaunches);
+            if (name != "bf16")
+                std::printf("    %-22s %-26s %8.4f ms\n", name.c_str(), tile_name(tiles[i]).c_str(), ms);
+            if (best.name.empty() || ms < best.ms) best = {name, launch, ms};
+        }
+        return best;
+    }
+
+    Side cublas(const std::string& name, const Loaded& loaded, void* out, bool fast) {
+        oracle::Product product = bare_product(loaded.made, loaded.memory(), out);
+        product.fast_accumulation = fast;
+        return {name, cublas_.product(product, kHeuristics), 0};
+    }
+
+    /// Measures the sides in turns.
+    void measure(std::vector<Side>& sides) {
+        std::vector<int> counts;
+        for (Side& side : sides) {
+            timer_.run({side.launch}, 2);
+            counts.push_back(static_cast<int>(options_.turns.block * 1e3 / timer_.run({side.launch}, 3)) + 1);
+        }
+        for (double spent = 0; spent < options_.turns.warm_up * 1e3;)
+            for (std::size_t i = 0; i < sides.size(); ++i)
+                spent += counts[i] * timer_.run({sides[i].launch}, counts[i]);
+        std::vector<std::vector<double>> times(sides.size());
+        for (int block = 0; block < options_.turns.blocks; ++block)
+            for (std::size_t i = 0; i < sides.size(); ++i) times[i].push_back(timer_.run({sides[i].launch}, counts[i]));
+        for (std::size_t i = 0; i < sides.size(); ++i) sides[i].ms = median(times[i]);
+    }
+
+    bool right() const { return wrong_ == 0; }
+
+  private:
+    void judge(const std::string& name, const Loaded& loaded, const Op& op) {
+        loaded.poison();
+        const auto before = oracle_.capture(op, loaded.memory());
+        hopper::prepare(op, loaded.memory())(nullptr);
+        CUDA_CHECK(cudaDeviceSynchronize());
+        const oracle::Report report = oracle_.check(op, loaded.memory(), before);
+        std::printf("    %s\n", oracle::line_of(name, op, report).c_str());
+        if (!oracle::within_tolerance(op, report)) ++wrong_;
+    }
+
+    const Options& options_;
+    oracle::Oracle oracle_;
+    oracle::CublasLt cublas_;
+    Timer timer_;
+    int wrong_ = 0;
+};
+
+/// A GEMM of a layer: the name of its step, its bf16 program, whether the FP8 form promotes in training.
+struct Row {
+    const char *name, *program;
+    std::int64_t m, n, k;
+    bool promotes;
+};
+
+std::vector<Row> rows_of(std::int64_t m) {
+    constexpr std::int64_t d = 2048, f = 8192, q = 3072;
+    return {{"qkv", "Linear", m, q, d, false},
+            {"attn_out", "Linear", m, d, d, false},
+            {"gate_up", "Linear", m, 2 * f, d, false},
+            {"down", "Linear", m, d, f, false},
+            {"qkv_dgrad", "LinearDgrad", m, d, q, false},
+            {"attn_out_dgrad", "LinearDgrad", m, d, d, false},
+            {"gate_up_dgrad", "LinearDgrad", m, d, 2 * f, true},
+            {"down_dgrad", "LinearDgrad", m, f, d, false},
+            {"qkv_wgrad", "WeightGradient", q, d, m, true},
+            {"attn_out_wgrad", "WeightGradient", d, d, m, true},
+            {"gate_up_wgrad", "WeightGradient", 2 * f, d, m, true},
+            {"down_wgrad", "WeightGradient", d, f, m, true}};
+}
+
+struct DeviceBytes {
+    void* data = nullptr;
+    explicit DeviceBytes(std::size_t bytes) { CUDA_CHECK(cudaMalloc(&data, bytes)); }
+    ~DeviceBytes() { cudaFree(data); }
+    DeviceBytes(const DeviceBytes&) = delete;
+    DeviceBytes& operator=(const DeviceBytes&) = delete;
+};
+
+/// bf16, cuBLASLt bf16, FP8 with promotion 0, 512, 256, cuBLASLt FP8 fast, accurate.
+std::vector<Side> products(Bench& bench, const Row& row) {
+    const bool gradient = std::string(row.program) == "WeightGradient";
+    const Loaded wide(make_case({row.program, row.m, row.n, row.k}));
+    const char* f8_program = gradient ? "WeightGradientF8" : "LinearF8";
+    const Loaded narrow(make_case({f8_program, row.m, row.n, row.k}));
+    const DeviceBytes out(static_cast<std::size_t>(row.m * row.n * (gradient ? 4 : 2)));
+
+    std::vector<Side> sides;
+    sides.push_back(bench.ours("bf16", wide, wide.made.op));
+    sides.push_back(bench.cublas("cuBLAS bf16", wide, out.data, false));
+    for (const std::int64_t promotion : {0, 512, 256}) {
+        Op op = narrow.made.op;
+        std::visit(
+            [&](auto& concrete) {
+                if constexpr (requires { concrete.promotion; }) concrete.promotion = promotion;
+            },
+            op);
+        sides.push_back(bench.ours(text("f8 promotion ", promotion), narrow, op));
+    }
+    sides.push_back(bench.cublas("cuBLAS f8 fast", narrow, out.data, true));
+    sides.push_back(bench.cublas("cuBLAS f8", narrow, out.data, false));
+    bench.measure(sides);
+    return sides;
+}
+
+void run_products(Bench& bench, const Options& options) {
+    std::string table;
+    double bf16 = 0, cublas_bf16 = 0, f8 = 0, cublas_f8 = 0;
+    for (const Row& row : rows_of(options.tokens)) {
+        if (!options.only.empty() && options.only != row.name) continue;
+        std::printf("%s: M %lld N %lld K %lld\n", row.name, static_cast<long long>(row.m),
+                    static_cast<long long>(row.n), static_cast<long long>(row.k));
+        const std::vector<Side> sides = products(bench, row);
+        const bool forward = std::string(row.program) == "Linear";
+        const double chosen = sides[row.promotes ? 3 : 2].ms, rival = sides[forward ? 5 : 6].ms;
+        bf16 += sides[0].ms;
+        cublas_bf16 += sides[1].ms;
+        f8 += chosen;
+        cublas_f8 += rival;
+        char line[256];
+        std::snprintf(
+            line, sizeof line, "%-15s | %7.4f %7.4f | %7.4f %7.4f %7.4f | %7.4f %7.4f | %6.0f %6.0f | %5.2f %6.3f\n",
+            row.name, sides[0].ms, sides[1].ms, sides[2].ms, sides[3].ms, sides[4].ms, sides[5].ms, sides[6].ms,
+            2e-9 * static_cast<double>(row.m) * static_cast<double>(row.n) * static_cast<double>(row.k) / chosen,
+            2e-9 * static_cast<double>(row.m) * static_cast<double>(row.n) * static_cast<double>(row.k) / rival,
+            sides[0].ms / chosen, chosen / rival);
+        table += line;
+        std::printf("%s", line);
+        std::fflush(stdout);
+    }
+    std::printf(
+        "\nms                  bf16  cuBLAS |    f8 0  f8 512  f8 256 | cuBLAS f8 fast, not | TFLOP/s f8, cuBLAS | "
+        "bf16 / "
+        "f8, f8 / cuBLAS f8\n%s",
+        table.c_str());
+    std::printf("sum: bf16 %.4f (cuBLAS %.4f), f8 %.4f (cuBLAS %.4f): bf16 / f8 %.3f, f8 / cuBLAS f8 %.3f\n", bf16,
+                cublas_bf16, f8, cublas_f8, bf16 / f8, f8 / cublas_f8);
+    std::printf(
+        "f8 is promotion 0 forward and in dgrads of K up to 4096, else 512; cuBLAS f8 is fast forward alone\n\n");
+}
+
+void run_swiglu(Bench& bench, const Options& options) {
+    for (const bool y : {false, true}) {
+        const CaseOptions with{.optionals = y};
+        const Loaded wide(make_case({"LinearSwigluBackward", options.tokens, 8192, 2048}, with));
+        const Loaded narrow(make_case({"LinearSwigluBackwardF8", options.tokens, 8192, 2048}, with));
+        const DeviceBytes out(static_cast<std::size_t>(options.tokens * 8192 * 2));
+        std::vector<Side> sides;
+        sides.push_back(bench.ours("bf16", wide, wide.made.op));
+        sides.push_back(bench.ours("f8", narrow, narrow.made.op));
+        sides.push_back(bench.cublas("cuBLAS f8", narrow, out.data, false));
+        bench.measure(sides);
+        std::printf(
+            "LinearSwigluBackward%s: bf16 %.4f ms, f8 %.4f ms: f8 / bf16 %.3f (bar 0.75), f8 / cuBLAS f8 %.3f\n",
+            y ? " with y" : "", sides[0].ms, sides[1].ms, sides[1].ms / sides[0].ms, sides[1].ms / sides[2].ms);
+        std::fflush(stdout);
+    }
+}
+
+void run(const Options& options) {
+    std::string known = "swiglu";
+    bool found = options.only.empty() || options.only == known;
+    for (const Row& row : rows_of(options.tokens)) {
+        found = found || options.only == row.name;
+        known += text(", ", row.name);
+    }
+    require(found, "--only: there is no ", options.only, "; there are ", known);
+    require(options.tokens > 0 && options.tokens % 16 == 0, "--tokens: ", options.tokens, " is not a multiple of 16");
+    Bench bench(options);
+    if (options.only.empty() || options.only == "swiglu") run_swiglu(bench, options);
+    if (options.only != "swiglu") run_products(bench, options);
+    require(bench.right(), "float8: a result is beyond its tolerance; see BEYOND above");
+}
+
+}  // namespace
+
+void add_float8(CLI::App& app) {
+    CLI::App* command = app.add_subcommand("float8", "FP8 GEMMs of llama1b's layers against bf16 and cuBLASLt");
+    auto options = std::make_shared<Options>();
+    command->add_option("--tokens", options->tokens, "M of the layers, a multiple of 16");
+    command->add_option("--only", options->only, "one row, such as gate_up_wgrad, or swiglu");
+    command->add_option("--warm-up", options->turns.warm_up, "seconds per shape");
+    command->add_option("--block", options->turns.block, "seconds per block");
+    command->add_option("--blocks", options->turns.blocks, "blocks per side");
+    command->callback([options] { run(*options); });
+}
+
+}  // namespace coda::bench
