@@ -42,7 +42,8 @@ std::vector<Bare> gemms_of(const Schedule& schedule) {
         if constexpr (std::same_as<T, WeightGradient>) {
             gemms.push_back({op.dy, op.x, op.grad, false, hopper::Major::mn, hopper::Major::mn, op.grad.dtype});
         } else if constexpr (requires { op.a, op.w; }) {
-            const View out = op.result();
+            View out;
+            if constexpr (requires { op.result(); }) out = op.result();
             gemms.push_back({op.a, op.w, out, true, hopper::Major::k,
                              layout_of(op) == WeightLayout::in_out ? hopper::Major::mn : hopper::Major::k,
                              out ? out.dtype : DType::bf16});
