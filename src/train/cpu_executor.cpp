@@ -10,6 +10,7 @@
 #include <fstream>
 #include <utility>
 
+#include "kernels/core/float8.h"
 #include "kernels/cpu/row_stats.h"
 #include "kernels/cpu/run.h"
 #include "src/train/executor.h"
@@ -135,8 +136,12 @@ class CpuExecutor : public Executor {
             case DType::f64: return first_nonfinite_of<double>(data);
             case DType::f32: return first_nonfinite_of<float>(data);
             case DType::bf16: return first_nonfinite_of<Bf16>(data);
-            default: return -1;
+            case DType::f8e4m3: return first_nonfinite_of<F8E4M3>(data);
+            case DType::f8e5m2: return first_nonfinite_of<F8E5M2>(data);
+            case DType::i32:
+            case DType::u8: return -1;
         }
+        return -1;
     }
 
     std::vector<RowStats> row_stats(const View& view) override { return cpu::row_stats(view, memory_); }

@@ -16,9 +16,10 @@ constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 TEST_CASE("the first non-finite element is found, gaps left out", "[gpu]") {
     if (!has_hopper()) return;
-    for (const DType dtype : {DType::bf16, DType::f32, DType::f64})
+    for (const DType dtype : {DType::f8e4m3, DType::f8e5m2, DType::bf16, DType::f32, DType::f64})
         for (const std::int64_t gap : {0, 5}) {
-            constexpr std::int64_t kRows = 300, kColumns = 9001;  // more elements than threads
+            const float infinity = is_f8(dtype) ? kNan : kInfinity;  // to which FP8 does not round
+            constexpr std::int64_t kRows = 300, kColumns = 9001;     // more elements than threads
             Buffers buffers;
             const View view = buffers.random(dtype, kRows, kColumns, -1, 1, kColumns + gap);
             const View result = buffers.vector(DType::f64, 1);  // eight bytes
@@ -35,10 +36,10 @@ TEST_CASE("the first non-finite element is found, gaps left out", "[gpu]") {
             CHECK(find() == -1);
             buffers.set(view, kRows - 1, kColumns - 1, kNan);
             CHECK(find() == kRows * kColumns - 1);
-            buffers.set(view, 200, 17, kInfinity);
+            buffers.set(view, 200, 17, infinity);
             buffers.set(view, 250, 0, kNan);
             CHECK(find() == 200 * kColumns + 17);
-            buffers.set(view, 0, 0, -kInfinity);
+            buffers.set(view, 0, 0, -infinity);
             CHECK(find() == 0);
         }
     Buffers buffers;

@@ -12,28 +12,41 @@
 namespace coda::hopper {
 
 /// One tile operand of an epilogue. `row_bytes` (32, 64 or 128) is what a sub-tile takes of one row of it, and
-/// numerator / denominator its columns per accumulator column: 1, 2 for pairs twice as wide, 1/2 for gated halves. A
-/// transposed panel has a row per column of the operand, with the 64 rows of the sub-tile in it: the bytes of an FP8
-/// copy of ColumnOrder::paired.
+/// numerator / denominator its columns per accumulator column: 1, 2 for pairs twice as wide, 1/2 for gated halves.
 struct Panel {
     int row_bytes = 0;
     int numerator = 1, denominator = 1;
-    int rows = kPanelRows;
-    bool transposed = false;
 
-    CODA_HD constexpr int bytes() const { return rows * row_bytes; }
+    CODA_HD constexpr int bytes() const { return kPanelRows * row_bytes; }
     CODA_HD constexpr int column(int accumulator_column) const { return accumulator_column * numerator / denominator; }
 };
 
+/// A tile operand that is a transposed FP8 copy (ColumnOrder::paired): the panel has a row for each of row_bytes
+/// columns of a byte, with the 64 rows of the sub-tile in it.
+struct TransposedPanel {
+    int row_bytes = 0;
+    int numerator = 1;
+
+    CODA_HD constexpr operator Panel() const { return {row_bytes, numerator, 1}; }
+};
+
+CODA_HD constexpr bool is_transposed(const Panel&) { return false; }
+CODA_HD constexpr bool is_transposed(const TransposedPanel&) { return true; }
+
 /// Panels are packed in order, largest first, so that each starts at a multiple of its swizzle period.
-template <int kColumns_, Panel... panels>
+template <int kColumns_, auto... panels>
 struct Slot {
     static constexpr int kColumns = kColumns_;
     static constexpr int kPanels = sizeof...(panels);
-    static constexpr int kBytes = (panels.bytes() + ...);
+    static constexpr int kBytes = (Panel(panels).bytes() + ...);
+    static constexpr bool kTransposes = (is_transposed(panels) || ...);
 
     static CODA_HD constexpr Panel panel(int index) {
         const Panel list[] = {panels...};
+        return list[index];
+    }
+    static CODA_HD constexpr bool transposed(int index) {
+        const bool list[] = {is_transposed(panels)...};
         return list[index];
     }
     /// Bytes before a panel.
@@ -45,8 +58,7 @@ struct Slot {
     /// Whether some panel takes 8 bytes per pair. Two neighbouring rows of 128 bytes would then meet in the same banks,
     /// so odd rows visit the 8-column blocks of a sub-tile in another order: block b ^ kOddRowBlock in place of b. A
     /// transposed panel takes the same block of all rows, so there it is the load that swaps (WideTileLoadInOrder).
-    static constexpr bool kOddRowsSwapped =
-        ((panels.row_bytes == 4 * kColumns) || ...) && !((panels.transposed) || ...);
+    static constexpr bool kOddRowsSwapped = !kTransposes && ((Panel(panels).row_bytes == 4 * kColumns) || ...);
     static constexpr int kOddRowBlock = kOddRowsSwapped ? 2 : 0;
     static_assert(!kOddRowsSwapped || kColumns == 32, "panels with 8 bytes per pair have rows of 128 bytes");
 

@@ -37,7 +37,7 @@ class WideTileLoadInOrder {
 /// An f8e4m3 tile twice as wide as the accumulator, in panel kRows by rows and in panel kTransposed transposed.
 template <class Slot, int kRows, int kTransposed>
 class WideTileStoreF8 {
-    static_assert(Slot::panel(kTransposed).row_bytes == kPairedRowBytes && Slot::panel(kTransposed).transposed);
+    static_assert(Slot::transposed(kTransposed) && Slot::panel(kTransposed).row_bytes == 2 * Slot::kColumns);
 
   public:
     /// Four neighbouring columns.
@@ -62,7 +62,7 @@ class WideTileStoreF8 {
 /// An f8e4m3 tile as wide as the accumulator, transposed alone.
 template <class Slot, int kPanel>
 class TransposedStoreF8 {
-    static_assert(Slot::panel(kPanel).row_bytes == kPairedRowBytes && Slot::panel(kPanel).transposed);
+    static_assert(Slot::transposed(kPanel) && Slot::panel(kPanel).row_bytes == Slot::kColumns);
     static_assert(Slot::kColumns == 32, "one instruction stores four blocks");
 
   public:

@@ -115,7 +115,8 @@ Launch bind_gemm(const Problem& problem, const Plan& plan, const Memory& memory,
     for (int panel = 0; panel < Slot::kPanels; ++panel) {
         const auto map = [&](const View& view) {
             const auto width = static_cast<int>(Slot::panel(panel).row_bytes / size_of(view.dtype));
-            return tensor_map(memory, view, Slot::panel(panel).rows, width);
+            return Slot::transposed(panel) ? tensor_map(memory, view, width, kPanelRows)
+                                           : tensor_map(memory, view, kPanelRows, width);
         };
         if (operands.load[panel]) {
             arguments->load[panel] = map(operands.load[panel]);

@@ -138,9 +138,13 @@ __device__ __forceinline__ void move_tiles(const GemmArguments<Program>& argumen
                 if (!(use.store >> panel & 1)) continue;
                 const std::uint32_t source = shared.slot(consumer, slot) + Slot::offset(panel);
                 const int column = Slot::panel(panel).column(store.column());
-                if (Slot::panel(panel).transposed) {
-                    ptx::tma_store(&arguments.store[panel], source, store.row(), column, leave_l2);
-                } else if (use.add >> panel & 1) {
+                if constexpr (Slot::kTransposes) {
+                    if (Slot::transposed(panel)) {
+                        ptx::tma_store(&arguments.store[panel], source, store.row(), column, leave_l2);
+                        continue;
+                    }
+                }
+                if (use.add >> panel & 1) {
                     ptx::tma_reduce_add(&arguments.store[panel], source, column, store.row());
                 } else {
                     ptx::tma_store(&arguments.store[panel], source, column, store.row(), leave_l2);

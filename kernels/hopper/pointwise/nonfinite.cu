@@ -15,7 +15,7 @@ namespace {
 constexpr int kThreads = 256;
 constexpr std::int64_t kMaxBlocks = 4096;
 
-/// A number is not finite if every bit of its exponent is set.
+/// A number is not finite if every bit of its exponent is set; of f8e4m3, every bit but the sign.
 template <class Word>
 __global__ void first_nonfinite(const Word* elements, std::int64_t count, std::int64_t cols, std::int64_t ld,
                                 Word exponent, unsigned long long* first) {
@@ -41,12 +41,14 @@ void enqueue(const View& view, const std::byte* elements, Word exponent, std::in
 }  // namespace
 
 void enqueue_first_nonfinite(const View& view, const Memory& memory, std::int64_t* device_result, Stream stream) {
-    require(view.dtype == DType::bf16 || view.dtype == DType::f32 || view.dtype == DType::f64,
-            "a search for non-finite elements got a view of ", name_of(view.dtype), ", expected bf16, f32 or f64");
+    require(view.dtype == DType::bf16 || view.dtype == DType::f32 || view.dtype == DType::f64 || is_f8(view.dtype),
+            "a search for non-finite elements got a view of ", name_of(view.dtype), ", expected FP8, bf16, f32 or f64");
     // All bits set: -1 as a signed number, the largest as an unsigned one.
     CUDA_CHECK(cudaMemsetAsync(device_result, 0xff, sizeof *device_result, stream));
     if (view.count() == 0) return;
     const std::byte* elements = memory.address(view);
+    if (view.dtype == DType::f8e4m3) enqueue<std::uint8_t>(view, elements, 0x7f, device_result, stream);
+    if (view.dtype == DType::f8e5m2) enqueue<std::uint8_t>(view, elements, 0x7c, device_result, stream);
     if (view.dtype == DType::bf16) enqueue<std::uint16_t>(view, elements, 0x7f80, device_result, stream);
     if (view.dtype == DType::f32) enqueue<std::uint32_t>(view, elements, 0x7f800000, device_result, stream);
     if (view.dtype == DType::f64) enqueue<std::uint64_t>(view, elements, 0x7ff0000000000000, device_result, stream);

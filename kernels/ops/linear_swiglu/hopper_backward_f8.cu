@@ -18,7 +18,7 @@ namespace coda::hopper {
 namespace {
 
 constexpr Panel kZ{128, 2, 1}, kDz{64, 2, 1};
-constexpr Panel kDzTransposed{kPairedRowBytes, 2, 1, 64, true}, kYTransposed{kPairedRowBytes, 1, 1, 32, true};
+constexpr TransposedPanel kDzTransposed{64, 2}, kYTransposed{32};
 
 template <bool kMakesY>
 using SwigluSlot =

@@ -145,7 +145,7 @@ class HopperExecutor : public Executor {
     }
 
     std::int64_t first_nonfinite(const View& view) override {
-        if (view.dtype != DType::bf16 && view.dtype != DType::f32 && view.dtype != DType::f64) return -1;
+        if (view.dtype == DType::i32 || view.dtype == DType::u8) return -1;
         hopper::enqueue_first_nonfinite(view, memory_, bad_element_, stream_.get());
         std::int64_t found = 0;
         staging_.download(&found, bad_element_, sizeof found);
