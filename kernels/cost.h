@@ -10,6 +10,8 @@ namespace coda {
 ///   Attention             2 M T H hd: Q Kᵀ and P V over half the square of the causal mask; softmax not counted and
 ///                         document masks ignored
 ///   attention backward    2.5 times that: five GEMMs where forward has two, as Q Kᵀ is recomputed
+///   DecodeAttention       4 S C H hd: both products over a full context
+///   StoreKeyValue         0
 ///   Embed                 2 per element (square, sum)
 ///   TargetLogit           2 per element of a
 ///   FinishRstd, FinishCrossEntropy, FinishRowSum, FinishColumnSum, ReduceLoss, EmbedBackward   1 per summed element
@@ -17,8 +19,9 @@ namespace coda {
 ///   GradNorm              2 per element
 ///   AdamW                 16 per parameter
 /// bytes: every operand once; In is read, Out is written, InOut is both. A table whose rows are gathered or scattered
-/// counts with at most one row per token, the exponentials of FinishCrossEntropy with one element per row, and of
-/// ExactCrossEntropy's operands flags and targets alone. Scratch is not counted.
+/// counts with at most one row per token, a cache with a full context of every sequence or with the rows of a prefill,
+/// the exponentials of FinishCrossEntropy with one element per row, and of ExactCrossEntropy's operands flags and
+/// targets alone. Scratch is not counted.
 struct Cost {
     double flops = 0;
     double bytes = 0;

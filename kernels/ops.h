@@ -33,6 +33,7 @@
 #include "kernels/ops/cross_entropy/op.h"
 #include "kernels/ops/embedding/op.h"
 #include "kernels/ops/finish/op.h"
+#include "kernels/ops/key_value_cache/op.h"
 #include "kernels/ops/linear/op.h"
 #include "kernels/ops/linear_head_dot/op.h"
 #include "kernels/ops/linear_residual_rms/op.h"
@@ -57,6 +58,8 @@ using Op = std::variant<
     TargetLogit,
     FinishRstd,
     Attention,
+    StoreKeyValue,
+    DecodeAttention,
     FinishCrossEntropy,
     ExactCrossEntropy,
     ReduceLoss,

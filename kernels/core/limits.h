@@ -37,6 +37,11 @@ inline constexpr std::int64_t kMaxHeadRows = (std::int64_t{1} << 31) - 1;
 inline constexpr std::int64_t kMaxGridY = 65535;
 inline constexpr std::int64_t kMaxHeads = kMaxGridY;
 
+/// Query heads per key/value head of DecodeAttention, whose logits lie in 48 KiB of shared memory.
+inline constexpr std::int64_t kMaxGroup = 16;
+/// Positions of a cache's sequence, which DecodeAttention counts in 32 bits.
+inline constexpr std::int64_t kMaxContext = (std::int64_t{1} << 31) - 257;
+
 /// Tiles of Attention, of `queries` rows of a head and a sequence.
 constexpr std::int64_t attention_tiles(std::int64_t sequences, std::int64_t heads, std::int64_t seq_len,
                                        std::int64_t queries) {
@@ -84,6 +89,17 @@ inline std::optional<std::string> head_rows_problem(const char* name, std::int64
 inline std::optional<std::string> heads_problem(const char* name, std::int64_t value) {
     if (value <= kMaxHeads) return std::nullopt;
     return text("the GPU's attention takes up to ", kMaxHeads, " heads, and ", name, " is ", value);
+}
+
+inline std::optional<std::string> group_problem(const char* name, std::int64_t value) {
+    if (value <= kMaxGroup) return std::nullopt;
+    return text("the GPU's attention over a cache takes up to ", kMaxGroup, " query heads per key/value head, and ",
+                name, " is ", value);
+}
+
+inline std::optional<std::string> context_problem(const char* name, std::int64_t value) {
+    if (value <= kMaxContext) return std::nullopt;
+    return text("the GPU's attention over a cache takes up to ", kMaxContext, " positions, and ", name, " is ", value);
 }
 
 /// Throws Error with the op's name where there is a problem.

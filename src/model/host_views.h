@@ -24,6 +24,14 @@ struct HostViews : BatchInputs {  // written before each micro-batch; `rope` onc
     View logits;      // (1, V padded) storage, of the last row of a sample pass
     View norm, clip;  // of the gradient, before clipping
     View skip;        // i32, why nothing was updated: bits kNonFinite (sticky) and kDropped of GradNorm
+    // Of generation, written when a sequence starts.
+    struct Prefill {
+        View tokens, positions;  // (1, rows of the longest prefill) i32; positions: 0, 1, ..., once
+        View place;              // (1, 3) i32
+    } prefill;
+    SequenceRows sequences;
+    View embedding;  // (V padded, d) storage: what generation looks a tied embedding up in, where there is no master
+    KeyValueCache cache;  // of all layers, one after the other
     // State: flat segments of ParameterLayout.count elements.
     View master, gradient, m, v;
     View working;  // storage dtype, with the weights of norms in the matrices after them (ParameterLayout.folds)

@@ -6,6 +6,8 @@
 #include "src/model/blocks/embedding.h"
 #include "src/model/blocks/head.h"
 #include "src/model/blocks/layer.h"
+#include "src/model/parameters.h"
+#include "src/model/schedule_options.h"
 
 namespace coda {
 
@@ -23,6 +25,14 @@ struct Model {
     const Stream& input_of(std::size_t layer) const { return layer == 0 ? embedding.out() : layers[layer - 1].out(); }
     const Stream& out() const { return input_of(layers.size()); }
 };
+
+/// What tokens are looked up in. A tied embedding's working copy carries the final norm's weight, so it is the master
+/// that is read or, in a plan without master weights, `instead`.
+View embedding_rows(const ParameterLayout& layout, const FlatSegments& segments, bool has_master, const View& instead);
+
+/// The blocks for micro-batches of `shape`, with buffers of their own. `rows`: what tokens are looked up in.
+Model make_model(const ParameterLayout& layout, const ModelShape& shape, const ScheduleOptions& options,
+                 const BatchInputs& batch, const FlatSegments& segments, const View& rows, const BlockBuffers& buffers);
 
 /// forward.cpp: tokens to the input of the final norm.
 void build_forward(Model& model, StepList& step, Keep keep);

@@ -1,6 +1,8 @@
 // The lists of operations that a run executes, and which of them it needs.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 
@@ -8,10 +10,29 @@ namespace coda {
 
 /// A step of the optimizer is `first`, then `further` for every other micro-batch, then `update`. `sample` is the
 /// forward pass of the micro-batch's first sequence and the logits of its last row.
-enum class Pass : std::uint8_t { first, further, update, evaluate, sample };
-inline constexpr Pass kPasses[] = {Pass::first, Pass::further, Pass::update, Pass::evaluate, Pass::sample};
+///
+/// Generation with a cache: a `prefill` takes all tokens of a prompt but the last into the cache of one sequence;
+/// `decode` takes one token of each sequence, the newest, and chooses the next one. Pass::prefill is the first of
+/// kPrefillPasses, which differ in their number of rows (prefill_lengths).
+enum class Pass : std::uint8_t { first, further, update, evaluate, sample, decode, prefill };
+inline constexpr int kPrefillPasses = 16;
+constexpr Pass prefill_pass(std::size_t index) {
+    return static_cast<Pass>(static_cast<std::size_t>(Pass::prefill) + index);
+}
+constexpr bool is_prefill(Pass pass) { return pass >= Pass::prefill; }
+/// Which of the prefill passes it is.
+constexpr std::size_t prefill_index(Pass pass) {
+    return static_cast<std::size_t>(pass) - static_cast<std::size_t>(Pass::prefill);
+}
+
+inline constexpr auto kPasses = [] {
+    std::array<Pass, static_cast<std::size_t>(Pass::prefill) + kPrefillPasses> passes{};
+    for (std::size_t i = 0; i < passes.size(); ++i) passes[i] = static_cast<Pass>(i);
+    return passes;
+}();
 const char* name_of(Pass pass);
 
+/// Pass::prefill stands for all of its lengths.
 class PassSet {
   public:
     constexpr PassSet(std::initializer_list<Pass> passes) {
@@ -29,10 +50,11 @@ class PassSet {
     std::uint32_t bits_ = 0;
 };
 
+/// Of a configuration alone: generation needs a number of sequences and a context besides (GenerationShape).
 inline constexpr PassSet kAllPasses{Pass::first, Pass::further, Pass::update, Pass::evaluate, Pass::sample};
 
 /// What the program was started for. Its plan holds the buffers of its passes and no others.
-enum class Mode : std::uint8_t { train, evaluate, sample, export_ };
+enum class Mode : std::uint8_t { train, evaluate, sample, generate, export_ };
 
 /// Training evaluates too. An export runs nothing: weights are written from where they are read.
 constexpr PassSet passes_of(Mode mode) {
@@ -40,6 +62,7 @@ constexpr PassSet passes_of(Mode mode) {
         case Mode::train: return {Pass::first, Pass::further, Pass::update, Pass::evaluate};
         case Mode::evaluate: return {Pass::evaluate};
         case Mode::sample: return {Pass::sample};
+        case Mode::generate: return {Pass::decode, Pass::prefill};
         case Mode::export_: return {};
     }
     return {};

@@ -2,11 +2,24 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "kernels/core/dtype.h"
 #include "src/config/config.h"
 
 namespace coda {
+
+/// The sequences that the passes of generation run side by side.
+struct GenerationShape {
+    std::int64_t slots = 0;    // sequences; 0: no generation
+    std::int64_t context = 0;  // positions of each
+};
+
+/// Rows of the prefill passes, ascending: 128 2^k below the context, and the context. A prompt is padded to the
+/// shortest that holds it, so that no more than half of the rows are padding (below 128 rows, where a pass takes no
+/// longer for them on a GPU), a schedule and a CUDA graph serve many prompts, and the bits of a sequence depend on its
+/// own length alone. Throws Error where the context needs more than kPrefillPasses lengths.
+std::vector<std::int64_t> prefill_lengths(std::int64_t context);
 
 struct ScheduleOptions {
     Precision precision;
@@ -19,6 +32,7 @@ struct ScheduleOptions {
     double max_grad_norm = 0;
     OptimizerConfig optimizer;
     std::uint64_t seed = 0;
+    GenerationShape generation{};
 };
 ScheduleOptions schedule_options(const Config& config, const Precision& precision);
 

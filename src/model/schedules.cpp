@@ -4,6 +4,7 @@
 
 #include "kernels/core/error.h"
 #include "src/core/hazards.h"
+#include "src/model/generation.h"
 #include "src/model/model.h"
 #include "src/model/scratch.h"
 #include "src/model/update.h"
@@ -22,7 +23,8 @@ void add_segments(const BlockBuffers& buffers, std::int64_t n, Moments moments, 
     host.v = buffers.persistent("second moments", MemorySegment::optimizer, moment, 1, n);
 }
 
-void add_inputs(const BlockBuffers& buffers, const ModelShape& s, bool document_mask, HostViews& host) {
+void add_inputs(const BlockBuffers& buffers, const ModelShape& s, std::int64_t context, bool document_mask,
+                HostViews& host) {
     const DType statistic = buffers.precision().statistic;
     const auto input = [&](const char* name, DType dtype, std::int64_t rows, std::int64_t cols) {
         return buffers.persistent(name, MemorySegment::inputs, dtype, rows, cols);
@@ -31,7 +33,7 @@ void add_inputs(const BlockBuffers& buffers, const ModelShape& s, bool document_
     host.targets = input("targets", DType::i32, 1, s.tokens);
     host.positions = input("positions", DType::i32, 1, s.tokens);
     if (document_mask) host.doc_start = input("document starts", DType::i32, 1, s.tokens);
-    host.rope = input("rope table", statistic, s.seq_len, s.head_dim);
+    host.rope = input("rope table", statistic, std::max(s.seq_len, context), s.head_dim);
     host.alpha = input("alpha", statistic, 1, 1);
     host.embedded = input("embedded tokens", buffers.precision().storage, s.tokens, s.width);
     host.lr = input("learning rate", statistic, 1, 1);
@@ -43,31 +45,6 @@ void add_inputs(const BlockBuffers& buffers, const ModelShape& s, bool document_
     host.norm = input("gradient norm", statistic, 1, 1);
     host.clip = input("clip factor", statistic, 1, 1);
     host.skip = input("skip flag", DType::i32, 1, 1);
-}
-
-/// What tokens are looked up in. Tied to the head, the embedding's working copy carries the final norm's weight.
-View embedding_rows(const ParameterLayout& layout, const FlatSegments& segments, const HostViews& host, bool master) {
-    if (!layout.tied()) return FlatSegments::view_of(segments.working, layout.embedding.table);
-    return master ? FlatSegments::view_of(segments.master, layout.embedding.table) : host.embedded;
-}
-
-Model make_model(const ParameterLayout& layout, const ModelShape& shape, const ScheduleOptions& options,
-                 const HostViews& host, const BlockBuffers& buffers, bool master) {
-    const FlatSegments segments{.master = host.master, .working = host.working, .gradient = host.gradient};
-    std::vector<Layer> layers;
-    const View rows = embedding_rows(layout, segments, host, master);
-    EmbeddingBlock embedding(layout.embedding, segments, rows, shape, buffers);
-    for (std::size_t l = 0; l < layout.layers.size(); ++l) {
-        layers.emplace_back(layout.layers[l], segments, shape, options.recompute, options.deterministic,
-                            buffers.of_layer(l));
-    }
-    return {.batch = host,
-            .embedding = std::move(embedding),
-            .layers = std::move(layers),
-            .head = {layout.head, segments, shape, options.lm_head_chunks, buffers},
-            .backward = {shape, options.recompute, buffers},
-            .dx = buffers.activation("dx", shape.tokens, shape.width),
-            .tied = layout.tied()};
 }
 
 Schedule micro_batch_schedule(Model model, Beta beta) {
@@ -109,6 +86,13 @@ Schedule update_schedule(const ParameterLayout& layout, const ScheduleOptions& o
     return schedule;
 }
 
+constexpr const char* kPrefillNames[] = {
+    "prefill to 128",    "prefill to 256",     "prefill to 512",     "prefill to 1024",
+    "prefill to 2048",   "prefill to 4096",    "prefill to 8192",    "prefill to 16384",
+    "prefill to 32768",  "prefill to 65536",   "prefill to 131072",  "prefill to 262144",
+    "prefill to 524288", "prefill to 1048576", "prefill to 2097152", "prefill to 4194304"};
+static_assert(std::size(kPrefillNames) == kPrefillPasses);
+
 }  // namespace
 
 const char* name_of(Pass pass) {
@@ -118,8 +102,11 @@ const char* name_of(Pass pass) {
         case Pass::update: return "update";
         case Pass::evaluate: return "evaluate";
         case Pass::sample: return "sample";
+        case Pass::decode: return "decode";
+        case Pass::prefill: break;
     }
-    return "?";
+    return is_prefill(pass) && prefill_index(pass) < std::size(kPrefillNames) ? kPrefillNames[prefill_index(pass)]
+                                                                              : "?";
 }
 
 const Schedule& Schedules::operator[](Pass pass) const {
@@ -129,8 +116,11 @@ const Schedule& Schedules::operator[](Pass pass) const {
         case Pass::update: return update;
         case Pass::evaluate: return evaluate;
         case Pass::sample: return sample;
+        case Pass::decode: return decode;
+        case Pass::prefill: break;
     }
-    throw Error("unknown pass");
+    static const Schedule none;
+    return prefill_index(pass) < prefill.size() ? prefill[prefill_index(pass)] : none;
 }
 
 std::vector<Pass> Schedules::passes() const {
@@ -178,8 +168,11 @@ Schedules build_schedules(const ModelConfig& model, const ParameterLayout& layou
     const BlockBuffers buffers(schedules.buffers, options.precision);
     const ModelShape shape = model_shape(model, options.seq_len, options.micro_batch_size);
     add_segments(buffers, layout.count, options.optimizer.moments, host);
-    add_inputs(buffers, shape, options.document_mask, host);
-    const Model blocks = make_model(layout, shape, options, host, buffers, passes.has(Pass::update));
+    add_inputs(buffers, shape, options.generation.context, options.document_mask, host);
+    const FlatSegments segments{.master = host.master, .working = host.working, .gradient = host.gradient};
+    const bool has_master = passes.has(Pass::update);
+    const Model blocks = make_model(layout, shape, options, host, segments,
+                                    embedding_rows(layout, segments, has_master, host.embedded), buffers);
     const HeadBlock::Results& results = blocks.head.results();
     host.loss = results.loss;
     host.losses = results.losses;
@@ -191,8 +184,13 @@ Schedules build_schedules(const ModelConfig& model, const ParameterLayout& layou
     if (passes.has(Pass::update)) schedules.update = update_schedule(layout, options, host);
     if (passes.has(Pass::evaluate)) schedules.evaluate = evaluate_schedule(blocks);
     if (passes.has(Pass::sample)) schedules.sample = sample_schedule(blocks, host.sample_start);
-    add_scratch(schedules.buffers,
-                {&schedules.first, &schedules.further, &schedules.update, &schedules.evaluate, &schedules.sample});
+    if (passes.has(Pass::decode) || passes.has(Pass::prefill)) {
+        add_generation(model, layout, options, segments, has_master, schedules);
+    }
+    std::vector<Schedule*> all = {&schedules.first,    &schedules.further, &schedules.update,
+                                  &schedules.evaluate, &schedules.sample,  &schedules.decode};
+    for (Schedule& prefill : schedules.prefill) all.push_back(&prefill);
+    add_scratch(schedules.buffers, all);
     return schedules;
 }
 

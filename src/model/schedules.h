@@ -16,7 +16,8 @@ namespace coda {
 struct Schedules {
     BufferTable buffers;
     HostViews host;
-    Schedule first, further, update, evaluate, sample;  // empty where it was not requested
+    Schedule first, further, update, evaluate, sample, decode;  // empty where it was not requested
+    std::vector<Schedule> prefill;                              // by length, as prefill_lengths has them
 
     const Schedule& operator[](Pass pass) const;
     bool has(Pass pass) const { return !(*this)[pass].empty(); }
@@ -28,7 +29,8 @@ struct Schedules {
 };
 
 /// The schedules of `passes`. Without Pass::update there are no master weights on the device: the host fills the
-/// working copy, and looks up a tied embedding (HostViews::embedded).
+/// working copy, and looks up a tied embedding (HostViews::embedded; generation has HostViews::embedding).
+/// Pass::decode and Pass::prefill need options.generation.
 Schedules build_schedules(const ModelConfig& model, const ParameterLayout& layout, const ScheduleOptions& options,
                           PassSet passes = kAllPasses);
 

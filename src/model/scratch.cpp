@@ -9,7 +9,7 @@ namespace coda {
 namespace {
 
 template <class T, class Fn>
-void for_each(std::initializer_list<Schedule*> schedules, Fn&& fn) {
+void for_each(const std::vector<Schedule*>& schedules, Fn&& fn) {
     for (Schedule* schedule : schedules) {
         for (Step& step : *schedule) {
             if (T* op = std::get_if<T>(&step.op)) fn(*op);
@@ -18,7 +18,7 @@ void for_each(std::initializer_list<Schedule*> schedules, Fn&& fn) {
 }
 
 template <class T>
-void add_scratch_of(BufferTable& buffers, std::initializer_list<Schedule*> schedules) {
+void add_scratch_of(BufferTable& buffers, const std::vector<Schedule*>& schedules) {
     if constexpr (requires(const T& op) { op.scratch_bytes(); }) {
         std::int64_t bytes = 0;
         for_each<T>(schedules, [&](const T& op) { bytes = std::max(bytes, op.scratch_bytes()); });
@@ -29,13 +29,13 @@ void add_scratch_of(BufferTable& buffers, std::initializer_list<Schedule*> sched
 }
 
 template <class... Ops>
-void add_scratch_of_all(std::variant<Ops...>*, BufferTable& buffers, std::initializer_list<Schedule*> schedules) {
+void add_scratch_of_all(std::variant<Ops...>*, BufferTable& buffers, const std::vector<Schedule*>& schedules) {
     (add_scratch_of<Ops>(buffers, schedules), ...);
 }
 
 }  // namespace
 
-void add_scratch(BufferTable& buffers, std::initializer_list<Schedule*> schedules) {
+void add_scratch(BufferTable& buffers, const std::vector<Schedule*>& schedules) {
     add_scratch_of_all(static_cast<Op*>(nullptr), buffers, schedules);
 }
 

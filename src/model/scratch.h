@@ -1,7 +1,7 @@
 // Scratch operands of the steps that were issued.
 #pragma once
 
-#include <initializer_list>
+#include <vector>
 
 #include "kernels/ops.h"
 #include "src/core/buffers.h"
@@ -10,6 +10,6 @@ namespace coda {
 
 /// Gives every op that needs scratch (scratch_bytes(), kernels/core/op.h) its operand. Ops of a type run one after the
 /// other, so one buffer of the largest size serves them all, in all of the schedules.
-void add_scratch(BufferTable& buffers, std::initializer_list<Schedule*> schedules);
+void add_scratch(BufferTable& buffers, const std::vector<Schedule*>& schedules);
 
 }  // namespace coda

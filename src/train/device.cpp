@@ -63,6 +63,13 @@ void require_fit_on(const Config& config, DeviceChoice device, PassSet passes, c
     require_fit(config, precision, passes, plan, available_host_memory(), "this machine");
 }
 
+void require_generation_fit_on(DeviceChoice device, const Schedules& schedules, const MemoryPlan& plan) {
+    if (device == DeviceChoice::cuda) {
+        return require_generation_fit(schedules, plan, device_memory().available, "the GPU");
+    }
+    require_generation_fit(schedules, plan, available_host_memory(), "this machine");
+}
+
 std::string fit_line(const Config& config, DeviceChoice device, PassSet passes, const MemoryPlan& plan) {
     if (device == DeviceChoice::cpu) {
         require_fit_on(config, device, passes, plan);

@@ -33,6 +33,9 @@ std::string cpu_time_line(const CpuWork& work);
 /// Throws Error, with the settings that would help, when the arena does not fit into what the device has to give.
 void require_fit_on(const Config& config, DeviceChoice device, PassSet passes, const MemoryPlan& plan);
 
+/// The same for a plan that generates, with what its cache takes.
+void require_generation_fit_on(DeviceChoice device, const Schedules& schedules, const MemoryPlan& plan);
+
 /// What a dry run says of the device: that the arena fits, with the process's total on a GPU, or that no GPU is here to
 /// compare with. Throws as require_fit_on, and where the model does not fit the device's kernels.
 std::string fit_line(const Config& config, DeviceChoice device, PassSet passes, const MemoryPlan& plan);

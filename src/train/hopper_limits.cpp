@@ -35,6 +35,11 @@ std::optional<std::string> backward_problem(const ModelConfig& model, std::int64
 
 std::optional<std::string> hopper_problem(const Config& config, PassSet passes) {
     if (auto problem = model_problem(config.model)) return problem;
+    if (passes.has(Pass::decode)) {
+        const std::int64_t group = config.model.num_attention_heads / config.model.num_key_value_heads;
+        if (auto problem = limits::group_problem("model.num_attention_heads / model.num_key_value_heads", group))
+            return problem;
+    }
     const TrainingConfig& training = config.training;
     // A sample is one sequence.
     const bool batches = passes.has(Pass::first) || passes.has(Pass::evaluate);

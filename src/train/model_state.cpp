@@ -1,5 +1,7 @@
 #include "src/train/model_state.h"
 
+#include <algorithm>
+
 #include "kernels/core/error.h"
 #include "kernels/ops/optimizer/norm_fold.h"
 #include "src/io/checkpoint_weights.h"
@@ -43,6 +45,26 @@ void dispatch_master(const HostViews& host, Fn&& fn) {
     fn(float{});
 }
 
+/// The embedding in storage, as its rows are looked up.
+void send_embedding(Executor& executor, const View& to, const PackedTensor& table, const MasterWeights& weights) {
+    std::vector<float> part;
+    const auto send = [&]<class Storage>(std::vector<Storage> stored) {
+        for (std::int64_t first = 0; first < table.count(); first += kWeightsPart) {
+            const std::int64_t count = std::min(kWeightsPart, table.count() - first);
+            part.resize(static_cast<std::size_t>(count));
+            weights.read(table.offset + first, part);
+            stored.resize(part.size());
+            std::transform(part.begin(), part.end(), stored.begin(), [](float value) { return Storage(value); });
+            View flat = to;
+            flat.rows = 1;
+            flat.cols = flat.ld = to.count();
+            executor.upload(part_of(flat, first, count), stored.data());
+        }
+    };
+    if (to.dtype == DType::bf16) return send(std::vector<Bf16>());
+    send(std::vector<float>());
+}
+
 }  // namespace
 
 void renew_working(Executor& executor, const Schedules& schedules, const ParameterLayout& layout) {
@@ -75,6 +97,7 @@ void send_weights(Executor& executor, const Schedules& schedules, const Paramete
                      if (keeps_master) executor.upload(part_of(host.master, first, count), staging.data());
                      return staging.data();
                  });
+    if (schedules.uses(host.embedding)) send_embedding(executor, host.embedding, layout.embedding.table, weights);
 }
 
 std::vector<StateSegment> state_segments(const HostViews& host) {

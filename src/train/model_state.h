@@ -9,8 +9,8 @@
 
 namespace coda {
 
-/// Sends master weights to the executor: the working copy made of them, and themselves where its plan has them. The
-/// host holds a part of them at a time.
+/// Sends master weights to the executor: the working copy made of them, themselves where its plan has them, and the
+/// embedding where generation looks it up by itself. The host holds a part of them at a time.
 void send_weights(Executor& executor, const Schedules& schedules, const ParameterLayout& layout,
                   const MasterWeights& weights);
 

@@ -41,4 +41,8 @@ std::vector<std::string> fitting_settings(const Config& config, const Precision&
 void require_fit(const Config& config, const Precision& precision, PassSet passes, const MemoryPlan& plan,
                  std::int64_t capacity, const std::string& device);
 
+/// Throws Error, with the size of the cache, when a plan that generates does not fit into `capacity` bytes.
+void require_generation_fit(const Schedules& schedules, const MemoryPlan& plan, std::int64_t capacity,
+                            const std::string& device);
+
 }  // namespace coda

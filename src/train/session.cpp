@@ -8,7 +8,8 @@
 
 namespace coda {
 
-Session::Session(const Config& config, PassSet passes, bool times_ops, Console& console)
+Session::Session(const Config& config, PassSet passes, bool times_ops, Console& console,
+                 const GenerationShape& generation)
     : config_(config), console_(console), layout_(parameter_layout(config.model)) {
     const DeviceChoice device = resolve_device(config, passes);
     require_device(config, device, passes);
@@ -18,9 +19,15 @@ Session::Session(const Config& config, PassSet passes, bool times_ops, Console& 
         for (const std::string& refusal : hf_refusals(config.model)) console.line("note: " + refusal);
     }
 
-    schedules_ = build_schedules(config.model, layout_, schedule_options(config, precision_of(device)), passes);
+    ScheduleOptions options = schedule_options(config, precision_of(device));
+    options.generation = generation;
+    schedules_ = build_schedules(config.model, layout_, options, passes);
     plan_ = plan_and_check(schedules_);
-    require_fit_on(config, device, passes, plan_);
+    if (passes.has(Pass::decode)) {
+        require_generation_fit_on(device, schedules_, plan_);
+    } else {
+        require_fit_on(config, device, passes, plan_);
+    }
     executor_ = make_executor(device, schedules_, plan_);
     tokens_ = std::make_unique<TokenInput>(*executor_, schedules_);
     feed_ = std::make_unique<Feed>(*executor_, host(), *tokens_, config.training.seq_len,
@@ -28,7 +35,7 @@ Session::Session(const Config& config, PassSet passes, bool times_ops, Console& 
     if (times_ops) {
         timing_ = std::make_unique<TimingRecorder>(schedules_, executor_->peaks(), executor_->asynchronous());
     }
-    const std::vector<double> rope = rope_table(config.model, config.training.seq_len);
+    const std::vector<double> rope = rope_table(config.model, host().rope.rows);
     const std::vector<float> single(rope.begin(), rope.end());
     executor_->upload(host().rope, single.data());
 }

@@ -5,39 +5,13 @@
 // over hundreds of tokens: 2e-3 relative. Gradients of a whole tensor: cosine above 0.999, norm within 1%.
 #include "src/train/hopper_executor.h"
 #include "tests/hopper/harness.h"
+#include "tests/hopper/small_model.h"
 #include "tests/model/harness.h"
 
 using namespace coda;
 using namespace coda::test;
 
 namespace {
-
-/// Sizes that are multiples only of what the kernels need: ragged tiles in rows and columns, a padded vocabulary.
-ModelConfig small_model(std::int64_t head_dim, bool tied) {
-    ModelConfig model;
-    model.hidden_size = 264;
-    model.intermediate_size = 328;
-    model.num_hidden_layers = 4;
-    model.num_attention_heads = 4;
-    model.num_key_value_heads = 2;
-    model.head_dim = head_dim;
-    model.vocab_size = 1009;
-    model.rope_theta = 10000;
-    model.tie_word_embeddings = tied;
-    return model;
-}
-
-textbook::Weights random_weights(const ModelConfig& model, std::uint64_t seed) {
-    std::mt19937_64 random(seed);
-    std::normal_distribution<double> normal(0, 0.05);
-    textbook::Weights weights;
-    for (const HfTensor& tensor : parameter_layout(model).tensors) {
-        for (std::int64_t i = 0; i < tensor.count(); ++i) {
-            weights[tensor.name].push_back(tensor.matrix ? normal(random) : 1 + normal(random));
-        }
-    }
-    return weights;
-}
 
 struct Case {
     const char* name;

@@ -70,6 +70,30 @@ TEST_CASE("attention costs half the square, its backward pass 2.5 times that") {
                  2 * 2 * 16 * 128 + 2 * 16 * 64 + 2 * 4 * 64 + 4 * 16 + 4 * 128 + 4 * 128);
 }
 
+TEST_CASE("a cache costs a prefill its rows, and the attention of a token a full context") {
+    Buffers b;  // S 3, C 8, heads 4/2, hd 16: Nq 128
+    const auto shape = [&](auto& op, std::int64_t rows) {
+        op.context = 8;
+        op.heads = 4;
+        op.kv_heads = 2;
+        op.head_dim = 16;
+        op.qkv = b.matrix(DType::bf16, rows, 128);
+        op.keys = b.matrix(DType::bf16, 3 * 2 * 8, 16);
+        op.values = b.matrix(DType::bf16, 3 * 2 * 8, 16);
+    };
+    StoreKeyValue store;
+    shape(store, 5);
+    store.place = b.vector(DType::i32, 3);
+    require_cost(store, 0, 2 * (2 * 5 * 2 * 2 * 16) + 12);
+
+    DecodeAttention attention;
+    shape(attention, 3);
+    attention.lengths = b.vector(DType::i32, 3);
+    attention.o = b.matrix(DType::bf16, 3, 64);
+    attention.scratch = b.vector(DType::u8, 1000);
+    require_cost(attention, 2 * 2.0 * 3 * 4 * 8 * 16, 2 * 3 * 128 + 2 * (2 * 3 * 2 * 8 * 16) + 12 + 2 * 3 * 64);
+}
+
 TEST_CASE("a table costs the rows that tokens touch") {
     Buffers b;
     for (const std::int64_t vocab : {1000, 2}) {
@@ -86,6 +110,13 @@ TEST_CASE("a table costs the rows that tokens touch") {
         backward.grad = b.matrix(DType::f32, vocab, 10);
         backward.scratch = b.vector(DType::u8, 1000);
         require_cost(backward, 30, 4 * 3 + 2 * 30 + 2 * rows * 40);
+        LinearRope rotation;
+        rotation.a = b.matrix(DType::bf16, 3, 10);
+        rotation.w = b.matrix(DType::bf16, 8, 10);
+        rotation.out = b.matrix(DType::bf16, 3, 8);
+        rotation.positions = forward.tokens;
+        rotation.rope = b.matrix(DType::f32, vocab, 4);
+        require_cost(rotation, 2 * 3 * 8 * 10, 2 * 30 + 2 * 80 + 2 * 24 + 4 * 3 + rows * 16);
         TargetLogit target;
         target.a = forward.x;
         target.table = forward.table;
@@ -136,6 +167,8 @@ TEST_CASE("what an op's time goes to") {
     REQUIRE(work_of(WeightGradient{}) == Work::gemm);
     REQUIRE(work_of(Attention{}) == Work::attention);
     REQUIRE(work_of(AttentionBackward{}) == Work::attention);
+    REQUIRE(work_of(DecodeAttention{}) == Work::attention);
+    REQUIRE(work_of(StoreKeyValue{}) == Work::other);
     REQUIRE(work_of(FinishRowSum{}) == Work::other);
     REQUIRE(work_of(TargetLogit{}) == Work::other);
     REQUIRE(work_of(AdamW{}) == Work::other);

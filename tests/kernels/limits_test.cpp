@@ -22,6 +22,8 @@ TEST_CASE("values at a limit are taken, and one past it is refused with its name
     bounded(limits::tiles_problem, 2147418111);
     bounded(limits::head_rows_problem, 2147483647);
     bounded(limits::heads_problem, 65535);
+    bounded(limits::group_problem, 16);
+    bounded(limits::context_problem, 2147483391);
 }
 
 TEST_CASE("tiles of attention are counted in 64 bits") {

@@ -50,6 +50,7 @@ struct Sizes {
     bool document_mask = false;
     OptimizerConfig optimizer{};
     PassSet passes = kAllPasses;
+    GenerationShape generation{};
 };
 
 /// Transient buffers each in memory of their own, so that none is initialised by another.
@@ -110,6 +111,7 @@ class ModelRun {
         options.document_mask = sizes.document_mask;
         options.max_grad_norm = 1.0;
         options.optimizer = sizes.optimizer;
+        options.generation = sizes.generation;
         schedules = build_schedules(config, layout, options, sizes.passes);
     }
 
@@ -118,7 +120,7 @@ class ModelRun {
     void start(MakeExecutor make_executor = make_cpu_executor) {
         plan = plan_memory(schedules.buffers, schedules.all());
         executor = make_executor(schedules, plan);
-        set_elements(schedules.host.rope, rope_table(model, sizes_.seq_len));
+        set_elements(schedules.host.rope, rope_table(model, schedules.host.rope.rows));
         tokens = std::make_unique<TokenInput>(*executor, schedules);
         if (schedules.uses(schedules.host.gradient)) poison(schedules.host.gradient);  // whatever is not written shows
     }

@@ -25,6 +25,9 @@ struct LinearRope {
                    field("rope", &LinearRope::rope), field("out", &LinearRope::out)};
 
     View result() const { return out; }
+    std::int64_t bytes_of(const View& operand) const {
+        return &operand == &rope ? gathered_bytes(rope, positions) : operand.bytes();
+    }
 };
 
 }  // namespace coda

@@ -1,5 +1,7 @@
 #include "src/model/blocks/attention.h"
 
+#include <algorithm>
+
 #include "kernels/core/integers.h"
 #include "src/model/blocks/norm_projection.h"
 
@@ -46,6 +48,41 @@ AttentionBlock::AttentionBlock(const Parameters& parameters, const FlatSegments&
       square_(
           buffers.statistic("squares after attention", ceil_div(s.width, LinearResidualRms::kTileColumns), s.tokens)) {}
 
+void AttentionBlock::attend(StepList& step, const BatchInputs& batch) {
+    const ModelShape& s = shape_;
+    if (batch.lengths) {
+        step("attention", DecodeAttention{.qkv = qkv_,
+                                          .lengths = batch.lengths,
+                                          .keys = write(cache_.keys),
+                                          .values = write(cache_.values),
+                                          .o = write(o_),
+                                          .scratch = {},
+                                          .context = cache_.context,
+                                          .heads = s.heads,
+                                          .kv_heads = s.kv_heads,
+                                          .head_dim = s.head_dim});
+        return;
+    }
+    if (batch.place) {
+        step("store", StoreKeyValue{.qkv = qkv_,
+                                    .place = batch.place,
+                                    .keys = write(cache_.keys),
+                                    .values = write(cache_.values),
+                                    .context = cache_.context,
+                                    .heads = s.heads,
+                                    .kv_heads = s.kv_heads,
+                                    .head_dim = s.head_dim});
+    }
+    step("attention", Attention{.qkv = qkv_,
+                                .doc_start = batch.doc_start,
+                                .o = write(o_),
+                                .lse = write(lse_),
+                                .seq_len = s.seq_len,
+                                .heads = s.heads,
+                                .kv_heads = s.kv_heads,
+                                .head_dim = s.head_dim});
+}
+
 const Stream& AttentionBlock::forward(StepList& step, const BatchInputs& batch, const Stream& in) {
     const ModelShape& s = shape_;
     step("qkv", LinearRope{.a = in.x,
@@ -56,14 +93,7 @@ const Stream& AttentionBlock::forward(StepList& step, const BatchInputs& batch, 
                            .out = write(qkv_),
                            .rotated = s.rotated,
                            .head_dim = s.head_dim});
-    step("attention", Attention{.qkv = qkv_,
-                                .doc_start = batch.doc_start,
-                                .o = write(o_),
-                                .lse = write(lse_),
-                                .seq_len = s.seq_len,
-                                .heads = s.heads,
-                                .kv_heads = s.kv_heads,
-                                .head_dim = s.head_dim});
+    attend(step, batch);
     step("attn_out", LinearResidualRms{.a = o_,
                                        .w = out_weight_.value,
                                        .residual = in.x,
@@ -109,6 +139,7 @@ void AttentionBlock::backward(StepList& step, const BatchInputs& batch, const St
 }
 
 void AttentionBlock::keep_rows(std::int64_t rows) {
+    shape_.seq_len = std::min(shape_.seq_len, rows);
     for (View* matrix : {&qkv_, &o_, &out_.x}) *matrix = matrix->row_slice(0, rows);
     for (View* per_token : {&lse_, &out_.rstd, &square_}) *per_token = narrowed(*per_token, rows);
 }

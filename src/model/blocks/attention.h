@@ -33,7 +33,11 @@ class AttentionBlock {
     AttentionBlock(const Parameters& parameters, const FlatSegments& segments, const ModelShape& shape,
                    bool deterministic, const BlockBuffers& buffers);
 
-    /// Returns x' with the 1/rms of its rows.
+    /// What the passes of generation read and write.
+    void use_cache(const KeyValueCache& cache) { cache_ = cache; }
+
+    /// Returns x' with the 1/rms of its rows. batch.place: keys and values are stored in the cache. batch.lengths:
+    /// every row is the newest token of a sequence of the cache.
     const Stream& forward(StepList& step, const BatchInputs& batch, const Stream& in);
 
     /// From dx, the gradient of x', to that of `in`, in place, and those of the weights.
@@ -46,6 +50,8 @@ class AttentionBlock {
     const Stream& out() const { return out_; }
 
   private:
+    void attend(StepList& step, const BatchInputs& batch);
+
     ModelShape shape_;
     bool deterministic_;
     Weight norm_, qkv_weight_, out_weight_;
@@ -54,6 +60,7 @@ class AttentionBlock {
     View lse_;     // (H, M)
     Stream out_;   // x', 1/rms
     View square_;  // partials of the sum of squares of x'
+    KeyValueCache cache_;
 };
 
 }  // namespace coda

@@ -15,7 +15,7 @@ class BlockBuffers {
         : table_(table), precision_(precision), prefix_(std::move(prefix)) {}
 
     /// The same, with names that say the layer.
-    BlockBuffers of_layer(std::size_t l) const { return {table_, precision_, text("layer ", l, " ")}; }
+    BlockBuffers of_layer(std::size_t l) const { return {table_, precision_, prefix_ + text("layer ", l, " ")}; }
 
     /// Transient, of the storage and the statistic type; and a flag per row.
     View activation(const char* name, std::int64_t rows, std::int64_t cols) const {

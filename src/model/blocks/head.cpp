@@ -158,4 +158,22 @@ void HeadBlock::sample(StepList& step, const Stream& in) {
                           .out = {write(results_.logits), Beta::overwrite}});
 }
 
+void HeadBlock::decode(StepList& step, const Stream& in, SequenceRows& rows) {
+    step.enter(Phase::forward, -1);
+    step("logits",
+         Linear{.a = in.x, .w = matrix_.value, .rstd = in.rstd, .out = {write(rows.logits), Beta::overwrite}});
+    View logits = rows.logits;  // without the padding of the vocabulary
+    logits.cols = shape_.vocab;
+    step("choose", ChooseToken{.options = rows.options,
+                               .logits = logits,
+                               .end_tokens = rows.end_tokens,
+                               .limits = rows.limits,
+                               .seen = write(rows.seen),
+                               .lengths = write(rows.lengths),
+                               .positions = write(rows.positions),
+                               .state = write(rows.state),
+                               .token = write(rows.token),
+                               .status = write(rows.status)});
+}
+
 }  // namespace coda

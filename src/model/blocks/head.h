@@ -37,6 +37,9 @@ class HeadBlock {
     /// Logits of the last row of `in`.
     void sample(StepList& step, const Stream& in);
 
+    /// Logits of every row of `in`, and the next token of each sequence.
+    void decode(StepList& step, const Stream& in, SequenceRows& rows);
+
     const Weight& matrix() const { return matrix_; }
     const Results& results() const { return results_; }
 

@@ -30,6 +30,9 @@ class Layer {
         : attention_(parameters.attention, segments, shape, deterministic, buffers),
           mlp_(parameters.mlp, segments, shape, recompute, buffers) {}
 
+    /// What the passes of generation read and write.
+    void use_cache(const KeyValueCache& cache) { attention_.use_cache(cache); }
+
     /// Returns x' with the 1/rms of its rows, which the next layer's norm or the final one applies.
     const Stream& forward(StepList& step, const BatchInputs& batch, const Stream& in, Keep keep) {
         return mlp_.forward(step, attention_.forward(step, batch, in), keep);

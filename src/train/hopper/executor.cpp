@@ -78,10 +78,11 @@ class HopperExecutor : public Executor {
         CUDA_CHECK(cudaMemsetAsync(arena_.base(), 0, static_cast<std::size_t>(plan.persistent_bytes), stream_.get()));
         CUDA_CHECK(cudaMalloc(reinterpret_cast<void**>(&bad_element_), sizeof *bad_element_));
         // Kernels that refuse a shape do it now. The passes that a training run comes to later share those of the
-        // first.
+        // first, and the shorter prefills those of the longest.
         const bool trains = schedules.has(Pass::first);
         for (const Pass pass : schedules.passes()) {
-            if (!trains || pass == Pass::first || pass == Pass::update) graph_of(pass);
+            const bool shorter_prefill = is_prefill(pass) && prefill_index(pass) + 1 < schedules.prefill.size();
+            if ((!trains && !shorter_prefill) || pass == Pass::first || pass == Pass::update) graph_of(pass);
         }
         finish();
         std::size_t free = 0, total = 0;

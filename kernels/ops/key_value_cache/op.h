@@ -1,0 +1,83 @@
+// The cache of keys and values of sequences that grow token by token, and attention over it. Notation: kernels/ops.h.
+//
+// S sequences lie side by side, each with room for C = context positions. A cache is (S Hk C, hd): row (s Hk + h) C + p
+// has position p of key/value head h of sequence s, so the positions of a head are contiguous. Keys are stored after
+// RoPE.
+#pragma once
+
+#include "kernels/core/op.h"
+
+namespace coda {
+
+/// Keys and values of consecutive tokens of one sequence into its cache: row m of qkv becomes position first + m, for
+/// m < count. The rows from `count` on are padding. Everything else in the caches stays as it is.
+struct StoreKeyValue {
+    In<Matrix> qkv;            // (M, Nq) storage, [q heads | k heads | v heads], after RoPE
+    In<Vector> place;          // (1, 3) i32: sequence, first, count; count <= M, first + count <= C
+    InOut<Matrix> keys;        // (S Hk C, hd) storage
+    InOut<Matrix> values;      // (S Hk C, hd) storage
+    std::int64_t context = 0;  // C
+    std::int64_t heads = 0, kv_heads = 0, head_dim = 0;
+
+    static constexpr const char* name = "StoreKeyValue";
+    static constexpr auto operands =
+        std::tuple{field("qkv", &StoreKeyValue::qkv), field("place", &StoreKeyValue::place),
+                   field("keys", &StoreKeyValue::keys), field("values", &StoreKeyValue::values)};
+
+    double flops() const { return 0; }
+    /// Of qkv the keys and values, which are written once; an InOut operand counts twice.
+    std::int64_t bytes_of(const View& operand) const {
+        const std::int64_t half = qkv.rows * kv_heads * head_dim * size_of(qkv.dtype);
+        if (&operand == &qkv) return 2 * half;
+        return &operand == &place ? place.bytes() : half / 2;
+    }
+    static constexpr std::optional<Tolerance> tolerance(std::string_view, DType) { return kExact; }
+};
+
+/// Attention of the newest token of every sequence: row s of qkv is the token at position n - 1 of sequence s, where n
+/// = lengths[s]. Its key and value are stored there, and o = softmax(q kᵀ / sqrt(hd)) v per query head over positions
+/// [0, n). Query head h reads key/value head h / (H / Hk). A sequence with n = 0 is idle: its cache stays as it is, its
+/// row of o is 0.
+///
+/// Sums have an order that depends on n alone, so a sequence has the same bits beside any others.
+struct DecodeAttention {
+    In<Matrix> qkv;            // (S, Nq) storage, [q heads | k heads | v heads], after RoPE
+    In<Vector> lengths;        // (1, S) i32, in [0, C]
+    InOut<Matrix> keys;        // (S Hk C, hd) storage
+    InOut<Matrix> values;      // (S Hk C, hd) storage
+    Out<Matrix> o;             // (S, H hd) storage
+    InOut<Scratch> scratch;    // results of the parts into which a Hopper GPU splits the positions
+    std::int64_t context = 0;  // C
+    std::int64_t heads = 0, kv_heads = 0, head_dim = 0;
+
+    static constexpr const char* name = "DecodeAttention";
+    static constexpr auto operands =
+        std::tuple{field("qkv", &DecodeAttention::qkv),   field("lengths", &DecodeAttention::lengths),
+                   field("keys", &DecodeAttention::keys), field("values", &DecodeAttention::values),
+                   field("o", &DecodeAttention::o),       field("scratch", &DecodeAttention::scratch)};
+
+    /// Positions that one block of a Hopper GPU takes.
+    static constexpr std::int64_t kSplit = 256;
+
+    static constexpr Work work = Work::attention;
+    /// At a full context: what lengths hold is known to a run alone. Two products.
+    double flops() const {
+        return 4.0 * static_cast<double>(qkv.rows) * static_cast<double>(context) * static_cast<double>(heads) *
+               static_cast<double>(head_dim);
+    }
+    /// Of a full context every position but the newest is read, and that one is written; an InOut operand counts twice.
+    std::int64_t bytes_of(const View& operand) const {
+        return &operand == &keys || &operand == &values ? operand.bytes() / 2 : operand.bytes();
+    }
+    /// Per part of the positions and query head: Σ p v, the largest logit and Σ p, in fp32.
+    std::int64_t scratch_bytes() const {
+        if (qkv.dtype != DType::bf16) return 0;
+        return qkv.rows * heads * ceil_div(context, kSplit) * (head_dim + 2) * size_of(DType::f32);
+    }
+    /// keys and values are copies. o: fp32 arithmetic, rounded once to its type.
+    static constexpr std::optional<Tolerance> tolerance(std::string_view operand, DType) {
+        return operand == "o" ? std::nullopt : std::optional(kExact);
+    }
+};
+
+}  // namespace coda

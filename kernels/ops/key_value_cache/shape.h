@@ -1,0 +1,67 @@
+// The sizes of an op on a cache, checked against its operands: for every interpreter. Host.
+#pragma once
+
+#include "kernels/core/error.h"
+#include "kernels/core/operand_check.h"
+#include "kernels/ops/key_value_cache/op.h"
+
+namespace coda {
+
+struct CacheShape {
+    std::int64_t rows = 0;       // of qkv
+    std::int64_t sequences = 0;  // S
+    std::int64_t context = 0;    // C
+    std::int64_t heads = 0, kv_heads = 0, head_dim = 0;
+
+    std::int64_t group() const { return heads / kv_heads; }
+    std::int64_t columns() const { return (heads + 2 * kv_heads) * head_dim; }
+    /// Column of qkv where a head's key or value begins.
+    std::int64_t key_column(std::int64_t kv_head) const { return (heads + kv_head) * head_dim; }
+    std::int64_t value_column(std::int64_t kv_head) const { return (heads + kv_heads + kv_head) * head_dim; }
+    /// Row of a cache.
+    std::int64_t cache_row(std::int64_t sequence, std::int64_t kv_head, std::int64_t position) const {
+        return (sequence * kv_heads + kv_head) * context + position;
+    }
+};
+
+/// Throws Error where the op's constants contradict each other or its operands.
+template <class Op>
+CacheShape cache_shape(const Op& op) {
+    require(op.context >= 1 && op.heads >= 1 && op.kv_heads >= 1 && op.head_dim >= 1, Op::name, ": context ",
+            op.context, ", heads ", op.heads, ", kv_heads ", op.kv_heads, ", head_dim ", op.head_dim,
+            " must all be positive");
+    require(op.heads % op.kv_heads == 0, Op::name, ": ", op.heads, " query heads are not a multiple of ", op.kv_heads,
+            " key/value heads");
+    const std::int64_t per_sequence = op.kv_heads * op.context;
+    require(op.keys.rows >= per_sequence && op.keys.rows % per_sequence == 0, Op::name, ": keys has ", op.keys.rows,
+            " rows, not a multiple of the ", op.kv_heads, " x ", op.context, " of a sequence");
+    const CacheShape shape{.rows = op.qkv.rows,
+                           .sequences = op.keys.rows / per_sequence,
+                           .context = op.context,
+                           .heads = op.heads,
+                           .kv_heads = op.kv_heads,
+                           .head_dim = op.head_dim};
+    const DType storage = op.qkv.dtype;
+    require(op.qkv.rows >= 1, Op::name, ": operand qkv is empty");
+    require_operand(Op::name, "qkv", op.qkv, op.qkv.rows, shape.columns(), storage);
+    require_operand(Op::name, "keys", op.keys, op.keys.rows, op.head_dim, storage);
+    require_operand(Op::name, "values", op.values, op.keys.rows, op.head_dim, storage);
+    return shape;
+}
+
+inline CacheShape shape_of(const StoreKeyValue& op) {
+    const CacheShape shape = cache_shape(op);
+    require_operand(op.name, "place", op.place, 1, 3, DType::i32);
+    return shape;
+}
+
+inline CacheShape shape_of(const DecodeAttention& op) {
+    const CacheShape shape = cache_shape(op);
+    require(shape.rows == shape.sequences, op.name, ": qkv has ", shape.rows, " rows, and the cache has ",
+            shape.sequences, " sequences");
+    require_operand(op.name, "lengths", op.lengths, 1, shape.sequences, DType::i32);
+    require_operand(op.name, "o", op.o, shape.sequences, shape.heads * shape.head_dim, op.qkv.dtype);
+    return shape;
+}
+
+}  // namespace coda

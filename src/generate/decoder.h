@@ -1,0 +1,53 @@
+// Generation: a model that makes one token per sequence and step, with a cache of keys and values.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "kernels/math/sampling.h"
+
+namespace coda {
+
+/// How one sequence is to go on.
+struct SequenceStart {
+    std::vector<std::int32_t> prompt;      // at least one token, each in [0, vocab_size)
+    ChoiceOptions choice;                  // how its tokens are chosen
+    std::int64_t max_tokens = 0;           // at most so many are made, at least 1
+    std::vector<std::int32_t> end_tokens;  // any of these ends the sequence
+};
+
+/// What one call made of one sequence.
+struct SequenceAdvance {
+    enum class State : std::uint8_t {
+        idle,     // the slot has no sequence
+        running,  // it goes on with the next call
+        ended,    // by an end token, which is the last of `tokens`
+        length    // by max_tokens, or because the context is full
+    };
+    std::vector<std::int32_t> tokens;  // in order
+    State state = State::idle;
+};
+
+/// Sequences side by side, each in a slot of its own. A sequence has the same tokens alone and beside others, in any
+/// slot, for any number of steps per call.
+class Decoder {
+  public:
+    virtual ~Decoder() = default;
+
+    virtual int slots() const = 0;             // 1 to 8
+    virtual std::int64_t context() const = 0;  // positions per sequence: prompt and made tokens
+
+    /// Fills the slot's cache with all but the last token of the prompt. That one is the first input of advance(). A
+    /// sequence that the slot had before is gone. Throws Error where the slot, the prompt, its length or max_tokens do
+    /// not fit.
+    virtual void start(int slot, const SequenceStart& sequence) = 0;
+
+    /// Makes up to `steps` tokens of every sequence that runs; an entry per slot. A slot whose sequence has ended says
+    /// so once and is idle afterwards. Throws NonFiniteError naming slot and position where a logit is not finite.
+    virtual std::vector<SequenceAdvance> advance(int steps) = 0;
+
+    /// Ends a sequence from outside: a stop text, an interrupt. The slot is idle at once.
+    virtual void stop(int slot) = 0;
+};
+
+}  // namespace coda

@@ -1,0 +1,142 @@
+// Generation on the GPU, operation by operation in a graph per pass, beside the same passes by cpu::run in bf16
+// storage.
+//
+// Tolerance of logits: as of a sample's (training_test.cpp). A wrong position, head or cached row shows at 1.
+#include "src/generate/pass_decoder.h"
+#include "src/train/hopper_executor.h"
+#include "tests/hopper/harness.h"
+#include "tests/hopper/small_model.h"
+#include "tests/model/harness.h"
+
+using namespace coda;
+using namespace coda::test;
+
+namespace {
+
+using Tokens = std::vector<std::int32_t>;
+
+Tokens random_tokens(std::size_t count, std::uint64_t seed) {
+    std::mt19937_64 random(seed);
+    Tokens tokens(count);
+    for (std::int32_t& token : tokens) token = static_cast<std::int32_t>(random() % 1009);
+    return tokens;
+}
+
+struct Generation {
+    ModelRun run;
+    std::unique_ptr<PassDecoder> decoder;
+
+    Generation(const ModelConfig& model, const GenerationShape& shape, bool on_gpu)
+        : run(model, {.batch = 1, .seq_len = 2, .passes = passes_of(Mode::generate), .generation = shape}, kMixedBf16) {
+        on_gpu ? run.start(make_hopper_executor) : run.start();
+        run.set_weights(coda::test::random_weights(model, 7));
+        decoder =
+            std::make_unique<PassDecoder>(*run.executor, run.schedules, [this](Pass pass) { run.executor->run(pass); });
+    }
+
+    std::vector<double> logits(int slot) {
+        const std::vector<double> all = run.elements(run.schedules.host.sequences.logits.row_slice(slot, 1));
+        return {all.begin(), all.begin() + run.model.vocab_size};
+    }
+};
+
+SequenceStart sequence_of(const Tokens& prompt, std::int64_t max_tokens, std::uint64_t seed = 5) {
+    return {.prompt = prompt, .choice = {.seed = seed}, .max_tokens = max_tokens, .end_tokens = {}};
+}
+
+double relative_rms(const std::vector<double>& a, const std::vector<double>& b) {
+    double apart = 0, size = 0;
+    for (std::size_t i = 0; i < b.size(); ++i) {
+        apart += (a[i] - b[i]) * (a[i] - b[i]);
+        size += b[i] * b[i];
+    }
+    return std::sqrt(apart / size);
+}
+
+Tokens tokens_of(Decoder& decoder, int slot, const SequenceStart& sequence, int steps) {
+    decoder.start(slot, sequence);
+    Tokens tokens;
+    for (auto state = SequenceAdvance::State::running; state == SequenceAdvance::State::running;) {
+        const SequenceAdvance advance = decoder.advance(steps).at(static_cast<std::size_t>(slot));
+        tokens.insert(tokens.end(), advance.tokens.begin(), advance.tokens.end());
+        state = advance.state;
+    }
+    return tokens;
+}
+
+}  // namespace
+
+TEST_CASE("the GPU decodes the logits of the CPU in bf16 storage, for 64 tokens", "[gpu]") {
+    if (!has_hopper()) return;
+    for (const auto& [head_dim, tied] : {std::pair{64, false}, std::pair{128, true}}) {
+        const ModelConfig model = small_model(head_dim, tied);
+        const GenerationShape shape{.slots = 4, .context = 400};
+        Generation cpu(model, shape, false), gpu(model, shape, true);
+        const std::size_t prompts[] = {1, 130, 300};  // the fourth slot is idle
+        for (int slot = 0; slot < 3; ++slot) {
+            for (Generation* each : {&cpu, &gpu})
+                each->decoder->start(slot,
+                                     sequence_of(random_tokens(prompts[slot], static_cast<std::uint64_t>(slot)), 64));
+        }
+        for (int step = 0; step < 64; ++step) {
+            const std::vector<SequenceAdvance> made = cpu.decoder->advance(1);
+            gpu.decoder->advance(1);
+            for (int slot = 0; slot < 3; ++slot) {
+                INFO("heads of " << head_dim << ", slot " << slot << ", token " << step);
+                CHECK(relative_rms(gpu.logits(slot), cpu.logits(slot)) < 2e-2);
+                // Both go on with the CPU's token.
+                gpu.run.executor->upload(part_of(gpu.run.schedules.host.sequences.token, slot, 1),
+                                         made[static_cast<std::size_t>(slot)].tokens.data());
+            }
+        }
+    }
+}
+
+TEST_CASE("the GPU's decoded logits are those after a prefill of the same text", "[gpu]") {
+    if (!has_hopper()) return;
+    const ModelConfig model = small_model(64, false);
+    Generation gpu(model, {.slots = 2, .context = 300}, true);
+    Tokens text = random_tokens(100, 3);
+    const Tokens made = tokens_of(*gpu.decoder, 0, sequence_of(text, 100), 10);
+    const std::vector<double> decoded = gpu.logits(0);
+    text.insert(text.end(), made.begin(), made.end() - 1);
+    gpu.decoder->start(1, sequence_of(text, 1));
+    gpu.decoder->advance(1);
+    CHECK(relative_rms(gpu.logits(1), decoded) < 2e-2);
+}
+
+TEST_CASE("a sequence on the GPU has the same bits alone and beside others, and in calls of any length", "[gpu]") {
+    if (!has_hopper()) return;
+    const ModelConfig model = small_model(64, true);
+    const SequenceStart sequence = sequence_of(random_tokens(70, 1), 64);
+    Generation alone(model, {.slots = 1, .context = 300}, true), batch(model, {.slots = 8, .context = 300}, true);
+    const Tokens expected = tokens_of(*alone.decoder, 0, sequence, 1);
+    const std::vector<double> logits = alone.logits(0);
+    CHECK(tokens_of(*alone.decoder, 0, sequence, 32) == expected);
+    for (const int slot : {0, 5}) {
+        for (int other = 0; other < 8; ++other) {
+            const auto length = static_cast<std::size_t>(1 + 35 * other);
+            if (other != slot) batch.decoder->start(other, sequence_of(random_tokens(length, length), 5 + other));
+        }
+        CHECK(tokens_of(*batch.decoder, slot, sequence, 7) == expected);
+        CHECK(batch.logits(slot) == logits);
+    }
+}
+
+TEST_CASE("every operation of generation is what the oracle says", "[gpu]") {
+    if (!has_hopper()) return;
+    Generation gpu(small_model(128, true), {.slots = 3, .context = 300}, true);
+    std::int64_t lines = 0;
+    const auto checked = [&](Pass pass) {
+        gpu.run.executor->run_checked(pass, [&](const OracleLine& line) {
+            INFO(line.text);
+            CHECK(line.ok);
+            ++lines;
+        });
+    };
+    PassDecoder decoder(*gpu.run.executor, gpu.run.schedules, checked);
+    decoder.start(0, sequence_of(random_tokens(200, 1), 10));
+    decoder.start(2, sequence_of(random_tokens(20, 2), 10));
+    decoder.advance(2);
+    CHECK(lines > 100);
+}

@@ -1,0 +1,38 @@
+// A small model for the GPU, and weights for it.
+#pragma once
+
+#include <random>
+
+#include "src/model/parameters.h"
+#include "tests/oracle/textbook.h"
+
+namespace coda::test {
+
+/// Sizes that are multiples only of what the kernels need: ragged tiles in rows and columns, a padded vocabulary.
+inline ModelConfig small_model(std::int64_t head_dim, bool tied) {
+    ModelConfig model;
+    model.hidden_size = 264;
+    model.intermediate_size = 328;
+    model.num_hidden_layers = 4;
+    model.num_attention_heads = 4;
+    model.num_key_value_heads = 2;
+    model.head_dim = head_dim;
+    model.vocab_size = 1009;
+    model.rope_theta = 10000;
+    model.tie_word_embeddings = tied;
+    return model;
+}
+
+inline textbook::Weights random_weights(const ModelConfig& model, std::uint64_t seed) {
+    std::mt19937_64 random(seed);
+    std::normal_distribution<double> normal(0, 0.05);
+    textbook::Weights weights;
+    for (const HfTensor& tensor : parameter_layout(model).tensors) {
+        for (std::int64_t i = 0; i < tensor.count(); ++i) {
+            weights[tensor.name].push_back(tensor.matrix ? normal(random) : 1 + normal(random));
+        }
+    }
+    return weights;
+}
+
+}  // namespace coda::test

@@ -1,0 +1,203 @@
+// The passes of generation as schedules: what they hold, their memory and their hazards; and a decoder made from a
+// configuration alone.
+#include <algorithm>
+
+#include "kernels/cost.h"
+#include "src/generate/make_decoder.h"
+#include "src/train/hopper_executor.h"
+#include "src/train/plan_report.h"
+#include "src/train/sampling.h"
+#include "tests/catch.h"
+#include "tests/io/scratch_folder.h"
+#include "tests/model/harness.h"
+
+using namespace coda;
+using namespace coda::test;
+using Catch::Contains;
+
+namespace {
+
+Schedules generation_of(const ModelConfig& model, const GenerationShape& shape, const Precision& precision,
+                        PassSet passes = passes_of(Mode::generate)) {
+    ScheduleOptions options;
+    options.precision = precision;
+    options.seq_len = shape.context;
+    options.micro_batch_size = 1;
+    options.generation = shape;
+    return build_schedules(model, parameter_layout(model), options, passes);
+}
+
+std::vector<std::string> ops_of(const Schedule& schedule) {
+    std::vector<std::string> names;
+    for (const Step& step : schedule) names.emplace_back(name_of(step.op));
+    return names;
+}
+
+std::int64_t placed(const Schedules& schedules, const MemoryPlan& plan, MemorySegment segment) {
+    std::int64_t bytes = 0;
+    for (std::size_t b = 0; b < schedules.buffers.size(); ++b) {
+        const Buffer& buffer = schedules.buffers.all()[b];
+        if (buffer.segment == segment && plan.offset[b] >= 0) bytes += buffer.bytes;
+    }
+    return bytes;
+}
+
+}  // namespace
+
+TEST_CASE("prompts are padded to 128 2^k rows, and to the context") {
+    using Lengths = std::vector<std::int64_t>;
+    CHECK(prefill_lengths(1) == Lengths{1});
+    CHECK(prefill_lengths(128) == Lengths{128});
+    CHECK(prefill_lengths(129) == Lengths{128, 129});
+    CHECK(prefill_lengths(1024) == Lengths{128, 256, 512, 1024});
+    CHECK(prefill_lengths(std::int64_t{128} << 15).size() == kPrefillPasses);
+    CHECK_THAT(message_of([] { prefill_lengths((std::int64_t{128} << 15) + 1); }),
+               Contains("4194305 positions") && Contains("4194304"));
+}
+
+TEST_CASE("the lists of generation are the forward pass over the newest tokens, and over a prompt up to its cache") {
+    const Schedules schedules = generation_of(tiny_model(), {.slots = 3, .context = 200}, kFloat32);
+    std::vector<std::string> decode = {"Embed"}, prefill = {"Embed"};
+    for (int layer = 0; layer < 2; ++layer) {
+        for (const char* op : {"LinearRope", "DecodeAttention", "LinearResidualRms", "FinishRstd", "LinearSwiglu",
+                               "LinearResidualRms", "FinishRstd"})
+            decode.emplace_back(op);
+        for (const char* op : {"LinearRope", "StoreKeyValue", "Attention", "LinearResidualRms", "FinishRstd",
+                               "LinearSwiglu", "LinearResidualRms", "FinishRstd"})
+            prefill.emplace_back(op);
+    }
+    decode.insert(decode.end(), {"Linear", "ChooseToken"});
+    prefill.resize(prefill.size() - 6);  // nothing reads what follows the last layer's keys and values
+    CHECK(ops_of(schedules.decode) == decode);
+    REQUIRE(schedules.prefill.size() == 2);
+    for (const auto& [index, rows] : {std::pair{0, 128}, std::pair{1, 200}}) {
+        const Schedule& schedule = schedules.prefill[static_cast<std::size_t>(index)];
+        CHECK(ops_of(schedule) == prefill);
+        CHECK(std::get<Embed>(schedule[0].op).tokens.cols == rows);
+        CHECK(std::get<Attention>(schedule[3].op).seq_len == rows);
+        CHECK(&schedules[prefill_pass(static_cast<std::size_t>(index))] == &schedule);
+    }
+    CHECK(schedules.passes() == std::vector{Pass::decode, prefill_pass(0), prefill_pass(1)});
+    CHECK(!schedules.has(prefill_pass(2)));
+}
+
+TEST_CASE("the passes of generation are checked for hazards") {
+    Schedules schedules = generation_of(tiny_model(), {.slots = 2, .context = 200}, kMixedBf16);
+    plan_and_check(schedules);
+    SECTION("attention before the projection that makes its operands") {
+        std::swap(schedules.decode[1], schedules.decode[2]);
+        CHECK_THAT(message_of([&] { plan_and_check(schedules); }), Contains("the decode schedule has"));
+    }
+    SECTION("the next token chosen before its logits") {
+        std::swap(schedules.decode.back(), schedules.decode[schedules.decode.size() - 2]);
+        CHECK_THAT(message_of([&] { plan_and_check(schedules); }), Contains("'choose': operand logits means value 1"));
+    }
+    SECTION("a layer that stores into the cache of another") {
+        const auto cache_of = [&](std::size_t step) -> View& {
+            return std::get<StoreKeyValue>(schedules.prefill[1][step].op).keys;
+        };
+        REQUIRE(cache_of(2).offset < cache_of(10).offset);
+        cache_of(10).offset = cache_of(2).offset;
+        CHECK_THAT(message_of([&] { plan_and_check(schedules); }),
+                   Contains("the prefill to 256 schedule has") && Contains("of 'key cache', but finds value 1"));
+    }
+}
+
+TEST_CASE("a plan has a cache where it generates, and nothing of training") {
+    ModelConfig model = tiny_model();
+    model.tie_word_embeddings = GENERATE(false, true);
+    const GenerationShape shape{.slots = 3, .context = 50};
+    const Schedules schedules = generation_of(model, shape, kMixedBf16);
+    const MemoryPlan plan = plan_and_check(schedules);
+    const HostViews& host = schedules.host;
+    CHECK(placed(schedules, plan, MemorySegment::caches) == 2 * (2 * 3 * 2 * 50) * 8 * 2);  // layers S Hk C, hd, bf16
+    for (const View& view : {host.master, host.gradient, host.m, host.targets, host.embedded, host.losses})
+        CHECK(!schedules.uses(view));
+    // A tied table is there twice: folded for the head, plain for look-up.
+    CHECK(schedules.uses(host.embedding) == model.tie_word_embeddings);
+    const Schedules with_master = generation_of(model, shape, kMixedBf16, kAllPasses | passes_of(Mode::generate));
+    plan_and_check(with_master);
+    CHECK(!with_master.uses(with_master.host.embedding));
+    for (const Mode mode : {Mode::train, Mode::evaluate, Mode::sample}) {
+        ScheduleOptions options;
+        options.seq_len = 6;
+        options.micro_batch_size = 2;
+        const Schedules other = build_schedules(model, parameter_layout(model), options, passes_of(mode));
+        CHECK(placed(other, plan_and_check(other), MemorySegment::caches) == 0);
+    }
+}
+
+TEST_CASE("every op of generation has the scratch that it needs") {
+    const Schedules schedules = generation_of(tiny_model(), {.slots = 3, .context = 600}, kMixedBf16);
+    for (const Step& step : schedules.decode) {
+        if (const auto* op = std::get_if<DecodeAttention>(&step.op)) {
+            CHECK(op->scratch_bytes() == 3 * 4 * 3 * (8 + 2) * 4);
+            CHECK(op->scratch.bytes() >= op->scratch_bytes());
+        }
+    }
+}
+
+TEST_CASE("a decode step costs every weight once, and the cache at a full context") {
+    const ModelConfig model = llama1b_untied();
+    const Schedules schedules = generation_of(model, {.slots = 1, .context = 8192}, kMixedBf16);
+    double bytes = 0, cache = 0;
+    for (const Step& step : schedules.decode) bytes += cost(step.op).bytes;
+    cache = static_cast<double>(schedules.host.cache.keys.bytes() + schedules.host.cache.values.bytes());
+    CHECK(cache == 32.0 * 1024 * 8192);  // 32 KiB a position
+    const ParameterLayout layout = parameter_layout(model);
+    // All matrices but the embedding, of which one row is read; norms are folded.
+    const double weights = 2.0 * static_cast<double>(layout.matrix_count - layout.embedding.table.count());
+    CHECK(bytes > weights + cache);
+    CHECK(bytes < 1.01 * (weights + cache));
+    const MemoryPlan plan = plan_and_check(schedules);
+    CHECK_THAT(print_schedule(schedules),
+               Contains("# decode: ") && Contains("# prefill to 8192: ") && Contains("DecodeAttention"));
+    CHECK_THAT(print_plan(Config{}, layout, schedules, plan),
+               Contains("of the pass decode; ") && Contains("of the pass prefill to 128; ") && Contains("caches"));
+    CHECK_THAT(message_of([&] { require_generation_fit(schedules, plan, 1 << 20, "the GPU"); }),
+               Contains("the GPU has 1.00 MiB to give") &&
+                   Contains("the cache of 1 sequences of 8192 positions takes 256.00 MiB") &&
+                   Contains("a shorter context"));
+}
+
+TEST_CASE("the GPU's limits of generation are named") {
+    Config config;
+    config.model = llama1b_untied();
+    CHECK(!hopper_problem(config, passes_of(Mode::generate)));
+    config.model.num_key_value_heads = 1;
+    CHECK(!hopper_problem(config, passes_of(Mode::sample)));
+    CHECK_THAT(hopper_problem(config, passes_of(Mode::generate)).value_or(""),
+               Contains("up to 16 query heads per key/value head") && Contains("num_key_value_heads is 32"));
+}
+
+// The greedy choice by a cache and without one: the same tokens while no two logits are within rounding of each other,
+// which random weights do not bring about.
+TEST_CASE("a decoder made from a configuration says what the sample pass says") {
+    const ScratchFolder folder;
+    Config config;
+    config.model = tiny_model();
+    config.model.initializer_range = 0.4;
+    config.model.tie_word_embeddings = GENERATE(false, true);
+    config.training.seq_len = 40;
+    config.training.micro_batch_size = 1;
+    config.device = DeviceChoice::cpu;
+    RunOptions options;
+    options.out = options.err = std::fopen((folder.path() / "said").c_str(), "w");
+    Console console(options.out);
+    const WeightsSource source(config, options, false, {}, console);
+    Session session(config, passes_of(Mode::sample), false, console);
+    source.load(session);
+    Sampler sampler(session.executor(), session.host(), session.tokens(), config.model.vocab_size, -1,
+                    [&] { session.run(Pass::sample); });
+    std::vector<std::int32_t> expected, prompt = {3, 1, 4};
+    sampler.sample(prompt, {.tokens = 30, .temperature = 0}, [&](std::int32_t token) { expected.push_back(token); });
+
+    const std::unique_ptr<Decoder> decoder = make_decoder(config, {.slots = 2, .context = 64}, source, console);
+    CHECK(decoder->slots() == 2);
+    CHECK(decoder->context() == 64);
+    decoder->start(1, {.prompt = prompt, .choice = {.temperature = 0}, .max_tokens = 30, .end_tokens = {}});
+    CHECK(decoder->advance(100)[1].tokens == expected);
+    CHECK_THAT(message_of([&] { make_decoder(config, {.slots = 9, .context = 64}, source, console); }),
+               Contains("9 sequences side by side: it takes 1 to 8"));
+    std::fclose(options.out);
+}
