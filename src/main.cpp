@@ -25,7 +25,7 @@ using namespace coda;
 
 /// The passes of everything that is asked for.
 PassSet passes_of(const CommandLine& command) {
-    if (command.trains()) return passes_of(Mode::train);
+    if (command.trains()) return training_passes(command.config);
     PassSet passes = passes_of(Mode::export_);
     if (command.eval) passes = passes | passes_of(Mode::evaluate);
     if (command.sample) passes = passes | passes_of(Mode::sample);
@@ -47,6 +47,13 @@ RunOptions run_options(const CommandLine& command) {
     options.oracle_step = command.oracle_step;
     options.command = command.command;
     return options;
+}
+
+/// What the samples of a training run follow; null without samples.
+std::shared_ptr<const RunPrompts> training_prompts(const CommandLine& command) {
+    if (!command.trains() || command.config.samples.interval == 0) return nullptr;
+    return std::make_shared<const RunPrompts>(
+        run_prompts(command.config, text_codec(std::nullopt, command.config, command.resume)));
 }
 
 /// That of the tokens that are read; samples have a codec of their own, and an export reads none.
@@ -95,6 +102,10 @@ int describe(const CommandLine& command) {
     }
     if (command.trains()) {
         print(checkpoint_line(config, schedules));
+        if (const auto prompts = training_prompts(command)) {
+            print(text("samples             every ", config.samples.interval, " steps, ", prompts->starts.size(),
+                       " of up to ", config.samples.tokens, " tokens\n"));
+        }
         const TrainingData data = open_training_data(config);
         print_data(config, data.evaluation, text(data.train->sequences(), " training and "));
     } else if (command.eval) {
@@ -130,9 +141,7 @@ void print_sample(const SampleRequest& request, Session& session, TextCodec* cod
                     static_cast<std::int32_t>(separator), [&] { session.run(Pass::sample); });
     put(request.prompt.value_or(""));
     for (const std::int32_t token : request.prompt_tokens) print_token(token);
-    const SamplingOptions options{
-        .tokens = request.tokens, .temperature = request.temperature, .top_k = request.top_k, .seed = request.seed};
-    sampler.sample(prompt, options, print_token);
+    sampler.sample(prompt, {.tokens = request.tokens, .choice = request.choice}, print_token);
     print_bytes(shown.finish() + "\n");
 }
 
@@ -230,7 +239,9 @@ int dispatch(int argc, char** argv) {
     if (trains) {
         check_modes(command);
         watch_save_requests();
-        return Trainer(command.config, run_options(command)).train();
+        RunOptions options = run_options(command);
+        options.prompts = training_prompts(command);
+        return Trainer(command.config, options).train();
     }
     const int code = answer(command);
     close_standard_output();

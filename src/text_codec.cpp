@@ -37,8 +37,8 @@ std::unique_ptr<TextCodec> make_tokenizer_codec(const std::string& file, std::in
 #else
 std::unique_ptr<TextCodec> make_tokenizer_codec(const std::string&, std::int64_t) {
     throw UsageError(
-        "--sample: this build has no tokenizers, whose libraries (PCRE2, zlib, zstd, utf8proc) were not found when "
-        "it was configured; give --prompt-tokens 1,2,3 and --data.tokenizer null");
+        "samples: this build has no tokenizers, whose libraries (PCRE2, zlib, zstd, utf8proc) were not found when it "
+        "was configured; give --data.tokenizer null, and with --sample --prompt-tokens 1,2,3");
 }
 #endif
 

@@ -1,10 +1,11 @@
-"""Reads log.jsonl, the log of a run: JSON Lines, a header, then one record per step, validation and evaluation.
+"""Reads log.jsonl, the log of a run: JSON Lines, a header, then one record per step, validation, evaluation and sample.
 
     {"config": {...}, "device": ..., "build": ..., "command": ..., "started": ...}
     {"step": 1, "loss": 5.54, "grad_norm": 2.1, "lr": 3e-4, "tokens": 4096, "ms": 120.5, ...}
     {"step": 57, ..., "loss_z": 1.2, "norm_z": 9.1, "skipped": "spike"}
     {"step": 10, "val_loss": 4.87}
     {"step": 10, "evaluation": "hellaswag_val", "acc": 0.25, "acc_norm": 0.26, "examples": 10042}
+    {"step": 10, "sample": "text", "prompt": "text", "tokens": [17, 4]}      text and prompt null without a tokenizer
     {"step": 10, "start": {...}}                  the run went on from step 10, with what a header says
 
 A number that is not finite stands there as null and is read as None. A step without a counted target has no loss: it is
@@ -36,6 +37,7 @@ class RunLog:
     steps: dict[int, dict] = field(default_factory=dict)  # records of training steps by step, ascending
     validations: dict[int, dict] = field(default_factory=dict)  # records of validations by step, ascending
     evaluations: dict[str, dict[int, dict]] = field(default_factory=dict)  # by file name, then by step, ascending
+    samples: dict[int, list[dict]] = field(default_factory=dict)  # records by step, ascending, in their order
     starts: list[dict] = field(default_factory=list)  # records of later starts, in their order
     torn: bool = False  # the last line was cut off
 
@@ -117,6 +119,9 @@ def _add(log: RunLog, number: int, record: object) -> None:
     if "start" in record:
         log.starts.append(record)
         return
+    if "sample" in record:
+        _add_sample(log, where, record)
+        return
     if "evaluation" in record:
         if not isinstance(record["evaluation"], str):
             raise LogError(f'{where}: "evaluation" must be a name, not {json.dumps(record["evaluation"])[:40]}')
@@ -126,6 +131,19 @@ def _add(log: RunLog, number: int, record: object) -> None:
     if records and step <= (last := next(reversed(records))):
         raise LogError(f"{where}: step {step} after step {last}; are these two runs in one file?")
     records[step] = record
+
+
+def _add_sample(log: RunLog, where: str, record: dict) -> None:
+    for key in ("sample", "prompt"):
+        if not isinstance(record.get(key), (str, type(None))):
+            raise LogError(f'{where}: "{key}" must be a text or null, not {json.dumps(record[key])[:40]}')
+    tokens = record.get("tokens")
+    if not isinstance(tokens, list) or not all(type(token) is int for token in tokens):
+        raise LogError(f'{where}: "tokens" must be a list of whole numbers, not {json.dumps(tokens)[:40]}')
+    step = record["step"]
+    if log.samples and step < (last := next(reversed(log.samples))):
+        raise LogError(f"{where}: a sample of step {step} after step {last}; are these two runs in one file?")
+    log.samples.setdefault(step, []).append(record)
 
 
 def _number(log: RunLog, step: int, record: dict, key: str) -> float | None:

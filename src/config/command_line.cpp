@@ -11,6 +11,7 @@
 #include "src/config/schema.h"
 #include "src/config/shell_quote.h"
 #include "src/config/shipped.h"
+#include "src/core/choice_options.h"
 #include "src/core/errors.h"
 
 namespace coda {
@@ -113,6 +114,9 @@ class Parser {
         add_word(tokenizer_, "FILE", "tokenizer.json for a sample's text, unless the vocabulary is that of bytes");
         add_word(temperature_, "NUMBER", "Divides a sample's logits; 0: always the likeliest token (default: 1)");
         add_word(top_k_, "K", "Sample among the K likeliest tokens only; 0: among all (default: 0)");
+        add_word(top_p_, "P", "Sample among the likeliest tokens that have this probability together (default: 1)");
+        add_word(min_p_, "P", "Sample among tokens of at least this part of the likeliest's probability (default: 0)");
+        add_word(penalty_, "NUMBER", "Makes tokens that the text has already less likely (default: 1)");
         add_word(seed_, "INT", "Seed of the sample (default: training.seed)");
     }
 
@@ -137,6 +141,7 @@ class Parser {
 
     std::vector<std::string> reversed_words(int argc, const char* const* argv) const;
     void check_words(const std::vector<std::string>& left_over) const;
+    void read_choice(ChoiceOptions& choice);
     void read_sample_flags();
     void read_allowed();
     nlohmann::json read_config_file() const;
@@ -154,7 +159,7 @@ class Parser {
         tensor_stats_every_{"--tensor-stats-every"}, oracle_{"--oracle"}, allow_{"--allow"}, init_from_{"--init-from"},
         export_{"--export"}, dump_batches_{"--dump-batches"}, sample_{"--sample"}, prompt_{"--prompt"},
         prompt_tokens_{"--prompt-tokens"}, tokenizer_{"--tokenizer"}, temperature_{"--temperature"}, top_k_{"--top-k"},
-        seed_{"--seed"};
+        top_p_{"--top-p"}, min_p_{"--min-p"}, penalty_{"--repetition-penalty"}, seed_{"--seed"};
     std::deque<KeyFlag> keys_;  // the options hold references to its elements
 };
 
@@ -250,18 +255,34 @@ void Parser::read_allowed() {
     }
 }
 
+void Parser::read_choice(ChoiceOptions& choice) {
+    const auto read_float = [](const WordFlag& flag, const Range& range, float& value) {
+        double number = static_cast<double>(value);
+        read_number(flag, range, number);
+        value = static_cast<float>(number);
+    };
+    read_float(temperature_, {.min = 0}, choice.temperature);
+    std::int64_t top_k = choice.top_k;
+    read_number(top_k_, {.min = 0, .max = 2147483647}, top_k);
+    choice.top_k = static_cast<std::int32_t>(top_k);
+    read_float(top_p_, {.min = 0, .max = 1}, choice.top_p);
+    read_float(min_p_, {.min = 0, .max = 1}, choice.min_p);
+    read_float(penalty_, {.min = 0, .min_excluded = true}, choice.repetition_penalty);
+    read_number(seed_, {.min = 0}, choice.seed);
+    require_choice_options(choice, "--");  // as floats
+}
+
 void Parser::read_sample_flags() {
-    for (const WordFlag* flag : {&prompt_, &prompt_tokens_, &tokenizer_, &temperature_, &top_k_, &seed_}) {
+    for (const WordFlag* flag :
+         {&prompt_, &prompt_tokens_, &tokenizer_, &temperature_, &top_k_, &top_p_, &min_p_, &penalty_, &seed_}) {
         if (flag->option->count() == 0 || sample_.option->count() > 0) continue;
         throw UsageError(text(flag->name, ": goes with --sample N, which is not given"));
     }
     if (sample_.option->count() == 0) return;
     SampleRequest& sample = result_.sample.emplace();
-    sample.seed = result_.config.training.seed;
+    sample.choice.seed = result_.config.training.seed;
     read_number(sample_, {.min = 1, .max = kMaxInt32}, sample.tokens);
-    read_number(temperature_, {.min = 0}, sample.temperature);
-    read_number(top_k_, {.min = 0, .max = kMaxInt32}, sample.top_k);
-    read_number(seed_, {.min = 0}, sample.seed);
+    read_choice(sample.choice);
     sample.prompt = prompt_.value();
     sample.tokenizer = tokenizer_.value();
     if (const std::optional<std::string> list = prompt_tokens_.value()) {

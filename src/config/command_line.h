@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/math/sampling.h"
 #include "src/config/config.h"
 
 namespace coda {
@@ -16,9 +17,7 @@ struct SampleRequest {
     std::int64_t tokens = 0;
     std::optional<std::string> prompt, tokenizer;
     std::vector<std::int32_t> prompt_tokens;
-    double temperature = 1;
-    std::int64_t top_k = 0;  // 0: all
-    std::uint64_t seed = 0;  // default: training.seed
+    ChoiceOptions choice{};  // seed: training.seed by default
 };
 
 struct CommandLine {

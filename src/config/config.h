@@ -95,6 +95,20 @@ struct EvaluationConfig {
     std::int64_t limit = 0;          // examples per file; 0: all
 };
 
+/// Samples of the model during training.
+struct SamplesConfig {
+    std::int64_t interval = 0;         // steps; 0: none
+    std::vector<std::string> prompts;  // texts, each of which a sample follows; empty: the beginning of a document
+    std::int64_t tokens = 128;         // of each sample, at most
+    // kernels/math/sampling.h
+    double temperature = 1;
+    std::int64_t top_k = 0;
+    double top_p = 1;
+    double min_p = 0;
+    double repetition_penalty = 1;
+    std::uint64_t seed = 1337;
+};
+
 struct CheckpointConfig {
     std::int64_t interval = 0;  // steps; 0: none but at_end
     std::int64_t keep = 3;
@@ -116,6 +130,7 @@ struct Config {
     LrScheduleConfig lr_schedule;
     ValidationConfig validation;
     EvaluationConfig evaluation;
+    SamplesConfig samples;
     CheckpointConfig checkpoint;
     OutputConfig output;
     DeviceChoice device = DeviceChoice::automatic;

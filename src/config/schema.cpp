@@ -162,6 +162,21 @@ void add_run_keys(std::vector<Key>& keys) {
              "Multiple-choice evaluation shards of llm.c: paths or globs; empty: off")
         .add("interval", &EvaluationConfig::interval, kOwn, kCount, "Steps between evaluations; 0: at the end only")
         .add("limit", &EvaluationConfig::limit, kOwn, kCount, "Examples of each file; 0: all");
+    SectionKeys(keys, "samples", &Config::samples)
+        .add("interval", &SamplesConfig::interval, kOwn, kCount, "Steps between samples of the model; 0: none")
+        .add("prompts", &SamplesConfig::prompts, kOwn, {},
+             "Texts, each of which a sample follows; empty: one sample from the beginning of a document")
+        .add("tokens", &SamplesConfig::tokens, kOwn, between(1, 1 << 20), "Tokens of a sample, at most")
+        .add("temperature", &SamplesConfig::temperature, kOwn, between(0, 1e6),
+             "Divides the logits; 0: the likeliest token")
+        .add("top_k", &SamplesConfig::top_k, kOwn, between(0, 1 << 24), "Choose among so many tokens; 0: all")
+        .add("top_p", &SamplesConfig::top_p, kOwn, between(0, 1),
+             "Choose among the likeliest tokens that have this probability together; 1: all")
+        .add("min_p", &SamplesConfig::min_p, kOwn, between(0, 1),
+             "Choose among tokens of at least this part of the likeliest one's probability; 0: all")
+        .add("repetition_penalty", &SamplesConfig::repetition_penalty, kOwn, Range{.min = 1e-6, .max = 1e6},
+             "Makes tokens that the text has already less likely; 1: off")
+        .add("seed", &SamplesConfig::seed, kOwn, at_least(0), "Seed of the samples");
     SectionKeys(keys, "checkpoint", &Config::checkpoint)
         .add("interval", &CheckpointConfig::interval, kOwn, kCount, "Steps between checkpoints; 0: none before the end")
         .add("keep", &CheckpointConfig::keep, kOwn, kPositiveCount, "Newest checkpoints kept")

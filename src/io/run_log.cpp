@@ -105,6 +105,14 @@ void RunLog::write_evaluation(const EvaluationRecord& record) {
                     ", \"acc_norm\": ", json_number(record.acc_norm), ", \"examples\": ", record.examples, "}\n"));
 }
 
+void RunLog::write_sample(const SampleRecord& record) {
+    const auto string_of = [](const std::optional<std::string>& value) {
+        return value ? json(*value).dump(-1, ' ', false, json::error_handler_t::replace) : std::string("null");
+    };
+    write_line(text("{\"step\": ", record.step, ", \"sample\": ", string_of(record.text),
+                    ", \"prompt\": ", string_of(record.prompt), ", \"tokens\": ", json(record.tokens).dump(), "}\n"));
+}
+
 void RunLog::write_validation(std::int64_t step, double val_loss) {
     write_line(text("{\"step\": ", step, ", \"val_loss\": ", json_number(val_loss), "}\n"));
 }

@@ -1,5 +1,5 @@
-// The run log: JSON Lines. A header record, then one record per training step, one per validation, and one per file of
-// a multiple-choice evaluation.
+// The run log: JSON Lines. A header record, then one record per training step, one per validation, one per file of a
+// multiple-choice evaluation, and one per sample.
 //
 //   {"config": {...}, "device": "...", "build": "...", "command": "...", "started": "2026-05-04T12:00:00Z",
 //    "tokenizer": {"file": "...", "sha256": "..."}}
@@ -8,6 +8,7 @@
 //   {"step": 57, ..., "loss_z": 1.25, "norm_z": 9.5, "skipped": "spike"}
 //   {"step": 100, "val_loss": ...}
 //   {"step": 100, "evaluation": "hellaswag_val", "acc": ..., "acc_norm": ..., "examples": 10042}
+//   {"step": 100, "sample": "text", "prompt": "text", "tokens": [17, 4, ...]}   what the model wrote after the prompt
 //   {"step": 100, "start": {what a header has}}                        the run went on from step 100, started so
 //
 // Numbers have 9 significant digits, which restore every float exactly; a number that is not finite is null. Each
@@ -20,7 +21,9 @@
 #include <functional>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "src/io/files.h"
 
@@ -58,6 +61,13 @@ struct EvaluationRecord {
     std::int64_t examples = 0;
 };
 
+struct SampleRecord {
+    std::int64_t step = 0;
+    // Without a tokenizer there is no text: null in the log. What is not UTF-8 stands there as U+FFFD.
+    std::optional<std::string> prompt, text;
+    std::vector<std::int32_t> tokens;  // of the sample, without the prompt
+};
+
 /// 9 significant digits as JSON: "0.1", "1e-05", "null" when not finite.
 std::string json_number(double value);
 
@@ -74,11 +84,12 @@ class RunLog {
     static RunLog resume(const std::filesystem::path& path, std::int64_t step, const RunHeader& header,
                          Notice notice = {});
 
-    /// Log a validation or evaluation at a checkpoint's step before the checkpoint is written, or a kill between the
-    /// two loses it.
+    /// Log a validation, evaluation or sample at a checkpoint's step before the checkpoint is written, or a kill
+    /// between the two loses it.
     void write(const StepRecord& record);
     void write_validation(std::int64_t step, double val_loss);
     void write_evaluation(const EvaluationRecord& record);
+    void write_sample(const SampleRecord& record);
     /// That the run went on from `step`, and how it was started.
     void write_start(std::int64_t step, const RunHeader& header);
 

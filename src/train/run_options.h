@@ -4,11 +4,14 @@
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 namespace coda {
+
+struct RunPrompts;  // src/train/run_samples.h
 
 /// What --resume may find otherwise than the checkpoint has it, and go on.
 struct ResumePermissions {
@@ -27,6 +30,7 @@ struct RunOptions {
     bool overwrite = false;                             // the three files above may replace regular ones
     std::vector<std::filesystem::path> inputs{};        // what else is read: the configuration, --tokenizer
     std::optional<std::int64_t> oracle_step;            // step to check operation by operation, and end with
+    std::shared_ptr<const RunPrompts> prompts{};        // with samples.interval: what the samples follow
     std::string command;                                // how the run was started, for its log
     std::FILE* out = stdout;                            // progress
     std::FILE* err = stderr;                            // what was passed over

@@ -2,30 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
-#include "kernels/math/random.h"
+#include "kernels/ops/choose_token/choose.h"
 #include "src/core/errors.h"
 #include "src/train/feed.h"
 
 namespace coda {
 
 namespace {
-
-/// Ids of the top_k largest logits, ascending; all when top_k is 0.
-std::vector<std::int32_t> candidates_of(std::span<const double> logits, std::int64_t top_k) {
-    std::vector<std::int32_t> ids(logits.size());
-    std::iota(ids.begin(), ids.end(), 0);
-    if (top_k <= 0 || top_k >= static_cast<std::int64_t>(ids.size())) return ids;
-    const auto logit = [&](std::int32_t id) { return logits[static_cast<std::size_t>(id)]; };
-    const auto end = ids.begin() + top_k;
-    std::nth_element(ids.begin(), end - 1, ids.end(), [&](std::int32_t a, std::int32_t b) {
-        return logit(a) != logit(b) ? logit(a) > logit(b) : a < b;
-    });
-    ids.erase(end, ids.end());
-    std::sort(ids.begin(), ids.end());
-    return ids;
-}
 
 class ByteCodec : public TextCodec {
   public:
@@ -38,29 +22,6 @@ class ByteCodec : public TextCodec {
 };
 
 }  // namespace
-
-std::int32_t choose_token(std::span<const double> logits, double temperature, std::int64_t top_k, double uniform) {
-    const auto largest = std::max_element(logits.begin(), logits.end());
-    if (temperature == 0) return static_cast<std::int32_t>(largest - logits.begin());
-    const std::vector<std::int32_t> ids = candidates_of(logits, top_k);
-    std::vector<double> cumulated;
-    double sum = 0;
-    for (const std::int32_t id : ids) {
-        sum += std::exp((logits[static_cast<std::size_t>(id)] - *largest) / temperature);
-        cumulated.push_back(sum);
-    }
-    // The first token whose part of the sum reaches beyond the chosen point: never one of probability 0.
-    const auto chosen = std::upper_bound(cumulated.begin(), cumulated.end(), uniform * sum);
-    const auto last = std::lower_bound(cumulated.begin(), cumulated.end(), sum);  // where rounding makes the point sum
-    return ids[static_cast<std::size_t>(std::min(chosen, last) - cumulated.begin())];
-}
-
-double sample_uniform(std::uint64_t seed, std::int64_t index) {
-    constexpr std::uint64_t kStream = 0x73616d706c65;  // "sample"
-    const Random4 random = philox(seed, kStream, static_cast<std::uint64_t>(index));
-    const std::uint64_t bits = std::uint64_t{random.word[0]} << 21 ^ random.word[1] >> 11;
-    return static_cast<double>(bits) * 0x1p-53;
-}
 
 Sampler::Sampler(Executor& executor, const HostViews& host, TokenInput& tokens, std::int64_t vocab,
                  std::int32_t separator, std::function<void()> run)
@@ -94,12 +55,23 @@ std::vector<double> Sampler::logits(std::span<const std::int32_t> tokens) {
 
 void Sampler::sample(std::vector<std::int32_t> prompt, const SamplingOptions& options,
                      const std::function<void(std::int32_t)>& token) {
+    const sampling::Rules rules = sampling::rules_of(options.choice);
+    std::vector<bool> seen(static_cast<std::size_t>(logits_.cols), false);
+    for (const std::int32_t id : prompt) seen[static_cast<std::size_t>(id)] = true;
+    std::vector<float> row(seen.size());
     for (std::int64_t index = 0; index < options.tokens; ++index) {
-        const std::vector<double> row = logits(prompt);
-        const bool finite = std::all_of(row.begin(), row.end(), [](double value) { return std::isfinite(value); });
-        if (!finite) throw NonFiniteError(text("the logits of token ", index + 1, " of the sample are not finite"));
-        prompt.push_back(choose_token(row, options.temperature, options.top_k, sample_uniform(options.seed, index)));
+        const std::vector<double> found = logits(prompt);
+        for (std::size_t id = 0; id < row.size(); ++id) {
+            const auto logit = static_cast<float>(found[id]);
+            if (!std::isfinite(logit))
+                throw NonFiniteError(text("the logits of token ", index + 1, " of the sample are not finite"));
+            row[id] = sampling::penalised(logit, seen[id], rules);
+        }
+        const auto position = static_cast<std::int64_t>(prompt.size());
+        prompt.push_back(sampling::choose(row, rules, sampling::draw_of(options.choice.seed, position)));
+        seen[static_cast<std::size_t>(prompt.back())] = true;
         token(prompt.back());
+        if (std::count(options.end_tokens.begin(), options.end_tokens.end(), prompt.back()) > 0) return;
     }
 }
 

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/math/sampling.h"
 #include "src/config/config.h"
 #include "src/train/executor.h"
 #include "src/train/token_input.h"
@@ -21,10 +22,9 @@
 namespace coda {
 
 struct SamplingOptions {
-    std::int64_t tokens = 0;  // how many
-    double temperature = 1;
-    std::int64_t top_k = 0;  // 0: all
-    std::uint64_t seed = 0;
+    std::int64_t tokens = 0;                 // how many
+    ChoiceOptions choice{};                  // how each is chosen; valid
+    std::vector<std::int32_t> end_tokens{};  // any of these is the last one
 };
 
 /// What a sample follows: text, or tokens as they are, or neither.
@@ -32,15 +32,6 @@ struct Prompt {
     std::optional<std::string> text;
     std::vector<std::int32_t> tokens;
 };
-
-/// The next token by its logits. Temperature 0 takes the largest logit, of equal ones the lowest id. Else token i of
-/// the top_k largest logits (0: of all; equal ones in the order of their ids) has the probability exp(logit_i /
-/// temperature) divided by their sum, and `uniform` in [0, 1) says where in their cumulated probabilities, in the order
-/// of the ids, the choice falls. Logits must be finite.
-std::int32_t choose_token(std::span<const double> logits, double temperature, std::int64_t top_k, double uniform);
-
-/// The number in [0, 1), of 53 bits, that chooses token `index` of a sample; the same on every machine.
-double sample_uniform(std::uint64_t seed, std::int64_t index);
 
 class Sampler {
   public:
@@ -53,8 +44,10 @@ class Sampler {
     /// the storage type's precision.
     std::vector<double> logits(std::span<const std::int32_t> tokens);
 
-    /// Decodes options.tokens tokens that follow `prompt` and hands each to `token` at once. Throws NonFiniteError when
-    /// a logit is not finite.
+    /// Chooses up to options.tokens tokens that follow `prompt`, by the definition in kernels/math/sampling.h, and
+    /// hands each to `token` at once. A token's number among the draws is its position in the text, prompt included.
+    /// All of the text, not the last seq_len tokens alone, is what the repetition penalty has seen. Throws
+    /// NonFiniteError when a logit is not finite.
     void sample(std::vector<std::int32_t> prompt, const SamplingOptions& options,
                 const std::function<void(std::int32_t)>& token);
 

@@ -52,7 +52,7 @@ Trainer::Trainer(const Config& config, const RunOptions& options, TrainingData d
       data_(std::move(data)),
       tokenizer_(open_tokenizer(config, options.resume)),
       lock_(config.output.directory, options.command),
-      session_(config_, passes_of(Mode::train), options.timing.has_value(), console_),
+      session_(config_, training_passes(config_), options.timing.has_value(), console_),
       weights_(config_, options_, true, tokenizer_, console_),
       checkpoints_(session_, console_),
       identity_(identity()),
@@ -60,13 +60,17 @@ Trainer::Trainer(const Config& config, const RunOptions& options, TrainingData d
       step_flops_(step_flops(config_, session_.schedules())),
       watch_(config_.training.skip_spikes) {
     require_own_directory(config_, options_);  // again: another run may have come before the lock
-    require_patience(config_, passes_of(Mode::train),
+    require_patience(config_, training_passes(config_),
                      {training_work(config_, session_.schedules(), config_.training.steps - weights_.step())});
     if (const nlohmann::json* state = weights_.saved_state()) {
         check_identity(identity_, *state, options_.allow, console_);
     }
     weights_.load(session_);
     weights_.release();
+    if (config_.samples.interval > 0) {
+        require(options_.prompts != nullptr, "samples.interval is set, but nothing says what the samples follow");
+        samples_.emplace(session_, *options_.prompts);
+    }
     watch_.restore(weights_.saved(kSpikeWatch));
 }
 
@@ -260,6 +264,13 @@ void Trainer::write_evaluations(std::int64_t step) {
     }
 }
 
+void Trainer::write_samples(std::int64_t step) {
+    samples_->make(step, [this](const SampleRecord& record) {
+        log_->write_sample(record);
+        console_.line(sample_line(record));
+    });
+}
+
 void Trainer::checkpoint(std::int64_t step) {
     nlohmann::json state = {{"config", to_json(config_)},
                             {"sequences", sequences_before(step + 1)},
@@ -354,14 +365,16 @@ int Trainer::train() {
         const auto due = [&](std::int64_t interval) { return interval > 0 && step % interval == 0; };
         const bool validates = due(config.validation.interval) || (last && config.validation.batches > 0);
         const bool evaluates = due(config.evaluation.interval) || last;
+        const bool samples = samples_ && (due(config.samples.interval) || last);
         const bool saves = due(config.checkpoint.interval) || (last && config.checkpoint.at_end) || stop || asked;
-        if (!look_at_once && !validates && !evaluates && !saves) {
+        if (!look_at_once && !validates && !evaluates && !samples && !saves) {
             before = std::move(now);
             continue;
         }
         settle(now);
         if (validates) validate(step);
         if (evaluates) write_evaluations(step);
+        if (samples) write_samples(step);
         if (asked) console_.line(text("SIGUSR1: saving step ", step));
         if (saves) checkpoint(step);
         if (stop && !last) {

@@ -16,6 +16,7 @@
 #include "src/train/resume_check.h"
 #include "src/train/run_files.h"
 #include "src/train/run_options.h"
+#include "src/train/run_samples.h"
 #include "src/train/session.h"
 #include "src/train/spike_watch.h"
 #include "src/train/weights_source.h"
@@ -83,6 +84,7 @@ class Trainer {
     [[noreturn]] void stop_non_finite(std::int64_t step, const StepResult& result);
     void validate(std::int64_t step);
     void write_evaluations(std::int64_t step);
+    void write_samples(std::int64_t step);
     void checkpoint(std::int64_t step);
     void report(std::int64_t step, const StepResult& result);
     void write_observations();
@@ -98,6 +100,7 @@ class Trainer {
     Checkpoints checkpoints_;
     RunIdentity identity_;
     Evaluator evaluator_;
+    std::optional<RunSamples> samples_;  // with samples.interval
     std::optional<RunLog> log_;
     bool folder_lost_ = false;  // and it was said
     std::int64_t saved_ = -1;   // the latest step that was given to checkpoints_

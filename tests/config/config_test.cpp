@@ -63,6 +63,8 @@ TEST_CASE("every key is read into its own member and written back") {
         "lr_schedule": {"type": "wsd", "warmup_steps": 6, "min_lr_ratio": 0.25, "decay_steps": 13},
         "validation": {"interval": 17, "batches": 19},
         "evaluation": {"files": ["d.bin", "e*.bin"], "interval": 31, "limit": 37},
+        "samples": {"interval": 41, "prompts": ["Once", "a\nb"], "tokens": 43, "temperature": 0.75, "top_k": 47,
+                    "top_p": 0.875, "min_p": 0.125, "repetition_penalty": 1.25, "seed": 53},
         "checkpoint": {"interval": 23, "keep": 29, "at_end": false, "background": false},
         "output": {"directory": "elsewhere"},
         "device": "cpu",

@@ -127,6 +127,25 @@ TEST_CASE("the log is a header and one record a line") {
     CHECK(lines_of(path).size() == 1);
 }
 
+TEST_CASE("a sample in the log is text, or tokens alone, and goes with its step") {
+    const ScratchFolder scratch;
+    const fs::path path = scratch.path() / "log.jsonl";
+    {
+        RunLog log = RunLog::create(path, kHeader);
+        log.write_sample({.step = 4, .prompt = "a\n", .text = "b \"c\xff\xc3\xbc", .tokens = {7, 0}});
+        log.write_sample({.step = 5, .prompt = std::nullopt, .text = std::nullopt, .tokens = {}});
+    }
+    const auto lines = lines_of(path);
+    REQUIRE(lines.size() == 3);
+    CHECK(lines[1] == json{{"step", 4},
+                           {"sample", "b \"c\xef\xbf\xbd\xc3\xbc"},  // U+FFFD for the byte that is no UTF-8
+                           {"prompt", "a\n"},
+                           {"tokens", {7, 0}}});
+    CHECK(lines[2] == json{{"step", 5}, {"sample", nullptr}, {"prompt", nullptr}, {"tokens", json::array()}});
+    CHECK(repair(path, 4).empty());
+    CHECK(lines_of(path).size() == 2);
+}
+
 TEST_CASE("a record is one write of one line") {
     const ScratchFolder scratch;
     const fs::path path = scratch.path() / "log.jsonl";

@@ -68,7 +68,9 @@ class SamplingTest(ProgramTestCase):
         self.assertNotEqual(sample("--top-k", "2"), sample())
         greedy = sample("--temperature", "0")
         self.assertEqual(greedy, sample("--temperature", "0", "--seed", "9"))
-        self.assertEqual(greedy, sample("--top-k", "1"))
+        for narrowest in (("--top-k", "1"), ("--top-p", "0"), ("--min-p", "1")):
+            self.assertEqual(greedy, sample(*narrowest))
+        self.assertNotEqual(sample("--repetition-penalty", "5"), sample())
 
     def test_a_vocabulary_of_no_bytes_gives_token_ids(self):
         self.write("tokens.bin", shard([i % 7 for i in range(600)]))
@@ -91,6 +93,11 @@ class SamplingTest(ProgramTestCase):
                 (["--resume", "--sample", "5", "--temperature", "-1"], ["--temperature", ">= 0"]),
                 (["--resume", "--sample", "5", "--top-k", "0.5"], ["--top-k", "an integer"]),
                 (["--resume", "--sample", "5", "--seed", "-1"], ["--seed", ">= 0"]),
+                (["--resume", "--sample", "5", "--top-p", "1.5"], ["--top-p", "[0, 1]"]),
+                (["--resume", "--sample", "5", "--min-p", "-0.1"], ["--min-p", "[0, 1]"]),
+                (["--resume", "--sample", "5", "--repetition-penalty", "0"], ["--repetition-penalty", "> 0"]),
+                (["--resume", "--sample", "5", "--repetition-penalty", "1e-60"], ["--repetition-penalty", "above 0"]),
+                (["--resume", "--min-p", "0.5"], ["--min-p", "--sample N"]),
                 (["--resume", "--sample", "5", "--prompt-tokens", "1,x"], ["--prompt-tokens", "1,x"]),
                 (["--resume", "--sample", "5", "--prompt-tokens", "1,-2"], ["--prompt-tokens", "-2"]),
                 (["--resume", "--sample", "5", "--prompt", "a", "--prompt-tokens", "1"], ["give one of them"]),

@@ -284,6 +284,25 @@ class PageTest(ReportCase):
         log.evaluations = {"hellaswag_val": {1: {"step": 1, "acc": 0.25, "acc_norm": 0.26}}}
         self.assertIn("Accuracy on hellaswag_val", page.render(log, None, None, None, []))
 
+    def test_samples(self):
+        """The newest first and open; what a model writes is text, and what follows is its own."""
+        def sample(step, text, prompt="Once <b>", tokens=(7, 8)):
+            return {"step": step, "sample": text, "prompt": prompt, "tokens": list(tokens)}
+
+        log = self.write("a.jsonl", [record(1, 3.0), sample(1, "old"), record(2, 3.0),
+                                     sample(2, "a</pre>\n\x1b[31m\x00 new"), sample(2, None, None, (9, 10))])
+        content = self.report(log, "--out", self.path("a.html"))[1]
+        parsed = Balance(content)
+        self.assertEqual(parsed.open, [])
+        self.assertIn("samples", parsed.ids)
+        shown = content[content.index('<section id="samples"'):]
+        shown = shown[:shown.index("</section>")]
+        self.assertEqual(re.findall(r"<details( open)?><summary>(.*?)<", shown), [(" open", "Step 2"), ("", "Step 1")])
+        self.assertEqual(re.findall(r'<pre class="sample">(.*?)</pre>', shown, re.S),
+                         ["<b>Once &lt;b&gt;</b>a&lt;/pre&gt;\n\ufffd[31m\ufffd new", "9 10",
+                          "<b>Once &lt;b&gt;</b>old"])
+        self.assertNotIn('id="samples"', self.report(self.run_folder())[1])
+
     def test_reference_of_another_program(self):
         """Its log may have losses alone, and other steps."""
         run = self.run_folder()

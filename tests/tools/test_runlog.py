@@ -29,6 +29,17 @@ class ReadTest(LogTestCase):
         self.assertEqual(log.series("loss"), {1: 5.5, 2: 5.25, 3: 5.0})
         self.assertEqual(log.starts, [start])
 
+    def test_samples_are_no_steps(self):
+        first = {"step": 1, "sample": "a", "prompt": "b", "tokens": [1, 2]}
+        more = [{"step": 2, "sample": None, "prompt": None, "tokens": [number]} for number in range(2)]
+        log = runlog.read(self.write("log.jsonl", [*steps(5.5), first, *steps(5.25, start=2), *more]))
+        self.assertEqual(log.series("loss"), {1: 5.5, 2: 5.25})
+        self.assertEqual(log.samples, {1: [first], 2: more})
+        for wrong, word in (({"sample": 1}, "sample"), ({"prompt": []}, "prompt"), ({"tokens": ["1"]}, "tokens"),
+                            ({"tokens": None}, "tokens"), ({"tokens": [True]}, "tokens")):
+            self.refused(self.write("a.jsonl", [*steps(5.5), first | wrong]), ":3:", word)
+        self.refused(self.write("a.jsonl", [*steps(5.5), *more, first]), ":5:", "step 1 after step 2")
+
     def test_folder_stands_for_its_log_and_names_the_run(self):
         os.mkdir(self.path("demo"))
         self.write(os.path.join("demo", "log.jsonl"), steps(1.0))

@@ -1,9 +1,10 @@
-// Sampling: the logits against the textbook model's, the choice of a token against its distribution.
+// Sampling: the logits against the textbook model's, and what follows what.
 #include "src/train/sampling.h"
 
-#include <numeric>
+#include <algorithm>
 #include <random>
 
+#include "kernels/ops/choose_token/choose.h"
 #include "src/core/errors.h"
 #include "tests/catch.h"
 #include "tests/io/scratch_folder.h"
@@ -48,15 +49,6 @@ std::vector<double> textbook_logits(const ModelConfig& model, const textbook::We
 Sampler sampler_of(ModelRun& run, bool documents) {
     return {*run.executor,        run.schedules.host,          *run.tokens,
             run.model.vocab_size, documents ? kSeparator : -1, [&run] { run.executor->run(Pass::sample); }};
-}
-
-/// How often each token is chosen over an even grid of `points` numbers in [0, 1).
-std::vector<int> choices(const std::vector<double>& logits, double temperature, std::int64_t top_k, int points) {
-    std::vector<int> count(logits.size(), 0);
-    for (int i = 0; i < points; ++i) {
-        ++count[static_cast<std::size_t>(choose_token(logits, temperature, top_k, (i + 0.5) / points))];
-    }
-    return count;
 }
 
 }  // namespace
@@ -105,64 +97,6 @@ TEST_CASE("the sample pass is checked for hazards and runs one sequence of a mic
     CHECK_THAT(message_of([&] { plan_and_check(run.schedules); }), Contains("the sample schedule has"));
 }
 
-TEST_CASE("temperature 0 takes the largest logit, and of equal ones the lowest id") {
-    const std::vector<double> logits = {0.5, 2.0, -1.0, 2.0};
-    for (const double uniform : {0.0, 0.5, 0.999}) {
-        CHECK(choose_token(logits, 0, 0, uniform) == 1);
-        CHECK(choose_token(logits, 1, 1, uniform) == 1);  // so does top_k 1
-    }
-}
-
-TEST_CASE("tokens are chosen with the probabilities of their logits and the temperature") {
-    const std::vector<double> logits = {-1.0, 3.0, 0.0, 2.5, -800.0, 1.0};
-    constexpr int kPoints = 100000;
-    for (const double temperature : {0.5, 1.0, 2.0}) {
-        for (const std::int64_t top_k : {0, 3, 6, 100}) {
-            std::vector<double> weight;
-            for (const double logit : logits) weight.push_back(std::exp(logit / temperature));
-            if (top_k == 3) weight[0] = weight[2] = weight[4] = 0;
-            const double sum = std::accumulate(weight.begin(), weight.end(), 0.0);
-            const std::vector<int> count = choices(logits, temperature, top_k, kPoints);
-            for (std::size_t i = 0; i < logits.size(); ++i) {
-                INFO("token " << i << ", temperature " << temperature << ", top_k " << top_k);
-                // An interval of length p holds p kPoints points of the grid, give or take one.
-                CHECK(std::abs(count[i] - kPoints * weight[i] / sum) <= 1 + 1e-6);
-            }
-            CHECK(count[4] == 0);
-        }
-    }
-}
-
-TEST_CASE("of equal logits top_k keeps the lowest ids") {
-    CHECK(choices({1, 1, 1, 1}, 1, 2, 1000) == std::vector<int>{500, 500, 0, 0});
-    CHECK(choices({0, 1, 1, 2}, 1, 2, 1000)[2] == 0);
-}
-
-TEST_CASE("the ends of the range choose tokens that can be chosen") {
-    const double below_one = std::nextafter(1.0, 0.0);
-    CHECK(choose_token(std::vector<double>{-800, 1, 0, -800}, 1, 0, 0) == 1);
-    CHECK(choose_token(std::vector<double>{-800, 1, 0, -800}, 1, 0, below_one) == 2);
-    CHECK(choose_token(std::vector<double>(1000, 0.1), 1, 0, below_one) == 999);
-}
-
-TEST_CASE("the numbers of a sample are uniform, keyed by seed and index") {
-    constexpr int kCount = 64000, kBins = 64;
-    std::vector<int> bins(kBins, 0);
-    for (int i = 0; i < kCount; ++i) {
-        const double u = sample_uniform(9, i);
-        REQUIRE((u >= 0 && u < 1));
-        ++bins[static_cast<std::size_t>(u * kBins)];
-    }
-    double chi_square = 0;
-    for (const int bin : bins) chi_square += (bin - 1000.0) * (bin - 1000.0) / 1000.0;
-    // 63 degrees of freedom: mean 63, standard deviation sqrt(126) = 11.2; 5 of them either way.
-    CHECK(chi_square > 63 - 56);
-    CHECK(chi_square < 63 + 56);
-    CHECK(sample_uniform(9, 3) == sample_uniform(9, 3));
-    CHECK(sample_uniform(9, 3) != sample_uniform(10, 3));
-    CHECK(sample_uniform(9, 3) != sample_uniform(9, 4));
-}
-
 TEST_CASE("a sample follows its prompt token by token and stops at a logit that is not finite") {
     const ModelConfig model = tiny_model();
     textbook::Weights weights = textbook::random_weights(model, 7);
@@ -173,16 +107,28 @@ TEST_CASE("a sample follows its prompt token by token and stops at a logit that 
     const std::vector<std::int32_t> prompt = random_tokens(model, 3, 2);
     SamplingOptions options;
     options.tokens = 12;
-    options.temperature = 0.7;
-    options.top_k = 5;
-    options.seed = 4;
+    options.choice = {.temperature = 0.7f, .top_k = 5, .repetition_penalty = 1.5f, .seed = 4};
     std::vector<std::int32_t> sampled, expected = prompt;
     sampler.sample(prompt, options, [&](std::int32_t token) { sampled.push_back(token); });
-    for (std::int64_t i = 0; i < options.tokens; ++i) {
+    const sampling::Rules rules = sampling::rules_of(options.choice);
+    while (expected.size() < 15) {
         const std::vector<double> logits = textbook_logits(model, weights, expected, 6, false);
-        expected.push_back(choose_token(logits, options.temperature, options.top_k, sample_uniform(4, i)));
+        std::vector<float> row;
+        for (std::size_t id = 0; id < logits.size(); ++id) {
+            const bool seen = std::count(expected.begin(), expected.end(), static_cast<std::int32_t>(id)) > 0;
+            row.push_back(sampling::penalised(static_cast<float>(logits[id]), seen, rules));
+        }
+        const auto position = static_cast<std::int64_t>(expected.size());
+        expected.push_back(sampling::choose(row, rules, sampling::draw_of(4, position)));
     }
     CHECK(sampled == std::vector<std::int32_t>(expected.begin() + 3, expected.end()));
+
+    // An end token is the last one.
+    options.end_tokens = {-1, sampled[4]};
+    std::vector<std::int32_t> ended;
+    sampler.sample(prompt, options, [&](std::int32_t token) { ended.push_back(token); });
+    CHECK(ended ==
+          std::vector<std::int32_t>(sampled.begin(), std::find(sampled.begin(), sampled.end(), sampled[4]) + 1));
 
     weights.at("model.norm.weight")[0] = std::nan("");
     run.set_weights(weights);

@@ -30,7 +30,7 @@ CONFIG = {
 }
 TOKENS = 4000  # some ten epochs of 600 steps
 MEASURED = re.compile(r"(.*_)?(ms|seconds)|tokens_per_s|mfu|memory_gib")  # keys of the log that say how fast, not what
-KINDS = ("loss", "val_loss", "evaluation")  # the key that tells what a record is
+KINDS = ("loss", "val_loss", "evaluation", "sample")  # the key that tells what a record is
 
 
 def tokenizer_json() -> dict:

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import runlog
 
-from . import curves, heatmap, memory, roofline, scale, spikes
+from . import curves, heatmap, memory, roofline, samples, scale, spikes
 from .curves import NARROW, WIDE, Curve, Look
 from .timing import Timing
 
@@ -345,6 +345,7 @@ def render(
             tiles(log, plan),
             loss_section(log, reference),
             training_section(log),
+            section("samples", "Samples", samples.blocks(log)),
             memory_section(plan),
             timing_section(timing, timed_on, peaks),
             config_section(header.get("config") or {}),

@@ -1,0 +1,101 @@
+#include "src/train/run_samples.h"
+
+#include "src/core/choice_options.h"
+#include "src/core/errors.h"
+#include "src/core/printable.h"
+
+namespace coda {
+
+namespace {
+
+std::int32_t separator_of(const Config& config) {
+    return static_cast<std::int32_t>(config.data.document_mask ? config.model.bos_token_id.value_or(-1) : -1);
+}
+
+}  // namespace
+
+ChoiceOptions choice_of(const SamplesConfig& samples) {
+    return {.temperature = static_cast<float>(samples.temperature),
+            .top_k = static_cast<std::int32_t>(samples.top_k),
+            .top_p = static_cast<float>(samples.top_p),
+            .min_p = static_cast<float>(samples.min_p),
+            .repetition_penalty = static_cast<float>(samples.repetition_penalty),
+            .seed = samples.seed};
+}
+
+RunPrompts run_prompts(const Config& config, std::shared_ptr<TextCodec> codec) {
+    const SamplesConfig& samples = config.samples;
+    require_choice_options(choice_of(samples), "samples.");
+    if (!codec && !samples.prompts.empty()) {
+        throw UsageError(text("samples.prompts: a model with a vocabulary of ", config.model.vocab_size,
+                              " needs its tokenizer for text, data.tokenizer; only one of 256 is that of bytes"));
+    }
+    if (!codec && !config.model.bos_token_id) {
+        throw UsageError(
+            "samples.interval: nothing to begin a sample with: the model has no bos_token_id, and there is no "
+            "tokenizer for samples.prompts; give data.tokenizer, or samples.interval 0");
+    }
+    RunPrompts prompts{.codec = std::move(codec), .starts = {}};
+    const auto add = [&](const std::optional<std::string>& given) {
+        prompts.starts.push_back(
+            {.text = prompts.codec ? std::optional(given.value_or("")) : std::nullopt,
+             .tokens = prompt_tokens({.text = given, .tokens = {}}, config.model, prompts.codec.get())});
+    };
+    for (const std::string& prompt : samples.prompts) {
+        if (prompt.empty() && !config.model.bos_token_id)
+            throw UsageError("samples.prompts: an empty text, and the model has no bos_token_id to begin with");
+        add(prompt);
+    }
+    if (samples.prompts.empty()) add(std::nullopt);
+    return prompts;
+}
+
+PassSet training_passes(const Config& config) {
+    const PassSet passes = passes_of(Mode::train);
+    return config.samples.interval > 0 ? passes | passes_of(Mode::sample) : passes;
+}
+
+RunSamples::RunSamples(Session& session, RunPrompts prompts)
+    : session_(session),
+      prompts_(std::move(prompts)),
+      sampler_(session.executor(), session.host(), session.tokens(), session.config().model.vocab_size,
+               separator_of(session.config()), [&session] { session.run(Pass::sample); }) {
+    const Config& config = session.config();
+    options_.tokens = config.samples.tokens;
+    options_.choice = choice_of(config.samples);
+    if (config.model.eos_token_id) options_.end_tokens.push_back(static_cast<std::int32_t>(*config.model.eos_token_id));
+    if (const std::int32_t separator = separator_of(config); separator >= 0) options_.end_tokens.push_back(separator);
+}
+
+void RunSamples::make(std::int64_t step, const std::function<void(const SampleRecord&)>& made) {
+    for (std::size_t i = 0; i < prompts_.starts.size(); ++i) {
+        const RunPrompts::Start& start = prompts_.starts[i];
+        SampleRecord record{.step = step, .prompt = start.text, .text = std::nullopt, .tokens = {}};
+        if (prompts_.codec) record.text.emplace();
+        SamplingOptions options = options_;
+        options.choice.seed += i;
+        try {
+            sampler_.sample(start.tokens, options, [&](std::int32_t token) {
+                record.tokens.push_back(token);
+                if (record.text) *record.text += prompts_.codec->decode(token);
+            });
+        } catch (const NonFiniteError& error) {
+            throw NonFiniteError(text("sample ", i + 1, " at step ", step, ": ", error.what(),
+                                      ". The step is not saved; try a lower optimizer.learning_rate, or --resume from "
+                                      "the last checkpoint with one"));
+        }
+        made(record);
+    }
+}
+
+std::string sample_line(const SampleRecord& record) {
+    std::string shown;
+    if (record.text) {
+        shown = " \"" + printable(record.prompt.value_or("") + *record.text, "") + "\"";
+    } else {
+        for (const std::int32_t token : record.tokens) shown += text(" ", token);
+    }
+    return text("sample at step ", record.step, ":", shown);
+}
+
+}  // namespace coda

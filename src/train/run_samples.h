@@ -1,0 +1,56 @@
+// Samples of the model during training, for log, console and report. They read the weights and the tokens that are fed;
+// a step feeds its own, so a run computes the same with them and without.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "src/io/run_log.h"
+#include "src/train/sampling.h"
+#include "src/train/session.h"
+
+namespace coda {
+
+/// What the samples of a run follow, and how they are read.
+struct RunPrompts {
+    struct Start {
+        std::optional<std::string> text;  // as it is given; absent without a codec
+        std::vector<std::int32_t> tokens;
+    };
+    std::shared_ptr<TextCodec> codec;  // null: samples have no text
+    std::vector<Start> starts;
+};
+
+/// Of samples.prompts. Throws UsageError, naming the key, where there is nothing to begin with, or text and no codec.
+RunPrompts run_prompts(const Config& config, std::shared_ptr<TextCodec> codec);
+
+/// The passes of a training run: those of Mode::train, and with samples.interval Pass::sample.
+PassSet training_passes(const Config& config);
+
+class RunSamples {
+  public:
+    /// The session runs Pass::sample.
+    RunSamples(Session& session, RunPrompts prompts);
+
+    /// Calls made(sample) for one sample after another, in the order of the prompts. Sample i has the seed samples.seed
+    /// + i at every step, so it shows what training changed. It ends at samples.tokens, at model.eos_token_id or, with
+    /// data.document_mask, where a document begins. Throws NonFiniteError, naming step and sample, when a logit is not
+    /// finite.
+    void make(std::int64_t step, const std::function<void(const SampleRecord&)>& made);
+
+  private:
+    Session& session_;
+    RunPrompts prompts_;
+    Sampler sampler_;
+    SamplingOptions options_;
+};
+
+/// 'sample at step 100: "Once upon a time"', in one line; without text the token ids.
+std::string sample_line(const SampleRecord& record);
+
+/// The options of samples during training.
+ChoiceOptions choice_of(const SamplesConfig& samples);
+
+}  // namespace coda
