@@ -10,6 +10,7 @@
 #include "src/core/interrupt.h"
 #include "src/core/printable.h"
 #include "src/core/standard_streams.h"
+#include "src/generate/text_sampler.h"
 #include "src/io/hf.h"
 #include "src/io/run_tokenizer.h"
 #include "src/text_codec.h"
@@ -28,7 +29,7 @@ PassSet passes_of(const CommandLine& command) {
     if (command.trains()) return training_passes(command.config);
     PassSet passes = passes_of(Mode::export_);
     if (command.eval) passes = passes | passes_of(Mode::evaluate);
-    if (command.sample) passes = passes | passes_of(Mode::sample);
+    if (command.sample) passes = passes | passes_of(Mode::sample) | passes_of(Mode::generate);
     return passes;
 }
 
@@ -52,8 +53,13 @@ RunOptions run_options(const CommandLine& command) {
 /// What the samples of a training run follow; null without samples.
 std::shared_ptr<const RunPrompts> training_prompts(const CommandLine& command) {
     if (!command.trains() || command.config.samples.interval == 0) return nullptr;
-    return std::make_shared<const RunPrompts>(
-        run_prompts(command.config, text_codec(std::nullopt, command.config, command.resume)));
+    RunPrompts prompts = run_prompts(command.config, text_codec(std::nullopt, command.config, command.resume));
+    prompts.sampler = [](Session& session) -> SampleText {
+        return [sampler = std::make_shared<TextSampler>(session)](auto prompt, const auto& options, const auto& token) {
+            sampler->sample(std::move(prompt), options, token);
+        };
+    };
+    return std::make_shared<const RunPrompts>(std::move(prompts));
 }
 
 /// That of the tokens that are read; samples have a codec of their own, and an export reads none.
@@ -128,7 +134,6 @@ int describe(const CommandLine& command) {
 /// model can write what a terminal obeys, so a terminal gets it escaped; a file or pipe gets the bytes as they are.
 void print_sample(const SampleRequest& request, Session& session, TextCodec* codec,
                   const std::vector<std::int32_t>& prompt) {
-    const Config& config = session.config();
     const char* space = "";
     const bool to_terminal = prints_to_terminal();
     PrintableParts shown("\n\t");
@@ -136,9 +141,7 @@ void print_sample(const SampleRequest& request, Session& session, TextCodec* cod
     const auto print_token = [&](std::int32_t token) {
         put(codec ? codec->decode(token) : text(std::exchange(space, " "), token));
     };
-    const std::int64_t separator = config.data.document_mask ? config.model.bos_token_id.value_or(-1) : -1;
-    Sampler sampler(session.executor(), session.host(), session.tokens(), config.model.vocab_size,
-                    static_cast<std::int32_t>(separator), [&] { session.run(Pass::sample); });
+    TextSampler sampler(session);
     put(request.prompt.value_or(""));
     for (const std::int32_t token : request.prompt_tokens) print_token(token);
     sampler.sample(prompt, {.tokens = request.tokens, .choice = request.choice}, print_token);

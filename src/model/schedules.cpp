@@ -158,7 +158,8 @@ ScheduleOptions schedule_options(const Config& config, const Precision& precisio
             .deterministic = config.deterministic,
             .max_grad_norm = config.training.max_grad_norm,
             .optimizer = config.optimizer,
-            .seed = config.training.seed};
+            .seed = config.training.seed,
+            .generation = {.slots = 1, .context = config.training.seq_len}};
 }
 
 Schedules build_schedules(const ModelConfig& model, const ParameterLayout& layout, const ScheduleOptions& options,

@@ -1,5 +1,7 @@
 #include "src/train/cpu_time.h"
 
+#include <algorithm>
+
 #include "kernels/core/error.h"
 #include "kernels/cost.h"
 #include "src/core/console.h"
@@ -28,7 +30,10 @@ CpuWork validation_work(const Config& config, const Schedules& schedules) {
 }
 
 CpuWork sampling_work(const Schedules& schedules, std::int64_t tokens) {
-    return {text(tokens, " tokens"), static_cast<double>(tokens) * flops_of(schedules.sample)};
+    // While the text fits into the cache, a token is a decode pass.
+    const std::int64_t cached = schedules.has(Pass::decode) ? std::min(tokens, schedules.host.cache.context - 1) : 0;
+    return {text(tokens, " tokens"), static_cast<double>(cached) * flops_of(schedules.decode) +
+                                         static_cast<double>(tokens - cached) * flops_of(schedules.sample)};
 }
 
 double least_cpu_seconds(const CpuWork& work, int threads) { return work.flops / (kCpuFlopsPerThread * threads); }

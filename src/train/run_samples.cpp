@@ -6,14 +6,6 @@
 
 namespace coda {
 
-namespace {
-
-std::int32_t separator_of(const Config& config) {
-    return static_cast<std::int32_t>(config.data.document_mask ? config.model.bos_token_id.value_or(-1) : -1);
-}
-
-}  // namespace
-
 ChoiceOptions choice_of(const SamplesConfig& samples) {
     return {.temperature = static_cast<float>(samples.temperature),
             .top_k = static_cast<std::int32_t>(samples.top_k),
@@ -35,7 +27,7 @@ RunPrompts run_prompts(const Config& config, std::shared_ptr<TextCodec> codec) {
             "samples.interval: nothing to begin a sample with: the model has no bos_token_id, and there is no "
             "tokenizer for samples.prompts; give data.tokenizer, or samples.interval 0");
     }
-    RunPrompts prompts{.codec = std::move(codec), .starts = {}};
+    RunPrompts prompts{.codec = std::move(codec), .starts = {}, .sampler = {}};
     const auto add = [&](const std::optional<std::string>& given) {
         prompts.starts.push_back(
             {.text = prompts.codec ? std::optional(given.value_or("")) : std::nullopt,
@@ -52,14 +44,11 @@ RunPrompts run_prompts(const Config& config, std::shared_ptr<TextCodec> codec) {
 
 PassSet training_passes(const Config& config) {
     const PassSet passes = passes_of(Mode::train);
-    return config.samples.interval > 0 ? passes | passes_of(Mode::sample) : passes;
+    return config.samples.interval > 0 ? passes | passes_of(Mode::sample) | passes_of(Mode::generate) : passes;
 }
 
 RunSamples::RunSamples(Session& session, RunPrompts prompts)
-    : session_(session),
-      prompts_(std::move(prompts)),
-      sampler_(session.executor(), session.host(), session.tokens(), session.config().model.vocab_size,
-               separator_of(session.config()), [&session] { session.run(Pass::sample); }) {
+    : prompts_(std::move(prompts)), sampler_(prompts_.sampler(session)) {
     const Config& config = session.config();
     options_.tokens = config.samples.tokens;
     options_.choice = choice_of(config.samples);
@@ -75,7 +64,7 @@ void RunSamples::make(std::int64_t step, const std::function<void(const SampleRe
         SamplingOptions options = options_;
         options.choice.seed += i;
         try {
-            sampler_.sample(start.tokens, options, [&](std::int32_t token) {
+            sampler_(start.tokens, options, [&](std::int32_t token) {
                 record.tokens.push_back(token);
                 if (record.text) *record.text += prompts_.codec->decode(token);
             });

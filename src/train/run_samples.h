@@ -2,6 +2,7 @@
 // a step feeds its own, so a run computes the same with them and without.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -13,7 +14,11 @@
 
 namespace coda {
 
-/// What the samples of a run follow, and how they are read.
+/// Makes the tokens that follow a prompt: Sampler::sample, or what does the same faster.
+using SampleText = std::function<void(std::vector<std::int32_t> prompt, const SamplingOptions& options,
+                                      const std::function<void(std::int32_t)>& token)>;
+
+/// What the samples of a run follow, how they are read, and what makes them.
 struct RunPrompts {
     struct Start {
         std::optional<std::string> text;  // as it is given; absent without a codec
@@ -21,17 +26,20 @@ struct RunPrompts {
     };
     std::shared_ptr<TextCodec> codec;  // null: samples have no text
     std::vector<Start> starts;
+    std::function<SampleText(Session&)> sampler;  // in a session with training_passes()
 };
 
-/// Of samples.prompts. Throws UsageError, naming the key, where there is nothing to begin with, or text and no codec.
+/// Of samples.prompts, without `sampler`. Throws UsageError, naming the key, where there is nothing to begin with, or
+/// text and no codec.
 RunPrompts run_prompts(const Config& config, std::shared_ptr<TextCodec> codec);
 
-/// The passes of a training run: those of Mode::train, and with samples.interval Pass::sample.
+/// The passes of a training run: those of Mode::train, and with samples.interval Pass::sample and
+/// generation.
 PassSet training_passes(const Config& config);
 
 class RunSamples {
   public:
-    /// The session runs Pass::sample.
+    /// The session has training_passes().
     RunSamples(Session& session, RunPrompts prompts);
 
     /// Calls made(sample) for one sample after another, in the order of the prompts. Sample i has the seed samples.seed
@@ -41,9 +49,8 @@ class RunSamples {
     void make(std::int64_t step, const std::function<void(const SampleRecord&)>& made);
 
   private:
-    Session& session_;
     RunPrompts prompts_;
-    Sampler sampler_;
+    SampleText sampler_;
     SamplingOptions options_;
 };
 

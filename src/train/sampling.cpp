@@ -23,6 +23,10 @@ class ByteCodec : public TextCodec {
 
 }  // namespace
 
+std::int32_t separator_of(const Config& config) {
+    return static_cast<std::int32_t>(config.data.document_mask ? config.model.bos_token_id.value_or(-1) : -1);
+}
+
 Sampler::Sampler(Executor& executor, const HostViews& host, TokenInput& tokens, std::int64_t vocab,
                  std::int32_t separator, std::function<void()> run)
     : executor_(executor),

@@ -33,6 +33,9 @@ struct Prompt {
     std::vector<std::int32_t> tokens;
 };
 
+/// The token that begins a document where data.document_mask keeps them apart, else -1.
+std::int32_t separator_of(const Config& config);
+
 class Sampler {
   public:
     /// `separator`: the token that begins a document, or -1 where documents are not kept apart. `run` executes

@@ -20,10 +20,10 @@ Session::Session(const Config& config, PassSet passes, bool times_ops, Console& 
     }
 
     ScheduleOptions options = schedule_options(config, precision_of(device));
-    options.generation = generation;
+    if (generation.slots > 0) options.generation = generation;
     schedules_ = build_schedules(config.model, layout_, options, passes);
     plan_ = plan_and_check(schedules_);
-    if (passes.has(Pass::decode)) {
+    if (generation.slots > 0) {
         require_generation_fit_on(device, schedules_, plan_);
     } else {
         require_fit_on(config, device, passes, plan_);

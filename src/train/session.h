@@ -19,7 +19,7 @@ class Session {
   public:
     /// Builds and checks the schedules of `passes`, and allocates. Throws before it allocates when memory or device do
     /// not allow it. `times_ops`: passes run operation by operation, timed, where the recorder asks for it.
-    /// `generation`: for Pass::decode and Pass::prefill.
+    /// `generation`: of Pass::decode and Pass::prefill; by default one sequence of training.seq_len.
     Session(const Config& config, PassSet passes, bool times_ops, Console& console,
             const GenerationShape& generation = {});
     Session(const Session&) = delete;

@@ -70,7 +70,9 @@ class ModesTest(ProgramTestCase):
                 plan, out = self.dry_run(*arguments)
                 self.assertNotIn("gradients", plan)
                 self.assertNotIn("optimizer state", plan)
-                self.assertEqual(2 * plan["weights"], training["weights"])
+                # Without master weights a sample has the embedding apart, in which it looks its tokens up.
+                table = 256 * 16 * 4 if name == "sample" else 0
+                self.assertEqual(2 * (plan["weights"] - table), training["weights"])
                 self.assertEqual(sum(plan.values()), 2 * plan["arena"])
                 self.assertRegex(out, rf"(?m)^schedule +\d+ ops of the pass {name}; ")
                 self.assertEqual("validation sequences" in out, name == "evaluate")

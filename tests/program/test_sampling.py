@@ -113,7 +113,7 @@ class SamplingTest(ProgramTestCase):
         out = self.train("--resume", "--sample", "4", "--timing", "t.json", changes={"training.steps": 2},
                          errors="surrogateescape").out
         self.assertIn("Linear ", out)
-        self.assertIn(b'"pass": "sample"', self.read("t.json"))
+        self.assertIn(b'"pass": "decode"', self.read("t.json"))
         self.assertNotIn(b'"pass": "evaluate"', self.read("t.json"))
 
 
