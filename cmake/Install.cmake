@@ -2,7 +2,7 @@
 # documents in the repository's layout, so that links between documents hold there too.
 include_guard()
 
-install(TARGETS coda_train RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+install(TARGETS coda_train coda_generate RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 if(TARGET coda_tokenize)
     install(TARGETS coda_tokenize RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()

@@ -1,4 +1,4 @@
-// Converts a sample between text and tokens: by bytes, or by a tokenizer.
+// Converts text to tokens and back: by bytes, or by a tokenizer.
 #pragma once
 
 #include <memory>
@@ -13,5 +13,8 @@ namespace coda {
 /// Without either: bytes if the vocabulary is theirs (256), else null. Throws UsageError for a tokenizer in a build
 /// without them, and Error naming the file if it is not a tokenizer of this vocabulary.
 std::unique_ptr<TextCodec> text_codec(const std::optional<std::string>& tokenizer, const Config& config, bool resume);
+
+/// The codec of `tokenizer`, a tokenizer.json of a model with `vocab` tokens. Throws as text_codec.
+std::unique_ptr<TextCodec> open_text_codec(const std::string& tokenizer, std::int64_t vocab);
 
 }  // namespace coda

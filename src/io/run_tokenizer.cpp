@@ -15,7 +15,8 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 constexpr const char* kFile = "tokenizer.json";
-constexpr const char* kBeside[] = {"tokenizer_config.json", "generation_config.json", "special_tokens_map.json"};
+constexpr const char* kBeside[] = {"tokenizer_config.json", "generation_config.json", "special_tokens_map.json",
+                                   "chat_template.jinja"};
 
 fs::path copy_of(const fs::path& run) { return run / "tokenizer" / kFile; }
 

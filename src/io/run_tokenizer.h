@@ -1,8 +1,9 @@
 // The tokenizer of a run, data.tokenizer, and the copy of its files that the run's folder keeps:
 //
 //   <run>/tokenizer/tokenizer.json         the file that data.tokenizer names, under whatever name
-//   <run>/tokenizer/tokenizer_config.json  likewise generation_config.json and special_tokens_map.json: those that lie
-//                                          beside it, if it is itself named tokenizer.json
+//   <run>/tokenizer/tokenizer_config.json  likewise generation_config.json, special_tokens_map.json and
+//                                          chat_template.jinja: those that lie beside it, if it is itself named
+//                                          tokenizer.json
 //
 // The run's log and its checkpoints hold record().
 #pragma once

@@ -28,10 +28,10 @@ bool surely_nfc(std::string_view text) {
     return std::all_of(text.begin(), text.end(), [](char byte) { return static_cast<unsigned char>(byte) < 0xCC; });
 }
 
-std::vector<AddedToken> added_tokens(const TokenizerSpec& spec, bool normalized) {
+std::vector<AddedToken> added_tokens(const TokenizerSpec& spec, bool normalized, SpecialTokens special) {
     std::vector<AddedToken> tokens;
     for (AddedToken token : spec.added) {
-        if (token.normalized != normalized) continue;
+        if (token.normalized != normalized || (token.special && special == SpecialTokens::plain)) continue;
         if (normalized && spec.nfc) token.content = nfc(token.content);
         tokens.push_back(std::move(token));
     }
@@ -44,8 +44,10 @@ Tokenizer::Tokenizer(TokenizerSpec spec)
     : spec_(std::move(spec)),
       regex_(spec_.regex, spec_.file + ": pre_tokenizer"),
       merges_(spec_.merges),
-      added_(added_tokens(spec_, false)),
-      normalized_added_(added_tokens(spec_, true)),
+      added_(added_tokens(spec_, false, SpecialTokens::found)),
+      normalized_added_(added_tokens(spec_, true, SpecialTokens::found)),
+      plain_(added_tokens(spec_, false, SpecialTokens::plain)),
+      normalized_plain_(added_tokens(spec_, true, SpecialTokens::plain)),
       can_be_cut_(spec_.regex == kGpt2Regex || spec_.regex == kLlama3Regex || spec_.regex == kQwen2Regex) {
     for (std::size_t byte = 0; byte < byte_ids_.size(); ++byte) {
         byte_ids_[byte] = spec_.vocabulary.at(std::string(1, static_cast<char>(byte)));
@@ -67,7 +69,7 @@ bool Tokenizer::is_special(std::uint32_t id) const {
 }
 
 std::string_view Tokenizer::bytes_of(std::uint32_t id) const {
-    require(id < spec_.bytes.size() && !spec_.bytes[id].empty(), spec_.file, ": no token has id ", id);
+    require(has(id), spec_.file, ": no token has id ", id);
     return spec_.bytes[id];
 }
 
@@ -75,8 +77,12 @@ bool Tokenizer::added_token_touches(std::string_view text, std::size_t begin, st
     return added_.touches(text, begin, end) || normalized_added_.touches(text, begin, end);
 }
 
-Encoder::Encoder(const Tokenizer& tokenizer)
-    : tokenizer_(tokenizer), regex_(tokenizer.regex_), pairs_(tokenizer.merges_, tokenizer.byte_ids_) {}
+Encoder::Encoder(const Tokenizer& tokenizer, SpecialTokens special)
+    : tokenizer_(tokenizer),
+      added_(special == SpecialTokens::found ? tokenizer.added_ : tokenizer.plain_),
+      normalized_added_(special == SpecialTokens::found ? tokenizer.normalized_added_ : tokenizer.normalized_plain_),
+      regex_(tokenizer.regex_),
+      pairs_(tokenizer.merges_, tokenizer.byte_ids_) {}
 
 namespace {
 
@@ -102,7 +108,7 @@ std::string_view stretch(std::string_view text, std::size_t begin, std::size_t e
 
 void Encoder::encode(std::string_view text, std::size_t lookahead, std::vector<std::uint32_t>& out) {
     const std::size_t cut = text.size() - lookahead;
-    between(tokenizer_.added_, text, cut, out,
+    between(added_, text, cut, out,
             [&](std::size_t begin, std::size_t end) { normalize(stretch(text, begin, end, cut), end - begin, out); });
 }
 
@@ -115,7 +121,7 @@ void Encoder::normalize(std::string_view text, std::size_t end, std::vector<std:
         text = normalized;
         end = new_end;
     }
-    between(tokenizer_.normalized_added_, text, end, out,
+    between(normalized_added_, text, end, out,
             [&](std::size_t begin, std::size_t stop) { split(stretch(text, begin, stop, end), stop - begin, out); });
 }
 

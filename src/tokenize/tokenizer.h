@@ -34,6 +34,9 @@ class Tokenizer {
     /// The id of a token by its text: an added token, else one of the vocabulary.
     std::optional<std::uint32_t> id_of(const std::string& token) const;
 
+    /// Whether a token has this id.
+    bool has(std::uint32_t id) const { return id < spec_.bytes.size() && !spec_.bytes[id].empty(); }
+
     /// Whether `id` is an added token that is marked special.
     bool is_special(std::uint32_t id) const;
 
@@ -53,14 +56,17 @@ class Tokenizer {
     Regex regex_;
     MergeTable merges_;
     std::array<std::uint32_t, 256> byte_ids_{};
-    AddedTokenFinder added_, normalized_added_;
+    AddedTokenFinder added_, normalized_added_, plain_, normalized_plain_;
     bool can_be_cut_ = false;
 };
+
+/// A special token that is spelled out in a text: found as that token, as `tokenizers` do, or text like any other.
+enum class SpecialTokens : std::uint8_t { found, plain };
 
 /// Encodes. Each thread has its own. The tokenizer must outlive it.
 class Encoder {
   public:
-    explicit Encoder(const Tokenizer& tokenizer);
+    explicit Encoder(const Tokenizer& tokenizer, SpecialTokens special = SpecialTokens::found);
 
     /// Appends the ids of `text`, valid UTF-8, without its last `lookahead` bytes, which the regular expression sees
     /// but which are not encoded: the text continues with them after a cut. Throws Error where a token lies across the
@@ -74,6 +80,7 @@ class Encoder {
     void encode_word(std::string_view word, std::vector<std::uint32_t>& out);
 
     const Tokenizer& tokenizer_;
+    const AddedTokenFinder &added_, &normalized_added_;  // those that are looked for
     RegexScanner regex_;
     BytePairEncoder pairs_;
     TokenCache cache_;

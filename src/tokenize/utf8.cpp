@@ -95,6 +95,23 @@ std::string replace_invalid_utf8(std::string_view text) {
     return out;
 }
 
+std::size_t unfinished_utf8(std::string_view text) {
+    std::size_t at = 0;
+    while (at < text.size()) {
+        at += valid_utf8(text.substr(at));
+        if (at == text.size()) return 0;
+        bool complete = false;
+        const std::size_t length = sequence(text.substr(at), complete);
+        if (at + length == text.size()) {
+            // The lead byte says whether the sequence was cut off by the text's end or could never be one.
+            Lead lead;
+            return classify(static_cast<unsigned char>(text[at]), lead) ? length : 0;
+        }
+        at += length;
+    }
+    return 0;
+}
+
 bool is_space(char32_t c) {
     return (c >= 0x09 && c <= 0x0D) || c == 0x20 || c == 0x85 || c == 0xA0 || c == 0x1680 ||
            (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;

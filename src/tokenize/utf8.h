@@ -25,6 +25,9 @@ std::size_t valid_utf8(std::string_view text);
 /// `text` with U+FFFD in place of each maximal part of an invalid sequence, as Python's errors="replace" does.
 std::string replace_invalid_utf8(std::string_view text);
 
+/// The number of bytes at the end of `text` that begin a sequence and lack only bytes that may follow: 0 to 3.
+std::size_t unfinished_utf8(std::string_view text);
+
 /// Whether a code point has the property White_Space, which is what `\s` means to tokenizers.
 bool is_space(char32_t value);
 

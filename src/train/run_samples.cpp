@@ -47,8 +47,9 @@ PassSet training_passes(const Config& config) {
     return config.samples.interval > 0 ? passes | passes_of(Mode::sample) | passes_of(Mode::generate) : passes;
 }
 
-RunSamples::RunSamples(Session& session, RunPrompts prompts)
-    : prompts_(std::move(prompts)), sampler_(prompts_.sampler(session)) {
+RunSamples::RunSamples(Session& session, std::shared_ptr<const RunPrompts> prompts) : prompts_(std::move(prompts)) {
+    require(prompts_ != nullptr, "samples.interval is set, but nothing says what the samples follow");
+    sampler_ = prompts_->sampler(session);
     const Config& config = session.config();
     options_.tokens = config.samples.tokens;
     options_.choice = choice_of(config.samples);
@@ -57,16 +58,16 @@ RunSamples::RunSamples(Session& session, RunPrompts prompts)
 }
 
 void RunSamples::make(std::int64_t step, const std::function<void(const SampleRecord&)>& made) {
-    for (std::size_t i = 0; i < prompts_.starts.size(); ++i) {
-        const RunPrompts::Start& start = prompts_.starts[i];
+    for (std::size_t i = 0; i < prompts_->starts.size(); ++i) {
+        const RunPrompts::Start& start = prompts_->starts[i];
         SampleRecord record{.step = step, .prompt = start.text, .text = std::nullopt, .tokens = {}};
-        if (prompts_.codec) record.text.emplace();
+        if (prompts_->codec) record.text.emplace();
         SamplingOptions options = options_;
         options.choice.seed += i;
         try {
             sampler_(start.tokens, options, [&](std::int32_t token) {
                 record.tokens.push_back(token);
-                if (record.text) *record.text += prompts_.codec->decode(token);
+                if (record.text) *record.text += prompts_->codec->decode(token);
             });
         } catch (const NonFiniteError& error) {
             throw NonFiniteError(text("sample ", i + 1, " at step ", step, ": ", error.what(),

@@ -39,8 +39,8 @@ PassSet training_passes(const Config& config);
 
 class RunSamples {
   public:
-    /// The session has training_passes().
-    RunSamples(Session& session, RunPrompts prompts);
+    /// The session has training_passes(). Throws Error where there are no prompts.
+    RunSamples(Session& session, std::shared_ptr<const RunPrompts> prompts);
 
     /// Calls made(sample) for one sample after another, in the order of the prompts. Sample i has the seed samples.seed
     /// + i at every step, so it shows what training changed. It ends at samples.tokens, at model.eos_token_id or, with
@@ -49,7 +49,7 @@ class RunSamples {
     void make(std::int64_t step, const std::function<void(const SampleRecord&)>& made);
 
   private:
-    RunPrompts prompts_;
+    std::shared_ptr<const RunPrompts> prompts_;
     SampleText sampler_;
     SamplingOptions options_;
 };

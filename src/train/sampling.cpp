@@ -79,6 +79,10 @@ void Sampler::sample(std::vector<std::int32_t> prompt, const SamplingOptions& op
     }
 }
 
+std::optional<std::int32_t> TextCodec::id_of(const std::string&) const { return std::nullopt; }
+
+bool TextCodec::is_text(std::int32_t) const { return true; }
+
 std::unique_ptr<TextCodec> make_byte_codec() { return std::make_unique<ByteCodec>(); }
 
 std::vector<std::int32_t> prompt_tokens(const Prompt& prompt, const ModelConfig& model, TextCodec* codec) {

@@ -67,10 +67,7 @@ Trainer::Trainer(const Config& config, const RunOptions& options, TrainingData d
     }
     weights_.load(session_);
     weights_.release();
-    if (config_.samples.interval > 0) {
-        require(options_.prompts != nullptr, "samples.interval is set, but nothing says what the samples follow");
-        samples_.emplace(session_, *options_.prompts);
-    }
+    if (config_.samples.interval > 0) samples_.emplace(session_, options_.prompts);
     watch_.restore(weights_.saved(kSpikeWatch));
 }
 

@@ -128,6 +128,10 @@ TEST_CASE("the reader of a Hugging Face config.json withstands its corpus and mu
 
 TEST_CASE("the resumed log withstands its corpus and mutations") { run("run_log", fuzz::run_log, 300); }
 
+TEST_CASE("the reader of requests withstands its corpus and mutations") { run("request", fuzz::request, 1000); }
+
+TEST_CASE("chat templates withstand their corpus and mutations") { run("chat_template", fuzz::chat_template, 1000); }
+
 #ifdef CODA_TOKENIZER
 TEST_CASE("the tokenizer.json reader withstands its corpus and mutations") { run("tokenizer", fuzz::tokenizer, 300); }
 #endif

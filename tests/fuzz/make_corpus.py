@@ -4,6 +4,7 @@
 import json
 import pathlib
 import struct
+import sys
 
 CORPUS = pathlib.Path(__file__).parent / "corpus"
 
@@ -211,6 +212,39 @@ def tokenizer():
     put("tokenizer", "cut.json", file()[:500])
 
 
+def request():
+    def line(**keys):
+        return json.dumps(keys, ensure_ascii=False)
+
+    put("request", "valid_prompt", line(prompt="\u00e9 \u4e2d\n", id="a", stop=["\n\n", "END"], max_tokens=7))
+    put("request", "valid_tokens", line(tokens=[0, 1, 2147483647], seed=2**64 - 1, temperature=0, top_k=40, top_p=0.9,
+                                        min_p=0.05, repetition_penalty=1.1, id=-3))
+    put("request", "valid_messages", line(messages=[{"role": "system", "content": ""}, {"role": "user", "content": "a"},
+                                                    {"role": "assistant", "content": "b"}], stop="x"))
+    put("request", "valid_nul", '{"prompt": "a\\u0000b"}')
+    put("request", "no_prompt", line(id=1))
+    put("request", "two_prompts", line(prompt="a", tokens=[1]))
+    put("request", "unknown_key", line(prompt="a", max_token=3))
+    put("request", "range", line(prompt="a", top_p=1.5))
+    put("request", "surrogate", '{"prompt": "\\ud800"}')
+    put("request", "invalid_utf8", b'{"prompt": "\xc3"}')
+    put("request", "role", line(messages=[{"role": "tool", "content": "a"}]))
+
+
+def chat_template():
+    sys.path.insert(0, str(CORPUS.parent.parent / "tokenize"))
+    import chat_fixtures
+
+    for name, template in chat_fixtures.TEMPLATES.items():
+        put("chat_template", "valid_" + name, template)
+    put("chat_template", "mistral", "{{ '[INST] ' + messages[0]['content'] + ' [/INST]' }}")
+    put("chat_template", "no_end", "{% for message in messages %}{{ '<|im_start|>' + '<|im_end|>")
+    put("chat_template", "no_markers", "{{ messages[0]['content'] }}")
+    put("chat_template", "own_system", chat_fixtures.TEMPLATES["llama3.1"].replace('system_message = ""',
+                                                                                   'system_message = "x"'))
+    put("chat_template", "left_over", chat_fixtures.TEMPLATES["chatml"] + "{% endif %}")
+
+
 if __name__ == "__main__":
     safetensors()
     safetensors_index()
@@ -221,3 +255,5 @@ if __name__ == "__main__":
     hf_config()
     run_log()
     tokenizer()
+    request()
+    chat_template()

@@ -39,6 +39,13 @@ void hf_config(std::span<const std::byte> input);
 /// log.jsonl of a run that is resumed: afterwards it has a header and no torn line, and no record of a later step.
 void run_log(std::span<const std::byte> input);
 
+/// A line of requests to coda_generate: an accepted one has one prompt and options that are valid; its text and that of
+/// an answer with it is whole characters.
+void request(std::span<const std::byte> input);
+
+/// A chat template: an accepted one renders a conversation whose first and last pieces are markers of its family.
+void chat_template(std::span<const std::byte> input);
+
 /// A tokenizer.json: an accepted one encodes text to ids that all have bytes. Only where the tokenizer is built.
 void tokenizer(std::span<const std::byte> input);
 

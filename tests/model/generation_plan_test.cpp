@@ -190,7 +190,8 @@ TEST_CASE("a decoder made from a configuration says what the sample pass says") 
     Sampler sampler(session.executor(), session.host(), session.tokens(), config.model.vocab_size, -1,
                     [&] { session.run(Pass::sample); });
     std::vector<std::int32_t> expected, prompt = {3, 1, 4};
-    sampler.sample(prompt, {.tokens = 30, .temperature = 0}, [&](std::int32_t token) { expected.push_back(token); });
+    sampler.sample(prompt, {.tokens = 30, .choice = {.temperature = 0}},
+                   [&](std::int32_t token) { expected.push_back(token); });
 
     const std::unique_ptr<Decoder> decoder = make_decoder(config, {.slots = 2, .context = 64}, source, console);
     CHECK(decoder->slots() == 2);

@@ -34,7 +34,7 @@ class InstallTest(ProgramTestCase):
         def names(*folder):
             return sorted(os.listdir(os.path.join(self.prefix, *folder)))
 
-        programs = [name for name in ("coda_tokenize", "coda_train") if os.path.exists(f"{BUILD}/bin/{name}")]
+        programs = [name for name in ("coda_generate", "coda_tokenize", "coda_train") if os.path.exists(f"{BUILD}/bin/{name}")]
         self.assertEqual(names(), ["bin", "share"])
         self.assertEqual(names("bin"), programs)
         self.assertEqual(names("share"), ["coda_train"])

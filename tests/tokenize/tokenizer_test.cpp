@@ -68,6 +68,25 @@ TEST_CASE("added tokens are taken leftmost and longest, look-alikes are text") {
     CHECK_FALSE(tokenizer.id_of("<|none|>").has_value());
 }
 
+TEST_CASE("plain text has no special tokens, and the same others") {
+    nlohmann::json json = small_tokenizer_json({"a b"});
+    json["added_tokens"].push_back({{"id", 300}, {"content", "<tool>"}, {"special", false}, {"normalized", false}});
+    json["added_tokens"].push_back({{"id", 301}, {"content", "<eot>"}, {"special", true}, {"normalized", true}});
+    const Tokenizer tokenizer(parse_tokenizer(json.dump(), "small.json"));
+    Encoder encoder(tokenizer, SpecialTokens::plain);
+    Ids ids, spelled;
+    encoder.encode("ab<|end|><eot>", ids);
+    for (const char byte : std::string("<|end|><eot>")) spelled.push_back(static_cast<unsigned char>(byte));
+    spelled.insert(spelled.begin(), 256);
+    CHECK(ids == spelled);
+    CHECK(encoded(tokenizer, "ab<|end|><eot>") == Ids{256, 257, 301});
+    ids.clear();
+    encoder.encode("a<tool>", ids);
+    CHECK(ids == Ids{'a', 300});
+    CHECK(tokenizer.has(256));
+    CHECK_FALSE((tokenizer.has(290) || tokenizer.has(1000)));
+}
+
 TEST_CASE("an added token ends a piece: white space before it does not see what follows") {
     // GPT-2 keeps the last space of a run for the next word, but not at the end of a piece.
     const Tokenizer tokenizer(small_spec({"Ġ Ġ"}));

@@ -1,0 +1,224 @@
+#include "src/generate/program/generate.h"
+
+#include <algorithm>
+#include <deque>
+#include <iostream>
+#include <iterator>
+#include <memory>
+#include <utility>
+
+#include "src/core/console.h"
+#include "src/core/errors.h"
+#include "src/core/interrupt.h"
+#include "src/generate/make_decoder.h"
+#include "src/generate/program/bench.h"
+#include "src/generate/program/lines.h"
+#include "src/generate/program/model_folder.h"
+#include "src/generate/program/output.h"
+#include "src/generate/program/prompts.h"
+#include "src/io/files.h"
+#include "src/text_codec.h"
+#include "src/tokenize/utf8.h"
+
+namespace coda {
+namespace {
+
+constexpr std::int64_t kDefaultContext = 4096;
+constexpr int kStepsPerCall = 1;  // every token is shown when it is made
+
+std::int64_t context_of(const GenerateOptions& options, const ModelConfig& model, Console& notes) {
+    const std::int64_t most = model.max_position_embeddings;
+    if (!options.context) return std::min(most, kDefaultContext);
+    if (*options.context > most) {
+        notes.line(text("note: --context ", *options.context, " is beyond the model's max_position_embeddings ", most,
+                        "; it has not learnt such positions"));
+    }
+    return *options.context;
+}
+
+std::unique_ptr<TextCodec> codec_of(const GenerateOptions& options, const ModelFolder& model) {
+    const std::int64_t vocab = model.config.model.vocab_size;
+    if (options.tokenizer) return open_text_codec(*options.tokenizer, vocab);
+    if (model.tokenizer) return open_text_codec(model.tokenizer->string(), vocab);
+    require(vocab == 256, "--model: there is no tokenizer.json ", model.run ? "with the run " : "in ",
+            model.folder.string(), ", and a vocabulary of ", vocab,
+            " tokens needs one for text; give --tokenizer FILE (only a vocabulary of 256 is that of bytes)");
+    return make_byte_codec();
+}
+
+/// The tokenizer that a checkpoint must agree with: the one that is used, unless --tokenizer takes another.
+std::optional<RunTokenizer> checked_tokenizer(const GenerateOptions& options, const ModelFolder& model) {
+    if (options.tokenizer || !model.run || !model.tokenizer) return std::nullopt;
+    Config config = model.config;
+    config.data.tokenizer = model.tokenizer->string();
+    return open_tokenizer(config, true);
+}
+
+/// The text of --prompt-file, valid UTF-8.
+std::string prompt_of_file(const std::string& path) {
+    const std::string name = path == "-" ? "standard input" : path;
+    std::string content;
+    if (path == "-") {
+        content.assign(std::istreambuf_iterator<char>(std::cin), {});
+        require(!std::cin.bad(), "--prompt-file: standard input cannot be read");
+    } else {
+        content = read_file(path);
+    }
+    const std::size_t valid = valid_utf8(content);
+    require(valid == content.size(), "--prompt-file: ", name, ": byte ", valid, " is no UTF-8; convert it (iconv)");
+    return content;
+}
+
+/// The one request of --prompt, --prompt-file or neither.
+GenerationRequest single_request(const GenerateOptions& options, const GenerationDefaults& defaults) {
+    const bool from_file = options.prompt_file.has_value();
+    return {.id = 1,
+            .prompt = from_file ? prompt_of_file(*options.prompt_file) : options.prompt.value_or(""),
+            .max_tokens = defaults.max_tokens,
+            .choice = defaults.choice,
+            .stop = defaults.stop,
+            .place = from_file ? text("--prompt-file ", *options.prompt_file) : "--prompt"};
+}
+
+/// Where requests come from: the one of the command line, a file, which is read and checked as a whole first, or
+/// standard input, line by line.
+class Requests {
+  public:
+    using Prepared = std::pair<GenerationRequest, PreparedPrompt>;
+
+    Requests(const GenerateOptions& options, GenerationDefaults defaults, PromptReader reader)
+        : defaults_(std::move(defaults)), reader_(std::move(reader)) {
+        if (!options.prompts) {
+            const GenerationRequest request = single_request(options, defaults_);
+            ready_.emplace_back(request, reader_.prepare(request));
+            return;
+        }
+        lines_ = std::make_unique<LineReader>(*options.prompts);
+        if (*options.prompts == "-") return;
+        while (auto prepared = read(true)) ready_.push_back(std::move(*prepared));
+        require(!ready_.empty(), *options.prompts, ": there is no line with a prompt");
+        lines_.reset();
+    }
+
+    /// None: there is none, or, without `wait`, none yet.
+    std::optional<Prepared> next(bool wait) {
+        if (ready_.empty()) return lines_ ? read(wait) : std::nullopt;
+        Prepared first = std::move(ready_.front());
+        ready_.pop_front();
+        return first;
+    }
+
+  private:
+    std::optional<Prepared> read(bool wait) {
+        const std::optional<std::string> line = lines_->next(wait);
+        if (!line) return std::nullopt;
+        const GenerationRequest request = parse_request(*line, lines_->name(), lines_->number(), defaults_);
+        return Prepared{request, reader_.prepare(request)};
+    }
+
+    GenerationDefaults defaults_;
+    PromptReader reader_;
+    std::unique_ptr<LineReader> lines_;
+    std::deque<Prepared> ready_;
+};
+
+/// Runs all requests. A bad one ends it after those that are on their way.
+void run(GenerationBatch& batch, Requests& requests, const std::function<void(const GenerationAnswer&)>& done) {
+    std::exception_ptr bad;
+    bool more = true;
+    while (!interrupted()) {
+        try {
+            while (more && !batch.full()) {
+                const bool wait = batch.running() == 0;
+                auto prepared = requests.next(wait);
+                if (!prepared) {
+                    more = !wait;
+                    break;
+                }
+                batch.start(prepared->first, std::move(prepared->second.tokens),
+                            std::move(prepared->second.end_tokens));
+            }
+        } catch (const Error&) {
+            bad = std::current_exception();
+            more = false;
+        }
+        if (batch.running() == 0) {
+            if (!more) break;
+            continue;
+        }
+        for (const GenerationAnswer& answer : batch.step(kStepsPerCall)) done(answer);
+    }
+    for (const GenerationAnswer& answer : batch.cancel()) done(answer);
+    if (bad) std::rethrow_exception(bad);
+}
+
+PromptRules rules_of(const GenerateOptions& options, const ModelFolder& model, TextCodec& codec, std::int64_t context) {
+    const ModelConfig& shape = model.config.model;
+    PromptRules rules{.codec = codec,
+                      .vocab = shape.vocab_size,
+                      .context = context,
+                      .end_tokens = model.generation.end_tokens,
+                      .chat = options.chat,
+                      .system = options.system,
+                      .date = options.date.value_or(chat_date()),
+                      .read_template = [&model] { return model.chat_template(); }};
+    if (model.adds_bos && shape.bos_token_id) rules.bos = static_cast<std::int32_t>(*shape.bos_token_id);
+    return rules;
+}
+
+void say_ignored(const GenerationConfig& config, Console& notes) {
+    if (config.ignored.empty()) return;
+    std::string names;
+    for (const std::string& key : config.ignored) names += (names.empty() ? "" : ", ") + key;
+    notes.line(text("note: generation_config.json has ", names, ", which this program does not know and leaves out"));
+}
+
+}  // namespace
+
+int generate(const GenerateOptions& options) {
+    Console notes(stderr);
+    ModelFolder model = open_model_folder(options.model);
+    model.config.device = options.device;
+    const GenerationDefaults defaults = generation_defaults(options, model.generation);
+    const std::int64_t context = context_of(options, model.config.model, notes);
+
+    const RunOptions run_options = model.run_options(options.command);
+    const auto open_weights = [&] {
+        return WeightsSource(model.config, run_options, false, checked_tokenizer(options, model), notes);
+    };
+    if (options.bench) {
+        const WeightsSource weights = open_weights();
+        const int most = options.batch > 1 ? options.batch : 8;
+        bench(
+            [&](int slots) {
+                return make_decoder(model.config, {slots, context}, weights, notes);
+            },
+            most, context, model.config.model.vocab_size);
+        return interrupted() ? kExitInterrupted : kExitDone;
+    }
+
+    say_ignored(model.generation, notes);
+    const std::unique_ptr<TextCodec> codec = codec_of(options, model);
+    Requests requests(options, defaults, PromptReader(rules_of(options, model, *codec, context)));
+    std::unique_ptr<Decoder> decoder;
+    {
+        WeightsSource weights = open_weights();
+        decoder = make_decoder(model.config, {options.batch, context}, weights, notes);
+    }
+    TextOutput output;
+    GenerationBatch batch(*decoder, *codec, [&](const GenerationRequest&, std::string_view piece) {
+        if (!options.lines()) output.put(piece);
+    });
+    const auto done = [&](const GenerationAnswer& answer) {
+        if (options.lines()) {
+            put_answer(answer);
+        } else {
+            output.finish();
+        }
+    };
+    run(batch, requests, done);
+    notes.line(figures_line(batch.figures()));
+    return interrupted() ? kExitInterrupted : kExitDone;
+}
+
+}  // namespace coda

@@ -1,0 +1,39 @@
+// What --model names: a Hugging Face folder, or a run's. Its configuration and the files beside the weights.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "src/config/config.h"
+#include "src/generate/generation_config.h"
+#include "src/tokenize/chat/template.h"
+#include "src/train/run_options.h"
+
+namespace coda {
+
+struct ModelFolder {
+    std::filesystem::path folder;
+    bool run = false;                                // it has checkpoints
+    Config config;                                   // of a Hugging Face folder the model alone
+    std::optional<std::filesystem::path> tokenizer;  // tokenizer.json
+    GenerationConfig generation;                     // end tokens are those of config.json where there is no file
+    bool adds_bos = true;                            // tokenizer_config.json does not say otherwise
+
+    /// The chat template: chat_template.jinja, else that of tokenizer_config.json. Throws Error where there is none, or
+    /// it is not known.
+    ChatTemplate chat_template() const;
+
+    /// How its weights are opened.
+    RunOptions run_options(const std::string& command) const;
+
+  private:
+    friend ModelFolder open_model_folder(const std::string& folder);
+    std::filesystem::path beside_;  // where tokenizer.json lies, and the files that go with it
+};
+
+/// Throws Error naming the folder or file: there is neither config.json nor a checkpoint, or one cannot be read.
+ModelFolder open_model_folder(const std::string& folder);
+
+}  // namespace coda

@@ -1,0 +1,50 @@
+// What a request asks to go on from, as tokens.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "src/config/config.h"
+#include "src/generate/request.h"
+#include "src/tokenize/chat/template.h"
+#include "src/train/sampling.h"
+
+namespace coda {
+
+/// How prompts become tokens; the same for all of them.
+struct PromptRules {
+    TextCodec& codec;
+    std::int64_t vocab = 0, context = 0;
+    std::optional<std::int32_t> bos{};  // begins a text
+    std::vector<std::int32_t> end_tokens{};
+    bool chat = false;                              // a "prompt" is a user's message
+    std::optional<std::string> system{};            // of a chat that has none
+    std::string date{};                             // that a chat template shows
+    std::function<ChatTemplate()> read_template{};  // called once, by the first chat
+};
+
+struct PreparedPrompt {
+    std::vector<std::int32_t> tokens, end_tokens;
+};
+
+class PromptReader {
+  public:
+    explicit PromptReader(PromptRules rules) : rules_(std::move(rules)) {}
+
+    /// Throws Error, or UsageError where request.place is a flag, that names the place: nothing to begin with, a token
+    /// outside of the vocabulary, a prompt that leaves no room in the context, a chat without a known template, a
+    /// tokenizer that lacks a marker of the template.
+    PreparedPrompt prepare(const GenerationRequest& request);
+
+  private:
+    std::vector<std::int32_t> chat_tokens(std::vector<ChatMessage> messages, const std::string& place);
+    std::int32_t marker(const std::string& text) const;
+
+    PromptRules rules_;
+    std::optional<ChatTemplate> template_;
+};
+
+}  // namespace coda

@@ -1,0 +1,102 @@
+// A decoder that plays scripts, and a codec whose tokens are known by heart.
+#pragma once
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "src/generate/decoder.h"
+#include "src/train/sampling.h"
+
+namespace coda {
+
+/// A sequence makes the tokens of the script of its last prompt token, then 0s.
+class ScriptedDecoder : public Decoder {
+  public:
+    ScriptedDecoder(int slots, std::map<std::int32_t, std::vector<std::int32_t>> scripts, std::int64_t context = 100)
+        : slots_(static_cast<std::size_t>(slots)), scripts_(std::move(scripts)), context_(context) {}
+
+    int slots() const override { return static_cast<int>(slots_.size()); }
+    std::int64_t context() const override { return context_; }
+    void start(int slot, const SequenceStart& sequence) override {
+        starts.push_back(sequence);
+        slots_[static_cast<std::size_t>(slot)] = Playing{sequence, 0};
+    }
+    std::vector<SequenceAdvance> advance(int steps) override {
+        std::vector<SequenceAdvance> made(slots_.size());
+        for (std::size_t slot = 0; slot < slots_.size(); ++slot) {
+            for (int step = 0; step < steps && slots_[slot]; ++step) made[slot].state = play(slot, made[slot].tokens);
+        }
+        return made;
+    }
+    void stop(int slot) override { slots_[static_cast<std::size_t>(slot)].reset(); }
+
+    bool idle(int slot) const { return !slots_[static_cast<std::size_t>(slot)]; }
+    std::vector<SequenceStart> starts{};
+
+  private:
+    struct Playing {
+        SequenceStart start;
+        std::size_t made = 0;
+    };
+
+    SequenceAdvance::State play(std::size_t slot, std::vector<std::int32_t>& tokens) {
+        Playing& playing = *slots_[slot];
+        const std::vector<std::int32_t>& script = scripts_[playing.start.prompt.back()];
+        const std::int32_t token = playing.made < script.size() ? script[playing.made] : 0;
+        tokens.push_back(token);
+        ++playing.made;
+        const auto& ends = playing.start.end_tokens;
+        const bool ended = std::find(ends.begin(), ends.end(), token) != ends.end();
+        const bool full = static_cast<std::int64_t>(playing.made) == playing.start.max_tokens;
+        if (ended || full) slots_[slot].reset();
+        return ended  ? SequenceAdvance::State::ended
+               : full ? SequenceAdvance::State::length
+                      : SequenceAdvance::State::running;
+    }
+
+    std::vector<std::optional<Playing>> slots_;
+    std::map<std::int32_t, std::vector<std::int32_t>> scripts_;
+    std::int64_t context_;
+};
+
+/// Token i is texts[i]; a text in angle brackets is a mark. Text is encoded letter by letter, except that encode()
+/// finds marks.
+class ListCodec : public TextCodec {
+  public:
+    explicit ListCodec(std::vector<std::string> texts) : texts_(std::move(texts)) {}
+
+    std::vector<std::int32_t> encode(const std::string& text) override { return encoded(text, true); }
+    std::vector<std::int32_t> encode_plain(const std::string& text) override { return encoded(text, false); }
+    std::string decode(std::int32_t token) override { return texts_.at(static_cast<std::size_t>(token)); }
+    std::optional<std::int32_t> id_of(const std::string& token) const override {
+        const auto found = std::find(texts_.begin(), texts_.end(), token);
+        if (found == texts_.end()) return std::nullopt;
+        return static_cast<std::int32_t>(found - texts_.begin());
+    }
+    bool is_text(std::int32_t token) const override { return texts_.at(static_cast<std::size_t>(token))[0] != '<'; }
+
+  private:
+    std::vector<std::int32_t> encoded(const std::string& text, bool marks) const {
+        std::vector<std::int32_t> tokens;
+        for (std::size_t at = 0; at < text.size();) {
+            std::size_t length = 1;
+            std::optional<std::int32_t> id = id_of(text.substr(at, 1));
+            for (std::size_t i = 0; marks && i < texts_.size(); ++i) {
+                if (texts_[i].size() < 2 || text.compare(at, texts_[i].size(), texts_[i]) != 0) continue;
+                id = static_cast<std::int32_t>(i);
+                length = texts_[i].size();
+            }
+            tokens.push_back(id.value_or(0));
+            at += length;
+        }
+        return tokens;
+    }
+
+    std::vector<std::string> texts_;
+};
+
+}  // namespace coda

@@ -1,0 +1,86 @@
+#include "src/generate/program/prompts.h"
+
+#include <string>
+#include <vector>
+
+#include "src/core/errors.h"
+#include "tests/catch.h"
+#include "tests/generate/fakes.h"
+
+using namespace coda;
+using Catch::Contains;
+
+namespace {
+
+using Tokens = std::vector<std::int32_t>;
+
+ListCodec codec_of_chat() {
+    return ListCodec({"?", "a", "b", "<|im_start|>", "<|im_end|>", "u", "\n", "s", "<|begin_of_text|>"});
+}
+
+PromptRules rules_of(TextCodec& codec) {
+    return {.codec = codec, .vocab = 9, .context = 20, .bos = 8, .end_tokens = {0}, .read_template = [] {
+                return ChatTemplate{.family = ChatFamily::chatml};
+            }};
+}
+
+GenerationRequest prompt(const std::string& text) { return {.prompt = text, .place = "p:1"}; }
+
+}  // namespace
+
+TEST_CASE("a prompt begins with the model's bos token, once") {
+    ListCodec codec = codec_of_chat();
+    PromptReader reader(rules_of(codec));
+    CHECK(reader.prepare(prompt("ab")).tokens == Tokens{8, 1, 2});
+    CHECK(reader.prepare(prompt("<|begin_of_text|>ab")).tokens == Tokens{8, 1, 2});
+    CHECK(reader.prepare(prompt("")).tokens == Tokens{8});
+    CHECK(reader.prepare({.tokens = {1, 2}, .place = "p:1"}).tokens == Tokens{1, 2});  // tokens are taken as they are
+    CHECK(reader.prepare(prompt("a")).end_tokens == Tokens{0});
+    PromptRules without = rules_of(codec);
+    without.bos.reset();
+    CHECK(PromptReader(without).prepare(prompt("ab")).tokens == Tokens{1, 2});
+}
+
+TEST_CASE("a chat has special tokens for its markers alone") {
+    ListCodec codec = codec_of_chat();
+    PromptRules rules = rules_of(codec);
+    rules.context = 1000;
+    PromptReader reader(rules);
+    const PreparedPrompt chat = reader.prepare({.messages = {{"u", "a<|im_end|>b"}}, .place = "p:1"});
+    const Tokens plain = codec.encode_plain("u\na<|im_end|>b");
+    Tokens expected{3};
+    expected.insert(expected.end(), plain.begin(), plain.end());
+    expected.push_back(4);
+    CHECK(Tokens(chat.tokens.begin(), chat.tokens.begin() + static_cast<std::ptrdiff_t>(expected.size())) == expected);
+    CHECK(chat.end_tokens == Tokens{0, 4});
+
+    rules.chat = true;
+    rules.system = "b";
+    PromptReader with_system(rules);
+    const PreparedPrompt both = with_system.prepare(prompt("a"));
+    const PreparedPrompt spelled = with_system.prepare({.messages = {{"system", "b"}, {"user", "a"}}, .place = "p:1"});
+    CHECK(both.tokens == spelled.tokens);
+    const PreparedPrompt own = with_system.prepare({.messages = {{"system", "s"}, {"user", "a"}}, .place = "p:1"});
+    CHECK(own.tokens != both.tokens);
+    CHECK(own.tokens.size() == both.tokens.size());
+}
+
+TEST_CASE("a prompt that cannot be is refused with its place") {
+    ListCodec codec = codec_of_chat();
+    PromptRules rules = rules_of(codec);
+    PromptReader reader(rules);
+    CHECK_THROWS_WITH(reader.prepare({.tokens = {1, 9}, .place = "p:4"}), Contains("p:4: the token 9 is outside"));
+    CHECK_THROWS_WITH(reader.prepare(prompt(std::string(19, 'a'))),
+                      Contains("p:1: the prompt has 20 tokens, and a context of 20 positions"));
+    CHECK_NOTHROW(reader.prepare(prompt(std::string(18, 'a'))));
+    CHECK_THROWS_WITH(reader.prepare({.messages = {{"user", "a"}, {"system", "a"}}, .place = "p:1"}),
+                      Contains("a system message is the first"));
+    rules.bos.reset();
+    CHECK_THROWS_WITH(PromptReader(rules).prepare(prompt("")), Contains("p:1: there is nothing to begin with"));
+    GenerationRequest flag = prompt("");
+    flag.place = "--prompt";
+    CHECK_THROWS_AS(PromptReader(rules).prepare(flag), UsageError);
+    rules.read_template = [] { return ChatTemplate{.family = ChatFamily::llama3}; };
+    CHECK_THROWS_WITH(PromptReader(rules).prepare({.messages = {{"user", "a"}}, .place = "p:1"}),
+                      Contains("Llama 3.0") && Contains("no token <|start_header_id|>"));
+}

@@ -1,0 +1,340 @@
+"""coda_generate: from a run and from a Hugging Face folder, text and JSON Lines, and what it refuses."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import unittest
+
+from program import (CONFIG, DONE, INTERRUPTED, NON_FINITE, PROGRAM, ROOT, RUNTIME, TIMEOUT_S, USAGE, ProgramTestCase,
+                     Result, changed, shard)
+
+sys.path.insert(0, os.path.join(ROOT, "tests", "tokenize"))
+from tokenizing import small_tokenizer
+
+GENERATE = os.path.join(os.path.dirname(PROGRAM), "coda_generate")
+HAS_TOKENIZERS = os.path.exists(os.path.join(os.path.dirname(PROGRAM), "coda_tokenize"))
+PHRASE = "the quick brown fox jumps over the lazy dog. "
+OVERFIT = changed(CONFIG, {"model.hidden_size": 32, "training.seq_len": 64, "training.micro_batch_size": 8,
+                           "training.steps": 150, "validation": {"interval": 0, "batches": 1}})
+SHORT = {"training.steps": 2}  # nearly uniform, so that a wrong bit or seed shows
+FIGURES = re.compile(r"^(\d+) prompt tokens in [\d.]+ ms \| first token after [\d.]+ ms \| (\d+) tokens")
+
+
+class GenerateTestCase(ProgramTestCase):
+    def config(self, changes=None, name="config.json", base=None):
+        return super().config(changes, name, base or OVERFIT)
+
+    def generate(self, *arguments, expect=DONE, stdin=b"", threads=1):
+        """A run of coda_generate, whose output and messages must be whole characters."""
+        done = subprocess.run([GENERATE, *arguments], cwd=self.folder, env=self.environment(threads), input=stdin,
+                              capture_output=True, timeout=TIMEOUT_S, check=False)
+        result = Result(done.returncode, done.stdout.decode(), done.stderr.decode())
+        self.assertEqual(result.code, expect, result)
+        return result
+
+    def text(self, *arguments, **options):
+        out = self.generate("--model", "run", *arguments, **options).out
+        self.assertTrue(out.endswith("\n"))
+        return out[:-1]
+
+    def answers(self, *arguments, **options):
+        """By id; the lines are checked to be of the form that docs/FORMATS.md gives."""
+        found = {}
+        for line in self.generate(*arguments, **options).out.splitlines():
+            answer = json.loads(line)
+            self.assertEqual(list(answer), ["id", "text", "tokens", "finish", "prompt_tokens", "ms"])
+            self.assertNotIn(answer["id"], found)
+            found[answer["id"]] = answer
+        return found
+
+    def refuse_generate(self, *arguments, code=RUNTIME, says=(), stdin=b""):
+        before = self.tree()
+        result = self.generate(*arguments, expect=code, stdin=stdin)
+        message = result.err.splitlines()[-1]
+        self.assertRegex(message, r"\Acoda_generate: \S", result)
+        self.assertNotRegex(message, r"json\.exception|terminate called|std::|filesystem error", result)
+        for words in [says] if isinstance(says, str) else says:
+            self.assertIn(words, message)
+        self.assertEqual(self.tree(), before)
+        return result
+
+    def lines(self, *requests, name="p.jsonl"):
+        return self.write(name, "".join(json.dumps(each) + "\n" for each in requests).encode())
+
+
+class RunTest(GenerateTestCase):
+    """The newest checkpoint of a run whose tokens are bytes."""
+
+    def test_text_goes_on_as_the_model_has_learnt_it(self):
+        self.write("text.txt", PHRASE.encode() * 60)
+        self.train()
+        whole = PHRASE * 3
+        before = self.tree()
+        for prompt, tokens in (("the quick brown ", 40), ("ver the lazy", 30), ("j", 1)):
+            start = whole.index(prompt) + len(prompt)
+            with self.subTest(prompt):
+                greedy = self.text("--prompt", prompt, "--tokens", str(tokens), "--temperature", "0")
+                self.assertEqual(greedy, whole[start:start + tokens])
+                sampled = self.train("--resume", "--sample", str(tokens), "--prompt", prompt, "--temperature", "0").out
+                self.assertEqual(sampled.partition("\n")[2], prompt + greedy + "\n")
+        with self.subTest("figures"):
+            err = self.generate("--model", "run", "--prompt", "the quick", "--tokens", "5").err
+            self.assertEqual(FIGURES.match(err.splitlines()[-1]).groups(), ("9", "5"))
+        with self.subTest("stop texts"):
+            arguments = ["--prompt", "the quick brown ", "--temperature", "0"]
+            self.assertEqual(self.text(*arguments, "--stop", "over"), "fox jumps ")
+            self.assertEqual(self.text(*arguments, "--stop", "lazy", "--stop", "mps o"), "fox ju")
+            self.assertEqual(self.text(*arguments, "--stop", "[a,b]", "--tokens", "5"), "fox j")
+        with self.subTest("a file, standard input, and a prompt of any bytes that are text"):
+            self.write("prompt.txt", b"the quick brown ")
+            arguments = ["--temperature", "0", "--tokens", "9"]
+            self.assertEqual(self.text("--prompt-file", "prompt.txt", *arguments), "fox jumps")
+            self.assertEqual(self.text("--prompt-file", "-", *arguments, stdin=b"the quick brown "), "fox jumps")
+            self.write("nul.txt", b"a\0b")
+            self.assertEqual(self.answers("--model", "run", "--prompt-file", "nul.txt", "--json")[1]["prompt_tokens"], 3)
+        with self.subTest("the end of the context"):
+            answer = self.answers("--model", "run", "--prompt", "the quick", "--context", "20", "--json")[1]
+            self.assertEqual((answer["finish"], len(answer["tokens"])), ("length", 11))
+        with self.subTest("the same weights as a Hugging Face folder"):
+            self.train("--resume", "--export", "exported")
+            arguments = ["--prompt", "jumps over ", "--temperature", "0.9", "--seed", "3"]
+            self.assertEqual(self.generate("--model", "exported", *arguments).out,
+                             self.generate("--model", "run", *arguments).out)
+            self.assertEqual(self.tree(), sorted({*before, "nul.txt", "prompt.txt", "exported",
+                                                  *(f"exported/{name}" for name in self.tree("exported"))}))
+            with open(self.path("exported", "generation_config.json"), "w", encoding="utf-8") as file:
+                json.dump({"do_sample": False, "eos_token_id": [ord("v"), 0], "num_beams": 4}, file)
+            answer = self.generate("--model", "exported", "--prompt", "jumps o", "--json", "--tokens", "50")
+            self.assertIn("note: generation_config.json has num_beams", answer.err)
+            answer = json.loads(answer.out)
+            self.assertEqual((answer["text"], answer["tokens"], answer["finish"]), ("", [ord("v")], "stop"))
+
+    def test_a_sequence_has_the_same_tokens_alone_and_beside_others(self):
+        self.train(changes=SHORT)
+        requests = [{"id": f"q{i}", "prompt": "prompt "[:i % 7 + 1] + str(i), "max_tokens": 3 + 5 * i % 17, "seed": i,
+                     "temperature": 0.5 + i % 3, "top_k": i % 4 * 10, "top_p": 0.8 + 0.05 * (i % 4), "min_p": 0.01,
+                     "repetition_penalty": 1 + 0.1 * (i % 2)} for i in range(11)]
+        requests.append({"id": 77, "tokens": [1, 2, 200], "temperature": 0, "max_tokens": 9})
+        requests.append({"id": "defaults", "prompt": "x"})
+        name = self.lines(*requests)
+        arguments = ["--model", "run", "--tokens", "12", "--seed", "5"]
+
+        def made(answers):
+            return {key: (each["text"], each["tokens"], each["finish"], each["prompt_tokens"])
+                    for key, each in answers.items()}
+
+        alone = made(self.answers(*arguments, "--prompts", name))
+        self.assertEqual(list(alone), [each["id"] for each in requests])
+        self.assertEqual([len(alone[each["id"]][1]) for each in requests],
+                         [each.get("max_tokens", 12) for each in requests])
+        for batch in ("2", "5", "8"):
+            with self.subTest(batch=batch):
+                self.assertEqual(made(self.answers(*arguments, "--prompts", name, "--batch", batch, threads=2)), alone)
+        piped = made(self.answers(*arguments, "--prompts", "-", "--batch", "3", stdin=self.read(name)))
+        self.assertEqual(piped, alone)
+        with self.subTest("streamed text is the answer's"):
+            out = self.text("--prompt", "x", "--tokens", "12", "--seed", "5")
+            self.assertEqual(out, alone["defaults"][0])
+            self.assertIn("\ufffd", "".join(text for text, *_ in alone.values()))  # bytes that are no text came
+        self.assertNotEqual(self.text("--prompt", "x", "--seed", "1"), self.text("--prompt", "x", "--seed", "2"))
+
+    def test_a_program_may_wait_for_each_answer(self):
+        self.train(changes=SHORT)
+        process = subprocess.Popen([GENERATE, "--model", "run", "--prompts", "-", "--batch", "4"], cwd=self.folder,
+                                   env=self.environment(1), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE)
+        self.addCleanup(process.communicate)
+        for index in range(3):
+            process.stdin.write(json.dumps({"prompt": "a", "id": index, "max_tokens": 3}).encode() + b"\n")
+            process.stdin.flush()
+            self.assertEqual(json.loads(process.stdout.readline())["id"], index)
+        process.stdin.write(b'{"prompt": "a", "max_tokens": 40, "id": "last"}\n{"prompt": 3}\n')
+        process.stdin.close()
+        self.assertEqual(json.loads(process.stdout.readline())["id"], "last")  # those on their way are finished first
+        self.assertIn(b"coda_generate: standard input:5: prompt: expected a string", process.stderr.read())
+        self.assertEqual(process.wait(TIMEOUT_S), RUNTIME)
+        process.stdin = None
+
+    def test_an_interrupt_leaves_what_was_made(self):
+        self.train(changes={**SHORT, "model.max_position_embeddings": 4000000})
+        for arguments in (["--prompt", "abc"], ["--prompts", self.lines({"prompt": "abc"})]):
+            process = subprocess.Popen([GENERATE, "--model", "run", "--context", "100000", "--tokens", "90000", *arguments],
+                                       cwd=self.folder, env=self.environment(1), stdin=subprocess.DEVNULL,
+                                       stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0)
+            self.addCleanup(process.communicate)
+            if "--prompt" in arguments:
+                first = process.stdout.read(20)
+            else:
+                while b"resumed from" not in process.stderr.readline():
+                    pass
+                time.sleep(0.3)  # 90000 tokens take seconds
+                first = b""
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate(timeout=TIMEOUT_S)
+            self.assertEqual(process.returncode, INTERRUPTED, err)
+            text = (first + out).decode()
+            self.assertTrue(text.endswith("\n"))
+            self.assertIn(b" tokens, " if first else b" tokens", err)
+            if not first:
+                self.assertEqual(json.loads(text)["finish"], "cancelled")
+
+    def test_standard_output_that_is_full_or_gone(self):
+        self.train(changes=SHORT)
+        for arguments in (["--prompt", "a"], ["--prompt", "a", "--json"], ["--help"]):
+            command = [GENERATE, *([] if arguments == ["--help"] else ["--model", "run"]), *arguments]
+            with open("/dev/full", "wb") as full:
+                done = subprocess.run(command, cwd=self.folder, stdout=full, stderr=subprocess.PIPE, check=False)
+            self.assertEqual(done.returncode, RUNTIME)
+            self.assertIn(b"coda_generate: standard output: No space left on device\n", done.stderr)
+            reading, writing = os.pipe()
+            os.close(reading)
+            done = subprocess.run(command, cwd=self.folder, stdout=writing, stderr=subprocess.PIPE, check=False)
+            os.close(writing)
+            self.assertEqual(done.returncode, RUNTIME)
+            self.assertIn(b"coda_generate: standard output: Broken pipe\n", done.stderr)
+
+    def test_weights_that_are_not_finite(self):
+        self.train(changes=SHORT)
+        self.train("--resume", "--export", "exported", changes=SHORT)
+        path = self.path("exported", "model.safetensors")
+        with open(path, "r+b") as file:
+            length = int.from_bytes(file.read(8), "little")
+            header = json.loads(file.read(length))
+            begin = header["lm_head.weight"]["data_offsets"][0] + 8 + length
+            file.seek(begin + 4 * 32 * 5)
+            file.write(b"\xff\xff\xff\x7f" * 32)  # the row of token 5
+        self.refuse_generate("--model", "exported", "--prompts", self.lines({"id": "mine", "prompt": "a"}),
+                             code=NON_FINITE, says=["token 5 ", "not finite", "position", "\"mine\""])
+
+    def test_bench(self):
+        self.train(changes=SHORT)
+        out = self.generate("--model", "run", "--bench", "--batch", "2").out.splitlines()
+        self.assertEqual([line.split()[:2] for line in out], [["batch", "context"], ["1", "16"], ["2", "16"]])
+        self.assertTrue(all(float(figure) > 0 for line in out[1:] for figure in line.split()[2:]), out)
+
+    def test_what_is_refused(self):
+        self.train(changes=SHORT)
+        os.mkdir(self.path("empty"))
+        run = ["--model", "run"]
+        for arguments, code, says in (
+                ([], USAGE, "--model"),
+                (["--modle", "run"], USAGE, ["--modle", "--model"]),
+                (["--model", "no"], RUNTIME, "there is no folder no"),
+                (["--model", "empty"], RUNTIME, ["config.json", "checkpoints"]),
+                ([*run, "--prompt", ""], USAGE, ["--prompt", "bos_token_id"]),
+                ([*run], USAGE, ["--prompt", "bos_token_id"]),
+                ([*run, "--prompt", b"a\xff"], USAGE, ["--prompt", "byte 1"]),
+                ([*run, "--stop", b"\xc3", "--prompt", "a"], USAGE, ["--stop", "byte 0"]),
+                ([*run, "--stop", "", "--prompt", "a"], USAGE, "--stop"),
+                ([*run, "--prompt", "a" * 64], USAGE, ["64 tokens", "context of 64", "--context"]),
+                ([*run, "--prompt", "a", "--prompts", "b"], USAGE, "give one of them"),
+                ([*run, "--prompt", "a", "--top-p", "1.5"], USAGE, ["--top-p", "1.5"]),
+                ([*run, "--prompt", "a", "--temperature", "nan"], USAGE, "--temperature"),
+                ([*run, "--prompt", "a", "--batch", "9"], USAGE, "--batch"),
+                ([*run, "--prompt", "a", "--batch", "2"], USAGE, "--batch"),
+                ([*run, "--prompt", "a", "--tokens", "0"], USAGE, "--tokens"),
+                ([*run, "--prompt", "a", "b"], USAGE, "unexpected argument"),
+                ([*run, "--prompt", "a", "--system", "s"], USAGE, ["--system", "--chat"]),
+                ([*run, "--chat"], USAGE, "--chat"),
+                ([*run, "--chat", "--prompt", "a"], RUNTIME, ["chat_template.jinja", "tokenizer_config.json"]),
+                ([*run, "--prompt-file", "no.txt"], RUNTIME, "no.txt"),
+                ([*run, "--prompts", "no.jsonl"], RUNTIME, "no.jsonl"),
+                ([*run, "--prompts", "."], RUNTIME, "a folder"),
+                ([*run, "--prompt", "a", "--tokenizer", "no.json"], RUNTIME, "no.json"),
+                ([*run, "--prompt", "a", "--device", "tpu"], USAGE, "--device")):
+            with self.subTest(arguments):
+                self.refuse_generate(*arguments, code=code, says=says)
+        self.write("bad.txt", b"abc\xc3")
+        self.refuse_generate(*run, "--prompt-file", "bad.txt", says=["bad.txt", "byte 3"])
+        self.write("empty.jsonl", b"\n \n")
+        self.refuse_generate(*run, "--prompts", "empty.jsonl", says="empty.jsonl")
+        good = {"prompt": "a"}
+        for bad, says in (({"prompt": "a", "topk": 3}, ["p.jsonl:2", "\"topk\"", "top_k"]),
+                          ({"prompt": 3}, ["p.jsonl:2: prompt"]),
+                          ({"tokens": [256]}, ["p.jsonl:2", "256"]),
+                          ({"prompt": "b" * 64}, ["p.jsonl:2", "64 tokens"]),
+                          ({"prompt": ""}, ["p.jsonl:2", "bos_token_id"])):
+            with self.subTest(bad):
+                result = self.refuse_generate(*run, "--prompts", self.lines(good, bad), says=says)
+                self.assertEqual(result.out, "", "a file is checked before anything is generated")
+        with self.subTest("a run without a checkpoint"):
+            os.rename(self.path("run", "checkpoints"), self.path("run", "moved"))
+            os.mkdir(self.path("run", "checkpoints"))
+            self.refuse_generate(*run, "--prompt", "a", says="no complete checkpoint")
+
+
+@unittest.skipUnless(HAS_TOKENIZERS, "no tokenizers in this build")
+class ChatTest(GenerateTestCase):
+    """A model with a tokenizer and a chat template."""
+
+    MARKS = ["<|im_start|>", "<|im_end|>", "<|bos|>"]
+    TEMPLATE = ("{% for message in messages %}{{'<|im_start|>' + message['role'] + '\\n' + message['content'] + "
+                "'<|im_end|>' + '\\n'}}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}"
+                "{% endif %}")
+
+    def setUp(self):
+        super().setUp()
+        tokenizer = small_tokenizer("gpt2")
+        first = max(each["id"] for each in tokenizer["added_tokens"]) + 1
+        self.ids = {mark: first + i for i, mark in enumerate(self.MARKS)}
+        tokenizer["added_tokens"] += [{"id": id_, "content": mark, "special": True} for mark, id_ in self.ids.items()]
+        self.vocab = tokenizer["model"]["vocab"]
+        os.mkdir(self.path("hf"))
+        self.write("hf/tokenizer.json", json.dumps(tokenizer).encode())
+        self.write("hf/tokenizer_config.json", json.dumps({"chat_template": self.TEMPLATE}).encode())
+        # The model learns to answer every message by "c", and then ends.
+        letters = {name: self.vocab[name] for name in "abcusertinm"}
+        newline = self.vocab["\u010a"]
+        chat = [self.ids["<|im_start|>"], *(letters[c] for c in "user"), newline, letters["a"], self.ids["<|im_end|>"],
+                newline, self.ids["<|im_start|>"], *(letters[c] for c in "assistant"), newline, letters["c"],
+                self.ids["<|im_end|>"], newline]
+        self.write("tokens.bin", shard(chat * 60))
+
+    def config(self, changes=None, name="config.json", base=None):
+        base = changed(OVERFIT, {"model.vocab_size": self.ids["<|bos|>"] + 1, "data.train": "tokens.bin",
+                                 "model.bos_token_id": self.ids["<|bos|>"], "data.tokenizer": "hf/tokenizer.json"})
+        return super().config(changes, name, base)
+
+    def test_chats(self):
+        self.train()
+        with self.subTest("the answer ends with its message, and marks are no text"):
+            self.assertEqual(self.text("--chat", "--prompt", "a", "--temperature", "0"), "c")
+            answer = self.answers("--model", "run", "--prompts",
+                                  self.lines({"messages": [{"role": "user", "content": "a"}]}), "--temperature", "0")[1]
+            self.assertEqual((answer["text"], answer["finish"]), ("c", "stop"))
+            self.assertEqual(answer["tokens"], [self.vocab["c"], self.ids["<|im_end|>"]])
+            self.assertEqual(answer["prompt_tokens"], 9 + 11)
+        with self.subTest("a mark in a message is text, in a prompt it is the mark"):
+            def count(*arguments, text):
+                return self.answers("--model", "run", "--prompts", self.lines({"prompt": text}), "--tokens", "1",
+                                    *arguments)[1]["prompt_tokens"]
+            self.assertEqual(count("--chat", text="<|im_end|>"), count("--chat", text="") + len("<|im_end|>"))
+            self.assertEqual(count(text="<|im_end|>"), 2)
+            self.assertEqual(count(text=""), 1)  # bos_token_id alone
+            self.assertEqual(count("--chat", "--system", "ab", text=""),
+                             count("--chat", text="") + len("system") + 2 + 4)
+        with self.subTest("tokenizer_config.json may say that no bos token begins a text"):
+            self.write("run/tokenizer/tokenizer_config.json", b'{"bos_token": null}')
+            self.assertEqual(count(text="ab"), 2)
+        with self.subTest("a template that is not known is refused by name, and only by a chat"):
+            self.write("run/tokenizer/chat_template.jinja", b"{{ '[INST] ' + messages[0]['content'] + ' [/INST]' }}")
+            self.refuse_generate("--model", "run", "--chat", "--prompt", "a",
+                                 says=["chat_template.jinja", "[INST]", "Mistral", "ChatML"])
+            self.text("--prompt", "a")
+
+    def test_the_tokenizer(self):
+        self.train(changes=SHORT)
+        os.rename(self.path("hf"), self.path("gone"))  # the run has its copy
+        self.text("--prompt", "a")
+        self.train("--resume", "--export", "exported", changes={**SHORT, "data.tokenizer": None})
+        self.refuse_generate("--model", "exported", "--prompt", "a", says=["exported", "tokenizer.json", "--tokenizer"])
+        other = self.generate("--model", "exported", "--prompt", "a", "--tokenizer", "gone/tokenizer.json").out
+        self.assertEqual(other[:-1], self.text("--prompt", "a"))
+
+
+if __name__ == "__main__":
+    unittest.main()
