@@ -113,6 +113,12 @@ void write_contents(const fs::path& folder, std::int64_t step, const json& state
     sync_folder(folder);
 }
 
+/// A writer has made the folder and may not have locked it yet.
+bool holds_nothing(const fs::path& folder) {
+    std::error_code gone;
+    return fs::is_empty(folder, gone) || gone;
+}
+
 /// Removes the folders that interrupted writes and deletions have left.
 void remove_temporaries(const fs::path& folder) {
     for (const fs::path& path : entries(folder))
@@ -253,7 +259,7 @@ std::optional<CheckpointInfo> newest_checkpoint(const fs::path& run,
     for (const fs::path& path : entries(checkpoints_folder(run))) {
         if (const auto step = step_of(path))
             candidates.emplace_back(*step, path);
-        else if (is_temporary(path) && !FolderLock::exclusive(path))
+        else if (is_temporary(path) && (holds_nothing(path) || !FolderLock::exclusive(path)))
             continue;  // it is being written or deleted, or is gone by now
         else if (is_temporary(path))
             on_skip(

@@ -209,6 +209,8 @@ TEST_CASE("torn, damaged and foreign checkpoints are skipped with the reason") {
     SECTION("names that are no checkpoint's") {
         for (const char* name : {"step_3", "step_000000004", "step_-0000001", "best", ".tmp-step_00000009"})
             fs::create_directory(run / "checkpoints" / name);
+        std::ofstream(scratch.path() / "checkpoints/.tmp-step_00000009/m.bin") << "half";
+        fs::create_directories(scratch.path() / "checkpoints/.tmp-step_00000010");  // as a writer that has just begun
         const auto [step, messages] = newest_and_messages(run);
         CHECK(step == 3);
         CHECK(std::count(messages.begin(), messages.end(), '\n') == 5);
