@@ -100,13 +100,15 @@ class AttentionWarp {
         auto* factors = reinterpret_cast<float*>(input + AttentionInput::factors(kHeadDim));
         const float scale = kLog2e * rsqrtf(static_cast<float>(kHeadDim));
         const int pitch = AttentionInput::query_pitch(kHeadDim);
+        int steps = kHeadDim / kStepColumns;
+        ptx::hide_origin(steps);  // a loop as in the products: unrolled, all of a block's loads would take registers
         float logit[kTiles][4];
         float largest[2] = {maximum_[0], maximum_[1]};
 #pragma unroll
         for (int t = 0; t < kTiles; ++t) {
             Sums sums;
             multiply(sums, rows + t * kTileRows * kRowBytes, kRowBytes, input + lane_row(lane) * pitch,
-                     lane_row(lane) < group_, kHeadDim / kStepColumns, lane);
+                     lane_row(lane) < group_, steps, lane);
 #pragma unroll
             for (int i = 0; i < 4; ++i) {
                 const bool inside = t * kTileRows + result_row(lane, i) < valid;
@@ -145,7 +147,7 @@ class AttentionWarp {
         for (int g = 0; g < kMaxGroup; ++g)
 #pragma unroll
             for (int j = 0; j < 2 * kPairs; ++j) sums_[g][j] *= factors[g];
-#pragma unroll 2
+#pragma unroll kPairs
         for (int p = 0; p < valid; ++p) {
             float value[2 * kPairs];
 #pragma unroll
@@ -189,7 +191,7 @@ class AttentionWarp {
         __syncwarp();
     }
 
-    const Self& self_;
+    const Self self_;
     const Stage& stage_;
     int token_;
     Place place_;
@@ -199,11 +201,12 @@ class AttentionWarp {
     float sums_[kMaxGroup][2 * kPairs] = {};
 };
 
-/// A consumer warp's share of attention.
+/// A consumer warp's share of attention. A function of its own, so that its registers do not add to those of the
+/// products.
 template <int kHeadDim>
-__device__ void attend_stage(const Self& self, const Stage& stage, const Step& step, Place place,
-                             ConsumerCounts& counts) {
-    const auto units = self.attention_units(step.number);
+__device__ __forceinline__ ConsumerCounts attend_stage(Self self, const Stage& stage, int token, Place place,
+                                                    ConsumerCounts counts) {
+    const auto units = self.attention_units(token);
     const OwnTiles own = own_tiles(units.number(), stage.rotation, self.sm, self.grid);
     for (int index = 0; index < own.number; ++index, ++counts.units) {
         const AttentionUnit unit = units.unit(own.tile(index));
@@ -211,13 +214,14 @@ __device__ void attend_stage(const Self& self, const Stage& stage, const Step& s
         self.watch.wait_barrier(place, Awaited::free_parts, &self.state.attention_empty,
                                 static_cast<std::uint32_t>(counts.units & 1) ^ 1);
         if (self.warp < unit.blocks) {
-            AttentionWarp<kHeadDim> warp(self, stage, step.number, place);
+            AttentionWarp<kHeadDim> warp(self, stage, token, place);
             warp.run(unit, place.tile, counts.chunks, self.attention_part(self.warp));
         }
         __syncwarp();
         if (self.lane == 0) ptx::mbarrier_arrive(ptx::shared_address(&self.state.attention_full));
         counts.chunks += static_cast<std::uint32_t>(unit.blocks);
     }
+    return counts;
 }
 
 }  // namespace coda::hopper::decode

@@ -29,8 +29,8 @@ class AttentionEpilogue {
   public:
     __device__ AttentionEpilogue(const Self& self, int epilogue_warp) : self_(self), warp_(epilogue_warp) {}
 
-    /// `units` counts the units of the SM over all stages.
-    __device__ void run(const Stage& stage, int token, Place place, int& units_done, bool lost) {
+    /// `units_done` counts the SM's units over all stages: before this one, and returned after it.
+    __device__ int run(const Stage& stage, int token, Place place, int units_done, bool lost) {
         place_ = place;
         lost_ = lost;
         const auto units = self_.attention_units(token);
@@ -42,6 +42,7 @@ class AttentionEpilogue {
             join_warps(units.unit(own.tile(index)), units_done);
         }
         join_splits(token);
+        return units_done;
     }
 
   private:
@@ -169,10 +170,17 @@ class AttentionEpilogue {
         return of;
     }
 
-    const Self& self_;
+    const Self self_;
     int warp_;
     Place place_;
     bool lost_ = false;
 };
+
+/// A function of its own, so that its registers do not add to those of the products.
+template <int kHeadDim>
+__device__ __forceinline__ int finish_attention(Self self, const Stage& stage, int epilogue_warp, int token, Place place,
+                                             int units_done, bool lost) {
+    return AttentionEpilogue<kHeadDim>(self, epilogue_warp).run(stage, token, place, units_done, lost);
+}
 
 }  // namespace coda::hopper::decode

@@ -27,11 +27,14 @@ struct ConsumerBlock {
 
 class Chooser {
   public:
-    __device__ Chooser(const Self& self, const Step& step, const Place& place, ConsumerCounts& counts)
-        : self_(self), step_(step), place_(place), counts_(counts) {}
+    __device__ Chooser(const Self& self, const Step& step, const Place& place, std::uint32_t meetings)
+        : self_(self), step_(step), place_(place), meetings_(meetings) {}
 
-    __device__ void run() {
+    /// Returns how often the consumer warps have met.
+    __device__ std::uint32_t run() {
+#pragma unroll 1
         for (int b = self_.sm; b < self_.shape().batch; b += self_.grid) choose(b);
+        return meetings_;
     }
 
   private:
@@ -42,6 +45,7 @@ class Chooser {
         const std::uint32_t epoch = place_.epoch - 1;  // of the head
         best = 0;
         bad = INT_MAX;
+#pragma unroll 1
         for (int base = 0; base < sources; base += 32) {
             const int source = min(base + self_.lane, sources - 1);
             ptx::Words first{}, second{};
@@ -93,7 +97,7 @@ class Chooser {
         using Shared = choice::Shared<kConsumerWarps>;
         static_assert(sizeof(Shared) <= 8 * (2 * kSliceColumns + 64), "the inputs of eight warps hold it");
         const ConsumerBlock block{*reinterpret_cast<Shared*>(self_.shared + self_.layout().input), self_, place_,
-                                  counts_.meetings};
+                                  meetings_};
         const Operands& operands = self_.operands();
         const ChoiceRows& rows = operands.choice;
         const choice::Row<__nv_bfloat16> row{
@@ -121,10 +125,17 @@ class Chooser {
                         word_of(running ? static_cast<std::uint32_t>(token) | 0x80000000u : 0, place_.epoch));
     }
 
-    const Self& self_;
-    const Step& step_;
+    const Self self_;
+    const Step step_;
     Place place_;
-    ConsumerCounts& counts_;
+    std::uint32_t meetings_;
 };
+
+/// A function of its own, so that its registers do not add to those of the products.
+__device__ __noinline__ std::uint32_t choose_stage(const Arguments& arguments, char* shared, Step step, Place place,
+                                                   std::uint32_t meetings) {
+    if (static_cast<int>(blockIdx.x) >= arguments.operands.shape.batch) return meetings;
+    return Chooser(Self(arguments, shared), step, place, meetings).run();
+}
 
 }  // namespace coda::hopper::decode

@@ -194,12 +194,24 @@ class ProductEpilogue {
         *reinterpret_cast<std::uint32_t*>(cache + row * shape.head_dim + from_keys % shape.head_dim) = pair;
     }
 
+    /// What a lane keeps of the head for each of its tasks' sequences.
+    struct LaneHead {
+        BestLogit best;
+        sampling::Rules rules;
+    };
+    /// fn(LaneHead, first sequence of the task's four). Written out, so that both stay in registers.
+    template <class Fn>
+    __device__ __forceinline__ void each_head(const Fn& fn) {
+        static_assert(kLaneTasks == 2);
+        fn(first_head_, 0);
+        fn(second_head_, 4);
+    }
+
     __device__ void begin_head() {
-#pragma unroll
-        for (int t = 0; t < kLaneTasks; ++t) {
-            const int sequence = min(4 * t + self_.lane / kPairs, self_.shape().batch - 1);
-            rules_[t] = sampling::rules_of(self_.operands().choice.options[sequence]);
-        }
+        each_head([&](LaneHead& head, int base) {
+            const int sequence = min(base + self_.lane / kPairs, self_.shape().batch - 1);
+            head.rules = sampling::rules_of(self_.operands().choice.options[sequence]);
+        });
     }
 
     __device__ void keep_logits(const Task& task, int column) {
@@ -213,12 +225,11 @@ class ProductEpilogue {
         if (seen != nullptr && column < operands.shape.vocab)
             bits = static_cast<std::uint32_t>(seen[task.sequence * operands.choice.seen_ld + column / 32]) >>
                    (column % 32);
-#pragma unroll
-        for (int t = 0; t < kLaneTasks; ++t) {
-            if (task.sequence / 4 != t) continue;
-            if (column < operands.shape.vocab) best_[t].add(logits.x, column, (bits & 1) != 0, rules_[t]);
-            if (column + 1 < operands.shape.vocab) best_[t].add(logits.y, column + 1, (bits & 2) != 0, rules_[t]);
-        }
+        each_head([&](LaneHead& head, int base) {
+            if (task.sequence / 4 * 4 != base) return;
+            if (column < operands.shape.vocab) head.best.add(logits.x, column, (bits & 1) != 0, head.rules);
+            if (column + 1 < operands.shape.vocab) head.best.add(logits.y, column + 1, (bits & 2) != 0, head.rules);
+        });
     }
 
     /// Closes the step for this warp: what it has written is there for whoever sees its words. Every epilogue warp of
@@ -228,33 +239,30 @@ class ProductEpilogue {
         ptx::fence_gpu();
         ptx::fence_async();
         __syncwarp();
+        const int lane = self_.lane % kPairs;
+        each_head([&](LaneHead& head, int base) {
 #pragma unroll
-        for (int t = 0; t < kLaneTasks; ++t) {
-            for (int lanes = 1; lanes < kPairs; lanes *= 2) best_[t].join_lanes(lanes);
-            const int sequence = 4 * t + self_.lane / kPairs;
-            if (sequence >= self_.shape().batch || self_.lane % kPairs >= 4) continue;
-            const std::uint32_t contents[4] = {static_cast<std::uint32_t>(best_[t].best >> 32),
-                                               static_cast<std::uint32_t>(best_[t].best),
-                                               static_cast<std::uint32_t>(best_[t].bad), 0};
-            std::uint32_t content = 0;
-#pragma unroll
-            for (int i = 0; i < 4; ++i)
-                if (self_.lane % kPairs == i) content = contents[i];
-            const std::int64_t source = (std::int64_t{self_.sm} * kEpilogueWarps + epilogue_warp) *
-                                            self_.shape().batch + sequence;
-            ptx::store_word(self_.words(self_.arguments.exchange.best) + 4 * source + self_.lane % kPairs,
+            for (int lanes = 1; lanes < kPairs; lanes *= 2) head.best.join_lanes(lanes);
+            const int sequence = base + self_.lane / kPairs;
+            if (sequence >= self_.shape().batch || lane >= 4) return;
+            const auto low = static_cast<std::uint32_t>(lane == 1 ? head.best.best : 0);
+            const auto high = static_cast<std::uint32_t>(head.best.best >> 32);
+            const std::uint32_t content =
+                lane == 0 ? high : lane == 2 ? static_cast<std::uint32_t>(head.best.bad) : low;
+            const std::int64_t source =
+                (std::int64_t{self_.sm} * kEpilogueWarps + epilogue_warp) * self_.shape().batch + sequence;
+            ptx::store_word(self_.words(self_.arguments.exchange.best) + 4 * source + lane,
                             word_of(content, place_.epoch));
-        }
+        });
         __syncwarp();
     }
 
-    const Self& self_;
+    const Self self_;
     const Stage& stage_;
-    const Step& step_;
+    const Step step_;
     int index_;
     Place place_;
-    BestLogit best_[kLaneTasks];
-    sampling::Rules rules_[kLaneTasks];
+    LaneHead first_head_, second_head_;
 };
 
 }  // namespace coda::hopper::decode

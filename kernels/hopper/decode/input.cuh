@@ -19,7 +19,7 @@ __device__ __forceinline__ float warp_sum(float value) {
 }
 
 /// Where the words of a product's input start.
-__device__ inline std::int64_t input_words(const Exchange& exchange, StageKind kind) {
+__device__ __forceinline__ std::int64_t input_words(const Exchange& exchange, StageKind kind) {
     switch (kind) {
         case StageKind::attn_out: return exchange.o;
         case StageKind::gate_up: return exchange.middle;
@@ -30,7 +30,7 @@ __device__ inline std::int64_t input_words(const Exchange& exchange, StageKind k
 
 /// `columns` of a vector, from words to shared memory at `to`. Returns this lane's share of the sum of their squares.
 /// One warp; four loads of each lane are on their way at a time.
-__device__ inline float fetch_words(const Self& self, const std::uint64_t* from, int columns, char* to,
+__device__ __forceinline__ float fetch_words(const Self& self, const std::uint64_t* from, int columns, char* to,
                                     const Place& place, std::uint32_t epoch) {
     constexpr int kLoads = 4;
     float square = 0;
@@ -59,7 +59,7 @@ __device__ inline float fetch_words(const Self& self, const std::uint64_t* from,
 }
 
 /// The same of a row of the embedding.
-__device__ inline float fetch_row(const Self& self, const Bf16* from, int columns, char* to) {
+__device__ __forceinline__ float fetch_row(const Self& self, const Bf16* from, int columns, char* to) {
     float square = 0;
     for (int i = self.lane; i < columns / 4; i += 32) {
         const uint2 pair = __ldg(reinterpret_cast<const uint2*>(from) + i);
@@ -71,7 +71,7 @@ __device__ inline float fetch_row(const Self& self, const Bf16* from, int column
 
 /// A slice of every sequence's input to `to`, sequences `pitch` bytes apart. Lane b returns the sum of the squares of
 /// sequence b's slice.
-__device__ inline float fetch_slice(const Self& self, const Stage& stage, const Step& step, const Slices& slices,
+__device__ __forceinline__ float fetch_slice(const Self& self, const Stage& stage, const Step& step, const Slices& slices,
                                     int slice, char* to, int pitch, const Place& place) {
     const int first = slices.first_column(slice), columns = slices.steps_of(slice) * kStepColumns;
     const std::int64_t words = input_words(self.arguments.exchange, stage.kind);

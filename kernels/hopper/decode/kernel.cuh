@@ -28,9 +28,9 @@ __device__ void run_consumer(const Self& self) {
             const Stage& stage = self.stages[s];
             const Place place = self.place(token, s, s);
             if (stage.kind == StageKind::attention)
-                attend_stage<kHeadDim>(self, stage, step, place, counts);
+                counts = attend_stage<kHeadDim>(self, stage, token, place, counts);
             else if (stage.kind == StageKind::choose)
-                Chooser(self, step, place, counts).run();
+                counts.meetings = choose_stage(self.arguments, self.shared, step, place, counts.meetings);
             else
                 multiply_stage(self, stage, step, place, counts);
         }
@@ -48,8 +48,8 @@ __device__ void run_epilogue(const Self& self) {
             const Stage& stage = self.stages[s];
             const Place place = self.place(token, s, s);
             if (stage.kind == StageKind::attention) {
-                AttentionEpilogue<kHeadDim>(self, warp)
-                    .run(stage, token, place, units, self.arguments.lost_stage == s);
+                units = finish_attention<kHeadDim>(self, stage, warp, token, place, units,
+                                                   self.arguments.lost_stage == s);
             } else if (stage.kind != StageKind::choose) {
                 ProductEpilogue(self, stage, step, s, place).run(warp, tiles);
                 tiles += self.tiles_of(stage).number;
@@ -59,7 +59,7 @@ __device__ void run_epilogue(const Self& self) {
 }
 
 /// Barriers, the list of stages, and the sequences as the launch finds them. All threads.
-__device__ inline void set_up(const Self& self) {
+__device__ __forceinline__ void set_up(const Self& self) {
     KernelState& state = self.state;
     if (threadIdx.x == 0) {
         const auto init = [](std::uint64_t& barrier, std::uint32_t arrivals) {

@@ -118,7 +118,7 @@ class Producer {
         return true;
     }
 
-    const Self& self_;
+    const Self self_;
     std::uint64_t policy_;
     std::uint32_t count_ = 0;  // chunks so far
     Place place_;

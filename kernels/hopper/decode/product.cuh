@@ -72,7 +72,7 @@ __device__ __forceinline__ void free_chunk(const Self& self, std::uint32_t n) {
 }
 
 /// This warp's part of a tile's sums, and of the sums of squares, to the epilogue warps.
-__device__ inline void give_part(const Self& self, const Sums& sums, float square, int tile, int part, int parts,
+__device__ __forceinline__ void give_part(const Self& self, const Sums& sums, float square, int tile, int part, int parts,
                                  const Place& place) {
     const int entry = tile % self.layout().part_entries, round = tile / self.layout().part_entries;
     const int batch = self.shape().batch;
@@ -91,7 +91,7 @@ __device__ inline void give_part(const Self& self, const Sums& sums, float squar
 }
 
 /// A consumer warp's share of a product.
-__device__ inline void multiply_stage(const Self& self, const Stage& stage, const Step& step, Place place,
+__device__ __forceinline__ void multiply_stage(const Self& self, const Stage& stage, const Step& step, Place place,
                                       ConsumerCounts& counts) {
     const OwnTiles own = self.tiles_of(stage);
     const Slices slices = slices_of(stage.columns);

@@ -96,7 +96,7 @@ struct Step {
 
 /// Waits until the step before has closed: all caches are written, and the tokens chosen. False where none runs or all
 /// are to stop. One warp.
-__device__ inline bool begin_step(const Self& self, int number, Step& step) {
+__device__ __forceinline__ bool begin_step(const Self& self, int number, Step& step) {
     const int batch = self.shape().batch;
     step = {number, 0};
     if (number == 0) {

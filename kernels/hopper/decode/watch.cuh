@@ -51,7 +51,7 @@ class Watch {
   private:
     /// Looks around during a wait that began at `begin`, 0: now. Returns when it began, 0: all are to leave. Everything
     /// by value, so that callers keep it in registers.
-    __device__ static __noinline__ std::uint64_t look(WatchdogReport* report, std::uint64_t limit,
+    __device__ static __forceinline__ std::uint64_t look(WatchdogReport* report, std::uint64_t limit,
                                                       std::uint32_t leaving, Place place, Awaited awaited,
                                                       std::uint64_t begin) {
         if (ptx::load_shared_acquire(leaving) != 0) return 0;
