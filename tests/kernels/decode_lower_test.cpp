@@ -168,14 +168,13 @@ TEST_CASE("fused decode: every part of shared memory has room of its own") {
         }
     const Layout layout = layout_of(program_of(16, 2048, 8192, 32, 8, 64, 1));
     CHECK(layout.chunks >= 9);
-    CHECK_THAT([] {
-        try {
-            layout_of(program_of(120, 16384, 53248, 128, 16, 128, 8));
-        } catch (const Error& error) {
-            return std::string(error.what());
-        }
-        return std::string();
-    }(), Contains("use fewer sequences"));
+    std::string message = "accepted";
+    try {
+        layout_of(program_of(900, 2048, 8192, 32, 8, 64, 8));
+    } catch (const Error& error) {
+        message = error.what();
+    }
+    CHECK_THAT(message, Contains("4502 stages") && Contains("use fewer sequences"));
 }
 
 TEST_CASE("fused decode: vectors of the exchange do not overlap") {
