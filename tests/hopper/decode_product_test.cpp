@@ -31,7 +31,11 @@ void make_whole(DecodeList& list, bool layers) {
         std::visit(
             [&](auto& op) {
                 if constexpr (requires { op.eps; }) op.eps = 0;
-                if constexpr (requires { op.table; op.tokens; }) fill(buffers, op.table, sign_of);
+                if constexpr (requires {
+                                  op.table;
+                                  op.tokens;
+                              })
+                    fill(buffers, op.table, sign_of);
                 if constexpr (requires { op.w; })
                     fill(buffers, op.w, [&](std::int64_t i, std::int64_t j) {
                         return layers || step.layer < 0 ? weight_of(i, j) : 0;
@@ -81,8 +85,13 @@ TEST_CASE("fused decode: the new keys and values are exact on whole numbers", "[
     if (!has_hopper()) return;
     for (const std::int64_t width : kWidths)
         for (const std::int64_t head_dim : {64, 128}) {
-            DecodeList list({.batch = 3, .layers = 1, .width = width, .heads = 8, .kv_heads = 2,
-                             .head_dim = head_dim, .context = 40});
+            DecodeList list({.batch = 3,
+                             .layers = 1,
+                             .width = width,
+                             .heads = 8,
+                             .kv_heads = 2,
+                             .head_dim = head_dim,
+                             .context = 40});
             make_whole(list, true);
             run_one(list, decode::multiprocessors());
             CAPTURE(width, head_dim);

@@ -105,8 +105,8 @@ TEST_CASE("fused decode: one step has the logits and caches of the op list", "[g
         }
         // The caches: what no step wrote has the same bits; the new rows are near.
         for (std::size_t l = 0; l < got.keys.size(); ++l)
-            for (const auto& [mine, theirs] : {std::pair{got.keys[l], expected.keys[l]},
-                                               std::pair{got.values[l], expected.values[l]}})
+            for (const auto& [mine, theirs] :
+                 {std::pair{got.keys[l], expected.keys[l]}, std::pair{got.values[l], expected.values[l]}})
                 for (std::int64_t row = 0; row < mine.rows; ++row) {
                     const std::int64_t b = row / (sizes.kv_heads * sizes.context);
                     const bool newest = row % sizes.context == length_of(sizes, b) - 1;
@@ -160,9 +160,11 @@ TEST_CASE("fused decode: the same bits again, in launches of any length, on any 
         DecodeList first(sizes);
         set_rows(first, options);
         const std::vector<int> tokens = OnGpu(first).run({8, 1, 3});
-        for (const auto& [launches, grid] :
-             {std::pair<std::vector<int>, int>{{8, 1, 3}, 0}, {{12}, 0}, {std::vector<int>(12, 1), 0}, {{12}, 1},
-              {{5, 7}, 13}}) {
+        for (const auto& [launches, grid] : {std::pair<std::vector<int>, int>{{8, 1, 3}, 0},
+                                             {{12}, 0},
+                                             {std::vector<int>(12, 1), 0},
+                                             {{12}, 1},
+                                             {{5, 7}, 13}}) {
             DecodeList again(sizes);
             set_rows(again, options);
             CAPTURE(sizes.width, launches.size(), grid);

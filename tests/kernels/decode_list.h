@@ -49,8 +49,8 @@ class DecodeList {
         rope_ = buffers.matrix(DType::f32, sizes.context, sizes.head_dim);
         for (std::int64_t p = 0; p < sizes.context; ++p)
             for (std::int64_t i = 0; i < sizes.head_dim / 2; ++i) {
-                const double angle = static_cast<double>(p) * std::pow(0.01, 2.0 * static_cast<double>(i) /
-                                                                                 static_cast<double>(sizes.head_dim));
+                const double angle = static_cast<double>(p) *
+                                     std::pow(0.01, 2.0 * static_cast<double>(i) / static_cast<double>(sizes.head_dim));
                 buffers.set(rope_, p, 2 * i, std::cos(angle));
                 buffers.set(rope_, p, 2 * i + 1, std::sin(angle));
             }
@@ -107,12 +107,16 @@ class DecodeList {
         const std::int64_t tile = LinearResidualRms::kTileColumns;
         View x = activation(d), rstd = statistic();
         add(-1, "embedding",
-            Embed{.tokens = token, .table = buffers.random(DType::bf16, sizes.vocab, d, -1, 1), .x = x, .rstd = rstd,
+            Embed{.tokens = token,
+                  .table = buffers.random(DType::bf16, sizes.vocab, d, -1, 1),
+                  .x = x,
+                  .rstd = rstd,
                   .eps = kEps});
         const auto close = [&](int layer, const char* name, const View& a, std::int64_t k) {
             const View next = activation(d), square = statistic(ceil_div(d, tile)), next_rstd = statistic();
             add(layer, name,
-                LinearResidualRms{.a = a, .w = weights(d, k), .residual = x, .x = next, .square = square, .tile = tile});
+                LinearResidualRms{
+                    .a = a, .w = weights(d, k), .residual = x, .x = next, .square = square, .tile = tile});
             add(layer, "rstd", FinishRstd{.square = square, .rstd = next_rstd, .width = d, .eps = kEps});
             x = next;
             rstd = next_rstd;
@@ -123,12 +127,24 @@ class DecodeList {
             keys.push_back(buffers.random(DType::bf16, rows, sizes.head_dim, -1, 1));
             values.push_back(buffers.random(DType::bf16, rows, sizes.head_dim, -1, 1));
             add(l, "qkv",
-                LinearRope{.a = x, .w = weights(sizes.qkv_columns(), d), .rstd = rstd, .positions = positions,
-                           .rope = rope_, .out = qkv, .rotated = (sizes.heads + sizes.kv_heads) * sizes.head_dim,
+                LinearRope{.a = x,
+                           .w = weights(sizes.qkv_columns(), d),
+                           .rstd = rstd,
+                           .positions = positions,
+                           .rope = rope_,
+                           .out = qkv,
+                           .rotated = (sizes.heads + sizes.kv_heads) * sizes.head_dim,
                            .head_dim = sizes.head_dim});
-            DecodeAttention attention{.qkv = qkv, .lengths = lengths, .keys = keys.back(), .values = values.back(),
-                                      .o = o, .scratch = {}, .context = sizes.context, .heads = sizes.heads,
-                                      .kv_heads = sizes.kv_heads, .head_dim = sizes.head_dim};
+            DecodeAttention attention{.qkv = qkv,
+                                      .lengths = lengths,
+                                      .keys = keys.back(),
+                                      .values = values.back(),
+                                      .o = o,
+                                      .scratch = {},
+                                      .context = sizes.context,
+                                      .heads = sizes.heads,
+                                      .kv_heads = sizes.kv_heads,
+                                      .head_dim = sizes.head_dim};
             attention.scratch = buffers.vector(DType::u8, attention.scratch_bytes());
             add(l, "attention", attention);
             close(l, "attn_out", o, sizes.q_columns());
@@ -141,8 +157,16 @@ class DecodeList {
         all.cols = sizes.vocab;
         logits = all;
         add(-1, "choose",
-            ChooseToken{.options = options_, .logits = logits, .end_tokens = ends_, .limits = limits_, .seen = seen,
-                        .lengths = lengths, .positions = positions, .state = state, .token = token, .status = status});
+            ChooseToken{.options = options_,
+                        .logits = logits,
+                        .end_tokens = ends_,
+                        .limits = limits_,
+                        .seen = seen,
+                        .lengths = lengths,
+                        .positions = positions,
+                        .state = state,
+                        .token = token,
+                        .status = status});
     }
 
     double scale_;

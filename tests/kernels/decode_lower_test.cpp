@@ -40,8 +40,14 @@ std::string refusal_after(const std::function<void(DecodeList&)>& change) {
 DecodeProgram program_of(int layers, int width, int feed_forward, int heads, int kv_heads, int head_dim, int batch) {
     DecodeProgram program;
     program.grid = 132;
-    program.operands.shape = {.batch = batch, .width = width, .feed_forward = feed_forward, .heads = heads,
-                              .kv_heads = kv_heads, .head_dim = head_dim, .context = 8192, .vocab = 128256,
+    program.operands.shape = {.batch = batch,
+                              .width = width,
+                              .feed_forward = feed_forward,
+                              .heads = heads,
+                              .kv_heads = kv_heads,
+                              .head_dim = head_dim,
+                              .context = 8192,
+                              .vocab = 128256,
                               .padded_vocab = 128256};
     const Shape& shape = program.operands.shape;
     const auto add = [&](StageKind kind, int rows, int columns) {
@@ -130,8 +136,7 @@ TEST_CASE("fused decode: a list of another form is refused, and the message says
                Contains("overwrite"));
     CHECK_THAT(refusal_after([](DecodeList& list) { op_of<ChooseToken>(list).lengths = list.positions; }),
                Contains("lengths"));
-    CHECK_THAT(refusal_after([](DecodeList& list) { op_of<Embed>(list).tokens = list.positions; }),
-               Contains("token"));
+    CHECK_THAT(refusal_after([](DecodeList& list) { op_of<Embed>(list).tokens = list.positions; }), Contains("token"));
 }
 
 TEST_CASE("fused decode: every part of shared memory has room of its own") {
@@ -182,11 +187,14 @@ TEST_CASE("fused decode: vectors of the exchange do not overlap") {
         const DecodeProgram program = program_of(16, 2048, 8192, 32, 8, 64, batch);
         const Shape& shape = program.operands.shape;
         const Exchange exchange = exchange_of(shape, 132);
-        const std::pair<std::int64_t, std::int64_t> vectors[] = {
-            {exchange.qkv, batch * 3072 / 2},       {exchange.o, batch * 2048 / 2},
-            {exchange.middle, batch * 2048 / 2},    {exchange.y, batch * 8192 / 2},
-            {exchange.x, batch * 2048 / 2},         {exchange.splits, std::int64_t{batch} * 32 * 16 * 66},
-            {exchange.best, std::int64_t{132} * 2 * batch * 4}, {exchange.token, batch + 1}};
+        const std::pair<std::int64_t, std::int64_t> vectors[] = {{exchange.qkv, batch * 3072 / 2},
+                                                                 {exchange.o, batch * 2048 / 2},
+                                                                 {exchange.middle, batch * 2048 / 2},
+                                                                 {exchange.y, batch * 8192 / 2},
+                                                                 {exchange.x, batch * 2048 / 2},
+                                                                 {exchange.splits, std::int64_t{batch} * 32 * 16 * 66},
+                                                                 {exchange.best, std::int64_t{132} * 2 * batch * 4},
+                                                                 {exchange.token, batch + 1}};
         for (std::size_t i = 0; i < std::size(vectors); ++i) {
             CHECK(vectors[i].first % 2 == 0);
             CHECK(vectors[i].first + vectors[i].second <=

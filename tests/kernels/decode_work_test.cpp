@@ -97,8 +97,9 @@ TEST_CASE("fused decode: every tile and slice exactly once, by one warp, in the 
 }
 
 TEST_CASE("fused decode: every position of every sequence and key/value head exactly once in attention") {
-    const std::vector<std::vector<int>> batches = {{1},    {0, 5, 0},          {64, 65, 63, 32, 33}, {256, 257, 255},
-                                                   {8192}, {4096, 4097, 0, 1}, {1, 2, 3, 4, 5, 6, 7, 100000}};
+    const std::vector<std::vector<int>> batches = {
+        {1},    {0, 5, 0},          {64, 65, 63, 32, 33},         {256, 257, 255},
+        {8192}, {4096, 4097, 0, 1}, {1, 2, 3, 4, 5, 6, 7, 100000}};
     for (const int head_dim : {64, 128})
         for (const auto& lengths : batches)
             for (const int kv_heads : {1, 2, 8})

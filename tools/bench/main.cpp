@@ -13,6 +13,7 @@ int main(int argc, char** argv) {
     app.require_subcommand(1);
     coda::bench::add_gemm(app);
     coda::bench::add_attention(app);
+    coda::bench::add_decode(app);
     coda::bench::add_pointwise(app);
     coda::bench::add_step(app);
     coda::bench::add_header(app);

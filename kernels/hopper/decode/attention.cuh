@@ -78,8 +78,8 @@ class AttentionWarp {
                         rows + kBlockHalfBytes + newest * kRowBytes, place_, place_.epoch - 1);
         }
         if (newest >= 1 && newest <= kPositions) {
-            const std::int64_t row = (std::int64_t{unit.sequence} * shape.kv_heads + unit.kv_head) * shape.context +
-                                     length - 2;
+            const std::int64_t row =
+                (std::int64_t{unit.sequence} * shape.kv_heads + unit.kv_head) * shape.context + length - 2;
             for (int i = self_.lane; i < kRowBytes / 8; i += 32) {  // words of 4 elements
                 const std::int64_t at = row * (kRowBytes / 8) + i;
                 char* to = rows + (newest - 1) * kRowBytes + 8 * i;
@@ -205,7 +205,7 @@ class AttentionWarp {
 /// products.
 template <int kHeadDim>
 __device__ __forceinline__ ConsumerCounts attend_stage(Self self, const Stage& stage, int token, Place place,
-                                                    ConsumerCounts counts) {
+                                                       ConsumerCounts counts) {
     const auto units = self.attention_units(token);
     const OwnTiles own = own_tiles(units.number(), stage.rotation, self.sm, self.grid);
     for (int index = 0; index < own.number; ++index, ++counts.units) {

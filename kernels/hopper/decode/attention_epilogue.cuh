@@ -56,12 +56,10 @@ class AttentionEpilogue {
                             word_of(pack_bf16(of.sum[2 * j] * inverse, of.sum[2 * j + 1] * inverse), place_.epoch));
     }
     __device__ std::uint64_t* split_words(int sequence, int head, int split) const {
-        const std::int64_t index =
-            (std::int64_t{sequence} * self_.shape().heads + head) * kMaxSplits + split;
+        const std::int64_t index = (std::int64_t{sequence} * self_.shape().heads + head) * kMaxSplits + split;
         return self_.words(self_.arguments.exchange.splits) + index * kSplitWords;
     }
-    __device__ void publish_split(int sequence, int head, int split, const HeadSum<kHeadDim>& of,
-                                  float maximum) const {
+    __device__ void publish_split(int sequence, int head, int split, const HeadSum<kHeadDim>& of, float maximum) const {
         std::uint64_t* words = split_words(sequence, head, split);
 #pragma unroll
         for (int j = 0; j < kColumns; ++j)
@@ -78,8 +76,7 @@ class AttentionEpilogue {
         const int parts = min(unit.blocks, kConsumerWarps), group = self_.shape().group();
         for (int g = 0; g < group; ++g) {
             float maximum = -INFINITY;
-            for (int i = 0; i < parts; ++i)
-                maximum = fmaxf(maximum, self_.attention_part(i)[group * kHeadDim + g]);
+            for (int i = 0; i < parts; ++i) maximum = fmaxf(maximum, self_.attention_part(i)[group * kHeadDim + g]);
             HeadSum<kHeadDim> of;
             for (int i = 0; i < parts; ++i) {
                 const float* part = self_.attention_part(i);
@@ -87,8 +84,7 @@ class AttentionEpilogue {
                 float own[kColumns];
 #pragma unroll
                 for (int j = 0; j < kPairs; ++j) {
-                    const auto pair =
-                        *reinterpret_cast<const float2*>(part + g * kHeadDim + 2 * self_.lane + 64 * j);
+                    const auto pair = *reinterpret_cast<const float2*>(part + g * kHeadDim + 2 * self_.lane + 64 * j);
                     own[2 * j] = pair.x;
                     own[2 * j + 1] = pair.y;
                 }
@@ -178,8 +174,8 @@ class AttentionEpilogue {
 
 /// A function of its own, so that its registers do not add to those of the products.
 template <int kHeadDim>
-__device__ __forceinline__ int finish_attention(Self self, const Stage& stage, int epilogue_warp, int token, Place place,
-                                             int units_done, bool lost) {
+__device__ __forceinline__ int finish_attention(Self self, const Stage& stage, int epilogue_warp, int token,
+                                                Place place, int units_done, bool lost) {
     return AttentionEpilogue<kHeadDim>(self, epilogue_warp).run(stage, token, place, units_done, lost);
 }
 

@@ -109,9 +109,8 @@ class ProductEpilogue {
         // x as attn_out finds it comes from the layer before, three stages ago; as down finds it, from attn_out.
         const bool first = stage_.kind == StageKind::attn_out;
         const std::uint32_t epoch = place_.epoch - (first ? 3 : 2);
-        const std::uint64_t* words =
-            self_.words(first ? self_.arguments.exchange.x : self_.arguments.exchange.middle) +
-            (std::int64_t{task.sequence} * shape.width + column) / 2;
+        const std::uint64_t* words = self_.words(first ? self_.arguments.exchange.x : self_.arguments.exchange.middle) +
+                                     (std::int64_t{task.sequence} * shape.width + column) / 2;
         std::uint64_t word = 0;
         self_.watch.wait_or_exit(place_, Awaited::residual, [&] {
             if (task.active) word = ptx::load_word(words);
@@ -146,8 +145,7 @@ class ProductEpilogue {
         const int column = tile * kTileRows + 2 * task.pair;
         switch (stage_.kind) {
             case StageKind::qkv: {
-                const Pair<float> z =
-                    rotate_pair(Pair<float>{task.value.x, task.value.y}, task.angle.x, task.angle.y);
+                const Pair<float> z = rotate_pair(Pair<float>{task.value.x, task.value.y}, task.angle.x, task.angle.y);
                 const std::uint32_t pair = pack_bf16(z.first, z.second);
                 store_key_value(task, column, pair);
                 return publish(task, exchange.qkv, shape.qkv_columns(), column, pair);
@@ -247,8 +245,9 @@ class ProductEpilogue {
             if (sequence >= self_.shape().batch || lane >= 4) return;
             const auto low = static_cast<std::uint32_t>(lane == 1 ? head.best.best : 0);
             const auto high = static_cast<std::uint32_t>(head.best.best >> 32);
-            const std::uint32_t content =
-                lane == 0 ? high : lane == 2 ? static_cast<std::uint32_t>(head.best.bad) : low;
+            const std::uint32_t content = lane == 0   ? high
+                                          : lane == 2 ? static_cast<std::uint32_t>(head.best.bad)
+                                                      : low;
             const std::int64_t source =
                 (std::int64_t{self_.sm} * kEpilogueWarps + epilogue_warp) * self_.shape().batch + sequence;
             ptx::store_word(self_.words(self_.arguments.exchange.best) + 4 * source + lane,

@@ -31,7 +31,7 @@ __device__ __forceinline__ std::int64_t input_words(const Exchange& exchange, St
 /// `columns` of a vector, from words to shared memory at `to`. Returns this lane's share of the sum of their squares.
 /// One warp; four loads of each lane are on their way at a time.
 __device__ __forceinline__ float fetch_words(const Self& self, const std::uint64_t* from, int columns, char* to,
-                                    const Place& place, std::uint32_t epoch) {
+                                             const Place& place, std::uint32_t epoch) {
     constexpr int kLoads = 4;
     float square = 0;
     for (int base = self.lane; base < columns / 4; base += 32 * kLoads) {
@@ -71,8 +71,8 @@ __device__ __forceinline__ float fetch_row(const Self& self, const Bf16* from, i
 
 /// A slice of every sequence's input to `to`, sequences `pitch` bytes apart. Lane b returns the sum of the squares of
 /// sequence b's slice.
-__device__ __forceinline__ float fetch_slice(const Self& self, const Stage& stage, const Step& step, const Slices& slices,
-                                    int slice, char* to, int pitch, const Place& place) {
+__device__ __forceinline__ float fetch_slice(const Self& self, const Stage& stage, const Step& step,
+                                             const Slices& slices, int slice, char* to, int pitch, const Place& place) {
     const int first = slices.first_column(slice), columns = slices.steps_of(slice) * kStepColumns;
     const std::int64_t words = input_words(self.arguments.exchange, stage.kind);
     const std::uint32_t epoch = place.epoch - 1;  // of the stage before
@@ -80,11 +80,11 @@ __device__ __forceinline__ float fetch_slice(const Self& self, const Stage& stag
     float own = 0;
     for (int b = 0; b < self.shape().batch; ++b) {
         const int token = step.token(b);
-        const float square =
-            embedded ? fetch_row(self, self.operands().table + token * self.operands().table_ld + first, columns,
-                                 to + b * pitch)
-                     : fetch_words(self, self.words(words) + (std::int64_t{b} * stage.columns + first) / 2, columns,
-                                   to + b * pitch, place, epoch);
+        const float square = embedded
+                                 ? fetch_row(self, self.operands().table + token * self.operands().table_ld + first,
+                                             columns, to + b * pitch)
+                                 : fetch_words(self, self.words(words) + (std::int64_t{b} * stage.columns + first) / 2,
+                                               columns, to + b * pitch, place, epoch);
         __syncwarp();
         const float sum = warp_sum(square);
         if (self.lane == b) own = sum;

@@ -2,7 +2,8 @@
 //
 // One CTA per SM, 11 warps: eight multiply (product.cuh, attention.cuh), two finish tiles (epilogue.cuh,
 // attention_epilogue.cuh), one thread of the last brings weights and caches (producer.cuh). They walk the same list of
-// stages, and meet at no barrier: a warp waits for the chunk, the words or the sums that it needs, and for nothing else.
+// stages, and meet at no barrier: a warp waits for the chunk, the words or the sums that it needs, and for nothing
+// else.
 //
 // Sums are added in one order: MMA steps by four, slices, warps, splits. A sequence is a column of the MMAs. So it has
 // the same bits alone and beside others, on any number of SMs, and for any number of steps per launch.
@@ -48,8 +49,8 @@ __device__ void run_epilogue(const Self& self) {
             const Stage& stage = self.stages[s];
             const Place place = self.place(token, s, s);
             if (stage.kind == StageKind::attention) {
-                units = finish_attention<kHeadDim>(self, stage, warp, token, place, units,
-                                                   self.arguments.lost_stage == s);
+                units =
+                    finish_attention<kHeadDim>(self, stage, warp, token, place, units, self.arguments.lost_stage == s);
             } else if (stage.kind != StageKind::choose) {
                 ProductEpilogue(self, stage, step, s, place).run(warp, tiles);
                 tiles += self.tiles_of(stage).number;

@@ -25,8 +25,8 @@ class Lowering {
         : schedule_(schedule), memory_(memory), program_{.stages = {}, .operands = {}, .grid = grid} {}
 
     DecodeProgram run() {
-        require(program_.grid >= 1 && program_.grid <= std::numeric_limits<std::int16_t>::max(), "decode: ",
-                program_.grid, " SMs");
+        require(program_.grid >= 1 && program_.grid <= std::numeric_limits<std::int16_t>::max(),
+                "decode: ", program_.grid, " SMs");
         const auto* choose = schedule_.empty() ? nullptr : std::get_if<ChooseToken>(&schedule_.back().op);
         require(choose != nullptr, "decode: the list does not end with ChooseToken");
         embed(next<Embed>());
@@ -76,8 +76,8 @@ class Lowering {
     Stage product(StageKind kind, const View& w, int columns, int rows) {
         expect_shape("w", w, rows, columns, DType::bf16);
         const Bf16* weights = memory_.at<Bf16>(w);
-        require(w.ld % 8 == 0 && reinterpret_cast<std::uintptr_t>(weights) % 16 == 0 && w.ld <= 1 << 30, "decode: ",
-                where_, ": rows of w (", w.ld, " elements apart) do not start at multiples of 16 bytes");
+        require(w.ld % 8 == 0 && reinterpret_cast<std::uintptr_t>(weights) % 16 == 0 && w.ld <= 1 << 30,
+                "decode: ", where_, ": rows of w (", w.ld, " elements apart) do not start at multiples of 16 bytes");
         return {.weights = weights,
                 .ld = static_cast<std::int32_t>(w.ld),
                 .tiles = rows / kTileRows,
@@ -226,8 +226,8 @@ class Lowering {
     void choose(const ChooseToken& op) {
         const std::int64_t batch = shape().batch;
         expect("logits", op.logits, logits_);
-        require(op.logits.cols >= 1 && op.logits.cols <= shape().padded_vocab, "decode: ", where_, ": ",
-                op.logits.cols, " logits of ", shape().padded_vocab);
+        require(op.logits.cols >= 1 && op.logits.cols <= shape().padded_vocab, "decode: ", where_, ": ", op.logits.cols,
+                " logits of ", shape().padded_vocab);
         require(same_place(op.lengths, lengths_), "decode: ", where_, ": other lengths than attention's");
         require(same_place(op.token, tokens_), "decode: ", where_, ": token is not what Embed looks up");
         shape().vocab = static_cast<int>(op.logits.cols);
@@ -276,7 +276,7 @@ class Lowering {
     DecodeProgram program_;
     std::size_t next_ = 0;
     int layers_ = 0;
-    std::string where_;  // for messages
+    std::string where_;                                       // for messages
     View tokens_, x_, rstd_, square_, o_, logits_, lengths_;  // as the last op made them
 };
 

@@ -51,13 +51,13 @@ class Producer {
         const auto cap = static_cast<std::uint32_t>(self_.layout().in_flight);
         if (count_ >= cap) {
             const std::uint32_t earlier = count_ - cap, full = barrier(self_.state.full, earlier);
-            if (!self_.watch.wait<Watch::kBarrierTurns>(place_, Awaited::chunk,
-                                  [=] { return ptx::mbarrier_try_wait(full, earlier / ring & 1); }))
+            if (!self_.watch.wait<Watch::kBarrierTurns>(
+                    place_, Awaited::chunk, [=] { return ptx::mbarrier_try_wait(full, earlier / ring & 1); }))
                 return false;
         }
         const std::uint32_t empty = barrier(self_.state.empty, count_), round = count_ / ring;
         if (!self_.watch.wait<Watch::kBarrierTurns>(place_, Awaited::free_chunk,
-                              [=] { return ptx::mbarrier_try_wait(empty, (round & 1) ^ 1); }))
+                                                    [=] { return ptx::mbarrier_try_wait(empty, (round & 1) ^ 1); }))
             return false;
         ptx::mbarrier_arrive_expect(barrier(self_.state.full, count_), bytes);
         return true;

@@ -72,8 +72,8 @@ __device__ __forceinline__ void free_chunk(const Self& self, std::uint32_t n) {
 }
 
 /// This warp's part of a tile's sums, and of the sums of squares, to the epilogue warps.
-__device__ __forceinline__ void give_part(const Self& self, const Sums& sums, float square, int tile, int part, int parts,
-                                 const Place& place) {
+__device__ __forceinline__ void give_part(const Self& self, const Sums& sums, float square, int tile, int part,
+                                          int parts, const Place& place) {
     const int entry = tile % self.layout().part_entries, round = tile / self.layout().part_entries;
     const int batch = self.shape().batch;
     self.watch.wait_barrier(place, Awaited::free_parts, &self.state.part_empty[entry], (round & 1) ^ 1);
@@ -92,7 +92,7 @@ __device__ __forceinline__ void give_part(const Self& self, const Sums& sums, fl
 
 /// A consumer warp's share of a product.
 __device__ __forceinline__ void multiply_stage(const Self& self, const Stage& stage, const Step& step, Place place,
-                                      ConsumerCounts& counts) {
+                                               ConsumerCounts& counts) {
     const OwnTiles own = self.tiles_of(stage);
     const Slices slices = slices_of(stage.columns);
     const int chunks = own.number * slices.number, rounds = slices.rounds(), batch = self.shape().batch;

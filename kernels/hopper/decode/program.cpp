@@ -57,8 +57,8 @@ Layout layout_of(const DecodeProgram& program, int in_flight_bytes) {
     layout.input_bytes = std::max(layout.input_bytes, AttentionInput::bytes(shape.head_dim));
     // A warp takes every (8 / parts)-th tile of a stage: only if its own tile lay in the entry before, the parity of
     // the entry's barriers cannot deceive it.
-    layout.part_entries = std::max(shape.batch <= 2 ? kMaxPartEntries : kMaxPartEntries / 2,
-                                   kConsumerWarps / fewest_parts);
+    layout.part_entries =
+        std::max(shape.batch <= 2 ? kMaxPartEntries : kMaxPartEntries / 2, kConsumerWarps / fewest_parts);
     layout.part_floats = (kTileRows + 1) * shape.batch;
     layout.attention_floats = shape.group() * shape.head_dim + 2 * kMaxGroup;
 

@@ -27,7 +27,7 @@ CODA_HD bool has_norm(StageKind kind) {
 
 /// One entry of the list, which every SM copies to shared memory.
 struct Stage {
-    const Bf16* weights = nullptr;  // (16 tiles, columns) of a product
+    const Bf16* weights = nullptr;            // (16 tiles, columns) of a product
     Bf16 *keys = nullptr, *values = nullptr;  // of the layer: attention, and qkv
     std::int32_t ld = 0;                      // elements from one row of the weights to the next
     std::int32_t tiles = 0, columns = 0;      // of a product
@@ -72,30 +72,30 @@ struct DecodeProgram {
 /// i32) and the epoch of the stage that wrote it. Whoever sees the epoch has the content. Offsets are in words; all
 /// vectors but `best` are (S, ...).
 struct Exchange {
-    std::int64_t qkv = 0;      // Nq / 2
-    std::int64_t o = 0;        // H hd / 2
-    std::int64_t middle = 0;   // d / 2: x after attn_out
-    std::int64_t y = 0;        // f / 2
-    std::int64_t x = 0;        // d / 2: x after down
-    std::int64_t splits = 0;   // H x kMaxSplits x (hd + 2): sums, maximum and Σ of a split's query head
-    std::int64_t best = 0;     // per SM and epilogue warp: S x 4: key, id, first bad id, unused
-    std::int64_t token = 0;    // S: token, and bit 31 while it runs; then one word: 1 where all are to stop
+    std::int64_t qkv = 0;     // Nq / 2
+    std::int64_t o = 0;       // H hd / 2
+    std::int64_t middle = 0;  // d / 2: x after attn_out
+    std::int64_t y = 0;       // f / 2
+    std::int64_t x = 0;       // d / 2: x after down
+    std::int64_t splits = 0;  // H x kMaxSplits x (hd + 2): sums, maximum and Σ of a split's query head
+    std::int64_t best = 0;    // per SM and epilogue warp: S x 4: key, id, first bad id, unused
+    std::int64_t token = 0;   // S: token, and bit 31 while it runs; then one word: 1 where all are to stop
     std::int64_t words = 0;
 };
 Exchange exchange_of(const Shape& shape, int grid);
 
 /// Shared memory of an SM, in bytes from its start.
 struct Layout {
-    int chunks = 0;       // of the ring, at 0
-    int in_flight = 0;    // chunks that may be on their way at a time
-    int input = 0;        // per consumer warp: `input_bytes`
+    int chunks = 0;     // of the ring, at 0
+    int in_flight = 0;  // chunks that may be on their way at a time
+    int input = 0;      // per consumer warp: `input_bytes`
     int input_bytes = 0;
-    int parts = 0;        // ring of `part_entries` tiles, each kConsumerWarps x part_floats
+    int parts = 0;  // ring of `part_entries` tiles, each kConsumerWarps x part_floats
     int part_entries = 0, part_floats = 0;
-    int attention = 0;    // one unit: kConsumerWarps x attention_floats
+    int attention = 0;  // one unit: kConsumerWarps x attention_floats
     int attention_floats = 0;
     int stages = 0;
-    int state = 0;        // KernelState
+    int state = 0;  // KernelState
     int bytes = 0;
 };
 /// Throws Error where a model needs more than an SM has.

@@ -9,7 +9,18 @@
 namespace coda::hopper::decode {
 
 /// What a thread of the kernel waited for.
-enum class Awaited : std::int32_t { chunk, free_chunk, input, parts, free_parts, residual, splits, close, token, warps };
+enum class Awaited : std::int32_t {
+    chunk,
+    free_chunk,
+    input,
+    parts,
+    free_parts,
+    residual,
+    splits,
+    close,
+    token,
+    warps
+};
 const char* name_of(Awaited awaited);
 
 /// The first wait that took longer than the watchdog's limit.

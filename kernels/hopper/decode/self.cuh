@@ -51,8 +51,7 @@ struct Self {
     }
 
     __device__ int planned(int sequence, int token) const {
-        return planned_length(state.start_running[sequence] != 0, state.start_length[sequence], token,
-                              shape().context);
+        return planned_length(state.start_running[sequence] != 0, state.start_length[sequence], token, shape().context);
     }
     struct Lengths {
         const Self& self;

@@ -16,9 +16,9 @@ struct KernelState {
     std::uint64_t attention_full, attention_empty;
     std::uint64_t consumers;  // all consumer warps meet
     // Counters and flags.
-    std::uint32_t issued;   // chunks that the producer has asked for
-    std::int32_t closed;    // steps whose close a consumer has seen
-    std::int32_t leaving;   // all are to stop
+    std::uint32_t issued;  // chunks that the producer has asked for
+    std::int32_t closed;   // steps whose close a consumer has seen
+    std::int32_t leaving;  // all are to stop
     // The sequences as the launch found them.
     std::int32_t start_token[kMaxBatch], start_length[kMaxBatch], start_running[kMaxBatch];
 };

@@ -52,8 +52,8 @@ class Watch {
     /// Looks around during a wait that began at `begin`, 0: now. Returns when it began, 0: all are to leave. Everything
     /// by value, so that callers keep it in registers.
     __device__ static __forceinline__ std::uint64_t look(WatchdogReport* report, std::uint64_t limit,
-                                                      std::uint32_t leaving, Place place, Awaited awaited,
-                                                      std::uint64_t begin) {
+                                                         std::uint32_t leaving, Place place, Awaited awaited,
+                                                         std::uint64_t begin) {
         if (ptx::load_shared_acquire(leaving) != 0) return 0;
         if (ptx::load_acquire(&report->set) != 0) {
             ptx::store_shared_release(leaving, 1);

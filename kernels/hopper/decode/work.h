@@ -14,7 +14,7 @@ namespace coda::hopper::decode {
 
 inline constexpr int kConsumerWarps = 8, kEpilogueWarps = 2;
 inline constexpr int kThreads = 32 * (kConsumerWarps + kEpilogueWarps + 1);  // and the producer's warp
-inline constexpr int kMaxBatch = 8;                                         // sequences: the columns of an MMA
+inline constexpr int kMaxBatch = 8;                                          // sequences: the columns of an MMA
 inline constexpr int kMaxGroup = 8;      // query heads per key/value head: columns too
 inline constexpr int kTileRows = 16;     // rows of a weight matrix that an MMA takes
 inline constexpr int kStepColumns = 16;  // columns of it

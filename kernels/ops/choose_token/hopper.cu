@@ -42,8 +42,7 @@ __global__ __launch_bounds__(kChooseThreads, 1) void choose_token(ChooseArgument
     const ChoiceOptions options = rows.options[s];
     const sampling::Rules rules = sampling::rules_of(options);
     const choice::Row<T> row{static_cast<const T*>(arguments.logits) + s * arguments.logits_ld,
-                     rows.seen == nullptr ? nullptr : rows.seen + s * rows.seen_ld, rules,
-                     arguments.vocab};
+                             rows.seen == nullptr ? nullptr : rows.seen + s * rows.seen_ld, rules, arguments.vocab};
     const std::uint64_t draw = sampling::draw_of(options.seed, rows.lengths[s]);
     int bad = 0;
     const std::uint64_t best = choice::largest_of(row, block, bad);

@@ -116,7 +116,8 @@ __device__ CutSearch search_cut(const Row<T>& row, const Block& block, float lar
     CutSearch search;
     const int whole = (row.vocab + 31) / 32 * 32;
     for (int round = 0; round < sampling::kRounds; ++round) {
-        for (int i = static_cast<int>(threadIdx.x); i < sampling::kBins; i += Block::kThreads) block.shared.bins[i] = {};
+        for (int i = static_cast<int>(threadIdx.x); i < sampling::kBins; i += Block::kThreads)
+            block.shared.bins[i] = {};
         block.sync();
         // Whole warps go around, as their lanes work together.
         for (int id = static_cast<int>(threadIdx.x); id < whole; id += Block::kThreads) {
