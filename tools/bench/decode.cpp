@@ -108,8 +108,7 @@ void measure(const std::string& name, int batch, int context, const Options& opt
     request.micro_batch_size = 1;
     request.generation = {.slots = batch, .context = context + kSteps * (options.launches + 1)};
     const ModelConfig model = model_of(name);
-    const Schedules schedules =
-        build_schedules(model, parameter_layout(model), request, PassSet{Pass::decode});
+    const Schedules schedules = build_schedules(model, parameter_layout(model), request, PassSet{Pass::decode});
     const Schedule* const decode[] = {&schedules.decode};
     const MemoryPlan plan = plan_memory(schedules.buffers, decode);
     const Arena arena(plan.arena_bytes());

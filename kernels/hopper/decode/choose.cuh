@@ -38,7 +38,8 @@ class Chooser {
     }
 
   private:
-    /// Every consumer warp gathers for itself.
+    /// Every consumer warp gathers for itself. Only the warp that closes the step is sure to find this step's words:
+    /// one without work may come so late that it finds the next step's, and its result does not count then.
     __device__ void gather(int sequence, std::uint64_t& best, int& bad) const {
         const int sources = self_.grid * kEpilogueWarps, batch = self_.shape().batch;
         const std::uint64_t* from = self_.words(self_.arguments.exchange.best) + 4 * sequence;
@@ -52,8 +53,8 @@ class Chooser {
             self_.watch.wait_or_exit(place_, Awaited::close, [&] {
                 first = ptx::load_words(from + std::int64_t{4} * batch * source);
                 second = ptx::load_words(from + std::int64_t{4} * batch * source + 2);
-                return has_epoch(first.first, epoch) && has_epoch(first.second, epoch) &&
-                       has_epoch(second.first, epoch);
+                return not_before(first.first, epoch) && not_before(first.second, epoch) &&
+                       not_before(second.first, epoch);
             });
             best = max(best, std::uint64_t{content_of(first.first)} << 32 | content_of(first.second));
             bad = min(bad, static_cast<int>(content_of(second.first)));

@@ -16,6 +16,9 @@ __device__ __forceinline__ std::uint64_t word_of(std::uint32_t content, std::uin
 __device__ __forceinline__ bool has_epoch(std::uint64_t word, std::uint32_t epoch) {
     return static_cast<std::uint32_t>(word >> 32) == epoch;
 }
+__device__ __forceinline__ bool not_before(std::uint64_t word, std::uint32_t epoch) {
+    return static_cast<std::int32_t>(static_cast<std::uint32_t>(word >> 32) - epoch) >= 0;
+}
 __device__ __forceinline__ std::uint32_t content_of(std::uint64_t word) { return static_cast<std::uint32_t>(word); }
 
 struct Self {
@@ -110,7 +113,8 @@ __device__ __forceinline__ bool begin_step(const Self& self, int number, Step& s
     self.watch.wait_or_exit(self.place(number, 0, choose), Awaited::token, [&] {
         if (self.lane > batch) return true;
         word = ptx::load_word(words + self.lane);
-        return has_epoch(word, epoch);
+        // A warp without work may come so late that a later step has closed. Then it had no work in that one either.
+        return not_before(word, epoch);
     });
     __syncwarp();
     // What the others wrote before they closed the step, and what copies are to bring after it.
