@@ -11,6 +11,7 @@ namespace coda::bench {
 void add_gemm(CLI::App& app);
 void add_float8(CLI::App& app);
 void add_attention(CLI::App& app);
+void add_decode(CLI::App& app);
 void add_pointwise(CLI::App& app);
 void add_step(CLI::App& app);
 void add_header(CLI::App& app);

@@ -14,6 +14,7 @@ int main(int argc, char** argv) {
     coda::bench::add_gemm(app);
     coda::bench::add_float8(app);
     coda::bench::add_attention(app);
+    coda::bench::add_decode(app);
     coda::bench::add_pointwise(app);
     coda::bench::add_step(app);
     coda::bench::add_header(app);

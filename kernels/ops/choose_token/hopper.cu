@@ -1,11 +1,6 @@
 // choose_token - the next token of each running row, by the definition in kernels/math/sampling.h
 //
-// A block takes a row and goes over its logits several times; they stay in the L2 cache. Threads add up integers alone,
-// so their order does not show, and the result has the bits of the CPU's:
-//   the largest logit                                    1 pass
-//   top-k, top-p: four histograms of 256 bins each       4 passes each, and one for a total
-//   how many equal tokens stay and the masses, per warp  1 pass, in which a warp has a range of ids
-//   the token                                            1 pass of the warp in whose range it is
+// A block takes a row: row_choice.cuh.
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
@@ -14,296 +9,55 @@
 #include "kernels/hopper/pointwise/operands.h"
 #include "kernels/hopper/sm90/check.h"
 #include "kernels/ops/choose_token/op.h"
+#include "kernels/ops/choose_token/row_choice.cuh"
 
 namespace coda::hopper {
 
 namespace {
 
-using sampling::Bin;
-using sampling::Cut;
-using sampling::CutSearch;
-using sampling::Rules;
-
-constexpr int kThreads = 512, kWarps = kThreads / 32;
-constexpr unsigned kAll = 0xffffffffu;
+constexpr int kChooseThreads = 512;
 
 struct ChooseArguments {
-    const ChoiceOptions* options;  // (rows)
-    const void* logits;            // (rows, vocab)
-    const std::int32_t* end_tokens;
-    const std::int32_t* limits;
-    std::int32_t *seen, *lengths, *positions, *state, *token, *status;
-    std::int64_t logits_ld, end_ld, seen_ld;
-    int vocab, ends;
-};
-
-/// What the warps of a block hand to each other.
-struct Shared {
-    Bin bins[sampling::kBins];
-    CutSearch search;
-    std::uint64_t best[kWarps];  // the key of the largest logit and, below it, the complement of its id
-    int bad[kWarps];             // the lowest id of a logit that is not finite
-    std::uint64_t mass[kWarps], ties[kWarps];
-    std::uint64_t total;
-    // The warp in whose range the token is, where in its masses, and how many of its equal tokens may come.
-    int chosen_warp;
-    std::uint64_t point, allowed;
-};
-
-__device__ std::uint64_t warp_sum(std::uint64_t value) {
-#pragma unroll
-    for (int lanes = 16; lanes > 0; lanes /= 2) value += __shfl_xor_sync(kAll, value, lanes);
-    return value;
-}
-
-template <class T>
-struct Row {
-    const T* logits;
-    const std::int32_t* seen;  // may be null
-    const Rules& rules;
+    ChoiceRows rows;
+    const void* logits;  // (rows, vocab)
+    std::int64_t logits_ld;
     int vocab;
-
-    __device__ float raw(int id) const {
-        if constexpr (sizeof(T) == 2)
-            return __bfloat162float(logits[id]);
-        else
-            return logits[id];
-    }
-    __device__ float operator()(int id) const {
-        const bool was_seen = seen != nullptr && (static_cast<std::uint32_t>(seen[id / 32]) >> (id % 32) & 1) != 0;
-        return sampling::penalised(raw(id), was_seen, rules);
-    }
 };
 
-/// The largest logit of the row: its key, and below it the complement of the lowest id that has it. `bad` becomes the
-/// lowest id of a logit that is not finite, `vocab` where there is none.
-template <class T>
-__device__ std::uint64_t largest_of(const Row<T>& row, Shared& shared, int& bad) {
-    std::uint64_t best = 0;
-    bad = row.vocab;
-    for (int id = static_cast<int>(threadIdx.x); id < row.vocab; id += kThreads) {
-        if (!isfinite(row.raw(id))) bad = min(bad, id);
-        const std::uint64_t own = std::uint64_t{sampling::key_of(row(id))} << 32 | ~static_cast<std::uint32_t>(id);
-        best = max(best, own);
-    }
-#pragma unroll
-    for (int lanes = 16; lanes > 0; lanes /= 2) {
-        best = max(best, __shfl_xor_sync(kAll, best, lanes));
-        bad = min(bad, __shfl_xor_sync(kAll, bad, lanes));
-    }
-    if (threadIdx.x % 32 == 0) {
-        shared.best[threadIdx.x / 32] = best;
-        shared.bad[threadIdx.x / 32] = bad;
-    }
-    __syncthreads();
-#pragma unroll 1
-    for (int warp = 0; warp < kWarps; ++warp) {
-        best = max(best, shared.best[warp]);
-        bad = min(bad, shared.bad[warp]);
-    }
-    return best;
-}
+/// All threads of a CTA.
+struct Block {
+    static constexpr int kThreads = kChooseThreads, kWarps = kThreads / 32;
+    choice::Shared<kWarps>& shared;
 
-/// Adds a warp's tokens to the histogram: equal bins are added up within the warp first.
-__device__ void add_to_bins(Shared& shared, bool matches, int bin, std::uint64_t mass) {
-    const unsigned active = __ballot_sync(kAll, matches);
-    if (!matches) return;
-    const unsigned group = __match_any_sync(active, bin);
-    // 40 bits in two halves, of which 32 fit a word.
-    const std::uint32_t low = __reduce_add_sync(group, static_cast<std::uint32_t>(mass & 0xfffffu));
-    const std::uint32_t high = __reduce_add_sync(group, static_cast<std::uint32_t>(mass >> 20));
-    if (static_cast<int>(threadIdx.x % 32) != __ffs(static_cast<int>(group)) - 1) return;
-    using Word = unsigned long long;
-    atomicAdd(reinterpret_cast<Word*>(&shared.bins[bin].count), static_cast<Word>(__popc(group)));
-    atomicAdd(reinterpret_cast<Word*>(&shared.bins[bin].mass),
-              static_cast<Word>(low) + (static_cast<Word>(high) << 20));
-}
-
-/// The search of kernels/math/sampling.h, for `goal` tokens or masses. All threads have the result.
-template <class T>
-__device__ CutSearch search_cut(const Row<T>& row, Shared& shared, float largest, float scale, bool by_mass,
-                                std::uint64_t goal) {
-    CutSearch search;
-    const int whole = (row.vocab + 31) / 32 * 32;
-    for (int round = 0; round < sampling::kRounds; ++round) {
-        for (int i = static_cast<int>(threadIdx.x); i < sampling::kBins; i += kThreads) shared.bins[i] = {};
-        __syncthreads();
-        // Whole warps go around, as their lanes work together.
-        for (int id = static_cast<int>(threadIdx.x); id < whole; id += kThreads) {
-            const float value = id < row.vocab ? row(id) : largest;
-            const std::uint32_t key = sampling::key_of(value);
-            add_to_bins(shared, id < row.vocab && search.matches(key), search.bin(key),
-                        sampling::mass_of(largest - value, scale));
-        }
-        __syncthreads();
-        if (threadIdx.x == 0) {
-            search.narrow(shared.bins, by_mass, goal);
-            shared.search = search;
-        }
-        __syncthreads();
-        search = shared.search;
-    }
-    return search;
-}
+    __device__ void sync() const { __syncthreads(); }
+};
 
 template <class T>
-__device__ std::uint64_t total_of(const Row<T>& row, Shared& shared, float largest, float scale) {
-    std::uint64_t sum = 0;
-    for (int id = static_cast<int>(threadIdx.x); id < row.vocab; id += kThreads)
-        sum += sampling::mass_of(largest - row(id), scale);
-    sum = warp_sum(sum);
-    if (threadIdx.x % 32 == 0) shared.mass[threadIdx.x / 32] = sum;
-    __syncthreads();
-    sum = 0;
-#pragma unroll 1
-    for (int warp = 0; warp < kWarps; ++warp) sum += shared.mass[warp];
-    __syncthreads();
-    return sum;
-}
-
-/// The cut that top-k and top-p leave.
-template <class T>
-__device__ Cut cut_of(const Row<T>& row, Shared& shared, float largest, const Rules& rules) {
-    const bool by_count = rules.top_k != 0 && rules.top_k < static_cast<std::uint64_t>(row.vocab);
-    Cut cut;
-    std::uint64_t goal = rules.top_k, total = 0;
-    if (!by_count && rules.top_p < sampling::kOne) total = total_of(row, shared, largest, rules.scale);
-        // A loop, so that the search is compiled once.
-#pragma unroll 1
-    for (const bool by_mass : {false, true}) {
-        if (by_mass ? rules.top_p >= sampling::kOne : !by_count) continue;
-        if (by_mass) goal = sampling::target_of(total, rules.top_p);
-        const CutSearch search = search_cut(row, shared, largest, rules.scale, by_mass, goal);
-        const std::uint64_t each = sampling::mass_of(largest - sampling::value_of(search.prefix), rules.scale);
-        cut = search.cut(by_mass, goal, each);
-        total = search.total(cut, each);
-    }
-    return cut;
-}
-
-/// Thread 0: from each warp's equal tokens and masses, the warp in whose range the choice falls.
-__device__ void choose_warp(Shared& shared, const Cut& cut, std::uint64_t tie_mass, std::uint64_t draw) {
-    const auto allowed_of = [&](int warp, std::uint64_t before) {
-        const std::uint64_t left = before < cut.ties ? cut.ties - before : 0;
-        return min(left, shared.ties[warp]);
-    };
-    std::uint64_t total = 0, before = 0;
-#pragma unroll 1
-    for (int warp = 0; warp < kWarps; ++warp) {
-        total += shared.mass[warp] + allowed_of(warp, before) * tie_mass;
-        before += shared.ties[warp];
-    }
-    std::uint64_t point = sampling::point_of(draw, total);
-    before = 0;
-#pragma unroll 1
-    for (int warp = 0; warp < kWarps; ++warp) {
-        const std::uint64_t allowed = allowed_of(warp, before);
-        const std::uint64_t own = shared.mass[warp] + allowed * tie_mass;
-        if (point < own) {
-            shared.chosen_warp = warp;
-            shared.point = point;
-            shared.allowed = allowed;
-            return;
-        }
-        point -= own;
-        before += shared.ties[warp];
-    }
-}
-
-/// The token, in one lane of one warp; -1 in all other threads.
-template <class T>
-__device__ int token_of(const Row<T>& row, Shared& shared, float largest, const Rules& rules, std::uint64_t draw) {
-    const Cut cut = cut_of(row, shared, largest, rules);
-    const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
-    const int range = (row.vocab + kThreads - 1) / kThreads * 32;  // of a warp: a multiple of 32
-    const int first = warp * range, last = min(first + range, row.vocab);
-    // What a token adds: its mass where it stays, whether it is one of the equal ones at the cut or above it.
-    const auto kept = [&](float value) {
-        const std::uint64_t mass = sampling::mass_of(largest - value, rules.scale);
-        return mass >= rules.min_mass ? mass : 0;
-    };
-    std::uint64_t mass = 0, ties = 0;
-    for (int id = first + lane; id < last; id += 32) {
-        const float value = row(id);
-        const std::uint32_t key = sampling::key_of(value);
-        ties += key == cut.key;
-        if (key > cut.key) mass += kept(value);
-    }
-    mass = warp_sum(mass);
-    ties = warp_sum(ties);
-    if (lane == 0) {
-        shared.mass[warp] = mass;
-        shared.ties[warp] = ties;
-    }
-    __syncthreads();
-    if (threadIdx.x == 0) choose_warp(shared, cut, cut.ties == 0 ? 0 : kept(sampling::value_of(cut.key)), draw);
-    __syncthreads();
-    if (warp != shared.chosen_warp) return -1;
-
-    std::uint64_t point = shared.point, allowed = shared.allowed;
-    for (int begin = first; begin < last; begin += 32) {
-        const int id = begin + lane;
-        const float value = id < last ? row(id) : 0.0f;
-        const std::uint32_t key = sampling::key_of(value);
-        const unsigned tied = __ballot_sync(kAll, id < last && key == cut.key);
-        const auto earlier = static_cast<std::uint64_t>(__popc(tied & ((1u << lane) - 1)));
-        const bool stays = id < last && (key > cut.key || (key == cut.key && earlier < allowed));
-        std::uint64_t cumulated = stays ? kept(value) : 0;
-#pragma unroll
-        for (int apart = 1; apart < 32; apart *= 2) {
-            const std::uint64_t other = __shfl_up_sync(kAll, cumulated, apart);
-            if (lane >= apart) cumulated += other;
-        }
-        const unsigned beyond = __ballot_sync(kAll, cumulated > point);
-        if (beyond != 0) return lane == __ffs(static_cast<int>(beyond)) - 1 ? id : -1;
-        point -= __shfl_sync(kAll, cumulated, 31);
-        const auto found = static_cast<std::uint64_t>(__popc(tied));
-        allowed -= min(allowed, found);
-    }
-    return -1;
-}
-
-/// One thread: the row after its token.
-__device__ void advance(const ChooseArguments& arguments, std::int64_t s, int token) {
-    const std::int32_t length = arguments.lengths[s] + 1;
-    auto state = length >= arguments.limits[s] ? RowState::length : RowState::running;
-    for (int e = 0; e < arguments.ends; ++e)
-        if (arguments.end_tokens[s * arguments.end_ld + e] == token) state = RowState::ended;
-    if (arguments.seen != nullptr) {
-        std::int32_t& word = arguments.seen[s * arguments.seen_ld + token / 32];
-        word = static_cast<std::int32_t>(static_cast<std::uint32_t>(word) | 1u << (token % 32));
-    }
-    if (arguments.positions != nullptr) arguments.positions[s] = length - 1;
-    arguments.lengths[s] = length;
-    arguments.token[s] = token;
-    arguments.state[s] = static_cast<std::int32_t>(state);
-}
-
-template <class T>
-__global__ __launch_bounds__(kThreads, 1) void choose_token(ChooseArguments arguments) {
-    __shared__ Shared shared;
+__global__ __launch_bounds__(kChooseThreads, 1) void choose_token(ChooseArguments arguments) {
+    const ChoiceRows& rows = arguments.rows;
+    __shared__ choice::Shared<Block::kWarps> shared;
+    const Block block{shared};
     const std::int64_t s = blockIdx.x;
-    if (arguments.state[s] != static_cast<std::int32_t>(RowState::running)) return;
-    const ChoiceOptions options = arguments.options[s];
-    const Rules rules = sampling::rules_of(options);
-    const Row<T> row{static_cast<const T*>(arguments.logits) + s * arguments.logits_ld,
-                     arguments.seen == nullptr ? nullptr : arguments.seen + s * arguments.seen_ld, rules,
-                     arguments.vocab};
-    const std::uint64_t draw = sampling::draw_of(options.seed, arguments.lengths[s]);
+    if (rows.state[s] != static_cast<std::int32_t>(RowState::running)) return;
+    const ChoiceOptions options = rows.options[s];
+    const sampling::Rules rules = sampling::rules_of(options);
+    const choice::Row<T> row{static_cast<const T*>(arguments.logits) + s * arguments.logits_ld,
+                             rows.seen == nullptr ? nullptr : rows.seen + s * rows.seen_ld, rules, arguments.vocab};
+    const std::uint64_t draw = sampling::draw_of(options.seed, rows.lengths[s]);
     int bad = 0;
-    const std::uint64_t best = largest_of(row, shared, bad);
+    const std::uint64_t best = choice::largest_of(row, block, bad);
     if (bad < arguments.vocab) {
         // Every thread has read the state before.
         if (threadIdx.x == 0) {
-            arguments.status[s] = bad;
-            arguments.state[s] = static_cast<std::int32_t>(RowState::failed);
+            rows.status[s] = bad;
+            rows.state[s] = static_cast<std::int32_t>(RowState::failed);
         }
         return;
     }
     int token = threadIdx.x == 0 ? static_cast<int>(~static_cast<std::uint32_t>(best)) : -1;
     if (!rules.greedy)
-        token = token_of(row, shared, sampling::value_of(static_cast<std::uint32_t>(best >> 32)), rules, draw);
-    if (token >= 0) advance(arguments, s, token);
+        token = choice::token_of(row, block, sampling::value_of(static_cast<std::uint32_t>(best >> 32)), rules, draw);
+    if (token >= 0) choice::advance(rows, s, token);
 }
 
 }  // namespace
@@ -321,7 +75,7 @@ Launch bind(const ChooseToken& op, const Plan&, const Memory& memory) {
     const auto* options = operands.get<std::int32_t>("options", op.options, 1, ChooseToken::kOptionWords * rows);
     require(reinterpret_cast<std::uintptr_t>(options) % alignof(ChoiceOptions) == 0, op.name,
             ": operand options is not aligned to ", alignof(ChoiceOptions), " bytes");
-    arguments.options = reinterpret_cast<const ChoiceOptions*>(options);
+    arguments.rows.options = reinterpret_cast<const ChoiceOptions*>(options);
     const bool bf16 = op.logits.dtype == DType::bf16;
     if (bf16)
         arguments.logits = operands.get<Bf16>("logits", op.logits, rows, vocab);
@@ -329,27 +83,27 @@ Launch bind(const ChooseToken& op, const Plan&, const Memory& memory) {
         arguments.logits = operands.get<float>("logits", op.logits, rows, vocab);
     arguments.logits_ld = op.logits.ld;
     if (op.end_tokens) {
-        arguments.end_tokens = operands.get<std::int32_t>("end_tokens", op.end_tokens, rows, op.end_tokens.cols);
-        arguments.end_ld = op.end_tokens.ld;
-        arguments.ends = static_cast<int>(op.end_tokens.cols);
+        arguments.rows.end_tokens = operands.get<std::int32_t>("end_tokens", op.end_tokens, rows, op.end_tokens.cols);
+        arguments.rows.end_ld = op.end_tokens.ld;
+        arguments.rows.ends = static_cast<int>(op.end_tokens.cols);
     }
-    arguments.limits = vector("limits", op.limits);
+    arguments.rows.limits = vector("limits", op.limits);
     if (op.seen) {
-        arguments.seen = operands.get<std::int32_t>("seen", op.seen, rows, ceil_div(vocab, std::int64_t{32}));
-        arguments.seen_ld = op.seen.ld;
+        arguments.rows.seen = operands.get<std::int32_t>("seen", op.seen, rows, ceil_div(vocab, std::int64_t{32}));
+        arguments.rows.seen_ld = op.seen.ld;
     }
-    arguments.lengths = vector("lengths", op.lengths);
-    if (op.positions) arguments.positions = vector("positions", op.positions);
-    arguments.state = vector("state", op.state);
-    arguments.token = vector("token", op.token);
-    arguments.status = vector("status", op.status);
+    arguments.rows.lengths = vector("lengths", op.lengths);
+    if (op.positions) arguments.rows.positions = vector("positions", op.positions);
+    arguments.rows.state = vector("state", op.state);
+    arguments.rows.token = vector("token", op.token);
+    arguments.rows.status = vector("status", op.status);
     arguments.vocab = static_cast<int>(vocab);
     return [=](Stream stream) {
         const auto blocks = static_cast<unsigned>(rows);
         if (bf16)
-            choose_token<__nv_bfloat16><<<blocks, kThreads, 0, stream>>>(arguments);
+            choose_token<__nv_bfloat16><<<blocks, kChooseThreads, 0, stream>>>(arguments);
         else
-            choose_token<float><<<blocks, kThreads, 0, stream>>>(arguments);
+            choose_token<float><<<blocks, kChooseThreads, 0, stream>>>(arguments);
         CUDA_CHECK(cudaGetLastError());
     };
 }

@@ -1,0 +1,23 @@
+// The parameters of the fused kernel. Host and device.
+#pragma once
+
+#include "kernels/hopper/decode/report.h"
+
+namespace coda::hopper::decode {
+
+struct Arguments {
+    Operands operands;
+    Layout layout;
+    Exchange exchange;
+    const Stage* stages = nullptr;
+    int stage_count = 0, tokens = 0, grid = 0, lost_stage = -1;
+    std::uint32_t epoch = 0;               // of epoch_of
+    std::uint64_t* words = nullptr;        // Exchange
+    const std::int32_t* start = nullptr;   // (3, S): token, length, state before the launch
+    std::int32_t* made = nullptr;          // (tokens, S)
+    const std::int32_t* cancel = nullptr;  // of the host
+    WatchdogReport* report = nullptr;
+    std::uint64_t watchdog_nanoseconds = 0;
+};
+
+}  // namespace coda::hopper::decode

@@ -1,0 +1,170 @@
+#include "kernels/hopper/decode/launch.h"
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+
+#include "kernels/core/error.h"
+#include "kernels/hopper/decode/kernel.cuh"
+#include "kernels/hopper/sm90/check.h"
+
+namespace coda::hopper::decode {
+
+namespace {
+
+/// Memory of the device; `count` elements, all bits 0.
+template <class T>
+class DeviceArray {
+  public:
+    explicit DeviceArray(std::size_t count) : bytes_(count * sizeof(T)) {
+        CUDA_CHECK(cudaMalloc(&memory_, std::max<std::size_t>(bytes_, 1)));
+        CUDA_CHECK(cudaMemset(memory_, 0, bytes_));
+    }
+    ~DeviceArray() { cudaFree(memory_); }
+    DeviceArray(const DeviceArray&) = delete;
+    DeviceArray& operator=(const DeviceArray&) = delete;
+
+    T* get() const { return static_cast<T*>(memory_); }
+    std::size_t bytes() const { return bytes_; }
+
+  private:
+    void* memory_ = nullptr;
+    std::size_t bytes_;
+};
+
+/// A flag that the host writes while a kernel runs.
+class HostFlag {
+  public:
+    HostFlag() {
+        void* memory = nullptr;
+        CUDA_CHECK(cudaHostAlloc(&memory, sizeof(std::int32_t), cudaHostAllocMapped));
+        flag_ = static_cast<volatile std::int32_t*>(memory);
+        *flag_ = 0;
+    }
+    ~HostFlag() { cudaFreeHost(const_cast<std::int32_t*>(flag_)); }
+    HostFlag(const HostFlag&) = delete;
+    HostFlag& operator=(const HostFlag&) = delete;
+
+    void set(std::int32_t value) { *flag_ = value; }
+    const std::int32_t* get() const { return const_cast<const std::int32_t*>(flag_); }
+
+  private:
+    volatile std::int32_t* flag_ = nullptr;
+};
+
+using Kernel = void (*)(Arguments);
+Kernel kernel_of(int head_dim) { return head_dim == 64 ? fused_decode<64> : fused_decode<128>; }
+
+}  // namespace
+
+struct FusedDecode::Device {
+    DecodeProgram program;
+    LaunchOptions options;
+    Kernel kernel;
+    Exchange exchange;
+    DeviceArray<Stage> stages;
+    DeviceArray<std::uint64_t> words;
+    DeviceArray<std::int32_t> start, made;
+    DeviceArray<WatchdogReport> report;
+    HostFlag cancel;
+    Arguments arguments;
+
+    Device(DecodeProgram given, const LaunchOptions& chosen)
+        : program(std::move(given)),
+          options(chosen),
+          kernel(kernel_of(program.operands.shape.head_dim)),
+          exchange(exchange_of(program.operands.shape, program.grid)),
+          stages(program.stages.size()),
+          words(static_cast<std::size_t>(exchange.words)),
+          start(static_cast<std::size_t>(3 * program.operands.shape.batch)),
+          made(static_cast<std::size_t>(options.most_tokens * program.operands.shape.batch)),
+          report(1) {
+        require(options.most_tokens >= 1, "decode: ", options.most_tokens, " tokens per launch");
+        CUDA_CHECK(cudaMemcpy(stages.get(), program.stages.data(), stages.bytes(), cudaMemcpyHostToDevice));
+        arguments.operands = program.operands;
+        arguments.layout = layout_of(program, options.in_flight_bytes);
+        arguments.exchange = exchange;
+        arguments.stages = stages.get();
+        arguments.stage_count = static_cast<int>(program.stages.size());
+        arguments.grid = program.grid;
+        arguments.lost_stage = options.lost_stage;
+        arguments.words = words.get();
+        arguments.start = start.get();
+        arguments.made = made.get();
+        arguments.cancel = cancel.get();
+        arguments.report = report.get();
+        arguments.watchdog_nanoseconds = static_cast<std::uint64_t>(options.watchdog_seconds * 1e9);
+        CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, arguments.layout.bytes));
+        require(program.grid <= multiprocessors(), "decode: a program for ", program.grid, " SMs on a device of ",
+                multiprocessors());
+    }
+
+    /// Words of an earlier launch must not have an epoch of this one: before epochs come around, all words are cleared.
+    void take_epochs(int tokens, Stream stream) {
+        const std::int64_t needed = std::int64_t{tokens} * arguments.stage_count;
+        if (next_epoch_ + needed >= std::int64_t{1} << 32) {
+            CUDA_CHECK(cudaMemsetAsync(words.get(), 0, words.bytes(), stream));
+            next_epoch_ = 0;
+        }
+        arguments.epoch = static_cast<std::uint32_t>(next_epoch_);
+        next_epoch_ += needed;
+    }
+
+  private:
+    std::int64_t next_epoch_ = 0;
+};
+
+int multiprocessors() {
+    int device = 0, number = 0;
+    CUDA_CHECK(cudaGetDevice(&device));
+    CUDA_CHECK(cudaDeviceGetAttribute(&number, cudaDevAttrMultiProcessorCount, device));
+    return number;
+}
+
+FusedDecode::FusedDecode(DecodeProgram program, const LaunchOptions& options)
+    : device_(std::make_unique<Device>(std::move(program), options)) {}
+FusedDecode::~FusedDecode() = default;
+
+const DecodeProgram& FusedDecode::program() const { return device_->program; }
+void FusedDecode::cancel() { device_->cancel.set(1); }
+void FusedDecode::resume() { device_->cancel.set(0); }
+
+void FusedDecode::launch(int tokens, Stream stream) {
+    Device& device = *device_;
+    Arguments& arguments = device.arguments;
+    const auto batch = static_cast<std::size_t>(device.program.operands.shape.batch);
+    require(tokens >= 1 && tokens <= device.options.most_tokens, "decode: a launch of ", tokens, " steps, at most ",
+            device.options.most_tokens);
+    arguments.tokens = tokens;
+    device.take_epochs(tokens, stream);
+    // The kernel changes these, and an SM that starts late must not see how.
+    const ChoiceRows& rows = device.program.operands.choice;
+    const std::int32_t* from[] = {rows.token, rows.lengths, rows.state};
+    for (std::size_t i = 0; i < 3; ++i)
+        CUDA_CHECK(cudaMemcpyAsync(device.start.get() + i * batch, from[i], batch * sizeof(std::int32_t),
+                                   cudaMemcpyDeviceToDevice, stream));
+    CUDA_CHECK(cudaMemsetAsync(device.made.get(), 0xff, device.made.bytes(), stream));
+    void* parameters[] = {&arguments};
+    CUDA_CHECK(cudaLaunchCooperativeKernel(reinterpret_cast<const void*>(device.kernel),
+                                           dim3(static_cast<unsigned>(arguments.grid)), dim3(kThreads), parameters,
+                                           static_cast<std::size_t>(arguments.layout.bytes), stream));
+}
+
+void FusedDecode::finish(Stream stream) {
+    Device& device = *device_;
+    WatchdogReport report;
+    CUDA_CHECK(cudaMemcpyAsync(&report, device.report.get(), sizeof report, cudaMemcpyDeviceToHost, stream));
+    CUDA_CHECK(cudaStreamSynchronize(stream));
+    if (report.set == 0) return;
+    CUDA_CHECK(cudaMemsetAsync(device.report.get(), 0, sizeof report, stream));
+    throw Error(describe(report, device.program));
+}
+
+std::vector<std::int32_t> FusedDecode::made(int tokens) const {
+    const auto count = static_cast<std::size_t>(tokens * device_->program.operands.shape.batch);
+    std::vector<std::int32_t> made(count);
+    CUDA_CHECK(cudaMemcpy(made.data(), device_->made.get(), count * sizeof made[0], cudaMemcpyDeviceToHost));
+    return made;
+}
+
+}  // namespace coda::hopper::decode

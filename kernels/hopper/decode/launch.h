@@ -1,0 +1,54 @@
+// Runs a decode program: one launch of the fused kernel makes many tokens. Host.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernels/hopper/decode/report.h"
+#include "kernels/hopper/sm90/launch.h"
+
+namespace coda::hopper::decode {
+
+struct LaunchOptions {
+    double watchdog_seconds = 2;
+    int in_flight_bytes = 56 * 1024;  // of loads per SM at a time
+    int most_tokens = 32;             // per launch
+    /// For tests: tile 0 of this stage is not handed over, so that the watchdog has something to find. -1: none.
+    int lost_stage = -1;
+};
+
+/// Sequences advance by up to `tokens` tokens each; rows that do not run stay as they are. Its memory on the current
+/// device is made once, by the constructor.
+class FusedDecode {
+  public:
+    /// `program` comes from lower() with a grid of the device's SMs (multiprocessors()). Throws Error where the kernel
+    /// does not fit this device.
+    explicit FusedDecode(DecodeProgram program, const LaunchOptions& options = {});
+    ~FusedDecode();
+    FusedDecode(const FusedDecode&) = delete;
+    FusedDecode& operator=(const FusedDecode&) = delete;
+
+    /// Enqueues a launch of 1 to LaunchOptions::most_tokens steps.
+    void launch(int tokens, Stream stream);
+    /// Waits for the launches, and throws Error with the watchdog's message where one of them was ended by it. The
+    /// state of all sequences is undefined then.
+    void finish(Stream stream);
+    /// The tokens of the last launch, by step and sequence; -1 where the row did not run. After finish().
+    std::vector<std::int32_t> made(int tokens) const;
+    /// Asks a running launch to end after the step that it is at. From any thread; holds for launches until resume().
+    void cancel();
+    void resume();
+
+    const DecodeProgram& program() const;
+
+  private:
+    struct Device;
+    std::unique_ptr<Device> device_;
+};
+
+/// SMs of the current device.
+int multiprocessors();
+
+}  // namespace coda::hopper::decode

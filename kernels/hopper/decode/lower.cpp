@@ -1,0 +1,289 @@
+#include "kernels/hopper/decode/lower.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "kernels/core/error.h"
+#include "kernels/core/integers.h"
+#include "kernels/core/limits.h"
+#include "kernels/core/operand_check.h"
+#include "kernels/ops/key_value_cache/shape.h"
+
+namespace coda::hopper::decode {
+
+namespace {
+
+bool same_contents(const View& a, const View& b) {
+    return a.buffer == b.buffer && a.offset == b.offset && a.version == b.version;
+}
+bool same_place(const View& a, const View& b) { return a.buffer == b.buffer && a.offset == b.offset; }
+
+/// Walks the list and checks that every op reads what the one before it in the pattern made.
+class Lowering {
+  public:
+    Lowering(const Schedule& schedule, const Memory& memory, int grid)
+        : schedule_(schedule), memory_(memory), program_{.stages = {}, .operands = {}, .grid = grid} {}
+
+    DecodeProgram run() {
+        require(program_.grid >= 1 && program_.grid <= std::numeric_limits<std::int16_t>::max(),
+                "decode: ", program_.grid, " SMs");
+        const auto* choose = schedule_.empty() ? nullptr : std::get_if<ChooseToken>(&schedule_.back().op);
+        require(choose != nullptr, "decode: the list does not end with ChooseToken");
+        embed(next<Embed>());
+        while (next_ < schedule_.size() && std::holds_alternative<LinearRope>(schedule_[next_].op)) layer();
+        require(layers_ > 0, "decode: the list has no layer");
+        head(next<Linear>());
+        this->choose(next<ChooseToken>());
+        require(next_ == schedule_.size(), "decode: steps after ", schedule_[next_ - 1].name);
+        rotate();
+        return std::move(program_);
+    }
+
+  private:
+    Shape& shape() { return program_.operands.shape; }
+
+    template <class T>
+    const T& next() {
+        require(next_ < schedule_.size(), "decode: the list ends where ", T::name, " should follow");
+        const Step& step = schedule_[next_++];
+        const T* op = std::get_if<T>(&step.op);
+        require(op != nullptr, "decode: step ", next_ - 1, " (layer ", step.layer, " ", step.name, ") is ",
+                coda::name_of(step.op), ", expected ", T::name);
+        where_ = step.layer < 0 ? text(step.name) : text("layer ", step.layer, " ", step.name);
+        return *op;
+    }
+
+    /// The operand is what an earlier op of the pattern made.
+    void expect(const char* operand, const View& found, const View& made) const {
+        require(same_contents(found, made), "decode: ", where_, ": operand ", operand,
+                " is not the result of the step before it");
+    }
+    void expect_shape(const char* operand, const View& view, std::int64_t rows, std::int64_t cols, DType dtype) const {
+        require_operand(where_.c_str(), operand, view, rows, cols, dtype);
+    }
+    int width(const char* what, std::int64_t value) const {
+        require(value >= kStepColumns && value % kStepColumns == 0 && value <= 1 << 20, "decode: ", where_, ": ", what,
+                " is ", value, ", and the fused kernel takes multiples of ", kStepColumns, " up to ", 1 << 20);
+        return static_cast<int>(value);
+    }
+    void set_eps(double eps) {
+        const auto value = static_cast<float>(eps);
+        require(program_.stages.empty() || value == program_.operands.eps, "decode: ", where_, ": eps is ", eps,
+                ", and that of the embedding is ", program_.operands.eps);
+        program_.operands.eps = value;
+    }
+
+    Stage product(StageKind kind, const View& w, int columns, int rows) {
+        expect_shape("w", w, rows, columns, DType::bf16);
+        const Bf16* weights = memory_.at<Bf16>(w);
+        require(w.ld % 8 == 0 && reinterpret_cast<std::uintptr_t>(weights) % 16 == 0 && w.ld <= 1 << 30,
+                "decode: ", where_, ": rows of w (", w.ld, " elements apart) do not start at multiples of 16 bytes");
+        return {.weights = weights,
+                .ld = static_cast<std::int32_t>(w.ld),
+                .tiles = rows / kTileRows,
+                .columns = columns,
+                .kind = kind};
+    }
+
+    void embed(const Embed& op) {
+        const std::int64_t batch = op.tokens.cols;
+        require(batch >= 1 && batch <= kMaxBatch, "decode: ", batch, " sequences, and the fused kernel takes 1 to ",
+                kMaxBatch);
+        shape().batch = static_cast<int>(batch);
+        shape().width = width("the model's width", op.x.cols);
+        expect_shape("tokens", op.tokens, 1, batch, DType::i32);
+        expect_shape("table", op.table, op.table.rows, shape().width, DType::bf16);
+        expect_shape("x", op.x, batch, shape().width, DType::bf16);
+        program_.operands.table = memory_.at<Bf16>(op.table);
+        program_.operands.table_ld = op.table.ld;
+        require(op.table.ld % 4 == 0 && reinterpret_cast<std::uintptr_t>(program_.operands.table) % 8 == 0,
+                "decode: ", where_, ": rows of table do not start at multiples of 8 bytes");
+        set_eps(op.eps);
+        tokens_ = op.tokens;
+        x_ = op.x;
+        rstd_ = op.rstd;
+    }
+
+    void layer() {
+        const View in = x_;
+        const LinearRope& qkv = next<LinearRope>();
+        expect("a", qkv.a, x_);
+        expect("rstd", qkv.rstd, rstd_);
+        const std::string at_qkv = where_;
+        const DecodeAttention& attention = next<DecodeAttention>();
+        const std::string at_attention = where_;
+        sizes(attention, qkv);
+        expect("qkv", attention.qkv, qkv.out);
+        where_ = at_qkv;
+        const Stage stage = product(StageKind::qkv, qkv.w, shape().width, shape().qkv_columns());
+        rope(qkv);
+        where_ = at_attention;
+        add_attention(attention, stage);
+        residual(StageKind::attn_out, next<LinearResidualRms>(), o_, shape().q_columns(), in);
+        finish(next<FinishRstd>());
+        const LinearSwiglu& swiglu = next<LinearSwiglu>();
+        expect("a", swiglu.a, x_);
+        expect("rstd", swiglu.rstd, rstd_);
+        const int feed_forward = width("the feed-forward width", swiglu.y.cols);
+        require(layers_ == 0 || feed_forward == shape().feed_forward, "decode: ", where_, ": y has ", feed_forward,
+                " columns, and in layer 0 ", shape().feed_forward);
+        shape().feed_forward = feed_forward;
+        program_.stages.push_back(product(StageKind::gate_up, swiglu.w, shape().width, 2 * feed_forward));
+        const View y = swiglu.y, middle = x_;
+        residual(StageKind::down, next<LinearResidualRms>(), y, feed_forward, middle);
+        finish(next<FinishRstd>());
+        ++layers_;
+    }
+
+    void sizes(const DecodeAttention& op, const LinearRope& qkv) {
+        const CacheShape cache = shape_of(op);
+        limits::require_none(where_.c_str(), limits::head_dim_problem("head_dim", cache.head_dim));
+        require(cache.group() <= kMaxGroup, "decode: ", where_, ": heads / kv_heads is ", cache.group(),
+                ", and the fused kernel takes up to ", kMaxGroup);
+        require(cache.context <= std::numeric_limits<int>::max() / 2, "decode: ", where_, ": context ", cache.context);
+        require(cache.sequences == shape().batch, "decode: ", where_, ": the cache has ", cache.sequences,
+                " sequences, and the list ", shape().batch);
+        Shape made = shape();
+        made.heads = static_cast<int>(cache.heads);
+        made.kv_heads = static_cast<int>(cache.kv_heads);
+        made.head_dim = static_cast<int>(cache.head_dim);
+        made.context = static_cast<int>(cache.context);
+        require(layers_ == 0 || (made.heads == shape().heads && made.kv_heads == shape().kv_heads &&
+                                 made.head_dim == shape().head_dim && made.context == shape().context),
+                "decode: ", where_, ": heads or context differ from layer 0");
+        shape() = made;
+        require(qkv.head_dim == cache.head_dim && qkv.rotated == (cache.heads + cache.kv_heads) * cache.head_dim,
+                "decode: ", where_, ": LinearRope rotates ", qkv.rotated, " columns in heads of ", qkv.head_dim,
+                ", and attention has ", cache.heads, " + ", cache.kv_heads, " heads of ", cache.head_dim);
+        require(op.keys.ld == cache.head_dim && op.values.ld == cache.head_dim, "decode: ", where_,
+                ": the rows of the caches are not contiguous");
+        require(op.keys.dtype == DType::bf16, "decode: ", where_, ": the caches are ", coda::name_of(op.keys.dtype),
+                ", expected bf16");
+    }
+
+    void rope(const LinearRope& op) {
+        expect_shape("rope", op.rope, op.rope.rows, shape().head_dim, DType::f32);
+        require(op.rope.rows >= shape().context && op.rope.ld == shape().head_dim, "decode: ", where_,
+                ": the table of angles has ", op.rope.rows, " rows ", op.rope.ld, " apart, and the context ",
+                shape().context);
+        const float* table = memory_.at<float>(op.rope);
+        require(layers_ == 0 || table == program_.operands.rope, "decode: ", where_,
+                ": another table of angles than in layer 0");
+        program_.operands.rope = table;
+    }
+
+    void add_attention(const DecodeAttention& op, Stage qkv) {
+        Stage attention{.keys = memory_.at<Bf16>(op.keys),
+                        .values = memory_.at<Bf16>(op.values),
+                        .kind = StageKind::attention,
+                        .embedded = layers_ == 0};
+        for (const Bf16* cache : {attention.keys, attention.values})
+            require(reinterpret_cast<std::uintptr_t>(cache) % 16 == 0, "decode: ", where_,
+                    ": a cache does not start at a multiple of 16 bytes");
+        require(layers_ == 0 || same_place(op.lengths, lengths_), "decode: ", where_,
+                ": other lengths than in layer 0");
+        lengths_ = op.lengths;
+        qkv.keys = attention.keys;
+        qkv.values = attention.values;
+        qkv.embedded = attention.embedded;
+        program_.stages.push_back(qkv);
+        program_.stages.push_back(attention);
+        o_ = op.o;
+    }
+
+    void residual(StageKind kind, const LinearResidualRms& op, const View& input, int columns, const View& old) {
+        expect("a", op.a, input);
+        expect("residual", op.residual, old);
+        Stage stage = product(kind, op.w, columns, shape().width);
+        stage.embedded = layers_ == 0 && kind == StageKind::attn_out;
+        program_.stages.push_back(stage);
+        x_ = op.x;
+        square_ = op.square;
+    }
+
+    void finish(const FinishRstd& op) {
+        expect("square", op.square, square_);
+        require(op.width == shape().width, "decode: ", where_, ": a norm over ", op.width, " columns, expected ",
+                shape().width);
+        set_eps(op.eps);
+        rstd_ = op.rstd;
+    }
+
+    void head(const Linear& op) {
+        expect("a", op.a, x_);
+        expect("rstd", op.rstd, rstd_);
+        require(op.layout == WeightLayout::out_in && op.out.beta == Beta::overwrite, "decode: ", where_,
+                ": the head must overwrite its logits, with a matrix (vocabulary, width)");
+        const int padded = width("the padded vocabulary", op.out.cols);
+        shape().padded_vocab = padded;
+        expect_shape("out", op.out, shape().batch, padded, DType::bf16);
+        program_.stages.push_back(product(StageKind::head, op.w, shape().width, padded));
+        program_.operands.logits = memory_.at<Bf16>(op.out);
+        program_.operands.logits_ld = op.out.ld;
+        logits_ = op.out;
+    }
+
+    void choose(const ChooseToken& op) {
+        const std::int64_t batch = shape().batch;
+        expect("logits", op.logits, logits_);
+        require(op.logits.cols >= 1 && op.logits.cols <= shape().padded_vocab, "decode: ", where_, ": ", op.logits.cols,
+                " logits of ", shape().padded_vocab);
+        require(same_place(op.lengths, lengths_), "decode: ", where_, ": other lengths than attention's");
+        require(same_place(op.token, tokens_), "decode: ", where_, ": token is not what Embed looks up");
+        shape().vocab = static_cast<int>(op.logits.cols);
+        ChoiceRows& rows = program_.operands.choice;
+        const auto vector = [&](const char* name, const View& view) {
+            expect_shape(name, view, 1, batch, DType::i32);
+            return memory_.at<std::int32_t>(view);
+        };
+        expect_shape("options", op.options, 1, ChooseToken::kOptionWords * batch, DType::i32);
+        const std::int32_t* options = memory_.at<std::int32_t>(op.options);
+        require(reinterpret_cast<std::uintptr_t>(options) % alignof(ChoiceOptions) == 0, "decode: ", where_,
+                ": operand options is not aligned to ", alignof(ChoiceOptions), " bytes");
+        rows.options = reinterpret_cast<const ChoiceOptions*>(options);
+        if (op.end_tokens) {
+            expect_shape("end_tokens", op.end_tokens, batch, op.end_tokens.cols, DType::i32);
+            rows.end_tokens = memory_.at<std::int32_t>(op.end_tokens);
+            rows.end_ld = op.end_tokens.ld;
+            rows.ends = static_cast<int>(op.end_tokens.cols);
+        }
+        if (op.seen) {
+            expect_shape("seen", op.seen, batch, ceil_div(op.logits.cols, std::int64_t{32}), DType::i32);
+            rows.seen = memory_.at<std::int32_t>(op.seen);
+            rows.seen_ld = op.seen.ld;
+        }
+        rows.limits = vector("limits", op.limits);
+        rows.lengths = vector("lengths", op.lengths);
+        if (op.positions) rows.positions = vector("positions", op.positions);
+        rows.state = vector("state", op.state);
+        rows.token = vector("token", op.token);
+        rows.status = vector("status", op.status);
+        program_.stages.push_back({.kind = StageKind::choose});
+    }
+
+    /// A stage's tiles begin at the SM after the last one of the stage before, so that over a step no SM has more than
+    /// one tile more than another.
+    void rotate() {
+        std::int64_t tiles = 0;
+        for (Stage& stage : program_.stages) {
+            stage.rotation = static_cast<std::int16_t>(tiles % program_.grid);
+            tiles += stage.tiles;
+        }
+    }
+
+    const Schedule& schedule_;
+    const Memory& memory_;
+    DecodeProgram program_;
+    std::size_t next_ = 0;
+    int layers_ = 0;
+    std::string where_;                                       // for messages
+    View tokens_, x_, rstd_, square_, o_, logits_, lengths_;  // as the last op made them
+};
+
+}  // namespace
+
+DecodeProgram lower(const Schedule& schedule, const Memory& memory, int grid) {
+    return Lowering(schedule, memory, grid).run();
+}
+
+}  // namespace coda::hopper::decode

@@ -1,0 +1,130 @@
+// The products of a consumer warp: chunks of weights times its slices of the inputs. Device.
+#pragma once
+
+#include "kernels/hopper/decode/fragment.h"
+#include "kernels/hopper/decode/input.cuh"
+#include "kernels/hopper/ptx/mbarrier.cuh"
+#include "kernels/hopper/ptx/mma.cuh"
+
+namespace coda::hopper::decode {
+
+/// Four sums, so that an MMA need not wait for the one before. They are added in order at the end.
+struct Sums {
+    float of[4][4] = {};
+
+    __device__ float total(int i) const { return of[0][i] + of[1][i] + of[2][i] + of[3][i]; }
+};
+
+/// Adds 16 rows of `weights`, `pitch` bytes apart, times the column of inputs at `input`; both in shared memory, of
+/// 16 `steps` columns. Lanes whose column does not exist are not `live`: it counts as 0. One warp.
+__device__ __forceinline__ void multiply(Sums& sums, const char* weights, int pitch, const char* input, bool live,
+                                         int steps, int lane) {
+    const char* near = weights + lane_row(lane) * pitch + 2 * lane_column_of_pair(lane);
+    const char* far = near + 8 * pitch;
+    const char* column = input + 2 * lane_column_of_pair(lane);
+    const auto pair = [&](int step, int u) {
+        const uint4 a = *reinterpret_cast<const uint4*>(near + 2 * kStepColumns * step);
+        const uint4 e = *reinterpret_cast<const uint4*>(far + 2 * kStepColumns * step);
+        const uint4 b = live ? *reinterpret_cast<const uint4*>(column + 2 * kStepColumns * step) : uint4{};
+        ptx::mma_m16n8k16(sums.of[u], a.x, e.x, a.y, e.y, b.x, b.y);
+        ptx::mma_m16n8k16(sums.of[u + 1], a.z, e.z, a.w, e.w, b.z, b.w);
+    };
+    int step = 0;
+#pragma unroll 2
+    for (; step + 4 <= steps; step += 4) {
+        pair(step, 0);
+        pair(step + 2, 2);
+    }
+    if (step + 2 <= steps) {
+        pair(step, 0);
+        step += 2;
+    }
+    if (step < steps) {
+        const int back = 2 * lane_column_of_single(lane) - 2 * lane_column_of_pair(lane) + 2 * kStepColumns * step;
+        const uint2 a = *reinterpret_cast<const uint2*>(near + back);
+        const uint2 e = *reinterpret_cast<const uint2*>(far + back);
+        const uint2 b = live ? *reinterpret_cast<const uint2*>(column + back) : uint2{};
+        ptx::mma_m16n8k16(sums.of[2], a.x, e.x, a.y, e.y, b.x, b.y);
+    }
+}
+
+/// What a consumer warp counts over the stages.
+struct ConsumerCounts {
+    std::uint32_t chunks = 0;  // of the SM
+    int tiles = 0;             // of products: entries of the ring of parts that were used
+    int units = 0;             // of attention
+    std::uint32_t meetings = 0;
+};
+
+/// Waits for the n-th chunk.
+__device__ __forceinline__ const char* take_chunk(const Self& self, std::uint32_t n, const Place& place) {
+    // A warp may be further ahead of the ring than the parity of a barrier can tell.
+    const std::uint32_t issued = ptx::shared_address(&self.state.issued);
+    self.watch.wait_or_exit(place, Awaited::chunk, [=] { return ptx::load_shared_acquire(issued) > n; });
+    const auto ring = static_cast<std::uint32_t>(self.layout().chunks);
+    self.watch.wait_barrier(place, Awaited::chunk, &self.state.full[n % ring], n / ring & 1);
+    return self.chunk(n);
+}
+__device__ __forceinline__ void free_chunk(const Self& self, std::uint32_t n) {
+    __syncwarp();
+    const auto ring = static_cast<std::uint32_t>(self.layout().chunks);
+    if (self.lane == 0) ptx::mbarrier_arrive(ptx::shared_address(&self.state.empty[n % ring]));
+}
+
+/// This warp's part of a tile's sums, and of the sums of squares, to the epilogue warps.
+__device__ __forceinline__ void give_part(const Self& self, const Sums& sums, float square, int tile, int part,
+                                          int parts, const Place& place) {
+    const int entry = tile % self.layout().part_entries, round = tile / self.layout().part_entries;
+    const int batch = self.shape().batch;
+    self.watch.wait_barrier(place, Awaited::free_parts, &self.state.part_empty[entry], (round & 1) ^ 1);
+    float* to = self.part(entry, part);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+        const int column = result_column(self.lane, i);
+        if (column < batch) to[column * kTileRows + result_row(self.lane, i)] = sums.total(i);
+    }
+    if (self.lane < batch) to[kTileRows * batch + self.lane] = square;
+    __syncwarp();
+    if (self.lane == 0)
+        ptx::mbarrier_arrive_many(ptx::shared_address(&self.state.part_full[entry]),
+                                  static_cast<std::uint32_t>(kConsumerWarps / parts));
+}
+
+/// A consumer warp's share of a product.
+__device__ __forceinline__ void multiply_stage(const Self& self, const Stage& stage, const Step& step, Place place,
+                                               ConsumerCounts& counts) {
+    const OwnTiles own = self.tiles_of(stage);
+    const Slices slices = slices_of(stage.columns);
+    const int chunks = own.number * slices.number, rounds = slices.rounds(), batch = self.shape().batch;
+    const int kept = resident_slices(slices, batch), pitch = input_pitch(kept);
+    const bool live = lane_row(self.lane) < batch;
+    char* input = self.input();
+    Sums sums;
+    float square = 0;
+    int done = 0;  // slices of this warp so far
+    for (int m = self.warp; m < chunks; m += kConsumerWarps, ++done) {
+        const ProductChunk chunk = product_chunk(slices, m);
+        const int round = done % rounds;
+        place.tile = own.tile(chunk.tile);
+        if (round == 0) sums = {};
+        char* slice = input + (kept > 0 ? round * 2 * kSliceColumns : 0);
+        if (kept == 0 || done < rounds) {
+            if (round == 0) square = 0;
+            __syncwarp();  // all lanes have used what is there
+            square += fetch_slice(self, stage, step, slices, chunk.slice, slice, pitch, place);
+            __syncwarp();
+        }
+        const std::uint32_t n = counts.chunks + static_cast<std::uint32_t>(m);
+        const char* weights = take_chunk(self, n, place);
+        multiply(sums, weights, kRowPitch, slice + lane_row(self.lane) * pitch, live, slices.steps_of(chunk.slice),
+                 self.lane);
+        free_chunk(self, n);
+        if (round == rounds - 1)
+            give_part(self, sums, square, counts.tiles + chunk.tile, chunk.slice % slices.parts(), slices.parts(),
+                      place);
+    }
+    counts.chunks += static_cast<std::uint32_t>(chunks);
+    counts.tiles += own.number;
+}
+
+}  // namespace coda::hopper::decode

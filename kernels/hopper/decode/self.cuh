@@ -1,0 +1,129 @@
+// What every thread of the kernel knows: its parameters, its place, its SM's shared memory; and how words are handed
+// over. Device.
+#pragma once
+
+#include "kernels/hopper/decode/arguments.h"
+#include "kernels/hopper/decode/attention_work.h"
+#include "kernels/hopper/decode/watch.cuh"
+
+namespace coda::hopper::decode {
+
+inline constexpr unsigned kAllLanes = 0xffffffffu;
+
+__device__ __forceinline__ std::uint64_t word_of(std::uint32_t content, std::uint32_t epoch) {
+    return std::uint64_t{epoch} << 32 | content;
+}
+__device__ __forceinline__ bool has_epoch(std::uint64_t word, std::uint32_t epoch) {
+    return static_cast<std::uint32_t>(word >> 32) == epoch;
+}
+__device__ __forceinline__ bool not_before(std::uint64_t word, std::uint32_t epoch) {
+    return static_cast<std::int32_t>(static_cast<std::uint32_t>(word >> 32) - epoch) >= 0;
+}
+__device__ __forceinline__ std::uint32_t content_of(std::uint64_t word) { return static_cast<std::uint32_t>(word); }
+
+struct Self {
+    const Arguments& arguments;
+    char* shared;
+    KernelState& state;
+    const Stage* stages;  // in shared memory
+    int sm, grid, warp, lane;
+    Watch watch;
+
+    __device__ Self(const Arguments& given, char* memory)
+        : arguments(given),
+          shared(memory),
+          state(*reinterpret_cast<KernelState*>(memory + given.layout.state)),
+          stages(reinterpret_cast<const Stage*>(memory + given.layout.stages)),
+          sm(static_cast<int>(blockIdx.x)),
+          grid(given.grid),
+          warp(static_cast<int>(threadIdx.x) / 32),
+          lane(static_cast<int>(threadIdx.x) % 32),
+          watch(given.report, given.watchdog_nanoseconds, state) {}
+
+    __device__ const Operands& operands() const { return arguments.operands; }
+    __device__ const Shape& shape() const { return arguments.operands.shape; }
+    __device__ const Layout& layout() const { return arguments.layout; }
+    __device__ std::uint64_t* words(std::int64_t offset) const { return arguments.words + offset; }
+
+    __device__ OwnTiles tiles_of(const Stage& stage) const { return own_tiles(stage.tiles, stage.rotation, sm, grid); }
+    __device__ Place place(int token, int stage, int epoch_stage, int tile = -1) const {
+        return {token, stage, tile, epoch_of(arguments.epoch, arguments.stage_count, token, epoch_stage)};
+    }
+    __device__ std::uint32_t epoch(int token, int stage) const {
+        return epoch_of(arguments.epoch, arguments.stage_count, token, stage);
+    }
+
+    __device__ int planned(int sequence, int token) const {
+        return planned_length(state.start_running[sequence] != 0, state.start_length[sequence], token, shape().context);
+    }
+    struct Lengths {
+        const Self& self;
+        int token;
+        __device__ int operator()(int sequence) const { return self.planned(sequence, token); }
+    };
+    __device__ AttentionUnits<Lengths> attention_units(int token) const {
+        return {{*this, token}, shape().batch, shape().kv_heads, shape().head_dim};
+    }
+    __device__ bool any_at_start() const {
+        bool any = false;
+        for (int b = 0; b < shape().batch; ++b) any = any || state.start_running[b] != 0;
+        return any;
+    }
+
+    /// The chunk that is the n-th of this launch.
+    __device__ char* chunk(std::uint32_t n) const {
+        return shared + n % static_cast<std::uint32_t>(layout().chunks) * kChunkBytes;
+    }
+    __device__ float* part(int entry, int index) const {
+        return reinterpret_cast<float*>(shared + layout().parts) +
+               (entry * kConsumerWarps + index) * layout().part_floats;
+    }
+    __device__ float* attention_part(int index) const {
+        return reinterpret_cast<float*>(shared + layout().attention) + index * layout().attention_floats;
+    }
+    __device__ char* input() const { return shared + layout().input + warp * layout().input_bytes; }
+};
+
+/// A step as a warp sees it: lane b has sequence b's newest token, and bit 31 while the sequence runs. A sequence that
+/// does not run has token 0.
+struct Step {
+    int number = 0;
+    std::uint32_t row = 0;
+
+    __device__ int token(int sequence) const {
+        return static_cast<int>(__shfl_sync(kAllLanes, row, sequence) & 0x7fffffffu);
+    }
+    __device__ bool running(int sequence) const { return __shfl_sync(kAllLanes, row, sequence) >> 31 != 0; }
+};
+
+/// Waits until the step before has closed: all caches are written, and the tokens chosen. False where none runs or all
+/// are to stop. One warp.
+__device__ __forceinline__ bool begin_step(const Self& self, int number, Step& step) {
+    const int batch = self.shape().batch;
+    step = {number, 0};
+    if (number == 0) {
+        if (self.lane < batch && self.state.start_running[self.lane] != 0)
+            step.row = static_cast<std::uint32_t>(self.state.start_token[self.lane]) | 0x80000000u;
+        return __any_sync(kAllLanes, step.row != 0);
+    }
+    const int choose = self.arguments.stage_count - 1;
+    const std::uint32_t epoch = self.epoch(number - 1, choose);
+    const std::uint64_t* words = self.words(self.arguments.exchange.token);
+    std::uint64_t word = 0;
+    self.watch.wait_or_exit(self.place(number, 0, choose), Awaited::token, [&] {
+        if (self.lane > batch) return true;
+        word = ptx::load_word(words + self.lane);
+        // A warp without work may come so late that a later step has closed. Then it had no work in that one either.
+        return not_before(word, epoch);
+    });
+    __syncwarp();
+    // What the others wrote before they closed the step, and what copies are to bring after it.
+    ptx::fence_gpu();
+    ptx::fence_async();
+    if (self.lane <= batch) step.row = content_of(word);
+    const bool stop = __shfl_sync(kAllLanes, step.row, batch) != 0;
+    if (self.lane >= batch) step.row = 0;
+    return __any_sync(kAllLanes, step.row >> 31 != 0) && !stop;
+}
+
+}  // namespace coda::hopper::decode

@@ -1,0 +1,92 @@
+// Who does what in a decode step: index arithmetic that the host, the producer and the consumers share. Host and
+// device.
+//
+// A stage is a list of tiles. An SM takes every G-th of them, from a place that differs from stage to stage, and its
+// tiles are cut into chunks, which its producer brings in order and its consumer warps use in the same order. Everybody
+// computes that order from the same functions, so nothing is ever asked or told.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/core/dtype.h"
+
+namespace coda::hopper::decode {
+
+inline constexpr int kConsumerWarps = 8, kEpilogueWarps = 2;
+inline constexpr int kThreads = 32 * (kConsumerWarps + kEpilogueWarps + 1);  // and the producer's warp
+inline constexpr int kMaxBatch = 8;                                          // sequences: the columns of an MMA
+inline constexpr int kMaxGroup = 8;      // query heads per key/value head: columns too
+inline constexpr int kTileRows = 16;     // rows of a weight matrix that an MMA takes
+inline constexpr int kStepColumns = 16;  // columns of it
+inline constexpr int kSliceColumns = 512;
+inline constexpr int kSliceSteps = kSliceColumns / kStepColumns;
+
+/// Bytes from one row of a chunk in shared memory to the next: eight rows of 64 bytes each, as an MMA's operand is
+/// read, fall on different banks.
+inline constexpr int kRowPitch = 2 * kSliceColumns + 64;
+inline constexpr int kChunkBytes = kTileRows * kRowPitch;
+
+/// The columns of a matrix in slices of up to kSliceColumns, whole MMA steps each, as even as can be. Up to 8 slices
+/// their number divides the number of consumer warps, from there on it is a multiple of it: so a warp has the same
+/// slices of every tile, and keeps its part of the input.
+struct Slices {
+    int number = 0, steps = 0;  // MMA steps of the whole matrix
+
+    CODA_HD int first_step(int slice) const {
+        const int least = steps / number, more = steps % number;
+        return slice * least + (slice < more ? slice : more);
+    }
+    CODA_HD int first_column(int slice) const { return first_step(slice) * kStepColumns; }
+    CODA_HD int steps_of(int slice) const { return first_step(slice + 1) - first_step(slice); }
+    /// Parts of a tile's sums, each from one warp.
+    CODA_HD int parts() const { return number < kConsumerWarps ? number : kConsumerWarps; }
+    /// Slices of a tile that one warp adds up, in order.
+    CODA_HD int rounds() const { return number < kConsumerWarps ? 1 : number / kConsumerWarps; }
+};
+
+/// Of `columns`, a positive multiple of kStepColumns.
+CODA_HD Slices slices_of(int columns) {
+    Slices slices;
+    slices.steps = columns / kStepColumns;
+    const int least = (slices.steps + kSliceSteps - 1) / kSliceSteps;
+    slices.number = 1;
+    while (slices.number < least && slices.number < kConsumerWarps) slices.number *= 2;
+    if (least > kConsumerWarps) slices.number = (least + kConsumerWarps - 1) / kConsumerWarps * kConsumerWarps;
+    return slices;
+}
+
+/// The tiles of one SM: first, first + grid, ...
+struct OwnTiles {
+    int first = 0, grid = 1, number = 0;
+
+    CODA_HD int tile(int index) const { return first + index * grid; }
+};
+
+/// Tile i goes to SM (i + rotation) mod grid; rotation < grid.
+CODA_HD OwnTiles own_tiles(int tiles, int rotation, int sm, int grid) {
+    OwnTiles own;
+    own.first = sm - rotation < 0 ? sm - rotation + grid : sm - rotation;
+    own.grid = grid;
+    own.number = own.first < tiles ? (tiles - 1 - own.first) / grid + 1 : 0;
+    return own;
+}
+
+/// Chunk m of an SM's product stage belongs to consumer warp m mod 8.
+struct ProductChunk {
+    int tile, slice;  // the tile as an index among the SM's own
+};
+CODA_HD ProductChunk product_chunk(const Slices& slices, int m) { return {m / slices.number, m % slices.number}; }
+
+/// A word's epoch: which stage of which token of which launch wrote it. A launch's first epoch is `base` + 1.
+CODA_HD std::uint32_t epoch_of(std::uint32_t base, int stages, int token, int stage) {
+    return base + static_cast<std::uint32_t>(token * stages + stage) + 1;
+}
+
+/// Tokens that a sequence has in step `token` of a launch, if it still runs then; 0 if it did not at the start. All
+/// work is laid out by this number, which no choice of a token changes.
+CODA_HD int planned_length(bool running, int start, int token, int context) {
+    if (!running) return 0;
+    return start + token < context ? start + token : context;
+}
+
+}  // namespace coda::hopper::decode

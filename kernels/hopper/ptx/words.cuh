@@ -1,0 +1,46 @@
+// Words of 8 bytes in global memory through which running CTAs hand each other data. An access of 8 aligned bytes is
+// one access: whoever sees half of a word's new value sees all of it. Relaxed: other memory is not ordered with them.
+#pragma once
+
+#include <cstdint>
+
+namespace coda::hopper::ptx {
+
+struct Words {
+    std::uint64_t first, second;
+};
+
+/// Two words at a multiple of 16 bytes.
+__device__ __forceinline__ Words load_words(const std::uint64_t* address) {
+    Words words;
+    asm volatile("ld.relaxed.gpu.global.v2.b64 {%0, %1}, [%2];"
+                 : "=l"(words.first), "=l"(words.second)
+                 : "l"(address)
+                 : "memory");
+    return words;
+}
+
+__device__ __forceinline__ std::uint64_t load_word(const std::uint64_t* address) {
+    std::uint64_t word;
+    asm volatile("ld.relaxed.gpu.global.b64 %0, [%1];" : "=l"(word) : "l"(address) : "memory");
+    return word;
+}
+
+__device__ __forceinline__ void store_word(std::uint64_t* address, std::uint64_t word) {
+    asm volatile("st.relaxed.gpu.global.b64 [%0], %1;" ::"l"(address), "l"(word) : "memory");
+}
+
+/// Orders this thread's accesses before the fence with those after it, as other CTAs see them.
+__device__ __forceinline__ void fence_gpu() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
+
+/// Nanoseconds.
+__device__ __forceinline__ std::uint64_t global_time() {
+    std::uint64_t time;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(time));
+    return time;
+}
+
+/// Ends this thread.
+__device__ __forceinline__ void exit_thread() { asm volatile("exit;"); }
+
+}  // namespace coda::hopper::ptx

@@ -1,0 +1,290 @@
+// The fused decode kernel against its op list run by cpu::run, and against itself: alone, in batches, in launches of
+// any length, on any number of SMs. All its waits end.
+#include <cmath>
+
+#include "kernels/cpu/run.h"
+#include "kernels/hopper/decode/launch.h"
+#include "kernels/hopper/decode/lower.h"
+#include "tests/hopper/gpu_copy.h"
+#include "tests/kernels/decode_list.h"
+
+using namespace coda;
+using namespace coda::test;
+namespace decode = coda::hopper::decode;
+using Catch::Contains;
+
+namespace {
+
+/// The list on the GPU. run() makes tokens and brings the buffers back.
+struct OnGpu {
+    DecodeList& list;
+    GpuCopy copy;
+    decode::FusedDecode fused;
+
+    explicit OnGpu(DecodeList& given, const decode::LaunchOptions& options = {}, int grid = 0)
+        : list(given),
+          copy(given.buffers, given.views()),
+          fused(decode::lower(given.schedule, copy.memory(), grid == 0 ? decode::multiprocessors() : grid), options) {}
+
+    std::vector<int> run(const std::vector<int>& launches) {
+        std::vector<int> all;
+        for (const int tokens : launches) {
+            fused.launch(tokens, nullptr);
+            fused.finish(nullptr);
+            for (const std::int32_t token : fused.made(tokens)) all.push_back(token);
+        }
+        copy.download();
+        return all;
+    }
+};
+
+void run_on_cpu(DecodeList& list, int steps) {
+    for (int t = 0; t < steps; ++t)
+        for (const Step& step : list.schedule) cpu::run(step.op, list.buffers.memory());
+}
+
+std::vector<double> logits_of(const DecodeList& list, std::int64_t row) {
+    std::vector<double> values;
+    for (std::int64_t j = 0; j < list.logits.cols; ++j) values.push_back(list.buffers.get(list.logits, row, j));
+    return values;
+}
+
+/// Largest difference over the largest magnitude.
+double distance(const std::vector<double>& a, const std::vector<double>& b) {
+    double most = 0, scale = 0;
+    for (std::size_t i = 0; i < a.size(); ++i) {
+        if (!std::isfinite(a[i]) || !std::isfinite(b[i])) return INFINITY;
+        most = std::max(most, std::abs(a[i] - b[i]));
+        scale = std::max(scale, std::abs(b[i]));
+    }
+    return most / scale;
+}
+
+constexpr ChoiceOptions kGreedy{.temperature = 0};
+
+const DecodeSizes kShapes[] = {
+    {},
+    {.batch = 3, .layers = 1, .width = 528, .feed_forward = 1040, .heads = 8, .kv_heads = 2},
+    {.batch = 8, .width = 2064, .feed_forward = 4624, .heads = 8, .kv_heads = 1, .head_dim = 128, .context = 700},
+    {.batch = 5, .layers = 3, .width = 16, .feed_forward = 16, .heads = 3, .kv_heads = 3, .context = 5000},
+};
+
+/// Lengths that end in every part of a block and a split; sequence 1 is idle where there are several.
+int length_of(const DecodeSizes& sizes, std::int64_t row) {
+    constexpr int kLengths[] = {1, 0, 2, 64, 65, 129, 257, 290};
+    if (row == 4 && sizes.context > 4500) return 4400;
+    return kLengths[row];
+}
+
+void set_rows(DecodeList& list, const ChoiceOptions& options = kGreedy) {
+    for (std::int64_t b = 0; b < list.sizes.batch; ++b)
+        list.set_row(b, {.length = length_of(list.sizes, b), .choice = options}, static_cast<int>(7 + 5 * b));
+}
+
+}  // namespace
+
+TEST_CASE("fused decode: one step has the logits and caches of the op list", "[gpu]") {
+    if (!has_hopper()) return;
+    for (const DecodeSizes& sizes : kShapes) {
+        DecodeList expected(sizes), got(sizes);
+        set_rows(expected);
+        set_rows(got);
+        run_on_cpu(expected, 1);
+        OnGpu gpu(got);
+        gpu.run({1});
+        for (std::int64_t b = 0; b < sizes.batch; ++b) {
+            CAPTURE(sizes.width, sizes.batch, b);
+            if (length_of(sizes, b) == 0) {
+                CHECK(got.buffers.get(got.lengths, 0, b) == 0);
+                continue;
+            }
+            // bf16 at every vector between stages, rounded from sums of another order: a few steps of 2^-8.
+            CHECK(distance(logits_of(got, b), logits_of(expected, b)) < 0.04);
+            CHECK(got.buffers.get(got.lengths, 0, b) == length_of(sizes, b) + 1);
+            CHECK(got.buffers.get(got.positions, 0, b) == length_of(sizes, b));
+        }
+        // The caches: what no step wrote has the same bits; the new rows are near.
+        for (std::size_t l = 0; l < got.keys.size(); ++l)
+            for (const auto& [mine, theirs] :
+                 {std::pair{got.keys[l], expected.keys[l]}, std::pair{got.values[l], expected.values[l]}})
+                for (std::int64_t row = 0; row < mine.rows; ++row) {
+                    const std::int64_t b = row / (sizes.kv_heads * sizes.context);
+                    const bool newest = row % sizes.context == length_of(sizes, b) - 1;
+                    for (std::int64_t j = 0; j < mine.cols; ++j) {
+                        const double a = got.buffers.get(mine, row, j), e = expected.buffers.get(theirs, row, j);
+                        if (newest)
+                            REQUIRE(std::abs(a - e) <= 0.1 + 0.05 * std::abs(e));
+                        else
+                            REQUIRE(a == e);
+                    }
+                }
+    }
+}
+
+TEST_CASE("fused decode: the choice of a token is ChooseToken's of the same logits", "[gpu]") {
+    if (!has_hopper()) return;
+    const ChoiceOptions all[] = {kGreedy,
+                                 {.temperature = 0.8f},
+                                 {.temperature = 1.2f, .top_k = 5},
+                                 {.temperature = 1, .top_p = 0.7f},
+                                 {.temperature = 1, .top_k = 40, .top_p = 0.9f, .min_p = 0.02f},
+                                 {.temperature = 0, .repetition_penalty = 1.3f},
+                                 {.temperature = 0.7f, .repetition_penalty = 1.3f}};
+    for (const ChoiceOptions& options : all) {
+        DecodeList list({.batch = 4});
+        set_rows(list, options);
+        OnGpu gpu(list);
+        for (int step = 0; step < 4; ++step) {
+            DecodeList before({.batch = 4});
+            set_rows(before, options);
+            for (const View& view : {list.token, list.lengths, list.positions, list.state, list.status, list.seen})
+                for (std::int64_t i = 0; i < view.rows; ++i)
+                    for (std::int64_t j = 0; j < view.cols; ++j)
+                        before.buffers.set(view, i, j, list.buffers.get(view, i, j));
+            gpu.run({1});
+            for (std::int64_t b = 0; b < 4; ++b)
+                for (std::int64_t j = 0; j < list.logits.cols; ++j)
+                    before.buffers.set(before.logits, b, j, list.buffers.get(list.logits, b, j));
+            cpu::run(before.schedule.back().op, before.buffers.memory());
+            CAPTURE(step, options.temperature, options.top_k);
+            for (const View& view : {list.token, list.lengths, list.positions, list.state, list.status, list.seen})
+                CHECK((before.buffers.bits(view) == list.buffers.bits(view)));
+        }
+    }
+}
+
+TEST_CASE("fused decode: the same bits again, in launches of any length, on any number of SMs", "[gpu]") {
+    if (!has_hopper()) return;
+    const ChoiceOptions options{.temperature = 0.9f, .top_k = 30};
+    for (const DecodeSizes& sizes : kShapes) {
+        DecodeList first(sizes);
+        set_rows(first, options);
+        const std::vector<int> tokens = OnGpu(first).run({8, 1, 3});
+        for (const auto& [launches, grid] : {std::pair<std::vector<int>, int>{{8, 1, 3}, 0},
+                                             {{12}, 0},
+                                             {std::vector<int>(12, 1), 0},
+                                             {{12}, 1},
+                                             {{5, 7}, 13}}) {
+            DecodeList again(sizes);
+            set_rows(again, options);
+            CAPTURE(sizes.width, launches.size(), grid);
+            CHECK(OnGpu(again, {}, grid).run(launches) == tokens);
+            CHECK((again.buffers.bits(again.logits) == first.buffers.bits(first.logits)));
+            for (std::size_t l = 0; l < first.keys.size(); ++l) {
+                CHECK((again.buffers.bits(again.keys[l]) == first.buffers.bits(first.keys[l])));
+                CHECK((again.buffers.bits(again.values[l]) == first.buffers.bits(first.values[l])));
+            }
+        }
+    }
+}
+
+TEST_CASE("fused decode: a sequence has the same bits alone, in a batch of 8, and in another slot", "[gpu]") {
+    if (!has_hopper()) return;
+    for (DecodeSizes sizes : kShapes) {
+        sizes.batch = 8;
+        DecodeList batch(sizes);
+        set_rows(batch);
+        DecodeList before(sizes);  // the caches before the run
+        OnGpu(batch).run({6});
+        sizes.batch = 1;
+        for (const std::int64_t row : {0, 4, 7}) {
+            DecodeList alone(sizes);
+            alone.copy_caches(0, before, row);
+            // The same weights in both: they are drawn in the same order, but the caches between them are not.
+            for (std::size_t i = 0; i < alone.schedule.size(); ++i)
+                std::visit(
+                    [&](const auto& op) {
+                        if constexpr (requires { op.w; }) {
+                            const auto& other = std::get<std::decay_t<decltype(op)>>(before.schedule[i].op);
+                            for (std::int64_t r = 0; r < op.w.rows; ++r)
+                                for (std::int64_t j = 0; j < op.w.cols; ++j)
+                                    alone.buffers.set(op.w, r, j, before.buffers.get(other.w, r, j));
+                        }
+                    },
+                    alone.schedule[i].op);
+            alone.set_row(0, {.length = length_of(batch.sizes, row), .choice = kGreedy}, static_cast<int>(7 + 5 * row));
+            OnGpu(alone).run({6});
+            CAPTURE(sizes.width, row);
+            CHECK(logits_of(alone, 0) == logits_of(batch, row));
+            CHECK(alone.buffers.get(alone.token, 0, 0) == batch.buffers.get(batch.token, 0, row));
+        }
+    }
+}
+
+TEST_CASE("fused decode: sequences end by an end token, at their limit, and by cancel", "[gpu]") {
+    if (!has_hopper()) return;
+    DecodeList list({.batch = 2});
+    list.set_row(0, {.length = 3, .choice = kGreedy, .limit = 8}, 1);
+    list.set_row(1, {.length = 3, .choice = kGreedy}, 2);
+    OnGpu gpu(list);
+    const std::vector<int> tokens = gpu.run({12});
+    CHECK(list.buffers.get(list.state, 0, 0) == static_cast<int>(RowState::length));
+    CHECK(list.buffers.get(list.lengths, 0, 0) == 8);
+    for (std::size_t t = 0; t < 12; ++t) {
+        CHECK((tokens[2 * t] >= 0) == (t < 5));
+        CHECK(tokens[2 * t + 1] >= 0);
+    }
+    DecodeList ending({.batch = 2});
+    ending.set_row(0, {.length = 3, .choice = kGreedy}, 1);
+    ending.set_row(1, {.length = 3, .choice = kGreedy, .end_token = tokens[2 * 4 + 1]}, 2);
+    const std::vector<int> ended = OnGpu(ending).run({12});
+    CHECK(ending.buffers.get(ending.state, 0, 1) == static_cast<int>(RowState::ended));
+    for (std::size_t t = 0; t < 5; ++t) CHECK(ended[2 * t] == tokens[2 * t]);
+    CHECK(ended[2 * 11] >= 0);
+    CHECK(ended[2 * 11 + 1] == -1);
+
+    DecodeList cancelled({.batch = 1});
+    cancelled.set_row(0, {.length = 3, .choice = kGreedy}, 1);
+    OnGpu stopping(cancelled);
+    stopping.fused.cancel();
+    const std::vector<int> one = stopping.run({12});
+    CHECK(one[0] >= 0);
+    CHECK(one[1] == -1);
+    stopping.fused.resume();
+    CHECK(stopping.run({3})[2] >= 0);
+}
+
+TEST_CASE("fused decode: no sequence runs, and a context that ends", "[gpu]") {
+    if (!has_hopper()) return;
+    DecodeList idle({.batch = 2});
+    idle.set_row(0, {.length = 0}, 1);
+    idle.set_row(1, {.length = 0}, 1);
+    CHECK(OnGpu(idle).run({4}) == std::vector<int>(8, -1));
+    DecodeList full({.batch = 1});
+    full.set_row(0, {.length = 296, .choice = kGreedy, .limit = 300}, 1);
+    const std::vector<int> tokens = OnGpu(full).run({8});
+    CHECK(full.buffers.get(full.lengths, 0, 0) == 300);
+    CHECK(tokens[3] >= 0);
+    CHECK(tokens[4] == -1);
+}
+
+TEST_CASE("fused decode: a logit that is not finite fails its sequence alone", "[gpu]") {
+    if (!has_hopper()) return;
+    DecodeList list({.batch = 2});
+    list.set_row(0, {.length = 3, .choice = kGreedy}, 1);
+    list.set_row(1, {.length = 3, .choice = kGreedy}, 2);
+    const auto& embed = std::get<Embed>(list.schedule.front().op);
+    list.buffers.set(embed.table, 2, 5, NAN);
+    OnGpu(list).run({1});
+    CHECK(list.buffers.get(list.state, 0, 0) == static_cast<int>(RowState::running));
+    CHECK(list.buffers.get(list.state, 0, 1) == static_cast<int>(RowState::failed));
+    CHECK(list.buffers.get(list.status, 0, 1) == 0);
+}
+
+TEST_CASE("fused decode: a hand-over that is missing ends in the watchdog's message", "[gpu]") {
+    if (!has_hopper()) return;
+    // qkv, attention, attn_out, gate_up and down of layer 1, in this order.
+    for (int stage = 5; stage < 10; ++stage) {
+        DecodeList list({.batch = 1});
+        set_rows(list);
+        OnGpu gpu(list, {.watchdog_seconds = 0.2, .lost_stage = stage});
+        std::string message = "none";
+        try {
+            gpu.run({4});
+        } catch (const Error& error) {
+            message = error.what();
+        }
+        CAPTURE(stage);
+        CHECK_THAT(message, Contains("waited too long") && Contains("of step 0"));
+    }
+}

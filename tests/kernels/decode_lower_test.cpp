@@ -1,0 +1,204 @@
+// The stages of the fused decode kernel, made from an op list; what it refuses; its memory.
+#include <functional>
+
+#include "kernels/hopper/decode/lower.h"
+#include "kernels/hopper/decode/state.h"
+#include "kernels/hopper/sm90/limits.h"
+#include "tests/catch.h"
+#include "tests/kernels/decode_list.h"
+
+using namespace coda;
+using namespace coda::hopper::decode;
+using namespace coda::test;
+using Catch::Contains;
+
+namespace {
+
+std::string refusal_of(const DecodeList& list) {
+    try {
+        lower(list.schedule, list.buffers.memory(), 132);
+    } catch (const Error& error) {
+        return error.what();
+    }
+    return "accepted";
+}
+std::string refusal_of(const DecodeSizes& sizes) { return refusal_of(DecodeList(sizes)); }
+
+template <class T>
+T& op_of(DecodeList& list, int which = 0) {
+    for (Step& step : list.schedule)
+        if (std::holds_alternative<T>(step.op) && which-- == 0) return std::get<T>(step.op);
+    throw Error("no such op");
+}
+std::string refusal_after(const std::function<void(DecodeList&)>& change) {
+    DecodeList list(DecodeSizes{});
+    change(list);
+    return refusal_of(list);
+}
+
+/// The sizes of a released model; its list on no memory.
+DecodeProgram program_of(int layers, int width, int feed_forward, int heads, int kv_heads, int head_dim, int batch) {
+    DecodeProgram program;
+    program.grid = 132;
+    program.operands.shape = {.batch = batch,
+                              .width = width,
+                              .feed_forward = feed_forward,
+                              .heads = heads,
+                              .kv_heads = kv_heads,
+                              .head_dim = head_dim,
+                              .context = 8192,
+                              .vocab = 128256,
+                              .padded_vocab = 128256};
+    const Shape& shape = program.operands.shape;
+    const auto add = [&](StageKind kind, int rows, int columns) {
+        Stage stage;
+        stage.kind = kind;
+        stage.tiles = rows / kTileRows;
+        stage.columns = columns;
+        program.stages.push_back(stage);
+    };
+    for (int l = 0; l < layers; ++l) {
+        add(StageKind::qkv, shape.qkv_columns(), width);
+        add(StageKind::attention, 0, 0);
+        add(StageKind::attn_out, width, shape.q_columns());
+        add(StageKind::gate_up, 2 * feed_forward, width);
+        add(StageKind::down, width, feed_forward);
+    }
+    add(StageKind::head, shape.padded_vocab, width);
+    add(StageKind::choose, 0, 0);
+    return program;
+}
+
+}  // namespace
+
+TEST_CASE("fused decode: an op list becomes five stages a layer, the head and the choice") {
+    DecodeList list({.batch = 3});
+    const Memory memory = list.buffers.memory();
+    for (const int grid : {1, 5, 132}) {
+        const DecodeProgram program = lower(list.schedule, memory, grid);
+        REQUIRE(program.stages.size() == 5 * 2 + 2);
+        constexpr StageKind kLayer[] = {StageKind::qkv, StageKind::attention, StageKind::attn_out, StageKind::gate_up,
+                                        StageKind::down};
+        std::int64_t tiles = 0;
+        for (std::size_t s = 0; s < program.stages.size(); ++s) {
+            const Stage& stage = program.stages[s];
+            CAPTURE(s, grid);
+            CHECK(stage.kind == (s < 10 ? kLayer[s % 5] : s == 10 ? StageKind::head : StageKind::choose));
+            CHECK(stage.rotation == tiles % grid);
+            CHECK(stage.embedded == (s < 3));
+            tiles += stage.tiles;
+        }
+        CHECK(program.stages[0].tiles == 512 / 16);
+        CHECK(program.stages[0].columns == 80);
+        CHECK(program.stages[2].columns == 256);
+        CHECK(program.stages[3].tiles == 288 / 16);
+        CHECK(program.stages[4].columns == 144);
+        CHECK(program.stages[10].tiles == 112 / 16);
+        CHECK(program.stages[0].weights == memory.at<Bf16>(op_of<LinearRope>(list).w));
+        CHECK(program.stages[8].weights == memory.at<Bf16>(op_of<LinearSwiglu>(list, 1).w));
+        CHECK(program.stages[5].keys == memory.at<Bf16>(list.keys[1]));
+        CHECK(program.stages[6].values == memory.at<Bf16>(list.values[1]));
+        CHECK(program.operands.shape.vocab == 101);
+        CHECK(program.operands.shape.context == 300);
+        CHECK(program.operands.eps == 1e-5f);
+        CHECK(program.operands.choice.token == memory.at<std::int32_t>(list.token));
+        CHECK(program.operands.choice.ends == 2);
+    }
+    CHECK(lower(list.schedule, Memory::shapes_only(), 132).stages.size() == 12);
+}
+
+TEST_CASE("fused decode: sizes that the kernel does not take are refused by name") {
+    CHECK(refusal_of(DecodeSizes{}) == "accepted");
+    CHECK_THAT(refusal_of({.batch = 9}), Contains("9 sequences"));
+    CHECK_THAT(refusal_of({.width = 72}), Contains("width is 72") && Contains("16"));
+    CHECK_THAT(refusal_of({.feed_forward = 136}), Contains("feed-forward width is 136"));
+    CHECK_THAT(refusal_of({.padded_vocab = 104}), Contains("vocabulary is 104"));
+    CHECK_THAT(refusal_of({.heads = 18, .kv_heads = 2}), Contains("heads / kv_heads is 9"));
+    CHECK_THAT(refusal_of({.head_dim = 32}), Contains("head_dim is 32"));
+    CHECK(refusal_of({.heads = 16, .kv_heads = 2, .head_dim = 128}) == "accepted");
+}
+
+TEST_CASE("fused decode: a list of another form is refused, and the message says where") {
+    CHECK_THAT(refusal_after([](DecodeList& list) { list.schedule.clear(); }), Contains("ChooseToken"));
+    CHECK_THAT(refusal_after([](DecodeList& list) { list.schedule.pop_back(); }), Contains("end with ChooseToken"));
+    CHECK_THAT(refusal_after([](DecodeList& list) { std::swap(list.schedule[2], list.schedule[3]); }),
+               Contains("step 2") && Contains("layer 0 attn_out") && Contains("expected DecodeAttention"));
+    CHECK_THAT(refusal_after([](DecodeList& list) {
+                   op_of<LinearResidualRms>(list, 1).residual = op_of<LinearResidualRms>(list, 0).residual;
+               }),
+               Contains("layer 0 down") && Contains("residual"));
+    CHECK_THAT(refusal_after([](DecodeList& list) { op_of<LinearSwiglu>(list).rstd = op_of<Embed>(list).rstd; }),
+               Contains("layer 0 gate_up") && Contains("rstd"));
+    CHECK_THAT(refusal_after([](DecodeList& list) { op_of<FinishRstd>(list, 2).eps = 1e-6; }), Contains("eps"));
+    CHECK_THAT(refusal_after([](DecodeList& list) { op_of<LinearRope>(list, 1).rope.buffer = list.keys[0].buffer; }),
+               Contains("layer 1 qkv") && Contains("angles"));
+    CHECK_THAT(refusal_after([](DecodeList& list) { op_of<Linear>(list).out.beta = Beta::accumulate; }),
+               Contains("overwrite"));
+    CHECK_THAT(refusal_after([](DecodeList& list) { op_of<ChooseToken>(list).lengths = list.positions; }),
+               Contains("lengths"));
+    CHECK_THAT(refusal_after([](DecodeList& list) { op_of<Embed>(list).tokens = list.positions; }), Contains("token"));
+}
+
+TEST_CASE("fused decode: every part of shared memory has room of its own") {
+    for (const int batch : {1, 2, 3, 4, 5, 8})
+        for (const DecodeProgram& program :
+             {program_of(16, 2048, 8192, 32, 8, 64, batch), program_of(28, 3072, 8192, 24, 8, 128, batch),
+              program_of(32, 4096, 14336, 32, 8, 128, batch), program_of(1, 16, 16, 1, 1, 64, batch)}) {
+            const Layout layout = layout_of(program);
+            CAPTURE(batch, program.operands.shape.width, layout.chunks);
+            std::vector<std::pair<int, int>> parts = {
+                {0, layout.chunks * kChunkBytes},
+                {layout.input, kConsumerWarps * layout.input_bytes},
+                {layout.parts, 4 * layout.part_entries * kConsumerWarps * layout.part_floats},
+                {layout.attention, 4 * kConsumerWarps * layout.attention_floats},
+                {layout.stages, static_cast<int>(program.stages.size() * sizeof(Stage))},
+                {layout.state, static_cast<int>(sizeof(KernelState))}};
+            for (std::size_t i = 0; i < parts.size(); ++i) {
+                CHECK(parts[i].first % 128 == 0);
+                const int end = i + 1 < parts.size() ? parts[i + 1].first : layout.bytes;
+                CHECK(parts[i].first + parts[i].second <= end);
+            }
+            CHECK(layout.bytes <= hopper::kMaxSharedBytes);
+            CHECK(layout.chunks >= 3);
+            CHECK(layout.chunks <= kMaxChunks);
+            CHECK(layout.in_flight >= 1);
+            CHECK(layout.in_flight <= layout.chunks);
+            CHECK(layout.part_entries <= kMaxPartEntries);
+            // What the parity of an entry's barriers rests on (layout_of).
+            for (const Stage& stage : program.stages)
+                if (is_product(stage.kind))
+                    CHECK(layout.part_entries % (kConsumerWarps / slices_of(stage.columns).parts()) == 0);
+            CHECK(layout.part_entries % kEpilogueWarps == 0);
+            CHECK(layout.input_bytes % 16 == 0);
+        }
+    const Layout layout = layout_of(program_of(16, 2048, 8192, 32, 8, 64, 1));
+    CHECK(layout.chunks >= 9);
+    std::string message = "accepted";
+    try {
+        layout_of(program_of(900, 2048, 8192, 32, 8, 64, 8));
+    } catch (const Error& error) {
+        message = error.what();
+    }
+    CHECK_THAT(message, Contains("4502 stages") && Contains("use fewer sequences"));
+}
+
+TEST_CASE("fused decode: vectors of the exchange do not overlap") {
+    for (const int batch : {1, 3, 8}) {
+        const DecodeProgram program = program_of(16, 2048, 8192, 32, 8, 64, batch);
+        const Shape& shape = program.operands.shape;
+        const Exchange exchange = exchange_of(shape, 132);
+        const std::pair<std::int64_t, std::int64_t> vectors[] = {{exchange.qkv, batch * 3072 / 2},
+                                                                 {exchange.o, batch * 2048 / 2},
+                                                                 {exchange.middle, batch * 2048 / 2},
+                                                                 {exchange.y, batch * 8192 / 2},
+                                                                 {exchange.x, batch * 2048 / 2},
+                                                                 {exchange.splits, std::int64_t{batch} * 32 * 16 * 66},
+                                                                 {exchange.best, std::int64_t{132} * 2 * batch * 4},
+                                                                 {exchange.token, batch + 1}};
+        for (std::size_t i = 0; i < std::size(vectors); ++i) {
+            CHECK(vectors[i].first % 2 == 0);
+            CHECK(vectors[i].first + vectors[i].second <=
+                  (i + 1 < std::size(vectors) ? vectors[i + 1].first : exchange.words));
+        }
+    }
+}

@@ -1,0 +1,234 @@
+// The index arithmetic of the fused decode kernel: every piece of work exactly once, in an order that producer and
+// consumers agree on.
+#include <algorithm>
+#include <array>
+#include <map>
+#include <set>
+#include <tuple>
+#include <vector>
+
+#include "kernels/hopper/decode/attention_work.h"
+#include "kernels/hopper/decode/fragment.h"
+#include "kernels/hopper/decode/program.h"
+#include "tests/catch.h"
+#include "tests/kernels/fixture.h"
+
+using namespace coda;
+using namespace coda::hopper::decode;
+
+namespace {
+
+constexpr int kGrids[] = {1, 2, 7, 16, 108, 114, 131, 132, 148};
+
+struct Lengths {
+    std::array<int, kMaxBatch> of{};
+    int operator()(int sequence) const { return of[static_cast<std::size_t>(sequence)]; }
+};
+AttentionUnits<Lengths> units_of(const std::vector<int>& lengths, int kv_heads, int head_dim) {
+    Lengths copied;
+    std::copy(lengths.begin(), lengths.end(), copied.of.begin());
+    return {copied, static_cast<int>(lengths.size()), kv_heads, head_dim};
+}
+
+}  // namespace
+
+TEST_CASE("fused decode: slices cover every column once, evenly, and a warp keeps its slices from tile to tile") {
+    for (int columns = kStepColumns; columns <= 30000; columns += kStepColumns) {
+        const Slices slices = slices_of(columns);
+        CAPTURE(columns, slices.number);
+        REQUIRE((kConsumerWarps % slices.number == 0 || slices.number % kConsumerWarps == 0));
+        REQUIRE(slices.first_column(0) == 0);
+        REQUIRE(slices.first_column(slices.number) == columns);
+        int least = columns, most = 0;
+        for (int j = 0; j < slices.number; ++j) {
+            least = std::min(least, slices.steps_of(j));
+            most = std::max(most, slices.steps_of(j));
+        }
+        REQUIRE(least >= 1);
+        REQUIRE(most <= kSliceSteps);
+        REQUIRE(most - least <= 1);
+        REQUIRE(slices.parts() * slices.rounds() == slices.number);
+    }
+    // A warp's chunks of successive tiles name the same slices, in the same order.
+    for (const int columns : {16, 512, 768, 2048, 4096, 5632, 8192, 14336, 28672}) {
+        const Slices slices = slices_of(columns);
+        for (int warp = 0; warp < kConsumerWarps; ++warp) {
+            std::vector<int> found;
+            for (int m = warp; m < 5 * kConsumerWarps * slices.number; m += kConsumerWarps)
+                found.push_back(product_chunk(slices, m).slice);
+            const auto rounds = static_cast<std::size_t>(slices.rounds());
+            for (std::size_t i = 0; i + rounds < found.size(); ++i) REQUIRE(found[i] == found[i + rounds]);
+            for (std::size_t i = 1; i < rounds; ++i) REQUIRE(found[i] > found[i - 1]);
+        }
+    }
+}
+
+TEST_CASE("fused decode: every tile and slice exactly once, by one warp, in the producer's order") {
+    for (const int grid : kGrids)
+        for (const int tiles : {1, 3, 48, 131, 132, 133, 192, 1024, 8016})
+            for (const int columns : {16, 528, 2048, 5632, 8192}) {
+                if (tiles > 1024 && columns != 2048) continue;
+                const Slices slices = slices_of(columns);
+                const int rotation = (tiles * 37 + columns) % grid;
+                std::vector<int> seen(static_cast<std::size_t>(tiles * slices.number));
+                int least = tiles, most = 0;
+                for (int sm = 0; sm < grid; ++sm) {
+                    const OwnTiles own = own_tiles(tiles, rotation, sm, grid);
+                    least = std::min(least, own.number);
+                    most = std::max(most, own.number);
+                    std::vector<std::pair<int, int>> produced;
+                    for (int i = 0; i < own.number; ++i)
+                        for (int slice = 0; slice < slices.number; ++slice) produced.emplace_back(own.tile(i), slice);
+                    std::vector<std::pair<int, int>> consumed(produced.size(), {-1, -1});
+                    for (int warp = 0; warp < kConsumerWarps; ++warp)
+                        for (int m = warp; m < own.number * slices.number; m += kConsumerWarps) {
+                            const ProductChunk chunk = product_chunk(slices, m);
+                            REQUIRE(consumed[static_cast<std::size_t>(m)].first == -1);
+                            consumed[static_cast<std::size_t>(m)] = {own.tile(chunk.tile), chunk.slice};
+                        }
+                    REQUIRE(produced == consumed);
+                    for (const auto& [tile, slice] : produced)
+                        ++seen[static_cast<std::size_t>(tile * slices.number + slice)];
+                }
+                CAPTURE(grid, tiles, columns);
+                REQUIRE(most - least <= 1);
+                REQUIRE(std::all_of(seen.begin(), seen.end(), [](int count) { return count == 1; }));
+            }
+}
+
+TEST_CASE("fused decode: every position of every sequence and key/value head exactly once in attention") {
+    const std::vector<std::vector<int>> batches = {
+        {1},    {0, 5, 0},          {64, 65, 63, 32, 33},         {256, 257, 255},
+        {8192}, {4096, 4097, 0, 1}, {1, 2, 3, 4, 5, 6, 7, 100000}};
+    for (const int head_dim : {64, 128})
+        for (const auto& lengths : batches)
+            for (const int kv_heads : {1, 2, 8})
+                for (const int grid : {1, 7, 132}) {
+                    const auto units = units_of(lengths, kv_heads, head_dim);
+                    std::map<std::tuple<int, int, int>, int> blocks;  // sequence, head, block
+                    for (int sm = 0; sm < grid; ++sm) {
+                        const OwnTiles own = own_tiles(units.number(), 5 % grid, sm, grid);
+                        for (int i = 0; i < own.number; ++i) {
+                            const AttentionUnit unit = units.unit(own.tile(i));
+                            REQUIRE(unit.blocks >= 1);
+                            for (int b = 0; b < unit.blocks; ++b)
+                                ++blocks[{unit.sequence, unit.kv_head, unit.first_block + b}];
+                        }
+                    }
+                    std::size_t expected = 0;
+                    for (std::size_t s = 0; s < lengths.size(); ++s) {
+                        const int positions = block_positions(head_dim);
+                        const int number = (lengths[s] + positions - 1) / positions;
+                        expected += static_cast<std::size_t>(number * kv_heads);
+                        for (int h = 0; h < kv_heads; ++h)
+                            for (int b = 0; b < number; ++b) REQUIRE(blocks[{static_cast<int>(s), h, b}] == 1);
+                    }
+                    REQUIRE(blocks.size() == expected);
+                }
+}
+
+TEST_CASE("fused decode: a sequence is split by its own length alone") {
+    for (const int head_dim : {64, 128})
+        for (const int length : {1, 255, 256, 257, 3000, 4096, 4097, 50000}) {
+            const auto alone = units_of({length}, 2, head_dim);
+            const auto among = units_of({700, length, 0, 9000}, 2, head_dim);
+            std::set<std::tuple<int, int, int, int>> first, second;
+            for (int u = 0; u < alone.number(); ++u) {
+                const AttentionUnit unit = alone.unit(u);
+                first.insert({unit.split, unit.kv_head, unit.first_block, unit.blocks});
+            }
+            for (int u = 0; u < among.number(); ++u) {
+                const AttentionUnit unit = among.unit(u);
+                if (unit.sequence == 1) second.insert({unit.split, unit.kv_head, unit.first_block, unit.blocks});
+            }
+            CHECK(first == second);
+            CHECK(splits_of(length, head_dim).number <= kMaxSplits);
+        }
+}
+
+TEST_CASE("fused decode: one epilogue warp of one SM adds the splits of a head") {
+    for (const int grid : kGrids) {
+        std::vector<int> load(static_cast<std::size_t>(grid * kEpilogueWarps));
+        for (int s = 0; s < 8; ++s)
+            for (int head = 0; head < 32; ++head) {
+                const CombineOwner owner = combine_owner(s, 32, head, grid);
+                REQUIRE(owner.sm < grid);
+                REQUIRE(owner.epilogue_warp < kEpilogueWarps);
+                ++load[static_cast<std::size_t>(owner.sm * kEpilogueWarps + owner.epilogue_warp)];
+            }
+        const auto [least, most] = std::minmax_element(load.begin(), load.end());
+        CHECK(*most - *least <= 1);
+    }
+}
+
+TEST_CASE("fused decode: epochs of a launch are all different, and follow those of the launch before") {
+    constexpr int kStages = 82, kTokens = 5;
+    std::set<std::uint32_t> seen;
+    std::uint32_t base = 0xffffff00u;  // around the end of 32 bits
+    for (int launch = 0; launch < 2; ++launch, base += kStages * kTokens)
+        for (int token = 0; token < kTokens; ++token)
+            for (int stage = 0; stage < kStages; ++stage) {
+                const std::uint32_t epoch = epoch_of(base, kStages, token, stage);
+                CHECK(seen.insert(epoch).second);
+                // What a reader expects of the stage before.
+                if (stage > 0) CHECK(epoch - 1 == epoch_of(base, kStages, token, stage - 1));
+                if (token > 0 && stage == 0) CHECK(epoch - 1 == epoch_of(base, kStages, token - 1, kStages - 1));
+            }
+    CHECK(seen.size() == 2 * kStages * kTokens);
+}
+
+TEST_CASE("fused decode: the lanes' fragments make the product of 16 rows and up to 8 columns") {
+    // The hardware's MMA on what fragment.h gives to the lanes, in whole numbers, against plain sums.
+    for (const int steps : {1, 2, 3, 4, 5, 6, 7, 32}) {
+        const int columns = steps * kStepColumns;
+        const auto weight = [](int row, int k) { return (row * 31 + k * 17) % 13 - 6; };
+        const auto input = [](int column, int k) { return (column * 7 + k * 5) % 11 - 5; };
+        std::vector<int> result(16 * 8);
+        const auto mma = [&](const auto& column_of) {
+            // a[row][k], b[column][k] as the hardware would see them.
+            int a[16][16], b[8][16];
+            for (int lane = 0; lane < 32; ++lane)
+                for (int i = 0; i < 4; ++i) {
+                    const int k = hardware_k(lane, i), at = column_of(lane) + i;
+                    a[lane_row(lane)][k] = weight(lane_row(lane), at);
+                    a[lane_row(lane) + 8][k] = weight(lane_row(lane) + 8, at);
+                    b[lane_row(lane)][k] = input(lane_row(lane), at);
+                }
+            for (int lane = 0; lane < 32; ++lane)
+                for (int i = 0; i < 4; ++i) {
+                    const int row = result_row(lane, i), column = result_column(lane, i);
+                    for (int k = 0; k < 16; ++k)
+                        result[static_cast<std::size_t>(row * 8 + column)] += a[row][k] * b[column][k];
+                }
+        };
+        int step = 0;
+        for (; step + 2 <= steps; step += 2)
+            for (int half = 0; half < 2; ++half)
+                mma([&](int lane) { return kStepColumns * step + lane_column_of_pair(lane) + 4 * half; });
+        if (step < steps) mma([&](int lane) { return kStepColumns * step + lane_column_of_single(lane); });
+        for (int row = 0; row < 16; ++row)
+            for (int column = 0; column < 8; ++column) {
+                int sum = 0;
+                for (int k = 0; k < columns; ++k) sum += weight(row, k) * input(column, k);
+                REQUIRE(result[static_cast<std::size_t>(row * 8 + column)] == sum);
+            }
+    }
+}
+
+TEST_CASE("fused decode: rows of a chunk lie on different banks") {
+    // A 16-byte load goes in four parts of 8 lanes, which are 2 rows of 4 lanes.
+    for (int lane = 0; lane < 32; lane += 8) {
+        std::set<int> banks;
+        for (int l = lane; l < lane + 8; ++l)
+            banks.insert((lane_row(l) * kRowPitch + 2 * lane_column_of_pair(l)) / 4 % 32);
+        CHECK(banks.size() == 8);
+        for (const int bank : banks) CHECK(bank % 4 == 0);
+    }
+}
+
+TEST_CASE("fused decode: planned lengths grow by one a step up to the context, and idle sequences have none") {
+    CHECK(planned_length(true, 5, 0, 100) == 5);
+    CHECK(planned_length(true, 5, 7, 100) == 12);
+    CHECK(planned_length(true, 98, 7, 100) == 100);
+    CHECK(planned_length(false, 98, 7, 100) == 0);
+}
