@@ -11,6 +11,7 @@
 
 #include "src/io/checksum.h"
 #include "src/io/files.h"
+#include "src/io/json_integer.h"
 
 namespace coda {
 namespace {
@@ -131,10 +132,11 @@ CheckpointInfo parse_meta(const json& meta) {
     require(meta.at("version") == kVersion, "its version is ", meta.at("version").dump(), "; this program reads ",
             kVersion);
     CheckpointInfo info;
-    info.step = meta.at("step").get<std::int64_t>();
+    info.step = integer_of(meta.at("step"), "its step");
     info.state = meta.at("state");
     for (const json& segment : meta.at("segments")) {
-        info.segments.push_back({segment.at("name").get<std::string>(), segment.at("bytes").get<std::int64_t>(),
+        info.segments.push_back({segment.at("name").get<std::string>(),
+                                 integer_of(segment.at("bytes"), "the size of a segment"),
                                  from_hex(segment.at("xxh64").get<std::string>())});
         require_name(info.segments.back().name);  // it names a file of this folder and of no other
     }

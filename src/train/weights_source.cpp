@@ -4,6 +4,7 @@
 #include "src/core/printable.h"
 #include "src/io/checkpoint_weights.h"
 #include "src/io/hf.h"
+#include "src/io/json_integer.h"
 #include "src/model/initialise.h"
 #include "src/train/model_state.h"
 #include "src/train/resume_check.h"
@@ -30,12 +31,13 @@ WeightsSource::WeightsSource(const Config& config, const RunOptions& options, bo
 }
 
 std::int64_t WeightsSource::counted(const char* what) const {
-    return checkpoint_ ? checkpoint_->state.at(what).get<std::int64_t>() : 0;
+    return checkpoint_ ? integer_of(checkpoint_->state.at(what), text("the checkpoint's ", what)) : 0;
 }
 
 std::int64_t WeightsSource::sequences() const {
     if (!checkpoint_) return 0;
-    const auto before = checkpoint_->state.at("/config/training/seq_len"_json_pointer).get<std::int64_t>();
+    const std::int64_t before =
+        integer_of(checkpoint_->state.at("/config/training/seq_len"_json_pointer), "the checkpoint's training.seq_len");
     return before == config_.training.seq_len ? counted("sequences")
                                               : ceil_div(counted("sequences") * before, config_.training.seq_len);
 }

@@ -134,6 +134,8 @@ def checkpoint_meta():
     put("checkpoint_meta", "later_version", meta(version=99))
     put("checkpoint_meta", "no_state", meta().replace("state", "stat"))
     put("checkpoint_meta", "wrong_size", meta(segments=[segment | {"bytes": -1}]))
+    put("checkpoint_meta", "size_beyond_integers", meta(segments=[segment | {"bytes": 1e30}]))
+    put("checkpoint_meta", "step_beyond_integers", meta(step=1e30))
     put("checkpoint_meta", "wrong_checksum", meta(segments=[segment | {"xxh64": "0"}]))
     put("checkpoint_meta", "no_checksum", meta(segments=[segment | {"xxh64": "none"}]))
     put("checkpoint_meta", "outside", meta(segments=[segment | {"name": "../m"}]))
