@@ -11,7 +11,7 @@ import subprocess
 import sys
 import unittest
 
-from program import NON_FINITE, ROOT, RUNTIME, USAGE, ProgramTestCase, kill
+from program import INTERRUPTED, NON_FINITE, ROOT, RUNTIME, TIMEOUT_S, USAGE, ProgramTestCase, kill
 
 sys.path.insert(0, os.path.join(ROOT, "tools", "campaign"))
 import victim  # noqa: E402
@@ -205,11 +205,19 @@ class DataTest(RunningTestCase):
 
 
 class DiskTest(RunningTestCase):
+    def assert_interrupted_run_is_whole(self, process):
+        """It ends with a saved step, and goes on as if nothing had been."""
+        process.terminate()
+        self.assertEqual(process.wait(TIMEOUT_S), INTERRUPTED, self.said())
+        steps = {"training.steps": self.saved_step() + 5}
+        self.run_program("--config", self.config({**LONG, **steps}), "--resume")
+        self.train(changes={**LONG, **steps, "output.directory": "whole"})
+        self.assert_same_run("run", "whole")
+
     def test_full_for_a_while(self):
-        steps = {"training.steps": 6000}
         with open(self.path("output.txt"), "wb") as output:  # by another process, which the limit below spares
             console = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=output)
-        process = self.start("--config", self.config({**LONG, **steps}), stdout=console.stdin, stderr=subprocess.STDOUT,
+        process = self.start("--config", self.config(LONG), stdout=console.stdin, stderr=subprocess.STDOUT,
                              restore_signals=False, preexec_fn=lambda: signal.signal(signal.SIGXFSZ, signal.SIG_IGN))
         console.stdin.close()
         self.addCleanup(console.wait)
@@ -220,22 +228,16 @@ class DiskTest(RunningTestCase):
         saved = self.saved_step()
         self.assertGreater(saved, 0)
         resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (soft, hard))
-        self.assertEqual(process.wait(), 0, self.said())
-        console.wait()
+        self.wait_until(lambda: "every line is written again" in self.said(), process, "log that is whole again")
+        self.assert_interrupted_run_is_whole(process)
         self.assertIn("earlier checkpoints are untouched", self.said())
         self.assertIn("the next one that is due is tried again", self.said())
-        self.assertIn("every line is written again", self.said())
-        self.train(changes={**LONG, **steps, "output.directory": "whole"})
-        self.assert_same_run("run", "whole")
 
     def test_deleted_folder(self):
-        steps = {"training.steps": 3000}
-        process = self.start_run(changes=steps)
+        process = self.start_run()
         os.rename(self.path("run"), self.path("elsewhere"))
-        self.assertEqual(process.wait(), 0, self.said())
-        self.assertIn("run was deleted or moved", self.said())
-        self.train(changes={**LONG, **steps, "output.directory": "whole"})
-        self.assert_same_run("run", "whole")
+        self.wait_until(lambda: "run was deleted or moved" in self.said(), process, "notice")
+        self.assert_interrupted_run_is_whole(process)
 
     def test_background_or_not(self):
         for background in (True, False):
