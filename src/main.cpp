@@ -1,6 +1,5 @@
 #include <cmath>
 #include <cstdio>
-#include <exception>
 #include <optional>
 
 #include "src/config/command_line.h"
@@ -9,6 +8,7 @@
 #include "src/core/errors.h"
 #include "src/core/interrupt.h"
 #include "src/core/printable.h"
+#include "src/core/program.h"
 #include "src/core/standard_streams.h"
 #include "src/generate/text_sampler.h"
 #include "src/io/hf.h"
@@ -254,18 +254,5 @@ int dispatch(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-    const auto fail = [](const char* what, int code) {
-        std::fprintf(stderr, "coda_train: %s\n", printable(what).c_str());
-        return code;
-    };
-    try {
-        prepare_standard_streams();
-        return dispatch(argc, argv);
-    } catch (const UsageError& error) {
-        return fail(error.what(), kExitUsage);
-    } catch (const NonFiniteError& error) {
-        return fail(error.what(), kExitNonFinite);
-    } catch (const std::exception& error) {
-        return fail(error.what(), kExitRuntime);
-    }
+    return run_program("coda_train", [&] { return dispatch(argc, argv); });
 }

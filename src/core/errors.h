@@ -9,10 +9,10 @@ namespace coda {
 
 enum ExitCode : int {
     kExitDone = 0,
-    kExitRuntime = 1,    // any other Error: data, weights, files, device
-    kExitUsage = 2,      // UsageError: bad command line or config
-    kExitNonFinite = 3,  // NonFiniteError
-    kExitInterrupted = 130,
+    kExitRuntime = 1,        // any other Error: data, weights, files, device
+    kExitUsage = 2,          // UsageError: bad command line or config
+    kExitNonFinite = 3,      // NonFiniteError
+    kExitInterrupted = 130,  // InterruptedError, or a result that was cut short
 };
 
 /// A bad command line or config. The message names the key or flag.
@@ -23,6 +23,12 @@ class UsageError : public Error {
 
 /// Training stopped on a non-finite loss or gradient norm.
 class NonFiniteError : public Error {
+  public:
+    using Error::Error;
+};
+
+/// Ctrl-C, SIGTERM or SIGHUP came, and nothing is left of what was begun.
+class InterruptedError : public Error {
   public:
     using Error::Error;
 };

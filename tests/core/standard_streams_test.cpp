@@ -7,8 +7,8 @@
 #include <csignal>
 #include <cstdio>
 
-#include "kernels/core/error.h"
 #include "tests/catch.h"
+#include "tests/io/scratch_folder.h"
 
 using namespace coda;
 
@@ -24,16 +24,6 @@ bool holds_in_child(Action&& action) {
     int status = 0;
     REQUIRE(::waitpid(child, &status, 0) == child);
     return WIFEXITED(status) && WEXITSTATUS(status) == 0;
-}
-
-template <class Action>
-std::string message_of(Action&& action) {
-    try {
-        action();
-    } catch (const Error& error) {
-        return error.what();
-    }
-    return "";
 }
 
 }  // namespace

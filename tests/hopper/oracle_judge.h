@@ -35,6 +35,16 @@ struct Operands {
     }
 };
 
+/// named() on fresh operands, which an op in place needs for each mistake.
+inline std::set<std::string> named_afresh(const Operands& operands, const Op& op, const Op& launched,
+                                          const std::function<void(const Memory&)>& plant = {}) {
+    const cases::DeviceBuffers device(operands.buffers, 17);
+    oracle::Oracle oracle;
+    return named(oracle, device.memory(), op, launched, [&] {
+        if (plant) plant(device.memory());
+    });
+}
+
 /// Both paths, each on fresh operands, with the whole work space and with one of `band_bytes`.
 inline void judge(const Operands& operands, const Op& op, const std::string& label, std::int64_t band_bytes = 1 << 20,
                   const std::set<std::string>& follows = {}) {

@@ -3,6 +3,7 @@
 
 #include "src/train/hopper_executor.h"
 #include "tests/hopper/harness.h"
+#include "tests/hopper/small_model.h"
 #include "tests/model/harness.h"
 
 using namespace coda;
@@ -46,24 +47,11 @@ class HostWatch : public StepObserver {
     TensorWatch& watch_;
 };
 
-ModelConfig model_with_ragged_tiles() {
-    ModelConfig model;
-    model.hidden_size = 264;
-    model.intermediate_size = 328;
-    model.num_hidden_layers = 2;
-    model.num_attention_heads = 4;
-    model.num_key_value_heads = 2;
-    model.head_dim = 64;
-    model.vocab_size = 1009;
-    model.rope_theta = 10000;
-    return model;
-}
-
 }  // namespace
 
 TEST_CASE("statistics of the tensors of a step on the GPU are those of their elements, and its bits stay", "[gpu]") {
     if (!has_hopper()) return;
-    const ModelConfig model = model_with_ragged_tiles();
+    const ModelConfig model = small_model(64, false);
     const textbook::Weights weights = textbook::random_weights(model, 3);
     const textbook::Batch batch = random_batch(model, 2, 100, 1);
     std::vector<textbook::Weights> gradients;
@@ -80,7 +68,7 @@ TEST_CASE("statistics of the tensors of a step on the GPU are those of their ele
         gradients.push_back(run.gradients());
         if (!watched) continue;
         const std::vector<TensorRecord> records = watch.take();
-        REQUIRE(records.size() == 3 * (4 * 2 + 1));
+        REQUIRE(records.size() == static_cast<std::size_t>(3 * (4 * model.num_hidden_layers + 1)));
         for (const TensorRecord& record : records) {
             INFO("layer " << record.layer << " " << record.name);
             const TensorStats& expected = host.all.at({record.layer, record.name});

@@ -1,5 +1,6 @@
 """A host on this machine for the tests of data/, with a stand-in for coda_tokenize."""
 
+import hashlib
 import http.server
 import os
 import re
@@ -15,6 +16,9 @@ sys.path.insert(0, DATA)
 
 import fetch
 
+# The least that the scripts read of a tokenizer.json.
+TOKENIZER = {"added_tokens": [{"id": 7, "content": "<|endoftext|>"}], "model": {"vocab": {"a": 0, "b": 1}}}
+
 # A stand-in for coda_tokenize: writes its arguments into shards of the names that the real one gives.
 TOKENIZE = """#!{python}
 import os, sys
@@ -27,6 +31,10 @@ for part in parts:
 with open(os.path.join(os.path.dirname(__file__), "calls"), "a") as file:
     file.write("x")
 """
+
+
+def sha256(content):
+    return hashlib.sha256(content).hexdigest()
 
 
 class Server(http.server.BaseHTTPRequestHandler):

@@ -68,6 +68,26 @@ class DriftTest(LogTestCase):
         self.assertRegex(self.drift("loss -= 1e-9 * (run == 2 and step == 40)", expect=1),
                          r"FAILED loss of step 40: \S+ in run 1, \S+ in run 2")
 
+    def test_runs_that_were_measured_apart(self):
+        self.drift("pass", "--runs", "1")
+        with open(self.path("out/measured.json"), encoding="utf-8") as file:
+            first = json.load(file)
+        first["config"]["data"]["train"] = "/elsewhere/tokens.bin"
+        for name, change in (("same", {}), ("longer", {"seq_len": 64})):
+            first["config"]["training"].update(change)
+            with open(self.path(name), "w", encoding="utf-8") as file:
+                json.dump(first, file)
+        status, out, _ = run_tool("campaign/drift", "--judge", self.path("same"), self.path("out/measured.json"))
+        self.assertEqual(status, 0)
+        self.assertIn("2 runs: no drift", out)
+        status, _, err = run_tool("campaign/drift", "--judge", self.path("same"), self.path("longer"))
+        self.assertEqual(status, 1)
+        self.assertIn(f"longer: its configuration is not that of {self.path('same')}", err)
+        self.drift("loss -= 1e-9 * (step == 40)", "--runs", "1")
+        status, out, _ = run_tool("campaign/drift", "--judge", self.path("same"), self.path("out/measured.json"))
+        self.assertEqual(status, 1)
+        self.assertRegex(out, r"FAILED loss of step 40: \S+ in run 1, \S+ in run 2")
+
     def test_a_run_that_fails(self):
         out = self.drift("step < 30 or sys.exit('no memory')", expect=1)
         self.assertIn("run1 ended with 1: no memory", out)

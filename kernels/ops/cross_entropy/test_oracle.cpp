@@ -50,13 +50,8 @@ TEST_CASE("the oracle judges the loss", "[gpu][oracle]") {
     evaluation.scale = evaluation.dot = View{};
     judge(operands, evaluation, "FinishCrossEntropy of an evaluation");
 
-    // The op works in place, so each mistake gets fresh operands.
     const auto mistake = [&](const FinishCrossEntropy& launched, const std::function<void(const Memory&)>& plant = {}) {
-        const cases::DeviceBuffers device(operands.buffers, 17);
-        oracle::Oracle oracle;
-        return named(oracle, device.memory(), op, launched, [&] {
-            if (plant) plant(device.memory());
-        });
+        return named_afresh(operands, op, launched, plant);
     };
     CHECK(mistake(op) == Names{});
     FinishCrossEntropy other = op;

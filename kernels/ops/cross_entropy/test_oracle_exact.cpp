@@ -47,11 +47,7 @@ TEST_CASE("the oracle names the mistakes of the exact way", "[gpu][oracle]") {
     const View others = operands.add(DType::i32, 1, 90, Fill::targets, 1000),
                none = operands.add(DType::i32, 1, 90, Fill::positions, 1);
     const auto mistake = [&](const ExactCrossEntropy& launched, const std::function<void(const Memory&)>& plant = {}) {
-        const cases::DeviceBuffers device(operands.buffers, 17);
-        oracle::Oracle oracle;
-        return named(oracle, device.memory(), op, launched, [&] {
-            if (plant) plant(device.memory());
-        });
+        return named_afresh(operands, op, launched, plant);
     };
     CHECK(mistake(op) == Names{});
     ExactCrossEntropy other = op;

@@ -1,20 +1,12 @@
-#include <cstdio>
-#include <exception>
-
 #include "src/core/errors.h"
 #include "src/core/interrupt.h"
-#include "src/core/printable.h"
+#include "src/core/program.h"
 #include "src/core/standard_streams.h"
 #include "src/generate/program/generate.h"
 
 int main(int argc, char** argv) {
     using namespace coda;
-    const auto fail = [](const char* what, int code) {
-        std::fprintf(stderr, "coda_generate: %s\n", printable(what).c_str());
-        return code;
-    };
-    try {
-        prepare_standard_streams();
+    return run_program("coda_generate", [&] {
         const GenerateOptions options = parse_generate_options(argc, argv);
         int code = kExitDone;
         if (options.print) {
@@ -25,11 +17,5 @@ int main(int argc, char** argv) {
         }
         close_standard_output();
         return code;
-    } catch (const UsageError& error) {
-        return fail(error.what(), kExitUsage);
-    } catch (const NonFiniteError& error) {
-        return fail(error.what(), kExitNonFinite);
-    } catch (const std::exception& error) {
-        return fail(error.what(), kExitRuntime);
-    }
+    });
 }
