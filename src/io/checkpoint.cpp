@@ -289,12 +289,12 @@ std::optional<CheckpointInfo> newest_checkpoint(const fs::path& run,
     return std::nullopt;
 }
 
-MappedFile map_segment(const CheckpointInfo& checkpoint, const std::string& name) {
+FileReader segment_reader(const CheckpointInfo& checkpoint, const std::string& name) {
     const SegmentInfo& info = checkpoint.segment(name);
     const fs::path path = segment_file(checkpoint.folder, name);
-    MappedFile file(path);
-    const auto size = static_cast<std::int64_t>(file.bytes().size());
-    require(size == info.bytes, path.string(), " has ", size, " bytes where ", info.bytes, " are expected");
+    FileReader file(path);
+    require(file.bytes() == info.bytes, path.string(), " has ", file.bytes(), " bytes where ", info.bytes,
+            " are expected");
     return file;
 }
 
@@ -302,15 +302,16 @@ void read_segment(const CheckpointInfo& checkpoint, const std::string& name,
                   const std::function<void(std::int64_t, std::span<const std::byte>)>& sink) {
     const SegmentInfo& info = checkpoint.segment(name);
     const fs::path path = segment_file(checkpoint.folder, name);
-    const MappedFile file = map_segment(checkpoint, name);
+    const FileReader file = segment_reader(checkpoint, name);
     const std::int64_t size = info.bytes;
+    std::vector<std::byte> chunk(static_cast<std::size_t>(std::min(size, kCheckpointChunk)));
     Xxh64 hash;
     for (std::int64_t offset = 0; offset < size; offset += kCheckpointChunk) {
-        const auto part = file.bytes().subspan(static_cast<std::size_t>(offset),
-                                               static_cast<std::size_t>(std::min(size - offset, kCheckpointChunk)));
+        const std::span part =
+            std::span(chunk).first(static_cast<std::size_t>(std::min(size - offset, kCheckpointChunk)));
+        file.read_at(offset, part);
         hash.update(part);
         sink(offset, part);
-        file.give_pages_back();
     }
     require(hash.digest() == info.xxh64, path.string(), " is damaged: its checksum is ", hex(hash.digest()), " where ",
             hex(info.xxh64), " is expected");

@@ -90,8 +90,8 @@ std::optional<CheckpointInfo> newest_checkpoint(const std::filesystem::path& run
 void read_segment(const CheckpointInfo& checkpoint, const std::string& name,
                   const std::function<void(std::int64_t offset, std::span<const std::byte> part)>& sink);
 
-/// The file of a segment, mapped. Its size is checked and its contents are not: open_checkpoint has done that.
-MappedFile map_segment(const CheckpointInfo& checkpoint, const std::string& name);
+/// The file of a segment. Its size is checked and its contents are not: open_checkpoint has done that.
+FileReader segment_reader(const CheckpointInfo& checkpoint, const std::string& name);
 
 /// A whole segment; also throws Error when `out` has another size.
 void read_segment(const CheckpointInfo& checkpoint, const std::string& name, std::span<std::byte> out);

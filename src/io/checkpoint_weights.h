@@ -22,9 +22,8 @@ class CheckpointWeights : public MasterWeights {
     void read_row(std::size_t tensor, std::int64_t row, std::span<float> out) const override;
 
   private:
-    MappedFile file_;
     const ParameterLayout& layout_;
-    mutable std::int64_t read_ = 0;  // elements since pages were given back
+    FileReader file_;
 };
 
 }  // namespace coda

@@ -1,7 +1,6 @@
 #include "src/io/files.h"
 
 #include <fcntl.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -48,32 +47,6 @@ int open_regular(const fs::path& path, std::int64_t& bytes) {
 }
 
 }  // namespace
-
-MappedFile::MappedFile(const fs::path& path) {
-    std::int64_t bytes = 0;
-    const Descriptor file{open_regular(path, bytes)};
-    if (bytes == 0) return;
-    const auto size = static_cast<std::size_t>(bytes);
-    void* address = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, file.value, 0);
-    if (address == MAP_FAILED) fail("map", path, errno);
-    bytes_ = {static_cast<const std::byte*>(address), size};
-}
-
-MappedFile::~MappedFile() {
-    if (!bytes_.empty()) ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
-}
-
-MappedFile::MappedFile(MappedFile&& other) noexcept : bytes_(std::exchange(other.bytes_, {})) {}
-
-MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
-    std::swap(bytes_, other.bytes_);
-    return *this;
-}
-
-void MappedFile::give_pages_back() const {
-    // Pages of a shared mapping that nobody writes: a failure costs memory and nothing else.
-    if (!bytes_.empty()) ::madvise(const_cast<std::byte*>(bytes_.data()), bytes_.size(), MADV_DONTNEED);
-}
 
 FileReader::FileReader(fs::path path) : path_(std::move(path)) { descriptor_ = open_regular(path_, bytes_); }
 

@@ -1,4 +1,4 @@
-// Files as the formats need them: mapped for reading, written durably, replaced as a whole or not at all.
+// Files as the formats need them: read in parts, written durably, replaced as a whole or not at all.
 //
 // Every function throws Error with the operation, the path and the system's reason ("write to X: No space left on
 // device").
@@ -18,26 +18,8 @@ namespace coda {
 /// The bytes of `text`, not copied.
 inline std::span<const std::byte> bytes_of(std::string_view text) { return std::as_bytes(std::span(text)); }
 
-/// A regular file mapped read-only. Empty files have empty bytes().
-class MappedFile {
-  public:
-    MappedFile() = default;
-    explicit MappedFile(const std::filesystem::path& path);
-    ~MappedFile();
-    MappedFile(MappedFile&& other) noexcept;
-    MappedFile& operator=(MappedFile&& other) noexcept;
-
-    std::span<const std::byte> bytes() const { return bytes_; }
-
-    /// What was read leaves the process's memory; it is read from the file again where it is touched again.
-    void give_pages_back() const;
-
-  private:
-    std::span<const std::byte> bytes_;
-};
-
 /// A regular file that is read in parts. It may be cut short while it is open: a read then fails, where the pages of a
-/// MappedFile would end the process with SIGBUS.
+/// mapped file would end the process with SIGBUS. So no file is mapped.
 class FileReader {
   public:
     explicit FileReader(std::filesystem::path path);

@@ -49,7 +49,7 @@ std::string shape_text(const std::vector<std::int64_t>& shape) {
     return out + ")";
 }
 
-bool same_values(const SafetensorsFolder& folder, const StoredTensor& a, const StoredTensor& b) {
+bool same_values(const StoredTensor& a, const StoredTensor& b) {
     if (a.shape != b.shape) return false;
     constexpr std::int64_t kPart = 1 << 16;
     std::vector<double> left(kPart), right(kPart);
@@ -58,7 +58,6 @@ bool same_values(const SafetensorsFolder& folder, const StoredTensor& a, const S
         a.read(first, std::span(left).first(number));
         b.read(first, std::span(right).first(number));
         if (!std::equal(left.begin(), left.begin() + static_cast<std::ptrdiff_t>(number), right.begin())) return false;
-        folder.was_read(2 * kPart);
     }
     return true;
 }
@@ -69,7 +68,7 @@ bool is_ignored(const StoredTensor& tensor, const SafetensorsFolder& checkpoint,
     if (tensor.name != kHead || !layout.tied()) return false;
     const auto embedding = checkpoint.tensors().find(kEmbedding);
     if (embedding == checkpoint.tensors().end()) return false;
-    require(same_values(checkpoint, tensor, embedding->second), tensor.file, ": ", kHead, " differs from ", kEmbedding,
+    require(same_values(tensor, embedding->second), tensor.file, ": ", kHead, " differs from ", kEmbedding,
             ", but the model ties them; set model.tie_word_embeddings to false");
     return true;
 }
@@ -122,13 +121,11 @@ void HfWeights::read(std::int64_t first, std::span<float> out) const {
             if (part.count > 0) tensors_[t]->read(row * tensor.cols + part.column, part.of(out));
         }
     }
-    folder_.was_read(count);
 }
 
 void HfWeights::read_row(std::size_t tensor, std::int64_t row, std::span<float> out) const {
     const auto count = static_cast<std::int64_t>(out.size());
     tensors_[tensor]->read(row * count, out);
-    folder_.was_read(count);
 }
 
 void check_export_folder(const fs::path& folder) {

@@ -1,8 +1,7 @@
 // Reads and writes Hugging Face checkpoint folders of LlamaForCausalLM: config.json and safetensors.
 //
 // The folder has every matrix as transformers stores it; the flat segments have them packed (src/model/parameters.h).
-// Both directions copy one row at a time, and mapped pages that were read are given back: the model is never in memory
-// as a whole.
+// Both directions copy one row at a time: the model is never in memory as a whole.
 #pragma once
 
 #include <cstdint>

@@ -52,20 +52,21 @@ std::int64_t vocab_size_of(const json& tokenizer, const std::string& file) {
     return size;
 }
 
-void write_new(const fs::path& file, std::span<const std::byte> bytes) {
+void write_new(const fs::path& file, const std::string& contents) {
     FileWriter writer(file, FileWriter::Mode::create);
-    writer.write(bytes);
+    writer.write(bytes_of(contents));
     writer.finish();
 }
 
 void write_copies(const RunTokenizer& tokenizer, const fs::path& folder) {
-    const MappedFile file(tokenizer.file);
-    require(sha256(file.bytes()) == tokenizer.sha256, tokenizer.file.string(), " has changed since the run began");
-    write_new(folder / kFile, file.bytes());
+    const std::string contents = read_file(tokenizer.file);
+    require(sha256(bytes_of(contents)) == tokenizer.sha256, tokenizer.file.string(),
+            " has changed since the run began");
+    write_new(folder / kFile, contents);
     if (tokenizer.file.filename() == kFile) {
         for (const char* name : kBeside) {
             const fs::path beside = tokenizer.file.parent_path() / name;
-            if (is_there(beside)) write_new(folder / name, MappedFile(beside).bytes());
+            if (is_there(beside)) write_new(folder / name, read_file(beside));
         }
     }
     sync_folder(folder);
@@ -118,7 +119,7 @@ void keep_tokenizer(const RunTokenizer& tokenizer, const fs::path& run) {
     try {
         fs::remove_all(aside);  // what a kill has left, here and within publish_folder
         fs::remove_all(run / text(kTemporaryPrefix, "replaced-tokenizer"));
-        if (is_there(copy) && sha256(MappedFile(copy).bytes()) == tokenizer.sha256) return;
+        if (is_there(copy) && sha256(bytes_of(read_file(copy))) == tokenizer.sha256) return;
         make_folders(aside);
         write_copies(tokenizer, aside);
         const fs::path earlier = publish_folder(aside, folder);

@@ -13,6 +13,7 @@
 
 #include "kernels/core/error.h"
 #include "src/config/json_file.h"
+#include "src/io/files.h"
 
 namespace coda {
 
@@ -22,7 +23,7 @@ namespace fs = std::filesystem;
 using Json = nlohmann::json;
 static_assert(std::endian::native == std::endian::little, "safetensors data is little-endian and is not swapped here");
 
-constexpr std::size_t kPrefix = 8;                 // bytes of the header's length
+constexpr std::int64_t kPrefix = 8;                // bytes of the header's length
 constexpr std::uint64_t kMaxHeader = 100'000'000;  // the format's own limit
 constexpr std::size_t kDataAlignment = 8;          // of the first data byte, in files written here
 constexpr std::size_t kBufferedElements = 1 << 20;
@@ -76,8 +77,8 @@ std::string shape_text(const std::vector<std::int64_t>& shape) {
     return out + "]";
 }
 
-/// A tensor of the header; `data` holds all data bytes of the file.
-StoredTensor parse_tensor(const std::string& name, const Json& json, std::span<const std::byte> data,
+/// A tensor of the header. The file has `size` data bytes, from byte `data` on.
+StoredTensor parse_tensor(const std::string& name, const Json& json, std::int64_t data, std::int64_t size,
                           const std::string& file) {
     const std::string where = text(file, ": tensor ", escaped(name));
     require(json.is_object() && json.size() == 3 && json.contains("dtype") && json.contains("shape") &&
@@ -88,7 +89,7 @@ StoredTensor parse_tensor(const std::string& name, const Json& json, std::span<c
                                            [&](const auto& entry) { return json["dtype"] == Json(entry.first); });
     require(known != std::end(kDtypeBits), where, " has an unknown dtype: ", escaped(json["dtype"]));
 
-    StoredTensor tensor{name, file, known->first, sizes(json["shape"], where + " shape"), 1, {}};
+    StoredTensor tensor{name, file, known->first, sizes(json["shape"], where + " shape"), 1, 0, 0, {}};
     std::int64_t bits = 0;
     bool fits = true;
     for (const std::int64_t extent : tensor.shape) {
@@ -100,20 +101,25 @@ StoredTensor parse_tensor(const std::string& name, const Json& json, std::span<c
     const std::vector<std::int64_t> offsets = sizes(json["data_offsets"], where + " data_offsets");
     require(offsets.size() == 2 && offsets[0] <= offsets[1], where, " data_offsets must be [begin, end], not ",
             shape_text(offsets));
-    const auto begin = static_cast<std::size_t>(offsets[0]), end = static_cast<std::size_t>(offsets[1]);
-    require(end <= data.size(), where, " ends at data byte ", end, " of ", data.size(), ": the file is cut short");
-    require(bits % 8 == 0 && end - begin == static_cast<std::size_t>(bits / 8), where, " has ", end - begin,
-            " bytes, but ", tensor.dtype, " of shape ", shape_text(tensor.shape), " takes ", bits / 8);
-    tensor.bytes = data.subspan(begin, end - begin);
+    const std::int64_t begin = offsets[0], end = offsets[1];
+    require(end <= size, where, " ends at data byte ", end, " of ", size, ": the file is cut short");
+    require(bits % 8 == 0 && end - begin == bits / 8, where, " has ", end - begin, " bytes, but ", tensor.dtype,
+            " of shape ", shape_text(tensor.shape), " takes ", bits / 8);
+    tensor.begin = data + begin;
+    tensor.bytes = end - begin;
     return tensor;
 }
 
+/// Elements from byte `at` of the file on, through a buffer of bounded size where their type is another.
 template <class Stored, class Real>
-void convert(std::span<const std::byte> from, std::span<Real> to) {
-    for (std::size_t i = 0; i < to.size(); ++i) {
-        Stored value;
-        std::memcpy(&value, &from[i * sizeof(Stored)], sizeof(Stored));
-        to[i] = static_cast<Real>(value);
+void read_as(const BytesAt& source, std::int64_t at, std::span<Real> to) {
+    if constexpr (std::is_same_v<Stored, Real>) return source(at, std::as_writable_bytes(to));
+    std::array<Stored, 8192> buffer;
+    for (std::size_t first = 0; first < to.size(); first += buffer.size()) {
+        const std::span part = to.subspan(first, std::min(buffer.size(), to.size() - first));
+        const std::span stored = std::span(buffer).first(part.size());
+        source(at + static_cast<std::int64_t>(first * sizeof(Stored)), std::as_writable_bytes(stored));
+        for (std::size_t i = 0; i < part.size(); ++i) part[i] = static_cast<Real>(stored[i]);
     }
 }
 
@@ -153,7 +159,7 @@ std::string header_of(std::span<const TensorSpec> tensors, DType dtype) {
     }
     std::string json = header.dump();
     json.resize((json.size() + kDataAlignment - 1) / kDataAlignment * kDataAlignment, ' ');
-    std::string out(kPrefix, '\0');
+    std::string out(static_cast<std::size_t>(kPrefix), '\0');
     const std::uint64_t length = json.size();
     std::memcpy(out.data(), &length, sizeof length);
     return out + json;
@@ -168,28 +174,29 @@ void StoredTensor::read(std::int64_t first, std::span<Real> out) const {
         throw Error(
             text(file, ": ", number, " elements from ", first, " of tensor ", escaped(name), ", which has ", count));
     }
-    const auto from = [&](std::size_t size) { return bytes.subspan(static_cast<std::size_t>(first) * size); };
-    if (dtype == "F32") return convert<float>(from(sizeof(float)), out);
-    if (dtype == "BF16") return convert<Bf16>(from(sizeof(Bf16)), out);
-    if (dtype == "F16") return convert<Half>(from(sizeof(Half)), out);
-    if (dtype == "F64") return convert<double>(from(sizeof(double)), out);
+    const auto at = [&](std::size_t size) { return begin + first * static_cast<std::int64_t>(size); };
+    if (dtype == "F32") return read_as<float>(*source, at(sizeof(float)), out);
+    if (dtype == "BF16") return read_as<Bf16>(*source, at(sizeof(Bf16)), out);
+    if (dtype == "F16") return read_as<Half>(*source, at(sizeof(Half)), out);
+    if (dtype == "F64") return read_as<double>(*source, at(sizeof(double)), out);
     throw Error(text(file, ": tensor ", escaped(name), " has dtype ", dtype,
                      "; weights are read from F32, BF16, F16 and F64 only"));
 }
 template void StoredTensor::read(std::int64_t, std::span<float>) const;
 template void StoredTensor::read(std::int64_t, std::span<double>) const;
 
-std::vector<StoredTensor> parse_safetensors(std::span<const std::byte> bytes, const std::string& file) {
+std::vector<StoredTensor> parse_safetensors(BytesAt source, std::int64_t bytes, const std::string& file) {
     std::uint64_t length = 0;
-    require(bytes.size() >= kPrefix, file, ": not a safetensors file: ", bytes.size(), " bytes");
-    std::memcpy(&length, bytes.data(), kPrefix);
-    require(length <= kMaxHeader && length <= bytes.size() - kPrefix, file,
-            ": not a safetensors file, or cut short: a header of ", length, " bytes in a file of ", bytes.size());
+    require(bytes >= kPrefix, file, ": not a safetensors file: ", bytes, " bytes");
+    source(0, std::as_writable_bytes(std::span(&length, 1)));
+    require(length <= kMaxHeader && length <= static_cast<std::uint64_t>(bytes - kPrefix), file,
+            ": not a safetensors file, or cut short: a header of ", length, " bytes in a file of ", bytes);
 
-    const std::string json(reinterpret_cast<const char*>(bytes.data()) + kPrefix, length);
+    std::string json(length, '\0');
+    source(kPrefix, std::as_writable_bytes(std::span(json)));
     require(json.starts_with('{'), file, ": not a safetensors file: its header does not begin with '{'");
     const Json header = parse_json_text(json, file + " header");
-    const std::span<const std::byte> data = bytes.subspan(kPrefix + length);
+    const std::int64_t data = kPrefix + static_cast<std::int64_t>(length), size = bytes - data;
 
     std::vector<StoredTensor> tensors;
     for (const auto& [name, value] : header.items()) {
@@ -198,23 +205,33 @@ std::vector<StoredTensor> parse_safetensors(std::span<const std::byte> bytes, co
                         std::all_of(value.begin(), value.end(), [](const Json& v) { return v.is_string(); }),
                     file, ": __metadata__ must be an object of strings");
         } else {
-            tensors.push_back(parse_tensor(name, value, data, file));
+            tensors.push_back(parse_tensor(name, value, data, size, file));
         }
     }
 
     std::sort(tensors.begin(), tensors.end(), [](const StoredTensor& a, const StoredTensor& b) {
-        return std::tuple(a.bytes.data(), a.bytes.size(), std::string_view(a.name)) <
-               std::tuple(b.bytes.data(), b.bytes.size(), std::string_view(b.name));
+        return std::tuple(a.begin, a.bytes, std::string_view(a.name)) <
+               std::tuple(b.begin, b.bytes, std::string_view(b.name));
     });
-    std::size_t end = 0;
-    for (const StoredTensor& tensor : tensors) {
-        const auto begin = static_cast<std::size_t>(tensor.bytes.data() - data.data());
+    const auto shared = std::make_shared<const BytesAt>(std::move(source));
+    std::int64_t end = 0;
+    for (StoredTensor& tensor : tensors) {
+        const std::int64_t begin = tensor.begin - data;
         require(begin == end, file, ": tensor ", escaped(tensor.name), " begins at data byte ", begin,
                 begin < end ? " and overlaps the one before it, which ends at " : " and leaves a hole after ", end);
-        end = begin + tensor.bytes.size();
+        end = begin + tensor.bytes;
+        tensor.source = shared;
     }
-    require(end == data.size(), file, ": ", data.size() - end, " bytes follow the last tensor");
+    require(end == size, file, ": ", size - end, " bytes follow the last tensor");
     return tensors;
+}
+
+std::vector<StoredTensor> parse_safetensors(std::span<const std::byte> bytes, const std::string& file) {
+    const auto source = [bytes](std::int64_t offset, std::span<std::byte> out) {
+        const auto part = bytes.subspan(static_cast<std::size_t>(offset), out.size());
+        std::copy(part.begin(), part.end(), out.begin());
+    };
+    return parse_safetensors(source, static_cast<std::int64_t>(bytes.size()), file);
 }
 
 SafetensorsFolder::SafetensorsFolder(const fs::path& folder) {
@@ -253,17 +270,10 @@ SafetensorsFolder::SafetensorsFolder(const fs::path& folder) {
     }
 }
 
-void SafetensorsFolder::was_read(std::int64_t elements) const {
-    constexpr std::int64_t kKept = std::int64_t{4} << 20;  // elements, of up to 8 bytes
-    read_ += elements;
-    if (read_ < kKept) return;
-    for (const MappedFile& file : files_) file.give_pages_back();
-    read_ = 0;
-}
-
 void SafetensorsFolder::add_file(const fs::path& path) {
-    const MappedFile& file = files_.emplace_back(path);
-    for (StoredTensor& tensor : parse_safetensors(file.bytes(), path.string())) {
+    const auto file = std::make_shared<const FileReader>(path);
+    const auto source = [file](std::int64_t offset, std::span<std::byte> out) { file->read_at(offset, out); };
+    for (StoredTensor& tensor : parse_safetensors(source, file->bytes(), path.string())) {
         const auto [other, added] = tensors_.emplace(tensor.name, tensor);
         require(added, path.string(), ": tensor ", escaped(tensor.name), " is in ", other->second.file, " too");
     }

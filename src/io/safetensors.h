@@ -13,36 +13,42 @@
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "kernels/core/dtype.h"
-#include "src/io/files.h"
 
 namespace coda {
 
-/// A tensor of a safetensors file; a view of that file's bytes.
+/// Fills `out` with a file's bytes from `offset` on.
+using BytesAt = std::function<void(std::int64_t offset, std::span<std::byte> out)>;
+
+/// A tensor of a safetensors file, which it reads from.
 struct StoredTensor {
     std::string name;
     std::string file;        // for messages
     std::string_view dtype;  // as the format spells it: "F32", "BF16", ...
     std::vector<std::int64_t> shape;
-    std::int64_t count = 0;  // elements
-    std::span<const std::byte> bytes;
+    std::int64_t count = 0;             // elements
+    std::int64_t begin = 0, bytes = 0;  // of the file
+    std::shared_ptr<const BytesAt> source;
 
     /// Elements [first, first + out.size()) in row-major order. Reads F64, F32, F16 and BF16; F64 rounds when read as
-    /// float. Throws Error for any other dtype and for a range outside the tensor.
+    /// float. Throws Error for any other dtype, for a range outside the tensor, and where the file cannot be read.
     template <class Real>  // float or double
     void read(std::int64_t first, std::span<Real> out) const;
 };
 
-/// The tensors of a safetensors file in memory, in the order of their data. Throws Error naming `file`, and the tensor
-/// if there is one, for anything the format does not allow.
+/// The tensors of a safetensors file of `bytes` bytes, in the order of their data. Throws Error naming `file`, and the
+/// tensor if there is one, for anything the format does not allow.
+std::vector<StoredTensor> parse_safetensors(BytesAt source, std::int64_t bytes, const std::string& file);
+/// Of a file in memory, which must outlive the tensors.
 std::vector<StoredTensor> parse_safetensors(std::span<const std::byte> bytes, const std::string& file);
 
-/// The tensors of a checkpoint folder by name, memory-mapped: model.safetensors or, if there is no such file,
+/// The tensors of a checkpoint folder by name, read where they lie: model.safetensors or, if there is no such file,
 /// model.safetensors.index.json with its shards.
 class SafetensorsFolder {
   public:
@@ -52,15 +58,9 @@ class SafetensorsFolder {
 
     const std::map<std::string, StoredTensor>& tensors() const { return tensors_; }
 
-    /// Counts what its owner reads, and now and then gives back the mapped pages, so that a reader of the whole folder
-    /// does not end with the whole folder in its memory.
-    void was_read(std::int64_t elements) const;
-
   private:
     void add_file(const std::filesystem::path& path);
 
-    std::vector<MappedFile> files_;
-    mutable std::int64_t read_ = 0;  // elements since pages were given back
     std::map<std::string, StoredTensor> tensors_;
 };
 

@@ -77,11 +77,11 @@ void decode(const TokenizeOptions& options) {
     std::vector<std::int32_t> tokens;
     std::string text;
     for (const fs::path& path : shards) {
-        const MappedFile file(path);
-        const TokenView view = parse_shard(file.bytes(), path.string());
-        for (std::int64_t first = 0; first < view.count; first += kTokensAtATime) {
-            tokens.resize(static_cast<std::size_t>(std::min(kTokensAtATime, view.count - first)));
-            read_tokens(view, first, tokens, vocab, path.string());
+        require(path.extension() != ".txt", path.string(), ": not a shard of tokens but a text");
+        const TokenFile file(path, vocab);
+        for (std::int64_t first = 0; first < file.count(); first += kTokensAtATime) {
+            tokens.resize(static_cast<std::size_t>(std::min(kTokensAtATime, file.count() - first)));
+            file.read(first, tokens, vocab);
             text.clear();
             for (const std::int32_t token : tokens) {
                 const auto id = static_cast<std::uint32_t>(token);

@@ -36,14 +36,15 @@ void read_all(const StoredTensor& tensor) {
 
 void safetensors(std::span<const std::byte> input) {
     const std::vector<StoredTensor> tensors = parse_safetensors(input, "input");
-    const std::byte* next = tensors.empty() ? input.data() + input.size() : tensors.front().bytes.data();
+    const auto end = static_cast<std::int64_t>(input.size());
+    std::int64_t next = tensors.empty() ? end : tensors.front().begin;
     std::set<std::string> names;
     for (const StoredTensor& tensor : tensors) {
         promise(names.insert(tensor.name).second, "a tensor is listed twice");
-        promise(tensor.bytes.data() == next, "the tensors leave a hole or overlap");
-        next += tensor.bytes.size();
+        promise(tensor.begin == next, "the tensors leave a hole or overlap");
+        next += tensor.bytes;
     }
-    promise(next == input.data() + input.size(), "the tensors do not end with the file");
+    promise(next == end, "the tensors do not end with the file");
     constexpr std::array<std::string_view, 4> kReadable{"F64", "F32", "F16", "BF16"};
     for (const StoredTensor& tensor : tensors) {
         const bool readable = std::find(kReadable.begin(), kReadable.end(), tensor.dtype) != kReadable.end();

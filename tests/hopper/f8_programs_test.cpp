@@ -117,8 +117,9 @@ TEST_CASE("two runs of FP8 programs give the same bits", "[gpu][f8]") {
     }
 }
 
-// Terms of one sign over 32768 tokens: without promotion the tensor cores cut each of them off at the last bit of a sum
-// that is 2^15 times as large, and lose some percent.
+// Terms of one sign over 32768 tokens, the worst case. The tensor cores keep 14 bits of a sum, so each product that is
+// added loses up to 2^-13 of it, on average half. Of n equal products the sum that the i-th meets is i of them, and all
+// lose n / 2 times 2^-14 of the result: at most 1.6% with n 512, 0.8% with 256, everything where n is in the thousands.
 TEST_CASE("promotion keeps a long FP8 sum unbiased", "[gpu][f8]") {
     if (!has_hopper()) return;
     constexpr std::int64_t kTokens = 32768;
@@ -144,9 +145,10 @@ TEST_CASE("promotion keeps a long FP8 sum unbiased", "[gpu][f8]") {
     };
     const double none = bias(0), wide = bias(512), narrow = bias(256);
     INFO("bias without promotion " << none << ", with 512 " << wide << ", with 256 " << narrow);
-    CHECK(narrow <= 1e-3);
-    CHECK(wide <= 2e-3);
-    CHECK(none > 4 * wide);
+    CHECK(narrow <= 256 * 0x1p-15);
+    CHECK(wide <= 512 * 0x1p-15);
+    CHECK(narrow < wide);
+    CHECK(none > 0.1);
 }
 
 TEST_CASE("Hopper refuses FP8 operands that its kernels do not take", "[f8]") {

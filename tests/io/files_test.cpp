@@ -16,26 +16,31 @@ using namespace coda;
 using Catch::Contains;
 namespace fs = std::filesystem;
 
-TEST_CASE("a mapped file shows the file's bytes, and an empty file none") {
+TEST_CASE("a reader has the file's bytes, as many as there were when it was opened") {
     const ScratchFolder scratch;
     const fs::path folder = scratch.path();
     put(folder / "data", std::string_view("a\0b", 3));
     put(folder / "empty", "");
-    MappedFile file(folder / "data");
-    REQUIRE(file.bytes().size() == 3);
-    CHECK(file.bytes()[2] == std::byte{'b'});
-    CHECK(MappedFile(folder / "empty").bytes().empty());
+    FileReader file(folder / "data");
+    REQUIRE(file.bytes() == 3);
+    std::array<std::byte, 2> part{};
+    file.read_at(1, part);
+    CHECK(part[1] == std::byte{'b'});
+    CHECK(FileReader(folder / "empty").bytes() == 0);
     CHECK(read_file(folder / "data") == std::string("a\0b", 3));
 
-    const MappedFile moved = std::move(file);
-    CHECK(moved.bytes()[0] == std::byte{'a'});
+    const FileReader moved = std::move(file);
+    moved.read_at(0, part);
+    CHECK(part[0] == std::byte{'a'});
+    fs::resize_file(folder / "data", 1);
+    CHECK_THROWS_WITH(moved.read_at(0, part), Contains("ends at byte 1 and had 3 bytes") && Contains("cut short"));
 }
 
-TEST_CASE("what cannot be mapped is named") {
+TEST_CASE("what cannot be opened is named") {
     const ScratchFolder scratch;
     const fs::path folder = scratch.path();
-    CHECK_THROWS_WITH(MappedFile{folder / "absent"}, Contains("absent") && Contains("No such file"));
-    CHECK_THROWS_WITH(MappedFile{folder}, Contains(folder.string()) && Contains("not a regular file"));
+    CHECK_THROWS_WITH(FileReader{folder / "absent"}, Contains("absent") && Contains("No such file"));
+    CHECK_THROWS_WITH(FileReader{folder}, Contains(folder.string()) && Contains("not a regular file"));
 }
 
 TEST_CASE("a writer creates, appends and survives short and interrupted writes") {

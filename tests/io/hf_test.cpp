@@ -223,7 +223,7 @@ TEST_CASE("a tied model takes an lm_head.weight that equals its embedding, and o
     const auto data = parse_safetensors(bytes_of(file), "f");
     for (const StoredTensor& tensor : data) {
         if (tensor.name == "lm_head.weight") {  // its last element changes
-            const auto at = tensor.bytes.data() + tensor.bytes.size() - 4 - bytes_of(file).data();
+            const std::int64_t at = tensor.begin + tensor.bytes - 4;
             const float other = -1;
             std::memcpy(&file[static_cast<std::size_t>(at)], &other, sizeof other);
         }

@@ -1,7 +1,7 @@
 """Weights are read, made and written in parts: beside its arena a run never holds a copy of the model.
 
-The bound is on what the process may allocate (RLIMIT_DATA: the arena counts from its start, mapped files do not), and on
-what it has in memory at the most, mapped pages included.
+The bound is on what the process may allocate (RLIMIT_DATA, in which the arena counts from its start), and on what it
+has in memory at the most.
 """
 
 import filecmp
