@@ -164,11 +164,7 @@ TEST_CASE("fused decode: every part of shared memory has room of its own") {
             CHECK(layout.in_flight >= 1);
             CHECK(layout.in_flight <= layout.chunks);
             CHECK(layout.part_entries <= kMaxPartEntries);
-            // What the parity of an entry's barriers rests on (layout_of).
-            for (const Stage& stage : program.stages)
-                if (is_product(stage.kind))
-                    CHECK(layout.part_entries % (kConsumerWarps / slices_of(stage.columns).parts()) == 0);
-            CHECK(layout.part_entries % kEpilogueWarps == 0);
+            CHECK(layout.part_entries % kEpilogueWarps == 0);  // an entry is always of the same epilogue warp
             CHECK(layout.input_bytes % 16 == 0);
         }
     const Layout layout = layout_of(program_of(16, 2048, 8192, 32, 8, 64, 1));

@@ -106,7 +106,7 @@ class AttentionEpilogue {
         for (int b = 0; b < shape.batch; ++b) {
             const int length = self_.planned(b, token);
             const Splits splits = splits_of(length, kHeadDim);
-            if (splits.number == 1) continue;
+            if (splits.number <= 1) continue;
             for (int head = 0; head < shape.heads; ++head) {
                 const CombineOwner owner = combine_owner(b, shape.heads, head, self_.grid);
                 if (owner.sm != self_.sm || owner.epilogue_warp != warp_) continue;
@@ -116,7 +116,7 @@ class AttentionEpilogue {
         }
     }
 
-    /// The splits with a running maximum, four at a time on their way. None: zeros.
+    /// The splits with a running maximum, four at a time on their way.
     __device__ HeadSum<kHeadDim> sum_of_splits(int sequence, int head, int number) const {
         constexpr int kAtOnce = 4;
         HeadSum<kHeadDim> of;

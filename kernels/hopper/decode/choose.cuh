@@ -38,8 +38,7 @@ class Chooser {
     }
 
   private:
-    /// Every consumer warp gathers for itself. Only the warp that closes the step is sure to find this step's words:
-    /// one without work may come so late that it finds the next step's, and its result does not count then.
+    /// In warps without which the step does not close: no others are sure to find this step's words.
     __device__ void gather(int sequence, std::uint64_t& best, int& bad) const {
         const int sources = self_.grid * kEpilogueWarps, batch = self_.shape().batch;
         const std::uint64_t* from = self_.words(self_.arguments.exchange.best) + 4 * sequence;
@@ -68,13 +67,16 @@ class Chooser {
         ptx::fence_gpu();
     }
 
+    /// A sequence that does not run, and a greedy one, need no warp but the one that closes the step. The others may
+    /// come so late that they see the tokens of a later step; then they were not needed in this one, and find so again.
     __device__ void choose(int sequence) {
+        const ChoiceRows& rows = self_.operands().choice;
+        const bool runs = step_.running(sequence);
+        if (self_.warp != 0 && (!runs || sampling::rules_of(rows.options[sequence]).greedy)) return;
         std::uint64_t best = 0;
         int bad = 0;
         gather(sequence, best, bad);
-        const ChoiceRows& rows = self_.operands().choice;
         const bool first_thread = threadIdx.x == 0;
-        const bool runs = step_.running(sequence);
         if (!runs || bad < self_.shape().vocab) {
             if (!first_thread) return;
             if (runs) {

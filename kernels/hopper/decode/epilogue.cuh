@@ -84,7 +84,9 @@ class ProductEpilogue {
         for (int t = 0; t < kLaneTasks; ++t)
             if (tasks[t].active) add_parts(tasks[t], entry, parts);
         __syncwarp();
-        if (self_.lane == 0) ptx::mbarrier_arrive(ptx::shared_address(&self_.state.part_empty[entry]));
+        if (self_.lane == 0)
+            ptx::store_shared_release(ptx::shared_address(&self_.state.parts_read[count % kEpilogueWarps]),
+                                      static_cast<std::uint32_t>(count / kEpilogueWarps + 1));
 #pragma unroll
         for (int t = 0; t < kLaneTasks; ++t)
             if (4 * t < batch) finish(tasks[t], tile);

@@ -69,8 +69,14 @@ __device__ __forceinline__ float fetch_row(const Self& self, const Bf16* from, i
     return square;
 }
 
-/// A slice of every sequence's input to `to`, sequences `pitch` bytes apart. Lane b returns the sum of the squares of
-/// sequence b's slice.
+/// A sequence that did not run at the start of the launch has no attention: its o counts as 0. Words of it would depend
+/// on nothing, so those of a layer could come before those of the layer before had been read.
+__device__ __forceinline__ bool has_input(const Self& self, const Stage& stage, int sequence) {
+    return stage.kind != StageKind::attn_out || self.state.start_running[sequence] != 0;
+}
+
+/// A slice of every sequence's input to `to`, sequences `pitch` bytes apart; nothing for those without input. Lane b
+/// returns the sum of the squares of sequence b's slice.
 __device__ __forceinline__ float fetch_slice(const Self& self, const Stage& stage, const Step& step,
                                              const Slices& slices, int slice, char* to, int pitch, const Place& place) {
     const int first = slices.first_column(slice), columns = slices.steps_of(slice) * kStepColumns;
@@ -79,6 +85,7 @@ __device__ __forceinline__ float fetch_slice(const Self& self, const Stage& stag
     const bool embedded = stage.embedded && stage.kind == StageKind::qkv;
     float own = 0;
     for (int b = 0; b < self.shape().batch; ++b) {
+        if (!has_input(self, stage, b)) continue;
         const int token = step.token(b);
         const float square = embedded
                                  ? fetch_row(self, self.operands().table + token * self.operands().table_ld + first,

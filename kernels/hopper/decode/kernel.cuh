@@ -70,16 +70,14 @@ __device__ __forceinline__ void set_up(const Self& self) {
             init(state.full[i], 1);
             init(state.empty[i], 1);
         }
-        for (int i = 0; i < kMaxPartEntries; ++i) {
-            init(state.part_full[i], kConsumerWarps);
-            init(state.part_empty[i], 1);
-        }
+        for (std::uint64_t& barrier : state.part_full) init(barrier, kConsumerWarps);
         init(state.attention_full, kConsumerWarps);
         init(state.attention_empty, 1);
         init(state.consumers, kConsumerWarps);
         ptx::fence_mbarrier_init();
         state.issued = 0;
         state.closed = 0;
+        for (std::uint32_t& tiles : state.parts_read) tiles = 0;
         state.leaving = 0;
     }
     const int batch = self.shape().batch, thread = static_cast<int>(threadIdx.x);

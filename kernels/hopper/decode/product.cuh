@@ -76,7 +76,13 @@ __device__ __forceinline__ void give_part(const Self& self, const Sums& sums, fl
                                           int parts, const Place& place) {
     const int entry = tile % self.layout().part_entries, round = tile / self.layout().part_entries;
     const int batch = self.shape().batch;
-    self.watch.wait_barrier(place, Awaited::free_parts, &self.state.part_empty[entry], (round & 1) ^ 1);
+    // Tile - part_entries is of the same epilogue warp. A count, as the parity of a barrier could not tell rounds apart
+    // in which this warp had no tile of this entry.
+    if (round > 0) {
+        const std::uint32_t read = ptx::shared_address(&self.state.parts_read[tile % kEpilogueWarps]);
+        const auto needed = static_cast<std::uint32_t>((tile - self.layout().part_entries) / kEpilogueWarps);
+        self.watch.wait_or_exit(place, Awaited::free_parts, [=] { return ptx::load_shared_acquire(read) > needed; });
+    }
     float* to = self.part(entry, part);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
@@ -97,7 +103,7 @@ __device__ __forceinline__ void multiply_stage(const Self& self, const Stage& st
     const Slices slices = slices_of(stage.columns);
     const int chunks = own.number * slices.number, rounds = slices.rounds(), batch = self.shape().batch;
     const int kept = resident_slices(slices, batch), pitch = input_pitch(kept);
-    const bool live = lane_row(self.lane) < batch;
+    const bool live = lane_row(self.lane) < batch && has_input(self, stage, lane_row(self.lane));
     char* input = self.input();
     Sums sums;
     float square = 0;

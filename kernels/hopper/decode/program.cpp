@@ -46,19 +46,14 @@ Exchange exchange_of(const Shape& shape, int grid) {
 Layout layout_of(const DecodeProgram& program, int in_flight_bytes) {
     const Shape& shape = program.operands.shape;
     Layout layout;
-    int fewest_parts = kConsumerWarps;
     for (const Stage& stage : program.stages) {
         if (!is_product(stage.kind)) continue;
         const Slices slices = slices_of(stage.columns);
         layout.input_bytes =
             std::max(layout.input_bytes, shape.batch * input_pitch(resident_slices(slices, shape.batch)));
-        fewest_parts = std::min(fewest_parts, slices.parts());
     }
     layout.input_bytes = std::max(layout.input_bytes, AttentionInput::bytes(shape.head_dim));
-    // A warp takes every (8 / parts)-th tile of a stage: only if its own tile lay in the entry before, the parity of
-    // the entry's barriers cannot deceive it.
-    layout.part_entries =
-        std::max(shape.batch <= 2 ? kMaxPartEntries : kMaxPartEntries / 2, kConsumerWarps / fewest_parts);
+    layout.part_entries = shape.batch <= 2 ? kMaxPartEntries : kMaxPartEntries / 2;
     layout.part_floats = (kTileRows + 1) * shape.batch;
     layout.attention_floats = shape.group() * shape.head_dim + 2 * kMaxGroup;
 
