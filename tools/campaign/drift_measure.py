@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import signal
+import statistics
 import subprocess
 import threading
 import time
@@ -17,20 +18,21 @@ from campaign import Failed
 GPU_FIELDS = {"sm_mhz": "clocks.sm", "memory_mhz": "clocks.mem", "watts": "power.draw", "celsius": "temperature.gpu",
               "device_mib": "memory.used"}
 SAMPLE_S = 1.0
+GPU_SAMPLE_S = 0.1  # at its power limit a GPU changes its clock by some percent many times per second
 
 
 class GpuMonitor:
-    """The newest values of nvidia-smi, which prints a line every SAMPLE_S; nothing where there is none."""
+    """What nvidia-smi prints every GPU_SAMPLE_S, as means from one take() to the next; nothing where there is none."""
 
     def __init__(self, index: str | None):
-        self.values, self.process = {}, None
+        self.lines, self.process = [], None
         if index is None:
             return
         if not shutil.which("nvidia-smi"):
             raise Failed("there is no nvidia-smi, which says clocks, power and memory of the GPU")
         self.process = subprocess.Popen(
             ["nvidia-smi", "-i", index, "--query-gpu=" + ",".join(GPU_FIELDS.values()), "--format=csv,noheader,nounits",
-             "-lms", str(int(SAMPLE_S * 1000))], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+             "-lms", str(int(GPU_SAMPLE_S * 1000))], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL, text=True)
         threading.Thread(target=self.follow, daemon=True).start()
 
@@ -42,7 +44,12 @@ class GpuMonitor:
                     values[name] = float(word)
                 except ValueError:
                     pass  # [N/A]
-            self.values = values
+            self.lines.append(values)
+
+    def take(self) -> dict:
+        lines, self.lines = self.lines, []
+        names = [name for name in GPU_FIELDS if lines and all(name in values for values in lines)]
+        return {name: round(statistics.mean(values[name] for values in lines), 2) for name in names}
 
     def close(self) -> None:
         if self.process:
@@ -106,7 +113,7 @@ def measure(command: list[str], folder: str, run: str, seconds: float, gpu_index
                 raise Failed("no step within 10 minutes")
             if started is not None:
                 samples.append({"s": round(time.monotonic() - started, 3), "steps": len(log.steps), "rss_kib": rss,
-                                **monitor.values})
+                                **monitor.take()})
         if process.poll() is not None and (process.returncode != 0 or not log.steps):
             with open(os.path.join(folder, run + ".txt"), encoding="utf-8", errors="replace") as file:
                 raise Failed(f"{run} ended with {process.returncode}: {campaign.last_line(file.read())}")

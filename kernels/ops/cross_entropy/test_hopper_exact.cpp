@@ -9,6 +9,8 @@ using namespace coda::test;
 
 namespace {
 
+constexpr std::int64_t kRowsWithDot = 6, kMostForDot = 1 << 21;  // the host computes their logits
+
 struct Shape {
     std::int64_t rows, width, vocab, padded;
     double size, offset;  // of the logits: their spread, and what all of a row's have in common
@@ -53,6 +55,24 @@ std::int32_t integer(const Bytes& buffers, const View& view, std::int64_t i) {
     std::int32_t value = 0;
     std::memcpy(&value, buffers[static_cast<std::size_t>(view.buffer)].data() + 4 * i, sizeof value);
     return value;
+}
+
+/// scale Σ_v l g of a row's stored gradient, in double, and Σ_v |g| scale.
+std::pair<double, double> dot_of(const Bytes& got, const ExactCrossEntropy& op, std::int64_t m) {
+    std::vector<double> input(static_cast<std::size_t>(op.a.cols));
+    const double rstd = op.rstd ? element(got, op.rstd, 0, m) : 1;
+    for (std::int64_t k = 0; k < op.a.cols; ++k) input[static_cast<std::size_t>(k)] = rstd * element(got, op.a, m, k);
+    double dot = 0, terms = 0;
+    for (std::int64_t v = 0; v < op.table.rows; ++v) {
+        double logit = 0;
+        for (std::int64_t k = 0; k < op.a.cols; ++k)
+            logit += input[static_cast<std::size_t>(k)] * element(got, op.table, v, k);
+        const double g = element(got, op.exponentials, m, v);
+        dot += g * logit;
+        terms += std::fabs(g);
+    }
+    const double scale = element(got, op.scale, 0, m);
+    return {scale * dot, scale * terms};
 }
 
 /// `flag`: the value of all flags, unless negative; then as filled, about half of them.
@@ -110,6 +130,10 @@ void check_exact(const Shape& shape, int flag, bool evaluation = false) {
             const double dot = element(got, op.dot, 0, m), dot_error = 0x1p-7 * (6 * shape.size) * scale;
             CHECK(std::fabs(dot - element(expected, op.dot, 0, m)) <=
                   dot_error + scale * (logit_error + std::fabs(shape.offset) * 0x1p-8) + 1e-30);
+            // Of the gradient as this kernel stored it, dot is as right as the logits.
+            if (!replaced || m >= kRowsWithDot || shape.vocab * shape.width > kMostForDot) continue;
+            const auto [of_stored, size] = dot_of(got, op, m);
+            CHECK(std::fabs(dot - of_stored) <= size * logit_error + 0x1p-22 * std::fabs(of_stored) + 1e-30);
         }
     }
 }
@@ -133,6 +157,13 @@ TEST_CASE("one flagged row in a large head", "[gpu]") {
     if (!has_hopper()) return;
     check_exact({2, 2048, 128256, 128256, 60, 0}, 1);
     check_exact({2, 2048, 128256, 128256, 60, 0}, 1, true);
+}
+
+// All logits of a row are equal, so all roundings go the same way: the row sums to 0 only where they are handed on.
+TEST_CASE("a flagged row of equal logits sums to 0", "[gpu]") {
+    if (!has_hopper()) return;
+    check_exact({2, 8, 128256, 128256, 0, 1000}, 1);
+    check_exact({3, 16, 50257, 50304, 0, -300, false}, 1);
 }
 
 TEST_CASE("without a flagged row nothing changes", "[gpu]") {
