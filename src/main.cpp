@@ -54,8 +54,9 @@ RunOptions run_options(const CommandLine& command) {
 std::shared_ptr<const RunPrompts> training_prompts(const CommandLine& command) {
     if (!command.trains() || command.config.samples.interval == 0) return nullptr;
     RunPrompts prompts = run_prompts(command.config, text_codec(std::nullopt, command.config, command.resume));
-    prompts.sampler = [](Session& session) -> SampleText {
-        return [sampler = std::make_shared<TextSampler>(session)](auto prompt, const auto& options, const auto& token) {
+    prompts.sampler = [decoder = command.decoder](Session& session) -> SampleText {
+        return [sampler = std::make_shared<TextSampler>(session, decoder)](auto prompt, const auto& options,
+                                                                           const auto& token) {
             sampler->sample(std::move(prompt), options, token);
         };
     };
@@ -132,7 +133,7 @@ int describe(const CommandLine& command) {
 
 /// Prints what --sample asks for, its prompt and the tokens that follow: as text, or without `codec` as token ids. A
 /// model can write what a terminal obeys, so a terminal gets it escaped; a file or pipe gets the bytes as they are.
-void print_sample(const SampleRequest& request, Session& session, TextCodec* codec,
+void print_sample(const SampleRequest& request, const DecoderOptions& decoder, Session& session, TextCodec* codec,
                   const std::vector<std::int32_t>& prompt) {
     const char* space = "";
     const bool to_terminal = prints_to_terminal();
@@ -141,7 +142,7 @@ void print_sample(const SampleRequest& request, Session& session, TextCodec* cod
     const auto print_token = [&](std::int32_t token) {
         put(codec ? codec->decode(token) : text(std::exchange(space, " "), token));
     };
-    TextSampler sampler(session);
+    TextSampler sampler(session, decoder);
     put(request.prompt.value_or(""));
     for (const std::int32_t token : request.prompt_tokens) print_token(token);
     sampler.sample(prompt, {.tokens = request.tokens, .choice = request.choice}, print_token);
@@ -185,7 +186,7 @@ int use_weights(const CommandLine& command, const RunOptions& options) {
     if (session) session->set_weights(*weights);
 
     if (command.eval) print_evaluation(*session, std::move(data), source.step(), console);
-    if (command.sample) print_sample(*command.sample, *session, codec.get(), prompt);
+    if (command.sample) print_sample(*command.sample, command.decoder, *session, codec.get(), prompt);
     if (command.export_dir) {
         for (const std::string& refusal : hf_refusals(config.model)) console.line("note: " + refusal);
         require_finite_weights(*weights, layout);

@@ -118,6 +118,10 @@ class Parser {
         add_word(min_p_, "P", "Sample among tokens of at least this part of the likeliest's probability (default: 0)");
         add_word(penalty_, "NUMBER", "Makes tokens that the text has already less likely (default: 1)");
         add_word(seed_, "INT", "Seed of the sample (default: training.seed)");
+        add_word(decoder_, "auto|fused|passes",
+                 "What makes the tokens of samples: the fused kernel, or operation by operation (default: fused where "
+                 "device and model allow it)");
+        add_word(watchdog_, "SECONDS", "A wait within the fused kernel that lasts longer ends the run (default: 2)");
     }
 
     void add_key(const Key& key) {
@@ -143,6 +147,7 @@ class Parser {
     void check_words(const std::vector<std::string>& left_over) const;
     void read_choice(ChoiceOptions& choice);
     void read_sample_flags();
+    void read_decoder();
     void read_allowed();
     nlohmann::json read_config_file() const;
     void apply_flags(nlohmann::json& document) const;
@@ -159,7 +164,8 @@ class Parser {
         tensor_stats_every_{"--tensor-stats-every"}, oracle_{"--oracle"}, allow_{"--allow"}, init_from_{"--init-from"},
         export_{"--export"}, dump_batches_{"--dump-batches"}, sample_{"--sample"}, prompt_{"--prompt"},
         prompt_tokens_{"--prompt-tokens"}, tokenizer_{"--tokenizer"}, temperature_{"--temperature"}, top_k_{"--top-k"},
-        top_p_{"--top-p"}, min_p_{"--min-p"}, penalty_{"--repetition-penalty"}, seed_{"--seed"};
+        top_p_{"--top-p"}, min_p_{"--min-p"}, penalty_{"--repetition-penalty"}, seed_{"--seed"}, decoder_{"--decoder"},
+        watchdog_{"--watchdog"};
     std::deque<KeyFlag> keys_;  // the options hold references to its elements
 };
 
@@ -305,6 +311,16 @@ void Parser::read_sample_flags() {
     }
 }
 
+void Parser::read_decoder() {
+    const bool samples = result_.sample || (result_.trains() && result_.config.samples.interval > 0);
+    for (const WordFlag* flag : {&decoder_, &watchdog_}) {
+        if (flag->option->count() == 0 || samples) continue;
+        throw UsageError(text(flag->name, ": goes with --sample N or samples.interval, and neither is given"));
+    }
+    if (const std::optional<std::string> word = decoder_.value()) result_.decoder.choice = decoder_choice(*word);
+    read_number(watchdog_, {.min = kShortestWatchdog, .max = kLongestWatchdog}, result_.decoder.watchdog_seconds);
+}
+
 CommandLine Parser::parse(int argc, const char* const* argv) {
     try {
         app_.parse(reversed_words(argc, argv));
@@ -357,6 +373,7 @@ CommandLine Parser::parse(int argc, const char* const* argv) {
     if (oracle_.option->count() > 0) read_number(oracle_, steps, result_.oracle_step.emplace());
     read_allowed();
     read_sample_flags();
+    read_decoder();
     result_.resolved = to_json(result_.config);
     return result_;
 }

@@ -9,6 +9,7 @@
 
 #include "kernels/math/sampling.h"
 #include "src/config/config.h"
+#include "src/core/decoder_options.h"
 
 namespace coda {
 
@@ -33,7 +34,8 @@ struct CommandLine {
     std::optional<std::int64_t> oracle_step;                      // in [1, training.steps]
     bool allow_other_device = false, allow_changed_data = false;  // --allow, with --resume
     std::optional<SampleRequest> sample;
-    std::string command;  // argv, quoted for a POSIX shell
+    DecoderOptions decoder;  // of --sample, and of samples during training
+    std::string command;     // argv, quoted for a POSIX shell
 
     /// False where the mode only uses weights.
     bool trains() const { return !eval && !export_dir && !sample; }

@@ -19,7 +19,10 @@ GenerationBatch::GenerationBatch(Decoder& decoder, TextCodec& codec, OnText on_t
     : decoder_(decoder),
       codec_(codec),
       on_text_(std::move(on_text)),
-      slots_(static_cast<std::size_t>(decoder.slots())) {}
+      slots_(static_cast<std::size_t>(decoder.slots())),
+      bytes_before_(decoder.bytes_read()) {
+    figures_.peak_bytes_per_s = decoder.peak_bytes_per_s();
+}
 
 void GenerationBatch::start(const GenerationRequest& request, std::vector<std::int32_t> prompt,
                             std::vector<std::int32_t> end_tokens) {
@@ -67,6 +70,11 @@ GenerationAnswer GenerationBatch::finish(std::size_t slot, Finish why) {
     return std::move(sequence.answer);
 }
 
+int GenerationBatch::usual_steps() const {
+    const auto waits = [](const auto& sequence) { return sequence && sequence->answer.tokens.empty(); };
+    return std::any_of(slots_.begin(), slots_.end(), waits) ? 1 : decoder_.steps_per_call();
+}
+
 std::vector<GenerationAnswer> GenerationBatch::step(int steps) {
     const Clock::time_point begin = Clock::now();
     std::vector<SequenceAdvance> made;
@@ -81,6 +89,7 @@ std::vector<GenerationAnswer> GenerationBatch::step(int steps) {
         throw NonFiniteError(text(error.what(), " (sequences: ", ids, ")"));
     }
     figures_.decode_s += seconds_since(begin);
+    figures_.bytes_read = decoder_.bytes_read() - bytes_before_;
     std::vector<std::pair<std::size_t, GenerationAnswer>> ended;  // after so many tokens of this call
     for (std::size_t slot = 0; slot < slots_.size(); ++slot) {
         if (!slots_[slot]) continue;

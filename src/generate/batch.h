@@ -20,7 +20,8 @@ namespace coda {
 struct GenerationFigures {
     std::int64_t prompt_tokens = 0, tokens = 0, sequences = 0;
     double prefill_s = 0, decode_s = 0;
-    std::optional<double> first_token_s{};  // of the first sequence, from the start of its prompt
+    double bytes_read = 0, peak_bytes_per_s = 0;  // of the steps, and of the device's memory: see Decoder
+    std::optional<double> first_token_s{};        // of the first sequence, from the start of its prompt
 };
 
 class GenerationBatch {
@@ -37,6 +38,10 @@ class GenerationBatch {
     /// Begins a sequence in a free slot. `end_tokens` end it and are no text.
     void start(const GenerationRequest& request, std::vector<std::int32_t> prompt,
                std::vector<std::int32_t> end_tokens);
+
+    /// What step() should be asked for: one step where a sequence has no token yet, so that it is shown at once, else
+    /// what the decoder makes at a time.
+    int usual_steps() const;
 
     /// Up to `steps` tokens for every sequence. The answers of those that have ended, the first to end first. Throws
     /// NonFiniteError that names the sequences.
@@ -68,7 +73,8 @@ class GenerationBatch {
     OnText on_text_;
     std::vector<std::optional<Sequence>> slots_;
     int running_ = 0;
-    GenerationFigures figures_;
+    double bytes_before_;  // that the decoder had read
+    GenerationFigures figures_{};
 };
 
 }  // namespace coda

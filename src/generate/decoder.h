@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "kernels/math/sampling.h"
@@ -37,17 +38,28 @@ class Decoder {
     virtual int slots() const = 0;             // 1 to 8
     virtual std::int64_t context() const = 0;  // positions per sequence: prompt and made tokens
 
+    /// Steps that a call of advance() should ask for where nothing else decides: more than 1 where a call of 1 takes
+    /// longer than its share of a longer one.
+    virtual int steps_per_call() const { return 1; }
+
     /// Fills the slot's cache with all but the last token of the prompt. That one is the first input of advance(). A
     /// sequence that the slot had before is gone. Throws Error where the slot, the prompt, its length or max_tokens do
     /// not fit.
     virtual void start(int slot, const SequenceStart& sequence) = 0;
 
     /// Makes up to `steps` tokens of every sequence that runs; an entry per slot. A slot whose sequence has ended says
-    /// so once and is idle afterwards. Throws NonFiniteError naming slot and position where a logit is not finite.
+    /// so once and is idle afterwards. After an interrupt (src/core/interrupt.h) it makes fewer, at least 1. Throws
+    /// NonFiniteError naming slot and position where a logit is not finite; the tokens of that sequence before it have
+    /// been returned. Throws Error where the device does not come to an end.
     virtual std::vector<SequenceAdvance> advance(int steps) = 0;
 
     /// Ends a sequence from outside: a stop text, an interrupt. The slot is idle at once.
     virtual void stop(int slot) = 0;
+
+    /// Bytes of weights and cached keys and values that all steps so far had to read, each byte once per step, and what
+    /// the device's memory gives per second at best; NaN where there is no agreed figure.
+    virtual double bytes_read() const { return 0; }
+    virtual double peak_bytes_per_s() const { return std::numeric_limits<double>::quiet_NaN(); }
 };
 
 }  // namespace coda

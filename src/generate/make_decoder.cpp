@@ -1,6 +1,6 @@
 #include "src/generate/make_decoder.h"
 
-#include "src/generate/pass_decoder.h"
+#include "src/generate/choose_launches.h"
 
 namespace coda {
 
@@ -25,22 +25,30 @@ struct OwnSession {
         : session(config, passes_of(Mode::generate), false, console, shape) {}
 };
 
-class SessionDecoder : private OwnSession, public PassDecoder {
+class SessionDecoder : private OwnSession, public SlotDecoder {
   public:
-    SessionDecoder(const Config& config, const GenerationShape& shape, const WeightsSource& weights, Console& console)
+    SessionDecoder(const Config& config, const GenerationShape& shape, const WeightsSource& weights,
+                   const DecoderOptions& options, Console& console)
         : OwnSession(config, shape, console),
-          PassDecoder(session.executor(), session.schedules(), [this](Pass pass) { session.run(pass); }) {
+          SlotDecoder(session.executor(), session.schedules(), run(),
+                      choose_launches(session.executor(), session.schedules(), run(), options, console)) {
         weights.load(session);
+    }
+
+  private:
+    std::function<void(Pass)> run() {
+        return [this](Pass pass) { session.run(pass); };
     }
 };
 
 }  // namespace
 
-std::unique_ptr<Decoder> make_decoder(const Config& config, const GenerationShape& shape, const WeightsSource& weights,
-                                      Console& console) {
+std::unique_ptr<SlotDecoder> make_decoder(const Config& config, const GenerationShape& shape,
+                                          const WeightsSource& weights, const DecoderOptions& options,
+                                          Console& console) {
     require(shape.slots >= 1 && shape.slots <= kMostSlots, "generation of ", shape.slots,
             " sequences side by side: it takes 1 to ", kMostSlots);
-    return std::make_unique<SessionDecoder>(of_prefill(config, shape), shape, weights, console);
+    return std::make_unique<SessionDecoder>(of_prefill(config, shape), shape, weights, options, console);
 }
 
 }  // namespace coda

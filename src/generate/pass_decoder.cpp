@@ -1,135 +1,29 @@
 #include "src/generate/pass_decoder.h"
 
-#include <algorithm>
-#include <numeric>
+#include <utility>
 
-#include "src/core/choice_options.h"
 #include "src/core/errors.h"
 
 namespace coda {
 
-PassDecoder::PassDecoder(Executor& executor, const Schedules& schedules, std::function<void(Pass)> run)
-    : executor_(executor),
-      schedules_(schedules),
-      sequences_(schedules.host.sequences),
-      vocab_(std::get<ChooseToken>(schedules.decode.back().op).logits.cols),
-      prefill_lengths_(prefill_lengths(schedules.host.cache.context)),
-      run_(std::move(run)),
-      running_(static_cast<std::size_t>(schedules.host.sequences.token.cols), false) {
-    const View& positions = schedules.host.prefill.positions;
-    std::vector<std::int32_t> in_order(static_cast<std::size_t>(positions.cols));
-    std::iota(in_order.begin(), in_order.end(), 0);
-    executor_.upload(positions, in_order.data());
-}
+PassLaunches::PassLaunches(Executor& executor, const Schedules& schedules, std::function<void(Pass)> run)
+    : executor_(executor), sequences_(schedules.host.sequences), run_(std::move(run)) {}
 
-void PassDecoder::check(int slot) const {
-    require(slot >= 0 && slot < slots(), "there is no slot ", slot, " for a sequence; there are ", slots());
-}
-
-void PassDecoder::check(int slot, const SequenceStart& sequence) const {
-    check(slot);
-    const auto prompt = static_cast<std::int64_t>(sequence.prompt.size());
-    require(prompt >= 1, "a sequence needs a prompt of at least one token");
-    require(prompt < context(), "the prompt has ", prompt, " tokens, and a context of ", context(),
-            " positions holds a prompt of up to ", context() - 1, " and what follows it");
-    require(sequence.max_tokens >= 1, "a sequence of ", sequence.max_tokens, " tokens: it takes at least 1");
-    require(static_cast<std::int64_t>(sequence.end_tokens.size()) <= kMostEndTokens, "a sequence has ",
-            sequence.end_tokens.size(), " end tokens, and it takes up to ", kMostEndTokens);
-    require_choice_options(sequence.choice, "a sequence: ");
-    for (std::size_t i = 0; i < sequence.prompt.size(); ++i) {
-        require(sequence.prompt[i] >= 0 && sequence.prompt[i] < vocab_, "token ", i, " of the prompt is ",
-                sequence.prompt[i], ", outside of a vocabulary of ", vocab_);
-    }
-}
-
-void PassDecoder::set(const View& per_slot, int slot, std::int32_t value) {
-    executor_.upload(part_of(per_slot, slot, 1), &value);
-}
-
-std::vector<std::int32_t> PassDecoder::read(const View& per_slot) {
+std::vector<std::int32_t> PassLaunches::read(const View& per_slot) {
     std::vector<std::int32_t> values(static_cast<std::size_t>(per_slot.cols));
     executor_.download(per_slot, values.data());
     return values;
 }
 
-bool PassDecoder::any_running() const { return std::find(running_.begin(), running_.end(), true) != running_.end(); }
-
-/// What stands in the padding is not seen by the rows before it, and not stored.
-void PassDecoder::prefill(int slot, std::span<const std::int32_t> tokens) {
-    const auto count = static_cast<std::int64_t>(tokens.size());
-    const auto length = std::lower_bound(prefill_lengths_.begin(), prefill_lengths_.end(), count);
-    const HostViews::Prefill& host = schedules_.host.prefill;
-    const std::int32_t place[] = {slot, 0, static_cast<std::int32_t>(count)};
-    executor_.upload(part_of(host.tokens, 0, count), tokens.data());
-    executor_.upload(host.place, place);
-    run_(prefill_pass(static_cast<std::size_t>(length - prefill_lengths_.begin())));
-}
-
-void PassDecoder::start(int slot, const SequenceStart& sequence) {
-    check(slot, sequence);
-    stop(slot);
-    const std::span<const std::int32_t> prompt = sequence.prompt;
-    const auto length = static_cast<std::int64_t>(prompt.size());
-    if (length > 1) prefill(slot, prompt.first(prompt.size() - 1));
-
-    std::vector<std::int32_t> seen(static_cast<std::size_t>(sequences_.seen.cols), 0);
-    for (const std::int32_t token : prompt) {
-        auto& word = seen[static_cast<std::size_t>(token) / 32];
-        word = static_cast<std::int32_t>(static_cast<std::uint32_t>(word) | 1u << (token % 32));
-    }
-    std::vector<std::int32_t> end_tokens(static_cast<std::size_t>(kMostEndTokens), -1);
-    std::copy(sequence.end_tokens.begin(), sequence.end_tokens.end(), end_tokens.begin());
-    executor_.upload(sequences_.seen.row_slice(slot, 1), seen.data());
-    executor_.upload(sequences_.end_tokens.row_slice(slot, 1), end_tokens.data());
-    executor_.upload(part_of(sequences_.options, slot * ChooseToken::kOptionWords, ChooseToken::kOptionWords),
-                     &sequence.choice);
-    const std::int64_t room = context() - length;
-    set(sequences_.limits, slot, static_cast<std::int32_t>(length + std::min(sequence.max_tokens, room)));
-    set(sequences_.token, slot, prompt.back());
-    set(sequences_.positions, slot, static_cast<std::int32_t>(length - 1));
-    set(sequences_.lengths, slot, static_cast<std::int32_t>(length));
-    set(sequences_.state, slot, static_cast<std::int32_t>(RowState::running));
-    running_[static_cast<std::size_t>(slot)] = true;
-}
-
-void PassDecoder::stop(int slot) {
-    check(slot);
-    if (!running_[static_cast<std::size_t>(slot)]) return;
-    running_[static_cast<std::size_t>(slot)] = false;
-    // An idle row looks up token 0 and attends to nothing.
-    for (const View* view : {&sequences_.token, &sequences_.positions, &sequences_.lengths}) set(*view, slot, 0);
-    set(sequences_.state, slot, static_cast<std::int32_t>(RowState::idle));
-}
-
-void PassDecoder::step(std::vector<SequenceAdvance>& advances) {
+DecodedSteps PassLaunches::run(int steps, const std::function<bool()>& /*cancelled*/) {
+    require(steps == 1, "a pass of ", steps, " steps: it is one");
     run_(Pass::decode);
-    const std::vector<std::int32_t> tokens = read(sequences_.token), states = read(sequences_.state);
-    for (int slot = 0; slot < slots(); ++slot) {
-        const auto at = static_cast<std::size_t>(slot);
-        if (!running_[at]) continue;
-        SequenceAdvance& here = advances[at];
-        const auto state = static_cast<RowState>(states[at]);
-        if (state == RowState::failed) {
-            const std::int32_t position = read(sequences_.lengths)[at], id = read(sequences_.status)[at];
-            stop(slot);
-            throw NonFiniteError(text("the logit of token ", id, " is not finite, at position ", position,
-                                      " of the sequence in slot ", slot));
-        }
-        here.tokens.push_back(tokens[at]);
-        if (state == RowState::running) continue;
-        here.state = state == RowState::ended ? SequenceAdvance::State::ended : SequenceAdvance::State::length;
-        stop(slot);
+    DecodedSteps made{.tokens = read(sequences_.token), .states = read(sequences_.state)};
+    for (std::size_t slot = 0; slot < made.states.size(); ++slot) {
+        const auto state = static_cast<RowState>(made.states[slot]);
+        if (state == RowState::idle || state == RowState::failed) made.tokens[slot] = -1;
     }
-}
-
-std::vector<SequenceAdvance> PassDecoder::advance(int steps) {
-    require(steps >= 1, "advance by ", steps, " steps: it takes at least 1");
-    std::vector<SequenceAdvance> advances(running_.size());
-    for (std::size_t slot = 0; slot < running_.size(); ++slot) {
-        if (running_[slot]) advances[slot].state = SequenceAdvance::State::running;
-    }
-    for (int i = 0; i < steps && any_running(); ++i) step(advances);
-    return advances;
+    return made;
 }
 
 }  // namespace coda

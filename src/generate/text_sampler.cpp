@@ -3,12 +3,24 @@
 #include <algorithm>
 
 #include "src/core/errors.h"
+#include "src/generate/choose_launches.h"
 
 namespace coda {
 
-TextSampler::TextSampler(Session& session)
+namespace {
+
+SlotDecoder decoder_of(Session& session, DecoderOptions options) {
+    if (session.timing() && options.choice == DecoderChoice::automatic) options.choice = DecoderChoice::passes;
+    const auto run = [&session](Pass pass) { session.run(pass); };
+    return {session.executor(), session.schedules(), run,
+            choose_launches(session.executor(), session.schedules(), run, options, session.console())};
+}
+
+}  // namespace
+
+TextSampler::TextSampler(Session& session, DecoderOptions options)
     : separator_(separator_of(session.config())),
-      decoder_(session.executor(), session.schedules(), [&session](Pass pass) { session.run(pass); }),
+      decoder_(decoder_of(session, options)),
       sampler_(session.executor(), session.host(), session.tokens(), session.config().model.vocab_size, separator_,
                [&session] { session.run(Pass::sample); }) {}
 
@@ -30,7 +42,7 @@ void TextSampler::sample(std::vector<std::int32_t> prompt, const SamplingOptions
     try {
         decoder_.start(0, sequence);
         for (auto state = SequenceAdvance::State::running; state == SequenceAdvance::State::running;) {
-            const SequenceAdvance advance = decoder_.advance(1).front();
+            const SequenceAdvance advance = decoder_.advance(decoder_.steps_per_call()).front();
             state = advance.state;
             for (const std::int32_t next : advance.tokens) {
                 text_so_far.push_back(next);

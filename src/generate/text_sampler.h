@@ -6,7 +6,8 @@
 // chooses.
 #pragma once
 
-#include "src/generate/pass_decoder.h"
+#include "src/core/decoder_options.h"
+#include "src/generate/slot_decoder.h"
 #include "src/train/sampling.h"
 #include "src/train/session.h"
 
@@ -14,8 +15,9 @@ namespace coda {
 
 class TextSampler {
   public:
-    /// The session runs Pass::sample and the passes of Mode::generate, for sequences of training.seq_len.
-    explicit TextSampler(Session& session);
+    /// The session runs Pass::sample and the passes of Mode::generate, for sequences of training.seq_len. Where its
+    /// operations are timed, the decoder runs passes, unless `options` ask for the fused kernel.
+    TextSampler(Session& session, DecoderOptions options);
     TextSampler(const TextSampler&) = delete;
     TextSampler& operator=(const TextSampler&) = delete;
 
@@ -27,7 +29,7 @@ class TextSampler {
     bool fits(const std::vector<std::int32_t>& prompt) const;
 
     std::int32_t separator_;  // -1: documents are not kept apart
-    PassDecoder decoder_;
+    SlotDecoder decoder_;
     Sampler sampler_;
 };
 

@@ -13,6 +13,7 @@
 #include "kernels/core/row_stats.h"
 #include "src/core/memory_plan.h"
 #include "src/model/schedules.h"
+#include "src/train/decode_launches.h"
 
 namespace coda {
 
@@ -108,6 +109,9 @@ class Executor {
 
     /// Runs a pass with every step checked by the oracle. Throws Error where the executor's operations have none.
     virtual void run_checked(Pass pass, const std::function<void(const OracleLine&)>& line) = 0;
+
+    /// A kernel that runs many steps of Pass::decode per launch. Nothing where the executor has none.
+    virtual DecodeLaunchesOffer offer_decode_launches(double /*watchdog_seconds*/) { return {}; }
 
     /// Waits until everything enqueued is done.
     virtual void finish() {}

@@ -26,6 +26,7 @@ class Session {
     Session& operator=(const Session&) = delete;
 
     const Config& config() const { return config_; }
+    Console& console() { return console_; }
     const ParameterLayout& layout() const { return layout_; }
     const Schedules& schedules() const { return schedules_; }
     const HostViews& host() const { return schedules_.host; }

@@ -9,6 +9,7 @@
 #include "tests/config/cases.h"
 
 using coda::CommandLine;
+using coda::DecoderChoice;
 using coda::Error;
 using coda::UsageError;
 using coda::test::lacking;
@@ -119,6 +120,19 @@ TEST_CASE_METHOD(Fixture, "modes") {
     CHECK(line.overwrite);
     CHECK_FALSE(line.version);
     CHECK(parse({"--version"}).version);
+}
+
+TEST_CASE_METHOD(Fixture, "the decoder of samples") {
+    CHECK(run({"--resume", "--sample", "3"}).decoder.choice == DecoderChoice::automatic);
+    const CommandLine sample = run({"--resume", "--sample", "3", "--decoder", "passes", "--watchdog", "0.25"});
+    CHECK(sample.decoder.choice == DecoderChoice::passes);
+    CHECK(sample.decoder.watchdog_seconds == 0.25);
+    CHECK(run({"--samples.interval", "5", "--decoder", "fused"}).decoder.choice == DecoderChoice::fused);
+    CHECK(lacking(error({"--decoder", "fused"}), {"--decoder: goes with --sample N or samples.interval"}) == "");
+    CHECK(lacking(error({"--eval", "--samples.interval", "5", "--watchdog", "3"}), {"--watchdog: goes with"}) == "");
+    CHECK(lacking(error({"--resume", "--sample", "3", "--decoder", "quick"}),
+                  {"--decoder: expected auto, fused or passes", "quick"}) == "");
+    CHECK(lacking(error({"--resume", "--sample", "3", "--watchdog", "0"}), {"--watchdog: expected a number"}) == "");
 }
 
 TEST_CASE("help lists every key with its default") {

@@ -1,10 +1,12 @@
 #include "src/generate/batch.h"
 
+#include <cmath>
 #include <map>
 #include <string>
 #include <vector>
 
 #include "src/core/errors.h"
+#include "src/generate/program/output.h"
 #include "tests/catch.h"
 #include "tests/generate/fakes.h"
 
@@ -124,6 +126,44 @@ TEST_CASE("an interrupt leaves what was made") {
     CHECK(batch.figures().prompt_tokens == 2);
     CHECK(batch.figures().sequences == 2);
     CHECK(batch.figures().first_token_s.has_value());
+}
+
+TEST_CASE("a sequence without a token yet asks for one step, all others for what the decoder makes at a time") {
+    ScriptedDecoder decoder(2, {});
+    ListCodec codec(kTexts);
+    GenerationBatch batch(decoder, codec, [](const GenerationRequest&, std::string_view) {});
+    CHECK(batch.usual_steps() == 32);
+    batch.start(request_of("a", 90), {100}, {});
+    CHECK(batch.usual_steps() == 1);
+    batch.step(1);
+    CHECK(batch.usual_steps() == 32);
+    batch.start(request_of("b", 90), {100}, {});
+    CHECK(batch.usual_steps() == 1);
+}
+
+TEST_CASE("figures have the bytes that the batch's own steps read, and their share of the memory's peak") {
+    ScriptedDecoder decoder(1, {});
+    decoder.read = 5e9;
+    ListCodec codec(kTexts);
+    GenerationBatch batch(decoder, codec, [](const GenerationRequest&, std::string_view) {});
+    batch.start(request_of("a", 90), {100}, {});
+    decoder.read = 9e9;
+    batch.step(1);
+    CHECK(batch.figures().bytes_read == 4e9);
+    CHECK(batch.figures().peak_bytes_per_s == 8e12);
+    GenerationFigures figures{.prompt_tokens = 3,
+                              .tokens = 200,
+                              .sequences = 1,
+                              .prefill_s = 0.005,
+                              .decode_s = 0.25,
+                              .bytes_read = 0.5e12,
+                              .peak_bytes_per_s = 4.92e12,
+                              .first_token_s = 0.006};
+    CHECK(figures_line(figures) ==
+          "3 prompt tokens in 5.00 ms | first token after 6.00 ms | 200 tokens, 800 tok/s, 41% of the memory's 4.92 "
+          "TB/s");
+    figures.peak_bytes_per_s = std::nan("");
+    CHECK(figures_line(figures) == "3 prompt tokens in 5.00 ms | first token after 6.00 ms | 200 tokens, 800 tok/s");
 }
 
 TEST_CASE("a sequence is started as its request says") {

@@ -20,6 +20,10 @@ class ScriptedDecoder : public Decoder {
         : slots_(static_cast<std::size_t>(slots)), scripts_(std::move(scripts)), context_(context) {}
 
     int slots() const override { return static_cast<int>(slots_.size()); }
+    int steps_per_call() const override { return 32; }
+    double bytes_read() const override { return read; }
+    double peak_bytes_per_s() const override { return 8e12; }
+    double read = 0;  // as if by steps
     std::int64_t context() const override { return context_; }
     void start(int slot, const SequenceStart& sequence) override {
         starts.push_back(sequence);

@@ -193,12 +193,12 @@ TEST_CASE("a decoder made from a configuration says what the sample pass says") 
     sampler.sample(prompt, {.tokens = 30, .choice = {.temperature = 0}},
                    [&](std::int32_t token) { expected.push_back(token); });
 
-    const std::unique_ptr<Decoder> decoder = make_decoder(config, {.slots = 2, .context = 64}, source, console);
+    const std::unique_ptr<Decoder> decoder = make_decoder(config, {.slots = 2, .context = 64}, source, {}, console);
     CHECK(decoder->slots() == 2);
     CHECK(decoder->context() == 64);
     decoder->start(1, {.prompt = prompt, .choice = {.temperature = 0}, .max_tokens = 30, .end_tokens = {}});
     CHECK(decoder->advance(100)[1].tokens == expected);
-    CHECK_THAT(message_of([&] { make_decoder(config, {.slots = 9, .context = 64}, source, console); }),
+    CHECK_THAT(message_of([&] { make_decoder(config, {.slots = 9, .context = 64}, source, {}, console); }),
                Contains("9 sequences side by side: it takes 1 to 8"));
     std::fclose(options.out);
 }

@@ -1,9 +1,11 @@
 """coda_generate: from a run and from a Hugging Face folder, text and JSON Lines, and what it refuses."""
 
 import json
+import math
 import os
 import re
 import signal
+import struct
 import subprocess
 import sys
 import time
@@ -215,6 +217,59 @@ class RunTest(GenerateTestCase):
         out = self.generate("--model", "run", "--bench", "--batch", "2").out.splitlines()
         self.assertEqual([line.split()[:2] for line in out], [["batch", "context"], ["1", "16"], ["2", "16"]])
         self.assertTrue(all(float(figure) > 0 for line in out[1:] for figure in line.split()[2:]), out)
+        out = self.generate("--model", "run", "--bench", "--batch", "2", "--json").out.splitlines()
+        records = [json.loads(line) for line in out]
+        self.assertEqual([(each["batch"], each["context"], each["steps_per_launch"]) for each in records],
+                         [(1, 16, 1), (2, 16, 1)])
+        one, two = records
+        self.assertEqual(list(one), ["batch", "context", "steps_per_launch", "prefill_ms", "first_token_ms", "ms",
+                                     "steps_per_s", "tokens_per_s", "bytes"])  # nobody knows a CPU's bandwidth
+        self.assertGreater(one["first_token_ms"], one["prefill_ms"])
+        for each in records:
+            self.assertAlmostEqual(each["ms"] * each["steps_per_s"], 1000)
+            self.assertAlmostEqual(each["tokens_per_s"], each["batch"] * each["steps_per_s"])
+        # The second sequence's cache: positions 16 + 2 on average 16 + 2 + 7.5, of keys and values in fp32.
+        self.assertAlmostEqual(two["bytes"] - one["bytes"], (16 + 2 + 7.5) * 4 * 2 * 2 * 2 * 8)
+        message = self.refuse_generate("--model", "run", "--bench", "--context", "30").err
+        self.assertIn("a context of 30 positions is too short; 34 are needed", message)
+
+    def test_the_loss_of_a_text(self):
+        self.write("text.txt", PHRASE.encode() * 60)
+        self.train(changes=SHORT)
+        # --eval has sequences of 64 tokens; the text of one of them, with the token before it, is 65.
+        text = (PHRASE * 2)[:65]
+        self.write("one.txt", text.encode())
+        loss = self.train("--resume", "--eval", changes={**SHORT, "training.micro_batch_size": 1, "data.val": "one.txt",
+                                                         "validation.batches": 1}).out.split("validation loss ")[1]
+        expected = float(loss.split()[0])
+        out = self.text("--score", "--prompt", text, "--context", "66")
+        self.assertRegex(out, r"^loss \d\.\d{8} over 64 tokens$")
+        self.assertAlmostEqual(float(out.split()[1]), expected, delta=1e-5)
+        name = self.lines({"id": "whole", "prompt": text}, {"id": 2, "tokens": [1, 2, 3]})
+        lines = self.generate("--model", "run", "--score", "--prompts", name, "--context", "66", "--logits",
+                              "l.f32").out.splitlines()
+        made = [json.loads(line) for line in lines]
+        self.assertEqual([(each["id"], each["tokens"]) for each in made], [("whole", 64), (2, 2)])
+        self.assertAlmostEqual(made[0]["loss"], expected, delta=1e-5)
+        logits = struct.unpack(f"<{66 * 256}f", self.read("l.f32"))
+        rows = [logits[i:i + 256] for i in range(0, len(logits), 256)]
+        again = [math.log(sum(map(math.exp, row))) - row[ord(c)] for row, c in zip(rows, text[1:])]
+        self.assertAlmostEqual(sum(again) / 64, made[0]["loss"], delta=1e-5)
+        self.refuse_generate("--model", "run", "--score", "--prompt", "ab", "--logits", "l.f32", says="l.f32")
+        self.refuse_generate("--model", "run", "--score", "--prompt", "a", says="a text of one token has no loss")
+
+    def test_the_choice_of_a_decoder(self):
+        self.train(changes=SHORT)
+        arguments = ["--model", "run", "--prompt", "ab", "--tokens", "5", "--device", "cpu"]
+        plain = self.generate(*arguments)
+        self.assertNotIn("note", plain.err)
+        for decoder in ("auto", "passes"):
+            chosen = self.generate(*arguments, "--decoder", decoder, "--watchdog", "0.5")
+            self.assertEqual(chosen.out, plain.out)
+            self.assertNotIn("note", chosen.err)
+        says = ["--decoder fused: the fused decode kernel runs on a Hopper GPU, and this is CPU", "--decoder passes"]
+        self.refuse_generate(*arguments, "--decoder", "fused", says=says)
+        self.refuse("--resume", "--sample", "3", "--device", "cpu", "--decoder", "fused", changes=SHORT, says=says)
 
     def test_what_is_refused(self):
         self.train(changes=SHORT)
@@ -230,6 +285,12 @@ class RunTest(GenerateTestCase):
                 ([*run, "--prompt", b"a\xff"], USAGE, ["--prompt", "byte 1"]),
                 ([*run, "--stop", b"\xc3", "--prompt", "a"], USAGE, ["--stop", "byte 0"]),
                 ([*run, "--stop", "", "--prompt", "a"], USAGE, "--stop"),
+                ([*run, "--decoder", "fast"], USAGE, ["--decoder", "fast", "auto, fused or passes"]),
+                ([*run, "--watchdog", "0"], USAGE, "--watchdog"),
+                ([*run, "--score"], USAGE, ["--score", "--prompt"]),
+                ([*run, "--prompt", "ab", "--logits", "l.f32"], USAGE, ["--logits", "--score"]),
+                ([*run, "--score", "--batch", "2", "--prompt", "ab"], USAGE, "--batch"),
+                ([*run, "--score", "--bench"], USAGE, ["--bench", "--score"]),
                 ([*run, "--prompt", "a" * 64], USAGE, ["64 tokens", "context of 64", "--context"]),
                 ([*run, "--prompt", "a", "--prompts", "b"], USAGE, "give one of them"),
                 ([*run, "--prompt", "a", "--top-p", "1.5"], USAGE, ["--top-p", "1.5"]),

@@ -12,9 +12,16 @@ namespace coda {
 /// Makes a decoder of so many slots.
 using MakeDecoder = std::function<std::unique_ptr<Decoder>(int slots)>;
 
-/// Prints a line for each batch of 1, 2, 4 and 8 up to `most_slots`, and each length of 16 4^n that leaves room in
-/// `context`: the prefill of one prompt and the median of greedy steps after it. Stops at an interrupt. `vocab`: of the
-/// model.
-void bench(const MakeDecoder& make, int most_slots, std::int64_t context, std::int64_t vocab);
+struct BenchShape {
+    int most_slots = 8;
+    std::int64_t context = 0;
+    std::int64_t vocab = 0;  // of the model
+    bool json = false;       // a line is an object, of the fields that docs/FORMATS.md gives
+};
+
+/// Prints a line for each batch of 1, 2, 4 and 8 up to most_slots, and each length of 16 4^n that leaves room in
+/// `context`: the prefill of one prompt, its first token, and the median of greedy steps after it, in calls of what the
+/// decoder makes at a time. Stops at an interrupt. Throws Error where the context has no room for any.
+void bench(const MakeDecoder& make, const BenchShape& shape);
 
 }  // namespace coda

@@ -16,6 +16,7 @@
 #include "src/generate/program/model_folder.h"
 #include "src/generate/program/output.h"
 #include "src/generate/program/prompts.h"
+#include "src/generate/program/score_output.h"
 #include "src/io/files.h"
 #include "src/text_codec.h"
 #include "src/tokenize/utf8.h"
@@ -24,7 +25,6 @@ namespace coda {
 namespace {
 
 constexpr std::int64_t kDefaultContext = 4096;
-constexpr int kStepsPerCall = 1;  // every token is shown when it is made
 
 std::int64_t context_of(const GenerateOptions& options, const ModelConfig& model, Console& notes) {
     const std::int64_t most = model.max_position_embeddings;
@@ -146,7 +146,7 @@ void run(GenerationBatch& batch, Requests& requests, const std::function<void(co
             if (!more) break;
             continue;
         }
-        for (const GenerationAnswer& answer : batch.step(kStepsPerCall)) done(answer);
+        for (const GenerationAnswer& answer : batch.step(batch.usual_steps())) done(answer);
     }
     for (const GenerationAnswer& answer : batch.cancel()) done(answer);
     if (bad) std::rethrow_exception(bad);
@@ -191,19 +191,29 @@ int generate(const GenerateOptions& options) {
         const int most = options.batch > 1 ? options.batch : 8;
         bench(
             [&](int slots) {
-                return make_decoder(model.config, {slots, context}, weights, notes);
+                return make_decoder(model.config, {slots, context}, weights, options.decoder, notes);
             },
-            most, context, model.config.model.vocab_size);
+            {.most_slots = most, .context = context, .vocab = model.config.model.vocab_size, .json = options.json});
         return interrupted() ? kExitInterrupted : kExitDone;
     }
 
     say_ignored(model.generation, notes);
     const std::unique_ptr<TextCodec> codec = codec_of(options, model);
     Requests requests(options, defaults, PromptReader(rules_of(options, model, *codec, context)));
-    std::unique_ptr<Decoder> decoder;
+    std::unique_ptr<SlotDecoder> decoder;
     {
         WeightsSource weights = open_weights();
-        decoder = make_decoder(model.config, {options.batch, context}, weights, notes);
+        decoder = make_decoder(model.config, {options.batch, context}, weights, options.decoder, notes);
+    }
+    if (options.score) {
+        ScoreOutput output(options);
+        while (!interrupted()) {
+            const auto prepared = requests.next(true);
+            if (!prepared) break;
+            output.score(*decoder, prepared->first, prepared->second);
+        }
+        output.finish();
+        return interrupted() ? kExitInterrupted : kExitDone;
     }
     TextOutput output;
     GenerationBatch batch(*decoder, *codec, [&](const GenerationRequest&, std::string_view piece) {

@@ -58,6 +58,7 @@ class Parser {
 
     CLI::App app_{"Text from a LLaMA: a Hugging Face folder, or a run's newest checkpoint.", "coda_generate"};
     GenerateOptions options_;
+    std::string decoder_ = "auto";
 };
 
 void Parser::add_input() {
@@ -103,8 +104,19 @@ void Parser::add_rest() {
         ->transform(CLI::CheckedTransformer(std::map<std::string, DeviceChoice>{
             {"auto", DeviceChoice::automatic}, {"cpu", DeviceChoice::cpu}, {"cuda", DeviceChoice::cuda}}))
         ->option_text("auto|cpu|cuda");
+    add("--decoder", decoder_, "auto|fused|passes",
+        "What makes the tokens: a kernel that runs up to 32 steps per launch, or operation by operation (default: "
+        "fused where device and model allow it)");
+    add("--watchdog", options_.decoder.watchdog_seconds, "SECONDS",
+        "A wait within the fused kernel that lasts longer ends the program (default: 2)")
+        ->check(CLI::Range(kShortestWatchdog, kLongestWatchdog));
     app_.add_flag("--json", options_.json, "The answer as a line of JSON, as with --prompts");
-    app_.add_flag("--bench", options_.bench, "Time steps of batches up to --batch and contexts up to --context");
+    app_.add_flag("--bench", options_.bench,
+                  "Time steps of batches up to --batch and contexts up to --context; with --json as JSON Lines");
+    app_.add_flag("--score", options_.score,
+                  "Generate nothing: print the loss of the prompt's own tokens, decoded one by one");
+    add("--logits", options_.logits, "FILE",
+        "With --score, write the logits of every position but the last, as float32, row by row");
 }
 
 void Parser::check_words() const {
@@ -129,9 +141,14 @@ void Parser::check() const {
     both("--prompt", "--prompt-file");
     both("--prompt", "--prompts");
     both("--prompt-file", "--prompts");
-    for (const char* flag : {"--prompt", "--prompt-file", "--prompts", "--json", "--chat", "--stop"}) {
+    for (const char* flag : {"--prompt", "--prompt-file", "--prompts", "--chat", "--stop", "--score"}) {
         both("--bench", flag);
     }
+    if (options_.logits && !options_.score) throw UsageError("--logits: goes with --score, which is not given");
+    if (options_.score && !options_.prompt && !options_.prompt_file && !options_.prompts) {
+        throw UsageError("--score: there is no text; give --prompt, --prompt-file or --prompts");
+    }
+    if (options_.score && options_.batch > 1) throw UsageError("--batch: --score takes one text after the other");
     if (options_.chat && !options_.prompt && !options_.prompt_file && !options_.prompts) {
         throw UsageError("--chat: there is no message; give --prompt, --prompt-file or --prompts");
     }
@@ -169,6 +186,7 @@ GenerateOptions Parser::parse(int argc, const char* const* argv) {
         throw UsageError(text(error.what(), " (see --help)"));
     }
     check_words();
+    options_.decoder.choice = decoder_choice(decoder_);
     check();
     return options_;
 }

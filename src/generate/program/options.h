@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "src/config/config.h"
+#include "src/core/decoder_options.h"
 #include "src/generate/generation_config.h"
 #include "src/generate/request.h"
 
@@ -27,7 +28,10 @@ struct GenerateOptions {
     std::optional<std::uint64_t> seed;
     std::vector<std::string> stop;
     bool json = false, bench = false;
+    bool score = false;                 // no text is made: the loss of the prompts
+    std::optional<std::string> logits;  // with score: a file for those of every position
     DeviceChoice device = DeviceChoice::automatic;
+    DecoderOptions decoder;
     std::string command;  // argv, quoted for a POSIX shell
 
     std::optional<std::string> print;  // --help or --version: print this and exit

@@ -1,6 +1,7 @@
 #include "src/generate/program/output.h"
 
 #include <array>
+#include <cmath>
 #include <cstdio>
 
 #include "kernels/core/error.h"
@@ -39,6 +40,13 @@ std::string figures_line(const GenerationFigures& figures) {
     if (figures.sequences != 1) line += text(" of ", figures.sequences, " sequences");
     if (figures.tokens > 0 && figures.decode_s > 0) {
         line += ", " + count_text(static_cast<double>(figures.tokens) / figures.decode_s) + " tok/s";
+        const double rate = figures.bytes_read / figures.decode_s;
+        if (std::isfinite(figures.peak_bytes_per_s)) {
+            std::array<char, 64> share{};
+            std::snprintf(share.data(), share.size(), ", %.0f%% of the memory's %.2f TB/s",
+                          100 * rate / figures.peak_bytes_per_s, figures.peak_bytes_per_s / 1e12);
+            line += share.data();
+        }
     }
     return line;
 }

@@ -12,6 +12,7 @@
 #include "kernels/oracle/oracle.h"
 #include "kernels/oracle/tolerance.h"
 #include "src/core/console.h"
+#include "src/train/hopper/decode_launches.h"
 #include "src/train/hopper/readback.h"
 #include "src/train/hopper/staging.h"
 #include "src/train/hopper/state_copy.h"
@@ -203,6 +204,10 @@ class HopperExecutor : public Executor {
             line({.text = oracle::line_of(label_of(step), step.op, report),
                   .ok = oracle::within_tolerance(step.op, report)});
         }
+    }
+
+    DecodeLaunchesOffer offer_decode_launches(double watchdog_seconds) override {
+        return coda::offer_decode_launches(schedules_.decode, memory_, watchdog_seconds, stream_.get());
     }
 
     void finish() override { CUDA_CHECK(cudaStreamSynchronize(stream_.get())); }

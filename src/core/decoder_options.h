@@ -1,0 +1,24 @@
+// How tokens are made where a model generates: by which of two ways, and how long one of them waits.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace coda {
+
+enum class DecoderChoice : std::uint8_t {
+    automatic,  // the fused kernel where device and model allow it, else passes
+    fused,      // one launch of one kernel for many tokens
+    passes      // the op list, operation by operation
+};
+
+/// Of "auto", "fused" or "passes". Throws UsageError naming --decoder.
+DecoderChoice decoder_choice(const std::string& word);
+
+struct DecoderOptions {
+    DecoderChoice choice = DecoderChoice::automatic;
+    double watchdog_seconds = 2;  // a wait within the fused kernel that lasts longer ends it
+};
+inline constexpr double kShortestWatchdog = 0.001, kLongestWatchdog = 3600;
+
+}  // namespace coda

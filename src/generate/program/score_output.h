@@ -1,0 +1,30 @@
+// What --score writes: the loss of each text, and its logits to a file.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "src/generate/program/options.h"
+#include "src/generate/program/prompts.h"
+#include "src/generate/score.h"
+#include "src/io/files.h"
+
+namespace coda {
+
+class ScoreOutput {
+  public:
+    /// Creates the file of --logits, where it is asked for. Throws Error where it exists or cannot be written.
+    explicit ScoreOutput(const GenerateOptions& options);
+
+    /// Scores a request's tokens and prints them: a line of JSON {"id", "loss", "tokens"} where answers are lines.
+    void score(SlotDecoder& decoder, const GenerationRequest& request, const PreparedPrompt& prompt);
+
+    /// The file is complete.
+    void finish();
+
+  private:
+    bool lines_;
+    std::optional<FileWriter> logits_;
+};
+
+}  // namespace coda

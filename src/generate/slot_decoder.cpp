@@ -1,0 +1,183 @@
+#include "src/generate/slot_decoder.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "src/core/choice_options.h"
+#include "src/core/errors.h"
+#include "src/core/interrupt.h"
+#include "src/train/feed.h"
+
+namespace coda {
+
+SlotDecoder::SlotDecoder(Executor& executor, const Schedules& schedules, std::function<void(Pass)> run,
+                         std::unique_ptr<DecodeLaunches> launches)
+    : executor_(executor),
+      schedules_(schedules),
+      sequences_(schedules.host.sequences),
+      vocab_(std::get<ChooseToken>(schedules.decode.back().op).logits.cols),
+      prefill_lengths_(prefill_lengths(schedules.host.cache.context)),
+      run_(std::move(run)),
+      launches_(std::move(launches)),
+      bytes_(step_bytes(schedules.decode)),
+      running_(static_cast<std::size_t>(schedules.host.sequences.token.cols), false),
+      lengths_(running_.size(), 0) {
+    const View& positions = schedules.host.prefill.positions;
+    std::vector<std::int32_t> in_order(static_cast<std::size_t>(positions.cols));
+    std::iota(in_order.begin(), in_order.end(), 0);
+    executor_.upload(positions, in_order.data());
+}
+
+void SlotDecoder::check(int slot) const {
+    require(slot >= 0 && slot < slots(), "there is no slot ", slot, " for a sequence; there are ", slots());
+}
+
+void SlotDecoder::check(int slot, const SequenceStart& sequence) const {
+    check(slot);
+    const auto prompt = static_cast<std::int64_t>(sequence.prompt.size());
+    require(prompt >= 1, "a sequence needs a prompt of at least one token");
+    require(prompt < context(), "the prompt has ", prompt, " tokens, and a context of ", context(),
+            " positions holds a prompt of up to ", context() - 1, " and what follows it");
+    require(sequence.max_tokens >= 1, "a sequence of ", sequence.max_tokens, " tokens: it takes at least 1");
+    require(static_cast<std::int64_t>(sequence.end_tokens.size()) <= kMostEndTokens, "a sequence has ",
+            sequence.end_tokens.size(), " end tokens, and it takes up to ", kMostEndTokens);
+    require_choice_options(sequence.choice, "a sequence: ");
+    for (std::size_t i = 0; i < sequence.prompt.size(); ++i) {
+        require(sequence.prompt[i] >= 0 && sequence.prompt[i] < vocab_, "token ", i, " of the prompt is ",
+                sequence.prompt[i], ", outside of a vocabulary of ", vocab_);
+    }
+}
+
+void SlotDecoder::set(const View& per_slot, int slot, std::int32_t value) {
+    executor_.upload(part_of(per_slot, slot, 1), &value);
+}
+
+std::int32_t SlotDecoder::get(const View& per_slot, int slot) {
+    std::int32_t value = 0;
+    executor_.download(part_of(per_slot, slot, 1), &value);
+    return value;
+}
+
+bool SlotDecoder::any_running() const { return std::find(running_.begin(), running_.end(), true) != running_.end(); }
+
+/// What stands in the padding is not seen by the rows before it, and not stored.
+void SlotDecoder::prefill(int slot, std::span<const std::int32_t> tokens) {
+    const auto count = static_cast<std::int64_t>(tokens.size());
+    const auto length = std::lower_bound(prefill_lengths_.begin(), prefill_lengths_.end(), count);
+    const HostViews::Prefill& host = schedules_.host.prefill;
+    const std::int32_t place[] = {slot, 0, static_cast<std::int32_t>(count)};
+    executor_.upload(part_of(host.tokens, 0, count), tokens.data());
+    executor_.upload(host.place, place);
+    run_(prefill_pass(static_cast<std::size_t>(length - prefill_lengths_.begin())));
+}
+
+void SlotDecoder::start(int slot, const SequenceStart& sequence) {
+    check(slot, sequence);
+    stop(slot);
+    const std::span<const std::int32_t> prompt = sequence.prompt;
+    const auto length = static_cast<std::int64_t>(prompt.size());
+    if (length > 1) prefill(slot, prompt.first(prompt.size() - 1));
+
+    std::vector<std::int32_t> seen(static_cast<std::size_t>(sequences_.seen.cols), 0);
+    for (const std::int32_t token : prompt) {
+        auto& word = seen[static_cast<std::size_t>(token) / 32];
+        word = static_cast<std::int32_t>(static_cast<std::uint32_t>(word) | 1u << (token % 32));
+    }
+    std::vector<std::int32_t> end_tokens(static_cast<std::size_t>(kMostEndTokens), -1);
+    std::copy(sequence.end_tokens.begin(), sequence.end_tokens.end(), end_tokens.begin());
+    executor_.upload(sequences_.seen.row_slice(slot, 1), seen.data());
+    executor_.upload(sequences_.end_tokens.row_slice(slot, 1), end_tokens.data());
+    executor_.upload(part_of(sequences_.options, slot * ChooseToken::kOptionWords, ChooseToken::kOptionWords),
+                     &sequence.choice);
+    const std::int64_t room = context() - length;
+    set(sequences_.limits, slot, static_cast<std::int32_t>(length + std::min(sequence.max_tokens, room)));
+    set(sequences_.token, slot, prompt.back());
+    set(sequences_.positions, slot, static_cast<std::int32_t>(length - 1));
+    set(sequences_.lengths, slot, static_cast<std::int32_t>(length));
+    set(sequences_.state, slot, static_cast<std::int32_t>(RowState::running));
+    running_[static_cast<std::size_t>(slot)] = true;
+    lengths_[static_cast<std::size_t>(slot)] = length;
+}
+
+void SlotDecoder::stop(int slot) {
+    check(slot);
+    if (!running_[static_cast<std::size_t>(slot)]) return;
+    running_[static_cast<std::size_t>(slot)] = false;
+    // An idle row looks up token 0 and attends to nothing.
+    for (const View* view : {&sequences_.token, &sequences_.positions, &sequences_.lengths}) set(*view, slot, 0);
+    set(sequences_.state, slot, static_cast<std::int32_t>(RowState::idle));
+}
+
+std::vector<float> SlotDecoder::logits(int slot) {
+    check(slot);
+    const View row = sequences_.logits.row_slice(slot, 1);
+    const std::vector<double> values = download_vector(executor_, part_of(row, 0, vocab_));
+    return {values.begin(), values.end()};
+}
+
+void SlotDecoder::replace_newest(int slot, std::int32_t token) {
+    check(slot);
+    require(token >= 0 && token < vocab_, "the token ", token, " is outside of a vocabulary of ", vocab_);
+    set(sequences_.token, slot, token);
+}
+
+/// A step reads the weights once, and of each sequence that makes a token what it has so far.
+void SlotDecoder::count_bytes(const DecodedSteps& made) {
+    for (std::size_t first = 0; first < made.tokens.size(); first += running_.size()) {
+        bool any = false;
+        for (std::size_t slot = 0; slot < running_.size(); ++slot) {
+            if (!running_[slot] || made.tokens[first + slot] < 0) continue;
+            any = true;
+            bytes_read_ += bytes_.position * static_cast<double>(lengths_[slot]++);
+        }
+        if (any) bytes_read_ += bytes_.weights;
+    }
+}
+
+void SlotDecoder::fail(int slot) {
+    const std::int32_t position = get(sequences_.lengths, slot), id = get(sequences_.status, slot);
+    stop(slot);
+    throw NonFiniteError(
+        text("the logit of token ", id, " is not finite, at position ", position, " of the sequence in slot ", slot));
+}
+
+/// A failed sequence first hands out the tokens before, and fails with the next call, so that a failure is told at the
+/// same token for any number of steps per call.
+bool SlotDecoder::take(int slot, const DecodedSteps& made, SequenceAdvance& advance) {
+    const auto at = static_cast<std::size_t>(slot);
+    for (std::size_t i = at; i < made.tokens.size() && made.tokens[i] >= 0; i += running_.size()) {
+        advance.tokens.push_back(made.tokens[i]);
+    }
+    const auto state = static_cast<RowState>(made.states[at]);
+    if (state == RowState::running) return true;
+    if (state == RowState::failed) {
+        if (advance.tokens.empty()) fail(slot);
+        return false;
+    }
+    advance.state = state == RowState::ended ? SequenceAdvance::State::ended : SequenceAdvance::State::length;
+    stop(slot);
+    return false;
+}
+
+std::vector<SequenceAdvance> SlotDecoder::advance(int steps) {
+    require(steps >= 1, "advance by ", steps, " steps: it takes at least 1");
+    std::vector<SequenceAdvance> advances(running_.size());
+    for (std::size_t slot = 0; slot < running_.size(); ++slot) {
+        if (running_[slot]) advances[slot].state = SequenceAdvance::State::running;
+    }
+    bool more = any_running();
+    while (more && steps > 0) {
+        const int now = std::min(steps, launches_->most_steps());
+        const DecodedSteps made = launches_->run(now, interrupted);
+        count_bytes(made);
+        more = false;
+        for (std::size_t slot = 0; slot < running_.size(); ++slot) {
+            if (running_[slot]) more |= take(static_cast<int>(slot), made, advances[slot]);
+        }
+        more = more && !interrupted();
+        steps -= now;
+    }
+    return advances;
+}
+
+}  // namespace coda

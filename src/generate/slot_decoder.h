@@ -1,0 +1,64 @@
+// The Decoder of a model on an executor: slots, and the sequences in its memory. What runs the steps is given.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "src/generate/decoder.h"
+#include "src/generate/step_bytes.h"
+#include "src/train/executor.h"
+
+namespace coda {
+
+class SlotDecoder : public Decoder {
+  public:
+    /// The schedules have Pass::decode and Pass::prefill, whose weights and RoPE table are there before the first
+    /// start(). `run` executes a prefill, `launches` steps of Pass::decode. Executor and schedules must outlive the
+    /// decoder.
+    SlotDecoder(Executor& executor, const Schedules& schedules, std::function<void(Pass)> run,
+                std::unique_ptr<DecodeLaunches> launches);
+
+    int slots() const override { return static_cast<int>(running_.size()); }
+    std::int64_t context() const override { return schedules_.host.cache.context; }
+    int steps_per_call() const override { return launches_->most_steps(); }
+    void start(int slot, const SequenceStart& sequence) override;
+    std::vector<SequenceAdvance> advance(int steps) override;
+    void stop(int slot) override;
+    double bytes_read() const override { return bytes_read_; }
+    double peak_bytes_per_s() const override { return executor_.peaks().bytes_per_s; }
+
+    std::int64_t vocab() const { return vocab_; }
+    /// Those that the newest token of the slot was chosen from, (vocab), in the storage type's precision.
+    std::vector<float> logits(int slot);
+    /// The sequence goes on as if it had made this token in place of its newest one. For its own tokens' bits to hold,
+    /// it has no repetition penalty.
+    void replace_newest(int slot, std::int32_t token);
+
+  private:
+    void check(int slot) const;
+    void check(int slot, const SequenceStart& sequence) const;
+    void prefill(int slot, std::span<const std::int32_t> tokens);
+    void set(const View& per_slot, int slot, std::int32_t value);
+    std::int32_t get(const View& per_slot, int slot);
+    bool any_running() const;
+    void count_bytes(const DecodedSteps& made);
+    /// Hands out what a launch made of a sequence. Whether it goes on.
+    bool take(int slot, const DecodedSteps& made, SequenceAdvance& advance);
+    [[noreturn]] void fail(int slot);
+
+    Executor& executor_;
+    const Schedules& schedules_;
+    const SequenceRows& sequences_;
+    std::int64_t vocab_;
+    std::vector<std::int64_t> prefill_lengths_;
+    std::function<void(Pass)> run_;
+    std::unique_ptr<DecodeLaunches> launches_;
+    StepBytes bytes_;
+    std::vector<bool> running_;          // by slot
+    std::vector<std::int64_t> lengths_;  // tokens of a running slot's sequence
+    double bytes_read_ = 0;
+};
+
+}  // namespace coda

@@ -1,0 +1,232 @@
+// The decoder over the fused kernel, beside the one that runs passes on the same executor, and beside itself.
+//
+// Tolerance of logits: as between GPU and CPU (generation_test.cpp). Two ways round sums of another order to bf16
+// between stages, so near the top two logits may trade places: then their distance in the passes' logits is within the
+// tolerance's reach, kTie.
+#include <csignal>
+#include <numbers>
+
+#include "src/core/interrupt.h"
+#include "src/generate/pass_decoder.h"
+#include "src/generate/score.h"
+#include "src/train/hopper_executor.h"
+#include "tests/hopper/harness.h"
+#include "tests/hopper/small_model.h"
+#include "tests/model/harness.h"
+
+using namespace coda;
+using namespace coda::test;
+using Catch::Contains;
+
+namespace {
+
+using Tokens = std::vector<std::int32_t>;
+
+constexpr double kRelativeRms = 2e-2;
+constexpr double kTie = 4 * std::numbers::sqrt2 * kRelativeRms;  // of the logits' RMS: two errors of 4 sigma
+
+/// Widths that are multiples of 16, as the kernel takes them; a vocabulary that is not.
+ModelConfig fused_model(std::int64_t head_dim) {
+    ModelConfig model = small_model(head_dim, true);
+    model.hidden_size = 272;
+    model.intermediate_size = 336;
+    return model;
+}
+
+Tokens random_tokens(std::size_t count, std::uint64_t seed) {
+    std::mt19937_64 random(seed);
+    Tokens tokens(count);
+    for (std::int32_t& token : tokens) token = static_cast<std::int32_t>(random() % 1009);
+    return tokens;
+}
+
+SequenceStart sequence_of(const Tokens& prompt, std::int64_t max_tokens, ChoiceOptions choice = {.seed = 5}) {
+    return {.prompt = prompt, .choice = choice, .max_tokens = max_tokens, .end_tokens = {}};
+}
+
+struct Generation {
+    ModelRun run;
+    std::unique_ptr<SlotDecoder> fused, passes;  // of the same cache: one at a time
+
+    Generation(const ModelConfig& model, const GenerationShape& shape, PassSet more = {}, std::int64_t seq_len = 2)
+        : run(model, {.batch = 1, .seq_len = seq_len, .passes = passes_of(Mode::generate) | more, .generation = shape},
+              kMixedBf16) {
+        run.start(make_hopper_executor);
+        run.set_weights(coda::test::random_weights(model, 7));
+        const auto pass = [this](Pass which) { run.executor->run(which); };
+        DecodeLaunchesOffer offer = run.executor->offer_decode_launches(10);
+        REQUIRE(offer.problem == "");
+        fused = std::make_unique<SlotDecoder>(*run.executor, run.schedules, pass, std::move(offer.launches));
+        passes = std::make_unique<PassDecoder>(*run.executor, run.schedules, pass);
+    }
+};
+
+double rms(const std::vector<float>& values) {
+    double sum = 0;
+    for (const float value : values) sum += double{value} * value;
+    return std::sqrt(sum / static_cast<double>(values.size()));
+}
+
+double relative_rms(const std::vector<float>& a, const std::vector<float>& b) {
+    std::vector<float> apart;
+    for (std::size_t i = 0; i < b.size(); ++i) apart.push_back(a[i] - b[i]);
+    return rms(apart) / rms(b);
+}
+
+Tokens tokens_of(Decoder& decoder, int slot, const SequenceStart& sequence, int steps) {
+    decoder.start(slot, sequence);
+    Tokens tokens;
+    for (auto state = SequenceAdvance::State::running; state == SequenceAdvance::State::running;) {
+        const SequenceAdvance advance = decoder.advance(steps).at(static_cast<std::size_t>(slot));
+        tokens.insert(tokens.end(), advance.tokens.begin(), advance.tokens.end());
+        state = advance.state;
+    }
+    return tokens;
+}
+
+}  // namespace
+
+TEST_CASE("the fused decoder makes the tokens of passes, unless their logits tie", "[gpu]") {
+    if (!has_hopper()) return;
+    for (const std::int64_t head_dim : {64, 128}) {
+        const GenerationShape shape{.slots = 4, .context = 400};
+        Generation expected(fused_model(head_dim), shape), found(fused_model(head_dim), shape);
+        const std::size_t prompts[] = {1, 130, 300};  // the fourth slot is idle
+        for (int slot = 0; slot < 3; ++slot) {
+            const SequenceStart start =
+                sequence_of(random_tokens(prompts[slot], static_cast<std::uint64_t>(slot)), 99, {.temperature = 0});
+            expected.passes->start(slot, start);
+            found.fused->start(slot, start);
+        }
+        int ties = 0;
+        for (int step = 0; step < 99; ++step) {
+            const std::vector<SequenceAdvance> theirs = expected.passes->advance(1), ours = found.fused->advance(1);
+            for (int slot = 0; slot < 3; ++slot) {
+                const auto at = static_cast<std::size_t>(slot);
+                CAPTURE(head_dim, slot, step);
+                REQUIRE(theirs[at].tokens.size() == 1);
+                REQUIRE(ours[at].tokens.size() == 1);
+                const std::int32_t token = theirs[at].tokens[0], other = ours[at].tokens[0];
+                const std::vector<float> logits = expected.passes->logits(slot);
+                CHECK(relative_rms(found.fused->logits(slot), logits) < kRelativeRms);
+                if (other == token) continue;
+                ++ties;
+                const double apart =
+                    logits.at(static_cast<std::size_t>(token)) - logits.at(static_cast<std::size_t>(other));
+                CHECK(apart < kTie * rms(logits));
+                if (ours[at].state == SequenceAdvance::State::running) found.fused->replace_newest(slot, token);
+            }
+        }
+        WARN("heads of " << head_dim << ": " << ties << " ties of " << 3 * 99 << " tokens");
+        CHECK(ties < 30);
+    }
+}
+
+TEST_CASE("the fused decoder has the same bits alone, in a batch of 8, in any slot, in calls of any length", "[gpu]") {
+    if (!has_hopper()) return;
+    const ModelConfig model = fused_model(64);
+    const SequenceStart sequence =
+        sequence_of(random_tokens(70, 1), 200, {.temperature = 0.9f, .top_k = 50, .seed = 5});
+    Generation alone(model, {.slots = 1, .context = 300}), batch(model, {.slots = 8, .context = 300});
+    const Tokens expected = tokens_of(*alone.fused, 0, sequence, 1);
+    const std::vector<float> logits = alone.fused->logits(0);
+    REQUIRE(expected.size() == 200);
+    CHECK(tokens_of(*alone.fused, 0, sequence, 32) == expected);
+    CHECK(alone.fused->logits(0) == logits);
+    for (const int slot : {0, 5, 7}) {
+        for (int other = 0; other < 8; ++other) {
+            const auto length = static_cast<std::size_t>(1 + 35 * other);
+            if (other != slot) batch.fused->start(other, sequence_of(random_tokens(length, length), 5 + 20 * other));
+        }
+        CHECK(tokens_of(*batch.fused, slot, sequence, slot == 5 ? 32 : 7) == expected);
+        CHECK(batch.fused->logits(slot) == logits);
+    }
+}
+
+TEST_CASE("the fused decoder's loss of 4096 tokens is the evaluation's", "[gpu]") {
+    if (!has_hopper()) return;
+    Generation model(fused_model(64), {.slots = 1, .context = 4097}, {Pass::evaluate}, 4096);
+    const Tokens text = random_tokens(4097, 3);
+    textbook::Batch batch;
+    batch.batch = 1;
+    batch.seq_len = 4096;
+    batch.tokens.assign(text.begin(), text.end() - 1);
+    batch.targets.assign(text.begin() + 1, text.end());
+    const double expected = model.run.evaluate(batch);
+    // Of single tokens the losses differ by some 1e-2; the mean of 4096 by less than a thousandth. A wrong position or
+    // token costs 1e-2 in the mean.
+    CHECK(std::abs(score(*model.fused, text).loss - expected) < 1e-3);
+    CHECK(std::abs(score(*model.passes, text).loss - expected) < 1e-3);
+}
+
+TEST_CASE("an interrupt ends a launch of the fused kernel after its step, and nothing is lost", "[gpu]") {
+    if (!has_hopper()) return;
+    Generation model(fused_model(128), {.slots = 1, .context = 300});
+    const SequenceStart sequence = sequence_of(random_tokens(7, 1), 100);
+    const Tokens expected = tokens_of(*model.fused, 0, sequence, 32);
+    model.fused->start(0, sequence);
+    watch_interrupts();
+    std::raise(SIGTERM);
+    const SequenceAdvance first = model.fused->advance(100)[0];
+    watch_interrupts();  // nothing is asked for any more
+    CHECK(!first.tokens.empty());
+    CHECK(first.tokens.size() <= 32);
+    CHECK(first.state == SequenceAdvance::State::running);
+    Tokens made = first.tokens;
+    for (const std::int32_t token : model.fused->advance(100)[0].tokens) made.push_back(token);
+    CHECK(made == expected);
+}
+
+TEST_CASE("a logit of the fused kernel that is not finite ends with the slot and the position", "[gpu]") {
+    if (!has_hopper()) return;
+    const ModelConfig model = fused_model(64);
+    Generation generation(model, {.slots = 2, .context = 300});
+    textbook::Weights weights = coda::test::random_weights(model, 7);
+    weights.at("model.norm.weight")[0] = std::nan("");
+    generation.run.set_weights(weights);
+    generation.fused->start(1, sequence_of(random_tokens(40, 1), 10));
+    std::string message;
+    try {
+        generation.fused->advance(32);
+    } catch (const Error& error) {
+        message = error.what();
+    }
+    CHECK_THAT(message, Contains("the logit of token 0 is not finite, at position 40 of the sequence in slot 1"));
+    CHECK(generation.fused->advance(1)[1].state == SequenceAdvance::State::idle);
+}
+
+TEST_CASE("a model that the fused kernel does not take is refused with the operand", "[gpu]") {
+    if (!has_hopper()) return;
+    const ModelConfig model = small_model(64, true);  // of width 264
+    const GenerationShape shape{.slots = 1, .context = 20};
+    ModelRun run(model, {.batch = 1, .seq_len = 2, .passes = passes_of(Mode::generate), .generation = shape},
+                 kMixedBf16);
+    run.start(make_hopper_executor);
+    const DecodeLaunchesOffer offer = run.executor->offer_decode_launches(2);
+    CHECK(!offer.launches);
+    CHECK_THAT(offer.problem, Contains("width is 264") && Contains("multiples of 16"));
+}
+
+TEST_CASE("the fused decoder makes 100 000 tokens, the same in every round", "[gpu][.long]") {
+    if (!has_hopper()) return;
+    constexpr std::int64_t kContext = 2000, kTokens = 100'000;
+    Generation model(fused_model(64), {.slots = 8, .context = kContext});
+    std::vector<Tokens> first;
+    for (std::int64_t made = 0; made < kTokens;) {
+        for (int slot = 0; slot < 8; ++slot)
+            model.fused->start(slot, sequence_of(random_tokens(static_cast<std::size_t>(1 + 100 * slot), 9), kContext));
+        std::vector<Tokens> tokens(8);
+        for (bool running = true; running;) {
+            running = false;
+            const std::vector<SequenceAdvance> advances = model.fused->advance(32);
+            for (std::size_t slot = 0; slot < 8; ++slot) {
+                const SequenceAdvance& here = advances[slot];
+                tokens[slot].insert(tokens[slot].end(), here.tokens.begin(), here.tokens.end());
+                running = running || here.state == SequenceAdvance::State::running;
+            }
+        }
+        for (const Tokens& each : tokens) made += static_cast<std::int64_t>(each.size());
+        if (first.empty()) first = tokens;
+        REQUIRE(tokens == first);
+    }
+}
