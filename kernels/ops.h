@@ -54,6 +54,7 @@ using Op = std::variant<
     Linear,
     LinearRope,
     LinearSwiglu,
+    LinearSwigluF8,
     LinearCrossEntropy,
     LinearResidualRms,
     TargetLogit,
