@@ -32,22 +32,27 @@ AttentionUnits<Lengths> units_of(const std::vector<int>& lengths, int kv_heads, 
 
 }  // namespace
 
-TEST_CASE("fused decode: slices cover every column once, evenly, and a warp keeps its slices from tile to tile") {
+TEST_CASE("fused decode: slices cover every column once, and a warp keeps its slices from tile to tile") {
     for (int columns = kStepColumns; columns <= 30000; columns += kStepColumns) {
         const Slices slices = slices_of(columns);
         CAPTURE(columns, slices.number);
         REQUIRE((kConsumerWarps % slices.number == 0 || slices.number % kConsumerWarps == 0));
-        REQUIRE(slices.first_column(0) == 0);
-        REQUIRE(slices.first_column(slices.number) == columns);
-        int least = columns, most = 0;
+        REQUIRE(slices.first_block(0) == 0);
+        REQUIRE(slices.most <= kSliceBlocks);
+        const int blocks = slices.first_block(slices.number);
+        REQUIRE(blocks * kBlockColumns >= columns);
+        REQUIRE((blocks - 1) * kBlockColumns < columns);
         for (int j = 0; j < slices.number; ++j) {
-            least = std::min(least, slices.steps_of(j));
-            most = std::max(most, slices.steps_of(j));
+            REQUIRE(slices.first_column(j) == slices.first_block(j) * kBlockColumns);
+            REQUIRE(slices.first_block(j) + slices.blocks_of(j) == slices.first_block(j + 1));
+            // One copy has one size: only what is behind the matrix may be missing from it.
+            REQUIRE((slices.blocks_of(j) == slices.most || slices.first_block(j + 1) == blocks));
         }
-        REQUIRE(least >= 1);
-        REQUIRE(most <= kSliceSteps);
-        REQUIRE(most - least <= 1);
         REQUIRE(slices.parts() * slices.rounds() == slices.number);
+    }
+    for (const int columns : {2048, 3072, 4096, 8192, 14336}) {  // released models: nothing is copied for nothing
+        const Slices slices = slices_of(columns);
+        CHECK(slices.number * slices.most == slices.blocks);
     }
     // A warp's chunks of successive tiles name the same slices, in the same order.
     for (const int columns : {16, 512, 768, 2048, 4096, 5632, 8192, 14336, 28672}) {
@@ -177,35 +182,63 @@ TEST_CASE("fused decode: epochs of a launch are all different, and follow those 
     CHECK(seen.size() == 2 * kStages * kTokens);
 }
 
-TEST_CASE("fused decode: the lanes' fragments make the product of 16 rows and up to 8 columns") {
-    // The hardware's MMA on what fragment.h gives to the lanes, in whole numbers, against plain sums.
-    for (const int steps : {1, 2, 3, 4, 5, 6, 7, 32}) {
-        const int columns = steps * kStepColumns;
-        const auto weight = [](int row, int k) { return (row * 31 + k * 17) % 13 - 6; };
-        const auto input = [](int column, int k) { return (column * 7 + k * 5) % 11 - 5; };
+namespace {
+
+int weight(int row, int k) { return (row * 31 + k * 17) % 13 - 6; }
+int input(int column, int k) { return (column * 7 + k * 5) % 11 - 5; }
+
+/// A chunk as the copies bring it: of a matrix of `columns` columns in which row 16 follows row 15, as another tile of
+/// weights would. What no copy writes is 99.
+std::vector<std::int16_t> chunk_of(const Slices& slices, int columns, int slice) {
+    std::vector<std::int16_t> chunk(kChunkBytes / 2, 99);
+    const bool whole = in_whole_blocks(columns);
+    const int blocks = whole ? slices.most : slices.blocks_of(slice);
+    for (int block = 0; block < blocks; ++block)
+        for (int row = 0; row < kTileRows; ++row)
+            for (int j = 0; j < kBlockColumns; ++j) {
+                const int k = (slices.first_block(slice) + block) * kBlockColumns + j;
+                int byte = block * kBlockBytes + row * kBlockRowBytes + 2 * j;
+                byte ^= (byte >> 7 & 7) << 4;  // the hardware's swizzle of 128 bytes
+                chunk[static_cast<std::size_t>(byte / 2)] = static_cast<std::int16_t>(k < columns ? weight(row, k) : 0);
+            }
+    return chunk;
+}
+
+}  // namespace
+
+TEST_CASE("fused decode: chunks and lanes make the product of 16 rows and up to 8 columns") {
+    // The copies, and the hardware's MMA on what the lanes load, in whole numbers, against plain sums.
+    for (const int columns : {16, 32, 48, 64, 80, 336, 352, 512, 528, 704, 1408, 2048, 4624}) {
+        const Slices slices = slices_of(columns);
         std::vector<int> result(16 * 8);
-        const auto mma = [&](const auto& column_of) {
-            // a[row][k], b[column][k] as the hardware would see them.
-            int a[16][16], b[8][16];
-            for (int lane = 0; lane < 32; ++lane)
-                for (int i = 0; i < 4; ++i) {
-                    const int k = hardware_k(lane, i), at = column_of(lane) + i;
-                    a[lane_row(lane)][k] = weight(lane_row(lane), at);
-                    a[lane_row(lane) + 8][k] = weight(lane_row(lane) + 8, at);
-                    b[lane_row(lane)][k] = input(lane_row(lane), at);
+        for (int slice = 0; slice < slices.number; ++slice) {
+            const std::vector<std::int16_t> chunk = chunk_of(slices, columns, slice);
+            const char* start = reinterpret_cast<const char*>(chunk.data());
+            for (int block = 0; block < slices.blocks_of(slice); ++block)
+                for (int mma = 0; mma < 4; ++mma) {
+                    // a[row][k], b[column][k] as the hardware would see them.
+                    int a[16][16], b[8][16];
+                    for (int lane = 0; lane < 32; ++lane) {
+                        const LaneRows rows = rows_of_chunk(start, lane);
+                        const char* from = (mma < 2 ? rows.first : rows.second) + block * rows.block + mma % 2 * 8;
+                        for (int i = 0; i < 4; ++i) {
+                            const int k = hardware_k(lane, i);
+                            a[lane_row(lane)][k] = reinterpret_cast<const std::int16_t*>(from)[i];
+                            a[lane_row(lane) + 8][k] = reinterpret_cast<const std::int16_t*>(from + rows.far)[i];
+                            const int at =
+                                slices.first_column(slice) + block * kBlockColumns + lane_column(lane) + 4 * mma + i;
+                            b[lane_row(lane)][k] = at < columns ? input(lane_row(lane), at) : 0;
+                        }
+                    }
+                    for (int lane = 0; lane < 32; ++lane)
+                        for (int i = 0; i < 4; ++i) {
+                            const int row = result_row(lane, i), column = result_column(lane, i);
+                            for (int k = 0; k < 16; ++k)
+                                result[static_cast<std::size_t>(row * 8 + column)] += a[row][k] * b[column][k];
+                        }
                 }
-            for (int lane = 0; lane < 32; ++lane)
-                for (int i = 0; i < 4; ++i) {
-                    const int row = result_row(lane, i), column = result_column(lane, i);
-                    for (int k = 0; k < 16; ++k)
-                        result[static_cast<std::size_t>(row * 8 + column)] += a[row][k] * b[column][k];
-                }
-        };
-        int step = 0;
-        for (; step + 2 <= steps; step += 2)
-            for (int half = 0; half < 2; ++half)
-                mma([&](int lane) { return kStepColumns * step + lane_column_of_pair(lane) + 4 * half; });
-        if (step < steps) mma([&](int lane) { return kStepColumns * step + lane_column_of_single(lane); });
+        }
+        CAPTURE(columns);
         for (int row = 0; row < 16; ++row)
             for (int column = 0; column < 8; ++column) {
                 int sum = 0;
@@ -215,14 +248,22 @@ TEST_CASE("fused decode: the lanes' fragments make the product of 16 rows and up
     }
 }
 
-TEST_CASE("fused decode: rows of a chunk lie on different banks") {
+TEST_CASE("fused decode: the lanes that load at a time fall on different banks") {
     // A 16-byte load goes in four parts of 8 lanes, which are 2 rows of 4 lanes.
-    for (int lane = 0; lane < 32; lane += 8) {
+    const auto different = [](int lane, const auto& byte_of) {
         std::set<int> banks;
-        for (int l = lane; l < lane + 8; ++l)
-            banks.insert((lane_row(l) * kRowPitch + 2 * lane_column_of_pair(l)) / 4 % 32);
-        CHECK(banks.size() == 8);
-        for (const int bank : banks) CHECK(bank % 4 == 0);
+        for (int l = lane; l < lane + 8; ++l) {
+            CHECK(byte_of(l) % 16 == 0);
+            banks.insert(static_cast<int>(byte_of(l) / 4 % 32));
+        }
+        return banks.size() == 8;
+    };
+    alignas(128) static const char chunk[kChunkBytes] = {};
+    for (int lane = 0; lane < 32; lane += 8) {
+        CHECK(different(lane, [&](int l) { return rows_of_chunk(chunk, l).first - chunk; }));
+        CHECK(different(lane, [&](int l) { return rows_of_chunk(chunk, l).second - chunk; }));
+        for (const int pitch : {input_pitch(1), input_pitch(4), input_pitch_of(64), input_pitch_of(128)})
+            CHECK(different(lane, [&](int l) { return lane_row(l) * pitch + 2 * lane_column(l); }));
     }
 }
 

@@ -1,15 +1,20 @@
 // The parameters of the fused kernel. Host and device.
 #pragma once
 
+#include <cstddef>
+
 #include "kernels/hopper/decode/report.h"
 
 namespace coda::hopper::decode {
+
+inline constexpr int kMapBytes = 128;
 
 struct Arguments {
     Operands operands;
     Layout layout;
     Exchange exchange;
     const Stage* stages = nullptr;
+    const std::byte* maps = nullptr;  // a tensor map of kMapBytes per stage; nothing in those without a product
     int stage_count = 0, tokens = 0, grid = 0, lost_stage = -1;
     std::uint32_t epoch = 0;               // of epoch_of
     std::uint64_t* words = nullptr;        // Exchange

@@ -99,16 +99,18 @@ class AttentionWarp {
         auto* exponentials = reinterpret_cast<float*>(input + AttentionInput::exponentials(kHeadDim));
         auto* factors = reinterpret_cast<float*>(input + AttentionInput::factors(kHeadDim));
         const float scale = kLog2e * rsqrtf(static_cast<float>(kHeadDim));
-        const int pitch = AttentionInput::query_pitch(kHeadDim);
-        int steps = kHeadDim / kStepColumns;
-        ptx::hide_origin(steps);  // a loop as in the products: unrolled, all of a block's loads would take registers
+        const char* keys = rows + lane_row(lane) * kRowBytes + 2 * lane_column(lane);
+        const char* queries = input + lane_row(lane) * AttentionInput::query_pitch(kHeadDim) + 2 * lane_column(lane);
+        int blocks = kHeadDim / kBlockColumns;
+        ptx::hide_origin(blocks);  // a loop as in the products: unrolled, all of a block's loads would take registers
         float logit[kTiles][4];
         float largest[2] = {maximum_[0], maximum_[1]};
 #pragma unroll
         for (int t = 0; t < kTiles; ++t) {
             Sums sums;
-            multiply(sums, rows + t * kTileRows * kRowBytes, kRowBytes, input + lane_row(lane) * pitch,
-                     lane_row(lane) < group_, steps, lane);
+            const char* first = keys + t * kTileRows * kRowBytes;
+            multiply(sums, {first, first + 16, 8 * kRowBytes, kBlockRowBytes}, queries, lane_row(lane) < group_,
+                     blocks);
 #pragma unroll
             for (int i = 0; i < 4; ++i) {
                 const bool inside = t * kTileRows + result_row(lane, i) < valid;
@@ -206,6 +208,7 @@ class AttentionWarp {
 template <int kHeadDim>
 __device__ __forceinline__ ConsumerCounts attend_stage(Self self, const Stage& stage, int token, Place place,
                                                        ConsumerCounts counts) {
+    ptx::hide_origin(self.lane);  // what follows from it is computed here, and not kept over all stages
     const auto units = self.attention_units(token);
     const OwnTiles own = own_tiles(units.number(), stage.rotation, self.sm, self.grid);
     for (int index = 0; index < own.number; ++index, ++counts.units) {

@@ -2,12 +2,13 @@
 #pragma once
 
 #include "kernels/hopper/decode/attention_work.h"
+#include "kernels/hopper/decode/fragment.h"
 
 namespace coda::hopper::decode {
 
 struct AttentionInput {
-    /// Bytes from one query head to the next: see kRowPitch.
-    CODA_HD static int query_pitch(int head_dim) { return 2 * head_dim + 64; }
+    /// Bytes from one query head to the next.
+    CODA_HD static int query_pitch(int head_dim) { return input_pitch_of(head_dim); }
     /// (positions, kMaxGroup) fp32.
     CODA_HD static int exponentials(int head_dim) { return kMaxGroup * query_pitch(head_dim); }
     /// (kMaxGroup) fp32: what earlier sums are multiplied by.

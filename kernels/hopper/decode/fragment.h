@@ -2,20 +2,38 @@
 // device.
 //
 // The hardware fixes which lane holds which (row, k) of the operands, but the sum over k does not care which column of
-// the matrix is called k. So lanes take the columns that 16 bytes in a row hold: over 32 columns (two steps) lane l has
-// columns 8 (l % 4) to 8 (l % 4) + 7, four of each step; over 16 columns (a single step at the end) columns 4 (l % 4)
-// to 4 (l % 4) + 3. Weights and inputs are read in the same order.
+// the matrix is called k. So of a block of 64 columns (four MMAs) lane l takes columns 16 (l % 4) to 16 (l % 4) + 15:
+// two loads of 16 bytes, each of which feeds two MMAs. Weights and inputs are read in the same order.
 #pragma once
 
-#include "kernels/core/dtype.h"
+#include "kernels/hopper/decode/work.h"
 
 namespace coda::hopper::decode {
 
 /// The row of weights, or the column of inputs, of a lane's first elements. Weights have a second row, 8 further on.
 CODA_HD int lane_row(int lane) { return lane / 4; }
-/// A lane's first column of 32, and of 16.
-CODA_HD int lane_column_of_pair(int lane) { return lane % 4 * 8; }
-CODA_HD int lane_column_of_single(int lane) { return lane % 4 * 4; }
+/// A lane's first column of a block.
+CODA_HD int lane_column(int lane) { return lane % 4 * 16; }
+
+/// The byte of an element of a chunk. The copy XORs which 16 bytes of a row with the row, so that the 8 lanes that load
+/// at a time (2 rows) fall on different banks.
+CODA_HD int chunk_offset(int row, int column) {
+    const int part = column % kBlockColumns / 8 ^ row % 8;
+    return column / kBlockColumns * kBlockBytes + row * kBlockRowBytes + 16 * part + 2 * (column % 8);
+}
+/// Where a lane finds its part of 16 rows of a block: two times 16 bytes of its first row; the same of its second row,
+/// and of the next block, so many bytes further on.
+struct LaneRows {
+    const char *first, *second;
+    int far, block;
+};
+CODA_HD LaneRows rows_of_chunk(const char* chunk, int lane) {
+    const int first = chunk_offset(lane_row(lane), lane_column(lane));
+    return {chunk + first, chunk + (first ^ 16), 8 * kBlockRowBytes, kBlockBytes};
+}
+
+/// Bytes between inputs of `columns` columns, for the same reason.
+CODA_HD int input_pitch_of(int columns) { return 2 * columns + 16; }
 
 /// Where the result's element i (0 to 3) of a lane is.
 CODA_HD int result_row(int lane, int i) { return lane / 4 + (i >= 2 ? 8 : 0); }

@@ -79,7 +79,8 @@ __device__ __forceinline__ bool has_input(const Self& self, const Stage& stage, 
 /// returns the sum of the squares of sequence b's slice.
 __device__ __forceinline__ float fetch_slice(const Self& self, const Stage& stage, const Step& step,
                                              const Slices& slices, int slice, char* to, int pitch, const Place& place) {
-    const int first = slices.first_column(slice), columns = slices.steps_of(slice) * kStepColumns;
+    const int first = slices.first_column(slice), padded = slices.blocks_of(slice) * kBlockColumns;
+    const int columns = min(padded, stage.columns - first);
     const std::int64_t words = input_words(self.arguments.exchange, stage.kind);
     const std::uint32_t epoch = place.epoch - 1;  // of the stage before
     const bool embedded = stage.embedded && stage.kind == StageKind::qkv;
@@ -92,6 +93,8 @@ __device__ __forceinline__ float fetch_slice(const Self& self, const Stage& stag
                                              columns, to + b * pitch)
                                  : fetch_words(self, self.words(words) + (std::int64_t{b} * stage.columns + first) / 2,
                                                columns, to + b * pitch, place, epoch);
+        const int end = columns + 4 * self.lane;  // what a last block has behind the columns counts as 0
+        if (end < padded) *reinterpret_cast<uint2*>(to + b * pitch + 2 * end) = uint2{};
         __syncwarp();
         const float sum = warp_sum(square);
         if (self.lane == b) own = sum;

@@ -27,7 +27,7 @@ __device__ void run_consumer(const Self& self) {
             ptx::store_shared_release(ptx::shared_address(&self.state.closed), static_cast<std::uint32_t>(token));
         for (int s = 0; s < self.arguments.stage_count; ++s) {
             const Stage& stage = self.stages[s];
-            const Place place = self.place(token, s, s);
+            const Place place = self.place(token, s);
             if (stage.kind == StageKind::attention)
                 counts = attend_stage<kHeadDim>(self, stage, token, place, counts);
             else if (stage.kind == StageKind::choose)
@@ -47,7 +47,7 @@ __device__ void run_epilogue(const Self& self) {
         if (!begin_step(self, token, step)) return self.watch.leave();
         for (int s = 0; s < self.arguments.stage_count; ++s) {
             const Stage& stage = self.stages[s];
-            const Place place = self.place(token, s, s);
+            const Place place = self.place(token, s);
             if (stage.kind == StageKind::attention) {
                 units =
                     finish_attention<kHeadDim>(self, stage, warp, token, place, units, self.arguments.lost_stage == s);
@@ -92,6 +92,8 @@ __device__ __forceinline__ void set_up(const Self& self) {
     auto* to = reinterpret_cast<std::uint64_t*>(self.shared + self.layout().stages);
     const int words = self.arguments.stage_count * static_cast<int>(sizeof(Stage) / sizeof *to);
     for (int i = thread; i < words; i += kThreads) to[i] = from[i];
+    for (int s = thread; s < self.arguments.stage_count; s += kThreads)
+        if (is_product(self.arguments.stages[s].kind)) ptx::acquire_map(self.map(s));
     __syncthreads();
 }
 

@@ -6,6 +6,7 @@
 
 #include "kernels/core/error.h"
 #include "kernels/hopper/decode/kernel.cuh"
+#include "kernels/hopper/sm90/block_map.h"
 #include "kernels/hopper/sm90/check.h"
 
 namespace coda::hopper::decode {
@@ -63,6 +64,7 @@ struct FusedDecode::Device {
     Kernel kernel;
     Exchange exchange;
     DeviceArray<Stage> stages;
+    DeviceArray<CUtensorMap> maps;
     DeviceArray<std::uint64_t> words;
     DeviceArray<std::int32_t> start, made;
     DeviceArray<WatchdogReport> report;
@@ -75,16 +77,19 @@ struct FusedDecode::Device {
           kernel(kernel_of(program.operands.shape.head_dim)),
           exchange(exchange_of(program.operands.shape, program.grid)),
           stages(program.stages.size()),
+          maps(program.stages.size()),
           words(static_cast<std::size_t>(exchange.words)),
           start(static_cast<std::size_t>(3 * program.operands.shape.batch)),
           made(static_cast<std::size_t>(options.most_tokens * program.operands.shape.batch)),
           report(1) {
         require(options.most_tokens >= 1, "decode: ", options.most_tokens, " tokens per launch");
         CUDA_CHECK(cudaMemcpy(stages.get(), program.stages.data(), stages.bytes(), cudaMemcpyHostToDevice));
+        set_maps();
         arguments.operands = program.operands;
         arguments.layout = layout_of(program, options.in_flight_bytes);
         arguments.exchange = exchange;
         arguments.stages = stages.get();
+        arguments.maps = reinterpret_cast<const std::byte*>(maps.get());
         arguments.stage_count = static_cast<int>(program.stages.size());
         arguments.grid = program.grid;
         arguments.lost_stage = options.lost_stage;
@@ -111,6 +116,23 @@ struct FusedDecode::Device {
     }
 
   private:
+    void set_maps() {
+        std::vector<CUtensorMap> all(program.stages.size());
+        for (std::size_t s = 0; s < all.size(); ++s) {
+            const Stage& stage = program.stages[s];
+            if (!is_product(stage.kind)) continue;
+            const WeightBlocks blocks{.weights = stage.weights,
+                                      .rows = std::int64_t{stage.tiles} * kTileRows,
+                                      .columns = stage.columns,
+                                      .ld = stage.ld};
+            all[s] = in_whole_blocks(stage.columns)
+                         ? block_map(blocks, kTileRows, kBlockColumns, slices_of(stage.columns).most)
+                         : row_map(blocks, kTileRows, kBlockColumns);
+        }
+        static_assert(sizeof(CUtensorMap) == kMapBytes);
+        CUDA_CHECK(cudaMemcpy(maps.get(), all.data(), maps.bytes(), cudaMemcpyHostToDevice));
+    }
+
     std::int64_t next_epoch_ = 0;
 };
 

@@ -14,6 +14,8 @@
 namespace coda::hopper::decode {
 
 class Producer {
+    static constexpr std::uint32_t kHalfBytes = kBlockHalfBytes;
+
   public:
     __device__ explicit Producer(const Self& self) : self_(self), policy_(ptx::evict_first_policy()) {}
 
@@ -27,59 +29,66 @@ class Producer {
     __device__ void all_steps() {
         for (int token = 0; token < self_.arguments.tokens; ++token)
             for (int s = 0; s < self_.arguments.stage_count; ++s) {
-                place_ = self_.place(token, s, s);
+                place_ = self_.place(token, s);
                 const Stage& stage = self_.stages[s];
-                if (is_product(stage.kind) && !product(stage)) return;
+                const int after = s + 1 < self_.arguments.stage_count ? s + 1 : 0;
+                if (is_product(self_.stages[after].kind)) ptx::prefetch_map(self_.map(after));
+                if (is_product(stage.kind) && !product(stage, self_.map(s))) return;
                 if (stage.kind == StageKind::attention && !attention(stage, token)) return;
             }
     }
 
     /// All copies land before the SM's shared memory may go.
     __device__ void drain() {
-        const auto ring = static_cast<std::uint32_t>(self_.layout().chunks);
-        for (std::uint32_t n = count_ > ring ? count_ - ring : 0; n < count_; ++n)
-            ptx::mbarrier_wait(barrier(self_.state.full, n), n / ring & 1);
-    }
-
-    __device__ std::uint32_t barrier(const std::uint64_t* barriers, std::uint32_t n) const {
-        return ptx::shared_address(barriers + n % static_cast<std::uint32_t>(self_.layout().chunks));
+        for (; landed_.slot != next_.slot || landed_.round != next_.round; landed_.go_on(self_.layout().chunks))
+            ptx::mbarrier_wait(ptx::shared_address(&self_.state.full[landed_.slot]), landed_.round & 1);
     }
 
     /// Waits for room, and announces a chunk of so many bytes.
     __device__ bool begin(std::uint32_t bytes) {
-        const auto ring = static_cast<std::uint32_t>(self_.layout().chunks);
-        const auto cap = static_cast<std::uint32_t>(self_.layout().in_flight);
-        if (count_ >= cap) {
-            const std::uint32_t earlier = count_ - cap, full = barrier(self_.state.full, earlier);
-            if (!self_.watch.wait<Watch::kBarrierTurns>(
-                    place_, Awaited::chunk, [=] { return ptx::mbarrier_try_wait(full, earlier / ring & 1); }))
-                return false;
+        const int ring = self_.layout().chunks;
+        if (count_ >= static_cast<std::uint32_t>(self_.layout().in_flight)) {
+            if (!wait(Awaited::chunk, self_.state.full[landed_.slot], landed_.round)) return false;
+            landed_.go_on(ring);
         }
-        const std::uint32_t empty = barrier(self_.state.empty, count_), round = count_ / ring;
-        if (!self_.watch.wait<Watch::kBarrierTurns>(place_, Awaited::free_chunk,
-                                                    [=] { return ptx::mbarrier_try_wait(empty, (round & 1) ^ 1); }))
-            return false;
-        ptx::mbarrier_arrive_expect(barrier(self_.state.full, count_), bytes);
+        if (!wait(Awaited::free_chunk, self_.state.empty[next_.slot], next_.round ^ 1)) return false;
+        ptx::mbarrier_arrive_expect(full(), bytes);
         return true;
     }
     /// A consumer may look at the chunk's barrier: it is in the chunk's own round now.
-    __device__ void end() { ptx::store_shared_release(ptx::shared_address(&self_.state.issued), ++count_); }
+    __device__ void end() {
+        ptx::store_shared_release(ptx::shared_address(&self_.state.issued), ++count_);
+        next_.go_on(self_.layout().chunks);
+    }
+    __device__ bool wait(Awaited awaited, const std::uint64_t& barrier, std::uint32_t round) const {
+        const std::uint32_t address = ptx::shared_address(&barrier);
+        return self_.watch.wait<Watch::kBarrierTurns>(place_, awaited,
+                                                      [=] { return ptx::mbarrier_try_wait(address, round & 1); });
+    }
+    /// Of the chunk that has begun.
+    __device__ std::uint32_t full() const { return ptx::shared_address(&self_.state.full[next_.slot]); }
+    __device__ std::uint32_t memory() const {
+        return ptx::shared_address(self_.shared) + static_cast<std::uint32_t>(next_.slot * kChunkBytes);
+    }
 
-    __device__ bool product(const Stage& stage) {
+    __device__ bool product(const Stage& stage, const void* map) {
         const OwnTiles own = self_.tiles_of(stage);
         const Slices slices = slices_of(stage.columns);
+        const bool whole = in_whole_blocks(stage.columns);
         for (int index = 0; index < own.number; ++index) {
-            const Bf16* rows = stage.weights + std::int64_t{own.tile(index)} * kTileRows * stage.ld;
             place_.tile = own.tile(index);
+            const int row = own.tile(index) * kTileRows;
             for (int slice = 0; slice < slices.number; ++slice) {
-                const auto bytes = static_cast<std::uint32_t>(2 * kStepColumns * slices.steps_of(slice));
-                if (!begin(kTileRows * bytes)) return false;
-                const Bf16* from = rows + slices.first_column(slice);
-                const std::uint32_t to = ptx::shared_address(self_.chunk(count_));
-                const std::uint32_t full = barrier(self_.state.full, count_);
-#pragma unroll 4
-                for (int row = 0; row < kTileRows; ++row)
-                    ptx::bulk_stream(to + row * kRowPitch, from + std::int64_t{row} * stage.ld, bytes, full, policy_);
+                const int first = slices.first_block(slice), blocks = whole ? slices.most : slices.blocks_of(slice);
+                if (!begin(static_cast<std::uint32_t>(blocks * kBlockBytes))) return false;
+                if (whole) {
+                    ptx::tensor_stream(memory(), map, 0, row, first, full(), policy_);
+                } else {
+#pragma unroll 1
+                    for (int block = 0; block < blocks; ++block)
+                        ptx::tensor_stream(memory() + static_cast<std::uint32_t>(block * kBlockBytes), map,
+                                           (first + block) * kBlockColumns, row, 0, full(), policy_);
+                }
                 end();
             }
         }
@@ -108,19 +117,29 @@ class Producer {
                 const auto bytes = static_cast<std::uint32_t>(2 * shape.head_dim * min(positions, length - first));
                 if (!begin(2 * bytes)) return false;
                 const std::int64_t at = head + std::int64_t{first} * shape.head_dim;
-                const std::uint32_t to = ptx::shared_address(self_.chunk(count_));
-                const std::uint32_t full = barrier(self_.state.full, count_);
-                ptx::bulk_stream(to, stage.keys + at, bytes, full, policy_);
-                ptx::bulk_stream(to + kBlockHalfBytes, stage.values + at, bytes, full, policy_);
+                ptx::bulk_stream(memory(), stage.keys + at, bytes, full(), policy_);
+                ptx::bulk_stream(memory() + kHalfBytes, stage.values + at, bytes, full(), policy_);
                 end();
             }
         }
         return true;
     }
 
+    /// A chunk's place in the ring, and how often the ring has been filled before.
+    struct Turn {
+        int slot = 0;
+        std::uint32_t round = 0;
+        __device__ void go_on(int ring) {
+            if (++slot < ring) return;
+            slot = 0;
+            ++round;
+        }
+    };
+
     const Self self_;
     std::uint64_t policy_;
     std::uint32_t count_ = 0;  // chunks so far
+    Turn next_, landed_;       // the chunk that comes; the first that may not have landed
     Place place_;
 };
 

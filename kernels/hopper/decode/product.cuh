@@ -15,36 +15,21 @@ struct Sums {
     __device__ float total(int i) const { return of[0][i] + of[1][i] + of[2][i] + of[3][i]; }
 };
 
-/// Adds 16 rows of `weights`, `pitch` bytes apart, times the column of inputs at `input`; both in shared memory, of
-/// 16 `steps` columns. Lanes whose column does not exist are not `live`: it counts as 0. One warp.
-__device__ __forceinline__ void multiply(Sums& sums, const char* weights, int pitch, const char* input, bool live,
-                                         int steps, int lane) {
-    const char* near = weights + lane_row(lane) * pitch + 2 * lane_column_of_pair(lane);
-    const char* far = near + 8 * pitch;
-    const char* column = input + 2 * lane_column_of_pair(lane);
-    const auto pair = [&](int step, int u) {
-        const uint4 a = *reinterpret_cast<const uint4*>(near + 2 * kStepColumns * step);
-        const uint4 e = *reinterpret_cast<const uint4*>(far + 2 * kStepColumns * step);
-        const uint4 b = live ? *reinterpret_cast<const uint4*>(column + 2 * kStepColumns * step) : uint4{};
-        ptx::mma_m16n8k16(sums.of[u], a.x, e.x, a.y, e.y, b.x, b.y);
-        ptx::mma_m16n8k16(sums.of[u + 1], a.z, e.z, a.w, e.w, b.z, b.w);
-    };
-    int step = 0;
-#pragma unroll 2
-    for (; step + 4 <= steps; step += 4) {
-        pair(step, 0);
-        pair(step + 2, 2);
-    }
-    if (step + 2 <= steps) {
-        pair(step, 0);
-        step += 2;
-    }
-    if (step < steps) {
-        const int back = 2 * lane_column_of_single(lane) - 2 * lane_column_of_pair(lane) + 2 * kStepColumns * step;
-        const uint2 a = *reinterpret_cast<const uint2*>(near + back);
-        const uint2 e = *reinterpret_cast<const uint2*>(far + back);
-        const uint2 b = live ? *reinterpret_cast<const uint2*>(column + back) : uint2{};
-        ptx::mma_m16n8k16(sums.of[2], a.x, e.x, a.y, e.y, b.x, b.y);
+/// Adds 16 rows times the lanes' columns of inputs; both in shared memory. Lanes whose column does not exist are not
+/// `live`: it counts as 0. One warp; the loads of kUnroll blocks are on their way at a time.
+template <int kUnroll = 2>
+__device__ __forceinline__ void multiply(Sums& sums, const LaneRows& rows, const char* column, bool live, int blocks) {
+    const auto load = [](const char* from) { return *reinterpret_cast<const uint4*>(from); };
+#pragma unroll kUnroll
+    for (int block = 0; block < blocks; ++block) {
+        const char *first = rows.first + block * rows.block, *second = rows.second + block * rows.block;
+        const char* input = column + block * kBlockRowBytes;
+        const uint4 a = load(first), c = load(second), e = load(first + rows.far), g = load(second + rows.far);
+        const uint4 b = live ? load(input) : uint4{}, d = live ? load(input + 16) : uint4{};
+        ptx::mma_m16n8k16(sums.of[0], a.x, e.x, a.y, e.y, b.x, b.y);
+        ptx::mma_m16n8k16(sums.of[1], a.z, e.z, a.w, e.w, b.z, b.w);
+        ptx::mma_m16n8k16(sums.of[2], c.x, g.x, c.y, g.y, d.x, d.y);
+        ptx::mma_m16n8k16(sums.of[3], c.z, g.z, c.w, g.w, d.z, d.w);
     }
 }
 
@@ -122,8 +107,8 @@ __device__ __forceinline__ void multiply_stage(const Self& self, const Stage& st
         }
         const std::uint32_t n = counts.chunks + static_cast<std::uint32_t>(m);
         const char* weights = take_chunk(self, n, place);
-        multiply(sums, weights, kRowPitch, slice + lane_row(self.lane) * pitch, live, slices.steps_of(chunk.slice),
-                 self.lane);
+        multiply(sums, rows_of_chunk(weights, self.lane),
+                 slice + lane_row(self.lane) * pitch + 2 * lane_column(self.lane), live, slices.blocks_of(chunk.slice));
         free_chunk(self, n);
         if (round == rounds - 1)
             give_part(self, sums, square, counts.tiles + chunk.tile, chunk.slice % slices.parts(), slices.parts(),

@@ -74,7 +74,7 @@ Layout layout_of(const DecodeProgram& program, int in_flight_bytes) {
     require(layout.chunks >= kFewest, "decode: ", program.stages.size(), " stages and ", shape.batch,
             " sequences leave ", std::max(layout.chunks, 0), " chunks of ", kChunkBytes,
             " bytes in shared memory, and the kernel needs ", kFewest, ": use fewer sequences");
-    layout.in_flight = std::clamp(in_flight_bytes / (kTileRows * 2 * kSliceColumns), 1, layout.chunks);
+    layout.in_flight = std::clamp(in_flight_bytes / kChunkBytes, 1, layout.chunks);
     const int ring = layout.chunks * kChunkBytes;
     for (int* offset : {&layout.input, &layout.parts, &layout.attention, &layout.stages, &layout.state})
         *offset += ring;

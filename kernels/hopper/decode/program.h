@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "kernels/hopper/decode/work.h"
+#include "kernels/hopper/decode/fragment.h"
 #include "kernels/ops/choose_token/rows.h"
 
 namespace coda::hopper::decode {
@@ -107,6 +107,6 @@ CODA_HD int resident_slices(const Slices& slices, int batch) {
     return slices.rounds() * batch <= kKept ? slices.rounds() : 0;
 }
 /// Bytes from one sequence's input to the next.
-CODA_HD int input_pitch(int kept) { return (kept > 1 ? kept : 1) * 2 * kSliceColumns + 64; }
+CODA_HD int input_pitch(int kept) { return input_pitch_of((kept > 1 ? kept : 1) * kSliceColumns); }
 
 }  // namespace coda::hopper::decode

@@ -45,12 +45,12 @@ struct Self {
     __device__ const Layout& layout() const { return arguments.layout; }
     __device__ std::uint64_t* words(std::int64_t offset) const { return arguments.words + offset; }
 
+    /// The tensor map of a product's weights.
+    __device__ const void* map(int stage) const { return arguments.maps + std::int64_t{kMapBytes} * stage; }
+
     __device__ OwnTiles tiles_of(const Stage& stage) const { return own_tiles(stage.tiles, stage.rotation, sm, grid); }
-    __device__ Place place(int token, int stage, int epoch_stage, int tile = -1) const {
-        return {token, stage, tile, epoch_of(arguments.epoch, arguments.stage_count, token, epoch_stage)};
-    }
-    __device__ std::uint32_t epoch(int token, int stage) const {
-        return epoch_of(arguments.epoch, arguments.stage_count, token, stage);
+    __device__ Place place(int token, int stage) const {
+        return {token, stage, -1, epoch_of(arguments.epoch, arguments.stage_count, token, stage)};
     }
 
     __device__ int planned(int sequence, int token) const {
@@ -106,11 +106,11 @@ __device__ __forceinline__ bool begin_step(const Self& self, int number, Step& s
             step.row = static_cast<std::uint32_t>(self.state.start_token[self.lane]) | 0x80000000u;
         return __any_sync(kAllLanes, step.row != 0);
     }
-    const int choose = self.arguments.stage_count - 1;
-    const std::uint32_t epoch = self.epoch(number - 1, choose);
+    // Of the last stage of the step before.
+    const std::uint32_t epoch = epoch_of(self.arguments.epoch, self.arguments.stage_count, number, 0) - 1;
     const std::uint64_t* words = self.words(self.arguments.exchange.token);
     std::uint64_t word = 0;
-    self.watch.wait_or_exit(self.place(number, 0, choose), Awaited::token, [&] {
+    self.watch.wait_or_exit(Place{number, 0, -1, epoch}, Awaited::token, [&] {
         if (self.lane > batch) return true;
         word = ptx::load_word(words + self.lane);
         // A warp without work may come so late that a later step has closed. Then it had no work in that one either.

@@ -18,26 +18,22 @@ inline constexpr int kMaxBatch = 8;                                          // 
 inline constexpr int kMaxGroup = 8;      // query heads per key/value head: columns too
 inline constexpr int kTileRows = 16;     // rows of a weight matrix that an MMA takes
 inline constexpr int kStepColumns = 16;  // columns of it
-inline constexpr int kSliceColumns = 512;
-inline constexpr int kSliceSteps = kSliceColumns / kStepColumns;
 
-/// Bytes from one row of a chunk in shared memory to the next: eight rows of 64 bytes each, as an MMA's operand is
-/// read, fall on different banks.
-inline constexpr int kRowPitch = 2 * kSliceColumns + 64;
-inline constexpr int kChunkBytes = kTileRows * kRowPitch;
+// A chunk: up to eight blocks of 16 rows and 64 columns, as one copy through a tensor map lays them out.
+inline constexpr int kBlockColumns = 64, kSliceBlocks = 8, kSliceColumns = kBlockColumns * kSliceBlocks;
+inline constexpr int kBlockRowBytes = 2 * kBlockColumns, kBlockBytes = kTileRows * kBlockRowBytes;
+inline constexpr int kChunkBytes = kSliceBlocks * kBlockBytes;
 
-/// The columns of a matrix in slices of up to kSliceColumns, whole MMA steps each, as even as can be. Up to 8 slices
-/// their number divides the number of consumer warps, from there on it is a multiple of it: so a warp has the same
-/// slices of every tile, and keeps its part of the input.
+/// The columns of a matrix in slices of up to kSliceBlocks blocks, equal but for the last ones, which may be shorter or
+/// empty. Up to 8 slices their number divides the number of consumer warps, from there on it is a multiple of it: so a
+/// warp has the same slices of every tile, and keeps its part of the input.
 struct Slices {
-    int number = 0, steps = 0;  // MMA steps of the whole matrix
+    int number = 0, most = 0;  // most: blocks of a slice
+    int blocks = 0;            // of the whole matrix; the last one may reach past its columns
 
-    CODA_HD int first_step(int slice) const {
-        const int least = steps / number, more = steps % number;
-        return slice * least + (slice < more ? slice : more);
-    }
-    CODA_HD int first_column(int slice) const { return first_step(slice) * kStepColumns; }
-    CODA_HD int steps_of(int slice) const { return first_step(slice + 1) - first_step(slice); }
+    CODA_HD int first_block(int slice) const { return slice * most < blocks ? slice * most : blocks; }
+    CODA_HD int blocks_of(int slice) const { return first_block(slice + 1) - first_block(slice); }
+    CODA_HD int first_column(int slice) const { return first_block(slice) * kBlockColumns; }
     /// Parts of a tile's sums, each from one warp.
     CODA_HD int parts() const { return number < kConsumerWarps ? number : kConsumerWarps; }
     /// Slices of a tile that one warp adds up, in order.
@@ -47,13 +43,19 @@ struct Slices {
 /// Of `columns`, a positive multiple of kStepColumns.
 CODA_HD Slices slices_of(int columns) {
     Slices slices;
-    slices.steps = columns / kStepColumns;
-    const int least = (slices.steps + kSliceSteps - 1) / kSliceSteps;
+    slices.blocks = (columns + kBlockColumns - 1) / kBlockColumns;
+    const int least = (slices.blocks + kSliceBlocks - 1) / kSliceBlocks;
     slices.number = 1;
     while (slices.number < least && slices.number < kConsumerWarps) slices.number *= 2;
     if (least > kConsumerWarps) slices.number = (least + kConsumerWarps - 1) / kConsumerWarps * kConsumerWarps;
+    slices.most = (slices.blocks + slices.number - 1) / slices.number;
     return slices;
 }
+
+/// Whether one copy brings a chunk: its blocks are rows of a tensor map of their own then. A last block that is not
+/// whole would reach into the next row of the matrix; such a matrix is copied block by block, with zeros behind its
+/// end.
+CODA_HD bool in_whole_blocks(int columns) { return columns % kBlockColumns == 0; }
 
 /// The tiles of one SM: first, first + grid, ...
 struct OwnTiles {

@@ -4,14 +4,10 @@
 
 #include "kernels/hopper/sm90/check.h"
 #include "kernels/hopper/sm90/limits.h"
+#include "kernels/hopper/sm90/tensor_map_encoder.h"
 
 namespace coda::hopper {
 
-namespace {
-
-using TensorMapEncoder = decltype(&cuTensorMapEncodeTiled);
-
-/// The driver's encoder, found at run time: the program must start on machines that have no driver.
 TensorMapEncoder tensor_map_encoder() {
     void* function = nullptr;
     cudaDriverEntryPointQueryResult found{};
@@ -24,6 +20,8 @@ TensorMapEncoder tensor_map_encoder() {
             "the CUDA driver has no cuTensorMapEncodeTiled; Hopper kernels need a driver of CUDA 12.0 or later");
     return reinterpret_cast<TensorMapEncoder>(function);
 }
+
+namespace {
 
 CUtensorMapSwizzle swizzle_of(std::int64_t bytes) {
     switch (bytes) {
