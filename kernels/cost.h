@@ -16,10 +16,13 @@ namespace coda {
 ///   TargetLogit           2 per element of a
 ///   FinishRstd, FinishCrossEntropy, FinishRowSum, FinishColumnSum, ReduceLoss, EmbedBackward   1 per summed element
 ///   ExactCrossEntropy     0: it computes nothing in a run whose rows are not flagged
+///   QuantiseF8, CountF8   2 per element
+///   UpdateScales          1 per element of the history
 ///   GradNorm              2 per element
 ///   AdamW                 16 per parameter
 /// bytes: every operand once; In is read, Out is written, InOut is both. A table whose rows are gathered or scattered
 /// counts with at most one row per token, a cache with a full context of every sequence or with the rows of a prefill,
+/// the history of UpdateScales with all rows read and one written, the codes of CountF8 with the rows that it counts,
 /// the exponentials of FinishCrossEntropy with one element per row, and of ExactCrossEntropy's operands flags and
 /// targets alone. Scratch is not counted.
 struct Cost {

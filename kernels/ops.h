@@ -42,6 +42,8 @@
 #include "kernels/ops/linear_swiglu/op.h"
 #include "kernels/ops/linear_swiglu/op_f8.h"
 #include "kernels/ops/optimizer/op.h"
+#include "kernels/ops/quantise/op.h"
+#include "kernels/ops/scales/op.h"
 #include "kernels/ops/weight_gradient/op.h"
 #include "kernels/ops/zero/op.h"
 
@@ -76,8 +78,11 @@ using Op = std::variant<
     FinishColumnSum,
     EmbedBackward,
     Zero,
+    QuantiseF8,
+    CountF8,
     GradNorm,
-    AdamW>;
+    AdamW,
+    UpdateScales>;
 // clang-format on
 
 enum class Phase : std::uint8_t { forward, backward, update };

@@ -1,6 +1,9 @@
-// FP8 operands of GEMMs on the CPU: their exact values in fp32, in which the sums are made.
+// FP8 on the CPU: operands of GEMMs as their exact values in fp32, in which the sums are made, and rounding from
+// double.
 #pragma once
 
+#include <bit>
+#include <cmath>
 #include <vector>
 
 #include "kernels/core/float8.h"
@@ -8,6 +11,17 @@
 #include "kernels/cpu/gemm.h"
 
 namespace coda::cpu {
+
+inline F8E4M3 round_to_e4m3(float value) { return F8E4M3(value); }
+/// Rounded once: the float between is cut towards zero with its last bit set where anything was lost, so that no value
+/// beside a midpoint of two codes becomes one.
+inline F8E4M3 round_to_e4m3(double value) {
+    const auto nearest = static_cast<float>(value);
+    if (std::isnan(value) || static_cast<double>(nearest) == value) return F8E4M3(nearest);
+    auto bits = std::bit_cast<std::uint32_t>(nearest);
+    if (std::fabs(static_cast<double>(nearest)) > std::fabs(value)) --bits;
+    return F8E4M3(std::bit_cast<float>(bits | 1u));
+}
 
 /// The values of an FP8 matrix with K in its columns, whose order is kept.
 class DecodedMatrix {

@@ -156,6 +156,28 @@ TEST_CASE("pointwise ops and reductions cost their arithmetic per element") {
     adamw.step = adamw.skip = norm.skip;
     require_cost(adamw, 800, 200 + 400 + 2 * 2 * 100 + 100 + 6 * 4);
 
+    QuantiseF8 quantise;  // M 32, N 16
+    quantise.x = b.matrix(DType::bf16, 32, 16);
+    quantise.rstd = b.vector(DType::f32, 32);
+    quantise.scale = quantise.amax = norm.loss;
+    quantise.rows = b.matrix(DType::f8e4m3, 32, 16);
+    require_cost(quantise, 1024, 2 * 512 + 4 * 32 + 4 + 512 + 2 * 4);
+    quantise.columns = b.matrix(DType::f8e4m3, 16, 32);
+    require_cost(quantise, 1024, 2 * 512 + 4 * 32 + 4 + 2 * 512 + 2 * 4);
+
+    CountF8 count;
+    count.codes = quantise.rows;
+    count.counts = b.vector(DType::i32, 2);
+    count.every = 5;  // 7 rows
+    require_cost(count, 2 * 7 * 16, 7 * 16 + 8);
+
+    UpdateScales scales;  // T 9, W 4, P 5
+    scales.amax = scales.scales = b.vector(DType::f32, 9);
+    scales.history = b.matrix(DType::f32, 4, 9);
+    scales.step = scales.skip = norm.skip;
+    scales.products = b.vector(DType::f32, 5);
+    require_cost(scales, 36, 2 * 36 + (4 * 36 + 36) + 2 * 4 + 36 + 20);
+
     Zero zero;
     zero.out = norm.grad;
     require_cost(zero, 0, 200);

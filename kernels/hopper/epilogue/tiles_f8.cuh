@@ -5,6 +5,7 @@
 #include "kernels/hopper/epilogue/quad_bytes.h"
 #include "kernels/hopper/epilogue/tiles.cuh"
 #include "kernels/hopper/ptx/math.cuh"
+#include "kernels/hopper/sm90/magnitude.cuh"
 
 namespace coda::hopper {
 
@@ -139,9 +140,8 @@ struct LargestMagnitude {
     __device__ void add(float value) { largest = fmaxf(largest, fabsf(value)); }
     /// The magnitudes were `factor` times the tensor's.
     __device__ void raise(const Thread& thread, float inverse_factor, float* destination) const {
-        // NOTE: floats that are not negative are ordered as their bits are.
-        const unsigned bits = __reduce_max_sync(0xffffffffu, __float_as_uint(largest * inverse_factor));
-        if (thread.lane == 0) atomicMax(reinterpret_cast<unsigned*>(destination), bits);
+        const float of_warp = warp_largest(largest * inverse_factor);
+        if (thread.lane == 0) raise_magnitude(destination, of_warp);
     }
 };
 

@@ -1,0 +1,17 @@
+// The largest magnitude of a tensor, gathered by many threads. Floats that are not negative are ordered as their bits
+// are, so the result is independent of order. Device.
+#pragma once
+
+namespace coda::hopper {
+
+/// The largest of the warp's values, none of which is negative or NaN, in every lane.
+__device__ __forceinline__ float warp_largest(float value) {
+    return __uint_as_float(__reduce_max_sync(0xffffffffu, __float_as_uint(value)));
+}
+
+/// *destination = max(*destination, value); both are at least 0.
+__device__ __forceinline__ void raise_magnitude(float* destination, float value) {
+    atomicMax(reinterpret_cast<unsigned*>(destination), __float_as_uint(value));
+}
+
+}  // namespace coda::hopper

@@ -1,0 +1,22 @@
+// What QuantiseF8's operands must be, beside their dtypes. Host.
+#pragma once
+
+#include "kernels/core/operand_check.h"
+#include "kernels/ops/quantise/op.h"
+
+namespace coda {
+
+/// Throws Error where the op writes nothing, or where its copies are no whole groups of 16. Either order of `columns`
+/// is right.
+inline void require_shape(const QuantiseF8& op) {
+    require(op.rows || op.columns || op.amax, op.name, ": rows, columns and amax are missing; it would write nothing");
+    require(op.x.rows > 0 && op.x.cols > 0, op.name, ": x is (", op.x.rows, ", ", op.x.cols, "), which is empty");
+    require(op.x.cols % op.kWidthMultiple == 0, op.name, ": N is ", op.x.cols, ", not a multiple of ",
+            op.kWidthMultiple);
+    if (!op.columns) return;
+    require(op.x.rows % op.kTokenMultiple == 0, op.name, ": M is ", op.x.rows, ", not a multiple of ",
+            op.kTokenMultiple, ", as the transposed copy needs it");
+    require_operand(op.name, "columns", op.columns, op.x.cols, op.x.rows, DType::f8e4m3, op.columns.order);
+}
+
+}  // namespace coda

@@ -1,0 +1,36 @@
+// What the operands of UpdateScales and CountF8 must be, beside their dtypes. Host.
+#pragma once
+
+#include <limits>
+
+#include "kernels/core/operand_check.h"
+#include "kernels/ops/scales/op.h"
+
+namespace coda {
+
+/// Throws Error where margins or pairs do not fit the tensors.
+inline void require_shape(const UpdateScales& op) {
+    const std::int64_t tensors = op.amax.cols;
+    require(tensors > 0 && op.window() > 0, op.name, ": a history of ", op.window(), " steps of ", tensors,
+            " tensors is empty");
+    require(std::ssize(op.margins) == tensors, op.name, ": ", op.margins.size(), " margins for ", tensors, " tensors");
+    for (const std::int32_t margin : op.margins)
+        require(margin >= 0 && margin <= op.kLargestMargin, op.name, ": a margin is ", margin, ", outside [0, ",
+                op.kLargestMargin, "]");
+    for (const auto& pair : op.pairs)
+        for (const std::int32_t index : pair)
+            require(index >= kNormalised && index < tensors, op.name, ": a pair names scale ", index, " of ", tensors);
+}
+
+/// Throws Error where rows are no whole groups of 16, or too many to count.
+inline void require_shape(const CountF8& op) {
+    require(op.every > 0, op.name, ": every is ", op.every, ", not positive");
+    require_operand(op.name, "codes", op.codes, op.codes.rows, op.codes.cols, DType::f8e4m3, op.codes.order);
+    require(op.codes.count() > 0, op.name, ": codes is (", op.codes.rows, ", ", op.codes.cols, "), which is empty");
+    require(op.codes.cols % op.kWidthMultiple == 0, op.name, ": N is ", op.codes.cols, ", not a multiple of ",
+            op.kWidthMultiple);
+    require(op.counted_rows() * op.codes.cols <= std::numeric_limits<std::int32_t>::max(), op.name, ": it would count ",
+            op.counted_rows() * op.codes.cols, " codes, and can 2^31 - 1; every = ", op.every, " is too small");
+}
+
+}  // namespace coda
