@@ -285,6 +285,7 @@ TEST_CASE("fused decode: a hand-over that is missing ends in the watchdog's mess
             message = error.what();
         }
         CAPTURE(stage);
-        CHECK_THAT(message, Contains("waited too long") && Contains("of step 0"));
+        CHECK_THAT(message, Contains("waited too long for its input") && Contains("of step 0") &&
+                                Contains(text("in stage ", stage + 1, " ")));
     }
 }

@@ -21,7 +21,7 @@ struct Arguments {
     const std::int32_t* start = nullptr;   // (3, S): token, length, state before the launch
     std::int32_t* made = nullptr;          // (tokens, S)
     const std::int32_t* cancel = nullptr;  // of the host
-    WatchdogReport* report = nullptr;
+    std::uint64_t* report = nullptr;       // report.h
     std::uint64_t watchdog_nanoseconds = 0;
 };
 

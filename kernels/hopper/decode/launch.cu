@@ -67,7 +67,7 @@ struct FusedDecode::Device {
     DeviceArray<CUtensorMap> maps;
     DeviceArray<std::uint64_t> words;
     DeviceArray<std::int32_t> start, made;
-    DeviceArray<WatchdogReport> report;
+    DeviceArray<std::uint64_t> report;
     HostFlag cancel;
     Arguments arguments;
 
@@ -82,7 +82,8 @@ struct FusedDecode::Device {
           start(static_cast<std::size_t>(3 * program.operands.shape.batch)),
           made(static_cast<std::size_t>(options.most_tokens * program.operands.shape.batch)),
           report(1) {
-        require(options.most_tokens >= 1, "decode: ", options.most_tokens, " tokens per launch");
+        require(options.most_tokens >= 1 && options.most_tokens <= kMostSteps, "decode: ", options.most_tokens,
+                " tokens per launch, at most ", kMostSteps);
         CUDA_CHECK(cudaMemcpy(stages.get(), program.stages.data(), stages.bytes(), cudaMemcpyHostToDevice));
         set_maps();
         arguments.operands = program.operands;
@@ -174,12 +175,12 @@ void FusedDecode::launch(int tokens, Stream stream) {
 
 void FusedDecode::finish(Stream stream) {
     Device& device = *device_;
-    WatchdogReport report;
+    std::uint64_t report = 0;
     CUDA_CHECK(cudaMemcpyAsync(&report, device.report.get(), sizeof report, cudaMemcpyDeviceToHost, stream));
     CUDA_CHECK(cudaStreamSynchronize(stream));
-    if (report.set == 0) return;
+    if (report == 0) return;
     CUDA_CHECK(cudaMemsetAsync(device.report.get(), 0, sizeof report, stream));
-    throw Error(describe(report, device.program));
+    throw Error(describe(wait_of(report), device.program));
 }
 
 std::vector<std::int32_t> FusedDecode::made(int tokens) const {

@@ -7,6 +7,7 @@
 #include "kernels/core/integers.h"
 #include "kernels/core/limits.h"
 #include "kernels/core/operand_check.h"
+#include "kernels/hopper/decode/report.h"
 #include "kernels/ops/key_value_cache/shape.h"
 
 namespace coda::hopper::decode {
@@ -25,8 +26,7 @@ class Lowering {
         : schedule_(schedule), memory_(memory), program_{.stages = {}, .operands = {}, .grid = grid} {}
 
     DecodeProgram run() {
-        require(program_.grid >= 1 && program_.grid <= std::numeric_limits<std::int16_t>::max(),
-                "decode: ", program_.grid, " SMs");
+        require(program_.grid >= 1 && program_.grid <= kMostSms, "decode: ", program_.grid, " SMs");
         const auto* choose = schedule_.empty() ? nullptr : std::get_if<ChooseToken>(&schedule_.back().op);
         require(choose != nullptr, "decode: the list does not end with ChooseToken");
         embed(next<Embed>());
@@ -35,6 +35,7 @@ class Lowering {
         head(next<Linear>());
         this->choose(next<ChooseToken>());
         require(next_ == schedule_.size(), "decode: steps after ", schedule_[next_ - 1].name);
+        require(program_.stages.size() <= kMostStages, "decode: ", layers_, " layers");
         rotate();
         return std::move(program_);
     }

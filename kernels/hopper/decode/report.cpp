@@ -6,27 +6,43 @@ namespace coda::hopper::decode {
 
 const char* name_of(Awaited awaited) {
     switch (awaited) {
-        case Awaited::chunk: return "a chunk of weights or of the cache";
-        case Awaited::free_chunk: return "a free chunk";
         case Awaited::input: return "its input";
-        case Awaited::parts: return "the consumer warps' sums";
-        case Awaited::free_parts: return "room for its sums";
         case Awaited::residual: return "the residual";
         case Awaited::splits: return "the splits of a head";
-        case Awaited::close: return "the close of the step before";
         case Awaited::token: return "the token";
+        case Awaited::close: return "the close of a step";
+        case Awaited::chunk: return "a chunk of weights or of the cache";
+        case Awaited::parts: return "the consumer warps' sums";
+        case Awaited::free_parts: return "room for its sums";
+        case Awaited::free_chunk: return "a free chunk";
         case Awaited::warps: return "the other consumer warps";
     }
     return "?";
 }
 
-std::string describe(const WatchdogReport& report, const DecodeProgram& program) {
-    const auto stage = static_cast<std::size_t>(report.stage);
+LateWait wait_of(std::uint64_t key) {
+    key = ~key;
+    const auto field = [&](int bits) {
+        const auto value = static_cast<std::int32_t>(key & ((std::uint64_t{1} << bits) - 1));
+        key >>= bits;
+        return value;
+    };
+    LateWait wait;
+    wait.warp = field(4);
+    wait.sm = field(10);
+    wait.tile = field(18) - 1;
+    wait.awaited = static_cast<Awaited>(field(4));
+    wait.stage = field(12);
+    wait.token = field(16);
+    return wait;
+}
+
+std::string describe(const LateWait& wait, const DecodeProgram& program) {
+    const auto stage = static_cast<std::size_t>(wait.stage);
     const char* name = stage < program.stages.size() ? name_of(program.stages[stage].kind) : "?";
-    const std::string tile = report.tile < 0 ? "" : text(" tile ", report.tile);
-    return text("the fused decode kernel stopped: SM ", report.sm, " warp ", report.warp, " waited too long for ",
-                name_of(report.awaited), " in stage ", report.stage, " (", name, ")", tile, " of step ", report.token,
-                ", epoch ", report.epoch);
+    const std::string tile = wait.tile < 0 ? "" : text(" tile ", wait.tile);
+    return text("the fused decode kernel stopped: SM ", wait.sm, " warp ", wait.warp, " waited too long for ",
+                name_of(wait.awaited), " in stage ", wait.stage, " (", name, ")", tile, " of step ", wait.token);
 }
 
 }  // namespace coda::hopper::decode

@@ -8,30 +8,44 @@
 
 namespace coda::hopper::decode {
 
-/// What a thread of the kernel waited for.
+/// What a thread of the kernel waited for. Of threads at the same stage, the first in this order is told: what comes
+/// from other SMs before what an SM's own warps hand to each other.
 enum class Awaited : std::int32_t {
-    chunk,
-    free_chunk,
     input,
-    parts,
-    free_parts,
     residual,
     splits,
-    close,
     token,
+    close,
+    chunk,
+    parts,
+    free_parts,
+    free_chunk,
     warps
 };
 const char* name_of(Awaited awaited);
 
-/// The first wait that took longer than the watchdog's limit.
-struct WatchdogReport {
-    std::int32_t set = 0;
-    Awaited awaited = Awaited::chunk;
-    std::int32_t token = 0, stage = 0, tile = 0;  // tile -1: of the whole stage
-    std::uint32_t epoch = 0;
+/// A wait that was cut short. When one takes longer than the watchdog's limit, all threads that wait leave the key of
+/// theirs, and the largest stays: the earliest stage of the earliest step is where something is missing, and the others
+/// wait for what comes after it.
+struct LateWait {
+    Awaited awaited = Awaited::input;
+    std::int32_t token = 0, stage = 0, tile = -1;  // tile -1: of the whole stage
     std::int32_t sm = 0, warp = 0;
 };
+
+inline constexpr int kMostSteps = 1 << 16, kMostStages = 1 << 12, kMostTiles = (1 << 18) - 1, kMostSms = 1 << 10;
+
+/// The earlier the larger, and not 0. Steps, stages, tiles and SMs are below kMost...
+CODA_HD std::uint64_t key_of(const LateWait& wait) {
+    const std::uint32_t when = static_cast<std::uint32_t>(wait.token) << 16 |
+                               static_cast<std::uint32_t>(wait.stage << 4 | static_cast<int>(wait.awaited));
+    const std::uint32_t where =
+        static_cast<std::uint32_t>(wait.tile + 1) << 14 | static_cast<std::uint32_t>(wait.sm << 4 | wait.warp);
+    return ~(std::uint64_t{when} << 32 | where);
+}
+LateWait wait_of(std::uint64_t key);
+
 /// One sentence.
-std::string describe(const WatchdogReport& report, const DecodeProgram& program);
+std::string describe(const LateWait& wait, const DecodeProgram& program);
 
 }  // namespace coda::hopper::decode

@@ -1,7 +1,7 @@
 // Waits that end: by what they wait for, by a stop, or by the watchdog, which says what was missing. Device.
 //
-// A thread whose wait ends otherwise exits: the kernel has no barrier of the hardware that would miss it, and its other
-// threads see the reason in their own waits. The producer first lets its copies land (producer.cuh).
+// A thread whose wait ends otherwise exits: the kernel has no barrier of the hardware that would miss it. Threads that
+// wait for what it would have done run into their own limit. The producer first lets its copies land (producer.cuh).
 #pragma once
 
 #include "kernels/hopper/decode/report.h"
@@ -23,7 +23,7 @@ class Watch {
   public:
     static constexpr int kBarrierTurns = 4;  // of waits for a barrier, which last some microseconds each
 
-    __device__ Watch(WatchdogReport* report, std::uint64_t limit, KernelState& state)
+    __device__ Watch(std::uint64_t* report, std::uint64_t limit, KernelState& state)
         : report_(report), limit_(limit), leaving_(ptx::shared_address(&state.leaving)) {}
 
     /// Waits until ready() or, returning false, until all are to leave.
@@ -51,31 +51,24 @@ class Watch {
   private:
     /// Looks around during a wait that began at `begin`, 0: now. Returns when it began, 0: all are to leave. Everything
     /// by value, so that callers keep it in registers.
-    __device__ static __forceinline__ std::uint64_t look(WatchdogReport* report, std::uint64_t limit,
+    __device__ static __forceinline__ std::uint64_t look(std::uint64_t* report, std::uint64_t limit,
                                                          std::uint32_t leaving, Place place, Awaited awaited,
                                                          std::uint64_t begin) {
         if (ptx::load_shared_acquire(leaving) != 0) return 0;
-        if (ptx::load_acquire(&report->set) != 0) {
-            ptx::store_shared_release(leaving, 1);
-            return 0;
-        }
         const std::uint64_t now = ptx::global_time();
         if (begin == 0) return now;
         if (now - begin < limit) return begin;
-        if (atomicCAS(&report->set, 0, 1) == 0) {
-            report->awaited = awaited;
-            report->token = place.token;
-            report->stage = place.stage;
-            report->tile = place.tile;
-            report->epoch = place.epoch;
-            report->sm = static_cast<int>(blockIdx.x);
-            report->warp = static_cast<int>(threadIdx.x / 32);
-        }
-        ptx::store_shared_release(leaving, 1);
+        const LateWait wait{.awaited = awaited,
+                            .token = place.token,
+                            .stage = place.stage,
+                            .tile = place.tile,
+                            .sm = static_cast<int>(blockIdx.x),
+                            .warp = static_cast<int>(threadIdx.x / 32)};
+        atomicMax(reinterpret_cast<unsigned long long*>(report), key_of(wait));
         return 0;
     }
 
-    WatchdogReport* report_;
+    std::uint64_t* report_;
     std::uint64_t limit_;
     std::uint32_t leaving_;
 };
