@@ -247,10 +247,10 @@ def resume(check):
 
 @part
 def export(check):
-    """transformers' loss and logits of imported and exported weights"""
-    out = check.python("transformers_check.py", "--program", check.program("coda_train"), "--device",
-                       check.options.device)
-    return out.strip().splitlines()[-1]
+    """transformers' loss and logits of imported, exported and decoded weights"""
+    out = check.python("transformers_check.py", "--program", check.program("coda_train"), "--generate",
+                       check.program("coda_generate"), "--device", check.options.device)
+    return "; ".join(out.strip().splitlines()[-2:])
 
 
 @part
@@ -317,6 +317,15 @@ def step(check):
         made = check.record_run("step", path)
         said += [f"T{r['T']} {r['part']} {r['ratio']:.3f}" for r in made if r["deterministic"]]
     return ", ".join(said)
+
+
+@part
+def decode(check):
+    """decode.py: llama1b and llama8b shapes beside torch.compile with CUDA graphs"""
+    path = check.path("decode.json")
+    check.python(os.path.join("bench", "decode.py"), check.program("coda_bench"), "--json", path)
+    return ", ".join(f"{r['model']} batch {r['batch']} context {r['context']} {r['steps_per_s']:.0f} steps/s "
+                     f"{r['ratio']:.3f}" for r in check.record_run("decode", path))
 
 
 @part

@@ -1,19 +1,24 @@
 #!/usr/bin/env python3
 """Weights to and from Hugging Face transformers: the same loss, and the same logits after a round trip.
 
-    tools/transformers_check.py --program build/hopper/bin/coda_train
+    tools/transformers_check.py --program build/hopper/bin/coda_train [--generate build/hopper/bin/coda_generate]
 
 transformers makes a small LLaMA with random weights (grouped KV heads, llama3 RoPE scaling) and samples text from it,
 on which another model's loss is higher. coda_train --init-from evaluates that text: the loss must be transformers' in
 fp32 within 1e-2 relative, or 1e-5 on the CPU, which computes in fp32 as well. coda_train --export writes the weights
 again: transformers must load that folder and give the logits of its own within bf16's rounding (2^-8 of the largest).
 
-Exit status: 0 both hold, 1 not.
+With --generate, coda_generate decodes that text from the exported folder, token by token. Its logits must be no further
+from transformers' in fp32 than transformers' own in bf16 are, in relative RMS; and no further on the CPU, which computes
+in fp32, than 1e-4. --decoder as coda_generate has it: "fused" ends with an error where the kernel does not run.
+
+Exit status: 0 all hold, 1 not.
 """
 
 from __future__ import annotations
 
 import argparse
+import array
 import json
 import os
 import subprocess
@@ -68,10 +73,43 @@ def evaluate(model, sequences, length: int):
     return loss.item(), logits
 
 
+def relative_rms(found, expected) -> float:
+    return ((found - expected).norm() / expected.norm()).item()
+
+
+def run(command, folder: str) -> str:
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    if done.returncode:
+        sys.exit(f"transformers_check.py: {' '.join(command)} ended with {done.returncode}: {done.stderr}")
+    return done.stdout
+
+
+def generation_holds(options, folder: str, tokens) -> bool:
+    """Of `tokens` (sequences, length), decoded from the folder "exported"."""
+    with open(os.path.join(folder, "texts.jsonl"), "w", encoding="utf-8") as file:
+        file.writelines(json.dumps({"tokens": text}) + "\n" for text in tokens.tolist())
+    run([os.path.abspath(options.generate), "--model", "exported", "--score", "--prompts", "texts.jsonl", "--logits",
+         "logits.f32", "--device", options.device, "--decoder", options.decoder], folder)
+    raw = array.array("f")
+    with open(os.path.join(folder, "logits.f32"), "rb") as file:
+        raw.frombytes(file.read())
+    sequences, length = tokens.shape
+    found = torch.tensor(raw).view(sequences, length - 1, -1).to(tokens.device)
+    exported = os.path.join(folder, "exported")
+    expected, rounded = (evaluate(AutoModelForCausalLM.from_pretrained(exported).to(dtype).eval().to(tokens.device),
+                                  tokens, length - 1)[1] for dtype in (torch.float32, torch.bfloat16))
+    ours, theirs = relative_rms(found, expected), relative_rms(rounded, expected)
+    allowed = theirs if options.device == "cuda" else 1e-4
+    print(f"decoded logits are {ours:.2e} from transformers' in fp32 (allowed {allowed:.2e}), its own in bf16 {theirs:.2e}")
+    return ours <= allowed
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--program", required=True, help="coda_train")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="of coda_train")
+    parser.add_argument("--generate", help="coda_generate: its logits as well")
+    parser.add_argument("--decoder", choices=("auto", "fused", "passes"), default="auto", help="of coda_generate")
     options = parser.parse_args()
     torch.backends.cuda.matmul.allow_tf32 = False
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -89,11 +127,8 @@ def main() -> int:
             json.dump(config, file)
 
         def coda(*arguments):
-            command = [os.path.abspath(options.program), "--config", "config.json", "--init-from", "made", *arguments]
-            done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-            if done.returncode:
-                sys.exit(f"transformers_check.py: {' '.join(command)} ended with {done.returncode}: {done.stderr}")
-            return done.stdout
+            return run([os.path.abspath(options.program), "--config", "config.json", "--init-from", "made", *arguments],
+                       folder)
 
         line = next(line for line in coda("--eval").splitlines() if line.startswith("validation loss"))
         found = float(line.split()[2])
@@ -105,10 +140,11 @@ def main() -> int:
         _, after = evaluate(AutoModelForCausalLM.from_pretrained(ours).float().eval().to(device), sequences, SEQ_LEN)
         difference = abs(found - expected) / expected
         moved = ((after - before).abs().max() / before.abs().max()).item()
+        decodes = not options.generate or generation_holds(options, folder, sequences)
     allowed = 1e-2 if options.device == "cuda" else 1e-5
     print(f"loss {found:.6f}, transformers {expected:.6f}: relative difference {difference:.2e} (allowed {allowed:g}); "
           f"logits after the round trip differ by {moved:.2e} (allowed {LOGIT_TOLERANCE:.2e})")
-    return 0 if difference <= allowed and moved <= LOGIT_TOLERANCE else 1
+    return 0 if difference <= allowed and moved <= LOGIT_TOLERANCE and decodes else 1
 
 
 if __name__ == "__main__":

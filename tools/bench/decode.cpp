@@ -1,8 +1,9 @@
 // coda_bench decode: steps/s of the fused decode kernel, with random weights, for the shapes of Llama-3.2-1B and
 // Llama-3.1-8B.
 //
-// Launches of 32 greedy steps, the median of them. "stream": bytes of weights and cache that a step must read, over the
-// time, and its share of --stream, what bulk copies alone reach.
+// Launches of 32 greedy steps, the median of them; after four, 128 tokens, every sequence is set back to its context.
+// "stream": bytes of weights and cache that a step must read, over the time, and its share of --stream, what bulk
+// copies alone reach.
 #include <cuda_runtime.h>
 
 #include <CLI/CLI.hpp>
@@ -18,6 +19,7 @@
 #include "src/core/memory_plan.h"
 #include "src/model/schedules.h"
 #include "tools/bench/commands.h"
+#include "tools/bench/result_header.h"
 
 namespace coda::bench {
 
@@ -26,9 +28,12 @@ namespace {
 struct Options {
     std::vector<std::string> models{"1B", "8B"};
     std::vector<int> batches{1, 2, 4, 8}, contexts{256, 8192};
-    int launches = 7, in_flight = 56;
-    double stream = 4.71, watchdog = 2;
+    int launches = 8, in_flight = 56;
+    double stream = 4.71, watchdog = 2, warm_up = 0.1;
+    std::string json;
+    bool overwrite = false;
 };
+constexpr int kSteps = 32, kLaunchesInARow = 4;
 
 ModelConfig model_of(const std::string& name) {
     ModelConfig model;
@@ -100,13 +105,27 @@ double stream_bytes(const hopper::decode::DecodeProgram& program, int context) {
     return bytes;
 }
 
-void measure(const std::string& name, int batch, int context, const Options& options) {
-    constexpr int kSteps = 32;
+/// Milliseconds of a launch.
+float time_launch(hopper::decode::FusedDecode& fused, cudaEvent_t begin, cudaEvent_t end) {
+    CUDA_CHECK(cudaEventRecord(begin));
+    fused.launch(kSteps, nullptr);
+    CUDA_CHECK(cudaEventRecord(end));
+    fused.finish(nullptr);
+    float milliseconds = 0;
+    CUDA_CHECK(cudaEventElapsedTime(&milliseconds, begin, end));
+    const std::vector<std::int32_t> made = fused.made(kSteps);
+    require(std::all_of(made.begin(), made.end(), [](std::int32_t token) { return token >= 0; }),
+            "decode: a sequence of the benchmark ended");
+    return milliseconds;
+}
+
+/// Prints a line and returns the record.
+nlohmann::json measure(const std::string& name, int batch, int context, const Options& options, Clocks& clocks) {
     ScheduleOptions request;
     request.precision = kMixedBf16;
     request.seq_len = 1;
     request.micro_batch_size = 1;
-    request.generation = {.slots = batch, .context = context + kSteps * (options.launches + 1)};
+    request.generation = {.slots = batch, .context = context + kSteps * kLaunchesInARow};
     const ModelConfig model = model_of(name);
     const Schedules schedules = build_schedules(model, parameter_layout(model), request, PassSet{Pass::decode});
     const Schedule* const decode[] = {&schedules.decode};
@@ -115,7 +134,6 @@ void measure(const std::string& name, int batch, int context, const Options& opt
     std::vector<std::byte*> bases;
     for (const std::int64_t offset : plan.offset) bases.push_back(offset < 0 ? nullptr : arena.get() + offset);
     const Memory memory(bases);
-    set_sequences(memory, schedules.host.sequences, context);
     hopper::decode::FusedDecode fused(
         hopper::decode::lower(schedules.decode, memory, hopper::decode::multiprocessors()),
         {.watchdog_seconds = options.watchdog, .in_flight_bytes = options.in_flight * 1024});
@@ -123,26 +141,39 @@ void measure(const std::string& name, int batch, int context, const Options& opt
     CUDA_CHECK(cudaEventCreate(&begin));
     CUDA_CHECK(cudaEventCreate(&end));
     std::vector<double> microseconds;
-    for (int launch = 0; launch <= options.launches; ++launch) {
-        CUDA_CHECK(cudaEventRecord(begin));
-        fused.launch(kSteps, nullptr);
-        CUDA_CHECK(cudaEventRecord(end));
-        fused.finish(nullptr);
-        float milliseconds = 0;
-        CUDA_CHECK(cudaEventElapsedTime(&milliseconds, begin, end));
-        const std::vector<std::int32_t> made = fused.made(kSteps);
-        require(std::all_of(made.begin(), made.end(), [](std::int32_t token) { return token >= 0; }),
-                "decode: a sequence of the benchmark ended");
-        if (launch > 0) microseconds.push_back(milliseconds * 1e3 / kSteps);  // the first one warms up
+    double warm_ms = 0;
+    for (int launch = 0; static_cast<int>(microseconds.size()) < options.launches; ++launch) {
+        if (launch % kLaunchesInARow == 0) set_sequences(memory, schedules.host.sequences, context);
+        const double milliseconds = time_launch(fused, begin, end);
+        // The first four launches and as many more as --warm-up lasts.
+        const bool row_done = (launch + 1) % kLaunchesInARow == 0;
+        if (warm_ms >= 0) {
+            warm_ms += milliseconds;
+            if (row_done && warm_ms >= 1e3 * options.warm_up) warm_ms = -1;
+            continue;
+        }
+        microseconds.push_back(milliseconds * 1e3 / kSteps);
     }
+    clocks = current_clocks();
     CUDA_CHECK(cudaEventDestroy(begin));
     CUDA_CHECK(cudaEventDestroy(end));
     std::sort(microseconds.begin(), microseconds.end());
     const double median = microseconds[microseconds.size() / 2];
-    const double rate = stream_bytes(fused.program(), context) / median * 1e-6;  // TB/s
+    const double bytes = stream_bytes(fused.program(), context);
+    const double rate = bytes / median * 1e-6;  // TB/s
     std::printf("%-3s batch %d context %5d  %8.1f us  %7.1f steps/s  %5.2f TB/s  %3.0f%% of the stream\n", name.c_str(),
                 batch, context, median, 1e6 / median, rate, 100 * rate / options.stream);
     std::fflush(stdout);
+    return {{"model", name == "1B" ? "llama1b" : "llama8b"},
+            {"dtype", "bf16"},
+            {"head", "bf16"},
+            {"batch", batch},
+            {"context", context},
+            {"ms", median * 1e-3},
+            {"steps_per_s", 1e6 / median},
+            {"bytes", bytes},
+            {"stream_tb_s", options.stream},
+            {"share_of_bandwidth", rate / options.stream}};
 }
 
 }  // namespace
@@ -157,10 +188,19 @@ void add_decode(CLI::App& app) {
     command->add_option("--in-flight", options->in_flight, "KB of loads per SM at a time")->check(CLI::PositiveNumber);
     command->add_option("--stream", options->stream, "TB/s of bulk copies alone")->check(CLI::PositiveNumber);
     command->add_option("--watchdog", options->watchdog, "Seconds")->check(CLI::PositiveNumber);
+    command->add_option("--warm-up", options->warm_up, "Seconds of launches that are not timed")
+        ->check(CLI::NonNegativeNumber);
+    command->add_option("--json", options->json, "Write {header, records} for tools/bench/records.py");
+    command->add_flag("--overwrite", options->overwrite, "--json may replace a file");
     command->callback([options] {
+        require_outputs({{"--json", options->json}}, options->overwrite);
+        nlohmann::json records = nlohmann::json::array();
+        Clocks clocks;
         for (const std::string& name : options->models)
             for (const int context : options->contexts)
-                for (const int batch : options->batches) measure(name, batch, context, *options);
+                for (const int batch : options->batches)
+                    records.push_back(measure(name, batch, context, *options, clocks));
+        if (!options->json.empty()) write_run(options->json, clocks, records);
     });
 }
 

@@ -93,6 +93,20 @@ SCHEMAS = {
         optional=("watts", "mhz", "bf16_watts", "bf16_mhz"),
         rivals={"ratio": "bf16_ms"},
     ),
+    # A step of coda_bench decode beside PyTorch's (decode.py), greedy, the mean of the 128 tokens after `context` tokens
+    # of each sequence. stream_tb_s is what reads alone reach; the share is that of it.
+    "decode": Schema(
+        key=("model", "dtype", "head", "batch", "context"),
+        required=("ms", "steps_per_s", "bytes", "stream_tb_s", "share_of_bandwidth"),
+        optional=("torch_ms", "ratio", "torch_attention"),
+        rivals={"ratio": "torch_ms"},
+    ),
+    # coda_generate --bench (generate.py). The share is that of peak_tb_s, of the memory's clock and width.
+    "generate": Schema(
+        key=("model", "batch", "context", "steps_per_launch"),
+        required=("ms", "steps_per_s", "tokens_per_s", "prefill_ms", "first_token_ms", "bytes"),
+        optional=("peak_tb_s", "share_of_bandwidth"),
+    ),
     "step": _STEP,
     "scaling": _STEP,  # without a rival
     # Medians over the steps of a training run on real tokens.
@@ -123,8 +137,8 @@ SCHEMAS = {
 }
 
 _STRINGS = {"program", "layout", "precision", "pass", "tensor", "op", "shape", "config", "part", "recompute", "trainer", "product", "kind", "accumulation",
-            "campaign", "device", *STAMP, "driver", "torch", "torchao", "torchao_recipe"}
-_INTEGERS = {"M", "N", "K", *_SHAPE, "lm_head_chunks", "steps", "seed", "tokens", "last", "first", "cudnn", "runs",
+            "campaign", "device", "model", "dtype", "head", "torch_attention", *STAMP, "driver", "torch", "torchao", "torchao_recipe"}
+_INTEGERS = {"M", "N", "K", *_SHAPE, "batch", "context", "steps_per_launch", "lm_head_chunks", "steps", "seed", "tokens", "last", "first", "cudnn", "runs",
              "failures", "kills_in_writing", "allowed"}
 _BOOLEANS = {"deterministic", "limits_kept", "torchao_head", "torchao_fullgraph"}
 _FORMS = {
