@@ -32,8 +32,8 @@ class SlotDecoder : public Decoder {
     std::int64_t vocab() const { return vocab_; }
     /// Those that the newest token of the slot was chosen from, (vocab), in the storage type's precision.
     std::vector<float> logits(int slot);
-    /// The sequence goes on as if it had made this token in place of its newest one. For its own tokens' bits to hold,
-    /// it has no repetition penalty.
+    /// The sequence goes on as if it had made this token in place of its newest one, which a repetition penalty goes on
+    /// to count.
     void replace_newest(int slot, std::int32_t token);
 
   private:

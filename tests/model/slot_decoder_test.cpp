@@ -77,9 +77,9 @@ class ScriptedLaunches : public DecodeLaunches {
 
 struct Model {
     ModelRun run;
-    explicit Model(const GenerationShape& shape, PassSet more = {})
-        : run(tiny_model(),
-              {.batch = 1, .seq_len = 12, .passes = passes_of(Mode::generate) | more, .generation = shape}, kFloat32) {
+    explicit Model(const GenerationShape& shape, PassSet more = {}, const ModelConfig& model = tiny_model())
+        : run(model, {.batch = 1, .seq_len = 12, .passes = passes_of(Mode::generate) | more, .generation = shape},
+              kFloat32) {
         run.start();
         run.set_weights(textbook::random_weights(run.model, 7));
     }
@@ -260,7 +260,9 @@ TEST_CASE("bytes that steps must read: the matrices once per step, each sequence
 }
 
 TEST_CASE("the loss of a text by decoding is the evaluation's") {
-    Model model({.slots = 1, .context = 13}, {Pass::evaluate});
+    ModelConfig shape = tiny_model();
+    shape.tie_word_embeddings = GENERATE(false, true);
+    Model model({.slots = 1, .context = 13}, {Pass::evaluate}, shape);
     textbook::Batch batch;
     batch.batch = 1;
     batch.seq_len = 12;

@@ -29,7 +29,7 @@ import time
 from pathlib import Path
 
 import torch
-import torch._dynamo
+import torch._dynamo.utils
 import torch._inductor.config
 import torch.nn.functional as F
 from torch import nn
@@ -188,6 +188,9 @@ def made_rival(options, model, batch, context, attention):
     free_memory()
     rival = Rival(MODELS[model], batch, context, attention, not options.eager)
     first = rival.warm_up(options.warm_up)
+    if CUDA and torch._dynamo.utils.counters["inductor"]["cudagraph_skips"] > 0:
+        sys.exit("decode.py: PyTorch made no CUDA graph of its step, which its time must not suffer from; run with "
+                 "TORCH_LOGS=perf_hints, which says why")
     ms = min(rival.tokens_ms() for _ in range(2))
     print(f"PyTorch {model} batch {batch} context {context} attention {attention}: {ms:.3f} ms "
           f"({first:.0f} s until its first tokens were done)", flush=True)
