@@ -2,12 +2,14 @@
 // Llama-3.1-8B.
 //
 // Launches of 32 greedy steps, the median of them. "stream": bytes of weights and cache that a step must read, over the
-// time, and its share of --stream, what bulk copies alone reach.
+// time, and its share of --stream, what bulk copies alone reach. --stages and --trace show where the time of one step
+// goes.
 #include <cuda_runtime.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
+#include <fstream>
 #include <memory>
 #include <vector>
 
@@ -28,6 +30,8 @@ struct Options {
     std::vector<int> batches{1, 2, 4, 8}, contexts{256, 8192};
     int launches = 7, in_flight = 56;
     double stream = 4.71, watchdog = 2;
+    bool stages = false;
+    std::string trace;
 };
 
 ModelConfig model_of(const std::string& name) {
@@ -118,7 +122,9 @@ void measure(const std::string& name, int batch, int context, const Options& opt
     set_sequences(memory, schedules.host.sequences, context);
     hopper::decode::FusedDecode fused(
         hopper::decode::lower(schedules.decode, memory, hopper::decode::multiprocessors()),
-        {.watchdog_seconds = options.watchdog, .in_flight_bytes = options.in_flight * 1024});
+        {.watchdog_seconds = options.watchdog,
+         .in_flight_bytes = options.in_flight * 1024,
+         .traced_step = options.stages || !options.trace.empty() ? kSteps / 2 : -1});
     cudaEvent_t begin{}, end{};
     CUDA_CHECK(cudaEventCreate(&begin));
     CUDA_CHECK(cudaEventCreate(&end));
@@ -142,6 +148,13 @@ void measure(const std::string& name, int batch, int context, const Options& opt
     const double rate = stream_bytes(fused.program(), context) / median * 1e-6;  // TB/s
     std::printf("%-3s batch %d context %5d  %8.1f us  %7.1f steps/s  %5.2f TB/s  %3.0f%% of the stream\n", name.c_str(),
                 batch, context, median, 1e6 / median, rate, 100 * rate / options.stream);
+    if (options.stages) std::fputs(hopper::decode::stage_table(fused.trace(), fused.program()).c_str(), stdout);
+    if (!options.trace.empty()) {
+        std::ofstream file(options.trace);
+        file << hopper::decode::chrome_trace(fused.trace(), fused.program());
+        file.close();
+        require(file.good(), "decode: ", options.trace, " could not be written");
+    }
     std::fflush(stdout);
 }
 
@@ -156,6 +169,8 @@ void add_decode(CLI::App& app) {
     command->add_option("--launches", options->launches, "Of 32 steps each")->check(CLI::PositiveNumber);
     command->add_option("--in-flight", options->in_flight, "KB of loads per SM at a time")->check(CLI::PositiveNumber);
     command->add_option("--stream", options->stream, "TB/s of bulk copies alone")->check(CLI::PositiveNumber);
+    command->add_flag("--stages", options->stages, "A table of the stages of a step, which is traced");
+    command->add_option("--trace", options->trace, "File for the last row's step, in Chrome's trace format");
     command->add_option("--watchdog", options->watchdog, "Seconds")->check(CLI::PositiveNumber);
     command->callback([options] {
         for (const std::string& name : options->models)
