@@ -3,12 +3,13 @@
 //
 // Launches of 32 greedy steps, the median of them; after four, 128 tokens, every sequence is set back to its context.
 // "stream": bytes of weights and cache that a step must read, over the time, and its share of --stream, what bulk
-// copies alone reach.
+// copies alone reach. --stages and --trace show where the time of one step goes.
 #include <cuda_runtime.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
+#include <fstream>
 #include <memory>
 #include <vector>
 
@@ -30,8 +31,8 @@ struct Options {
     std::vector<int> batches{1, 2, 4, 8}, contexts{256, 8192};
     int launches = 8, in_flight = 56;
     double stream = 4.71, watchdog = 2, warm_up = 0.1;
-    std::string json;
-    bool overwrite = false;
+    std::string json, trace;
+    bool overwrite = false, stages = false;
 };
 constexpr int kSteps = 32, kLaunchesInARow = 4;
 
@@ -136,7 +137,9 @@ nlohmann::json measure(const std::string& name, int batch, int context, const Op
     const Memory memory(bases);
     hopper::decode::FusedDecode fused(
         hopper::decode::lower(schedules.decode, memory, hopper::decode::multiprocessors()),
-        {.watchdog_seconds = options.watchdog, .in_flight_bytes = options.in_flight * 1024});
+        {.watchdog_seconds = options.watchdog,
+         .in_flight_bytes = options.in_flight * 1024,
+         .traced_step = options.stages || !options.trace.empty() ? kSteps / 2 : -1});
     cudaEvent_t begin{}, end{};
     CUDA_CHECK(cudaEventCreate(&begin));
     CUDA_CHECK(cudaEventCreate(&end));
@@ -163,6 +166,13 @@ nlohmann::json measure(const std::string& name, int batch, int context, const Op
     const double rate = bytes / median * 1e-6;  // TB/s
     std::printf("%-3s batch %d context %5d  %8.1f us  %7.1f steps/s  %5.2f TB/s  %3.0f%% of the stream\n", name.c_str(),
                 batch, context, median, 1e6 / median, rate, 100 * rate / options.stream);
+    if (options.stages) std::fputs(hopper::decode::stage_table(fused.trace(), fused.program()).c_str(), stdout);
+    if (!options.trace.empty()) {
+        std::ofstream file(options.trace);
+        file << hopper::decode::chrome_trace(fused.trace(), fused.program());
+        file.close();
+        require(file.good(), "decode: ", options.trace, " could not be written");
+    }
     std::fflush(stdout);
     return {{"model", name == "1B" ? "llama1b" : "llama8b"},
             {"dtype", "bf16"},
@@ -187,13 +197,15 @@ void add_decode(CLI::App& app) {
     command->add_option("--launches", options->launches, "Of 32 steps each")->check(CLI::PositiveNumber);
     command->add_option("--in-flight", options->in_flight, "KB of loads per SM at a time")->check(CLI::PositiveNumber);
     command->add_option("--stream", options->stream, "TB/s of bulk copies alone")->check(CLI::PositiveNumber);
+    command->add_flag("--stages", options->stages, "A table of the stages of a step, which is traced");
+    command->add_option("--trace", options->trace, "File for the last row's step, in Chrome's trace format");
     command->add_option("--watchdog", options->watchdog, "Seconds")->check(CLI::PositiveNumber);
     command->add_option("--warm-up", options->warm_up, "Seconds of launches that are not timed")
         ->check(CLI::NonNegativeNumber);
     command->add_option("--json", options->json, "Write {header, records} for tools/bench/records.py");
-    command->add_flag("--overwrite", options->overwrite, "--json may replace a file");
+    command->add_flag("--overwrite", options->overwrite, "--json and --trace may replace files");
     command->callback([options] {
-        require_outputs({{"--json", options->json}}, options->overwrite);
+        require_outputs({{"--json", options->json}, {"--trace", options->trace}}, options->overwrite);
         nlohmann::json records = nlohmann::json::array();
         Clocks clocks;
         for (const std::string& name : options->models)

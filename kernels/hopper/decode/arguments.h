@@ -4,6 +4,7 @@
 #include <cstddef>
 
 #include "kernels/hopper/decode/report.h"
+#include "kernels/hopper/decode/trace.h"
 
 namespace coda::hopper::decode {
 
@@ -22,6 +23,8 @@ struct Arguments {
     std::int32_t* made = nullptr;          // (tokens, S)
     const std::int32_t* cancel = nullptr;  // of the host
     std::uint64_t* report = nullptr;       // report.h
+    std::uint64_t* trace = nullptr;        // of step `traced_step`: trace.h
+    int traced_step = -1;                  // -1: none
     std::uint64_t watchdog_nanoseconds = 0;
 };
 

@@ -36,8 +36,7 @@ class AttentionWarp {
         : self_(self), stage_(stage), token_(token), place_(place), group_(self.shape().group()) {}
 
     /// Blocks warp, warp + 8, ... of a unit whose first chunk is the `chunk`-th. Its part to `part`.
-    __device__ void run(const AttentionUnit& unit, int tile, std::uint32_t chunk, float* part) {
-        place_.tile = tile;
+    __device__ void run(const AttentionUnit& unit, std::uint32_t chunk, float* part) {
         const int length = self_.planned(unit.sequence, token_);
         fetch_queries(unit);
         for (int block = self_.warp; block < unit.blocks; block += kConsumerWarps) {
@@ -208,7 +207,6 @@ class AttentionWarp {
 template <int kHeadDim>
 __device__ __forceinline__ ConsumerCounts attend_stage(Self self, const Stage& stage, int token, Place place,
                                                        ConsumerCounts counts) {
-    ptx::hide_origin(self.lane);  // what follows from it is computed here, and not kept over all stages
     const auto units = self.attention_units(token);
     const OwnTiles own = own_tiles(units.number(), stage.rotation, self.sm, self.grid);
     for (int index = 0; index < own.number; ++index, ++counts.units) {
@@ -216,9 +214,10 @@ __device__ __forceinline__ ConsumerCounts attend_stage(Self self, const Stage& s
         place.tile = own.tile(index);
         self.watch.wait_barrier(place, Awaited::free_parts, &self.state.attention_empty,
                                 static_cast<std::uint32_t>(counts.units & 1) ^ 1);
+        self.stamp(place, Stamp::ready);
         if (self.warp < unit.blocks) {
             AttentionWarp<kHeadDim> warp(self, stage, token, place);
-            warp.run(unit, place.tile, counts.chunks, self.attention_part(self.warp));
+            warp.run(unit, counts.chunks, self.attention_part(self.warp));
         }
         __syncwarp();
         if (self.lane == 0) ptx::mbarrier_arrive(ptx::shared_address(&self.state.attention_full));

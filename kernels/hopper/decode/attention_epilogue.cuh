@@ -73,6 +73,7 @@ class AttentionEpilogue {
     __device__ void join_warps(const AttentionUnit& unit, int units_done) const {
         self_.watch.wait_barrier(place_, Awaited::parts, &self_.state.attention_full,
                                  static_cast<std::uint32_t>(units_done & 1));
+        self_.stamp(place_, Stamp::ready);
         const int parts = min(unit.blocks, kConsumerWarps), group = self_.shape().group();
         for (int g = 0; g < group; ++g) {
             float maximum = -INFINITY;

@@ -76,6 +76,7 @@ class Chooser {
         std::uint64_t best = 0;
         int bad = 0;
         gather(sequence, best, bad);
+        self_.stamp(place_, Stamp::ready);
         const bool first_thread = threadIdx.x == 0;
         if (!runs || bad < self_.shape().vocab) {
             if (!first_thread) return;

@@ -80,6 +80,7 @@ class ProductEpilogue {
         const int entry = count % self_.layout().part_entries, round = count / self_.layout().part_entries;
         self_.watch.wait_barrier(place_, Awaited::parts, &self_.state.part_full[entry],
                                  static_cast<std::uint32_t>(round & 1));
+        self_.stamp(place_, Stamp::ready);
 #pragma unroll
         for (int t = 0; t < kLaneTasks; ++t)
             if (tasks[t].active) add_parts(tasks[t], entry, parts);

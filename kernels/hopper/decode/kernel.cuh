@@ -17,17 +17,25 @@
 
 namespace coda::hopper::decode {
 
+/// The same for one stage: what follows from a lane's number is computed in it, and not kept over all stages.
+__device__ __forceinline__ Self in_stage(Self self) {
+    ptx::hide_origin(self.lane);
+    return self;
+}
+
 template <int kHeadDim>
-__device__ void run_consumer(const Self& self) {
+__device__ void run_consumer(const Self& all) {
     ConsumerCounts counts;
     Step step;
-    for (int token = 0; token < self.arguments.tokens; ++token) {
-        if (!begin_step(self, token, step)) return self.watch.leave();
-        if (self.warp == 0 && self.lane == 0)
-            ptx::store_shared_release(ptx::shared_address(&self.state.closed), static_cast<std::uint32_t>(token));
-        for (int s = 0; s < self.arguments.stage_count; ++s) {
+    for (int token = 0; token < all.arguments.tokens; ++token) {
+        if (!begin_step(all, token, step)) return all.watch.leave();
+        if (all.warp == 0 && all.lane == 0)
+            ptx::store_shared_release(ptx::shared_address(&all.state.closed), static_cast<std::uint32_t>(token));
+        for (int s = 0; s < all.arguments.stage_count; ++s) {
+            const Self self = in_stage(all);
             const Stage& stage = self.stages[s];
             const Place place = self.place(token, s);
+            self.stamp(place, Stamp::begin);
             if (stage.kind == StageKind::attention)
                 counts = attend_stage<kHeadDim>(self, stage, token, place, counts);
             else if (stage.kind == StageKind::choose)
@@ -39,15 +47,17 @@ __device__ void run_consumer(const Self& self) {
 }
 
 template <int kHeadDim>
-__device__ void run_epilogue(const Self& self) {
-    const int warp = self.warp - kConsumerWarps;
+__device__ void run_epilogue(const Self& all) {
+    const int warp = all.warp - kConsumerWarps;
     int tiles = 0, units = 0;
     Step step;
-    for (int token = 0; token < self.arguments.tokens; ++token) {
-        if (!begin_step(self, token, step)) return self.watch.leave();
-        for (int s = 0; s < self.arguments.stage_count; ++s) {
+    for (int token = 0; token < all.arguments.tokens; ++token) {
+        if (!begin_step(all, token, step)) return all.watch.leave();
+        for (int s = 0; s < all.arguments.stage_count; ++s) {
+            const Self self = in_stage(all);
             const Stage& stage = self.stages[s];
             const Place place = self.place(token, s);
+            self.stamp(place, Stamp::begin);
             if (stage.kind == StageKind::attention) {
                 units =
                     finish_attention<kHeadDim>(self, stage, warp, token, place, units, self.arguments.lost_stage == s);

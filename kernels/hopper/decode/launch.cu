@@ -53,6 +53,11 @@ class HostFlag {
     volatile std::int32_t* flag_ = nullptr;
 };
 
+std::size_t trace_words(const DecodeProgram& program) {
+    return static_cast<std::size_t>(
+        stamp_index(static_cast<int>(program.stages.size()), 0, program.grid, 0, Stamp::begin));
+}
+
 using Kernel = void (*)(Arguments);
 Kernel kernel_of(int head_dim) { return head_dim == 64 ? fused_decode<64> : fused_decode<128>; }
 
@@ -67,7 +72,7 @@ struct FusedDecode::Device {
     DeviceArray<CUtensorMap> maps;
     DeviceArray<std::uint64_t> words;
     DeviceArray<std::int32_t> start, made;
-    DeviceArray<std::uint64_t> report;
+    DeviceArray<std::uint64_t> report, trace;
     HostFlag cancel;
     Arguments arguments;
 
@@ -81,7 +86,8 @@ struct FusedDecode::Device {
           words(static_cast<std::size_t>(exchange.words)),
           start(static_cast<std::size_t>(3 * program.operands.shape.batch)),
           made(static_cast<std::size_t>(options.most_tokens * program.operands.shape.batch)),
-          report(1) {
+          report(1),
+          trace(options.traced_step < 0 ? 0 : trace_words(program)) {
         require(options.most_tokens >= 1 && options.most_tokens <= kMostSteps, "decode: ", options.most_tokens,
                 " tokens per launch, at most ", kMostSteps);
         CUDA_CHECK(cudaMemcpy(stages.get(), program.stages.data(), stages.bytes(), cudaMemcpyHostToDevice));
@@ -99,6 +105,8 @@ struct FusedDecode::Device {
         arguments.made = made.get();
         arguments.cancel = cancel.get();
         arguments.report = report.get();
+        arguments.trace = trace.get();
+        arguments.traced_step = options.traced_step;
         arguments.watchdog_nanoseconds = static_cast<std::uint64_t>(options.watchdog_seconds * 1e9);
         CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, arguments.layout.bytes));
         require(program.grid <= multiprocessors(), "decode: a program for ", program.grid, " SMs on a device of ",
@@ -167,6 +175,7 @@ void FusedDecode::launch(int tokens, Stream stream) {
         CUDA_CHECK(cudaMemcpyAsync(device.start.get() + i * batch, from[i], batch * sizeof(std::int32_t),
                                    cudaMemcpyDeviceToDevice, stream));
     CUDA_CHECK(cudaMemsetAsync(device.made.get(), 0xff, device.made.bytes(), stream));
+    if (device.trace.bytes() > 0) CUDA_CHECK(cudaMemsetAsync(device.trace.get(), 0, device.trace.bytes(), stream));
     void* parameters[] = {&arguments};
     CUDA_CHECK(cudaLaunchCooperativeKernel(reinterpret_cast<const void*>(device.kernel),
                                            dim3(static_cast<unsigned>(arguments.grid)), dim3(kThreads), parameters,
@@ -188,6 +197,13 @@ std::vector<std::int32_t> FusedDecode::made(int tokens) const {
     std::vector<std::int32_t> made(count);
     CUDA_CHECK(cudaMemcpy(made.data(), device_->made.get(), count * sizeof made[0], cudaMemcpyDeviceToHost));
     return made;
+}
+
+StepTrace FusedDecode::trace() const {
+    StepTrace trace(device_->trace.bytes() / sizeof(std::uint64_t));
+    require(!trace.empty(), "decode: no step is traced: LaunchOptions::traced_step");
+    CUDA_CHECK(cudaMemcpy(trace.data(), device_->trace.get(), device_->trace.bytes(), cudaMemcpyDeviceToHost));
+    return trace;
 }
 
 }  // namespace coda::hopper::decode

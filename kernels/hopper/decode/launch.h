@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/hopper/decode/report.h"
+#include "kernels/hopper/decode/trace.h"
 #include "kernels/hopper/sm90/launch.h"
 
 namespace coda::hopper::decode {
@@ -17,6 +18,7 @@ struct LaunchOptions {
     int most_tokens = 32;             // per launch
     /// For tests: tile 0 of this stage is not handed over, so that the watchdog has something to find. -1: none.
     int lost_stage = -1;
+    int traced_step = -1;  // of each launch: the one for trace(); -1: none
 };
 
 /// Sequences advance by up to `tokens` tokens each; rows that do not run stay as they are. Its memory on the current
@@ -37,6 +39,8 @@ class FusedDecode {
     void finish(Stream stream);
     /// The tokens of the last launch, by step and sequence; -1 where the row did not run. After finish().
     std::vector<std::int32_t> made(int tokens) const;
+    /// Time stamps of step `traced_step` of the last launch. After finish().
+    StepTrace trace() const;
     /// Asks a running launch to end after the step that it is at. From any thread; holds for launches until resume().
     void cancel();
     void resume();

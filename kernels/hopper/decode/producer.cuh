@@ -31,6 +31,7 @@ class Producer {
             for (int s = 0; s < self_.arguments.stage_count; ++s) {
                 place_ = self_.place(token, s);
                 const Stage& stage = self_.stages[s];
+                self_.stamp(place_, Stamp::begin);
                 const int after = s + 1 < self_.arguments.stage_count ? s + 1 : 0;
                 if (is_product(self_.stages[after].kind)) ptx::prefetch_map(self_.map(after));
                 if (is_product(stage.kind) && !product(stage, self_.map(s))) return;
@@ -53,6 +54,7 @@ class Producer {
         }
         if (!wait(Awaited::free_chunk, self_.state.empty[next_.slot], next_.round ^ 1)) return false;
         ptx::mbarrier_arrive_expect(full(), bytes);
+        self_.stamp(place_, Stamp::ready);
         return true;
     }
     /// A consumer may look at the chunk's barrier: it is in the chunk's own round now.

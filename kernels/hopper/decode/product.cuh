@@ -105,6 +105,7 @@ __device__ __forceinline__ void multiply_stage(const Self& self, const Stage& st
             square += fetch_slice(self, stage, step, slices, chunk.slice, slice, pitch, place);
             __syncwarp();
         }
+        self.stamp(place, Stamp::ready);
         const std::uint32_t n = counts.chunks + static_cast<std::uint32_t>(m);
         const char* weights = take_chunk(self, n, place);
         multiply(sums, rows_of_chunk(weights, self.lane),

@@ -53,6 +53,13 @@ struct Self {
         return {token, stage, -1, epoch_of(arguments.epoch, arguments.stage_count, token, stage)};
     }
 
+    /// The time of what this warp comes to for the first time, if this step is traced.
+    __device__ __forceinline__ void stamp(const Place& place, Stamp which) const {
+        if (place.token != arguments.traced_step || lane != 0) return;
+        std::uint64_t* time = arguments.trace + stamp_index(place.stage, sm, grid, warp, which);
+        if (*time == 0) *time = ptx::global_time();
+    }
+
     __device__ int planned(int sequence, int token) const {
         return planned_length(state.start_running[sequence] != 0, state.start_length[sequence], token, shape().context);
     }
