@@ -56,6 +56,7 @@ using Op = std::variant<
     Linear,
     LinearRope,
     LinearSwiglu,
+    LinearSwigluF8,
     LinearCrossEntropy,
     LinearResidualRms,
     TargetLogit,

@@ -92,10 +92,14 @@ class GemmBuilder {
     /// Adds the FP8 operands a (M, K) and w (N, K), and the factor that makes their accumulators of size 1.
     template <class T>
     void f8_product(T& op) {
+        f8_product(op, op.scale);
+    }
+    template <class T>
+    void f8_product(T& op, In<Scalar>& scale) {
         const auto [program, m, n, k] = case_.shape;
         op.a = case_.a = f8_operand("a", m, k, options_.gradient_type);
         op.w = case_.b = f8_operand("w", n, k);
-        op.scale = scalar("scale", options_.integers ? 1 : weight_scale());
+        scale = scalar("scale", options_.integers ? 1 : weight_scale());
     }
     /// Adds the op's operands a (M, K) and w.
     template <class T>

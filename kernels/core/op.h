@@ -5,7 +5,7 @@
 //   work             Work::gemm or Work::attention; an op with operands a and w is a GEMM by default
 //   flops()          floating-point operations; 2 M N K for an op with operands a (M, K) and w
 //   bytes_of(view)   bytes of an operand that the op moves, where it does not move all of them
-//   layout           how a GEMM reads w, where that is not out_in
+//   layout           how a GEMM reads w, where that is not out_in; w in FP8 is always out_in
 //   result()         the operand that takes the GEMM's accumulators; absent where none of that shape is stored
 //   contraction()    terms per sum of the GEMM; for an op with operands a and w, K of a
 //   scratch_bytes()  bytes that the operand `scratch` must have; 0 where it may be absent. Reads shapes and dtypes of

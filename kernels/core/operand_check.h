@@ -21,4 +21,9 @@ inline void require_operand(const char* op, const char* operand, const View& vie
             view.ld, " apart");
 }
 
+/// Throws Error where an operand of an op's FP8 form is present although `a` is not FP8.
+inline void require_no_f8_factor(const char* op, const char* operand, const View& view, const View& a) {
+    require(!view, op, ": ", operand, " goes with FP8 operands, and a is ", name_of(a.dtype));
+}
+
 }  // namespace coda

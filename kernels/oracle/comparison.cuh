@@ -142,6 +142,13 @@ void compare_each(OpCheck& check, const char* operand, std::int64_t rows, std::i
     compare(check, operand, rows, columns, OneAndDeviation<Deviation>{deviation}, One{});
 }
 
+/// An op's factor of all accumulators, 1 where it has none.
+struct ScalarFactor {
+    const float* value = nullptr;
+    __device__ operator float() const { return value == nullptr ? 1.0f : *value; }
+};
+inline ScalarFactor scalar_factor(const View& view, const OpCheck& check) { return {check.memory().at<float>(view)}; }
+
 /// An op's factor per row, 1 where it has none.
 struct RowFactor {
     const float* rstd = nullptr;

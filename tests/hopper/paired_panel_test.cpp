@@ -1,5 +1,5 @@
-// The transposed FP8 panels of epilogues, on a model of stmatrix.x4.trans and of __byte_perm: every byte lies where TMA
-// and ColumnOrder::paired expect it, and no instruction has a bank conflict. Needs no GPU.
+// The FP8 panels of epilogues, on a model of stmatrix.x4, plain and transposed, of __byte_perm and of a shuffle: every
+// byte lies where TMA and ColumnOrder expect it, and no instruction has a bank conflict. Needs no GPU.
 #include <array>
 #include <random>
 #include <set>
@@ -7,6 +7,7 @@
 
 #include "kernels/core/operand.h"
 #include "kernels/hopper/epilogue/paired_panel.h"
+#include "kernels/hopper/epilogue/quad_bytes.h"
 #include "tests/catch.h"
 
 using namespace coda;
@@ -45,6 +46,40 @@ void store_matrix_x4_transposed(Panel& panel, const std::array<int, 32>& address
             }
         }
         CHECK(banks.size() == 8);
+    }
+}
+
+/// Lane l gives the address of row l % 8 of matrix l / 8; row r gets the words of lanes 4 r to 4 r + 3.
+void store_matrix_x4(Panel& panel, const std::array<int, 32>& address,
+                     const std::array<std::array<Word, 4>, 32>& registers) {
+    for (std::size_t matrix = 0; matrix < 4; ++matrix) {
+        std::set<int> banks;  // of 16 bytes
+        for (std::size_t row = 0; row < 8; ++row) {
+            const int to = address[8 * matrix + row];
+            banks.insert(to / 16 % 8);
+            for (int byte = 0; byte < 16; ++byte) {
+                int& place = panel.at(static_cast<std::size_t>(to + byte));
+                CHECK(place == -1);
+                place = static_cast<int>(
+                    registers[4 * row + static_cast<std::size_t>(byte / 4)][matrix] >> byte % 4 * 8 & 0xff);
+            }
+        }
+        CHECK(banks.size() == 8);
+    }
+}
+
+/// A step in which quads transpose their bytes, of words first and first + 1 of all lanes.
+template <int distance>
+void exchange(std::array<std::array<Word, 4>, 32>& words, std::size_t first) {
+    std::array<Word, 32> given{};
+    for (std::size_t lane = 0; lane < 32; ++lane)
+        given[lane] = byte_perm(words[lane][first], words[lane][first + 1],
+                                QuadByteStep<distance>(static_cast<int>(lane % 4)).given());
+    for (std::size_t lane = 0; lane < 32; ++lane) {
+        const QuadByteStep<distance> step(static_cast<int>(lane % 4));
+        const Word received = given[lane ^ distance];
+        words[lane][first] = byte_perm(words[lane][first], received, step.first());
+        words[lane][first + 1] = byte_perm(words[lane][first + 1], received, step.second());
     }
 }
 
@@ -121,4 +156,39 @@ TEST_CASE("a narrow transposed FP8 panel holds the bytes of the rows, its tokens
         store_matrix_x4_transposed(panel, address, registers);
     }
     tile.check(panel);
+}
+
+TEST_CASE("FP8 panels of a value per pair hold the bytes transposed, and by rows in natural order") {
+    const SubTile tile(32);
+    Panel transposed(32 * kPairedRowBytes, -1), rows(64 * 32, -1);
+    for (int warp = 0; warp < 4; ++warp) {
+        std::array<int, 32> address{}, row_address{};
+        std::array<std::array<Word, 4>, 32> paired{}, words{};
+        for (int lane = 0; lane < 32; ++lane) {
+            const auto l = static_cast<std::size_t>(lane);
+            // As tiles_f8.cuh packs them: of blocks 2 i and 2 i + 1, column 4 block + lane % 4, rows r and r + 8.
+            const int upper = Fragment::row(warp, lane, 0), lower = Fragment::row(warp, lane, 1);
+            for (int i = 0; i < 4; ++i) {
+                const int column = 8 * i + lane % 4;
+                paired[l][static_cast<std::size_t>(i)] = tile.at(upper, column) | tile.at(lower, column) << 8 |
+                                                         tile.at(upper, column + 4) << 16 |
+                                                         tile.at(lower, column + 4) << 24;
+            }
+            for (std::size_t i = 0; i < 4; ++i)
+                words[l][i] = byte_perm(paired[l][i / 2 * 2], paired[l][i / 2 * 2 + 1], i % 2 == 0 ? 0x6420 : 0x7531);
+            address[l] = paired_offset<HalfPairs>(warp, lane, 0);
+            row_address[l] = swizzled_offset(16 * warp + lane % 16, lane / 16 * 16, 32);
+        }
+        store_matrix_x4_transposed(transposed, address, paired);
+        for (const std::size_t first : {0, 2}) exchange<2>(words, first);
+        for (const std::size_t first : {0, 2}) exchange<1>(words, first);
+        store_matrix_x4(rows, row_address, words);
+    }
+    tile.check(transposed);
+    int wrong = 0;
+    for (int row = 0; row < 64; ++row)
+        for (int column = 0; column < 32; ++column)
+            wrong += rows.at(static_cast<std::size_t>(swizzled_offset(row, column, 32))) !=
+                     static_cast<int>(tile.at(row, column));
+    CHECK(wrong == 0);
 }

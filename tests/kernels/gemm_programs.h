@@ -171,6 +171,21 @@ struct Inputs {
     }
 };
 
+/// The operands of a program's FP8 form, a (M, K) and w (N, K), and the factor that undoes their scales. `product` is
+/// the factor times a wᵀ.
+struct F8Inputs : Inputs {
+    static constexpr double kFactor = 0.375;
+    View scale;
+    Product product;
+
+    explicit F8Inputs(const ProgramShape& shape)
+        : Inputs(DType::f8e4m3, shape, WeightLayout::out_in),
+          scale(buffers.scalar(DType::f32, kFactor)),
+          product(buffers, a, w, WeightLayout::out_in) {
+        for (double& value : product.acc) value *= kFactor;
+    }
+};
+
 inline double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 
 /// Calls fn(op, inputs, factor) for an op without and with the rstd factor; a and w are set.

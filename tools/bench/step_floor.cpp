@@ -32,7 +32,8 @@ struct Bare {
 
 template <class T>
 WeightLayout layout_of(const T& op) {
-    if constexpr (requires { op.layout; }) return op.layout;
+    if constexpr (requires { op.layout; })
+        if (!is_f8(op.w.dtype)) return op.layout;
     return WeightLayout::out_in;
 }
 

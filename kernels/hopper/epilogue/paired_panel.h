@@ -37,6 +37,12 @@ struct NarrowPairs {
     static CODA_HD constexpr int panel_row(int lane) { return lane; }
 };
 
+/// Panels of half a column per accumulator column: lane q of a quad has column 4 b + q for block b of 8 accumulator
+/// columns. A matrix takes two blocks, and the lane's two elements of it are 4 columns apart.
+struct HalfPairs {
+    static CODA_HD constexpr int panel_row(int lane) { return lane - lane % 8 + lane % 2 * 4 + lane % 8 / 2; }
+};
+
 /// Byte offset in the panel of the 16 bytes that a lane of warp `warp` points to, from the panel row `first` on, a
 /// multiple of 8, which leaves the swizzle as it is.
 template <class Pairs>

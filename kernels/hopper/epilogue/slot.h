@@ -25,9 +25,9 @@ struct Panel {
 /// columns of a byte, with the 64 rows of the sub-tile in it.
 struct TransposedPanel {
     int row_bytes = 0;
-    int numerator = 1;
+    int numerator = 1, denominator = 1;
 
-    CODA_HD constexpr operator Panel() const { return {row_bytes, numerator, 1}; }
+    CODA_HD constexpr operator Panel() const { return {row_bytes, numerator, denominator}; }
 };
 
 CODA_HD constexpr bool is_transposed(const Panel&) { return false; }

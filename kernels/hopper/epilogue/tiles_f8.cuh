@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/hopper/epilogue/paired_panel.h"
+#include "kernels/hopper/epilogue/quad_bytes.h"
 #include "kernels/hopper/epilogue/tiles.cuh"
 #include "kernels/hopper/ptx/math.cuh"
 #include "kernels/hopper/sm90/magnitude.cuh"
@@ -82,6 +83,53 @@ class TransposedStoreF8 {
   private:
     float2 upper_;
     std::uint32_t pending_[4];
+};
+
+/// An f8e4m3 tile half as wide as the accumulator, one value per pair: in panel kRows by rows, in natural order, and in
+/// panel kTransposed transposed.
+template <class Slot, int kRows, int kTransposed>
+class HalfTileStoreF8 {
+    static_assert(Slot::transposed(kTransposed) && Slot::kColumns == 64, "one instruction stores eight blocks");
+    static constexpr int kRowBytes = 32;
+    static_assert(Slot::panel(kRows).row_bytes == kRowBytes && Slot::panel(kTransposed).row_bytes == kRowBytes);
+
+  public:
+    __device__ void put(const Here& at, float value) {
+        held_[at.block % 2][at.half] = value;
+        if (at.block % 2 == 0 || at.half == 0) return;
+        paired_[at.block / 2] = ptx::round_to_e4m3x4(held_[0][0], held_[0][1], held_[1][0], held_[1][1]);
+        if (at.block == 7) store(at);
+    }
+
+  private:
+    __device__ void store(const Here& at) const {
+        const int warp = at.thread.warp, lane = at.thread.lane;
+        ptx::store_matrix_x4_transposed(at.slot + paired_offset<HalfPairs>(warp, lane, 0) + Slot::offset(kTransposed),
+                                        paired_);
+        // A word per row and 16 columns, of which the lane has every fourth: lane % 4 and on.
+        std::uint32_t words[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+            words[i] = __byte_perm(paired_[i / 2 * 2], paired_[i / 2 * 2 + 1], i % 2 == 0 ? 0x6420 : 0x7531);
+        exchange<2>(lane, words);
+        exchange<1>(lane, words);
+        const int row = 16 * warp + lane % 16;
+        ptx::store_matrix_x4(at.slot + swizzled_offset(row, lane / 16 * 16, kRowBytes) + Slot::offset(kRows), words);
+    }
+    template <int kDistance>
+    static __device__ void exchange(int lane, std::uint32_t (&words)[4]) {
+        const QuadByteStep<kDistance> step(lane % 4);
+#pragma unroll
+        for (int i = 0; i < 4; i += 2) {
+            const std::uint32_t given = __byte_perm(words[i], words[i + 1], step.given());
+            const std::uint32_t received = __shfl_xor_sync(0xffffffffu, given, kDistance);
+            words[i] = __byte_perm(words[i], received, step.first());
+            words[i + 1] = __byte_perm(words[i + 1], received, step.second());
+        }
+    }
+
+    float held_[2][2];         // (block, half) of two blocks
+    std::uint32_t paired_[4];  // two blocks each: rows r and r + 8 of the first, then of the second
 };
 
 /// The largest magnitude of a tensor, raised in global memory, which holds at least 0. Independent of order.

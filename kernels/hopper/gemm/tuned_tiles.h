@@ -174,6 +174,27 @@ struct PromotedShared {
     static constexpr double rate = 0.9, fixed = 50;
 };
 
+// LinearSwiglu from and to FP8: slots of 12 KiB. Not measured yet, as those below.
+struct SwigluF8 {
+    static constexpr TileConfig config{
+        .m = 128, .n = 192, .stages = 4, .slots = 2, .specialization = pingpong, .raster = {.group_rows = 2048}};
+    static constexpr double rate = 1.0, fixed = 0;
+};
+struct SwigluF8Deep {
+    static constexpr TileConfig config{
+        .m = 128, .n = 192, .stages = 5, .slots = 1, .specialization = pingpong, .raster = {.group_rows = 2048}};
+    static constexpr double rate = 0.99, fixed = 0;
+};
+// RmsBackward from FP8 with promotion. The epilogue is exposed, so a consumer has slots for half of its tile or more.
+struct RmsBackwardPromoted {
+    static constexpr TileConfig config{.m = 128, .n = 192, .stages = 4, .slots = 3, .raster = {.panel_columns = 2304}};
+    static constexpr double rate = 0.98, fixed = 250;
+};
+struct RmsBackwardPromotedSmall {
+    static constexpr TileConfig config{.m = 128, .n = 128, .stages = 5, .slots = 3, .raster = {.panel_columns = 2048}};
+    static constexpr double rate = 0.95, fixed = 250;
+};
+
 // LinearSwigluBackward from and to FP8. Slots of 16 KiB, as neither copy of dz overwrites z. 128 rows, since a
 // sub-tile's z is in registers as a whole.
 struct SwigluBackwardF8 {

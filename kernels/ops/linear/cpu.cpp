@@ -1,6 +1,6 @@
 // Linear on the CPU (K5 with rstd).
 #include "kernels/cpu/execute.h"
-#include "kernels/cpu/float8.h"
+#include "kernels/cpu/f8_product.h"
 #include "kernels/cpu/store_tile.h"
 #include "kernels/ops/linear/op.h"
 
@@ -13,21 +13,18 @@ void execute_f8(const Linear& op, const Memory& memory) {
     const Operands operands(op.name, memory);
     require(op.layout == WeightLayout::out_in && !op.rstd, op.name,
             ": FP8 operands are (M, K) and (N, K), and have no rstd");
-    const DecodedMatrix a(operands, memory, "a", op.a), w(operands, memory, "w", op.w);
-    const GemmShape shape{.m = op.a.rows, .n = op.w.rows, .k = op.a.cols};
-    require(shape.m > 0 && shape.n > 0 && shape.k > 0 && op.w.cols == shape.k, op.name, ": a is (", shape.m, ", ",
-            shape.k, ") and w (", shape.n, ", ", op.w.cols, ")");
+    const F8Product product(operands, memory, op.a, op.w);
     const auto scale = scalar_or_one<float>(operands, "scale", op.scale);
     const auto store_as = [&]<class Out>(Rows<Out> out) {
-        gemm<float>(shape, a.operand(), w.operand(), [&](const AccumulatorTile<float>& tile) {
+        product.run<float>(1, 1, [&](const AccumulatorTile<float>& tile) {
             store_tile(
                 tile, [&](std::int64_t) { return scale; }, one, op.out.beta, out);
         });
     };
     if (op.out.dtype == DType::f32)
-        store_as(rows_of<float>(operands, "out", op.out, shape.m, shape.n));
+        store_as(rows_of<float>(operands, "out", op.out, product.m, product.n));
     else
-        store_as(rows_of<Bf16>(operands, "out", op.out, shape.m, shape.n));
+        store_as(rows_of<Bf16>(operands, "out", op.out, product.m, product.n));
 }
 
 }  // namespace

@@ -4,10 +4,14 @@ namespace coda::cases {
 
 namespace {
 
+template <bool kF8>
 GemmCase made(const Shape& shape, const CaseOptions& options) {
     GemmBuilder build(shape, options);
     LinearHeadDot op;
-    build.product(op, op.layout);
+    if constexpr (kF8)
+        build.f8_product(op);
+    else
+        build.product(op, op.layout);
     op.head_dim = options.head_dim;
     op.o = build.storage("o", shape.m, shape.n);
     op.out = build.result("out", shape.m, shape.n);
@@ -19,7 +23,8 @@ GemmCase made(const Shape& shape, const CaseOptions& options) {
 
 template <>
 OpCases cases_of<LinearHeadDot>() {
-    return {.programs = {{"LinearHeadDot", made, 128}}, .others = {}};
+    return {
+        .programs = {{"LinearHeadDot", made<false>, 128}}, .f8 = {{"LinearHeadDotF8", made<true>, 128}}, .others = {}};
 }
 
 }  // namespace coda::cases

@@ -11,13 +11,15 @@ void check_op(const LinearHeadDot& op, OpCheck& check) {
     const std::int64_t columns = op.out.cols, head_dim = op.head_dim;
     check.by_rows(op.a, Major::k, op.w, Major::mn, 1, [&](const float* product, std::int64_t first, std::int64_t rows) {
         const Tensor acc = band_of(product, columns), o = live(check, op.o, first);
-        compare(check, "out", rows, columns, live(check, op.out, first), acc);
+        const ScalarFactor scale = scalar_factor(op.scale, check);
+        const auto exact = [=] __device__(std::int64_t row, std::int64_t column) { return scale * acc(row, column); };
+        compare(check, "out", rows, columns, live(check, op.out, first), exact);
         Tensor delta = live(check, op.delta);
         delta.data = static_cast<const float*>(delta.data) + first;
         compare(check, "delta", op.delta.rows, rows, delta, [=] __device__(std::int64_t head, std::int64_t row) {
             float sum = 0;
             for (std::int64_t j = head * head_dim; j < (head + 1) * head_dim; ++j)
-                sum += o(row, j) * __bfloat162float(__float2bfloat16(acc(row, j)));
+                sum += o(row, j) * __bfloat162float(__float2bfloat16(exact(row, j)));
             return sum;
         });
     });

@@ -4,10 +4,14 @@ namespace coda::cases {
 
 namespace {
 
+template <bool kF8>
 GemmCase made(const Shape& shape, const CaseOptions& options) {
     GemmBuilder build(shape, options);
     LinearResidualRms op;
-    build.product(op, WeightLayout::out_in);
+    if constexpr (kF8)
+        build.f8_product(op);
+    else
+        build.product(op, WeightLayout::out_in);
     op.tile = LinearResidualRms::kTileColumns;
     op.residual = build.storage("residual", shape.m, shape.n);
     op.x = build.result("x", shape.m, shape.n);
@@ -19,7 +23,8 @@ GemmCase made(const Shape& shape, const CaseOptions& options) {
 
 template <>
 OpCases cases_of<LinearResidualRms>() {
-    return {.programs = {{"LinearResidualRms", made}}, .others = {}};
+    return {
+        .programs = {{"LinearResidualRms", made<false>}}, .f8 = {{"LinearResidualRmsF8", made<true>}}, .others = {}};
 }
 
 }  // namespace coda::cases

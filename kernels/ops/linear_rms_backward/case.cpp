@@ -4,15 +4,20 @@ namespace coda::cases {
 
 namespace {
 
+template <bool kF8>
 GemmCase made(const Shape& shape, const CaseOptions& options) {
     GemmBuilder build(shape, options);
     LinearRmsBackward op;
-    build.product(op, op.layout);
+    if constexpr (kF8)
+        build.f8_product(op, op.f8_scale);
+    else
+        build.product(op, op.layout);
+    if (kF8) op.promotion = options.promotion;
     op.tile = LinearRmsBackward::kTileRows;
     op.x = build.storage("x", shape.m, shape.n);
     op.rstd = build.rstd();
     op.dot = build.statistic("dot", shape.m, Fill::normal, std::sqrt(static_cast<double>(shape.n)));
-    if (options.optionals) {
+    if (options.optionals && !kF8) {
         op.alpha = build.statistic("alpha", 1, Fill::ones, 0.37);
         op.scale = build.statistic("scale", shape.m, Fill::positive, 1);
         op.n = build.result("n", shape.m, shape.n);
@@ -26,7 +31,8 @@ GemmCase made(const Shape& shape, const CaseOptions& options) {
 
 template <>
 OpCases cases_of<LinearRmsBackward>() {
-    return {.programs = {{"LinearRmsBackward", made}}, .others = {}};
+    return {
+        .programs = {{"LinearRmsBackward", made<false>}}, .f8 = {{"LinearRmsBackwardF8", made<true>}}, .others = {}};
 }
 
 }  // namespace coda::cases

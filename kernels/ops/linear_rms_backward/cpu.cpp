@@ -3,6 +3,7 @@
 
 #include "kernels/core/integers.h"
 #include "kernels/cpu/execute.h"
+#include "kernels/cpu/f8_product.h"
 #include "kernels/cpu/gemm_operands.h"
 #include "kernels/math/rms.h"
 #include "kernels/ops/linear_rms_backward/op.h"
@@ -38,43 +39,59 @@ struct RmsBackwardColumns {
     }
 };
 
+/// The op with the factors of a row, factors(row, rstd, dot / N).
+template <class Storage, class Compute, class Product, class Factors>
+void finish(const LinearRmsBackward& op, const Operands& operands, const Product& product, const Factors& factors) {
+    require(op.tile > 0, op.name, ": tile ", op.tile, " must be positive");
+    const auto x = rows_of<const Storage>(operands, "x", op.x, product.m, product.n);
+    const auto* rstd = operands.get<Compute>("rstd", op.rstd, 1, product.m);
+    const auto* dot = operands.get<Compute>("dot", op.dot, 1, product.m);
+    const auto dx = rows_of<Storage>(operands, "dx", op.dx, product.m, product.n);
+    const auto normalised = optional_rows_of<Storage>(operands, "n", op.n, product.m, product.n);
+    const auto dgamma = rows_of<Compute>(operands, "dgamma", op.dgamma, ceil_div(product.m, op.tile), product.n);
+
+    product.template run<Compute>(op.tile, 1, [&](const AccumulatorTile<Compute>& tile) {
+        for (std::int64_t i = 0; i < tile.rows; ++i) {
+            const std::int64_t row = tile.row + i;
+            Compute* partial = dgamma[row / op.tile] + tile.col;
+            if (row % op.tile == 0) std::fill(partial, partial + tile.cols, Compute(0));
+            const Compute mean = dot[row] / static_cast<Compute>(product.n);
+            const RmsBackwardColumns<Storage, Compute> columns{
+                .factors = factors(row, rstd[row], mean),
+                .acc = tile[i],
+                .x = x[row] + tile.col,
+                .dx = dx[row] + tile.col,
+                .n = normalised ? normalised[row] + tile.col : nullptr,
+                .dgamma = partial,
+            };
+            if (op.dx.beta == Beta::accumulate)
+                columns.template update<Beta::accumulate>(tile.cols);
+            else
+                columns.template update<Beta::overwrite>(tile.cols);
+        }
+    });
+}
+
 }  // namespace
 
 template <>
 void execute(const LinearRmsBackward& op, const Memory& memory) {
+    const Operands operands(op.name, memory);
+    if (is_f8(op.a.dtype)) {
+        require(!op.alpha && !op.scale && !op.n, op.name, ": with FP8 operands, alpha, scale and n must be absent");
+        const float factor = f8_factor(operands, "f8_scale", op.f8_scale);
+        return finish<Bf16, float>(
+            op, operands, F8Product(operands, memory, op.a, op.w),
+            [factor](std::int64_t, float rstd, float mean) { return rms_backward_row(1.0f, rstd, mean, factor); });
+    }
+    require_no_f8_factor(op.name, "f8_scale", op.f8_scale, op.a);
+    require(op.promotion == 0, op.name, ": promotion goes with FP8 operands, and a is ", name_of(op.a.dtype));
     dispatch_storage(op.name, op.a.dtype, [&]<class Storage, class Compute>(Types<Storage, Compute>) {
-        const Operands operands(op.name, memory);
-        const LinearProduct<Storage> product(operands, op.a, op.w, WeightLayout::in_out);
-        require(op.tile > 0, op.name, ": tile ", op.tile, " must be positive");
-        const auto x = rows_of<const Storage>(operands, "x", op.x, product.m, product.n);
-        const auto* rstd = operands.get<Compute>("rstd", op.rstd, 1, product.m);
-        const auto* dot = operands.get<Compute>("dot", op.dot, 1, product.m);
+        const LinearProduct<Storage> product(operands, op.a, op.w, op.layout);
         const auto alpha = scalar_or_one<Compute>(operands, "alpha", op.alpha);
         const auto* scale = operands.get_optional<Compute>("scale", op.scale, 1, product.m);
-        const auto dx = rows_of<Storage>(operands, "dx", op.dx, product.m, product.n);
-        const auto normalised = optional_rows_of<Storage>(operands, "n", op.n, product.m, product.n);
-        const auto dgamma = rows_of<Compute>(operands, "dgamma", op.dgamma, ceil_div(product.m, op.tile), product.n);
-
-        product.template run<Compute>(op.tile, 1, [&](const AccumulatorTile<Compute>& tile) {
-            for (std::int64_t i = 0; i < tile.rows; ++i) {
-                const std::int64_t row = tile.row + i;
-                Compute* partial = dgamma[row / op.tile] + tile.col;
-                if (row % op.tile == 0) std::fill(partial, partial + tile.cols, Compute(0));
-                const Compute mean = dot[row] / static_cast<Compute>(product.n);
-                const RmsBackwardColumns<Storage, Compute> columns{
-                    .factors = scale ? rms_backward_row(alpha, rstd[row], mean, scale[row])
-                                     : rms_backward_row(alpha, rstd[row], mean),
-                    .acc = tile[i],
-                    .x = x[row] + tile.col,
-                    .dx = dx[row] + tile.col,
-                    .n = normalised ? normalised[row] + tile.col : nullptr,
-                    .dgamma = partial,
-                };
-                if (op.dx.beta == Beta::accumulate)
-                    columns.template update<Beta::accumulate>(tile.cols);
-                else
-                    columns.template update<Beta::overwrite>(tile.cols);
-            }
+        finish<Storage, Compute>(op, operands, product, [&](std::int64_t row, Compute rstd, Compute mean) {
+            return scale ? rms_backward_row(alpha, rstd, mean, scale[row]) : rms_backward_row(alpha, rstd, mean);
         });
     });
 }

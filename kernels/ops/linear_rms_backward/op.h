@@ -15,30 +15,46 @@ namespace coda {
 /// w carries the norm's weight gamma, so t has it, and Σ t ⊙ x is the gradient of gamma times gamma (FinishColumnSum).
 /// The wgrad of the same projection is aᵀ x ⊙ gamma without scale, so it reads x itself (WeightGradient::gamma); with
 /// scale it is aᵀ n ⊙ gamma.
+///
+/// FP8 form: a (M, K) and w (N, K), the transposed copy of the matrix, are f8e4m3, K a multiple of 16, and a stands for
+/// dz itself: t = f8_scale rstd acc, c = rstd dot / N with dot = Σ z dz. `f8_scale` undoes the scales of a and w.
+/// alpha, scale and n are absent. With `promotion`, the tensor cores' sums of that many elements of K are added in
+/// fp32.
 struct LinearRmsBackward {
-    In<Matrix> a;           // (M, K) storage: gradient of the projection's output, times rstd or over scale
-    In<Matrix> w;           // (K, N) storage
-    In<Matrix> x;           // (M, N) storage: the residual stream that was normalised
-    In<Vector> rstd;        // (1, M) statistic
-    In<Vector> dot;         // (1, M) statistic
-    In<Scalar> alpha;       // statistic, optional (absent: 1)
-    In<Vector> scale;       // (1, M) statistic, optional
-    Accumulate<Matrix> dx;  // (M, N) storage: gradient of the residual stream
-    Out<Matrix> n;          // (M, N) storage, optional
-    Out<Partials> dgamma;   // (tiles over M, N) statistic
-    std::int64_t tile = 0;  // rows per partial
+    In<Matrix> a;                // (M, K) storage: gradient of the projection's output, times rstd or over scale
+    In<Matrix> w;                // (K, N) storage; of the FP8 form (N, K)
+    In<Scalar> f8_scale = {};    // statistic; of the FP8 form alone
+    In<Matrix> x;                // (M, N) storage: the residual stream that was normalised
+    In<Vector> rstd;             // (1, M) statistic
+    In<Vector> dot;              // (1, M) statistic
+    In<Scalar> alpha;            // statistic, optional (absent: 1)
+    In<Vector> scale;            // (1, M) statistic, optional
+    Accumulate<Matrix> dx;       // (M, N) storage: gradient of the residual stream
+    Out<Matrix> n;               // (M, N) storage, optional
+    Out<Partials> dgamma;        // (tiles over M, N) statistic
+    std::int64_t tile = 0;       // rows per partial
+    std::int64_t promotion = 0;  // elements of K; 0: never. Of the FP8 form alone
 
     static constexpr const char* name = "LinearRmsBackward";
-    static constexpr auto operands =
-        std::tuple{field("a", &LinearRmsBackward::a),         field("w", &LinearRmsBackward::w),
-                   field("x", &LinearRmsBackward::x),         field("rstd", &LinearRmsBackward::rstd),
-                   field("dot", &LinearRmsBackward::dot),     field("alpha", &LinearRmsBackward::alpha),
-                   field("scale", &LinearRmsBackward::scale), field("dx", &LinearRmsBackward::dx),
-                   field("n", &LinearRmsBackward::n),         field("dgamma", &LinearRmsBackward::dgamma)};
+    static constexpr auto operands = std::tuple{field("a", &LinearRmsBackward::a),
+                                                field("w", &LinearRmsBackward::w),
+                                                field("f8_scale", &LinearRmsBackward::f8_scale),
+                                                field("x", &LinearRmsBackward::x),
+                                                field("rstd", &LinearRmsBackward::rstd),
+                                                field("dot", &LinearRmsBackward::dot),
+                                                field("alpha", &LinearRmsBackward::alpha),
+                                                field("scale", &LinearRmsBackward::scale),
+                                                field("dx", &LinearRmsBackward::dx),
+                                                field("n", &LinearRmsBackward::n),
+                                                field("dgamma", &LinearRmsBackward::dgamma)};
 
     static constexpr WeightLayout layout = WeightLayout::in_out;
     static constexpr std::int64_t kTileRows = 64;  // rows per partial of dgamma
     View result() const { return dx; }
+    std::optional<Tolerance> tolerance(std::string_view operand, DType) const {
+        if (!is_f8(a.dtype)) return std::nullopt;
+        return f8_product_tolerance(a.cols, promotion, operand == "dx");
+    }
 };
 
 }  // namespace coda

@@ -19,8 +19,11 @@ void check_op(const LinearRmsBackward& op, OpCheck& check) {
             const float* factor = check.memory().at<float>(op.alpha);
             const float* scales = op.scale ? check.memory().at<float>(op.scale) + first : nullptr;
             const auto scale = [=] __device__(std::int64_t row) { return scales == nullptr ? 1.0f : scales[row]; };
+            const bool f8 = is_f8(op.a.dtype);
+            const ScalarFactor f8_scale = scalar_factor(op.f8_scale, check);
             const auto factors = [=] __device__(std::int64_t row) {
                 const float alpha = factor == nullptr ? 1.0f : *factor, mean = dot[row] / static_cast<float>(columns);
+                if (f8) return rms_backward_row(1.0f, rstd[row], mean, static_cast<float>(f8_scale));
                 return scales == nullptr ? rms_backward_row(alpha, rstd[row], mean)
                                          : rms_backward_row(alpha, rstd[row], mean, scales[row]);
             };

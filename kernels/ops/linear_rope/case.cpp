@@ -4,11 +4,14 @@ namespace coda::cases {
 
 namespace {
 
-template <bool kRstd>
+template <bool kRstd, bool kF8 = false>
 GemmCase made(const Shape& shape, const CaseOptions& options) {
     GemmBuilder build(shape, options);
     LinearRope op;
-    build.product(op, WeightLayout::out_in);
+    if constexpr (kF8)
+        build.f8_product(op);
+    else
+        build.product(op, WeightLayout::out_in);
     op.positions = build.add("positions", DType::i32, 1, shape.m, Fill::positions, 512, Access::in);
     op.rope = build.add("rope", DType::f32, 512, options.head_dim, Fill::angles, 1, Access::in);
     op.out = build.result("out", shape.m, shape.n);
@@ -22,7 +25,9 @@ GemmCase made(const Shape& shape, const CaseOptions& options) {
 
 template <>
 OpCases cases_of<LinearRope>() {
-    return {.programs = {{"LinearRope", made<false>, 128}, {"LinearRstdRope", made<true>, 128}}, .others = {}};
+    return {.programs = {{"LinearRope", made<false>, 128}, {"LinearRstdRope", made<true>, 128}},
+            .f8 = {{"LinearRopeF8", made<false, true>, 128}},
+            .others = {}};
 }
 
 }  // namespace coda::cases

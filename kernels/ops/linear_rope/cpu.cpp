@@ -1,49 +1,67 @@
 // LinearRope on the CPU (K1, K7). Macro-tiles hold whole heads.
 #include "kernels/cpu/execute.h"
+#include "kernels/cpu/f8_product.h"
 #include "kernels/cpu/gemm_operands.h"
 #include "kernels/math/rope.h"
 #include "kernels/ops/linear_rope/op.h"
 
 namespace coda::cpu {
 
-template <>
-void execute(const LinearRope& op, const Memory& memory) {
-    dispatch_storage(op.name, op.a.dtype, [&]<class Storage, class Compute>(Types<Storage, Compute>) {
-        const Operands operands(op.name, memory);
-        const LinearProduct<Storage> product(operands, op.a, op.w, WeightLayout::out_in);
-        const std::int64_t head_dim = op.head_dim;
-        require(head_dim > 0 && head_dim % 2 == 0 && product.n % head_dim == 0, op.name, ": head_dim ", head_dim,
-                " must be even and divide the ", product.n, " output columns");
-        require(op.rotated >= 0 && op.rotated <= product.n && op.rotated % head_dim == 0, op.name, ": rotated ",
-                op.rotated, " must be whole heads of ", head_dim, " within ", product.n, " columns");
-        const RowFactor<Compute> factor(operands, op.rstd, product.m);
-        const auto rope = rows_of<const Compute>(operands, "rope", op.rope, op.rope.rows, head_dim);
-        const auto* positions = operands.get<std::int32_t>("positions", op.positions, 1, product.m);
-        operands.require_indices("positions", positions, product.m, op.rope.rows);
-        const auto out = rows_of<Storage>(operands, "out", op.out, product.m, product.n);
+namespace {
 
-        product.template run<Compute>(1, head_dim, [&](const AccumulatorTile<Compute>& tile) {
-            for (std::int64_t i = 0; i < tile.rows; ++i) {
-                const Compute scale = factor[tile.row + i];
-                const Compute* angle = rope[positions[tile.row + i]];
-                for (std::int64_t head = 0; head < tile.cols; head += head_dim) {
-                    const Compute* acc = tile[i] + head;
-                    Storage* to = out[tile.row + i] + tile.col + head;
-                    if (tile.col + head >= op.rotated) {
+/// The op on accumulators times factor[row].
+template <class Storage, class Compute, class Product, class Factor>
+void finish(const LinearRope& op, const Operands& operands, const Product& product, const Factor& factor) {
+    const std::int64_t head_dim = op.head_dim;
+    require(head_dim > 0 && head_dim % 2 == 0 && product.n % head_dim == 0, op.name, ": head_dim ", head_dim,
+            " must be even and divide the ", product.n, " output columns");
+    require(op.rotated >= 0 && op.rotated <= product.n && op.rotated % head_dim == 0, op.name, ": rotated ", op.rotated,
+            " must be whole heads of ", head_dim, " within ", product.n, " columns");
+    const auto rope = rows_of<const Compute>(operands, "rope", op.rope, op.rope.rows, head_dim);
+    const auto* positions = operands.get<std::int32_t>("positions", op.positions, 1, product.m);
+    operands.require_indices("positions", positions, product.m, op.rope.rows);
+    const auto out = rows_of<Storage>(operands, "out", op.out, product.m, product.n);
+
+    product.template run<Compute>(1, head_dim, [&](const AccumulatorTile<Compute>& tile) {
+        for (std::int64_t i = 0; i < tile.rows; ++i) {
+            const Compute scale = factor(tile.row + i);
+            const Compute* angle = rope[positions[tile.row + i]];
+            for (std::int64_t head = 0; head < tile.cols; head += head_dim) {
+                const Compute* acc = tile[i] + head;
+                Storage* to = out[tile.row + i] + tile.col + head;
+                if (tile.col + head >= op.rotated) {
 #pragma omp simd
-                        for (std::int64_t j = 0; j < head_dim; ++j) store(to[j], scale * acc[j]);
-                        continue;
-                    }
+                    for (std::int64_t j = 0; j < head_dim; ++j) store(to[j], scale * acc[j]);
+                    continue;
+                }
 #pragma omp simd
-                    for (std::int64_t j = 0; j < head_dim; j += 2) {
-                        const auto turned =
-                            rotate_pair<Compute>({scale * acc[j], scale * acc[j + 1]}, angle[j], angle[j + 1]);
-                        store(to[j], turned.first);
-                        store(to[j + 1], turned.second);
-                    }
+                for (std::int64_t j = 0; j < head_dim; j += 2) {
+                    const auto turned =
+                        rotate_pair<Compute>({scale * acc[j], scale * acc[j + 1]}, angle[j], angle[j + 1]);
+                    store(to[j], turned.first);
+                    store(to[j + 1], turned.second);
                 }
             }
-        });
+        }
+    });
+}
+
+}  // namespace
+
+template <>
+void execute(const LinearRope& op, const Memory& memory) {
+    const Operands operands(op.name, memory);
+    if (is_f8(op.a.dtype)) {
+        require(!op.rstd, op.name, ": operands that are FP8 have been normalised, so rstd must be absent");
+        const float factor = f8_factor(operands, "scale", op.scale);
+        return finish<Bf16, float>(op, operands, F8Product(operands, memory, op.a, op.w),
+                                   [factor](std::int64_t) { return factor; });
+    }
+    require_no_f8_factor(op.name, "scale", op.scale, op.a);
+    dispatch_storage(op.name, op.a.dtype, [&]<class Storage, class Compute>(Types<Storage, Compute>) {
+        const LinearProduct<Storage> product(operands, op.a, op.w, WeightLayout::out_in);
+        const RowFactor<Compute> rstd(operands, op.rstd, product.m);
+        finish<Storage, Compute>(op, operands, product, [&](std::int64_t row) { return rstd[row]; });
     });
 }
 

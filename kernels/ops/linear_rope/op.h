@@ -8,10 +8,14 @@ namespace coda {
 /// K1, with rstd K7: z = acc rstd. Adjacent column pairs of the first `rotated` columns of z are rotated by the angle
 /// of (position, pair in head): (u, v) -> (u cos - v sin, v cos + u sin), with LLaMA's sign. Further columns (v heads)
 /// are stored unchanged.
+///
+/// FP8 form: a and w are f8e4m3, K a multiple of 16, and z = scale acc. `scale` undoes the scales of a and w; a has
+/// been normalised, so rstd is absent.
 struct LinearRope {
     In<Matrix> a;              // (M, K) storage
     In<Matrix> w;              // (Nq, K) storage, rows [q heads | k heads | v heads]
     In<Vector> rstd;           // (1, M) statistic, optional (absent: 1)
+    In<Scalar> scale = {};     // statistic; of the FP8 form alone
     In<Vector> positions;      // (1, M) i32, each < rows of rope
     In<Matrix> rope;           // (positions, hd) statistic: columns 2i, 2i+1 = cos, sin of pair i
     Out<Matrix> out;           // (M, Nq) storage, columns as the rows of w
@@ -19,12 +23,18 @@ struct LinearRope {
     std::int64_t head_dim = 0;
 
     static constexpr const char* name = "LinearRope";
-    static constexpr auto operands =
-        std::tuple{field("a", &LinearRope::a),       field("w", &LinearRope::w),
-                   field("rstd", &LinearRope::rstd), field("positions", &LinearRope::positions),
-                   field("rope", &LinearRope::rope), field("out", &LinearRope::out)};
+    static constexpr auto operands = std::tuple{field("a", &LinearRope::a),
+                                                field("w", &LinearRope::w),
+                                                field("rstd", &LinearRope::rstd),
+                                                field("scale", &LinearRope::scale),
+                                                field("positions", &LinearRope::positions),
+                                                field("rope", &LinearRope::rope),
+                                                field("out", &LinearRope::out)};
 
     View result() const { return out; }
+    std::optional<Tolerance> tolerance(std::string_view, DType) const {
+        return is_f8(a.dtype) ? std::optional(f8_product_tolerance(a.cols, 0, true)) : std::nullopt;
+    }
     std::int64_t bytes_of(const View& operand) const {
         return &operand == &rope ? gathered_bytes(rope, positions) : operand.bytes();
     }

@@ -15,6 +15,20 @@ GemmCase made(const Shape& shape, const CaseOptions& options) {
     return build.finish(op);
 }
 
+GemmCase made_f8(const Shape& shape, const CaseOptions& options) {
+    GemmBuilder build(shape, options);
+    LinearSwigluF8 op;
+    build.f8_product(op);
+    op.y_scale = build.scalar("y_scale", 32);
+    op.y = build.f8_result("y", shape.m, shape.n / 2);
+    op.y_amax = build.add("y_amax", DType::f32, 1, 1, Fill::ones, 0, Access::inout);
+    if (!options.evaluation) {
+        op.z = build.result("z", shape.m, shape.n);
+        op.y_t = GemmBuilder::paired(build.f8_result("y_t", shape.n / 2, shape.m));
+    }
+    return build.finish(op);
+}
+
 GemmCase backward(const Shape& shape, const CaseOptions& options) {
     GemmBuilder build(shape, options);
     LinearSwigluBackward op;
@@ -57,6 +71,10 @@ OpCases cases_of<LinearSwigluBackward>() {
     return {.programs = {{"LinearSwigluBackward", backward}}, .others = {}};
 }
 
+template <>
+OpCases cases_of<LinearSwigluF8>() {
+    return {.programs = {}, .f8 = {{"LinearSwigluF8", made_f8, 32}}, .others = {}};
+}
 template <>
 OpCases cases_of<LinearSwigluBackwardF8>() {
     return {.programs = {}, .f8 = {{"LinearSwigluBackwardF8", backward_f8}}, .others = {}};

@@ -1,4 +1,5 @@
-// LinearSwigluBackwardF8 on the CPU. It rounds where the GPU does: dz and y_t once, from fp32.
+// LinearSwigluF8 and LinearSwigluBackwardF8 on the CPU. They round where the GPU does: z to bf16, y from z as rounded;
+// dz and y_t once, from fp32.
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -6,39 +7,91 @@
 #include "kernels/core/integers.h"
 #include "kernels/cpu/execute.h"
 #include "kernels/cpu/exponential.h"
-#include "kernels/cpu/float8.h"
+#include "kernels/cpu/f8_product.h"
 #include "kernels/cpu/gemm_operands.h"
 #include "kernels/math/swiglu.h"
 #include "kernels/ops/linear_swiglu/op_f8.h"
 
 namespace coda::cpu {
 
+namespace {
+
+constexpr DType kF8 = DType::f8e4m3;
+
+/// The rows of a transposed copy; null where it is absent.
+Rows<F8E4M3> transposed(const char* op, const Memory& memory, const char* name, const View& view, std::int64_t rows,
+                        std::int64_t tokens, std::int64_t unit) {
+    if (!view) return {};
+    require(tokens % unit == 0, op, ": M is ", tokens, ", not a multiple of ", unit,
+            ": the transposed copies keep their tokens in pairs of each ", unit);
+    require_operand(op, name, view, rows, tokens, kF8, ColumnOrder::paired);
+    return {memory.at<F8E4M3>(view), view.ld};
+}
+
+/// The largest magnitude that each thread has seen.
+class LargestOfThreads {
+  public:
+    void add(float value) {
+        float& own = largest_[static_cast<std::size_t>(omp_get_thread_num())];
+        own = std::fmax(own, std::fabs(value));
+    }
+    float of_all() const { return *std::max_element(largest_.begin(), largest_.end()); }
+
+  private:
+    std::vector<float> largest_ = std::vector<float>(static_cast<std::size_t>(omp_get_max_threads()));
+};
+
+}  // namespace
+
+template <>
+void execute(const LinearSwigluF8& op, const Memory& memory) {
+    const Operands operands(op.name, memory);
+    const F8Product product(operands, memory, op.a, op.w);
+    require(product.n % 2 == 0, op.name, ": w has ", product.n, " rows, not pairs of gate and up");
+    const auto z = optional_rows_of<Bf16>(operands, "z", op.z, product.m, product.n);
+    const auto y = rows_of<F8E4M3>(operands, "y", op.y, product.m, product.n / 2);
+    const auto y_t = transposed(op.name, memory, "y_t", op.y_t, product.n / 2, product.m, op.kTokenMultiple);
+    const float scale = f8_factor(operands, "scale", op.scale), y_scale = f8_factor(operands, "y_scale", op.y_scale);
+    auto* amax = operands.get<float>("y_amax", op.y_amax, 1, 1);
+
+    LargestOfThreads largest;
+    product.run<float>(1, 2, [&](const AccumulatorTile<float>& tile) {
+        for (std::int64_t i = 0; i < tile.rows; ++i) {
+            const std::int64_t row = tile.row + i;
+            for (std::int64_t j = 0; j < tile.cols; j += 2) {
+                const Bf16 pair[2] = {Bf16(scale * tile[i][j]), Bf16(scale * tile[i][j + 1])};
+                if (z) std::copy(pair, pair + 2, z[row] + tile.col + j);
+                const auto gate = static_cast<float>(pair[0]), up = static_cast<float>(pair[1]);
+                const auto value = swiglu<float>(gate, up, logistic(gate));
+                largest.add(value);
+                const std::int64_t column = (tile.col + j) / 2;
+                y[row][column] = F8E4M3(y_scale * value);
+                if (y_t) y_t[column][paired_place(row)] = y[row][column];
+            }
+        }
+    });
+    *amax = std::fmax(*amax, largest.of_all());
+}
+
 template <>
 void execute(const LinearSwigluBackwardF8& op, const Memory& memory) {
     const Operands operands(op.name, memory);
-    const DecodedMatrix a(operands, memory, "a", op.a), w(operands, memory, "w", op.w);
-    const GemmShape shape{.m = op.a.rows, .n = op.w.rows, .k = op.a.cols, .column_unit = std::min(op.tile, op.w.rows)};
-    require(shape.m > 0 && shape.n > 0 && shape.k > 0 && op.w.cols == shape.k, op.name, ": a is (", shape.m, ", ",
-            shape.k, ") and w (", shape.n, ", ", op.w.cols, ")");
-    require(shape.m % op.kTokenMultiple == 0, op.name, ": M is ", shape.m, ", not a multiple of ", op.kTokenMultiple,
-            ": the transposed copies keep their tokens in pairs of each ", op.kTokenMultiple);
+    const F8Product product(operands, memory, op.a, op.w);
+    const std::int64_t m = product.m, n = product.n;
     require(op.tile > 0, op.name, ": tile ", op.tile, " must be positive");
-    constexpr DType kF8 = DType::f8e4m3;
-    const auto z = rows_of<const Bf16>(operands, "z", op.z, shape.m, 2 * shape.n);
-    const auto dz = rows_of<F8E4M3>(operands, "dz", op.dz, shape.m, 2 * shape.n);
-    require_operand(op.name, "dz_t", op.dz_t, 2 * shape.n, shape.m, kF8, ColumnOrder::paired);
-    const Rows<F8E4M3> dz_t{memory.at<F8E4M3>(op.dz_t), op.dz_t.ld};
-    if (op.y_t) require_operand(op.name, "y_t", op.y_t, shape.n, shape.m, kF8, ColumnOrder::paired);
-    const Rows<F8E4M3> y_t{memory.at<F8E4M3>(op.y_t), op.y_t.ld};
+    const auto z = rows_of<const Bf16>(operands, "z", op.z, m, 2 * n);
+    const auto dz = rows_of<F8E4M3>(operands, "dz", op.dz, m, 2 * n);
+    require(static_cast<bool>(op.dz_t), op.name, ": operand dz_t is missing");
+    const auto dz_t = transposed(op.name, memory, "dz_t", op.dz_t, 2 * n, m, op.kTokenMultiple);
+    const auto y_t = transposed(op.name, memory, "y_t", op.y_t, n, m, op.kTokenMultiple);
     const float dz_scale = *operands.get<float>("dz_scale", op.dz_scale, 1, 1);
     const float factor = *operands.get<float>("scale", op.scale, 1, 1) * dz_scale;
     const float y_scale = op.y_t ? *operands.get<float>("y_scale", op.y_scale, 1, 1) : 1.0f;
     auto* amax = operands.get<float>("dz_amax", op.dz_amax, 1, 1);
-    const auto dot = rows_of<float>(operands, "dot", op.dot, ceil_div(shape.n, op.tile), shape.m);
+    const auto dot = rows_of<float>(operands, "dot", op.dot, ceil_div(n, op.tile), m);
 
-    std::vector<float> largest(static_cast<std::size_t>(omp_get_max_threads()));
-    gemm<float>(shape, a.operand(), w.operand(), [&](const AccumulatorTile<float>& tile) {
-        float& magnitude = largest[static_cast<std::size_t>(omp_get_thread_num())];
+    LargestOfThreads largest;
+    product.run<float>(1, op.tile, [&](const AccumulatorTile<float>& tile) {
         for (std::int64_t i = 0; i < tile.rows; ++i) {
             const std::int64_t row = tile.row + i, token = paired_place(row);
             for (std::int64_t first = 0; first < tile.cols; first += op.tile) {
@@ -51,7 +104,8 @@ void execute(const LinearSwigluBackwardF8& op, const Memory& memory) {
                     const F8E4M3 dgate(gradient.dgate), dup(gradient.dup);
                     dz[row][2 * col] = dz_t[2 * col][token] = dgate;
                     dz[row][2 * col + 1] = dz_t[2 * col + 1][token] = dup;
-                    magnitude = std::fmax(magnitude, std::fmax(std::fabs(gradient.dgate), std::fabs(gradient.dup)));
+                    largest.add(gradient.dgate);
+                    largest.add(gradient.dup);
                     sum += gradient.dot;
                     if (y_t) y_t[col][token] = F8E4M3(y_scale * swiglu<float>(gate, up, sigma));
                 }
@@ -59,7 +113,7 @@ void execute(const LinearSwigluBackwardF8& op, const Memory& memory) {
             }
         }
     });
-    for (const float magnitude : largest) *amax = std::fmax(*amax, magnitude / dz_scale);
+    *amax = std::fmax(*amax, largest.of_all() / dz_scale);
 }
 
 }  // namespace coda::cpu

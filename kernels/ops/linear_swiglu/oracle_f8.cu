@@ -1,4 +1,5 @@
-// LinearSwigluBackwardF8, checked by its formula in op_f8.h, one thread per element; dz_t beside dz, byte by byte.
+// LinearSwigluF8 and LinearSwigluBackwardF8, checked by their formulas in op_f8.h, one thread per element; y_t beside y
+// and dz_t beside dz, byte by byte.
 #include <algorithm>
 
 #include "kernels/core/float8.h"
@@ -18,7 +19,48 @@ float scalar_of(const void* device) {
     return value;
 }
 
+/// A transposed copy, read as the rows from `first` on of the matrix that it was made from.
+struct Untransposed {
+    Tensor copy;
+    std::int64_t first;
+    __device__ float operator()(std::int64_t row, std::int64_t column) const {
+        return copy(column, paired_place(first + row));
+    }
+};
+
+__device__ float finite(float value) { return fminf(fmaxf(value, -448.0f), 448.0f); }
+
+/// Compares an amax with the largest magnitude that was expected, or was there before.
+void compare_amax(OpCheck& check, const char* operand, const View& amax, double largest) {
+    largest = std::max<double>(largest, scalar_of(check.captured(operand)));
+    const double difference = scalar_of(check.memory().address(amax)) - largest;
+    check.add(operand, {difference * difference, largest * largest, std::abs(difference), largest});
+}
+
 }  // namespace
+
+template <>
+void check_op(const LinearSwigluF8& op, OpCheck& check) {
+    const std::int64_t columns = op.w.rows;
+    const Memory& memory = check.memory();
+    const float scale = scalar_of(memory.address(op.scale)), y_scale = scalar_of(memory.address(op.y_scale));
+    double largest = 0;
+    check.by_rows(op.a, Major::k, op.w, Major::k, 16, [&](const float* product, std::int64_t first, std::int64_t rows) {
+        const Tensor acc = band_of(product, columns), live_y = live(check, op.y, first);
+        if (op.z)
+            compare(check, "z", rows, columns, live(check, op.z, first),
+                    [=] __device__(std::int64_t row, std::int64_t column) { return scale * acc(row, column); });
+        const auto y = [=] __device__(std::int64_t row, std::int64_t column) {
+            const auto stored = [&](std::int64_t j) { return __bfloat162float(__float2bfloat16(scale * acc(row, j))); };
+            return swiglu(stored(2 * column), stored(2 * column + 1));
+        };
+        compare(check, "y", rows, columns / 2, live_y,
+                [=] __device__(std::int64_t row, std::int64_t column) { return finite(y_scale * y(row, column)); });
+        if (op.y_t) compare(check, "y_t", rows, columns / 2, Untransposed{live(check, op.y_t), first}, live_y);
+        largest = std::max(largest, sums_over(check, rows, columns / 2, y, y).largest_expected);
+    });
+    compare_amax(check, "y_amax", op.y_amax, largest);
+}
 
 template <>
 void check_op(const LinearSwigluBackwardF8& op, OpCheck& check) {
@@ -26,8 +68,7 @@ void check_op(const LinearSwigluBackwardF8& op, OpCheck& check) {
     const Memory& memory = check.memory();
     const float scale = scalar_of(memory.address(op.scale)), dz_scale = scalar_of(memory.address(op.dz_scale));
     const float y_scale = op.y_t ? scalar_of(memory.address(op.y_scale)) : 1.0f;
-    const Tensor dz_t = live(check, op.dz_t), y_t = live(check, op.y_t);
-    double largest = scalar_of(check.captured("dz_amax"));
+    double largest = 0;
     check.by_rows(op.a, Major::k, op.w, Major::k, 16, [&](const float* product, std::int64_t first, std::int64_t rows) {
         const Tensor acc = band_of(product, columns), z = live(check, op.z, first), dz = live(check, op.dz, first);
         const auto gradient = [=] __device__(std::int64_t row, std::int64_t pair) {
@@ -37,23 +78,15 @@ void check_op(const LinearSwigluBackwardF8& op, OpCheck& check) {
             const auto both = gradient(row, column / 2);
             return column % 2 == 0 ? both.dgate : both.dup;
         };
-        const auto finite = [] __device__(float value) { return fminf(fmaxf(value, -448.0f), 448.0f); };
         compare(check, "dz", rows, 2 * columns, dz, [=] __device__(std::int64_t row, std::int64_t column) {
             return finite(dz_scale * exact(row, column));
         });
-        const auto transposed = [=] __device__(const Tensor& copy, std::int64_t row, std::int64_t column) {
-            return copy(column, paired_place(first + row));
-        };
-        compare(
-            check, "dz_t", rows, 2 * columns,
-            [=] __device__(std::int64_t row, std::int64_t column) { return transposed(dz_t, row, column); }, dz);
+        compare(check, "dz_t", rows, 2 * columns, Untransposed{live(check, op.dz_t), first}, dz);
         if (op.y_t)
-            compare(
-                check, "y_t", rows, columns,
-                [=] __device__(std::int64_t row, std::int64_t column) { return transposed(y_t, row, column); },
-                [=] __device__(std::int64_t row, std::int64_t column) {
-                    return finite(y_scale * swiglu(z(row, 2 * column), z(row, 2 * column + 1)));
-                });
+            compare(check, "y_t", rows, columns, Untransposed{live(check, op.y_t), first},
+                    [=] __device__(std::int64_t row, std::int64_t column) {
+                        return finite(y_scale * swiglu(z(row, 2 * column), z(row, 2 * column + 1)));
+                    });
         Tensor dot = live(check, op.dot);
         dot.data = static_cast<const float*>(dot.data) + first;
         compare(check, "dot", op.dot.rows, rows, dot, [=] __device__(std::int64_t tile, std::int64_t row) {
@@ -63,8 +96,7 @@ void check_op(const LinearSwigluBackwardF8& op, OpCheck& check) {
         });
         largest = std::max(largest, sums_over(check, rows, 2 * columns, exact, exact).largest_expected);
     });
-    const double difference = scalar_of(memory.address(op.dz_amax)) - largest;
-    check.add("dz_amax", {difference * difference, largest * largest, std::abs(difference), largest});
+    compare_amax(check, "dz_amax", op.dz_amax, largest);
 }
 
 }  // namespace coda::oracle

@@ -1,4 +1,4 @@
-// LinearSwigluBackwardF8 against its formula in plain fp64 loops, on the same 8-bit operands.
+// LinearSwigluF8 and LinearSwigluBackwardF8 against their formulas in plain fp64 loops, on the same 8-bit operands.
 #include "kernels/core/float8.h"
 #include "tests/kernels/gemm_programs.h"
 
@@ -6,6 +6,20 @@ using namespace coda;
 using namespace coda::test;
 
 namespace {
+
+View paired(Inputs& in, std::int64_t rows, std::int64_t cols) {
+    View view = in.out(DType::f8e4m3, rows, cols);
+    view.order = ColumnOrder::paired;
+    return view;
+}
+
+/// Whether `copy`, transposed and in pairs, holds the same codes as `rows`.
+bool same(const Inputs& in, const View& rows, const View& copy) {
+    for (std::int64_t i = 0; i < rows.rows; ++i)
+        for (std::int64_t j = 0; j < rows.cols; ++j)
+            if (in(rows, i, j) != in(copy, j, paired_place(i))) return false;
+    return in.buffers.gaps_untouched(copy);
+}
 
 struct Case {
     Inputs in;
@@ -19,24 +33,12 @@ struct Case {
         op.z = in.buffers.random(DType::bf16, shape.m, 2 * shape.n, -4, 4, 2 * shape.n + kGap);
         op.dz_scale = in.buffers.scalar(kF32, dz_scale);
         op.dz = in.out(kF8, shape.m, 2 * shape.n);
-        op.dz_t = paired(2 * shape.n, shape.m);
+        op.dz_t = paired(in, 2 * shape.n, shape.m);
         op.dz_amax = in.buffers.scalar(kF32, 0.125);
         op.y_scale = in.buffers.scalar(kF32, 16);
-        op.y_t = paired(shape.n, shape.m);
+        op.y_t = paired(in, shape.n, shape.m);
         op.dot = in.out(kF32, tiles(shape.n, shape.tile), shape.m);
         op.tile = shape.tile;
-    }
-    View paired(std::int64_t rows, std::int64_t cols) {
-        View view = in.out(DType::f8e4m3, rows, cols);
-        view.order = ColumnOrder::paired;
-        return view;
-    }
-    /// Whether `copy`, transposed and in pairs, holds the same codes as `rows`.
-    bool same(const View& rows, const View& copy) const {
-        for (std::int64_t i = 0; i < rows.rows; ++i)
-            for (std::int64_t j = 0; j < rows.cols; ++j)
-                if (in(rows, i, j) != in(copy, j, paired_place(i))) return false;
-        return in.buffers.gaps_untouched(copy);
     }
 };
 
@@ -47,6 +49,60 @@ Expectation stored(double value, double error) {
 }
 
 }  // namespace
+
+TEST_CASE("LinearSwigluF8: y of z as rounded, by rows and transposed, and its amax") {
+    for (const ProgramShape& shape : {ProgramShape{16, 8, 16, 2}, {48, 72, 32, 2}, {144, 544, 272, 2}})
+        for (const double y_scale : {8.0, 4096.0}) {  // the second saturates
+            INFO("M " << shape.m << ", N " << shape.n << ", K " << shape.k << ", scale " << y_scale);
+            F8Inputs in(shape);
+            const std::int64_t pairs = shape.n / 2;
+            LinearSwigluF8 op{.a = in.a,
+                              .w = in.w,
+                              .scale = in.scale,
+                              .z = in.out(DType::bf16, shape.m, shape.n),
+                              .y_scale = in.buffers.scalar(DType::f32, y_scale),
+                              .y = in.out(DType::f8e4m3, shape.m, pairs),
+                              .y_t = paired(in, pairs, shape.m),
+                              .y_amax = in.buffers.scalar(DType::f32, 0)};
+            in.run(op);
+            check_close("z", in.buffers, op.z, DType::f32, in.product.error, in.product);
+            double amax = 0;
+            check_all("y", in.buffers, op.y, [&](std::int64_t i, std::int64_t j) {
+                const double gate = in(op.z, i, 2 * j), up = in(op.z, i, 2 * j + 1);
+                const double y = gate * sigmoid(gate) * up;
+                amax = std::max(amax, std::fabs(y));
+                return stored(y_scale * y, kArithmetic * epsilon(DType::f32) * y_scale * std::fabs(y));
+            });
+            CHECK(same(in, op.y, op.y_t));
+            CHECK(std::fabs(in(op.y_amax, 0, 0) - amax) <= kArithmetic * epsilon(DType::f32) * amax);
+
+            LinearSwigluF8 alone = op;  // z and y_t may be absent; y keeps its bits, and a larger amax stays
+            alone.z = alone.y_t = View{};
+            alone.y = in.out(DType::f8e4m3, shape.m, pairs);
+            in.buffers.set(op.y_amax, 0, 0, 2 * amax);
+            in.run(alone);
+            CHECK((in.buffers.bits(alone.y) == in.buffers.bits(op.y)));
+            CHECK(in(op.y_amax, 0, 0) == static_cast<double>(static_cast<float>(2 * amax)));
+        }
+}
+
+TEST_CASE("LinearSwigluF8 refuses tokens that are no whole groups of 16 where it transposes, and only there") {
+    const ProgramShape shape{24, 32, 16, 2};
+    F8Inputs in(shape);
+    LinearSwigluF8 op{.a = in.a,
+                      .w = in.w,
+                      .scale = in.scale,
+                      .z = {},
+                      .y_scale = in.scale,
+                      .y = in.out(DType::f8e4m3, 24, 16),
+                      .y_t = paired(in, 16, 24),
+                      .y_amax = in.buffers.scalar(DType::f32, 0)};
+    CHECK_THROWS_WITH(in.run(op), Catch::Contains("LinearSwigluF8: M is 24, not a multiple of 16"));
+    op.y_t = View{};
+    CHECK_NOTHROW(in.run(op));
+    op.y.order = ColumnOrder::paired;
+    CHECK_THROWS_WITH(in.run(op), Catch::Contains("operand y has its columns in pairs of each 16, expected natural"));
+}
 
 TEST_CASE("LinearSwigluBackwardF8: dz by rows and transposed, y transposed, amax, and the dot before rounding") {
     for (const ProgramShape& shape : {ProgramShape{16, 8, 16, 5}, {48, 72, 32, 128}, {144, 272, 272, 128}})
@@ -69,7 +125,7 @@ TEST_CASE("LinearSwigluBackwardF8: dz by rows and transposed, y transposed, amax
             const double error = 10 * product.error + kArithmetic * epsilon(DType::f32) * 8 * largest(product.acc);
             check_all("dz", in.buffers, made.op.dz,
                       [&](std::int64_t i, std::int64_t j) { return stored(dz_scale * dz(i, j), dz_scale * error); });
-            CHECK(made.same(made.op.dz, made.op.dz_t));
+            CHECK(same(in, made.op.dz, made.op.dz_t));
             check_all("y_t", in.buffers, made.op.y_t, [&](std::int64_t j, std::int64_t place) {
                 const std::int64_t inside = place % 16;
                 const std::int64_t token = place - inside + inside / 2 + inside % 2 * 8;

@@ -1,0 +1,39 @@
+// The FP8 form of LinearRope against its formula in plain fp64 loops, on the same 8-bit operands.
+#include "tests/kernels/gemm_programs.h"
+
+using namespace coda;
+using namespace coda::test;
+
+TEST_CASE("LinearRope of FP8 operands: the factor, then the rotation of the rotated heads") {
+    constexpr int kPositions = 11;
+    for (const ProgramShape& shape : kProgramShapes) {
+        INFO("M " << shape.m << ", N " << shape.n << ", K " << shape.k);
+        F8Inputs in(shape);
+        std::vector<int> positions;
+        for (std::int64_t i = 0; i < shape.m; ++i) positions.push_back(static_cast<int>((5 * i + 2) % kPositions));
+        const View rope = in.in(DType::f32, kPositions, kHead);
+        LinearRope op{.a = in.a,
+                      .w = in.w,
+                      .rstd = {},
+                      .scale = in.scale,
+                      .positions = in.buffers.indices(positions),
+                      .rope = rope,
+                      .out = in.out(DType::bf16, shape.m, shape.n),
+                      .rotated = (2 * shape.n / kHead + 2) / 3 * kHead,
+                      .head_dim = kHead};
+        in.run(op);
+        // |cos|, |sin| <= 1. The terms of a rotation may cancel.
+        const double absolute = 2 * in.product.error + 4 * epsilon(DType::f32) * largest(in.product.acc);
+        check_close("out", in.buffers, op.out, DType::f32, absolute, [&](std::int64_t i, std::int64_t j) {
+            const double value = in.product(i, j);
+            if (j >= op.rotated) return value;
+            const std::int64_t pair = j % kHead / 2;
+            const int position = positions[static_cast<std::size_t>(i)];
+            const double cosine = in(rope, position, 2 * pair), sine = in(rope, position, 2 * pair + 1);
+            const double partner = in.product(i, j % 2 == 0 ? j + 1 : j - 1);
+            return j % 2 == 0 ? value * cosine - partner * sine : value * cosine + partner * sine;
+        });
+        op.rstd = in.rstd(DType::f32, shape.m);
+        CHECK_THROWS_WITH(in.run(op), Catch::Contains("rstd must be absent"));
+    }
+}
