@@ -30,6 +30,7 @@ namespace coda::hopper {
 namespace {
 
 constexpr int kThreads = 256, kWarps = kThreads / 32;
+constexpr int kBlocks = 3;                    // per multiprocessor: with four, a thread's x and rstd would spill
 constexpr int kTokens = 128, kColumns = 128;  // of a block
 constexpr int kGroups = kColumns / 8;         // of 8 columns
 constexpr int kQuads = kThreads / kGroups;    // of 4 tokens, per pass
@@ -44,11 +45,11 @@ struct QuantiseArguments {
     float* amax;
     std::int64_t tokens, width;
     std::int64_t x_ld, rows_ld, columns_ld;  // in x 8, in rows 8, in columns 16 elements
-    int column_tiles;
+    unsigned column_tiles;
     bool paired;
 };
 
-/// The four bytes `byte` of four words, for each byte.
+/// The transpose of four words of four bytes.
 __device__ __forceinline__ uint4 transpose_bytes(std::uint32_t a, std::uint32_t b, std::uint32_t c, std::uint32_t d) {
     const std::uint32_t ab_low = __byte_perm(a, b, 0x5140), ab_high = __byte_perm(a, b, 0x7362);
     const std::uint32_t cd_low = __byte_perm(c, d, 0x5140), cd_high = __byte_perm(c, d, 0x7362);
@@ -62,28 +63,33 @@ __device__ __forceinline__ int token_of(int quad, int i, bool paired) {
     return quad / 4 * 16 + quad % 4 * 2 + i / 2 + i % 2 * 8;
 }
 
-__global__ __launch_bounds__(kThreads, 4) void quantise_f8(QuantiseArguments arguments) {
+__global__ __launch_bounds__(kThreads, kBlocks) void quantise_f8(const __grid_constant__ QuantiseArguments arguments) {
     __shared__ uint4 tile[kColumns * kVectors];
     __shared__ float largest_of_warp[kWarps];
-    const std::int64_t first_token = std::int64_t{blockIdx.x} / arguments.column_tiles * kTokens;
-    const std::int64_t first_column = std::int64_t{blockIdx.x} % arguments.column_tiles * kColumns;
+    const std::int64_t first_token = std::int64_t{blockIdx.x / arguments.column_tiles} * kTokens;
+    const std::int64_t first_column = std::int64_t{blockIdx.x % arguments.column_tiles} * kColumns;
+    const int tokens = static_cast<int>(min(arguments.tokens - first_token, std::int64_t{kTokens}));
+    const int columns = static_cast<int>(min(arguments.width - first_column, std::int64_t{kColumns}));
     const int thread = static_cast<int>(threadIdx.x), group = thread % kGroups;
-    const bool inside = first_column + 8 * group < arguments.width;
+    const int mine = 8 * group < columns ? tokens : 0;  // tokens of this thread's columns
     const float scale = *arguments.scale;
 
     uint4 loaded[kPasses][4];
     float rstd[kPasses][4];
+    const uint4* x = arguments.x + first_token * arguments.x_ld + first_column / 8 + group;
+    const bool normalises = arguments.rstd != nullptr;
 #pragma unroll
     for (int pass = 0; pass < kPasses; ++pass)
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-            const std::int64_t token = first_token + token_of(pass * kQuads + thread / kGroups, i, arguments.paired);
-            const bool there = inside && token < arguments.tokens;
-            loaded[pass][i] = there ? __ldcs(arguments.x + token * arguments.x_ld + first_column / 8 + group) : uint4{};
-            rstd[pass][i] = there && arguments.rstd != nullptr ? __ldg(arguments.rstd + token) : 1.0f;
+            const int token = token_of(pass * kQuads + thread / kGroups, i, arguments.paired);
+            loaded[pass][i] = token < mine ? __ldcs(x + token * arguments.x_ld) : uint4{};
+            rstd[pass][i] = normalises && token < mine ? __ldg(arguments.rstd + first_token + token) : 1.0f;
         }
 
     float largest = 0;
+    uint2* rows = arguments.rows + first_token * arguments.rows_ld + first_column / 8 + group;
+    const int to_rows = arguments.rows != nullptr ? mine : 0;
 #pragma unroll
     for (int pass = 0; pass < kPasses; ++pass) {
         const int quad = pass * kQuads + thread / kGroups;
@@ -99,11 +105,9 @@ __global__ __launch_bounds__(kThreads, 4) void quantise_f8(QuantiseArguments arg
             }
             codes[i][0] = ptx::round_to_e4m3x4(v.value[0], v.value[1], v.value[2], v.value[3]);
             codes[i][1] = ptx::round_to_e4m3x4(v.value[4], v.value[5], v.value[6], v.value[7]);
-            const std::int64_t token = first_token + token_of(quad, i, arguments.paired);
-            if (arguments.rows != nullptr && inside && token < arguments.tokens)
-                arguments.rows[token * arguments.rows_ld + first_column / 8 + group] = {codes[i][0], codes[i][1]};
+            const int token = token_of(quad, i, arguments.paired);
+            if (token < to_rows) rows[token * arguments.rows_ld] = {codes[i][0], codes[i][1]};
         }
-        if (arguments.columns == nullptr) continue;
         auto* words = reinterpret_cast<std::uint32_t*>(tile) + 8 * group * (4 * kVectors) + (quad ^ (2 * group));
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
@@ -117,17 +121,18 @@ __global__ __launch_bounds__(kThreads, 4) void quantise_f8(QuantiseArguments arg
     largest = warp_largest(largest);
     if (thread % 32 == 0) largest_of_warp[thread / 32] = largest;
     __syncthreads();
-    if (arguments.columns != nullptr)
+    if (arguments.columns != nullptr) {
+        const int vector = thread % kVectors;
+        uint4* to = arguments.columns + first_column * arguments.columns_ld + first_token / 16 + vector;
 #pragma unroll
         for (int i = 0; i < kColumns * kVectors / kThreads; ++i) {
-            const int column = (i * kThreads + thread) / kVectors, vector = thread % kVectors;
+            const int column = (i * kThreads + thread) / kVectors;
             const uint4 found = tile[column * kVectors + (vector ^ column / 16)];
             const bool swapped = column / 8 % 2 == 1;
-            const std::int64_t first = first_token + 16 * vector;
-            if (first_column + column < arguments.width && first < arguments.tokens)
-                arguments.columns[(first_column + column) * arguments.columns_ld + first / 16] =
-                    swapped ? uint4{found.z, found.w, found.x, found.y} : found;
+            if (column < columns && 16 * vector < tokens)
+                to[column * arguments.columns_ld] = swapped ? uint4{found.z, found.w, found.x, found.y} : found;
         }
+    }
     // One atomic per block: those of thousands of blocks on one word are few enough to hide.
     if (arguments.amax == nullptr || thread >= 32) return;
     largest = warp_largest(thread < kWarps ? largest_of_warp[thread] : 0.0f);
@@ -162,7 +167,7 @@ Launch bind(const QuantiseF8& op, const Plan&, const Memory& memory) {
     const std::int64_t column_tiles = ceil_div(width, std::int64_t{kColumns});
     const std::int64_t tiles = ceil_div(tokens, std::int64_t{kTokens}) * column_tiles;
     limits::require_none(op.name, limits::tiles_problem("x", tiles));
-    arguments.column_tiles = static_cast<int>(column_tiles);
+    arguments.column_tiles = static_cast<unsigned>(column_tiles);
     return [=](Stream stream) {
         quantise_f8<<<static_cast<unsigned>(tiles), kThreads, 0, stream>>>(arguments);
         CUDA_CHECK(cudaGetLastError());

@@ -113,8 +113,7 @@ Launch bind(const UpdateScales& op, const Plan&, const Memory& memory) {
     require_shape(op);
     const PointwiseOperands operands(op.name, memory);
     const std::int64_t tensors = op.amax.cols, pairs = std::ssize(op.pairs);
-    require(op.window() <= std::numeric_limits<std::int32_t>::max(), op.name, ": a history of ", op.window(),
-            " steps is too long");
+    require(op.window() <= 1 << 30, op.name, ": a history of ", op.window(), " steps is longer than 2^30");
     UpdateArguments update{};
     update.amax = operands.get<float>("amax", op.amax, 1, tensors);
     update.history = operands.get<float>("history", op.history, op.window(), tensors);
