@@ -28,6 +28,14 @@ class F8Product {
     DecodedMatrix a_, w_;
 };
 
+/// In place of a factor of 1. NOTE: a multiplication by 1 changes no value, but how the compiler orders a loop's sum.
+struct NoFactor {
+    template <class Compute>
+    friend Compute operator*(NoFactor, Compute value) {
+        return value;
+    }
+};
+
 /// The factor that undoes the scales of FP8 operands.
 inline float f8_factor(const Operands& operands, const char* name, const View& view) {
     return *operands.get<float>(name, view, 1, 1);

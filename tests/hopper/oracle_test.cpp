@@ -1,4 +1,5 @@
 // The oracle against the GEMM programs: it accepts right results, and names the operand of a wrong one.
+#include "kernels/core/integers.h"
 #include "tests/hopper/gemm_check.h"
 #include "tests/hopper/oracle_plants.h"
 
@@ -31,6 +32,21 @@ TEST_CASE("the oracle judges every GEMM op", "[gpu][oracle]") {
     }
     judge(whole, swiglu_backward_in_place(), "in place");
     judge(banded, swiglu_backward_in_place(), "in place, in bands");
+}
+
+TEST_CASE("the oracle judges every FP8 program", "[gpu][oracle][f8]") {
+    if (!has_hopper()) return;
+    oracle::Oracle whole;
+    oracle::Oracle banded(std::int64_t{3} << 19);  // all of w as bf16, and 100 rows or more
+    for (const cases::Program& program : cases::f8_programs())
+        for (const bool optionals : {false, true}) {
+            const GemmCase made = cases::make_case({program.name, 336, round_up(784, program.columns), 528},
+                                                   {.accumulate = optionals, .optionals = optionals, .gap = 16});
+            const cases::DeviceBuffers device(made.buffers, 23);
+            // Transposed copies are judged by the rows beside them.
+            judges_rightly(whole, device.memory(), made.op, program.name, launch_on_hopper, {"y_t", "dz_t"});
+            judges_rightly(banded, device.memory(), made.op, program.name, launch_on_hopper, {"y_t", "dz_t"});
+        }
 }
 
 TEST_CASE("the oracle refuses what it cannot check", "[gpu][oracle]") {

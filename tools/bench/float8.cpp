@@ -5,7 +5,7 @@
 // on poisoned results, and the oracle judges it; then each takes its fastest tile; then all warm up together, and
 // blocks of launches alternate. Times are medians of the blocks. Operands are larger than L2.
 //
-// Then LinearSwigluBackward in bf16 and in FP8, with and without y.
+// And the programs of these GEMMs, in bf16 and in FP8 and beside cuBLASLt's bare FP8 GEMM.
 #include <cuda_runtime.h>
 
 #include <CLI/CLI.hpp>
@@ -36,6 +36,9 @@ struct Options {
     std::int64_t tokens = 32768;
     Turns turns{.warm_up = 1.0, .block = 0.15, .blocks = 5};
     std::string only;
+
+    /// Whether --only leaves in this row of that table, "programs" or "products".
+    bool wants(const char* table, const std::string& row) const { return only.empty() || only == table || only == row; }
 };
 
 struct Side {
@@ -191,7 +194,7 @@ void run_products(Bench& bench, const Options& options) {
     std::string table;
     double bf16 = 0, cublas_bf16 = 0, f8 = 0, cublas_f8 = 0;
     for (const Row& row : rows_of(options.tokens)) {
-        if (!options.only.empty() && options.only != row.name) continue;
+        if (!options.wants("products", row.name)) continue;
         std::printf("%s: M %lld N %lld K %lld\n", row.name, static_cast<long long>(row.m),
                     static_cast<long long>(row.n), static_cast<long long>(row.k));
         const std::vector<Side> sides = products(bench, row);
@@ -223,36 +226,74 @@ void run_products(Bench& bench, const Options& options) {
         "f8 is promotion 0 forward and in dgrads of K up to 4096, else 512; cuBLAS f8 is fast forward alone\n\n");
 }
 
-void run_swiglu(Bench& bench, const Options& options) {
-    for (const bool y : {false, true}) {
-        const CaseOptions with{.optionals = y};
-        const Loaded wide(make_case({"LinearSwigluBackward", options.tokens, 8192, 2048}, with));
-        const Loaded narrow(make_case({"LinearSwigluBackwardF8", options.tokens, 8192, 2048}, with));
-        const DeviceBytes out(static_cast<std::size_t>(options.tokens * 8192 * 2));
+/// A program of a layer, in bf16 and in FP8; whether it is one of the forward pass, which cuBLASLt may sum fast; with
+/// every optional operand.
+struct ProgramRow {
+    const char *name, *wide, *narrow;
+    std::int64_t m, n, k, promotion;
+    bool forward, optionals;
+};
+
+std::vector<ProgramRow> programs_of(std::int64_t m) {
+    constexpr std::int64_t d = 2048, f = 8192, q = 3072;
+    return {{"qkv", "LinearRstdRope", "LinearRopeF8", m, q, d, 0, true, false},
+            {"attn_out", "LinearResidualRms", "LinearResidualRmsF8", m, d, d, 0, true, false},
+            {"gate_up", "LinearRstdSwiglu", "LinearSwigluF8", m, 2 * f, d, 0, true, false},
+            {"down", "LinearResidualRms", "LinearResidualRmsF8", m, d, f, 0, true, false},
+            {"qkv_dgrad", "LinearRmsBackward", "LinearRmsBackwardF8", m, d, q, 0, false, false},
+            {"attn_out_dgrad", "LinearHeadDot", "LinearHeadDotF8", m, d, d, 0, false, false},
+            {"gate_up_dgrad", "LinearRmsBackward", "LinearRmsBackwardF8", m, d, 2 * f, 512, false, false},
+            {"down_dgrad", "LinearSwigluBackward", "LinearSwigluBackwardF8", m, f, d, 0, false, false},
+            {"down_dgrad", "LinearSwigluBackward", "LinearSwigluBackwardF8", m, f, d, 0, false, true}};
+}
+
+/// What of cuBLASLt's time in FP8 a program may take: its epilogue counts for more where K is short.
+double bar_of(const ProgramRow& row) { return row.k >= 4096 ? 1.10 : 1.20; }
+
+void run_programs(Bench& bench, const Options& options) {
+    std::string table;
+    for (const ProgramRow& row : programs_of(options.tokens)) {
+        if (!options.wants("programs", row.name)) continue;
+        const std::string name = text(row.name, row.optionals ? " with y" : "");
+        std::printf("%s: %s, M %lld N %lld K %lld\n", name.c_str(), row.narrow, static_cast<long long>(row.m),
+                    static_cast<long long>(row.n), static_cast<long long>(row.k));
+        const CaseOptions with{.accumulate = true, .optionals = row.optionals, .promotion = row.promotion};
+        const Loaded wide(make_case({row.wide, row.m, row.n, row.k}, with));
+        const Loaded narrow(make_case({row.narrow, row.m, row.n, row.k}, with));
+        const DeviceBytes out(static_cast<std::size_t>(row.m * row.n * 2));
         std::vector<Side> sides;
         sides.push_back(bench.ours("bf16", wide, wide.made.op));
         sides.push_back(bench.ours("f8", narrow, narrow.made.op));
-        sides.push_back(bench.cublas("cuBLAS f8", narrow, out.data, false));
+        sides.push_back(bench.cublas("cuBLAS f8", narrow, out.data, row.forward));
         bench.measure(sides);
-        std::printf(
-            "LinearSwigluBackward%s: bf16 %.4f ms, f8 %.4f ms: f8 / bf16 %.3f (bar 0.75), f8 / cuBLAS f8 %.3f\n",
-            y ? " with y" : "", sides[0].ms, sides[1].ms, sides[1].ms / sides[0].ms, sides[1].ms / sides[2].ms);
+        const double ratio = sides[1].ms / sides[2].ms;
+        char line[256];
+        std::snprintf(line, sizeof line, "%-18s | %7.4f %7.4f %7.4f | %5.3f | %5.3f (bar %.2f%s)\n", name.c_str(),
+                      sides[0].ms, sides[1].ms, sides[2].ms, sides[1].ms / sides[0].ms, ratio, bar_of(row),
+                      ratio <= bar_of(row) ? "" : ", missed");
+        table += line;
+        std::printf("%s", line);
         std::fflush(stdout);
     }
+    std::printf(
+        "\nprogram, ms             bf16      f8 cuBLAS f8 | f8 / bf16 | f8 / cuBLAS f8, which is fast forward "
+        "alone\n%s\n",
+        table.c_str());
 }
 
 void run(const Options& options) {
-    std::string known = "swiglu";
-    bool found = options.only.empty() || options.only == known;
-    for (const Row& row : rows_of(options.tokens)) {
-        found = found || options.only == row.name;
-        known += text(", ", row.name);
-    }
+    std::string known = "programs, products";
+    bool found = options.only.empty() || options.only == "programs" || options.only == "products";
+    const auto offer = [&](const char* row) {
+        found = found || options.only == row;
+        known += text(", ", row);
+    };
+    for (const Row& row : rows_of(options.tokens)) offer(row.name);
     require(found, "--only: there is no ", options.only, "; there are ", known);
     require(options.tokens > 0 && options.tokens % 16 == 0, "--tokens: ", options.tokens, " is not a multiple of 16");
     Bench bench(options);
-    if (options.only.empty() || options.only == "swiglu") run_swiglu(bench, options);
-    if (options.only != "swiglu") run_products(bench, options);
+    if (options.only != "products") run_programs(bench, options);
+    if (options.only != "programs") run_products(bench, options);
     require(bench.right(), "float8: a result is beyond its tolerance; see BEYOND above");
 }
 
@@ -262,7 +303,7 @@ void add_float8(CLI::App& app) {
     CLI::App* command = app.add_subcommand("float8", "FP8 GEMMs of llama1b's layers against bf16 and cuBLASLt");
     auto options = std::make_shared<Options>();
     command->add_option("--tokens", options->tokens, "M of the layers, a multiple of 16");
-    command->add_option("--only", options->only, "one row, such as gate_up_wgrad, or swiglu");
+    command->add_option("--only", options->only, "programs, products, or one row, such as gate_up_dgrad");
     command->add_option("--warm-up", options->turns.warm_up, "seconds per shape");
     command->add_option("--block", options->turns.block, "seconds per block");
     command->add_option("--blocks", options->turns.blocks, "blocks per side");

@@ -9,9 +9,9 @@
 #include "kernels/hopper/epilogue/scaled_store.cuh"
 #include "kernels/hopper/epilogue/tiles.cuh"
 #include "kernels/hopper/epilogue/vectors.cuh"
+#include "kernels/hopper/gemm/f8_form.h"
 #include "kernels/hopper/gemm/kernels.cuh"
 #include "kernels/hopper/gemm/tuned_tiles.h"
-#include "kernels/ops/linear/hopper_f8.h"
 #include "kernels/ops/linear/op.h"
 
 namespace coda::hopper {

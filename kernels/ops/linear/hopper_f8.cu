@@ -8,9 +8,10 @@
 
 #include "kernels/hopper/epilogue/scaled_store.cuh"
 #include "kernels/hopper/epilogue/tiles.cuh"
+#include "kernels/hopper/gemm/f8_form.h"
 #include "kernels/hopper/gemm/kernels.cuh"
 #include "kernels/hopper/gemm/tuned_tiles.h"
-#include "kernels/ops/linear/hopper_f8.h"
+#include "kernels/ops/linear/op.h"
 
 namespace coda::hopper {
 
@@ -71,11 +72,13 @@ Problem problem_of(const Linear& op) {
 
 }  // namespace
 
+template <>
 Plan choose_f8(const Linear& op, const Request& request) {
     const Problem problem = problem_of(op);
     return with_kernels(op, [&](auto kernels) { return kernels.choose(problem, request); });
 }
 
+template <>
 Launch bind_f8(const Linear& op, const Plan& plan, const Memory& memory) {
     const Problem problem = problem_of(op);
     return with_kernels(op, [&]<class Kernels>(Kernels kernels) {

@@ -8,9 +8,9 @@ namespace coda::cpu {
 
 namespace {
 
-/// The op on accumulators times `factor`, which is 1 but in the FP8 form.
-template <class Storage, class Compute, class Product>
-void finish(const LinearHeadDot& op, const Operands& operands, const Product& product, Compute factor) {
+/// The op on accumulators times `factor`, of the FP8 form.
+template <class Storage, class Compute, class Product, class Factor>
+void finish(const LinearHeadDot& op, const Operands& operands, const Product& product, Factor factor) {
     require(op.head_dim > 0 && product.n % op.head_dim == 0, op.name, ": head_dim ", op.head_dim, " must divide the ",
             product.n, " output columns");
     const auto o = rows_of<const Storage>(operands, "o", op.o, product.m, product.n);
@@ -42,11 +42,11 @@ template <>
 void execute(const LinearHeadDot& op, const Memory& memory) {
     const Operands operands(op.name, memory);
     if (is_f8(op.a.dtype))
-        return finish<Bf16>(op, operands, F8Product(operands, memory, op.a, op.w),
-                            f8_factor(operands, "scale", op.scale));
+        return finish<Bf16, float>(op, operands, F8Product(operands, memory, op.a, op.w),
+                                   f8_factor(operands, "scale", op.scale));
     require_no_f8_factor(op.name, "scale", op.scale, op.a);
     dispatch_storage(op.name, op.a.dtype, [&]<class Storage, class Compute>(Types<Storage, Compute>) {
-        finish<Storage>(op, operands, LinearProduct<Storage>(operands, op.a, op.w, op.layout), Compute(1));
+        finish<Storage, Compute>(op, operands, LinearProduct<Storage>(operands, op.a, op.w, op.layout), NoFactor());
     });
 }
 

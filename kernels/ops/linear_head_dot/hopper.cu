@@ -2,55 +2,22 @@
 //
 //   out   = acc = a w                  (M, H hd) bf16, w (K, H hd)
 //   delta = Σ over a head of o out     (H, M) fp32, with out as rounded
-#include "kernels/core/limits.h"
-#include "kernels/hopper/epilogue/tiles.cuh"
-#include "kernels/hopper/epilogue/vectors.cuh"
+#include "kernels/hopper/gemm/f8_form.h"
 #include "kernels/hopper/gemm/kernels.cuh"
 #include "kernels/hopper/gemm/tuned_tiles.h"
 #include "kernels/ops/linear_head_dot/op.h"
+#include "kernels/ops/linear_head_dot/program.cuh"
 
 namespace coda::hopper {
 
 namespace {
 
-struct HeadDot : EpilogueProgram {
-    using Slot = hopper::Slot<64, Panel{128}>;  // o, overwritten by out
-    struct Arguments {
-        float* delta;             // (H, M)
-        int head_dim, head_bits;  // 1 << head_bits = head_dim
-    };
-
-    const Arguments& arguments;
-    TileLoad<Slot, 0> o;
-    TileStore<Slot, 0> out;
-    RowSum delta;
-
-    __device__ explicit HeadDot(const Arguments& given) : arguments(given) {}
-    __device__ void begin_rows(const Rows&) { delta.clear(); }
-    __device__ void fetch(const Here& at) { o.fetch(at); }
-    __device__ void visit(float2 acc, const Here& at) {
-        const float2 output = o[at];
-        const float2 rounded = out.put(at, acc);
-        delta.add_product(at, output.x, rounded.x);
-        delta.add_product(at, output.y, rounded.y);
-    }
-    /// NOTE: heads are 64 or 128 columns, so a head ends where a sub-tile ends.
-    __device__ void end_slot(const Rows& rows, int column) {
-        const int end = column + Slot::kColumns;
-        if ((end & (arguments.head_dim - 1)) != 0 || end > rows.columns) return;
-        delta.write(rows, arguments.delta, column >> arguments.head_bits);
-        delta.clear();
-    }
-};
-
 using LinearHeadDotKernels = Kernels<HeadDot, Major::k, Major::mn, tiles::InPlace>;
 
 Problem problem_of(const LinearHeadDot& op) {
     const Problem problem = linear_problem(op.name, op.a, op.w, op.layout);
-    limits::require_none(op.name, limits::head_dim_problem("head_dim", op.head_dim));
-    require_operand(op.name, "o", op.o, problem.m, problem.n, DType::bf16);
-    require_operand(op.name, "out", op.out, problem.m, problem.n, DType::bf16);
-    require_operand(op.name, "delta", op.delta, problem.n / op.head_dim, problem.m, DType::f32);
+    require_no_f8_factor(op.name, "scale", op.scale, op.a);
+    require_operands(op, problem);
     return problem;
 }
 
@@ -58,14 +25,14 @@ Problem problem_of(const LinearHeadDot& op) {
 
 template <>
 Plan choose(const LinearHeadDot& op, const Request& request) {
+    if (is_f8(op.a.dtype)) return choose_f8(op, request);
     return LinearHeadDotKernels::choose(problem_of(op), request);
 }
 
 template <>
 Launch bind(const LinearHeadDot& op, const Plan& plan, const Memory& memory) {
-    return LinearHeadDotKernels::bind(
-        problem_of(op), plan, memory, {{op.o}, {op.out}},
-        {memory.at<float>(op.delta), static_cast<int>(op.head_dim), op.head_dim == 64 ? 6 : 7});
+    if (is_f8(op.a.dtype)) return bind_f8(op, plan, memory);
+    return LinearHeadDotKernels::bind(problem_of(op), plan, memory, {{op.o}, {op.out}}, arguments_of(op, memory));
 }
 
 }  // namespace coda::hopper

@@ -7,11 +7,11 @@
 // to scratch, and a second kernel adds the parts in order, so that the bits are the same every time.
 // FP8 operands: hopper_f8.cu.
 #include "kernels/hopper/epilogue/scaled_store.cuh"
+#include "kernels/hopper/gemm/f8_form.h"
 #include "kernels/hopper/gemm/kernels.cuh"
 #include "kernels/hopper/gemm/tuned_tiles.h"
 #include "kernels/hopper/ptx/dependent_launch.cuh"
 #include "kernels/hopper/sm90/overlapped_launch.h"
-#include "kernels/ops/weight_gradient/hopper_f8.h"
 #include "kernels/ops/weight_gradient/op.h"
 
 namespace coda::hopper {

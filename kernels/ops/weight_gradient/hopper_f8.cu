@@ -5,9 +5,10 @@
 // wgmma reads FP8 K-major alone, and K counts tokens here. Their order within the copies is the same in both. The sum
 // is not cut into parts: in FP8 its tiles are smaller, so that few gradients leave SMs idle.
 #include "kernels/hopper/epilogue/scaled_store.cuh"
+#include "kernels/hopper/gemm/f8_form.h"
 #include "kernels/hopper/gemm/kernels.cuh"
 #include "kernels/hopper/gemm/tuned_tiles.h"
-#include "kernels/ops/weight_gradient/hopper_f8.h"
+#include "kernels/ops/weight_gradient/op.h"
 
 namespace coda::hopper {
 
@@ -45,11 +46,13 @@ Problem problem_of(const WeightGradient& op) {
 
 }  // namespace
 
+template <>
 Plan choose_f8(const WeightGradient& op, const Request& request) {
     const Problem problem = problem_of(op);
     return with_kernels(op, [&](auto kernels) { return kernels.choose(problem, request); });
 }
 
+template <>
 Launch bind_f8(const WeightGradient& op, const Plan& plan, const Memory& memory) {
     const Problem problem = problem_of(op);
     const ScaledStore::Arguments arguments{memory.at<float>(op.alpha), memory.at<float>(op.gamma)};

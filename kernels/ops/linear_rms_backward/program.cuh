@@ -1,0 +1,89 @@
+// The epilogue program of LinearRmsBackward, on accumulators of bf16 or FP8 operands: hopper.cu, hopper_f8.cu.
+#pragma once
+
+#include "kernels/core/integers.h"
+#include "kernels/hopper/epilogue/tiles.cuh"
+#include "kernels/hopper/epilogue/vectors.cuh"
+#include "kernels/hopper/gemm/problem.h"
+#include "kernels/math/rms.h"
+#include "kernels/ops/linear_rms_backward/op.h"
+
+namespace coda::hopper {
+
+template <bool kMakesN>
+struct RmsBackward : EpilogueProgram {
+    using Slot = hopper::Slot<32, Panel{64}, Panel{64}>;  // dx in place; x, overwritten by n
+    using Sums = ColumnSum<Slot>;
+    struct Arguments {
+        const float* rstd;   // (M)
+        const float* dot;    // (M)
+        const float* alpha;  // may be null
+        const float* scale;  // (M), may be null
+        float* dgamma;       // (M / 64, N)
+        float per_column;    // 1 / N
+        bool accumulate;     // dx is loaded
+    };
+    static constexpr int kScratchBytes = Sums::kScratchBytes;
+    static constexpr bool kLastFirst = true;
+
+    const Arguments& arguments;
+    float alpha;
+    RmsBackwardRow<float> row[2];
+    TileLoad<Slot, 0> dx_before;
+    TileLoad<Slot, 1> x;
+    TileStore<Slot, 0> dx;
+    TileStore<Slot, 1> n;
+    Sums dgamma;
+
+    __device__ explicit RmsBackward(const Arguments& given)
+        : arguments(given), alpha(given.alpha != nullptr ? __ldg(given.alpha) : 1.0f) {}
+
+    __device__ void begin_rows(const Rows& rows) {
+        ColumnVector rstd, dot, scale;
+        rstd.begin_rows(rows, arguments.rstd, 0);
+        dot.begin_rows(rows, arguments.dot, 0);
+        scale.begin_rows(rows, arguments.scale, 1);
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            const float mean = dot.value[half] * arguments.per_column;
+            row[half] = arguments.scale != nullptr ? rms_backward_row(alpha, rstd.value[half], mean, scale.value[half])
+                                                   : rms_backward_row(alpha, rstd.value[half], mean);
+        }
+    }
+    __device__ void begin_slot(const Rows&, int) { dgamma.begin_slot(); }
+    __device__ void fetch(const Here& at) {
+        dx_before.fetch_if(arguments.accumulate, at);
+        x.fetch(at);
+    }
+    __device__ void visit(float2 acc, const Here& at) {
+        const auto [of_acc, of_x, of_n] = row[at.half];
+        const float2 stream = x[at], before = dx_before[at];
+        const float2 t = {of_acc * acc.x, of_acc * acc.y};
+        dx.put(at, {t.x + fmaf(-of_x, stream.x, before.x), t.y + fmaf(-of_x, stream.y, before.y)});
+        if constexpr (kMakesN) n.put(at, {of_n * stream.x, of_n * stream.y});
+        dgamma.add_product(at, t, stream);
+    }
+    __device__ void end_slot(const Rows& rows, int column) { dgamma.end_slot(rows, column); }
+    __device__ void end_rows(const Rows& rows) { dgamma.end_rows(rows, arguments.dgamma); }
+};
+
+/// Arguments of either variant, which are alike.
+template <class Arguments>
+Arguments arguments_of(const LinearRmsBackward& op, const Problem& problem, const Memory& memory) {
+    return {memory.at<float>(op.rstd),     memory.at<float>(op.dot),    memory.at<float>(op.alpha),
+            memory.at<float>(op.scale),    memory.at<float>(op.dgamma), 1.0f / static_cast<float>(problem.n),
+            op.dx.beta == Beta::accumulate};
+}
+
+/// Throws Error where an operand of the epilogue, but for those of one form alone, does not fit the GEMM.
+inline void require_operands(const LinearRmsBackward& op, const Problem& problem) {
+    require(op.tile == kPanelRows, op.name, ": the op's partials have ", op.tile, " rows, the kernels were built for ",
+            kPanelRows, " (kTileRows)");
+    require_operand(op.name, "x", op.x, problem.m, problem.n, DType::bf16);
+    require_operand(op.name, "dx", op.dx, problem.m, problem.n, DType::bf16);
+    require_operand(op.name, "rstd", op.rstd, 1, problem.m, DType::f32);
+    require_operand(op.name, "dot", op.dot, 1, problem.m, DType::f32);
+    require_operand(op.name, "dgamma", op.dgamma, ceil_div(problem.m, op.tile), problem.n, DType::f32);
+}
+
+}  // namespace coda::hopper

@@ -1,0 +1,51 @@
+// linear_rope, FP8 form - hopper.cu's program on accumulators of 8-bit operands
+//
+//   z   = scale acc, acc = a wᵀ        (M, Nq); a has been normalised, and scale is a scalar on the device
+#include "kernels/hopper/gemm/f8_form.h"
+#include "kernels/hopper/gemm/kernels.cuh"
+#include "kernels/hopper/gemm/tuned_tiles.h"
+#include "kernels/ops/linear_rope/program.cuh"
+
+namespace coda::hopper {
+
+namespace {
+
+/// The factor takes the place of the rows' rstd.
+struct RopeF8 : Rope {
+    struct Arguments {
+        Rope::Arguments rope;
+        const float* scale;
+    };
+
+    const float* scale;
+
+    __device__ explicit RopeF8(const Arguments& given) : Rope(given.rope), scale(given.scale) {}
+    __device__ void begin_rows(const Rows& rows) {
+        Rope::begin_rows(rows);
+        rstd.value[0] = rstd.value[1] = __ldg(scale);
+    }
+};
+
+using LinearRopeF8Kernels = Kernels<RopeF8, Major::k, Major::k, tiles::F8<tiles::Rope>, tiles::F8<tiles::Square>>;
+
+Problem problem_of(const LinearRope& op) {
+    const Problem problem = f8_problem(op.name, op.a, op.w, "scale", op.scale);
+    require(!op.rstd, op.name, ": operands that are FP8 have been normalised, so rstd must be absent");
+    require_operands(op, problem);
+    return problem;
+}
+
+}  // namespace
+
+template <>
+Plan choose_f8(const LinearRope& op, const Request& request) {
+    return LinearRopeF8Kernels::choose(problem_of(op), request);
+}
+
+template <>
+Launch bind_f8(const LinearRope& op, const Plan& plan, const Memory& memory) {
+    return LinearRopeF8Kernels::bind(problem_of(op), plan, memory, {{}, {op.out}},
+                                     {arguments_of(op, memory), memory.at<float>(op.scale)});
+}
+
+}  // namespace coda::hopper
