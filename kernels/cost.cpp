@@ -50,4 +50,14 @@ Work work_of(const Op& op) {
         op);
 }
 
+bool multiplies_f8(const Op& op) {
+    return std::visit(
+        []<class T>(const T& concrete) {
+            if constexpr (HasWeight<T>) return is_f8(concrete.w.dtype);
+            if constexpr (std::is_same_v<T, WeightGradient>) return is_f8(concrete.dy.dtype);
+            return false;
+        },
+        op);
+}
+
 }  // namespace coda

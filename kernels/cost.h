@@ -34,4 +34,7 @@ Cost cost(const Op& op);
 
 Work work_of(const Op& op);
 
+/// Whether it is a GEMM of FP8 operands, which tensor cores multiply at another rate.
+bool multiplies_f8(const Op& op);
+
 }  // namespace coda

@@ -91,7 +91,7 @@ int describe(const CommandLine& command) {
     const Config& config = command.config;
     const PassSet passes = passes_of(command);
     const DeviceChoice device = resolve_device(config, passes);
-    const Precision precision = precision_of(device);
+    const Precision precision = precision_of(config, device);
     const ParameterLayout layout = parameter_layout(config.model);
     const Schedules schedules = build_schedules(config.model, layout, schedule_options(config, precision), passes);
     const MemoryPlan plan = plan_and_check(schedules);
@@ -204,6 +204,11 @@ void check_modes(const CommandLine& command) {
     }
     if (command.tensor_stats && !command.trains()) {
         throw UsageError("--tensor-stats watches a training run; --eval, --export and --sample train nothing");
+    }
+    if (command.tensor_stats && command.config.precision.has_fp8()) {
+        throw UsageError(
+            "--tensor-stats reads what bf16 GEMMs multiply, and precision has FP8 ones, whose log has amax of every "
+            "kind of tensor; give --precision bf16");
     }
     if (command.tensor_stats && command.timing) {
         throw UsageError("--timing and --tensor-stats: the one's work would be in the other's times; give one of them");

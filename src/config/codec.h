@@ -198,6 +198,9 @@ constexpr Names<LrScheduleType, 4> names_of(LrScheduleType) {
 constexpr Names<DeviceChoice, 3> names_of(DeviceChoice) {
     return {{{"auto", DeviceChoice::automatic}, {"cuda", DeviceChoice::cuda}, {"cpu", DeviceChoice::cpu}}};
 }
+constexpr Names<GemmOperands, 2> names_of(GemmOperands) {
+    return {{{"bf16", GemmOperands::bf16}, {"fp8", GemmOperands::fp8}}};
+}
 
 template <class Enum>
 requires std::is_enum_v<Enum>
@@ -232,6 +235,18 @@ struct Codec<Enum> {
     }
 };
 
+/// Throws UsageError for a member of the object that `known` does not have.
+inline void refuse_unknown_parts(const nlohmann::json& object, const std::string& where, const nlohmann::json& known) {
+    for (const auto& [name, ignored] : object.items()) {
+        if (known.contains(name)) continue;
+        std::vector<std::string> names;
+        for (const auto& [known_name, default_value] : known.items()) names.push_back(where + "." + known_name);
+        const std::string path = where + "." + name;
+        throw UsageError(
+            text("unknown key ", printable(path, ""), "; the nearest known key is ", nearest(path, names)));
+    }
+}
+
 /// Hugging Face's object. All four numbers are required, as in Hugging Face: a forgotten factor must not become a
 /// default.
 template <>
@@ -256,15 +271,7 @@ struct Codec<RopeScaling> {
             throw UsageError(
                 text(type_key, ": expected \"llama3\" (or null for all of ", where, "), found ", found_text(type)));
         }
-        const nlohmann::json known = write(RopeScaling{});
-        for (const auto& [name, ignored] : value.items()) {
-            if (known.contains(name)) continue;
-            std::vector<std::string> names;
-            for (const auto& [known_name, default_value] : known.items()) names.push_back(where + "." + known_name);
-            const std::string path = where + "." + name;
-            throw UsageError(
-                text("unknown key ", printable(path, ""), "; the nearest known key is ", nearest(path, names)));
-        }
+        refuse_unknown_parts(value, where, write(RopeScaling{}));
         const Range above_zero{.min = 0, .min_excluded = true};
         read_part(value, where, "factor", Range{.min = 1}, out.factor);
         read_part(value, where, "low_freq_factor", above_zero, out.low_freq_factor);
@@ -288,6 +295,49 @@ struct Codec<RopeScaling> {
     static void read_part(const nlohmann::json& object, const std::string& where, const char* name, const Range& range,
                           T& out) {
         read_value(part(object, where, name), text(where, ".", name), range, out);
+    }
+};
+
+/// "bf16", "fp8", or an object of what differs from "fp8".
+template <>
+struct Codec<PrecisionConfig> {
+    static constexpr FlagSyntax syntax = FlagSyntax::json;
+    static std::string value_word() { return "bf16|fp8|JSON"; }
+    static std::string expects(const Range&) { return R"("bf16", "fp8" or an object {"qkv": "bf16" or "fp8", ...})"; }
+
+    static nlohmann::json write(const PrecisionConfig& value) {
+        if (!value.has_fp8()) return "bf16";
+        nlohmann::json object = nlohmann::json::object();
+        for_each_part(value, [&](const char* name, const auto& part, const Range&) {
+            object[name] = Codec<std::decay_t<decltype(part)>>::write(part);
+        });
+        return object;
+    }
+
+    static bool read(const nlohmann::json& value, const std::string& where, const Range&, PrecisionConfig& out) {
+        out = value == "bf16" ? PrecisionConfig{} : PrecisionConfig::fp8();
+        if (!value.is_object()) return value == "bf16" || value == "fp8";
+        refuse_unknown_parts(value, where, write(PrecisionConfig::fp8()));
+        for_each_part(out, [&](const char* name, auto& part, const Range& range) {
+            if (const auto found = value.find(name); found != value.end()) {
+                read_value(*found, text(where, ".", name), range, part);
+            }
+        });
+        return true;
+    }
+
+  private:
+    template <class Precision, class Fn>
+    static void for_each_part(Precision& value, const Fn& fn) {
+        const Range layers{.min = 0, .max = 65536};
+        fn("qkv", value.qkv, Range{});
+        fn("attn_out", value.attn_out, Range{});
+        fn("gate_up", value.gate_up, Range{});
+        fn("down", value.down, Range{});
+        fn("margin", value.margin, Range{.min = 0, .max = 8});
+        fn("window", value.window, Range{.min = 1, .max = 1024});
+        fn("bf16_first_layers", value.bf16_first_layers, layers);
+        fn("bf16_last_layers", value.bf16_last_layers, layers);
     }
 };
 

@@ -70,9 +70,34 @@ void validate(const TrainingConfig& training) {
           "training.steps x grad_accumulation_steps x micro_batch_size x seq_len: 2^62 tokens or more");
 }
 
+void validate(const PrecisionConfig& precision, const ModelConfig& model, const TrainingConfig& training) {
+    if (!precision.has_fp8()) return;
+    constexpr const char* kBf16 = "; make it one, or take --precision bf16";
+    constexpr std::int64_t kMultiple = 16;  // FP8 operands are read and transposed in groups of 16 elements
+    const auto check_multiple = [&](const std::string& name, std::int64_t value) {
+        check(value % kMultiple == 0, name, " is ", value, ", and GEMMs of FP8 operands take multiples of ", kMultiple,
+              kBf16);
+    };
+    check_multiple("model.hidden_size", model.hidden_size);
+    check_multiple("model.intermediate_size", model.intermediate_size);
+    check_multiple("model.num_attention_heads x model.head_dim", model.num_attention_heads * model.head_dim);
+    check_multiple("(model.num_attention_heads + 2 model.num_key_value_heads) x model.head_dim",
+                   (model.num_attention_heads + 2 * model.num_key_value_heads) * model.head_dim);
+    check_multiple("training.seq_len x training.micro_batch_size", training.seq_len * training.micro_batch_size);
+    check(precision.gate_up == precision.down,
+          "precision.gate_up and precision.down differ: SwiGLU joins the two, and takes both in FP8 or neither");
+    check(training.recompute != Recompute::mlp || precision.gate_up == GemmOperands::bf16,
+          "training.recompute \"mlp\" does not go with precision.gate_up \"fp8\"; take \"swiglu\" or \"none\"");
+    check(precision.bf16_first_layers + precision.bf16_last_layers < model.num_hidden_layers,
+          "precision.bf16_first_layers ", precision.bf16_first_layers, " + bf16_last_layers ",
+          precision.bf16_last_layers, " leave none of the ", model.num_hidden_layers,
+          " layers in FP8; make them fewer, or take --precision bf16");
+}
+
 void validate(const Config& config) {
     validate(config.model);
     validate(config.training);
+    validate(config.precision, config.model, config.training);
     check(!config.data.train.empty(), "data.train: the list is empty");
     check(!config.data.document_mask || config.model.bos_token_id,
           "data.document_mask: needs model.bos_token_id, which tells where a document begins");

@@ -122,6 +122,33 @@ struct OutputConfig {
 
 enum class DeviceChoice { automatic, cuda, cpu };
 
+/// The type of a GEMM's operands in forward, dgrad and wgrad of a training step. bf16: the storage type, which is fp32
+/// on a CPU where no GEMM takes fp8.
+enum class GemmOperands { bf16, fp8 };
+
+/// Which GEMMs of the layers take FP8 operands, and how their scales follow the data (UpdateScales).
+struct PrecisionConfig {
+    GemmOperands qkv = GemmOperands::bf16;
+    GemmOperands attn_out = GemmOperands::bf16;
+    GemmOperands gate_up = GemmOperands::bf16;
+    GemmOperands down = GemmOperands::bf16;
+    std::int64_t margin = 2;   // powers of two between a tensor's largest magnitude and the format's largest number
+    std::int64_t window = 16;  // steps whose largest magnitude a scale is made for
+    std::int64_t bf16_first_layers = 0;
+    std::int64_t bf16_last_layers = 0;
+
+    /// All four GEMMs in FP8.
+    static PrecisionConfig fp8() {
+        constexpr GemmOperands kFp8 = GemmOperands::fp8;
+        return {.qkv = kFp8, .attn_out = kFp8, .gate_up = kFp8, .down = kFp8};
+    }
+    bool has_fp8() const {
+        constexpr GemmOperands kFp8 = GemmOperands::fp8;
+        return qkv == kFp8 || attn_out == kFp8 || gate_up == kFp8 || down == kFp8;
+    }
+    bool operator==(const PrecisionConfig&) const = default;
+};
+
 struct Config {
     ModelConfig model;
     DataConfig data;
@@ -134,6 +161,7 @@ struct Config {
     CheckpointConfig checkpoint;
     OutputConfig output;
     DeviceChoice device = DeviceChoice::automatic;
+    PrecisionConfig precision;
     bool deterministic = true;
 };
 

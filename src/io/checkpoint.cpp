@@ -22,7 +22,8 @@ using nlohmann::json;
 static_assert(std::endian::native == std::endian::little, "segments are little-endian and written as they are");
 
 constexpr const char* kFormat = "coda_train checkpoint";
-constexpr int kVersion = 1;
+constexpr int kVersion = 2;  // 1 had no FP8 state; whoever knows version 1 alone would go on without it
+constexpr int kOldestVersion = 1;
 constexpr const char* kMetaFile = "meta.json";
 constexpr const char* kMarkerFile = "complete";
 constexpr std::string_view kStepPrefix = "step_";
@@ -129,8 +130,9 @@ void remove_temporaries(const fs::path& folder) {
 /// The part of meta.json that open_checkpoint returns; throws nlohmann's exceptions and Error.
 CheckpointInfo parse_meta(const json& meta) {
     require(meta.at("format") == kFormat, "its format is ", meta.at("format").dump(), ", not \"", kFormat, "\"");
-    require(meta.at("version") == kVersion, "its version is ", meta.at("version").dump(), "; this program reads ",
-            kVersion);
+    const json& version = meta.at("version");
+    require(version.is_number_integer() && version >= kOldestVersion && version <= kVersion, "its version is ",
+            version.dump(), "; this program reads ", kOldestVersion, " to ", kVersion);
     CheckpointInfo info;
     info.step = integer_of(meta.at("step"), "its step");
     info.state = meta.at("state");

@@ -60,6 +60,16 @@ fs::path keep_aside(const fs::path& path, const std::string& contents) {
     }
 }
 
+/// The member "f8" of a step's record.
+std::string f8_text(const std::vector<Float8Record>& records) {
+    std::string members;
+    for (const Float8Record& record : records) {
+        members += text(members.empty() ? "" : ", ", json(record.tensor).dump(), ": [", record.layer, ", ",
+                        json_number(record.amax), ", ", json_number(record.range), "]");
+    }
+    return members.empty() ? members : text(", \"f8\": {", members, "}");
+}
+
 }  // namespace
 
 std::string json_number(double value) {
@@ -95,7 +105,8 @@ void RunLog::write(const StepRecord& record) {
                     ", \"tokens_per_s\": ", json_number(record.tokens_per_s), ", \"mfu\": ", json_number(record.mfu),
                     ", \"memory_gib\": ", json_number(record.memory_gib), ", \"loss_z\": ", json_number(record.loss_z),
                     ", \"norm_z\": ", json_number(record.norm_z),
-                    record.skipped.empty() ? "" : text(", \"skipped\": ", json(record.skipped).dump()), "}\n"));
+                    record.skipped.empty() ? "" : text(", \"skipped\": ", json(record.skipped).dump()),
+                    f8_text(record.f8), "}\n"));
 }
 
 void RunLog::write_evaluation(const EvaluationRecord& record) {

@@ -6,6 +6,7 @@
 //   {"step": 1, "loss": 4.85203028, "grad_norm": ..., "lr": ..., "tokens": ..., "ms": ..., "tokens_per_s": ...,
 //    "mfu": ..., "memory_gib": ..., "loss_z": null, "norm_z": null}
 //   {"step": 57, ..., "loss_z": 1.25, "norm_z": 9.5, "skipped": "spike"}
+//   {"step": 58, ..., "norm_z": 0.5, "f8": {"down.input": [3, 5.25, 0.0469], ...}}       [layer, amax, range], of FP8
 //   {"step": 100, "val_loss": ...}
 //   {"step": 100, "evaluation": "hellaswag_val", "acc": ..., "acc_norm": ..., "examples": 10042}
 //   {"step": 100, "sample": "text", "prompt": "text", "tokens": [17, 4, ...]}   what the model wrote after the prompt
@@ -37,6 +38,14 @@ struct RunHeader {
     nlohmann::json tokenizer{};  // RunTokenizer::record; null without one, and then absent from the log
 };
 
+/// Of the FP8 tensors of a kind, the one that came closest to the end of its range.
+struct Float8Record {
+    std::string tensor;  // "gate_up.output_gradient"
+    int layer = 0;
+    double amax = 0;   // its largest magnitude
+    double range = 0;  // that times the scale, over the largest number of the format; above 1: it was saturated
+};
+
 struct StepRecord {
     std::int64_t step = 0;  // optimizer steps taken, this one included
     double loss = 0;        // mean nats per target
@@ -50,7 +59,8 @@ struct StepRecord {
     // How far above the usual loss and norm are (src/train/spike_watch.h); NaN without a verdict.
     double loss_z = std::numeric_limits<double>::quiet_NaN();
     double norm_z = std::numeric_limits<double>::quiet_NaN();
-    std::string skipped{};  // why the update was dropped; empty where it was not, and then absent from the log
+    std::string skipped{};           // why the update was dropped; empty where it was not, and then absent from the log
+    std::vector<Float8Record> f8{};  // absent from the log where empty
 };
 
 struct EvaluationRecord {

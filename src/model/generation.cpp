@@ -104,7 +104,7 @@ void add_generation(const ModelConfig& model, const ParameterLayout& layout, con
 
     const View rows = embedding_rows(layout, segments, has_master, host.embedding);
     const auto blocks = [&](const char* name, std::int64_t seq_len, std::int64_t sequences, const BatchInputs& batch) {
-        Model made = make_model(layout, model_shape(model, seq_len, sequences), options, batch, segments, rows,
+        Model made = make_model(layout, model_shape(model, seq_len, sequences), options, batch, segments, rows, {},
                                 BlockBuffers(schedules.buffers, options.precision, name));
         use_cache(made, host.cache);
         return made;

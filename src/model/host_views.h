@@ -32,6 +32,15 @@ struct HostViews : BatchInputs {  // written before each micro-batch; `rope` onc
     SequenceRows sequences;
     View embedding;  // (V padded, d) storage: what generation looks a tied embedding up in, where there is no master
     KeyValueCache cache;  // of all layers, one after the other
+    // Of FP8 training alone (src/model/float8_state.h). A pass that follows uploads of amax, history, step and skip,
+    // Pass::scales, makes the rest.
+    struct Float8 {
+        View input_scale;  // of normalised inputs, once
+        View amax;         // (1, T) of the step under way; of weights, of the copies that the next step reads
+        View history;      // (window, T): state, from which the scales follow
+        View scales;       // (1, T)
+        View products;     // (1, 3 GEMMs): what undoes the scales of two operands
+    } float8;
     // State: flat segments of ParameterLayout.count elements.
     View master, gradient, m, v;
     View working;  // storage dtype, with the weights of norms in the matrices after them (ParameterLayout.folds)

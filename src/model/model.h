@@ -6,6 +6,7 @@
 #include "src/model/blocks/embedding.h"
 #include "src/model/blocks/head.h"
 #include "src/model/blocks/layer.h"
+#include "src/model/float8_state.h"
 #include "src/model/parameters.h"
 #include "src/model/schedule_options.h"
 
@@ -32,7 +33,8 @@ View embedding_rows(const ParameterLayout& layout, const FlatSegments& segments,
 
 /// The blocks for micro-batches of `shape`, with buffers of their own. `rows`: what tokens are looked up in.
 Model make_model(const ParameterLayout& layout, const ModelShape& shape, const ScheduleOptions& options,
-                 const BatchInputs& batch, const FlatSegments& segments, const View& rows, const BlockBuffers& buffers);
+                 const BatchInputs& batch, const FlatSegments& segments, const View& rows, const Float8State& float8,
+                 const BlockBuffers& buffers);
 
 /// forward.cpp: tokens to the input of the final norm.
 void build_forward(Model& model, StepList& step, Keep keep);

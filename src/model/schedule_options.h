@@ -33,6 +33,7 @@ struct ScheduleOptions {
     OptimizerConfig optimizer;
     std::uint64_t seed = 0;
     GenerationShape generation{};
+    PrecisionConfig gemms{};  // of the passes that train
 };
 ScheduleOptions schedule_options(const Config& config, const Precision& precision);
 

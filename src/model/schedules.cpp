@@ -79,10 +79,18 @@ Schedule sample_schedule(Model model, const View& sample_start) {
     return schedule;
 }
 
-Schedule update_schedule(const ParameterLayout& layout, const ScheduleOptions& options, const HostViews& host) {
+Schedule update_schedule(const ParameterLayout& layout, const ScheduleOptions& options, const HostViews& host,
+                         const Float8State& float8) {
     Schedule schedule;
     StepList step(schedule);
-    build_update(layout, options, host, step);
+    build_update(layout, options, host, float8, step);
+    return schedule;
+}
+
+Schedule scales_schedule(const HostViews& host, const Float8State& float8) {
+    Schedule schedule;
+    StepList step(schedule);
+    float8.build_renewal(step, host);
     return schedule;
 }
 
@@ -100,6 +108,7 @@ const char* name_of(Pass pass) {
         case Pass::first: return "first micro-batch";
         case Pass::further: return "further micro-batch";
         case Pass::update: return "update";
+        case Pass::scales: return "scales";
         case Pass::evaluate: return "evaluate";
         case Pass::sample: return "sample";
         case Pass::decode: return "decode";
@@ -114,6 +123,7 @@ const Schedule& Schedules::operator[](Pass pass) const {
         case Pass::first: return first;
         case Pass::further: return further;
         case Pass::update: return update;
+        case Pass::scales: return scales;
         case Pass::evaluate: return evaluate;
         case Pass::sample: return sample;
         case Pass::decode: return decode;
@@ -159,7 +169,8 @@ ScheduleOptions schedule_options(const Config& config, const Precision& precisio
             .max_grad_norm = config.training.max_grad_norm,
             .optimizer = config.optimizer,
             .seed = config.training.seed,
-            .generation = {.slots = 1, .context = config.training.seq_len}};
+            .generation = {.slots = 1, .context = config.training.seq_len},
+            .gemms = config.precision};
 }
 
 Schedules build_schedules(const ModelConfig& model, const ParameterLayout& layout, const ScheduleOptions& options,
@@ -171,9 +182,12 @@ Schedules build_schedules(const ModelConfig& model, const ParameterLayout& layou
     add_segments(buffers, layout.count, options.optimizer.moments, host);
     add_inputs(buffers, shape, options.generation.context, options.document_mask, host);
     const FlatSegments segments{.master = host.master, .working = host.working, .gradient = host.gradient};
+    const Float8State float8 = passes.has(Pass::first) ? Float8State(options.gemms, layout, buffers) : Float8State();
+    host.float8 = float8.views();
+    schedules.float8_tensors = float8.tensors();
     const bool has_master = passes.has(Pass::update);
     const Model blocks = make_model(layout, shape, options, host, segments,
-                                    embedding_rows(layout, segments, has_master, host.embedded), buffers);
+                                    embedding_rows(layout, segments, has_master, host.embedded), float8, buffers);
     const HeadBlock::Results& results = blocks.head.results();
     host.loss = results.loss;
     host.losses = results.losses;
@@ -182,13 +196,14 @@ Schedules build_schedules(const ModelConfig& model, const ParameterLayout& layou
 
     if (passes.has(Pass::first)) schedules.first = micro_batch_schedule(blocks, Beta::overwrite);
     if (passes.has(Pass::further)) schedules.further = micro_batch_schedule(blocks, Beta::accumulate);
-    if (passes.has(Pass::update)) schedules.update = update_schedule(layout, options, host);
+    if (passes.has(Pass::update)) schedules.update = update_schedule(layout, options, host, float8);
+    if (passes.has(Pass::scales) && float8) schedules.scales = scales_schedule(host, float8);
     if (passes.has(Pass::evaluate)) schedules.evaluate = evaluate_schedule(blocks);
     if (passes.has(Pass::sample)) schedules.sample = sample_schedule(blocks, host.sample_start);
     if (passes.has(Pass::decode) || passes.has(Pass::prefill)) {
         add_generation(model, layout, options, segments, has_master, schedules);
     }
-    std::vector<Schedule*> all = {&schedules.first,    &schedules.further, &schedules.update,
+    std::vector<Schedule*> all = {&schedules.first,    &schedules.further, &schedules.update, &schedules.scales,
                                   &schedules.evaluate, &schedules.sample,  &schedules.decode};
     for (Schedule& prefill : schedules.prefill) all.push_back(&prefill);
     add_scratch(schedules.buffers, all);

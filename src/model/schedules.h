@@ -6,6 +6,7 @@
 #include "kernels/ops.h"
 #include "src/core/buffers.h"
 #include "src/core/memory_plan.h"
+#include "src/model/float8_state.h"
 #include "src/model/host_views.h"
 #include "src/model/parameters.h"
 #include "src/model/pass.h"
@@ -16,8 +17,9 @@ namespace coda {
 struct Schedules {
     BufferTable buffers;
     HostViews host;
-    Schedule first, further, update, evaluate, sample, decode;  // empty where it was not requested
-    std::vector<Schedule> prefill;                              // by length, as prefill_lengths has them
+    Schedule first, further, update, scales, evaluate, sample, decode;  // empty where it was not requested
+    std::vector<Schedule> prefill;                                      // by length, as prefill_lengths has them
+    std::vector<Float8Name> float8_tensors;                             // as HostViews::Float8 has their numbers
 
     const Schedule& operator[](Pass pass) const;
     bool has(Pass pass) const { return !(*this)[pass].empty(); }

@@ -2,7 +2,8 @@
 
 namespace coda {
 
-void build_update(const ParameterLayout& layout, const ScheduleOptions& options, HostViews host, StepList& step) {
+void build_update(const ParameterLayout& layout, const ScheduleOptions& options, HostViews host,
+                  const Float8State& float8, StepList& step) {
     step.enter(Phase::update, -1);
     step("grad_norm", GradNorm{.grad = host.gradient,
                                .loss = host.loss,
@@ -30,6 +31,7 @@ void build_update(const ParameterLayout& layout, const ScheduleOptions& options,
                         .eps = options.optimizer.eps,
                         .weight_decay = options.optimizer.weight_decay,
                         .seed = options.seed});
+    if (float8) float8.build_renewal(step, host);
 }
 
 }  // namespace coda

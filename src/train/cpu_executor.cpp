@@ -119,9 +119,12 @@ class CpuExecutor : public Executor {
         return {memory_.address(view), static_cast<std::size_t>(view.bytes())};
     }
 
-    std::unique_ptr<Readback> read_scalars(const std::vector<View>& views) override {
+    std::unique_ptr<Readback> read_values(const std::vector<View>& views) override {
         std::vector<double> values;
-        for (const View& view : views) values.push_back(download_scalar(*this, view));
+        for (const View& view : views) {
+            for (std::int64_t i = 0; i < view.count(); ++i)
+                values.push_back(download_scalar(*this, part_of(view, i, 1)));
+        }
         return std::make_unique<ReadValues>(std::move(values));
     }
 

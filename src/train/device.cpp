@@ -19,7 +19,9 @@ void require_kernels(const Config& config, PassSet passes) {
 
 }  // namespace
 
-Precision precision_of(DeviceChoice device) { return device == DeviceChoice::cuda ? kMixedBf16 : kFloat32; }
+Precision precision_of(const Config& config, DeviceChoice device) {
+    return device == DeviceChoice::cuda || config.precision.has_fp8() ? kMixedBf16 : kFloat32;
+}
 
 DeviceChoice resolve_device(const Config& config, PassSet passes) {
     if (config.device != DeviceChoice::automatic) return config.device;
@@ -56,7 +58,7 @@ std::string cpu_time_line(const CpuWork& work) {
 }
 
 void require_fit_on(const Config& config, DeviceChoice device, PassSet passes, const MemoryPlan& plan) {
-    const Precision precision = precision_of(device);
+    const Precision precision = precision_of(config, device);
     if (device == DeviceChoice::cuda) {
         return require_fit(config, precision, passes, plan, device_memory().available, "the GPU");
     }

@@ -11,8 +11,8 @@
 
 namespace coda {
 
-/// The precision that a device trains in.
-Precision precision_of(DeviceChoice device);
+/// The precision that a device trains in. FP8 operands are rounded from bf16 storage, on the CPU too.
+Precision precision_of(const Config& config, DeviceChoice device);
 
 /// `automatic` resolved on this machine and build for these passes: the GPU where one can run them.
 DeviceChoice resolve_device(const Config& config, PassSet passes);

@@ -50,8 +50,9 @@ class StateCopy {
 
 /// What the executor's hardware can do at best. NaN where there is no agreed figure, as for a CPU.
 struct DevicePeaks {
-    double flops_per_s = std::numeric_limits<double>::quiet_NaN();  // dense, in the storage type
-    double bytes_per_s = std::numeric_limits<double>::quiet_NaN();  // of its memory
+    double flops_per_s = std::numeric_limits<double>::quiet_NaN();     // dense, in the storage type
+    double f8_flops_per_s = std::numeric_limits<double>::quiet_NaN();  // dense, of FP8 operands
+    double bytes_per_s = std::numeric_limits<double>::quiet_NaN();     // of its memory
 };
 
 /// One operation beside the same operation on an independent path.
@@ -91,8 +92,9 @@ class Executor {
     /// into `staging`.
     virtual std::span<const std::byte> bytes(const View& view, std::vector<std::byte>& staging) = 0;
 
-    /// The values that one-element views have after everything enqueued so far.
-    virtual std::unique_ptr<Readback> read_scalars(const std::vector<View>& views) = 0;
+    /// The values that contiguous views of numbers have after everything enqueued so far, one view after the other. For
+    /// small ones.
+    virtual std::unique_ptr<Readback> read_values(const std::vector<View>& views) = 0;
 
     /// Host memory for copies of contiguous views that nothing but an update changes. Once; it lives as long as the
     /// executor. Throws Error when there is no memory for it.

@@ -1,6 +1,7 @@
 #include "src/train/model_state.h"
 
 #include <algorithm>
+#include <string_view>
 
 #include "kernels/core/error.h"
 #include "kernels/ops/optimizer/norm_fold.h"
@@ -10,10 +11,17 @@ namespace coda {
 
 namespace {
 
-/// Part of a flat view, counted in bytes.
+/// Part of a view of one row, counted in bytes.
 View bytes_of(const View& view, std::int64_t offset, std::size_t bytes) {
     const std::int64_t size = size_of(view.dtype);
     return part_of(view, offset / size, static_cast<std::int64_t>(bytes) / size);
+}
+
+/// A matrix without gaps as one row.
+View flat(View matrix) {
+    matrix.cols = matrix.ld = matrix.count();
+    matrix.rows = 1;
+    return matrix;
 }
 
 /// Makes the working copy of the master weights that part(first, count) gives, count elements from `first` on.
@@ -55,10 +63,7 @@ void send_embedding(Executor& executor, const View& to, const PackedTensor& tabl
             weights.read(table.offset + first, part);
             stored.resize(part.size());
             std::transform(part.begin(), part.end(), stored.begin(), [](float value) { return Storage(value); });
-            View flat = to;
-            flat.rows = 1;
-            flat.cols = flat.ld = to.count();
-            executor.upload(part_of(flat, first, count), stored.data());
+            executor.upload(part_of(flat(to), first, count), stored.data());
         }
     };
     if (to.dtype == DType::bf16) return send(std::vector<Bf16>());
@@ -101,7 +106,9 @@ void send_weights(Executor& executor, const Schedules& schedules, const Paramete
 }
 
 std::vector<StateSegment> state_segments(const HostViews& host) {
-    return {{kMasterSegment, host.master}, {"m", host.m}, {"v", host.v}};
+    std::vector<StateSegment> segments = {{kMasterSegment, host.master}, {"m", host.m}, {"v", host.v}};
+    if (host.float8.history) segments.push_back({kFloat8Segment, flat(host.float8.history)});
+    return segments;
 }
 
 Segment executor_segment(Executor& executor, const StateSegment& segment) {
@@ -114,6 +121,7 @@ Segment executor_segment(Executor& executor, const StateSegment& segment) {
 void load_state(Executor& executor, const Schedules& schedules, const ParameterLayout& layout,
                 const CheckpointInfo& checkpoint) {
     for (const StateSegment& named : state_segments(schedules.host)) {
+        if (named.name == std::string_view(kFloat8Segment)) continue;
         require_segment_size(checkpoint, named.name, named.view.bytes());
         read_segment(checkpoint, named.name, [&](std::int64_t offset, std::span<const std::byte> part) {
             executor.upload(bytes_of(named.view, offset, part.size()), part.data());

@@ -14,7 +14,8 @@ namespace coda {
 void send_weights(Executor& executor, const Schedules& schedules, const ParameterLayout& layout,
                   const MasterWeights& weights);
 
-/// What a checkpoint holds, by the name of its segment: weights and moments. The plan has them all: it trains.
+/// What a checkpoint holds, by the name of its segment: weights and moments, and of FP8 training what its scales follow
+/// from. The plan has them all: it trains.
 struct StateSegment {
     const char* name;
     View view;
@@ -23,6 +24,9 @@ std::vector<StateSegment> state_segments(const HostViews& host);
 
 /// The segment as a checkpoint takes it, read from the executor's memory when it is written.
 Segment executor_segment(Executor& executor, const StateSegment& segment);
+
+/// The history of HostViews::Float8; Float8Scales loads it.
+inline constexpr const char* kFloat8Segment = "f8_history";
 
 /// Weights and moments of a checkpoint, bit by bit.
 void load_state(Executor& executor, const Schedules& schedules, const ParameterLayout& layout,

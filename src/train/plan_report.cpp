@@ -58,6 +58,21 @@ void memory_line(std::ostringstream& out, const std::string& what, std::int64_t 
         << std::setw(11) << bytes_text(static_cast<double>(bytes)) << "\n";
 }
 
+/// Of the GEMMs and attention of a micro-batch's forward pass; `f8`: of GEMMs with FP8 operands alone.
+double forward_flops(const Schedules& schedules, bool f8) {
+    double flops = 0;
+    for (const Step& step : schedules.first) {
+        if (step.phase != Phase::forward || work_of(step.op) == Work::other) continue;
+        if (!f8 || multiplies_f8(step.op)) flops += cost(step.op).flops;
+    }
+    return flops;
+}
+
+/// FP8 operands do not go with every setting (validate in src/config/config.cpp).
+bool recomputes(const Config& config, Recompute recompute) {
+    return recompute != Recompute::mlp || config.precision.gate_up == GemmOperands::bf16;
+}
+
 /// What a pass of a plan that does not train takes.
 std::string pass_line(const Schedule& schedule, Pass pass) {
     double flops = 0;
@@ -113,6 +128,11 @@ std::string print_plan(const Config& config, const ParameterLayout& layout, cons
             << " (sequence x micro-batch x accumulation)\n";
         out << "schedule            " << schedules.first.size() << " ops per micro-batch, " << schedules.update.size()
             << " per update; " << step_flops(config, schedules) / 1e12 << " TFLOP per step\n";
+        if (const double f8 = forward_flops(schedules, true); f8 > 0) {
+            out << "precision           FP8 operands in " << std::setprecision(1)
+                << 100 * f8 / forward_flops(schedules, false) << std::setprecision(3)
+                << "% of those FLOPs; MFU counts them all against the peak of bf16\n";
+        }
     } else {
         for (const Pass pass : schedules.passes()) out << pass_line(schedules[pass], pass);
     }
@@ -148,11 +168,7 @@ std::int64_t arena_bytes_of(const Config& config, const Precision& precision, Pa
 }
 
 double step_flops(const Config& config, const Schedules& schedules) {
-    double forward = 0;
-    for (const Step& step : schedules.first) {
-        if (step.phase == Phase::forward && work_of(step.op) != Work::other) forward += cost(step.op).flops;
-    }
-    return 3 * forward * static_cast<double>(config.training.grad_accumulation_steps);
+    return 3 * forward_flops(schedules, false) * static_cast<double>(config.training.grad_accumulation_steps);
 }
 
 std::vector<std::string> fitting_settings(const Config& config, const Precision& precision, PassSet passes,
@@ -175,7 +191,7 @@ std::vector<std::string> fitting_settings(const Config& config, const Precision&
 
     Config recompute = config;
     for (const Recompute more : {Recompute::swiglu, Recompute::mlp}) {
-        if (more <= config.training.recompute) continue;
+        if (more <= config.training.recompute || !recomputes(config, more)) continue;
         recompute.training.recompute = more;
         const std::string flag = "--training.recompute " + Codec<Recompute>::write(more).get<std::string>();
         if (consider(recompute, flag)) break;
@@ -203,10 +219,12 @@ std::vector<std::string> fitting_settings(const Config& config, const Precision&
     }
     if (fitting.empty()) {
         Config least = config;
-        least.training.recompute = Recompute::mlp;
+        const Recompute most = recomputes(config, Recompute::mlp) ? Recompute::mlp : Recompute::swiglu;
+        least.training.recompute = most;
         least.optimizer.moments = Moments::bf16;
         const std::string flags = with_micro_batch(least, 1);
-        with_chunks(least, flags + " --training.recompute mlp --optimizer.moments bf16 ");
+        with_chunks(least, text(flags, " --training.recompute ", Codec<Recompute>::write(most).get<std::string>(),
+                                " --optimizer.moments bf16 "));
     }
     return fitting;
 }

@@ -3,6 +3,7 @@
 #include <set>
 #include <string_view>
 
+#include "src/config/codec.h"
 #include "src/core/errors.h"
 #include "src/io/data_fingerprint.h"
 
@@ -57,6 +58,17 @@ void check_recipe(const Config& config, const nlohmann::json& state, Console& co
     }
 }
 
+std::string precision_text(const PrecisionConfig& precision, DType storage) {
+    if (!precision.has_fp8()) return name_of(storage);
+    const nlohmann::json usual = Codec<PrecisionConfig>::write(PrecisionConfig::fp8());
+    const nlohmann::json all = Codec<PrecisionConfig>::write(precision);
+    nlohmann::json other = nlohmann::json::object();
+    for (const auto& [name, value] : all.items()) {
+        if (value != usual.at(name)) other[name] = value;
+    }
+    return other.empty() ? "fp8" : "fp8 " + other.dump();
+}
+
 void check_identity(const RunIdentity& now, const nlohmann::json& state, const ResumePermissions& allow,
                     Console& console) {
     const auto before = state.find("identity");
@@ -67,7 +79,8 @@ void check_identity(const RunIdentity& now, const nlohmann::json& state, const R
         const std::string said = text("the checkpoint's ", name, " is ", was, ", and this run's is ", *value);
         if (!allow.other_device) {
             throw UsageError(text("--resume: ", said, ", which gives other bits from there on; go on with ",
-                                  "--allow other-device, or take the same with --device"));
+                                  "--allow other-device, or take the same with --",
+                                  name == std::string_view("device") ? "device" : "device and --precision"));
         }
         console.line("note: " + said);
     }

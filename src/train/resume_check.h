@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "kernels/core/dtype.h"
 #include "src/config/config.h"
 #include "src/core/console.h"
 #include "src/train/run_options.h"
@@ -14,10 +15,13 @@ namespace coda {
 /// its weights or moments depend on and that is another now. Notes every other key that bears on training.
 void check_recipe(const Config& config, const nlohmann::json& state, Console& console);
 
+/// RunIdentity::precision of a configuration that trains in `storage`.
+std::string precision_text(const PrecisionConfig& precision, DType storage);
+
 /// What a training run's bits depend on beside its configuration.
 struct RunIdentity {
     std::string device;     // "CPU", or the GPU's name
-    std::string precision;  // of the GEMMs' operands: "f32", "bf16"
+    std::string precision;  // of the GEMMs' operands: "f32", "bf16", "fp8", or "fp8 {what differs from it}"
     nlohmann::json data;    // {"train", "validation"}: data_fingerprint of each
 
     nlohmann::json json() const { return {{"device", device}, {"precision", precision}, {"data", data}}; }

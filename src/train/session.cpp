@@ -19,7 +19,7 @@ Session::Session(const Config& config, PassSet passes, bool times_ops, Console& 
         for (const std::string& refusal : hf_refusals(config.model)) console.line("note: " + refusal);
     }
 
-    ScheduleOptions options = schedule_options(config, precision_of(device));
+    ScheduleOptions options = schedule_options(config, precision_of(config, device));
     if (generation.slots > 0) options.generation = generation;
     schedules_ = build_schedules(config.model, layout_, options, passes);
     plan_ = plan_and_check(schedules_);

@@ -31,7 +31,8 @@ struct Group {
     double median_ms = 0, total_ms = 0, flops = 0, bytes = 0, least_s = 0;
 
     void add(const StepTiming& step, const DevicePeaks& peaks) {
-        least_s += std::max(step.flops / peaks.flops_per_s, step.bytes / peaks.bytes_per_s);
+        const double flops_per_s = step.f8 ? peaks.f8_flops_per_s : peaks.flops_per_s;
+        least_s += std::max(step.flops / flops_per_s, step.bytes / peaks.bytes_per_s);
         ++steps;
         calls += step.ms.size();
         median_ms += step.median_ms();
@@ -69,7 +70,15 @@ TimingRecorder::TimingRecorder(const Schedules& schedules, const DevicePeaks& pe
         std::vector<StepTiming>& steps = passes_.emplace_back();
         for (const Step& step : schedules[pass]) {
             const Cost price = cost(step.op);
-            steps.push_back({pass, step.phase, step.layer, step.name, name_of(step.op), price.flops, price.bytes, {}});
+            steps.push_back({pass,
+                             step.phase,
+                             step.layer,
+                             step.name,
+                             name_of(step.op),
+                             price.flops,
+                             price.bytes,
+                             multiplies_f8(step.op),
+                             {}});
         }
     }
 }

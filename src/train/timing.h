@@ -18,6 +18,7 @@ struct StepTiming {
     int layer;
     std::string name, op;
     double flops, bytes;
+    bool f8;  // a GEMM of FP8 operands, whose peak is another
     std::vector<double> ms;
 
     double median_ms() const;

@@ -22,7 +22,6 @@ namespace coda {
 
 namespace {
 
-constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
 constexpr const char* kSpikeWatch = "spike_watch";  // in a checkpoint's state
 
 /// NaN without the sign that an operation happened to give it: "-nan" reads like a number.
@@ -54,6 +53,7 @@ Trainer::Trainer(const Config& config, const RunOptions& options, TrainingData d
       lock_(config.output.directory, options.command),
       session_(config_, training_passes(config_), options.timing.has_value(), console_),
       weights_(config_, options_, true, tokenizer_, console_),
+      scales_(session_.executor(), session_.schedules(), config_.precision),
       checkpoints_(session_, console_),
       identity_(identity()),
       evaluator_(session_, std::move(data_.evaluation), console_),
@@ -66,6 +66,7 @@ Trainer::Trainer(const Config& config, const RunOptions& options, TrainingData d
         check_identity(identity_, *state, options_.allow, console_);
     }
     weights_.load(session_);
+    scales_.load(weights_.checkpoint());
     weights_.release();
     if (config_.samples.interval > 0) samples_.emplace(session_, options_.prompts);
     watch_.restore(weights_.saved(kSpikeWatch));
@@ -73,7 +74,7 @@ Trainer::Trainer(const Config& config, const RunOptions& options, TrainingData d
 
 RunIdentity Trainer::identity() {
     return {.device = session_.executor().device_model(),
-            .precision = name_of(session_.host().working.dtype),
+            .precision = precision_text(config_.precision, session_.host().working.dtype),
             .data = {{"train", data_fingerprint(data_.train->ranges())},
                      {"validation", data_fingerprint(data_.evaluation.validation->ranges())}}};
 }
@@ -159,11 +160,19 @@ void Trainer::upload_update_scalars(std::int64_t step, double lr, std::int64_t c
     upload_scalar(session_.executor(), host.drop_above, counted > 0 ? watch_.drop_above(step) : kEveryNorm);
 }
 
+void Trainer::calibrate(const StepBatches& batches) {
+    if (!scales_.needs_calibration() || batches.valid == 0) return;
+    session_.set_alpha(batches.valid);
+    session_.feed(batches.batches.front());
+    scales_.calibrate([&] { session_.executor().run(Pass::first); });
+}
+
 Trainer::StepUnderWay Trainer::start_step(std::int64_t step, const StepBatches& batches) {
     const Config& config = config_;
     const HostViews& host = session_.host();
     StepUnderWay under_way;
     under_way.step = step;
+    calibrate(batches);
     under_way.started = seconds_now();
     under_way.lr = learning_rate(config.optimizer, config.lr_schedule, config.training.steps, step);
     if (session_.timing()) session_.timing()->begin_step(step);
@@ -173,8 +182,9 @@ Trainer::StepUnderWay Trainer::start_step(std::int64_t step, const StepBatches& 
     if (session_.tensors()) session_.tensors()->end_step();
     under_way.counted = batches.valid;
     upload_update_scalars(step, under_way.lr, batches.valid);
+    under_way.f8 = scales_.read();
     session_.run(Pass::update);
-    under_way.readback = session_.executor().read_scalars({host.loss, host.norm, host.skip});
+    under_way.readback = session_.executor().read_values({host.loss, host.norm, host.skip});
     return under_way;
 }
 
@@ -188,6 +198,7 @@ Trainer::StepResult Trainer::result_of(StepUnderWay& under_way) {
     result.norm = unsigned_nan(values[1]);
     result.skipped = (skip & GradNorm::kNonFinite) != 0;
     result.dropped = (skip & GradNorm::kDropped) != 0;
+    if (under_way.f8) result.f8 = scales_.records(under_way.f8->wait());
     result.lr = under_way.lr;
     // The device began with it when it was there and the step before was done.
     result.ms = (now - std::max(under_way.started, settled_)) * 1000;
@@ -232,6 +243,7 @@ int Trainer::check_step(std::int64_t step) {
     };
     const auto checked = [&](Pass pass) { session_.executor().run_checked(pass, print); };
     const StepBatches batches = load_step(step);
+    calibrate(batches);
     run_micro_batches(batches, checked);
     upload_update_scalars(step, learning_rate(config_.optimizer, config_.lr_schedule, config_.training.steps, step),
                           batches.valid);
@@ -254,20 +266,6 @@ void Trainer::validate(std::int64_t step) {
     }
 }
 
-void Trainer::write_evaluations(std::int64_t step) {
-    for (const EvaluationRecord& record : evaluator_.choices(step)) {
-        log_->write_evaluation(record);
-        console_.line(text("evaluation at step ", step, ": ", evaluation_line(record)));
-    }
-}
-
-void Trainer::write_samples(std::int64_t step) {
-    samples_->make(step, [this](const SampleRecord& record) {
-        log_->write_sample(record);
-        console_.line(sample_line(record));
-    });
-}
-
 void Trainer::checkpoint(std::int64_t step) {
     nlohmann::json state = {{"config", to_json(config_)},
                             {"sequences", sequences_before(step + 1)},
@@ -278,40 +276,6 @@ void Trainer::checkpoint(std::int64_t step) {
     saved_ = step;
     restore_folder();
     checkpoints_.save(step, state, [this] { log_->sync(); });
-}
-
-void Trainer::report(std::int64_t step, const StepResult& result) {
-    restore_folder();
-    const double tokens_per_s = static_cast<double>(tokens_per_step()) / (result.ms / 1000);
-    const double left = static_cast<double>(config_.training.steps - step);
-    console_.step({.step = step,
-                   .steps = config_.training.steps,
-                   .loss = result.loss,
-                   .grad_norm = result.norm,
-                   .lr = result.lr,
-                   .ms = result.ms,
-                   .tokens_per_s = tokens_per_s,
-                   .eta_s = step_ms_.add(result.ms) / 1000 * left});
-    const SpikeScores scores = watch_.observe(step, result.loss, result.norm);
-    const std::string skipped = result.counted == 0 ? "no counted target" : result.dropped ? "spike" : "";
-    if (result.counted == 0) {
-        console_.line(text("step ", step, " has no counted target: the update was dropped"));
-    } else if (scores.spike() || result.dropped) {
-        console_.line(spike_line(step, result.loss, result.norm, scores, result.dropped));
-    }
-    log_->write(
-        {.step = step,
-         .loss = result.loss,
-         .grad_norm = result.norm,
-         .lr = result.lr,
-         .tokens = tokens_after(step),
-         .ms = result.ms,
-         .tokens_per_s = tokens_per_s,
-         .mfu = step_flops_ / (result.ms / 1000) / session_.executor().peaks().flops_per_s,
-         .memory_gib = static_cast<double>(session_.plan().arena_bytes() + session_.executor().overhead_bytes()) / kGiB,
-         .loss_z = scores.loss,
-         .norm_z = scores.norm,
-         .skipped = skipped});
 }
 
 int Trainer::train() {

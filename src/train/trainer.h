@@ -12,6 +12,7 @@
 #include "src/io/run_tokenizer.h"
 #include "src/train/checkpoints.h"
 #include "src/train/evaluator.h"
+#include "src/train/float8_scales.h"
 #include "src/train/recent_mean.h"
 #include "src/train/resume_check.h"
 #include "src/train/run_files.h"
@@ -48,6 +49,7 @@ class Trainer {
         std::int64_t counted = 0;
         bool skipped = false;  // of a loss or norm that is not finite
         bool dropped = false;  // by rule
+        std::vector<Float8Record> f8;
     };
     /// A step that is enqueued and whose results the host has not looked at.
     struct StepUnderWay {
@@ -55,6 +57,7 @@ class Trainer {
         std::int64_t counted = 0;            // targets of the step that are not ignored
         double lr = 0, started = 0;          // seconds
         std::unique_ptr<Readback> readback;  // loss, norm, skip
+        std::unique_ptr<Readback> f8;        // of Float8Scales
     };
 
     /// The micro-batches of a step, and how many targets of it count.
@@ -73,6 +76,8 @@ class Trainer {
     void open_log();
     void restore_folder();
     StepBatches load_step(std::int64_t step) const;
+    /// Finds the scales of FP8 tensors where no step has.
+    void calibrate(const StepBatches& batches);
     StepUnderWay start_step(std::int64_t step, const StepBatches& batches);
     StepResult result_of(StepUnderWay& step);
     void settle(StepUnderWay& step);
@@ -97,6 +102,7 @@ class Trainer {
     RunLock lock_;
     Session session_;
     WeightsSource weights_;
+    Float8Scales scales_;
     Checkpoints checkpoints_;
     RunIdentity identity_;
     Evaluator evaluator_;

@@ -38,6 +38,9 @@ class WeightsSource {
     /// What the trainer passed when the checkpoint was written; null without one.
     const nlohmann::json* saved_state() const { return checkpoint_ ? &checkpoint_->state : nullptr; }
 
+    /// Null without one.
+    const CheckpointInfo* checkpoint() const { return checkpoint_ ? &*checkpoint_ : nullptr; }
+
     /// The checkpoint is read and may be deleted.
     void release() {
         if (checkpoint_) checkpoint_->in_use.reset();

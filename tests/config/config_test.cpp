@@ -55,7 +55,7 @@ TEST_CASE("every key is read into its own member and written back") {
                                    "high_freq_factor": 4.5, "original_max_position_embeddings": 1024}},
         "data": {"train": ["a.bin", "b*.bin"], "val": ["c.bin"], "shuffle": false, "document_mask": true,
                  "tokenizer": "t/tokenizer.json"},
-        "training": {"seq_len": 33, "micro_batch_size": 3, "grad_accumulation_steps": 5, "steps": 70,
+        "training": {"seq_len": 48, "micro_batch_size": 3, "grad_accumulation_steps": 5, "steps": 70,
                      "seed": 18446744073709551615, "max_grad_norm": 0.5, "skip_spikes": 6.5, "lm_head_chunks": 7,
                      "recompute": "mlp"},
         "optimizer": {"learning_rate": 0.002, "beta1": 0.8, "beta2": 0.9, "eps": 1e-7, "weight_decay": 0.01,
@@ -68,10 +68,14 @@ TEST_CASE("every key is read into its own member and written back") {
         "checkpoint": {"interval": 23, "keep": 29, "at_end": false, "background": false},
         "output": {"directory": "elsewhere"},
         "device": "cpu",
+        "precision": {"qkv": "bf16", "attn_out": "fp8", "gate_up": "bf16", "down": "bf16", "margin": 3, "window": 59,
+                      "bf16_first_layers": 1, "bf16_last_layers": 0},
         "deterministic": false
     })");
     std::size_t keys = 0;
-    for (const auto& [name, value] : every_key.items()) keys += value.is_object() ? value.size() : 1;
+    for (const auto& [name, value] : every_key.items()) {
+        keys += value.is_object() && name != "precision" ? value.size() : 1;
+    }
     REQUIRE(keys == coda::schema().size());
 
     const Config config = parse_config(every_key, "ignored");
@@ -81,6 +85,40 @@ TEST_CASE("every key is read into its own member and written back") {
     CHECK(config.optimizer.beta2 == 0.9);
     CHECK(config.lr_schedule.decay_steps == 13);
     CHECK(config.device == coda::DeviceChoice::cpu);
+}
+
+TEST_CASE("precision is a word or an object of what differs from fp8") {
+    const auto precision_of = [](const json& value) {
+        return parse_config(changed("/precision", value), "c").precision;
+    };
+    CHECK_FALSE(parse_config(small_document(), "c").precision.has_fp8());
+    CHECK(precision_of("bf16") == coda::PrecisionConfig{});
+    CHECK(precision_of("fp8") == coda::PrecisionConfig::fp8());
+    CHECK(precision_of(json::object()) == coda::PrecisionConfig::fp8());
+    const coda::PrecisionConfig some = precision_of({{"attn_out", "bf16"}, {"window", 5}});
+    CHECK((some.attn_out == coda::GemmOperands::bf16 && some.qkv == coda::GemmOperands::fp8 && some.window == 5));
+    CHECK(to_json(parse_config(changed("/precision", "fp8"), "c")).at("precision").at("margin") == 2);
+
+    const auto refusal = [](const json& value) { return error_of(changed("/precision", value)); };
+    CHECK(lacking(refusal("fp4"), {"precision: expected \"bf16\", \"fp8\" or an object", "the string \"fp4\""}) == "");
+    CHECK(lacking(refusal({{"atn_out", "bf16"}}), {"unknown key precision.atn_out", "precision.attn_out"}) == "");
+    CHECK(lacking(refusal({{"qkv", "fp32"}}), {"precision.qkv: expected one of \"bf16\", \"fp8\""}) == "");
+    CHECK(lacking(refusal({{"window", 0}}), {"precision.window: expected an integer in [1, 1024], found 0"}) == "");
+    CHECK(lacking(refusal({{"down", "bf16"}}), {"precision.gate_up and precision.down differ"}) == "");
+    CHECK(lacking(refusal({{"bf16_last_layers", 1000}}), {"leave none of the", "layers in FP8"}) == "");
+}
+
+TEST_CASE("what FP8 operands do not go with is refused by name") {
+    const auto refusal = [](const char* pointer, const json& value) {
+        json document = changed("/precision", "fp8");
+        document[json::json_pointer(pointer)] = value;
+        return error_of(document);
+    };
+    CHECK(refusal("/training/recompute", "swiglu").empty());
+    CHECK(lacking(refusal("/training/recompute", "mlp"), {"training.recompute \"mlp\"", "take \"swiglu\""}) == "");
+    CHECK(lacking(refusal("/model/intermediate_size", 100), {"model.intermediate_size is 100", "multiples of 16"}) ==
+          "");
+    CHECK(lacking(refusal("/training/seq_len", 3), {"training.seq_len x training.micro_batch_size is"}) == "");
 }
 
 TEST_CASE("the resolved configuration resolves to itself") {

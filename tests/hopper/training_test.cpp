@@ -243,7 +243,7 @@ TEST_CASE("what goes up to the GPU comes down again, in parts of the staging rin
     for (int i = 0; i < 100; ++i) {
         upload_scalar(*run.executor, loss, 0.5 * i);
         upload_scalar(*run.executor, skip, i);
-        readbacks.push_back(run.executor->read_scalars({loss, skip}));
+        readbacks.push_back(run.executor->read_values({loss, skip}));
     }
     for (int i = 0; i < 100; ++i) {
         CHECK(readbacks[static_cast<std::size_t>(i)]->wait() == std::vector<double>{0.5 * i, static_cast<double>(i)});

@@ -51,6 +51,7 @@ struct Sizes {
     OptimizerConfig optimizer{};
     PassSet passes = kAllPasses;
     GenerationShape generation{};
+    PrecisionConfig gemms{};
 };
 
 /// Transient buffers each in memory of their own, so that none is initialised by another.
@@ -112,6 +113,7 @@ class ModelRun {
         options.max_grad_norm = 1.0;
         options.optimizer = sizes.optimizer;
         options.generation = sizes.generation;
+        options.gemms = sizes.gemms;
         schedules = build_schedules(config, layout, options, sizes.passes);
     }
 

@@ -58,8 +58,8 @@ struct LayerAlone {
         dx = persistent("dx", precision.storage, kTokens, config.hidden_size);
 
         const ModelShape shape = model_shape(config, kSeqLen, kBatch);
-        Layer layer(parameters, {host.master, host.working, host.gradient}, shape, recompute, true, buffers);
-        Layer::BackwardBuffers backward(shape, recompute, buffers);
+        Layer layer(parameters, {host.master, host.working, host.gradient}, shape, recompute, true, {}, buffers);
+        Layer::BackwardBuffers backward(shape, recompute, false, buffers);
         StepList step(schedules.first);
         step.enter(Phase::forward, 0);
         out = layer.forward(step, host, in, Keep::activations);

@@ -34,9 +34,9 @@ if "--dump-batches" in words:
         time.sleep(0.01)
     sys.exit(130)
 training = config["training"]
-if training.get("precision") == "bad":
-    sys.exit("coda_train: training.precision: there is no bad")
-loss = 3 + training["seed"] + {"fp8": 0.003, "far": 0.1}.get(training.get("precision"), 0.0)
+if config.get("precision") == "bad":
+    sys.exit("coda_train: precision: there is no bad")
+loss = 3 + training["seed"] + {"fp8": 0.003, "far": 0.1}.get(config.get("precision"), 0.0)
 loss += 0.001 * training["seed"] * (training["lm_head_chunks"] - 1)
 slow = os.path.exists(os.path.join(os.path.dirname(__file__), "slow"))
 with open(os.path.join(folder, "log.jsonl"), "a") as log:
@@ -121,7 +121,7 @@ class CampaignTest(LogTestCase):
         self.assertAlmostEqual(record["mean_of_last"], 5.003 - 0.25)
 
     def test_a_bar_that_is_missed(self):
-        out = self.campaign("--variants", "bf16,far", "--variant", 'far={"training.precision": "far"}', "--seeds", "1",
+        out = self.campaign("--variants", "bf16,far", "--variant", 'far={"precision": "far"}', "--seeds", "1",
                             expect=1)
         self.assertIn("MISSED  far: mean +0.10000, allowed 0.00500", out)
 
@@ -148,9 +148,9 @@ class CampaignTest(LogTestCase):
         self.assertIn("other data", self.campaign("--seeds", "1", "--variants", "bf16", expect=1))
 
     def test_failures(self):
-        out = self.campaign("--seeds", "1", "--variants", "bad", "--variant", 'bad={"training.precision": "bad"}',
+        out = self.campaign("--seeds", "1", "--variants", "bad", "--variant", 'bad={"precision": "bad"}',
                             expect=1)
-        self.assertIn("bad_1 ended with 1: coda_train: training.precision: there is no bad", out)
+        self.assertIn("bad_1 ended with 1: coda_train: precision: there is no bad", out)
         for arguments, says in ((["--variants", "fp4"], "there is no fp4"), (["--seeds", "one"], "--seeds"),
                                 (["--variant", "x=1"], "--variant x=1"), (["--record"], "--gpu")):
             self.assertIn(says, self.campaign(*arguments, expect=2))

@@ -9,7 +9,7 @@ using namespace coda::test;
 
 namespace {
 
-constexpr std::int64_t kRowsWithDot = 6, kMostForDot = 1 << 21;  // the host computes their logits
+constexpr std::int64_t kRowsWithDot = 3, kMostForDot = 1 << 20;  // the host computes their logits
 
 struct Shape {
     std::int64_t rows, width, vocab, padded;

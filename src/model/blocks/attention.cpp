@@ -24,19 +24,29 @@ AttentionBlock::Parameters AttentionBlock::declare(ParameterPlan& plan, const Mo
     return parameters;
 }
 
-AttentionBlock::BackwardBuffers::BackwardBuffers(const ModelShape& s, const BlockBuffers& buffers)
+AttentionBlock::BackwardBuffers::BackwardBuffers(const ModelShape& s, bool float8, const BlockBuffers& buffers)
     : dout(buffers.activation("attention output gradient", s.tokens, s.out_width)),
       delta(buffers.statistic("attention delta", s.heads, s.tokens)),
       dqkv(buffers.activation("qkv gradient", s.tokens, s.qkv_width)),
       partials(buffers.statistic("attention dot partials", s.heads + 2 * s.kv_heads, s.tokens)),
       dot(buffers.statistic("attention dot", 1, s.tokens)),
       dgamma(buffers.statistic("attention norm weight partials", ceil_div(s.tokens, LinearRmsBackward::kTileRows),
-                               s.width)) {}
+                               s.width)) {
+    if (!float8) return;
+    dx_f8 = buffers.f8("attention dx f8", s.tokens, s.width);
+    dx_f8_t = buffers.f8_transposed("attention dx f8 transposed", s.tokens, s.width);
+    o_f8_t = buffers.f8_transposed("attention output f8 transposed", s.tokens, s.out_width);
+    dqkv_f8 = buffers.f8("qkv gradient f8", s.tokens, s.qkv_width);
+    dqkv_f8_t = buffers.f8_transposed("qkv gradient f8 transposed", s.tokens, s.qkv_width);
+    x_f8_t = buffers.f8_transposed("attention input f8 transposed", s.tokens, s.width);
+}
 
 AttentionBlock::AttentionBlock(const Parameters& parameters, const FlatSegments& segments, const ModelShape& s,
-                               bool deterministic, const BlockBuffers& buffers)
+                               bool deterministic, const Float8Layer& float8, const BlockBuffers& buffers)
     : shape_(s),
       deterministic_(deterministic),
+      qkv_f8_(float8.qkv),
+      out_f8_(float8.attn_out),
       norm_(segments.norm(parameters.norm)),
       qkv_weight_(segments.matrix(parameters.qkv)),
       out_weight_(segments.matrix(parameters.out)),
@@ -46,7 +56,30 @@ AttentionBlock::AttentionBlock(const Parameters& parameters, const FlatSegments&
       out_{buffers.activation("x after attention", s.tokens, s.width),
            buffers.statistic("rstd after attention", 1, s.tokens)},
       square_(
-          buffers.statistic("squares after attention", ceil_div(s.width, LinearResidualRms::kTileColumns), s.tokens)) {}
+          buffers.statistic("squares after attention", ceil_div(s.width, LinearResidualRms::kTileColumns), s.tokens)) {
+    if (qkv_f8_) x_f8_ = buffers.f8("attention input f8", s.tokens, s.width);
+    if (out_f8_) o_f8_ = buffers.f8("attention output f8", s.tokens, s.out_width);
+}
+
+void AttentionBlock::project(StepList& step, const BatchInputs& batch, const Stream& in, bool f8) {
+    if (f8) {
+        step("attn_input_f8", QuantiseF8{.x = in.x,
+                                         .rstd = in.rstd,
+                                         .scale = qkv_f8_.input.scale,
+                                         .rows = write(x_f8_),
+                                         .columns = {},
+                                         .amax = {}});
+    }
+    step("qkv", LinearRope{.a = f8 ? x_f8_ : in.x,
+                           .w = f8 ? qkv_f8_.rows : qkv_weight_.value,
+                           .rstd = f8 ? View{} : in.rstd,
+                           .scale = f8 ? qkv_f8_.forward : View{},
+                           .positions = batch.positions,
+                           .rope = batch.rope,
+                           .out = write(qkv_),
+                           .rotated = shape_.rotated,
+                           .head_dim = shape_.head_dim});
+}
 
 void AttentionBlock::attend(StepList& step, const BatchInputs& batch) {
     const ModelShape& s = shape_;
@@ -83,39 +116,85 @@ void AttentionBlock::attend(StepList& step, const BatchInputs& batch) {
                                 .head_dim = s.head_dim});
 }
 
-const Stream& AttentionBlock::forward(StepList& step, const BatchInputs& batch, const Stream& in) {
-    const ModelShape& s = shape_;
-    step("qkv", LinearRope{.a = in.x,
-                           .w = qkv_weight_.value,
-                           .rstd = in.rstd,
-                           .positions = batch.positions,
-                           .rope = batch.rope,
-                           .out = write(qkv_),
-                           .rotated = s.rotated,
-                           .head_dim = s.head_dim});
-    attend(step, batch);
-    step("attn_out", LinearResidualRms{.a = o_,
-                                       .w = out_weight_.value,
+void AttentionBlock::close(StepList& step, const Stream& in, bool f8) {
+    if (f8) {
+        step("attn_o_f8", QuantiseF8{.x = o_,
+                                     .rstd = {},
+                                     .scale = out_f8_.input.scale,
+                                     .rows = write(o_f8_),
+                                     .columns = {},
+                                     .amax = write(out_f8_.input.amax)});
+    }
+    step("attn_out", LinearResidualRms{.a = f8 ? o_f8_ : o_,
+                                       .w = f8 ? out_f8_.rows : out_weight_.value,
+                                       .scale = f8 ? out_f8_.forward : View{},
                                        .residual = in.x,
                                        .x = write(out_.x),
                                        .square = write(square_),
                                        .tile = LinearResidualRms::kTileColumns});
-    step("rstd_mlp", FinishRstd{.square = square_, .rstd = write(out_.rstd), .width = s.width, .eps = s.eps});
+    step("rstd_mlp", FinishRstd{.square = square_, .rstd = write(out_.rstd), .width = shape_.width, .eps = shape_.eps});
+}
+
+const Stream& AttentionBlock::forward(StepList& step, const BatchInputs& batch, const Stream& in, Keep keep) {
+    const bool keeps = keep == Keep::activations;
+    project(step, batch, in, keeps && qkv_f8_);
+    attend(step, batch);
+    close(step, in, keeps && out_f8_);
     return out_;
+}
+
+void AttentionBlock::backward_of_out(StepList& step, BackwardBuffers& g, const View& dx, Beta beta) {
+    const bool f8 = static_cast<bool>(out_f8_);
+    if (f8) {
+        step("attn_dx_f8", QuantiseF8{.x = dx,
+                                      .rstd = {},
+                                      .scale = out_f8_.output_gradient.scale,
+                                      .rows = write(g.dx_f8),
+                                      .columns = write(g.dx_f8_t),
+                                      .amax = write(out_f8_.output_gradient.amax)});
+    }
+    step("attn_out_dgrad", LinearHeadDot{.a = f8 ? g.dx_f8 : dx,
+                                         .w = f8 ? out_f8_.columns : out_weight_.value,
+                                         .scale = f8 ? out_f8_.dgrad : View{},
+                                         .o = o_,
+                                         .out = write(g.dout),
+                                         .delta = write(g.delta),
+                                         .head_dim = shape_.head_dim});
+    if (f8) {
+        step(
+            "attn_o_f8_t",
+            QuantiseF8{
+                .x = o_, .rstd = {}, .scale = out_f8_.input.scale, .rows = {}, .columns = write(g.o_f8_t), .amax = {}});
+    }
+    step("attn_out_wgrad", WeightGradient{.dy = f8 ? g.dx_f8_t : dx,
+                                          .x = f8 ? g.o_f8_t : o_,
+                                          .gamma = {},
+                                          .alpha = f8 ? out_f8_.wgrad : View{},
+                                          .grad = {write(out_weight_.gradient), beta},
+                                          .scratch = {},
+                                          .promotion = f8 ? kGradientPromotion : 0});
+}
+
+void AttentionBlock::backward_of_qkv(StepList& step, const Stream& in, BackwardBuffers& g, View& dx, Beta beta) {
+    if (!qkv_f8_) {
+        return build_norm_projection_backward(step, {"qkv_dgrad", "qkv_wgrad", "attn_norm_grad"}, in, g.dqkv, g.dot,
+                                              qkv_weight_, norm_, g.dgamma, dx, beta);
+    }
+    step("dqkv_f8", QuantiseF8{.x = g.dqkv,
+                               .rstd = {},
+                               .scale = qkv_f8_.output_gradient.scale,
+                               .rows = write(g.dqkv_f8),
+                               .columns = write(g.dqkv_f8_t),
+                               .amax = write(qkv_f8_.output_gradient.amax)});
+    build_norm_projection_backward(step, {"attn_input_f8_t", "qkv_dgrad", "qkv_wgrad", "attn_norm_grad"}, in,
+                                   {.gemm = qkv_f8_, .dz = g.dqkv_f8, .dz_t = g.dqkv_f8_t, .x_t = g.x_f8_t}, g.dot,
+                                   qkv_weight_, norm_, g.dgamma, dx, beta);
 }
 
 void AttentionBlock::backward(StepList& step, const BatchInputs& batch, const Stream& in, BackwardBuffers& g, View& dx,
                               Beta beta) {
     const ModelShape& s = shape_;
-    step("attn_out_dgrad", LinearHeadDot{.a = dx,
-                                         .w = out_weight_.value,
-                                         .o = o_,
-                                         .out = write(g.dout),
-                                         .delta = write(g.delta),
-                                         .head_dim = s.head_dim});
-    step("attn_out_wgrad",
-         WeightGradient{
-             .dy = dx, .x = o_, .gamma = {}, .alpha = {}, .grad = {write(out_weight_.gradient), beta}, .scratch = {}});
+    backward_of_out(step, g, dx, beta);
     step("attention_backward", AttentionBackward{.qkv = qkv_,
                                                  .o = {},
                                                  .dout = g.dout,
@@ -123,7 +202,8 @@ void AttentionBlock::backward(StepList& step, const BatchInputs& batch, const St
                                                  .delta = g.delta,
                                                  .positions = batch.positions,
                                                  .rope = batch.rope,
-                                                 .rstd = in.rstd,
+                                                 // The FP8 wgrad reads x normalised, so dqkv is without its rstd.
+                                                 .rstd = qkv_f8_ ? View{} : in.rstd,
                                                  .doc_start = batch.doc_start,
                                                  .dqkv = write(g.dqkv),
                                                  .dot = write(g.partials),
@@ -134,8 +214,7 @@ void AttentionBlock::backward(StepList& step, const BatchInputs& batch, const St
                                                  .head_dim = s.head_dim,
                                                  .deterministic = deterministic_});
     step("attention_dot", FinishRowSum{.partials = g.partials, .sum = write(g.dot)});
-    build_norm_projection_backward(step, {"qkv_dgrad", "qkv_wgrad", "attn_norm_grad"}, in, g.dqkv, g.dot, qkv_weight_,
-                                   norm_, g.dgamma, dx, beta);
+    backward_of_qkv(step, in, g, dx, beta);
 }
 
 void AttentionBlock::keep_rows(std::int64_t rows) {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "src/model/blocks/block_buffers.h"
+#include "src/model/blocks/float8.h"
 #include "src/model/blocks/shape.h"
 #include "src/model/blocks/step_list.h"
 #include "src/model/blocks/streams.h"
@@ -25,20 +26,27 @@ class AttentionBlock {
         View dqkv;           // (M, Nq)
         View partials, dot;  // Σ z dz per head and token, and per token
         View dgamma;         // partials of the norm's weight
+        // FP8, by rows and transposed; absent without `float8`.
+        View dx_f8, dx_f8_t;      // (M, d), (d, M)
+        View o_f8_t;              // (H hd, M)
+        View dqkv_f8, dqkv_f8_t;  // (M, Nq), (Nq, M)
+        View x_f8_t;              // (d, M) of the normalised x
 
-        BackwardBuffers(const ModelShape& shape, const BlockBuffers& buffers);
+        /// `float8`: a layer takes FP8 operands.
+        BackwardBuffers(const ModelShape& shape, bool float8, const BlockBuffers& buffers);
     };
 
-    /// `deterministic`: the backward pass gives the same bits every time.
+    /// `deterministic`: the backward pass gives the same bits every time. `float8`: its GEMMs with FP8 operands in
+    /// passes that keep their activations.
     AttentionBlock(const Parameters& parameters, const FlatSegments& segments, const ModelShape& shape,
-                   bool deterministic, const BlockBuffers& buffers);
+                   bool deterministic, const Float8Layer& float8, const BlockBuffers& buffers);
 
     /// What the passes of generation read and write.
     void use_cache(const KeyValueCache& cache) { cache_ = cache; }
 
     /// Returns x' with the 1/rms of its rows. batch.place: keys and values are stored in the cache. batch.lengths:
     /// every row is the newest token of a sequence of the cache.
-    const Stream& forward(StepList& step, const BatchInputs& batch, const Stream& in);
+    const Stream& forward(StepList& step, const BatchInputs& batch, const Stream& in, Keep keep);
 
     /// From dx, the gradient of x', to that of `in`, in place, and those of the weights.
     void backward(StepList& step, const BatchInputs& batch, const Stream& in, BackwardBuffers& buffers, View& dx,
@@ -50,14 +58,21 @@ class AttentionBlock {
     const Stream& out() const { return out_; }
 
   private:
+    void project(StepList& step, const BatchInputs& batch, const Stream& in, bool f8);
     void attend(StepList& step, const BatchInputs& batch);
+    void close(StepList& step, const Stream& in, bool f8);
+    void backward_of_out(StepList& step, BackwardBuffers& buffers, const View& dx, Beta beta);
+    void backward_of_qkv(StepList& step, const Stream& in, BackwardBuffers& buffers, View& dx, Beta beta);
 
     ModelShape shape_;
     bool deterministic_;
+    Float8Gemm qkv_f8_, out_f8_;
     Weight norm_, qkv_weight_, out_weight_;
     View qkv_;     // (M, Nq) after RoPE
     View o_;       // (M, H hd)
     View lse_;     // (H, M)
+    View x_f8_;    // (M, d) FP8 of the normalised x
+    View o_f8_;    // (M, H hd) FP8
     Stream out_;   // x', 1/rms
     View square_;  // partials of the sum of squares of x'
     KeyValueCache cache_;

@@ -17,9 +17,18 @@ class BlockBuffers {
     /// The same, with names that say the layer.
     BlockBuffers of_layer(std::size_t l) const { return {table_, precision_, prefix_ + text("layer ", l, " ")}; }
 
-    /// Transient, of the storage and the statistic type; and a flag per row.
+    /// Transient, of the storage type, FP8 and the statistic type; and a flag per row.
     View activation(const char* name, std::int64_t rows, std::int64_t cols) const {
         return table_.activation(prefix_ + name, precision_.storage, rows, cols);
+    }
+    /// FP8: by rows, and the transposed copy of rows that are tokens.
+    View f8(const char* name, std::int64_t rows, std::int64_t cols) const {
+        return table_.activation(prefix_ + name, DType::f8e4m3, rows, cols);
+    }
+    View f8_transposed(const char* name, std::int64_t tokens, std::int64_t cols) const {
+        View view = table_.activation(prefix_ + name, DType::f8e4m3, cols, tokens);
+        view.order = ColumnOrder::paired;
+        return view;
     }
     View statistic(const char* name, std::int64_t rows, std::int64_t cols) const {
         return table_.activation(prefix_ + name, precision_.statistic, rows, cols);

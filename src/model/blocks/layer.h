@@ -21,21 +21,22 @@ class Layer {
         AttentionBlock::BackwardBuffers attention;
         MlpBlock::BackwardBuffers mlp;
 
-        BackwardBuffers(const ModelShape& shape, Recompute recompute, const BlockBuffers& buffers)
-            : attention(shape, buffers), mlp(shape, recompute, buffers) {}
+        /// `float8`: a layer takes FP8 operands.
+        BackwardBuffers(const ModelShape& shape, Recompute recompute, bool float8, const BlockBuffers& buffers)
+            : attention(shape, float8, buffers), mlp(shape, recompute, float8, buffers) {}
     };
 
     Layer(const Parameters& parameters, const FlatSegments& segments, const ModelShape& shape, Recompute recompute,
-          bool deterministic, const BlockBuffers& buffers)
-        : attention_(parameters.attention, segments, shape, deterministic, buffers),
-          mlp_(parameters.mlp, segments, shape, recompute, buffers) {}
+          bool deterministic, const Float8Layer& float8, const BlockBuffers& buffers)
+        : attention_(parameters.attention, segments, shape, deterministic, float8, buffers),
+          mlp_(parameters.mlp, segments, shape, recompute, float8, buffers) {}
 
     /// What the passes of generation read and write.
     void use_cache(const KeyValueCache& cache) { attention_.use_cache(cache); }
 
     /// Returns x' with the 1/rms of its rows, which the next layer's norm or the final one applies.
     const Stream& forward(StepList& step, const BatchInputs& batch, const Stream& in, Keep keep) {
-        return mlp_.forward(step, attention_.forward(step, batch, in), keep);
+        return mlp_.forward(step, attention_.forward(step, batch, in, keep), keep);
     }
 
     /// From dx, the gradient of x', to that of `in`, in place, and those of the weights.

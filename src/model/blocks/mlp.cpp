@@ -20,19 +20,31 @@ MlpBlock::Parameters MlpBlock::declare(ParameterPlan& plan, const ModelConfig& m
     return parameters;
 }
 
-MlpBlock::BackwardBuffers::BackwardBuffers(const ModelShape& s, Recompute recompute, const BlockBuffers& buffers) {
+MlpBlock::BackwardBuffers::BackwardBuffers(const ModelShape& s, Recompute recompute, bool float8,
+                                           const BlockBuffers& buffers) {
     if (recompute != Recompute::none) y = buffers.activation("recomputed mlp activation", s.tokens, s.ffn);
     if (recompute == Recompute::mlp) z = buffers.activation("recomputed gate/up", s.tokens, 2 * s.ffn);
     const std::int64_t tiles = ceil_div(s.ffn, LinearSwigluBackward::kTileColumns);
     partials = buffers.statistic("mlp dot partials", tiles, s.tokens);
     dot = buffers.statistic("mlp dot", 1, s.tokens);
     dgamma = buffers.statistic("mlp norm weight partials", ceil_div(s.tokens, LinearRmsBackward::kTileRows), s.width);
+    if (!float8) return;
+    dx_f8 = buffers.f8("mlp dx f8", s.tokens, s.width);
+    dx_f8_t = buffers.f8_transposed("mlp dx f8 transposed", s.tokens, s.width);
+    dz_f8 = buffers.f8("gate/up gradient f8", s.tokens, 2 * s.ffn);
+    dz_f8_t = buffers.f8_transposed("gate/up gradient f8 transposed", s.tokens, 2 * s.ffn);
+    x_f8_t = buffers.f8_transposed("mlp input f8 transposed", s.tokens, s.width);
+    if (recompute != Recompute::none) {
+        y_f8_t = buffers.f8_transposed("recomputed mlp activation f8 transposed", s.tokens, s.ffn);
+    }
 }
 
 MlpBlock::MlpBlock(const Parameters& parameters, const FlatSegments& segments, const ModelShape& s, Recompute recompute,
-                   const BlockBuffers& buffers)
+                   const Float8Layer& float8, const BlockBuffers& buffers)
     : shape_(s),
       recompute_(recompute),
+      gate_up_f8_(float8.gate_up),
+      down_f8_(float8.down),
       norm_(segments.norm(parameters.norm)),
       gate_up_(segments.matrix(parameters.gate_up)),
       down_(segments.matrix(parameters.down)),
@@ -40,25 +52,90 @@ MlpBlock::MlpBlock(const Parameters& parameters, const FlatSegments& segments, c
       out_{buffers.activation("x after mlp", s.tokens, s.width), buffers.statistic("rstd after mlp", 1, s.tokens)},
       square_(buffers.statistic("squares after mlp", ceil_div(s.width, LinearResidualRms::kTileColumns), s.tokens)) {
     if (recompute != Recompute::mlp) z_ = buffers.activation("gate/up", s.tokens, 2 * s.ffn);
+    if (!gate_up_f8_) return;
+    x_f8_ = buffers.f8("mlp input f8", s.tokens, s.width);
+    y_f8_ = buffers.f8("mlp activation f8", s.tokens, s.ffn);
+    if (recompute == Recompute::none) y_f8_t_ = buffers.f8_transposed("mlp activation f8 transposed", s.tokens, s.ffn);
 }
 
 const Stream& MlpBlock::forward(StepList& step, const Stream& in, Keep keep) {
-    const bool keeps_z = keep == Keep::activations && recompute_ != Recompute::mlp;
-    step("gate_up",
-         LinearSwiglu{
-             .a = in.x, .w = gate_up_.value, .rstd = in.rstd, .z = keeps_z ? write(z_) : View{}, .y = write(y_)});
-    step("down", LinearResidualRms{.a = y_,
-                                   .w = down_.value,
-                                   .residual = in.x,
-                                   .x = write(out_.x),
-                                   .square = write(square_),
-                                   .tile = LinearResidualRms::kTileColumns});
+    if (gate_up_f8_ && keep == Keep::activations) {
+        forward_f8(step, in);
+    } else {
+        const bool keeps_z = keep == Keep::activations && recompute_ != Recompute::mlp;
+        step("gate_up",
+             LinearSwiglu{
+                 .a = in.x, .w = gate_up_.value, .rstd = in.rstd, .z = keeps_z ? write(z_) : View{}, .y = write(y_)});
+        step("down", LinearResidualRms{.a = y_,
+                                       .w = down_.value,
+                                       .residual = in.x,
+                                       .x = write(out_.x),
+                                       .square = write(square_),
+                                       .tile = LinearResidualRms::kTileColumns});
+    }
     step("rstd_next",
          FinishRstd{.square = square_, .rstd = write(out_.rstd), .width = shape_.width, .eps = shape_.eps});
     return out_;
 }
 
+void MlpBlock::forward_f8(StepList& step, const Stream& in) {
+    step("mlp_input_f8", QuantiseF8{.x = in.x,
+                                    .rstd = in.rstd,
+                                    .scale = gate_up_f8_.input.scale,
+                                    .rows = write(x_f8_),
+                                    .columns = {},
+                                    .amax = {}});
+    step("gate_up", LinearSwigluF8{.a = x_f8_,
+                                   .w = gate_up_f8_.rows,
+                                   .scale = gate_up_f8_.forward,
+                                   .z = write(z_),
+                                   .y_scale = down_f8_.input.scale,
+                                   .y = write(y_f8_),
+                                   .y_t = y_f8_t_ ? write(y_f8_t_) : View{},
+                                   .y_amax = write(down_f8_.input.amax)});
+    step("down", LinearResidualRms{.a = y_f8_,
+                                   .w = down_f8_.rows,
+                                   .scale = down_f8_.forward,
+                                   .residual = in.x,
+                                   .x = write(out_.x),
+                                   .square = write(square_),
+                                   .tile = LinearResidualRms::kTileColumns});
+}
+
+void MlpBlock::backward_f8(StepList& step, const Stream& in, BackwardBuffers& g, View& dx, Beta beta) {
+    step("mlp_dx_f8", QuantiseF8{.x = dx,
+                                 .rstd = {},
+                                 .scale = down_f8_.output_gradient.scale,
+                                 .rows = write(g.dx_f8),
+                                 .columns = write(g.dx_f8_t),
+                                 .amax = write(down_f8_.output_gradient.amax)});
+    step("down_dgrad", LinearSwigluBackwardF8{.a = g.dx_f8,
+                                              .w = down_f8_.columns,
+                                              .scale = down_f8_.dgrad,
+                                              .z = z_,
+                                              .dz_scale = gate_up_f8_.output_gradient.scale,
+                                              .dz = write(g.dz_f8),
+                                              .dz_t = write(g.dz_f8_t),
+                                              .dz_amax = write(gate_up_f8_.output_gradient.amax),
+                                              .y_scale = g.y_f8_t ? down_f8_.input.scale : View{},
+                                              .y_t = g.y_f8_t ? write(g.y_f8_t) : View{},
+                                              .dot = write(g.partials),
+                                              .tile = LinearSwigluBackwardF8::kTileColumns});
+    step("mlp_dot", FinishRowSum{.partials = g.partials, .sum = write(g.dot)});
+    step("down_wgrad", WeightGradient{.dy = g.dx_f8_t,
+                                      .x = g.y_f8_t ? g.y_f8_t : y_f8_t_,
+                                      .gamma = {},
+                                      .alpha = down_f8_.wgrad,
+                                      .grad = {write(down_.gradient), beta},
+                                      .scratch = {},
+                                      .promotion = kGradientPromotion});
+    build_norm_projection_backward(step, {"mlp_input_f8_t", "gate_up_dgrad", "gate_up_wgrad", "mlp_norm_grad"}, in,
+                                   {.gemm = gate_up_f8_, .dz = g.dz_f8, .dz_t = g.dz_f8_t, .x_t = g.x_f8_t}, g.dot,
+                                   gate_up_, norm_, g.dgamma, dx, beta);
+}
+
 void MlpBlock::backward(StepList& step, const Stream& in, BackwardBuffers& g, View& dx, Beta beta) {
+    if (gate_up_f8_) return backward_f8(step, in, g, dx, beta);
     if (recompute_ == Recompute::mlp) {
         step("gate_up_recompute",
              LinearSwiglu{.a = in.x, .w = gate_up_.value, .rstd = in.rstd, .z = write(g.z), .y = {}});

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "src/model/blocks/block_buffers.h"
+#include "src/model/blocks/float8.h"
 #include "src/model/blocks/shape.h"
 #include "src/model/blocks/step_list.h"
 #include "src/model/blocks/streams.h"
@@ -25,12 +26,19 @@ class MlpBlock {
         View z;              // (M, 2f) recomputed, likewise
         View partials, dot;  // Σ z dz per column tile and token, and per token
         View dgamma;         // partials of the norm's weight
+        // FP8, by rows and transposed; absent without `float8`.
+        View dx_f8, dx_f8_t;  // (M, d), (d, M)
+        View dz_f8, dz_f8_t;  // (M, 2f), (2f, M)
+        View x_f8_t;          // (d, M) of the normalised x
+        View y_f8_t;          // (f, M) recomputed; absent where the forward pass's is kept
 
-        BackwardBuffers(const ModelShape& shape, Recompute recompute, const BlockBuffers& buffers);
+        /// `float8`: a layer takes FP8 operands.
+        BackwardBuffers(const ModelShape& shape, Recompute recompute, bool float8, const BlockBuffers& buffers);
     };
 
+    /// `float8`: its GEMMs with FP8 operands in passes that keep their activations.
     MlpBlock(const Parameters& parameters, const FlatSegments& segments, const ModelShape& shape, Recompute recompute,
-             const BlockBuffers& buffers);
+             const Float8Layer& float8, const BlockBuffers& buffers);
 
     /// Returns x' with the 1/rms of its rows.
     const Stream& forward(StepList& step, const Stream& in, Keep keep);
@@ -44,11 +52,17 @@ class MlpBlock {
     const Stream& out() const { return out_; }
 
   private:
+    void forward_f8(StepList& step, const Stream& in);
+    void backward_f8(StepList& step, const Stream& in, BackwardBuffers& buffers, View& dx, Beta beta);
+
     ModelShape shape_;
     Recompute recompute_;
+    Float8Gemm gate_up_f8_, down_f8_;
     Weight norm_, gate_up_, down_;
-    View z_;       // (M, 2f) gate/up interleaved; absent under recompute "mlp"
-    View y_;       // (M, f): kept for the backward pass unless it is recomputed
+    View z_;  // (M, 2f) gate/up interleaved; absent under recompute "mlp"
+    View y_;  // (M, f): kept for the backward pass unless it is recomputed
+    // FP8: the normalised x (M, d), and y by rows (M, f) and transposed (f, M), kept as y_ is.
+    View x_f8_, y_f8_, y_f8_t_;
     Stream out_;   // x', 1/rms
     View square_;  // partials of the sum of squares of x'
 };

@@ -25,4 +25,35 @@ void build_norm_projection_backward(StepList& step, const NormProjectionSteps& n
          FinishColumnSum{.partials = dgamma, .gamma = norm.value, .grad = {write(norm.gradient), beta}});
 }
 
+void build_norm_projection_backward(StepList& step, const NormProjectionF8Steps& names, const Stream& in,
+                                    const NormProjectionF8& f8, const View& dot, Weight& weight, Weight& norm,
+                                    View& dgamma, View& dx, Beta beta) {
+    const Float8Gemm& gemm = f8.gemm;
+    step(names.quantise,
+         QuantiseF8{
+             .x = in.x, .rstd = in.rstd, .scale = gemm.input.scale, .rows = {}, .columns = write(f8.x_t), .amax = {}});
+    step(names.dgrad, LinearRmsBackward{.a = f8.dz,
+                                        .w = gemm.columns,
+                                        .f8_scale = gemm.dgrad,
+                                        .x = in.x,
+                                        .rstd = in.rstd,
+                                        .dot = dot,
+                                        .alpha = {},
+                                        .scale = {},
+                                        .dx = {write(dx), Beta::accumulate},
+                                        .n = {},
+                                        .dgamma = write(dgamma),
+                                        .tile = LinearRmsBackward::kTileRows,
+                                        .promotion = promotion_of_dgrad(gemm)});
+    step(names.wgrad, WeightGradient{.dy = f8.dz_t,
+                                     .x = f8.x_t,
+                                     .gamma = norm.value,
+                                     .alpha = gemm.wgrad,
+                                     .grad = {write(weight.gradient), beta},
+                                     .scratch = {},
+                                     .promotion = kGradientPromotion});
+    step(names.norm_grad,
+         FinishColumnSum{.partials = dgamma, .gamma = norm.value, .grad = {write(norm.gradient), beta}});
+}
+
 }  // namespace coda

@@ -1,6 +1,7 @@
 // The backward pass of a projection after a norm, which attention and MLP share.
 #pragma once
 
+#include "src/model/blocks/float8.h"
 #include "src/model/blocks/step_list.h"
 #include "src/model/blocks/streams.h"
 #include "src/model/blocks/weights.h"
@@ -16,5 +17,24 @@ struct NormProjectionSteps {
 /// dx, and writes the gradients of W and of the norm's weight. `dgamma` takes the partials of the latter.
 void build_norm_projection_backward(StepList& step, const NormProjectionSteps& names, const Stream& in, const View& dz,
                                     const View& dot, Weight& weight, Weight& norm, View& dgamma, View& dx, Beta beta);
+
+/// Names of its steps with FP8 operands.
+struct NormProjectionF8Steps {
+    const char *quantise, *dgrad, *wgrad, *norm_grad;
+};
+
+/// The FP8 operands of that backward pass: dz by rows and transposed, without the norm's rstd, which the normalised
+/// input has instead; and where the transposed copy of that input goes.
+struct NormProjectionF8 {
+    const Float8Gemm& gemm;
+    View dz;    // (M, N)
+    View dz_t;  // (N, M)
+    View& x_t;  // (d, M)
+};
+
+/// The same with FP8 operands. `dot` is without rstd, too.
+void build_norm_projection_backward(StepList& step, const NormProjectionF8Steps& names, const Stream& in,
+                                    const NormProjectionF8& f8, const View& dot, Weight& weight, Weight& norm,
+                                    View& dgamma, View& dx, Beta beta);
 
 }  // namespace coda

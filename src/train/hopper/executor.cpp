@@ -116,7 +116,9 @@ class HopperExecutor : public Executor {
         // 989.4 TFLOP/s of 132 SMs is the data sheet's dense bf16 figure of the H100 and H200 SXM, by which the field
         // quotes MFU. Memory: two transfers per clock.
         constexpr double kFlopsPerProcessor = 989.4e12 / 132;
-        return {.flops_per_s = kFlopsPerProcessor * attribute(cudaDevAttrMultiProcessorCount),
+        const double flops_per_s = kFlopsPerProcessor * attribute(cudaDevAttrMultiProcessorCount);
+        return {.flops_per_s = flops_per_s,
+                .f8_flops_per_s = 2 * flops_per_s,
                 .bytes_per_s =
                     2 * 1e3 * attribute(cudaDevAttrMemoryClockRate) * attribute(cudaDevAttrGlobalMemoryBusWidth) / 8};
     }
@@ -136,7 +138,7 @@ class HopperExecutor : public Executor {
         download(view, staging.data());
         return staging;
     }
-    std::unique_ptr<Readback> read_scalars(const std::vector<View>& views) override {
+    std::unique_ptr<Readback> read_values(const std::vector<View>& views) override {
         return readbacks_.read(views, memory_, stream_.get());
     }
 

@@ -1,37 +1,43 @@
 #include "src/train/hopper/readback.h"
 
+#include <algorithm>
 #include <cstring>
 
+#include "kernels/core/integers.h"
 #include "kernels/hopper/sm90/check.h"
 
 namespace coda {
 
 namespace {
 
-constexpr std::size_t kCells = 8;
+constexpr std::int64_t kAlignment = 8;
 
 template <class T>
-double read_as(const double* cell) {
-    T value{};
-    std::memcpy(&value, cell, sizeof value);
-    return static_cast<double>(value);
-}
-
-double value_of(DType dtype, const double* cell) {
-    switch (dtype) {
-        case DType::f64: return read_as<double>(cell);
-        case DType::f32: return read_as<float>(cell);
-        case DType::i32: return read_as<std::int32_t>(cell);
-        default: throw Error(text("a scalar cannot be ", name_of(dtype)));
+void append(const std::byte* from, std::int64_t count, std::vector<double>& values) {
+    for (std::int64_t i = 0; i < count; ++i) {
+        T value{};
+        std::memcpy(&value, from + static_cast<std::size_t>(i) * sizeof value, sizeof value);
+        values.push_back(static_cast<double>(value));
     }
 }
+
+void append(const View& view, const std::byte* from, std::vector<double>& values) {
+    switch (view.dtype) {
+        case DType::f64: return append<double>(from, view.count(), values);
+        case DType::f32: return append<float>(from, view.count(), values);
+        case DType::i32: return append<std::int32_t>(from, view.count(), values);
+        default: throw Error(text("a value to be read cannot be ", name_of(view.dtype)));
+    }
+}
+
+std::size_t room_of(const View& view) { return static_cast<std::size_t>(round_up(view.bytes(), kAlignment)); }
 
 }  // namespace
 
 class ReadbackPool::Pending : public Readback {
   public:
-    Pending(ReadbackPool& pool, Slot slot, std::vector<DType> dtypes)
-        : pool_(pool), slot_(slot), dtypes_(std::move(dtypes)) {}
+    Pending(ReadbackPool& pool, Slot slot, std::vector<View> views)
+        : pool_(pool), slot_(slot), views_(std::move(views)) {}
     ~Pending() override {
         cudaEventSynchronize(slot_.arrived);
         pool_.spare_.push_back(slot_);
@@ -39,43 +45,55 @@ class ReadbackPool::Pending : public Readback {
     std::vector<double> wait() override {
         CUDA_CHECK(cudaEventSynchronize(slot_.arrived));
         std::vector<double> values;
-        for (std::size_t i = 0; i < dtypes_.size(); ++i) values.push_back(value_of(dtypes_[i], slot_.values + i));
+        const std::byte* at = slot_.bytes;
+        for (const View& view : views_) {
+            append(view, at, values);
+            at += room_of(view);
+        }
         return values;
     }
 
   private:
     ReadbackPool& pool_;
     Slot slot_;
-    std::vector<DType> dtypes_;
+    std::vector<View> views_;
 };
 
 ReadbackPool::~ReadbackPool() {
     for (const Slot& slot : spare_) {
-        cudaFreeHost(slot.values);
+        cudaFreeHost(slot.bytes);
         cudaEventDestroy(slot.arrived);
     }
 }
 
+ReadbackPool::Slot ReadbackPool::slot_of(std::size_t bytes) {
+    const auto fits = [bytes](const Slot& slot) { return slot.capacity >= bytes; };
+    const auto spare = std::find_if(spare_.begin(), spare_.end(), fits);
+    Slot slot;
+    if (spare == spare_.end()) {
+        CUDA_CHECK(cudaMallocHost(reinterpret_cast<void**>(&slot.bytes), bytes));
+        CUDA_CHECK(cudaEventCreateWithFlags(&slot.arrived, cudaEventDisableTiming));
+        slot.capacity = bytes;
+    } else {
+        slot = *spare;
+        spare_.erase(spare);
+    }
+    return slot;
+}
+
 std::unique_ptr<Readback> ReadbackPool::read(const std::vector<View>& views, const Memory& memory,
                                              cudaStream_t stream) {
-    require(views.size() <= kCells, "at most ", kCells, " scalars are read at a time, not ", views.size());
-    Slot slot;
-    if (spare_.empty()) {
-        CUDA_CHECK(cudaMallocHost(reinterpret_cast<void**>(&slot.values), kCells * sizeof(double)));
-        CUDA_CHECK(cudaEventCreateWithFlags(&slot.arrived, cudaEventDisableTiming));
-    } else {
-        slot = spare_.back();
-        spare_.pop_back();
-    }
-    std::vector<DType> dtypes;
-    for (std::size_t i = 0; i < views.size(); ++i) {
-        require(views[i].count() == 1, "a view of ", views[i].count(), " elements is not a scalar");
-        CUDA_CHECK(cudaMemcpyAsync(slot.values + i, memory.address(views[i]),
-                                   static_cast<std::size_t>(size_of(views[i].dtype)), cudaMemcpyDeviceToHost, stream));
-        dtypes.push_back(views[i].dtype);
+    std::size_t bytes = 0;
+    for (const View& view : views) bytes += room_of(view);
+    const Slot slot = slot_of(bytes);
+    std::byte* at = slot.bytes;
+    for (const View& view : views) {
+        CUDA_CHECK(cudaMemcpyAsync(at, memory.address(view), static_cast<std::size_t>(view.bytes()),
+                                   cudaMemcpyDeviceToHost, stream));
+        at += room_of(view);
     }
     CUDA_CHECK(cudaEventRecord(slot.arrived, stream));
-    return std::make_unique<Pending>(*this, slot, std::move(dtypes));
+    return std::make_unique<Pending>(*this, slot, views);
 }
 
 }  // namespace coda

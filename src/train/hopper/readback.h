@@ -1,8 +1,9 @@
-// Scalars copied to pinned memory after the work enqueued so far.
+// Small views copied to pinned memory after the work enqueued so far.
 #pragma once
 
 #include <cuda_runtime.h>
 
+#include <cstddef>
 #include <memory>
 #include <vector>
 
@@ -19,15 +20,18 @@ class ReadbackPool {
     ReadbackPool(const ReadbackPool&) = delete;
     ReadbackPool& operator=(const ReadbackPool&) = delete;
 
-    /// At most 8 views of one element each. Throws Error for a type that is not a number.
+    /// The elements of contiguous views, one view after the other. Throws Error for a type that is not a number.
     std::unique_ptr<Readback> read(const std::vector<View>& views, const Memory& memory, cudaStream_t stream);
 
   private:
     struct Slot {
-        double* values = nullptr;  // pinned, one 8-byte cell per view
+        std::byte* bytes = nullptr;  // pinned; each view begins at a multiple of 8
+        std::size_t capacity = 0;
         cudaEvent_t arrived{};
     };
     class Pending;
+
+    Slot slot_of(std::size_t bytes);
 
     std::vector<Slot> spare_;
 };

@@ -1,0 +1,43 @@
+// FP8 operands of a block's GEMMs: their scales, and the weights' copies. docs/MATH.md, section 10, has the recipe.
+//
+// A tensor has one scale, a power of two. It is known before the tensor is, from the largest magnitudes of the steps
+// before (UpdateScales), so that whatever makes the tensor rounds it once. wgmma reads FP8 operands along K alone:
+// what is multiplied along both of its dimensions exists by rows and transposed, with equal codes.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/core/operand.h"
+
+namespace coda {
+
+/// Scalars of the statistic type.
+struct Float8Tensor {
+    View scale;
+    View amax;  // of this step, before rounding and without the scale; absent where the scale is fixed
+};
+
+/// z = x Wᵀ with x (M, K), W (N, K) and the gradient dz (M, N), each in FP8. Absent (false) for a GEMM of other
+/// operands.
+struct Float8Gemm {
+    Float8Tensor input, weight, output_gradient;
+    View forward, dgrad, wgrad;  // scalars that undo the scales: of x Wᵀ, dz W and dzᵀ x
+    View rows, columns;          // of W: (N, K), and transposed, (K, N)
+
+    explicit operator bool() const { return static_cast<bool>(rows); }
+};
+
+/// Of a layer.
+struct Float8Layer {
+    Float8Gemm qkv, attn_out, gate_up, down;
+};
+
+/// Tensor cores keep about 14 bits of a sum of FP8 products, so long sums are promoted to fp32 every so many elements:
+/// those over tokens, and those of a dgrad that sums over more than kShortSum features.
+inline constexpr std::int64_t kGradientPromotion = 512;
+inline constexpr std::int64_t kShortSum = 8192;
+inline std::int64_t promotion_of_dgrad(const Float8Gemm& gemm) {
+    return gemm.columns.cols > kShortSum ? kGradientPromotion : 0;
+}
+
+}  // namespace coda

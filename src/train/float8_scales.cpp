@@ -1,0 +1,96 @@
+#include "src/train/float8_scales.h"
+
+#include <algorithm>
+
+#include "src/config/codec.h"
+#include "src/train/feed.h"
+#include "src/train/model_state.h"
+
+namespace coda {
+
+namespace {
+
+/// Three: the first pass knows no scale but the weights'. It finds the size of activations, and of gradients on the
+/// residual path. The second has those and finds the size of gradients within the blocks, which the third then sends
+/// on to the layers below.
+constexpr int kCalibrationPasses = 3;
+
+/// The configuration's part that decides which tensors there are and how many steps the history has.
+PrecisionConfig kept_part(PrecisionConfig precision) {
+    precision.margin = 0;
+    return precision;
+}
+
+bool has_scales_of(const CheckpointInfo& checkpoint, const PrecisionConfig& now) {
+    const bool has = std::any_of(checkpoint.segments.begin(), checkpoint.segments.end(),
+                                 [](const SegmentInfo& segment) { return segment.name == kFloat8Segment; });
+    if (!has) return false;
+    PrecisionConfig then;
+    read_value(checkpoint.state.at("/config/precision"_json_pointer), "the checkpoint's precision", {}, then);
+    return kept_part(then) == kept_part(now);
+}
+
+}  // namespace
+
+Float8Scales::Float8Scales(Executor& executor, const Schedules& schedules, const PrecisionConfig& precision)
+    : executor_(executor), schedules_(schedules), precision_(precision) {
+    if (schedules.has(Pass::scales)) upload_scalar(executor, schedules.host.float8.input_scale, kNormalisedScale);
+}
+
+void Float8Scales::load(const CheckpointInfo* checkpoint) {
+    if (!schedules_.has(Pass::scales)) return;
+    const HostViews::Float8& views = schedules_.host.float8;
+    std::vector<float> history(static_cast<std::size_t>(views.history.count()), 0.0f);
+    const auto columns = static_cast<std::size_t>(views.history.cols);
+    const bool goes_on = checkpoint && has_scales_of(*checkpoint, precision_);
+    if (goes_on) read_segment(*checkpoint, kFloat8Segment, std::as_writable_bytes(std::span(history)));
+    executor_.upload(views.history, history.data());
+    // Scales follow from the history alone: its row 0 replaced by itself gives them again.
+    executor_.upload(views.amax, history.data());
+    renew();
+    if (!goes_on) renew();  // the first time found how large the weights are
+
+    const std::vector<Float8Name>& tensors = schedules_.float8_tensors;
+    needs_calibration_ = true;
+    for (std::size_t i = 0; i < history.size(); ++i) {
+        if (history[i] > 0 && tensors[i % columns].tensor.ends_with(".output_gradient")) needs_calibration_ = false;
+    }
+}
+
+void Float8Scales::calibrate(const std::function<void()>& run) {
+    for (int pass = 0; pass < kCalibrationPasses; ++pass) {
+        run();
+        renew();
+    }
+    needs_calibration_ = false;
+}
+
+void Float8Scales::renew() {
+    const HostViews& host = schedules_.host;
+    upload_scalar(executor_, host.step, 0);  // before step 1: row 0 of the history
+    upload_scalar(executor_, host.skip, 0);
+    executor_.run(Pass::scales);
+}
+
+std::unique_ptr<Readback> Float8Scales::read() {
+    if (!schedules_.has(Pass::scales)) return nullptr;
+    const HostViews::Float8& views = schedules_.host.float8;
+    return executor_.read_values({views.amax, views.scales});
+}
+
+std::vector<Float8Record> Float8Scales::records(const std::vector<double>& values) const {
+    constexpr double kLargest = 448;
+    const std::vector<Float8Name>& tensors = schedules_.float8_tensors;
+    std::vector<Float8Record> records;
+    for (std::size_t t = 0; t < tensors.size(); ++t) {
+        const double amax = values[t], range = amax * values[tensors.size() + t] / kLargest;
+        const auto same = [&](const Float8Record& record) { return record.tensor == tensors[t].tensor; };
+        auto record = std::find_if(records.begin(), records.end(), same);
+        if (record == records.end()) record = records.insert(record, {.tensor = tensors[t].tensor});
+        if (range < record->range) continue;
+        *record = {.tensor = tensors[t].tensor, .layer = tensors[t].layer, .amax = amax, .range = range};
+    }
+    return records;
+}
+
+}  // namespace coda

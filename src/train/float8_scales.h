@@ -1,0 +1,45 @@
+// The scales of FP8 tensors in a run: how they begin, how a resume finds them again, and what the log says of them.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "src/io/checkpoint.h"
+#include "src/io/run_log.h"
+#include "src/train/executor.h"
+
+namespace coda {
+
+/// Does nothing where no GEMM takes FP8.
+class Float8Scales {
+  public:
+    Float8Scales(Executor& executor, const Schedules& schedules, const PrecisionConfig& precision);
+
+    /// Scales and the weights' copies after the weights have been loaded. `checkpoint`: where they are from, if its run
+    /// had scales of the same tensors and window; then they are as that run had them, to the bit. Otherwise only the
+    /// weights' scales are known.
+    void load(const CheckpointInfo* checkpoint);
+
+    /// Whether calibrate() must come before the next step: no gradient has been seen.
+    bool needs_calibration() const { return needs_calibration_; }
+
+    /// Finds the scales of activations and gradients from passes over one micro-batch, `run`, which update nothing.
+    void calibrate(const std::function<void()>& run);
+
+    /// Begins to read what the step under way has seen, before its update.
+    std::unique_ptr<Readback> read();
+    /// Of those values, per kind of tensor, the layer that comes closest to the end of its range.
+    std::vector<Float8Record> records(const std::vector<double>& values) const;
+
+  private:
+    void renew();
+
+    Executor& executor_;
+    const Schedules& schedules_;
+    const PrecisionConfig& precision_;
+    bool needs_calibration_ = false;
+};
+
+}  // namespace coda
