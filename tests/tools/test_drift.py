@@ -1,5 +1,6 @@
 """tools/campaign/drift with a program that leaks, slows down or forgets as it is told, and its arithmetic."""
 
+import gzip
 import json
 import math
 import os
@@ -77,7 +78,9 @@ class DriftTest(LogTestCase):
             first["config"]["training"].update(change)
             with open(self.path(name), "w", encoding="utf-8") as file:
                 json.dump(first, file)
-        status, out, _ = run_tool("campaign/drift", "--judge", self.path("same"), self.path("out/measured.json"))
+        with open(self.path("same"), "rb") as file, gzip.open(self.path("same.gz"), "wb") as packed:
+            packed.write(file.read())
+        status, out, _ = run_tool("campaign/drift", "--judge", self.path("same.gz"), self.path("out/measured.json"))
         self.assertEqual(status, 0)
         self.assertIn("2 runs: no drift", out)
         status, _, err = run_tool("campaign/drift", "--judge", self.path("same"), self.path("longer"))
