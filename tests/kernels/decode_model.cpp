@@ -1,0 +1,367 @@
+#include "tests/kernels/decode_model.h"
+
+#include <algorithm>
+
+#include "kernels/core/error.h"
+
+namespace coda::test {
+
+using namespace coda::hopper::decode;
+
+struct DecodeModel::Sm {
+    int number = 0;
+    // The ring.
+    std::vector<Phases> full, empty;
+    std::vector<std::int64_t> chunk;  // what a place holds
+    std::vector<bool> used;           // it is not free
+    std::vector<int> landing;         // places whose copy is on its way
+    std::int64_t issued = 0;
+    bool all_issued = false;
+    int closed = 0;
+    // The products' parts: the tile whose sums a warp's part of an entry holds; -1: read.
+    std::vector<Phases> part_full;
+    std::vector<std::vector<int>> parts;
+    int parts_read[kEpilogueWarps] = {};
+    // Attention's: the unit.
+    Phases attention_full{kConsumerWarps}, attention_empty{1};
+    std::vector<int> unit = std::vector<int>(kConsumerWarps, -1);
+    Phases consumers{kConsumerWarps};
+};
+
+DecodeModel::DecodeModel(DecodeProgram program, ModelOptions options)
+    : program_(std::move(program)),
+      options_(std::move(options)),
+      layout_(layout_of(program_)),
+      exchange_(exchange_of(program_.operands.shape, program_.grid)),
+      sms_(static_cast<std::size_t>(program_.grid)),
+      words_(static_cast<std::size_t>(exchange_.words)),
+      random_(options_.seed) {
+    const auto ring = static_cast<std::size_t>(layout_.chunks),
+               entries = static_cast<std::size_t>(layout_.part_entries);
+    for (std::size_t i = 0; i < sms_.size(); ++i) {
+        Sm& sm = sms_[i];
+        sm.number = static_cast<int>(i);
+        sm.full.assign(ring, Phases(1));
+        sm.empty.assign(ring, Phases(1));
+        sm.chunk.assign(ring, -1);
+        sm.used.assign(ring, false);
+        sm.part_full.assign(entries, Phases(kConsumerWarps));
+        sm.parts.assign(entries, std::vector<int>(kConsumerWarps, -1));
+    }
+}
+
+DecodeModel::~DecodeModel() = default;
+
+void DecodeModel::fail(const std::string& what) const { throw Error("decode model: " + what); }
+
+int DecodeModel::planned(int sequence, int token) const {
+    const int start = options_.lengths[static_cast<std::size_t>(sequence)];
+    return planned_length(start > 0, start, token, program_.operands.shape.context);
+}
+AttentionUnits<DecodeModel::Lengths> DecodeModel::units(int token) const {
+    const Shape& shape = program_.operands.shape;
+    return {{this, token}, shape.batch, shape.kv_heads, shape.head_dim};
+}
+std::uint32_t DecodeModel::epoch(int token, int stage) const { return epoch_of(0, stages(), token, stage); }
+
+Until DecodeModel::words(const char* what, std::int64_t first, std::int64_t count, std::uint32_t epoch) {
+    return {what, [this, what, at = first, end = first + count, epoch]() mutable {
+                for (; at < end; ++at) {
+                    const std::uint32_t found = words_[static_cast<std::size_t>(at)];
+                    if (found > epoch) fail(text(what, " of epoch ", epoch, " was overwritten in epoch ", found));
+                    if (found < epoch) return false;
+                }
+                return true;
+            }};
+}
+Until DecodeModel::token_words(int token) {
+    return {"the token", [this, wanted = epoch(token, 0) - 1] {
+                for (int b = 0; b <= program_.operands.shape.batch; ++b)
+                    if (words_[static_cast<std::size_t>(exchange_.token + b)] < wanted) return false;
+                return true;
+            }};
+}
+void DecodeModel::publish(std::int64_t first, std::int64_t count, std::uint32_t epoch) {
+    std::fill_n(words_.begin() + first, count, epoch);
+}
+
+Warp DecodeModel::consumer(Sm& sm, int warp) {
+    const Shape& shape = program_.operands.shape;
+    const int hd = shape.head_dim;
+    std::int64_t chunks = 0, meetings = 0;
+    int tiles = 0, units_done = 0;
+    for (int token = 0; token < options_.tokens; ++token) {
+        if (token > 0) co_await token_words(token);
+        if (warp == 0) sm.closed = token;
+        for (int s = 0; s < stages(); ++s) {
+            const Stage& stage = program_.stages[static_cast<std::size_t>(s)];
+            const std::uint32_t now = epoch(token, s);
+            if (stage.kind == StageKind::attention) {
+                const auto all = units(token);
+                const OwnTiles own = own_tiles(all.number(), stage.rotation, sm.number, program_.grid);
+                for (int index = 0; index < own.number; ++index, ++units_done) {
+                    const AttentionUnit unit = all.unit(own.tile(index));
+                    co_await Until("room for a unit", [&] { return sm.attention_empty.passed(units_done ^ 1); });
+                    const int length = planned(unit.sequence, token);
+                    const std::int64_t qkv = exchange_.qkv + std::int64_t{unit.sequence} * shape.qkv_columns() / 2;
+                    const int key = shape.q_columns() + unit.kv_head * hd;
+                    if (warp < unit.blocks) {
+                        co_await words("q", qkv + unit.kv_head * shape.group() * hd / 2, shape.group() * hd / 2,
+                                       now - 1);
+                        for (int block = warp; block < unit.blocks; block += kConsumerWarps) {
+                            const std::int64_t n = chunks + block;
+                            const auto slot = static_cast<std::size_t>(n % layout_.chunks);
+                            co_await Until("an issued block", [&] { return sm.issued > n; });
+                            co_await Until("a block", [&] { return sm.full[slot].passed(n / layout_.chunks); });
+                            const int positions = block_positions(hd);
+                            const int newest = length - 1 - (unit.first_block + block) * positions;
+                            if (newest >= 0 && newest < positions) {
+                                co_await words("k", qkv + key / 2, hd / 2, now - 1);
+                                co_await words("v", qkv + (key + shape.kv_columns()) / 2, hd / 2, now - 1);
+                            }
+                            if (sm.chunk[slot] != n) fail("another chunk than the block");
+                            sm.used[slot] = false;
+                            sm.empty[slot].arrive();
+                        }
+                        int& part = sm.unit[static_cast<std::size_t>(warp)];
+                        if (part != -1) fail("a unit's sums were overwritten");
+                        part = units_done;
+                    }
+                    sm.attention_full.arrive();
+                    chunks += unit.blocks;
+                }
+            } else if (stage.kind == StageKind::choose) {
+                for (int b = sm.number; b < shape.batch; b += program_.grid) {
+                    const auto row = static_cast<std::size_t>(b);
+                    const bool alone = options_.lengths[row] == 0 || options_.greedy[row];
+                    if (alone && warp != 0) continue;
+                    for (int source = 0; source < program_.grid * kEpilogueWarps; ++source)
+                        co_await words("the largest logits",
+                                       exchange_.best + 4 * (std::int64_t{shape.batch} * source + b), 3, now - 1);
+                    for (int meeting = 0; meeting < (alone ? 0 : 4); ++meeting, ++meetings) {
+                        sm.consumers.arrive();
+                        co_await Until("the other warps", [&] { return sm.consumers.passed(meetings); });
+                    }
+                    if (warp != 0) continue;
+                    if (b == 0) publish(exchange_.token + shape.batch, 1, now);
+                    publish(exchange_.token + b, 1, now);
+                }
+            } else {
+                const OwnTiles own = own_tiles(stage.tiles, stage.rotation, sm.number, program_.grid);
+                const Slices slices = slices_of(stage.columns);
+                const int rounds = slices.rounds(), kept = resident_slices(slices, shape.batch);
+                const std::int64_t input = stage.kind == StageKind::attn_out  ? exchange_.o
+                                           : stage.kind == StageKind::gate_up ? exchange_.middle
+                                           : stage.kind == StageKind::down    ? exchange_.y
+                                                                              : exchange_.x;
+                int done = 0;
+                for (int m = warp; m < own.number * slices.number; m += kConsumerWarps, ++done) {
+                    const ProductChunk chunk = product_chunk(slices, m);
+                    const bool embedded = stage.kind == StageKind::qkv && stage.embedded;
+                    const int first = slices.first_column(chunk.slice);
+                    const int columns = std::min(slices.blocks_of(chunk.slice) * kBlockColumns, stage.columns - first);
+                    for (int b = 0; b < shape.batch && !embedded && (kept == 0 || done < rounds); ++b) {
+                        if (stage.kind == StageKind::attn_out && planned(b, token) == 0 && !options_.idle_words)
+                            continue;
+                        co_await words("its input", input + (std::int64_t{b} * stage.columns + first) / 2, columns / 2,
+                                       now - 1);
+                    }
+                    const std::int64_t n = chunks + m;
+                    const auto slot = static_cast<std::size_t>(n % layout_.chunks);
+                    co_await Until("an issued chunk", [&] { return sm.issued > n; });
+                    co_await Until("a chunk", [&] { return sm.full[slot].passed(n / layout_.chunks); });
+                    if (sm.chunk[slot] != n) fail("another chunk than the slice");
+                    sm.used[slot] = false;
+                    sm.empty[slot].arrive();
+                    if (done % rounds != rounds - 1) continue;
+                    const int tile = tiles + chunk.tile, entries = layout_.part_entries;
+                    if (tile >= entries)
+                        co_await Until("room for its sums", [&] {
+                            return sm.parts_read[tile % kEpilogueWarps] > (tile - entries) / kEpilogueWarps;
+                        });
+                    int& part = sm.parts[static_cast<std::size_t>(tile % entries)]
+                                        [static_cast<std::size_t>(chunk.slice % slices.parts())];
+                    if (part != -1) fail(text("sums of tile ", part, " were overwritten by those of ", tile));
+                    part = tile;
+                    sm.part_full[static_cast<std::size_t>(tile % entries)].arrive(kConsumerWarps / slices.parts());
+                }
+                chunks += std::int64_t{own.number} * slices.number;
+                tiles += own.number;
+            }
+        }
+    }
+}
+
+void DecodeModel::publish_tile(const Stage& stage, int tile, std::uint32_t now) {
+    const Shape& shape = program_.operands.shape;
+    for (int b = 0; b < shape.batch; ++b) {
+        const auto to = [&](std::int64_t vector, std::int64_t width, int first, int columns) {
+            publish(vector + (b * width + first) / 2, columns / 2, now);
+        };
+        const int row = tile * kTileRows;
+        switch (stage.kind) {
+            case StageKind::qkv: to(exchange_.qkv, shape.qkv_columns(), row, kTileRows); break;
+            case StageKind::attn_out: to(exchange_.middle, shape.width, row, kTileRows); break;
+            case StageKind::gate_up: to(exchange_.y, shape.feed_forward, row / 2, kTileRows / 2); break;
+            case StageKind::down: to(exchange_.x, shape.width, row, kTileRows); break;
+            default: break;
+        }
+    }
+}
+
+Warp DecodeModel::epilogue(Sm& sm, int warp) {
+    const Shape& shape = program_.operands.shape;
+    const int hd = shape.head_dim, split_words = hd + 2;
+    const auto o_of = [&](int sequence, int head) {
+        return exchange_.o + (std::int64_t{sequence} * shape.q_columns() + head * hd) / 2;
+    };
+    const auto splits_at = [&](int sequence, int head, int split) {
+        return exchange_.splits + ((std::int64_t{sequence} * shape.heads + head) * kMaxSplits + split) * split_words;
+    };
+    int tiles = 0, units_done = 0;
+    for (int token = 0; token < options_.tokens; ++token) {
+        if (token > 0) co_await token_words(token);
+        for (int s = 0; s < stages(); ++s) {
+            const Stage& stage = program_.stages[static_cast<std::size_t>(s)];
+            const std::uint32_t now = epoch(token, s);
+            if (stage.kind == StageKind::choose) continue;
+            if (stage.kind == StageKind::attention) {
+                const auto all = units(token);
+                const OwnTiles own = own_tiles(all.number(), stage.rotation, sm.number, program_.grid);
+                for (int index = 0; index < own.number; ++index, ++units_done) {
+                    if (warp != 0) continue;
+                    const AttentionUnit unit = all.unit(own.tile(index));
+                    co_await Until("a unit's sums", [&] { return sm.attention_full.passed(units_done); });
+                    for (int i = 0; i < std::min(unit.blocks, kConsumerWarps); ++i) {
+                        int& part = sm.unit[static_cast<std::size_t>(i)];
+                        if (part != units_done) fail("sums of another unit");
+                        part = -1;
+                    }
+                    for (int g = 0; g < shape.group(); ++g) {
+                        const int head = unit.kv_head * shape.group() + g;
+                        if (unit.splits.number == 1)
+                            publish(o_of(unit.sequence, head), hd / 2, now);
+                        else
+                            publish(splits_at(unit.sequence, head, unit.split), split_words, now);
+                    }
+                    sm.attention_empty.arrive();
+                }
+                for (int b = 0; b < shape.batch; ++b) {
+                    const int number = splits_of(planned(b, token), hd).number;
+                    if (number == 1 || (number == 0 && !options_.idle_words)) continue;
+                    for (int head = 0; head < shape.heads; ++head) {
+                        const CombineOwner owner = combine_owner(b, shape.heads, head, program_.grid);
+                        if (owner.sm != sm.number || owner.epilogue_warp != warp) continue;
+                        for (int split = 0; split < number; ++split)
+                            co_await words("a split", splits_at(b, head, split), split_words, now);
+                        publish(o_of(b, head), hd / 2, now);
+                    }
+                }
+                continue;
+            }
+            const OwnTiles own = own_tiles(stage.tiles, stage.rotation, sm.number, program_.grid);
+            for (int index = 0; index < own.number; ++index) {
+                const int count = tiles + index, tile = own.tile(index);
+                if (count % kEpilogueWarps != warp) continue;
+                const bool first = stage.kind == StageKind::attn_out;
+                if ((first || stage.kind == StageKind::down) && !stage.embedded)
+                    for (int b = 0; b < shape.batch; ++b)
+                        co_await words("the residual",
+                                       (first ? exchange_.x : exchange_.middle) +
+                                           (std::int64_t{b} * shape.width + tile * kTileRows) / 2,
+                                       kTileRows / 2, now - (first ? 3 : 2));
+                const auto entry = static_cast<std::size_t>(count % layout_.part_entries);
+                co_await Until("sums", [&] { return sm.part_full[entry].passed(count / layout_.part_entries); });
+                for (int i = 0; i < slices_of(stage.columns).parts(); ++i) {
+                    int& part = sm.parts[entry][static_cast<std::size_t>(i)];
+                    if (part != count) fail(text("sums of tile ", part, " instead of ", count));
+                    part = -1;
+                }
+                sm.parts_read[warp] = count / kEpilogueWarps + 1;
+                co_await Until("nothing", [] { return true; });
+                publish_tile(stage, tile, now);
+            }
+            tiles += own.number;
+            if (stage.kind == StageKind::head)
+                publish(exchange_.best + 4 * (std::int64_t{sm.number} * kEpilogueWarps + warp) * shape.batch,
+                        4 * shape.batch, now);
+        }
+    }
+}
+
+Warp DecodeModel::producer(Sm& sm) {
+    std::int64_t n = 0;
+    for (int token = 0; token < options_.tokens; ++token)
+        for (const Stage& stage : program_.stages) {
+            int chunks = 0;
+            if (stage.kind == StageKind::attention) {
+                if (token >= 2) co_await Until("a close", [&] { return sm.closed >= token - 1; });
+                const auto all = units(token);
+                const OwnTiles own = own_tiles(all.number(), stage.rotation, sm.number, program_.grid);
+                for (int index = 0; index < own.number; ++index) chunks += all.unit(own.tile(index)).blocks;
+            } else if (is_product(stage.kind)) {
+                chunks = own_tiles(stage.tiles, stage.rotation, sm.number, program_.grid).number *
+                         slices_of(stage.columns).number;
+            }
+            for (const std::int64_t end = n + chunks; n < end; ++n) {
+                const std::int64_t ring = layout_.chunks, earlier = n - layout_.in_flight;
+                const auto slot = static_cast<std::size_t>(n % ring);
+                if (earlier >= 0)
+                    co_await Until("a chunk to land", [&] {
+                        return sm.full[static_cast<std::size_t>(earlier % ring)].passed(earlier / ring);
+                    });
+                co_await Until("a free chunk", [&] { return sm.empty[slot].passed(n / ring ^ 1); });
+                if (sm.used[slot]) fail("a chunk was overwritten");
+                sm.used[slot] = true;
+                sm.chunk[slot] = n;
+                sm.full[slot].arrive_expect();
+                sm.landing.push_back(static_cast<int>(slot));
+                co_await Until("nothing", [] { return true; });
+                sm.issued = n + 1;
+            }
+        }
+    sm.all_issued = true;
+}
+
+/// Copies land in any order.
+Warp DecodeModel::copies(Sm& sm) {
+    while (true) {
+        co_await Until("a copy", [&] { return !sm.landing.empty() || sm.all_issued; });
+        if (sm.landing.empty()) co_return;
+        const std::size_t i = random_() % sm.landing.size();
+        sm.full[static_cast<std::size_t>(sm.landing[i])].land();
+        sm.landing.erase(sm.landing.begin() + static_cast<std::ptrdiff_t>(i));
+    }
+}
+
+void DecodeModel::run(double late) {
+    std::vector<Warp> warps;
+    for (Sm& sm : sms_) {
+        for (int w = 0; w < kConsumerWarps; ++w) warps.push_back(consumer(sm, w));
+        for (int w = 0; w < kEpilogueWarps; ++w) warps.push_back(epilogue(sm, w));
+        warps.push_back(producer(sm));
+        warps.push_back(copies(sm));
+    }
+    std::vector<std::size_t> order(warps.size());
+    for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
+    const auto ahead = static_cast<std::size_t>((1 - late) * static_cast<double>(order.size()));
+    // Warps of the first part go as far as they can; then one of the others takes a step. From time to time others are
+    // late.
+    for (int turn = 0;; ++turn) {
+        if (turn % 64 == 0) std::shuffle(order.begin(), order.end(), random_);
+        bool moved = false;
+        for (std::size_t i = 0; i < ahead; ++i)
+            for (int steps = static_cast<int>(random_() % 8) + 1; steps > 0 && warps[order[i]].go_on(); --steps)
+                moved = true;
+        for (std::size_t i = ahead; i < order.size() && !moved; ++i) moved = warps[order[i]].go_on();
+        if (moved) continue;
+        std::size_t waiting = 0;
+        while (waiting < warps.size() && warps[waiting].done()) ++waiting;
+        if (waiting == warps.size()) return;
+        constexpr std::size_t kPerSm = kConsumerWarps + kEpilogueWarps + 2;
+        fail(text("no warp can go on: SM ", waiting / kPerSm, " warp ", waiting % kPerSm, " waits for ",
+                  warps[waiting].awaited()));
+    }
+}
+
+}  // namespace coda::test

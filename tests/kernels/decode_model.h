@@ -1,0 +1,154 @@
+// A model of the fused decode kernel's waits: every warp of every SM as a coroutine that waits where the kernel does,
+// for the same words, barriers and counters, over the same index arithmetic. What a warp computes is left out; that it
+// reads what it needs, and overwrites nothing that is still needed, is checked.
+//
+// The test decides who goes on, so a warp may come as late as it likes, which few runs on a GPU would show.
+#pragma once
+
+#include <coroutine>
+#include <functional>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernels/hopper/decode/attention_work.h"
+#include "kernels/hopper/decode/program.h"
+
+namespace coda::test {
+
+/// A warp that stands at a wait.
+class Warp {
+  public:
+    struct promise_type {
+        std::function<bool()> ready = [] { return true; };
+        const char* awaited = "its start";
+        Warp get_return_object() { return Warp(std::coroutine_handle<promise_type>::from_promise(*this)); }
+        std::suspend_always initial_suspend() noexcept { return {}; }
+        std::suspend_always final_suspend() noexcept { return {}; }
+        void return_void() {}
+        void unhandled_exception() { throw; }
+    };
+    using Handle = std::coroutine_handle<promise_type>;
+
+    explicit Warp(Handle handle) : handle_(handle) {}
+    Warp(Warp&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
+    Warp& operator=(Warp&&) = delete;
+    ~Warp() {
+        if (handle_) handle_.destroy();
+    }
+
+    bool done() const { return handle_.done(); }
+    const char* awaited() const { return handle_.promise().awaited; }
+    /// Goes on to its next wait, if this one is over.
+    bool go_on() {
+        if (done() || !handle_.promise().ready()) return false;
+        handle_.resume();
+        return true;
+    }
+
+  private:
+    Handle handle_;
+};
+
+/// co_await Until(what, condition)
+class Until {
+  public:
+    Until(const char* what, std::function<bool()> ready) : what_(what), ready_(std::move(ready)) {}
+    bool await_ready() const { return false; }
+    void await_suspend(Warp::Handle warp) {
+        warp.promise().awaited = what_;
+        warp.promise().ready = std::move(ready_);
+    }
+    void await_resume() const {}
+
+  private:
+    const char* what_;
+    std::function<bool()> ready_;
+};
+
+/// An mbarrier: a wait sees the parity of its phase and nothing else.
+class Phases {
+  public:
+    explicit Phases(int arrivals = 1) : arrivals_(arrivals), pending_(arrivals) {}
+    void arrive(int count = 1) {
+        pending_ -= count;
+        close();
+    }
+    void arrive_expect() {
+        bytes_ = true;
+        arrive();
+    }
+    void land() {
+        bytes_ = false;
+        close();
+    }
+    bool passed(std::int64_t parity) const { return (phase_ & 1) != (parity & 1); }
+
+  private:
+    void close() {
+        if (pending_ != 0 || bytes_) return;
+        pending_ = arrivals_;
+        ++phase_;
+    }
+
+    int arrivals_, pending_;
+    bool bytes_ = false;
+    std::int64_t phase_ = 0;
+};
+
+struct ModelOptions {
+    std::vector<int> lengths;  // of the sequences at the start; 0: does not run
+    std::vector<bool> greedy;
+    int tokens = 3;
+    unsigned seed = 1;
+    /// The kernel's mistake of its first run on a GPU, for a test of the model: the attention of an idle sequence is
+    /// handed over as zeros.
+    bool idle_words = false;
+};
+
+class DecodeModel {
+  public:
+    DecodeModel(hopper::decode::DecodeProgram program, ModelOptions options);
+    ~DecodeModel();
+    DecodeModel(const DecodeModel&) = delete;
+    DecodeModel& operator=(const DecodeModel&) = delete;
+
+    /// Runs all warps to their ends. Of those that could go on it takes any, but `late` ones (a share of all) only when
+    /// no other can. Throws Error where none can go on, and where a warp reads or overwrites the wrong thing.
+    void run(double late);
+
+  private:
+    struct Sm;
+    struct Lengths {
+        const DecodeModel* model;
+        int token;
+        int operator()(int sequence) const { return model->planned(sequence, token); }
+    };
+
+    Warp consumer(Sm& sm, int warp);
+    Warp epilogue(Sm& sm, int warp);
+    Warp producer(Sm& sm);
+    Warp copies(Sm& sm);
+
+    int planned(int sequence, int token) const;
+    hopper::decode::AttentionUnits<Lengths> units(int token) const;
+    std::uint32_t epoch(int token, int stage) const;
+    int stages() const { return static_cast<int>(program_.stages.size()); }
+    /// Until words first to first + count - 1 have this epoch. A later one is an error: its content is gone.
+    Until words(const char* what, std::int64_t first, std::int64_t count, std::uint32_t epoch);
+    Until token_words(int token);
+    void publish(std::int64_t first, std::int64_t count, std::uint32_t epoch);
+    void publish_tile(const hopper::decode::Stage& stage, int tile, std::uint32_t epoch);
+    [[noreturn]] void fail(const std::string& what) const;
+
+    const hopper::decode::DecodeProgram program_;
+    const ModelOptions options_;
+    const hopper::decode::Layout layout_;
+    const hopper::decode::Exchange exchange_;
+    std::vector<Sm> sms_;
+    std::vector<std::uint32_t> words_;  // epochs
+    std::mt19937 random_;
+};
+
+}  // namespace coda::test
