@@ -133,7 +133,7 @@ class OfferingExecutor : public Executor {
     std::span<const std::byte> bytes(const View& view, std::vector<std::byte>& staging) override {
         return cpu_.bytes(view, staging);
     }
-    std::unique_ptr<Readback> read_scalars(const std::vector<View>& views) override { return cpu_.read_scalars(views); }
+    std::unique_ptr<Readback> read_values(const std::vector<View>& views) override { return cpu_.read_values(views); }
     StateCopy& make_state_copy(const std::vector<View>& views) override { return cpu_.make_state_copy(views); }
     std::int64_t first_nonfinite(const View& view) override { return cpu_.first_nonfinite(view); }
     std::vector<RowStats> row_stats(const View& view) override { return cpu_.row_stats(view); }
