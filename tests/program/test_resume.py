@@ -19,6 +19,7 @@ VARIANTS = {
     "bf16 moments": {"optimizer.moments": "bf16"},
     "accumulation": {"training.grad_accumulation_steps": 3, "training.micro_batch_size": 2, "data.shuffle": False},
     "seldom": {"checkpoint.interval": 5, "model.tie_word_embeddings": True},
+    "fp8": {"precision": "fp8", "training.recompute": "swiglu"},
 }
 
 
