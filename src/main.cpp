@@ -54,7 +54,10 @@ RunOptions run_options(const CommandLine& command) {
 std::shared_ptr<const RunPrompts> training_prompts(const CommandLine& command) {
     if (!command.trains() || command.config.samples.interval == 0) return nullptr;
     RunPrompts prompts = run_prompts(command.config, text_codec(std::nullopt, command.config, command.resume));
-    prompts.sampler = [decoder = command.decoder](Session& session) -> SampleText {
+    DecoderOptions decoder = command.decoder;
+    // An error of a sample ends the run, so nothing is run here that the training does not run too.
+    if (decoder.choice == DecoderChoice::automatic) decoder.choice = DecoderChoice::passes;
+    prompts.sampler = [decoder](Session& session) -> SampleText {
         return [sampler = std::make_shared<TextSampler>(session, decoder)](auto prompt, const auto& options,
                                                                            const auto& token) {
             sampler->sample(std::move(prompt), options, token);
