@@ -24,6 +24,18 @@ INVALID = """if [[ $tool == memcheck && "$*" == *oracle* ]]; then
     echo "=========     by thread (3,0,0) in block (1,0,0)"
     echo "========= "
 fi"""
+UNINITIALISED = """if [[ $tool == initcheck ]]; then
+    report() {
+        echo "========= Uninitialized __global__ memory read of size 2 bytes"
+        echo "=========     at $1+0x1e"
+        echo "=========     by thread ($2,0,0) in block (2,0,0)"
+        echo "========= "
+    }
+    drop() { echo "========= Warning: Error buffer overflow has been detected. Some records have been dropped"; }
+    SEQUENCE
+    echo "========= 1008 errors were skipped (error buffer overflow)."
+    count=COUNT
+fi"""
 HAZARD = """if [[ $tool == racecheck && "$*" == *documents* ]]; then
     count=1
     echo "========= Warning: Race reported between Write access at coda::attention()+0x80"
@@ -69,7 +81,7 @@ class GpuSanitizersTest(LogTestCase):
     def test_an_error_and_a_hazard(self):
         out = self.check(INVALID.replace("COUNT", "1") + "\n" + HAZARD, expect=1)
         self.assertIn("FAILED memcheck oracle: Invalid __global__ read of size 4 bytes | at coda::grad_norm", out)
-        self.assertRegex(out, r"memcheck +\d+ modes, 2 failures")  # of oracle and oracle_everything
+        self.assertRegex(out, r"memcheck +\d+ modes, 3 failures")  # of oracle, oracle_everything and fp8_oracle
         self.assertIn("FAILED racecheck documents: Warning: Race reported between Write access", out)
         with open(self.path("logs/racecheck_documents.log"), encoding="utf-8") as file:
             self.assertIn("[16 hazards]", file.read())
@@ -84,6 +96,30 @@ class GpuSanitizersTest(LogTestCase):
         self.assertIn("FAILED racecheck documents", out)
         out = self.check(HAZARD, *self.rules(rule | {"reason": ""}), expect=1)
         self.assertIn("with a reason in a sentence", out)
+
+    def uninitialised(self, sequence, count, *arguments, expect=0):
+        rule = {"tool": "initcheck", "pattern": r"^Uninitialized __global__ memory read of size 2 bytes\nat (coda::)?known\(",
+                "reason": "stored by TMA, which the tool does not see"}
+        return self.check(UNINITIALISED.replace("SEQUENCE", sequence).replace("COUNT", str(count)), "--only",
+                          "initcheck", *(arguments or ("--modes", "base", *self.rules(rule))), expect=expect)
+
+    def test_records_that_a_launch_dropped(self):
+        full = 'for i in {1..256}; do report "known(Arguments)" $i; done; drop; '
+        self.assertRegex(self.uninitialised(full + full, 514), "1 modes, 0 failures, 515 allowed")
+        out = self.uninitialised('for i in {1..255}; do report "known(Arguments)" $i; done; drop', 256, expect=1)
+        self.assertRegex(out, "1 modes, 2 failures, 255 allowed")  # too few reports before it: it is of another launch
+        mixed = 'report "coda::known(Arguments)" 1; for i in {2..256}; do report "known(Arguments)" $i; done; drop'
+        self.assertRegex(self.uninitialised(mixed, 257, expect=1), "1 modes, 2 failures, 256 allowed")
+        other = 'for i in {1..256}; do report "other(Arguments)" $i; done; drop'
+        self.assertRegex(self.uninitialised(other, 257, expect=1), "1 modes, 258 failures, 0 allowed")
+
+    def test_a_rule_for_some_modes(self):
+        rule = {"tool": "initcheck", "pattern": "known", "reason": "the oracle reads everything", "modes": ["oracle"]}
+        one = 'report "known(Arguments)" 1'
+        self.assertRegex(self.uninitialised(one, 1, "--modes", "oracle", *self.rules(rule)), "0 failures, 2 allowed")
+        self.assertRegex(self.uninitialised(one, 1, "--modes", "base", *self.rules(rule), expect=1), "2 failures")
+        out = self.uninitialised(one, 1, *self.rules(rule | {"modes": ["orcale"]}), expect=1)
+        self.assertIn('may have "modes"', out)
 
     def test_what_is_not_shown_counts(self):
         out = self.check(INVALID.replace("COUNT", "5"), "--only", "memcheck", "--modes", "oracle", expect=1)
@@ -101,7 +137,7 @@ class GpuSanitizersTest(LogTestCase):
 
     def test_usage(self):
         self.assertIn("there is no tool 'leaks'", self.check("", "--only", "leaks", expect=2))
-        self.assertIn("there is no mode 'fp8'", self.check("", "--modes", "fp8", expect=2))
+        self.assertIn("there is no mode 'fp7'", self.check("", "--modes", "fp7", expect=2))
         self.assertIn("is not TOOL:OPTION", self.check("", "--tool-option", "x", expect=2))
         self.assertIn("there is no /nowhere", self.check("", "--sanitizer", "/nowhere", expect=1))
 
