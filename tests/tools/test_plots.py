@@ -1,5 +1,6 @@
-"""The pictures of tools/plot_loss.py and tools/compare_loss.py --plot, and the smoothing of noisy curves."""
+"""The pictures of plot_loss.py, compare_loss.py --plot and plot_decode.py, and the smoothing of noisy curves."""
 
+import json
 import math
 import os
 import struct
@@ -67,6 +68,40 @@ class PictureTest(LogTestCase):
         self.assertEqual((status, err), (1, ""))
         self.assertIn("DIFFERENT: step 2", out)
         self.assert_picture(self.path("both.png"))
+
+    def trace(self, kinds=("qkv", "attention", "attn_out", "gate_up", "down", "qkv", "attention", "attn_out", "gate_up",
+                           "down", "head")):
+        """Two SMs with a consumer and an epilogue warp each, as coda_bench decode --trace writes them."""
+        events = [{"ph": "M", "name": "thread_name", "pid": sm, "tid": warp, "args": {"name": name}}
+                  for sm in (0, 1) for warp, name in ((0, "consumer 0"), (8, "epilogue 0"))]
+        for stage, kind in enumerate(kinds):
+            for sm in (0, 1):
+                for warp in (0, 8):
+                    at = {"ph": "X", "cat": kind, "pid": sm, "tid": warp, "args": {"stage": stage}}
+                    events += [at | {"name": "wait", "ts": 10.0 * stage, "dur": 4.0 + sm},
+                               at | {"name": kind, "ts": 10.0 * stage + 4 + sm, "dur": 3.0}]
+        return self.file(f"{len(kinds)}.trace.json", {"traceEvents": events})
+
+    def file(self, name, value):
+        with open(self.path(name), "w", encoding="utf-8") as file:
+            json.dump(value, file)
+        return self.path(name)
+
+    def test_picture_of_a_decode_layer(self):
+        status, out, err = run_tool("plot_decode.py", self.trace(), "--layer", "1", "--out", self.path("layer.png"))
+        self.assertEqual((status, err), (0, ""))
+        self.assertEqual(out.strip(), self.path("layer.png"))
+        self.assert_picture(self.path("layer.png"))
+
+    def test_trace_of_something_else(self):
+        for arguments, message in (((self.trace(), "--layer", "2"), "has no layer 2: they are 0 to 1"),
+                                   ((self.trace(("qkv", "head")),), "are not qkv, attention"),
+                                   ((self.file("x.json", {"events": []}),), "is not a trace of coda_bench decode"),
+                                   ((self.path("none.json"),), "none.json: No such file")):
+            status, _, err = run_tool("plot_decode.py", *arguments)
+            self.assertEqual(status, 2)
+            self.assertIn(message, err)
+            self.assertNotIn("Traceback", err)
 
     def test_picture_that_cannot_be_written(self):
         log = self.write("a.jsonl", steps(3.0))
