@@ -41,14 +41,14 @@ using KMajor = Kernels<RmsBackwardF8, Major::k, Major::k, Tiles...>;
 template <class Fn>
 auto with_kernels(const LinearRmsBackward& op, const Fn& fn) {
     if (op.promotion == 0) return fn(KMajor<tiles::F8<tiles::RmsBackward>>{});
-    return fn(KMajor<tiles::F8<tiles::RmsBackwardPromoted, 512>, tiles::F8<tiles::RmsBackwardPromotedSmall, 512>>{});
+    return fn(KMajor<tiles::F8<tiles::RmsBackwardPromoted, 256>, tiles::F8<tiles::RmsBackwardPromotedSmall, 256>>{});
 }
 
 Problem problem_of(const LinearRmsBackward& op) {
     const Problem problem = f8_problem(op.name, op.a, op.w, "f8_scale", op.f8_scale);
     require(!op.alpha && !op.scale && !op.n, op.name, ": with FP8 operands, alpha, scale and n must be absent");
-    require(op.promotion == 0 || op.promotion == 512, op.name, ": promotion is ", op.promotion,
-            "; kernels were built for 0 and 512");
+    require(op.promotion == 0 || op.promotion == 256, op.name, ": promotion is ", op.promotion,
+            "; kernels were built for 0 and 256");
     require_operands(op, problem);
     return problem;
 }

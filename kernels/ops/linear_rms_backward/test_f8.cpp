@@ -23,7 +23,7 @@ TEST_CASE("LinearRmsBackward of FP8 operands: dz without rstd, overwriting and a
                              .n = {},
                              .dgamma = in.out(DType::f32, tiles(shape.m, shape.tile), shape.n),
                              .tile = shape.tile,
-                             .promotion = 512};
+                             .promotion = 256};
         in.run(op);
         const auto t = [&](std::int64_t i, std::int64_t j) { return in(rstd, 0, i) * in.product(i, j); };
         const auto gradient = [&](std::int64_t i, std::int64_t j) {
@@ -63,7 +63,7 @@ TEST_CASE("LinearRmsBackward of bf16 operands refuses promotion and the factor o
                          .n = {},
                          .dgamma = in.out(DType::f32, tiles(shape.m, shape.tile), shape.n),
                          .tile = shape.tile,
-                         .promotion = 512};
+                         .promotion = 256};
     CHECK_THROWS_WITH(in.run(op), Catch::Contains("promotion goes with FP8 operands, and a is bf16"));
     op.promotion = 0;
     op.f8_scale = in.buffers.scalar(DType::f32, 1);

@@ -42,7 +42,7 @@ TEST_CASE("WeightGradient of transposed FP8 copies: alpha dyᵀ x ⊙ gamma, wha
                               .alpha = in.buffers.scalar(DType::f32, -0.75),
                               .grad = {grad, Beta::overwrite},
                               .scratch = {},
-                              .promotion = 512};
+                              .promotion = 256};
             CHECK(op.contraction() == tokens);
             CHECK(op.flops() == 2.0 * out * width * tokens);
             const auto expected = [&](std::int64_t i, std::int64_t j) {

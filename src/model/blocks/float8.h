@@ -33,8 +33,9 @@ struct Float8Layer {
 };
 
 /// Tensor cores keep about 14 bits of a sum of FP8 products, so long sums are promoted to fp32 every so many elements:
-/// those over tokens, and those of a dgrad that sums over more than kShortSum features.
-inline constexpr std::int64_t kGradientPromotion = 512;
+/// those over tokens, and those of a dgrad that sums over more than kShortSum features. Sums over tokens are of one
+/// sign in early training: with 512 they lost 0.37%, and 256 costs 2% of the time of a layer's products.
+inline constexpr std::int64_t kGradientPromotion = 256;
 inline constexpr std::int64_t kShortSum = 8192;
 inline std::int64_t promotion_of_dgrad(const Float8Gemm& gemm) {
     return gemm.columns.cols > kShortSum ? kGradientPromotion : 0;
