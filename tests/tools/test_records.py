@@ -91,6 +91,21 @@ class SchemaTest(unittest.TestCase):
         self.assertEqual(self.problems(good | {"torch_rounds_ms": [20.0]}, "step"),
                          ["rounds_ms has 3 rounds, torch_rounds_ms 1"])
 
+    def test_fp8_beside_our_bf16(self):
+        good = records.compared([step(precision="fp8", ms=ms) for ms in (7.0, 7.2, 7.1)], "bf16", [10.0, 10.0, 9.9],
+                                "ratio_bf16") | {"in_turns": True, "arena_gib": 61.4, "bf16_arena_gib": 60.6}
+        self.assertEqual((good["bf16_ms"], good["ratio_bf16"], good["bf16_rounds_ms"]),
+                         (10.0, 7.1 / 9.9, [10.0, 10.0, 9.9]))
+        self.assertEqual(self.problems(good, "step"), [])
+        self.assertEqual(self.problems(good | {"ratio_bf16": 0.7}, "step"),
+                         ["ratio_bf16 is 0.7, the median of its rounds is 0.717172"])
+        self.assertEqual(self.problems({k: v for k, v in good.items() if k != "in_turns"}, "step"),
+                         ["ratio_bf16 and in_turns belong together"])
+        self.assertEqual(self.problems(good | {"in_turns": 1}, "step"), ["in_turns must be true or false, this is 1"])
+        # A step of torchao's rival is another record, and bf16 is neither's.
+        self.assertEqual(len({records.key_of("step", record) for record in
+                              (good, good | {"torchao_recipe": "rowwise"}, step())}), 3)
+
     def test_the_median_of_ratios_is_taken_pair_by_pair(self):
         made = records.compared([{"ms": 1.0}, {"ms": 2.0}, {"ms": 4.0}], "torch", [4.0, 1.0, 2.0])
         self.assertEqual((made["ratio"], made["ms"], made["torch_ms"]), (2.0, 2.0, 2.0))

@@ -59,11 +59,14 @@ _STEP = Schema(
     key=("config", "precision", "part", "B", "T", "lm_head_chunks", "recompute", "deterministic"),
     required=("ms", "tokens_per_s", "mfu"),
     # The rival of a record is PyTorch in bf16 or, with these, torchao's recipe; torchao_head: in the head's products too.
+    # Of FP8 without them it is our own step in bf16, of the same process: in_turns says whether the two took turns, or
+    # memory held one of them and bf16 ran first.
     key_optional=("torchao_recipe", "torchao_head"),
-    optional=("torch_ms", "ratio", "torchao_ms", "ratio_torchao", "torchao_peak_gib", "torchao_fullgraph", "floor_ms", "floor_ratio", "floor_products_ms", "peak_gib", "torch_peak_gib",
+    optional=("torch_ms", "ratio", "torchao_ms", "ratio_torchao", "bf16_ms", "ratio_bf16", "in_turns", "torchao_peak_gib", "torchao_fullgraph", "floor_ms", "floor_ratio", "floor_products_ms", "peak_gib", "torch_peak_gib",
               "forward_ms", "backward_ms", "update_ms", "products_ms", "attention_forward_ms", "attention_backward_ms",
-              "other_ms", "other_share", "grad_norm_ms", "adamw_ms"),
-    rivals={"ratio": "torch_ms", "ratio_torchao": "torchao_ms"},
+              "other_ms", "other_share", "grad_norm_ms", "adamw_ms", "float8_update_ms", "arena_gib", "bf16_peak_gib",
+              "bf16_arena_gib"),
+    rivals={"ratio": "torch_ms", "ratio_torchao": "torchao_ms", "ratio_bf16": "bf16_ms"},
 )
 
 SCHEMAS = {
@@ -140,7 +143,7 @@ _STRINGS = {"program", "layout", "precision", "pass", "tensor", "op", "shape", "
             "campaign", "device", "model", "dtype", "head", "torch_attention", *STAMP, "driver", "torch", "torchao", "torchao_recipe"}
 _INTEGERS = {"M", "N", "K", *_SHAPE, "batch", "context", "steps_per_launch", "lm_head_chunks", "steps", "seed", "tokens", "last", "first", "cudnn", "runs",
              "failures", "kills_in_writing", "allowed"}
-_BOOLEANS = {"deterministic", "limits_kept", "torchao_head", "torchao_fullgraph"}
+_BOOLEANS = {"deterministic", "limits_kept", "torchao_head", "torchao_fullgraph", "in_turns"}
 _FORMS = {
     "commit": (re.compile(r"[0-9a-f]{12}\+?|no git"), "12 hexadecimal digits"),
     "source_hash": (re.compile(r"[0-9a-f]{64}"), "64 hexadecimal digits"),
@@ -200,6 +203,8 @@ def _type_problem(name: str, value) -> str | None:
 def _ratio_problems(record: dict, ratio: str, rival: str):
     if (ratio in record) != (rival in record):
         yield f"{ratio} and {rival} belong together"
+    if ratio == "ratio_bf16" and (ratio in record) != ("in_turns" in record):
+        yield f"{ratio} and in_turns belong together"
     if ratio not in record or rival not in record:
         return
     of_medians = record["ms"] / record[rival]

@@ -3,35 +3,34 @@
 #include <cuda_runtime.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <limits>
 #include <map>
 #include <memory>
 #include <random>
+#include <span>
 
 #include "kernels/cost.h"
 #include "kernels/hopper/sm90/check.h"
 #include "src/model/initialise.h"
 #include "src/train/device.h"
 #include "src/train/feed.h"
+#include "src/train/float8_scales.h"
 #include "src/train/hopper_executor.h"
 #include "src/train/model_state.h"
 #include "src/train/plan_report.h"
 #include "tools/bench/step_floor.h"
+#include "tools/bench/timer.h"
 
 namespace coda::bench {
 
 namespace {
 
 constexpr int kObservedRuns = 5;
-constexpr int kStepsOfTurn = 5;  // timed in a row, of our step and of the floor
-
-double median(std::vector<double> values) {
-    std::sort(values.begin(), values.end());
-    const std::size_t half = values.size() / 2;
-    return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
-}
+constexpr int kStepsOfTurn = 5;  // timed in a row, of each side
+constexpr double kGiB = 1 << 30;
 
 double now_ms() {
     using namespace std::chrono;
@@ -57,6 +56,16 @@ TokenBatch random_batch(const Config& config) {
     return batch;
 }
 
+MemoryPlan plan_of(const Config& config, Schedules& schedules, const ParameterLayout& layout) {
+    schedules = build_schedules(config.model, layout, schedule_options(config, kMixedBf16), passes_of(Mode::train));
+    return plan_and_check(schedules);
+}
+
+std::int64_t arena_bytes(const Config& config) {
+    Schedules schedules;
+    return plan_of(config, schedules, parameter_layout(config.model)).arena_bytes();
+}
+
 /// Collects the times of every step of a pass over several runs.
 class StepMedians : public StepObserver {
   public:
@@ -72,16 +81,15 @@ class StepMedians : public StepObserver {
 class Session {
   public:
     explicit Session(const Config& config)
-        : layout_(parameter_layout(config.model)),
-          schedules_(
-              build_schedules(config.model, layout_, schedule_options(config, kMixedBf16), passes_of(Mode::train))),
-          plan_(plan_and_check(schedules_)) {
+        : layout_(parameter_layout(config.model)), plan_(plan_of(config, schedules_, layout_)) {
         require_fit_on(config, DeviceChoice::cuda, passes_of(Mode::train), plan_);
         const std::int64_t before = free_memory();
         executor_ = make_hopper_executor(schedules_, plan_);
         const std::vector<double> rope = rope_table(config.model, config.training.seq_len);
         executor_->upload(schedules_.host.rope, std::vector<float>(rope.begin(), rope.end()).data());
         send_weights(*executor_, schedules_, layout_, InitialWeights(config.model, layout_, config.training.seed));
+        Float8Scales scales(*executor_, schedules_, config.precision);
+        scales.load(nullptr);
 
         const HostViews& host = schedules_.host;
         const TokenBatch batch = random_batch(config);
@@ -90,6 +98,9 @@ class Session {
              static_cast<std::int32_t>(config.model.bos_token_id.value_or(-1)))
             .upload(batch);
         upload_scalar(*executor_, host.alpha, 1.0 / static_cast<double>(batch.valid));
+        if (scales.needs_calibration()) {
+            scales.calibrate([&] { executor_->run(Pass::first); });
+        }
         upload_scalar(*executor_, host.lr, 0);
         upload_scalar(*executor_, host.correction1, 1 / (1 - config.optimizer.beta1));
         upload_scalar(*executor_, host.correction2, 1 / (1 - config.optimizer.beta2));
@@ -130,6 +141,7 @@ class Session {
     const Memory& memory() const { return executor_->memory(); }
     double peak_flops_per_s() const { return executor_->peaks().flops_per_s; }
     std::int64_t used() const { return used_; }
+    std::int64_t arena_bytes() const { return plan_.arena_bytes(); }
 
   private:
     ParameterLayout layout_;
@@ -163,80 +175,135 @@ void add_ops(Session& session, StepTimes& times) {
     for (std::size_t i = 0; i < updates.size(); ++i) {
         if (std::holds_alternative<GradNorm>(updates[i].op)) times.grad_norm += update.of(i);
         if (std::holds_alternative<AdamW>(updates[i].op)) times.adamw += update.of(i);
+        if (std::holds_alternative<UpdateScales>(updates[i].op)) times.float8_update += update.of(i);
+        if (std::holds_alternative<QuantiseF8>(updates[i].op)) times.float8_update += update.of(i);
     }
+}
+
+/// A session and what was timed of it, turn by turn.
+class Side {
+  public:
+    Side(const Config& config, bool floor) : config_(config), session_(config) {
+        if (floor) floor_ = std::make_unique<GemmFloor>(session_.schedules().first, session_.memory());
+    }
+
+    /// NOTE: at the power limit, clocks follow the power drawn in the half second before. So each side runs several
+    /// times in a row, and the first run is not timed: our step follows a step, as in training, and the floor follows a
+    /// floor.
+    void warm_up() { turn(1); }
+    void measure(int steps) { turns_.push_back(turn(steps)); }
+    StepResult result(const StepTimeOptions& options);
+
+  private:
+    struct Turn {
+        double forward_backward = 0, update = 0, whole = 0, products = 0;  // medians
+    };
+    Turn turn(int steps);
+    std::vector<double> rounds(double Turn::*part) const {
+        std::vector<double> values;
+        for (const Turn& made : turns_) values.push_back(made.*part);
+        return values;
+    }
+    void add_floor(StepTimes& times, const StepTimeOptions& options) const;
+
+    Config config_;
+    Session session_;
+    std::unique_ptr<GemmFloor> floor_;
+    std::vector<Turn> turns_;
+};
+
+Side::Turn Side::turn(int steps) {
+    std::vector<double> forward_backward, update, whole, products;
+    for (int i = -1; i < steps; ++i) {
+        const double of_first = session_.timed(Pass::first), of_update = session_.timed(Pass::update);
+        if (i < 0) continue;
+        forward_backward.push_back(of_first);
+        update.push_back(of_update);
+        whole.push_back(of_first + of_update);
+    }
+    Turn made{median(forward_backward), median(update), median(whole)};
+    if (!floor_) return made;
+    floor_->fill();
+    for (int i = -1; i < steps; ++i) {
+        const double start = now_ms();
+        floor_->run();
+        if (i >= 0) products.push_back(now_ms() - start);
+    }
+    made.products = median(products);
+    return made;
+}
+
+void Side::add_floor(StepTimes& times, const StepTimeOptions& options) const {
+    const auto layers = static_cast<double>(config_.model.num_hidden_layers);
+    const auto faster = [&](double ours, const std::optional<double>& theirs) {
+        return theirs ? std::min(ours, layers * *theirs) : ours;
+    };
+    const double attention = faster(times.attention_forward, options.cudnn_forward_ms) +
+                             faster(times.attention_backward, options.cudnn_backward_ms);
+    times.has_floor = true;
+    times.floor_products = median(rounds(&Turn::products));
+    times.floor = times.floor_products + attention;
+    std::vector<double> ratios;
+    for (const Turn& made : turns_) ratios.push_back(made.forward_backward / (made.products + attention));
+    times.floor_ratio = median(ratios);
+}
+
+StepResult Side::result(const StepTimeOptions& options) {
+    StepResult result;
+    result.forward_backward_rounds = rounds(&Turn::forward_backward);
+    result.whole_rounds = rounds(&Turn::whole);
+    StepTimes& times = result.times;
+    times.forward_backward = median(result.forward_backward_rounds);
+    times.update = median(rounds(&Turn::update));
+    times.whole = median(result.whole_rounds);
+    add_ops(session_, times);
+    if (floor_) add_floor(times, options);
+    result.parameters = static_cast<double>(session_.layout().parameters);
+    result.tokens = static_cast<double>(config_.training.micro_batch_size * config_.training.seq_len);
+    result.model_flops = step_flops(config_, session_.schedules());
+    result.peak_flops_per_s = session_.peak_flops_per_s();
+    result.peak_gib = static_cast<double>(session_.used()) / kGiB;
+    result.arena_gib = static_cast<double>(session_.arena_bytes()) / kGiB;
+    if (options.clocks) result.clocks = session_.clocks();
+    return result;
+}
+
+void take_turns(std::span<Side* const> sides, const StepTimeOptions& options) {
+    for (const double start = now_ms(); now_ms() - start < options.warm_up * 1e3;)
+        for (Side* side : sides) side->warm_up();
+    for (int left = options.steps; left > 0; left -= kStepsOfTurn)
+        for (Side* side : sides) side->measure(std::min(left, kStepsOfTurn));
+}
+
+StepResult measure_alone(const Config& config, const StepTimeOptions& options, bool floor) {
+    Side side(config, floor);
+    take_turns(std::array{&side}, options);
+    return side.result(options);
 }
 
 }  // namespace
 
-StepResult measure_step(const Config& given, const StepTimeOptions& options) {
+StepMeasurement measure_step(const Config& given, const StepTimeOptions& options) {
     Config config = given;
     config.training.grad_accumulation_steps = 1;
     require_device(config, DeviceChoice::cuda, passes_of(Mode::train));
-    Session session(config);
-    std::unique_ptr<GemmFloor> floor;
-    if (options.floor) floor = std::make_unique<GemmFloor>(session.schedules().first, session.memory());
+    if (!config.precision.has_fp8()) return {.step = measure_alone(config, options, options.floor), .bf16 = {}};
+    if (!options.bf16) return {.step = measure_alone(config, options, false), .bf16 = {}};
 
-    // NOTE: at the power limit, clocks follow the power drawn in the half second before. So each side runs several
-    // times in a row, and the first run is not timed: our step follows a step, as in training, and the floor follows a
-    // floor.
-    struct Turn {
-        std::vector<double> forward_backward, update, whole, products;
-    };
-    const auto turn = [&](int steps) {
-        Turn made;
-        for (int i = -1; i < steps; ++i) {
-            const double forward_backward = session.timed(Pass::first), update = session.timed(Pass::update);
-            if (i < 0) continue;
-            made.forward_backward.push_back(forward_backward);
-            made.update.push_back(update);
-            made.whole.push_back(forward_backward + update);
-        }
-        if (!floor) return made;
-        floor->fill();
-        for (int i = -1; i < steps; ++i) {
-            const double start = now_ms();
-            floor->run();
-            if (i >= 0) made.products.push_back(now_ms() - start);
-        }
-        return made;
-    };
-    for (const double start = now_ms(); now_ms() - start < options.warm_up * 1e3;) turn(1);
-    std::vector<Turn> turns;
-    for (int left = options.steps; left > 0; left -= kStepsOfTurn) turns.push_back(turn(std::min(left, kStepsOfTurn)));
-    const auto median_of = [&](std::vector<double> Turn::*part) {
-        std::vector<double> values;
-        for (const Turn& made : turns) values.insert(values.end(), (made.*part).begin(), (made.*part).end());
-        return median(values);
-    };
-
-    StepResult result;
-    StepTimes& times = result.times;
-    times.forward_backward = median_of(&Turn::forward_backward);
-    times.update = median_of(&Turn::update);
-    times.whole = median_of(&Turn::whole);
-    add_ops(session, times);
-    if (floor) {
-        const auto layers = static_cast<double>(config.model.num_hidden_layers);
-        const auto faster = [&](double ours, const std::optional<double>& theirs) {
-            return theirs ? std::min(ours, layers * *theirs) : ours;
-        };
-        const double attention = faster(times.attention_forward, options.cudnn_forward_ms) +
-                                 faster(times.attention_backward, options.cudnn_backward_ms);
-        times.has_floor = true;
-        times.floor_products = median_of(&Turn::products);
-        times.floor = times.floor_products + attention;
-        std::vector<double> ratios;
-        for (const Turn& made : turns)
-            ratios.push_back(median(made.forward_backward) / (median(made.products) + attention));
-        times.floor_ratio = median(ratios);
+    Config wide = config;
+    wide.precision = PrecisionConfig{};
+    StepMeasurement made;
+    made.in_turns = arena_bytes(config) + arena_bytes(wide) + kDeviceOverheadBytes <= free_memory();
+    if (made.in_turns) {
+        Side step(config, false), bf16(wide, false);
+        take_turns(std::array{&step, &bf16}, options);
+        made.step = step.result(options);
+        made.bf16 = bf16.result(options);
+    } else {
+        made.bf16 = measure_alone(wide, options, false);
+        made.step = measure_alone(config, options, false);
     }
-    result.parameters = static_cast<double>(session.layout().parameters);
-    result.tokens = static_cast<double>(config.training.micro_batch_size * config.training.seq_len);
-    result.model_flops = step_flops(config, session.schedules());
-    result.peak_flops_per_s = session.peak_flops_per_s();
-    result.peak_gib = static_cast<double>(session.used()) / (1 << 30);
-    if (options.clocks) result.clocks = session.clocks();
-    return result;
+    return made;
 }
 
 }  // namespace coda::bench

@@ -240,7 +240,7 @@ def coda_step(options, flags):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "step.json"
         command = [options.bench, "step", "--config", options.config, "--steps", str(options.steps), "--warm-up",
-                   str(options.warm_up), "--json", str(path), *flags]
+                   str(options.warm_up), "--alone", "--json", str(path), *flags]
         subprocess.run(command, check=True, stdout=sys.stdout if options.verbose else subprocess.DEVNULL)
         return json.loads(path.read_text())
 

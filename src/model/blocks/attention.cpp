@@ -35,10 +35,8 @@ AttentionBlock::BackwardBuffers::BackwardBuffers(const ModelShape& s, bool float
     if (!float8) return;
     dx_f8 = buffers.f8("attention dx f8", s.tokens, s.width);
     dx_f8_t = buffers.f8_transposed("attention dx f8 transposed", s.tokens, s.width);
-    o_f8_t = buffers.f8_transposed("attention output f8 transposed", s.tokens, s.out_width);
     dqkv_f8 = buffers.f8("qkv gradient f8", s.tokens, s.qkv_width);
     dqkv_f8_t = buffers.f8_transposed("qkv gradient f8 transposed", s.tokens, s.qkv_width);
-    x_f8_t = buffers.f8_transposed("attention input f8 transposed", s.tokens, s.width);
 }
 
 AttentionBlock::AttentionBlock(const Parameters& parameters, const FlatSegments& segments, const ModelShape& s,
@@ -57,8 +55,14 @@ AttentionBlock::AttentionBlock(const Parameters& parameters, const FlatSegments&
            buffers.statistic("rstd after attention", 1, s.tokens)},
       square_(
           buffers.statistic("squares after attention", ceil_div(s.width, LinearResidualRms::kTileColumns), s.tokens)) {
-    if (qkv_f8_) x_f8_ = buffers.f8("attention input f8", s.tokens, s.width);
-    if (out_f8_) o_f8_ = buffers.f8("attention output f8", s.tokens, s.out_width);
+    if (qkv_f8_) {
+        x_f8_ = buffers.f8("attention input f8", s.tokens, s.width);
+        x_f8_t_ = buffers.f8_transposed("attention input f8 transposed", s.tokens, s.width);
+    }
+    if (out_f8_) {
+        o_f8_ = buffers.f8("attention output f8", s.tokens, s.out_width);
+        o_f8_t_ = buffers.f8_transposed("attention output f8 transposed", s.tokens, s.out_width);
+    }
 }
 
 void AttentionBlock::project(StepList& step, const BatchInputs& batch, const Stream& in, bool f8) {
@@ -67,7 +71,7 @@ void AttentionBlock::project(StepList& step, const BatchInputs& batch, const Str
                                          .rstd = in.rstd,
                                          .scale = qkv_f8_.input.scale,
                                          .rows = write(x_f8_),
-                                         .columns = {},
+                                         .columns = write(x_f8_t_),
                                          .amax = {}});
     }
     step("qkv", LinearRope{.a = f8 ? x_f8_ : in.x,
@@ -122,7 +126,7 @@ void AttentionBlock::close(StepList& step, const Stream& in, bool f8) {
                                      .rstd = {},
                                      .scale = out_f8_.input.scale,
                                      .rows = write(o_f8_),
-                                     .columns = {},
+                                     .columns = write(o_f8_t_),
                                      .amax = write(out_f8_.input.amax)});
     }
     step("attn_out", LinearResidualRms{.a = f8 ? o_f8_ : o_,
@@ -160,14 +164,8 @@ void AttentionBlock::backward_of_out(StepList& step, BackwardBuffers& g, const V
                                          .out = write(g.dout),
                                          .delta = write(g.delta),
                                          .head_dim = shape_.head_dim});
-    if (f8) {
-        step(
-            "attn_o_f8_t",
-            QuantiseF8{
-                .x = o_, .rstd = {}, .scale = out_f8_.input.scale, .rows = {}, .columns = write(g.o_f8_t), .amax = {}});
-    }
     step("attn_out_wgrad", WeightGradient{.dy = f8 ? g.dx_f8_t : dx,
-                                          .x = f8 ? g.o_f8_t : o_,
+                                          .x = f8 ? o_f8_t_ : o_,
                                           .gamma = {},
                                           .alpha = f8 ? out_f8_.wgrad : View{},
                                           .grad = {write(out_weight_.gradient), beta},
@@ -176,9 +174,9 @@ void AttentionBlock::backward_of_out(StepList& step, BackwardBuffers& g, const V
 }
 
 void AttentionBlock::backward_of_qkv(StepList& step, const Stream& in, BackwardBuffers& g, View& dx, Beta beta) {
+    const NormProjectionSteps names{"qkv_dgrad", "qkv_wgrad", "attn_norm_grad"};
     if (!qkv_f8_) {
-        return build_norm_projection_backward(step, {"qkv_dgrad", "qkv_wgrad", "attn_norm_grad"}, in, g.dqkv, g.dot,
-                                              qkv_weight_, norm_, g.dgamma, dx, beta);
+        return build_norm_projection_backward(step, names, in, g.dqkv, g.dot, qkv_weight_, norm_, g.dgamma, dx, beta);
     }
     step("dqkv_f8", QuantiseF8{.x = g.dqkv,
                                .rstd = {},
@@ -186,8 +184,8 @@ void AttentionBlock::backward_of_qkv(StepList& step, const Stream& in, BackwardB
                                .rows = write(g.dqkv_f8),
                                .columns = write(g.dqkv_f8_t),
                                .amax = write(qkv_f8_.output_gradient.amax)});
-    build_norm_projection_backward(step, {"attn_input_f8_t", "qkv_dgrad", "qkv_wgrad", "attn_norm_grad"}, in,
-                                   {.gemm = qkv_f8_, .dz = g.dqkv_f8, .dz_t = g.dqkv_f8_t, .x_t = g.x_f8_t}, g.dot,
+    build_norm_projection_backward(step, names, in,
+                                   {.gemm = qkv_f8_, .dz = g.dqkv_f8, .dz_t = g.dqkv_f8_t, .x_t = x_f8_t_}, g.dot,
                                    qkv_weight_, norm_, g.dgamma, dx, beta);
 }
 

@@ -28,9 +28,7 @@ class AttentionBlock {
         View dgamma;         // partials of the norm's weight
         // FP8, by rows and transposed; absent without `float8`.
         View dx_f8, dx_f8_t;      // (M, d), (d, M)
-        View o_f8_t;              // (H hd, M)
         View dqkv_f8, dqkv_f8_t;  // (M, Nq), (Nq, M)
-        View x_f8_t;              // (d, M) of the normalised x
 
         /// `float8`: a layer takes FP8 operands.
         BackwardBuffers(const ModelShape& shape, bool float8, const BlockBuffers& buffers);
@@ -68,13 +66,14 @@ class AttentionBlock {
     bool deterministic_;
     Float8Gemm qkv_f8_, out_f8_;
     Weight norm_, qkv_weight_, out_weight_;
-    View qkv_;     // (M, Nq) after RoPE
-    View o_;       // (M, H hd)
-    View lse_;     // (H, M)
-    View x_f8_;    // (M, d) FP8 of the normalised x
-    View o_f8_;    // (M, H hd) FP8
-    Stream out_;   // x', 1/rms
-    View square_;  // partials of the sum of squares of x'
+    View qkv_;  // (M, Nq) after RoPE
+    View o_;    // (M, H hd)
+    View lse_;  // (H, M)
+    // FP8, by rows for the forward pass and transposed for the wgrad.
+    View x_f8_, x_f8_t_;  // (M, d), (d, M) of the normalised x
+    View o_f8_, o_f8_t_;  // (M, H hd), (H hd, M)
+    Stream out_;          // x', 1/rms
+    View square_;         // partials of the sum of squares of x'
     KeyValueCache cache_;
 };
 

@@ -33,7 +33,6 @@ MlpBlock::BackwardBuffers::BackwardBuffers(const ModelShape& s, Recompute recomp
     dx_f8_t = buffers.f8_transposed("mlp dx f8 transposed", s.tokens, s.width);
     dz_f8 = buffers.f8("gate/up gradient f8", s.tokens, 2 * s.ffn);
     dz_f8_t = buffers.f8_transposed("gate/up gradient f8 transposed", s.tokens, 2 * s.ffn);
-    x_f8_t = buffers.f8_transposed("mlp input f8 transposed", s.tokens, s.width);
     if (recompute != Recompute::none) {
         y_f8_t = buffers.f8_transposed("recomputed mlp activation f8 transposed", s.tokens, s.ffn);
     }
@@ -54,6 +53,7 @@ MlpBlock::MlpBlock(const Parameters& parameters, const FlatSegments& segments, c
     if (recompute != Recompute::mlp) z_ = buffers.activation("gate/up", s.tokens, 2 * s.ffn);
     if (!gate_up_f8_) return;
     x_f8_ = buffers.f8("mlp input f8", s.tokens, s.width);
+    x_f8_t_ = buffers.f8_transposed("mlp input f8 transposed", s.tokens, s.width);
     y_f8_ = buffers.f8("mlp activation f8", s.tokens, s.ffn);
     if (recompute == Recompute::none) y_f8_t_ = buffers.f8_transposed("mlp activation f8 transposed", s.tokens, s.ffn);
 }
@@ -83,7 +83,7 @@ void MlpBlock::forward_f8(StepList& step, const Stream& in) {
                                     .rstd = in.rstd,
                                     .scale = gate_up_f8_.input.scale,
                                     .rows = write(x_f8_),
-                                    .columns = {},
+                                    .columns = write(x_f8_t_),
                                     .amax = {}});
     step("gate_up", LinearSwigluF8{.a = x_f8_,
                                    .w = gate_up_f8_.rows,
@@ -129,8 +129,8 @@ void MlpBlock::backward_f8(StepList& step, const Stream& in, BackwardBuffers& g,
                                       .grad = {write(down_.gradient), beta},
                                       .scratch = {},
                                       .promotion = kGradientPromotion});
-    build_norm_projection_backward(step, {"mlp_input_f8_t", "gate_up_dgrad", "gate_up_wgrad", "mlp_norm_grad"}, in,
-                                   {.gemm = gate_up_f8_, .dz = g.dz_f8, .dz_t = g.dz_f8_t, .x_t = g.x_f8_t}, g.dot,
+    build_norm_projection_backward(step, {"gate_up_dgrad", "gate_up_wgrad", "mlp_norm_grad"}, in,
+                                   {.gemm = gate_up_f8_, .dz = g.dz_f8, .dz_t = g.dz_f8_t, .x_t = x_f8_t_}, g.dot,
                                    gate_up_, norm_, g.dgamma, dx, beta);
 }
 

@@ -25,13 +25,10 @@ void build_norm_projection_backward(StepList& step, const NormProjectionSteps& n
          FinishColumnSum{.partials = dgamma, .gamma = norm.value, .grad = {write(norm.gradient), beta}});
 }
 
-void build_norm_projection_backward(StepList& step, const NormProjectionF8Steps& names, const Stream& in,
+void build_norm_projection_backward(StepList& step, const NormProjectionSteps& names, const Stream& in,
                                     const NormProjectionF8& f8, const View& dot, Weight& weight, Weight& norm,
                                     View& dgamma, View& dx, Beta beta) {
     const Float8Gemm& gemm = f8.gemm;
-    step(names.quantise,
-         QuantiseF8{
-             .x = in.x, .rstd = in.rstd, .scale = gemm.input.scale, .rows = {}, .columns = write(f8.x_t), .amax = {}});
     step(names.dgrad, LinearRmsBackward{.a = f8.dz,
                                         .w = gemm.columns,
                                         .f8_scale = gemm.dgrad,

@@ -18,22 +18,17 @@ struct NormProjectionSteps {
 void build_norm_projection_backward(StepList& step, const NormProjectionSteps& names, const Stream& in, const View& dz,
                                     const View& dot, Weight& weight, Weight& norm, View& dgamma, View& dx, Beta beta);
 
-/// Names of its steps with FP8 operands.
-struct NormProjectionF8Steps {
-    const char *quantise, *dgrad, *wgrad, *norm_grad;
-};
-
 /// The FP8 operands of that backward pass: dz by rows and transposed, without the norm's rstd, which the normalised
-/// input has instead; and where the transposed copy of that input goes.
+/// input has instead; and the transposed copy of that input.
 struct NormProjectionF8 {
     const Float8Gemm& gemm;
     View dz;    // (M, N)
     View dz_t;  // (N, M)
-    View& x_t;  // (d, M)
+    View x_t;   // (d, M)
 };
 
 /// The same with FP8 operands. `dot` is without rstd, too.
-void build_norm_projection_backward(StepList& step, const NormProjectionF8Steps& names, const Stream& in,
+void build_norm_projection_backward(StepList& step, const NormProjectionSteps& names, const Stream& in,
                                     const NormProjectionF8& f8, const View& dot, Weight& weight, Weight& norm,
                                     View& dgamma, View& dx, Beta beta);
 
