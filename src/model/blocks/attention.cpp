@@ -37,6 +37,7 @@ AttentionBlock::BackwardBuffers::BackwardBuffers(const ModelShape& s, bool float
     dx_f8_t = buffers.f8_transposed("attention dx f8 transposed", s.tokens, s.width);
     dqkv_f8 = buffers.f8("qkv gradient f8", s.tokens, s.qkv_width);
     dqkv_f8_t = buffers.f8_transposed("qkv gradient f8 transposed", s.tokens, s.qkv_width);
+    x_f8_t = buffers.f8_transposed("attention input f8 transposed", s.tokens, s.width);
 }
 
 AttentionBlock::AttentionBlock(const Parameters& parameters, const FlatSegments& segments, const ModelShape& s,
@@ -55,10 +56,7 @@ AttentionBlock::AttentionBlock(const Parameters& parameters, const FlatSegments&
            buffers.statistic("rstd after attention", 1, s.tokens)},
       square_(
           buffers.statistic("squares after attention", ceil_div(s.width, LinearResidualRms::kTileColumns), s.tokens)) {
-    if (qkv_f8_) {
-        x_f8_ = buffers.f8("attention input f8", s.tokens, s.width);
-        x_f8_t_ = buffers.f8_transposed("attention input f8 transposed", s.tokens, s.width);
-    }
+    if (qkv_f8_) x_f8_ = buffers.f8("attention input f8", s.tokens, s.width);
     if (out_f8_) {
         o_f8_ = buffers.f8("attention output f8", s.tokens, s.out_width);
         o_f8_t_ = buffers.f8_transposed("attention output f8 transposed", s.tokens, s.out_width);
@@ -71,7 +69,7 @@ void AttentionBlock::project(StepList& step, const BatchInputs& batch, const Str
                                          .rstd = in.rstd,
                                          .scale = qkv_f8_.input.scale,
                                          .rows = write(x_f8_),
-                                         .columns = write(x_f8_t_),
+                                         .columns = {},
                                          .amax = {}});
     }
     step("qkv", LinearRope{.a = f8 ? x_f8_ : in.x,
@@ -184,8 +182,14 @@ void AttentionBlock::backward_of_qkv(StepList& step, const Stream& in, BackwardB
                                .rows = write(g.dqkv_f8),
                                .columns = write(g.dqkv_f8_t),
                                .amax = write(qkv_f8_.output_gradient.amax)});
+    step("attn_input_f8_t", QuantiseF8{.x = in.x,
+                                       .rstd = in.rstd,
+                                       .scale = qkv_f8_.input.scale,
+                                       .rows = {},
+                                       .columns = write(g.x_f8_t),
+                                       .amax = {}});
     build_norm_projection_backward(step, names, in,
-                                   {.gemm = qkv_f8_, .dz = g.dqkv_f8, .dz_t = g.dqkv_f8_t, .x_t = x_f8_t_}, g.dot,
+                                   {.gemm = qkv_f8_, .dz = g.dqkv_f8, .dz_t = g.dqkv_f8_t, .x_t = g.x_f8_t}, g.dot,
                                    qkv_weight_, norm_, g.dgamma, dx, beta);
 }
 

@@ -34,6 +34,7 @@ MlpBlock::BackwardBuffers::BackwardBuffers(const ModelShape& s, Recompute recomp
     dz_f8 = buffers.f8("gate/up gradient f8", s.tokens, 2 * s.ffn);
     dz_f8_t = buffers.f8_transposed("gate/up gradient f8 transposed", s.tokens, 2 * s.ffn);
     if (recompute != Recompute::none) {
+        x_f8_t = buffers.f8_transposed("mlp input f8 transposed", s.tokens, s.width);
         y_f8_t = buffers.f8_transposed("recomputed mlp activation f8 transposed", s.tokens, s.ffn);
     }
 }
@@ -53,9 +54,10 @@ MlpBlock::MlpBlock(const Parameters& parameters, const FlatSegments& segments, c
     if (recompute != Recompute::mlp) z_ = buffers.activation("gate/up", s.tokens, 2 * s.ffn);
     if (!gate_up_f8_) return;
     x_f8_ = buffers.f8("mlp input f8", s.tokens, s.width);
-    x_f8_t_ = buffers.f8_transposed("mlp input f8 transposed", s.tokens, s.width);
     y_f8_ = buffers.f8("mlp activation f8", s.tokens, s.ffn);
-    if (recompute == Recompute::none) y_f8_t_ = buffers.f8_transposed("mlp activation f8 transposed", s.tokens, s.ffn);
+    if (recompute != Recompute::none) return;
+    x_f8_t_ = buffers.f8_transposed("mlp input f8 transposed", s.tokens, s.width);
+    y_f8_t_ = buffers.f8_transposed("mlp activation f8 transposed", s.tokens, s.ffn);
 }
 
 const Stream& MlpBlock::forward(StepList& step, const Stream& in, Keep keep) {
@@ -83,7 +85,7 @@ void MlpBlock::forward_f8(StepList& step, const Stream& in) {
                                     .rstd = in.rstd,
                                     .scale = gate_up_f8_.input.scale,
                                     .rows = write(x_f8_),
-                                    .columns = write(x_f8_t_),
+                                    .columns = x_f8_t_ ? write(x_f8_t_) : View{},
                                     .amax = {}});
     step("gate_up", LinearSwigluF8{.a = x_f8_,
                                    .w = gate_up_f8_.rows,
@@ -129,9 +131,18 @@ void MlpBlock::backward_f8(StepList& step, const Stream& in, BackwardBuffers& g,
                                       .grad = {write(down_.gradient), beta},
                                       .scratch = {},
                                       .promotion = kGradientPromotion});
+    if (g.x_f8_t) {
+        step("mlp_input_f8_t", QuantiseF8{.x = in.x,
+                                          .rstd = in.rstd,
+                                          .scale = gate_up_f8_.input.scale,
+                                          .rows = {},
+                                          .columns = write(g.x_f8_t),
+                                          .amax = {}});
+    }
+    const View& x_t = g.x_f8_t ? g.x_f8_t : x_f8_t_;
     build_norm_projection_backward(step, {"gate_up_dgrad", "gate_up_wgrad", "mlp_norm_grad"}, in,
-                                   {.gemm = gate_up_f8_, .dz = g.dz_f8, .dz_t = g.dz_f8_t, .x_t = x_f8_t_}, g.dot,
-                                   gate_up_, norm_, g.dgamma, dx, beta);
+                                   {.gemm = gate_up_f8_, .dz = g.dz_f8, .dz_t = g.dz_f8_t, .x_t = x_t}, g.dot, gate_up_,
+                                   norm_, g.dgamma, dx, beta);
 }
 
 void MlpBlock::backward(StepList& step, const Stream& in, BackwardBuffers& g, View& dx, Beta beta) {

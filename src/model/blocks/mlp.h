@@ -29,6 +29,7 @@ class MlpBlock {
         // FP8, by rows and transposed; absent without `float8`.
         View dx_f8, dx_f8_t;  // (M, d), (d, M)
         View dz_f8, dz_f8_t;  // (M, 2f), (2f, M)
+        View x_f8_t;          // (d, M) of the normalised x, made anew; absent where the forward pass's is kept
         View y_f8_t;          // (f, M) recomputed; absent where the forward pass's is kept
 
         /// `float8`: a layer takes FP8 operands.
@@ -60,9 +61,9 @@ class MlpBlock {
     Weight norm_, gate_up_, down_;
     View z_;  // (M, 2f) gate/up interleaved; absent under recompute "mlp"
     View y_;  // (M, f): kept for the backward pass unless it is recomputed
-    // FP8, by rows for the forward pass and transposed for the wgrad.
+    // FP8, by rows for the forward pass and transposed for the wgrad, the latter kept as y_ is.
     View x_f8_, x_f8_t_;  // (M, d), (d, M) of the normalised x
-    View y_f8_, y_f8_t_;  // (M, f), (f, M): the latter kept as y_ is
+    View y_f8_, y_f8_t_;  // (M, f), (f, M)
     Stream out_;          // x', 1/rms
     View square_;         // partials of the sum of squares of x'
 };
