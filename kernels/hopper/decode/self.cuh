@@ -117,13 +117,15 @@ __device__ __forceinline__ bool begin_step(const Self& self, int number, Step& s
     const std::uint32_t epoch = epoch_of(self.arguments.epoch, self.arguments.stage_count, number, 0) - 1;
     const std::uint64_t* words = self.words(self.arguments.exchange.token);
     std::uint64_t word = 0;
-    self.watch.wait_or_exit(Place{number, 0, -1, epoch}, Awaited::token, [&] {
+    const bool came = self.watch.wait(Place{number, 0, -1, epoch}, Awaited::token, [&] {
         if (self.lane > batch) return true;
         word = ptx::load_word(words + self.lane);
         // A warp without work may come so late that a later step has closed. Then it had no work in that one either.
         return not_before(word, epoch);
     });
-    __syncwarp();
+    // All lanes exit or none: those that need not wait would take it for the end of the launch, and tell the SM's other
+    // warps to leave before these report their own, earlier waits.
+    if (!__all_sync(kAllLanes, came)) ptx::exit_thread();
     // What the others wrote before they closed the step, and what copies are to bring after it.
     ptx::fence_gpu();
     ptx::fence_async();
