@@ -20,6 +20,12 @@ __device__ __forceinline__ bool not_before(std::uint64_t word, std::uint32_t epo
     return static_cast<std::int32_t>(static_cast<std::uint32_t>(word >> 32) - epoch) >= 0;
 }
 __device__ __forceinline__ std::uint32_t content_of(std::uint64_t word) { return static_cast<std::uint32_t>(word); }
+__device__ __forceinline__ bool have_epoch(const ptx::Words& words, std::uint32_t epoch) {
+    return has_epoch(words.first, epoch) && has_epoch(words.second, epoch);
+}
+__device__ __forceinline__ uint2 contents_of(const ptx::Words& words) {
+    return {content_of(words.first), content_of(words.second)};
+}
 
 struct Self {
     const Arguments& arguments;
@@ -68,8 +74,9 @@ struct Self {
         int token;
         __device__ int operator()(int sequence) const { return self.planned(sequence, token); }
     };
-    __device__ AttentionUnits<Lengths> attention_units(int token) const {
-        return {{*this, token}, shape().batch, shape().kv_heads, shape().head_dim};
+    /// head_dim is the model's: a constant where the caller knows it, so that nothing is divided by it.
+    __device__ __forceinline__ AttentionUnits<Lengths> attention_units(int token, int head_dim) const {
+        return {{*this, token}, shape().batch, shape().kv_heads, head_dim};
     }
     __device__ bool any_at_start() const {
         bool any = false;
