@@ -22,9 +22,9 @@ struct DecodeModel::Sm {
     std::vector<Phases> part_full;
     std::vector<std::vector<int>> parts;
     int parts_read[kEpilogueWarps] = {};
-    // Attention's: the unit.
-    Phases attention_full{kConsumerWarps}, attention_empty{1};
-    std::vector<int> unit = std::vector<int>(kConsumerWarps, -1);
+    // Attention's: the unit, and how many epilogue warps have yet to read its sums.
+    Phases attention_full{kConsumerWarps}, attention_empty{kEpilogueWarps};
+    std::vector<int> unit = std::vector<int>(kConsumerWarps, -1), unread = std::vector<int>(kConsumerWarps);
     Phases consumers{kConsumerWarps};
 };
 
@@ -108,24 +108,24 @@ Warp DecodeModel::consumer(Sm& sm, int warp) {
                     if (warp < unit.blocks) {
                         co_await words("q", qkv + unit.kv_head * shape.group() * hd / 2, shape.group() * hd / 2,
                                        now - 1);
+                        const int newest = (length - 1) / block_positions(hd) - unit.first_block;
+                        if (newest < unit.blocks && newest % kConsumerWarps == warp) {
+                            co_await words("k", qkv + key / 2, hd / 2, now - 1);
+                            co_await words("v", qkv + (key + shape.kv_columns()) / 2, hd / 2, now - 1);
+                        }
                         for (int block = warp; block < unit.blocks; block += kConsumerWarps) {
                             const std::int64_t n = chunks + block;
                             const auto slot = static_cast<std::size_t>(n % layout_.chunks);
                             co_await Until("an issued block", [&] { return sm.issued > n; });
                             co_await Until("a block", [&] { return sm.full[slot].passed(n / layout_.chunks); });
-                            const int positions = block_positions(hd);
-                            const int newest = length - 1 - (unit.first_block + block) * positions;
-                            if (newest >= 0 && newest < positions) {
-                                co_await words("k", qkv + key / 2, hd / 2, now - 1);
-                                co_await words("v", qkv + (key + shape.kv_columns()) / 2, hd / 2, now - 1);
-                            }
                             if (sm.chunk[slot] != n) fail("another chunk than the block");
                             sm.used[slot] = false;
                             sm.empty[slot].arrive();
                         }
-                        int& part = sm.unit[static_cast<std::size_t>(warp)];
-                        if (part != -1) fail("a unit's sums were overwritten");
-                        part = units_done;
+                        const auto part = static_cast<std::size_t>(warp);
+                        if (sm.unread[part] != 0) fail("a unit's sums were overwritten");
+                        sm.unit[part] = units_done;
+                        sm.unread[part] = kEpilogueWarps;
                     }
                     sm.attention_full.arrive();
                     chunks += unit.blocks;
@@ -154,18 +154,26 @@ Warp DecodeModel::consumer(Sm& sm, int warp) {
                                            : stage.kind == StageKind::gate_up ? exchange_.middle
                                            : stage.kind == StageKind::down    ? exchange_.y
                                                                               : exchange_.x;
+                const bool embedded = stage.kind == StageKind::qkv && stage.embedded;
+                const auto fetched = [&](int b) {
+                    return !embedded &&
+                           (stage.kind != StageKind::attn_out || planned(b, token) > 0 || options_.idle_words);
+                };
+                const auto slice_words = [&](int m, int b) {
+                    const int slice = product_chunk(slices, m).slice, first = slices.first_column(slice);
+                    const int columns = std::min(slices.blocks_of(slice) * kBlockColumns, stage.columns - first);
+                    return words("its input", input + (std::int64_t{b} * stage.columns + first) / 2, columns / 2,
+                                 now - 1);
+                };
+                const int end = own.number * slices.number;
+                for (int m = warp; m < std::min(end, kConsumerWarps * kept); m += kConsumerWarps)
+                    for (int b = 0; b < shape.batch; ++b)
+                        if (fetched(b)) co_await slice_words(m, b);
                 int done = 0;
-                for (int m = warp; m < own.number * slices.number; m += kConsumerWarps, ++done) {
+                for (int m = warp; m < end; m += kConsumerWarps, ++done) {
                     const ProductChunk chunk = product_chunk(slices, m);
-                    const bool embedded = stage.kind == StageKind::qkv && stage.embedded;
-                    const int first = slices.first_column(chunk.slice);
-                    const int columns = std::min(slices.blocks_of(chunk.slice) * kBlockColumns, stage.columns - first);
-                    for (int b = 0; b < shape.batch && !embedded && (kept == 0 || done < rounds); ++b) {
-                        if (stage.kind == StageKind::attn_out && planned(b, token) == 0 && !options_.idle_words)
-                            continue;
-                        co_await words("its input", input + (std::int64_t{b} * stage.columns + first) / 2, columns / 2,
-                                       now - 1);
-                    }
+                    for (int b = 0; b < shape.batch && kept == 0; ++b)
+                        if (fetched(b)) co_await slice_words(m, b);
                     const std::int64_t n = chunks + m;
                     const auto slot = static_cast<std::size_t>(n % layout_.chunks);
                     co_await Until("an issued chunk", [&] { return sm.issued > n; });
@@ -229,33 +237,35 @@ Warp DecodeModel::epilogue(Sm& sm, int warp) {
                 const auto all = units(token);
                 const OwnTiles own = own_tiles(all.number(), stage.rotation, sm.number, program_.grid);
                 for (int index = 0; index < own.number; ++index, ++units_done) {
-                    if (warp != 0) continue;
                     const AttentionUnit unit = all.unit(own.tile(index));
                     co_await Until("a unit's sums", [&] { return sm.attention_full.passed(units_done); });
                     for (int i = 0; i < std::min(unit.blocks, kConsumerWarps); ++i) {
-                        int& part = sm.unit[static_cast<std::size_t>(i)];
-                        if (part != units_done) fail("sums of another unit");
-                        part = -1;
+                        const auto part = static_cast<std::size_t>(i);
+                        if (sm.unit[part] != units_done) fail("sums of another unit");
+                        --sm.unread[part];
                     }
                     for (int g = 0; g < shape.group(); ++g) {
-                        const int head = unit.kv_head * shape.group() + g;
+                        const int head = unit.kv_head * shape.group() + g, half = hd / 2 / kEpilogueWarps;
                         if (unit.splits.number == 1)
-                            publish(o_of(unit.sequence, head), hd / 2, now);
+                            publish(o_of(unit.sequence, head) + warp * half, half, now);
                         else
-                            publish(splits_at(unit.sequence, head, unit.split), split_words, now);
+                            publish(splits_at(unit.sequence, head, unit.split) + warp * split_words / kEpilogueWarps,
+                                    split_words / kEpilogueWarps, now);
                     }
                     sm.attention_empty.arrive();
                 }
-                for (int b = 0; b < shape.batch; ++b) {
-                    const int number = splits_of(planned(b, token), hd).number;
+                const JoinTasks tasks{shape.heads, hd};
+                const OwnJoins joins = own_joins(sm.number, warp, program_.grid);
+                for (int index = joins.first; index < tasks.number(shape.batch); index += joins.step) {
+                    const JoinTask task = tasks.task(index);
+                    const int number = splits_of(planned(task.sequence, token), hd).number;
                     if (number == 1 || (number == 0 && !options_.idle_words)) continue;
-                    for (int head = 0; head < shape.heads; ++head) {
-                        const CombineOwner owner = combine_owner(b, shape.heads, head, program_.grid);
-                        if (owner.sm != sm.number || owner.epilogue_warp != warp) continue;
-                        for (int split = 0; split < number; ++split)
-                            co_await words("a split", splits_at(b, head, split), split_words, now);
-                        publish(o_of(b, head), hd / 2, now);
+                    for (int split = 0; split < number; ++split) {
+                        const std::int64_t of = splits_at(task.sequence, task.head, split);
+                        co_await words("a split", of + task.column, kJoinedColumns, now);
+                        co_await words("a split's maximum and total", of + hd, 2, now);
                     }
+                    publish(o_of(task.sequence, task.head) + task.column / 2, kJoinedColumns / 2, now);
                 }
                 continue;
             }

@@ -151,19 +151,51 @@ TEST_CASE("fused decode: a sequence is split by its own length alone") {
         }
 }
 
-TEST_CASE("fused decode: one epilogue warp of one SM adds the splits of a head") {
-    for (const int grid : kGrids) {
-        std::vector<int> load(static_cast<std::size_t>(grid * kEpilogueWarps));
-        for (int s = 0; s < 8; ++s)
-            for (int head = 0; head < 32; ++head) {
-                const CombineOwner owner = combine_owner(s, 32, head, grid);
-                REQUIRE(owner.sm < grid);
-                REQUIRE(owner.epilogue_warp < kEpilogueWarps);
-                ++load[static_cast<std::size_t>(owner.sm * kEpilogueWarps + owner.epilogue_warp)];
+TEST_CASE("fused decode: one epilogue warp of one SM adds the splits of every column of a head") {
+    for (const int grid : kGrids)
+        for (const int head_dim : {64, 128}) {
+            constexpr int kBatch = 8, kHeads = 32;
+            const JoinTasks tasks{kHeads, head_dim};
+            std::map<std::tuple<int, int, int>, int> columns;  // sequence, head, column
+            int least = tasks.number(kBatch), most = 0;
+            for (int sm = 0; sm < grid; ++sm)
+                for (int warp = 0; warp < kEpilogueWarps; ++warp) {
+                    const OwnJoins own = own_joins(sm, warp, grid);
+                    int number = 0;
+                    for (int index = own.first; index < tasks.number(kBatch); index += own.step, ++number) {
+                        const JoinTask task = tasks.task(index);
+                        REQUIRE(task.sequence < kBatch);
+                        REQUIRE(task.head < kHeads);
+                        for (int c = 0; c < kJoinedColumns; ++c) ++columns[{task.sequence, task.head, task.column + c}];
+                    }
+                    least = std::min(least, number);
+                    most = std::max(most, number);
+                }
+            CHECK(most - least <= 1);
+            REQUIRE(columns.size() == static_cast<std::size_t>(kBatch * kHeads * head_dim));
+            REQUIRE(std::all_of(columns.begin(), columns.end(), [&](const auto& column) {
+                return column.second == 1 && std::get<2>(column.first) < head_dim;
+            }));
+        }
+}
+
+TEST_CASE("fused decode: a split has a block per warp, until there are as many as can be") {
+    for (const int head_dim : {64, 128})
+        for (int length = 1; length <= 20000; ++length) {
+            const Splits splits = splits_of(length, head_dim);
+            int most = 0, least = splits.blocks;
+            for (int s = 0; s < splits.number; ++s) {
+                const int blocks = splits.first_block(s + 1) - splits.first_block(s);
+                most = std::max(most, blocks);
+                least = std::min(least, blocks);
             }
-        const auto [least, most] = std::minmax_element(load.begin(), load.end());
-        CHECK(*most - *least <= 1);
-    }
+            REQUIRE(splits.first_block(0) == 0);
+            REQUIRE(splits.first_block(splits.number) == splits.blocks);
+            REQUIRE(most - least <= 1);
+            REQUIRE((most <= kConsumerWarps || splits.number == kMaxSplits));
+            REQUIRE((splits.number == 1 || (splits.number - 1) * kConsumerWarps < splits.blocks));
+        }
+    CHECK(splits_of(0, 64).number == 0);
 }
 
 TEST_CASE("fused decode: epochs of a launch are all different, and follow those of the launch before") {

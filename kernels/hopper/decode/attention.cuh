@@ -4,8 +4,9 @@
 //   logits  keys (16 positions at a time) times the queries of the group's heads, by MMA: heads are columns
 //   sums    Σ e v in fp32 on CUDA cores: a lane has two or four columns of every head
 //
-// Of a block's rows the last two positions are written over what the copy brought: n - 1, the newest, from the words of
-// qkv; and n - 2, stored in the step before, which the copy may have missed (producer.cuh).
+// The keys and values of old positions are there before the queries. Of a block's rows the last two positions are
+// written over what the copy brought: n - 1, the newest, from the words of qkv, which come with the queries; and n - 2,
+// stored in the step before, which the copy may have missed (producer.cuh).
 #pragma once
 
 #include "kernels/hopper/decode/attention_input.h"
@@ -30,66 +31,118 @@ template <int kHeadDim>
 class AttentionWarp {
     static constexpr int kPositions = kBlockHalfBytes / 2 / kHeadDim, kTiles = kPositions / kTileRows;
     static constexpr int kRowBytes = 2 * kHeadDim, kPairs = kHeadDim / 64;  // pairs of columns of a lane
+    static constexpr int kRowLoads = kHeadDim / 4;                          // of 4 columns
+    static constexpr int kQueryLoads = 4 * kRowLoads / 32;                  // of a lane at a time: those of four heads
 
   public:
-    __device__ AttentionWarp(const Self& self, const Stage& stage, int token, Place place)
+    __device__ AttentionWarp(const Self& self, const Stage& stage, int token, const Place& place)
         : self_(self), stage_(stage), token_(token), place_(place), group_(self.shape().group()) {}
 
     /// Blocks warp, warp + 8, ... of a unit whose first chunk is the `chunk`-th. Its part to `part`.
     __device__ void run(const AttentionUnit& unit, std::uint32_t chunk, float* part) {
         const int length = self_.planned(unit.sequence, token_);
-        fetch_queries(unit);
+        const int end = length - unit.first_block * kPositions;  // of the unit's first position
+        const bool has_second = end >= 2 && is_own(unit, (end - 2) / kPositions);
+        const bool has_newest = is_own(unit, (end - 1) / kPositions);
+        if (has_second) fetch_stored(unit, length - 2);
+        fetch(unit, has_newest);
         for (int block = self_.warp; block < unit.blocks; block += kConsumerWarps) {
-            const int first = (unit.first_block + block) * kPositions;
             const std::uint32_t n = chunk + static_cast<std::uint32_t>(block);
+            const int valid = end - block * kPositions;
             char* rows = const_cast<char*>(take_chunk(self_, n, place_));
-            if (first + kPositions >= length - 1) newest_rows(unit, rows, first, length);
-            add_block(rows, min(kPositions, length - first));
+            if (valid <= kPositions + 1) {
+                if (valid <= kPositions) put_row(0, rows, valid - 1);
+                if (valid >= 2) put_row(1, rows, valid - 2);
+                // The next copy into this chunk comes after these writes.
+                ptx::fence_async_shared();
+                __syncwarp();
+            }
+            add_block(rows, min(kPositions, valid));
             free_chunk(self_, n);
         }
         write(part);
     }
 
   private:
-    __device__ const std::uint64_t* qkv_words(int sequence, int column) const {
-        return self_.words(self_.arguments.exchange.qkv) +
-               (std::int64_t{sequence} * self_.shape().qkv_columns() + column) / 2;
+    __device__ bool is_own(const AttentionUnit& unit, int block) const {
+        return block < unit.blocks && block % kConsumerWarps == self_.warp;
     }
 
-    __device__ void fetch_queries(const AttentionUnit& unit) {
-        char* queries = self_.input();
-        __syncwarp();
-        for (int g = 0; g < group_; ++g)
-            fetch_words(self_, qkv_words(unit.sequence, (unit.kv_head * group_ + g) * kHeadDim), kHeadDim,
-                        queries + g * AttentionInput::query_pitch(kHeadDim), place_, place_.epoch - 1);
-        __syncwarp();
+    // A lane's i-th share of a position: four columns of its key, or of its value.
+    __device__ int share(int i) const { return self_.lane + 32 * i; }
+    __device__ bool of_value(int i) const { return share(i) >= kRowLoads; }
+    __device__ int column(int i) const { return share(i) % kRowLoads * 4; }
+    /// Of the newest position (0) and of the one before it (1).
+    __device__ uint2* kept(int row, int i) const {
+        return reinterpret_cast<uint2*>(self_.input() + AttentionInput::rows(kHeadDim)) + row * 2 * kRowLoads +
+               share(i);
     }
 
-    /// Positions length - 1 and length - 2, where they lie in the block that starts at `first`.
-    __device__ void newest_rows(const AttentionUnit& unit, char* rows, int first, int length) {
+    __device__ void fetch_stored(const AttentionUnit& unit, int position) const {
         const Shape& shape = self_.shape();
-        const int key_column = shape.q_columns() + unit.kv_head * kHeadDim;
-        const int newest = length - 1 - first;
-        if (newest >= 0 && newest < kPositions) {
-            fetch_words(self_, qkv_words(unit.sequence, key_column), kHeadDim, rows + newest * kRowBytes, place_,
-                        place_.epoch - 1);
-            fetch_words(self_, qkv_words(unit.sequence, key_column + shape.kv_columns()), kHeadDim,
-                        rows + kBlockHalfBytes + newest * kRowBytes, place_, place_.epoch - 1);
+        const std::int64_t first =
+            ((std::int64_t{unit.sequence} * shape.kv_heads + unit.kv_head) * shape.context + position) * kHeadDim;
+#pragma unroll
+        for (int i = 0; i < kPairs; ++i)
+            *kept(1, i) =
+                __ldcg(reinterpret_cast<const uint2*>((of_value(i) ? stage_.values : stage_.keys) + first + column(i)));
+    }
+    /// Each lane writes what it kept.
+    __device__ void put_row(int row, char* rows, int position) const {
+#pragma unroll
+        for (int i = 0; i < kPairs; ++i)
+            *reinterpret_cast<uint2*>(rows + (of_value(i) ? kBlockHalfBytes : 0) + position * kRowBytes +
+                                      2 * column(i)) = *kept(row, i);
+    }
+
+    /// The queries, to shared memory; and the newest key and value where they are wanted. All words at once, but for
+    /// the queries of more than four heads of 128.
+    __device__ void fetch(const AttentionUnit& unit, bool want_newest) const {
+        constexpr int kHeadWords = kHeadDim / 2;
+        const Shape& shape = self_.shape();
+        const std::uint64_t* words = self_.words(self_.arguments.exchange.qkv) +
+                                     std::int64_t{unit.sequence} * (shape.heads + 2 * shape.kv_heads) * kHeadWords;
+        const std::uint64_t* key = words + (shape.heads + unit.kv_head) * kHeadWords;
+        const int to_value = shape.kv_heads * kHeadWords, loads = group_ * kRowLoads;
+        words += unit.kv_head * group_ * kHeadWords;
+        __syncwarp();  // all lanes have used the queries of the unit before
+#pragma unroll 1
+        for (int first = 0; first < loads; first += 32 * kQueryLoads) {
+            fetch_at_once(words + 2 * first, min(loads - first, 32 * kQueryLoads), key, to_value, want_newest,
+                          self_.input() + first / kRowLoads * AttentionInput::query_pitch(kHeadDim));
+            want_newest = false;
         }
-        if (newest >= 1 && newest <= kPositions) {
-            const std::int64_t row =
-                (std::int64_t{unit.sequence} * shape.kv_heads + unit.kv_head) * shape.context + length - 2;
-            for (int i = self_.lane; i < kRowBytes / 8; i += 32) {  // words of 4 elements
-                const std::int64_t at = row * (kRowBytes / 8) + i;
-                char* to = rows + (newest - 1) * kRowBytes + 8 * i;
-                *reinterpret_cast<uint2*>(to) = __ldcg(reinterpret_cast<const uint2*>(stage_.keys) + at);
-                *reinterpret_cast<uint2*>(to + kBlockHalfBytes) =
-                    __ldcg(reinterpret_cast<const uint2*>(stage_.values) + at);
-            }
-        }
-        // The next copy into this chunk comes after these writes.
-        ptx::fence_async_shared();
         __syncwarp();
+    }
+    __device__ void fetch_at_once(const std::uint64_t* from, int loads, const std::uint64_t* key, int to_value,
+                                  bool want_newest, char* to) const {
+        const std::uint32_t epoch = place_.epoch - 1;
+        ptx::Words query[kQueryLoads] = {}, row[kPairs] = {};
+        self_.watch.wait_or_exit(place_, Awaited::input, [&] {
+#pragma unroll
+            for (int u = 0; u < kQueryLoads; ++u)
+                if (share(u) < loads) query[u] = ptx::load_words(from + 2 * share(u));
+            if (want_newest)
+#pragma unroll
+                for (int i = 0; i < kPairs; ++i)
+                    row[i] = ptx::load_words(key + (of_value(i) ? to_value : 0) + column(i) / 2);
+            bool all = true;
+#pragma unroll
+            for (int u = 0; u < kQueryLoads; ++u)
+                if (share(u) < loads) all = all && have_epoch(query[u], epoch);
+            if (want_newest)
+#pragma unroll
+                for (int i = 0; i < kPairs; ++i) all = all && have_epoch(row[i], epoch);
+            return all;
+        });
+#pragma unroll
+        for (int u = 0; u < kQueryLoads; ++u)
+            if (share(u) < loads)
+                *reinterpret_cast<uint2*>(to + share(u) / kRowLoads * AttentionInput::query_pitch(kHeadDim) +
+                                          2 * column(u)) = contents_of(query[u]);
+        if (want_newest)
+#pragma unroll
+            for (int i = 0; i < kPairs; ++i) *kept(0, i) = contents_of(row[i]);
     }
 
     __device__ void add_block(const char* rows, int valid) {
@@ -117,12 +170,13 @@ class AttentionWarp {
                 largest[i % 2] = fmaxf(largest[i % 2], logit[t][i]);
             }
         }
-        float factor[2], sum[2] = {};
+        float factor[2];
 #pragma unroll
         for (int c = 0; c < 2; ++c) {
             largest[c] = column_max(largest[c]);
             factor[c] = ptx::exp2_approximate(maximum_[c] - largest[c]);
             maximum_[c] = largest[c];
+            total_[c] *= factor[c];
         }
         __syncwarp();  // all lanes have used the exponentials of the block before
 #pragma unroll
@@ -131,42 +185,52 @@ class AttentionWarp {
             for (int i = 0; i < 4; i += 2) {
                 const float2 e{ptx::exp2_approximate(logit[t][i] - largest[0]),
                                ptx::exp2_approximate(logit[t][i + 1] - largest[1])};
-                sum[0] += e.x;
-                sum[1] += e.y;
+                total_[0] += e.x;
+                total_[1] += e.y;
                 const int position = t * kTileRows + result_row(lane, i);
                 *reinterpret_cast<float2*>(exponentials + position * kMaxGroup + result_column(lane, i)) = e;
             }
-#pragma unroll
-        for (int c = 0; c < 2; ++c) total_[c] = total_[c] * factor[c] + column_sum(sum[c]);
         if (lane < 4) *reinterpret_cast<float2*>(factors + 2 * lane) = {factor[0], factor[1]};
         __syncwarp();
-        add_values(rows + kBlockHalfBytes, exponentials, factors, valid);
+#pragma unroll
+        for (int half = 0; half < 2; ++half)
+            if (4 * half < group_)
+                add_values(sums_[half], rows + kBlockHalfBytes, exponentials + 4 * half, factors + 4 * half, valid);
     }
 
-    __device__ void add_values(const char* values, const float* exponentials, const float* factors, int valid) {
+    /// Of four heads. Positions behind the last valid one have the exponential 0: the last one stands in for their
+    /// rows, which may hold anything.
+    __device__ void add_values(float (&sums)[4][2 * kPairs], const char* values, const float* exponentials,
+                               const float* factors, int valid) const {
+        constexpr int kAtOnce = 8 / kPairs;
+        static_assert(kPositions % kAtOnce == 0);
 #pragma unroll
-        for (int g = 0; g < kMaxGroup; ++g)
+        for (int g = 0; g < 4; ++g)
 #pragma unroll
-            for (int j = 0; j < 2 * kPairs; ++j) sums_[g][j] *= factors[g];
-#pragma unroll kPairs
-        for (int p = 0; p < valid; ++p) {
-            float value[2 * kPairs];
+            for (int j = 0; j < 2 * kPairs; ++j) sums[g][j] *= factors[g];
+        const char* columns = values + 4 * self_.lane;
+#pragma unroll 1
+        for (int first = 0; first < valid; first += kAtOnce) {
+            std::uint32_t pair[kAtOnce][kPairs];
 #pragma unroll
-            for (int j = 0; j < kPairs; ++j) {
-                const float2 pair = unpack_bf16(
-                    *reinterpret_cast<const std::uint32_t*>(values + p * kRowBytes + 4 * self_.lane + 128 * j));
-                value[2 * j] = pair.x;
-                value[2 * j + 1] = pair.y;
-            }
+            for (int u = 0; u < kAtOnce; ++u)
 #pragma unroll
-            for (int half = 0; half < 2; ++half) {
-                if (4 * half >= group_) continue;
-                const float4 e = *reinterpret_cast<const float4*>(exponentials + p * kMaxGroup + 4 * half);
+                for (int j = 0; j < kPairs; ++j)
+                    pair[u][j] = *reinterpret_cast<const std::uint32_t*>(
+                        columns + min(first + u, valid - 1) * kRowBytes + 128 * j);
+#pragma unroll
+            for (int u = 0; u < kAtOnce; ++u) {
+                const float4 e = *reinterpret_cast<const float4*>(exponentials + (first + u) * kMaxGroup);
                 const float of[4] = {e.x, e.y, e.z, e.w};
 #pragma unroll
-                for (int g = 0; g < 4; ++g)
+                for (int j = 0; j < kPairs; ++j) {
+                    const float2 value = unpack_bf16(pair[u][j]);
 #pragma unroll
-                    for (int j = 0; j < 2 * kPairs; ++j) sums_[4 * half + g][j] += of[g] * value[j];
+                    for (int g = 0; g < 4; ++g) {
+                        sums[g][2 * j] += of[g] * value.x;
+                        sums[g][2 * j + 1] += of[g] * value.y;
+                    }
+                }
             }
         }
     }
@@ -178,36 +242,36 @@ class AttentionWarp {
             if (g >= group_) continue;
 #pragma unroll
             for (int j = 0; j < kPairs; ++j)
-                *reinterpret_cast<float2*>(part + g * kHeadDim + 2 * self_.lane + 64 * j) = {sums_[g][2 * j],
-                                                                                             sums_[g][2 * j + 1]};
+                *reinterpret_cast<float2*>(part + g * kHeadDim + 2 * self_.lane + 64 * j) = {
+                    sums_[g / 4][g % 4][2 * j], sums_[g / 4][g % 4][2 * j + 1]};
         }
         float* statistics = part + group_ * kHeadDim;
+        const float total[2] = {column_sum(total_[0]), column_sum(total_[1])};
         if (self_.lane < 4) {
 #pragma unroll
             for (int c = 0; c < 2; ++c) {
                 statistics[2 * self_.lane + c] = maximum_[c];
-                statistics[kMaxGroup + 2 * self_.lane + c] = total_[c];
+                statistics[kMaxGroup + 2 * self_.lane + c] = total[c];
             }
         }
         __syncwarp();
     }
 
-    const Self self_;
+    const Self& self_;
     const Stage& stage_;
     int token_;
-    Place place_;
+    const Place& place_;
     int group_;
-    // Of the query heads 2 (lane % 4) and + 1.
+    // Of the query heads 2 (lane % 4) and + 1; the total of this lane's positions.
     float maximum_[2] = {-INFINITY, -INFINITY}, total_[2] = {};
-    float sums_[kMaxGroup][2 * kPairs] = {};
+    float sums_[2][4][2 * kPairs] = {};
 };
 
-/// A consumer warp's share of attention. A function of its own, so that its registers do not add to those of the
-/// products.
+/// A consumer warp's share of attention.
 template <int kHeadDim>
-__device__ __forceinline__ ConsumerCounts attend_stage(Self self, const Stage& stage, int token, Place place,
+__device__ __forceinline__ ConsumerCounts attend_stage(const Self& self, const Stage& stage, int token, Place place,
                                                        ConsumerCounts counts) {
-    const auto units = self.attention_units(token);
+    const auto units = self.attention_units(token, kHeadDim);
     const OwnTiles own = own_tiles(units.number(), stage.rotation, self.sm, self.grid);
     for (int index = 0; index < own.number; ++index, ++counts.units) {
         const AttentionUnit unit = units.unit(own.tile(index));

@@ -1,5 +1,8 @@
 // The end of attention in an epilogue warp: the parts of a unit's warps, in order; then, of longer sequences, the
 // splits of a query head, in order. Device.
+//
+// All that a sum is made of is loaded at once: the stage after waits for these sums, so what counts is how many loads
+// follow one another.
 #pragma once
 
 #include "kernels/hopper/decode/input.cuh"
@@ -8,23 +11,9 @@
 
 namespace coda::hopper::decode {
 
-/// A weighted sum of parts: Σ 2^(m_i - max m) x_i over the sums and totals of parts i.
-template <int kHeadDim>
-struct HeadSum {
-    static constexpr int kColumns = kHeadDim / 32;  // of a lane: pairs 2 lane, and 64 further on
-    float sum[kColumns] = {};
-    float total = 0;
-
-    __device__ void add(const float (&part)[kColumns], float part_total, float weight) {
-#pragma unroll
-        for (int j = 0; j < kColumns; ++j) sum[j] += weight * part[j];
-        total += weight * part_total;
-    }
-};
-
 template <int kHeadDim>
 class AttentionEpilogue {
-    static constexpr int kColumns = kHeadDim / 32, kPairs = kColumns / 2, kSplitWords = kHeadDim + 2;
+    static constexpr int kSplitWords = kHeadDim + 2, kFours = kHeadDim / 4;  // fours of columns of a head
 
   public:
     __device__ AttentionEpilogue(const Self& self, int epilogue_warp) : self_(self), warp_(epilogue_warp) {}
@@ -33,11 +22,9 @@ class AttentionEpilogue {
     __device__ int run(const Stage& stage, int token, Place place, int units_done, bool lost) {
         place_ = place;
         lost_ = lost;
-        const auto units = self_.attention_units(token);
+        const auto units = self_.attention_units(token, kHeadDim);
         const OwnTiles own = own_tiles(units.number(), stage.rotation, self_.sm, self_.grid);
         for (int index = 0; index < own.number; ++index, ++units_done) {
-            // One warp takes them all: two would lose count of the one barrier's phases.
-            if (warp_ != 0) continue;
             place_.tile = own.tile(index);
             join_warps(units.unit(own.tile(index)), units_done);
         }
@@ -46,134 +33,127 @@ class AttentionEpilogue {
     }
 
   private:
-    __device__ void publish_o(int sequence, int head, const HeadSum<kHeadDim>& of) const {
-        const float inverse = of.total > 0 ? 1.0f / of.total : 0.0f;
-        std::uint64_t* words = self_.words(self_.arguments.exchange.o) +
-                               (std::int64_t{sequence} * self_.shape().q_columns() + head * kHeadDim) / 2;
-#pragma unroll
-        for (int j = 0; j < kPairs; ++j)
-            ptx::store_word(words + self_.lane + 32 * j,
-                            word_of(pack_bf16(of.sum[2 * j] * inverse, of.sum[2 * j + 1] * inverse), place_.epoch));
+    __device__ std::uint64_t* o_words(int sequence, int column) const {
+        return self_.words(self_.arguments.exchange.o) +
+               (std::int64_t{sequence} * self_.shape().heads * kHeadDim + column) / 2;
     }
     __device__ std::uint64_t* split_words(int sequence, int head, int split) const {
         const std::int64_t index = (std::int64_t{sequence} * self_.shape().heads + head) * kMaxSplits + split;
         return self_.words(self_.arguments.exchange.splits) + index * kSplitWords;
     }
-    __device__ void publish_split(int sequence, int head, int split, const HeadSum<kHeadDim>& of, float maximum) const {
-        std::uint64_t* words = split_words(sequence, head, split);
-#pragma unroll
-        for (int j = 0; j < kColumns; ++j)
-            ptx::store_word(words + 2 * self_.lane + 64 * (j / 2) + j % 2,
-                            word_of(__float_as_uint(of.sum[j]), place_.epoch));
-        if (self_.lane < 2)
-            ptx::store_word(words + kHeadDim + self_.lane,
-                            word_of(__float_as_uint(self_.lane == 0 ? maximum : of.total), place_.epoch));
+    __device__ ptx::Words words_of(float first, float second) const {
+        return {word_of(__float_as_uint(first), place_.epoch), word_of(__float_as_uint(second), place_.epoch)};
     }
 
+    /// Both epilogue warps: a lane takes four columns of a head at a time, Σ 2^(m_i - max m) x_i over the parts i.
     __device__ void join_warps(const AttentionUnit& unit, int units_done) const {
         self_.watch.wait_barrier(place_, Awaited::parts, &self_.state.attention_full,
                                  static_cast<std::uint32_t>(units_done & 1));
         self_.stamp(place_, Stamp::ready);
         const int parts = min(unit.blocks, kConsumerWarps), group = self_.shape().group();
-        for (int g = 0; g < group; ++g) {
-            float maximum = -INFINITY;
-            for (int i = 0; i < parts; ++i) maximum = fmaxf(maximum, self_.attention_part(i)[group * kHeadDim + g]);
-            HeadSum<kHeadDim> of;
-            for (int i = 0; i < parts; ++i) {
-                const float* part = self_.attention_part(i);
-                const float* statistics = part + group * kHeadDim + g;
-                float own[kColumns];
+        const float* first = self_.attention_part(0);
+        for (int four = self_.lane + 32 * warp_; four < group * kFours; four += 32 * kEpilogueWarps) {
+            const int g = four / kFours, column = four % kFours * 4;
+            float4 own[kConsumerWarps] = {};
+            float own_maximum[kConsumerWarps] = {}, own_total[kConsumerWarps] = {}, maximum = -INFINITY;
 #pragma unroll
-                for (int j = 0; j < kPairs; ++j) {
-                    const auto pair = *reinterpret_cast<const float2*>(part + g * kHeadDim + 2 * self_.lane + 64 * j);
-                    own[2 * j] = pair.x;
-                    own[2 * j + 1] = pair.y;
-                }
-                of.add(own, statistics[kMaxGroup], ptx::exp2_approximate(statistics[0] - maximum));
+            for (int i = 0; i < kConsumerWarps; ++i) {
+                if (i >= parts) continue;
+                const float* part = first + i * (group * kHeadDim + 2 * kMaxGroup);
+                own[i] = *reinterpret_cast<const float4*>(part + 4 * four);
+                own_maximum[i] = part[group * kHeadDim + g];
+                own_total[i] = part[group * kHeadDim + kMaxGroup + g];
+                maximum = fmaxf(maximum, own_maximum[i]);
+            }
+            float4 sum{};
+            float total = 0;
+#pragma unroll
+            for (int i = 0; i < kConsumerWarps; ++i) {
+                if (i >= parts) continue;
+                const float weight = ptx::exp2_approximate(own_maximum[i] - maximum);
+                sum.x += weight * own[i].x;
+                sum.y += weight * own[i].y;
+                sum.z += weight * own[i].z;
+                sum.w += weight * own[i].w;
+                total += weight * own_total[i];
             }
             if (lost_ && place_.tile == 0) continue;
             const int head = unit.kv_head * group + g;
-            if (unit.splits.number == 1)
-                publish_o(unit.sequence, head, of);
-            else
-                publish_split(unit.sequence, head, unit.split, of, maximum);
+            if (unit.splits.number == 1) {
+                const float inverse = 1.0f / total;
+                ptx::store_words(o_words(unit.sequence, head * kHeadDim + column),
+                                 {word_of(pack_bf16(sum.x * inverse, sum.y * inverse), place_.epoch),
+                                  word_of(pack_bf16(sum.z * inverse, sum.w * inverse), place_.epoch)});
+                continue;
+            }
+            std::uint64_t* words = split_words(unit.sequence, head, unit.split);
+            ptx::store_words(words + column, words_of(sum.x, sum.y));
+            ptx::store_words(words + column + 2, words_of(sum.z, sum.w));
+            if (column == 0) ptx::store_words(words + kHeadDim, words_of(maximum, total));
         }
         __syncwarp();
         if (self_.lane == 0) ptx::mbarrier_arrive(ptx::shared_address(&self_.state.attention_empty));
     }
 
     __device__ void join_splits(int token) {
-        const Shape& shape = self_.shape();
-        for (int b = 0; b < shape.batch; ++b) {
-            const int length = self_.planned(b, token);
-            const Splits splits = splits_of(length, kHeadDim);
+        const JoinTasks tasks{self_.shape().heads, kHeadDim};
+        const OwnJoins own = own_joins(self_.sm, warp_, self_.grid);
+        const int number = tasks.number(self_.shape().batch);
+        for (int index = own.first; index < number; index += own.step) {
+            const JoinTask task = tasks.task(index);
+            const Splits splits = splits_of(self_.planned(task.sequence, token), kHeadDim);
             if (splits.number <= 1) continue;
-            for (int head = 0; head < shape.heads; ++head) {
-                const CombineOwner owner = combine_owner(b, shape.heads, head, self_.grid);
-                if (owner.sm != self_.sm || owner.epilogue_warp != warp_) continue;
-                place_.tile = b * shape.heads + head;
-                publish_o(b, head, sum_of_splits(b, head, splits.number));
-            }
+            place_.tile = index;
+            join_splits(task, splits.number);
         }
     }
 
-    /// The splits with a running maximum, four at a time on their way.
-    __device__ HeadSum<kHeadDim> sum_of_splits(int sequence, int head, int number) const {
-        constexpr int kAtOnce = 4;
-        HeadSum<kHeadDim> of;
-        float maximum = -INFINITY;
-        for (int base = 0; base < number; base += kAtOnce) {
-            ptx::Words words[kAtOnce][kPairs], statistics[kAtOnce];
-            self_.watch.wait_or_exit(place_, Awaited::splits, [&] {
-                bool all = true;
+    /// A lane has a column of every split; and of split `lane` the maximum and the total.
+    __device__ void join_splits(const JoinTask& task, int number) const {
+        static_assert(kJoinedColumns == 32 && kMaxSplits <= 32);
+        const std::uint64_t* first = split_words(task.sequence, task.head, 0);
+        std::uint64_t words[kMaxSplits] = {};
+        ptx::Words statistics{};
+        self_.watch.wait_or_exit(place_, Awaited::splits, [&] {
 #pragma unroll
-                for (int u = 0; u < kAtOnce; ++u) {
-                    const std::uint64_t* from = split_words(sequence, head, min(base + u, number - 1));
+            for (int i = 0; i < kMaxSplits; ++i)
+                if (i < number) words[i] = ptx::load_word(first + i * kSplitWords + task.column + self_.lane);
+            if (self_.lane < number) statistics = ptx::load_words(first + self_.lane * kSplitWords + kHeadDim);
+            bool all = self_.lane >= number || have_epoch(statistics, place_.epoch);
 #pragma unroll
-                    for (int j = 0; j < kPairs; ++j) words[u][j] = ptx::load_words(from + 2 * self_.lane + 64 * j);
-                    statistics[u] = ptx::load_words(from + kHeadDim);
-                }
+            for (int i = 0; i < kMaxSplits; ++i)
+                if (i < number) all = all && has_epoch(words[i], place_.epoch);
+            return all;
+        });
+        __syncwarp();
+        const bool has_split = self_.lane < number;
+        const float own_maximum = has_split ? __uint_as_float(content_of(statistics.first)) : -INFINITY;
+        float maximum = own_maximum;
 #pragma unroll
-                for (int u = 0; u < kAtOnce; ++u) {
+        for (int lanes = 16; lanes > 0; lanes /= 2)
+            maximum = fmaxf(maximum, __shfl_xor_sync(kAllLanes, maximum, lanes));
+        const float own_weight = ptx::exp2_approximate(own_maximum - maximum);
+        const float own_total = has_split ? __uint_as_float(content_of(statistics.second)) : 0;
+        float sum = 0, total = 0;
 #pragma unroll
-                    for (int j = 0; j < kPairs; ++j)
-                        all = all && has_epoch(words[u][j].first, place_.epoch) &&
-                              has_epoch(words[u][j].second, place_.epoch);
-                    all = all && has_epoch(statistics[u].first, place_.epoch) &&
-                          has_epoch(statistics[u].second, place_.epoch);
-                }
-                return all;
-            });
-#pragma unroll
-            for (int u = 0; u < kAtOnce; ++u) {
-                if (base + u >= number) continue;
-                const float own_maximum = __uint_as_float(content_of(statistics[u].first));
-                const float larger = fmaxf(maximum, own_maximum);
-                const float earlier = ptx::exp2_approximate(maximum - larger);
-                float own[kColumns];
-#pragma unroll
-                for (int j = 0; j < kPairs; ++j) {
-                    own[2 * j] = __uint_as_float(content_of(words[u][j].first));
-                    own[2 * j + 1] = __uint_as_float(content_of(words[u][j].second));
-                }
-#pragma unroll
-                for (int j = 0; j < kColumns; ++j) of.sum[j] *= earlier;
-                of.total *= earlier;
-                of.add(own, __uint_as_float(content_of(statistics[u].second)),
-                       ptx::exp2_approximate(own_maximum - larger));
-                maximum = larger;
-            }
+        for (int i = 0; i < kMaxSplits; ++i) {
+            if (i >= number) continue;
+            const float weight = __shfl_sync(kAllLanes, own_weight, i);
+            total += weight * __shfl_sync(kAllLanes, own_total, i);
+            sum += weight * __uint_as_float(content_of(words[i]));
         }
-        return of;
+        const float result = sum / total, next = __shfl_down_sync(kAllLanes, result, 1);
+        if (self_.lane % 2 == 0)
+            ptx::store_word(o_words(task.sequence, task.head * kHeadDim + task.column + self_.lane),
+                            word_of(pack_bf16(result, next), place_.epoch));
     }
 
-    const Self self_;
+    const Self& self_;
     int warp_;
     Place place_;
     bool lost_ = false;
 };
 
-/// A function of its own, so that its registers do not add to those of the products.
 template <int kHeadDim>
 __device__ __forceinline__ int finish_attention(Self self, const Stage& stage, int epilogue_warp, int token,
                                                 Place place, int units_done, bool lost) {

@@ -1,4 +1,5 @@
-// What a consumer warp keeps of attention in its input memory: queries, and a block's exponentials. Host and device.
+// What a consumer warp keeps of attention in its input memory: queries, a block's exponentials, the last positions.
+// Host and device.
 #pragma once
 
 #include "kernels/hopper/decode/attention_work.h"
@@ -15,7 +16,9 @@ struct AttentionInput {
     CODA_HD static int factors(int head_dim) {
         return exponentials(head_dim) + 4 * kMaxGroup * block_positions(head_dim);
     }
-    CODA_HD static int bytes(int head_dim) { return factors(head_dim) + 4 * kMaxGroup; }
+    /// (2, 2, head_dim) bf16: key and value of the newest position, and of the one before it.
+    CODA_HD static int rows(int head_dim) { return factors(head_dim) + 4 * kMaxGroup; }
+    CODA_HD static int bytes(int head_dim) { return rows(head_dim) + 4 * 2 * head_dim; }
 };
 
 }  // namespace coda::hopper::decode

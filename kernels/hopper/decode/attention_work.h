@@ -11,17 +11,22 @@ inline constexpr int kBlockHalfBytes = 8192;
 static_assert(2 * kBlockHalfBytes <= kChunkBytes);
 CODA_HD int block_positions(int head_dim) { return kBlockHalfBytes / 2 / head_dim; }
 
-inline constexpr int kSplitPositions = 256, kMaxSplits = 16;
+/// A split has up to a block per consumer warp. Only where kMaxSplits are too few for that have its warps several.
+inline constexpr int kMaxSplits = 16;
 
 /// Splits and blocks of a sequence: they depend on its length alone, so its sums have one order.
 struct Splits {
     int number = 0, blocks = 0;
 
-    CODA_HD int first_block(int split) const { return static_cast<int>(std::int64_t{split} * blocks / number); }
+    CODA_HD int first_block(int split) const {
+        const int each = blocks / number, longer = blocks % number;
+        return split * each + (split < longer ? split : longer);
+    }
 };
 CODA_HD Splits splits_of(int length, int head_dim) {
-    const int wanted = (length + kSplitPositions - 1) / kSplitPositions, positions = block_positions(head_dim);
-    return {wanted < kMaxSplits ? wanted : kMaxSplits, (length + positions - 1) / positions};
+    const int positions = block_positions(head_dim), blocks = (length + positions - 1) / positions;
+    const int wanted = (blocks + kConsumerWarps - 1) / kConsumerWarps;
+    return {wanted < kMaxSplits ? wanted : kMaxSplits, blocks};
 }
 
 /// A split of the positions of one key/value head of one sequence.
@@ -54,13 +59,29 @@ struct AttentionUnits {
     }
 };
 
-/// Who adds the splits of one query head of one sequence.
-struct CombineOwner {
-    int sm, epilogue_warp;
+/// Where a sequence has several splits, an epilogue warp adds those of kJoinedColumns columns of a query head: its
+/// task.
+inline constexpr int kJoinedColumns = 32;
+struct JoinTask {
+    int sequence, head, column;
 };
-CODA_HD CombineOwner combine_owner(int sequence, int heads, int head, int grid) {
-    const int index = sequence * heads + head;
-    return {index % grid, index / grid % kEpilogueWarps};
+/// The tasks of all sequences, whether they have splits or not, dealt to all epilogue warps of all SMs.
+struct JoinTasks {
+    int heads, head_dim;
+
+    CODA_HD int of_head() const { return head_dim / kJoinedColumns; }
+    CODA_HD int number(int batch) const { return batch * heads * of_head(); }
+    CODA_HD JoinTask task(int index) const {
+        const int head = index / of_head();
+        return {head / heads, head % heads, index % of_head() * kJoinedColumns};
+    }
+};
+/// The tasks of an epilogue warp: first, first + step, ...
+struct OwnJoins {
+    int first, step;
+};
+CODA_HD OwnJoins own_joins(int sm, int epilogue_warp, int grid) {
+    return {sm + grid * epilogue_warp, grid * kEpilogueWarps};
 }
 
 }  // namespace coda::hopper::decode

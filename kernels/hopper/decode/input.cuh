@@ -7,9 +7,10 @@
 
 namespace coda::hopper::decode {
 
+/// Rounded in one way, wherever it is inlined: fetches of one sequence and of several must have the same bits.
 __device__ __forceinline__ float square_sum(std::uint32_t pair) {
     const float2 value = unpack_bf16(pair);
-    return value.x * value.x + value.y * value.y;
+    return fmaf(value.x, value.x, value.y * value.y);
 }
 
 __device__ __forceinline__ float warp_sum(float value) {
@@ -28,34 +29,46 @@ __device__ __forceinline__ std::int64_t input_words(const Exchange& exchange, St
     }
 }
 
-/// `columns` of a vector, from words to shared memory at `to`. Returns this lane's share of the sum of their squares.
-/// One warp; four loads of each lane are on their way at a time.
-__device__ __forceinline__ float fetch_words(const Self& self, const std::uint64_t* from, int columns, char* to,
-                                             const Place& place, std::uint32_t epoch) {
-    constexpr int kLoads = 4;
-    float square = 0;
-    for (int base = self.lane; base < columns / 4; base += 32 * kLoads) {
-        ptx::Words words[kLoads];
-        self.watch.wait_or_exit(place, Awaited::input, [&] {
+/// A slice of the inputs of kSequences sequences.
+template <int kSequences>
+struct Inputs {
+    const std::uint64_t* from;  // the first sequence's words
+    std::int64_t apart;         // words from one sequence's to the next's
+    int columns;                // up to kSliceColumns
+    bool wanted[kSequences];
+};
+
+/// From words to shared memory at `to`, sequences `pitch` bytes apart. Adds this lane's share of the sum of the squares
+/// of each. One warp; all loads are on their way at a time.
+template <int kSequences>
+__device__ __forceinline__ void fetch_words(const Self& self, const Inputs<kSequences>& inputs, char* to, int pitch,
+                                            const Place& place, std::uint32_t epoch, float (&square)[kSequences]) {
+    constexpr int kLoads = kSliceColumns / 4 / 32;
+    ptx::Words words[kSequences][kLoads] = {};  // else registers would hold those of the call before until this one
+    const auto each = [&](const auto& fn) {
 #pragma unroll
-            for (int u = 0; u < kLoads; ++u)
-                if (base + 32 * u < columns / 4) words[u] = ptx::load_words(from + 2 * (base + 32 * u));
-            bool all = true;
+        for (int s = 0; s < kSequences; ++s) {
+            if (!inputs.wanted[s]) continue;
 #pragma unroll
-            for (int u = 0; u < kLoads; ++u)
-                if (base + 32 * u < columns / 4)
-                    all = all && has_epoch(words[u].first, epoch) && has_epoch(words[u].second, epoch);
-            return all;
-        });
-#pragma unroll
-        for (int u = 0; u < kLoads; ++u) {
-            if (base + 32 * u >= columns / 4) continue;
-            const uint2 pair{content_of(words[u].first), content_of(words[u].second)};
-            *reinterpret_cast<uint2*>(to + 8 * (base + 32 * u)) = pair;
-            square += square_sum(pair.x) + square_sum(pair.y);
+            for (int u = 0; u < kLoads; ++u) {
+                const int four = self.lane + 32 * u;
+                if (four < inputs.columns / 4) fn(s, four, words[s][u]);
+            }
         }
-    }
-    return square;
+    };
+    self.watch.wait_or_exit(place, Awaited::input, [&] {
+        each([&](int s, int four, ptx::Words& word) {
+            word = ptx::load_words(inputs.from + s * inputs.apart + 2 * four);
+        });
+        bool all = true;
+        each([&](int, int, const ptx::Words& word) { all = all && have_epoch(word, epoch); });
+        return all;
+    });
+    each([&](int s, int four, const ptx::Words& word) {
+        const uint2 pair = contents_of(word);
+        *reinterpret_cast<uint2*>(to + s * pitch + 8 * four) = pair;
+        square[s] += square_sum(pair.x) + square_sum(pair.y);
+    });
 }
 
 /// The same of a row of the embedding.
@@ -77,29 +90,85 @@ __device__ __forceinline__ bool has_input(const Self& self, const Stage& stage, 
 
 /// A slice of every sequence's input to `to`, sequences `pitch` bytes apart; nothing for those without input. Lane b
 /// returns the sum of the squares of sequence b's slice.
-__device__ __forceinline__ float fetch_slice(const Self& self, const Stage& stage, const Step& step,
-                                             const Slices& slices, int slice, char* to, int pitch, const Place& place) {
-    const int first = slices.first_column(slice), padded = slices.blocks_of(slice) * kBlockColumns;
-    const int columns = min(padded, stage.columns - first);
-    const std::int64_t words = input_words(self.arguments.exchange, stage.kind);
-    const std::uint32_t epoch = place.epoch - 1;  // of the stage before
-    const bool embedded = stage.embedded && stage.kind == StageKind::qkv;
-    float own = 0;
-    for (int b = 0; b < self.shape().batch; ++b) {
-        if (!has_input(self, stage, b)) continue;
-        const int token = step.token(b);
-        const float square = embedded
-                                 ? fetch_row(self, self.operands().table + token * self.operands().table_ld + first,
-                                             columns, to + b * pitch)
-                                 : fetch_words(self, self.words(words) + (std::int64_t{b} * stage.columns + first) / 2,
-                                               columns, to + b * pitch, place, epoch);
-        const int end = columns + 4 * self.lane;  // what a last block has behind the columns counts as 0
-        if (end < padded) *reinterpret_cast<uint2*>(to + b * pitch + 2 * end) = uint2{};
-        __syncwarp();
-        const float sum = warp_sum(square);
-        if (self.lane == b) own = sum;
+class SliceFetch {
+  public:
+    __device__ SliceFetch(const Self& self, const Stage& stage, const Slices& slices, int slice, char* to, int pitch,
+                          const Place& place)
+        : self_(self),
+          stage_(stage),
+          place_(place),
+          to_(to),
+          pitch_(pitch),
+          batch_(self.shape().batch),
+          first_(slices.first_column(slice)),
+          padded_(slices.blocks_of(slice) * kBlockColumns),
+          columns_(min(padded_, stage.columns - first_)) {
+        ptx::hide_origin(self_.lane);  // as in_stage()
+        ptx::hide_origin(batch_);
     }
-    return own;
-}
+
+    /// Waits for the first sequence alone, with few loads: where its words are there, those of the others are too, or
+    /// nearly so. They come kTogether at a time.
+    template <int kTogether>
+    __device__ __forceinline__ float run(const Step& step) {
+        if (stage_.embedded && stage_.kind == StageKind::qkv) {
+            for (int b = 0; b < batch_; ++b) row(step, b);
+            return own_;
+        }
+        words<1>(0);
+#pragma unroll 1
+        for (int b = 1; b < batch_; b += kTogether) words<kTogether>(b);
+        return own_;
+    }
+
+  private:
+    template <int kSequences>
+    __device__ __forceinline__ void words(int first) {
+        Inputs<kSequences> inputs{
+            .from = self_.words(input_words(self_.arguments.exchange, stage_.kind)) +
+                    (std::int64_t{first} * stage_.columns + first_) / 2,
+            .apart = stage_.columns / 2,
+            .columns = columns_,
+            .wanted = {},
+        };
+#pragma unroll
+        for (int s = 0; s < kSequences; ++s)
+            inputs.wanted[s] = first + s < batch_ && has_input(self_, stage_, first + s);
+        float square[kSequences] = {};
+        fetch_words(self_, inputs, to_ + first * pitch_, pitch_, place_, place_.epoch - 1, square);
+#pragma unroll
+        for (int s = 0; s < kSequences; ++s)
+            if (inputs.wanted[s]) pad(first + s);
+        __syncwarp();
+        if (!has_norm(stage_.kind)) return;
+#pragma unroll
+        for (int s = 0; s < kSequences; ++s) keep(first + s, square[s]);
+    }
+
+    __device__ __forceinline__ void row(const Step& step, int sequence) {
+        const Bf16* from = self_.operands().table + step.token(sequence) * self_.operands().table_ld + first_;
+        const float square = fetch_row(self_, from, columns_, to_ + sequence * pitch_);
+        pad(sequence);
+        __syncwarp();
+        keep(sequence, square);
+    }
+
+    /// What a last block has behind the columns counts as 0.
+    __device__ __forceinline__ void pad(int sequence) const {
+        const int end = columns_ + 4 * self_.lane;
+        if (end < padded_) *reinterpret_cast<uint2*>(to_ + sequence * pitch_ + 2 * end) = uint2{};
+    }
+    __device__ __forceinline__ void keep(int sequence, float square) {
+        const float sum = warp_sum(square);
+        if (self_.lane == sequence) own_ = sum;
+    }
+
+    Self self_;
+    const Stage& stage_;
+    const Place& place_;
+    char* to_;
+    int pitch_, batch_, first_, padded_, columns_;
+    float own_ = 0;
+};
 
 }  // namespace coda::hopper::decode

@@ -82,7 +82,7 @@ __device__ __forceinline__ void set_up(const Self& self) {
         }
         for (std::uint64_t& barrier : state.part_full) init(barrier, kConsumerWarps);
         init(state.attention_full, kConsumerWarps);
-        init(state.attention_empty, 1);
+        init(state.attention_empty, kEpilogueWarps);
         init(state.consumers, kConsumerWarps);
         ptx::fence_mbarrier_init();
         state.issued = 0;
@@ -117,7 +117,7 @@ __global__ __launch_bounds__(kThreads, 1) void fused_decode(const __grid_constan
     else if (self.warp < kConsumerWarps + kEpilogueWarps)
         run_epilogue<kHeadDim>(self);
     else if (self.lane == 0)
-        Producer(self).run();
+        Producer<kHeadDim>(self).run();
 }
 
 }  // namespace coda::hopper::decode

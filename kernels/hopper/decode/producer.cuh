@@ -13,6 +13,7 @@
 
 namespace coda::hopper::decode {
 
+template <int kHeadDim>
 class Producer {
     static constexpr std::uint32_t kHalfBytes = kBlockHalfBytes;
 
@@ -104,21 +105,21 @@ class Producer {
             }))
             return false;
         ptx::fence_async();
+        constexpr int kPositions = kBlockHalfBytes / 2 / kHeadDim;
         const Shape& shape = self_.shape();
-        const int positions = block_positions(shape.head_dim);
-        const auto units = self_.attention_units(token);
+        const auto units = self_.attention_units(token, kHeadDim);
         const OwnTiles own = own_tiles(units.number(), stage.rotation, self_.sm, self_.grid);
         for (int index = 0; index < own.number; ++index) {
             const AttentionUnit unit = units.unit(own.tile(index));
             place_.tile = own.tile(index);
             const std::int64_t head =
-                (std::int64_t{unit.sequence} * shape.kv_heads + unit.kv_head) * shape.context * shape.head_dim;
+                (std::int64_t{unit.sequence} * shape.kv_heads + unit.kv_head) * shape.context * kHeadDim;
             const int length = self_.planned(unit.sequence, token);
             for (int block = 0; block < unit.blocks; ++block) {
-                const int first = (unit.first_block + block) * positions;
-                const auto bytes = static_cast<std::uint32_t>(2 * shape.head_dim * min(positions, length - first));
+                const int first = (unit.first_block + block) * kPositions;
+                const auto bytes = static_cast<std::uint32_t>(2 * kHeadDim * min(kPositions, length - first));
                 if (!begin(2 * bytes)) return false;
-                const std::int64_t at = head + std::int64_t{first} * shape.head_dim;
+                const std::int64_t at = head + std::int64_t{first} * kHeadDim;
                 ptx::bulk_stream(memory(), stage.keys + at, bytes, full(), policy_);
                 ptx::bulk_stream(memory() + kHalfBytes, stage.values + at, bytes, full(), policy_);
                 end();

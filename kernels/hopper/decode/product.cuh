@@ -90,8 +90,16 @@ __device__ __forceinline__ void multiply_stage(const Self& self, const Stage& st
     const int kept = resident_slices(slices, batch), pitch = input_pitch(kept);
     const bool live = lane_row(self.lane) < batch && has_input(self, stage, lane_row(self.lane));
     char* input = self.input();
-    Sums sums;
     float square = 0;
+    // Before the sums, which would take registers from the loads.
+    for (int round = 0, m = self.warp; round < kept && m < chunks; ++round, m += kConsumerWarps) {
+        const ProductChunk chunk = product_chunk(slices, m);
+        place.tile = own.tile(chunk.tile);
+        square +=
+            SliceFetch(self, stage, slices, chunk.slice, input + round * 2 * kSliceColumns, pitch, place).run<2>(step);
+    }
+    __syncwarp();
+    Sums sums;
     int done = 0;  // slices of this warp so far
     for (int m = self.warp; m < chunks; m += kConsumerWarps, ++done) {
         const ProductChunk chunk = product_chunk(slices, m);
@@ -99,10 +107,10 @@ __device__ __forceinline__ void multiply_stage(const Self& self, const Stage& st
         place.tile = own.tile(chunk.tile);
         if (round == 0) sums = {};
         char* slice = input + (kept > 0 ? round * 2 * kSliceColumns : 0);
-        if (kept == 0 || done < rounds) {
+        if (kept == 0) {
             if (round == 0) square = 0;
             __syncwarp();  // all lanes have used what is there
-            square += fetch_slice(self, stage, step, slices, chunk.slice, slice, pitch, place);
+            square += SliceFetch(self, stage, slices, chunk.slice, slice, pitch, place).run<1>(step);
             __syncwarp();
         }
         self.stamp(place, Stamp::ready);

@@ -20,6 +20,12 @@ __device__ __forceinline__ bool not_before(std::uint64_t word, std::uint32_t epo
     return static_cast<std::int32_t>(static_cast<std::uint32_t>(word >> 32) - epoch) >= 0;
 }
 __device__ __forceinline__ std::uint32_t content_of(std::uint64_t word) { return static_cast<std::uint32_t>(word); }
+__device__ __forceinline__ bool have_epoch(const ptx::Words& words, std::uint32_t epoch) {
+    return has_epoch(words.first, epoch) && has_epoch(words.second, epoch);
+}
+__device__ __forceinline__ uint2 contents_of(const ptx::Words& words) {
+    return {content_of(words.first), content_of(words.second)};
+}
 
 struct Self {
     const Arguments& arguments;
@@ -68,8 +74,9 @@ struct Self {
         int token;
         __device__ int operator()(int sequence) const { return self.planned(sequence, token); }
     };
-    __device__ AttentionUnits<Lengths> attention_units(int token) const {
-        return {{*this, token}, shape().batch, shape().kv_heads, shape().head_dim};
+    /// head_dim is the model's: a constant where the caller knows it, so that nothing is divided by it.
+    __device__ __forceinline__ AttentionUnits<Lengths> attention_units(int token, int head_dim) const {
+        return {{*this, token}, shape().batch, shape().kv_heads, head_dim};
     }
     __device__ bool any_at_start() const {
         bool any = false;
@@ -117,13 +124,15 @@ __device__ __forceinline__ bool begin_step(const Self& self, int number, Step& s
     const std::uint32_t epoch = epoch_of(self.arguments.epoch, self.arguments.stage_count, number, 0) - 1;
     const std::uint64_t* words = self.words(self.arguments.exchange.token);
     std::uint64_t word = 0;
-    self.watch.wait_or_exit(Place{number, 0, -1, epoch}, Awaited::token, [&] {
+    const bool came = self.watch.wait(Place{number, 0, -1, epoch}, Awaited::token, [&] {
         if (self.lane > batch) return true;
         word = ptx::load_word(words + self.lane);
         // A warp without work may come so late that a later step has closed. Then it had no work in that one either.
         return not_before(word, epoch);
     });
-    __syncwarp();
+    // All lanes exit or none: those that need not wait would take it for the end of the launch, and tell the SM's other
+    // warps to leave before these report their own, earlier waits.
+    if (!__all_sync(kAllLanes, came)) ptx::exit_thread();
     // What the others wrote before they closed the step, and what copies are to bring after it.
     ptx::fence_gpu();
     ptx::fence_async();

@@ -30,6 +30,12 @@ __device__ __forceinline__ void store_word(std::uint64_t* address, std::uint64_t
     asm volatile("st.relaxed.gpu.global.b64 [%0], %1;" ::"l"(address), "l"(word) : "memory");
 }
 
+/// Two words at a multiple of 16 bytes, each one access.
+__device__ __forceinline__ void store_words(std::uint64_t* address, const Words& words) {
+    asm volatile("st.relaxed.gpu.global.v2.b64 [%0], {%1, %2};" ::"l"(address), "l"(words.first), "l"(words.second)
+                 : "memory");
+}
+
 /// Orders this thread's accesses before the fence with those after it, as other CTAs see them.
 __device__ __forceinline__ void fence_gpu() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
 
