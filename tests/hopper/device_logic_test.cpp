@@ -203,4 +203,9 @@ TEST_CASE("slots pack their panels on swizzle periods") {
     using Doubled = Slot<32, Panel{128, 2, 1}, Panel{64}>;
     CHECK(Doubled::kBytes == 12288);
     CHECK(Doubled::panel(0).column(96) == 192);
+    using Shared = Slot<32, Panel{64}, Panel{64}, TransposedPanel{32, 1, 1, 1}, Panel{32, 1, 1, 1}>;
+    CHECK(Shared::kBytes == 8192);
+    CHECK(Shared::offset(1) == 4096);
+    CHECK(Shared::offset(2) == 4096);
+    CHECK(Shared::offset(3) == 6144);
 }

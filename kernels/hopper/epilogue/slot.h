@@ -13,9 +13,11 @@ namespace coda::hopper {
 
 /// One tile operand of an epilogue. `row_bytes` (32, 64 or 128) is what a sub-tile takes of one row of it, and
 /// numerator / denominator its columns per accumulator column: 1, 2 for pairs twice as wide, 1/2 for gated halves.
+/// `over` is the index of a panel before it whose bytes it takes once that has been read; -1: it has bytes of its own.
 struct Panel {
     int row_bytes = 0;
     int numerator = 1, denominator = 1;
+    int over = -1;
 
     CODA_HD constexpr int bytes() const { return kPanelRows * row_bytes; }
     CODA_HD constexpr int column(int accumulator_column) const { return accumulator_column * numerator / denominator; }
@@ -26,19 +28,22 @@ struct Panel {
 struct TransposedPanel {
     int row_bytes = 0;
     int numerator = 1, denominator = 1;
+    int over = -1;
 
-    CODA_HD constexpr operator Panel() const { return {row_bytes, numerator, denominator}; }
+    CODA_HD constexpr operator Panel() const { return {row_bytes, numerator, denominator, over}; }
 };
 
 CODA_HD constexpr bool is_transposed(const Panel&) { return false; }
 CODA_HD constexpr bool is_transposed(const TransposedPanel&) { return true; }
 
-/// Panels are packed in order, largest first, so that each starts at a multiple of its swizzle period.
+/// Panels are packed in order, largest first, so that each starts at a multiple of its swizzle period. Those over
+/// another one are packed in its bytes; a program with such has a barrier of the warpgroup between the last read of the
+/// one and the first store to the others.
 template <int kColumns_, auto... panels>
 struct Slot {
     static constexpr int kColumns = kColumns_;
     static constexpr int kPanels = sizeof...(panels);
-    static constexpr int kBytes = (Panel(panels).bytes() + ...);
+    static constexpr int kBytes = ((Panel(panels).over < 0 ? Panel(panels).bytes() : 0) + ...);
     static constexpr bool kTransposes = (is_transposed(panels) || ...);
 
     static CODA_HD constexpr Panel panel(int index) {
@@ -51,8 +56,10 @@ struct Slot {
     }
     /// Bytes before a panel.
     static CODA_HD constexpr int offset(int index) {
+        const int over = panel(index).over;
         int bytes = 0;
-        for (int i = 0; i < index; ++i) bytes += panel(i).bytes();
+        for (int i = 0; i < index; ++i)
+            if (panel(i).over == over || (panel(i).over < 0 && i < over)) bytes += panel(i).bytes();
         return bytes;
     }
     /// Whether some panel takes 8 bytes per pair. Two neighbouring rows of 128 bytes would then meet in the same banks,
@@ -67,6 +74,16 @@ struct Slot {
             if (offset(i) % (8 * panel(i).row_bytes) != 0) return false;
         return kBytes % kSwizzleAtomBytes == 0;
     }
+    static constexpr bool fitting() {
+        for (int i = 0; i < kPanels; ++i) {
+            const int over = panel(i).over;
+            if (over < 0) continue;
+            if (over >= i || panel(over).over >= 0) return false;
+            if (offset(i) + panel(i).bytes() > offset(over) + panel(over).bytes()) return false;
+        }
+        return true;
+    }
+    static_assert(fitting(), "panels over another one come after it and fit its bytes");
     static_assert(aligned(), "order panels from the widest to the narrowest and fill a multiple of 1024 bytes");
     static_assert(kColumns % 16 == 0, "a sub-tile is made of 16-column blocks (one stmatrix)");
 };
