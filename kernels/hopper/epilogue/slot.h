@@ -13,11 +13,9 @@ namespace coda::hopper {
 
 /// One tile operand of an epilogue. `row_bytes` (32, 64 or 128) is what a sub-tile takes of one row of it, and
 /// numerator / denominator its columns per accumulator column: 1, 2 for pairs twice as wide, 1/2 for gated halves.
-/// `over` is the index of a panel before it whose bytes it takes once that has been read; -1: it has bytes of its own.
 struct Panel {
     int row_bytes = 0;
     int numerator = 1, denominator = 1;
-    int over = -1;
 
     CODA_HD constexpr int bytes() const { return kPanelRows * row_bytes; }
     CODA_HD constexpr int column(int accumulator_column) const { return accumulator_column * numerator / denominator; }
@@ -28,23 +26,48 @@ struct Panel {
 struct TransposedPanel {
     int row_bytes = 0;
     int numerator = 1, denominator = 1;
-    int over = -1;
 
-    CODA_HD constexpr operator Panel() const { return {row_bytes, numerator, denominator, over}; }
+    CODA_HD constexpr operator Panel() const { return {row_bytes, numerator, denominator}; }
 };
+
+/// A tile operand, a Panel or TransposedPanel, in the bytes of another one, which has been read by then: panel `of` of
+/// the slot, before it. Several lie there in order. The program has a barrier of the warpgroup between the last read
+/// and the first store.
+template <class AnyPanel>
+struct Over {
+    AnyPanel panel;
+    int of;
+
+    CODA_HD constexpr operator Panel() const { return panel; }
+};
+template <class AnyPanel>
+Over(AnyPanel, int) -> Over<AnyPanel>;
 
 CODA_HD constexpr bool is_transposed(const Panel&) { return false; }
 CODA_HD constexpr bool is_transposed(const TransposedPanel&) { return true; }
+template <class AnyPanel>
+CODA_HD constexpr bool is_transposed(const Over<AnyPanel>& over) {
+    return is_transposed(over.panel);
+}
 
-/// Panels are packed in order, largest first, so that each starts at a multiple of its swizzle period. Those over
-/// another one are packed in its bytes; a program with such has a barrier of the warpgroup between the last read of the
-/// one and the first store to the others.
+/// The panel in whose bytes another one lies; -1: it has bytes of its own.
+template <class AnyPanel>
+CODA_HD constexpr int over_of(const AnyPanel&) {
+    return -1;
+}
+template <class AnyPanel>
+CODA_HD constexpr int over_of(const Over<AnyPanel>& over) {
+    return over.of;
+}
+
+/// Panels are packed in order, largest first, so that each starts at a multiple of its swizzle period.
 template <int kColumns_, auto... panels>
 struct Slot {
     static constexpr int kColumns = kColumns_;
     static constexpr int kPanels = sizeof...(panels);
-    static constexpr int kBytes = ((Panel(panels).over < 0 ? Panel(panels).bytes() : 0) + ...);
+    static constexpr int kBytes = ((over_of(panels) < 0 ? Panel(panels).bytes() : 0) + ...);
     static constexpr bool kTransposes = (is_transposed(panels) || ...);
+    static constexpr bool kShares = ((over_of(panels) >= 0) || ...);
 
     static CODA_HD constexpr Panel panel(int index) {
         const Panel list[] = {panels...};
@@ -54,12 +77,20 @@ struct Slot {
         const bool list[] = {is_transposed(panels)...};
         return list[index];
     }
+    static CODA_HD constexpr int over(int index) {
+        const int list[] = {over_of(panels)...};
+        return list[index];
+    }
     /// Bytes before a panel.
     static CODA_HD constexpr int offset(int index) {
-        const int over = panel(index).over;
         int bytes = 0;
-        for (int i = 0; i < index; ++i)
-            if (panel(i).over == over || (panel(i).over < 0 && i < over)) bytes += panel(i).bytes();
+        if constexpr (kShares) {
+            const int of = over(index);
+            for (int i = 0; i < index; ++i)
+                if (over(i) == of || (over(i) < 0 && i < of)) bytes += panel(i).bytes();
+        } else {
+            for (int i = 0; i < index; ++i) bytes += panel(i).bytes();
+        }
         return bytes;
     }
     /// Whether some panel takes 8 bytes per pair. Two neighbouring rows of 128 bytes would then meet in the same banks,
@@ -76,10 +107,10 @@ struct Slot {
     }
     static constexpr bool fitting() {
         for (int i = 0; i < kPanels; ++i) {
-            const int over = panel(i).over;
-            if (over < 0) continue;
-            if (over >= i || panel(over).over >= 0) return false;
-            if (offset(i) + panel(i).bytes() > offset(over) + panel(over).bytes()) return false;
+            const int of = over(i);
+            if (of < 0) continue;
+            if (of >= i || over(of) >= 0) return false;
+            if (offset(i) + panel(i).bytes() > offset(of) + panel(of).bytes()) return false;
         }
         return true;
     }

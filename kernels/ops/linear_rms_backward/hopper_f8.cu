@@ -43,7 +43,7 @@ struct RmsBackwardF8 : RmsBackward<false, Slot_> {
 };
 
 /// dx in place; x, overwritten by the FP8 copies of dx.
-using SlotOfCopies = Slot<32, Panel{64}, Panel{64}, TransposedPanel{32, 1, 1, 1}, Panel{32, 1, 1, 1}>;
+using SlotOfCopies = Slot<32, Panel{64}, Panel{64}, Over{TransposedPanel{32}, 1}, Over{Panel{32}, 1}>;
 
 struct RmsBackwardF8AndCopies : RmsBackwardF8<SlotOfCopies> {
     using Base = RmsBackwardF8<SlotOfCopies>;
