@@ -6,9 +6,13 @@
 namespace coda {
 
 void build_backward(Model& model, StepList& step, Beta beta) {
+    // The head's dx has no FP8 copies, and the embedding reads none.
+    DxCopies copies = model.layers.back().dx_copies(model.backward);
     for (std::size_t l = model.layers.size(); l-- > 0;) {
         step.enter(Phase::backward, static_cast<int>(l));
-        model.layers[l].backward(step, model.batch, model.input_of(l), model.backward, model.dx, beta);
+        DxCopies next = l > 0 ? model.layers[l - 1].dx_copies(model.backward) : DxCopies{};
+        model.layers[l].backward(step, model.batch, model.input_of(l), model.backward, model.dx, beta, copies, next);
+        copies = next;
     }
     step.enter(Phase::backward, -1);
     // A tied head's weight gradient has already been written into the embedding's; an untied one starts from zero.

@@ -203,4 +203,11 @@ TEST_CASE("slots pack their panels on swizzle periods") {
     using Doubled = Slot<32, Panel{128, 2, 1}, Panel{64}>;
     CHECK(Doubled::kBytes == 12288);
     CHECK(Doubled::panel(0).column(96) == 192);
+    using Shared = Slot<32, Panel{64}, Panel{64}, Over{TransposedPanel{32}, 1}, Over{Panel{32}, 1}>;
+    CHECK(Shared::kBytes == 8192);
+    CHECK(Shared::offset(1) == 4096);
+    CHECK(Shared::offset(2) == 4096);
+    CHECK(Shared::offset(3) == 6144);
+    CHECK(Shared::transposed(2));
+    CHECK_FALSE(Shared::transposed(3));
 }

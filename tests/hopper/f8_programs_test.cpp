@@ -6,7 +6,8 @@
 // either side of a rounding boundary, an element differs by one code. With errors of 0.15% RMS that are 2% of them, and
 // 1% RMS. LinearSwigluF8's y has in between the roundings of gate and up to bf16, of which those near a tie differ:
 // errors of 0.35%, 4% of the elements and 2% RMS. So its y is also computed from the z that the kernel stored, where
-// only sigmoid differs, by 2^-22.
+// only sigmoid differs, by 2^-22. Likewise LinearRmsBackward's copies of dx, which is rounded to bf16 before: they are
+// also made from the dx that the kernel stored, with no difference at all. The largest dx may be the next bf16.
 #include "kernels/core/float8.h"
 #include "kernels/core/integers.h"
 #include "kernels/math/swiglu.h"
@@ -30,7 +31,9 @@ bool promotes(const Op& op) {
 }
 
 double allowed(const Op& op, const std::string& name, const View& view) {
-    if (is_f8(view.dtype)) return std::holds_alternative<LinearSwigluF8>(op) ? 2.5e-2 : kOtherCodes;
+    const bool of_bf16 = std::holds_alternative<LinearSwigluF8>(op) || std::holds_alternative<LinearRmsBackward>(op);
+    if (is_f8(view.dtype)) return of_bf16 ? 2.5e-2 : kOtherCodes;
+    if (name == "dx_amax") return 0x1p-7;
     constexpr double kMixedSigns = 5e-4, kBf16 = 2.3e-3;
     const bool rounded = view.dtype == DType::bf16;
     const double rms = promotes(op) ? kMixedSigns + (rounded ? kBf16 : 0) : oracle::tolerance(op, name).rms;
@@ -68,6 +71,26 @@ std::int64_t other_than_of_z(const Bytes& bytes, const LinearSwigluF8& op) {
     return wrong;
 }
 
+/// Elements of the FP8 copy of dx that are not dx as stored, rounded; as QuantiseF8 does it.
+std::int64_t other_than_of_dx(const Bytes& bytes, const LinearRmsBackward& op) {
+    const double scale = element(bytes, op.dx_scale, 0, 0);
+    std::int64_t wrong = 0;
+    for (std::int64_t row = 0; row < op.dx.rows; ++row)
+        for (std::int64_t column = 0; column < op.dx.cols; ++column) {
+            const F8E4M3 want(static_cast<float>(scale * element(bytes, op.dx, row, column)));
+            wrong += element(bytes, op.dx_f8, row, column) != static_cast<double>(static_cast<float>(want));
+        }
+    return wrong;
+}
+
+/// The largest magnitude of dx as stored, or `before`.
+double amax_of_dx(const Bytes& bytes, const LinearRmsBackward& op, double before) {
+    for (std::int64_t row = 0; row < op.dx.rows; ++row)
+        for (std::int64_t column = 0; column < op.dx.cols; ++column)
+            before = std::max(before, std::fabs(element(bytes, op.dx, row, column)));
+    return before;
+}
+
 /// Whether the program has kernels of that promotion, for a gradient of that format.
 bool built(const std::string& program, std::int64_t promotion, DType format) {
     const bool e4m3 = format == DType::f8e4m3;
@@ -81,6 +104,8 @@ void check_f8(const Shape& shape, const CaseOptions& options, const hopper::Requ
     const GemmCase made = cases::make_case(shape, options);
     const cases::DeviceBuffers device(made.buffers, 17);
     Bytes expected = download(made.buffers, device.memory());
+    const auto* rms = std::get_if<LinearRmsBackward>(&made.op);
+    const double before = rms != nullptr && rms->dx_amax ? element(expected, rms->dx_amax, 0, 0) : 0;
     cpu::run(made.op, memory_of(expected));
     hopper::prepare(made.op, device.memory(), choice)(nullptr);
     CUDA_CHECK(cudaDeviceSynchronize());
@@ -103,6 +128,11 @@ void check_f8(const Shape& shape, const CaseOptions& options, const hopper::Requ
     if (const auto* op = std::get_if<LinearSwigluF8>(&made.op)) {
         if (op->y_t) CHECK(other_codes(got, op->y, op->y_t) == 0);
         if (op->z) CHECK(other_than_of_z(got, *op) <= op->y.count() / 1000);
+    }
+    if (rms != nullptr && rms->dx_f8) {
+        CHECK(other_than_of_dx(got, *rms) == 0);
+        CHECK(other_codes(got, rms->dx_f8, rms->dx_f8_t) == 0);
+        CHECK(element(got, rms->dx_amax, 0, 0) == amax_of_dx(got, *rms, before));
     }
 }
 
@@ -222,6 +252,16 @@ TEST_CASE("Hopper refuses FP8 operands that its kernels do not take", "[f8]") {
     CHECK(refusal(rms) == "accepted");
     CHECK(refusal(promoted(rms, 256)) == "accepted");
     CHECK_THAT(refusal(promoted(rms, 512)), Catch::Contains("promotion is 512; kernels were built for 0 and 256"));
+    const Op copies = cases::make_case({"LinearRmsBackwardF8", 64, 64, 64}, {.optionals = true, .promotion = 256}).op;
+    CHECK(refusal(copies) == "accepted");
+    Op incomplete = copies;
+    std::get<LinearRmsBackward>(incomplete).dx_f8_t = View{};
+    CHECK_THAT(refusal(incomplete), Catch::Contains("operand dx_f8_t is missing"));
+    CHECK_THAT(refusal(cases::make_case({"LinearRmsBackwardF8", 72, 64, 64}, {.optionals = true}).op),
+               Catch::Contains("dx is (72, 64), not whole groups of 16"));
+    Op beside_bf16 = cases::make_case({"LinearRmsBackward", 64, 64, 64}).op;
+    std::get<LinearRmsBackward>(beside_bf16).dx_scale = std::get<LinearRmsBackward>(copies).dx_scale;
+    CHECK_THAT(refusal(beside_bf16), Catch::Contains("FP8 copies of dx go with FP8 operands, and a is bf16"));
     Op rope = cases::make_case({"LinearRopeF8", 64, 128, 64}).op;
     CHECK(refusal(rope) == "accepted");
     std::get<LinearRope>(rope).rstd = std::get<LinearRope>(rope).positions;

@@ -102,7 +102,36 @@ struct SubTile {
             }
         CHECK(wrong == 0);
     }
+    /// As TMA reads a panel of 32-byte rows, by rows.
+    void check_rows(const Panel& panel) const {
+        int wrong = 0;
+        for (int row = 0; row < 64; ++row)
+            for (int column = 0; column < columns; ++column)
+                wrong += panel.at(static_cast<std::size_t>(swizzled_offset(row, column, 32))) !=
+                         static_cast<int>(at(row, column));
+        CHECK(wrong == 0);
+    }
 };
+
+/// Each lane stores the lower half of a word: its two columns of a block, of one row. Lanes meet in a word or in
+/// different banks.
+void store_halves(Panel& panel, int warp, int block, int half, const std::array<std::array<Word, 4>, 32>& registers) {
+    std::set<int> words, banks;
+    for (int lane = 0; lane < 32; ++lane) {
+        const int to = swizzled_offset(Fragment::row(warp, lane, half), Fragment::column(lane, block), 32);
+        REQUIRE(to % 2 == 0);
+        words.insert(to / 4);
+        banks.insert(to / 4 % 32);
+        const Word codes = byte_perm(registers[static_cast<std::size_t>(lane)][static_cast<std::size_t>(block)], 0,
+                                     NarrowPairs::of_row(half));
+        for (int byte = 0; byte < 2; ++byte) {
+            int& place = panel.at(static_cast<std::size_t>(to + byte));
+            CHECK(place == -1);
+            place = static_cast<int>(codes >> 8 * byte & 0xff);
+        }
+    }
+    CHECK(banks.size() == words.size());
+}
 
 }  // namespace
 
@@ -136,9 +165,9 @@ TEST_CASE("a wide transposed FP8 panel holds the bytes of the rows, its tokens i
     tile.check(panel);
 }
 
-TEST_CASE("a narrow transposed FP8 panel holds the bytes of the rows, its tokens in pairs") {
+TEST_CASE("narrow FP8 panels hold the bytes transposed, the tokens in pairs, and by rows in natural order") {
     const SubTile tile(32);
-    Panel panel(32 * kPairedRowBytes, -1);
+    Panel panel(32 * kPairedRowBytes, -1), rows(64 * 32, -1);
     for (int warp = 0; warp < 4; ++warp) {
         std::array<int, 32> address{};
         std::array<std::array<Word, 4>, 32> registers{};
@@ -154,8 +183,11 @@ TEST_CASE("a narrow transposed FP8 panel holds the bytes of the rows, its tokens
             address[l] = paired_offset<NarrowPairs>(warp, lane, 0);
         }
         store_matrix_x4_transposed(panel, address, registers);
+        for (int block = 0; block < 4; ++block)
+            for (int half = 0; half < 2; ++half) store_halves(rows, warp, block, half, registers);
     }
     tile.check(panel);
+    tile.check_rows(rows);
 }
 
 TEST_CASE("FP8 panels of a value per pair hold the bytes transposed, and by rows in natural order") {
@@ -185,10 +217,5 @@ TEST_CASE("FP8 panels of a value per pair hold the bytes transposed, and by rows
         store_matrix_x4(rows, row_address, words);
     }
     tile.check(transposed);
-    int wrong = 0;
-    for (int row = 0; row < 64; ++row)
-        for (int column = 0; column < 32; ++column)
-            wrong += rows.at(static_cast<std::size_t>(swizzled_offset(row, column, 32))) !=
-                     static_cast<int>(tile.at(row, column));
-    CHECK(wrong == 0);
+    tile.check_rows(rows);
 }

@@ -277,6 +277,76 @@ TEST_CASE("layers and GEMMs take the operands that the configuration says") {
     }
 }
 
+TEST_CASE("the op that makes dx makes its FP8 copies, where it and the op that reads them take FP8") {
+    struct Expected {
+        const char* name;
+        PrecisionConfig precision;
+        std::vector<std::string> by_epilogue, by_quantise;  // layer and step that make copies of dx
+    };
+    PrecisionConfig first = PrecisionConfig::fp8(), last = first, without_out = first;
+    first.bf16_first_layers = 1;
+    last.bf16_last_layers = 1;
+    without_out.attn_out = GemmOperands::bf16;
+    const std::vector<Expected> cases{
+        {"all", PrecisionConfig::fp8(), {"1 gate_up_dgrad", "1 qkv_dgrad", "0 gate_up_dgrad"}, {"1 mlp_dx_f8"}},
+        {"first layer bf16", first, {"1 gate_up_dgrad"}, {"1 mlp_dx_f8"}},
+        {"last layer bf16", last, {"0 gate_up_dgrad"}, {"0 mlp_dx_f8"}},
+        {"attn_out bf16", without_out, {"1 qkv_dgrad"}, {"1 mlp_dx_f8"}},
+        {"MLP", mlp_alone(), {}, {"1 mlp_dx_f8", "0 mlp_dx_f8"}},
+        {"attention", attention_alone(), {}, {"1 attn_dx_f8", "0 attn_dx_f8"}}};
+    for (const Expected& expected : cases) {
+        INFO(expected.name);
+        const Schedules schedules = F8Run(expected.precision).schedules;
+        for (const Schedule* schedule : {&schedules.first, &schedules.further}) {
+            std::vector<std::string> by_epilogue, by_quantise;
+            for (const Step& step : *schedule) {
+                const std::string name = step.name;
+                const auto* dgrad = std::get_if<LinearRmsBackward>(&step.op);
+                if (dgrad != nullptr && dgrad->dx_f8) by_epilogue.push_back(text(step.layer, " ", name));
+                if (name.ends_with("_dx_f8")) by_quantise.push_back(text(step.layer, " ", name));
+            }
+            CHECK(by_epilogue == expected.by_epilogue);
+            CHECK(by_quantise == expected.by_quantise);
+        }
+    }
+}
+
+TEST_CASE("FP8 copies of dx by the op that makes dx, or by one of their own, have the same bits") {
+    const auto apart = [](const Schedule& schedule) {
+        Schedule result;
+        for (Step step : schedule) {
+            auto* dgrad = std::get_if<LinearRmsBackward>(&step.op);
+            if (dgrad == nullptr || !dgrad->dx_f8) {
+                result.push_back(step);
+                continue;
+            }
+            const QuantiseF8 quantise{.x = dgrad->dx,
+                                      .rstd = {},
+                                      .scale = dgrad->dx_scale,
+                                      .rows = dgrad->dx_f8,
+                                      .columns = dgrad->dx_f8_t,
+                                      .amax = dgrad->dx_amax};
+            dgrad->dx_scale = dgrad->dx_f8 = dgrad->dx_f8_t = dgrad->dx_amax = View{};
+            result.push_back(step);
+            result.push_back({step.phase, step.layer, "dx_f8", quantise});
+        }
+        CHECK(result.size() == schedule.size() + 3);
+        return result;
+    };
+    const auto after_steps = [&](bool together) {
+        F8Run run(PrecisionConfig::fp8());
+        if (!together) {
+            run.schedules.first = apart(run.schedules.first);
+            run.schedules.further = apart(run.schedules.further);
+        }
+        run.begin(batches_of(1, 2));
+        for (std::int64_t t = 1; t <= 3; ++t) run.train(t, batches_of(static_cast<std::uint64_t>(10 * t), 2));
+        const HostViews& host = run.schedules.host;
+        return std::array{run.elements(host.master), run.elements(host.m), run.elements(host.float8.history)};
+    };
+    CHECK(after_steps(true) == after_steps(false));
+}
+
 TEST_CASE("FP8 schedules have no hazards, and a wrong copy is one") {
     const Recompute recompute = GENERATE(Recompute::none, Recompute::swiglu);
     for (const Case& c : kCases) {

@@ -65,7 +65,8 @@ struct LayerAlone {
         out = layer.forward(step, host, in, Keep::activations);
         step.enter(Phase::backward, 0);
         View written = dx;
-        layer.backward(step, host, in, backward, written, Beta::overwrite);
+        DxCopies none;
+        layer.backward(step, host, in, backward, written, Beta::overwrite, none, none);
         add_scratch(schedules.buffers, {&schedules.first});
         executor = make_cpu_executor(schedules, without_sharing(schedules, plan_and_check(schedules)));
     }

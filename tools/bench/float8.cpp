@@ -226,25 +226,29 @@ void run_products(Bench& bench, const Options& options) {
         "f8 is promotion 0 forward and in dgrads of K up to 4096, else 256; cuBLAS f8 is fast forward alone\n\n");
 }
 
-/// A program of a layer, in bf16 and in FP8; whether it is one of the forward pass, which cuBLASLt may sum fast; with
-/// every optional operand.
+/// A program of a layer, in bf16 and in FP8; whether it is one of the forward pass, which cuBLASLt may sum fast; what
+/// its optional operands are, where it has them in FP8, and whether it has them in bf16.
 struct ProgramRow {
     const char *name, *wide, *narrow;
     std::int64_t m, n, k, promotion;
-    bool forward, optionals;
+    bool forward = false;
+    const char* optionals = "";
+    bool wide_optionals = false;
 };
 
 std::vector<ProgramRow> programs_of(std::int64_t m) {
     constexpr std::int64_t d = 2048, f = 8192, q = 3072;
-    return {{"qkv", "LinearRstdRope", "LinearRopeF8", m, q, d, 0, true, false},
-            {"attn_out", "LinearResidualRms", "LinearResidualRmsF8", m, d, d, 0, true, false},
-            {"gate_up", "LinearRstdSwiglu", "LinearSwigluF8", m, 2 * f, d, 0, true, false},
-            {"down", "LinearResidualRms", "LinearResidualRmsF8", m, d, f, 0, true, false},
-            {"qkv_dgrad", "LinearRmsBackward", "LinearRmsBackwardF8", m, d, q, 0, false, false},
-            {"attn_out_dgrad", "LinearHeadDot", "LinearHeadDotF8", m, d, d, 0, false, false},
-            {"gate_up_dgrad", "LinearRmsBackward", "LinearRmsBackwardF8", m, d, 2 * f, 256, false, false},
-            {"down_dgrad", "LinearSwigluBackward", "LinearSwigluBackwardF8", m, f, d, 0, false, false},
-            {"down_dgrad", "LinearSwigluBackward", "LinearSwigluBackwardF8", m, f, d, 0, false, true}};
+    return {{"qkv", "LinearRstdRope", "LinearRopeF8", m, q, d, 0, true},
+            {"attn_out", "LinearResidualRms", "LinearResidualRmsF8", m, d, d, 0, true},
+            {"gate_up", "LinearRstdSwiglu", "LinearSwigluF8", m, 2 * f, d, 0, true},
+            {"down", "LinearResidualRms", "LinearResidualRmsF8", m, d, f, 0, true},
+            {"qkv_dgrad", "LinearRmsBackward", "LinearRmsBackwardF8", m, d, q, 0},
+            {"qkv_dgrad", "LinearRmsBackward", "LinearRmsBackwardF8", m, d, q, 0, false, " with dx f8"},
+            {"attn_out_dgrad", "LinearHeadDot", "LinearHeadDotF8", m, d, d, 0},
+            {"gate_up_dgrad", "LinearRmsBackward", "LinearRmsBackwardF8", m, d, 2 * f, 256},
+            {"gate_up_dgrad", "LinearRmsBackward", "LinearRmsBackwardF8", m, d, 2 * f, 256, false, " with dx f8"},
+            {"down_dgrad", "LinearSwigluBackward", "LinearSwigluBackwardF8", m, f, d, 0},
+            {"down_dgrad", "LinearSwigluBackward", "LinearSwigluBackwardF8", m, f, d, 0, false, " with y", true}};
 }
 
 /// What of cuBLASLt's time in FP8 a program may take: its epilogue counts for more where K is short.
@@ -254,11 +258,12 @@ void run_programs(Bench& bench, const Options& options) {
     std::string table;
     for (const ProgramRow& row : programs_of(options.tokens)) {
         if (!options.wants("programs", row.name)) continue;
-        const std::string name = text(row.name, row.optionals ? " with y" : "");
+        const std::string name = text(row.name, row.optionals);
         std::printf("%s: %s, M %lld N %lld K %lld\n", name.c_str(), row.narrow, static_cast<long long>(row.m),
                     static_cast<long long>(row.n), static_cast<long long>(row.k));
-        const CaseOptions with{.accumulate = true, .optionals = row.optionals, .promotion = row.promotion};
+        CaseOptions with{.accumulate = true, .optionals = row.wide_optionals, .promotion = row.promotion};
         const Loaded wide(make_case({row.wide, row.m, row.n, row.k}, with));
+        with.optionals = *row.optionals != '\0';
         const Loaded narrow(make_case({row.narrow, row.m, row.n, row.k}, with));
         const DeviceBytes out(static_cast<std::size_t>(row.m * row.n * 2));
         std::vector<Side> sides;
@@ -268,7 +273,7 @@ void run_programs(Bench& bench, const Options& options) {
         bench.measure(sides);
         const double ratio = sides[1].ms / sides[2].ms;
         char line[256];
-        std::snprintf(line, sizeof line, "%-18s | %7.4f %7.4f %7.4f | %5.3f | %5.3f (bar %.2f%s)\n", name.c_str(),
+        std::snprintf(line, sizeof line, "%-24s | %7.4f %7.4f %7.4f | %5.3f | %5.3f (bar %.2f%s)\n", name.c_str(),
                       sides[0].ms, sides[1].ms, sides[2].ms, sides[1].ms / sides[0].ms, ratio, bar_of(row),
                       ratio <= bar_of(row) ? "" : ", missed");
         table += line;
@@ -276,7 +281,7 @@ void run_programs(Bench& bench, const Options& options) {
         std::fflush(stdout);
     }
     std::printf(
-        "\nprogram, ms             bf16      f8 cuBLAS f8 | f8 / bf16 | f8 / cuBLAS f8, which is fast forward "
+        "\nprogram, ms                   bf16      f8 cuBLAS f8 | f8 / bf16 | f8 / cuBLAS f8, which is fast forward "
         "alone\n%s\n",
         table.c_str());
 }

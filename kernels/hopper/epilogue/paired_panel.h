@@ -35,6 +35,8 @@ struct WidePairs {
 /// Panels of one column per accumulator column: a matrix is a block of 8 columns, and the four blocks are 32 rows.
 struct NarrowPairs {
     static CODA_HD constexpr int panel_row(int lane) { return lane; }
+    /// Selector of __byte_perm(register, 0) that takes row r (half 0) or r + 8 (half 1) of its two columns.
+    static CODA_HD constexpr unsigned of_row(int half) { return half == 0 ? 0x4420 : 0x4431; }
 };
 
 /// Panels of half a column per accumulator column: lane q of a quad has column 4 b + q for block b of 8 accumulator

@@ -30,16 +30,44 @@ struct TransposedPanel {
     CODA_HD constexpr operator Panel() const { return {row_bytes, numerator, denominator}; }
 };
 
+/// A tile operand, a Panel or TransposedPanel, in the bytes of another one, which has been read by then: panel `of` of
+/// the slot, before it. Several lie there in order. The program has a barrier of the warpgroup between the last read
+/// and the first store.
+template <class AnyPanel>
+struct Over {
+    AnyPanel panel;
+    int of;
+
+    CODA_HD constexpr operator Panel() const { return panel; }
+};
+template <class AnyPanel>
+Over(AnyPanel, int) -> Over<AnyPanel>;
+
 CODA_HD constexpr bool is_transposed(const Panel&) { return false; }
 CODA_HD constexpr bool is_transposed(const TransposedPanel&) { return true; }
+template <class AnyPanel>
+CODA_HD constexpr bool is_transposed(const Over<AnyPanel>& over) {
+    return is_transposed(over.panel);
+}
+
+/// The panel in whose bytes another one lies; -1: it has bytes of its own.
+template <class AnyPanel>
+CODA_HD constexpr int over_of(const AnyPanel&) {
+    return -1;
+}
+template <class AnyPanel>
+CODA_HD constexpr int over_of(const Over<AnyPanel>& over) {
+    return over.of;
+}
 
 /// Panels are packed in order, largest first, so that each starts at a multiple of its swizzle period.
 template <int kColumns_, auto... panels>
 struct Slot {
     static constexpr int kColumns = kColumns_;
     static constexpr int kPanels = sizeof...(panels);
-    static constexpr int kBytes = (Panel(panels).bytes() + ...);
+    static constexpr int kBytes = ((over_of(panels) < 0 ? Panel(panels).bytes() : 0) + ...);
     static constexpr bool kTransposes = (is_transposed(panels) || ...);
+    static constexpr bool kShares = ((over_of(panels) >= 0) || ...);
 
     static CODA_HD constexpr Panel panel(int index) {
         const Panel list[] = {panels...};
@@ -49,10 +77,20 @@ struct Slot {
         const bool list[] = {is_transposed(panels)...};
         return list[index];
     }
+    static CODA_HD constexpr int over(int index) {
+        const int list[] = {over_of(panels)...};
+        return list[index];
+    }
     /// Bytes before a panel.
     static CODA_HD constexpr int offset(int index) {
         int bytes = 0;
-        for (int i = 0; i < index; ++i) bytes += panel(i).bytes();
+        if constexpr (kShares) {
+            const int of = over(index);
+            for (int i = 0; i < index; ++i)
+                if (over(i) == of || (over(i) < 0 && i < of)) bytes += panel(i).bytes();
+        } else {
+            for (int i = 0; i < index; ++i) bytes += panel(i).bytes();
+        }
         return bytes;
     }
     /// Whether some panel takes 8 bytes per pair. Two neighbouring rows of 128 bytes would then meet in the same banks,
@@ -67,6 +105,16 @@ struct Slot {
             if (offset(i) % (8 * panel(i).row_bytes) != 0) return false;
         return kBytes % kSwizzleAtomBytes == 0;
     }
+    static constexpr bool fitting() {
+        for (int i = 0; i < kPanels; ++i) {
+            const int of = over(i);
+            if (of < 0) continue;
+            if (of >= i || over(of) >= 0) return false;
+            if (offset(i) + panel(i).bytes() > offset(of) + panel(of).bytes()) return false;
+        }
+        return true;
+    }
+    static_assert(fitting(), "panels over another one come after it and fit its bytes");
     static_assert(aligned(), "order panels from the widest to the narrowest and fill a multiple of 1024 bytes");
     static_assert(kColumns % 16 == 0, "a sub-tile is made of 16-column blocks (one stmatrix)");
 };

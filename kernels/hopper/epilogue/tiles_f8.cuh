@@ -68,21 +68,46 @@ class TransposedStoreF8 {
     static_assert(Slot::kColumns == 32, "one instruction stores four blocks");
 
   public:
-    __device__ void put(const Here& at, float2 value) {
+    /// Returns, with the second half, the codes of rows r and r + 8 of the first column, then of the second.
+    __device__ std::uint32_t put(const Here& at, float2 value) {
         if (at.half == 0) {
             upper_ = value;
-            return;
+            return 0;
         }
         pending_[at.block] = ptx::round_to_e4m3x4(upper_.x, value.x, upper_.y, value.y);
         if (at.block == 3)
             ptx::store_matrix_x4_transposed(
                 at.slot + paired_offset<NarrowPairs>(at.thread.warp, at.thread.lane, 0) + Slot::offset(kPanel),
                 pending_);
+        return pending_[at.block];
     }
 
   private:
     float2 upper_;
     std::uint32_t pending_[4];
+};
+
+/// An f8e4m3 tile as wide as the accumulator, in panel kRows by rows and in panel kTransposed transposed. By rows a
+/// lane stores its two neighbours alone: eight rows of two words each are in different banks.
+template <class Slot, int kRows, int kTransposed>
+class TileStoreF8 {
+    static_assert(Slot::panel(kRows).row_bytes == Slot::kColumns);
+
+  public:
+    __device__ void put(const Here& at, float2 value) {
+        const std::uint32_t codes = transposed_.put(at, value);
+        if (at.half == 0) return;
+        const int byte = at.block % 2 * 8 + 2 * (at.thread.lane % 4);
+        Here upper = at;
+        upper.half = 0;
+        ptx::store_shared_half(row_chunk<Slot, kRows>(upper, at.block / 2, byte),
+                               __byte_perm(codes, 0, NarrowPairs::of_row(0)));
+        ptx::store_shared_half(row_chunk<Slot, kRows>(at, at.block / 2, byte),
+                               __byte_perm(codes, 0, NarrowPairs::of_row(1)));
+    }
+
+  private:
+    TransposedStoreF8<Slot, kTransposed> transposed_;
 };
 
 /// An f8e4m3 tile half as wide as the accumulator, one value per pair: in panel kRows by rows, in natural order, and in

@@ -94,7 +94,9 @@ __device__ __forceinline__ void multiply_promoted(const SharedLayout<Program, ti
         if (releases) ptx::mbarrier_arrive_remote(shared.empty(stage), thread.lane);
     };
 
-    Accumulators<tile> partial;
+    // NOTE: the zeros end here what the set was before. The first wgmma reads it, for all the compiler knows, so
+    // without them it would keep its registers through the epilogue of the tile before.
+    Accumulators<tile> partial{};
 #pragma unroll
     for (int block = 0; block < kBlocks; ++block)
 #pragma unroll

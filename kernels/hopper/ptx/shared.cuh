@@ -20,6 +20,11 @@ __device__ __forceinline__ void store_shared(std::uint32_t address, std::uint32_
     asm volatile("st.shared.b32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
 }
 
+/// The lower half of a word.
+__device__ __forceinline__ void store_shared_half(std::uint32_t address, std::uint32_t value) {
+    asm volatile("st.shared.b16 [%0], %1;" ::"r"(address), "h"(static_cast<std::uint16_t>(value)) : "memory");
+}
+
 /// Two floats of global memory, loaded where the call stands: a load through the read-only path would be moved up as
 /// far as it can go, over barriers too, and hold registers all the way.
 __device__ __forceinline__ float2 load_ordered(const float* address) {

@@ -23,6 +23,12 @@ GemmCase made(const Shape& shape, const CaseOptions& options) {
         op.n = build.result("n", shape.m, shape.n);
     }
     op.dx = build.accumulated("dx", shape.m, shape.n, DType::bf16);
+    if (options.optionals && kF8) {
+        op.dx_scale = build.scalar("dx_scale", 16);
+        op.dx_f8 = build.f8_result("dx_f8", shape.m, shape.n);
+        op.dx_f8_t = build.paired(build.f8_result("dx_f8_t", shape.n, shape.m));
+        op.dx_amax = build.add("dx_amax", DType::f32, 1, 1, Fill::ones, 0.125, Access::inout);
+    }
     op.dgamma = build.result("dgamma", ceil_div(shape.m, op.tile), shape.n, DType::f32);
     return build.finish(op);
 }
@@ -31,8 +37,9 @@ GemmCase made(const Shape& shape, const CaseOptions& options) {
 
 template <>
 OpCases cases_of<LinearRmsBackward>() {
-    return {
-        .programs = {{"LinearRmsBackward", made<false>}}, .f8 = {{"LinearRmsBackwardF8", made<true>}}, .others = {}};
+    return {.programs = {{"LinearRmsBackward", made<false>}},
+            .f8 = {{"LinearRmsBackwardF8", made<true>, 16}},
+            .others = {}};
 }
 
 }  // namespace coda::cases

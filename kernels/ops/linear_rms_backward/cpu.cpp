@@ -1,12 +1,14 @@
 // LinearRmsBackward on the CPU (K9). Macro-tiles hold whole partial tiles.
 #include <algorithm>
+#include <cmath>
 
 #include "kernels/core/integers.h"
 #include "kernels/cpu/execute.h"
+#include "kernels/cpu/f8_copies.h"
 #include "kernels/cpu/f8_product.h"
 #include "kernels/cpu/gemm_operands.h"
 #include "kernels/math/rms.h"
-#include "kernels/ops/linear_rms_backward/op.h"
+#include "kernels/ops/linear_rms_backward/copies.h"
 
 namespace coda::cpu {
 
@@ -39,9 +41,43 @@ struct RmsBackwardColumns {
     }
 };
 
-/// The op with the factors of a row, factors(row, rstd, dot / N).
-template <class Storage, class Compute, class Product, class Factors>
-void finish(const LinearRmsBackward& op, const Operands& operands, const Product& product, const Factors& factors) {
+/// The FP8 copies of dx, from dx as stored. Does nothing where the op makes none.
+class Copies {
+  public:
+    Copies(const LinearRmsBackward& op, const Memory& memory) : present_(makes_copies(op)) {
+        require_copies(op);
+        if (!present_) return;
+        scale_ = *memory.at<float>(op.dx_scale);
+        amax_ = memory.at<float>(op.dx_amax);
+        rows_ = {memory.at<F8E4M3>(op.dx_f8), op.dx_f8.ld};
+        transposed_ = transposed_copy(op.name, memory, "dx_f8_t", op.dx_f8_t, op.dx.cols, op.dx.rows, op.kF8Multiple);
+    }
+    void take(std::int64_t row, std::int64_t first_column, std::int64_t cols, const Bf16* dx) {
+        if (!present_) return;
+        for (std::int64_t j = 0; j < cols; ++j) {
+            const auto value = static_cast<float>(dx[j]);
+            largest_.add(value);
+            rows_[row][first_column + j] = F8E4M3(scale_ * value);
+            transposed_[first_column + j][paired_place(row)] = rows_[row][first_column + j];
+        }
+    }
+    void end() const {
+        if (present_) *amax_ = std::fmax(*amax_, largest_.of_all());
+    }
+
+  private:
+    bool present_;
+    float scale_ = 1;
+    float* amax_ = nullptr;
+    Rows<F8E4M3> rows_, transposed_;
+    LargestOfThreads largest_;
+};
+
+/// The op with the factors of a row, factors(row, rstd, dot / N). Calls stored(row, first column, number, their dx)
+/// when a part of a row of dx has its values.
+template <class Storage, class Compute, class Product, class Factors, class Stored>
+void finish(const LinearRmsBackward& op, const Operands& operands, const Product& product, const Factors& factors,
+            const Stored& stored) {
     require(op.tile > 0, op.name, ": tile ", op.tile, " must be positive");
     const auto x = rows_of<const Storage>(operands, "x", op.x, product.m, product.n);
     const auto* rstd = operands.get<Compute>("rstd", op.rstd, 1, product.m);
@@ -68,6 +104,7 @@ void finish(const LinearRmsBackward& op, const Operands& operands, const Product
                 columns.template update<Beta::accumulate>(tile.cols);
             else
                 columns.template update<Beta::overwrite>(tile.cols);
+            stored(row, tile.col, tile.cols, columns.dx);
         }
     });
 }
@@ -80,19 +117,28 @@ void execute(const LinearRmsBackward& op, const Memory& memory) {
     if (is_f8(op.a.dtype)) {
         require(!op.alpha && !op.scale && !op.n, op.name, ": with FP8 operands, alpha, scale and n must be absent");
         const float factor = f8_factor(operands, "f8_scale", op.f8_scale);
-        return finish<Bf16, float>(
+        Copies copies(op, memory);
+        finish<Bf16, float>(
             op, operands, F8Product(operands, memory, op.a, op.w),
-            [factor](std::int64_t, float rstd, float mean) { return rms_backward_row(1.0f, rstd, mean, factor); });
+            [factor](std::int64_t, float rstd, float mean) { return rms_backward_row(1.0f, rstd, mean, factor); },
+            [&copies](std::int64_t row, std::int64_t first, std::int64_t cols, const Bf16* dx) {
+                copies.take(row, first, cols, dx);
+            });
+        return copies.end();
     }
+    require_copies(op);
     require_no_f8_factor(op.name, "f8_scale", op.f8_scale, op.a);
     require(op.promotion == 0, op.name, ": promotion goes with FP8 operands, and a is ", name_of(op.a.dtype));
     dispatch_storage(op.name, op.a.dtype, [&]<class Storage, class Compute>(Types<Storage, Compute>) {
         const LinearProduct<Storage> product(operands, op.a, op.w, op.layout);
         const auto alpha = scalar_or_one<Compute>(operands, "alpha", op.alpha);
         const auto* scale = operands.get_optional<Compute>("scale", op.scale, 1, product.m);
-        finish<Storage, Compute>(op, operands, product, [&](std::int64_t row, Compute rstd, Compute mean) {
-            return scale ? rms_backward_row(alpha, rstd, mean, scale[row]) : rms_backward_row(alpha, rstd, mean);
-        });
+        finish<Storage, Compute>(
+            op, operands, product,
+            [&](std::int64_t row, Compute rstd, Compute mean) {
+                return scale ? rms_backward_row(alpha, rstd, mean, scale[row]) : rms_backward_row(alpha, rstd, mean);
+            },
+            [](std::int64_t, std::int64_t, std::int64_t, const Storage*) {});
     });
 }
 

@@ -10,7 +10,7 @@
 #include "kernels/hopper/gemm/f8_form.h"
 #include "kernels/hopper/gemm/kernels.cuh"
 #include "kernels/hopper/gemm/tuned_tiles.h"
-#include "kernels/ops/linear_rms_backward/op.h"
+#include "kernels/ops/linear_rms_backward/copies.h"
 #include "kernels/ops/linear_rms_backward/program.cuh"
 
 namespace coda::hopper {
@@ -31,6 +31,7 @@ Problem problem_of(const LinearRmsBackward& op) {
     const Problem problem = linear_problem(op.name, op.a, op.w, op.layout);
     require_no_f8_factor(op.name, "f8_scale", op.f8_scale, op.a);
     require(op.promotion == 0, op.name, ": promotion goes with FP8 operands, and a is ", name_of(op.a.dtype));
+    require_copies(op);
     if (op.n) require_operand(op.name, "n", op.n, problem.m, problem.n, DType::bf16);
     if (op.scale) require_operand(op.name, "scale", op.scale, 1, problem.m, DType::f32);
     require_operands(op, problem);

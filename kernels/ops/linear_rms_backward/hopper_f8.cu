@@ -1,22 +1,29 @@
 // linear_rms_backward, FP8 form - hopper.cu's program on accumulators of 8-bit operands
 //
 //   t = f8_scale rstd acc, acc = a wᵀ; w is the transposed copy (N, K), a stands for dz without rstd
+//   dx_f8 = f8(dx_scale dx), dx_f8_t its transposed copy, dx_amax = max |dx|: optional, from dx as stored
 //
 // f8_scale is a scalar on the device, and stands in the place of the rows' scale of the bf16 form. With promotion,
-// tiles are cooperative, and their epilogue is exposed.
+// tiles are cooperative, and their epilogue is exposed. The FP8 copies of dx take the bytes of x in the slot, so that a
+// tile has as many stages and slots with them as without.
+#include <type_traits>
+
+#include "kernels/hopper/epilogue/tiles_f8.cuh"
 #include "kernels/hopper/gemm/f8_form.h"
 #include "kernels/hopper/gemm/kernels.cuh"
 #include "kernels/hopper/gemm/tuned_tiles.h"
+#include "kernels/ops/linear_rms_backward/copies.h"
 #include "kernels/ops/linear_rms_backward/program.cuh"
 
 namespace coda::hopper {
 
 namespace {
 
-struct RmsBackwardF8 : RmsBackward<false> {
-    using Base = RmsBackward<false>;
+template <class Slot_>
+struct RmsBackwardF8 : RmsBackward<false, Slot_> {
+    using Base = RmsBackward<false, Slot_>;
     struct Arguments {
-        Base::Arguments base;
+        typename Base::Arguments base;
         const float* f8_scale;
     };
 
@@ -25,23 +32,78 @@ struct RmsBackwardF8 : RmsBackward<false> {
     __device__ explicit RmsBackwardF8(const Arguments& given) : Base(given.base), f8_scale(given.f8_scale) {}
     __device__ void begin_rows(const Rows& rows) {
         ColumnVector rstd, dot;
-        rstd.begin_rows(rows, arguments.rstd, 0);
-        dot.begin_rows(rows, arguments.dot, 0);
+        rstd.begin_rows(rows, this->arguments.rstd, 0);
+        dot.begin_rows(rows, this->arguments.dot, 0);
         const float factor = __ldg(f8_scale);
 #pragma unroll
         for (int half = 0; half < 2; ++half)
-            row[half] = rms_backward_row(1.0f, rstd.value[half], dot.value[half] * arguments.per_column, factor);
+            this->row[half] =
+                rms_backward_row(1.0f, rstd.value[half], dot.value[half] * this->arguments.per_column, factor);
     }
 };
 
-template <class... Tiles>
-using KMajor = Kernels<RmsBackwardF8, Major::k, Major::k, Tiles...>;
+/// dx in place; x, overwritten by the FP8 copies of dx.
+using SlotOfCopies = Slot<32, Panel{64}, Panel{64}, Over{TransposedPanel{32}, 1}, Over{Panel{32}, 1}>;
+
+struct RmsBackwardF8AndCopies : RmsBackwardF8<SlotOfCopies> {
+    using Base = RmsBackwardF8<SlotOfCopies>;
+    struct Arguments {
+        Base::Arguments base;
+        const float* dx_scale;
+        float* dx_amax;
+    };
+
+    const Arguments& of_copies;
+    float dx_scale;
+    TileStoreF8<SlotOfCopies, 3, 2> copies;
+    LargestMagnitude amax;
+
+    __device__ explicit RmsBackwardF8AndCopies(const Arguments& given) : Base(given.base), of_copies(given) {}
+    __device__ void begin_rows(const Rows& rows) {
+        Base::begin_rows(rows);
+        amax.clear();
+    }
+    /// NOTE: the scale is read for each sub-tile: kept over the GEMM, it would take a register.
+    __device__ void begin_slot(const Rows& rows, int column) {
+        Base::begin_slot(rows, column);
+        dx_scale = *of_copies.dx_scale;
+    }
+    __device__ void visit(float2 acc, const Here& at) {
+        static_assert(kFetched == 0, "all of x has been read before the first pair is visited");
+        if (at.block == 0 && at.half == 0) ptx::named_barrier_sync(1 + at.thread.warpgroup, kWarpgroupThreads);
+        const float2 stored = Base::visit(acc, at);
+        amax.add(stored.x);
+        amax.add(stored.y);
+        copies.put(at, {dx_scale * stored.x, dx_scale * stored.y});
+    }
+    __device__ void end_rows(const Rows& rows) {
+        Base::end_rows(rows);
+        amax.raise(rows.thread, 1, of_copies.dx_amax);
+    }
+};
+
+template <class Program, class... Tiles>
+using KMajor = Kernels<Program, Major::k, Major::k, Tiles...>;
+
+template <class Program, class Fn>
+auto with_tiles(const LinearRmsBackward& op, const Fn& fn) {
+    if (op.promotion == 0) return fn(KMajor<Program, tiles::F8<tiles::RmsBackward>>{});
+    return fn(
+        KMajor<Program, tiles::F8<tiles::RmsBackwardPromoted, 256>, tiles::F8<tiles::RmsBackwardPromotedSmall, 256>>{});
+}
 
 /// Calls fn with the kernels that the op needs.
 template <class Fn>
 auto with_kernels(const LinearRmsBackward& op, const Fn& fn) {
-    if (op.promotion == 0) return fn(KMajor<tiles::F8<tiles::RmsBackward>>{});
-    return fn(KMajor<tiles::F8<tiles::RmsBackwardPromoted, 256>, tiles::F8<tiles::RmsBackwardPromotedSmall, 256>>{});
+    return makes_copies(op) ? with_tiles<RmsBackwardF8AndCopies>(op, fn)
+                            : with_tiles<RmsBackwardF8<RmsBackwardSlot>>(op, fn);
+}
+
+template <class Slot>
+typename RmsBackwardF8<Slot>::Arguments f8_arguments(const LinearRmsBackward& op, const Problem& problem,
+                                                     const Memory& memory) {
+    return {arguments_of<typename RmsBackward<false, Slot>::Arguments>(op, problem, memory),
+            memory.at<float>(op.f8_scale)};
 }
 
 Problem problem_of(const LinearRmsBackward& op) {
@@ -50,6 +112,7 @@ Problem problem_of(const LinearRmsBackward& op) {
     require(op.promotion == 0 || op.promotion == 256, op.name, ": promotion is ", op.promotion,
             "; kernels were built for 0 and 256");
     require_operands(op, problem);
+    require_copies(op);
     return problem;
 }
 
@@ -65,10 +128,15 @@ template <>
 Launch bind_f8(const LinearRmsBackward& op, const Plan& plan, const Memory& memory) {
     const Problem problem = problem_of(op);
     const View before = op.dx.beta == Beta::accumulate ? View(op.dx) : View{};
-    const RmsBackwardF8::Arguments arguments{arguments_of<RmsBackward<false>::Arguments>(op, problem, memory),
-                                             memory.at<float>(op.f8_scale)};
-    return with_kernels(op, [&](auto kernels) {
-        return kernels.bind(problem, plan, memory, {{before, op.x}, {op.dx, View{}}}, arguments);
+    return with_kernels(op, [&]<class Kernels>(Kernels kernels) {
+        if constexpr (std::is_same_v<typename Kernels::Program, RmsBackwardF8AndCopies>) {
+            return kernels.bind(problem, plan, memory, {{before, op.x}, {op.dx, View{}, op.dx_f8_t, op.dx_f8}},
+                                {f8_arguments<SlotOfCopies>(op, problem, memory), memory.at<float>(op.dx_scale),
+                                 memory.at<float>(op.dx_amax)});
+        } else {
+            return kernels.bind(problem, plan, memory, {{before, op.x}, {op.dx, View{}}},
+                                f8_arguments<RmsBackwardSlot>(op, problem, memory));
+        }
     });
 }
 

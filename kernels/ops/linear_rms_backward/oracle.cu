@@ -1,15 +1,33 @@
-// LinearRmsBackward, checked by its formula in op.h, one thread per element.
+// LinearRmsBackward, checked by its formula in op.h, one thread per element; its FP8 copies of dx beside dx, code by
+// code.
+#include <algorithm>
+
 #include "kernels/math/rms.h"
 #include "kernels/ops/linear_rms_backward/op.h"
-#include "kernels/oracle/comparison.cuh"
+#include "kernels/oracle/f8_copies.cuh"
 
 namespace coda::oracle {
 
 using hopper::Major;
 
+namespace {
+
+/// Compares rows [first, first + rows) of the copies. Returns the largest magnitude of those rows of dx.
+double compare_copies(const LinearRmsBackward& op, OpCheck& check, std::int64_t first, std::int64_t rows) {
+    const Tensor dx = live(check, op.dx, first), codes = live(check, op.dx_f8, first), scale = live(check, op.dx_scale);
+    compare(check, "dx_f8", rows, op.dx.cols, codes, [=] __device__(std::int64_t row, std::int64_t column) {
+        return static_cast<float>(F8E4M3(scale[0] * dx(row, column)));
+    });
+    compare(check, "dx_f8_t", rows, op.dx.cols, Untransposed{live(check, op.dx_f8_t), first}, codes);
+    return sums_over(check, rows, op.dx.cols, dx, dx).largest_expected;
+}
+
+}  // namespace
+
 template <>
 void check_op(const LinearRmsBackward& op, OpCheck& check) {
     const std::int64_t columns = op.dx.cols, height = op.tile;
+    double largest = 0;
     check.by_rows(
         op.a, Major::k, op.w, Major::mn, op.tile, [&](const float* product, std::int64_t first, std::int64_t rows) {
             const Tensor acc = band_of(product, columns);
@@ -35,6 +53,7 @@ void check_op(const LinearRmsBackward& op, OpCheck& check) {
                         return row_of.of_acc * acc(row, column) - row_of.of_x * x(row, column) +
                                (accumulate ? old(row, column) : 0.0f);
                     });
+            if (op.dx_f8) largest = std::max(largest, compare_copies(op, check, first, rows));
             if (op.n) {
                 // n before the scale, which differs by powers of two from row to row; 0 where the scale is 0.
                 const Tensor n = live(check, op.n, first);
@@ -56,6 +75,7 @@ void check_op(const LinearRmsBackward& op, OpCheck& check) {
                         return sum;
                     });
         });
+    if (op.dx_f8) compare_amax(check, "dx_amax", op.dx_amax, largest);
 }
 
 }  // namespace coda::oracle

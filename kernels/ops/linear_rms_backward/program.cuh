@@ -10,9 +10,12 @@
 
 namespace coda::hopper {
 
-template <bool kMakesN>
+/// dx in place; x, overwritten by n.
+using RmsBackwardSlot = Slot<32, Panel{64}, Panel{64}>;
+
+template <bool kMakesN, class Slot_ = RmsBackwardSlot>
 struct RmsBackward : EpilogueProgram {
-    using Slot = hopper::Slot<32, Panel{64}, Panel{64}>;  // dx in place; x, overwritten by n
+    using Slot = Slot_;
     using Sums = ColumnSum<Slot>;
     struct Arguments {
         const float* rstd;   // (M)
@@ -55,13 +58,16 @@ struct RmsBackward : EpilogueProgram {
         dx_before.fetch_if(arguments.accumulate, at);
         x.fetch(at);
     }
-    __device__ void visit(float2 acc, const Here& at) {
+    /// Returns dx as stored.
+    __device__ float2 visit(float2 acc, const Here& at) {
         const auto [of_acc, of_x, of_n] = row[at.half];
         const float2 stream = x[at], before = dx_before[at];
         const float2 t = {of_acc * acc.x, of_acc * acc.y};
-        dx.put(at, {t.x + fmaf(-of_x, stream.x, before.x), t.y + fmaf(-of_x, stream.y, before.y)});
+        const float2 stored =
+            dx.put(at, {t.x + fmaf(-of_x, stream.x, before.x), t.y + fmaf(-of_x, stream.y, before.y)});
         if constexpr (kMakesN) n.put(at, {of_n * stream.x, of_n * stream.y});
         dgamma.add_product(at, t, stream);
+        return stored;
     }
     __device__ void end_slot(const Rows& rows, int column) { dgamma.end_slot(rows, column); }
     __device__ void end_rows(const Rows& rows) { dgamma.end_rows(rows, arguments.dgamma); }

@@ -69,3 +69,117 @@ TEST_CASE("LinearRmsBackward of bf16 operands refuses promotion and the factor o
     op.f8_scale = in.buffers.scalar(DType::f32, 1);
     CHECK_THROWS_WITH(in.run(op), Catch::Contains("f8_scale goes with FP8 operands, and a is bf16"));
 }
+
+namespace {
+
+/// An op that makes the FP8 copies of dx, and a QuantiseF8 of that dx. The oracle is the latter, which has tests of its
+/// own (kernels/ops/quantise/test.cpp).
+struct CopiesCase {
+    F8Inputs in;
+    LinearRmsBackward op;
+    QuantiseF8 beside;
+
+    CopiesCase(const ProgramShape& shape, double dx_scale, double amax) : in(shape) {
+        const auto [m, n, k, tile] = shape;
+        op = {.a = in.a,
+              .w = in.w,
+              .f8_scale = in.scale,
+              .x = in.in(DType::bf16, m, n),
+              .rstd = in.rstd(DType::f32, m),
+              .dot = in.buffers.random(DType::f32, 1, m, -9, 9),
+              .alpha = {},
+              .scale = {},
+              .dx = {in.buffers.random(DType::bf16, m, n, -1, 1, n + kGap), Beta::accumulate},
+              .dx_scale = in.buffers.scalar(DType::f32, dx_scale),
+              .dx_f8 = in.out(DType::f8e4m3, m, n),
+              .dx_f8_t = paired(n, m),
+              .dx_amax = in.buffers.scalar(DType::f32, amax),
+              .n = {},
+              .dgamma = in.out(DType::f32, tiles(m, tile), n),
+              .tile = tile};
+        beside = {.x = op.dx,
+                  .rstd = {},
+                  .scale = op.dx_scale,
+                  .rows = in.out(DType::f8e4m3, m, n),
+                  .columns = paired(n, m),
+                  .amax = in.buffers.scalar(DType::f32, amax)};
+    }
+    View paired(std::int64_t rows, std::int64_t cols) {
+        View view = in.out(DType::f8e4m3, rows, cols);
+        view.order = ColumnOrder::paired;
+        return view;
+    }
+    bool same(const View& left, const View& right) const { return in.buffers.bits(left) == in.buffers.bits(right); }
+};
+
+}  // namespace
+
+TEST_CASE("LinearRmsBackward's FP8 copies of dx are those of QuantiseF8, by rows and transposed, with its amax") {
+    for (const ProgramShape& shape : {ProgramShape{16, 16, 16, 64}, {48, 80, 32, 64}, {144, 272, 272, 64}})
+        for (const double dx_scale : {8.0, 4096.0})  // the second saturates
+            for (const double amax : {0.0, 1000.0})  // a larger one stays
+                for (const Beta beta : {Beta::accumulate, Beta::overwrite}) {
+                    INFO("M " << shape.m << ", N " << shape.n << ", K " << shape.k << ", scale " << dx_scale
+                              << ", amax " << amax << ", adding " << (beta == Beta::accumulate));
+                    CopiesCase made(shape, dx_scale, amax);
+                    made.op.dx.beta = beta;
+                    const Values before = made.in.buffers.values(made.op.dx);
+                    made.in.run(made.op);
+                    made.in.run(made.beside);
+                    CHECK(made.same(made.op.dx_f8, made.beside.rows));
+                    CHECK(made.same(made.op.dx_f8_t, made.beside.columns));
+                    CHECK(made.same(made.op.dx_amax, made.beside.amax));
+                    CHECK((made.in(made.op.dx_amax, 0, 0) == 1000) == (amax == 1000));
+                    CHECK(made.in.buffers.gaps_untouched(made.op.dx_f8));
+                    CHECK(made.in.buffers.gaps_untouched(made.op.dx_f8_t));
+
+                    // dx and dgamma are what they are without the copies.
+                    LinearRmsBackward alone = made.op;
+                    alone.dx_scale = alone.dx_f8 = alone.dx_f8_t = alone.dx_amax = View{};
+                    const View dx = made.in.out(DType::bf16, shape.m, shape.n);
+                    for (std::int64_t i = 0; i < shape.m; ++i)
+                        for (std::int64_t j = 0; j < shape.n; ++j)
+                            made.in.buffers.set(dx, i, j, before[static_cast<std::size_t>(i * shape.n + j)]);
+                    alone.dx = {dx, beta};
+                    alone.dgamma = made.in.out(DType::f32, made.op.dgamma.rows, shape.n);
+                    made.in.run(alone);
+                    CHECK(made.same(alone.dx, made.op.dx));
+                    CHECK(made.same(alone.dgamma, made.op.dgamma));
+                }
+}
+
+TEST_CASE("LinearRmsBackward refuses FP8 copies of dx that are incomplete, ragged, or beside bf16 operands") {
+    CopiesCase complete({32, 48, 16, 64}, 1, 0);
+    const auto refused = [&](const LinearRmsBackward& op, const char* why) {
+        CHECK_THROWS_WITH(complete.in.run(op), Catch::Contains(why));
+    };
+    LinearRmsBackward op = complete.op;
+    op.dx_f8 = View{};
+    refused(op, "operand dx_f8 is missing");
+    op = complete.op;
+    op.dx_amax = View{};
+    refused(op, "operand dx_amax is missing");
+    op = complete.op;
+    op.dx_f8_t.order = ColumnOrder::natural;
+    refused(op, "operand dx_f8_t has its columns in natural order, expected pairs");
+    CopiesCase ragged({24, 48, 16, 64}, 1, 0);
+    CHECK_THROWS_WITH(ragged.in.run(ragged.op), Catch::Contains("dx is (24, 48), not whole groups of 16"));
+    CopiesCase narrow({32, 40, 16, 64}, 1, 0);
+    CHECK_THROWS_WITH(narrow.in.run(narrow.op), Catch::Contains("dx is (32, 40), not whole groups of 16"));
+
+    Inputs bf16(DType::bf16, {32, 48, 16, 64}, WeightLayout::in_out);
+    const View vector = bf16.rstd(DType::f32, 32);
+    LinearRmsBackward beside_bf16{.a = bf16.a,
+                                  .w = bf16.w,
+                                  .x = bf16.in(DType::bf16, 32, 48),
+                                  .rstd = vector,
+                                  .dot = vector,
+                                  .alpha = {},
+                                  .scale = {},
+                                  .dx = {bf16.out(DType::bf16, 32, 48), Beta::overwrite},
+                                  .n = {},
+                                  .dgamma = bf16.out(DType::f32, 1, 48),
+                                  .tile = 64};
+    beside_bf16.dx_amax = bf16.buffers.scalar(DType::f32, 0);
+    CHECK_THROWS_WITH(bf16.run(beside_bf16), Catch::Contains("FP8 copies of dx go with FP8 operands, and a is bf16"));
+}

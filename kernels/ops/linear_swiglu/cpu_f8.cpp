@@ -2,46 +2,17 @@
 // dz and y_t once, from fp32.
 #include <algorithm>
 #include <cmath>
-#include <vector>
 
 #include "kernels/core/integers.h"
 #include "kernels/cpu/execute.h"
 #include "kernels/cpu/exponential.h"
+#include "kernels/cpu/f8_copies.h"
 #include "kernels/cpu/f8_product.h"
 #include "kernels/cpu/gemm_operands.h"
 #include "kernels/math/swiglu.h"
 #include "kernels/ops/linear_swiglu/op_f8.h"
 
 namespace coda::cpu {
-
-namespace {
-
-constexpr DType kF8 = DType::f8e4m3;
-
-/// The rows of a transposed copy; null where it is absent.
-Rows<F8E4M3> transposed(const char* op, const Memory& memory, const char* name, const View& view, std::int64_t rows,
-                        std::int64_t tokens, std::int64_t unit) {
-    if (!view) return {};
-    require(tokens % unit == 0, op, ": M is ", tokens, ", not a multiple of ", unit,
-            ": the transposed copies keep their tokens in pairs of each ", unit);
-    require_operand(op, name, view, rows, tokens, kF8, ColumnOrder::paired);
-    return {memory.at<F8E4M3>(view), view.ld};
-}
-
-/// The largest magnitude that each thread has seen.
-class LargestOfThreads {
-  public:
-    void add(float value) {
-        float& own = largest_[static_cast<std::size_t>(omp_get_thread_num())];
-        own = std::fmax(own, std::fabs(value));
-    }
-    float of_all() const { return *std::max_element(largest_.begin(), largest_.end()); }
-
-  private:
-    std::vector<float> largest_ = std::vector<float>(static_cast<std::size_t>(omp_get_max_threads()));
-};
-
-}  // namespace
 
 template <>
 void execute(const LinearSwigluF8& op, const Memory& memory) {
@@ -50,7 +21,7 @@ void execute(const LinearSwigluF8& op, const Memory& memory) {
     require(product.n % 2 == 0, op.name, ": w has ", product.n, " rows, not pairs of gate and up");
     const auto z = optional_rows_of<Bf16>(operands, "z", op.z, product.m, product.n);
     const auto y = rows_of<F8E4M3>(operands, "y", op.y, product.m, product.n / 2);
-    const auto y_t = transposed(op.name, memory, "y_t", op.y_t, product.n / 2, product.m, op.kTokenMultiple);
+    const auto y_t = transposed_copy(op.name, memory, "y_t", op.y_t, product.n / 2, product.m, op.kTokenMultiple);
     const float scale = f8_factor(operands, "scale", op.scale), y_scale = f8_factor(operands, "y_scale", op.y_scale);
     auto* amax = operands.get<float>("y_amax", op.y_amax, 1, 1);
 
@@ -82,8 +53,8 @@ void execute(const LinearSwigluBackwardF8& op, const Memory& memory) {
     const auto z = rows_of<const Bf16>(operands, "z", op.z, m, 2 * n);
     const auto dz = rows_of<F8E4M3>(operands, "dz", op.dz, m, 2 * n);
     require(static_cast<bool>(op.dz_t), op.name, ": operand dz_t is missing");
-    const auto dz_t = transposed(op.name, memory, "dz_t", op.dz_t, 2 * n, m, op.kTokenMultiple);
-    const auto y_t = transposed(op.name, memory, "y_t", op.y_t, n, m, op.kTokenMultiple);
+    const auto dz_t = transposed_copy(op.name, memory, "dz_t", op.dz_t, 2 * n, m, op.kTokenMultiple);
+    const auto y_t = transposed_copy(op.name, memory, "y_t", op.y_t, n, m, op.kTokenMultiple);
     const float dz_scale = *operands.get<float>("dz_scale", op.dz_scale, 1, 1);
     const float factor = *operands.get<float>("scale", op.scale, 1, 1) * dz_scale;
     const float y_scale = op.y_t ? *operands.get<float>("y_scale", op.y_scale, 1, 1) : 1.0f;

@@ -2,10 +2,9 @@
 // and dz_t beside dz, byte by byte.
 #include <algorithm>
 
-#include "kernels/core/float8.h"
 #include "kernels/math/swiglu.h"
 #include "kernels/ops/linear_swiglu/op_f8.h"
-#include "kernels/oracle/comparison.cuh"
+#include "kernels/oracle/f8_copies.cuh"
 
 namespace coda::oracle {
 
@@ -13,29 +12,7 @@ using hopper::Major;
 
 namespace {
 
-float scalar_of(const void* device) {
-    float value = 0;
-    CUDA_CHECK(cudaMemcpy(&value, device, sizeof value, cudaMemcpyDeviceToHost));
-    return value;
-}
-
-/// A transposed copy, read as the rows from `first` on of the matrix that it was made from.
-struct Untransposed {
-    Tensor copy;
-    std::int64_t first;
-    __device__ float operator()(std::int64_t row, std::int64_t column) const {
-        return copy(column, paired_place(first + row));
-    }
-};
-
 __device__ float finite(float value) { return fminf(fmaxf(value, -448.0f), 448.0f); }
-
-/// Compares an amax with the largest magnitude that was expected, or was there before.
-void compare_amax(OpCheck& check, const char* operand, const View& amax, double largest) {
-    largest = std::max<double>(largest, scalar_of(check.captured(operand)));
-    const double difference = scalar_of(check.memory().address(amax)) - largest;
-    check.add(operand, {difference * difference, largest * largest, std::abs(difference), largest});
-}
 
 }  // namespace
 

@@ -147,14 +147,6 @@ const Stream& AttentionBlock::forward(StepList& step, const BatchInputs& batch, 
 
 void AttentionBlock::backward_of_out(StepList& step, BackwardBuffers& g, const View& dx, Beta beta) {
     const bool f8 = static_cast<bool>(out_f8_);
-    if (f8) {
-        step("attn_dx_f8", QuantiseF8{.x = dx,
-                                      .rstd = {},
-                                      .scale = out_f8_.output_gradient.scale,
-                                      .rows = write(g.dx_f8),
-                                      .columns = write(g.dx_f8_t),
-                                      .amax = write(out_f8_.output_gradient.amax)});
-    }
     step("attn_out_dgrad", LinearHeadDot{.a = f8 ? g.dx_f8 : dx,
                                          .w = f8 ? out_f8_.columns : out_weight_.value,
                                          .scale = f8 ? out_f8_.dgrad : View{},
@@ -171,7 +163,8 @@ void AttentionBlock::backward_of_out(StepList& step, BackwardBuffers& g, const V
                                           .promotion = f8 ? kGradientPromotion : 0});
 }
 
-void AttentionBlock::backward_of_qkv(StepList& step, const Stream& in, BackwardBuffers& g, View& dx, Beta beta) {
+void AttentionBlock::backward_of_qkv(StepList& step, const Stream& in, BackwardBuffers& g, View& dx, Beta beta,
+                                     DxCopies& next) {
     const NormProjectionSteps names{"qkv_dgrad", "qkv_wgrad", "attn_norm_grad"};
     if (!qkv_f8_) {
         return build_norm_projection_backward(step, names, in, g.dqkv, g.dot, qkv_weight_, norm_, g.dgamma, dx, beta);
@@ -190,12 +183,13 @@ void AttentionBlock::backward_of_qkv(StepList& step, const Stream& in, BackwardB
                                        .amax = {}});
     build_norm_projection_backward(step, names, in,
                                    {.gemm = qkv_f8_, .dz = g.dqkv_f8, .dz_t = g.dqkv_f8_t, .x_t = g.x_f8_t}, g.dot,
-                                   qkv_weight_, norm_, g.dgamma, dx, beta);
+                                   qkv_weight_, norm_, g.dgamma, dx, beta, next);
 }
 
 void AttentionBlock::backward(StepList& step, const BatchInputs& batch, const Stream& in, BackwardBuffers& g, View& dx,
-                              Beta beta) {
+                              Beta beta, DxCopies& copies, DxCopies& next) {
     const ModelShape& s = shape_;
+    copies.complete(step, "attn_dx_f8", dx);
     backward_of_out(step, g, dx, beta);
     step("attention_backward", AttentionBackward{.qkv = qkv_,
                                                  .o = {},
@@ -216,7 +210,7 @@ void AttentionBlock::backward(StepList& step, const BatchInputs& batch, const St
                                                  .head_dim = s.head_dim,
                                                  .deterministic = deterministic_});
     step("attention_dot", FinishRowSum{.partials = g.partials, .sum = write(g.dot)});
-    backward_of_qkv(step, in, g, dx, beta);
+    backward_of_qkv(step, in, g, dx, beta, next);
 }
 
 void AttentionBlock::keep_rows(std::int64_t rows) {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "src/model/blocks/block_buffers.h"
+#include "src/model/blocks/dx_copies.h"
 #include "src/model/blocks/float8.h"
 #include "src/model/blocks/shape.h"
 #include "src/model/blocks/step_list.h"
@@ -47,9 +48,16 @@ class AttentionBlock {
     /// every row is the newest token of a sequence of the cache.
     const Stream& forward(StepList& step, const BatchInputs& batch, const Stream& in, Keep keep);
 
-    /// From dx, the gradient of x', to that of `in`, in place, and those of the weights.
+    /// The FP8 copies of dx that its backward pass reads.
+    DxCopies dx_copies(BackwardBuffers& buffers) {
+        if (!out_f8_) return {};
+        return {.tensor = &out_f8_.output_gradient, .rows = &buffers.dx_f8, .columns = &buffers.dx_f8_t};
+    }
+
+    /// From dx, the gradient of x', to that of `in`, in place, and those of the weights. `copies` are those of dx, and
+    /// `next` those of the dx that it makes.
     void backward(StepList& step, const BatchInputs& batch, const Stream& in, BackwardBuffers& buffers, View& dx,
-                  Beta beta);
+                  Beta beta, DxCopies& copies, DxCopies& next);
 
     /// Cuts the forward pass down to the first `rows` tokens.
     void keep_rows(std::int64_t rows);
@@ -61,7 +69,8 @@ class AttentionBlock {
     void attend(StepList& step, const BatchInputs& batch);
     void close(StepList& step, const Stream& in, bool f8);
     void backward_of_out(StepList& step, BackwardBuffers& buffers, const View& dx, Beta beta);
-    void backward_of_qkv(StepList& step, const Stream& in, BackwardBuffers& buffers, View& dx, Beta beta);
+    void backward_of_qkv(StepList& step, const Stream& in, BackwardBuffers& buffers, View& dx, Beta beta,
+                         DxCopies& next);
 
     ModelShape shape_;
     bool deterministic_;

@@ -39,11 +39,16 @@ class Layer {
         return mlp_.forward(step, attention_.forward(step, batch, in, keep), keep);
     }
 
-    /// From dx, the gradient of x', to that of `in`, in place, and those of the weights.
+    /// The FP8 copies of dx that its backward pass reads.
+    DxCopies dx_copies(BackwardBuffers& buffers) { return mlp_.dx_copies(buffers.mlp); }
+
+    /// From dx, the gradient of x', to that of `in`, in place, and those of the weights. `copies` are those of dx, and
+    /// `next` those of the dx that it makes.
     void backward(StepList& step, const BatchInputs& batch, const Stream& in, BackwardBuffers& buffers, View& dx,
-                  Beta beta) {
-        mlp_.backward(step, attention_.out(), buffers.mlp, dx, beta);
-        attention_.backward(step, batch, in, buffers.attention, dx, beta);
+                  Beta beta, DxCopies& copies, DxCopies& next) {
+        DxCopies between = attention_.dx_copies(buffers.attention);
+        mlp_.backward(step, attention_.out(), buffers.mlp, dx, beta, copies, between);
+        attention_.backward(step, batch, in, buffers.attention, dx, beta, between, next);
     }
 
     /// Cuts the forward pass down to the first `rows` tokens.

@@ -104,13 +104,9 @@ void MlpBlock::forward_f8(StepList& step, const Stream& in) {
                                    .tile = LinearResidualRms::kTileColumns});
 }
 
-void MlpBlock::backward_f8(StepList& step, const Stream& in, BackwardBuffers& g, View& dx, Beta beta) {
-    step("mlp_dx_f8", QuantiseF8{.x = dx,
-                                 .rstd = {},
-                                 .scale = down_f8_.output_gradient.scale,
-                                 .rows = write(g.dx_f8),
-                                 .columns = write(g.dx_f8_t),
-                                 .amax = write(down_f8_.output_gradient.amax)});
+void MlpBlock::backward_f8(StepList& step, const Stream& in, BackwardBuffers& g, View& dx, Beta beta, DxCopies& copies,
+                           DxCopies& next) {
+    copies.complete(step, "mlp_dx_f8", dx);
     step("down_dgrad", LinearSwigluBackwardF8{.a = g.dx_f8,
                                               .w = down_f8_.columns,
                                               .scale = down_f8_.dgrad,
@@ -142,11 +138,12 @@ void MlpBlock::backward_f8(StepList& step, const Stream& in, BackwardBuffers& g,
     const View& x_t = g.x_f8_t ? g.x_f8_t : x_f8_t_;
     build_norm_projection_backward(step, {"gate_up_dgrad", "gate_up_wgrad", "mlp_norm_grad"}, in,
                                    {.gemm = gate_up_f8_, .dz = g.dz_f8, .dz_t = g.dz_f8_t, .x_t = x_t}, g.dot, gate_up_,
-                                   norm_, g.dgamma, dx, beta);
+                                   norm_, g.dgamma, dx, beta, next);
 }
 
-void MlpBlock::backward(StepList& step, const Stream& in, BackwardBuffers& g, View& dx, Beta beta) {
-    if (gate_up_f8_) return backward_f8(step, in, g, dx, beta);
+void MlpBlock::backward(StepList& step, const Stream& in, BackwardBuffers& g, View& dx, Beta beta, DxCopies& copies,
+                        DxCopies& next) {
+    if (gate_up_f8_) return backward_f8(step, in, g, dx, beta, copies, next);
     if (recompute_ == Recompute::mlp) {
         step("gate_up_recompute",
              LinearSwiglu{.a = in.x, .w = gate_up_.value, .rstd = in.rstd, .z = write(g.z), .y = {}});

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "src/model/blocks/block_buffers.h"
+#include "src/model/blocks/dx_copies.h"
 #include "src/model/blocks/float8.h"
 #include "src/model/blocks/shape.h"
 #include "src/model/blocks/step_list.h"
@@ -43,8 +44,16 @@ class MlpBlock {
     /// Returns x' with the 1/rms of its rows.
     const Stream& forward(StepList& step, const Stream& in, Keep keep);
 
-    /// From dx, the gradient of x', to that of `in`, in place, and those of the weights.
-    void backward(StepList& step, const Stream& in, BackwardBuffers& buffers, View& dx, Beta beta);
+    /// The FP8 copies of dx that its backward pass reads.
+    DxCopies dx_copies(BackwardBuffers& buffers) {
+        if (!down_f8_) return {};
+        return {.tensor = &down_f8_.output_gradient, .rows = &buffers.dx_f8, .columns = &buffers.dx_f8_t};
+    }
+
+    /// From dx, the gradient of x', to that of `in`, in place, and those of the weights. `copies` are those of dx, and
+    /// `next` those of the dx that it makes.
+    void backward(StepList& step, const Stream& in, BackwardBuffers& buffers, View& dx, Beta beta, DxCopies& copies,
+                  DxCopies& next);
 
     /// Cuts the forward pass down to the first `rows` tokens.
     void keep_rows(std::int64_t rows);
@@ -53,7 +62,8 @@ class MlpBlock {
 
   private:
     void forward_f8(StepList& step, const Stream& in);
-    void backward_f8(StepList& step, const Stream& in, BackwardBuffers& buffers, View& dx, Beta beta);
+    void backward_f8(StepList& step, const Stream& in, BackwardBuffers& buffers, View& dx, Beta beta, DxCopies& copies,
+                     DxCopies& next);
 
     ModelShape shape_;
     Recompute recompute_;

@@ -27,21 +27,23 @@ void build_norm_projection_backward(StepList& step, const NormProjectionSteps& n
 
 void build_norm_projection_backward(StepList& step, const NormProjectionSteps& names, const Stream& in,
                                     const NormProjectionF8& f8, const View& dot, Weight& weight, Weight& norm,
-                                    View& dgamma, View& dx, Beta beta) {
+                                    View& dgamma, View& dx, Beta beta, DxCopies& next) {
     const Float8Gemm& gemm = f8.gemm;
-    step(names.dgrad, LinearRmsBackward{.a = f8.dz,
-                                        .w = gemm.columns,
-                                        .f8_scale = gemm.dgrad,
-                                        .x = in.x,
-                                        .rstd = in.rstd,
-                                        .dot = dot,
-                                        .alpha = {},
-                                        .scale = {},
-                                        .dx = {write(dx), Beta::accumulate},
-                                        .n = {},
-                                        .dgamma = write(dgamma),
-                                        .tile = LinearRmsBackward::kTileRows,
-                                        .promotion = promotion_of_dgrad(gemm)});
+    LinearRmsBackward dgrad{.a = f8.dz,
+                            .w = gemm.columns,
+                            .f8_scale = gemm.dgrad,
+                            .x = in.x,
+                            .rstd = in.rstd,
+                            .dot = dot,
+                            .alpha = {},
+                            .scale = {},
+                            .dx = {write(dx), Beta::accumulate},
+                            .n = {},
+                            .dgamma = write(dgamma),
+                            .tile = LinearRmsBackward::kTileRows,
+                            .promotion = promotion_of_dgrad(gemm)};
+    next.add_to(dgrad);
+    step(names.dgrad, dgrad);
     step(names.wgrad, WeightGradient{.dy = f8.dz_t,
                                      .x = f8.x_t,
                                      .gamma = norm.value,

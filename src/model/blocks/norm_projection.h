@@ -1,7 +1,7 @@
 // The backward pass of a projection after a norm, which attention and MLP share.
 #pragma once
 
-#include "src/model/blocks/float8.h"
+#include "src/model/blocks/dx_copies.h"
 #include "src/model/blocks/step_list.h"
 #include "src/model/blocks/streams.h"
 #include "src/model/blocks/weights.h"
@@ -27,9 +27,9 @@ struct NormProjectionF8 {
     View x_t;   // (d, M)
 };
 
-/// The same with FP8 operands. `dot` is without rstd, too.
+/// The same with FP8 operands. `dot` is without rstd, too. `next` are copies of the dx that it makes.
 void build_norm_projection_backward(StepList& step, const NormProjectionSteps& names, const Stream& in,
                                     const NormProjectionF8& f8, const View& dot, Weight& weight, Weight& norm,
-                                    View& dgamma, View& dx, Beta beta);
+                                    View& dgamma, View& dx, Beta beta, DxCopies& next);
 
 }  // namespace coda
