@@ -338,6 +338,7 @@ struct Codec<PrecisionConfig> {
         fn("window", value.window, Range{.min = 1, .max = 1024});
         fn("bf16_first_layers", value.bf16_first_layers, layers);
         fn("bf16_last_layers", value.bf16_last_layers, layers);
+        fn("count_interval", value.count_interval, Range{.min = 0});
     }
 };
 

@@ -136,6 +136,7 @@ struct PrecisionConfig {
     std::int64_t window = 16;  // steps whose largest magnitude a scale is made for
     std::int64_t bf16_first_layers = 0;
     std::int64_t bf16_last_layers = 0;
+    std::int64_t count_interval = 100;  // steps between those that count clipped elements and zeros; 0: never
 
     /// All four GEMMs in FP8.
     static PrecisionConfig fp8() {

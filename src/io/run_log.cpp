@@ -64,8 +64,11 @@ fs::path keep_aside(const fs::path& path, const std::string& contents) {
 std::string f8_text(const std::vector<Float8Record>& records) {
     std::string members;
     for (const Float8Record& record : records) {
-        members += text(members.empty() ? "" : ", ", json(record.tensor).dump(), ": [", record.layer, ", ",
-                        json_number(record.amax), ", ", json_number(record.range), "]");
+        members += text(
+            members.empty() ? "" : ", ", json(record.tensor).dump(), ": [", record.layer, ", ",
+            json_number(record.amax), ", ", json_number(record.range),
+            record.lost ? text(", ", json_number(record.lost->saturated), ", ", json_number(record.lost->zeros)) : "",
+            "]");
     }
     return members.empty() ? members : text(", \"f8\": {", members, "}");
 }

@@ -7,6 +7,7 @@
 //    "mfu": ..., "memory_gib": ..., "loss_z": null, "norm_z": null}
 //   {"step": 57, ..., "loss_z": 1.25, "norm_z": 9.5, "skipped": "spike"}
 //   {"step": 58, ..., "norm_z": 0.5, "f8": {"down.input": [3, 5.25, 0.0469], ...}}       [layer, amax, range], of FP8
+//   {"step": 100, ..., "f8": {"down.input": [3, 5.25, 0.0469, 0, 1.5e-06], ...}}          and [saturated, zeros]
 //   {"step": 100, "val_loss": ...}
 //   {"step": 100, "evaluation": "hellaswag_val", "acc": ..., "acc_norm": ..., "examples": 10042}
 //   {"step": 100, "sample": "text", "prompt": "text", "tokens": [17, 4, ...]}   what the model wrote after the prompt
@@ -38,12 +39,19 @@ struct RunHeader {
     nlohmann::json tokenizer{};  // RunTokenizer::record; null without one, and then absent from the log
 };
 
+/// Shares of the elements of an FP8 tensor.
+struct Float8Lost {
+    double saturated = 0;  // at the end of the range
+    double zeros = 0;
+};
+
 /// Of the FP8 tensors of a kind, the one that came closest to the end of its range.
 struct Float8Record {
     std::string tensor;  // "gate_up.output_gradient"
     int layer = 0;
     double amax = 0;   // its largest magnitude
     double range = 0;  // that times the scale, over the largest number of the format; above 1: it was saturated
+    std::optional<Float8Lost> lost{};  // the largest of any layer, where the step counted them
 };
 
 struct StepRecord {

@@ -100,6 +100,8 @@ class CpuExecutor : public Executor {
         : schedules_(schedules), arena_(plan.arena_bytes()) {
         std::vector<std::byte*> bases;
         for (const std::int64_t offset : plan.offset) bases.push_back(offset < 0 ? nullptr : arena_.base() + offset);
+        bases.push_back(reinterpret_cast<std::byte*>(counts_.data()));
+        counts_view_ = counted_pair_after(plan);
         memory_ = Memory(std::move(bases));
     }
 
@@ -149,6 +151,12 @@ class CpuExecutor : public Executor {
 
     std::vector<RowStats> row_stats(const View& view) override { return cpu::row_stats(view, memory_); }
 
+    CodeCounts count_codes(const View& codes) override {
+        const CountF8 op = count_op(codes, counts_view_);
+        cpu::run(op, memory_);
+        return code_counts(op, counts_);
+    }
+
     void run(Pass pass) override {
         for (const Step& step : schedules_[pass]) cpu::run(step.op, memory_);
     }
@@ -170,6 +178,8 @@ class CpuExecutor : public Executor {
   private:
     const Schedules& schedules_;
     Arena arena_;
+    CountedPair counts_{};
+    View counts_view_;
     Memory memory_;
     std::unique_ptr<HostCopy> copy_;
 };

@@ -13,6 +13,7 @@
 #include "kernels/core/row_stats.h"
 #include "src/core/memory_plan.h"
 #include "src/model/schedules.h"
+#include "src/train/code_counts.h"
 #include "src/train/decode_launches.h"
 
 namespace coda {
@@ -105,6 +106,9 @@ class Executor {
 
     /// Of every row of a view in bf16, f32 or f64.
     virtual std::vector<RowStats> row_stats(const View& view) = 0;
+
+    /// Of a view in f8e4m3 whose columns are a multiple of 16.
+    virtual CodeCounts count_codes(const View& codes) = 0;
 
     virtual void run(Pass pass) = 0;
     virtual void run_observed(Pass pass, StepObserver& observer) = 0;

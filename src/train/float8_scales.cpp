@@ -17,7 +17,7 @@ constexpr int kCalibrationPasses = 3;
 
 /// The configuration's part that decides which tensors there are and how many steps the history has.
 PrecisionConfig kept_part(PrecisionConfig precision) {
-    precision.margin = 0;
+    precision.margin = precision.count_interval = 0;
     return precision;
 }
 
@@ -30,10 +30,17 @@ bool has_scales_of(const CheckpointInfo& checkpoint, const PrecisionConfig& now)
     return kept_part(then) == kept_part(now);
 }
 
+void add(const CodeCounts& counts, Float8Record& record) {
+    if (!record.lost) record.lost.emplace();
+    const double elements = static_cast<double>(std::max<std::int64_t>(1, counts.elements));
+    record.lost->saturated = std::max(record.lost->saturated, static_cast<double>(counts.saturated) / elements);
+    record.lost->zeros = std::max(record.lost->zeros, static_cast<double>(counts.zeros) / elements);
+}
+
 }  // namespace
 
 Float8Scales::Float8Scales(Executor& executor, const Schedules& schedules, const PrecisionConfig& precision)
-    : executor_(executor), schedules_(schedules), precision_(precision) {
+    : executor_(executor), schedules_(schedules), precision_(precision), counter_(executor, schedules) {
     if (schedules.has(Pass::scales)) upload_scalar(executor, schedules.host.float8.input_scale, kNormalisedScale);
 }
 
@@ -78,7 +85,15 @@ std::unique_ptr<Readback> Float8Scales::read() {
     return executor_.read_values({views.amax, views.scales});
 }
 
-std::vector<Float8Record> Float8Scales::records(const std::vector<double>& values) const {
+Float8Counts* Float8Scales::counter(std::int64_t step) {
+    const std::int64_t interval = precision_.count_interval;
+    if (!schedules_.has(Pass::scales) || interval == 0 || step % interval != 0) return nullptr;
+    counter_.begin();
+    return &counter_;
+}
+
+std::vector<Float8Record> Float8Scales::records(const std::vector<double>& values,
+                                                const std::vector<CodeCounts>& counts) const {
     constexpr double kLargest = 448;
     const std::vector<Float8Name>& tensors = schedules_.float8_tensors;
     std::vector<Float8Record> records;
@@ -87,8 +102,11 @@ std::vector<Float8Record> Float8Scales::records(const std::vector<double>& value
         const auto same = [&](const Float8Record& record) { return record.tensor == tensors[t].tensor; };
         auto record = std::find_if(records.begin(), records.end(), same);
         if (record == records.end()) record = records.insert(record, {.tensor = tensors[t].tensor});
+        if (!counts.empty()) add(counts[t], *record);
         if (range < record->range) continue;
-        *record = {.tensor = tensors[t].tensor, .layer = tensors[t].layer, .amax = amax, .range = range};
+        record->layer = tensors[t].layer;
+        record->amax = amax;
+        record->range = range;
     }
     return records;
 }

@@ -9,6 +9,7 @@
 #include "src/io/checkpoint.h"
 #include "src/io/run_log.h"
 #include "src/train/executor.h"
+#include "src/train/float8_counts.h"
 
 namespace coda {
 
@@ -30,8 +31,12 @@ class Float8Scales {
 
     /// Begins to read what the step under way has seen, before its update.
     std::unique_ptr<Readback> read();
-    /// Of those values, per kind of tensor, the layer that comes closest to the end of its range.
-    std::vector<Float8Record> records(const std::vector<double>& values) const;
+    /// What counts the codes of a step, if it is one of those that do: the observer of its micro-batches.
+    Float8Counts* counter(std::int64_t step);
+
+    /// Of those values, per kind of tensor, the layer that comes closest to the end of its range; and of the counts,
+    /// empty for a step without, the largest shares.
+    std::vector<Float8Record> records(const std::vector<double>& values, const std::vector<CodeCounts>& counts) const;
 
   private:
     void renew();
@@ -39,6 +44,7 @@ class Float8Scales {
     Executor& executor_;
     const Schedules& schedules_;
     const PrecisionConfig& precision_;
+    Float8Counts counter_;
     bool needs_calibration_ = false;
 };
 

@@ -64,7 +64,7 @@ std::string precision_text(const PrecisionConfig& precision, DType storage) {
     const nlohmann::json all = Codec<PrecisionConfig>::write(precision);
     nlohmann::json other = nlohmann::json::object();
     for (const auto& [name, value] : all.items()) {
-        if (value != usual.at(name)) other[name] = value;
+        if (name != "count_interval" && value != usual.at(name)) other[name] = value;  // counting changes no bit
     }
     return other.empty() ? "fp8" : "fp8 " + other.dump();
 }

@@ -178,7 +178,10 @@ Trainer::StepUnderWay Trainer::start_step(std::int64_t step, const StepBatches& 
     if (session_.timing()) session_.timing()->begin_step(step);
     if (session_.tensors()) session_.tensors()->begin_step(step);
 
-    run_micro_batches(batches, [&](Pass pass) { session_.run(pass); });
+    Float8Counts* counter = session_.timing() ? nullptr : scales_.counter(step);
+    run_micro_batches(
+        batches, [&](Pass pass) { counter ? session_.executor().run_observed(pass, *counter) : session_.run(pass); });
+    if (counter) under_way.f8_counts = counter->counts();
     if (session_.tensors()) session_.tensors()->end_step();
     under_way.counted = batches.valid;
     upload_update_scalars(step, under_way.lr, batches.valid);
@@ -198,7 +201,7 @@ Trainer::StepResult Trainer::result_of(StepUnderWay& under_way) {
     result.norm = unsigned_nan(values[1]);
     result.skipped = (skip & GradNorm::kNonFinite) != 0;
     result.dropped = (skip & GradNorm::kDropped) != 0;
-    if (under_way.f8) result.f8 = scales_.records(under_way.f8->wait());
+    if (under_way.f8) result.f8 = scales_.records(under_way.f8->wait(), under_way.f8_counts);
     result.lr = under_way.lr;
     // The device began with it when it was there and the step before was done.
     result.ms = (now - std::max(under_way.started, settled_)) * 1000;

@@ -58,6 +58,7 @@ class Trainer {
         double lr = 0, started = 0;          // seconds
         std::unique_ptr<Readback> readback;  // loss, norm, skip
         std::unique_ptr<Readback> f8;        // of Float8Scales
+        std::vector<CodeCounts> f8_counts;   // where the step counts them
     };
 
     /// The micro-batches of a step, and how many targets of it count.

@@ -69,7 +69,7 @@ TEST_CASE("every key is read into its own member and written back") {
         "output": {"directory": "elsewhere"},
         "device": "cpu",
         "precision": {"qkv": "bf16", "attn_out": "fp8", "gate_up": "bf16", "down": "bf16", "margin": 3, "window": 59,
-                      "bf16_first_layers": 1, "bf16_last_layers": 0},
+                      "bf16_first_layers": 1, "bf16_last_layers": 0, "count_interval": 61},
         "deterministic": false
     })");
     std::size_t keys = 0;
@@ -104,6 +104,7 @@ TEST_CASE("precision is a word or an object of what differs from fp8") {
     CHECK(lacking(refusal({{"atn_out", "bf16"}}), {"unknown key precision.atn_out", "precision.attn_out"}) == "");
     CHECK(lacking(refusal({{"qkv", "fp32"}}), {"precision.qkv: expected one of \"bf16\", \"fp8\""}) == "");
     CHECK(lacking(refusal({{"window", 0}}), {"precision.window: expected an integer in [1, 1024], found 0"}) == "");
+    CHECK(lacking(refusal({{"count_interval", -1}}), {"precision.count_interval: expected an integer"}) == "");
     CHECK(lacking(refusal({{"down", "bf16"}}), {"precision.gate_up and precision.down differ"}) == "");
     CHECK(lacking(refusal({{"bf16_last_layers", 1000}}), {"leave none of the", "layers in FP8"}) == "");
 }

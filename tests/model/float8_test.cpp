@@ -4,6 +4,7 @@
 // and by 4.05% where the operands are Gaussian and some are subnormal.
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <optional>
 
 #include "src/core/hazards.h"
@@ -224,13 +225,82 @@ TEST_CASE("calibration finds scales that leave the margin, and the log's record 
     run.begin(batches);
     CHECK_FALSE(run.scales->needs_calibration());
     run.step(batches);
-    const std::vector<Float8Record> records = run.scales->records(run.scales->read()->wait());
+    const std::vector<Float8Record> records = run.scales->records(run.scales->read()->wait(), {});
     CHECK(records.size() == 10);
     // s amax lies between 448 / 2^3 and 448 / 2^2; the same batch again is off by its rounding.
     for (const Float8Record& record : records) {
         INFO(record.tensor << " of layer " << record.layer << ": " << record.range);
         CHECK(record.range > 0.125 * 0.9);
         CHECK(record.range < 0.25 * 1.1);
+    }
+}
+
+TEST_CASE("a step that counts codes has the bits of one that does not, and finds what a scale loses") {
+    const Recompute recompute = GENERATE(Recompute::none, Recompute::swiglu);
+    PrecisionConfig precision = PrecisionConfig::fp8();
+    precision.count_interval = 2;
+    const std::vector<textbook::Batch> batches = batches_of(1, 2);
+    F8Run run(precision, recompute);
+    run.begin(batches);
+    run.step(batches);
+    const std::vector<double> plain = run.elements(run.schedules.host.gradient);
+
+    CHECK(run.scales->counter(1) == nullptr);
+    const auto counted = [&] {
+        Float8Counts* counter = run.scales->counter(2);
+        REQUIRE(counter != nullptr);
+        run.step(batches, [&](Pass pass) { run.executor->run_observed(pass, *counter); });
+        return counter->counts();
+    };
+    std::vector<CodeCounts> counts = counted();
+    CHECK(run.elements(run.schedules.host.gradient) == plain);
+    REQUIRE(counts.size() == run.schedules.float8_tensors.size());
+    const HostViews::Float8& views = run.schedules.host.float8;
+    const auto index_of = [&](const char* tensor, int layer) {
+        const std::vector<Float8Name>& all = run.schedules.float8_tensors;
+        return static_cast<std::size_t>(std::find(all.begin(), all.end(), Float8Name{layer, tensor}) - all.begin());
+    };
+    const ModelConfig model = small_model();
+    const std::int64_t tokens = 2 * kBatch * kSeqLen;
+    for (int layer = 0; layer < 2; ++layer) {
+        CHECK(counts[index_of("down.input", layer)].elements == tokens * model.intermediate_size);
+        CHECK(counts[index_of("gate_up.output_gradient", layer)].elements == 2 * tokens * model.intermediate_size);
+        CHECK(counts[index_of("down.output_gradient", layer)].elements == tokens * model.hidden_size);
+        CHECK(counts[index_of("attn_out.input", layer)].elements == tokens * model.hidden_size);
+    }
+    for (const CodeCounts& found : counts) CHECK((found.elements > 0 && found.saturated == 0));
+    for (const Step& step : run.schedules.scales) {
+        const auto* op = std::get_if<QuantiseF8>(&step.op);
+        if (!op) continue;
+        const std::vector<std::uint8_t> codes = run.codes(op->rows);
+        const std::string weight = std::string(step.name, std::strlen(step.name) - std::strlen("_f8")) + ".weight";
+        const CodeCounts& found = counts[index_of(weight.c_str(), step.layer)];
+        INFO(weight << " of layer " << step.layer);
+        CHECK(found.elements == std::ssize(codes));
+        CHECK(found.zeros == std::count_if(codes.begin(), codes.end(), [](int code) { return (code & 0x7f) == 0; }));
+    }
+
+    // A scale 2^5 times as large clips what the margin left room for, one 2^-20 times as large loses all to zero. The
+    // factors that undo them are left as they were, so these are tensors that no other FP8 tensor grows from.
+    const std::size_t large = index_of("qkv.output_gradient", 0), small = index_of("down.input", 1);
+    std::vector<double> scales = run.elements(views.scales);
+    scales[large] *= 32;
+    scales[small] *= 0x1p-20;
+    run.set_elements(views.scales, scales);
+    counts = counted();
+    CHECK(counts[large].saturated > 0);
+    CHECK(counts[small].zeros == counts[small].elements);
+    for (std::size_t i = 0; i < counts.size(); ++i) {
+        INFO(i);
+        if (i != large) CHECK(counts[i].saturated == 0);
+    }
+    const std::vector<Float8Record> records = run.scales->records(run.scales->read()->wait(), counts);
+    for (const Float8Record& record : records) {
+        INFO(record.tensor);
+        REQUIRE(record.lost.has_value());
+        CHECK((record.lost->saturated > 0) == (record.tensor == "qkv.output_gradient"));
+        CHECK((record.lost->saturated > 0) == (record.range > 1));
+        CHECK((record.lost->zeros == 1) == (record.tensor == "down.input"));
     }
 }
 

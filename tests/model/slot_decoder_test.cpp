@@ -137,6 +137,7 @@ class OfferingExecutor : public Executor {
     StateCopy& make_state_copy(const std::vector<View>& views) override { return cpu_.make_state_copy(views); }
     std::int64_t first_nonfinite(const View& view) override { return cpu_.first_nonfinite(view); }
     std::vector<RowStats> row_stats(const View& view) override { return cpu_.row_stats(view); }
+    CodeCounts count_codes(const View& codes) override { return cpu_.count_codes(codes); }
     void run(Pass pass) override { cpu_.run(pass); }
     void run_observed(Pass pass, StepObserver& observer) override { cpu_.run_observed(pass, observer); }
     void run_checked(Pass pass, const std::function<void(const OracleLine&)>& line) override {

@@ -126,6 +126,20 @@ class DeterminismTest(ProgramTestCase):
         self.assertEqual(self.segments("plain"), self.segments("often"))
         self.assertEqual(self.log("plain").losses(), self.log("often").losses())
 
+    def test_counting_codes_changes_no_bit(self):
+        for interval in (0, 4):
+            self.train(changes={"output.directory": str(interval), "precision": {"count_interval": interval}})
+        self.assert_same_run("0", "4")
+        for plain, counted in zip(self.log("0").steps, self.log("4").steps, strict=True):
+            self.assertEqual(len(plain["f8"]), 10)
+            for tensor, values in plain["f8"].items():
+                self.assertEqual(counted["f8"][tensor][:3], values)
+                self.assertEqual(len(counted["f8"][tensor]), 5 if counted["step"] % 4 == 0 else 3)
+        # The margin keeps values from the range's end; of a fresh model's q and k many gradients are lost to zero.
+        for tensor, (_, _, _, saturated, zeros) in self.log("4").steps[-1]["f8"].items():
+            self.assertTrue(saturated == 0 and 0 <= zeros < 1, tensor)
+        self.assertGreater(self.log("4").steps[-1]["f8"]["qkv.output_gradient"][4], 0.01)
+
 
 class ConfigurationTest(ProgramTestCase):
     def test_print_config_can_be_fed_back(self):

@@ -76,6 +76,9 @@ class HopperExecutor : public Executor {
         : schedules_(schedules), arena_("the arena", plan.arena_bytes()), staging_(kStagingBytes, stream_.get()) {
         std::vector<std::byte*> bases;
         for (const std::int64_t offset : plan.offset) bases.push_back(offset < 0 ? nullptr : arena_.base() + offset);
+        CUDA_CHECK(cudaMalloc(reinterpret_cast<void**>(&counts_), sizeof(CountedPair)));
+        bases.push_back(counts_);
+        counts_view_ = counted_pair_after(plan);
         memory_ = Memory(std::move(bases));
         CUDA_CHECK(cudaMemsetAsync(arena_.base(), 0, static_cast<std::size_t>(plan.persistent_bytes), stream_.get()));
         CUDA_CHECK(cudaMalloc(reinterpret_cast<void**>(&bad_element_), sizeof *bad_element_));
@@ -97,6 +100,7 @@ class HopperExecutor : public Executor {
             if (pass.graph) cudaGraphExecDestroy(pass.graph);
         for (const cudaEvent_t event : events_) cudaEventDestroy(event);
         cudaFree(bad_element_);
+        cudaFree(counts_);
     }
 
     std::string device_name() const override {
@@ -168,6 +172,14 @@ class HopperExecutor : public Executor {
         hopper::enqueue_row_stats(view, memory_, device, stream_.get());
         staging_.download(stats.data(), row_stats_->base(), sizeof(RowStats) * stats.size());
         return stats;
+    }
+
+    CodeCounts count_codes(const View& codes) override {
+        const CountF8 op = count_op(codes, counts_view_);
+        hopper::prepare(op, memory_)(stream_.get());
+        CountedPair counts{};
+        staging_.download(counts.data(), counts_, sizeof counts);
+        return code_counts(op, counts);
     }
 
     void run(Pass pass) override {
@@ -276,6 +288,8 @@ class HopperExecutor : public Executor {
     std::array<PreparedPass, std::size(kPasses)> passes_;
     std::vector<cudaEvent_t> events_;
     std::int64_t* bad_element_ = nullptr;
+    std::byte* counts_ = nullptr;
+    View counts_view_;
     std::unique_ptr<DeviceArena> row_stats_;  // made when it is first asked for
     std::size_t row_stats_rows_ = 0;
     std::int64_t overhead_ = 0;
