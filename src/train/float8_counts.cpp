@@ -14,6 +14,7 @@ struct StoredBy {
     Stored operator()(const QuantiseF8& op) const { return {op.rows, op.scale}; }
     Stored operator()(const LinearSwigluF8& op) const { return {op.y, op.y_scale}; }
     Stored operator()(const LinearSwigluBackwardF8& op) const { return {op.dz, op.dz_scale}; }
+    Stored operator()(const LinearRmsBackward& op) const { return {op.dx_f8, op.dx_scale}; }
     template <class Other>
     Stored operator()(const Other&) const {
         return {};

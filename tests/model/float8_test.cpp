@@ -7,95 +7,13 @@
 #include <cstring>
 #include <optional>
 
-#include "src/core/hazards.h"
-#include "src/train/float8_scales.h"
 #include "tests/catch.h"
-#include "tests/model/harness.h"
+#include "tests/model/float8_run.h"
 
 using namespace coda;
 using namespace coda::test;
 
 namespace {
-
-ModelConfig small_model() {
-    ModelConfig model;
-    model.hidden_size = 32;
-    model.intermediate_size = 64;
-    model.num_hidden_layers = 2;
-    model.num_attention_heads = 2;
-    model.num_key_value_heads = 1;
-    model.head_dim = 16;
-    model.vocab_size = 48;
-    model.rope_theta = 100;
-    return model;
-}
-
-constexpr std::int64_t kBatch = 2, kSeqLen = 16;
-
-/// Embeddings of RMS 1, and branches that add less than half of it, as in a trained model: where branches are as large
-/// as the stream, a layer sends errors on enlarged, bf16's too.
-textbook::Weights small_weights() {
-    constexpr double kGain = 0.4;
-    textbook::Weights weights = textbook::random_weights(small_model(), 7, kGain);
-    const double to_one = std::sqrt(static_cast<double>(small_model().hidden_size)) / kGain;
-    for (double& value : weights.at("model.embed_tokens.weight")) value *= to_one;
-    return weights;
-}
-
-PrecisionConfig mlp_alone() {
-    PrecisionConfig precision;
-    precision.gate_up = precision.down = GemmOperands::fp8;
-    return precision;
-}
-
-PrecisionConfig attention_alone() {
-    PrecisionConfig precision;
-    precision.qkv = precision.attn_out = GemmOperands::fp8;
-    return precision;
-}
-
-std::vector<textbook::Batch> batches_of(std::uint64_t seed, std::size_t number = 1) {
-    std::vector<textbook::Batch> batches;
-    for (std::size_t i = 0; i < number; ++i)
-        batches.push_back(random_batch(small_model(), kBatch, kSeqLen, seed + 100 * i));
-    return batches;
-}
-
-/// A run with its scales, as the trainer begins it.
-struct F8Run : ModelRun {
-    explicit F8Run(const PrecisionConfig& precision, Recompute recompute = Recompute::none)
-        : ModelRun(small_model(), {.batch = kBatch, .seq_len = kSeqLen, .recompute = recompute, .gemms = precision},
-                   kMixedBf16),
-          precision_(precision) {}
-
-    void begin(const std::vector<textbook::Batch>& batches) {
-        start();
-        set_weights(small_weights());
-        scales.emplace(*executor, schedules, precision_);
-        scales->load(nullptr);
-        if (scales->needs_calibration()) {
-            scales->calibrate([&] { step({batches.front()}); });
-        }
-    }
-
-    /// A whole optimizer step; returns the loss.
-    double train(std::int64_t t, const std::vector<textbook::Batch>& batches) {
-        const double loss = step(batches);
-        update(t, 1e-2, 0.9, 0.95);
-        return loss;
-    }
-
-    std::vector<std::uint8_t> codes(const View& view) {
-        std::vector<std::uint8_t> result(static_cast<std::size_t>(view.bytes()));
-        executor->download(view, result.data());
-        return result;
-    }
-
-    std::optional<Float8Scales> scales;
-
-  private:
-    PrecisionConfig precision_;
-};
 
 /// Of a gradient beside the true one: its relative error, and the projection on it; 1 where it is right on average.
 struct Quality {
@@ -122,13 +40,6 @@ Quality quality_of(const textbook::Weights& found, const textbook::Weights& trut
 /// as much as one product. What an error of a factor 2 does is in the test of it.
 constexpr double kProduct = 0.0405;
 const double kBound = std::sqrt(3 + 1) * kProduct;
-
-struct Case {
-    const char* name;
-    PrecisionConfig precision;
-};
-
-const Case kCases[] = {{"all", PrecisionConfig::fp8()}, {"MLP", mlp_alone()}, {"attention", attention_alone()}};
 
 /// What of a step is farther from the textbook than FP8's rounding, a line each. Not q and k, whose gradient is what is
 /// left of a row of dS that sums to 0: an error there is larger beside it.
@@ -159,17 +70,10 @@ std::string beyond(const textbook::Result& truth, double loss, const textbook::W
     return lines;
 }
 
-/// The number of ops of type T in a layer.
-template <class T>
-std::int64_t count_of(const Schedule& schedule, int layer) {
-    return std::count_if(schedule.begin(), schedule.end(),
-                         [&](const Step& step) { return step.layer == layer && std::holds_alternative<T>(step.op); });
-}
-
 }  // namespace
 
 TEST_CASE("a step with FP8 operands is as far from the textbook as their rounding") {
-    const Case& c = kCases[GENERATE(0, 1, 2)];
+    const F8Case& c = kF8Cases[GENERATE(0, 1, 2)];
     INFO(c.name);
     const std::vector<textbook::Batch> batches = batches_of(1, 2);
     const textbook::Result truth = textbook::loss_and_gradients(small_model(), small_weights(), batches);
@@ -323,112 +227,4 @@ TEST_CASE("a dropped update leaves scales, history and the weights' copies") {
     upload_scalar(*run.executor, host.drop_above, -1);
     run.executor->run(Pass::update);
     CHECK(state() == before);
-}
-
-TEST_CASE("layers and GEMMs take the operands that the configuration says") {
-    PrecisionConfig precision = PrecisionConfig::fp8();
-    precision.bf16_first_layers = 1;
-    const Schedules first = F8Run(precision).schedules;
-    CHECK(count_of<QuantiseF8>(first.first, 0) == 0);
-    CHECK(count_of<LinearSwiglu>(first.first, 0) == 1);
-    CHECK(count_of<LinearSwigluF8>(first.first, 1) == 1);
-    CHECK(count_of<QuantiseF8>(first.update, 0) == 0);
-    CHECK(count_of<QuantiseF8>(first.update, 1) == 4);
-
-    const Schedules mlp = F8Run(mlp_alone()).schedules;
-    CHECK(mlp.float8_tensors.size() == 10);          // of two layers: y; dx, dz; two weights
-    CHECK(count_of<QuantiseF8>(mlp.first, 1) == 2);  // x, dx
-
-    // Evaluation and samples read the bf16 weights; a plan without FP8 has none of this.
-    const Schedules none = F8Run(PrecisionConfig{}).schedules;
-    CHECK(none.scales.empty());
-    for (const Schedule* schedule : {&first.evaluate, &first.sample, &none.first, &none.update}) {
-        CHECK(count_of<QuantiseF8>(*schedule, 1) == 0);
-    }
-}
-
-TEST_CASE("the op that makes dx makes its FP8 copies, where it and the op that reads them take FP8") {
-    struct Expected {
-        const char* name;
-        PrecisionConfig precision;
-        std::vector<std::string> by_epilogue, by_quantise;  // layer and step that make copies of dx
-    };
-    PrecisionConfig first = PrecisionConfig::fp8(), last = first, without_out = first;
-    first.bf16_first_layers = 1;
-    last.bf16_last_layers = 1;
-    without_out.attn_out = GemmOperands::bf16;
-    const std::vector<Expected> cases{
-        {"all", PrecisionConfig::fp8(), {"1 gate_up_dgrad", "1 qkv_dgrad", "0 gate_up_dgrad"}, {"1 mlp_dx_f8"}},
-        {"first layer bf16", first, {"1 gate_up_dgrad"}, {"1 mlp_dx_f8"}},
-        {"last layer bf16", last, {"0 gate_up_dgrad"}, {"0 mlp_dx_f8"}},
-        {"attn_out bf16", without_out, {"1 qkv_dgrad"}, {"1 mlp_dx_f8"}},
-        {"MLP", mlp_alone(), {}, {"1 mlp_dx_f8", "0 mlp_dx_f8"}},
-        {"attention", attention_alone(), {}, {"1 attn_dx_f8", "0 attn_dx_f8"}}};
-    for (const Expected& expected : cases) {
-        INFO(expected.name);
-        const Schedules schedules = F8Run(expected.precision).schedules;
-        for (const Schedule* schedule : {&schedules.first, &schedules.further}) {
-            std::vector<std::string> by_epilogue, by_quantise;
-            for (const Step& step : *schedule) {
-                const std::string name = step.name;
-                const auto* dgrad = std::get_if<LinearRmsBackward>(&step.op);
-                if (dgrad != nullptr && dgrad->dx_f8) by_epilogue.push_back(text(step.layer, " ", name));
-                if (name.ends_with("_dx_f8")) by_quantise.push_back(text(step.layer, " ", name));
-            }
-            CHECK(by_epilogue == expected.by_epilogue);
-            CHECK(by_quantise == expected.by_quantise);
-        }
-    }
-}
-
-TEST_CASE("FP8 copies of dx by the op that makes dx, or by one of their own, have the same bits") {
-    const auto apart = [](const Schedule& schedule) {
-        Schedule result;
-        for (Step step : schedule) {
-            auto* dgrad = std::get_if<LinearRmsBackward>(&step.op);
-            if (dgrad == nullptr || !dgrad->dx_f8) {
-                result.push_back(step);
-                continue;
-            }
-            const QuantiseF8 quantise{.x = dgrad->dx,
-                                      .rstd = {},
-                                      .scale = dgrad->dx_scale,
-                                      .rows = dgrad->dx_f8,
-                                      .columns = dgrad->dx_f8_t,
-                                      .amax = dgrad->dx_amax};
-            dgrad->dx_scale = dgrad->dx_f8 = dgrad->dx_f8_t = dgrad->dx_amax = View{};
-            result.push_back(step);
-            result.push_back({step.phase, step.layer, "dx_f8", quantise});
-        }
-        CHECK(result.size() == schedule.size() + 3);
-        return result;
-    };
-    const auto after_steps = [&](bool together) {
-        F8Run run(PrecisionConfig::fp8());
-        if (!together) {
-            run.schedules.first = apart(run.schedules.first);
-            run.schedules.further = apart(run.schedules.further);
-        }
-        run.begin(batches_of(1, 2));
-        for (std::int64_t t = 1; t <= 3; ++t) run.train(t, batches_of(static_cast<std::uint64_t>(10 * t), 2));
-        const HostViews& host = run.schedules.host;
-        return std::array{run.elements(host.master), run.elements(host.m), run.elements(host.float8.history)};
-    };
-    CHECK(after_steps(true) == after_steps(false));
-}
-
-TEST_CASE("FP8 schedules have no hazards, and a wrong copy is one") {
-    const Recompute recompute = GENERATE(Recompute::none, Recompute::swiglu);
-    for (const Case& c : kCases) {
-        INFO(c.name);
-        F8Run run(c.precision, recompute);
-        CHECK_NOTHROW(plan_and_check(run.schedules));
-    }
-    // The weights' copies made before the scales that undo them.
-    F8Run run(PrecisionConfig::fp8(), recompute);
-    Schedule& update = run.schedules.update;
-    const auto scales = std::find_if(update.begin(), update.end(),
-                                     [](const Step& step) { return std::holds_alternative<UpdateScales>(step.op); });
-    std::rotate(scales, scales + 1, scales + 2);
-    CHECK_THROWS_WITH(plan_and_check(run.schedules), Catch::Contains("f8 scales"));
 }

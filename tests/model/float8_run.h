@@ -1,0 +1,103 @@
+// A small FP8 training on the CPU, for tests: its model, its choices of operands, and a run with scales.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "src/train/float8_scales.h"
+#include "tests/model/harness.h"
+
+namespace coda::test {
+
+inline ModelConfig small_model() {
+    ModelConfig model;
+    model.hidden_size = 32;
+    model.intermediate_size = 64;
+    model.num_hidden_layers = 2;
+    model.num_attention_heads = 2;
+    model.num_key_value_heads = 1;
+    model.head_dim = 16;
+    model.vocab_size = 48;
+    model.rope_theta = 100;
+    return model;
+}
+
+inline constexpr std::int64_t kBatch = 2, kSeqLen = 16;
+
+/// Embeddings of RMS 1, and branches that add less than half of it, as in a trained model: where branches are as large
+/// as the stream, a layer sends errors on enlarged, bf16's too.
+inline textbook::Weights small_weights() {
+    constexpr double kGain = 0.4;
+    textbook::Weights weights = textbook::random_weights(small_model(), 7, kGain);
+    const double to_one = std::sqrt(static_cast<double>(small_model().hidden_size)) / kGain;
+    for (double& value : weights.at("model.embed_tokens.weight")) value *= to_one;
+    return weights;
+}
+
+inline PrecisionConfig mlp_alone() {
+    PrecisionConfig precision;
+    precision.gate_up = precision.down = GemmOperands::fp8;
+    return precision;
+}
+
+inline PrecisionConfig attention_alone() {
+    PrecisionConfig precision;
+    precision.qkv = precision.attn_out = GemmOperands::fp8;
+    return precision;
+}
+
+inline std::vector<textbook::Batch> batches_of(std::uint64_t seed, std::size_t number = 1) {
+    std::vector<textbook::Batch> batches;
+    for (std::size_t i = 0; i < number; ++i)
+        batches.push_back(random_batch(small_model(), kBatch, kSeqLen, seed + 100 * i));
+    return batches;
+}
+
+/// A run with its scales, as the trainer begins it.
+struct F8Run : ModelRun {
+    explicit F8Run(const PrecisionConfig& precision, Recompute recompute = Recompute::none)
+        : ModelRun(small_model(), {.batch = kBatch, .seq_len = kSeqLen, .recompute = recompute, .gemms = precision},
+                   kMixedBf16),
+          precision_(precision) {}
+
+    void begin(const std::vector<textbook::Batch>& batches) {
+        start();
+        set_weights(small_weights());
+        scales.emplace(*executor, schedules, precision_);
+        scales->load(nullptr);
+        if (scales->needs_calibration()) {
+            scales->calibrate([&] { step({batches.front()}); });
+        }
+    }
+
+    /// A whole optimizer step; returns the loss.
+    double train(std::int64_t t, const std::vector<textbook::Batch>& batches) {
+        const double loss = step(batches);
+        update(t, 1e-2, 0.9, 0.95);
+        return loss;
+    }
+
+    std::vector<std::uint8_t> codes(const View& view) {
+        std::vector<std::uint8_t> result(static_cast<std::size_t>(view.bytes()));
+        executor->download(view, result.data());
+        return result;
+    }
+
+    std::optional<Float8Scales> scales;
+
+  private:
+    PrecisionConfig precision_;
+};
+
+struct F8Case {
+    const char* name;
+    PrecisionConfig precision;
+};
+
+inline const F8Case kF8Cases[] = {
+    {"all", PrecisionConfig::fp8()}, {"MLP", mlp_alone()}, {"attention", attention_alone()}};
+
+}  // namespace coda::test
