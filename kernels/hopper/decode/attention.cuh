@@ -29,7 +29,7 @@ __device__ __forceinline__ float column_sum(float value) {
 
 template <int kHeadDim>
 class AttentionWarp {
-    static constexpr int kPositions = kBlockHalfBytes / 2 / kHeadDim, kTiles = kPositions / kTileRows;
+    static constexpr int kPositions = block_positions(kHeadDim), kTiles = kPositions / kTileRows;
     static constexpr int kRowBytes = 2 * kHeadDim, kPairs = kHeadDim / 64;  // pairs of columns of a lane
     static constexpr int kRowLoads = kHeadDim / 4;                          // of 4 columns
     static constexpr int kQueryLoads = 4 * kRowLoads / 32;                  // of a lane at a time: those of four heads

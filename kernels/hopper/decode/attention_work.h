@@ -9,7 +9,7 @@ namespace coda::hopper::decode {
 /// Keys and values of a block lie in one chunk, half each.
 inline constexpr int kBlockHalfBytes = 8192;
 static_assert(2 * kBlockHalfBytes <= kChunkBytes);
-CODA_HD int block_positions(int head_dim) { return kBlockHalfBytes / 2 / head_dim; }
+CODA_HD constexpr int block_positions(int head_dim) { return kBlockHalfBytes / 2 / head_dim; }
 
 /// A split has up to a block per consumer warp. Only where kMaxSplits are too few for that have its warps several.
 inline constexpr int kMaxSplits = 16;

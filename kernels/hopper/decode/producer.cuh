@@ -105,7 +105,7 @@ class Producer {
             }))
             return false;
         ptx::fence_async();
-        constexpr int kPositions = kBlockHalfBytes / 2 / kHeadDim;
+        constexpr int kPositions = block_positions(kHeadDim);
         const Shape& shape = self_.shape();
         const auto units = self_.attention_units(token, kHeadDim);
         const OwnTiles own = own_tiles(units.number(), stage.rotation, self_.sm, self_.grid);

@@ -94,8 +94,8 @@ __device__ __forceinline__ void multiply_promoted(const SharedLayout<Program, ti
         if (releases) ptx::mbarrier_arrive_remote(shared.empty(stage), thread.lane);
     };
 
-    // NOTE: the zeros end here what the set was before. The first wgmma reads it, for all the compiler knows, so
-    // without them it would keep its registers through the epilogue of the tile before.
+    // NOTE: the zeros tell the compiler that nothing reads the values of the tile before. The first wgmma seems to read
+    // them; without the zeros their registers stay live through that tile's epilogue, which then spills.
     Accumulators<tile> partial{};
 #pragma unroll
     for (int block = 0; block < kBlocks; ++block)

@@ -175,12 +175,7 @@ void AttentionBlock::backward_of_qkv(StepList& step, const Stream& in, BackwardB
                                .rows = write(g.dqkv_f8),
                                .columns = write(g.dqkv_f8_t),
                                .amax = write(qkv_f8_.output_gradient.amax)});
-    step("attn_input_f8_t", QuantiseF8{.x = in.x,
-                                       .rstd = in.rstd,
-                                       .scale = qkv_f8_.input.scale,
-                                       .rows = {},
-                                       .columns = write(g.x_f8_t),
-                                       .amax = {}});
+    transpose_input(step, "attn_input_f8_t", in, qkv_f8_, g.x_f8_t);
     build_norm_projection_backward(step, names, in,
                                    {.gemm = qkv_f8_, .dz = g.dqkv_f8, .dz_t = g.dqkv_f8_t, .x_t = g.x_f8_t}, g.dot,
                                    qkv_weight_, norm_, g.dgamma, dx, beta, next);

@@ -127,14 +127,7 @@ void MlpBlock::backward_f8(StepList& step, const Stream& in, BackwardBuffers& g,
                                       .grad = {write(down_.gradient), beta},
                                       .scratch = {},
                                       .promotion = kGradientPromotion});
-    if (g.x_f8_t) {
-        step("mlp_input_f8_t", QuantiseF8{.x = in.x,
-                                          .rstd = in.rstd,
-                                          .scale = gate_up_f8_.input.scale,
-                                          .rows = {},
-                                          .columns = write(g.x_f8_t),
-                                          .amax = {}});
-    }
+    if (g.x_f8_t) transpose_input(step, "mlp_input_f8_t", in, gate_up_f8_, g.x_f8_t);
     const View& x_t = g.x_f8_t ? g.x_f8_t : x_f8_t_;
     build_norm_projection_backward(step, {"gate_up_dgrad", "gate_up_wgrad", "mlp_norm_grad"}, in,
                                    {.gemm = gate_up_f8_, .dz = g.dz_f8, .dz_t = g.dz_f8_t, .x_t = x_t}, g.dot, gate_up_,

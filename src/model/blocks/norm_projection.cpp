@@ -25,6 +25,12 @@ void build_norm_projection_backward(StepList& step, const NormProjectionSteps& n
          FinishColumnSum{.partials = dgamma, .gamma = norm.value, .grad = {write(norm.gradient), beta}});
 }
 
+void transpose_input(StepList& step, const char* name, const Stream& in, const Float8Gemm& gemm, View& x_t) {
+    step(name,
+         QuantiseF8{
+             .x = in.x, .rstd = in.rstd, .scale = gemm.input.scale, .rows = {}, .columns = write(x_t), .amax = {}});
+}
+
 void build_norm_projection_backward(StepList& step, const NormProjectionSteps& names, const Stream& in,
                                     const NormProjectionF8& f8, const View& dot, Weight& weight, Weight& norm,
                                     View& dgamma, View& dx, Beta beta, DxCopies& next) {

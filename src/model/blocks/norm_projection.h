@@ -27,6 +27,9 @@ struct NormProjectionF8 {
     View x_t;   // (d, M)
 };
 
+/// Makes the transposed copy of a normalised input anew, where the forward pass has kept none.
+void transpose_input(StepList& step, const char* name, const Stream& in, const Float8Gemm& gemm, View& x_t);
+
 /// The same with FP8 operands. `dot` is without rstd, too. `next` are copies of the dx that it makes.
 void build_norm_projection_backward(StepList& step, const NormProjectionSteps& names, const Stream& in,
                                     const NormProjectionF8& f8, const View& dot, Weight& weight, Weight& norm,
