@@ -20,6 +20,7 @@ namespace coda {
 ///   UpdateScales          1 per element of the history
 ///   GradNorm              2 per element
 ///   AdamW                 16 per parameter
+///   RoundWeights          1 per element
 /// bytes: every operand once; In is read, Out is written, InOut is both. A table whose rows are gathered or scattered
 /// counts with at most one row per token, a cache with a full context of every sequence or with the rows of a prefill,
 /// the history of UpdateScales with all rows read and one written, the codes of CountF8 with the rows that it counts,

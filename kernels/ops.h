@@ -43,6 +43,7 @@
 #include "kernels/ops/linear_swiglu/op_f8.h"
 #include "kernels/ops/optimizer/op.h"
 #include "kernels/ops/quantise/op.h"
+#include "kernels/ops/round_weights/op.h"
 #include "kernels/ops/scales/op.h"
 #include "kernels/ops/weight_gradient/op.h"
 #include "kernels/ops/zero/op.h"
@@ -82,6 +83,7 @@ using Op = std::variant<
     CountF8,
     GradNorm,
     AdamW,
+    RoundWeights,
     UpdateScales>;
 // clang-format on
 

@@ -1,7 +1,5 @@
 #include "src/model/float8_state.h"
 
-#include "src/model/blocks/weights.h"
-
 namespace coda {
 
 namespace {
@@ -72,7 +70,7 @@ void Float8State::complete(const Gemm& made, std::int32_t product) {
     gemm.wgrad = scalar_of(views_.products, product + 2);
 }
 
-void Float8State::build_renewal(StepList& step, const HostViews& host) const {
+void Float8State::build_renewal(StepList& step, const HostViews& host, const FlatSegments& segments) const {
     HostViews::Float8 views = views_;
     step.enter(Phase::update, -1);
     step("f8_scales", UpdateScales{.amax = write(views.amax),
@@ -84,11 +82,21 @@ void Float8State::build_renewal(StepList& step, const HostViews& host) const {
                                    .seen = {},
                                    .margins = std::vector(tensors_.size(), static_cast<std::int32_t>(margin_)),
                                    .pairs = pairs_});
+    FlatSegments updated = segments;  // as AdamW left them
+    updated.master = host.master;
+    updated.working = host.working;
+    for (FlatSegments::Copy& copy : updated.copies) {
+        copy.master.version = copy.gamma.version = host.master.version;
+        if (!copy.kept) continue;
+        step("kept_weights", RoundWeights{.master = copy.master, .gamma = copy.gamma, .working = write(copy.value)});
+    }
     for (const Gemm& made : gemms_) {
         const Float8Gemm& gemm = layers_[made.layer].*made.gemm;
         View rows = gemm.rows, columns = gemm.columns, amax = scalar_of(views.amax, made.weight);
         step.enter(Phase::update, static_cast<int>(made.layer));
-        step(made.step, QuantiseF8{.x = FlatSegments::view_of(host.working, made.matrix),
+        Weight matrix = updated.matrix(made.matrix);
+        matrix.make(step, "f8_weights");
+        step(made.step, QuantiseF8{.x = matrix.value,
                                    .rstd = {},
                                    .scale = scalar_of(views.scales, made.weight),
                                    .rows = write(rows),

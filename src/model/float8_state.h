@@ -9,6 +9,7 @@
 #include "src/model/blocks/block_buffers.h"
 #include "src/model/blocks/float8.h"
 #include "src/model/blocks/step_list.h"
+#include "src/model/blocks/weights.h"
 #include "src/model/host_views.h"
 #include "src/model/parameters.h"
 
@@ -36,8 +37,9 @@ class Float8State {
     Float8Layer layer(std::size_t l) const { return l < layers_.size() ? layers_[l] : Float8Layer{}; }
 
     /// The scales of the next step from the largest magnitudes of this one, and with them the weights' copies, whose
-    /// own largest magnitudes count for the step after. A copy and the scale that undoes it so change together.
-    void build_renewal(StepList& step, const HostViews& host) const;
+    /// own largest magnitudes count for the step after. A copy and the scale that undoes it so change together. Where
+    /// matrices have working copies of their own (FlatSegments::copies), with those that are kept.
+    void build_renewal(StepList& step, const HostViews& host, const FlatSegments& segments) const;
 
   private:
     struct GemmNames {

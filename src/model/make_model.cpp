@@ -3,7 +3,7 @@
 namespace coda {
 
 View embedding_rows(const ParameterLayout& layout, const FlatSegments& segments, bool has_master, const View& instead) {
-    if (!layout.tied()) return FlatSegments::view_of(segments.working, layout.embedding.table);
+    if (!layout.tied()) return segments.matrix(layout.embedding.table).value;
     return has_master ? FlatSegments::view_of(segments.master, layout.embedding.table) : instead;
 }
 

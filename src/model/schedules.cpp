@@ -6,6 +6,7 @@
 #include "src/core/hazards.h"
 #include "src/model/generation.h"
 #include "src/model/model.h"
+#include "src/model/own_copies.h"
 #include "src/model/scratch.h"
 #include "src/model/update.h"
 
@@ -80,17 +81,17 @@ Schedule sample_schedule(Model model, const View& sample_start) {
 }
 
 Schedule update_schedule(const ParameterLayout& layout, const ScheduleOptions& options, const HostViews& host,
-                         const Float8State& float8) {
+                         const FlatSegments& segments, const Float8State& float8) {
     Schedule schedule;
     StepList step(schedule);
-    build_update(layout, options, host, float8, step);
+    build_update(layout, options, host, segments, float8, step);
     return schedule;
 }
 
-Schedule scales_schedule(const HostViews& host, const Float8State& float8) {
+Schedule scales_schedule(const HostViews& host, const FlatSegments& segments, const Float8State& float8) {
     Schedule schedule;
     StepList step(schedule);
-    float8.build_renewal(step, host);
+    float8.build_renewal(step, host, segments);
     return schedule;
 }
 
@@ -181,8 +182,10 @@ Schedules build_schedules(const ModelConfig& model, const ParameterLayout& layou
     const ModelShape shape = model_shape(model, options.seq_len, options.micro_batch_size);
     add_segments(buffers, layout.count, options.optimizer.moments, host);
     add_inputs(buffers, shape, options.generation.context, options.document_mask, host);
-    const FlatSegments segments{.master = host.master, .working = host.working, .gradient = host.gradient};
+    FlatSegments segments{.master = host.master, .working = host.working, .gradient = host.gradient};
     const Float8State float8 = passes.has(Pass::first) ? Float8State(options.gemms, layout, buffers) : Float8State();
+    const bool generates = passes.has(Pass::sample) || passes.has(Pass::decode) || passes.has(Pass::prefill);
+    if (float8 && !generates) segments.copies = own_copies(layout, float8, host.master, buffers);
     host.float8 = float8.views();
     schedules.float8_tensors = float8.tensors();
     const bool has_master = passes.has(Pass::update);
@@ -196,8 +199,8 @@ Schedules build_schedules(const ModelConfig& model, const ParameterLayout& layou
 
     if (passes.has(Pass::first)) schedules.first = micro_batch_schedule(blocks, Beta::overwrite);
     if (passes.has(Pass::further)) schedules.further = micro_batch_schedule(blocks, Beta::accumulate);
-    if (passes.has(Pass::update)) schedules.update = update_schedule(layout, options, host, float8);
-    if (passes.has(Pass::scales) && float8) schedules.scales = scales_schedule(host, float8);
+    if (passes.has(Pass::update)) schedules.update = update_schedule(layout, options, host, segments, float8);
+    if (passes.has(Pass::scales) && float8) schedules.scales = scales_schedule(host, segments, float8);
     if (passes.has(Pass::evaluate)) schedules.evaluate = evaluate_schedule(blocks);
     if (passes.has(Pass::sample)) schedules.sample = sample_schedule(blocks, host.sample_start);
     if (passes.has(Pass::decode) || passes.has(Pass::prefill)) {

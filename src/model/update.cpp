@@ -3,7 +3,7 @@
 namespace coda {
 
 void build_update(const ParameterLayout& layout, const ScheduleOptions& options, HostViews host,
-                  const Float8State& float8, StepList& step) {
+                  const FlatSegments& segments, const Float8State& float8, StepList& step) {
     step.enter(Phase::update, -1);
     step("grad_norm", GradNorm{.grad = host.gradient,
                                .loss = host.loss,
@@ -17,7 +17,7 @@ void build_update(const ParameterLayout& layout, const ScheduleOptions& options,
                         .master = write(host.master),
                         .m = write(host.m),
                         .v = write(host.v),
-                        .working = write(host.working),
+                        .working = segments.copies.empty() ? write(host.working) : View{},
                         .lr = host.lr,
                         .correction1 = host.correction1,
                         .correction2 = host.correction2,
@@ -31,7 +31,7 @@ void build_update(const ParameterLayout& layout, const ScheduleOptions& options,
                         .eps = options.optimizer.eps,
                         .weight_decay = options.optimizer.weight_decay,
                         .seed = options.seed});
-    if (float8) float8.build_renewal(step, host);
+    if (float8) float8.build_renewal(step, host, segments);
 }
 
 }  // namespace coda

@@ -8,8 +8,8 @@
 
 namespace coda {
 
-/// Gradient norm and AdamW, over the flat segments; then the scales of FP8 tensors and the weights' copies.
+/// Gradient norm and AdamW, over the flat segments; then the scales of FP8 tensors and the matrices' copies.
 void build_update(const ParameterLayout& layout, const ScheduleOptions& options, HostViews host,
-                  const Float8State& float8, StepList& step);
+                  const FlatSegments& segments, const Float8State& float8, StepList& step);
 
 }  // namespace coda

@@ -24,15 +24,19 @@ View flat(View matrix) {
     return matrix;
 }
 
-/// Makes the working copy of the master weights that part(first, count) gives, count elements from `first` on.
+/// Makes the working copy, where the plan has one, of the master weights that part(first, count) gives, count elements
+/// from `first` on.
 template <class Master, class Part>
-void send_working(Executor& executor, const HostViews& host, const ParameterLayout& layout,
+void send_working(Executor& executor, const Schedules& schedules, const ParameterLayout& layout,
                   const NormWeights<Master>& norms, const Part& part) {
     constexpr std::int64_t kBlock = 1 << 16;
+    const HostViews& host = schedules.host;
+    const bool has_working = schedules.uses(host.working);
     const auto send = [&]<class Working>(std::vector<Working> working) {
         for (std::int64_t first = 0; first < layout.count; first += kWeightsPart) {
             const std::int64_t count = std::min(kWeightsPart, layout.count - first);
             const Master* master = part(first, count);
+            if (!has_working) continue;
             working.resize(static_cast<std::size_t>(count));
 #pragma omp parallel for
             for (std::int64_t at = 0; at < count; at += kBlock) {
@@ -74,12 +78,13 @@ void send_embedding(Executor& executor, const View& to, const PackedTensor& tabl
 
 void renew_working(Executor& executor, const Schedules& schedules, const ParameterLayout& layout) {
     const HostViews& host = schedules.host;
+    if (!schedules.uses(host.working)) return;
     dispatch_master(host, [&]<class Master>(Master) {
         const std::int64_t norm_count = layout.count - layout.matrix_count;
         std::vector<Master> norms(static_cast<std::size_t>(norm_count));
         executor.download(part_of(host.master, layout.matrix_count, norm_count), norms.data());
         std::vector<std::byte> staging;
-        send_working(executor, host, layout, NormWeights<Master>{norms.data(), layout.matrix_count},
+        send_working(executor, schedules, layout, NormWeights<Master>{norms.data(), layout.matrix_count},
                      [&](std::int64_t first, std::int64_t count) {
                          const auto bytes = executor.bytes(part_of(host.master, first, count), staging);
                          return reinterpret_cast<const Master*>(bytes.data());
@@ -95,7 +100,7 @@ void send_weights(Executor& executor, const Schedules& schedules, const Paramete
     const bool keeps_master = schedules.uses(host.master);
     std::vector<float> norms(static_cast<std::size_t>(layout.count - layout.matrix_count)), staging;
     weights.read(layout.matrix_count, norms);
-    send_working(executor, host, layout, NormWeights<float>{norms.data(), layout.matrix_count},
+    send_working(executor, schedules, layout, NormWeights<float>{norms.data(), layout.matrix_count},
                  [&](std::int64_t first, std::int64_t count) {
                      staging.resize(static_cast<std::size_t>(count));
                      weights.read(first, staging);

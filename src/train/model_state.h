@@ -9,8 +9,9 @@
 
 namespace coda {
 
-/// Sends master weights to the executor: the working copy made of them, themselves where its plan has them, and the
-/// embedding where generation looks it up by itself. The host holds a part of them at a time.
+/// Sends master weights to the executor: the working copy made of them and themselves, where its plan has them, and the
+/// embedding where generation looks it up by itself. The host holds a part of them at a time. Copies of single matrices
+/// are made by Pass::scales.
 void send_weights(Executor& executor, const Schedules& schedules, const ParameterLayout& layout,
                   const MasterWeights& weights);
 
@@ -32,7 +33,8 @@ inline constexpr const char* kFloat8Segment = "f8_history";
 void load_state(Executor& executor, const Schedules& schedules, const ParameterLayout& layout,
                 const CheckpointInfo& checkpoint);
 
-/// Makes the working copy anew from the master weights on the executor. load_state has done so.
+/// Makes the working copy, where the plan has one, anew from the master weights on the executor. load_state has done
+/// so.
 void renew_working(Executor& executor, const Schedules& schedules, const ParameterLayout& layout);
 
 }  // namespace coda

@@ -58,8 +58,10 @@ inline std::vector<textbook::Batch> batches_of(std::uint64_t seed, std::size_t n
 
 /// A run with its scales, as the trainer begins it.
 struct F8Run : ModelRun {
-    explicit F8Run(const PrecisionConfig& precision, Recompute recompute = Recompute::none)
-        : ModelRun(small_model(), {.batch = kBatch, .seq_len = kSeqLen, .recompute = recompute, .gemms = precision},
+    explicit F8Run(const PrecisionConfig& precision, Recompute recompute = Recompute::none, PassSet passes = kAllPasses,
+                   const ModelConfig& of = small_model())
+        : ModelRun(of,
+                   {.batch = kBatch, .seq_len = kSeqLen, .recompute = recompute, .passes = passes, .gemms = precision},
                    kMixedBf16),
           precision_(precision) {}
 

@@ -177,6 +177,7 @@ void add_ops(Session& session, StepTimes& times) {
         if (std::holds_alternative<AdamW>(updates[i].op)) times.adamw += update.of(i);
         if (std::holds_alternative<UpdateScales>(updates[i].op)) times.float8_update += update.of(i);
         if (std::holds_alternative<QuantiseF8>(updates[i].op)) times.float8_update += update.of(i);
+        if (std::holds_alternative<RoundWeights>(updates[i].op)) times.float8_update += update.of(i);
     }
 }
 

@@ -145,7 +145,7 @@ void execute(const AdamW& op, const Memory& memory) {
         const auto moment2 = Moment<Compute>::of("v", op.v, count, operands);
         const bool rounds = op.working.dtype == DType::bf16;
         auto* working_bf16 = rounds ? operands.get<Bf16>("working", op.working, 1, count) : nullptr;
-        auto* working_full = rounds ? nullptr : operands.get<Compute>("working", op.working, 1, count);
+        auto* working_full = rounds ? nullptr : operands.get_optional<Compute>("working", op.working, 1, count);
         const auto scalar = [&](const char* operand, const View& view) {
             return *operands.get<Compute>(operand, view, 1, 1);
         };
@@ -179,6 +179,7 @@ void execute(const AdamW& op, const Memory& memory) {
             moment2.store(first, number, v, random, 16);
         }
 
+        if (!op.working) return;
         // The fold reads the updated weights of norms, so it comes after them.
         const NormWeights<Compute> norms{master, 0};
 #pragma omp parallel for

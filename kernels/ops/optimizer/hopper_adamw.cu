@@ -2,7 +2,7 @@
 //
 //   g = clip grad;  m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g²
 //   master = master (1 - lr decay) - lr (m correction1) / (sqrt(v correction2) + eps)
-//   working = round(master), in the columns of a folded matrix round(master norm_factor(gamma))
+//   working = round(master), in the columns of a folded matrix round(master norm_factor(gamma)); optional
 //
 //   grad, master (n) fp32; m, v (n) both fp32 or both bf16; working (n) bf16; n a multiple of 8. `decay` applies to the
 //   first `decayed` elements. bf16 moments are rounded stochastically by rounding_bits (math/random.h), with one philox
@@ -114,7 +114,7 @@ __device__ Four norm_factors(const Folds& folds, const float4* master, unsigned 
     return {{norm_factor(gamma.x), norm_factor(gamma.y), norm_factor(gamma.z), norm_factor(gamma.w)}};
 }
 
-template <class Moment>
+template <class Moment, bool kWorking>
 __global__ __launch_bounds__(kThreads) void adamw(const AdamWArguments arguments, const __grid_constant__ Folds folds) {
     const std::int64_t block = arguments.first + std::int64_t{blockIdx.x} * kThreads, at = block + threadIdx.x;
     if (at >= arguments.end) return;
@@ -124,7 +124,9 @@ __global__ __launch_bounds__(kThreads) void adamw(const AdamWArguments arguments
     Four master = load(arguments.master + at), m = load(m_at), v = load(v_at);
     const float lr = *arguments.lr, clip = *arguments.clip;
     const float correction1 = *arguments.correction1, correction2 = *arguments.correction2;
-    const Four factor = norm_factors(folds, arguments.master, static_cast<unsigned>(block), static_cast<unsigned>(at));
+    Four factor;
+    if constexpr (kWorking)
+        factor = norm_factors(folds, arguments.master, static_cast<unsigned>(block), static_cast<unsigned>(at));
     if (*arguments.skip != 0) return;
 
     const float keep = 1.0f - lr * arguments.weight_decay;
@@ -138,9 +140,10 @@ __global__ __launch_bounds__(kThreads) void adamw(const AdamWArguments arguments
         master.value[i] = kept - lr * (m.value[i] * correction1) / (sqrtf(v.value[i] * correction2) + arguments.eps);
     }
     store(arguments.master + at, master);
-    __stcs(arguments.working + at,
-           uint2{pack_bf16(master.value[0] * factor.value[0], master.value[1] * factor.value[1]),
-                 pack_bf16(master.value[2] * factor.value[2], master.value[3] * factor.value[3])});
+    if constexpr (kWorking)
+        __stcs(arguments.working + at,
+               uint2{pack_bf16(master.value[0] * factor.value[0], master.value[1] * factor.value[1]),
+                     pack_bf16(master.value[2] * factor.value[2], master.value[3] * factor.value[3])});
     if constexpr (std::is_same_v<Moment, float4>) {
         store(m_at, m);
         store(v_at, v);
@@ -176,10 +179,14 @@ Launch launch_update(const AdamWArguments& arguments, const Folds& folds, std::i
         part.first = first;
         part.end = end;
         const auto blocks = static_cast<unsigned>(ceil_div(end - first, std::int64_t{kThreads}));
-        adamw<Moment><<<blocks, kThreads, 0, stream>>>(part, folds);
+        if (part.working != nullptr)
+            adamw<Moment, true><<<blocks, kThreads, 0, stream>>>(part, folds);
+        else
+            adamw<Moment, false><<<blocks, kThreads, 0, stream>>>(part, folds);
         CUDA_CHECK(cudaGetLastError());
     };
-    const std::int64_t matrices = folds.number == 0 ? vectors : arguments.decayed / 4;
+    const bool folded = arguments.working != nullptr && folds.number > 0;
+    const std::int64_t matrices = folded ? arguments.decayed / 4 : vectors;
     return [=](Stream stream) {
         if (matrices < vectors) launch(matrices, vectors, stream);
         launch(0, matrices, stream);
@@ -209,7 +216,7 @@ Launch bind(const AdamW& op, const Plan&, const Memory& memory) {
         arguments.m = operands.get_vectors<float>("m", op.m, 1, count);
         arguments.v = operands.get_vectors<float>("v", op.v, 1, count);
     }
-    arguments.working = reinterpret_cast<uint2*>(operands.get_vectors("working", op.working, 1, count));
+    if (op.working) arguments.working = reinterpret_cast<uint2*>(operands.get_vectors("working", op.working, 1, count));
     arguments.lr = operands.get<float>("lr", op.lr, 1, 1);
     arguments.correction1 = operands.get<float>("correction1", op.correction1, 1, 1);
     arguments.correction2 = operands.get<float>("correction2", op.correction2, 1, 1);

@@ -57,7 +57,7 @@ struct AdamW {
     InOut<Vector> master;    // (1, n) master
     InOut<Vector> m;         // (1, n) master type, or bf16
     InOut<Vector> v;         // (1, n) master type, or bf16
-    Out<Vector> working;     // (1, n) storage
+    Out<Vector> working;     // (1, n) storage, optional: where it is absent, folds count for nothing
     In<Scalar> lr;           // statistic
     In<Scalar> correction1;  // statistic: 1 / (1 - beta1^t)
     In<Scalar> correction2;  // statistic: 1 / (1 - beta2^t)

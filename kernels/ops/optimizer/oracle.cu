@@ -110,7 +110,7 @@ void check_op(const AdamW& op, OpCheck& check) {
             [=] __device__(std::int64_t, std::int64_t i) { return update.stored(update(i).v, v, i, 1); });
     // The working copy is round(master ⊙ norm_factor(gamma)) of the master and gamma that this op wrote. After a
     // skipped update there is nothing to compare it with.
-    if (update.skip) return;
+    if (update.skip || !op.working) return;
     const Tensor working = live(check, op.working);
     const bool rounds = op.working.dtype == DType::bf16;
     const auto compare_rows = [&](std::int64_t first, std::int64_t rows, std::int64_t cols, std::int64_t gamma) {

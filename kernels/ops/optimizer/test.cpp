@@ -292,3 +292,18 @@ TEST_CASE("AdamW names a moment of the wrong type") {
     const AdamW op = adamw(buffers, DType::f32, DType::f64, DType::f32, 10);
     REQUIRE_THROWS_WITH(cpu::run(op, buffers.memory()), "AdamW: operand m is f64, expected f32");
 }
+
+TEST_CASE("AdamW without a working copy updates the same weights and moments") {
+    for (const DType moments : {DType::f32, DType::bf16}) {
+        Buffers with, without;
+        const AdamW op = adamw(with, DType::f32, moments, DType::bf16, 3000);
+        AdamW other = adamw(without, DType::f32, moments, DType::bf16, 3000);
+        other.working = {};
+        other.folds = {{.first = 0, .rows = 10, .cols = 100, .gamma = 2000}};
+        cpu::run(op, with.memory());
+        cpu::run(other, without.memory());
+        for (const View& view : {View(op.master), View(op.m), View(op.v)})
+            CHECK((with.bits(view) == without.bits(view)));
+        CHECK((without.values(op.working) != with.values(op.working)));
+    }
+}

@@ -346,3 +346,19 @@ TEST_CASE("the update on the GPU names what it cannot run", "[gpu]") {
     norm.scratch.cols -= 1;
     CHECK_THAT(refusal(norm, buffers), Catch::Contains("operand scratch has 15 bytes, needs 16"));
 }
+
+TEST_CASE("AdamW on the GPU without a working copy updates the same weights and moments", "[gpu]") {
+    if (!has_hopper()) return;
+    for (const DType moments : {DType::f32, DType::bf16}) {
+        Buffers with, without;
+        const AdamW op = folded_adamw(with, moments);
+        AdamW other = folded_adamw(without, moments);
+        const std::string untouched = without.bits(op.working);
+        other.working = {};
+        run_on_gpu(op, with);
+        run_on_gpu(other, without);
+        for (const View& view : {View(op.master), View(op.m), View(op.v)})
+            CHECK((with.bits(view) == without.bits(view)));
+        CHECK((without.bits(op.working) == untouched));
+    }
+}

@@ -59,6 +59,9 @@ TEST_CASE("the oracle judges the optimizer", "[gpu][oracle]") {
     for (const DType moments : {DType::f32, DType::bf16}) {
         const Optimizer update(kCount, moments);
         judge(update.operands, update.op, "AdamW", 1 << 20, {"working"});
+        AdamW alone = update.op;
+        alone.working = {};
+        judge(update.operands, alone, "AdamW without a working copy");
     }
 }
 

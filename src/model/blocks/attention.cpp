@@ -24,7 +24,8 @@ AttentionBlock::Parameters AttentionBlock::declare(ParameterPlan& plan, const Mo
     return parameters;
 }
 
-AttentionBlock::BackwardBuffers::BackwardBuffers(const ModelShape& s, bool float8, const BlockBuffers& buffers)
+AttentionBlock::BackwardBuffers::BackwardBuffers(const ModelShape& s, Recompute recompute, bool float8,
+                                                 const BlockBuffers& buffers)
     : dout(buffers.activation("attention output gradient", s.tokens, s.out_width)),
       delta(buffers.statistic("attention delta", s.heads, s.tokens)),
       dqkv(buffers.activation("qkv gradient", s.tokens, s.qkv_width)),
@@ -37,11 +38,14 @@ AttentionBlock::BackwardBuffers::BackwardBuffers(const ModelShape& s, bool float
     dx_f8_t = buffers.f8_transposed("attention dx f8 transposed", s.tokens, s.width);
     dqkv_f8 = buffers.f8("qkv gradient f8", s.tokens, s.qkv_width);
     dqkv_f8_t = buffers.f8_transposed("qkv gradient f8 transposed", s.tokens, s.qkv_width);
+    if (recompute == Recompute::none) return;
     x_f8_t = buffers.f8_transposed("attention input f8 transposed", s.tokens, s.width);
+    o_f8_t = buffers.f8_transposed("attention output f8 transposed", s.tokens, s.out_width);
 }
 
 AttentionBlock::AttentionBlock(const Parameters& parameters, const FlatSegments& segments, const ModelShape& s,
-                               bool deterministic, const Float8Layer& float8, const BlockBuffers& buffers)
+                               Recompute recompute, bool deterministic, const Float8Layer& float8,
+                               const BlockBuffers& buffers)
     : shape_(s),
       deterministic_(deterministic),
       qkv_f8_(float8.qkv),
@@ -57,10 +61,10 @@ AttentionBlock::AttentionBlock(const Parameters& parameters, const FlatSegments&
       square_(
           buffers.statistic("squares after attention", ceil_div(s.width, LinearResidualRms::kTileColumns), s.tokens)) {
     if (qkv_f8_) x_f8_ = buffers.f8("attention input f8", s.tokens, s.width);
-    if (out_f8_) {
-        o_f8_ = buffers.f8("attention output f8", s.tokens, s.out_width);
-        o_f8_t_ = buffers.f8_transposed("attention output f8 transposed", s.tokens, s.out_width);
-    }
+    if (out_f8_) o_f8_ = buffers.f8("attention output f8", s.tokens, s.out_width);
+    if (recompute != Recompute::none) return;
+    if (qkv_f8_) x_f8_t_ = buffers.f8_transposed("attention input f8 transposed", s.tokens, s.width);
+    if (out_f8_) o_f8_t_ = buffers.f8_transposed("attention output f8 transposed", s.tokens, s.out_width);
 }
 
 void AttentionBlock::project(StepList& step, const BatchInputs& batch, const Stream& in, bool f8) {
@@ -69,8 +73,10 @@ void AttentionBlock::project(StepList& step, const BatchInputs& batch, const Str
                                          .rstd = in.rstd,
                                          .scale = qkv_f8_.input.scale,
                                          .rows = write(x_f8_),
-                                         .columns = {},
+                                         .columns = x_f8_t_ ? write(x_f8_t_) : View{},
                                          .amax = {}});
+    } else {
+        qkv_weight_.make(step, "qkv_weights");
     }
     step("qkv", LinearRope{.a = f8 ? x_f8_ : in.x,
                            .w = f8 ? qkv_f8_.rows : qkv_weight_.value,
@@ -124,8 +130,10 @@ void AttentionBlock::close(StepList& step, const Stream& in, bool f8) {
                                      .rstd = {},
                                      .scale = out_f8_.input.scale,
                                      .rows = write(o_f8_),
-                                     .columns = write(o_f8_t_),
+                                     .columns = o_f8_t_ ? write(o_f8_t_) : View{},
                                      .amax = write(out_f8_.input.amax)});
+    } else {
+        out_weight_.make(step, "attn_out_weights");
     }
     step("attn_out", LinearResidualRms{.a = f8 ? o_f8_ : o_,
                                        .w = f8 ? out_f8_.rows : out_weight_.value,
@@ -154,8 +162,15 @@ void AttentionBlock::backward_of_out(StepList& step, BackwardBuffers& g, const V
                                          .out = write(g.dout),
                                          .delta = write(g.delta),
                                          .head_dim = shape_.head_dim});
+    if (f8 && g.o_f8_t) {
+        step(
+            "attn_o_f8_t",
+            QuantiseF8{
+                .x = o_, .rstd = {}, .scale = out_f8_.input.scale, .rows = {}, .columns = write(g.o_f8_t), .amax = {}});
+    }
+    const View& o_t = g.o_f8_t ? g.o_f8_t : o_f8_t_;
     step("attn_out_wgrad", WeightGradient{.dy = f8 ? g.dx_f8_t : dx,
-                                          .x = f8 ? o_f8_t_ : o_,
+                                          .x = f8 ? o_t : o_,
                                           .gamma = {},
                                           .alpha = f8 ? out_f8_.wgrad : View{},
                                           .grad = {write(out_weight_.gradient), beta},
@@ -175,10 +190,10 @@ void AttentionBlock::backward_of_qkv(StepList& step, const Stream& in, BackwardB
                                .rows = write(g.dqkv_f8),
                                .columns = write(g.dqkv_f8_t),
                                .amax = write(qkv_f8_.output_gradient.amax)});
-    transpose_input(step, "attn_input_f8_t", in, qkv_f8_, g.x_f8_t);
-    build_norm_projection_backward(step, names, in,
-                                   {.gemm = qkv_f8_, .dz = g.dqkv_f8, .dz_t = g.dqkv_f8_t, .x_t = g.x_f8_t}, g.dot,
-                                   qkv_weight_, norm_, g.dgamma, dx, beta, next);
+    if (g.x_f8_t) transpose_input(step, "attn_input_f8_t", in, qkv_f8_, g.x_f8_t);
+    const View& x_t = g.x_f8_t ? g.x_f8_t : x_f8_t_;
+    build_norm_projection_backward(step, names, in, {.gemm = qkv_f8_, .dz = g.dqkv_f8, .dz_t = g.dqkv_f8_t, .x_t = x_t},
+                                   g.dot, qkv_weight_, norm_, g.dgamma, dx, beta, next);
 }
 
 void AttentionBlock::backward(StepList& step, const BatchInputs& batch, const Stream& in, BackwardBuffers& g, View& dx,

@@ -30,16 +30,16 @@ class AttentionBlock {
         // FP8, by rows and transposed; absent without `float8`.
         View dx_f8, dx_f8_t;      // (M, d), (d, M)
         View dqkv_f8, dqkv_f8_t;  // (M, Nq), (Nq, M)
-        View x_f8_t;              // (d, M) of the normalised x
+        View x_f8_t, o_f8_t;      // (d, M), (H hd, M) made anew; absent where the forward pass's are kept
 
         /// `float8`: a layer takes FP8 operands.
-        BackwardBuffers(const ModelShape& shape, bool float8, const BlockBuffers& buffers);
+        BackwardBuffers(const ModelShape& shape, Recompute recompute, bool float8, const BlockBuffers& buffers);
     };
 
     /// `deterministic`: the backward pass gives the same bits every time. `float8`: its GEMMs with FP8 operands in
     /// passes that keep their activations.
     AttentionBlock(const Parameters& parameters, const FlatSegments& segments, const ModelShape& shape,
-                   bool deterministic, const Float8Layer& float8, const BlockBuffers& buffers);
+                   Recompute recompute, bool deterministic, const Float8Layer& float8, const BlockBuffers& buffers);
 
     /// What the passes of generation read and write.
     void use_cache(const KeyValueCache& cache) { cache_ = cache; }
@@ -79,9 +79,8 @@ class AttentionBlock {
     View qkv_;  // (M, Nq) after RoPE
     View o_;    // (M, H hd)
     View lse_;  // (H, M)
-    // FP8. Of o the transposed copy is kept for the wgrad, which x's is made for anew: it would take as much memory
-    // again, and with both FP8 would need more than bf16.
-    View x_f8_;           // (M, d) of the normalised x
+    // FP8, by rows for the forward pass and transposed for the wgrad, the latter kept under recompute "none".
+    View x_f8_, x_f8_t_;  // (M, d), (d, M) of the normalised x
     View o_f8_, o_f8_t_;  // (M, H hd), (H hd, M)
     Stream out_;          // x', 1/rms
     View square_;         // partials of the sum of squares of x'

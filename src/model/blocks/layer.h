@@ -23,12 +23,12 @@ class Layer {
 
         /// `float8`: a layer takes FP8 operands.
         BackwardBuffers(const ModelShape& shape, Recompute recompute, bool float8, const BlockBuffers& buffers)
-            : attention(shape, float8, buffers), mlp(shape, recompute, float8, buffers) {}
+            : attention(shape, recompute, float8, buffers), mlp(shape, recompute, float8, buffers) {}
     };
 
     Layer(const Parameters& parameters, const FlatSegments& segments, const ModelShape& shape, Recompute recompute,
           bool deterministic, const Float8Layer& float8, const BlockBuffers& buffers)
-        : attention_(parameters.attention, segments, shape, deterministic, float8, buffers),
+        : attention_(parameters.attention, segments, shape, recompute, deterministic, float8, buffers),
           mlp_(parameters.mlp, segments, shape, recompute, float8, buffers) {}
 
     /// What the passes of generation read and write.

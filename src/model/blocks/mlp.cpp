@@ -65,9 +65,11 @@ const Stream& MlpBlock::forward(StepList& step, const Stream& in, Keep keep) {
         forward_f8(step, in);
     } else {
         const bool keeps_z = keep == Keep::activations && recompute_ != Recompute::mlp;
+        gate_up_.make(step, "gate_up_weights");
         step("gate_up",
              LinearSwiglu{
                  .a = in.x, .w = gate_up_.value, .rstd = in.rstd, .z = keeps_z ? write(z_) : View{}, .y = write(y_)});
+        down_.make(step, "down_weights");
         step("down", LinearResidualRms{.a = y_,
                                        .w = down_.value,
                                        .residual = in.x,
