@@ -12,9 +12,10 @@ struct DecodeModel::Sm {
     int number = 0;
     // The ring.
     std::vector<Phases> full, empty;
-    std::vector<std::int64_t> chunk;  // what a place holds
-    std::vector<bool> used;           // it is not free
-    std::vector<int> landing;         // places whose copy is on its way
+    std::vector<std::int64_t> chunk;    // what a place holds
+    std::vector<ProductChunk> part_of;  // of a product: which tile and slice
+    std::vector<bool> used;             // it is not free
+    std::vector<int> landing;           // places whose copy is on its way
     std::int64_t issued = 0;
     bool all_issued = false;
     int closed = 0;
@@ -44,6 +45,7 @@ DecodeModel::DecodeModel(DecodeProgram program, ModelOptions options)
         sm.full.assign(ring, Phases(1));
         sm.empty.assign(ring, Phases(1));
         sm.chunk.assign(ring, -1);
+        sm.part_of.assign(ring, {-1, -1});
         sm.used.assign(ring, false);
         sm.part_full.assign(entries, Phases(kConsumerWarps));
         sm.parts.assign(entries, std::vector<int>(kConsumerWarps, -1));
@@ -149,7 +151,7 @@ Warp DecodeModel::consumer(Sm& sm, int warp) {
             } else {
                 const OwnTiles own = own_tiles(stage.tiles, stage.rotation, sm.number, program_.grid);
                 const Slices slices = slices_of(stage.columns);
-                const int rounds = slices.rounds(), kept = resident_slices(slices, shape.batch);
+                const int kept = resident_slices(slices, shape.batch);
                 const std::int64_t input = stage.kind == StageKind::attn_out  ? exchange_.o
                                            : stage.kind == StageKind::gate_up ? exchange_.middle
                                            : stage.kind == StageKind::down    ? exchange_.y
@@ -159,39 +161,46 @@ Warp DecodeModel::consumer(Sm& sm, int warp) {
                     return !embedded &&
                            (stage.kind != StageKind::attn_out || planned(b, token) > 0 || options_.idle_words);
                 };
-                const auto slice_words = [&](int m, int b) {
-                    const int slice = product_chunk(slices, m).slice, first = slices.first_column(slice);
-                    const int columns = std::min(slices.blocks_of(slice) * kBlockColumns, stage.columns - first);
-                    return words("its input", input + (std::int64_t{b} * stage.columns + first) / 2, columns / 2,
-                                 now - 1);
+                const auto slice_words = [&](int slice, int b) {
+                    return words("its input",
+                                 input + (std::int64_t{b} * stage.columns + slices.first_column(slice)) / 2,
+                                 slices.columns_of(slice, stage.columns) / 2, now - 1);
                 };
-                const int end = own.number * slices.number;
-                for (int m = warp; m < std::min(end, kConsumerWarps * kept); m += kConsumerWarps)
-                    for (int b = 0; b < shape.batch; ++b)
-                        if (fetched(b)) co_await slice_words(m, b);
-                int done = 0;
-                for (int m = warp; m < end; m += kConsumerWarps, ++done) {
-                    const ProductChunk chunk = product_chunk(slices, m);
-                    for (int b = 0; b < shape.batch && kept == 0; ++b)
-                        if (fetched(b)) co_await slice_words(m, b);
-                    const std::int64_t n = chunks + m;
-                    const auto slot = static_cast<std::size_t>(n % layout_.chunks);
-                    co_await Until("an issued chunk", [&] { return sm.issued > n; });
-                    co_await Until("a chunk", [&] { return sm.full[slot].passed(n / layout_.chunks); });
-                    if (sm.chunk[slot] != n) fail("another chunk than the slice");
-                    sm.used[slot] = false;
-                    sm.empty[slot].arrive();
-                    if (done % rounds != rounds - 1) continue;
-                    const int tile = tiles + chunk.tile, entries = layout_.part_entries;
-                    if (tile >= entries)
-                        co_await Until("room for its sums", [&] {
-                            return sm.parts_read[tile % kEpilogueWarps] > (tile - entries) / kEpilogueWarps;
-                        });
-                    int& part = sm.parts[static_cast<std::size_t>(tile % entries)]
-                                        [static_cast<std::size_t>(chunk.slice % slices.parts())];
-                    if (part != -1) fail(text("sums of tile ", part, " were overwritten by those of ", tile));
-                    part = tile;
-                    sm.part_full[static_cast<std::size_t>(tile % entries)].arrive(kConsumerWarps / slices.parts());
+                const int first_tile = warp / slices.number, first_slice = warp % slices.number;
+                if (first_tile < own.number)
+                    for (int round = 0; round < kept; ++round)
+                        for (int b = 0; b < shape.batch; ++b)
+                            if (fetched(b)) co_await slice_words(first_slice + round * kConsumerWarps, b);
+                const int together = tiles_together(slices, shape.batch);
+                const int step = slices.number < kConsumerWarps ? kConsumerWarps / slices.number : together;
+                std::int64_t n = chunks + warp;
+                for (int tile = first_tile; tile < own.number; tile += step) {
+                    const int end = std::min(tile + together, own.number);
+                    for (int slice = first_slice; slice < slices.number; slice += kConsumerWarps) {
+                        for (int b = 0; b < shape.batch && kept == 0; ++b)
+                            if (fetched(b)) co_await slice_words(slice, b);
+                        for (int t = tile; t < end; ++t, n += kConsumerWarps) {
+                            const auto slot = static_cast<std::size_t>(n % layout_.chunks);
+                            co_await Until("an issued chunk", [&] { return sm.issued > n; });
+                            co_await Until("a chunk", [&] { return sm.full[slot].passed(n / layout_.chunks); });
+                            if (sm.chunk[slot] != n || sm.part_of[slot].tile != t || sm.part_of[slot].slice != slice)
+                                fail("another chunk than the slice");
+                            sm.used[slot] = false;
+                            sm.empty[slot].arrive();
+                        }
+                    }
+                    for (int t = tile; t < end; ++t) {
+                        const int count = tiles + t, entries = layout_.part_entries;
+                        if (count >= entries)
+                            co_await Until("room for its sums", [&] {
+                                return sm.parts_read[count % kEpilogueWarps] > (count - entries) / kEpilogueWarps;
+                            });
+                        int& part = sm.parts[static_cast<std::size_t>(count % entries)]
+                                            [static_cast<std::size_t>(warp % slices.parts())];
+                        if (part != -1) fail(text("sums of tile ", part, " were overwritten by those of ", count));
+                        part = count;
+                        sm.part_full[static_cast<std::size_t>(count % entries)].arrive(kConsumerWarps / slices.parts());
+                    }
                 }
                 chunks += std::int64_t{own.number} * slices.number;
                 tiles += own.number;
@@ -303,17 +312,22 @@ Warp DecodeModel::producer(Sm& sm) {
     std::int64_t n = 0;
     for (int token = 0; token < options_.tokens; ++token)
         for (const Stage& stage : program_.stages) {
-            int chunks = 0;
+            std::vector<ProductChunk> chunks;
             if (stage.kind == StageKind::attention) {
                 if (token >= 2) co_await Until("a close", [&] { return sm.closed >= token - 1; });
                 const auto all = units(token);
                 const OwnTiles own = own_tiles(all.number(), stage.rotation, sm.number, program_.grid);
-                for (int index = 0; index < own.number; ++index) chunks += all.unit(own.tile(index)).blocks;
+                for (int index = 0; index < own.number; ++index)
+                    chunks.resize(chunks.size() + static_cast<std::size_t>(all.unit(own.tile(index)).blocks));
             } else if (is_product(stage.kind)) {
-                chunks = own_tiles(stage.tiles, stage.rotation, sm.number, program_.grid).number *
-                         slices_of(stage.columns).number;
+                const Slices slices = slices_of(stage.columns);
+                each_chunk(slices, own_tiles(stage.tiles, stage.rotation, sm.number, program_.grid).number,
+                           tiles_together(slices, program_.operands.shape.batch), [&](ProductChunk chunk) {
+                               chunks.push_back(chunk);
+                               return true;
+                           });
             }
-            for (const std::int64_t end = n + chunks; n < end; ++n) {
+            for (const ProductChunk chunk : chunks) {
                 const std::int64_t ring = layout_.chunks, earlier = n - layout_.in_flight;
                 const auto slot = static_cast<std::size_t>(n % ring);
                 if (earlier >= 0)
@@ -324,10 +338,11 @@ Warp DecodeModel::producer(Sm& sm) {
                 if (sm.used[slot]) fail("a chunk was overwritten");
                 sm.used[slot] = true;
                 sm.chunk[slot] = n;
+                sm.part_of[slot] = chunk;
                 sm.full[slot].arrive_expect();
                 sm.landing.push_back(static_cast<int>(slot));
                 co_await Until("nothing", [] { return true; });
-                sm.issued = n + 1;
+                sm.issued = ++n;
             }
         }
     sm.all_issued = true;

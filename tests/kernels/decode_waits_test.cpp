@@ -17,7 +17,8 @@ struct Case {
     std::vector<int> lengths;
 };
 
-/// One part and eight, one slice and many, idle sequences, splits, several tiles per SM and none.
+/// One part and eight, one slice and many, slices that are kept and that are fetched for two tiles, idle sequences,
+/// splits, several tiles per SM and none.
 const Case kCases[] = {
     {{}, {1}},
     {{.layers = 3, .width = 16, .feed_forward = 16, .heads = 3, .kv_heads = 3, .context = 5000}, {4400}},
@@ -25,6 +26,7 @@ const Case kCases[] = {
     {{.batch = 8, .layers = 2, .width = 80, .feed_forward = 144, .context = 700}, {1, 0, 2, 64, 65, 129, 257, 520}},
     {{.batch = 2, .layers = 2, .width = 1088, .feed_forward = 4624, .heads = 8, .kv_heads = 1, .head_dim = 128},
      {0, 33}},
+    {{.batch = 5, .layers = 2, .width = 208, .feed_forward = 4624}, {1, 0, 2, 64, 65}},
 };
 
 ModelOptions options_of(const Case& c, unsigned seed) {

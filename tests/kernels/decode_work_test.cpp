@@ -42,18 +42,30 @@ TEST_CASE("fused decode: slices cover every column once, and a warp keeps its sl
         const int blocks = slices.first_block(slices.number);
         REQUIRE(blocks * kBlockColumns >= columns);
         REQUIRE((blocks - 1) * kBlockColumns < columns);
+        int covered = 0;
         for (int j = 0; j < slices.number; ++j) {
             REQUIRE(slices.first_column(j) == slices.first_block(j) * kBlockColumns);
             REQUIRE(slices.first_block(j) + slices.blocks_of(j) == slices.first_block(j + 1));
             // One copy has one size: only what is behind the matrix may be missing from it.
             REQUIRE((slices.blocks_of(j) == slices.most || slices.first_block(j + 1) == blocks));
+            REQUIRE(slices.columns_of(j, columns) >= 0);
+            covered += slices.columns_of(j, columns);
         }
+        REQUIRE(covered == columns);
         REQUIRE(slices.parts() * slices.rounds() == slices.number);
     }
     for (const int columns : {2048, 3072, 4096, 8192, 14336}) {  // released models: nothing is copied for nothing
         const Slices slices = slices_of(columns);
         CHECK(slices.number * slices.most == slices.blocks);
     }
+    // A tile that goes alone is one whose slices are kept, and those of a tile that has fewer than the warps always
+    // are.
+    for (const int columns : {16, 2048, 4096, 8192, 14336})
+        for (int batch = 1; batch <= kMaxBatch; ++batch) {
+            const Slices slices = slices_of(columns);
+            CHECK((tiles_together(slices, batch) == 1) == (resident_slices(slices, batch) == slices.rounds()));
+            CHECK((slices.rounds() > 1 || tiles_together(slices, batch) == 1));
+        }
     // A warp's chunks of successive tiles name the same slices, in the same order.
     for (const int columns : {16, 512, 768, 2048, 4096, 5632, 8192, 14336, 28672}) {
         const Slices slices = slices_of(columns);
@@ -68,6 +80,24 @@ TEST_CASE("fused decode: slices cover every column once, and a warp keeps its sl
     }
 }
 
+namespace {
+
+/// The chunks of a warp's loops where it keeps its slices, and where it fetches each for several tiles.
+std::vector<ProductChunk> kept_chunks(const Slices& slices, int tiles, int warp) {
+    std::vector<ProductChunk> chunks;
+    for (int m = warp; m < tiles * slices.number; m += kConsumerWarps) chunks.push_back(product_chunk(slices, m));
+    return chunks;
+}
+std::vector<ProductChunk> fetched_chunks(const Slices& slices, int tiles, int warp) {
+    std::vector<ProductChunk> chunks;
+    for (int first = 0; first < tiles; first += kTilesTogether)
+        for (int slice = warp; slice < slices.number; slice += kConsumerWarps)
+            for (int t = first; t < std::min(first + kTilesTogether, tiles); ++t) chunks.push_back({t, slice});
+    return chunks;
+}
+
+}  // namespace
+
 TEST_CASE("fused decode: every tile and slice exactly once, by one warp, in the producer's order") {
     for (const int grid : kGrids)
         for (const int tiles : {1, 3, 48, 131, 132, 133, 192, 1024, 8016})
@@ -81,23 +111,32 @@ TEST_CASE("fused decode: every tile and slice exactly once, by one warp, in the 
                     const OwnTiles own = own_tiles(tiles, rotation, sm, grid);
                     least = std::min(least, own.number);
                     most = std::max(most, own.number);
-                    std::vector<std::pair<int, int>> produced;
-                    for (int i = 0; i < own.number; ++i)
-                        for (int slice = 0; slice < slices.number; ++slice) produced.emplace_back(own.tile(i), slice);
-                    std::vector<std::pair<int, int>> consumed(produced.size(), {-1, -1});
-                    for (int warp = 0; warp < kConsumerWarps; ++warp)
-                        for (int m = warp; m < own.number * slices.number; m += kConsumerWarps) {
-                            const ProductChunk chunk = product_chunk(slices, m);
-                            REQUIRE(consumed[static_cast<std::size_t>(m)].first == -1);
-                            consumed[static_cast<std::size_t>(m)] = {own.tile(chunk.tile), chunk.slice};
+                    for (const int together : {1, kTilesTogether}) {
+                        if (together > 1 && slices.rounds() == 1) continue;  // these are kept
+                        std::vector<std::pair<int, int>> produced;
+                        each_chunk(slices, own.number, together, [&](ProductChunk chunk) {
+                            produced.emplace_back(own.tile(chunk.tile), chunk.slice);
+                            return true;
+                        });
+                        std::vector<std::pair<int, int>> consumed(produced.size(), {-1, -1});
+                        for (int warp = 0; warp < kConsumerWarps; ++warp) {
+                            auto m = static_cast<std::size_t>(warp);
+                            for (const ProductChunk chunk : together == 1 ? kept_chunks(slices, own.number, warp)
+                                                                          : fetched_chunks(slices, own.number, warp)) {
+                                REQUIRE(m < consumed.size());
+                                consumed[m] = {own.tile(chunk.tile), chunk.slice};
+                                m += kConsumerWarps;
+                            }
                         }
-                    REQUIRE(produced == consumed);
-                    for (const auto& [tile, slice] : produced)
-                        ++seen[static_cast<std::size_t>(tile * slices.number + slice)];
+                        REQUIRE(produced == consumed);
+                        for (const auto& [tile, slice] : produced)
+                            ++seen[static_cast<std::size_t>(tile * slices.number + slice)];
+                    }
                 }
                 CAPTURE(grid, tiles, columns);
                 REQUIRE(most - least <= 1);
-                REQUIRE(std::all_of(seen.begin(), seen.end(), [](int count) { return count == 1; }));
+                const int times = slices.rounds() == 1 ? 1 : 2;  // in each order once
+                REQUIRE(std::all_of(seen.begin(), seen.end(), [&](int count) { return count == times; }));
             }
 }
 

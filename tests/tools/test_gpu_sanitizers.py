@@ -44,6 +44,20 @@ HAZARD = """if [[ $tool == racecheck && "$*" == *documents* ]]; then
 fi"""
 
 
+FUSED = "coda::hopper::decode::fused_decode<(int)64>(coda::hopper::decode::Arguments)"
+CHOICE = "coda::hopper::decode::choose_stage(const coda::hopper::decode::Arguments &, char *)"
+
+
+def races(*pairs):
+    """Reports of racecheck in the mode samples_fused: of each pair the kind, function, and source of both accesses."""
+    lines = [f'if [[ $tool == racecheck && "$*" == *fused* ]]; then count={len(pairs)}']
+    for first, second in pairs:
+        for text, (kind, function, source), end in (("Error: Race reported between", first, ""),
+                                                    ("    and", second, " [64 hazards]")):
+            lines.append(f'echo "========= {text} {kind} access at {function}+0x1e0 in {source}{end}"')
+    return "\n".join([*lines, "fi"])
+
+
 class GpuSanitizersTest(LogTestCase):
     def check(self, mode, *arguments, expect=0, train=TRAIN):
         os.makedirs(self.path("bin"), exist_ok=True)
@@ -120,6 +134,43 @@ class GpuSanitizersTest(LogTestCase):
         self.assertRegex(self.uninitialised(one, 1, "--modes", "base", *self.rules(rule), expect=1), "2 failures")
         out = self.uninitialised(one, 1, *self.rules(rule | {"modes": ["orcale"]}), expect=1)
         self.assertIn('may have "modes"', out)
+
+    def test_verbose_shows_every_different_failure(self):
+        pairs = [(("Write", "coda::f()", f"a.cu:{line % 7}"), ("Read", "coda::f()", "b.cu:1")) for line in range(14)]
+        arguments = ("--only", "racecheck", "--modes", "samples_fused")
+        out = self.check(races(*pairs), *arguments, expect=1)
+        self.assertEqual(out.count("Race reported"), 5)
+        self.assertIn("and 9 more", out)
+        out = self.check(races(*pairs), *arguments, "--verbose", expect=1)
+        self.assertEqual(out.count("Race reported"), 7)
+        self.assertIn("and 7 different ones in all", out)
+        self.assertRegex(out, "racecheck +1 modes, 14 failures")
+
+    def test_the_fused_kernels_hand_overs_and_no_others(self):
+        arguments = ("--only", "racecheck", "--modes", "samples_fused")
+        kernel = lambda kind, source: (kind, FUSED, source)
+        choice = lambda kind, source: (kind, CHOICE, source)
+        handed = [(kernel("Write", "product.cuh:75"), kernel("Read", "epilogue.cuh:132")),
+                  (kernel("Read", "/a/epilogue.cuh:134"), ("Write", "void " + FUSED, "/a/decode/product.cuh:77")),
+                  (kernel("Write", "attention.cuh:245"), kernel("Read", "attention_epilogue.cuh:63")),
+                  (kernel("Write", "mbarrier_poll.cuh:35"), kernel("Read", "mbarrier_poll.cuh:30")),
+                  (kernel("Read", "product.cuh:22"), kernel("Write", "stream.cuh:31")),
+                  (kernel("Write", "attention.cuh:95"), kernel("Write", "stream.cuh:22")),
+                  (choice("Read", "row_choice.cuh:235"), choice("Write", "row_choice.cuh:196")),
+                  (kernel("Read", "product.cuh:22"), choice("Write", "row_choice.cuh:227"))]
+        self.assertRegex(self.check(races(*handed), *arguments), "1 modes, 0 failures, 8 allowed")
+        others = [(kernel("Write", "product.cuh:75"), kernel("Write", "product.cuh:75")),
+                  (kernel("Write", "product.cuh:75"), kernel("Read", "attention_epilogue.cuh:63")),
+                  (kernel("Write", "input.cuh:69"), kernel("Read", "product.cuh:22")),
+                  (kernel("Write", "attention.cuh:191"), kernel("Read", "attention.cuh:223")),
+                  (kernel("Write", "stream.cuh:31"), kernel("Write", "product.cuh:75")),
+                  (choice("Write", "row_choice.cuh:196"), choice("Write", "row_choice.cuh:196")),
+                  (("Write", "coda::other()", "product.cuh:75"), kernel("Read", "epilogue.cuh:132"))]
+        for other in others:
+            self.assertIn("1 failures, 0 allowed", self.check(races(other), *arguments, expect=1))
+        out = self.check(races(handed[0]).replace("*fused*", "*base*"), "--only", "racecheck", "--modes", "base",
+                         expect=1)
+        self.assertIn("1 failures, 0 allowed", out)
 
     def test_what_is_not_shown_counts(self):
         out = self.check(INVALID.replace("COUNT", "5"), "--only", "memcheck", "--modes", "oracle", expect=1)

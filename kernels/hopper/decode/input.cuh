@@ -102,26 +102,32 @@ class SliceFetch {
           batch_(self.shape().batch),
           first_(slices.first_column(slice)),
           padded_(slices.blocks_of(slice) * kBlockColumns),
-          columns_(min(padded_, stage.columns - first_)) {
+          columns_(slices.columns_of(slice, stage.columns)) {
         ptx::hide_origin(self_.lane);  // as in_stage()
         ptx::hide_origin(batch_);
     }
 
-    /// Waits for the first sequence alone, with few loads: where its words are there, those of the others are too, or
-    /// nearly so. They come kTogether at a time.
-    template <int kTogether>
-    __device__ __forceinline__ float run(const Step& step) {
+    /// Where the words may be long in coming, it waits for the first sequence's alone, with few loads: once these are
+    /// there, those of the others are too, or nearly so. They come kTogether at a time: what counts is how many loads
+    /// follow one another.
+    __device__ __forceinline__ float run(const Step& step, bool may_be_long) {
         if (stage_.embedded && stage_.kind == StageKind::qkv) {
             for (int b = 0; b < batch_; ++b) row(step, b);
             return own_;
         }
-        words<1>(0);
+        int first = 0;
+        if (may_be_long) {
+            words<1>(0);
+            first = 1;
+        }
 #pragma unroll 1
-        for (int b = 1; b < batch_; b += kTogether) words<kTogether>(b);
+        for (int b = first; b < batch_; b += kTogether) words<kTogether>(b);
         return own_;
     }
 
   private:
+    static constexpr int kTogether = 2;  // four would spill
+
     template <int kSequences>
     __device__ __forceinline__ void words(int first) {
         Inputs<kSequences> inputs{

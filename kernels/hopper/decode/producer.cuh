@@ -78,24 +78,22 @@ class Producer {
         const OwnTiles own = self_.tiles_of(stage);
         const Slices slices = slices_of(stage.columns);
         const bool whole = in_whole_blocks(stage.columns);
-        for (int index = 0; index < own.number; ++index) {
-            place_.tile = own.tile(index);
-            const int row = own.tile(index) * kTileRows;
-            for (int slice = 0; slice < slices.number; ++slice) {
-                const int first = slices.first_block(slice), blocks = whole ? slices.most : slices.blocks_of(slice);
-                if (!begin(static_cast<std::uint32_t>(blocks * kBlockBytes))) return false;
-                if (whole) {
-                    ptx::tensor_stream(memory(), map, 0, row, first, full(), policy_);
-                } else {
+        return each_chunk(slices, own.number, tiles_together(slices, self_.shape().batch), [&](ProductChunk chunk) {
+            place_.tile = own.tile(chunk.tile);
+            const int row = place_.tile * kTileRows, first = slices.first_block(chunk.slice);
+            const int blocks = whole ? slices.most : slices.blocks_of(chunk.slice);
+            if (!begin(static_cast<std::uint32_t>(blocks * kBlockBytes))) return false;
+            if (whole) {
+                ptx::tensor_stream(memory(), map, 0, row, first, full(), policy_);
+            } else {
 #pragma unroll 1
-                    for (int block = 0; block < blocks; ++block)
-                        ptx::tensor_stream(memory() + static_cast<std::uint32_t>(block * kBlockBytes), map,
-                                           (first + block) * kBlockColumns, row, 0, full(), policy_);
-                }
-                end();
+                for (int block = 0; block < blocks; ++block)
+                    ptx::tensor_stream(memory() + static_cast<std::uint32_t>(block * kBlockBytes), map,
+                                       (first + block) * kBlockColumns, row, 0, full(), policy_);
             }
-        }
-        return true;
+            end();
+            return true;
+        });
     }
 
     __device__ bool attention(const Stage& stage, int token) {

@@ -81,22 +81,26 @@ __device__ __forceinline__ void give_part(const Self& self, const Sums& sums, fl
                                   static_cast<std::uint32_t>(kConsumerWarps / parts));
 }
 
-/// A consumer warp's share of a product.
-__device__ __forceinline__ void multiply_stage(const Self& self, const Stage& stage, const Step& step, Place place,
-                                               ConsumerCounts& counts) {
+/// The lane's column of inputs exists, and counts.
+__device__ __forceinline__ bool is_live(const Self& self, const Stage& stage) {
+    return lane_row(self.lane) < self.shape().batch && has_input(self, stage, lane_row(self.lane));
+}
+
+/// A consumer warp's share of a product whose slices it keeps: it fetches them before the first tile.
+__device__ __forceinline__ void multiply_kept(const Self& self, const Stage& stage, const Slices& slices,
+                                              const Step& step, Place place, const ConsumerCounts& counts) {
     const OwnTiles own = self.tiles_of(stage);
-    const Slices slices = slices_of(stage.columns);
-    const int chunks = own.number * slices.number, rounds = slices.rounds(), batch = self.shape().batch;
-    const int kept = resident_slices(slices, batch), pitch = input_pitch(kept);
-    const bool live = lane_row(self.lane) < batch && has_input(self, stage, lane_row(self.lane));
+    const int chunks = own.number * slices.number, rounds = slices.rounds();
+    const int pitch = input_pitch(rounds);
+    const bool live = is_live(self, stage);
     char* input = self.input();
     float square = 0;
     // Before the sums, which would take registers from the loads.
-    for (int round = 0, m = self.warp; round < kept && m < chunks; ++round, m += kConsumerWarps) {
+    for (int round = 0, m = self.warp; round < rounds && m < chunks; ++round, m += kConsumerWarps) {
         const ProductChunk chunk = product_chunk(slices, m);
         place.tile = own.tile(chunk.tile);
-        square +=
-            SliceFetch(self, stage, slices, chunk.slice, input + round * 2 * kSliceColumns, pitch, place).run<2>(step);
+        square += SliceFetch(self, stage, slices, chunk.slice, input + round * 2 * kSliceColumns, pitch, place)
+                      .run(step, true);
     }
     __syncwarp();
     Sums sums;
@@ -106,16 +110,10 @@ __device__ __forceinline__ void multiply_stage(const Self& self, const Stage& st
         const int round = done % rounds;
         place.tile = own.tile(chunk.tile);
         if (round == 0) sums = {};
-        char* slice = input + (kept > 0 ? round * 2 * kSliceColumns : 0);
-        if (kept == 0) {
-            if (round == 0) square = 0;
-            __syncwarp();  // all lanes have used what is there
-            square += SliceFetch(self, stage, slices, chunk.slice, slice, pitch, place).run<1>(step);
-            __syncwarp();
-        }
         self.stamp(place, Stamp::ready);
         const std::uint32_t n = counts.chunks + static_cast<std::uint32_t>(m);
         const char* weights = take_chunk(self, n, place);
+        const char* slice = input + round * 2 * kSliceColumns;
         multiply(sums, rows_of_chunk(weights, self.lane),
                  slice + lane_row(self.lane) * pitch + 2 * lane_column(self.lane), live, slices.blocks_of(chunk.slice));
         free_chunk(self, n);
@@ -123,8 +121,61 @@ __device__ __forceinline__ void multiply_stage(const Self& self, const Stage& st
             give_part(self, sums, square, counts.tiles + chunk.tile, chunk.slice % slices.parts(), slices.parts(),
                       place);
     }
-    counts.chunks += static_cast<std::uint32_t>(chunks);
-    counts.tiles += own.number;
+}
+
+/// The same where its slices do not fit: each is fetched once for kTilesTogether tiles. There are as many parts of a
+/// tile as warps then.
+__device__ __forceinline__ void multiply_fetched(const Self& self, const Stage& stage, const Slices& slices,
+                                                 const Step& step, Place place, const ConsumerCounts& counts) {
+    const OwnTiles own = self.tiles_of(stage);
+    const int pitch = input_pitch(1);
+    const bool live = is_live(self, stage);
+    char* input = self.input();
+    std::uint32_t n = counts.chunks + static_cast<std::uint32_t>(self.warp);
+#pragma unroll 1
+    for (int first = 0; first < own.number; first += kTilesTogether) {
+        Sums sums[kTilesTogether];
+        float square = 0;
+#pragma unroll 1
+        for (int slice = self.warp; slice < slices.number; slice += kConsumerWarps) {
+            place.tile = own.tile(first);
+            __syncwarp();  // all lanes have used what is there
+            square += SliceFetch(self, stage, slices, slice, input, pitch, place)
+                          .run(step, first == 0 && slice < kConsumerWarps);
+            __syncwarp();
+            self.stamp(place, Stamp::ready);
+#pragma unroll
+            for (int t = 0; t < kTilesTogether; ++t) {
+                if (first + t >= own.number) continue;
+                place.tile = own.tile(first + t);
+                const char* weights = take_chunk(self, n, place);
+                multiply(sums[t], rows_of_chunk(weights, self.lane),
+                         input + lane_row(self.lane) * pitch + 2 * lane_column(self.lane), live,
+                         slices.blocks_of(slice));
+                free_chunk(self, n);
+                n += kConsumerWarps;
+            }
+        }
+#pragma unroll
+        for (int t = 0; t < kTilesTogether; ++t) {
+            if (first + t >= own.number) continue;
+            place.tile = own.tile(first + t);
+            give_part(self, sums[t], square, counts.tiles + first + t, self.warp, kConsumerWarps, place);
+        }
+    }
+}
+
+/// A consumer warp's share of a product.
+__device__ __forceinline__ void multiply_stage(const Self& self, const Stage& stage, const Step& step,
+                                               const Place& place, ConsumerCounts& counts) {
+    const Slices slices = slices_of(stage.columns);
+    if (resident_slices(slices, self.shape().batch) > 0)
+        multiply_kept(self, stage, slices, step, place, counts);
+    else
+        multiply_fetched(self, stage, slices, step, place, counts);
+    const int tiles = self.tiles_of(stage).number;
+    counts.chunks += static_cast<std::uint32_t>(tiles * slices.number);
+    counts.tiles += tiles;
 }
 
 }  // namespace coda::hopper::decode

@@ -101,10 +101,14 @@ struct Layout {
 /// Throws Error where a model needs more than an SM has.
 Layout layout_of(const DecodeProgram& program, int in_flight_bytes = 56 * 1024);
 
-/// Slices of a stage's input that a warp keeps for all of its tiles; 0: it fetches each as it needs it.
+/// Slices of a stage's input that a warp keeps for all of its tiles; 0: it fetches each, for tiles_together tiles.
 CODA_HD int resident_slices(const Slices& slices, int batch) {
     constexpr int kKept = 8;  // KB per warp
     return slices.rounds() * batch <= kKept ? slices.rounds() : 0;
+}
+/// Tiles at a time: each_chunk.
+CODA_HD int tiles_together(const Slices& slices, int batch) {
+    return resident_slices(slices, batch) > 0 ? 1 : kTilesTogether;
 }
 /// Bytes from one sequence's input to the next.
 CODA_HD int input_pitch(int kept) { return input_pitch_of((kept > 1 ? kept : 1) * kSliceColumns); }

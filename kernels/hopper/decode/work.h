@@ -34,6 +34,11 @@ struct Slices {
     CODA_HD int first_block(int slice) const { return slice * most < blocks ? slice * most : blocks; }
     CODA_HD int blocks_of(int slice) const { return first_block(slice + 1) - first_block(slice); }
     CODA_HD int first_column(int slice) const { return first_block(slice) * kBlockColumns; }
+    /// Columns of a slice of a matrix of `columns`: 0 of an empty one, which begins behind them.
+    CODA_HD int columns_of(int slice, int columns) const {
+        const int left = columns - first_column(slice), most_columns = blocks_of(slice) * kBlockColumns;
+        return left < 0 ? 0 : left < most_columns ? left : most_columns;
+    }
     /// Parts of a tile's sums, each from one warp.
     CODA_HD int parts() const { return number < kConsumerWarps ? number : kConsumerWarps; }
     /// Slices of a tile that one warp adds up, in order.
@@ -73,10 +78,27 @@ CODA_HD OwnTiles own_tiles(int tiles, int rotation, int sm, int grid) {
     return own;
 }
 
+/// Tiles that go through the slices together where a warp cannot keep its inputs for all of them: it fetches a slice
+/// once for so many tiles, whose sums it keeps.
+inline constexpr int kTilesTogether = 2;
+
 /// Chunk m of an SM's product stage belongs to consumer warp m mod 8.
 struct ProductChunk {
     int tile, slice;  // the tile as an index among the SM's own
 };
+/// The chunks in their order, `together` tiles at a time: of these, kConsumerWarps slices of each, then the next ones.
+/// fn(chunk) returns whether to go on. False where it did not.
+template <class Fn>
+CODA_HD bool each_chunk(const Slices& slices, int tiles, int together, const Fn& fn) {
+    const int parts = slices.parts();
+    for (int first = 0; first < tiles; first += together)
+        for (int from = 0; from < slices.number; from += parts)
+            for (int tile = first; tile < first + together && tile < tiles; ++tile)
+                for (int slice = from; slice < from + parts; ++slice)
+                    if (!fn(ProductChunk{tile, slice})) return false;
+    return true;
+}
+/// The m-th of one tile at a time.
 CODA_HD ProductChunk product_chunk(const Slices& slices, int m) { return {m / slices.number, m % slices.number}; }
 
 /// A word's epoch: which stage of which token of which launch wrote it. A launch's first epoch is `base` + 1.
