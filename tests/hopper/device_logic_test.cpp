@@ -48,9 +48,11 @@ const NamedTile kTiles[] = {
     {"F8 PromotedNarrow", tiles::F8<tiles::PromotedNarrow, 512>::config, 8192, 0},
     {"F8 PromotedSmall", tiles::F8<tiles::PromotedSmall, 512>::config, 8192, 0},
     {"F8 PromotedShared", tiles::F8<tiles::PromotedShared, 512>::config, 8192, 0},
-    {"SwigluBackwardF8", tiles::F8<tiles::SwigluBackwardF8>::config, 16384, 0},
-    {"SwigluBackwardF8Shared", tiles::F8<tiles::SwigluBackwardF8Shared>::config, 16384, 0},
-    {"SwigluBackwardF8AndY", tiles::F8<tiles::SwigluBackwardF8AndY>::config, 18432, 0},
+    {"SwigluBackwardF8", tiles::F8<tiles::SwigluBackwardF8>::config, 8192, 0},
+    {"SwigluBackwardF8Shared", tiles::F8<tiles::SwigluBackwardF8Shared>::config, 8192, 0},
+    {"SwigluBackwardF8Deep", tiles::F8<tiles::SwigluBackwardF8Deep>::config, 8192, 0},
+    {"SwigluBackwardF8AndY", tiles::F8<tiles::SwigluBackwardF8AndY>::config, 10240, 0},
+    {"SwigluBackwardF8AndYSlots", tiles::F8<tiles::SwigluBackwardF8AndYSlots>::config, 10240, 0},
 };
 
 }  // namespace
@@ -210,4 +212,10 @@ TEST_CASE("slots pack their panels on swizzle periods") {
     CHECK(Shared::offset(3) == 6144);
     CHECK(Shared::transposed(2));
     CHECK_FALSE(Shared::transposed(3));
+    using Overwritten =
+        Slot<32, Panel{128, 2, 1}, Over{Panel{64, 2, 1}, 0}, Over{TransposedPanel{64, 2}, 0}, TransposedPanel{32}>;
+    CHECK(Overwritten::kBytes == 10240);
+    CHECK(Overwritten::offset(1) == 0);
+    CHECK(Overwritten::offset(2) == 4096);
+    CHECK(Overwritten::offset(3) == 8192);
 }

@@ -10,13 +10,12 @@
 namespace coda::hopper {
 
 /// WideTileLoad where the accumulators' blocks are visited in order in all rows: odd rows load block b ^ 2 in place of
-/// b, and give it out in order. The whole sub-tile must have been fetched. Without kSwaps any part of it may be, and
-/// rows meet in the banks by twos.
-template <class Slot, int kPanel, bool kSwaps>
+/// b, and give it out in order. The whole sub-tile must have been fetched.
+template <class Slot, int kPanel>
 class WideTileLoadInOrder {
     static constexpr int kRowBytes = Slot::panel(kPanel).row_bytes;
     static_assert(kRowBytes == 4 * Slot::kColumns && Slot::kColumns == 32 && !Slot::kOddRowsSwapped);
-    static constexpr int kOther = kSwaps ? 2 : 0;  // blocks away
+    static constexpr int kOther = 2;  // blocks away
 
   public:
     __device__ void fetch(const Here& at) {
@@ -27,7 +26,7 @@ class WideTileLoadInOrder {
                                    Slot::offset(kPanel) + at.half * 8 * kRowBytes);
     }
     __device__ TwoPairs operator[](const Here& at) const {
-        const bool odd = at.thread.lane / 4 % 2 == 1;
+        const bool odd = (at.thread.lane & 4) != 0;
         const uint2 own = words_[at.block][at.half], other = words_[at.block ^ kOther][at.half];
         return {unpack_bf16(odd ? other.x : own.x), unpack_bf16(odd ? other.y : own.y)};
     }
@@ -36,7 +35,8 @@ class WideTileLoadInOrder {
     uint2 words_[Slot::kColumns / 8][2];
 };
 
-/// An f8e4m3 tile twice as wide as the accumulator, in panel kRows by rows and in panel kTransposed transposed.
+/// An f8e4m3 tile twice as wide as the accumulator, in panel kRows by rows and in panel kTransposed transposed. Two
+/// blocks are put, then stored, before the next two are put.
 template <class Slot, int kRows, int kTransposed>
 class WideTileStoreF8 {
     static_assert(Slot::transposed(kTransposed) && Slot::panel(kTransposed).row_bytes == 2 * Slot::kColumns);
@@ -45,7 +45,10 @@ class WideTileStoreF8 {
     /// Four neighbouring columns.
     __device__ void put(const Here& at, float2 first, float2 second) {
         pending_[at.block % 2 * 2 + at.half] = ptx::round_to_e4m3x4(first.x, first.y, second.x, second.y);
-        if (at.block % 2 == 0 || at.half == 0) return;
+    }
+    /// Stores blocks `block` and block + 1, of which `block` is even.
+    __device__ void store(Here at, int block) const {
+        at.block = block;
         ptx::store_matrix_x4(PairPanel<Slot, kRows>::address(at), pending_);
         const int lane = at.thread.lane;
         const unsigned select[2] = {WidePairs::selector(lane % 4, 0), WidePairs::selector(lane % 4, 1)};
@@ -53,7 +56,7 @@ class WideTileStoreF8 {
             __byte_perm(pending_[0], pending_[1], select[0]), __byte_perm(pending_[0], pending_[1], select[1]),
             __byte_perm(pending_[2], pending_[3], select[0]), __byte_perm(pending_[2], pending_[3], select[1])};
         ptx::store_matrix_x4_transposed(at.slot + paired_offset<WidePairs>(at.thread.warp, lane, 0) +
-                                            Slot::offset(kTransposed) + at.block / 2 * (32 * kPairedRowBytes),
+                                            Slot::offset(kTransposed) + block / 2 * (32 * kPairedRowBytes),
                                         paired);
     }
 
@@ -163,6 +166,7 @@ struct LargestMagnitude {
 
     __device__ void clear() { largest = 0; }
     __device__ void add(float value) { largest = fmaxf(largest, fabsf(value)); }
+    __device__ void add(float2 values) { largest = fmaxf(largest, fmaxf(fabsf(values.x), fabsf(values.y))); }
     /// The magnitudes were `factor` times the tensor's.
     __device__ void raise(const Thread& thread, float inverse_factor, float* destination) const {
         const float of_warp = warp_largest(largest * inverse_factor);

@@ -185,6 +185,11 @@ struct SwigluF8Deep {
         .m = 128, .n = 192, .stages = 5, .slots = 1, .specialization = pingpong, .raster = {.group_rows = 2048}};
     static constexpr double rate = 0.99, fixed = 0;
 };
+struct SwigluF8Square {
+    static constexpr TileConfig config{
+        .m = 128, .n = 128, .stages = 5, .slots = 2, .specialization = pingpong, .raster = {.panel_columns = 2048}};
+    static constexpr double rate = 1.0, fixed = 0;
+};
 // RmsBackward from FP8 with promotion. The epilogue is exposed, so a consumer has slots for half of its tile or more.
 struct RmsBackwardPromoted {
     static constexpr TileConfig config{.m = 128, .n = 192, .stages = 4, .slots = 3, .raster = {.panel_columns = 2304}};
@@ -195,29 +200,41 @@ struct RmsBackwardPromotedSmall {
     static constexpr double rate = 0.95, fixed = 250;
 };
 
-// LinearSwigluBackward from and to FP8. Slots of 16 KiB, as neither copy of dz overwrites z. 128 rows, since a
-// sub-tile's z is in registers as a whole.
+// LinearSwigluBackward from and to FP8, with slots of 8 KiB: four of them are half of a tile. With two of 16 KiB, in
+// which z and dz had bytes of their own, it took 1.32 of cuBLASLt's time: by a model, a slot has its next z some 4000
+// cycles after it was handed over, and each epilogue waited for that three times. 128 rows, since a sub-tile's z is in
+// registers as a whole: with 192, some 20 of them spill. Not measured yet, as those below.
 struct SwigluBackwardF8 {
     static constexpr TileConfig config{
-        .m = 128, .n = 128, .stages = 5, .slots = 2, .specialization = pingpong, .raster = {.panel_columns = 2048}};
+        .m = 128, .n = 128, .stages = 5, .slots = 4, .specialization = pingpong, .raster = {.panel_columns = 2048}};
     static constexpr double rate = 1.0, fixed = 0;
 };
 struct SwigluBackwardF8Shared {
     static constexpr TileConfig config{.m = 128,
                                        .n = 128,
-                                       .stages = 4,
-                                       .slots = 3,
+                                       .stages = 5,
+                                       .slots = 4,
                                        .specialization = pingpong,
                                        .cluster_m = 1,
                                        .cluster_n = 2,
                                        .raster = {.panel_columns = 2048}};
     static constexpr double rate = 0.99, fixed = 0;
 };
-// Slots of 18 KiB.
+struct SwigluBackwardF8Deep {
+    static constexpr TileConfig config{
+        .m = 128, .n = 128, .stages = 6, .slots = 2, .specialization = pingpong, .raster = {.panel_columns = 2048}};
+    static constexpr double rate = 0.98, fixed = 0;
+};
+// Slots of 10 KiB.
 struct SwigluBackwardF8AndY {
     static constexpr TileConfig config{
-        .m = 128, .n = 128, .stages = 4, .slots = 2, .specialization = pingpong, .raster = {.panel_columns = 2048}};
+        .m = 128, .n = 128, .stages = 5, .slots = 3, .specialization = pingpong, .raster = {.panel_columns = 2048}};
     static constexpr double rate = 1.0, fixed = 0;
+};
+struct SwigluBackwardF8AndYSlots {
+    static constexpr TileConfig config{
+        .m = 128, .n = 128, .stages = 4, .slots = 4, .specialization = pingpong, .raster = {.panel_columns = 2048}};
+    static constexpr double rate = 0.99, fixed = 0;
 };
 
 }  // namespace coda::hopper::tiles

@@ -10,6 +10,7 @@
 #include "kernels/hopper/epilogue/vectors.cuh"
 #include "kernels/hopper/gemm/kernels.cuh"
 #include "kernels/hopper/gemm/tuned_tiles.h"
+#include "kernels/hopper/ptx/basic_block.cuh"
 #include "kernels/hopper/sm90/math.cuh"
 #include "kernels/ops/linear_swiglu/op_f8.h"
 
@@ -20,9 +21,10 @@ namespace {
 constexpr Panel kZ{128, 2, 1}, kDz{64, 2, 1};
 constexpr TransposedPanel kDzTransposed{64, 2}, kYTransposed{32};
 
+/// Both copies of dz take the bytes of z, so that slots for half of a tile fit, and its z arrives under the GEMM.
 template <bool kMakesY>
-using SwigluSlot =
-    std::conditional_t<kMakesY, Slot<32, kZ, kDz, kDzTransposed, kYTransposed>, Slot<32, kZ, kDz, kDzTransposed>>;
+using SwigluSlot = std::conditional_t<kMakesY, Slot<32, kZ, Over{kDz, 0}, Over{kDzTransposed, 0}, kYTransposed>,
+                                      Slot<32, kZ, Over{kDz, 0}, Over{kDzTransposed, 0}>>;
 
 struct NoStore {
     __device__ void put(const Here&, float2) {}
@@ -38,59 +40,66 @@ struct SwigluBackwardF8 : EpilogueProgram {
     };
 
     static constexpr bool kHalves = false;
-    static constexpr int kFetched = kMakesY ? 2 : 0;  // with y, a whole sub-tile's z would spill
 
     const Arguments& arguments;
-    float factor;  // of the accumulator, to dz_scale dy
-    float y_scale = 1;
-    WideTileLoadInOrder<Slot, 0, !kMakesY> z;
+    float dz_inverse;  // of dz_scale
+    float inverse;     // of scale dz_scale, the factor from acc to dz_scale dy
+    float y_factor;    // from scale dz_scale y to y_scale y
+    WideTileLoadInOrder<Slot, 0> z;
     WideTileStoreF8<Slot, 1, 2> dz;
     std::conditional_t<kMakesY, TransposedStoreF8<Slot, kMakesY ? 3 : 2>, NoStore> y_t;
     RowSum dot;
     LargestMagnitude amax;
 
     __device__ explicit SwigluBackwardF8(const Arguments& given)
-        : arguments(given), factor(kMakesY ? 0 : __ldg(given.scale) * __ldg(given.dz_scale)) {}
+        : arguments(given),
+          dz_inverse(uniform(ptx::reciprocal_approximate(__ldg(given.dz_scale)))),
+          inverse(uniform(ptx::reciprocal_approximate(__ldg(given.scale)) * dz_inverse)),
+          y_factor(kMakesY ? uniform(__ldg(given.y_scale) * inverse) : 0) {}
 
-    /// dz of one pair, times dz_scale; `dy` times dz_scale.
-    __device__ float2 gradient(float dy, float2 gate_up, float& y, const Here& at) {
+    /// NOTE: the shuffle tells the compiler that the value is the same in all lanes: it may be in a uniform register.
+    static __device__ float uniform(float value) { return __shfl_sync(0xffffffffu, value, 0); }
+
+    /// dz of one pair, times dz_scale, and y times scale dz_scale. The sigmoid takes up that factor, and hands it on to
+    /// silu, y and slope, so that no instruction scales the accumulator. It is a power of two: no bit of the results
+    /// depends on the order. The reciprocal of a power of two is exact.
+    __device__ float2 gradient(float acc, float2 gate_up, float& y, const Here& at) {
         const auto [gate, up] = gate_up;
-        const float sigma = sigmoid_approximate(gate);
+        const float sigma = ptx::reciprocal_approximate(fmaf(exp2_approximate(-kLog2e * gate), inverse, inverse));
         const float silu = gate * sigma;
         y = silu * up;
-        const float slope = fmaf(sigma, up - y, y);
-        dot.add_product(at, dy, fmaf(gate, slope, y));
-        const float2 result = {dy * slope, dy * silu};
-        amax.add(result.x);
-        amax.add(result.y);
+        const float slope = fmaf(sigma, fmaf(-inverse, y, up), y);
+        dot.add_product(at, acc, fmaf(gate, slope, y));
+        const float2 result = {acc * slope, acc * silu};
+        amax.add(result);
         return result;
     }
     __device__ void begin_rows(const Rows&) {
         dot.clear();
         amax.clear();
     }
-    /// NOTE: with y, the scales are read for each sub-tile: kept over the GEMM, they would spill a register.
-    __device__ void begin_slot(const Rows&, int) {
-        if constexpr (kMakesY) {
-            factor = *arguments.scale * *arguments.dz_scale;
-            y_scale = *arguments.y_scale;
-        }
-    }
     __device__ void fetch(const Here& at) { z.fetch(at); }
     __device__ void visit(float2 acc, const Here& at) {
+        static_assert(kFetched == 0, "all of z has been read before the first pair is visited");
+        if (at.block == 2 && at.half == 0) {
+            ptx::end_basic_block(at.slot);  // NOTE: as one block, the sub-tile would spill
+            // All warps have read z, where dz goes
+            ptx::named_barrier_sync(1 + at.thread.warpgroup, kWarpgroupThreads);
+            dz.store(at, 0);
+        }
         const TwoPairs saved = z[at];
         float2 y;
-        const float2 first = gradient(acc.x * factor, saved.first, y.x, at);
-        const float2 second = gradient(acc.y * factor, saved.second, y.y, at);
+        const float2 first = gradient(acc.x, saved.first, y.x, at);
+        const float2 second = gradient(acc.y, saved.second, y.y, at);
         dz.put(at, first, second);
-        y_t.put(at, {y_scale * y.x, y_scale * y.y});
+        if (at.block == 3 && at.half == 1) dz.store(at, 2);
+        y_t.put(at, {y_factor * y.x, y_factor * y.y});
     }
     __device__ void end_rows(const Rows& rows) {
-        const float inverse = __frcp_rn(*arguments.dz_scale);
-        dot.sum[0] *= inverse;
-        dot.sum[1] *= inverse;
+        dot.sum[0] *= dz_inverse;
+        dot.sum[1] *= dz_inverse;
         dot.write(rows, arguments.dot, rows.tile_n());
-        amax.raise(rows.thread, inverse, arguments.dz_amax);
+        amax.raise(rows.thread, dz_inverse, arguments.dz_amax);
     }
 };
 
@@ -98,9 +107,10 @@ struct SwigluBackwardF8 : EpilogueProgram {
 template <class Fn>
 auto with_kernels(const LinearSwigluBackwardF8& op, const Fn& fn) {
     if (op.y_t)
-        return fn(Kernels<SwigluBackwardF8<true>, Major::k, Major::k, tiles::F8<tiles::SwigluBackwardF8AndY>>{});
+        return fn(Kernels<SwigluBackwardF8<true>, Major::k, Major::k, tiles::F8<tiles::SwigluBackwardF8AndY>,
+                          tiles::F8<tiles::SwigluBackwardF8AndYSlots>>{});
     return fn(Kernels<SwigluBackwardF8<false>, Major::k, Major::k, tiles::F8<tiles::SwigluBackwardF8>,
-                      tiles::F8<tiles::SwigluBackwardF8Shared>>{});
+                      tiles::F8<tiles::SwigluBackwardF8Shared>, tiles::F8<tiles::SwigluBackwardF8Deep>>{});
 }
 
 Problem problem_of(const LinearSwigluBackwardF8& op) {

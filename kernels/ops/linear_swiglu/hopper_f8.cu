@@ -46,7 +46,7 @@ struct SwigluF8 : EpilogueProgram {
 };
 
 using LinearSwigluF8Kernels = Kernels<SwigluF8, Major::k, Major::k, tiles::F8<tiles::SwigluF8>,
-                                      tiles::F8<tiles::SwigluF8Deep>, tiles::F8<tiles::SwigluBackwardF8>>;
+                                      tiles::F8<tiles::SwigluF8Deep>, tiles::F8<tiles::SwigluF8Square>>;
 
 Problem problem_of(const LinearSwigluF8& op) {
     constexpr DType kF8 = DType::f8e4m3;
