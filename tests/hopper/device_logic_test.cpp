@@ -50,9 +50,7 @@ const NamedTile kTiles[] = {
     {"F8 PromotedShared", tiles::F8<tiles::PromotedShared, 512>::config, 8192, 0},
     {"SwigluBackwardF8", tiles::F8<tiles::SwigluBackwardF8>::config, 8192, 0},
     {"SwigluBackwardF8Shared", tiles::F8<tiles::SwigluBackwardF8Shared>::config, 8192, 0},
-    {"SwigluBackwardF8Deep", tiles::F8<tiles::SwigluBackwardF8Deep>::config, 8192, 0},
     {"SwigluBackwardF8AndY", tiles::F8<tiles::SwigluBackwardF8AndY>::config, 10240, 0},
-    {"SwigluBackwardF8AndYSlots", tiles::F8<tiles::SwigluBackwardF8AndYSlots>::config, 10240, 0},
 };
 
 }  // namespace

@@ -200,10 +200,9 @@ struct RmsBackwardPromotedSmall {
     static constexpr double rate = 0.95, fixed = 250;
 };
 
-// LinearSwigluBackward from and to FP8, with slots of 8 KiB: four of them are half of a tile. With two of 16 KiB, in
-// which z and dz had bytes of their own, it took 1.32 of cuBLASLt's time: by a model, a slot has its next z some 4000
-// cycles after it was handed over, and each epilogue waited for that three times. 128 rows, since a sub-tile's z is in
-// registers as a whole: with 192, some 20 of them spill. Not measured yet, as those below.
+// LinearSwigluBackward from and to FP8, with slots of 8 KiB: four of them are half of a tile. Milliseconds at 32768 x
+// 8192 x 2048, in short runs: stages and slots 5/4 1.061, 6/2 1.111; with z and dz in bytes of their own, slots of 16
+// KiB, 5/2 1.087. 128 rows, since a sub-tile's z is in registers as a whole: with 192, some 20 of them spill.
 struct SwigluBackwardF8 {
     static constexpr TileConfig config{
         .m = 128, .n = 128, .stages = 5, .slots = 4, .specialization = pingpong, .raster = {.panel_columns = 2048}};
@@ -220,21 +219,11 @@ struct SwigluBackwardF8Shared {
                                        .raster = {.panel_columns = 2048}};
     static constexpr double rate = 0.99, fixed = 0;
 };
-struct SwigluBackwardF8Deep {
-    static constexpr TileConfig config{
-        .m = 128, .n = 128, .stages = 6, .slots = 2, .specialization = pingpong, .raster = {.panel_columns = 2048}};
-    static constexpr double rate = 0.98, fixed = 0;
-};
-// Slots of 10 KiB.
+// Slots of 10 KiB: 5/3 1.147, 4/4 1.162; 4/2 with slots of 18 KiB 1.195.
 struct SwigluBackwardF8AndY {
     static constexpr TileConfig config{
         .m = 128, .n = 128, .stages = 5, .slots = 3, .specialization = pingpong, .raster = {.panel_columns = 2048}};
     static constexpr double rate = 1.0, fixed = 0;
-};
-struct SwigluBackwardF8AndYSlots {
-    static constexpr TileConfig config{
-        .m = 128, .n = 128, .stages = 4, .slots = 4, .specialization = pingpong, .raster = {.panel_columns = 2048}};
-    static constexpr double rate = 0.99, fixed = 0;
 };
 
 }  // namespace coda::hopper::tiles

@@ -107,10 +107,9 @@ struct SwigluBackwardF8 : EpilogueProgram {
 template <class Fn>
 auto with_kernels(const LinearSwigluBackwardF8& op, const Fn& fn) {
     if (op.y_t)
-        return fn(Kernels<SwigluBackwardF8<true>, Major::k, Major::k, tiles::F8<tiles::SwigluBackwardF8AndY>,
-                          tiles::F8<tiles::SwigluBackwardF8AndYSlots>>{});
+        return fn(Kernels<SwigluBackwardF8<true>, Major::k, Major::k, tiles::F8<tiles::SwigluBackwardF8AndY>>{});
     return fn(Kernels<SwigluBackwardF8<false>, Major::k, Major::k, tiles::F8<tiles::SwigluBackwardF8>,
-                      tiles::F8<tiles::SwigluBackwardF8Shared>, tiles::F8<tiles::SwigluBackwardF8Deep>>{});
+                      tiles::F8<tiles::SwigluBackwardF8Shared>>{});
 }
 
 Problem problem_of(const LinearSwigluBackwardF8& op) {
