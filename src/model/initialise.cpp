@@ -41,10 +41,11 @@ void InitialWeights::fill(std::size_t t, std::int64_t first, std::span<float> pa
 void InitialWeights::read(std::int64_t first, std::span<float> out) const {
     const auto count = static_cast<std::int64_t>(out.size());
     std::fill(out.begin(), out.end(), 0.0f);
+    // A part has neighbouring rows of a tensor, which go to the threads in turns.
     for (std::size_t t = 0; t < layout_.tensors.size(); ++t) {
         const HfTensor& tensor = layout_.tensors[t];
         if (!reaches(tensor, first, count)) continue;
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static, 1)
         for (std::int64_t row = 0; row < tensor.rows; ++row) {
             const RowPart part = row_part(tensor, row, first, count);
             if (part.count > 0) fill(t, row * tensor.cols + part.column, part.of(out));
