@@ -18,7 +18,7 @@ import records
 HAS_TORCH = importlib.util.find_spec("torch") is not None
 HEADER = {"gpu": "NVIDIA H200", "commit": "0" * 12, "source_hash": "0" * 64, "date": "2026-11-22T00:00:00Z",
           "command": "coda_bench"}
-# Stands in for coda_bench: `header`, and `decode` with a time for each call, longer every time.
+# Stands in for coda_bench: `header`, and `decode` and `step` with a time for each call, longer every time.
 BENCH = """#!{python}
 import json, os, sys
 header = {header}
@@ -30,6 +30,10 @@ calls = os.path.join(os.path.dirname(sys.argv[0]), "calls")
 with open(calls, "a") as file:
     file.write(" ".join(sys.argv[1:]) + "\\n")
 ms = float(len(open(calls).readlines()))
+if sys.argv[1] == "step":
+    record = dict(part="forward_backward", forward_ms=ms)
+    json.dump(dict(header=header, records=[record]), open(options["--json"], "w"))
+    sys.exit()
 record = dict(model="llama1b", dtype="bf16", head="bf16", batch=int(options["--batches"]),
               context=int(options["--contexts"]), ms=ms, steps_per_s=1000 / ms, bytes=2.5e9, stream_tb_s=4.7,
               share_of_bandwidth=2.5e9 / ms / 4.7e9)
@@ -39,8 +43,9 @@ GENERATE = """#!{python}
 import json, sys
 assert sys.argv[1:] == ["--model", "models/small", "--bench", "--json", "--batch", "2"], sys.argv
 for batch, more in ((1, dict(peak_tb_s=4.8, share_of_bandwidth=0.5)), (2, dict())):
-    print(json.dumps(dict(batch=batch, context=16, steps_per_launch=32, prefill_ms=1.5, first_token_ms=2.5, ms=0.5,
-                          steps_per_s=2000.0, tokens_per_s=2000.0 * batch, bytes=1.2e9, **more)))
+    for context in (16, 1024, 4096):
+        print(json.dumps(dict(batch=batch, context=context, steps_per_launch=32, prefill_ms=1.5, first_token_ms=2.5,
+                              ms=0.5, steps_per_s=2000.0, tokens_per_s=2000.0 * batch, bytes=1.2e9, **more)))
 """
 
 
@@ -67,13 +72,26 @@ class ScriptCase(LogTestCase):
 
 class GenerateTest(ScriptCase):
     def test_records(self):
-        done = self.script("generate.py", self.path("bench"), self.path("generate"), "--model", "models/small", "--json",
-                           self.path("run.json"), "--batch", "2")
+        done = self.script("generate.py", self.path("bench"), self.path("generate"), "--model", "models/small",
+                           "--json", self.path("run.json"), "--batch", "2")
         self.assertIn("small batch 1 context     16  first token     2.50 ms  step   0.500 ms    2000.0 tokens/s  "
                       "50% of 4.80 TB/s\n", done.stdout)
         made = self.merged("generate")
-        self.assertEqual([(r["model"], r["batch"], r["steps_per_launch"]) for r in made],
-                         [("small", 1, 32), ("small", 2, 32)])
+        self.assertEqual([(r["model"], r["batch"], r["context"], r["steps_per_launch"]) for r in made],
+                         [("small", batch, context, 32) for batch in (1, 2) for context in (16, 1024, 4096)])
+        self.assertFalse(any("prefill_ratio" in r or "forward_ms" in r for r in made))
+
+    def test_prefill_beside_a_training_forward(self):
+        done = self.script("generate.py", self.path("bench"), self.path("generate"), "--model", "models/small",
+                           "--json", self.path("run.json"), "--config", "small.json", "--batch", "2")
+        made = self.merged("generate")
+        # In each of three rounds 1024 tokens first, then 4096, at batch 1 alone; 1.5 ms over 1, 3, 5 and 2, 4, 6 ms.
+        self.assertEqual({(r["batch"], r["context"]): (r["forward_ms"], r["prefill_ratio"])
+                          for r in made if "prefill_ratio" in r}, {(1, 1024): (3.0, 0.5), (1, 4096): (4.0, 0.375)})
+        self.assertIn("prefill 1.50 ms, 0.375 of a training forward", done.stdout)
+        with open(self.path("calls"), encoding="utf-8") as file:
+            for call, length in zip(file, (1024, 4096) * 3, strict=True):
+                self.assertIn(f"--config small.json --training.micro_batch_size 1 --training.seq_len {length} ", call)
 
 
 @unittest.skipUnless(HAS_TORCH, "no PyTorch for this Python")

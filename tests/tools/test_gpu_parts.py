@@ -1,16 +1,18 @@
-"""What the parts of tools/gpu_check record of GPU runs follows the schema of the result files."""
+"""The parts of tools/gpu_check: what they record follows the schema of the result files, and what is wrong fails."""
 
 import json
 import os
 import sys
+import tempfile
 import types
 import unittest
+from unittest import mock
 
 from logs import TOOLS, LogTestCase, steps
 
 sys.path.insert(0, os.path.join(TOOLS, "bench"))
-import gpu_parts  # noqa: E402
 import records  # noqa: E402
+from gpu_parts import PARTS, Failed, bits, curves, generation  # noqa: E402
 
 HEADER = {"gpu": "NVIDIA H200", "commit": "b7126d3b0446", "source_hash": "0" * 64, "date": "2026-11-22T06:32:25Z",
           "command": "tools/gpu_check"}
@@ -26,7 +28,7 @@ class LossRecordsTest(LogTestCase):
         check = types.SimpleNamespace(options=types.SimpleNamespace(config=None))
         ends = {"coda": 1.0, "torch_bf16": 1.1, "torch_autocast": 1.2, "torch_fp32": 1.3}
         worst = {name: 0.1 for name in ends if name != "coda"}
-        made = gpu_parts.loss_records(check, log, ends, 2, worst, 3, ["torch_autocast"])
+        made = curves.loss_records(check, log, ends, 2, worst, 3, ["torch_autocast"])
         for record in records.stamped(HEADER, made):
             self.assertEqual(records.problems("loss", record), [])
         self.assertEqual(made[0], {"config": "shakespeare_100m", "seed": 7, "trainer": "coda_train",
@@ -57,11 +59,81 @@ class RunsTest(LogTestCase):
             def record(self, what, made):
                 taken.append((what, made))
 
-        said = gpu_parts.runs(Check())
+        said = PARTS["runs"](Check())
         self.assertIn("llama1b_T8192 8.80 -> 6.30, 100000 tokens/s", said)
         self.assertEqual(len({records.key_of(what, made[0]) for what, made in taken}), 4)
         for what, made in taken:
             self.assertEqual(records.problems(what, records.stamped(HEADER, made)[0]), [])
+
+
+class RequireSameTest(LogTestCase):
+    def run_folder(self, name, rows, weights):
+        os.makedirs(self.path(os.path.join(name, "checkpoints", "step_00000002")))
+        self.write(os.path.join(name, "log.jsonl"), rows)
+        with open(self.path(os.path.join(name, "checkpoints", "step_00000002", "weights.bin")), "wb") as file:
+            file.write(weights)
+        return self.path(name)
+
+    def test_what_differs_fails(self):
+        rows = [row | {"f8": {"qkv.weight": [0, 0.25, 0.5]}, "ms": 1.0} for row in steps(3.0, 2.0)]
+        first = self.run_folder("first", rows, b"weights")
+        self.assertEqual(bits.require_same(first, self.run_folder("same", [row | {"ms": 2.0} for row in rows],
+                                                                  b"weights")), 2)
+        for name, changed, weights, said in (("loss", {"loss": 2.5}, b"weights", "step 1"),
+                                             ("scale", {"f8": {"qkv.weight": [1, 0.25, 0.5]}}, b"weights", "step 1"),
+                                             ("checkpoint", {}, b"weighty", "checkpoints")):
+            other = self.run_folder(name, [rows[0] | changed, *rows[1:]], weights)
+            with self.subTest(name), self.assertRaisesRegex(Failed, said):
+                bits.require_same(first, other)
+
+
+class GenerationTest(unittest.TestCase):
+    """coda_generate stands for a function here: a token of sequence i at place n is 10 i + n."""
+
+    def run_part(self, device="cuda", loss=0.0, wrong=lambda tokens, **call: tokens):
+        calls = []
+
+        def generate(check, folder, *arguments):
+            options = dict(zip(arguments, arguments[1:]))
+            if "--score" in arguments:
+                return [{"loss": 2.0 + loss, "tokens": 256}]
+            call = {"batch": int(options["--batch"]), "count": int(options["--tokens"]),
+                    "decoder": options["--decoder"]}
+            calls.append(call)
+            with open(options["--prompts"], encoding="utf-8") as file:
+                prompts = [json.loads(line) for line in file]
+            return [{"id": row["id"], "tokens": wrong([10 * row["id"] + n for n in range(call["count"])], **call)}
+                    for row in reversed(prompts)]
+
+        with tempfile.TemporaryDirectory() as folder:
+            check = types.SimpleNamespace(options=types.SimpleNamespace(device=device),
+                                          path=lambda name: os.path.join(folder, name))
+            with mock.patch.multiple(generation, generate=generate, eval_loss=lambda *_: 2.0,
+                                     byte_model=lambda *_: ("run", "evaluation", bytes(5000))):
+                said = PARTS["generation"](check)
+        return said, calls
+
+    def test_good(self):
+        said, calls = self.run_part()
+        self.assertIn("fused loss +0.0e+00 from --eval's; passes loss", said)
+        self.assertIn("; 100000 tokens", said)
+        self.assertEqual({call["decoder"] for call in calls}, {"fused", "passes"})
+        said, calls = self.run_part("cpu")
+        self.assertEqual({call["decoder"] for call in calls}, {"passes"})
+
+    def test_what_is_wrong_fails(self):
+        def in_batches_of(size):
+            return lambda tokens, batch, **_: tokens[:-1] + [0] if batch == size else tokens
+
+        for name, arguments, said in (
+                ("loss", {"loss": 2e-3}, "that of --eval 2.0"),
+                ("alone", {"wrong": in_batches_of(1)}, "in batches of 1"),
+                ("batch 3", {"wrong": in_batches_of(3)}, "in batches of 3"),
+                ("too few", {"wrong": lambda tokens, count, **_: tokens[:count - (count == 12500)]}, "99992 tokens"),
+                ("long", {"wrong": lambda tokens, count, **_: [7, *tokens[1:]] if count == 12500 else tokens},
+                 "begins with other tokens")):
+            with self.subTest(name), self.assertRaisesRegex(Failed, said):
+                self.run_part(**arguments)
 
 
 if __name__ == "__main__":

@@ -58,14 +58,15 @@ _SHAPE = ("B", "T", "D", "H", "Hkv")
 _STEP = Schema(
     key=("config", "precision", "part", "B", "T", "lm_head_chunks", "recompute", "deterministic"),
     required=("ms", "tokens_per_s", "mfu"),
-    # The rival of a record is PyTorch in bf16 or, with these, torchao's recipe; torchao_head: in the head's products too.
-    # Of FP8 without them it is our own step in bf16, of the same process: in_turns says whether the two took turns, or
-    # memory held one of them and bf16 ran first.
+    # The rival of a record is PyTorch in bf16 or, with these, torchao's recipe; torchao_head: in the head's products
+    # too. Of FP8 without them it is our own step in bf16, of the same process: in_turns says whether the two took
+    # turns, or memory held one of them and bf16 ran first.
     key_optional=("torchao_recipe", "torchao_head"),
-    optional=("torch_ms", "ratio", "torchao_ms", "ratio_torchao", "bf16_ms", "ratio_bf16", "in_turns", "torchao_peak_gib", "torchao_fullgraph", "floor_ms", "floor_ratio", "floor_products_ms", "peak_gib", "torch_peak_gib",
-              "forward_ms", "backward_ms", "update_ms", "products_ms", "attention_forward_ms", "attention_backward_ms",
-              "other_ms", "other_share", "grad_norm_ms", "adamw_ms", "float8_update_ms", "arena_gib", "bf16_peak_gib",
-              "bf16_arena_gib"),
+    optional=("torch_ms", "ratio", "torchao_ms", "ratio_torchao", "bf16_ms", "ratio_bf16", "in_turns",
+              "torchao_peak_gib", "torchao_fullgraph", "floor_ms", "floor_ratio", "floor_products_ms", "peak_gib",
+              "torch_peak_gib", "forward_ms", "backward_ms", "update_ms", "products_ms", "attention_forward_ms",
+              "attention_backward_ms", "other_ms", "other_share", "grad_norm_ms", "adamw_ms", "float8_update_ms",
+              "arena_gib", "bf16_peak_gib", "bf16_arena_gib"),
     rivals={"ratio": "torch_ms", "ratio_torchao": "torchao_ms", "ratio_bf16": "bf16_ms"},
 )
 
@@ -96,19 +97,20 @@ SCHEMAS = {
         optional=("watts", "mhz", "bf16_watts", "bf16_mhz"),
         rivals={"ratio": "bf16_ms"},
     ),
-    # A step of coda_bench decode beside PyTorch's (decode.py), greedy, the mean of the 128 tokens after `context` tokens
-    # of each sequence. stream_tb_s is what reads alone reach; the share is that of it.
+    # A step of coda_bench decode beside PyTorch's (decode.py), greedy, the mean of the 128 tokens after `context`
+    # tokens of each sequence. stream_tb_s is what reads alone reach; the share is that of it.
     "decode": Schema(
         key=("model", "dtype", "head", "batch", "context"),
         required=("ms", "steps_per_s", "bytes", "stream_tb_s", "share_of_bandwidth"),
         optional=("torch_ms", "ratio", "torch_attention"),
         rivals={"ratio": "torch_ms"},
     ),
-    # coda_generate --bench (generate.py). The share is that of peak_tb_s, of the memory's clock and width.
+    # coda_generate --bench (generate.py). The share is that of peak_tb_s, of the memory's clock and width. forward_ms
+    # is a training forward pass of as many tokens, prefill_ratio prefill_ms over it, the median of the rounds' ratios.
     "generate": Schema(
         key=("model", "batch", "context", "steps_per_launch"),
         required=("ms", "steps_per_s", "tokens_per_s", "prefill_ms", "first_token_ms", "bytes"),
-        optional=("peak_tb_s", "share_of_bandwidth"),
+        optional=("peak_tb_s", "share_of_bandwidth", "forward_ms", "prefill_ratio"),
     ),
     "step": _STEP,
     "scaling": _STEP,  # without a rival
@@ -139,10 +141,11 @@ SCHEMAS = {
     ),
 }
 
-_STRINGS = {"program", "layout", "precision", "pass", "tensor", "op", "shape", "config", "part", "recompute", "trainer", "product", "kind", "accumulation",
-            "campaign", "device", "model", "dtype", "head", "torch_attention", *STAMP, "driver", "torch", "torchao", "torchao_recipe"}
-_INTEGERS = {"M", "N", "K", *_SHAPE, "batch", "context", "steps_per_launch", "lm_head_chunks", "steps", "seed", "tokens", "last", "first", "cudnn", "runs",
-             "failures", "kills_in_writing", "allowed"}
+_STRINGS = {"program", "layout", "precision", "pass", "tensor", "op", "shape", "config", "part", "recompute",
+            "trainer", "product", "kind", "accumulation", "campaign", "device", "model", "dtype", "head",
+            "torch_attention", *STAMP, "driver", "torch", "torchao", "torchao_recipe"}
+_INTEGERS = {"M", "N", "K", *_SHAPE, "batch", "context", "steps_per_launch", "lm_head_chunks", "steps", "seed",
+             "tokens", "last", "first", "cudnn", "runs", "failures", "kills_in_writing", "allowed"}
 _BOOLEANS = {"deterministic", "limits_kept", "torchao_head", "torchao_fullgraph", "in_turns"}
 _FORMS = {
     "commit": (re.compile(r"[0-9a-f]{12}\+?|no git"), "12 hexadecimal digits"),

@@ -1,0 +1,52 @@
+"""Each operation and each weight is what something else says: tests, oracle, transformers."""
+
+import os
+import re
+import subprocess
+
+from .registry import FP8, SMALL, Failed, part
+
+
+@part
+def tests(check):
+    """the tests tagged [gpu]"""
+    done = []
+    for name in sorted(os.listdir(check.options.bin)):
+        program = os.path.join(check.options.bin, name)
+        if not name.startswith("test_") or not os.access(program, os.X_OK):
+            continue
+        listed = subprocess.run([program, "--list-tests", "[gpu]"], capture_output=True, text=True, check=False).stdout
+        count = re.search(r"([1-9]\d*) matching test case", listed)
+        if not count:
+            continue
+        out = check.run(program, "[gpu]")
+        if "skipped" in out.lower():
+            raise Failed(f"{name} skipped tests: there is no Hopper GPU")
+        done.append(f"{name} {count[1]}")
+    if not done:
+        raise Failed(f"no test_* program with [gpu] tests in {check.options.bin}")
+    return ", ".join(done) + " test cases"
+
+
+@part
+def oracle(check):
+    """every op of a step beside an independent path"""
+    said = []
+    for name, base, changes in (("oracle_small", SMALL, {}), ("oracle_small_fp8", SMALL, FP8),
+                                ("oracle_100m", "shakespeare_100m", {})):
+        config = check.config(name, base, {"training.steps": 2, **changes})
+        lines = [line for line in check.train("--config", config, "--oracle", "2").splitlines() if line.strip()]
+        said.append(f"{name}: {lines[-1].strip() if lines else 'no output'}")
+    return "; ".join(said)
+
+
+@part
+def export(check):
+    """transformers' loss and logits of imported, exported and decoded weights"""
+    said = []
+    for decoder in ("fused", "passes") if check.options.device == "cuda" else ("passes",):
+        out = check.python("transformers_check.py", "--program", check.program("coda_train"), "--generate",
+                           check.program("coda_generate"), "--device", check.options.device, "--decoder", decoder)
+        decoded, trained = out.strip().splitlines()[-2:]
+        said.append(f"{decoder}: {decoded}")
+    return "; ".join([trained, *said])
