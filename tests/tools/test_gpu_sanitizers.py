@@ -2,9 +2,13 @@
 
 import json
 import os
+import signal
+import subprocess
+import sys
+import time
 import unittest
 
-from logs import LogTestCase, run_tool
+from logs import TOOLS, LogTestCase, run_tool
 
 TRAIN = "#!/bin/bash\necho step 1\n"
 SANITIZER = """#!/bin/bash
@@ -108,6 +112,53 @@ class GpuSanitizersTest(LogTestCase):
         with open(self.path("results/h200_reliability.json"), encoding="utf-8") as file:
             self.assertEqual([record["campaign"] for record in json.load(file)["records"]],
                              ["memcheck", "racecheck", "initcheck", "synccheck"])
+
+    def test_a_campaign_that_is_stopped_leaves_nothing_running(self):
+        """The sanitizer's program is in a session of its own, and it ignores SIGTERM."""
+        started = self.path("started")
+        program = f"setsid bash -c 'trap \"\" TERM; echo $$ >> {started}; sleep 300; :' & wait"
+        sanitizer = SANITIZER.replace("MODE", program).replace("FOLDER", self.folder)
+        os.makedirs(self.path("bin"))
+        for name, text in (("bin/coda_train", TRAIN), ("sanitizer", sanitizer)):
+            with open(self.path(name), "w", encoding="utf-8") as file:
+                file.write(text)
+            os.chmod(self.path(name), 0o755)
+        campaign = subprocess.Popen([sys.executable, "-B", os.path.join(TOOLS, "campaign", "gpu_sanitizers"), "--bin",
+                                     self.path("bin"), "--sanitizer", self.path("sanitizer"), "--log",
+                                     self.path("logs"), "--results", self.path("results"), "--jobs", "2", "--record",
+                                     "--gpu", "NVIDIA H200"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                    text=True)
+        self.addCleanup(campaign.kill)
+        self.assertTrue(self.becomes_true(lambda: len(self.lines(started)) == 2), "two runs start")
+        campaign.terminate()
+        out, _ = campaign.communicate(timeout=20)
+        self.assertEqual(campaign.returncode, 128 + signal.SIGTERM, out)
+        self.assertEqual(len(self.lines(started)), 2, "no further run starts")
+        for pid in self.lines(started):
+            self.assertTrue(self.becomes_true(lambda pid=pid: self.has_ended(pid)), f"{pid} still runs")
+        self.assertFalse(os.path.exists(self.path("results")), "nothing is recorded")
+
+    @staticmethod
+    def has_ended(pid):
+        try:
+            with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
+                return file.read().rpartition(") ")[2].startswith("Z")  # nobody has asked for its status yet
+        except FileNotFoundError:
+            return True
+
+    @staticmethod
+    def lines(path):
+        if not os.path.exists(path):
+            return []
+        with open(path, encoding="utf-8") as file:
+            return file.read().split()
+
+    @staticmethod
+    def becomes_true(condition):
+        end = time.monotonic() + 20
+        while not condition() and time.monotonic() < end:
+            time.sleep(0.02)
+        return condition()
 
     def test_an_error_and_a_hazard(self):
         out = self.check(INVALID.replace("COUNT", "1") + "\n" + HAZARD, expect=1)

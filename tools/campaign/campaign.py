@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import datetime
 import hashlib
 import json
@@ -9,8 +10,10 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
+import threading
 import time
 
 sys.dont_write_bytecode = True
@@ -57,6 +60,58 @@ def output_of(command: list[str], **options) -> str | None:
     except OSError:
         return None
     return done.stdout if done.returncode == 0 else None
+
+
+_running: set[subprocess.Popen] = set()
+_stopped = threading.Event()
+
+
+def end_with_children(pid: int) -> None:
+    """Kills a process and all that it has started: compute-sanitizer's program outlives it otherwise."""
+    children = collections.defaultdict(list)
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{name}/stat", encoding="utf-8", errors="replace") as file:
+                parent = int(file.read().rpartition(")")[2].split()[1])
+        except OSError:  # it has ended
+            continue
+        children[parent].append(int(name))
+    tree = [pid]
+    for each in tree:
+        tree += children[each]
+    for each in tree:
+        try:
+            os.kill(each, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+
+
+def run(command: list[str], timeout: float, **options) -> subprocess.CompletedProcess:
+    """As subprocess.run with its output as text, from any thread. The program and all that it has started end with
+    the campaign, and at the limit, where this raises subprocess.TimeoutExpired."""
+    if _stopped.is_set():
+        raise Failed("the campaign was stopped")
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                               text=True, errors="replace", **options)
+    _running.add(process)
+    try:
+        if _stopped.is_set():  # since the line above
+            end_with_children(process.pid)
+        out, err = process.communicate(timeout=timeout)
+    except BaseException:
+        end_with_children(process.pid)
+        process.communicate()
+        raise
+    finally:
+        _running.discard(process)
+    return subprocess.CompletedProcess(command, process.returncode, out, err)
+
+
+def _stop(number, _frame) -> None:
+    _stopped.set()
+    for process in list(_running):
+        end_with_children(process.pid)
+    sys.exit(128 + number)
 
 
 def source_stamp() -> dict:
@@ -155,11 +210,13 @@ def keys_of(parser, words: list[str]) -> dict:
 
 
 def main_of(function) -> None:
-    """Runs function() and ends with its exit status; a Failed is one line on stderr."""
+    """Runs function() and ends with its exit status; a Failed is one line on stderr. Ctrl-C, SIGTERM and SIGHUP end
+    the programs of run() too."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as SIGHUP under nohup
+            signal.signal(number, _stop)
     try:
         sys.exit(function())
     except Failed as failure:
         print(f"{os.path.basename(sys.argv[0])}: {failure}", file=sys.stderr)
         sys.exit(FAILED)
-    except KeyboardInterrupt:
-        sys.exit(130)
