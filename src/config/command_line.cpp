@@ -43,14 +43,16 @@ struct WordFlag {
     }
 };
 
-/// A flag's words as JSON. Words that are not JSON stay strings, which the key's reader then takes or refuses.
+/// A flag's words as JSON. Words that are not JSON stay strings, which the key's reader then takes or refuses. Throws
+/// UsageError where they begin an object and are none.
 nlohmann::json json_of(FlagSyntax syntax, const std::string& flag, const std::vector<std::string>& words) {
     if (syntax == FlagSyntax::list) return words;
     if (syntax == FlagSyntax::nullable_string && words.back() == "null") return nullptr;
     if (syntax != FlagSyntax::json) return words.back();
     try {
         return parse_json_text(words.back(), flag);
-    } catch (const Error&) {
+    } catch (const Error& error) {
+        if (words.back().starts_with('{')) throw UsageError(error.what());
         return words.back();
     }
 }
@@ -175,6 +177,12 @@ void Parser::check_words(const std::vector<std::string>& left_over) const {
         if (word == "-" || word == "--" || word.empty() || word[0] != '-')
             throw UsageError(text("unexpected argument ", quote(word)));
         const std::string flag = word.substr(0, word.find('='));
+        for (const KeyFlag& key : keys_) {
+            const std::string parts = key.name() + ".";
+            if (key.key->value_word.find("JSON") == std::string::npos || !flag.starts_with(parts)) continue;
+            throw UsageError(text("unknown flag ", quote(flag), "; the parts of ", key.name(), " are one JSON object: ",
+                                  key.name(), " '{\"", printable(flag.substr(parts.size()), ""), "\": ...}'"));
+        }
         throw UsageError(text("unknown flag ", quote(flag), "; the nearest known flag is ", nearest(flag, names)));
     }
     // An option takes the next word, whatever it is: in "--export --resume" the folder was forgotten.

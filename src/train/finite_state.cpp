@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "src/core/errors.h"
+#include "src/io/checkpoint_weights.h"
 #include "src/train/model_state.h"
 
 namespace coda {
@@ -23,15 +24,24 @@ std::string place_of(const ParameterLayout& layout, std::int64_t element) {
     return text("element ", element, " of the padding");
 }
 
+/// What an element of a segment is, and of which tensor.
+std::string named(const Session& session, std::string_view segment, std::int64_t element) {
+    if (segment == kFloat8Segment) {
+        const std::vector<Float8Name>& tensors = session.schedules().float8_tensors;
+        const Float8Name& tensor = tensors[static_cast<std::size_t>(element) % tensors.size()];
+        return text("a largest magnitude is not finite: ", tensor.tensor, " of layer ", tensor.layer);
+    }
+    return text(segment == kMasterSegment ? "a weight" : "a moment of AdamW",
+                " is not finite: ", place_of(session.layout(), element));
+}
+
 }  // namespace
 
 void require_finite_state(Session& session, std::int64_t step) {
     for (const StateSegment& segment : state_segments(session.host())) {
         const std::int64_t bad = session.executor().first_nonfinite(segment.view);
         if (bad < 0) continue;
-        const std::string_view name = segment.name;
-        throw NonFiniteError(text("step ", step, ": ", name == "master" ? "a weight" : "a moment of AdamW",
-                                  " is not finite: ", place_of(session.layout(), bad),
+        throw NonFiniteError(text("step ", step, ": ", named(session, segment.name, bad),
                                   ". The step is not saved, and earlier checkpoints are as they were; try a lower "
                                   "optimizer.learning_rate, or --resume from the last checkpoint with one"));
     }

@@ -1,8 +1,10 @@
 #include "src/train/float8_scales.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "src/config/codec.h"
+#include "src/core/errors.h"
 #include "src/train/feed.h"
 #include "src/train/model_state.h"
 
@@ -26,7 +28,8 @@ bool has_scales_of(const CheckpointInfo& checkpoint, const PrecisionConfig& now)
                                  [](const SegmentInfo& segment) { return segment.name == kFloat8Segment; });
     if (!has) return false;
     PrecisionConfig then;
-    read_value(checkpoint.state.at("/config/precision"_json_pointer), "the checkpoint's precision", {}, then);
+    read_value(checkpoint.state.at("config").value("precision", nlohmann::json("bf16")), "the checkpoint's precision",
+               {}, then);
     return kept_part(then) == kept_part(now);
 }
 
@@ -37,7 +40,27 @@ void add(const CodeCounts& counts, Float8Record& record) {
     record.lost->zeros = std::max(record.lost->zeros, static_cast<double>(counts.zeros) / elements);
 }
 
+/// A run keeps none but magnitudes (UpdateScales), and no scale follows from anything else.
+void require_magnitudes(const CheckpointInfo& checkpoint, const std::vector<float>& history) {
+    const auto bad =
+        std::find_if(history.begin(), history.end(), [](float value) { return !(std::isfinite(value) && value >= 0); });
+    require(bad == history.end(), checkpoint.folder.string(), ": element ", bad - history.begin(), " of segment '",
+            kFloat8Segment, "' is ", *bad, ", and largest magnitudes are finite and not negative; --resume takes an ",
+            "earlier checkpoint where this one is moved away");
+}
+
 }  // namespace
+
+void require_finite(std::int64_t step, const std::vector<Float8Record>& records) {
+    for (const Float8Record& record : records) {
+        if (std::isfinite(record.amax)) continue;
+        throw NonFiniteError(
+            text("step ", step, ": an element of ", record.tensor, " of layer ", record.layer,
+                 " is infinite. FP8 clips it, so loss and gradient norm do not show it. The step is not "
+                 "saved, and earlier checkpoints are as they were; try a lower "
+                 "optimizer.learning_rate, or --resume from the last checkpoint with one"));
+    }
+}
 
 Float8Scales::Float8Scales(Executor& executor, const Schedules& schedules, const PrecisionConfig& precision)
     : executor_(executor), schedules_(schedules), precision_(precision), counter_(executor, schedules) {
@@ -50,7 +73,10 @@ void Float8Scales::load(const CheckpointInfo* checkpoint) {
     std::vector<float> history(static_cast<std::size_t>(views.history.count()), 0.0f);
     const auto columns = static_cast<std::size_t>(views.history.cols);
     const bool goes_on = checkpoint && has_scales_of(*checkpoint, precision_);
-    if (goes_on) read_segment(*checkpoint, kFloat8Segment, std::as_writable_bytes(std::span(history)));
+    if (goes_on) {
+        read_segment(*checkpoint, kFloat8Segment, std::as_writable_bytes(std::span(history)));
+        require_magnitudes(*checkpoint, history);
+    }
     executor_.upload(views.history, history.data());
     // Scales follow from the history alone: its row 0 replaced by itself gives them again.
     executor_.upload(views.amax, history.data());

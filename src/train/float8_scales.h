@@ -13,6 +13,9 @@
 
 namespace coda {
 
+/// Throws NonFiniteError where a tensor had an infinite element: FP8 has none, so the results of a step do not show it.
+void require_finite(std::int64_t step, const std::vector<Float8Record>& records);
+
 /// Does nothing where no GEMM takes FP8.
 class Float8Scales {
   public:
@@ -20,13 +23,14 @@ class Float8Scales {
 
     /// Scales and the weights' copies after the weights have been loaded. `checkpoint`: where they are from, if its run
     /// had scales of the same tensors and window; then they are as that run had them, to the bit. Otherwise only the
-    /// weights' scales are known.
+    /// weights' scales are known. Throws Error where a magnitude in the checkpoint is negative or not finite.
     void load(const CheckpointInfo* checkpoint);
 
     /// Whether calibrate() must come before the next step: no gradient has been seen.
     bool needs_calibration() const { return needs_calibration_; }
 
-    /// Finds the scales of activations and gradients from passes over one micro-batch, `run`, which update nothing.
+    /// Finds the scales of activations and gradients from passes over a step's micro-batches, `run`, which update
+    /// nothing. All of them: one of few counted targets has small gradients, and another one's would be clipped.
     void calibrate(const std::function<void()>& run);
 
     /// Begins to read what the step under way has seen, before its update.

@@ -69,6 +69,17 @@ std::string precision_text(const PrecisionConfig& precision, DType storage) {
     return other.empty() ? "fp8" : "fp8 " + other.dump();
 }
 
+namespace {
+
+/// The flag that asks for a precision_text: a CPU stores f32 where no GEMM takes FP8.
+std::string precision_flag(const std::string& precision) {
+    constexpr std::string_view kOther = "fp8 ";
+    if (precision.starts_with(kOther)) return text("--precision '", precision.substr(kOther.size()), "'");
+    return precision == "fp8" ? "--precision fp8" : "--precision bf16";
+}
+
+}  // namespace
+
 void check_identity(const RunIdentity& now, const nlohmann::json& state, const ResumePermissions& allow,
                     Console& console) {
     const auto before = state.find("identity");
@@ -79,8 +90,8 @@ void check_identity(const RunIdentity& now, const nlohmann::json& state, const R
         const std::string said = text("the checkpoint's ", name, " is ", was, ", and this run's is ", *value);
         if (!allow.other_device) {
             throw UsageError(text("--resume: ", said, ", which gives other bits from there on; go on with ",
-                                  "--allow other-device, or take the same with --",
-                                  name == std::string_view("device") ? "device" : "device and --precision"));
+                                  "--allow other-device, or take the same with ",
+                                  name == std::string_view("device") ? "--device" : precision_flag(was)));
         }
         console.line("note: " + said);
     }

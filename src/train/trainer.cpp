@@ -162,9 +162,7 @@ void Trainer::upload_update_scalars(std::int64_t step, double lr, std::int64_t c
 
 void Trainer::calibrate(const StepBatches& batches) {
     if (!scales_.needs_calibration() || batches.valid == 0) return;
-    session_.set_alpha(batches.valid);
-    session_.feed(batches.batches.front());
-    scales_.calibrate([&] { session_.executor().run(Pass::first); });
+    scales_.calibrate([&] { run_micro_batches(batches, [&](Pass pass) { session_.executor().run(pass); }); });
 }
 
 Trainer::StepUnderWay Trainer::start_step(std::int64_t step, const StepBatches& batches) {
@@ -214,6 +212,7 @@ void Trainer::settle(StepUnderWay& under_way) {
     const StepResult result = result_of(under_way);
     report(under_way.step, result);
     if (result.skipped) stop_non_finite(under_way.step, result);
+    require_finite(under_way.step, result.f8);
 }
 
 void Trainer::stop_non_finite(std::int64_t step, const StepResult& result) {

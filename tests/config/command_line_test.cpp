@@ -159,7 +159,16 @@ TEST_CASE_METHOD(Fixture, "bad flags are named") {
           "");
     CHECK(lacking(error({"--model.rope_scaling", "{\"rope_type\": \"yarn\"}"}),
                   {"--model.rope_scaling.rope_type", "yarn"}) == "");
-    CHECK(lacking(error({"--model.rope_scaling", "{bad"}), {"--model.rope_scaling: expected an object"}) == "");
+    CHECK(lacking(error({"--model.rope_scaling", "{bad"}), {"--model.rope_scaling:1:2: "}) == "");
+    CHECK(lacking(error({"--model.rope_scaling", "bad"}), {"--model.rope_scaling: expected an object"}) == "");
+    CHECK(lacking(error({"--precision", R"({"qkv": "bf16", "qkv": "fp8"})"}),
+                  {R"(--precision: the key "qkv" is given twice)"}) == "");
+    CHECK(error({"--precision.margin", "3"}) ==
+          R"(unknown flag --precision.margin; the parts of --precision are one JSON object: )"
+          R"(--precision '{"margin": ...}')");
+    CHECK(error({"--model.rope_scaling.factor=8"}) ==
+          R"(unknown flag --model.rope_scaling.factor; the parts of --model.rope_scaling are one JSON object: )"
+          R"(--model.rope_scaling '{"factor": ...}')");
     for (const char* step : {"0", "11", "x"}) {
         CHECK(lacking(error({"--oracle", step}), {"--oracle: expected an integer in [1, 10]"}) == "");
     }

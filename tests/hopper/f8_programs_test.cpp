@@ -223,8 +223,8 @@ TEST_CASE("promotion keeps a long FP8 sum unbiased", "[gpu][f8]") {
     CHECK(none == Approx(0.493).epsilon(0.1));
     CHECK(wide == Approx(4.1e-3).epsilon(0.1));
     CHECK(narrow == Approx(9.4e-4).epsilon(0.1));
-    CHECK(narrow <= f8_product_error(kTokens, 256));
-    CHECK(none > 100 * f8_product_error(kTokens, 256));
+    CHECK(narrow <= f8_product_error(kTokens, 256, SumOver::tokens));
+    CHECK(none > 100 * f8_product_error(kTokens, 256, SumOver::tokens));
 }
 
 TEST_CASE("Hopper refuses FP8 operands that its kernels do not take", "[f8]") {

@@ -71,7 +71,7 @@ struct F8Run : ModelRun {
         scales.emplace(*executor, schedules, precision_);
         scales->load(nullptr);
         if (scales->needs_calibration()) {
-            scales->calibrate([&] { step({batches.front()}); });
+            scales->calibrate([&] { step(batches); });
         }
     }
 

@@ -5,6 +5,7 @@
 #include <fstream>
 
 #include "src/core/errors.h"
+#include "src/train/finite_state.h"
 #include "tests/catch.h"
 #include "tests/io/scratch_folder.h"
 
@@ -240,4 +241,26 @@ TEST_CASE("an evaluation session has a trainer's validation loss, and no memory 
     options.init_from = "no such folder";
     CHECK_THAT(message_of([&] { WeightsSource(config, options, false, {}, console).open(session.layout()); }),
                Contains("no such folder"));
+}
+
+TEST_CASE("a magnitude of an FP8 tensor that is not finite is not saved, and the message names its tensor") {
+    const Folder folder;
+    Config config = folder.config("run");
+    config.precision = PrecisionConfig::fp8();
+    config.model.intermediate_size = 32;
+    config.training.micro_batch_size = 2;
+    Trainer trainer(config, folder.options());
+    CHECK(trainer.train() == kExitDone);
+    Session& session = trainer.session();
+    CHECK_NOTHROW(require_finite_state(session, 2));
+
+    const View& history = session.host().float8.history;
+    std::vector<float> values(static_cast<std::size_t>(history.count()));
+    session.executor().download(history, values.data());
+    const std::vector<Float8Name>& tensors = session.schedules().float8_tensors;
+    const auto gate_up = std::find(tensors.begin(), tensors.end(), Float8Name{1, "gate_up.weight"}) - tensors.begin();
+    values[static_cast<std::size_t>(3 * history.cols + gate_up)] = std::numeric_limits<float>::infinity();
+    session.executor().upload(history, values.data());
+    CHECK_THAT(message_of([&] { require_finite_state(session, 2); }),
+               Contains("step 2: a largest magnitude is not finite: gate_up.weight of layer 1"));
 }

@@ -27,7 +27,7 @@ struct Linear {
     View result() const { return out; }
     std::optional<Tolerance> tolerance(std::string_view, DType dtype) const {
         if (!is_f8(a.dtype)) return std::nullopt;
-        return f8_product_tolerance(a.cols, promotion, dtype == DType::bf16);
+        return f8_product_tolerance(a.cols, promotion, SumOver::features, dtype == DType::bf16);
     }
 };
 

@@ -33,8 +33,8 @@ struct LinearHeadDot {
     /// sides are independent: 2.3e-3 each, 3.3e-3 together.
     std::optional<Tolerance> tolerance(std::string_view operand, DType) const {
         if (is_f8(a.dtype)) {
-            if (operand != "delta") return f8_product_tolerance(a.cols, 0, true);
-            const double sum = f8_product_error(a.cols, 0) + 3.3e-3;
+            if (operand != "delta") return f8_product_tolerance(a.cols, true);
+            const double sum = f8_product_error(a.cols, 0, SumOver::features) + 3.3e-3;
             return Tolerance{sum, 4 * sum};
         }
         return operand == "delta" ? std::optional(Tolerance{1e-3, 1e-2}) : std::nullopt;

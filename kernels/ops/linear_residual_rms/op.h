@@ -31,8 +31,8 @@ struct LinearResidualRms {
     /// Σ x² has twice the error of x.
     std::optional<Tolerance> tolerance(std::string_view operand, DType) const {
         if (!is_f8(a.dtype)) return std::nullopt;
-        if (operand == "x") return f8_product_tolerance(a.cols, 0, true);
-        const double twice = 2 * f8_product_error(a.cols, 0);
+        if (operand == "x") return f8_product_tolerance(a.cols, true);
+        const double twice = 2 * f8_product_error(a.cols, 0, SumOver::features);
         return Tolerance{twice, 4 * twice};
     }
 };

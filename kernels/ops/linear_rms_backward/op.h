@@ -66,7 +66,7 @@ struct LinearRmsBackward {
     std::optional<Tolerance> tolerance(std::string_view operand, DType) const {
         if (!is_f8(a.dtype)) return std::nullopt;
         if (operand == "dx_f8" || operand == "dx_f8_t" || operand == "dx_amax") return kExact;  // beside dx
-        return f8_product_tolerance(a.cols, promotion, operand == "dx");
+        return f8_product_tolerance(a.cols, promotion, SumOver::features, operand == "dx");
     }
 };
 

@@ -33,7 +33,7 @@ struct LinearRope {
 
     View result() const { return out; }
     std::optional<Tolerance> tolerance(std::string_view, DType) const {
-        return is_f8(a.dtype) ? std::optional(f8_product_tolerance(a.cols, 0, true)) : std::nullopt;
+        return is_f8(a.dtype) ? std::optional(f8_product_tolerance(a.cols, true)) : std::nullopt;
     }
     std::int64_t bytes_of(const View& operand) const {
         return &operand == &rope ? gathered_bytes(rope, positions) : operand.bytes();

@@ -40,7 +40,7 @@ struct LinearSwigluF8 {
     /// Where the two accumulators lie on either side of a tie of bf16, gate or up differs by 2^-7 of itself, and y by
     /// 2.3 times that where both do: 1.8e-2 of the largest, and 6e-3 RMS, which disappears beside FP8's rounding.
     std::optional<Tolerance> tolerance(std::string_view operand, DType) const {
-        if (operand == "z") return f8_product_tolerance(a.cols, 0, true);
+        if (operand == "z") return f8_product_tolerance(a.cols, true);
         if (operand == "y_t") return kExact;  // beside y
         if (operand == "y") return Tolerance{kStoredF8.rms, kStoredF8.largest + 2e-2};
         return Tolerance{2e-2, 2e-2};  // y_amax is of one element, before it is rounded
@@ -91,7 +91,7 @@ struct LinearSwigluBackwardF8 {
         if (operand == "y_t") return kStoredF8;
         // dot and dz_amax are of dz before it is rounded, whose error is that of dy. dz_amax is one element: its error
         // is no RMS of many but up to four times that.
-        const Tolerance sum = f8_product_tolerance(a.cols, 0, false);
+        const Tolerance sum = f8_product_tolerance(a.cols, false);
         return operand == "dz_amax" ? Tolerance{sum.largest, sum.largest} : sum;
     }
 };

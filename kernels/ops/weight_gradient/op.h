@@ -32,7 +32,7 @@ struct WeightGradient {
     double flops() const { return 2.0 * static_cast<double>(contraction()) * static_cast<double>(grad.count()); }
     std::optional<Tolerance> tolerance(std::string_view, DType) const {
         if (!is_f8(dy.dtype)) return std::nullopt;
-        return f8_product_tolerance(contraction(), promotion, false);
+        return f8_product_tolerance(contraction(), promotion, SumOver::tokens, false);
     }
 
     /// The number of parts into which the sum over tokens is cut, so that a gradient of few tiles does not leave most

@@ -1,0 +1,130 @@
+"""FP8 training as a user meets it: scales that begin, go on and are refused, and numbers that FP8 would hide."""
+
+import json
+import math
+import os
+import shutil
+import struct
+import sys
+import unittest
+
+from checkpoint_folder import HF_CONFIG, random_tensors, write_folder
+from program import CONFIG, NON_FINITE, ROOT, RUNTIME, USAGE, ProgramTestCase
+
+sys.path.insert(0, os.path.join(ROOT, "tools", "campaign"))
+import victim  # noqa: E402
+
+FP8 = {"precision": "fp8", "device": "cpu"}
+TENSORS = ["qkv.weight", "qkv.output_gradient", "attn_out.input", "attn_out.weight", "attn_out.output_gradient",
+           "gate_up.weight", "gate_up.output_gradient", "down.input", "down.weight", "down.output_gradient"]
+
+
+class Fp8TestCase(ProgramTestCase):
+    def train(self, *arguments, changes=None, **options):
+        return super().train(*arguments, changes={**FP8, **(changes or {})}, **options)
+
+    def resume(self, *arguments, changes=None, **options):
+        return self.run_program("--config", self.config({**FP8, **(changes or {})}), "--resume", *arguments, **options)
+
+
+class HiddenNumbersTest(Fp8TestCase):
+    def test_infinite_weights(self):
+        # e4m3 has no infinity: the weight's copy is finite, and so are loss and gradient.
+        hf = {**HF_CONFIG, "intermediate_size": 32}
+        for tensor, says in (("mlp.down_proj", "down.weight"), ("self_attn.v_proj", "qkv.weight"),
+                             ("mlp.up_proj", "gate_up.weight"), ("self_attn.o_proj", "attn_out.weight")):
+            for value in (math.inf, -math.inf):
+                with self.subTest(tensor, value=value):
+                    tensors = random_tensors(hf)
+                    tensors[f"model.layers.1.{tensor}.weight"][2][5] = value
+                    folder = f"{tensor}_{value}"
+                    write_folder(self.path(folder), hf, tensors)
+                    self.write("zeros.txt", bytes(400))
+                    result = self.run_program(
+                        "--config", self.config({**FP8, "model": {}, "data.train": "zeros.txt", "training.steps": 9,
+                                                 "validation.interval": 0, "output.directory": "run_" + folder},
+                                                base={**CONFIG, "model": {}}),
+                        "--init-from", folder, expect=NON_FINITE)
+                    self.assert_message(result, [f"step 1: an element of {says} of layer 1 is infinite", "FP8 clips it"])
+                    self.assertEqual(self.checkpoints("run_" + folder), [])
+                    self.assertIsNone(self.log("run_" + folder).steps[0]["f8"][says][1])
+
+
+class CalibrationTest(Fp8TestCase):
+    def test_micro_batches_that_differ(self):
+        # The first micro-batch of 32 tokens is all beginnings of documents: it has no gradient, and larger activations.
+        self.write("train.txt", b" " * 40 + self.read("text.txt"))
+        self.train(changes={"data.train": "train.txt", "data.val": "text.txt", "data.shuffle": False,
+                            "data.document_mask": True, "model.bos_token_id": 32, "training.steps": 1,
+                            "training.grad_accumulation_steps": 2})
+        first, = self.log().steps
+        self.assertEqual(list(first["f8"]), TENSORS)
+        for tensor, (_, _, at) in first["f8"].items():
+            self.assertTrue(0.9 / 8 < at < 1.1 / 4, f"{tensor}: {at} of the range; the margin leaves 1/8 to 1/4")
+
+
+class ResumedScalesTest(Fp8TestCase):
+    STEPS = 6
+
+    def setUp(self):
+        super().setUp()
+        self.train(changes={"training.steps": self.STEPS})
+        self.more = {"training.steps": self.STEPS + 2}
+
+    def forge(self, history=None, **state):
+        """Writes the checkpoint again with other bytes in `history` or other parts of its state, checksums right."""
+        folder = self.path("run", "checkpoints", f"step_{self.STEPS:08}")
+        with open(os.path.join(folder, "meta.json"), encoding="utf-8") as file:
+            meta = json.load(file)
+        if history is not None:
+            self.write(os.path.join(folder, "f8_history.bin"), history)
+            segment, = (each for each in meta["segments"] if each["name"] == "f8_history")
+            segment.update(bytes=len(history), xxh64="%016x" % victim.xxh64(history))
+        meta["state"]["config"].update(state)
+        contents = json.dumps(meta)
+        self.write(os.path.join(folder, "meta.json"), contents.encode())
+        self.write(os.path.join(folder, "complete"), b"%016x\n" % victim.xxh64(contents.encode()))
+
+    def test_history_of_no_magnitudes(self):
+        right = self.segments()["f8_history.bin"]
+        for value in (math.nan, math.inf, -1.0):
+            with self.subTest(value=value):
+                self.forge(right[:20] + struct.pack("<f", value) + right[24:])
+                result = self.resume(changes=self.more, expect=RUNTIME)
+                self.assert_message(result, ["element 5 of segment 'f8_history' is ", "finite and not negative"])
+        for wrong in (right[:len(right) // 2], right + right):
+            self.forge(wrong)
+            result = self.resume(changes=self.more, expect=RUNTIME)
+            self.assert_message(result, [f"'f8_history' has {len(wrong)} bytes where {len(right)} are wanted"])
+        self.forge(right)
+        self.resume(changes=self.more)
+
+    def test_another_precision_is_refused_with_the_flag_that_keeps_it(self):
+        for here, says in (("bf16", "the checkpoint's precision is fp8, and this run's is f32"),
+                           ({"margin": 3}, """this run's is fp8 {"margin":3}"""),
+                           ({"window": 8}, """this run's is fp8 {"window":8}""")):
+            result = self.resume(changes={**self.more, "precision": here}, expect=USAGE)
+            self.assert_message(result, [says, "take the same with --precision fp8"])
+        for number, (precision, flag) in enumerate((("bf16", "bf16"), ({"margin": 3}, """'{"margin":3}'"""))):
+            directory = {"output.directory": f"other{number}"}
+            self.train(changes={**directory, "precision": precision, "training.steps": 2})
+            result = self.resume(changes={**directory, "training.steps": 3}, expect=USAGE)
+            self.assert_message(result, [f"take the same with --precision {flag}"])
+
+    def test_scales_go_on_or_begin_anew(self):
+        """A history outlives another margin; it ends with the window, and with the choice of GEMMs."""
+        before = self.segments()["f8_history.bin"]
+        row = len(before) // 16
+        for number, (precision, goes_on) in enumerate((({"margin": 3}, True), ({"window": 17}, False),
+                                                       ({"attn_out": "bf16"}, False))):
+            with self.subTest(precision):
+                run = f"copy{number}"
+                shutil.copytree(self.path("run"), self.path(run))
+                self.resume("--allow", "other-device",
+                            changes={**self.more, "precision": precision, "output.directory": run})
+                after = self.segments(run)["f8_history.bin"]  # steps 7 and 8 are rows 7 and 8
+                self.assertEqual(after[:7 * row] == before[:7 * row], goes_on)
+
+
+if __name__ == "__main__":
+    unittest.main()
