@@ -121,6 +121,71 @@ TEST_CASE("a template that would render another text is refused with the part th
     CHECK_THROWS_AS(recognised(""), Error);
 }
 
+TEST_CASE("a template of known strings in another order is refused") {
+    const auto refused = [](const std::string& jinja) {
+        INFO(jinja);
+        CHECK_THROWS_WITH(recognised(jinja), Contains("t.jinja: ") && Contains("in another order"));
+    };
+    const std::string chatml = template_of("chatml"), llama3 = template_of("llama3"), dated = template_of("llama3.1");
+    refused(replaced(chatml, "'<|im_end|>' + '\\n'", "'<|im_end|>'"));
+    refused(replaced(chatml, "message['role'] + '\\n' + message['content']", "message['role'] + message['content']"));
+    refused(replaced(chatml, "message['role'] + '\\n' + message['content']",
+                     "message['content'] + '\\n' + message['role']"));
+    refused(replaced(chatml, "message['content'] + ", ""));
+    refused(replaced(chatml, "{{ '<|im_start|>assistant\\n' }}", ""));
+    refused(replaced(chatml, "'<|im_start|>assistant\\n'", "'<|im_start|>user\\n'"));
+    refused(replaced(llama3, "{% set content = bos_token + content %}", "{% set content = content + bos_token %}"));
+    refused(replaced(llama3, "'<|end_header_id|>\n\n'+ ", ""));
+    refused(replaced(dated, "{{- system_message }}\n{{- \"<|eot_id|>\" }}",
+                     "{{- \"<|eot_id|>\" }}\n{{- system_message }}"));
+}
+
+TEST_CASE("the same text in other expressions is known") {
+    const std::string chatml = template_of("chatml");
+    CHECK_NOTHROW(
+        recognised(replaced(chatml, "+ '<|im_end|>' + '\\n'}}",
+                            "}}{% if not loop.last or add_generation_prompt %}{{ '<|im_end|>\\n'}}{% endif %}")));
+    CHECK_NOTHROW(recognised(
+        replaced(chatml, "message['role'] + '\\n' + message['content']", "message.role + '\\n' }}{{ message.content")));
+    // As Qwen2.5's, whose messages with tool calls are put together piece by piece.
+    const ChatTemplate qwen = recognised(R"({%- if tools %}
+    {{- '<|im_start|>system\n' }}
+    {%- if messages[0]['role'] == 'system' %}
+        {{- messages[0]['content'] }}
+    {%- else %}
+        {{- 'You help.' }}
+    {%- endif %}
+    {{- "\n\n# Tools\n" }}
+{%- else %}
+    {%- if messages[0]['role'] == 'system' %}
+        {{- '<|im_start|>system\n' + messages[0]['content'] + '<|im_end|>\n' }}
+    {%- else %}
+        {{- '<|im_start|>system\nYou help.<|im_end|>\n' }}
+    {%- endif %}
+{%- endif %}
+{%- for message in messages %}
+    {%- if (message.role == "user") or (message.role == "system" and not loop.first) or (message.role == "assistant" and not message.tool_calls) %}
+        {{- '<|im_start|>' + message.role + '\n' + message.content + '<|im_end|>' + '\n' }}
+    {%- elif message.role == "assistant" %}
+        {{- '<|im_start|>' + message.role }}
+        {%- if message.content %}
+            {{- '\n' + message.content }}
+        {%- endif %}
+        {%- for tool_call in message.tool_calls %}
+            {{- '\n<tool_call>\n' }}
+        {%- endfor %}
+        {{- '<|im_end|>\n' }}
+    {%- elif message.role == "tool" %}
+        {{- '<|im_start|>user' }}
+    {%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}
+    {{- '<|im_start|>assistant\n' }}
+{%- endif %}
+)");
+    CHECK(qwen.default_system == "You help.");
+}
+
 TEST_CASE("the words of a template") {
     std::string words;
     for (const JinjaWord& word :
