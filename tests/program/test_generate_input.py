@@ -74,6 +74,18 @@ class InputTest(GenerateTestCase):
             result = self.refuse_generate("--model", "exported", "--prompt", "a", says=says)
             self.assertNotIn("weights from", result.err, "it is refused before the weights are read")
 
+    def test_too_little_memory(self):
+        self.train(changes={**SHORT, "model.max_position_embeddings": 4000000})
+        for megabytes in range(60, 400, 20):  # where it ends depends on the machine
+            limit = f"ulimit -v {megabytes * 1024}; exec \"$0\" \"$@\""
+            done = subprocess.run(["bash", "-c", limit, GENERATE, "--model", "run", "--prompt", "a", "--tokens", "2",
+                                   "--context", "200000"], cwd=self.folder, env=self.environment(1),
+                                  capture_output=True, timeout=TIMEOUT_S, check=False)
+            if b"coda_generate: " in done.stderr:  # before that the loader ends it
+                self.assertEqual((done.returncode, done.stdout), (RUNTIME, b""))
+                self.assertRegex(done.stderr, rb"memory")
+                self.assertNotIn(b"std::", done.stderr)
+
     def test_scores(self):
         self.train(changes={**SHORT, "model.max_position_embeddings": 4000000})
         with self.subTest("lines are ASCII"):

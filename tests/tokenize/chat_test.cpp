@@ -132,6 +132,9 @@ TEST_CASE("a template of known strings in another order is refused") {
     refused(replaced(chatml, "message['role'] + '\\n' + message['content']",
                      "message['content'] + '\\n' + message['role']"));
     refused(replaced(chatml, "message['content'] + ", ""));
+    const std::string own = "{{ '<|im_start|>system\\nOwn.<|im_end|>\\n' }}";
+    refused(replaced(chatml, "{% endfor %}", own + "{% endfor %}"));
+    refused(own + "{{ '<|im_start|>assistant\\n' }}");
     refused(replaced(chatml, "{{ '<|im_start|>assistant\\n' }}", ""));
     refused(replaced(chatml, "'<|im_start|>assistant\\n'", "'<|im_start|>user\\n'"));
     refused(replaced(llama3, "{% set content = bos_token + content %}", "{% set content = content + bos_token %}"));
@@ -193,6 +196,27 @@ TEST_CASE("the words of a template") {
         words += std::to_string(static_cast<int>(word.kind)) + word.text + ";";
     }
     CHECK(words == "6a;0;4if;4x;5[;3k;5];5=;5=;3\n';2;6b;1;4y;5|;4trim;2;6\n;0;4endif;2;6 z;");
+}
+
+TEST_CASE("white space before a tag is rendered where the line does not begin with it") {
+    const auto outside = [](const std::string& jinja) {
+        std::string text;
+        for (const JinjaWord& word : jinja_words(jinja, "t")) {
+            if (word.kind == JinjaWord::Kind::outside) text += word.text;
+        }
+        return text;
+    };
+    CHECK(outside("{{ a }} {% if b %}") == " ");
+    CHECK(outside("{% if a %} {% if b %}") == " ");
+    CHECK(outside("  {% if a %}\n \t{% if b %}") == "");
+    CHECK(outside("{{ a }}\n {% if b %}") == "\n");
+    CHECK(outside("{{ a }} {%- if b %}") == "");
+    CHECK(outside("{{ a -}} {% if b %}") == "");
+    CHECK(outside(" {%+ if a %}") == " ");
+    CHECK(outside(" {{ a }}") == " ");
+    const std::string chatml = template_of("chatml");
+    CHECK_THROWS_WITH(recognised(replaced(chatml, "assistant\\n' }}", "assistant\\n' }} ")),
+                      Contains("outside of tags"));
 }
 
 TEST_CASE("the date of a chat") {
