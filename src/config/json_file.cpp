@@ -54,6 +54,10 @@ nlohmann::json parse_json_text(const std::string& content, const std::string& fi
         }
         return true;
     };
+    // The parser takes a NUL for the end and would drop what follows.
+    if (const std::size_t nul = content.find('\0'); nul != std::string::npos) {
+        throw Error(text(file, ":", position(content, nul + 1), ": a NUL byte, which is no JSON"));
+    }
     try {
         return nlohmann::json::parse(content, check);
     } catch (const nlohmann::json::parse_error& error) {

@@ -2,6 +2,7 @@
 
 #include <cstdio>
 #include <exception>
+#include <new>
 
 #include "src/core/errors.h"
 #include "src/core/printable.h"
@@ -23,6 +24,8 @@ int run_program(const char* name, const std::function<int()>& body) {
         return fail(error.what(), kExitNonFinite);
     } catch (const InterruptedError& error) {
         return fail(error.what(), kExitInterrupted);
+    } catch (const std::bad_alloc&) {
+        return fail("out of memory: the system gives this program no more", kExitRuntime);
     } catch (const std::exception& error) {
         return fail(error.what(), kExitRuntime);
     }

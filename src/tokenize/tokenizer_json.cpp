@@ -223,8 +223,8 @@ void read_added_tokens(const Part& part, TokenizerSpec& spec) {
 TokenizerSpec parse_tokenizer(const std::string& content, const std::string& file) {
     const json document = parse_json_text(content, file);
     const Part root{document, file + ":"};
-    root.require_that(document.is_object() && document.contains("model"),
-                      "not a tokenizer.json, which is an object with the key \"model\"");
+    require(document.is_object() && document.contains("model"), file,
+            ": not a tokenizer.json, which is an object with the key \"model\"");
     for (const char* key : {"truncation", "padding"}) {
         if (!root[key].value.is_null()) root[key].unsupported(key, "it would change the tokens: set it to null");
     }

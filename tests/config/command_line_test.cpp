@@ -188,6 +188,7 @@ TEST_CASE_METHOD(Fixture, "bad config files are named, with line and column for 
     CHECK(lacking(error_in("{} // comment"), {":1:4: "}) == "");
     CHECK(lacking(error_in("{\"device\": \"\xff\"}"), {":1:13: "}) == "");
     CHECK(error_in(R"({"device": "cpu", "device": "cuda"})") == ": the key \"device\" is given twice");
+    CHECK(error_in(std::string("{}\n\0{}", 6)) == ":2:1: a NUL byte, which is no JSON");
     CHECK(lacking(error_in(R"({"training": {"max_grad_norm": 1e999}})"), {": ", "1e999"}) == "");
     CHECK(lacking(error_in(std::string(100000, '[')), {": nested more than 64 deep"}) == "");
     CHECK(error_in(R"({"devise": 1})") == ": unknown key devise; the nearest known key is device");

@@ -81,3 +81,15 @@ TEST_CASE("standard input gives a line when it is whole, and nothing meanwhile")
     CHECK(lines.next(true) == "three");
     CHECK_FALSE(lines.next(true));
 }
+
+TEST_CASE("all that is left of standard input") {
+    watch_interrupts();
+    PipedInput input;
+    LineReader lines("-");
+    input.write("one\ntwo\n\n thr");
+    CHECK(lines.next(true) == "one");
+    input.write("ee\n");
+    input.close();
+    CHECK(lines.rest() == "two\n\n three\n");
+    CHECK(lines.rest().empty());
+}

@@ -80,6 +80,13 @@ TEST_CASE("a prompt that cannot be is refused with its place") {
     GenerationRequest flag = prompt("");
     flag.place = "--prompt";
     CHECK_THROWS_AS(PromptReader(rules).prepare(flag), UsageError);
+    rules.score = true;
+    CHECK_THROWS_WITH(PromptReader(rules).prepare(prompt("a")), Contains("p:1: a text of one token has no loss"));
+    CHECK_NOTHROW(PromptReader(rules).prepare(prompt("ab")));
+    rules.end_tokens.resize(33);
+    CHECK_THROWS_WITH(PromptReader(rules).prepare(prompt("ab")), Contains("33 end tokens") && Contains("up to 32"));
+    rules.end_tokens.resize(32);
+    CHECK_NOTHROW(PromptReader(rules).prepare(prompt("ab")));
     rules.read_template = [] { return ChatTemplate{.family = ChatFamily::llama3}; };
     CHECK_THROWS_WITH(PromptReader(rules).prepare({.messages = {{"user", "a"}}, .place = "p:1"}),
                       Contains("Llama 3.0") && Contains("no token <|start_header_id|>"));

@@ -121,6 +121,74 @@ TEST_CASE("a template that would render another text is refused with the part th
     CHECK_THROWS_AS(recognised(""), Error);
 }
 
+TEST_CASE("a template of known strings in another order is refused") {
+    const auto refused = [](const std::string& jinja) {
+        INFO(jinja);
+        CHECK_THROWS_WITH(recognised(jinja), Contains("t.jinja: ") && Contains("in another order"));
+    };
+    const std::string chatml = template_of("chatml"), llama3 = template_of("llama3"), dated = template_of("llama3.1");
+    refused(replaced(chatml, "'<|im_end|>' + '\\n'", "'<|im_end|>'"));
+    refused(replaced(chatml, "message['role'] + '\\n' + message['content']", "message['role'] + message['content']"));
+    refused(replaced(chatml, "message['role'] + '\\n' + message['content']",
+                     "message['content'] + '\\n' + message['role']"));
+    refused(replaced(chatml, "message['content'] + ", ""));
+    const std::string own = "{{ '<|im_start|>system\\nOwn.<|im_end|>\\n' }}";
+    refused(replaced(chatml, "{% endfor %}", own + "{% endfor %}"));
+    refused(own + "{{ '<|im_start|>assistant\\n' }}");
+    refused(replaced(chatml, "{{ '<|im_start|>assistant\\n' }}", ""));
+    refused(replaced(chatml, "'<|im_start|>assistant\\n'", "'<|im_start|>user\\n'"));
+    refused(replaced(llama3, "{% set content = bos_token + content %}", "{% set content = content + bos_token %}"));
+    refused(replaced(llama3, "'<|end_header_id|>\n\n'+ ", ""));
+    refused(replaced(dated, "{{- system_message }}\n{{- \"<|eot_id|>\" }}",
+                     "{{- \"<|eot_id|>\" }}\n{{- system_message }}"));
+}
+
+TEST_CASE("the same text in other expressions is known") {
+    const std::string chatml = template_of("chatml");
+    CHECK_NOTHROW(
+        recognised(replaced(chatml, "+ '<|im_end|>' + '\\n'}}",
+                            "}}{% if not loop.last or add_generation_prompt %}{{ '<|im_end|>\\n'}}{% endif %}")));
+    CHECK_NOTHROW(recognised(
+        replaced(chatml, "message['role'] + '\\n' + message['content']", "message.role + '\\n' }}{{ message.content")));
+    // As Qwen2.5's, whose messages with tool calls are put together piece by piece.
+    const ChatTemplate qwen = recognised(R"({%- if tools %}
+    {{- '<|im_start|>system\n' }}
+    {%- if messages[0]['role'] == 'system' %}
+        {{- messages[0]['content'] }}
+    {%- else %}
+        {{- 'You help.' }}
+    {%- endif %}
+    {{- "\n\n# Tools\n" }}
+{%- else %}
+    {%- if messages[0]['role'] == 'system' %}
+        {{- '<|im_start|>system\n' + messages[0]['content'] + '<|im_end|>\n' }}
+    {%- else %}
+        {{- '<|im_start|>system\nYou help.<|im_end|>\n' }}
+    {%- endif %}
+{%- endif %}
+{%- for message in messages %}
+    {%- if (message.role == "user") or (message.role == "system" and not loop.first) or (message.role == "assistant" and not message.tool_calls) %}
+        {{- '<|im_start|>' + message.role + '\n' + message.content + '<|im_end|>' + '\n' }}
+    {%- elif message.role == "assistant" %}
+        {{- '<|im_start|>' + message.role }}
+        {%- if message.content %}
+            {{- '\n' + message.content }}
+        {%- endif %}
+        {%- for tool_call in message.tool_calls %}
+            {{- '\n<tool_call>\n' }}
+        {%- endfor %}
+        {{- '<|im_end|>\n' }}
+    {%- elif message.role == "tool" %}
+        {{- '<|im_start|>user' }}
+    {%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}
+    {{- '<|im_start|>assistant\n' }}
+{%- endif %}
+)");
+    CHECK(qwen.default_system == "You help.");
+}
+
 TEST_CASE("the words of a template") {
     std::string words;
     for (const JinjaWord& word :
@@ -128,6 +196,27 @@ TEST_CASE("the words of a template") {
         words += std::to_string(static_cast<int>(word.kind)) + word.text + ";";
     }
     CHECK(words == "6a;0;4if;4x;5[;3k;5];5=;5=;3\n';2;6b;1;4y;5|;4trim;2;6\n;0;4endif;2;6 z;");
+}
+
+TEST_CASE("white space before a tag is rendered where the line does not begin with it") {
+    const auto outside = [](const std::string& jinja) {
+        std::string text;
+        for (const JinjaWord& word : jinja_words(jinja, "t")) {
+            if (word.kind == JinjaWord::Kind::outside) text += word.text;
+        }
+        return text;
+    };
+    CHECK(outside("{{ a }} {% if b %}") == " ");
+    CHECK(outside("{% if a %} {% if b %}") == " ");
+    CHECK(outside("  {% if a %}\n \t{% if b %}") == "");
+    CHECK(outside("{{ a }}\n {% if b %}") == "\n");
+    CHECK(outside("{{ a }} {%- if b %}") == "");
+    CHECK(outside("{{ a -}} {% if b %}") == "");
+    CHECK(outside(" {%+ if a %}") == " ");
+    CHECK(outside(" {{ a }}") == " ");
+    const std::string chatml = template_of("chatml");
+    CHECK_THROWS_WITH(recognised(replaced(chatml, "assistant\\n' }}", "assistant\\n' }} ")),
+                      Contains("outside of tags"));
 }
 
 TEST_CASE("the date of a chat") {

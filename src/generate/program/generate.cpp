@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <deque>
-#include <iostream>
-#include <iterator>
 #include <memory>
 #include <utility>
 
@@ -54,16 +52,11 @@ std::optional<RunTokenizer> checked_tokenizer(const GenerateOptions& options, co
     return open_tokenizer(config, true);
 }
 
-/// The text of --prompt-file, valid UTF-8.
+/// The text of --prompt-file, valid UTF-8; nothing after an interrupt.
 std::string prompt_of_file(const std::string& path) {
     const std::string name = path == "-" ? "standard input" : path;
-    std::string content;
-    if (path == "-") {
-        content.assign(std::istreambuf_iterator<char>(std::cin), {});
-        require(!std::cin.bad(), "--prompt-file: standard input cannot be read");
-    } else {
-        content = read_file(path);
-    }
+    const std::string content = path == "-" ? LineReader(path).rest() : read_file(path);
+    if (interrupted()) return {};  // a part of it may end within a character
     const std::size_t valid = valid_utf8(content);
     require(valid == content.size(), "--prompt-file: ", name, ": byte ", valid, " is no UTF-8; convert it (iconv)");
     return content;
@@ -90,6 +83,7 @@ class Requests {
         : defaults_(std::move(defaults)), reader_(std::move(reader)) {
         if (!options.prompts) {
             const GenerationRequest request = single_request(options, defaults_);
+            if (interrupted()) return;
             ready_.emplace_back(request, reader_.prepare(request));
             return;
         }
@@ -159,6 +153,7 @@ PromptRules rules_of(const GenerateOptions& options, const ModelFolder& model, T
                       .context = context,
                       .end_tokens = model.generation.end_tokens,
                       .chat = options.chat,
+                      .score = options.score,
                       .system = options.system,
                       .date = options.date.value_or(chat_date()),
                       .read_template = [&model] { return model.chat_template(); }};
@@ -200,6 +195,7 @@ int generate(const GenerateOptions& options) {
     say_ignored(model.generation, notes);
     const std::unique_ptr<TextCodec> codec = codec_of(options, model);
     Requests requests(options, defaults, PromptReader(rules_of(options, model, *codec, context)));
+    if (interrupted()) return kExitInterrupted;
     std::unique_ptr<SlotDecoder> decoder;
     {
         WeightsSource weights = open_weights();

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <filesystem>
 #include <system_error>
+#include <utility>
 
 #include "kernels/core/error.h"
 #include "src/core/file_kind.h"
@@ -84,6 +85,15 @@ std::optional<std::string> LineReader::next(bool wait) {
         if (ended_ || !readable(wait)) return std::nullopt;
         read();
     }
+}
+
+std::string LineReader::rest() {
+    while (!ended_ && readable(true)) {
+        read();
+        require(rest_.size() <= kLongest, name_, ": is over 64 MiB");
+    }
+    scanned_ = 0;
+    return std::exchange(rest_, {});
 }
 
 }  // namespace coda

@@ -1,4 +1,5 @@
-// Lines of a file or of standard input, one at a time, without waiting for the next where others have work to do.
+// A file or standard input in lines, one at a time, without waiting for the next where others have work to do; or all
+// of it at once.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +19,9 @@ class LineReader {
     /// The next line that is not blank, without its end. With `wait` none means that there are no more, or an
     /// interrupt; without it also that none has come yet. Throws Error: it cannot be read, or a line is over 64 MiB.
     std::optional<std::string> next(bool wait);
+
+    /// All that is left, as it is; a part of it after an interrupt. Throws Error: it cannot be read, or is over 64 MiB.
+    std::string rest();
 
     std::int64_t number() const { return number_; }  // of the line that next() gave, from 1
     const std::string& name() const { return name_; }

@@ -54,7 +54,11 @@ Config config_of_hf(const fs::path& folder) {
     const json document = {{"model", section},
                            {"data", {{"train", "none.txt"}}},
                            {"training", {{"seq_len", 2}, {"micro_batch_size", 1}, {"steps", 1}}}};
-    return parse_config(document, "generate");
+    try {
+        return parse_config(document, "generate");
+    } catch (const Error& error) {
+        throw Error(text(file, ": ", error.what()));
+    }
 }
 
 /// eos_token_id of config.json, which is a number or a list.

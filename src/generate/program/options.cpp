@@ -2,8 +2,9 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <charconv>
 #include <limits>
-#include <map>
+#include <system_error>
 
 #include "src/config/nearest.h"
 #include "src/config/shell_quote.h"
@@ -27,6 +28,22 @@ Exit codes: 0 done, 1 run-time error, 2 bad command line or config, 3 a logit is
 made is printed.)";
 
 constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
+
+/// CLI11 takes an empty word for a flag that was not given, and wraps or cuts integers that do not fit.
+std::string seed_problem(const std::string& word) {
+    std::uint64_t seed = 0;
+    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), seed);
+    const bool whole = error == std::errc() && end == word.data() + word.size();
+    return whole ? "" : text("expected an integer from 0 to 2^64 - 1, found ", quote(word));
+}
+std::string empty_problem(const std::string& word) { return word.empty() ? "expected a number, found nothing" : ""; }
+
+DeviceChoice device_choice(const std::string& word) {
+    if (word == "auto") return DeviceChoice::automatic;
+    if (word == "cpu") return DeviceChoice::cpu;
+    if (word == "cuda") return DeviceChoice::cuda;
+    throw UsageError(text("--device: expected auto, cpu or cuda, found ", quote(word)));
+}
 
 class Parser {
   public:
@@ -58,7 +75,7 @@ class Parser {
 
     CLI::App app_{"Text from a LLaMA: a Hugging Face folder, or a run's newest checkpoint.", "coda_generate"};
     GenerateOptions options_;
-    std::string decoder_ = "auto";
+    std::string device_ = "auto", decoder_ = "auto";
 };
 
 void Parser::add_input() {
@@ -80,16 +97,21 @@ void Parser::add_input() {
 void Parser::add_choice() {
     add("--tokens", options_.max_tokens, "N", "Tokens of a sequence at most (default: 256)")
         ->check(CLI::Range(std::int64_t{1}, kMost));
-    add("--temperature", options_.temperature, "X", "Divides the logits; 0: always the likeliest token (default: 1)");
+    add("--temperature", options_.temperature, "X", "Divides the logits; 0: always the likeliest token (default: 1)")
+        ->check(empty_problem);
     add("--top-k", options_.top_k, "K", "Choose among the K likeliest tokens; 0: among all (default: 0)")
         ->check(CLI::Range(std::int64_t{0}, kMost));
     add("--top-p", options_.top_p, "P",
-        "Choose among the likeliest tokens that together have the probability P (default: 1)");
+        "Choose among the likeliest tokens that together have the probability P (default: 1)")
+        ->check(empty_problem);
     add("--min-p", options_.min_p, "P",
-        "Choose among tokens that have P times the probability of the likeliest (default: 0)");
+        "Choose among tokens that have P times the probability of the likeliest (default: 0)")
+        ->check(empty_problem);
     add("--repetition-penalty", options_.repetition_penalty, "X",
-        "Divides positive logits of tokens that were there before, multiplies negative ones (default: 1)");
-    add("--seed", options_.seed, "INT", "Seed of the choice; each sequence has it for itself (default: 1337)");
+        "Divides positive logits of tokens that were there before, multiplies negative ones (default: 1)")
+        ->check(empty_problem);
+    add("--seed", options_.seed, "INT", "Seed of the choice; each sequence has it for itself (default: 1337)")
+        ->check(seed_problem);
     app_.add_option("--stop", options_.stop, "A text that ends the sequence and is no part of it; may be given again")
         ->option_text("TEXT")
         ->allow_extra_args(false);
@@ -100,16 +122,12 @@ void Parser::add_rest() {
         "Positions of a sequence, prompt and tokens (default: the model's max_position_embeddings, at most 4096)")
         ->check(CLI::Range(std::int64_t{2}, kMost));
     add("--batch", options_.batch, "1..8", "Sequences side by side (default: 1)")->check(CLI::Range(1, 8));
-    add("--device", options_.device, "auto|cpu|cuda", "Where it runs (default: auto)")
-        ->transform(CLI::CheckedTransformer(std::map<std::string, DeviceChoice>{
-            {"auto", DeviceChoice::automatic}, {"cpu", DeviceChoice::cpu}, {"cuda", DeviceChoice::cuda}}))
-        ->option_text("auto|cpu|cuda");
+    add("--device", device_, "auto|cpu|cuda", "Where it runs (default: auto)");
     add("--decoder", decoder_, "auto|fused|passes",
         "What makes the tokens: a kernel that runs up to 32 steps per launch, or operation by operation (default: "
         "fused where device and model allow it)");
     add("--watchdog", options_.decoder.watchdog_seconds, "SECONDS",
-        "A wait within the fused kernel that lasts longer ends the program (default: 2)")
-        ->check(CLI::Range(kShortestWatchdog, kLongestWatchdog));
+        "A wait within the fused kernel that lasts longer ends the program (default: 2)");
     app_.add_flag("--json", options_.json, "The answer as a line of JSON, as with --prompts");
     app_.add_flag("--bench", options_.bench,
                   "Time steps of batches up to --batch and contexts up to --context; with --json as JSON Lines");
@@ -137,6 +155,12 @@ void Parser::check() const {
             throw UsageError(text(a, " and ", b, ": give one of them"));
         }
     };
+    // Written so that NaN is refused.
+    if (!(options_.decoder.watchdog_seconds >= kShortestWatchdog &&
+          options_.decoder.watchdog_seconds <= kLongestWatchdog)) {
+        throw UsageError(text("--watchdog: is ", options_.decoder.watchdog_seconds, ", must be a number from ",
+                              kShortestWatchdog, " to ", kLongestWatchdog, " seconds"));
+    }
     if (options_.model.empty()) throw UsageError("--model DIR is required: a Hugging Face folder or that of a run");
     both("--prompt", "--prompt-file");
     both("--prompt", "--prompts");
@@ -186,6 +210,7 @@ GenerateOptions Parser::parse(int argc, const char* const* argv) {
         throw UsageError(text(error.what(), " (see --help)"));
     }
     check_words();
+    options_.device = device_choice(device_);
     options_.decoder.choice = decoder_choice(decoder_);
     check();
     return options_;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "src/core/errors.h"
+#include "src/model/blocks/streams.h"
 #include "src/tokenize/chat/render.h"
 
 namespace coda {
@@ -11,7 +12,7 @@ namespace {
 
 [[noreturn]] void refuse(const std::string& place, const std::string& why) {
     const std::string message = place + ": " + why;
-    if (place.starts_with("--")) throw UsageError(message);
+    if (place == "--prompt") throw UsageError(message);
     throw Error(message);
 }
 
@@ -68,6 +69,9 @@ PreparedPrompt PromptReader::prepare(const GenerationRequest& request) {
                "there is nothing to begin with: the prompt is empty, and the model has no bos_token_id "
                "that begins a text");
     }
+    if (rules_.score && count < 2) refuse(request.place, "a text of one token has no loss: nothing follows it");
+    require(static_cast<std::int64_t>(prepared.end_tokens.size()) <= kMostEndTokens, "eos_token_id: the model has ",
+            prepared.end_tokens.size(), " end tokens, and a sequence takes up to ", kMostEndTokens);
     for (const std::int32_t token : prepared.tokens) {
         if (token < rules_.vocab) continue;
         refuse(request.place, text("the token ", token, " is outside of the model's vocab_size ", rules_.vocab));

@@ -21,6 +21,7 @@ struct PromptRules {
     std::optional<std::int32_t> bos{};  // begins a text
     std::vector<std::int32_t> end_tokens{};
     bool chat = false;                              // a "prompt" is a user's message
+    bool score = false;                             // it is a text whose loss is asked for
     std::optional<std::string> system{};            // of a chat that has none
     std::string date{};                             // that a chat template shows
     std::function<ChatTemplate()> read_template{};  // called once, by the first chat
@@ -34,9 +35,10 @@ class PromptReader {
   public:
     explicit PromptReader(PromptRules rules) : rules_(std::move(rules)) {}
 
-    /// Throws Error, or UsageError where request.place is a flag, that names the place: nothing to begin with, a token
-    /// outside of the vocabulary, a prompt that leaves no room in the context, a chat without a known template, a
-    /// tokenizer that lacks a marker of the template.
+    /// Throws Error, or UsageError where request.place is "--prompt", that names the place: nothing to begin with, a
+    /// token outside of the vocabulary, a prompt that leaves no room in the context, one token without a loss, a chat
+    /// without a known template, a tokenizer that lacks a marker of the template, more end tokens than a sequence
+    /// takes.
     PreparedPrompt prepare(const GenerationRequest& request);
 
   private:

@@ -15,15 +15,20 @@ ScoreOutput::ScoreOutput(const GenerateOptions& options) : lines_(options.lines(
 }
 
 void ScoreOutput::score(SlotDecoder& decoder, const GenerationRequest& request, const PreparedPrompt& prompt) {
-    require(prompt.tokens.size() >= 2, request.place, ": a text of one token has no loss: nothing follows it");
-    const auto keep = [this](std::span<const float> row) {
+    std::int64_t written = 0;
+    const auto keep = [&](std::span<const float> row) {
         if (logits_) logits_->write(std::as_bytes(row));
+        written += static_cast<std::int64_t>(row.size_bytes());
     };
     const Score made = coda::score(decoder, prompt.tokens, keep);
-    if (interrupted()) return;  // of a part of the text it says nothing
+    if (interrupted()) {  // of a part of the text it says nothing
+        if (logits_) logits_->truncate(bytes_);
+        return;
+    }
+    bytes_ += written;
     if (lines_) {
-        print_bytes(nlohmann::ordered_json{{"id", request.id}, {"loss", made.loss}, {"tokens", made.tokens}}.dump() +
-                    "\n");
+        const nlohmann::ordered_json line{{"id", request.id}, {"loss", made.loss}, {"tokens", made.tokens}};
+        print_bytes(line.dump(-1, ' ', true) + "\n");  // ASCII, as the answers
         return;
     }
     std::array<char, 96> line{};

@@ -35,7 +35,8 @@ class Reader {
                 inside(kind == '{' ? "}}" : "%}");
                 words_.push_back({Kind::close});
             }
-            if (kind != '{' && rest_.starts_with('\n')) rest_.remove_prefix(1);  // trim_blocks
+            begins_line_ = kind != '{' && rest_.starts_with('\n');
+            if (begins_line_) rest_.remove_prefix(1);  // trim_blocks
         }
         return std::move(words_);
     }
@@ -56,9 +57,10 @@ class Reader {
         }
         if (tag.size() > 2 && tag[2] == '-') {
             while (!text.empty() && is_blank(text.back())) text.remove_suffix(1);
-        } else if (tag.size() > 1 && tag[1] != '{') {  // lstrip_blocks
+        } else if (tag.size() > 2 && tag[1] != '{' && tag[2] != '+') {  // lstrip_blocks, at the beginning of a line
             const std::size_t last = text.find_last_not_of(" \t");
-            if (last == std::string_view::npos || text[last] == '\n') text = text.substr(0, last + 1);
+            const bool stripped = last == std::string_view::npos ? begins_line_ : text[last] == '\n';
+            if (stripped) text = text.substr(0, last + 1);
         }
         if (!text.empty()) words_.push_back({Kind::outside, std::string(text)});
     }
@@ -112,7 +114,8 @@ class Reader {
 
     std::string_view rest_;
     const std::string& where_;
-    bool strip_ = false;  // the last tag ends with '-'
+    bool strip_ = false;       // the last tag ends with '-'
+    bool begins_line_ = true;  // what follows the last tag
     std::vector<JinjaWord> words_;
 };
 

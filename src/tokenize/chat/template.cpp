@@ -4,11 +4,14 @@
 #include <cctype>
 #include <set>
 #include <span>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "kernels/core/error.h"
 #include "src/core/printable.h"
 #include "src/tokenize/chat/jinja_words.h"
+#include "src/tokenize/chat/shown_text.h"
 
 namespace coda {
 namespace {
@@ -119,6 +122,8 @@ class Recogniser {
             refuse_if(!today_ || (dates_.size() != 1), "it shows no date, or several");
             if (!names_.contains("strftime_now")) known_.date = *dates_.begin();
         }
+        refuse_if(!is_order_of(known_.family, shown_),
+                  "it shows its parts in another order, or not with one line end after each message");
         return known_;
     }
 
@@ -155,6 +160,7 @@ class Recogniser {
                 i = statement(i);
             } else {
                 check(words_[i], i);
+                show(i);
             }
         }
     }
@@ -180,7 +186,27 @@ class Recogniser {
             open_.push_back(about_tools && !all && !users);
         }
         for (std::size_t i = begin + 1; i < end && !about_tools; ++i) check(words_[i], i);
+        // What a message is put together in is shown where it is made.
+        const bool made = keyword == "set" && body.size() > 2 && body[1].text == "content" && body[2].text == "=";
+        for (std::size_t i = begin + 4; i < end && made; ++i) show(i);
         return end;
+    }
+
+    /// Word `index` of an expression, to what is shown.
+    void show(std::size_t index) {
+        if (needs_tools()) return;
+        const JinjaWord& word = words_[index];
+        const bool key = index > 0 && words_[index - 1].kind == Kind::sign && words_[index - 1].text == "[";
+        if (word.kind == Kind::literal && !key) shown_ += word.text;
+        if (word.kind != Kind::name && !(word.kind == Kind::literal && key)) return;
+        constexpr std::pair<std::string_view, char> kValues[] = {{"role", shown::kRole},
+                                                                 {"content", shown::kContent},
+                                                                 {"system_message", shown::kSystem},
+                                                                 {"date_string", shown::kDate},
+                                                                 {"bos_token", shown::kBos}};
+        for (const auto& [name, sign] : kValues) {
+            if (word.text == name) shown_ += sign;
+        }
     }
 
     /// Whether a conversation with tools alone comes here.
@@ -233,6 +259,7 @@ class Recogniser {
     const std::string& where_;
     std::vector<JinjaWord> words_;
     Words names_{}, dates_{};
+    std::string shown_{};  // is_order_of
     bool today_ = false;
     std::vector<bool> open_{};  // of the branches around: whether one with tools alone
     ChatTemplate known_{};
