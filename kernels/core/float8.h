@@ -20,6 +20,7 @@ struct Float8 {
     CODA_HD explicit Float8(float value) : bits(encode(value)) {}
     CODA_HD operator float() const { return decode(bits); }
 
+    static constexpr int kLargestCode = kLargest;
     static CODA_HD float largest() { return decode(kLargest); }
 
   private:

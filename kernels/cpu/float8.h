@@ -12,15 +12,19 @@
 
 namespace coda::cpu {
 
-inline F8E4M3 round_to_e4m3(float value) { return F8E4M3(value); }
+template <class F8>
+F8 round_to_f8(float value) {
+    return F8(value);
+}
 /// Rounded once: the float between is cut towards zero with its last bit set where anything was lost, so that no value
 /// beside a midpoint of two codes becomes one.
-inline F8E4M3 round_to_e4m3(double value) {
+template <class F8>
+F8 round_to_f8(double value) {
     const auto nearest = static_cast<float>(value);
-    if (std::isnan(value) || static_cast<double>(nearest) == value) return F8E4M3(nearest);
+    if (std::isnan(value) || static_cast<double>(nearest) == value) return F8(nearest);
     auto bits = std::bit_cast<std::uint32_t>(nearest);
     if (std::fabs(static_cast<double>(nearest)) > std::fabs(value)) --bits;
-    return F8E4M3(std::bit_cast<float>(bits | 1u));
+    return F8(std::bit_cast<float>(bits | 1u));
 }
 
 /// The values of an FP8 matrix with K in its columns, whose order is kept.

@@ -201,6 +201,7 @@ constexpr Names<DeviceChoice, 3> names_of(DeviceChoice) {
 constexpr Names<GemmOperands, 2> names_of(GemmOperands) {
     return {{{"bf16", GemmOperands::bf16}, {"fp8", GemmOperands::fp8}}};
 }
+constexpr Names<F8Format, 2> names_of(F8Format) { return {{{"e4m3", F8Format::e4m3}, {"e5m2", F8Format::e5m2}}}; }
 
 template <class Enum>
 requires std::is_enum_v<Enum>
@@ -334,6 +335,7 @@ struct Codec<PrecisionConfig> {
         fn("attn_out", value.attn_out, Range{});
         fn("gate_up", value.gate_up, Range{});
         fn("down", value.down, Range{});
+        fn("qkv_gradient", value.qkv_gradient, Range{});
         fn("margin", value.margin, Range{.min = 0, .max = 8});
         fn("window", value.window, Range{.min = 1, .max = 1024});
         fn("bf16_first_layers", value.bf16_first_layers, layers);

@@ -126,13 +126,17 @@ enum class DeviceChoice { automatic, cuda, cpu };
 /// on a CPU where no GEMM takes fp8.
 enum class GemmOperands { bf16, fp8 };
 
+/// A format of FP8: 3 bits of mantissa over 16 powers of two, denormal numbers included, or 2 bits over 32.
+enum class F8Format { e4m3, e5m2 };
+
 /// Which GEMMs of the layers take FP8 operands, and how their scales follow the data (UpdateScales).
 struct PrecisionConfig {
     GemmOperands qkv = GemmOperands::bf16;
     GemmOperands attn_out = GemmOperands::bf16;
     GemmOperands gate_up = GemmOperands::bf16;
     GemmOperands down = GemmOperands::bf16;
-    std::int64_t margin = 2;   // powers of two between a tensor's largest magnitude and the format's largest number
+    F8Format qkv_gradient = F8Format::e4m3;  // of the gradient of q, k and v, which share a scale
+    std::int64_t margin = 2;   // powers of two between a tensor's largest magnitude and 448, e4m3's largest number
     std::int64_t window = 16;  // steps whose largest magnitude a scale is made for
     std::int64_t bf16_first_layers = 0;
     std::int64_t bf16_last_layers = 0;

@@ -11,6 +11,7 @@ View scalar_of(const View& vector, std::int32_t index) { return part_of(vector, 
 Float8State::Float8State(const PrecisionConfig& precision, const ParameterLayout& layout, const BlockBuffers& buffers)
     : margin_(precision.margin), layers_(layout.layers.size()) {
     if (!precision.has_fp8()) return;
+    formats_ = {.any = true, .qkv_gradient = precision.qkv_gradient == F8Format::e5m2 ? DType::f8e5m2 : DType::f8e4m3};
     const auto first = static_cast<std::size_t>(precision.bf16_first_layers);
     const std::size_t end = layout.layers.size() - static_cast<std::size_t>(precision.bf16_last_layers);
     for (std::size_t l = first; l < end; ++l) add_layer(precision, l, layout.layers[l], buffers.of_layer(l));
@@ -37,17 +38,17 @@ void Float8State::add_layer(const PrecisionConfig& precision, std::size_t l, con
             buffers.persistent(names.rows, MemorySegment::weights, DType::f8e4m3, matrix.rows, matrix.cols);
         (layer.*gemm).columns =
             buffers.persistent(names.columns, MemorySegment::weights, DType::f8e4m3, matrix.cols, matrix.rows);
-        const auto tensor = [&](const char* role) {
-            tensors_.push_back({static_cast<int>(l), text(names.gemm, ".", role)});
+        const auto tensor = [&](const char* role, DType format = DType::f8e4m3) {
+            tensors_.push_back({static_cast<int>(l), text(names.gemm, ".", role), format});
             return static_cast<std::int32_t>(tensors_.size()) - 1;
         };
         const std::int32_t input = normalised ? kNormalised : tensor("input");
-        const std::int32_t weight = tensor("weight"), gradient = tensor("output_gradient");
+        const std::int32_t weight = tensor("weight"), gradient = tensor("output_gradient", names.gradient);
         pairs_.insert(pairs_.end(), {{input, weight}, {gradient, weight}, {gradient, input}});
         gemms_.push_back({l, gemm, names.step, matrix, input, weight, gradient});
     };
-    add(precision.qkv, {"qkv", "qkv_f8", "qkv f8", "qkv f8 transposed"}, parameters.attention.qkv, true,
-        &Float8Layer::qkv);
+    add(precision.qkv, {"qkv", "qkv_f8", "qkv f8", "qkv f8 transposed", formats_.qkv_gradient},
+        parameters.attention.qkv, true, &Float8Layer::qkv);
     add(precision.attn_out, {"attn_out", "attn_out_f8", "attn_out f8", "attn_out f8 transposed"},
         parameters.attention.out, false, &Float8Layer::attn_out);
     add(precision.gate_up, {"gate_up", "gate_up_f8", "gate_up f8", "gate_up f8 transposed"}, parameters.mlp.gate_up,

@@ -19,6 +19,7 @@ namespace coda {
 struct Float8Name {
     int layer = 0;
     std::string tensor;  // "gate_up.weight": the GEMM, and input, weight or output_gradient
+    DType format = DType::f8e4m3;
 
     bool operator==(const Float8Name&) const = default;
 };
@@ -34,6 +35,7 @@ class Float8State {
     explicit operator bool() const { return !tensors_.empty(); }
     const std::vector<Float8Name>& tensors() const { return tensors_; }
     const HostViews::Float8& views() const { return views_; }
+    const Float8Formats& formats() const { return formats_; }
     Float8Layer layer(std::size_t l) const { return l < layers_.size() ? layers_[l] : Float8Layer{}; }
 
     /// The scales of the next step from the largest magnitudes of this one, and with them the weights' copies, whose
@@ -44,6 +46,7 @@ class Float8State {
   private:
     struct GemmNames {
         const char *gemm, *step, *rows, *columns;
+        DType gradient = DType::f8e4m3;  // the format
     };
     struct Gemm {
         std::size_t layer;
@@ -59,6 +62,7 @@ class Float8State {
     void complete(const Gemm& made, std::int32_t product);
 
     HostViews::Float8 views_;
+    Float8Formats formats_;
     std::int64_t margin_ = 0;
     std::vector<Float8Name> tensors_;
     std::vector<std::array<std::int32_t, 2>> pairs_;  // of views_.products

@@ -20,7 +20,7 @@ Model make_model(const ParameterLayout& layout, const ModelShape& shape, const S
             .embedding = std::move(embedding),
             .layers = std::move(layers),
             .head = {layout.head, segments, shape, options.lm_head_chunks, buffers},
-            .backward = {shape, options.recompute, static_cast<bool>(float8), buffers},
+            .backward = {shape, options.recompute, float8.formats(), buffers},
             .dx = buffers.activation("dx", shape.tokens, shape.width),
             .tied = layout.tied()};
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/core/float8.h"
 #include "src/config/codec.h"
 #include "src/core/errors.h"
 #include "src/train/feed.h"
@@ -20,6 +21,7 @@ constexpr int kCalibrationPasses = 3;
 /// The configuration's part that decides which tensors there are and how many steps the history has.
 PrecisionConfig kept_part(PrecisionConfig precision) {
     precision.margin = precision.count_interval = 0;
+    precision.qkv_gradient = F8Format::e4m3;
     return precision;
 }
 
@@ -120,11 +122,11 @@ Float8Counts* Float8Scales::counter(std::int64_t step) {
 
 std::vector<Float8Record> Float8Scales::records(const std::vector<double>& values,
                                                 const std::vector<CodeCounts>& counts) const {
-    constexpr double kLargest = 448;
     const std::vector<Float8Name>& tensors = schedules_.float8_tensors;
     std::vector<Float8Record> records;
     for (std::size_t t = 0; t < tensors.size(); ++t) {
-        const double amax = values[t], range = amax * values[tensors.size() + t] / kLargest;
+        const double largest = with_f8(tensors[t].format, [](auto f8) { return decltype(f8)::largest(); });
+        const double amax = values[t], range = amax * values[tensors.size() + t] / largest;
         const auto same = [&](const Float8Record& record) { return record.tensor == tensors[t].tensor; };
         auto record = std::find_if(records.begin(), records.end(), same);
         if (record == records.end()) record = records.insert(record, {.tensor = tensors[t].tensor});

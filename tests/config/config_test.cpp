@@ -68,8 +68,8 @@ TEST_CASE("every key is read into its own member and written back") {
         "checkpoint": {"interval": 23, "keep": 29, "at_end": false, "background": false},
         "output": {"directory": "elsewhere"},
         "device": "cpu",
-        "precision": {"qkv": "bf16", "attn_out": "fp8", "gate_up": "bf16", "down": "bf16", "margin": 3, "window": 59,
-                      "bf16_first_layers": 1, "bf16_last_layers": 0, "count_interval": 61},
+        "precision": {"qkv": "bf16", "attn_out": "fp8", "gate_up": "bf16", "down": "bf16", "qkv_gradient": "e5m2",
+                      "margin": 3, "window": 59, "bf16_first_layers": 1, "bf16_last_layers": 0, "count_interval": 61},
         "deterministic": false
     })");
     std::size_t keys = 0;
@@ -98,11 +98,14 @@ TEST_CASE("precision is a word or an object of what differs from fp8") {
     const coda::PrecisionConfig some = precision_of({{"attn_out", "bf16"}, {"window", 5}});
     CHECK((some.attn_out == coda::GemmOperands::bf16 && some.qkv == coda::GemmOperands::fp8 && some.window == 5));
     CHECK(to_json(parse_config(changed("/precision", "fp8"), "c")).at("precision").at("margin") == 2);
+    CHECK(precision_of({{"qkv_gradient", "e5m2"}}).qkv_gradient == coda::F8Format::e5m2);
 
     const auto refusal = [](const json& value) { return error_of(changed("/precision", value)); };
     CHECK(lacking(refusal("fp4"), {"precision: expected \"bf16\", \"fp8\" or an object", "the string \"fp4\""}) == "");
     CHECK(lacking(refusal({{"atn_out", "bf16"}}), {"unknown key precision.atn_out", "precision.attn_out"}) == "");
     CHECK(lacking(refusal({{"qkv", "fp32"}}), {"precision.qkv: expected one of \"bf16\", \"fp8\""}) == "");
+    CHECK(lacking(refusal({{"qkv_gradient", "e4m4"}}),
+                  {"precision.qkv_gradient: expected one of \"e4m3\", \"e5m2\", found the string \"e4m4\""}) == "");
     CHECK(lacking(refusal({{"window", 0}}), {"precision.window: expected an integer in [1, 1024], found 0"}) == "");
     CHECK(lacking(refusal({{"count_interval", -1}}), {"precision.count_interval: expected an integer"}) == "");
     CHECK(lacking(refusal({{"down", "bf16"}}), {"precision.gate_up and precision.down differ"}) == "");

@@ -94,9 +94,9 @@ double amax_of_dx(const Bytes& bytes, const LinearRmsBackward& op, double before
 /// Whether the program has kernels of that promotion, for a gradient of that format.
 bool built(const std::string& program, std::int64_t promotion, DType format) {
     const bool e4m3 = format == DType::f8e4m3;
-    if (program == "LinearF8" || program == "LinearF8F32" || program == "WeightGradientF8")
-        return e4m3 || promotion == 512;
-    if (program == "LinearRmsBackwardF8") return e4m3 && promotion != 512;
+    if (program == "LinearF8" || program == "LinearF8F32") return e4m3 || promotion == 512;
+    if (program == "WeightGradientF8") return e4m3 || promotion == 256;
+    if (program == "LinearRmsBackwardF8") return promotion != 512;
     return e4m3 && promotion == 0;
 }
 
@@ -243,6 +243,11 @@ TEST_CASE("Hopper refuses FP8 operands that its kernels do not take", "[f8]") {
     CHECK_THAT(refusal(cases::make_case({"LinearF8", 64, 64, 72}).op), Catch::Contains("K of 16"));
     CHECK_THAT(refusal(cases::make_case({"LinearF8", 64, 64, 64}, {.gradient_type = DType::f8e5m2}).op),
                Catch::Contains("with f8e5m2 for 512"));
+    CHECK_THAT(
+        refusal(promoted(cases::make_case({"WeightGradientF8", 64, 64, 64}, {.gradient_type = DType::f8e5m2}).op, 512)),
+        Catch::Contains("with f8e5m2 for 256"));
+    CHECK_THAT(refusal(cases::make_case({"LinearSwigluBackwardF8", 64, 64, 64}, {.gradient_type = DType::f8e5m2}).op),
+               Catch::Contains("operand a is f8e5m2, expected f8e4m3"));
     CHECK_THAT(refusal(cases::make_case({"LinearSwigluBackwardF8", 72, 64, 64}).op),
                Catch::Contains("M is 72, not a multiple of 16"));
     CHECK_THAT(refusal(cases::make_case({"LinearSwigluF8", 72, 64, 64}).op),

@@ -150,9 +150,10 @@ struct Inputs {
     Buffers buffers;
     View a, w;
 
-    Inputs(DType storage, const ProgramShape& shape, WeightLayout layout) {
+    Inputs(DType storage, const ProgramShape& shape, WeightLayout layout) : Inputs(storage, shape, layout, storage) {}
+    Inputs(DType storage, const ProgramShape& shape, WeightLayout layout, DType type_of_a) {
         const bool out_in = layout == WeightLayout::out_in;
-        a = in(storage, shape.m, shape.k);
+        a = in(type_of_a, shape.m, shape.k);
         w = in(storage, out_in ? shape.n : shape.k, out_in ? shape.k : shape.n);
     }
     View in(DType dtype, std::int64_t rows, std::int64_t cols) {
@@ -178,8 +179,9 @@ struct F8Inputs : Inputs {
     View scale;
     Product product;
 
-    explicit F8Inputs(const ProgramShape& shape)
-        : Inputs(DType::f8e4m3, shape, WeightLayout::out_in),
+    /// `format`: of a.
+    explicit F8Inputs(const ProgramShape& shape, DType format = DType::f8e4m3)
+        : Inputs(DType::f8e4m3, shape, WeightLayout::out_in, format),
           scale(buffers.scalar(DType::f32, kFactor)),
           product(buffers, a, w, WeightLayout::out_in) {
         for (double& value : product.acc) value *= kFactor;

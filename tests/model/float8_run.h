@@ -65,9 +65,9 @@ struct F8Run : ModelRun {
                    kMixedBf16),
           precision_(precision) {}
 
-    void begin(const std::vector<textbook::Batch>& batches) {
+    void begin(const std::vector<textbook::Batch>& batches, const textbook::Weights& weights = small_weights()) {
         start();
-        set_weights(small_weights());
+        set_weights(weights);
         scales.emplace(*executor, schedules, precision_);
         scales->load(nullptr);
         if (scales->needs_calibration()) {

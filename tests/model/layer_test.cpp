@@ -59,7 +59,7 @@ struct LayerAlone {
 
         const ModelShape shape = model_shape(config, kSeqLen, kBatch);
         Layer layer(parameters, {host.master, host.working, host.gradient}, shape, recompute, true, {}, buffers);
-        Layer::BackwardBuffers backward(shape, recompute, false, buffers);
+        Layer::BackwardBuffers backward(shape, recompute, {}, buffers);
         StepList step(schedules.first);
         step.enter(Phase::forward, 0);
         out = layer.forward(step, host, in, Keep::activations);

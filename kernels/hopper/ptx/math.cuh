@@ -45,6 +45,18 @@ __device__ __forceinline__ std::uint32_t round_to_e4m3x4(float first, float seco
     return word;
 }
 
+/// The same of f8e5m2.
+__device__ __forceinline__ std::uint32_t round_to_e5m2x4(float first, float second, float third, float fourth) {
+    std::uint32_t word;
+    asm("{\n.reg .b16 low, high;\n"
+        "cvt.rn.satfinite.e5m2x2.f32 low, %2, %1;\n"
+        "cvt.rn.satfinite.e5m2x2.f32 high, %4, %3;\n"
+        "mov.b32 %0, {low, high};\n}"
+        : "=r"(word)
+        : "f"(first), "f"(second), "f"(third), "f"(fourth));
+    return word;
+}
+
 /// Hides from the compiler how `value` was computed, so that it cannot keep what derives from `value` in registers and
 /// share it with other places that compute the same.
 __device__ __forceinline__ void hide_origin(int& value) { asm volatile("" : "+r"(value)); }

@@ -85,18 +85,24 @@ struct RmsBackwardF8AndCopies : RmsBackwardF8<SlotOfCopies> {
 template <class Program, class... Tiles>
 using KMajor = Kernels<Program, Major::k, Major::k, Tiles...>;
 
-template <class Program, class Fn>
+/// kA: the format of a.
+template <class Program, DType kA, class Fn>
 auto with_tiles(const LinearRmsBackward& op, const Fn& fn) {
-    if (op.promotion == 0) return fn(KMajor<Program, tiles::F8<tiles::RmsBackward>>{});
-    return fn(
-        KMajor<Program, tiles::F8<tiles::RmsBackwardPromoted, 256>, tiles::F8<tiles::RmsBackwardPromotedSmall, 256>>{});
+    if (op.promotion == 0) return fn(KMajor<Program, tiles::F8<tiles::RmsBackward, 0, kA>>{});
+    return fn(KMajor<Program, tiles::F8<tiles::RmsBackwardPromoted, 256, kA>,
+                     tiles::F8<tiles::RmsBackwardPromotedSmall, 256, kA>>{});
+}
+template <class Program, class Fn>
+auto with_format(const LinearRmsBackward& op, const Fn& fn) {
+    if (op.a.dtype == DType::f8e5m2) return with_tiles<Program, DType::f8e5m2>(op, fn);
+    return with_tiles<Program, DType::f8e4m3>(op, fn);
 }
 
 /// Calls fn with the kernels that the op needs.
 template <class Fn>
 auto with_kernels(const LinearRmsBackward& op, const Fn& fn) {
-    return makes_copies(op) ? with_tiles<RmsBackwardF8AndCopies>(op, fn)
-                            : with_tiles<RmsBackwardF8<RmsBackwardSlot>>(op, fn);
+    return makes_copies(op) ? with_format<RmsBackwardF8AndCopies>(op, fn)
+                            : with_format<RmsBackwardF8<RmsBackwardSlot>>(op, fn);
 }
 
 template <class Slot>
@@ -107,7 +113,7 @@ typename RmsBackwardF8<Slot>::Arguments f8_arguments(const LinearRmsBackward& op
 }
 
 Problem problem_of(const LinearRmsBackward& op) {
-    const Problem problem = f8_problem(op.name, op.a, op.w, "f8_scale", op.f8_scale);
+    const Problem problem = f8_problem(op.name, op.a, op.w, "f8_scale", op.f8_scale, op.a.dtype);
     require(!op.alpha && !op.scale && !op.n, op.name, ": with FP8 operands, alpha, scale and n must be absent");
     require(op.promotion == 0 || op.promotion == 256, op.name, ": promotion is ", op.promotion,
             "; kernels were built for 0 and 256");

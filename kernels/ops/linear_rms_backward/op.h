@@ -16,11 +16,11 @@ namespace coda {
 /// The wgrad of the same projection is aᵀ x ⊙ gamma without scale, so it reads x itself (WeightGradient::gamma); with
 /// scale it is aᵀ n ⊙ gamma.
 ///
-/// FP8 form: a (M, K) and w (N, K), the transposed copy of the matrix, are f8e4m3, K a multiple of 16, and a stands for
-/// dz itself: t = f8_scale rstd acc, c = rstd dot / N with dot = Σ z dz. `f8_scale` undoes the scales of a and w.
-/// alpha, scale and n are absent. With `promotion`, the tensor cores' sums of that many elements of K are added in
-/// fp32. Optionally it makes the FP8 copies of dx for the two GEMMs that read it next, with the codes and the amax of
-/// QuantiseF8, from dx as stored in bf16:
+/// FP8 form: a (M, K) is f8e4m3 or f8e5m2 and w (N, K), the transposed copy of the matrix, f8e4m3, K a multiple of 16,
+/// and a stands for dz itself: t = f8_scale rstd acc, c = rstd dot / N with dot = Σ z dz. `f8_scale` undoes the scales
+/// of a and w. alpha, scale and n are absent. With `promotion`, the tensor cores' sums of that many elements of K are
+/// added in fp32. Optionally it makes the FP8 copies of dx for the two GEMMs that read it next, with the codes and the
+/// amax of QuantiseF8, from dx as stored in bf16:
 ///   dx_f8 = f8(dx_scale dx);  dx_f8_t = dx_f8ᵀ;  dx_amax = max(dx_amax, |dx|)
 /// All four operands are then there, dx_scale is a power of two, and M and N are multiples of 16.
 struct LinearRmsBackward {

@@ -5,9 +5,10 @@ using namespace coda;
 using namespace coda::test;
 
 TEST_CASE("LinearRmsBackward of FP8 operands: dz without rstd, overwriting and adding") {
+    const DType format = GENERATE(DType::f8e4m3, DType::f8e5m2);
     for (const ProgramShape& shape : kProgramShapes) {
-        INFO("M " << shape.m << ", N " << shape.n << ", K " << shape.k);
-        F8Inputs in(shape);
+        INFO(name_of(format) << ", M " << shape.m << ", N " << shape.n << ", K " << shape.k);
+        F8Inputs in(shape, format);
         const View x = in.in(DType::bf16, shape.m, shape.n), rstd = in.rstd(DType::f32, shape.m);
         const View dot = in.buffers.random(DType::f32, 1, shape.m, -9, 9);
         const View dx = in.out(DType::bf16, shape.m, shape.n);

@@ -18,22 +18,24 @@ void execute(const QuantiseF8& op, const Memory& memory) {
         const auto x = rows_of<const Storage>(operands, "x", op.x, tokens, width);
         const RowFactor<Compute> rstd(operands, op.rstd, tokens);
         const Compute scale = *operands.get<Compute>("scale", op.scale, 1, 1);
-        const auto rows = optional_rows_of<F8E4M3>(operands, "rows", op.rows, tokens, width);
-        const Rows<F8E4M3> columns{op.columns ? memory.at<F8E4M3>(op.columns) : nullptr, op.columns.ld};
         auto* amax = operands.get_optional<Compute>("amax", op.amax, 1, 1);
         const bool paired = op.columns.order == ColumnOrder::paired;
         Compute largest = 0;
-        constexpr std::int64_t kGroup = QuantiseF8::kTokenMultiple;
+        with_f8(op.format(), [&]<class F8>(F8) {
+            const auto rows = optional_rows_of<F8>(operands, "rows", op.rows, tokens, width);
+            const Rows<F8> columns{op.columns ? memory.at<F8>(op.columns) : nullptr, op.columns.ld};
+            constexpr std::int64_t kGroup = QuantiseF8::kTokenMultiple;
 #pragma omp parallel for reduction(max : largest)
-        for (std::int64_t first = 0; first < tokens; first += kGroup)
-            for (std::int64_t column = 0; column < width; ++column)
-                for (std::int64_t row = first; row < std::min(first + kGroup, tokens); ++row) {
-                    const Compute value = static_cast<Compute>(x[row][column]) * rstd[row];
-                    const F8E4M3 code = round_to_e4m3(scale * value);
-                    if (rows) rows[row][column] = code;
-                    if (columns) columns[column][paired ? paired_place(row) : row] = code;
-                    if (std::abs(value) > largest) largest = std::abs(value);  // false for NaN
-                }
+            for (std::int64_t first = 0; first < tokens; first += kGroup)
+                for (std::int64_t column = 0; column < width; ++column)
+                    for (std::int64_t row = first; row < std::min(first + kGroup, tokens); ++row) {
+                        const Compute value = static_cast<Compute>(x[row][column]) * rstd[row];
+                        const auto code = round_to_f8<F8>(scale * value);
+                        if (rows) rows[row][column] = code;
+                        if (columns) columns[column][paired ? paired_place(row) : row] = code;
+                        if (std::abs(value) > largest) largest = std::abs(value);  // false for NaN
+                    }
+        });
         if (amax) *amax = std::max(*amax, largest);
     });
 }

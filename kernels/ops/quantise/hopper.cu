@@ -1,7 +1,8 @@
-// quantise_f8 - a bf16 matrix rounded to f8e4m3, by rows and transposed
+// quantise_f8 - a bf16 matrix rounded to FP8, by rows and transposed
 //
 //   v = x rstd;  code = f8(scale v);  rows = code;  columns = codeᵀ;  amax = max(amax, |v|)
-//   x (M, N) bf16, rstd (M) and scale fp32; rows (M, N), columns (N, M) f8e4m3; N, and with columns M, in whole 16s
+//   x (M, N) bf16, rstd (M) and scale fp32; rows (M, N), columns (N, M) f8e4m3 or f8e5m2; N, and with columns M, in
+//   whole 16s
 //
 // Bound by memory: 2 bytes read and 1 or 2 written per element. A block of 256 threads takes 128 tokens of 128 columns,
 // 32 KiB of x that it loads before it uses any. A thread takes micro-tiles of 4 tokens x 8 columns: 16 bytes of x and 8
@@ -63,6 +64,13 @@ __device__ __forceinline__ int token_of(int quad, int i, bool paired) {
     return quad / 4 * 16 + quad % 4 * 2 + i / 2 + i % 2 * 8;
 }
 
+template <DType kFormat>
+__device__ __forceinline__ std::uint32_t round_to_f8x4(const float* value) {
+    if constexpr (kFormat == DType::f8e5m2) return ptx::round_to_e5m2x4(value[0], value[1], value[2], value[3]);
+    return ptx::round_to_e4m3x4(value[0], value[1], value[2], value[3]);
+}
+
+template <DType kFormat>
 __global__ __launch_bounds__(kThreads, kBlocks) void quantise_f8(const __grid_constant__ QuantiseArguments arguments) {
     __shared__ uint4 tile[kColumns * kVectors];
     __shared__ float largest_of_warp[kWarps];
@@ -103,8 +111,8 @@ __global__ __launch_bounds__(kThreads, kBlocks) void quantise_f8(const __grid_co
                 largest = fmaxf(largest, fabsf(value));
                 value *= scale;
             }
-            codes[i][0] = ptx::round_to_e4m3x4(v.value[0], v.value[1], v.value[2], v.value[3]);
-            codes[i][1] = ptx::round_to_e4m3x4(v.value[4], v.value[5], v.value[6], v.value[7]);
+            codes[i][0] = round_to_f8x4<kFormat>(v.value);
+            codes[i][1] = round_to_f8x4<kFormat>(v.value + 4);
             const int token = token_of(quad, i, arguments.paired);
             if (token < to_rows) rows[token * arguments.rows_ld] = {codes[i][0], codes[i][1]};
         }
@@ -150,13 +158,14 @@ Launch bind(const QuantiseF8& op, const Plan&, const Memory& memory) {
     arguments.x = reinterpret_cast<const uint4*>(operands.get_vectors("x", op.x, tokens, width));
     if (op.rstd) arguments.rstd = operands.get<float>("rstd", op.rstd, 1, tokens);
     arguments.scale = operands.get<float>("scale", op.scale, 1, 1);
-    if (op.rows)
-        arguments.rows = reinterpret_cast<uint2*>(operands.get_vectors<F8E4M3>("rows", op.rows, tokens, width));
-    if (op.columns) {
+    with_f8(op.format(), [&]<class F8>(F8) {
+        if (op.rows)
+            arguments.rows = reinterpret_cast<uint2*>(operands.get_vectors<F8>("rows", op.rows, tokens, width));
+        if (!op.columns) return;
         View columns = op.columns;
         columns.order = ColumnOrder::natural;  // the kernel writes both
-        arguments.columns = reinterpret_cast<uint4*>(operands.get_vectors<F8E4M3>("columns", columns, width, tokens));
-    }
+        arguments.columns = reinterpret_cast<uint4*>(operands.get_vectors<F8>("columns", columns, width, tokens));
+    });
     if (op.amax) arguments.amax = operands.get<float>("amax", op.amax, 1, 1);
     arguments.tokens = tokens;
     arguments.width = width;
@@ -168,8 +177,9 @@ Launch bind(const QuantiseF8& op, const Plan&, const Memory& memory) {
     const std::int64_t tiles = ceil_div(tokens, std::int64_t{kTokens}) * column_tiles;
     limits::require_none(op.name, limits::tiles_problem("x", tiles));
     arguments.column_tiles = static_cast<unsigned>(column_tiles);
+    const auto kernel = op.format() == DType::f8e5m2 ? quantise_f8<DType::f8e5m2> : quantise_f8<DType::f8e4m3>;
     return [=](Stream stream) {
-        quantise_f8<<<static_cast<unsigned>(tiles), kThreads, 0, stream>>>(arguments);
+        kernel<<<static_cast<unsigned>(tiles), kThreads, 0, stream>>>(arguments);
         CUDA_CHECK(cudaGetLastError());
     };
 }

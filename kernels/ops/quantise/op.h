@@ -5,8 +5,8 @@
 
 namespace coda {
 
-/// FP8 copies of x for the products that read it along one or both of its dimensions. An element is rounded once, and
-/// its code written to both:
+/// FP8 copies of x, of one format, for the products that read it along one or both of its dimensions. An element is
+/// rounded once, and its code written to both:
 ///
 ///   v = x rstd;  code = f8(scale v);  rows = code;  columns = codeᵀ;  amax = max(amax, |v|)
 ///
@@ -16,8 +16,8 @@ struct QuantiseF8 {
     In<Matrix> x;         // (M, N) storage; N a multiple of 16
     In<Vector> rstd;      // (1, M) statistic, optional (absent: 1)
     In<Scalar> scale;     // statistic, a power of two
-    Out<Matrix> rows;     // (M, N) f8e4m3, optional
-    Out<Matrix> columns;  // (N, M) f8e4m3, optional, natural (of weights) or paired (of tokens); M a multiple of 16
+    Out<Matrix> rows;     // (M, N) f8e4m3 or f8e5m2, optional
+    Out<Matrix> columns;  // (N, M) as rows, optional, natural (of weights) or paired (of tokens); M a multiple of 16
     InOut<Scalar> amax;   // statistic, at least 0, optional. One of the last three is there
 
     static constexpr const char* name = "QuantiseF8";
@@ -28,6 +28,8 @@ struct QuantiseF8 {
     static constexpr std::int64_t kWidthMultiple = 16;  // of N
     static constexpr std::int64_t kTokenMultiple = 16;  // of M, with columns
     double flops() const { return 2 * static_cast<double>(x.count()); }
+    /// Of the codes.
+    DType format() const { return rows ? rows.dtype : columns ? columns.dtype : DType::f8e4m3; }
     /// Products of two factors, and roundings of one value: the same bits on any path in fp32.
     static constexpr std::optional<Tolerance> tolerance(std::string_view, DType) { return kExact; }
 };

@@ -12,8 +12,10 @@ void check_op(const QuantiseF8& op, OpCheck& check) {
     const Tensor x = live(check, op.x), scale = live(check, op.scale);
     const RowFactor rstd = row_factor(op.rstd, check, 0);
     const auto value = [=] __device__(std::int64_t row, std::int64_t column) { return x(row, column) * rstd[row]; };
+    const bool wide = op.format() == DType::f8e5m2;
     const auto code = [=] __device__(std::int64_t row, std::int64_t column) {
-        return static_cast<float>(F8E4M3(scale[0] * value(row, column)));
+        const float scaled = scale[0] * value(row, column);
+        return wide ? static_cast<float>(F8E5M2(scaled)) : static_cast<float>(F8E4M3(scaled));
     };
     if (op.rows) compare(check, "rows", op.x.rows, op.x.cols, live(check, op.rows), code);
     if (op.columns) {

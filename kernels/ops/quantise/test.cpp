@@ -17,6 +17,7 @@ struct Form {
     std::int64_t tokens, width;
     bool rstd, rows, columns, amax;
     ColumnOrder order = ColumnOrder::paired;
+    DType format = DType::f8e4m3;
 };
 
 QuantiseF8 made(Buffers& buffers, DType storage, const Form& form, double scale = 16) {
@@ -25,22 +26,27 @@ QuantiseF8 made(Buffers& buffers, DType storage, const Form& form, double scale 
     op.x = buffers.random(storage, form.tokens, form.width, -40, 40, form.width + 3);
     if (form.rstd) op.rstd = buffers.random(compute, 1, form.tokens, 0.1, 1.1);
     op.scale = buffers.scalar(compute, scale);
-    if (form.rows) op.rows = buffers.matrix(DType::f8e4m3, form.tokens, form.width, form.width + 5);
+    if (form.rows) op.rows = buffers.matrix(form.format, form.tokens, form.width, form.width + 5);
     if (form.columns) {
-        op.columns = buffers.matrix(DType::f8e4m3, form.width, form.tokens, form.tokens + 7);
+        op.columns = buffers.matrix(form.format, form.width, form.tokens, form.tokens + 7);
         op.columns.order = form.order;
     }
     if (form.amax) op.amax = buffers.scalar(compute, 0.5);
     return op;
 }
 
-/// The code nearest to `value`, of two equally near ones the even one, found by trying all of them.
-int nearest_code(double value) {
+/// The code nearest to `value`, of two equally near ones the even one, found by trying all finite ones.
+int nearest_code(double value, DType format = DType::f8e4m3) {
     const double magnitude = std::fabs(value);
+    const int last = format == DType::f8e5m2 ? 0x7b : 0x7e;
     int best = 0;
-    for (int code = 0; code <= 0x7e; ++code) {
+    for (int code = 0; code <= last; ++code) {
         const auto distance = [&](int of) {
-            return std::fabs(static_cast<double>(std::bit_cast<F8E4M3>(static_cast<std::uint8_t>(of))) - magnitude);
+            return std::fabs(with_f8(format,
+                                     [&]<class F8>(F8) {
+                                         return static_cast<double>(std::bit_cast<F8>(static_cast<std::uint8_t>(of)));
+                                     }) -
+                             magnitude);
         };
         if (distance(code) < distance(best) || (distance(code) == distance(best) && code % 2 == 0)) best = code;
     }
@@ -62,14 +68,15 @@ double value_at(const Buffers& buffers, const QuantiseF8& op, std::int64_t row, 
 }  // namespace
 
 TEST_CASE("QuantiseF8 rounds an element once, writes its code by rows and transposed, and raises amax") {
-    const Form forms[] = {{48, 32, true, true, true, true},
-                          {48, 32, false, true, true, true, ColumnOrder::natural},
-                          {16, 16, true, false, true, false},
-                          {21, 48, true, true, false, true},
-                          {1, 16, false, false, false, true}};
+    const Form forms[] = {
+        {48, 32, true, true, true, true},   {48, 32, false, true, true, true, ColumnOrder::natural},
+        {16, 16, true, false, true, false}, {48, 32, true, true, true, true, ColumnOrder::paired, DType::f8e5m2},
+        {21, 48, true, true, false, true},  {1, 16, false, false, false, true}};
     for (const DType storage : {DType::f64, DType::f32, DType::bf16})
         for (const Form& form : forms)
-            for (const double scale : {0x1p-6, 4.0, 64.0}) {  // to denormal codes; as x̂; many saturate
+            for (const double size : {0x1p-6, 4.0, 64.0}) {  // to denormal codes; as x̂; many saturate
+                const bool wide = form.format == DType::f8e5m2;
+                const double scale = !wide ? size : size < 1 ? 0x1p-14 : 128 * size;
                 Buffers buffers;
                 const QuantiseF8 op = made(buffers, storage, form, scale);
                 cpu::run(op, buffers.memory());
@@ -78,15 +85,15 @@ TEST_CASE("QuantiseF8 rounds an element once, writes its code by rows and transp
                 for (std::int64_t row = 0; row < form.tokens; ++row)
                     for (std::int64_t column = 0; column < form.width; ++column) {
                         const double value = value_at(buffers, op, row, column);
-                        const int code = nearest_code(scale * value);
+                        const int code = nearest_code(scale * value, form.format);
                         const std::int64_t place = form.order == ColumnOrder::paired ? paired_place(row) : row;
                         if (form.rows) REQUIRE(code_at(buffers, op.rows, row, column) == code);
                         if (form.columns) REQUIRE(code_at(buffers, op.columns, column, place) == code);
                         largest = std::fmax(largest, std::fabs(value));
-                        saturated += scale * std::fabs(value) > 464 ? 1 : 0;
+                        saturated += scale * std::fabs(value) > (wide ? 61440 : 464) ? 1 : 0;
                     }
                 if (form.amax) REQUIRE(buffers.get(op.amax, 0, 0) == largest);
-                if (scale == 64) REQUIRE(saturated > 0);
+                if (size == 64) REQUIRE(saturated > 0);
                 if (form.rows) REQUIRE(buffers.gaps_untouched(op.rows));
                 if (form.columns) REQUIRE(buffers.gaps_untouched(op.columns));
                 if (!form.amax) continue;
@@ -106,6 +113,16 @@ TEST_CASE("QuantiseF8 in double rounds once: beside a midpoint of two codes by l
     for (std::int64_t i = 0; i < std::ssize(cases); ++i) {
         INFO("of " << cases[i]);
         CHECK(code_at(buffers, op.rows, 0, i) == nearest_code(cases[i]));
+    }
+    const DType wide = DType::f8e5m2;
+    const QuantiseF8 other =
+        made(buffers, DType::f64, {16, 16, false, true, false, false, ColumnOrder::paired, wide}, 1);
+    const double of_wide[] = {18 + 0x1p-40, 18 - 0x1p-40, 18, 0x1p-17 + 0x1p-60, 0x1p-17, 61440 + 0x1p-30, 1e9};
+    for (std::int64_t i = 0; i < std::ssize(of_wide); ++i) buffers.set(other.x, 0, i, of_wide[i]);
+    cpu::run(other, buffers.memory());
+    for (std::int64_t i = 0; i < std::ssize(of_wide); ++i) {
+        INFO("of " << of_wide[i]);
+        CHECK(code_at(buffers, other.rows, 0, i) == nearest_code(of_wide[i], wide));
     }
 }
 
@@ -150,6 +167,12 @@ TEST_CASE("QuantiseF8 refuses what its copies cannot hold") {
     CHECK_THROWS_WITH(run({32, 16, false, true, true, true},
                           [](QuantiseF8& op, Buffers&) { std::swap(op.columns.rows, op.columns.cols); }),
                       Catch::Contains("operand columns is (32, 16), expected (16, 32)"));
+    CHECK_THROWS_WITH(
+        run({32, 16, false, true, true, true}, [](QuantiseF8& op, Buffers&) { op.columns.dtype = DType::f8e5m2; }),
+        Catch::Contains("operand columns is f8e5m2, expected f8e4m3"));
+    CHECK_THROWS_WITH(
+        run({32, 16, false, true, true, true}, [](QuantiseF8& op, Buffers&) { op.rows.dtype = DType::u8; }),
+        Catch::Contains("its copies are u8, expected f8e4m3 or f8e5m2"));
     CHECK_THROWS_WITH(
         run({32, 16, false, true, true, true}, [](QuantiseF8& op, Buffers&) { op.rows.order = ColumnOrder::paired; }),
         Catch::Contains("operand rows has its columns in pairs of each 16, expected natural order"));

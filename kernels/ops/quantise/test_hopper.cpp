@@ -16,6 +16,7 @@ struct Form {
     bool rstd, rows, columns, amax;
     ColumnOrder order = ColumnOrder::paired;
     std::int64_t gap = 0;
+    DType format = DType::f8e4m3;
 };
 
 QuantiseF8 made(Buffers& buffers, const Form& form) {
@@ -23,9 +24,9 @@ QuantiseF8 made(Buffers& buffers, const Form& form) {
     op.x = buffers.random(DType::bf16, form.tokens, form.width, -40, 40, form.width + form.gap);
     if (form.rstd) op.rstd = buffers.random(DType::f32, 1, form.tokens, 0.01, 1.1);
     op.scale = buffers.scalar(DType::f32, 16);
-    if (form.rows) op.rows = buffers.matrix(DType::f8e4m3, form.tokens, form.width, form.width + form.gap);
+    if (form.rows) op.rows = buffers.matrix(form.format, form.tokens, form.width, form.width + form.gap);
     if (form.columns) {
-        op.columns = buffers.matrix(DType::f8e4m3, form.width, form.tokens, form.tokens + form.gap);
+        op.columns = buffers.matrix(form.format, form.width, form.tokens, form.tokens + form.gap);
         op.columns.order = form.order;
     }
     if (form.amax) op.amax = buffers.scalar(DType::f32, 0.5);
@@ -51,6 +52,7 @@ TEST_CASE("QuantiseF8 on the GPU has the CPU's bits", "[gpu][f8]") {
                  {Form{tokens, width, true, true, true, true}, Form{tokens, width, false, true, true, true, kNatural},
                   Form{tokens, width, true, false, true, true},
                   Form{tokens, width, false, false, true, false, kNatural},
+                  Form{tokens, width, true, true, true, true, ColumnOrder::paired, 0, DType::f8e5m2},
                   Form{tokens, width, true, true, false, true}, Form{tokens - 15, width, true, true, false, true},
                   Form{tokens + 3, width, false, false, false, true}}) {
                 Form with_gap = form;
@@ -69,7 +71,8 @@ TEST_CASE("QuantiseF8 on the GPU has the CPU's bits", "[gpu][f8]") {
 
 TEST_CASE("QuantiseF8 on the GPU: every bf16, and the largest anywhere in a tile raises amax", "[gpu][f8]") {
     if (!has_hopper()) return;
-    constexpr Form form{256, 256, false, true, true, true};
+    const DType format = GENERATE(DType::f8e4m3, DType::f8e5m2);
+    const Form form{256, 256, false, true, true, true, ColumnOrder::paired, 0, format};
     for (const double scale : {0x1p-20, 1.0, 0x1p40}) {
         Buffers expected, got;
         const QuantiseF8 op = made(expected, form);

@@ -49,15 +49,17 @@ template <>
 void execute(const CountF8& op, const Memory& memory) {
     require_shape(op);
     auto* counts = Operands(op.name, memory).get<std::int32_t>("counts", op.counts, 1, 2);
-    const F8E4M3* codes = memory.at<F8E4M3>(op.codes);
     std::int32_t ends = 0, zeros = 0;
+    with_f8(op.codes.dtype, [&]<class F8>(F8) {
+        const F8* codes = memory.at<F8>(op.codes);
 #pragma omp parallel for reduction(+ : ends, zeros)
-    for (std::int64_t row = 0; row < op.codes.rows; row += op.every)
-        for (std::int64_t column = 0; column < op.codes.cols; ++column) {
-            const int magnitude = codes[row * op.codes.ld + column].bits & 0x7f;
-            ends += magnitude >= 0x7e ? 1 : 0;
-            zeros += magnitude == 0 ? 1 : 0;
-        }
+        for (std::int64_t row = 0; row < op.codes.rows; row += op.every)
+            for (std::int64_t column = 0; column < op.codes.cols; ++column) {
+                const int magnitude = codes[row * op.codes.ld + column].bits & 0x7f;
+                ends += magnitude >= F8::kLargestCode ? 1 : 0;
+                zeros += magnitude == 0 ? 1 : 0;
+            }
+    });
     counts[0] = ends;
     counts[1] = zeros;
 }

@@ -3,15 +3,16 @@
 //
 //   history[step mod W] = amax;  scales = 2^f8_scale_exponent(largest of history);  amax = 0        fp32, (1, T), (W,
 //   T) products = 1 / (scales[left] scales[right])                                                     fp32, (1, P)
-//   counts   = (codes of magnitude 448 or NaN, codes of 0) over every `every`-th row                i32, of (M, N)
-//   f8e4m3
+//   counts   = (codes at the end of the range, codes of 0) over every `every`-th row                i32, of (M, N)
+//   f8
 //
 // update_scales has a thread per tensor, whose neighbours read neighbouring entries of the history. Margins and pairs
 // are parameters, in as many launches as their 4 KiB need: one each for all models but the largest.
 //
 // count_f8 is bound by memory: one byte per code. A warp takes a row, 16 bytes per lane. A byte of a word of magnitudes
-// (the sign cleared) is not 0 where adding 0x7f sets its highest bit, and at least 0x7e where adding 2 does; no
-// addition carries into the next byte. The bits are added up bytewise over 16 codes, then over the bytes.
+// (the sign cleared) is not 0 where adding 0x7f sets its highest bit, and at least the largest code c where adding
+// 0x80 - c does; no addition carries into the next byte. The bits are added up bytewise over 16 codes, then over the
+// bytes.
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -76,7 +77,7 @@ __global__ __launch_bounds__(kThreads) void invert_products(const __grid_constan
 __device__ __forceinline__ unsigned sum_of_bytes(std::uint32_t word) { return __dp4a(word, 0x01010101u, 0u); }
 
 __global__ __launch_bounds__(kThreads) void count_f8(const uint4* codes, std::int64_t ld, std::int64_t rows,
-                                                     std::int64_t vectors, std::int32_t* counts) {
+                                                     std::int64_t vectors, std::uint32_t to_end, std::int32_t* counts) {
     __shared__ unsigned of_block[2];
     if (threadIdx.x < 2) of_block[threadIdx.x] = 0;
     __syncthreads();
@@ -90,7 +91,7 @@ __global__ __launch_bounds__(kThreads) void count_f8(const uint4* codes, std::in
             std::uint32_t end_bytes = 0, other_bytes = 0;  // other: not 0
             for (const std::uint32_t word : {vector.x, vector.y, vector.z, vector.w}) {
                 const std::uint32_t magnitudes = word & 0x7f7f7f7fu;
-                end_bytes += (magnitudes + 0x02020202u) >> 7 & 0x01010101u;
+                end_bytes += (magnitudes + to_end) >> 7 & 0x01010101u;
                 other_bytes += (magnitudes + 0x7f7f7f7fu) >> 7 & 0x01010101u;
             }
             ends += sum_of_bytes(end_bytes);
@@ -173,14 +174,18 @@ Launch bind(const CountF8& op, const Plan&, const Memory& memory) {
     const PointwiseOperands operands(op.name, memory);
     View plain = op.codes;
     plain.order = ColumnOrder::natural;  // a count has no order
-    const auto* codes =
-        reinterpret_cast<const uint4*>(operands.get_vectors<F8E4M3>("codes", plain, plain.rows, plain.cols));
+    const uint4* codes = nullptr;
+    std::uint32_t to_end = 0;
+    with_f8(plain.dtype, [&]<class F8>(F8) {
+        codes = reinterpret_cast<const uint4*>(operands.get_vectors<F8>("codes", plain, plain.rows, plain.cols));
+        to_end = (0x80u - F8::kLargestCode) * 0x01010101u;
+    });
     auto* counts = operands.get<std::int32_t>("counts", op.counts, 1, 2);
     const std::int64_t rows = op.counted_rows(), vectors = op.codes.cols / 16, ld = op.codes.ld / 16 * op.every;
     const std::int64_t blocks = std::min<std::int64_t>(ceil_div(rows, kThreads / 32), 8 * kMultiprocessors);
     return [=](Stream stream) {
         CUDA_CHECK(cudaMemsetAsync(counts, 0, 2 * sizeof *counts, stream));
-        count_f8<<<static_cast<unsigned>(blocks), kThreads, 0, stream>>>(codes, ld, rows, vectors, counts);
+        count_f8<<<static_cast<unsigned>(blocks), kThreads, 0, stream>>>(codes, ld, rows, vectors, to_end, counts);
         CUDA_CHECK(cudaGetLastError());
     };
 }

@@ -56,11 +56,11 @@ struct UpdateScales {
     static constexpr std::optional<Tolerance> tolerance(std::string_view, DType) { return kExact; }
 };
 
-/// What a scale loses of a tensor, from its codes: counts = (codes at the end of the range: ±448 or NaN; codes of 0).
-/// Counted are the rows 0, every, 2 every, ... of either copy of the tensor; they have less than 2^31 elements. For
-/// steps that are logged: amax says of every step whether anything was saturated.
+/// What a scale loses of a tensor, from its codes: counts = (codes at the end of the range: the format's largest
+/// number, or not finite; codes of 0). Counted are the rows 0, every, 2 every, ... of either copy of the tensor; they
+/// have less than 2^31 elements. For steps that are logged: amax says of every step whether anything was saturated.
 struct CountF8 {
-    In<Matrix> codes;        // (M, N) f8e4m3, in either order; N a multiple of 16
+    In<Matrix> codes;        // (M, N) f8e4m3 or f8e5m2, in either order; N a multiple of 16
     Out<Vector> counts;      // (1, 2) i32
     std::int64_t every = 1;  // positive
 

@@ -25,7 +25,9 @@ inline void require_shape(const UpdateScales& op) {
 /// Throws Error where rows are no whole groups of 16, or too many to count.
 inline void require_shape(const CountF8& op) {
     require(op.every > 0, op.name, ": every is ", op.every, ", not positive");
-    require_operand(op.name, "codes", op.codes, op.codes.rows, op.codes.cols, DType::f8e4m3, op.codes.order);
+    require(is_f8(op.codes.dtype), op.name, ": operand codes is ", name_of(op.codes.dtype),
+            ", expected f8e4m3 or f8e5m2");
+    require_operand(op.name, "codes", op.codes, op.codes.rows, op.codes.cols, op.codes.dtype, op.codes.order);
     require(op.codes.count() > 0, op.name, ": codes is (", op.codes.rows, ", ", op.codes.cols, "), which is empty");
     require(op.codes.cols % op.kWidthMultiple == 0, op.name, ": N is ", op.codes.cols, ", not a multiple of ",
             op.kWidthMultiple);

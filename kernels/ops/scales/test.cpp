@@ -54,9 +54,10 @@ void require_scales(const Buffers& buffers, const UpdateScales& op, const std::v
     }
 }
 
-CountF8 counted(Buffers& buffers, std::int64_t every) {
+CountF8 counted(Buffers& buffers, std::int64_t every, DType format = DType::f8e4m3) {
     CountF8 op;
-    op.codes = buffers.random(DType::f8e4m3, 21, 48, -600, 600, 55);
+    const double size = format == DType::f8e5m2 ? 80000 : 600;
+    op.codes = buffers.random(format, 21, 48, -size, size, 55);
     for (std::int64_t row = 0; row < 21; ++row) buffers.set(op.codes, row, row, row % 2 == 0 ? 0.0 : -0.0);
     op.counts = buffers.vector(DType::i32, 2);
     op.every = every;
@@ -151,9 +152,11 @@ TEST_CASE("UpdateScales refuses margins and pairs that do not fit its tensors") 
 }
 
 TEST_CASE("CountF8 counts codes at the end of the range and codes of 0") {
+    const DType format = GENERATE(DType::f8e4m3, DType::f8e5m2);
+    const double largest = format == DType::f8e5m2 ? 57344 : 448;
     for (const std::int64_t every : {1, 2, 5, 100}) {
         Buffers buffers;
-        CountF8 op = counted(buffers, every);
+        CountF8 op = counted(buffers, every, format);
         buffers.set(op.codes, 0, 40, std::numeric_limits<double>::quiet_NaN());
         op.codes.order = ColumnOrder::paired;  // either order
         cpu::run(op, buffers.memory());
@@ -161,7 +164,7 @@ TEST_CASE("CountF8 counts codes at the end of the range and codes of 0") {
         for (std::int64_t row = 0; row < 21; row += every)
             for (std::int64_t column = 0; column < 48; ++column) {
                 const double value = buffers.get(op.codes, row, column);
-                ends += std::isnan(value) || std::fabs(value) == 448 ? 1 : 0;
+                ends += std::isnan(value) || std::fabs(value) == largest ? 1 : 0;
                 zeros += value == 0 ? 1 : 0;
             }
         REQUIRE((ends > 0 && zeros > 0));
@@ -176,6 +179,9 @@ TEST_CASE("CountF8 refuses rows that it cannot count") {
     CountF8 op = counted(buffers, 0);
     CHECK_THROWS_WITH(cpu::run(op, buffers.memory()), "CountF8: every is 0, not positive");
     op.every = 1;
+    op.codes.dtype = DType::u8;
+    CHECK_THROWS_WITH(cpu::run(op, buffers.memory()), "CountF8: operand codes is u8, expected f8e4m3 or f8e5m2");
+    op.codes.dtype = DType::f8e4m3;
     op.codes.cols = 40;
     CHECK_THROWS_WITH(cpu::run(op, buffers.memory()), "CountF8: N is 40, not a multiple of 16");
     op.codes.rows = std::int64_t{1} << 20;

@@ -30,7 +30,8 @@ TEST_CASE("the oracle judges UpdateScales and CountF8", "[gpu][oracle][f8]") {
     for (const std::int64_t every : {1, 4}) {
         Operands operands;
         CountF8 op;
-        op.codes = operands.add(DType::f8e4m3, 777, 272, Fill::normal, 100, 16);
+        op.codes = operands.add(every == 1 ? DType::f8e4m3 : DType::f8e5m2, 777, 272, Fill::normal,
+                                every == 1 ? 100 : 12800, 16);
         op.counts = operands.add(DType::i32, 1, 2, Fill::ones, 5);
         op.every = every;
         judge(operands, op, "CountF8");

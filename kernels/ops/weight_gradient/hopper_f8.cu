@@ -25,7 +25,7 @@ using Promoted =
 /// Calls fn with the kernels that the op needs.
 template <class Fn>
 auto with_kernels(const WeightGradient& op, const Fn& fn) {
-    if (op.dy.dtype == DType::f8e5m2) return fn(Promoted<512, DType::f8e5m2>{});
+    if (op.dy.dtype == DType::f8e5m2) return fn(Promoted<256, DType::f8e5m2>{});
     if (op.promotion == 256) return fn(Promoted<256>{});
     if (op.promotion == 512) return fn(Promoted<512>{});
     return fn(KMajor<tiles::F8<tiles::GradientWide>, tiles::F8<tiles::GradientNarrow>, tiles::F8<tiles::Tall>>{});
@@ -38,9 +38,9 @@ Problem problem_of(const WeightGradient& op) {
     require_operand(op.name, "grad", op.grad, problem.m, problem.n, DType::f32);
     if (op.gamma) require_operand(op.name, "gamma", op.gamma, 1, problem.n, DType::f32);
     if (op.alpha) require_operand(op.name, "alpha", op.alpha, 1, 1, DType::f32);
-    require(op.promotion == 512 || (op.dy.dtype == DType::f8e4m3 && (op.promotion == 0 || op.promotion == 256)),
+    require(op.promotion == 256 || (op.dy.dtype == DType::f8e4m3 && (op.promotion == 0 || op.promotion == 512)),
             op.name, ": promotion is ", op.promotion,
-            "; kernels were built for 0, 256 and 512, and with f8e5m2 for 512");
+            "; kernels were built for 0, 256 and 512, and with f8e5m2 for 256");
     return problem;
 }
 

@@ -24,7 +24,7 @@ AttentionBlock::Parameters AttentionBlock::declare(ParameterPlan& plan, const Mo
     return parameters;
 }
 
-AttentionBlock::BackwardBuffers::BackwardBuffers(const ModelShape& s, Recompute recompute, bool float8,
+AttentionBlock::BackwardBuffers::BackwardBuffers(const ModelShape& s, Recompute recompute, const Float8Formats& float8,
                                                  const BlockBuffers& buffers)
     : dout(buffers.activation("attention output gradient", s.tokens, s.out_width)),
       delta(buffers.statistic("attention delta", s.heads, s.tokens)),
@@ -36,8 +36,8 @@ AttentionBlock::BackwardBuffers::BackwardBuffers(const ModelShape& s, Recompute 
     if (!float8) return;
     dx_f8 = buffers.f8("attention dx f8", s.tokens, s.width);
     dx_f8_t = buffers.f8_transposed("attention dx f8 transposed", s.tokens, s.width);
-    dqkv_f8 = buffers.f8("qkv gradient f8", s.tokens, s.qkv_width);
-    dqkv_f8_t = buffers.f8_transposed("qkv gradient f8 transposed", s.tokens, s.qkv_width);
+    dqkv_f8 = buffers.f8("qkv gradient f8", s.tokens, s.qkv_width, float8.qkv_gradient);
+    dqkv_f8_t = buffers.f8_transposed("qkv gradient f8 transposed", s.tokens, s.qkv_width, float8.qkv_gradient);
     if (recompute == Recompute::none) return;
     x_f8_t = buffers.f8_transposed("attention input f8 transposed", s.tokens, s.width);
     o_f8_t = buffers.f8_transposed("attention output f8 transposed", s.tokens, s.out_width);

@@ -33,7 +33,8 @@ class AttentionBlock {
         View x_f8_t, o_f8_t;      // (d, M), (H hd, M) made anew; absent where the forward pass's are kept
 
         /// `float8`: a layer takes FP8 operands.
-        BackwardBuffers(const ModelShape& shape, Recompute recompute, bool float8, const BlockBuffers& buffers);
+        BackwardBuffers(const ModelShape& shape, Recompute recompute, const Float8Formats& float8,
+                        const BlockBuffers& buffers);
     };
 
     /// `deterministic`: the backward pass gives the same bits every time. `float8`: its GEMMs with FP8 operands in

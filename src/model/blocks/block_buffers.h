@@ -22,11 +22,11 @@ class BlockBuffers {
         return table_.activation(prefix_ + name, precision_.storage, rows, cols);
     }
     /// FP8: by rows, and the transposed copy of rows that are tokens.
-    View f8(const char* name, std::int64_t rows, std::int64_t cols) const {
-        return table_.activation(prefix_ + name, DType::f8e4m3, rows, cols);
+    View f8(const char* name, std::int64_t rows, std::int64_t cols, DType format = DType::f8e4m3) const {
+        return table_.activation(prefix_ + name, format, rows, cols);
     }
-    View f8_transposed(const char* name, std::int64_t tokens, std::int64_t cols) const {
-        View view = table_.activation(prefix_ + name, DType::f8e4m3, cols, tokens);
+    View f8_transposed(const char* name, std::int64_t tokens, std::int64_t cols, DType format = DType::f8e4m3) const {
+        View view = table_.activation(prefix_ + name, format, cols, tokens);
         view.order = ColumnOrder::paired;
         return view;
     }

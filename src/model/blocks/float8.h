@@ -32,6 +32,14 @@ struct Float8Layer {
     Float8Gemm qkv, attn_out, gate_up, down;
 };
 
+/// What the layers that take FP8 operands have in common; false where none does.
+struct Float8Formats {
+    bool any = false;
+    DType qkv_gradient = DType::f8e4m3;
+
+    explicit operator bool() const { return any; }
+};
+
 /// Tensor cores keep about 14 bits of a sum of FP8 products, so long sums are promoted to fp32 every so many elements:
 /// those over tokens, and those of a dgrad that sums over more than kShortSum features. In early training the terms of
 /// a sum over tokens share a sign: with 512 such sums lost 0.37%. 256 makes a layer's products 2% slower.

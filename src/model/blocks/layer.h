@@ -21,8 +21,8 @@ class Layer {
         AttentionBlock::BackwardBuffers attention;
         MlpBlock::BackwardBuffers mlp;
 
-        /// `float8`: a layer takes FP8 operands.
-        BackwardBuffers(const ModelShape& shape, Recompute recompute, bool float8, const BlockBuffers& buffers)
+        BackwardBuffers(const ModelShape& shape, Recompute recompute, const Float8Formats& float8,
+                        const BlockBuffers& buffers)
             : attention(shape, recompute, float8, buffers), mlp(shape, recompute, float8, buffers) {}
     };
 

@@ -20,7 +20,7 @@ MlpBlock::Parameters MlpBlock::declare(ParameterPlan& plan, const ModelConfig& m
     return parameters;
 }
 
-MlpBlock::BackwardBuffers::BackwardBuffers(const ModelShape& s, Recompute recompute, bool float8,
+MlpBlock::BackwardBuffers::BackwardBuffers(const ModelShape& s, Recompute recompute, const Float8Formats& float8,
                                            const BlockBuffers& buffers) {
     if (recompute != Recompute::none) y = buffers.activation("recomputed mlp activation", s.tokens, s.ffn);
     if (recompute == Recompute::mlp) z = buffers.activation("recomputed gate/up", s.tokens, 2 * s.ffn);

@@ -34,7 +34,8 @@ class MlpBlock {
         View y_f8_t;          // (f, M) recomputed; absent where the forward pass's is kept
 
         /// `float8`: a layer takes FP8 operands.
-        BackwardBuffers(const ModelShape& shape, Recompute recompute, bool float8, const BlockBuffers& buffers);
+        BackwardBuffers(const ModelShape& shape, Recompute recompute, const Float8Formats& float8,
+                        const BlockBuffers& buffers);
     };
 
     /// `float8`: its GEMMs with FP8 operands in passes that keep their activations.
