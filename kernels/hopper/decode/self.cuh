@@ -136,8 +136,7 @@ __device__ __forceinline__ bool begin_step(const Self& self, int number, Step& s
     // What the others wrote before they closed the step, and what copies are to bring after it.
     ptx::fence_gpu();
     ptx::fence_async();
-    // A stop of a later step does not count yet: a warp without work may be late, and its SM need it for a draw.
-    if (self.lane < batch || (self.lane == batch && has_epoch(word, epoch))) step.row = content_of(word);
+    if (self.lane <= batch) step.row = content_of(word);
     const bool stop = __shfl_sync(kAllLanes, step.row, batch) != 0;
     if (self.lane >= batch) step.row = 0;
     return __any_sync(kAllLanes, step.row >> 31 != 0) && !stop;
