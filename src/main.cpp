@@ -66,9 +66,19 @@ std::shared_ptr<const RunPrompts> training_prompts(const CommandLine& command) {
     return std::make_shared<const RunPrompts>(std::move(prompts));
 }
 
-/// That of the tokens that are read; samples have a codec of their own, and an export reads none.
+/// That of the tokens that are read; samples have a codec of their own.
 std::optional<RunTokenizer> data_tokenizer(const CommandLine& command) {
     return command.trains() || command.eval ? open_tokenizer(command.config, command.resume) : std::nullopt;
+}
+
+/// What an export takes along; it needs none.
+std::optional<RunTokenizer> exported_tokenizer(const CommandLine& command, Console& console) {
+    try {
+        return open_tokenizer(command.config, command.resume);
+    } catch (const Error& error) {
+        console.line(text("note: the export is without a tokenizer: ", error.what()));
+        return std::nullopt;
+    }
 }
 
 void print_data(const Config& config, const EvaluationData& data, const std::string& training) {
@@ -193,7 +203,8 @@ int use_weights(const CommandLine& command, const RunOptions& options) {
     if (command.export_dir) {
         for (const std::string& refusal : hf_refusals(config.model)) console.line("note: " + refusal);
         require_finite_weights(*weights, layout);
-        export_weights(*command.export_dir, config.model, layout, *weights, DType::f32);
+        export_weights(*command.export_dir, config.model, layout, *weights, DType::f32, kMaxShardBytes,
+                       exported_tokenizer(command, console));
         console.line(text("weights of step ", source.step(), " in ", *command.export_dir));
     }
     if (session && options.timing) session->write_timing(*options.timing, options.command);

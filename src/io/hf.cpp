@@ -139,7 +139,8 @@ void check_export_folder(const fs::path& folder) {
 }
 
 void export_weights(const fs::path& folder, const ModelConfig& model, const ParameterLayout& layout,
-                    const MasterWeights& master, DType dtype, std::int64_t max_shard_bytes) {
+                    const MasterWeights& master, DType dtype, std::int64_t max_shard_bytes,
+                    const std::optional<RunTokenizer>& tokenizer) {
     check_export_folder(folder);
     fs::path target = fs::absolute(folder).lexically_normal();
     if (!target.has_filename()) target = target.parent_path();  // "runs/out/"
@@ -159,6 +160,7 @@ void export_weights(const fs::path& folder, const ModelConfig& model, const Para
         make_folders(aside);
         write_safetensors_folder(aside, tensors, dtype, max_shard_bytes, row_of);
         replace_file(aside / "config.json", bytes_of(config.dump(2) + "\n"));
+        if (tokenizer) copy_tokenizer(*tokenizer, aside);
         rename_path(aside, target);
     } catch (...) {
         fs::remove_all(aside, ignored);

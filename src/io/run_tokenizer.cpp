@@ -58,20 +58,6 @@ void write_new(const fs::path& file, const std::string& contents) {
     writer.finish();
 }
 
-void write_copies(const RunTokenizer& tokenizer, const fs::path& folder) {
-    const std::string contents = read_file(tokenizer.file);
-    require(sha256(bytes_of(contents)) == tokenizer.sha256, tokenizer.file.string(),
-            " has changed since the run began");
-    write_new(folder / kFile, contents);
-    if (tokenizer.file.filename() == kFile) {
-        for (const char* name : kBeside) {
-            const fs::path beside = tokenizer.file.parent_path() / name;
-            if (is_there(beside)) write_new(folder / name, read_file(beside));
-        }
-    }
-    sync_folder(folder);
-}
-
 }  // namespace
 
 json RunTokenizer::record() const { return {{"file", file.string()}, {"sha256", sha256}}; }
@@ -113,6 +99,20 @@ void check_tokenizer(const std::optional<RunTokenizer>& tokenizer, const json& s
                           ", or use another output.directory"));
 }
 
+void copy_tokenizer(const RunTokenizer& tokenizer, const fs::path& folder) {
+    const std::string contents = read_file(tokenizer.file);
+    require(sha256(bytes_of(contents)) == tokenizer.sha256, tokenizer.file.string(),
+            " has changed since the run began");
+    write_new(folder / kFile, contents);
+    if (tokenizer.file.filename() == kFile) {
+        for (const char* name : kBeside) {
+            const fs::path beside = tokenizer.file.parent_path() / name;
+            if (is_there(beside)) write_new(folder / name, read_file(beside));
+        }
+    }
+    sync_folder(folder);
+}
+
 void keep_tokenizer(const RunTokenizer& tokenizer, const fs::path& run) {
     const fs::path copy = copy_of(run), folder = copy.parent_path();
     const fs::path aside = run / text(kTemporaryPrefix, "tokenizer");
@@ -121,7 +121,7 @@ void keep_tokenizer(const RunTokenizer& tokenizer, const fs::path& run) {
         fs::remove_all(run / text(kTemporaryPrefix, "replaced-tokenizer"));
         if (is_there(copy) && sha256(bytes_of(read_file(copy))) == tokenizer.sha256) return;
         make_folders(aside);
-        write_copies(tokenizer, aside);
+        copy_tokenizer(tokenizer, aside);
         const fs::path earlier = publish_folder(aside, folder);
         sync_folder(fs::absolute(run));
         if (!earlier.empty()) fs::remove_all(earlier);

@@ -38,6 +38,10 @@ std::optional<RunTokenizer> open_tokenizer(const Config& config, bool resume);
 /// tokenizer. A checkpoint without a tokenizer agrees with any.
 void check_tokenizer(const std::optional<RunTokenizer>& tokenizer, const nlohmann::json& saved);
 
+/// Copies the tokenizer's files, those named above, into `folder`, which has none of them. Throws Error naming file and
+/// reason.
+void copy_tokenizer(const RunTokenizer& tokenizer, const std::filesystem::path& folder);
+
 /// Copies the tokenizer's files into the folder `run`, unless the copy there is of the same tokenizer.json. The copy is
 /// complete wherever it exists: it is written aside, synced and renamed. Throws Error naming file and reason.
 void keep_tokenizer(const RunTokenizer& tokenizer, const std::filesystem::path& run);

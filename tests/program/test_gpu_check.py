@@ -65,8 +65,12 @@ class GpuCheckTest(ProgramTestCase):
 
     def test_repeat_and_resume(self):
         out = self.on_cpu("repeat,resume")
-        self.assertRegex(out, r"repeat +ok .*small: 12 steps and checkpoint equal")
-        self.assertRegex(out, r"resume +ok .*killed after step \d+ of 120: log and checkpoint equal")
+        self.assertRegex(out, r"repeat +ok .*small: 12 steps and checkpoint equal; small_fp8: 12 steps")
+        self.assertRegex(out, r"resume +ok .*bf16 killed after step \d+ of 120: log and checkpoint equal.*fp8 killed")
+
+    def test_generation(self):
+        out = self.on_cpu("generation")
+        self.assertRegex(out, r"generation +ok .*passes loss \S+ from --eval's; 8 sequences equal .*; 480 tokens")
 
     def test_runs_of_different_bits_fail(self):
         bin_folder = self.wrapper('exec PROGRAM "$@" --training.seed $$')

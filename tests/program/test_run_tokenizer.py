@@ -65,6 +65,23 @@ class RunTokenizerTest(ProgramTestCase):
         os.remove(self.path(KEPT))
         self.refuse("--resume", says=["data.tokenizer", "hf/tokenizer.json", KEPT])
 
+    def test_an_export_takes_it_along(self):
+        self.train()
+        weights = {"config.json", "model.safetensors"}
+        self.train("--resume", "--export", "whole")
+        self.assertEqual(set(self.tree("whole")), weights | {"tokenizer.json", "tokenizer_config.json"})
+        for name in ("tokenizer.json", "tokenizer_config.json"):
+            self.assertEqual(self.read("whole", name), self.read("hf", name))
+        # From the run's own copy, and without any.
+        os.rename(self.path("hf"), self.path("gone"))
+        self.train("--resume", "--export", "copied")
+        self.assertEqual(self.read("copied", "tokenizer.json"), self.read("gone", "tokenizer.json"))
+        os.remove(self.path(KEPT))
+        done = self.train("--resume", "--export", "bare")
+        self.assertIn("note: the export is without a tokenizer: data.tokenizer: there is no file hf/tokenizer.json",
+                      done.out)
+        self.assertEqual(set(self.tree("bare")), weights)
+
     def test_what_is_refused(self):
         self.refuse("--dry-run", changes={"model.vocab_size": 262}, code=USAGE,
                     says=["data.tokenizer", "hf/tokenizer.json", "262", "model.vocab_size is 262"])
