@@ -135,8 +135,8 @@ struct PrecisionConfig {
     GemmOperands attn_out = GemmOperands::bf16;
     GemmOperands gate_up = GemmOperands::bf16;
     GemmOperands down = GemmOperands::bf16;
-    F8Format qkv_gradient = F8Format::e4m3;  // of the gradient of q, k and v, which share a scale
-    std::int64_t margin = 2;   // powers of two between a tensor's largest magnitude and 448, e4m3's largest number
+    F8Format qkv_gradient = F8Format::e5m2;  // of the gradient of q, k and v, which share a scale
+    std::int64_t margin = 0;   // powers of two between a tensor's largest magnitude and 448, e4m3's largest number
     std::int64_t window = 16;  // steps whose largest magnitude a scale is made for
     std::int64_t bf16_first_layers = 0;
     std::int64_t bf16_last_layers = 0;

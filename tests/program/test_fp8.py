@@ -60,7 +60,8 @@ class CalibrationTest(Fp8TestCase):
         first, = self.log().steps
         self.assertEqual(list(first["f8"]), TENSORS)
         for tensor, (_, _, at) in first["f8"].items():
-            self.assertTrue(0.9 / 8 < at < 1.1 / 4, f"{tensor}: {at} of the range; the margin leaves 1/8 to 1/4")
+            at *= 57344 / 448 if tensor == "qkv.output_gradient" else 1  # e5m2, scaled as e4m3 would be
+            self.assertTrue(0.49 < at <= 1, f"{tensor}: {at} of the range; a power of two leaves 1/2 to 1")
 
 
 class ResumedScalesTest(Fp8TestCase):

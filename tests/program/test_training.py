@@ -127,8 +127,9 @@ class DeterminismTest(ProgramTestCase):
         self.assertEqual(self.log("plain").losses(), self.log("often").losses())
 
     def test_counting_codes_changes_no_bit(self):
+        fine = {"margin": 2, "qkv_gradient": "e4m3"}
         for interval in (0, 4):
-            self.train(changes={"output.directory": str(interval), "precision": {"count_interval": interval}})
+            self.train(changes={"output.directory": str(interval), "precision": fine | {"count_interval": interval}})
         self.assert_same_run("0", "4")
         for plain, counted in zip(self.log("0").steps, self.log("4").steps, strict=True):
             self.assertEqual(len(plain["f8"]), 10)
@@ -138,7 +139,11 @@ class DeterminismTest(ProgramTestCase):
         # The margin keeps values from the range's end; of a fresh model's q and k many gradients are lost to zero.
         for tensor, (_, _, _, saturated, zeros) in self.log("4").steps[-1]["f8"].items():
             self.assertTrue(saturated == 0 and 0 <= zeros < 1, tensor)
-        self.assertGreater(self.log("4").steps[-1]["f8"]["qkv.output_gradient"][4], 0.01)
+        lost = self.log("4").steps[-1]["f8"]["qkv.output_gradient"][4]
+        self.assertGreater(lost, 0.01)
+        # That is what e5m2 is for.
+        self.train(changes={"output.directory": "wide", "precision": {"count_interval": 4}})
+        self.assertLess(self.log("wide").steps[-1]["f8"]["qkv.output_gradient"][4], lost / 5)
 
 
 class ConfigurationTest(ProgramTestCase):
