@@ -19,11 +19,11 @@ class GoldenTest(ProgramTestCase):
         self.assertEqual(done.returncode, expect, done.stdout + done.stderr)
         return done.stdout + done.stderr
 
-    def change(self, **changes):
-        """Replaces values in the record of the mode base, each by its function of the old one."""
+    def change(self, mode="base", **changes):
+        """Replaces values in the record of a mode, each by its function of the old one."""
         record = json.loads(self.read("golden.json"))
         for key, function in changes.items():
-            record["modes"]["base"][key] = function(record["modes"]["base"][key])
+            record["modes"][mode][key] = function(record["modes"][mode][key])
         self.write("golden.json", json.dumps(record).encode())
 
     def other_build(self):
@@ -62,6 +62,14 @@ class GoldenTest(ProgramTestCase):
         self.assertIn("Debug, TCC 0.9", out)
         self.change(val_loss=lambda loss: loss * 1.001)
         self.assertRegex(self.golden("--only", "base", expect=1), "base: validation loss .* more than 0.0001 apart")
+
+    def test_fp8_of_another_build_may_differ_by_more(self):
+        self.golden("--record", "--only", "fp8")
+        self.other_build()
+        self.change("fp8", val_loss=lambda loss: loss * 1.001)
+        self.assertIn("at most 0.10 of what is allowed", self.golden("--only", "fp8"))
+        self.change("fp8", val_loss=lambda loss: loss * 1.01)
+        self.assertRegex(self.golden("--only", "fp8", expect=1), "fp8: validation loss .* more than 0.01 apart")
 
     def test_recompute_must_not_change_bits(self):
         os.makedirs(self.path("bin"))
