@@ -97,6 +97,7 @@ void SlotDecoder::start(int slot, const SequenceStart& sequence) {
     set(sequences_.state, slot, static_cast<std::int32_t>(RowState::running));
     running_[static_cast<std::size_t>(slot)] = true;
     lengths_[static_cast<std::size_t>(slot)] = length;
+    executor_.finish();
 }
 
 void SlotDecoder::stop(int slot) {

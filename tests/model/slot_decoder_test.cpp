@@ -128,7 +128,12 @@ class OfferingExecutor : public Executor {
     std::string device_name() const override { return cpu_.device_name(); }
     std::string device_model() const override { return cpu_.device_model(); }
     const Memory& memory() const override { return cpu_.memory(); }
-    void upload(const View& view, const void* source) override { cpu_.upload(view, source); }
+    void upload(const View& view, const void* source) override {
+        cpu_.upload(view, source);
+        finished = false;
+    }
+    void finish() override { finished = true; }
+    bool finished = true;
     void download(const View& view, void* target) override { cpu_.download(view, target); }
     std::span<const std::byte> bytes(const View& view, std::vector<std::byte>& staging) override {
         return cpu_.bytes(view, staging);
@@ -166,6 +171,25 @@ std::pair<std::string, int> chosen(Executor& executor, Model& model, const Decod
 }
 
 }  // namespace
+
+TEST_CASE("a sequence has been prefilled when start() returns") {
+    Model model({.slots = 1, .context = 20});
+    OfferingExecutor executor(*model.run.executor, {});
+    bool prefilled = false;
+    SlotDecoder decoder(
+        executor, model.run.schedules,
+        [&](Pass pass) {
+            model.pass()(pass);
+            prefilled = is_prefill(pass);
+            executor.finished = false;
+        },
+        std::make_unique<PassesPerLaunch>(model.run, 1));
+    for (const Tokens& prompt : {Tokens{1, 2, 3}, Tokens{1}}) {
+        decoder.start(0, sequence_of(prompt, 4));
+        CHECK(executor.finished);
+        CHECK(prefilled);
+    }
+}
 
 TEST_CASE("launches of many steps make the tokens of passes, whatever the steps per launch and call") {
     Model model({.slots = 3, .context = 20});
