@@ -71,7 +71,7 @@ std::optional<RunTokenizer> data_tokenizer(const CommandLine& command) {
     return command.trains() || command.eval ? open_tokenizer(command.config, command.resume) : std::nullopt;
 }
 
-/// What an export takes along; it needs none.
+/// The tokenizer that an export copies. One that cannot be read must not stop the export of the weights.
 std::optional<RunTokenizer> exported_tokenizer(const CommandLine& command, Console& console) {
     try {
         return open_tokenizer(command.config, command.resume);

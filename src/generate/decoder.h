@@ -43,9 +43,8 @@ class Decoder {
     virtual int steps_per_call() const { return 1; }
 
     /// Fills the slot's cache with all but the last token of the prompt. That one is the first input of advance(). A
-    /// sequence that the slot had before is gone. The cache is filled when it returns, so that whoever takes the time
-    /// takes it of the work. Throws Error where the slot, the prompt, its length or max_tokens do
-    /// not fit.
+    /// sequence that the slot had before is gone. The prefill is complete when start() returns, so that a caller can
+    /// time it. Throws Error where the slot, the prompt, its length or max_tokens do not fit.
     virtual void start(int slot, const SequenceStart& sequence) = 0;
 
     /// Makes up to `steps` tokens of every sequence that runs; an entry per slot. A slot whose sequence has ended says

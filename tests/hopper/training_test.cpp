@@ -5,23 +5,14 @@
 // over hundreds of tokens: 2e-3 relative. Gradients of a whole tensor: cosine above 0.999, norm within 1%.
 #include "src/train/hopper_executor.h"
 #include "tests/hopper/harness.h"
-#include "tests/hopper/small_model.h"
-#include "tests/model/harness.h"
+#include "tests/hopper/training_case.h"
 
 using namespace coda;
 using namespace coda::test;
 
 namespace {
 
-struct Case {
-    const char* name;
-    std::int64_t head_dim = 64;
-    bool tied = false;
-    Sizes sizes{.batch = 2, .seq_len = 100};
-    int micro_batches = 1;
-};
-
-const Case kCases[] = {
+const TrainingCase kCases[] = {
     {.name = "heads of 64"},
     {.name = "heads of 128, tied head", .head_dim = 128, .tied = true},
     {.name = "head in chunks, documents, accumulation",
@@ -31,23 +22,6 @@ const Case kCases[] = {
     {.name = "recompute, bf16 moments",
      .sizes = {.batch = 1, .seq_len = 192, .recompute = Recompute::mlp, .optimizer = {.moments = Moments::bf16}}},
 };
-
-double dot(const std::vector<double>& a, const std::vector<double>& b) {
-    double sum = 0;
-    for (std::size_t i = 0; i < a.size(); ++i) sum += a[i] * b[i];
-    return sum;
-}
-
-std::vector<textbook::Batch> batches_of(const Case& c, const ModelConfig& model, int step) {
-    std::vector<textbook::Batch> batches;
-    for (int i = 0; i < c.micro_batches; ++i) {
-        batches.push_back(random_batch(model, c.sizes.batch, c.sizes.seq_len, static_cast<std::uint64_t>(31 * step + i),
-                                       c.sizes.document_mask));
-    }
-    return batches;
-}
-
-constexpr double kLearningRate = 1e-3, kBeta1 = 0.9, kBeta2 = 0.95;
 
 /// Before every step, fills what the step writes and does not read by a call of the driver. This is for
 /// compute-sanitizer's initcheck, which does not see what TMA stores. With the fills, memory counts as initialised from
@@ -86,7 +60,7 @@ struct Observer : StepObserver {
 
 TEST_CASE("ten steps of training on the GPU are those of the CPU in bf16 storage", "[gpu]") {
     if (!has_hopper()) return;
-    for (const Case& c : kCases) {
+    for (const TrainingCase& c : kCases) {
         const ModelConfig model = small_model(c.head_dim, c.tied);
         const textbook::Weights weights = random_weights(model, 5);
         ModelRun gpu(model, c.sizes, kMixedBf16), cpu(model, c.sizes, kMixedBf16);
@@ -98,17 +72,7 @@ TEST_CASE("ten steps of training on the GPU are those of the CPU in bf16 storage
             const double have = gpu.step(batches), want = cpu.step(batches);
             INFO(c.name << ", step " << step << ": loss " << have << " on the GPU, " << want << " on the CPU");
             CHECK(std::abs(have - want) <= 2e-3 * want);
-            if (step == 1) {
-                const textbook::Weights got = gpu.gradients(), expected = cpu.gradients();
-                for (const auto& [name, gradient] : expected) {
-                    const double norm = std::sqrt(dot(gradient, gradient));
-                    const double got_norm = std::sqrt(dot(got.at(name), got.at(name)));
-                    const double cosine = dot(got.at(name), gradient) / (norm * got_norm);
-                    INFO(name << ": cosine " << cosine << ", norm " << got_norm << ", expected " << norm);
-                    CHECK(cosine > 0.999);
-                    CHECK(std::abs(got_norm - norm) <= 0.01 * norm);
-                }
-            }
+            if (step == 1) check_gradients(gpu.gradients(), cpu.gradients(), {1e-3, 1e-3, 0.01});
             const double norm = gpu.update(step, kLearningRate, kBeta1, kBeta2);
             const double expected_norm = cpu.update(step, kLearningRate, kBeta1, kBeta2);
             CHECK(std::abs(norm - expected_norm) <= 0.01 * expected_norm);
@@ -118,7 +82,7 @@ TEST_CASE("ten steps of training on the GPU are those of the CPU in bf16 storage
 
 TEST_CASE("training on the GPU gives the same bits again, as a graph and step by step", "[gpu]") {
     if (!has_hopper()) return;
-    const Case& c = kCases[0];
+    const TrainingCase& c = kCases[0];
     const ModelConfig model = small_model(c.head_dim, c.tied);
     const textbook::Weights weights = random_weights(model, 6);
     std::vector<double> first;
@@ -145,7 +109,7 @@ TEST_CASE("training on the GPU gives the same bits again, as a graph and step by
 
 TEST_CASE("no op of a step reads what the step has not written: a poisoned arena gives the same bits", "[gpu]") {
     if (!has_hopper()) return;
-    for (const Case& c : kCases) {
+    for (const TrainingCase& c : kCases) {
         const ModelConfig model = small_model(c.head_dim, c.tied);
         const textbook::Weights weights = random_weights(model, 8);
         std::vector<std::vector<double>> results;
@@ -153,14 +117,7 @@ TEST_CASE("no op of a step reads what the step has not written: a poisoned arena
             ModelRun run(model, c.sizes, kMixedBf16);
             run.start(make_hopper_executor);
             run.set_weights(weights);
-            const std::vector<Buffer>& buffers = run.schedules.buffers.all();
-            for (std::size_t b = 0; b < buffers.size(); ++b) {
-                if (buffers[b].lifetime == Lifetime::persistent || run.plan.offset[b] < 0) continue;
-                const std::vector<std::uint8_t> bytes(static_cast<std::size_t>(buffers[b].bytes),
-                                                      static_cast<std::uint8_t>(poison));
-                View whole{static_cast<BufferId>(b), DType::u8, 0, 1, buffers[b].bytes, buffers[b].bytes, 0};
-                run.executor->upload(whole, bytes.data());
-            }
+            poison_arena(*run.executor, run.schedules, run.plan, poison);
             std::vector<double> result{run.evaluate(random_batch(model, c.sizes.batch, c.sizes.seq_len, 77))};
             for (int step = 1; step <= 2; ++step) {
                 result.push_back(run.step(batches_of(c, model, step)));
@@ -179,7 +136,7 @@ TEST_CASE("no op of a step reads what the step has not written: a poisoned arena
 // For compute-sanitizer's initcheck: no op reads memory that nothing has written.
 TEST_CASE("two steps with every output filled before its op", "[gpu]") {
     if (!has_hopper()) return;
-    for (const Case& c : kCases) {
+    for (const TrainingCase& c : kCases) {
         const ModelConfig model = small_model(c.head_dim, c.tied);
         const textbook::Weights weights = random_weights(model, 8);
         ModelRun run(model, c.sizes, kMixedBf16), cpu(model, c.sizes, kMixedBf16);
@@ -203,7 +160,7 @@ TEST_CASE("two steps with every output filled before its op", "[gpu]") {
 
 TEST_CASE("the evaluation loss on the GPU is that of the CPU in bf16 storage", "[gpu]") {
     if (!has_hopper()) return;
-    for (const Case& c : kCases) {
+    for (const TrainingCase& c : kCases) {
         const ModelConfig model = small_model(c.head_dim, c.tied);
         const textbook::Weights weights = random_weights(model, 9);
         const textbook::Batch batch = random_batch(model, c.sizes.batch, c.sizes.seq_len, 78, c.sizes.document_mask);

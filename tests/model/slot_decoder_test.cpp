@@ -115,7 +115,7 @@ Made made_of(Decoder& decoder, const Tokens& end_tokens, int steps) {
     return made;
 }
 
-/// The CPU's executor, with an offer of launches.
+/// The CPU's executor, with an offer of launches. It counts as asynchronous: an upload is finished by finish().
 class OfferingExecutor : public Executor {
   public:
     OfferingExecutor(Executor& cpu, DecodeLaunchesOffer offer) : cpu_(cpu), offer_(std::move(offer)) {}

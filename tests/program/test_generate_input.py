@@ -36,7 +36,7 @@ class InputTest(GenerateTestCase):
                 self.refuse_generate(*run, flag, "", code=USAGE, says=flag)
         self.refuse_generate(*run, "--watchdog", "nan", code=USAGE, says=["--watchdog", "nan"])
         for device in ("1", "tpu", ""):
-            self.refuse_generate(*run, "--device", device, code=USAGE, says=["--device", "auto, cpu or cuda"])
+            self.refuse_generate(*run, "--device", device, code=USAGE, says=["--device", 'one of "auto", "cuda", "cpu"'])
 
     def test_a_prompt_of_standard_input(self):
         self.train(changes=SHORT)
@@ -106,6 +106,7 @@ class InputTest(GenerateTestCase):
             result = self.refuse_generate("--model", "run", "--score", "--prompts", name, "--logits", "l.f32",
                                           says=["p.jsonl:2", "one token has no loss"])
             self.assertEqual(result.out, "")
+            self.refuse_generate("--model", "run", "--score", "--prompt", "a", code=USAGE, says="one token has no loss")
         with self.subTest("after an interrupt the logits are those of the texts whose loss was printed"):
             self.write("p.jsonl", (json.dumps({"prompt": "ab"}) + "\n" + json.dumps({"prompt": "a" * 90000}) +
                                    "\n").encode())

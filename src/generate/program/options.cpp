@@ -6,6 +6,7 @@
 #include <limits>
 #include <system_error>
 
+#include "src/config/codec.h"
 #include "src/config/nearest.h"
 #include "src/config/shell_quote.h"
 #include "src/core/build_id.h"
@@ -37,13 +38,6 @@ std::string seed_problem(const std::string& word) {
     return whole ? "" : text("expected an integer from 0 to 2^64 - 1, found ", quote(word));
 }
 std::string empty_problem(const std::string& word) { return word.empty() ? "expected a number, found nothing" : ""; }
-
-DeviceChoice device_choice(const std::string& word) {
-    if (word == "auto") return DeviceChoice::automatic;
-    if (word == "cpu") return DeviceChoice::cpu;
-    if (word == "cuda") return DeviceChoice::cuda;
-    throw UsageError(text("--device: expected auto, cpu or cuda, found ", quote(word)));
-}
 
 class Parser {
   public:
@@ -210,7 +204,7 @@ GenerateOptions Parser::parse(int argc, const char* const* argv) {
         throw UsageError(text(error.what(), " (see --help)"));
     }
     check_words();
-    options_.device = device_choice(device_);
+    read_value(nlohmann::json(device_), "--device", {}, options_.device);
     options_.decoder.choice = decoder_choice(decoder_);
     check();
     return options_;

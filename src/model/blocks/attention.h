@@ -32,7 +32,7 @@ class AttentionBlock {
         View dqkv_f8, dqkv_f8_t;  // (M, Nq), (Nq, M)
         View x_f8_t, o_f8_t;      // (d, M), (H hd, M) made anew; absent where the forward pass's are kept
 
-        /// `float8`: a layer takes FP8 operands.
+        /// `float8`: of the layers that take FP8 operands.
         BackwardBuffers(const ModelShape& shape, Recompute recompute, const Float8Formats& float8,
                         const BlockBuffers& buffers);
     };

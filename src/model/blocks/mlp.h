@@ -33,7 +33,7 @@ class MlpBlock {
         View x_f8_t;          // (d, M) of the normalised x, made anew; absent where the forward pass's is kept
         View y_f8_t;          // (f, M) recomputed; absent where the forward pass's is kept
 
-        /// `float8`: a layer takes FP8 operands.
+        /// `float8`: of the layers that take FP8 operands.
         BackwardBuffers(const ModelShape& shape, Recompute recompute, const Float8Formats& float8,
                         const BlockBuffers& buffers);
     };
