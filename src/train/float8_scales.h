@@ -13,7 +13,7 @@
 
 namespace coda {
 
-/// Throws NonFiniteError where a tensor had an infinite element: FP8 has none, so the results of a step do not show it.
+/// Throws NonFiniteError where a tensor had an infinite element. FP8 clips it, so the results of a step do not show it.
 void require_finite(std::int64_t step, const std::vector<Float8Record>& records);
 
 /// Does nothing where no GEMM takes FP8.
