@@ -67,6 +67,7 @@ const DecodeSizes kShapes[] = {
     {.batch = 3, .layers = 1, .width = 528, .feed_forward = 1040, .heads = 8, .kv_heads = 2},
     {.batch = 8, .width = 2064, .feed_forward = 4624, .heads = 8, .kv_heads = 1, .head_dim = 128, .context = 700},
     {.batch = 5, .layers = 3, .width = 16, .feed_forward = 16, .heads = 3, .kv_heads = 3, .context = 5000},
+    {.batch = 4, .layers = 1, .width = 80, .feed_forward = 4624},
 };
 
 /// Lengths that end in every part of a block and a split; sequence 1 is idle where there are several.
@@ -180,14 +181,17 @@ TEST_CASE("fused decode: the same bits again, in launches of any length, on any 
 
 TEST_CASE("fused decode: a sequence has the same bits alone, in a batch of 8, and in another slot", "[gpu]") {
     if (!has_hopper()) return;
+    // Batches of which a warp keeps one panel, and two.
+    const auto [together, rows] = GENERATE(std::pair<int, std::vector<std::int64_t>>{8, {0, 4, 7}},
+                                           std::pair<int, std::vector<std::int64_t>>{4, {0, 3}});
     for (DecodeSizes sizes : kShapes) {
-        sizes.batch = 8;
+        sizes.batch = together;
         DecodeList batch(sizes);
         set_rows(batch);
         DecodeList before(sizes);  // the caches before the run
         OnGpu(batch).run({6});
         sizes.batch = 1;
-        for (const std::int64_t row : {0, 4, 7}) {
+        for (const std::int64_t row : rows) {
             DecodeList alone(sizes);
             alone.copy_caches(0, before, row);
             // The same weights in both: they are drawn in the same order, but the caches between them are not.
@@ -204,7 +208,7 @@ TEST_CASE("fused decode: a sequence has the same bits alone, in a batch of 8, an
                     alone.schedule[i].op);
             alone.set_row(0, {.length = length_of(batch.sizes, row), .choice = kGreedy}, static_cast<int>(7 + 5 * row));
             OnGpu(alone).run({6});
-            CAPTURE(sizes.width, row);
+            CAPTURE(sizes.width, together, row);
             CHECK(logits_of(alone, 0) == logits_of(batch, row));
             CHECK(alone.buffers.get(alone.token, 0, 0) == batch.buffers.get(batch.token, 0, row));
         }
@@ -246,10 +250,11 @@ TEST_CASE("fused decode: sequences end by an end token, at their limit, and by c
 
 TEST_CASE("fused decode: no sequence runs, and a context that ends", "[gpu]") {
     if (!has_hopper()) return;
-    DecodeList idle({.batch = 2});
-    idle.set_row(0, {.length = 0}, 1);
-    idle.set_row(1, {.length = 0}, 1);
-    CHECK(OnGpu(idle).run({4}) == std::vector<int>(8, -1));
+    for (const int batch : {2, 3}) {
+        DecodeList idle({.batch = batch});
+        for (int b = 0; b < batch; ++b) idle.set_row(b, {.length = 0}, 1);
+        CHECK(OnGpu(idle).run({4}) == std::vector<int>(static_cast<std::size_t>(4 * batch), -1));
+    }
     DecodeList full({.batch = 1});
     full.set_row(0, {.length = 296, .choice = kGreedy, .limit = 300}, 1);
     const std::vector<int> tokens = OnGpu(full).run({8});
@@ -260,22 +265,25 @@ TEST_CASE("fused decode: no sequence runs, and a context that ends", "[gpu]") {
 
 TEST_CASE("fused decode: a logit that is not finite fails its sequence alone", "[gpu]") {
     if (!has_hopper()) return;
-    DecodeList list({.batch = 2});
-    list.set_row(0, {.length = 3, .choice = kGreedy}, 1);
-    list.set_row(1, {.length = 3, .choice = kGreedy}, 2);
+    const int batch = GENERATE(2, 3);
+    DecodeList list({.batch = batch});
+    for (int b = 0; b < batch; ++b) list.set_row(b, {.length = 3, .choice = kGreedy}, b == 1 ? 2 : 1);
     const auto& embed = std::get<Embed>(list.schedule.front().op);
     list.buffers.set(embed.table, 2, 5, NAN);
     OnGpu(list).run({1});
-    CHECK(list.buffers.get(list.state, 0, 0) == static_cast<int>(RowState::running));
-    CHECK(list.buffers.get(list.state, 0, 1) == static_cast<int>(RowState::failed));
+    for (int b = 0; b < batch; ++b) {
+        CAPTURE(batch, b);
+        CHECK(list.buffers.get(list.state, 0, b) == static_cast<int>(b == 1 ? RowState::failed : RowState::running));
+    }
     CHECK(list.buffers.get(list.status, 0, 1) == 0);
 }
 
 TEST_CASE("fused decode: a hand-over that is missing ends in the watchdog's message", "[gpu]") {
     if (!has_hopper()) return;
+    const int batch = GENERATE(1, 0 + decode::kPanelsFrom);
     // qkv, attention, attn_out, gate_up and down of layer 1, in this order.
     for (int stage = 5; stage < 10; ++stage) {
-        DecodeList list({.batch = 1});
+        DecodeList list({.batch = batch});
         set_rows(list);
         OnGpu gpu(list, {.watchdog_seconds = 0.2, .lost_stage = stage});
         std::string message = "none";
@@ -284,7 +292,7 @@ TEST_CASE("fused decode: a hand-over that is missing ends in the watchdog's mess
         } catch (const Error& error) {
             message = error.what();
         }
-        CAPTURE(stage);
+        CAPTURE(batch, stage);
         CHECK_THAT(message, Contains("waited too long for its input") && Contains("of step 0") &&
                                 Contains(text("in stage ", stage + 1, " ")));
     }

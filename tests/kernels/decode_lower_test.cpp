@@ -183,14 +183,22 @@ TEST_CASE("fused decode: vectors of the exchange do not overlap") {
         const DecodeProgram program = program_of(16, 2048, 8192, 32, 8, 64, batch);
         const Shape& shape = program.operands.shape;
         const Exchange exchange = exchange_of(shape, 132);
-        const std::pair<std::int64_t, std::int64_t> vectors[] = {{exchange.qkv, batch * 3072 / 2},
-                                                                 {exchange.o, batch * 2048 / 2},
-                                                                 {exchange.middle, batch * 2048 / 2},
-                                                                 {exchange.y, batch * 8192 / 2},
-                                                                 {exchange.x, batch * 2048 / 2},
-                                                                 {exchange.splits, std::int64_t{batch} * 32 * 16 * 66},
-                                                                 {exchange.best, std::int64_t{132} * 2 * batch * 4},
-                                                                 {exchange.token, batch + 1}};
+        std::vector<std::pair<std::int64_t, std::int64_t>> vectors = {
+            {exchange.qkv, batch * 3072 / 2},
+            {exchange.o, batch * 2048 / 2},
+            {exchange.middle, batch * 2048 / 2},
+            {exchange.y, batch * 8192 / 2},
+            {exchange.x, batch * 2048 / 2},
+            {exchange.splits, std::int64_t{batch} * 32 * 16 * 66},
+            {exchange.best, std::int64_t{132} * 2 * batch * 4},
+            {exchange.token, batch + 1}};
+        const std::int64_t panel = 8 * 512 * 2 / 8;  // 512 columns of 8 sequences
+        if (has_panels(batch))
+            vectors.insert(vectors.end(), {{exchange.o_panels, 4 * panel},
+                                           {exchange.middle_panels, 4 * panel},
+                                           {exchange.y_panels, 16 * panel},
+                                           {exchange.x_panels, (4 + 2 * 28) * panel},  // and two more copies of all
+                                           {exchange.arrivals, 132}});
         for (std::size_t i = 0; i < std::size(vectors); ++i) {
             CHECK(vectors[i].first % 2 == 0);
             CHECK(vectors[i].first + vectors[i].second <=

@@ -1,4 +1,4 @@
-#include "tests/kernels/decode_model.h"
+#include "tests/kernels/decode_model_sm.h"
 
 #include <algorithm>
 
@@ -8,27 +8,6 @@ namespace coda::test {
 
 using namespace coda::hopper::decode;
 
-struct DecodeModel::Sm {
-    int number = 0;
-    // The ring.
-    std::vector<Phases> full, empty;
-    std::vector<std::int64_t> chunk;    // what a place holds
-    std::vector<ProductChunk> part_of;  // of a product: which tile and slice
-    std::vector<bool> used;             // it is not free
-    std::vector<int> landing;           // places whose copy is on its way
-    std::int64_t issued = 0;
-    bool all_issued = false;
-    int closed = 0;
-    // The products' parts: the tile whose sums a warp's part of an entry holds; -1: read.
-    std::vector<Phases> part_full;
-    std::vector<std::vector<int>> parts;
-    int parts_read[kEpilogueWarps] = {};
-    // Attention's: the unit, and how many epilogue warps have yet to read its sums.
-    Phases attention_full{kConsumerWarps}, attention_empty{kEpilogueWarps};
-    std::vector<int> unit = std::vector<int>(kConsumerWarps, -1), unread = std::vector<int>(kConsumerWarps);
-    Phases consumers{kConsumerWarps};
-};
-
 DecodeModel::DecodeModel(DecodeProgram program, ModelOptions options)
     : program_(std::move(program)),
       options_(std::move(options)),
@@ -36,6 +15,9 @@ DecodeModel::DecodeModel(DecodeProgram program, ModelOptions options)
       exchange_(exchange_of(program_.operands.shape, program_.grid)),
       sms_(static_cast<std::size_t>(program_.grid)),
       words_(static_cast<std::size_t>(exchange_.words)),
+      panels_(2 * words_.size(), kEmpty),
+      emptying_(panels_.size()),
+      arrivals_(static_cast<std::size_t>(program_.grid * kEpilogueWarps)),
       random_(options_.seed) {
     const auto ring = static_cast<std::size_t>(layout_.chunks),
                entries = static_cast<std::size_t>(layout_.part_entries);
@@ -66,25 +48,11 @@ AttentionUnits<DecodeModel::Lengths> DecodeModel::units(int token) const {
 }
 std::uint32_t DecodeModel::epoch(int token, int stage) const { return epoch_of(0, stages(), token, stage); }
 
-Until DecodeModel::words(const char* what, std::int64_t first, std::int64_t count, std::uint32_t epoch) {
-    return {what, [this, what, at = first, end = first + count, epoch]() mutable {
-                for (; at < end; ++at) {
-                    const std::uint32_t found = words_[static_cast<std::size_t>(at)];
-                    if (found > epoch) fail(text(what, " of epoch ", epoch, " was overwritten in epoch ", found));
-                    if (found < epoch) return false;
-                }
-                return true;
-            }};
-}
-Until DecodeModel::token_words(int token) {
-    return {"the token", [this, wanted = epoch(token, 0) - 1] {
-                for (int b = 0; b <= program_.operands.shape.batch; ++b)
-                    if (words_[static_cast<std::size_t>(exchange_.token + b)] < wanted) return false;
-                return true;
-            }};
-}
-void DecodeModel::publish(std::int64_t first, std::int64_t count, std::uint32_t epoch) {
-    std::fill_n(words_.begin() + first, count, epoch);
+bool DecodeModel::leaves(Sm& sm, int token) const {
+    const std::uint32_t own = epoch(token, 0) - 1;
+    const bool leaves = stop_ != 0 && (stop_ == own || (options_.any_stop && stop_ > own));
+    sm.leaving = sm.leaving || leaves;
+    return leaves;
 }
 
 Warp DecodeModel::consumer(Sm& sm, int warp) {
@@ -93,7 +61,10 @@ Warp DecodeModel::consumer(Sm& sm, int warp) {
     std::int64_t chunks = 0, meetings = 0;
     int tiles = 0, units_done = 0;
     for (int token = 0; token < options_.tokens; ++token) {
-        if (token > 0) co_await token_words(token);
+        if (token > 0) {
+            co_await token_words(token);
+            if (leaves(sm, token)) co_return;
+        }
         if (warp == 0) sm.closed = token;
         for (int s = 0; s < stages(); ++s) {
             const Stage& stage = program_.stages[static_cast<std::size_t>(s)];
@@ -145,7 +116,10 @@ Warp DecodeModel::consumer(Sm& sm, int warp) {
                         co_await Until("the other warps", [&] { return sm.consumers.passed(meetings); });
                     }
                     if (warp != 0) continue;
-                    if (b == 0) publish(exchange_.token + shape.batch, 1, now);
+                    if (b == 0) {
+                        if (token == options_.stop_after) stop_ = now;
+                        publish(exchange_.token + shape.batch, 1, now);
+                    }
                     publish(exchange_.token + b, 1, now);
                 }
             } else {
@@ -166,11 +140,26 @@ Warp DecodeModel::consumer(Sm& sm, int warp) {
                                  input + (std::int64_t{b} * stage.columns + slices.first_column(slice)) / 2,
                                  slices.columns_of(slice, stage.columns) / 2, now - 1);
                 };
+                const bool panels = has_panels(shape.batch) && !embedded;
+                const std::int64_t input_panels = stage.kind == StageKind::attn_out  ? exchange_.o_panels
+                                                  : stage.kind == StageKind::gate_up ? exchange_.middle_panels
+                                                  : stage.kind == StageKind::down    ? exchange_.y_panels
+                                                                                     : exchange_.x_panels;
+                const auto slice_in_panels = [&](int slice, int b) {
+                    return this->panels({input_panels, stage.columns, copy_of(token, s - 1), b,
+                                         slices.first_column(slice), slices.columns_of(slice, stage.columns)},
+                                        now - 1);
+                };
+                const auto slice_of = [&](int slice, int b) {
+                    return panels ? slice_in_panels(slice, b) : slice_words(slice, b);
+                };
                 const int first_tile = warp / slices.number, first_slice = warp % slices.number;
-                if (first_tile < own.number)
-                    for (int round = 0; round < kept; ++round)
-                        for (int b = 0; b < shape.batch; ++b)
-                            if (fetched(b)) co_await slice_words(first_slice + round * kConsumerWarps, b);
+                if (has_panels(shape.batch) && stage.kind == StageKind::attn_out && !stage.embedded &&
+                    !options_.no_arrivals)
+                    co_await arrivals(now - 3);
+                for (int round = 0; round < kept && first_tile < own.number; ++round)
+                    for (int b = 0; b < shape.batch; ++b)
+                        if (fetched(b)) co_await slice_of(first_slice + round * kConsumerWarps, b);
                 const int together = tiles_together(slices, shape.batch);
                 const int step = slices.number < kConsumerWarps ? kConsumerWarps / slices.number : together;
                 std::int64_t n = chunks + warp;
@@ -178,7 +167,7 @@ Warp DecodeModel::consumer(Sm& sm, int warp) {
                     const int end = std::min(tile + together, own.number);
                     for (int slice = first_slice; slice < slices.number; slice += kConsumerWarps) {
                         for (int b = 0; b < shape.batch && kept == 0; ++b)
-                            if (fetched(b)) co_await slice_words(slice, b);
+                            if (fetched(b)) co_await slice_of(slice, b);
                         for (int t = tile; t < end; ++t, n += kConsumerWarps) {
                             const auto slot = static_cast<std::size_t>(n % layout_.chunks);
                             co_await Until("an issued chunk", [&] { return sm.issued > n; });
@@ -209,35 +198,29 @@ Warp DecodeModel::consumer(Sm& sm, int warp) {
     }
 }
 
-void DecodeModel::publish_tile(const Stage& stage, int tile, std::uint32_t now) {
-    const Shape& shape = program_.operands.shape;
-    for (int b = 0; b < shape.batch; ++b) {
-        const auto to = [&](std::int64_t vector, std::int64_t width, int first, int columns) {
-            publish(vector + (b * width + first) / 2, columns / 2, now);
-        };
-        const int row = tile * kTileRows;
-        switch (stage.kind) {
-            case StageKind::qkv: to(exchange_.qkv, shape.qkv_columns(), row, kTileRows); break;
-            case StageKind::attn_out: to(exchange_.middle, shape.width, row, kTileRows); break;
-            case StageKind::gate_up: to(exchange_.y, shape.feed_forward, row / 2, kTileRows / 2); break;
-            case StageKind::down: to(exchange_.x, shape.width, row, kTileRows); break;
-            default: break;
-        }
-    }
-}
-
 Warp DecodeModel::epilogue(Sm& sm, int warp) {
     const Shape& shape = program_.operands.shape;
     const int hd = shape.head_dim, split_words = hd + 2;
     const auto o_of = [&](int sequence, int head) {
         return exchange_.o + (std::int64_t{sequence} * shape.q_columns() + head * hd) / 2;
     };
+    std::vector<std::size_t> emptied;
+    const auto publish_o = [&](int token, int s, int sequence, int head, int first, int columns) {
+        if (!has_panels(shape.batch)) return publish(o_of(sequence, head) + first / 2, columns / 2, epoch(token, s));
+        PanelColumns o{exchange_.o_panels, shape.q_columns(), copy_of(token, s), sequence, head * hd + first, columns};
+        store_in_panels(o, epoch(token, s));
+        o.copy = emptied_copy(o.copy);
+        empty(o, emptied);
+    };
     const auto splits_at = [&](int sequence, int head, int split) {
         return exchange_.splits + ((std::int64_t{sequence} * shape.heads + head) * kMaxSplits + split) * split_words;
     };
     int tiles = 0, units_done = 0;
     for (int token = 0; token < options_.tokens; ++token) {
-        if (token > 0) co_await token_words(token);
+        if (token > 0) {
+            co_await token_words(token);
+            if (leaves(sm, token)) co_return;
+        }
         for (int s = 0; s < stages(); ++s) {
             const Stage& stage = program_.stages[static_cast<std::size_t>(s)];
             const std::uint32_t now = epoch(token, s);
@@ -256,7 +239,7 @@ Warp DecodeModel::epilogue(Sm& sm, int warp) {
                     for (int g = 0; g < shape.group(); ++g) {
                         const int head = unit.kv_head * shape.group() + g, half = hd / 2 / kEpilogueWarps;
                         if (unit.splits.number == 1)
-                            publish(o_of(unit.sequence, head) + warp * half, half, now);
+                            publish_o(token, s, unit.sequence, head, 2 * warp * half, 2 * half);
                         else
                             publish(splits_at(unit.sequence, head, unit.split) + warp * split_words / kEpilogueWarps,
                                     split_words / kEpilogueWarps, now);
@@ -274,7 +257,7 @@ Warp DecodeModel::epilogue(Sm& sm, int warp) {
                         co_await words("a split", of + task.column, kJoinedColumns, now);
                         co_await words("a split's maximum and total", of + hd, 2, now);
                     }
-                    publish(o_of(task.sequence, task.head) + task.column / 2, kJoinedColumns / 2, now);
+                    publish_o(token, s, task.sequence, task.head, task.column, kJoinedColumns);
                 }
                 continue;
             }
@@ -298,7 +281,12 @@ Warp DecodeModel::epilogue(Sm& sm, int warp) {
                 }
                 sm.parts_read[warp] = count / kEpilogueWarps + 1;
                 co_await Until("nothing", [] { return true; });
-                publish_tile(stage, tile, now);
+                publish_tile(token, s, tile, emptied);
+                if (random_() % 4 == 0) land(emptied);
+            }
+            if (stage.kind == StageKind::down || stage.kind == StageKind::head) {  // fences
+                land(emptied);
+                arrivals_[static_cast<std::size_t>(sm.number * kEpilogueWarps + warp)] = now;
             }
             tiles += own.number;
             if (stage.kind == StageKind::head)
@@ -356,36 +344,6 @@ Warp DecodeModel::copies(Sm& sm) {
         const std::size_t i = random_() % sm.landing.size();
         sm.full[static_cast<std::size_t>(sm.landing[i])].land();
         sm.landing.erase(sm.landing.begin() + static_cast<std::ptrdiff_t>(i));
-    }
-}
-
-void DecodeModel::run(double late) {
-    std::vector<Warp> warps;
-    for (Sm& sm : sms_) {
-        for (int w = 0; w < kConsumerWarps; ++w) warps.push_back(consumer(sm, w));
-        for (int w = 0; w < kEpilogueWarps; ++w) warps.push_back(epilogue(sm, w));
-        warps.push_back(producer(sm));
-        warps.push_back(copies(sm));
-    }
-    std::vector<std::size_t> order(warps.size());
-    for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
-    const auto ahead = static_cast<std::size_t>((1 - late) * static_cast<double>(order.size()));
-    // Warps of the first part go as far as they can; then one of the others takes a step. From time to time others are
-    // late.
-    for (int turn = 0;; ++turn) {
-        if (turn % 64 == 0) std::shuffle(order.begin(), order.end(), random_);
-        bool moved = false;
-        for (std::size_t i = 0; i < ahead; ++i)
-            for (int steps = static_cast<int>(random_() % 8) + 1; steps > 0 && warps[order[i]].go_on(); --steps)
-                moved = true;
-        for (std::size_t i = ahead; i < order.size() && !moved; ++i) moved = warps[order[i]].go_on();
-        if (moved) continue;
-        std::size_t waiting = 0;
-        while (waiting < warps.size() && warps[waiting].done()) ++waiting;
-        if (waiting == warps.size()) return;
-        constexpr std::size_t kPerSm = kConsumerWarps + kEpilogueWarps + 2;
-        fail(text("no warp can go on: SM ", waiting / kPerSm, " warp ", waiting % kPerSm, " waits for ",
-                  warps[waiting].awaited()));
     }
 }
 

@@ -32,13 +32,15 @@ class Warp {
     using Handle = std::coroutine_handle<promise_type>;
 
     explicit Warp(Handle handle) : handle_(handle) {}
-    Warp(Warp&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
+    Warp(Warp&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)), left_(other.left_) {}
     Warp& operator=(Warp&&) = delete;
     ~Warp() {
         if (handle_) handle_.destroy();
     }
 
-    bool done() const { return handle_.done(); }
+    bool done() const { return left_ || handle_.done(); }
+    /// Ends where it waits.
+    void leave() { left_ = true; }
     const char* awaited() const { return handle_.promise().awaited; }
     /// Goes on to its next wait, if this one is over.
     bool go_on() {
@@ -49,6 +51,7 @@ class Warp {
 
   private:
     Handle handle_;
+    bool left_ = false;
 };
 
 /// co_await Until(what, condition)
@@ -105,6 +108,12 @@ struct ModelOptions {
     /// The kernel's mistake of its first run on a GPU, for a test of the model: the attention of an idle sequence is
     /// handed over as zeros.
     bool idle_words = false;
+    int sleeper = -1;     // SM whose last consumer warp goes on only when no other warp can; -1: none
+    int stop_after = -1;  // the token whose close says that all are to stop; -1: none
+    /// A mistake for another test: a warp that comes a step late takes the stop of the next step for its own.
+    bool any_stop = false;
+    /// And another: consumer warps go from layer to layer without having seen what the layer before emptied.
+    bool no_arrivals = false;
 };
 
 class DecodeModel {
@@ -138,8 +147,24 @@ class DecodeModel {
     /// Until words first to first + count - 1 have this epoch. A later one is an error: its content is gone.
     Until words(const char* what, std::int64_t first, std::int64_t count, std::uint32_t epoch);
     Until token_words(int token);
+    /// After token_words(): whether this warp leaves, and the SM's others where they wait.
+    bool leaves(Sm& sm, int token) const;
     void publish(std::int64_t first, std::int64_t count, std::uint32_t epoch);
-    void publish_tile(const hopper::decode::Stage& stage, int tile, std::uint32_t epoch);
+    void publish_tile(int token, int stage, int tile, std::vector<std::size_t>& pending);
+    /// Columns of a sequence in panels.
+    struct PanelColumns {
+        std::int64_t vector;  // Exchange
+        int width, copy, sequence, first, columns;
+    };
+    int copy_of(int token, int stage) const { return hopper::decode::panel_copy(stages(), token, stage); }
+    /// The index of a pair of columns in panels_.
+    std::size_t in_panel(const PanelColumns& of, int column) const;
+    void store_in_panels(const PanelColumns& to, std::uint32_t epoch);
+    /// What an epilogue warp empties is empty at some time before its arrival.
+    void empty(const PanelColumns& which, std::vector<std::size_t>& pending);
+    void land(std::vector<std::size_t>& pending);
+    Until panels(PanelColumns of, std::uint32_t epoch);
+    Until arrivals(std::uint32_t epoch);
     [[noreturn]] void fail(const std::string& what) const;
 
     const hopper::decode::DecodeProgram program_;
@@ -147,7 +172,11 @@ class DecodeModel {
     const hopper::decode::Layout layout_;
     const hopper::decode::Exchange exchange_;
     std::vector<Sm> sms_;
-    std::vector<std::uint32_t> words_;  // epochs
+    std::vector<std::uint32_t> words_;   // epochs
+    std::vector<std::uint32_t> panels_;  // of every 4 bytes of the exchange: the epoch, or kEmpty
+    std::vector<char> emptying_;         // they will be empty, sooner or later
+    std::vector<std::uint32_t> arrivals_;
+    std::uint32_t stop_ = 0;  // the epoch of the close that said so
     std::mt19937 random_;
 };
 

@@ -319,6 +319,42 @@ TEST_CASE("fused decode: chunks and lanes make the product of 16 rows and up to 
     }
 }
 
+TEST_CASE("fused decode: a panel has a slice of every sequence where the lanes load it") {
+    for (const int columns : {16, 528, 2048, 4624, 14336}) {
+        const Slices slices = slices_of(columns);
+        std::set<std::int64_t> found;
+        for (int slice = 0; slice < slices.number; ++slice)
+            for (int lane = 0; lane < 32; ++lane)
+                for (int unit = 0; unit < kPanelUnits; ++unit)
+                    for (int i = 0; i < kUnitBytes / 2; ++i) {
+                        const int in_slice = unit / 2 * kBlockColumns + lane_column(lane) + unit % 2 * 8 + i;
+                        if (in_slice >= slices.columns_of(slice, columns)) continue;
+                        const std::int64_t at =
+                            panel_offset(slices, lane_row(lane), slices.first_column(slice) + in_slice);
+                        REQUIRE(at == slice * kPanelBytes + (32 * unit + lane) * kUnitBytes + 2 * i);
+                        found.insert(at);
+                    }
+        CHECK(std::ssize(found) == std::int64_t{kMaxBatch} * columns);
+    }
+}
+
+TEST_CASE("fused decode: a layer empties the copy of the panels that is written two layers later") {
+    for (const int layers : {1, 2, 3, 16}) {
+        const int stages = kLayerStages * layers + 2;
+        std::vector<int> copies;
+        for (int token = 0; token < 4; ++token)
+            for (int layer = 0; layer < layers; ++layer) {
+                copies.push_back(panel_copy(stages, token, kLayerStages * layer));
+                CHECK(panel_copy(stages, token, kLayerStages * layer + 4) == copies.back());
+            }
+        for (std::size_t i = 0; i + 2 < copies.size(); ++i) {
+            CHECK(emptied_copy(copies[i]) == copies[i + 2]);
+            CHECK(copies[i] != copies[i + 1]);
+            CHECK(copies[i] != copies[i + 2]);
+        }
+    }
+}
+
 TEST_CASE("fused decode: the lanes that load at a time fall on different banks") {
     // A 16-byte load goes in four parts of 8 lanes, which are 2 rows of 4 lanes.
     const auto different = [](int lane, const auto& byte_of) {
@@ -333,7 +369,7 @@ TEST_CASE("fused decode: the lanes that load at a time fall on different banks")
     for (int lane = 0; lane < 32; lane += 8) {
         CHECK(different(lane, [&](int l) { return rows_of_chunk(chunk, l).first - chunk; }));
         CHECK(different(lane, [&](int l) { return rows_of_chunk(chunk, l).second - chunk; }));
-        for (const int pitch : {input_pitch(1), input_pitch(4), input_pitch_of(64), input_pitch_of(128)})
+        for (const int pitch : {kInputPitch, input_pitch(4), input_pitch_of(64), input_pitch_of(128)})
             CHECK(different(lane, [&](int l) { return lane_row(l) * pitch + 2 * lane_column(l); }));
     }
 }

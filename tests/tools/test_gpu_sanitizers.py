@@ -58,7 +58,7 @@ JOIN = ("Read", DECODE + "AttentionEpilogue<(int)128>::join_warps(const coda::ho
         "/a/attention_epilogue.cuh:63")
 RELEASE = ("Write", "coda::hopper::ptx::store_shared_release(unsigned int, unsigned int)", "mbarrier_poll.cuh:35")
 ACQUIRE = ("Read", "coda::hopper::ptx::load_shared_acquire(unsigned int)", "mbarrier_poll.cuh:30")
-NO_SOURCE = ("Read", "void coda::hopper::decode::fused_decode<(int)64>(coda::hopper::decode::Arguments)", "")
+NO_SOURCE = ("Read", "void coda::hopper::decode::fused_decode<(int)64, (bool)1>(coda::hopper::decode::Arguments)", "")
 COPY = ("Write", "coda::hopper::ptx::bulk_stream(unsigned int, const void *, unsigned int)", "stream.cuh:19")
 MULTIPLY = ("Read", "void coda::hopper::decode::multiply<(int)2>(coda::hopper::decode::Sums &, const char *)::[lambda(const "
             "char *) (instance 1)]::operator ()(const char *) const", "product.cuh:22")

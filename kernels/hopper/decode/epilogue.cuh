@@ -46,6 +46,12 @@ class ProductEpilogue {
     __device__ void run(int epilogue_warp, int first) {
         const OwnTiles own = self_.tiles_of(stage_);
         const Slices slices = slices_of(stage_.columns);
+        const Shape& shape = self_.shape();
+        const bool panels = self_.panels && makes_panels(stage_.kind);
+        if (panels) {
+            out_ = slices_of(stage_.kind == StageKind::gate_up ? shape.feed_forward : shape.width);
+            copy_ = self_.copy_of(place_, place_.stage);
+        }
         if (stage_.kind == StageKind::head) begin_head();
         for (int i = 0; i < own.number; ++i) {
             if ((first + i) % kEpilogueWarps != epilogue_warp) continue;
@@ -53,6 +59,7 @@ class ProductEpilogue {
             tile(own.tile(i), first + i, slices.parts());
         }
         if (stage_.kind == StageKind::head) end_head(epilogue_warp);
+        if (panels && stage_.kind == StageKind::down) self_.arrive(epilogue_warp, place_);
     }
 
   private:
@@ -158,6 +165,7 @@ class ProductEpilogue {
                 const float2 old = unpack_bf16(task.extra);
                 const std::uint32_t pair = pack_bf16(task.value.x + old.x, task.value.y + old.y);
                 const bool first = stage_.kind == StageKind::attn_out;
+                store_in_panel(task, first ? exchange.middle_panels : exchange.x_panels, column, pair);
                 return publish(task, first ? exchange.middle : exchange.x, shape.width, column, pair);
             }
             case StageKind::gate_up: {
@@ -166,17 +174,26 @@ class ProductEpilogue {
                 const float next = __shfl_down_sync(kAllLanes, y, 1);
                 Task even = task;
                 even.active = task.active && task.pair % 2 == 0;
+                if (self_.panels) return store_in_panel(even, exchange.y_panels, column / 2, pack_bf16(y, next));
                 return publish(even, exchange.y, shape.feed_forward, column / 2, pack_bf16(y, next));
             }
             default: return keep_logits(task, column);
         }
     }
 
+    __device__ bool lost() const { return self_.arguments.lost_stage == index_ && place_.tile == 0; }
+
     __device__ void publish(const Task& task, std::int64_t words, int width, int column, std::uint32_t pair) const {
-        const bool lost = self_.arguments.lost_stage == index_ && place_.tile == 0;
-        if (!task.active || lost) return;
+        if (!task.active || lost()) return;
         ptx::store_word(self_.words(words) + (std::int64_t{task.sequence} * width + column) / 2,
                         word_of(pair, place_.epoch));
+    }
+
+    __device__ void store_in_panel(const Task& task, std::int64_t vector, int column, std::uint32_t pair) const {
+        if (!self_.panels || !task.active || lost()) return;
+        const std::int64_t offset = panel_offset(out_, task.sequence, column);
+        ptx::store_number(self_.panels_of(vector, copy_) + offset, pair);
+        ptx::store_number(self_.panels_of(vector, emptied_copy(copy_)) + offset, kEmpty);
     }
 
     /// The newest key or value to its place in the cache.
@@ -264,6 +281,8 @@ class ProductEpilogue {
     const Step step_;
     int index_;
     Place place_;
+    Slices out_;    // of the results, where they go into panels
+    int copy_ = 0;  // of the panels
     LaneHead first_head_, second_head_;
 };
 

@@ -29,46 +29,32 @@ __device__ __forceinline__ std::int64_t input_words(const Exchange& exchange, St
     }
 }
 
-/// A slice of the inputs of kSequences sequences.
-template <int kSequences>
-struct Inputs {
-    const std::uint64_t* from;  // the first sequence's words
-    std::int64_t apart;         // words from one sequence's to the next's
-    int columns;                // up to kSliceColumns
-    bool wanted[kSequences];
-};
-
-/// From words to shared memory at `to`, sequences `pitch` bytes apart. Adds this lane's share of the sum of the squares
-/// of each. One warp; all loads are on their way at a time.
-template <int kSequences>
-__device__ __forceinline__ void fetch_words(const Self& self, const Inputs<kSequences>& inputs, char* to, int pitch,
-                                            const Place& place, std::uint32_t epoch, float (&square)[kSequences]) {
+/// Up to kSliceColumns columns from words to shared memory at `to`. Returns this lane's share of the sum of their
+/// squares. One warp; all loads are on their way at a time.
+__device__ __forceinline__ float fetch_words(const Self& self, const std::uint64_t* from, int columns, char* to,
+                                             const Place& place, std::uint32_t epoch) {
     constexpr int kLoads = kSliceColumns / 4 / 32;
-    ptx::Words words[kSequences][kLoads] = {};  // else registers would hold those of the call before until this one
+    ptx::Words words[kLoads] = {};  // else registers would hold those of the call before until this one
     const auto each = [&](const auto& fn) {
 #pragma unroll
-        for (int s = 0; s < kSequences; ++s) {
-            if (!inputs.wanted[s]) continue;
-#pragma unroll
-            for (int u = 0; u < kLoads; ++u) {
-                const int four = self.lane + 32 * u;
-                if (four < inputs.columns / 4) fn(s, four, words[s][u]);
-            }
+        for (int u = 0; u < kLoads; ++u) {
+            const int four = self.lane + 32 * u;
+            if (four < columns / 4) fn(four, words[u]);
         }
     };
     self.watch.wait_or_exit(place, Awaited::input, [&] {
-        each([&](int s, int four, ptx::Words& word) {
-            word = ptx::load_words(inputs.from + s * inputs.apart + 2 * four);
-        });
+        each([&](int four, ptx::Words& word) { word = ptx::load_words(from + 2 * four); });
         bool all = true;
-        each([&](int, int, const ptx::Words& word) { all = all && have_epoch(word, epoch); });
+        each([&](int, const ptx::Words& word) { all = all && have_epoch(word, epoch); });
         return all;
     });
-    each([&](int s, int four, const ptx::Words& word) {
+    float square = 0;
+    each([&](int four, const ptx::Words& word) {
         const uint2 pair = contents_of(word);
-        *reinterpret_cast<uint2*>(to + s * pitch + 8 * four) = pair;
-        square[s] += square_sum(pair.x) + square_sum(pair.y);
+        *reinterpret_cast<uint2*>(to + 8 * four) = pair;
+        square += square_sum(pair.x) + square_sum(pair.y);
     });
+    return square;
 }
 
 /// The same of a row of the embedding.
@@ -107,48 +93,26 @@ class SliceFetch {
         ptx::hide_origin(batch_);
     }
 
-    /// Where the words may be long in coming, it waits for the first sequence's alone, with few loads: once these are
-    /// there, those of the others are too, or nearly so. They come kTogether at a time: what counts is how many loads
-    /// follow one another.
-    __device__ __forceinline__ float run(const Step& step, bool may_be_long) {
-        if (stage_.embedded && stage_.kind == StageKind::qkv) {
-            for (int b = 0; b < batch_; ++b) row(step, b);
-            return own_;
-        }
-        int first = 0;
-        if (may_be_long) {
-            words<1>(0);
-            first = 1;
-        }
+    __device__ __forceinline__ float run(const Step& step) {
+        const bool rows = self_.panels || (stage_.embedded && stage_.kind == StageKind::qkv);
 #pragma unroll 1
-        for (int b = first; b < batch_; b += kTogether) words<kTogether>(b);
+        for (int b = 0; b < batch_; ++b)
+            if (rows)
+                row(step, b);
+            else
+                words(b);
         return own_;
     }
 
   private:
-    static constexpr int kTogether = 2;  // four would spill
-
-    template <int kSequences>
-    __device__ __forceinline__ void words(int first) {
-        Inputs<kSequences> inputs{
-            .from = self_.words(input_words(self_.arguments.exchange, stage_.kind)) +
-                    (std::int64_t{first} * stage_.columns + first_) / 2,
-            .apart = stage_.columns / 2,
-            .columns = columns_,
-            .wanted = {},
-        };
-#pragma unroll
-        for (int s = 0; s < kSequences; ++s)
-            inputs.wanted[s] = first + s < batch_ && has_input(self_, stage_, first + s);
-        float square[kSequences] = {};
-        fetch_words(self_, inputs, to_ + first * pitch_, pitch_, place_, place_.epoch - 1, square);
-#pragma unroll
-        for (int s = 0; s < kSequences; ++s)
-            if (inputs.wanted[s]) pad(first + s);
+    __device__ __forceinline__ void words(int sequence) {
+        if (!has_input(self_, stage_, sequence)) return;
+        const std::uint64_t* from = self_.words(input_words(self_.arguments.exchange, stage_.kind)) +
+                                    (std::int64_t{sequence} * stage_.columns + first_) / 2;
+        const float square = fetch_words(self_, from, columns_, to_ + sequence * pitch_, place_, place_.epoch - 1);
+        pad(sequence);
         __syncwarp();
-        if (!has_norm(stage_.kind)) return;
-#pragma unroll
-        for (int s = 0; s < kSequences; ++s) keep(first + s, square[s]);
+        if (has_norm(stage_.kind)) keep(sequence, square);
     }
 
     __device__ __forceinline__ void row(const Step& step, int sequence) {

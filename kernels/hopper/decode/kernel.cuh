@@ -2,8 +2,8 @@
 //
 // One CTA per SM, 11 warps: eight multiply (product.cuh, attention.cuh), two finish tiles (epilogue.cuh,
 // attention_epilogue.cuh), one thread of the last brings weights and caches (producer.cuh). They walk the same list of
-// stages, and meet at no barrier: a warp waits for the chunk, the words or the sums that it needs, and for nothing
-// else.
+// stages, and meet at no barrier: a warp waits for the chunk, the words, the panels or the sums that it needs, and for
+// nothing else.
 //
 // Sums are added in one order: MMA steps by four, slices, warps, splits. A sequence is a column of the MMAs. So it has
 // the same bits alone and beside others, on any number of SMs, and for any number of steps per launch.
@@ -107,10 +107,11 @@ __device__ __forceinline__ void set_up(const Self& self) {
     __syncthreads();
 }
 
-template <int kHeadDim>
+/// Two kernels, one of which hands over panels (Exchange), so that few sequences do not pay for what many need.
+template <int kHeadDim, bool kPanels>
 __global__ __launch_bounds__(kThreads, 1) void fused_decode(const __grid_constant__ Arguments arguments) {
     extern __shared__ __align__(1024) char memory[];
-    const Self self(arguments, memory);
+    const Self self(arguments, memory, kPanels);
     set_up(self);
     if (self.warp < kConsumerWarps)
         run_consumer<kHeadDim>(self);

@@ -5,7 +5,8 @@
 #include <algorithm>
 
 #include "kernels/core/error.h"
-#include "kernels/hopper/decode/kernel.cuh"
+#include "kernels/hopper/decode/kernels.h"
+#include "kernels/hopper/decode/state.h"
 #include "kernels/hopper/sm90/block_map.h"
 #include "kernels/hopper/sm90/check.h"
 
@@ -58,9 +59,6 @@ std::size_t trace_words(const DecodeProgram& program) {
         stamp_index(static_cast<int>(program.stages.size()), 0, program.grid, 0, Stamp::begin));
 }
 
-using Kernel = void (*)(Arguments);
-Kernel kernel_of(int head_dim) { return head_dim == 64 ? fused_decode<64> : fused_decode<128>; }
-
 }  // namespace
 
 struct FusedDecode::Device {
@@ -79,7 +77,7 @@ struct FusedDecode::Device {
     Device(DecodeProgram given, const LaunchOptions& chosen)
         : program(std::move(given)),
           options(chosen),
-          kernel(kernel_of(program.operands.shape.head_dim)),
+          kernel(kernel_for(program.operands.shape)),
           exchange(exchange_of(program.operands.shape, program.grid)),
           stages(program.stages.size()),
           maps(program.stages.size()),
@@ -175,6 +173,10 @@ void FusedDecode::launch(int tokens, Stream stream) {
         CUDA_CHECK(cudaMemcpyAsync(device.start.get() + i * batch, from[i], batch * sizeof(std::int32_t),
                                    cudaMemcpyDeviceToDevice, stream));
     CUDA_CHECK(cudaMemsetAsync(device.made.get(), 0xff, device.made.bytes(), stream));
+    if (arguments.exchange.panel_words > 0)
+        CUDA_CHECK(cudaMemsetAsync(device.words.get() + arguments.exchange.panels, 0xff,
+                                   static_cast<std::size_t>(kPanelCopies * arguments.exchange.panel_words) * 8,
+                                   stream));
     if (device.trace.bytes() > 0) CUDA_CHECK(cudaMemsetAsync(device.trace.get(), 0, device.trace.bytes(), stream));
     void* parameters[] = {&arguments};
     CUDA_CHECK(cudaLaunchCooperativeKernel(reinterpret_cast<const void*>(device.kernel),

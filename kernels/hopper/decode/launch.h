@@ -16,7 +16,7 @@ struct LaunchOptions {
     double watchdog_seconds = 2;
     int in_flight_bytes = 56 * 1024;  // of loads per SM at a time
     int most_tokens = 32;             // per launch
-    /// For tests: tile 0 of this stage is not handed over, so that the watchdog has something to find. -1: none.
+    /// For tests: tile 0 of this stage is not handed over, so that the watchdog has something to find; -1: none.
     int lost_stage = -1;
     int traced_step = -1;  // of each launch: the one for trace(); -1: none
 };

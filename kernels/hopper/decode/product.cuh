@@ -2,7 +2,7 @@
 #pragma once
 
 #include "kernels/hopper/decode/fragment.h"
-#include "kernels/hopper/decode/input.cuh"
+#include "kernels/hopper/decode/panel.cuh"
 #include "kernels/hopper/ptx/mbarrier.cuh"
 #include "kernels/hopper/ptx/mma.cuh"
 
@@ -86,21 +86,31 @@ __device__ __forceinline__ bool is_live(const Self& self, const Stage& stage) {
     return lane_row(self.lane) < self.shape().batch && has_input(self, stage, lane_row(self.lane));
 }
 
+/// The input comes in panels; but a token's row of the embedding is fetched from the table.
+__device__ __forceinline__ bool comes_in_panels(const Self& self, const Stage& stage) {
+    return self.panels && !(stage.embedded && stage.kind == StageKind::qkv);
+}
+
 /// A consumer warp's share of a product whose slices it keeps: it fetches them before the first tile.
 __device__ __forceinline__ void multiply_kept(const Self& self, const Stage& stage, const Slices& slices,
                                               const Step& step, Place place, const ConsumerCounts& counts) {
     const OwnTiles own = self.tiles_of(stage);
-    const int chunks = own.number * slices.number, rounds = slices.rounds();
-    const int pitch = input_pitch(rounds);
+    const int chunks = own.number * slices.number, rounds = slices.rounds(), batch = self.shape().batch;
+    const int pitch = self.panels ? kInputPitch : input_pitch(rounds);
+    const int apart = self.panels ? batch * kInputPitch : 2 * kSliceColumns;  // bytes from a slice to the warp's next
     const bool live = is_live(self, stage);
     char* input = self.input();
     float square = 0;
     // Before the sums, which would take registers from the loads.
+    const bool fetches_panels = comes_in_panels(self, stage);
+#pragma unroll 1
     for (int round = 0, m = self.warp; round < rounds && m < chunks; ++round, m += kConsumerWarps) {
         const ProductChunk chunk = product_chunk(slices, m);
         place.tile = own.tile(chunk.tile);
-        square += SliceFetch(self, stage, slices, chunk.slice, input + round * 2 * kSliceColumns, pitch, place)
-                      .run(step, true);
+        if (fetches_panels)
+            fetch_panel(self, stage, slices, chunk.slice, input + round * apart, place, round == 0);
+        else
+            square += SliceFetch(self, stage, slices, chunk.slice, input + round * apart, pitch, place).run(step);
     }
     __syncwarp();
     Sums sums;
@@ -113,10 +123,13 @@ __device__ __forceinline__ void multiply_kept(const Self& self, const Stage& sta
         self.stamp(place, Stamp::ready);
         const std::uint32_t n = counts.chunks + static_cast<std::uint32_t>(m);
         const char* weights = take_chunk(self, n, place);
-        const char* slice = input + round * 2 * kSliceColumns;
+        const char* slice = input + round * apart;
         multiply(sums, rows_of_chunk(weights, self.lane),
                  slice + lane_row(self.lane) * pitch + 2 * lane_column(self.lane), live, slices.blocks_of(chunk.slice));
         free_chunk(self, n);
+        // Of panels now, when the ring goes on: the parts of the first tile are the first to need them.
+        if (fetches_panels && done < rounds && has_norm(stage.kind))
+            square += panel_squares(self, slice, slices.columns_of(chunk.slice, stage.columns));
         if (round == rounds - 1)
             give_part(self, sums, square, counts.tiles + chunk.tile, chunk.slice % slices.parts(), slices.parts(),
                       place);
@@ -129,7 +142,7 @@ __device__ __forceinline__ void multiply_fetched(const Self& self, const Stage& 
                                                  const Step& step, Place place, const ConsumerCounts& counts) {
     const OwnTiles own = self.tiles_of(stage);
     const int pitch = input_pitch(1);
-    const bool live = is_live(self, stage);
+    const bool live = is_live(self, stage), fetches_panels = comes_in_panels(self, stage);
     char* input = self.input();
     std::uint32_t n = counts.chunks + static_cast<std::uint32_t>(self.warp);
 #pragma unroll 1
@@ -140,8 +153,10 @@ __device__ __forceinline__ void multiply_fetched(const Self& self, const Stage& 
         for (int slice = self.warp; slice < slices.number; slice += kConsumerWarps) {
             place.tile = own.tile(first);
             __syncwarp();  // all lanes have used what is there
-            square += SliceFetch(self, stage, slices, slice, input, pitch, place)
-                          .run(step, first == 0 && slice < kConsumerWarps);
+            if (fetches_panels)
+                fetch_panel(self, stage, slices, slice, input, place, first == 0 && slice == self.warp);
+            else
+                square += SliceFetch(self, stage, slices, slice, input, pitch, place).run(step);
             __syncwarp();
             self.stamp(place, Stamp::ready);
 #pragma unroll
@@ -155,6 +170,8 @@ __device__ __forceinline__ void multiply_fetched(const Self& self, const Stage& 
                 free_chunk(self, n);
                 n += kConsumerWarps;
             }
+            if (fetches_panels && has_norm(stage.kind))
+                square += panel_squares(self, input, slices.columns_of(slice, stage.columns));
         }
 #pragma unroll
         for (int t = 0; t < kTilesTogether; ++t) {
@@ -169,6 +186,7 @@ __device__ __forceinline__ void multiply_fetched(const Self& self, const Stage& 
 __device__ __forceinline__ void multiply_stage(const Self& self, const Stage& stage, const Step& step,
                                                const Place& place, ConsumerCounts& counts) {
     const Slices slices = slices_of(stage.columns);
+    if (self.panels && stage.kind == StageKind::attn_out && !stage.embedded) await_arrivals(self, place);
     if (resident_slices(slices, self.shape().batch) > 0)
         multiply_kept(self, stage, slices, step, place, counts);
     else

@@ -40,6 +40,16 @@ Exchange exchange_of(const Shape& shape, int grid) {
     exchange.splits = add(batch * shape.heads * kMaxSplits * (shape.head_dim + 2));
     exchange.best = add(std::int64_t{grid} * kEpilogueWarps * batch * 4);
     exchange.token = add(batch + 1);
+    if (!has_panels(shape.batch)) return exchange;
+    const auto add_panels = [&](int columns) { return add(slices_of(columns).number * std::int64_t{kPanelBytes} / 8); };
+    exchange.panels = exchange.words;
+    exchange.o_panels = add_panels(shape.q_columns());
+    exchange.middle_panels = add_panels(shape.width);
+    exchange.y_panels = add_panels(shape.feed_forward);
+    exchange.x_panels = add_panels(shape.width);
+    exchange.panel_words = exchange.words - exchange.panels;
+    exchange.words += (kPanelCopies - 1) * exchange.panel_words;
+    exchange.arrivals = add(std::int64_t{grid} * kEpilogueWarps / 2);
     return exchange;
 }
 
@@ -48,9 +58,9 @@ Layout layout_of(const DecodeProgram& program, int in_flight_bytes) {
     Layout layout;
     for (const Stage& stage : program.stages) {
         if (!is_product(stage.kind)) continue;
-        const Slices slices = slices_of(stage.columns);
-        layout.input_bytes =
-            std::max(layout.input_bytes, shape.batch * input_pitch(resident_slices(slices, shape.batch)));
+        const int kept = resident_slices(slices_of(stage.columns), shape.batch);
+        const int bytes = shape.batch * (has_panels(shape.batch) ? std::max(kept, 1) * kInputPitch : input_pitch(kept));
+        layout.input_bytes = std::max(layout.input_bytes, bytes);
     }
     layout.input_bytes = std::max(layout.input_bytes, AttentionInput::bytes(shape.head_dim));
     layout.part_entries = shape.batch <= 2 ? kMaxPartEntries : kMaxPartEntries / 2;

@@ -68,9 +68,19 @@ struct DecodeProgram {
     int grid = 0;  // SMs
 };
 
-/// The words through which SMs hand vectors to each other. A word has 8 bytes: 4 of content (two bf16, an fp32 or an
-/// i32) and the epoch of the stage that wrote it. Whoever sees the epoch has the content. Offsets are in words; all
-/// vectors but `best` are (S, ...).
+/// Through which SMs hand vectors to each other, in one of two ways.
+///
+/// Words: a word has 8 bytes, 4 of content (two bf16, an fp32 or an i32) and the epoch of the stage that wrote it.
+/// Whoever sees the epoch has the content. But half of what a consumer warp loads are epochs.
+///
+/// Panels, from kPanelsFrom sequences on, for the inputs of products: a panel holds a slice of every sequence, in the
+/// order in which the lanes of a warp load it. Four bytes (two bf16) are there as soon as they are not kEmpty, which no
+/// conversion to bf16 makes. A layer writes one of kPanelCopies copies of the panels, and empties what it writes in the
+/// copy that is written two layers later, which holds what all have read. An epilogue warp that is done with a layer
+/// says so in its arrival: the epoch of the layer's last stage. From there on a warp that has seen all arrivals may
+/// read and write what the layer emptied. Results that a residual needs are words too.
+///
+/// Offsets are in words; all vectors of words but `best` are (S, ...).
 struct Exchange {
     std::int64_t qkv = 0;     // Nq / 2
     std::int64_t o = 0;       // H hd / 2
@@ -80,6 +90,10 @@ struct Exchange {
     std::int64_t splits = 0;  // H x kMaxSplits x (hd + 2): sums, maximum and Σ of a split's query head
     std::int64_t best = 0;    // per SM and epilogue warp: S x 4: key, id, first bad id, unused
     std::int64_t token = 0;   // S: token, and bit 31 while it runs; then one word: 1 where all are to stop
+    // (slices, kPanelBytes) of the first copy, of the columns that the next product has.
+    std::int64_t o_panels = 0, middle_panels = 0, y_panels = 0, x_panels = 0;
+    std::int64_t panels = 0, panel_words = 0;  // where they begin, and words of a copy of all four
+    std::int64_t arrivals = 0;                 // (SMs, kEpilogueWarps) u32
     std::int64_t words = 0;
 };
 Exchange exchange_of(const Shape& shape, int grid);
@@ -110,7 +124,37 @@ CODA_HD int resident_slices(const Slices& slices, int batch) {
 CODA_HD int tiles_together(const Slices& slices, int batch) {
     return resident_slices(slices, batch) > 0 ? 1 : kTilesTogether;
 }
-/// Bytes from one sequence's input to the next.
+/// Bytes from one sequence's input to the next, of words.
 CODA_HD int input_pitch(int kept) { return input_pitch_of((kept > 1 ? kept : 1) * kSliceColumns); }
+
+inline constexpr int kPanelsFrom = 3;  // sequences
+CODA_HD bool has_panels(int batch) { return batch >= kPanelsFrom; }
+/// Of a product, where the batch has panels: its results are the input of another.
+CODA_HD bool makes_panels(StageKind kind) {
+    return kind == StageKind::attn_out || kind == StageKind::gate_up || kind == StageKind::down;
+}
+inline constexpr std::uint32_t kEmpty = 0xffffffffu;  // of a panel: two NaNs, and conversions make 0x7fff of a NaN
+inline constexpr int kPanelCopies = 3;
+inline constexpr int kLayerStages = 5;  // qkv, attention, attn_out, gate_up, down; then head and choose
+/// The copy of the panels that a stage of a layer writes; `stages` of the whole list.
+CODA_HD int panel_copy(int stages, int token, int stage) {
+    return (token * (stages / kLayerStages) + stage / kLayerStages) % kPanelCopies;
+}
+/// The copy that the same stage empties: of two layers later.
+CODA_HD int emptied_copy(int copy) { return (copy + 2) % kPanelCopies; }
+
+/// A panel consists of the 16 bytes that a lane of a warp takes of half a block (fragment.h): block by block, half by
+/// half, lane by lane. Those of lanes without a sequence are not used.
+inline constexpr int kUnitBytes = 16, kPanelUnits = 2 * kSliceBlocks;
+inline constexpr int kPanelBytes = kPanelUnits * 32 * kUnitBytes;
+/// Where in the panels of a vector an element lies, in bytes.
+CODA_HD std::int64_t panel_offset(const Slices& slices, int sequence, int column) {
+    const int slice = column / kBlockColumns / slices.most, in_slice = column - slices.first_column(slice);
+    const int unit = in_slice / kBlockColumns * 2 + in_slice % 16 / 8;
+    const int lane = 4 * sequence + in_slice % kBlockColumns / 16;
+    return std::int64_t{slice} * kPanelBytes + (unit * 32 + lane) * kUnitBytes + 2 * (in_slice % 8);
+}
+/// Bytes from one sequence's part of a panel to the next, as a warp keeps it in shared memory.
+inline constexpr int kInputPitch = 2 * kSliceColumns + 16;
 
 }  // namespace coda::hopper::decode

@@ -6,6 +6,7 @@ namespace coda::hopper::decode {
 
 const char* name_of(Awaited awaited) {
     switch (awaited) {
+        case Awaited::arrivals: return "the other SMs to be done with a layer";
         case Awaited::input: return "its input";
         case Awaited::residual: return "the residual";
         case Awaited::splits: return "the splits of a head";

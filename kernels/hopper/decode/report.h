@@ -11,6 +11,7 @@ namespace coda::hopper::decode {
 /// What a thread of the kernel waited for. Of threads at the same stage, the first in this order is told: what comes
 /// from other SMs before what an SM's own warps hand to each other.
 enum class Awaited : std::int32_t {
+    arrivals,
     input,
     residual,
     splits,

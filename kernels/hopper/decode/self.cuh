@@ -16,8 +16,11 @@ __device__ __forceinline__ std::uint64_t word_of(std::uint32_t content, std::uin
 __device__ __forceinline__ bool has_epoch(std::uint64_t word, std::uint32_t epoch) {
     return static_cast<std::uint32_t>(word >> 32) == epoch;
 }
+__device__ __forceinline__ bool is_not_before(std::uint32_t found, std::uint32_t epoch) {
+    return static_cast<std::int32_t>(found - epoch) >= 0;
+}
 __device__ __forceinline__ bool not_before(std::uint64_t word, std::uint32_t epoch) {
-    return static_cast<std::int32_t>(static_cast<std::uint32_t>(word >> 32) - epoch) >= 0;
+    return is_not_before(static_cast<std::uint32_t>(word >> 32), epoch);
 }
 __device__ __forceinline__ std::uint32_t content_of(std::uint64_t word) { return static_cast<std::uint32_t>(word); }
 __device__ __forceinline__ bool have_epoch(const ptx::Words& words, std::uint32_t epoch) {
@@ -33,9 +36,10 @@ struct Self {
     KernelState& state;
     const Stage* stages;  // in shared memory
     int sm, grid, warp, lane;
+    bool panels;  // hand over the inputs of products: has_panels(), as a constant
     Watch watch;
 
-    __device__ Self(const Arguments& given, char* memory)
+    __device__ Self(const Arguments& given, char* memory, bool has_panels)
         : arguments(given),
           shared(memory),
           state(*reinterpret_cast<KernelState*>(memory + given.layout.state)),
@@ -44,12 +48,19 @@ struct Self {
           grid(given.grid),
           warp(static_cast<int>(threadIdx.x) / 32),
           lane(static_cast<int>(threadIdx.x) % 32),
+          panels(has_panels),
           watch(given.report, given.watchdog_nanoseconds, state) {}
 
     __device__ const Operands& operands() const { return arguments.operands; }
     __device__ const Shape& shape() const { return arguments.operands.shape; }
     __device__ const Layout& layout() const { return arguments.layout; }
     __device__ std::uint64_t* words(std::int64_t offset) const { return arguments.words + offset; }
+    __device__ char* panels_of(std::int64_t vector, int copy) const {
+        return reinterpret_cast<char*>(words(vector + copy * arguments.exchange.panel_words));
+    }
+    __device__ int copy_of(const Place& place, int stage) const {
+        return panel_copy(arguments.stage_count, place.token, stage);
+    }
 
     /// The tensor map of a product's weights.
     __device__ const void* map(int stage) const { return arguments.maps + std::int64_t{kMapBytes} * stage; }
@@ -94,6 +105,16 @@ struct Self {
     }
     __device__ float* attention_part(int index) const {
         return reinterpret_cast<float*>(shared + layout().attention) + index * layout().attention_floats;
+    }
+    /// Two of an SM, one per epilogue warp.
+    __device__ std::uint32_t* arrivals_of(int of_sm) const {
+        return reinterpret_cast<std::uint32_t*>(words(arguments.exchange.arrivals)) + kEpilogueWarps * of_sm;
+    }
+    /// An epilogue warp has stored all of its results of this layer, and emptied what it had to.
+    __device__ void arrive(int epilogue_warp, const Place& place) const {
+        static_assert(kEpilogueWarps == 2);  // load_numbers
+        __syncwarp();
+        if (lane == 0) ptx::store_number_release(arrivals_of(sm) + epilogue_warp, place.epoch);
     }
     __device__ char* input() const { return shared + layout().input + warp * layout().input_bytes; }
 };

@@ -1,5 +1,6 @@
 // Words of 8 bytes in global memory through which running CTAs hand each other data. An access of 8 aligned bytes is
 // one access: whoever sees half of a word's new value sees all of it. Relaxed: other memory is not ordered with them.
+// And 4 bytes that are there or not, and numbers that say how far a warp has come with what it stores.
 #pragma once
 
 #include <cstdint>
@@ -34,6 +35,42 @@ __device__ __forceinline__ void store_word(std::uint64_t* address, std::uint64_t
 __device__ __forceinline__ void store_words(std::uint64_t* address, const Words& words) {
     asm volatile("st.relaxed.gpu.global.v2.b64 [%0], {%1, %2};" ::"l"(address), "l"(words.first), "l"(words.second)
                  : "memory");
+}
+
+/// Four numbers at a multiple of 16 bytes, each one access; where not `wanted`, they stay. Without a branch.
+__device__ __forceinline__ void load_numbers(uint4& numbers, const void* address, bool wanted) {
+    asm volatile(
+        "{\n"
+        ".reg .pred wanted;\n"
+        "setp.ne.s32 wanted, %5, 0;\n"
+        "@wanted ld.relaxed.gpu.global.v4.b32 {%0, %1, %2, %3}, [%4];\n"
+        "}"
+        : "+r"(numbers.x), "+r"(numbers.y), "+r"(numbers.z), "+r"(numbers.w)
+        : "l"(address), "r"(static_cast<int>(wanted))
+        : "memory");
+}
+__device__ __forceinline__ void store_number(void* address, std::uint32_t number) {
+    asm volatile("st.relaxed.gpu.global.b32 [%0], %1;" ::"l"(address), "r"(number) : "memory");
+}
+/// Two at a multiple of 8 bytes, each one access.
+__device__ __forceinline__ void store_numbers(void* address, uint2 numbers) {
+    asm volatile("st.relaxed.gpu.global.v2.b32 [%0], {%1, %2};" ::"l"(address), "r"(numbers.x), "r"(numbers.y)
+                 : "memory");
+}
+
+/// Two numbers at a multiple of 8 bytes, each one access. fence_gpu() orders what follows: loads that acquire would
+/// wait for one another.
+__device__ __forceinline__ uint2 load_numbers(const std::uint32_t* address) {
+    uint2 numbers;
+    asm volatile("ld.relaxed.gpu.global.v2.b32 {%0, %1}, [%2];"
+                 : "=r"(numbers.x), "=r"(numbers.y)
+                 : "l"(address)
+                 : "memory");
+    return numbers;
+}
+/// What its warp stored before is seen by whoever sees the number.
+__device__ __forceinline__ void store_number_release(std::uint32_t* address, std::uint32_t number) {
+    asm volatile("st.release.gpu.global.b32 [%0], %1;" ::"l"(address), "r"(number) : "memory");
 }
 
 /// Orders this thread's accesses before the fence with those after it, as other CTAs see them.

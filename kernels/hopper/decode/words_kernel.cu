@@ -1,0 +1,8 @@
+#include "kernels/hopper/decode/kernel.cuh"
+#include "kernels/hopper/decode/kernels.h"
+
+namespace coda::hopper::decode {
+
+Kernel words_kernel(int head_dim) { return head_dim == 64 ? fused_decode<64, false> : fused_decode<128, false>; }
+
+}  // namespace coda::hopper::decode

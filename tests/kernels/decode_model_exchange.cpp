@@ -1,0 +1,106 @@
+// What the warps of the model hand to each other: words, panels and arrivals, of which it keeps the epochs. Words and
+// panels are there at once; that a panel's place is empty again may take until the warp's arrival says so.
+#include <algorithm>
+
+#include "kernels/core/error.h"
+#include "tests/kernels/decode_model.h"
+
+namespace coda::test {
+
+using namespace coda::hopper::decode;
+
+Until DecodeModel::words(const char* what, std::int64_t first, std::int64_t count, std::uint32_t epoch) {
+    return {what, [this, what, at = first, end = first + count, epoch]() mutable {
+                for (; at < end; ++at) {
+                    const std::uint32_t found = words_[static_cast<std::size_t>(at)];
+                    if (found > epoch) fail(text(what, " of epoch ", epoch, " was overwritten in epoch ", found));
+                    if (found < epoch) return false;
+                }
+                return true;
+            }};
+}
+Until DecodeModel::token_words(int token) {
+    return {"the token", [this, wanted = epoch(token, 0) - 1] {
+                for (int b = 0; b <= program_.operands.shape.batch; ++b)
+                    if (words_[static_cast<std::size_t>(exchange_.token + b)] < wanted) return false;
+                return true;
+            }};
+}
+void DecodeModel::publish(std::int64_t first, std::int64_t count, std::uint32_t epoch) {
+    std::fill_n(words_.begin() + first, count, epoch);
+}
+
+std::size_t DecodeModel::in_panel(const PanelColumns& of, int column) const {
+    return static_cast<std::size_t>(2 * (of.vector + of.copy * exchange_.panel_words) +
+                                    panel_offset(slices_of(of.width), of.sequence, column) / 4);
+}
+void DecodeModel::store_in_panels(const PanelColumns& to, std::uint32_t epoch) {
+    for (int column = to.first; column < to.first + to.columns; column += 2) {
+        const std::size_t at = in_panel(to, column);
+        if (emptying_[at]) fail(text("a panel of epoch ", epoch, " is stored before it is empty"));
+        panels_[at] = epoch;
+    }
+}
+void DecodeModel::empty(const PanelColumns& which, std::vector<std::size_t>& pending) {
+    for (int column = which.first; column < which.first + which.columns; column += 2) {
+        pending.push_back(in_panel(which, column));
+        emptying_[pending.back()] = true;
+    }
+}
+void DecodeModel::land(std::vector<std::size_t>& pending) {
+    for (const std::size_t at : pending) {
+        panels_[at] = kEmpty;
+        emptying_[at] = false;
+    }
+    pending.clear();
+}
+Until DecodeModel::panels(PanelColumns of, std::uint32_t epoch) {
+    return {"its input", [this, of, end = of.first + of.columns, epoch]() mutable {
+                for (; of.first < end; of.first += 2) {
+                    const std::uint32_t found = panels_[in_panel(of, of.first)];
+                    if (found == kEmpty) return false;
+                    if (found != epoch) fail(text("a panel has epoch ", found, " instead of ", epoch));
+                }
+                return true;
+            }};
+}
+Until DecodeModel::arrivals(std::uint32_t epoch) {
+    return {"the other SMs to be done with a layer", [this, epoch] {
+                return std::all_of(arrivals_.begin(), arrivals_.end(), [=](std::uint32_t at) { return at >= epoch; });
+            }};
+}
+
+void DecodeModel::publish_tile(int token, int s, int tile, std::vector<std::size_t>& pending) {
+    const Shape& shape = program_.operands.shape;
+    const Stage& stage = program_.stages[static_cast<std::size_t>(s)];
+    const std::uint32_t now = epoch(token, s);
+    const auto to_panels = [&](PanelColumns columns) {
+        store_in_panels(columns, now);
+        columns.copy = emptied_copy(columns.copy);
+        empty(columns, pending);
+    };
+    for (int b = 0; b < shape.batch; ++b) {
+        const auto to = [&](std::int64_t vector, std::int64_t width, int first, int columns) {
+            publish(vector + (b * width + first) / 2, columns / 2, now);
+        };
+        const int row = tile * kTileRows;
+        if (has_panels(shape.batch) && makes_panels(stage.kind)) {
+            const int copy = copy_of(token, s);
+            if (stage.kind == StageKind::gate_up) {
+                to_panels({exchange_.y_panels, shape.feed_forward, copy, b, row / 2, kTileRows / 2});
+                continue;  // no words
+            }
+            const bool middle = stage.kind == StageKind::attn_out;
+            to_panels({middle ? exchange_.middle_panels : exchange_.x_panels, shape.width, copy, b, row, kTileRows});
+        }
+        switch (stage.kind) {
+            case StageKind::qkv: to(exchange_.qkv, shape.qkv_columns(), row, kTileRows); break;
+            case StageKind::attn_out: to(exchange_.middle, shape.width, row, kTileRows); break;
+            case StageKind::gate_up: to(exchange_.y, shape.feed_forward, row / 2, kTileRows / 2); break;
+            case StageKind::down: to(exchange_.x, shape.width, row, kTileRows); break;
+            default: break;
+        }
+    }
+}
+
+}  // namespace coda::test

@@ -1,0 +1,60 @@
+// Who goes on next in the model.
+#include <algorithm>
+
+#include "kernels/core/error.h"
+#include "tests/kernels/decode_model_sm.h"
+
+namespace coda::test {
+
+using namespace coda::hopper::decode;
+
+void DecodeModel::run(double late) {
+    std::vector<Warp> warps;
+    for (Sm& sm : sms_) {
+        for (int w = 0; w < kConsumerWarps; ++w) warps.push_back(consumer(sm, w));
+        for (int w = 0; w < kEpilogueWarps; ++w) warps.push_back(epilogue(sm, w));
+        warps.push_back(producer(sm));
+        warps.push_back(copies(sm));
+    }
+    constexpr std::size_t kPerSm = kConsumerWarps + kEpilogueWarps + 2;
+    constexpr std::size_t kProducer = kConsumerWarps + kEpilogueWarps;
+    // One that waits exits where its SM leaves, sooner or later; copies that are under way still land.
+    const auto go_on = [&](std::size_t i) {
+        if (warps[i].go_on()) return true;
+        Sm& sm = sms_[i / kPerSm];
+        if (warps[i].done() || !sm.leaving || i % kPerSm > kProducer || random_() % 4 != 0) return false;
+        if (i % kPerSm == kProducer) sm.all_issued = true;
+        warps[i].leave();
+        return true;
+    };
+    std::vector<std::size_t> order(warps.size());
+    for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
+    const auto ahead = static_cast<std::size_t>((1 - late) * static_cast<double>(order.size()));
+    const auto sleeps = [&](std::size_t i) {
+        return static_cast<int>(i / kPerSm) == options_.sleeper && i % kPerSm == kConsumerWarps - 1;
+    };
+    // Warps of the first part go as far as they can; then one of the others takes a step. From time to time others are
+    // late.
+    for (int turn = 0;; ++turn) {
+        if (turn % 64 == 0) std::shuffle(order.begin(), order.end(), random_);
+        bool moved = false;
+        for (std::size_t i = 0; i < ahead; ++i)
+            for (int steps = static_cast<int>(random_() % 8) + 1; steps > 0 && !sleeps(order[i]) && go_on(order[i]);
+                 --steps)
+                moved = true;
+        for (std::size_t i = ahead; i < order.size() && !moved; ++i) moved = !sleeps(order[i]) && go_on(order[i]);
+        for (std::size_t i = 0; i < order.size() && !moved; ++i) moved = sleeps(order[i]) && go_on(order[i]);
+        if (moved) continue;
+        std::size_t waiting = 0;
+        while (waiting < warps.size() && warps[waiting].done()) ++waiting;
+        if (waiting == warps.size()) break;
+        if (sms_[waiting / kPerSm].leaving) continue;
+        fail(text("no warp can go on: SM ", waiting / kPerSm, " warp ", waiting % kPerSm, " waits for ",
+                  warps[waiting].awaited()));
+    }
+    for (int b = 0; b <= program_.operands.shape.batch && stop_ != 0; ++b)
+        if (words_[static_cast<std::size_t>(exchange_.token + b)] != stop_)
+            fail(text("the last step has no token of sequence ", b));
+}
+
+}  // namespace coda::test
