@@ -157,7 +157,8 @@ __device__ __forceinline__ bool begin_step(const Self& self, int number, Step& s
     // What the others wrote before they closed the step, and what copies are to bring after it.
     ptx::fence_gpu();
     ptx::fence_async();
-    if (self.lane <= batch) step.row = content_of(word);
+    // The stop of a later step comes later: other warps of this SM may still have to work in that one.
+    if (self.lane < batch || (self.lane == batch && has_epoch(word, epoch))) step.row = content_of(word);
     const bool stop = __shfl_sync(kAllLanes, step.row, batch) != 0;
     if (self.lane >= batch) step.row = 0;
     return __any_sync(kAllLanes, step.row >> 31 != 0) && !stop;
