@@ -63,6 +63,7 @@ struct EpilogueProgram {
     static constexpr bool kHalves = true;      // tiles of the last wave may come in halves of their rows
     static constexpr bool kLastFirst = false;  // K is summed from its last tile to its first
     static constexpr bool kSplits = false;     // may run on parts of K, with results of each part
+    static constexpr int kResidentBytes = 16 << 20;  // of B that stays in L2 while the other operands stream through
 
     __device__ void begin_rows(const Rows&) {}
     __device__ void begin_slot(const Rows&, int /*column*/) {}

@@ -28,22 +28,22 @@ CUtensorMap operand_map(const Memory& memory, const View& view) {
     return tensor_map(memory, view, Operand::kBoxRows, Operand::kBoxColumns);
 }
 
-inline constexpr std::int64_t kResidentBytes = 16 << 20;  // of one operand that stays in L2 while others stream through
-inline constexpr std::int64_t kSquareColumns = 2048;      // about the rows, and the columns, of a square wave
+inline constexpr std::int64_t kSquareColumns = 2048;  // about the rows, and the columns, of a square wave
 
 /// Whether all of B stays in L2. (33 MiB do not: with the order for a resident B, every wave then read B from memory,
 /// and the GEMM took 1.3 times as long.)
-inline bool b_stays(const Problem& problem) {
-    return problem.n * problem.k * size_of(problem.b.dtype) <= kResidentBytes;
+inline bool b_stays(const Problem& problem, std::int64_t resident_bytes) {
+    return problem.n * problem.k * size_of(problem.b.dtype) <= resident_bytes;
 }
 
 /// The order in which a tile configuration visits a shape. Where all of B stays in L2, or B has few columns, all of
 /// them pass under few rows of A. Otherwise the configuration decides: either a panel of B's columns stays in L2, or a
 /// group of A's rows stays while all of B passes. If it names neither, groups of rows keep a wave close to a square.
-inline TileOrder tile_order(const Problem& problem, const TileConfig& tile, const Raster& raster) {
+inline TileOrder tile_order(const Problem& problem, const TileConfig& tile, const Raster& raster,
+                            std::int64_t resident_bytes) {
     const int rows = tile.cluster_rows(), columns = tile.cluster_columns();
     TileOrder order{static_cast<int>(ceil_div(problem.m, rows)), static_cast<int>(ceil_div(problem.n, columns))};
-    if (b_stays(problem) || (raster.group_rows == 0 && problem.n <= kSquareColumns)) {
+    if (b_stays(problem, resident_bytes) || (raster.group_rows == 0 && problem.n <= kSquareColumns)) {
         order.group = order.tiles_n;
         order.along_n = true;
     } else if (raster.panel_columns > 0) {
@@ -135,7 +135,7 @@ Launch bind_gemm(const Problem& problem, const Plan& plan, const Memory& memory,
     arguments->program = program;
 
     const int clusters = Kernel::active_clusters(problem.op);
-    arguments->order = tile_order(problem, tile, plan.raster);
+    arguments->order = tile_order(problem, tile, plan.raster, Program::kResidentBytes);
     arguments->order.splits = static_cast<int>(plan.splits);
     if (Program::kHalves) arguments->order.halved = halved_tiles(tile, arguments->order, clusters);
     const int blocks = tile.cluster() * std::min(clusters, arguments->order.count());
