@@ -136,7 +136,7 @@ class Chooser {
 };
 
 /// A function of its own, so that its registers do not add to those of the products.
-static __device__ __noinline__ std::uint32_t choose_stage(const Arguments& arguments, char* shared, Step step,
+inline __device__ __noinline__ std::uint32_t choose_stage(const Arguments& arguments, char* shared, Step step,
                                                           Place place, std::uint32_t meetings) {
     if (static_cast<int>(blockIdx.x) >= arguments.operands.shape.batch) return meetings;
     return Chooser(Self(arguments, shared, false), step, place, meetings).run();
