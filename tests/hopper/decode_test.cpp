@@ -66,7 +66,7 @@ const DecodeSizes kShapes[] = {
     {},
     {.batch = 3, .layers = 1, .width = 528, .feed_forward = 1040, .heads = 8, .kv_heads = 2},
     {.batch = 8, .width = 2064, .feed_forward = 4624, .heads = 8, .kv_heads = 1, .head_dim = 128, .context = 700},
-    {.batch = 5, .layers = 3, .width = 16, .feed_forward = 16, .heads = 3, .kv_heads = 3, .context = 5000},
+    {.batch = 5, .layers = 7, .width = 16, .feed_forward = 16, .heads = 3, .kv_heads = 3, .context = 5000},
     {.batch = 4, .layers = 1, .width = 80, .feed_forward = 4624},
 };
 

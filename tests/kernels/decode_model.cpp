@@ -48,9 +48,19 @@ AttentionUnits<DecodeModel::Lengths> DecodeModel::units(int token) const {
 }
 std::uint32_t DecodeModel::epoch(int token, int stage) const { return epoch_of(0, stages(), token, stage); }
 
+bool DecodeModel::runs_after(int sequence, int token) const {
+    const auto row = static_cast<std::size_t>(sequence);
+    return options_.lengths[row] > 0 && (options_.last_steps.empty() || token < options_.last_steps[row]);
+}
 bool DecodeModel::leaves(Sm& sm, int token) const {
     const std::uint32_t own = epoch(token, 0) - 1;
-    const bool leaves = stop_ != 0 && (stop_ == own || (options_.any_stop && stop_ > own));
+    bool runs = false;
+    for (int b = 0; b < program_.operands.shape.batch; ++b) {
+        const std::uint32_t found = words_[static_cast<std::size_t>(exchange_.token + b)];
+        const bool later = found != own && !options_.any_end;
+        runs = runs || later || runs_after(b, static_cast<int>(found - 1) / stages());
+    }
+    const bool leaves = !runs || (stop_ != 0 && (stop_ == own || (options_.any_stop && stop_ > own)));
     sm.leaving = sm.leaving || leaves;
     return leaves;
 }
@@ -106,7 +116,7 @@ Warp DecodeModel::consumer(Sm& sm, int warp) {
             } else if (stage.kind == StageKind::choose) {
                 for (int b = sm.number; b < shape.batch; b += program_.grid) {
                     const auto row = static_cast<std::size_t>(b);
-                    const bool alone = options_.lengths[row] == 0 || options_.greedy[row];
+                    const bool alone = options_.greedy[row] || !runs_after(b, token - 1);
                     if (alone && warp != 0) continue;
                     for (int source = 0; source < program_.grid * kEpilogueWarps; ++source)
                         co_await words("the largest logits",
@@ -118,6 +128,9 @@ Warp DecodeModel::consumer(Sm& sm, int warp) {
                     if (warp != 0) continue;
                     if (b == 0) {
                         if (token == options_.stop_after) stop_ = now;
+                        bool runs = false;
+                        for (int other = 0; other < shape.batch; ++other) runs = runs || runs_after(other, token);
+                        if (!runs) ended_ = now;
                         publish(exchange_.token + shape.batch, 1, now);
                     }
                     publish(exchange_.token + b, 1, now);
@@ -154,9 +167,10 @@ Warp DecodeModel::consumer(Sm& sm, int warp) {
                     return panels ? slice_in_panels(slice, b) : slice_words(slice, b);
                 };
                 const int first_tile = warp / slices.number, first_slice = warp % slices.number;
-                if (has_panels(shape.batch) && stage.kind == StageKind::attn_out && !stage.embedded &&
-                    !options_.no_arrivals)
-                    co_await arrivals(now - 3);
+                if (has_panels(shape.batch) && stage.kind == StageKind::attn_out &&
+                    s >= kLayerStages * options_.arrivals_before && options_.arrivals_before > 0)
+                    co_await arrivals(now - 3 -
+                                      static_cast<std::uint32_t>(kLayerStages * (options_.arrivals_before - 1)));
                 for (int round = 0; round < kept && first_tile < own.number; ++round)
                     for (int b = 0; b < shape.batch; ++b)
                         if (fetched(b)) co_await slice_of(first_slice + round * kConsumerWarps, b);
@@ -284,14 +298,20 @@ Warp DecodeModel::epilogue(Sm& sm, int warp) {
                 publish_tile(token, s, tile, emptied);
                 if (random_() % 4 == 0) land(emptied);
             }
-            if (stage.kind == StageKind::down || stage.kind == StageKind::head) {  // fences
+            tiles += own.number;
+            if (stage.kind == StageKind::down) {
+                co_await Until("its arrival", [] { return true; });
                 land(emptied);
                 arrivals_[static_cast<std::size_t>(sm.number * kEpilogueWarps + warp)] = now;
             }
-            tiles += own.number;
-            if (stage.kind == StageKind::head)
-                publish(exchange_.best + 4 * (std::int64_t{sm.number} * kEpilogueWarps + warp) * shape.batch,
-                        4 * shape.batch, now);
+            if (stage.kind == StageKind::head) {
+                const std::int64_t best =
+                    exchange_.best + 4 * (std::int64_t{sm.number} * kEpilogueWarps + warp) * shape.batch;
+                const int first = std::min(shape.batch, 4);  // a lane's sequences: one store after the other
+                publish(best, 4 * first, now);
+                co_await Until("its other sequences", [] { return true; });
+                publish(best + 4 * first, 4 * (shape.batch - first), now);
+            }
         }
     }
 }

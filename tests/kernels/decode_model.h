@@ -103,17 +103,20 @@ class Phases {
 struct ModelOptions {
     std::vector<int> lengths;  // of the sequences at the start; 0: does not run
     std::vector<bool> greedy;
+    std::vector<int> last_steps;  // the step that ends each sequence; empty: none ends
     int tokens = 3;
     unsigned seed = 1;
     /// The kernel's mistake of its first run on a GPU, for a test of the model: the attention of an idle sequence is
     /// handed over as zeros.
     bool idle_words = false;
-    int sleeper = -1;     // SM whose last consumer warp goes on only when no other warp can; -1: none
-    int stop_after = -1;  // the token whose close says that all are to stop; -1: none
+    std::vector<std::pair<int, int>> sleepers;  // SMs and warps that go on only when no other can
+    int stop_after = -1;                        // the token whose close says that all are to stop; -1: none
     /// A mistake for another test: a warp that comes a step late takes the stop of the next step for its own.
     bool any_stop = false;
-    /// And another: consumer warps go from layer to layer without having seen what the layer before emptied.
-    bool no_arrivals = false;
+    /// And that no sequence runs any more.
+    bool any_end = false;
+    /// And another: consumer warps go on when all SMs are done with the layer so many before; 0: they do not wait.
+    int arrivals_before = 1;
 };
 
 class DecodeModel {
@@ -149,6 +152,7 @@ class DecodeModel {
     Until token_words(int token);
     /// After token_words(): whether this warp leaves, and the SM's others where they wait.
     bool leaves(Sm& sm, int token) const;
+    bool runs_after(int sequence, int token) const;
     void publish(std::int64_t first, std::int64_t count, std::uint32_t epoch);
     void publish_tile(int token, int stage, int tile, std::vector<std::size_t>& pending);
     /// Columns of a sequence in panels.
@@ -176,7 +180,8 @@ class DecodeModel {
     std::vector<std::uint32_t> panels_;  // of every 4 bytes of the exchange: the epoch, or kEmpty
     std::vector<char> emptying_;         // they will be empty, sooner or later
     std::vector<std::uint32_t> arrivals_;
-    std::uint32_t stop_ = 0;  // the epoch of the close that said so
+    std::uint32_t stop_ = 0;   // the epoch of the close that said so
+    std::uint32_t ended_ = 0;  // that of the close after which no sequence runs
     std::mt19937 random_;
 };
 

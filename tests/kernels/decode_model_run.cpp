@@ -31,7 +31,8 @@ void DecodeModel::run(double late) {
     for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
     const auto ahead = static_cast<std::size_t>((1 - late) * static_cast<double>(order.size()));
     const auto sleeps = [&](std::size_t i) {
-        return static_cast<int>(i / kPerSm) == options_.sleeper && i % kPerSm == kConsumerWarps - 1;
+        const std::pair<int, int> warp{i / kPerSm, i % kPerSm};
+        return std::find(options_.sleepers.begin(), options_.sleepers.end(), warp) != options_.sleepers.end();
     };
     // Warps of the first part go as far as they can; then one of the others takes a step. From time to time others are
     // late.
@@ -52,8 +53,9 @@ void DecodeModel::run(double late) {
         fail(text("no warp can go on: SM ", waiting / kPerSm, " warp ", waiting % kPerSm, " waits for ",
                   warps[waiting].awaited()));
     }
-    for (int b = 0; b <= program_.operands.shape.batch && stop_ != 0; ++b)
-        if (words_[static_cast<std::size_t>(exchange_.token + b)] != stop_)
+    const std::uint32_t last = stop_ != 0 ? stop_ : ended_;
+    for (int b = 0; b <= program_.operands.shape.batch && last != 0; ++b)
+        if (words_[static_cast<std::size_t>(exchange_.token + b)] != last)
             fail(text("the last step has no token of sequence ", b));
 }
 

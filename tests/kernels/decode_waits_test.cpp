@@ -23,15 +23,15 @@ const Case kCases[] = {
     {{}, {1}},
     {{.layers = 3, .width = 16, .feed_forward = 16, .heads = 3, .kv_heads = 3, .context = 5000}, {4400}},
     {{.batch = 3, .layers = 2, .width = 528, .feed_forward = 1040, .heads = 8, .kv_heads = 2}, {290, 0, 64}},
-    {{.batch = 8, .layers = 2, .width = 80, .feed_forward = 144, .context = 700}, {1, 0, 2, 64, 65, 129, 257, 520}},
+    {{.batch = 8, .layers = 4, .width = 80, .feed_forward = 144, .context = 700}, {1, 0, 2, 64, 65, 129, 257, 520}},
     {{.batch = 2, .layers = 2, .width = 1088, .feed_forward = 4624, .heads = 8, .kv_heads = 1, .head_dim = 128},
      {0, 33}},
-    {{.batch = 5, .layers = 2, .width = 208, .feed_forward = 4624}, {1, 0, 2, 64, 65}},
+    {{.batch = 5, .layers = 4, .width = 208, .feed_forward = 4624}, {1, 0, 2, 64, 65}},
     {{.batch = 4, .layers = 2, .width = 80, .feed_forward = 4624}, {1, 0, 2, 64}},
 };
 
 ModelOptions options_of(const Case& c, unsigned seed) {
-    ModelOptions options{.lengths = c.lengths, .greedy = {}, .seed = seed};
+    ModelOptions options{.lengths = c.lengths, .greedy = {}, .last_steps = {}, .seed = seed, .sleepers = {}};
     for (std::size_t b = 0; b < c.lengths.size(); ++b) options.greedy.push_back((b + seed) % 2 == 0);
     return options;
 }
@@ -61,7 +61,7 @@ std::string fault_of_stops(const Case& c, int grid, bool any_stop) {
     for (unsigned seed = 1; seed <= 10; ++seed) {
         ModelOptions options = options_of(c, seed);
         options.stop_after = 1;
-        options.sleeper = static_cast<int>(seed) % std::min(grid, 3);
+        options.sleepers = {{static_cast<int>(seed) % std::min(grid, 3), kConsumerWarps - 1}};
         options.any_stop = any_stop;
         try {
             DecodeModel(program, options).run(seed % 2 == 0 ? 0.5 : 0.95);
@@ -97,19 +97,53 @@ TEST_CASE("fused decode: the model of its waits finds a word that comes before t
 }
 
 TEST_CASE("fused decode: the model of its waits finds panels that are used before they are empty") {
-    const Case c{{.batch = 3, .layers = 6, .width = 80, .feed_forward = 144}, {1, 0, 33}};
+    const Case c{{.batch = 8, .layers = 6, .width = 80, .feed_forward = 144, .context = 700},
+                 {1, 0, 2, 64, 65, 129, 257, 520}};
     const DecodeList list(c.sizes);
     const DecodeProgram program = lower(list.schedule, list.buffers.memory(), 132);
-    std::string fault;
-    for (unsigned seed = 1; seed <= 20 && fault.empty(); ++seed) {
-        ModelOptions options = options_of(c, seed);
-        CHECK_NOTHROW(DecodeModel(program, options).run(0.95));
-        options.no_arrivals = true;
-        try {
-            DecodeModel(program, options).run(0.95);
-        } catch (const Error& error) {
-            fault = error.what();
+    for (const int before : {0, 2}) {
+        std::string fault;
+        for (unsigned seed = 1; seed <= 6 && fault.empty(); ++seed) {
+            ModelOptions options = options_of(c, seed);
+            // Epilogue warps that have attention's sums in a layer, and no tile of it that others wait for.
+            options.sleepers = {{20 + 4 * static_cast<int>(seed), kConsumerWarps}};
+            CHECK_NOTHROW(DecodeModel(program, options).run(0.5));
+            options.arrivals_before = before;
+            try {
+                DecodeModel(program, options).run(0.5);
+            } catch (const Error& error) {
+                fault = error.what();
+            }
         }
+        CAPTURE(before);
+        CHECK_THAT(fault, before == 0 ? Contains("a panel has epoch") : Contains("is stored before it is empty"));
     }
-    CHECK_THAT(fault, Contains("a panel"));
+}
+
+TEST_CASE("fused decode: all warps end after the step that ends the last sequence") {
+    const Case c{{.batch = 8, .layers = 1, .width = 80, .feed_forward = 144}, {5, 0, 0, 0, 0, 0, 33, 0}};
+    const DecodeList list(c.sizes);
+    for (const int grid : {40, 132}) {
+        const DecodeProgram program = lower(list.schedule, list.buffers.memory(), grid);
+        const auto fault_of = [&](bool any_end) -> std::string {
+            for (unsigned seed = 1; seed <= 40; ++seed) {
+                ModelOptions options = options_of(c, seed);
+                options.last_steps = {1, 0, 0, 0, 0, 0, 0, 0};
+                options.any_end = any_end;
+                // A consumer warp that comes late, where sequence 5 is closed, and an epilogue warp between the largest
+                // logits of the first four sequences and those of the others.
+                options.sleepers = {{5, kConsumerWarps - 1}, {static_cast<int>(seed) % grid, kConsumerWarps}};
+                try {
+                    DecodeModel(program, options).run(0.5);
+                } catch (const Error& error) {
+                    return error.what();
+                }
+            }
+            return "";
+        };
+        CAPTURE(grid);
+        CHECK(fault_of(false) == "");
+        // One that took the end of a later step for its own would take its SM along before sequence 5 is closed.
+        CHECK_THAT(fault_of(true), Contains("waits for the token"));
+    }
 }

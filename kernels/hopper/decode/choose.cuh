@@ -65,6 +65,7 @@ class Chooser {
             bad = min(bad, __shfl_xor_sync(kAllLanes, bad, lanes));
         }
         ptx::fence_gpu();
+        __syncwarp();
     }
 
     /// A sequence that does not run, and a greedy one, need no warp but the one that closes the step. The others may

@@ -2,8 +2,8 @@
 //
 // One CTA per SM, 11 warps: eight multiply (product.cuh, attention.cuh), two finish tiles (epilogue.cuh,
 // attention_epilogue.cuh), one thread of the last brings weights and caches (producer.cuh). They walk the same list of
-// stages, and meet at no barrier: a warp waits for the chunk, the words, the panels or the sums that it needs, and for
-// nothing else.
+// stages, and meet at no barrier: a warp waits for the chunk, the words, the panels or the sums that it needs; with
+// panels, consumer warps also once per layer until all SMs are done with the layer before. Nothing else holds it up.
 //
 // Sums are added in one order: MMA steps by four, slices, warps, splits. A sequence is a column of the MMAs. So it has
 // the same bits alone and beside others, on any number of SMs, and for any number of steps per launch.

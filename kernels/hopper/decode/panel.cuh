@@ -16,8 +16,9 @@ __device__ __forceinline__ std::int64_t input_panels(const Exchange& exchange, S
     }
 }
 
-/// What the layer before emptied is empty: for this warp, and for all that waits for what it makes. Between layers of a
-/// step; begin_step() sees to the rest. The arrivals are there: a layer has gone by since.
+/// Waits until all SMs are done with the layer before. From here on the places that it emptied are empty for this warp
+/// and for warps that wait on its barriers. Between layers of a step; begin_step() sees to the rest. The arrivals are
+/// there as a rule: qkv and attention have gone by since.
 __device__ __forceinline__ void await_arrivals(const Self& self, const Place& place) {
     constexpr int kLoads = 5;                     // on their way at a time: an H100's and an H200's 132 SMs in one turn
     const std::uint32_t epoch = place.epoch - 3;  // at attn_out, of down in the layer before

@@ -127,7 +127,7 @@ __device__ __forceinline__ void multiply_kept(const Self& self, const Stage& sta
         multiply(sums, rows_of_chunk(weights, self.lane),
                  slice + lane_row(self.lane) * pitch + 2 * lane_column(self.lane), live, slices.blocks_of(chunk.slice));
         free_chunk(self, n);
-        // Of panels now, when the ring goes on: the parts of the first tile are the first to need them.
+        // The squares of panels come now, after the chunk is free: nobody needs them before the first tile's parts.
         if (fetches_panels && done < rounds && has_norm(stage.kind))
             square += panel_squares(self, slice, slices.columns_of(chunk.slice, stage.columns));
         if (round == rounds - 1)
@@ -141,7 +141,7 @@ __device__ __forceinline__ void multiply_kept(const Self& self, const Stage& sta
 __device__ __forceinline__ void multiply_fetched(const Self& self, const Stage& stage, const Slices& slices,
                                                  const Step& step, Place place, const ConsumerCounts& counts) {
     const OwnTiles own = self.tiles_of(stage);
-    const int pitch = input_pitch(1);
+    const int pitch = self.panels ? kInputPitch : input_pitch(1);
     const bool live = is_live(self, stage), fetches_panels = comes_in_panels(self, stage);
     char* input = self.input();
     std::uint32_t n = counts.chunks + static_cast<std::uint32_t>(self.warp);

@@ -74,11 +74,13 @@ struct DecodeProgram {
 /// Whoever sees the epoch has the content. But half of what a consumer warp loads are epochs.
 ///
 /// Panels, from kPanelsFrom sequences on, for the inputs of products: a panel holds a slice of every sequence, in the
-/// order in which the lanes of a warp load it. Four bytes (two bf16) are there as soon as they are not kEmpty, which no
-/// conversion to bf16 makes. A layer writes one of kPanelCopies copies of the panels, and empties what it writes in the
-/// copy that is written two layers later, which holds what all have read. An epilogue warp that is done with a layer
-/// says so in its arrival: the epoch of the layer's last stage. From there on a warp that has seen all arrivals may
-/// read and write what the layer emptied. Results that a residual needs are words too.
+/// order in which the lanes of a warp load it. Four bytes (two bf16) are there as soon as they are not kEmpty. Layer n,
+/// counted over all steps, writes copy n mod 3, and sets the same places of copy (n + 2) mod 3 to kEmpty. That copy
+/// holds the results of layer n - 1, which all have read, as layer n's depend on them; layer n + 2 writes it next. An
+/// epilogue warp that is done with a layer says so in its arrival: the epoch of the layer's last stage. A warp that has
+/// seen all arrivals may read and write what the layer emptied. Results that a residual needs are words too.
+///
+/// No fence holds a place's next writer back until all have read it: what it writes depends on what they read.
 ///
 /// Offsets are in words; all vectors of words but `best` are (S, ...).
 struct Exchange {
@@ -90,7 +92,7 @@ struct Exchange {
     std::int64_t splits = 0;  // H x kMaxSplits x (hd + 2): sums, maximum and Σ of a split's query head
     std::int64_t best = 0;    // per SM and epilogue warp: S x 4: key, id, first bad id, unused
     std::int64_t token = 0;   // S: token, and bit 31 while it runs; then one word: 1 where all are to stop
-    // (slices, kPanelBytes) of the first copy, of the columns that the next product has.
+    // Panels of the first copy: (slices, kPanelBytes), in the slices of the product that reads them.
     std::int64_t o_panels = 0, middle_panels = 0, y_panels = 0, x_panels = 0;
     std::int64_t panels = 0, panel_words = 0;  // where they begin, and words of a copy of all four
     std::int64_t arrivals = 0;                 // (SMs, kEpilogueWarps) u32
@@ -129,11 +131,12 @@ CODA_HD int input_pitch(int kept) { return input_pitch_of((kept > 1 ? kept : 1) 
 
 inline constexpr int kPanelsFrom = 3;  // sequences
 CODA_HD bool has_panels(int batch) { return batch >= kPanelsFrom; }
-/// Of a product, where the batch has panels: its results are the input of another.
+/// Whether a product's results are another product's input, and so go into panels where the batch has them.
 CODA_HD bool makes_panels(StageKind kind) {
     return kind == StageKind::attn_out || kind == StageKind::gate_up || kind == StageKind::down;
 }
-inline constexpr std::uint32_t kEmpty = 0xffffffffu;  // of a panel: two NaNs, and conversions make 0x7fff of a NaN
+/// A pair of NaNs that no conversion makes: cvt turns every NaN into 0x7fff.
+inline constexpr std::uint32_t kEmpty = 0xffffffffu;
 inline constexpr int kPanelCopies = 3;
 inline constexpr int kLayerStages = 5;  // qkv, attention, attn_out, gate_up, down; then head and choose
 /// The copy of the panels that a stage of a layer writes; `stages` of the whole list.
@@ -143,8 +146,8 @@ CODA_HD int panel_copy(int stages, int token, int stage) {
 /// The copy that the same stage empties: of two layers later.
 CODA_HD int emptied_copy(int copy) { return (copy + 2) % kPanelCopies; }
 
-/// A panel consists of the 16 bytes that a lane of a warp takes of half a block (fragment.h): block by block, half by
-/// half, lane by lane. Those of lanes without a sequence are not used.
+/// A panel consists of units of 16 bytes, 8 of the 16 columns that a lane takes of a block (fragment.h): block by
+/// block, half by half, lane by lane. Those of lanes without a sequence are not used.
 inline constexpr int kUnitBytes = 16, kPanelUnits = 2 * kSliceBlocks;
 inline constexpr int kPanelBytes = kPanelUnits * 32 * kUnitBytes;
 /// Where in the panels of a vector an element lies, in bytes.

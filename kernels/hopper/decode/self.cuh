@@ -157,11 +157,14 @@ __device__ __forceinline__ bool begin_step(const Self& self, int number, Step& s
     // What the others wrote before they closed the step, and what copies are to bring after it.
     ptx::fence_gpu();
     ptx::fence_async();
-    // The stop of a later step comes later: other warps of this SM may still have to work in that one.
+    __syncwarp();
+    // A word of a later step is not for this one, in which other warps of this SM may still have work: neither its stop
+    // nor that its sequence does not run any more.
+    const bool later = self.lane < batch && !has_epoch(word, epoch);
     if (self.lane < batch || (self.lane == batch && has_epoch(word, epoch))) step.row = content_of(word);
     const bool stop = __shfl_sync(kAllLanes, step.row, batch) != 0;
     if (self.lane >= batch) step.row = 0;
-    return __any_sync(kAllLanes, step.row >> 31 != 0) && !stop;
+    return __any_sync(kAllLanes, later || step.row >> 31 != 0) && !stop;
 }
 
 }  // namespace coda::hopper::decode

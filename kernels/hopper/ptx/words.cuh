@@ -37,7 +37,7 @@ __device__ __forceinline__ void store_words(std::uint64_t* address, const Words&
                  : "memory");
 }
 
-/// Four numbers at a multiple of 16 bytes, each one access; where not `wanted`, they stay. Without a branch.
+/// Four numbers at a multiple of 16 bytes, each one access; unchanged where not `wanted`. Predicated, not a branch.
 __device__ __forceinline__ void load_numbers(uint4& numbers, const void* address, bool wanted) {
     asm volatile(
         "{\n"
@@ -68,7 +68,7 @@ __device__ __forceinline__ uint2 load_numbers(const std::uint32_t* address) {
                  : "memory");
     return numbers;
 }
-/// What its warp stored before is seen by whoever sees the number.
+/// Whoever acquires the number sees what this thread stored before; after __syncwarp(), what its warp stored.
 __device__ __forceinline__ void store_number_release(std::uint32_t* address, std::uint32_t number) {
     asm volatile("st.release.gpu.global.b32 [%0], %1;" ::"l"(address), "r"(number) : "memory");
 }
