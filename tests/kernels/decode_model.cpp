@@ -128,9 +128,6 @@ Warp DecodeModel::consumer(Sm& sm, int warp) {
                     if (warp != 0) continue;
                     if (b == 0) {
                         if (token == options_.stop_after) stop_ = now;
-                        bool runs = false;
-                        for (int other = 0; other < shape.batch; ++other) runs = runs || runs_after(other, token);
-                        if (!runs) ended_ = now;
                         publish(exchange_.token + shape.batch, 1, now);
                     }
                     publish(exchange_.token + b, 1, now);
@@ -139,10 +136,7 @@ Warp DecodeModel::consumer(Sm& sm, int warp) {
                 const OwnTiles own = own_tiles(stage.tiles, stage.rotation, sm.number, program_.grid);
                 const Slices slices = slices_of(stage.columns);
                 const int kept = resident_slices(slices, shape.batch);
-                const std::int64_t input = stage.kind == StageKind::attn_out  ? exchange_.o
-                                           : stage.kind == StageKind::gate_up ? exchange_.middle
-                                           : stage.kind == StageKind::down    ? exchange_.y
-                                                                              : exchange_.x;
+                const InputVector input = input_of(exchange_, stage.kind);
                 const bool embedded = stage.kind == StageKind::qkv && stage.embedded;
                 const auto fetched = [&](int b) {
                     return !embedded &&
@@ -150,16 +144,12 @@ Warp DecodeModel::consumer(Sm& sm, int warp) {
                 };
                 const auto slice_words = [&](int slice, int b) {
                     return words("its input",
-                                 input + (std::int64_t{b} * stage.columns + slices.first_column(slice)) / 2,
+                                 input.words + (std::int64_t{b} * stage.columns + slices.first_column(slice)) / 2,
                                  slices.columns_of(slice, stage.columns) / 2, now - 1);
                 };
                 const bool panels = has_panels(shape.batch) && !embedded;
-                const std::int64_t input_panels = stage.kind == StageKind::attn_out  ? exchange_.o_panels
-                                                  : stage.kind == StageKind::gate_up ? exchange_.middle_panels
-                                                  : stage.kind == StageKind::down    ? exchange_.y_panels
-                                                                                     : exchange_.x_panels;
                 const auto slice_in_panels = [&](int slice, int b) {
-                    return this->panels({input_panels, stage.columns, copy_of(token, s - 1), b,
+                    return this->panels({input.panels, stage.columns, copy_of(token, s - 1), b,
                                          slices.first_column(slice), slices.columns_of(slice, stage.columns)},
                                         now - 1);
                 };
@@ -221,10 +211,9 @@ Warp DecodeModel::epilogue(Sm& sm, int warp) {
     std::vector<std::size_t> emptied;
     const auto publish_o = [&](int token, int s, int sequence, int head, int first, int columns) {
         if (!has_panels(shape.batch)) return publish(o_of(sequence, head) + first / 2, columns / 2, epoch(token, s));
-        PanelColumns o{exchange_.o_panels, shape.q_columns(), copy_of(token, s), sequence, head * hd + first, columns};
-        store_in_panels(o, epoch(token, s));
-        o.copy = emptied_copy(o.copy);
-        empty(o, emptied);
+        store_in_panels(
+            {exchange_.o_panels, shape.q_columns(), copy_of(token, s), sequence, head * hd + first, columns},
+            epoch(token, s), emptied);
     };
     const auto splits_at = [&](int sequence, int head, int split) {
         return exchange_.splits + ((std::int64_t{sequence} * shape.heads + head) * kMaxSplits + split) * split_words;

@@ -163,9 +163,8 @@ class DecodeModel {
     int copy_of(int token, int stage) const { return hopper::decode::panel_copy(stages(), token, stage); }
     /// The index of a pair of columns in panels_.
     std::size_t in_panel(const PanelColumns& of, int column) const;
-    void store_in_panels(const PanelColumns& to, std::uint32_t epoch);
-    /// What an epilogue warp empties is empty at some time before its arrival.
-    void empty(const PanelColumns& which, std::vector<std::size_t>& pending);
+    /// Also empties the columns in the copy of two layers later: `pending`, until some time before the warp's arrival.
+    void store_in_panels(const PanelColumns& to, std::uint32_t epoch, std::vector<std::size_t>& pending);
     void land(std::vector<std::size_t>& pending);
     Until panels(PanelColumns of, std::uint32_t epoch);
     Until arrivals(std::uint32_t epoch);
@@ -180,8 +179,7 @@ class DecodeModel {
     std::vector<std::uint32_t> panels_;  // of every 4 bytes of the exchange: the epoch, or kEmpty
     std::vector<char> emptying_;         // they will be empty, sooner or later
     std::vector<std::uint32_t> arrivals_;
-    std::uint32_t stop_ = 0;   // the epoch of the close that said so
-    std::uint32_t ended_ = 0;  // that of the close after which no sequence runs
+    std::uint32_t stop_ = 0;  // the epoch of the close that said so
     std::mt19937 random_;
 };
 

@@ -34,16 +34,14 @@ std::size_t DecodeModel::in_panel(const PanelColumns& of, int column) const {
     return static_cast<std::size_t>(2 * (of.vector + of.copy * exchange_.panel_words) +
                                     panel_offset(slices_of(of.width), of.sequence, column) / 4);
 }
-void DecodeModel::store_in_panels(const PanelColumns& to, std::uint32_t epoch) {
+void DecodeModel::store_in_panels(const PanelColumns& to, std::uint32_t epoch, std::vector<std::size_t>& pending) {
+    PanelColumns emptied = to;
+    emptied.copy = emptied_copy(to.copy);
     for (int column = to.first; column < to.first + to.columns; column += 2) {
         const std::size_t at = in_panel(to, column);
         if (emptying_[at]) fail(text("a panel of epoch ", epoch, " is stored before it is empty"));
         panels_[at] = epoch;
-    }
-}
-void DecodeModel::empty(const PanelColumns& which, std::vector<std::size_t>& pending) {
-    for (int column = which.first; column < which.first + which.columns; column += 2) {
-        pending.push_back(in_panel(which, column));
+        pending.push_back(in_panel(emptied, column));
         emptying_[pending.back()] = true;
     }
 }
@@ -74,30 +72,31 @@ void DecodeModel::publish_tile(int token, int s, int tile, std::vector<std::size
     const Shape& shape = program_.operands.shape;
     const Stage& stage = program_.stages[static_cast<std::size_t>(s)];
     const std::uint32_t now = epoch(token, s);
-    const auto to_panels = [&](PanelColumns columns) {
-        store_in_panels(columns, now);
-        columns.copy = emptied_copy(columns.copy);
-        empty(columns, pending);
+    const bool panels = has_panels(shape.batch);
+    const auto to_panels = [&](std::int64_t vector, int width, int sequence, int first, int columns) {
+        store_in_panels({vector, width, copy_of(token, s), sequence, first, columns}, now, pending);
     };
     for (int b = 0; b < shape.batch; ++b) {
         const auto to = [&](std::int64_t vector, std::int64_t width, int first, int columns) {
             publish(vector + (b * width + first) / 2, columns / 2, now);
         };
         const int row = tile * kTileRows;
-        if (has_panels(shape.batch) && makes_panels(stage.kind)) {
-            const int copy = copy_of(token, s);
-            if (stage.kind == StageKind::gate_up) {
-                to_panels({exchange_.y_panels, shape.feed_forward, copy, b, row / 2, kTileRows / 2});
-                continue;  // no words
-            }
-            const bool middle = stage.kind == StageKind::attn_out;
-            to_panels({middle ? exchange_.middle_panels : exchange_.x_panels, shape.width, copy, b, row, kTileRows});
-        }
         switch (stage.kind) {
             case StageKind::qkv: to(exchange_.qkv, shape.qkv_columns(), row, kTileRows); break;
-            case StageKind::attn_out: to(exchange_.middle, shape.width, row, kTileRows); break;
-            case StageKind::gate_up: to(exchange_.y, shape.feed_forward, row / 2, kTileRows / 2); break;
-            case StageKind::down: to(exchange_.x, shape.width, row, kTileRows); break;
+            case StageKind::attn_out:
+                to(exchange_.middle, shape.width, row, kTileRows);
+                if (panels) to_panels(exchange_.middle_panels, shape.width, b, row, kTileRows);
+                break;
+            case StageKind::gate_up:
+                if (panels)
+                    to_panels(exchange_.y_panels, shape.feed_forward, b, row / 2, kTileRows / 2);
+                else
+                    to(exchange_.y, shape.feed_forward, row / 2, kTileRows / 2);
+                break;
+            case StageKind::down:
+                to(exchange_.x, shape.width, row, kTileRows);
+                if (panels) to_panels(exchange_.x_panels, shape.width, b, row, kTileRows);
+                break;
             default: break;
         }
     }

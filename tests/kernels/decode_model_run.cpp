@@ -53,9 +53,15 @@ void DecodeModel::run(double late) {
         fail(text("no warp can go on: SM ", waiting / kPerSm, " warp ", waiting % kPerSm, " waits for ",
                   warps[waiting].awaited()));
     }
-    const std::uint32_t last = stop_ != 0 ? stop_ : ended_;
-    for (int b = 0; b <= program_.operands.shape.batch && last != 0; ++b)
-        if (words_[static_cast<std::size_t>(exchange_.token + b)] != last)
+    int last = 0;  // the step whose close nobody goes beyond
+    const auto goes_on = [&](int token) {
+        bool runs = false;
+        for (int b = 0; b < program_.operands.shape.batch; ++b) runs = runs || runs_after(b, token);
+        return runs && token != options_.stop_after && token + 1 < options_.tokens;
+    };
+    while (goes_on(last)) ++last;
+    for (int b = 0; b <= program_.operands.shape.batch; ++b)
+        if (words_[static_cast<std::size_t>(exchange_.token + b)] != epoch(last + 1, 0) - 1)
             fail(text("the last step has no token of sequence ", b));
 }
 

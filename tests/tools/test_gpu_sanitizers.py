@@ -218,11 +218,11 @@ class GpuSanitizersTest(LogTestCase):
 
     def test_the_fused_kernels_hand_overs_and_no_others(self):
         arguments = ("--only", "racecheck", "--modes", "samples_fused")
-        handed = [(GIVE, ADD), (ADD, GIVE), (JOIN, UNIT), (RELEASE, ACQUIRE), (RELEASE, NO_SOURCE), (RELEASE, CHOICE), (COPY, MULTIPLY),
-                  (CHOOSE, TOKEN)]
+        handed = [(GIVE, ADD), (ADD, GIVE), (JOIN, UNIT), (RELEASE, ACQUIRE), (RELEASE, NO_SOURCE), (RELEASE, CHOICE),
+                  (COPY, MULTIPLY), (CHOOSE, TOKEN)]
         self.assertRegex(self.check(races(*handed), *arguments), "1 modes, 0 failures, 8 allowed")
-        others = [(GIVE, CHOICE), (GIVE, GIVE), (GIVE, JOIN), (UNIT, ADD), (RELEASE, RELEASE), (GIVE, NO_SOURCE), (COPY, NO_SOURCE),
-                  (GIVE, COPY), (COPY, ADD), (CHOOSE, CHOOSE), (CHOOSE, MULTIPLY), (UNIT, MULTIPLY),
+        others = [(GIVE, GIVE), (GIVE, JOIN), (UNIT, ADD), (RELEASE, RELEASE), (GIVE, NO_SOURCE), (GIVE, CHOICE),
+                  (COPY, NO_SOURCE), (GIVE, COPY), (COPY, ADD), (CHOOSE, CHOOSE), (CHOOSE, MULTIPLY), (UNIT, MULTIPLY),
                   (("Write", "coda::other(int)", "product.cuh:75"), ADD),
                   (GIVE, ("Read", ADD[1], "product.cuh:22"))]
         for other in others:

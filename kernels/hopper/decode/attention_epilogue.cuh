@@ -6,6 +6,7 @@
 #pragma once
 
 #include "kernels/hopper/decode/input.cuh"
+#include "kernels/hopper/decode/panel_output.cuh"
 #include "kernels/hopper/ptx/mbarrier.cuh"
 #include "kernels/hopper/sm90/math.cuh"
 
@@ -22,10 +23,7 @@ class AttentionEpilogue {
     __device__ int run(const Stage& stage, int token, Place place, int units_done, bool lost) {
         place_ = place;
         lost_ = lost;
-        if (self_.panels) {
-            out_ = slices_of(self_.shape().q_columns());
-            copy_ = self_.copy_of(place, place.stage);
-        }
+        if (self_.panels) panels_ = {self_, place, self_.arguments.exchange.o_panels, self_.shape().q_columns()};
         const auto units = self_.attention_units(token, kHeadDim);
         const OwnTiles own = own_tiles(units.number(), stage.rotation, self_.sm, self_.grid);
         for (int index = 0; index < own.number; ++index, ++units_done) {
@@ -40,9 +38,6 @@ class AttentionEpilogue {
     __device__ std::uint64_t* o_words(int sequence, int column) const {
         return self_.words(self_.arguments.exchange.o) +
                (std::int64_t{sequence} * self_.shape().heads * kHeadDim + column) / 2;
-    }
-    __device__ char* o_panel(int copy, int sequence, int column) const {
-        return self_.panels_of(self_.arguments.exchange.o_panels, copy) + panel_offset(out_, sequence, column);
     }
     __device__ std::uint64_t* split_words(int sequence, int head, int split) const {
         const std::int64_t index = (std::int64_t{sequence} * self_.shape().heads + head) * kMaxSplits + split;
@@ -89,11 +84,9 @@ class AttentionEpilogue {
             if (unit.splits.number == 1) {
                 const float inverse = 1.0f / total;
                 const uint2 o{pack_bf16(sum.x * inverse, sum.y * inverse), pack_bf16(sum.z * inverse, sum.w * inverse)};
-                if (self_.panels) {
-                    const int at = head * kHeadDim + column;
-                    ptx::store_numbers(o_panel(copy_, unit.sequence, at), o);
-                    ptx::store_numbers(o_panel(emptied_copy(copy_), unit.sequence, at), uint2{kEmpty, kEmpty});
-                } else
+                if (self_.panels)
+                    panels_.store(unit.sequence, head * kHeadDim + column, o);
+                else
                     ptx::store_words(o_words(unit.sequence, head * kHeadDim + column),
                                      {word_of(o.x, place_.epoch), word_of(o.y, place_.epoch)});
                 continue;
@@ -158,10 +151,9 @@ class AttentionEpilogue {
         if (self_.lane % 2 != 0) return;
         const int column = task.head * kHeadDim + task.column + self_.lane;
         const std::uint32_t o = pack_bf16(result, next);
-        if (self_.panels) {
-            ptx::store_number(o_panel(copy_, task.sequence, column), o);
-            ptx::store_number(o_panel(emptied_copy(copy_), task.sequence, column), kEmpty);
-        } else
+        if (self_.panels)
+            panels_.store(task.sequence, column, o);
+        else
             ptx::store_word(o_words(task.sequence, column), word_of(o, place_.epoch));
     }
 
@@ -169,8 +161,7 @@ class AttentionEpilogue {
     int warp_;
     Place place_;
     bool lost_ = false;
-    Slices out_;    // of o, where it goes into panels
-    int copy_ = 0;  // of the panels
+    PanelOutput panels_;
 };
 
 template <int kHeadDim>

@@ -140,7 +140,8 @@ class Chooser {
 inline __device__ __noinline__ std::uint32_t choose_stage(const Arguments& arguments, char* shared, Step step,
                                                           Place place, std::uint32_t meetings) {
     if (static_cast<int>(blockIdx.x) >= arguments.operands.shape.batch) return meetings;
-    return Chooser(Self(arguments, shared, false), step, place, meetings).run();
+    constexpr bool kPanels = false;  // whether the kernel has them or not: this stage uses none
+    return Chooser(Self(arguments, shared, kPanels), step, place, meetings).run();
 }
 
 }  // namespace coda::hopper::decode

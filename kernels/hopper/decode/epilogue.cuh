@@ -6,6 +6,7 @@
 #pragma once
 
 #include "kernels/hopper/decode/input.cuh"
+#include "kernels/hopper/decode/panel_output.cuh"
 #include "kernels/hopper/ptx/mbarrier.cuh"
 #include "kernels/hopper/sm90/math.cuh"
 #include "kernels/math/rope.h"
@@ -46,12 +47,7 @@ class ProductEpilogue {
     __device__ void run(int epilogue_warp, int first) {
         const OwnTiles own = self_.tiles_of(stage_);
         const Slices slices = slices_of(stage_.columns);
-        const Shape& shape = self_.shape();
-        const bool panels = self_.panels && makes_panels(stage_.kind);
-        if (panels) {
-            out_ = slices_of(stage_.kind == StageKind::gate_up ? shape.feed_forward : shape.width);
-            copy_ = self_.copy_of(place_, place_.stage);
-        }
+        if (self_.panels) begin_panels();
         if (stage_.kind == StageKind::head) begin_head();
         for (int i = 0; i < own.number; ++i) {
             if ((first + i) % kEpilogueWarps != epilogue_warp) continue;
@@ -59,7 +55,7 @@ class ProductEpilogue {
             tile(own.tile(i), first + i, slices.parts());
         }
         if (stage_.kind == StageKind::head) end_head(epilogue_warp);
-        if (panels && stage_.kind == StageKind::down) self_.arrive(epilogue_warp, place_);
+        if (self_.panels && stage_.kind == StageKind::down) self_.arrive(epilogue_warp, place_);
     }
 
   private:
@@ -165,7 +161,7 @@ class ProductEpilogue {
                 const float2 old = unpack_bf16(task.extra);
                 const std::uint32_t pair = pack_bf16(task.value.x + old.x, task.value.y + old.y);
                 const bool first = stage_.kind == StageKind::attn_out;
-                store_in_panel(task, first ? exchange.middle_panels : exchange.x_panels, column, pair);
+                if (self_.panels) store_in_panel(task, column, pair);
                 return publish(task, first ? exchange.middle : exchange.x, shape.width, column, pair);
             }
             case StageKind::gate_up: {
@@ -174,7 +170,7 @@ class ProductEpilogue {
                 const float next = __shfl_down_sync(kAllLanes, y, 1);
                 Task even = task;
                 even.active = task.active && task.pair % 2 == 0;
-                if (self_.panels) return store_in_panel(even, exchange.y_panels, column / 2, pack_bf16(y, next));
+                if (self_.panels) return store_in_panel(even, column / 2, pack_bf16(y, next));
                 return publish(even, exchange.y, shape.feed_forward, column / 2, pack_bf16(y, next));
             }
             default: return keep_logits(task, column);
@@ -189,11 +185,18 @@ class ProductEpilogue {
                         word_of(pair, place_.epoch));
     }
 
-    __device__ void store_in_panel(const Task& task, std::int64_t vector, int column, std::uint32_t pair) const {
-        if (!self_.panels || !task.active || lost()) return;
-        const std::int64_t offset = panel_offset(out_, task.sequence, column);
-        ptx::store_number(self_.panels_of(vector, copy_) + offset, pair);
-        ptx::store_number(self_.panels_of(vector, emptied_copy(copy_)) + offset, kEmpty);
+    __device__ void begin_panels() {
+        const Exchange& exchange = self_.arguments.exchange;
+        const Shape& shape = self_.shape();
+        switch (stage_.kind) {
+            case StageKind::attn_out: panels_ = {self_, place_, exchange.middle_panels, shape.width}; break;
+            case StageKind::gate_up: panels_ = {self_, place_, exchange.y_panels, shape.feed_forward}; break;
+            case StageKind::down: panels_ = {self_, place_, exchange.x_panels, shape.width}; break;
+            default: break;  // no product reads its results
+        }
+    }
+    __device__ void store_in_panel(const Task& task, int column, std::uint32_t pair) const {
+        if (task.active && !lost()) panels_.store(task.sequence, column, pair);
     }
 
     /// The newest key or value to its place in the cache.
@@ -281,8 +284,7 @@ class ProductEpilogue {
     const Step step_;
     int index_;
     Place place_;
-    Slices out_;    // of the results, where they go into panels
-    int copy_ = 0;  // of the panels
+    PanelOutput panels_;
     LaneHead first_head_, second_head_;
 };
 

@@ -19,16 +19,6 @@ __device__ __forceinline__ float warp_sum(float value) {
     return value;
 }
 
-/// Where the words of a product's input start.
-__device__ __forceinline__ std::int64_t input_words(const Exchange& exchange, StageKind kind) {
-    switch (kind) {
-        case StageKind::attn_out: return exchange.o;
-        case StageKind::gate_up: return exchange.middle;
-        case StageKind::down: return exchange.y;
-        default: return exchange.x;
-    }
-}
-
 /// Up to kSliceColumns columns from words to shared memory at `to`. Returns this lane's share of the sum of their
 /// squares. One warp; all loads are on their way at a time.
 __device__ __forceinline__ float fetch_words(const Self& self, const std::uint64_t* from, int columns, char* to,
@@ -94,6 +84,7 @@ class SliceFetch {
     }
 
     __device__ __forceinline__ float run(const Step& step) {
+        // Where there are panels, other slices than rows do not come here: the constant leaves their code out.
         const bool rows = self_.panels || (stage_.embedded && stage_.kind == StageKind::qkv);
 #pragma unroll 1
         for (int b = 0; b < batch_; ++b)
@@ -107,7 +98,7 @@ class SliceFetch {
   private:
     __device__ __forceinline__ void words(int sequence) {
         if (!has_input(self_, stage_, sequence)) return;
-        const std::uint64_t* from = self_.words(input_words(self_.arguments.exchange, stage_.kind)) +
+        const std::uint64_t* from = self_.words(input_of(self_.arguments.exchange, stage_.kind).words) +
                                     (std::int64_t{sequence} * stage_.columns + first_) / 2;
         const float square = fetch_words(self_, from, columns_, to_ + sequence * pitch_, place_, place_.epoch - 1);
         pad(sequence);

@@ -6,7 +6,6 @@
 
 #include "kernels/core/error.h"
 #include "kernels/hopper/decode/kernels.h"
-#include "kernels/hopper/decode/state.h"
 #include "kernels/hopper/sm90/block_map.h"
 #include "kernels/hopper/sm90/check.h"
 
@@ -173,10 +172,10 @@ void FusedDecode::launch(int tokens, Stream stream) {
         CUDA_CHECK(cudaMemcpyAsync(device.start.get() + i * batch, from[i], batch * sizeof(std::int32_t),
                                    cudaMemcpyDeviceToDevice, stream));
     CUDA_CHECK(cudaMemsetAsync(device.made.get(), 0xff, device.made.bytes(), stream));
-    if (arguments.exchange.panel_words > 0)
-        CUDA_CHECK(cudaMemsetAsync(device.words.get() + arguments.exchange.panels, 0xff,
-                                   static_cast<std::size_t>(kPanelCopies * arguments.exchange.panel_words) * 8,
-                                   stream));
+    if (const Exchange& exchange = device.exchange; exchange.panel_words > 0)  // kEmpty
+        CUDA_CHECK(cudaMemsetAsync(
+            device.words.get() + exchange.panels, 0xff,
+            static_cast<std::size_t>(kPanelCopies * exchange.panel_words) * sizeof(std::uint64_t), stream));
     if (device.trace.bytes() > 0) CUDA_CHECK(cudaMemsetAsync(device.trace.get(), 0, device.trace.bytes(), stream));
     void* parameters[] = {&arguments};
     CUDA_CHECK(cudaLaunchCooperativeKernel(reinterpret_cast<const void*>(device.kernel),

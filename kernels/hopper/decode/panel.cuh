@@ -6,16 +6,6 @@
 
 namespace coda::hopper::decode {
 
-/// Where the panels of a product's input start, in words.
-__device__ __forceinline__ std::int64_t input_panels(const Exchange& exchange, StageKind kind) {
-    switch (kind) {
-        case StageKind::attn_out: return exchange.o_panels;
-        case StageKind::gate_up: return exchange.middle_panels;
-        case StageKind::down: return exchange.y_panels;
-        default: return exchange.x_panels;
-    }
-}
-
 /// Waits until all SMs are done with the layer before. From here on the places that it emptied are empty for this warp
 /// and for warps that wait on its barriers. Between layers of a step; begin_step() sees to the rest. The arrivals are
 /// there as a rule: qkv and attention have gone by since.
@@ -55,9 +45,9 @@ __device__ __forceinline__ void fetch_panel(const Self& self, const Stage& stage
     const bool wanted = sequence < self.shape().batch && has_input(self, stage, sequence);
     // Columns from the lane's first on.
     const int columns = wanted ? slices.columns_of(slice, stage.columns) - lane_column(self.lane) : 0;
-    const char* from =
-        self.panels_of(input_panels(self.arguments.exchange, stage.kind), self.copy_of(place, place.stage - 1)) +
-        std::int64_t{slice} * kPanelBytes + self.lane * kUnitBytes;
+    const char* from = self.panels_of(input_of(self.arguments.exchange, stage.kind).panels,
+                                      self.copy_of(place.token, place.stage - 1)) +
+                       std::int64_t{slice} * kPanelBytes + self.lane * kUnitBytes;
     uint4 units[kPanelUnits];
 #pragma unroll
     for (int u = 0; u < kPanelUnits; ++u) units[u] = uint4{u / 2 * kBlockColumns < columns ? kEmpty : 0, 0, 0, 0};

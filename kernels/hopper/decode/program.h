@@ -100,6 +100,19 @@ struct Exchange {
 };
 Exchange exchange_of(const Shape& shape, int grid);
 
+/// Where a product's input starts in the exchange: as words, and as panels.
+struct InputVector {
+    std::int64_t words, panels;
+};
+CODA_HD InputVector input_of(const Exchange& exchange, StageKind kind) {
+    switch (kind) {
+        case StageKind::attn_out: return {exchange.o, exchange.o_panels};
+        case StageKind::gate_up: return {exchange.middle, exchange.middle_panels};
+        case StageKind::down: return {exchange.y, exchange.y_panels};
+        default: return {exchange.x, exchange.x_panels};
+    }
+}
+
 /// Shared memory of an SM, in bytes from its start.
 struct Layout {
     int chunks = 0;     // of the ring, at 0
@@ -131,10 +144,6 @@ CODA_HD int input_pitch(int kept) { return input_pitch_of((kept > 1 ? kept : 1) 
 
 inline constexpr int kPanelsFrom = 3;  // sequences
 CODA_HD bool has_panels(int batch) { return batch >= kPanelsFrom; }
-/// Whether a product's results are another product's input, and so go into panels where the batch has them.
-CODA_HD bool makes_panels(StageKind kind) {
-    return kind == StageKind::attn_out || kind == StageKind::gate_up || kind == StageKind::down;
-}
 /// A pair of NaNs that no conversion makes: cvt turns every NaN into 0x7fff.
 inline constexpr std::uint32_t kEmpty = 0xffffffffu;
 inline constexpr int kPanelCopies = 3;

@@ -58,9 +58,7 @@ struct Self {
     __device__ char* panels_of(std::int64_t vector, int copy) const {
         return reinterpret_cast<char*>(words(vector + copy * arguments.exchange.panel_words));
     }
-    __device__ int copy_of(const Place& place, int stage) const {
-        return panel_copy(arguments.stage_count, place.token, stage);
-    }
+    __device__ int copy_of(int token, int stage) const { return panel_copy(arguments.stage_count, token, stage); }
 
     /// The tensor map of a product's weights.
     __device__ const void* map(int stage) const { return arguments.maps + std::int64_t{kMapBytes} * stage; }
@@ -110,11 +108,13 @@ struct Self {
     __device__ std::uint32_t* arrivals_of(int of_sm) const {
         return reinterpret_cast<std::uint32_t*>(words(arguments.exchange.arrivals)) + kEpilogueWarps * of_sm;
     }
-    /// An epilogue warp has stored all of its results of this layer, and emptied what it had to.
+    /// An epilogue warp has stored all of its results of this layer, and emptied what it had to. Whoever acquires the
+    /// arrival sees what the warp stored before.
     __device__ void arrive(int epilogue_warp, const Place& place) const {
         static_assert(kEpilogueWarps == 2);  // load_numbers
         __syncwarp();
-        if (lane == 0) ptx::store_number_release(arrivals_of(sm) + epilogue_warp, place.epoch);
+        if (lane == 0)
+            ptx::store_release(reinterpret_cast<int*>(arrivals_of(sm) + epilogue_warp), static_cast<int>(place.epoch));
     }
     __device__ char* input() const { return shared + layout().input + warp * layout().input_bytes; }
 };

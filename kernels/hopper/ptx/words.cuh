@@ -1,6 +1,6 @@
 // Words of 8 bytes in global memory through which running CTAs hand each other data. An access of 8 aligned bytes is
 // one access: whoever sees half of a word's new value sees all of it. Relaxed: other memory is not ordered with them.
-// And 4 bytes that are there or not, and numbers that say how far a warp has come with what it stores.
+// And numbers of 4 bytes, each of which says by its value whether it is there, or how far a warp has come.
 #pragma once
 
 #include <cstdint>
@@ -37,7 +37,8 @@ __device__ __forceinline__ void store_words(std::uint64_t* address, const Words&
                  : "memory");
 }
 
-/// Four numbers at a multiple of 16 bytes, each one access; unchanged where not `wanted`. Predicated, not a branch.
+/// Four numbers at a multiple of 16 bytes, each one access; unchanged where not `wanted`. Predicated, as branches would
+/// keep loads that follow one another apart.
 __device__ __forceinline__ void load_numbers(uint4& numbers, const void* address, bool wanted) {
     asm volatile(
         "{\n"
@@ -67,10 +68,6 @@ __device__ __forceinline__ uint2 load_numbers(const std::uint32_t* address) {
                  : "l"(address)
                  : "memory");
     return numbers;
-}
-/// Whoever acquires the number sees what this thread stored before; after __syncwarp(), what its warp stored.
-__device__ __forceinline__ void store_number_release(std::uint32_t* address, std::uint32_t number) {
-    asm volatile("st.release.gpu.global.b32 [%0], %1;" ::"l"(address), "r"(number) : "memory");
 }
 
 /// Orders this thread's accesses before the fence with those after it, as other CTAs see them.
