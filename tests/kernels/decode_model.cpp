@@ -17,6 +17,7 @@ DecodeModel::DecodeModel(DecodeProgram program, ModelOptions options)
       words_(static_cast<std::size_t>(exchange_.words)),
       panels_(2 * words_.size(), kEmpty),
       emptying_(panels_.size()),
+      emptied_in_(panels_.size()),
       arrivals_(static_cast<std::size_t>(program_.grid * kEpilogueWarps)),
       random_(options_.seed) {
     const auto ring = static_cast<std::size_t>(layout_.chunks),
@@ -70,10 +71,12 @@ Warp DecodeModel::consumer(Sm& sm, int warp) {
     const int hd = shape.head_dim;
     std::int64_t chunks = 0, meetings = 0;
     int tiles = 0, units_done = 0;
+    std::uint32_t seen = 0;
     for (int token = 0; token < options_.tokens; ++token) {
         if (token > 0) {
             co_await token_words(token);
             if (leaves(sm, token)) co_return;
+            seen = epoch(token, 0) - 1;
         }
         if (warp == 0) sm.closed = token;
         for (int s = 0; s < stages(); ++s) {
@@ -151,16 +154,16 @@ Warp DecodeModel::consumer(Sm& sm, int warp) {
                 const auto slice_in_panels = [&](int slice, int b) {
                     return this->panels({input.panels, stage.columns, copy_of(token, s - 1), b,
                                          slices.first_column(slice), slices.columns_of(slice, stage.columns)},
-                                        now - 1);
+                                        now - 1, seen);
                 };
                 const auto slice_of = [&](int slice, int b) {
                     return panels ? slice_in_panels(slice, b) : slice_words(slice, b);
                 };
                 const int first_tile = warp / slices.number, first_slice = warp % slices.number;
-                if (has_panels(shape.batch) && stage.kind == StageKind::attn_out &&
-                    s >= kLayerStages * options_.arrivals_before && options_.arrivals_before > 0)
-                    co_await arrivals(now - 3 -
-                                      static_cast<std::uint32_t>(kLayerStages * (options_.arrivals_before - 1)));
+                if (stage.kind == StageKind::attn_out && awaits_arrivals(s)) {
+                    seen = awaited_arrivals(now, s);
+                    co_await arrivals(seen);
+                }
                 for (int round = 0; round < kept && first_tile < own.number; ++round)
                     for (int b = 0; b < shape.batch; ++b)
                         if (fetched(b)) co_await slice_of(first_slice + round * kConsumerWarps, b);
@@ -209,11 +212,12 @@ Warp DecodeModel::epilogue(Sm& sm, int warp) {
         return exchange_.o + (std::int64_t{sequence} * shape.q_columns() + head * hd) / 2;
     };
     std::vector<std::size_t> emptied;
+    std::uint32_t seen = 0;
     const auto publish_o = [&](int token, int s, int sequence, int head, int first, int columns) {
         if (!has_panels(shape.batch)) return publish(o_of(sequence, head) + first / 2, columns / 2, epoch(token, s));
         store_in_panels(
             {exchange_.o_panels, shape.q_columns(), copy_of(token, s), sequence, head * hd + first, columns},
-            epoch(token, s), emptied);
+            epoch(token, s), seen, emptied);
     };
     const auto splits_at = [&](int sequence, int head, int split) {
         return exchange_.splits + ((std::int64_t{sequence} * shape.heads + head) * kMaxSplits + split) * split_words;
@@ -223,12 +227,17 @@ Warp DecodeModel::epilogue(Sm& sm, int warp) {
         if (token > 0) {
             co_await token_words(token);
             if (leaves(sm, token)) co_return;
+            seen = epoch(token, 0) - 1;
         }
         for (int s = 0; s < stages(); ++s) {
             const Stage& stage = program_.stages[static_cast<std::size_t>(s)];
             const std::uint32_t now = epoch(token, s);
             if (stage.kind == StageKind::choose) continue;
             if (stage.kind == StageKind::attention) {
+                if (options_.epilogue_waits && awaits_arrivals(s)) {
+                    seen = awaited_arrivals(now, s);
+                    co_await arrivals(seen);
+                }
                 const auto all = units(token);
                 const OwnTiles own = own_tiles(all.number(), stage.rotation, sm.number, program_.grid);
                 for (int index = 0; index < own.number; ++index, ++units_done) {
@@ -284,7 +293,7 @@ Warp DecodeModel::epilogue(Sm& sm, int warp) {
                 }
                 sm.parts_read[warp] = count / kEpilogueWarps + 1;
                 co_await Until("nothing", [] { return true; });
-                publish_tile(token, s, tile, emptied);
+                publish_tile(token, s, tile, seen, emptied);
                 if (random_() % 4 == 0) land(emptied);
             }
             tiles += own.number;

@@ -115,8 +115,12 @@ struct ModelOptions {
     bool any_stop = false;
     /// And that no sequence runs any more.
     bool any_end = false;
-    /// And another: consumer warps go on when all SMs are done with the layer so many before; 0: they do not wait.
+    /// And another: warps go on when all SMs are done with the layer so many before; 0: they do not wait.
     int arrivals_before = 1;
+    /// And one that no order of the warps shows: epilogue warps do not wait for arrivals.
+    bool epilogue_waits = true;
+    /// Whether a warp must have seen the arrivals that order others' accesses to a panel before its own.
+    bool checks_order = true;
 };
 
 class DecodeModel {
@@ -154,7 +158,7 @@ class DecodeModel {
     bool leaves(Sm& sm, int token) const;
     bool runs_after(int sequence, int token) const;
     void publish(std::int64_t first, std::int64_t count, std::uint32_t epoch);
-    void publish_tile(int token, int stage, int tile, std::vector<std::size_t>& pending);
+    void publish_tile(int token, int stage, int tile, std::uint32_t seen, std::vector<std::size_t>& pending);
     /// Columns of a sequence in panels.
     struct PanelColumns {
         std::int64_t vector;  // Exchange
@@ -164,9 +168,14 @@ class DecodeModel {
     /// The index of a pair of columns in panels_.
     std::size_t in_panel(const PanelColumns& of, int column) const;
     /// Also empties the columns in the copy of two layers later: `pending`, until some time before the warp's arrival.
-    void store_in_panels(const PanelColumns& to, std::uint32_t epoch, std::vector<std::size_t>& pending);
+    /// `seen`: the epoch in which, as the warp knows, all SMs had arrived.
+    void store_in_panels(const PanelColumns& to, std::uint32_t epoch, std::uint32_t seen,
+                         std::vector<std::size_t>& pending);
     void land(std::vector<std::size_t>& pending);
-    Until panels(PanelColumns of, std::uint32_t epoch);
+    Until panels(PanelColumns of, std::uint32_t epoch, std::uint32_t seen);
+    /// Whether a warp waits for arrivals here, and then the epoch of the stage that it waits for.
+    bool awaits_arrivals(int stage) const;
+    std::uint32_t awaited_arrivals(std::uint32_t now, int stage) const;
     Until arrivals(std::uint32_t epoch);
     [[noreturn]] void fail(const std::string& what) const;
 
@@ -175,9 +184,10 @@ class DecodeModel {
     const hopper::decode::Layout layout_;
     const hopper::decode::Exchange exchange_;
     std::vector<Sm> sms_;
-    std::vector<std::uint32_t> words_;   // epochs
-    std::vector<std::uint32_t> panels_;  // of every 4 bytes of the exchange: the epoch, or kEmpty
-    std::vector<char> emptying_;         // they will be empty, sooner or later
+    std::vector<std::uint32_t> words_;       // epochs
+    std::vector<std::uint32_t> panels_;      // of every 4 bytes of the exchange: the epoch, or kEmpty
+    std::vector<char> emptying_;             // they will be empty, sooner or later
+    std::vector<std::uint32_t> emptied_in_;  // the epoch of the last store of kEmpty
     std::vector<std::uint32_t> arrivals_;
     std::uint32_t stop_ = 0;  // the epoch of the close that said so
     std::mt19937 random_;

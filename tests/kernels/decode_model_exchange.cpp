@@ -34,15 +34,22 @@ std::size_t DecodeModel::in_panel(const PanelColumns& of, int column) const {
     return static_cast<std::size_t>(2 * (of.vector + of.copy * exchange_.panel_words) +
                                     panel_offset(slices_of(of.width), of.sequence, column) / 4);
 }
-void DecodeModel::store_in_panels(const PanelColumns& to, std::uint32_t epoch, std::vector<std::size_t>& pending) {
+void DecodeModel::store_in_panels(const PanelColumns& to, std::uint32_t epoch, std::uint32_t seen,
+                                  std::vector<std::size_t>& pending) {
     PanelColumns emptied = to;
     emptied.copy = emptied_copy(to.copy);
     for (int column = to.first; column < to.first + to.columns; column += 2) {
         const std::size_t at = in_panel(to, column);
         if (emptying_[at]) fail(text("a panel of epoch ", epoch, " is stored before it is empty"));
+        if (options_.checks_order && emptied_in_[at] > seen)
+            fail(text("a panel of epoch ", epoch, " is stored with no order after its emptying"));
         panels_[at] = epoch;
         pending.push_back(in_panel(emptied, column));
+        const std::uint32_t earlier = panels_[pending.back()];
+        if (options_.checks_order && earlier != kEmpty && earlier > seen)
+            fail(text("a panel of epoch ", earlier, " is emptied with no order after its store"));
         emptying_[pending.back()] = true;
+        emptied_in_[pending.back()] = epoch;
     }
 }
 void DecodeModel::land(std::vector<std::size_t>& pending) {
@@ -52,15 +59,26 @@ void DecodeModel::land(std::vector<std::size_t>& pending) {
     }
     pending.clear();
 }
-Until DecodeModel::panels(PanelColumns of, std::uint32_t epoch) {
-    return {"its input", [this, of, end = of.first + of.columns, epoch]() mutable {
+Until DecodeModel::panels(PanelColumns of, std::uint32_t epoch, std::uint32_t seen) {
+    return {"its input", [this, of, end = of.first + of.columns, epoch, seen]() mutable {
                 for (; of.first < end; of.first += 2) {
-                    const std::uint32_t found = panels_[in_panel(of, of.first)];
+                    const std::size_t at = in_panel(of, of.first);
+                    if (options_.checks_order && emptied_in_[at] > seen)
+                        fail(text("a panel of epoch ", epoch, " is read with no order after its emptying"));
+                    const std::uint32_t found = panels_[at];
                     if (found == kEmpty) return false;
                     if (found != epoch) fail(text("a panel has epoch ", found, " instead of ", epoch));
                 }
                 return true;
             }};
+}
+bool DecodeModel::awaits_arrivals(int stage) const {
+    return has_panels(program_.operands.shape.batch) && options_.arrivals_before > 0 &&
+           stage >= kLayerStages * options_.arrivals_before;
+}
+std::uint32_t DecodeModel::awaited_arrivals(std::uint32_t now, int stage) const {
+    const int since = stage % kLayerStages + 1 + kLayerStages * (options_.arrivals_before - 1);
+    return now - static_cast<std::uint32_t>(since);
 }
 Until DecodeModel::arrivals(std::uint32_t epoch) {
     return {"the other SMs to be done with a layer", [this, epoch] {
@@ -68,13 +86,13 @@ Until DecodeModel::arrivals(std::uint32_t epoch) {
             }};
 }
 
-void DecodeModel::publish_tile(int token, int s, int tile, std::vector<std::size_t>& pending) {
+void DecodeModel::publish_tile(int token, int s, int tile, std::uint32_t seen, std::vector<std::size_t>& pending) {
     const Shape& shape = program_.operands.shape;
     const Stage& stage = program_.stages[static_cast<std::size_t>(s)];
     const std::uint32_t now = epoch(token, s);
     const bool panels = has_panels(shape.batch);
     const auto to_panels = [&](std::int64_t vector, int width, int sequence, int first, int columns) {
-        store_in_panels({vector, width, copy_of(token, s), sequence, first, columns}, now, pending);
+        store_in_panels({vector, width, copy_of(token, s), sequence, first, columns}, now, seen, pending);
     };
     for (int b = 0; b < shape.batch; ++b) {
         const auto to = [&](std::int64_t vector, std::int64_t width, int first, int columns) {

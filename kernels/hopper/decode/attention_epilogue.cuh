@@ -5,6 +5,7 @@
 // follow one another.
 #pragma once
 
+#include "kernels/hopper/decode/arrivals.cuh"
 #include "kernels/hopper/decode/input.cuh"
 #include "kernels/hopper/decode/panel_output.cuh"
 #include "kernels/hopper/ptx/mbarrier.cuh"
@@ -23,7 +24,10 @@ class AttentionEpilogue {
     __device__ int run(const Stage& stage, int token, Place place, int units_done, bool lost) {
         place_ = place;
         lost_ = lost;
-        if (self_.panels) panels_ = {self_, place, self_.arguments.exchange.o_panels, self_.shape().q_columns()};
+        if (self_.panels) {
+            panels_ = {self_, place, self_.arguments.exchange.o_panels, self_.shape().q_columns()};
+            if (!stage.embedded) await_arrivals(self_, place_);
+        }
         const auto units = self_.attention_units(token, kHeadDim);
         const OwnTiles own = own_tiles(units.number(), stage.rotation, self_.sm, self_.grid);
         for (int index = 0; index < own.number; ++index, ++units_done) {

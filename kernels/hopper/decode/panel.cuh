@@ -2,33 +2,10 @@
 // what it will multiply, as soon as all of it is there. Device.
 #pragma once
 
+#include "kernels/hopper/decode/arrivals.cuh"
 #include "kernels/hopper/decode/input.cuh"
 
 namespace coda::hopper::decode {
-
-/// Waits until all SMs are done with the layer before. From here on the places that it emptied are empty for this warp
-/// and for warps that wait on its barriers. Between layers of a step; begin_step() sees to the rest. The arrivals are
-/// there as a rule: qkv and attention have gone by since.
-__device__ __forceinline__ void await_arrivals(const Self& self, const Place& place) {
-    constexpr int kLoads = 5;                     // on their way at a time: an H100's and an H200's 132 SMs in one turn
-    const std::uint32_t epoch = place.epoch - 3;  // at attn_out, of down in the layer before
-    for (int first = 0; first < self.grid; first += 32 * kLoads)
-        self.watch.wait_or_exit(place, Awaited::arrivals, [&] {
-            uint2 seen[kLoads];
-#pragma unroll
-            for (int u = 0; u < kLoads; ++u) {
-                const int sm = first + 32 * u + self.lane;
-                seen[u] = sm < self.grid ? ptx::load_numbers(self.arrivals_of(sm)) : uint2{epoch, epoch};
-            }
-            bool all = true;
-#pragma unroll
-            for (int u = 0; u < kLoads; ++u)
-                all = all && is_not_before(seen[u].x, epoch) && is_not_before(seen[u].y, epoch);
-            return all;
-        });
-    ptx::fence_gpu();
-    __syncwarp();
-}
 
 __device__ __forceinline__ bool has_empty(const uint4& unit) {
     return unit.x == kEmpty || unit.y == kEmpty || unit.z == kEmpty || unit.w == kEmpty;

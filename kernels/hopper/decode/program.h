@@ -78,7 +78,8 @@ struct DecodeProgram {
 /// counted over all steps, writes copy n mod 3, and sets the same places of copy (n + 2) mod 3 to kEmpty. That copy
 /// holds the results of layer n - 1, which all have read, as layer n's depend on them; layer n + 2 writes it next. An
 /// epilogue warp that is done with a layer says so in its arrival: the epoch of the layer's last stage. A warp that has
-/// seen all arrivals may read and write what the layer emptied. Results that a residual needs are words too.
+/// seen all arrivals may read, write and empty what the layer wrote and emptied. Epilogue warps wait for them at
+/// attention, consumer warps at attn_out. Results that a residual needs are words too.
 ///
 /// No fence holds a place's next writer back until all have read it: what it writes depends on what they read.
 ///
