@@ -47,8 +47,8 @@ struct DataConfig {
     std::optional<std::string> tokenizer{};  // path of the Hugging Face tokenizer.json that made the tokens
 };
 
-/// What the backward pass recomputes of the MLP. none: nothing. swiglu: silu(gate) * up, together with its gradient,
-/// which saves one (tokens, intermediate_size) matrix per layer. mlp: gate and up too, by their GEMM.
+/// What the backward pass recomputes. none: nothing. swiglu: silu(gate) * up, a (tokens, intermediate_size) matrix per
+/// layer; with FP8 operands, transposed copies of inputs. mlp: gate and up too, by their GEMM.
 enum class Recompute { none, swiglu, mlp };
 
 struct TrainingConfig {

@@ -44,8 +44,10 @@ void Float8State::add_layer(const PrecisionConfig& precision, std::size_t l, con
         };
         const std::int32_t input = normalised ? kNormalised : tensor("input");
         const std::int32_t weight = tensor("weight"), gradient = tensor("output_gradient", names.gradient);
+        std::optional<std::int32_t> output;
+        if (gemm == &Float8Layer::gate_up) output = tensor("output");
         pairs_.insert(pairs_.end(), {{input, weight}, {gradient, weight}, {gradient, input}});
-        gemms_.push_back({l, gemm, names.step, matrix, input, weight, gradient});
+        gemms_.push_back({l, gemm, names.step, matrix, input, weight, gradient, output});
     };
     add(precision.qkv, {"qkv", "qkv_f8", "qkv f8", "qkv f8 transposed", formats_.qkv_gradient},
         parameters.attention.qkv, true, &Float8Layer::qkv);
@@ -66,6 +68,7 @@ void Float8State::complete(const Gemm& made, std::int32_t product) {
     gemm.input = tensor(made.input);
     gemm.weight = tensor(made.weight);
     gemm.output_gradient = tensor(made.output_gradient);
+    if (made.output) gemm.output = tensor(*made.output);
     gemm.forward = scalar_of(views_.products, product);
     gemm.dgrad = scalar_of(views_.products, product + 1);
     gemm.wgrad = scalar_of(views_.products, product + 2);

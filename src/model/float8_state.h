@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,7 +19,7 @@ namespace coda {
 /// A tensor with a scale of its own.
 struct Float8Name {
     int layer = 0;
-    std::string tensor;  // "gate_up.weight": the GEMM, and input, weight or output_gradient
+    std::string tensor;  // "gate_up.weight": the GEMM, and input, weight, output_gradient or output
     DType format = DType::f8e4m3;
 
     bool operator==(const Float8Name&) const = default;
@@ -54,6 +55,7 @@ class Float8State {
         const char* step;  // that makes the copies of `matrix`
         PackedTensor matrix;
         std::int32_t input, weight, output_gradient;  // of tensors_, or kNormalised
+        std::optional<std::int32_t> output;           // of tensors_
     };
 
     void add_layer(const PrecisionConfig& precision, std::size_t l, const Layer::Parameters& parameters,

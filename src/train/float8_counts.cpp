@@ -8,15 +8,16 @@ struct Stored {
     View codes, scale;
 };
 
-/// What an op stores of a tensor that no op before it in the pass has stored. Copies have equal codes, so one counts;
+/// What an op stores of tensors that no op before it in the pass has stored. Copies have equal codes, so one counts;
 /// of what is made anew in the backward pass, a copy was counted in the forward pass.
 struct StoredBy {
-    Stored operator()(const QuantiseF8& op) const { return {op.rows, op.scale}; }
-    Stored operator()(const LinearSwigluF8& op) const { return {op.y, op.y_scale}; }
-    Stored operator()(const LinearSwigluBackwardF8& op) const { return {op.dz, op.dz_scale}; }
-    Stored operator()(const LinearRmsBackward& op) const { return {op.dx_f8, op.dx_scale}; }
+    using List = std::vector<Stored>;
+    List operator()(const QuantiseF8& op) const { return {{op.rows, op.scale}}; }
+    List operator()(const LinearSwigluF8& op) const { return {{op.z_t, op.z_scale}, {op.y, op.y_scale}}; }
+    List operator()(const LinearSwigluBackwardF8& op) const { return {{op.dz, op.dz_scale}}; }
+    List operator()(const LinearRmsBackward& op) const { return {{op.dx_f8, op.dx_scale}}; }
     template <class Other>
-    Stored operator()(const Other&) const {
+    List operator()(const Other&) const {
         return {};
     }
 };
@@ -31,8 +32,9 @@ void Float8Counts::begin() {
 }
 
 void Float8Counts::after(Pass pass, std::size_t index, double, double) {
-    const auto [codes, scale] = std::visit(StoredBy{}, schedules_[pass][index].op);
-    if (codes) add(codes, scale);
+    for (const auto& [codes, scale] : std::visit(StoredBy{}, schedules_[pass][index].op)) {
+        if (codes) add(codes, scale);
+    }
 }
 
 void Float8Counts::add(const View& codes, const View& scale) {

@@ -25,14 +25,23 @@ PrecisionConfig kept_part(PrecisionConfig precision) {
     return precision;
 }
 
-bool has_scales_of(const CheckpointInfo& checkpoint, const PrecisionConfig& now) {
-    const bool has = std::any_of(checkpoint.segments.begin(), checkpoint.segments.end(),
-                                 [](const SegmentInfo& segment) { return segment.name == kFloat8Segment; });
-    if (!has) return false;
+/// Whether the checkpoint is of a version that kept the gate/up projection's output in bf16, without a scale.
+bool lacks_outputs(const SegmentInfo& history, const std::vector<Float8Name>& tensors, std::int64_t window) {
+    const auto outputs = std::count_if(tensors.begin(), tensors.end(),
+                                       [](const Float8Name& name) { return name.tensor.ends_with(".output"); });
+    const auto others = static_cast<std::int64_t>(tensors.size()) - outputs;
+    return outputs > 0 && history.bytes == window * others * size_of(DType::f32);
+}
+
+bool has_scales_of(const CheckpointInfo& checkpoint, const PrecisionConfig& now,
+                   const std::vector<Float8Name>& tensors) {
+    const auto history = std::find_if(checkpoint.segments.begin(), checkpoint.segments.end(),
+                                      [](const SegmentInfo& segment) { return segment.name == kFloat8Segment; });
+    if (history == checkpoint.segments.end()) return false;
     PrecisionConfig then;
     read_value(checkpoint.state.at("config").value("precision", nlohmann::json("bf16")), "the checkpoint's precision",
                {}, then);
-    return kept_part(then) == kept_part(now);
+    return kept_part(then) == kept_part(now) && !lacks_outputs(*history, tensors, now.window);
 }
 
 void add(const CodeCounts& counts, Float8Record& record) {
@@ -74,7 +83,7 @@ void Float8Scales::load(const CheckpointInfo* checkpoint) {
     const HostViews::Float8& views = schedules_.host.float8;
     std::vector<float> history(static_cast<std::size_t>(views.history.count()), 0.0f);
     const auto columns = static_cast<std::size_t>(views.history.cols);
-    const bool goes_on = checkpoint && has_scales_of(*checkpoint, precision_);
+    const bool goes_on = checkpoint && has_scales_of(*checkpoint, precision_, schedules_.float8_tensors);
     if (goes_on) {
         read_segment(*checkpoint, kFloat8Segment, std::as_writable_bytes(std::span(history)));
         require_magnitudes(*checkpoint, history);

@@ -48,9 +48,10 @@ const NamedTile kTiles[] = {
     {"F8 PromotedNarrow", tiles::F8<tiles::PromotedNarrow, 512>::config, 8192, 0},
     {"F8 PromotedSmall", tiles::F8<tiles::PromotedSmall, 512>::config, 8192, 0},
     {"F8 PromotedShared", tiles::F8<tiles::PromotedShared, 512>::config, 8192, 0},
+    {"SwigluF8", tiles::F8<tiles::SwigluF8>::config, 8192, 0},
+    {"SwigluF8Square", tiles::F8<tiles::SwigluF8Square>::config, 8192, 0},
     {"SwigluBackwardF8", tiles::F8<tiles::SwigluBackwardF8>::config, 8192, 0},
     {"SwigluBackwardF8Shared", tiles::F8<tiles::SwigluBackwardF8Shared>::config, 8192, 0},
-    {"SwigluBackwardF8AndY", tiles::F8<tiles::SwigluBackwardF8AndY>::config, 10240, 0},
 };
 
 }  // namespace
@@ -210,10 +211,9 @@ TEST_CASE("slots pack their panels on swizzle periods") {
     CHECK(Shared::offset(3) == 6144);
     CHECK(Shared::transposed(2));
     CHECK_FALSE(Shared::transposed(3));
-    using Overwritten =
-        Slot<32, Panel{128, 2, 1}, Over{Panel{64, 2, 1}, 0}, Over{TransposedPanel{64, 2}, 0}, TransposedPanel{32}>;
-    CHECK(Overwritten::kBytes == 10240);
-    CHECK(Overwritten::offset(1) == 0);
-    CHECK(Overwritten::offset(2) == 4096);
-    CHECK(Overwritten::offset(3) == 8192);
+    using Wide = Slot<64, TransposedPanel{64}, TransposedPanel{32, 1, 2}, Panel{32, 1, 2}>;
+    CHECK(Wide::kBytes == 8192);
+    CHECK(Wide::offset(1) == 4096);
+    CHECK(Wide::offset(2) == 6144);
+    CHECK(Wide::panel(1).column(64) == 32);
 }

@@ -16,6 +16,13 @@ GemmCase swiglu_backward_in_place() {
     return made;
 }
 
+GemmCase swiglu_backward_f8_in_place() {
+    GemmCase made = cases::make_case({"LinearSwigluBackwardF8", 336, 784, 528}, {.gap = 16});
+    auto& op = std::get<LinearSwigluBackwardF8>(made.op);
+    op.dz_t = View(op.z_t);
+    return made;
+}
+
 }  // namespace
 
 TEST_CASE("the oracle judges every GEMM op", "[gpu][oracle]") {
@@ -48,6 +55,11 @@ TEST_CASE("the oracle judges every FP8 program", "[gpu][oracle][f8]") {
             judges_rightly(whole, device.memory(), made.op, program.name, launch_on_hopper, follows);
             judges_rightly(banded, device.memory(), made.op, program.name, launch_on_hopper, follows);
         }
+    const GemmCase in_place = swiglu_backward_f8_in_place();
+    for (oracle::Oracle* oracle : {&whole, &banded}) {
+        const cases::DeviceBuffers device(in_place.buffers, 23);
+        judges_rightly(*oracle, device.memory(), in_place.op, "SwiGLU in place", launch_on_hopper, {"dz_t"});
+    }
 }
 
 TEST_CASE("the oracle refuses what it cannot check", "[gpu][oracle]") {

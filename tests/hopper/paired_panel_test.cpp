@@ -1,5 +1,6 @@
-// The FP8 panels of epilogues, on a model of stmatrix.x4, plain and transposed, of __byte_perm and of a shuffle: every
-// byte lies where TMA and ColumnOrder expect it, and no instruction has a bank conflict. Needs no GPU.
+// The FP8 panels of epilogues, on a model of stmatrix.x4, plain and transposed, of ldmatrix.x4.trans, of __byte_perm
+// and of a shuffle: every byte lies where TMA and ColumnOrder expect it, or comes from there, and no instruction has a
+// bank conflict. Needs no GPU.
 #include <array>
 #include <random>
 #include <set>
@@ -47,6 +48,25 @@ void store_matrix_x4_transposed(Panel& panel, const std::array<int, 32>& address
         }
         CHECK(banks.size() == 8);
     }
+}
+
+/// The inverse: element r of the column at each address goes to lane 4 r + column / 2.
+std::array<std::array<Word, 4>, 32> load_matrix_x4_transposed(const Panel& panel, const std::array<int, 32>& address) {
+    std::array<std::array<Word, 4>, 32> registers{};
+    for (std::size_t matrix = 0; matrix < 4; ++matrix) {
+        std::set<int> banks;  // of 16 bytes
+        for (std::size_t column = 0; column < 8; ++column) {
+            const int from = address[8 * matrix + column];
+            banks.insert(from / 16 % 8);
+            for (std::size_t row = 0; row < 8; ++row) {
+                const auto place = static_cast<std::size_t>(from) + 2 * row;
+                const auto element = static_cast<Word>(panel.at(place) | panel.at(place + 1) << 8);
+                registers[4 * row + column / 2][matrix] |= element << column % 2 * 16;
+            }
+        }
+        CHECK(banks.size() == 8);
+    }
+    return registers;
 }
 
 /// Lane l gives the address of row l % 8 of matrix l / 8; row r gets the words of lanes 4 r to 4 r + 3.
@@ -159,6 +179,46 @@ TEST_CASE("a wide transposed FP8 panel holds the bytes of the rows, its tokens i
                         byte_perm(words[i / 2][0], words[i / 2][1], WidePairs::selector(lane % 4, i % 2));
                 address[l] = paired_offset<WidePairs>(warp, lane, 32 * two_blocks);
                 CHECK(address[l] == paired_offset<WidePairs>(warp, lane, 0) + 32 * two_blocks * kPairedRowBytes);
+            }
+            store_matrix_x4_transposed(panel, address, registers);
+
+            // As WideTransposedLoadF8 takes them: rows r and r + 8 of two columns per word.
+            const auto loaded = load_matrix_x4_transposed(panel, address);
+            int wrong = 0;
+            for (int lane = 0; lane < 32; ++lane)
+                for (int block = 0; block < 2; ++block)
+                    for (int pair = 0; pair < 2; ++pair) {
+                        const int matrix = WidePairs::last_two(lane % 4, 0) != (pair == 1) ? 1 : 0;
+                        const Word word =
+                            loaded[static_cast<std::size_t>(lane)][static_cast<std::size_t>(2 * block + matrix)];
+                        for (int i = 0; i < 4; ++i) {
+                            const int row = Fragment::row(warp, lane, i % 2);
+                            const int column = 32 * two_blocks + 16 * block + 4 * (lane % 4) + 2 * pair + i / 2;
+                            wrong += (word >> 8 * i & 0xff) != tile.at(row, column);
+                        }
+                    }
+            CHECK(wrong == 0);
+        }
+    tile.check(panel);
+}
+
+TEST_CASE("narrow FP8 panels of 64 columns hold the bytes transposed, four blocks at a time") {
+    const SubTile tile(64);
+    Panel panel(64 * kPairedRowBytes, -1);
+    for (int warp = 0; warp < 4; ++warp)
+        for (int four_blocks = 0; four_blocks < 2; ++four_blocks) {
+            std::array<int, 32> address{};
+            std::array<std::array<Word, 4>, 32> registers{};
+            for (int lane = 0; lane < 32; ++lane) {
+                const auto l = static_cast<std::size_t>(lane);
+                const int upper = Fragment::row(warp, lane, 0), lower = Fragment::row(warp, lane, 1);
+                for (int block = 0; block < 4; ++block) {
+                    const int column = Fragment::column(lane, 4 * four_blocks + block);
+                    registers[l][static_cast<std::size_t>(block)] =
+                        tile.at(upper, column) | tile.at(lower, column) << 8 | tile.at(upper, column + 1) << 16 |
+                        tile.at(lower, column + 1) << 24;
+                }
+                address[l] = paired_offset<NarrowPairs>(warp, lane, 0) + four_blocks * (32 * kPairedRowBytes);
             }
             store_matrix_x4_transposed(panel, address, registers);
         }

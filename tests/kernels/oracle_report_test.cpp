@@ -134,10 +134,10 @@ TEST_CASE("every operand that an op writes has a tolerance, and no other") {
                 const Tolerance allowed = oracle::tolerance(op, operand);
                 CHECK(allowed.largest >= allowed.rms);
                 // The metric's own scale: a result of the wrong sign is off by 2. Rounded to FP8, an element moves by
-                // up to 2^-4 of itself, and LinearSwigluF8's y by what the roundings of gate and up add.
+                // up to 2^-4 of itself.
                 constexpr bool kStoresF8 =
                     std::is_same_v<T, LinearSwigluF8> || std::is_same_v<T, LinearSwigluBackwardF8>;
-                CHECK(allowed.largest <= (kStoresF8 ? 0.09 : 0.05));
+                CHECK(allowed.largest <= (kStoresF8 ? 0.07 : 0.05));
                 const bool exact = allowed.rms == 0;
                 if (view.dtype == DType::i32) CHECK(exact);
                 // Stored in bf16 from fp32, an element moves by up to 2^-8 of itself.

@@ -31,7 +31,7 @@ TEST_CASE("layers and GEMMs take the operands that the configuration says") {
     CHECK(count_of<QuantiseF8>(first.update, 1) == 4);
 
     const Schedules mlp = F8Run(mlp_alone()).schedules;
-    CHECK(mlp.float8_tensors.size() == 10);          // of two layers: y; dx, dz; two weights
+    CHECK(mlp.float8_tensors.size() == 12);          // of two layers: y, z; dx, dz; two weights
     CHECK(count_of<QuantiseF8>(mlp.first, 1) == 2);  // x, dx
 
     // Evaluation and samples read the bf16 weights; a plan without FP8 has none of this.

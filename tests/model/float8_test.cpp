@@ -37,9 +37,10 @@ Quality quality_of(const textbook::Weights& found, const textbook::Weights& trut
 /// A weight gradient is off by its own product's rounding, and by that of the products that made its two operands: the
 /// forward product before it and the dgrad after it. Errors are random, so they add in squares. Those from farther away
 /// come over the residual stream, of which a branch is a part; they and what Gaussian operands do not cover are allowed
-/// as much as one product. What an error of a factor 2 does is in the test of it.
+/// as much as one product. What an error of a factor 2 does is in the test of it. The gradient of gate and up is made
+/// from both as kept in FP8, which adds as much as one product.
 constexpr double kProduct = 0.0405;
-const double kBound = std::sqrt(3 + 1) * kProduct;
+const double kBound = std::sqrt(3 + 1) * kProduct, kGateUpBound = std::sqrt(3 + 1 + 1) * kProduct;
 
 /// What of a step is farther from the textbook than FP8's rounding, a line each. Not q and k, whose gradient is what is
 /// left of a row of dS that sums to 0: an error there is larger beside it.
@@ -58,10 +59,10 @@ std::string beyond(const textbook::Result& truth, double loss, const textbook::W
         const auto check_in_layer = [&](const char* module, double error, double projection) {
             check(text("layers.", layer, ".", module), error, projection);
         };
-        for (const char* matrix :
-             {"self_attn.v_proj", "self_attn.o_proj", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"}) {
+        for (const char* matrix : {"self_attn.v_proj", "self_attn.o_proj", "mlp.down_proj"}) {
             check_in_layer(matrix, kBound, 0.03);
         }
+        for (const char* matrix : {"mlp.gate_proj", "mlp.up_proj"}) check_in_layer(matrix, kGateUpBound, 0.03);
         // From the dgrad's epilogue; of 32 elements, so that chance is half as large again.
         for (const char* norm : {"input_layernorm", "post_attention_layernorm"}) {
             check_in_layer(norm, 1.5 * kBound, 0.05);
@@ -189,7 +190,7 @@ TEST_CASE("calibration finds scales that leave the margin, and the log's record 
     CHECK_FALSE(run.scales->needs_calibration());
     run.step(batches);
     const std::vector<double> values = run.scales->read()->wait();
-    CHECK(run.scales->records(values, {}).size() == 10);
+    CHECK(run.scales->records(values, {}).size() == 11);
     // s amax lies in the last binade below 448 / 2^margin; the same batch again is off by its rounding. Of every layer:
     // a tensor whose amax nothing writes has the scale 1, and e4m3 hides that in its binades.
     const std::vector<Float8Name>& tensors = run.schedules.float8_tensors;
@@ -232,6 +233,7 @@ TEST_CASE("a step that counts codes has the bits of one that does not, and finds
     const std::int64_t tokens = 2 * kBatch * kSeqLen;
     for (int layer = 0; layer < 2; ++layer) {
         CHECK(counts[index_of("down.input", layer)].elements == tokens * model.intermediate_size);
+        CHECK(counts[index_of("gate_up.output", layer)].elements == 2 * tokens * model.intermediate_size);
         CHECK(counts[index_of("gate_up.output_gradient", layer)].elements == 2 * tokens * model.intermediate_size);
         CHECK(counts[index_of("down.output_gradient", layer)].elements == tokens * model.hidden_size);
         CHECK(counts[index_of("attn_out.input", layer)].elements == tokens * model.hidden_size);

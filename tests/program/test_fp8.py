@@ -16,7 +16,8 @@ import victim  # noqa: E402
 
 FP8 = {"precision": "fp8", "device": "cpu"}
 TENSORS = ["qkv.weight", "qkv.output_gradient", "attn_out.input", "attn_out.weight", "attn_out.output_gradient",
-           "gate_up.weight", "gate_up.output_gradient", "down.input", "down.weight", "down.output_gradient"]
+           "gate_up.weight", "gate_up.output_gradient", "gate_up.output", "down.input", "down.weight",
+           "down.output_gradient"]
 
 
 class Fp8TestCase(ProgramTestCase):
@@ -125,6 +126,17 @@ class ResumedScalesTest(Fp8TestCase):
                             changes={**self.more, "precision": precision, "output.directory": run})
                 after = self.segments(run)["f8_history.bin"]  # steps 7 and 8 are rows 7 and 8
                 self.assertEqual(after[:7 * row] == before[:7 * row], goes_on)
+
+    def test_history_without_the_output_of_gate_up(self):
+        """Of a version that kept it in bf16: the run finds new scales."""
+        before = self.segments()["f8_history.bin"]
+        values, number = struct.unpack(f"<{len(before) // 4}f", before), len(TENSORS)
+        kept = [value for i, value in enumerate(values) if i % number != TENSORS.index("gate_up.output")]
+        self.forge(struct.pack(f"<{len(kept)}f", *kept))
+        self.resume(changes=self.more)
+        after, steps = self.segments()["f8_history.bin"], 7 * len(before) // 16
+        self.assertEqual(len(after), len(before))
+        self.assertNotEqual(after[:steps], before[:steps])
 
 
 if __name__ == "__main__":

@@ -227,13 +227,12 @@ void run_products(Bench& bench, const Options& options) {
 }
 
 /// A program of a layer, in bf16 and in FP8; whether it is one of the forward pass, which cuBLASLt may sum fast; what
-/// its optional operands are, where it has them in FP8, and whether it has them in bf16.
+/// its optional operands are, where it has them in FP8.
 struct ProgramRow {
     const char *name, *wide, *narrow;
     std::int64_t m, n, k, promotion;
     bool forward = false;
     const char* optionals = "";
-    bool wide_optionals = false;
 };
 
 std::vector<ProgramRow> programs_of(std::int64_t m) {
@@ -247,8 +246,7 @@ std::vector<ProgramRow> programs_of(std::int64_t m) {
             {"attn_out_dgrad", "LinearHeadDot", "LinearHeadDotF8", m, d, d, 0},
             {"gate_up_dgrad", "LinearRmsBackward", "LinearRmsBackwardF8", m, d, 2 * f, 256},
             {"gate_up_dgrad", "LinearRmsBackward", "LinearRmsBackwardF8", m, d, 2 * f, 256, false, " with dx f8"},
-            {"down_dgrad", "LinearSwigluBackward", "LinearSwigluBackwardF8", m, f, d, 0},
-            {"down_dgrad", "LinearSwigluBackward", "LinearSwigluBackwardF8", m, f, d, 0, false, " with y", true}};
+            {"down_dgrad", "LinearSwigluBackward", "LinearSwigluBackwardF8", m, f, d, 0}};
 }
 
 /// What of cuBLASLt's time in FP8 a program may take: its epilogue counts for more where K is short.
@@ -261,7 +259,7 @@ void run_programs(Bench& bench, const Options& options) {
         const std::string name = text(row.name, row.optionals);
         std::printf("%s: %s, M %lld N %lld K %lld\n", name.c_str(), row.narrow, static_cast<long long>(row.m),
                     static_cast<long long>(row.n), static_cast<long long>(row.k));
-        CaseOptions with{.accumulate = true, .optionals = row.wide_optionals, .promotion = row.promotion};
+        CaseOptions with{.accumulate = true, .promotion = row.promotion};
         const Loaded wide(make_case({row.wide, row.m, row.n, row.k}, with));
         with.optionals = *row.optionals != '\0';
         const Loaded narrow(make_case({row.narrow, row.m, row.n, row.k}, with));

@@ -1,4 +1,5 @@
-// Where the lanes of stmatrix.x4.trans put the columns of a transposed FP8 panel. Host and device.
+// Where the lanes of stmatrix.x4.trans put the columns of a transposed FP8 panel, and those of ldmatrix.x4.trans find
+// them. Host and device.
 //
 // A thread of a wgmma fragment has rows r and r + 8 of the same columns. The two bytes of a column, one from each row,
 // are one 16-bit element. Stored with 16-bit transposition, the eight elements of a column, of rows 0 to 7, become 16

@@ -97,7 +97,7 @@ struct Slot {
     }
     /// Whether some panel takes 8 bytes per pair. Two neighbouring rows of 128 bytes would then meet in the same banks,
     /// so odd rows visit the 8-column blocks of a sub-tile in another order: block b ^ kOddRowBlock in place of b. A
-    /// transposed panel takes the same block of all rows, so there it is the load that swaps (WideTileLoadInOrder).
+    /// slot with a transposed panel is not swapped: its instructions take the same block of all rows.
     static constexpr bool kOddRowsSwapped = !kTransposes && ((Panel(panels).row_bytes == 4 * kColumns) || ...);
     static constexpr int kOddRowBlock = kOddRowsSwapped ? 2 : 0;
     static_assert(!kOddRowsSwapped || kColumns == 32, "panels with 8 bytes per pair have rows of 128 bytes");

@@ -9,34 +9,38 @@
 
 namespace coda::hopper {
 
-/// WideTileLoad where the accumulators' blocks are visited in order in all rows: odd rows load block b ^ 2 in place of
-/// b, and give it out in order. The whole sub-tile must have been fetched.
+/// A transposed f8e4m3 tile twice as wide as the accumulator. WideTileStoreF8 may overwrite it in place once the whole
+/// sub-tile has been fetched: a warp's rows are 16 bytes of each panel row, which no other warp touches.
 template <class Slot, int kPanel>
-class WideTileLoadInOrder {
-    static constexpr int kRowBytes = Slot::panel(kPanel).row_bytes;
-    static_assert(kRowBytes == 4 * Slot::kColumns && Slot::kColumns == 32 && !Slot::kOddRowsSwapped);
-    static constexpr int kOther = 2;  // blocks away
+class WideTransposedLoadF8 {
+    static_assert(Slot::transposed(kPanel) && Slot::panel(kPanel).row_bytes == 2 * Slot::kColumns);
 
   public:
     __device__ void fetch(const Here& at) {
-        const int quad = at.thread.lane % 4, row = Fragment::row(at.thread.warp, at.thread.lane, 0);
-        const int chunk = swizzle_mask(row, kRowBytes) ^ quad / 2 * 16 ^ row % 2 * (32 * kOther);
-        words_[at.block][at.half] =
-            ptx::load_shared_words(((at.slot + (row * kRowBytes + chunk + quad % 2 * 8)) ^ (at.block * 32)) +
-                                   Slot::offset(kPanel) + at.half * 8 * kRowBytes);
+        if (at.block % 2 == 0 && at.half == 0)
+            ptx::load_matrix_x4_transposed(at.slot + paired_offset<WidePairs>(at.thread.warp, at.thread.lane, 0) +
+                                               Slot::offset(kPanel) + at.block / 2 * (32 * kPairedRowBytes),
+                                           words_[at.block / 2]);
     }
     __device__ TwoPairs operator[](const Here& at) const {
-        const bool odd = (at.thread.lane & 4) != 0;
-        const uint2 own = words_[at.block][at.half], other = words_[at.block ^ kOther][at.half];
-        return {unpack_bf16(odd ? other.x : own.x), unpack_bf16(odd ? other.y : own.y)};
+        const std::uint32_t* matrices = &words_[at.block / 2][at.block % 2 * 2];
+        const bool swapped = WidePairs::last_two(at.thread.lane % 4, 0);
+        return {pair(swapped ? matrices[1] : matrices[0], at.half), pair(swapped ? matrices[0] : matrices[1], at.half)};
     }
 
   private:
-    uint2 words_[Slot::kColumns / 8][2];
+    /// Of a word of rows r and r + 8 of two columns, one row. NOTE: both rows pass in one conversion, which the
+    /// compiler shares between the halves.
+    static __device__ float2 pair(std::uint32_t word, int half) {
+        const std::uint32_t first = ptx::widen_e4m3x2<0>(word), second = ptx::widen_e4m3x2<1>(word);
+        if (half == 0) return {ptx::widen_f16<0>(first), ptx::widen_f16<0>(second)};
+        return {ptx::widen_f16<1>(first), ptx::widen_f16<1>(second)};
+    }
+
+    std::uint32_t words_[Slot::kColumns / 16][4];  // (two blocks, (block, matrix))
 };
 
-/// An f8e4m3 tile twice as wide as the accumulator, in panel kRows by rows and in panel kTransposed transposed. Two
-/// blocks are put, then stored, before the next two are put.
+/// An f8e4m3 tile twice as wide as the accumulator, in panel kRows by rows and in panel kTransposed transposed.
 template <class Slot, int kRows, int kTransposed>
 class WideTileStoreF8 {
     static_assert(Slot::transposed(kTransposed) && Slot::panel(kTransposed).row_bytes == 2 * Slot::kColumns);
@@ -45,10 +49,12 @@ class WideTileStoreF8 {
     /// Four neighbouring columns.
     __device__ void put(const Here& at, float2 first, float2 second) {
         pending_[at.block % 2 * 2 + at.half] = ptx::round_to_e4m3x4(first.x, first.y, second.x, second.y);
+        if (at.block % 2 == 1 && at.half == 1) store(at);
     }
-    /// Stores blocks `block` and block + 1, of which `block` is even.
-    __device__ void store(Here at, int block) const {
-        at.block = block;
+
+  private:
+    /// Two blocks.
+    __device__ void store(const Here& at) const {
         ptx::store_matrix_x4(PairPanel<Slot, kRows>::address(at), pending_);
         const int lane = at.thread.lane;
         const unsigned select[2] = {WidePairs::selector(lane % 4, 0), WidePairs::selector(lane % 4, 1)};
@@ -56,11 +62,10 @@ class WideTileStoreF8 {
             __byte_perm(pending_[0], pending_[1], select[0]), __byte_perm(pending_[0], pending_[1], select[1]),
             __byte_perm(pending_[2], pending_[3], select[0]), __byte_perm(pending_[2], pending_[3], select[1])};
         ptx::store_matrix_x4_transposed(at.slot + paired_offset<WidePairs>(at.thread.warp, lane, 0) +
-                                            Slot::offset(kTransposed) + block / 2 * (32 * kPairedRowBytes),
+                                            Slot::offset(kTransposed) + at.block / 2 * (32 * kPairedRowBytes),
                                         paired);
     }
 
-  private:
     std::uint32_t pending_[4];  // (block, half)
 };
 
@@ -68,7 +73,7 @@ class WideTileStoreF8 {
 template <class Slot, int kPanel>
 class TransposedStoreF8 {
     static_assert(Slot::transposed(kPanel) && Slot::panel(kPanel).row_bytes == Slot::kColumns);
-    static_assert(Slot::kColumns == 32, "one instruction stores four blocks");
+    static_assert(Slot::kColumns % 32 == 0, "one instruction stores four blocks");
 
   public:
     /// Returns, with the second half, the codes of rows r and r + 8 of the first column, then of the second.
@@ -77,12 +82,12 @@ class TransposedStoreF8 {
             upper_ = value;
             return 0;
         }
-        pending_[at.block] = ptx::round_to_e4m3x4(upper_.x, value.x, upper_.y, value.y);
-        if (at.block == 3)
-            ptx::store_matrix_x4_transposed(
-                at.slot + paired_offset<NarrowPairs>(at.thread.warp, at.thread.lane, 0) + Slot::offset(kPanel),
-                pending_);
-        return pending_[at.block];
+        pending_[at.block % 4] = ptx::round_to_e4m3x4(upper_.x, value.x, upper_.y, value.y);
+        if (at.block % 4 == 3)
+            ptx::store_matrix_x4_transposed(at.slot + paired_offset<NarrowPairs>(at.thread.warp, at.thread.lane, 0) +
+                                                Slot::offset(kPanel) + at.block / 4 * (32 * kPairedRowBytes),
+                                            pending_);
+        return pending_[at.block % 4];
     }
 
   private:

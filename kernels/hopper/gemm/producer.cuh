@@ -114,11 +114,20 @@ __device__ __forceinline__ void move_tiles(const GemmArguments<Program>& argumen
         } else {
             ptx::mbarrier_arrive_expect(shared.ready(consumer, slot), load_bytes);
 #pragma unroll
-            for (int panel = 0; panel < Slot::kPanels; ++panel)
-                if (use.load >> panel & 1)
-                    ptx::tma_load(shared.slot(consumer, slot) + Slot::offset(panel), &arguments.load[panel],
-                                  Slot::panel(panel).column(load.column()), load.row(), shared.ready(consumer, slot),
-                                  leave_l2);
+            for (int panel = 0; panel < Slot::kPanels; ++panel) {
+                if (!(use.load >> panel & 1)) continue;
+                const std::uint32_t target = shared.slot(consumer, slot) + Slot::offset(panel);
+                const int column = Slot::panel(panel).column(load.column());
+                if constexpr (Slot::kTransposes) {
+                    if (Slot::transposed(panel)) {
+                        ptx::tma_load(target, &arguments.load[panel], load.row(), column, shared.ready(consumer, slot),
+                                      leave_l2);
+                        continue;
+                    }
+                }
+                ptx::tma_load(target, &arguments.load[panel], column, load.row(), shared.ready(consumer, slot),
+                              leave_l2);
+            }
         }
     };
 

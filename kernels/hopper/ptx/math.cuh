@@ -57,6 +57,34 @@ __device__ __forceinline__ std::uint32_t round_to_e5m2x4(float first, float seco
     return word;
 }
 
+/// Two f8e4m3, the lower and the upper byte of the word's half `half` (0 or 1), as two f16, exactly.
+template <int half>
+__device__ __forceinline__ std::uint32_t widen_e4m3x2(std::uint32_t word) {
+    std::uint32_t pair;
+    if constexpr (half == 0) {
+        asm("{\n.reg .b16 low, high;\nmov.b32 {low, high}, %1;\ncvt.rn.f16x2.e4m3x2 %0, low;\n}"
+            : "=r"(pair)
+            : "r"(word));
+    } else {
+        asm("{\n.reg .b16 low, high;\nmov.b32 {low, high}, %1;\ncvt.rn.f16x2.e4m3x2 %0, high;\n}"
+            : "=r"(pair)
+            : "r"(word));
+    }
+    return pair;
+}
+
+/// Half `half` (0 or 1) of two f16.
+template <int half>
+__device__ __forceinline__ float widen_f16(std::uint32_t pair) {
+    float value;
+    if constexpr (half == 0) {
+        asm("{\n.reg .b16 low, high;\nmov.b32 {low, high}, %1;\ncvt.f32.f16 %0, low;\n}" : "=f"(value) : "r"(pair));
+    } else {
+        asm("{\n.reg .b16 low, high;\nmov.b32 {low, high}, %1;\ncvt.f32.f16 %0, high;\n}" : "=f"(value) : "r"(pair));
+    }
+    return value;
+}
+
 /// Hides from the compiler how `value` was computed, so that it cannot keep what derives from `value` in registers and
 /// share it with other places that compute the same.
 __device__ __forceinline__ void hide_origin(int& value) { asm volatile("" : "+r"(value)); }

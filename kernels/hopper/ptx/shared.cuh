@@ -87,6 +87,14 @@ __device__ __forceinline__ void load_matrix_x4_if(bool wanted, std::uint32_t add
         : "memory");
 }
 
+/// The inverse of store_matrix_x4_transposed.
+__device__ __forceinline__ void load_matrix_x4_transposed(std::uint32_t address, std::uint32_t (&value)[4]) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(value[0]), "=r"(value[1]), "=r"(value[2]), "=r"(value[3])
+                 : "r"(address)
+                 : "memory");
+}
+
 /// Orders this thread's ordinary shared-memory accesses before later ones of TMA (after a barrier).
 __device__ __forceinline__ void fence_async_shared() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 

@@ -19,13 +19,13 @@ GemmCase made_f8(const Shape& shape, const CaseOptions& options) {
     GemmBuilder build(shape, options);
     LinearSwigluF8 op;
     build.f8_product(op);
+    op.z_scale = build.scalar("z_scale", 64);
+    op.z_t = GemmBuilder::paired(build.f8_result("z_t", shape.n, shape.m));
+    op.z_amax = build.add("z_amax", DType::f32, 1, 1, Fill::ones, 0, Access::inout);
     op.y_scale = build.scalar("y_scale", 32);
     op.y = build.f8_result("y", shape.m, shape.n / 2);
+    op.y_t = GemmBuilder::paired(build.f8_result("y_t", shape.n / 2, shape.m));
     op.y_amax = build.add("y_amax", DType::f32, 1, 1, Fill::ones, 0, Access::inout);
-    if (!options.evaluation) {
-        op.z = build.result("z", shape.m, shape.n);
-        op.y_t = GemmBuilder::paired(build.f8_result("y_t", shape.n / 2, shape.m));
-    }
     return build.finish(op);
 }
 
@@ -47,15 +47,12 @@ GemmCase backward_f8(const Shape& shape, const CaseOptions& options) {
     LinearSwigluBackwardF8 op;
     build.f8_product(op);
     op.tile = LinearSwigluBackwardF8::kTileColumns;
-    op.z = build.storage("z", shape.m, 2 * shape.n);
+    op.z_scale = build.scalar("z_scale", 0.5);  // z of size 2, where σ is far from linear
+    op.z_t = GemmBuilder::paired(build.f8_operand("z_t", 2 * shape.n, shape.m));
     op.dz_scale = build.scalar("dz_scale", 16);
     op.dz = build.f8_result("dz", shape.m, 2 * shape.n);
     op.dz_t = GemmBuilder::paired(build.f8_result("dz_t", 2 * shape.n, shape.m));
     op.dz_amax = build.add("dz_amax", DType::f32, 1, 1, Fill::ones, 0, Access::inout);
-    if (options.optionals) {
-        op.y_scale = build.scalar("y_scale", 32);
-        op.y_t = GemmBuilder::paired(build.f8_result("y_t", shape.n, shape.m));
-    }
     op.dot = build.result("dot", ceil_div(shape.n, op.tile), shape.m, DType::f32);
     return build.finish(op);
 }

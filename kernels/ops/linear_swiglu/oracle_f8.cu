@@ -20,23 +20,25 @@ template <>
 void check_op(const LinearSwigluF8& op, OpCheck& check) {
     const std::int64_t columns = op.w.rows;
     const Memory& memory = check.memory();
-    const float scale = scalar_of(memory.address(op.scale)), y_scale = scalar_of(memory.address(op.y_scale));
-    double largest = 0;
+    const float scale = scalar_of(memory.address(op.scale)), z_scale = scalar_of(memory.address(op.z_scale)),
+                y_scale = scalar_of(memory.address(op.y_scale));
+    double largest_z = 0, largest_y = 0;
     check.by_rows(op.a, Major::k, op.w, Major::k, 16, [&](const float* product, std::int64_t first, std::int64_t rows) {
         const Tensor acc = band_of(product, columns), live_y = live(check, op.y, first);
-        if (op.z)
-            compare(check, "z", rows, columns, live(check, op.z, first),
-                    [=] __device__(std::int64_t row, std::int64_t column) { return scale * acc(row, column); });
+        const auto z = [=] __device__(std::int64_t row, std::int64_t column) { return scale * acc(row, column); };
+        compare(check, "z_t", rows, columns, Untransposed{live(check, op.z_t), first},
+                [=] __device__(std::int64_t row, std::int64_t column) { return finite(z_scale * z(row, column)); });
         const auto y = [=] __device__(std::int64_t row, std::int64_t column) {
-            const auto stored = [&](std::int64_t j) { return __bfloat162float(__float2bfloat16(scale * acc(row, j))); };
-            return swiglu(stored(2 * column), stored(2 * column + 1));
+            return swiglu(z(row, 2 * column), z(row, 2 * column + 1));
         };
         compare(check, "y", rows, columns / 2, live_y,
                 [=] __device__(std::int64_t row, std::int64_t column) { return finite(y_scale * y(row, column)); });
-        if (op.y_t) compare(check, "y_t", rows, columns / 2, Untransposed{live(check, op.y_t), first}, live_y);
-        largest = std::max(largest, sums_over(check, rows, columns / 2, y, y).largest_expected);
+        compare(check, "y_t", rows, columns / 2, Untransposed{live(check, op.y_t), first}, live_y);
+        largest_z = std::max(largest_z, sums_over(check, rows, columns, z, z).largest_expected);
+        largest_y = std::max(largest_y, sums_over(check, rows, columns / 2, y, y).largest_expected);
     });
-    compare_amax(check, "y_amax", op.y_amax, largest);
+    compare_amax(check, "z_amax", op.z_amax, largest_z);
+    compare_amax(check, "y_amax", op.y_amax, largest_y);
 }
 
 template <>
@@ -44,12 +46,14 @@ void check_op(const LinearSwigluBackwardF8& op, OpCheck& check) {
     const std::int64_t columns = op.w.rows, width = op.tile;
     const Memory& memory = check.memory();
     const float scale = scalar_of(memory.address(op.scale)), dz_scale = scalar_of(memory.address(op.dz_scale));
-    const float y_scale = op.y_t ? scalar_of(memory.address(op.y_scale)) : 1.0f;
+    const float z_inverse = 1 / scalar_of(memory.address(op.z_scale));
     double largest = 0;
     check.by_rows(op.a, Major::k, op.w, Major::k, 16, [&](const float* product, std::int64_t first, std::int64_t rows) {
-        const Tensor acc = band_of(product, columns), z = live(check, op.z, first), dz = live(check, op.dz, first);
+        const Tensor acc = band_of(product, columns), dz = live(check, op.dz, first);
+        const Untransposed z{before(check, "z_t", op.z_t), first};
         const auto gradient = [=] __device__(std::int64_t row, std::int64_t pair) {
-            return swiglu_backward(z(row, 2 * pair), z(row, 2 * pair + 1), scale * acc(row, pair));
+            const float gate = z_inverse * z(row, 2 * pair), up = z_inverse * z(row, 2 * pair + 1);
+            return swiglu_backward(gate, up, scale * acc(row, pair));
         };
         const auto exact = [=] __device__(std::int64_t row, std::int64_t column) {
             const auto both = gradient(row, column / 2);
@@ -59,11 +63,6 @@ void check_op(const LinearSwigluBackwardF8& op, OpCheck& check) {
             return finite(dz_scale * exact(row, column));
         });
         compare(check, "dz_t", rows, 2 * columns, Untransposed{live(check, op.dz_t), first}, dz);
-        if (op.y_t)
-            compare(check, "y_t", rows, columns, Untransposed{live(check, op.y_t), first},
-                    [=] __device__(std::int64_t row, std::int64_t column) {
-                        return finite(y_scale * swiglu(z(row, 2 * column), z(row, 2 * column + 1)));
-                    });
         Tensor dot = live(check, op.dot);
         dot.data = static_cast<const float*>(dot.data) + first;
         compare(check, "dot", op.dot.rows, rows, dot, [=] __device__(std::int64_t tile, std::int64_t row) {

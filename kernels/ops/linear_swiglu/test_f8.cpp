@@ -21,6 +21,14 @@ bool same(const Inputs& in, const View& rows, const View& copy) {
     return in.buffers.gaps_untouched(copy);
 }
 
+constexpr double kZScale = 8;
+
+/// The token at a place of a paired copy.
+std::int64_t token_at(std::int64_t place) {
+    const std::int64_t inside = place % 16;
+    return place - inside + inside / 2 + inside % 2 * 8;
+}
+
 struct Case {
     Inputs in;
     LinearSwigluBackwardF8 op;
@@ -30,17 +38,31 @@ struct Case {
         op.a = in.in(kF8, shape.m, shape.k);
         op.w = in.in(kF8, shape.n, shape.k);
         op.scale = in.buffers.scalar(kF32, 0.5);
-        op.z = in.buffers.random(DType::bf16, shape.m, 2 * shape.n, -4, 4, 2 * shape.n + kGap);
+        op.z_scale = in.buffers.scalar(kF32, kZScale);
+        op.z_t = in.buffers.random(kF8, 2 * shape.n, shape.m, -4 * kZScale, 4 * kZScale, shape.m + kGap);
+        op.z_t.order = ColumnOrder::paired;
         op.dz_scale = in.buffers.scalar(kF32, dz_scale);
         op.dz = in.out(kF8, shape.m, 2 * shape.n);
         op.dz_t = paired(in, 2 * shape.n, shape.m);
         op.dz_amax = in.buffers.scalar(kF32, 0.125);
-        op.y_scale = in.buffers.scalar(kF32, 16);
-        op.y_t = paired(in, shape.n, shape.m);
         op.dot = in.out(kF32, tiles(shape.n, shape.tile), shape.m);
         op.tile = shape.tile;
     }
 };
+
+LinearSwigluF8 forward(F8Inputs& in, const ProgramShape& shape, double scale) {
+    constexpr DType kF8 = DType::f8e4m3, kF32 = DType::f32;
+    return {.a = in.a,
+            .w = in.w,
+            .scale = in.scale,
+            .z_scale = in.buffers.scalar(kF32, 2 * scale),
+            .z_t = paired(in, shape.n, shape.m),
+            .z_amax = in.buffers.scalar(kF32, 0),
+            .y_scale = in.buffers.scalar(kF32, scale),
+            .y = in.out(kF8, shape.m, shape.n / 2),
+            .y_t = paired(in, shape.n / 2, shape.m),
+            .y_amax = in.buffers.scalar(kF32, 0)};
+}
 
 /// An element rounded once to f8e4m3, of a value that may be off by `error`: between the codes of both ends.
 Expectation stored(double value, double error) {
@@ -50,72 +72,71 @@ Expectation stored(double value, double error) {
 
 }  // namespace
 
-TEST_CASE("LinearSwigluF8: y of z as rounded, by rows and transposed, and its amax") {
+TEST_CASE("LinearSwigluF8: z transposed, y by rows and transposed, each rounded once, and their amax") {
     for (const ProgramShape& shape : {ProgramShape{16, 8, 16, 2}, {48, 72, 32, 2}, {144, 544, 272, 2}})
-        for (const double y_scale : {8.0, 4096.0}) {  // the second saturates
-            INFO("M " << shape.m << ", N " << shape.n << ", K " << shape.k << ", scale " << y_scale);
+        for (const double scale : {8.0, 4096.0}) {  // the second saturates
+            INFO("M " << shape.m << ", N " << shape.n << ", K " << shape.k << ", scale " << scale);
             F8Inputs in(shape);
-            const std::int64_t pairs = shape.n / 2;
-            LinearSwigluF8 op{.a = in.a,
-                              .w = in.w,
-                              .scale = in.scale,
-                              .z = in.out(DType::bf16, shape.m, shape.n),
-                              .y_scale = in.buffers.scalar(DType::f32, y_scale),
-                              .y = in.out(DType::f8e4m3, shape.m, pairs),
-                              .y_t = paired(in, pairs, shape.m),
-                              .y_amax = in.buffers.scalar(DType::f32, 0)};
+            const LinearSwigluF8 op = forward(in, shape, scale);
             in.run(op);
-            check_close("z", in.buffers, op.z, DType::f32, in.product.error, in.product);
-            double amax = 0;
+            const double z_error = in.product.error + kArithmetic * epsilon(DType::f32) * largest(in.product.acc);
+            const auto z = [&](std::int64_t i, std::int64_t j) { return in.product(i, j); };
+            double z_amax = 0, y_amax = 0;
+            check_all("z_t", in.buffers, op.z_t, [&](std::int64_t j, std::int64_t place) {
+                const double value = z(token_at(place), j);
+                z_amax = std::max(z_amax, std::fabs(value));
+                return stored(2 * scale * value, 2 * scale * z_error);
+            });
+            // y moves by no more than 1.1 |u| and |g| times what g and u do
+            const double y_error = 2.2 * (1 + z_amax) * z_error;
             check_all("y", in.buffers, op.y, [&](std::int64_t i, std::int64_t j) {
-                const double gate = in(op.z, i, 2 * j), up = in(op.z, i, 2 * j + 1);
-                const double y = gate * sigmoid(gate) * up;
-                amax = std::max(amax, std::fabs(y));
-                return stored(y_scale * y, kArithmetic * epsilon(DType::f32) * y_scale * std::fabs(y));
+                const double y = z(i, 2 * j) * sigmoid(z(i, 2 * j)) * z(i, 2 * j + 1);
+                y_amax = std::max(y_amax, std::fabs(y));
+                return stored(scale * y, scale * y_error);
             });
             CHECK(same(in, op.y, op.y_t));
-            CHECK(std::fabs(in(op.y_amax, 0, 0) - amax) <= kArithmetic * epsilon(DType::f32) * amax);
+            CHECK(in.buffers.gaps_untouched(op.z_t));
+            CHECK(std::fabs(in(op.z_amax, 0, 0) - z_amax) <= z_error);
+            CHECK(std::fabs(in(op.y_amax, 0, 0) - y_amax) <= y_error);
 
-            LinearSwigluF8 alone = op;  // z and y_t may be absent; y keeps its bits, and a larger amax stays
-            alone.z = alone.y_t = View{};
-            alone.y = in.out(DType::f8e4m3, shape.m, pairs);
-            in.buffers.set(op.y_amax, 0, 0, 2 * amax);
-            in.run(alone);
-            CHECK((in.buffers.bits(alone.y) == in.buffers.bits(op.y)));
-            CHECK(in(op.y_amax, 0, 0) == static_cast<double>(static_cast<float>(2 * amax)));
+            for (const View& amax : {op.z_amax, op.y_amax}) in.buffers.set(amax, 0, 0, 64);  // a larger one stays
+            in.run(op);
+            CHECK(in(op.z_amax, 0, 0) == 64);
+            CHECK(in(op.y_amax, 0, 0) == 64);
         }
 }
 
-TEST_CASE("LinearSwigluF8 refuses tokens that are no whole groups of 16 where it transposes, and only there") {
-    const ProgramShape shape{24, 32, 16, 2};
-    F8Inputs in(shape);
-    LinearSwigluF8 op{.a = in.a,
-                      .w = in.w,
-                      .scale = in.scale,
-                      .z = {},
-                      .y_scale = in.scale,
-                      .y = in.out(DType::f8e4m3, 24, 16),
-                      .y_t = paired(in, 16, 24),
-                      .y_amax = in.buffers.scalar(DType::f32, 0)};
-    CHECK_THROWS_WITH(in.run(op), Catch::Contains("LinearSwigluF8: M is 24, not a multiple of 16"));
-    op.y_t = View{};
-    CHECK_NOTHROW(in.run(op));
+TEST_CASE("LinearSwigluF8 refuses tokens that are no whole groups of 16, and copies in another order") {
+    const ProgramShape ragged{24, 32, 16, 2};
+    F8Inputs in(ragged);
+    CHECK_THROWS_WITH(in.run(forward(in, ragged, 1)), Catch::Contains("LinearSwigluF8: M is 24, not a multiple of 16"));
+    const ProgramShape shape{32, 32, 16, 2};
+    F8Inputs whole(shape);
+    LinearSwigluF8 op = forward(whole, shape, 1);
     op.y.order = ColumnOrder::paired;
-    CHECK_THROWS_WITH(in.run(op), Catch::Contains("operand y has its columns in pairs of each 16, expected natural"));
+    CHECK_THROWS_WITH(whole.run(op),
+                      Catch::Contains("operand y has its columns in pairs of each 16, expected natural"));
+    op = forward(whole, shape, 1);
+    op.z_t.order = ColumnOrder::natural;
+    CHECK_THROWS_WITH(whole.run(op), Catch::Contains("operand z_t has its columns in natural order, expected pairs"));
+    op.z_t = View{};
+    CHECK_THROWS_WITH(whole.run(op), Catch::Contains("operand z_t is missing"));
 }
 
-TEST_CASE("LinearSwigluBackwardF8: dz by rows and transposed, y transposed, amax, and the dot before rounding") {
+TEST_CASE("LinearSwigluBackwardF8: dz by rows and transposed, amax, and the dot before rounding") {
     for (const ProgramShape& shape : {ProgramShape{16, 8, 16, 5}, {48, 72, 32, 128}, {144, 272, 272, 128}})
         for (const double dz_scale : {8.0, 4096.0}) {  // the second saturates
             INFO("M " << shape.m << ", N " << shape.n << ", K " << shape.k << ", scale " << dz_scale);
             Case made(shape, dz_scale);
             const Product product(made.in.buffers, made.op.a, made.op.w, WeightLayout::out_in);
-            made.in.run(made.op);
             const Inputs& in = made.in;
-            const View& z = made.op.z;
+            made.in.run(made.op);
+            const auto z = [&](std::int64_t i, std::int64_t j) {
+                return in(made.op.z_t, j, paired_place(i)) / kZScale;
+            };
             const auto dy = [&](std::int64_t i, std::int64_t j) { return 0.5 * product(i, j); };
-            const auto gate = [&](std::int64_t i, std::int64_t j) { return in(z, i, 2 * j); };
-            const auto up = [&](std::int64_t i, std::int64_t j) { return in(z, i, 2 * j + 1); };
+            const auto gate = [&](std::int64_t i, std::int64_t j) { return z(i, 2 * j); };
+            const auto up = [&](std::int64_t i, std::int64_t j) { return z(i, 2 * j + 1); };
             const auto silu = [&](std::int64_t i, std::int64_t j) { return gate(i, j) * sigmoid(gate(i, j)); };
             const auto dz = [&](std::int64_t i, std::int64_t j) {
                 const double sigma = sigmoid(gate(i, j / 2));
@@ -126,11 +147,6 @@ TEST_CASE("LinearSwigluBackwardF8: dz by rows and transposed, y transposed, amax
             check_all("dz", in.buffers, made.op.dz,
                       [&](std::int64_t i, std::int64_t j) { return stored(dz_scale * dz(i, j), dz_scale * error); });
             CHECK(same(in, made.op.dz, made.op.dz_t));
-            check_all("y_t", in.buffers, made.op.y_t, [&](std::int64_t j, std::int64_t place) {
-                const std::int64_t inside = place % 16;
-                const std::int64_t token = place - inside + inside / 2 + inside % 2 * 8;
-                return stored(16 * silu(token, j) * up(token, j), 1e-4);
-            });
             double amax = 0.125;
             for (std::int64_t i = 0; i < shape.m; ++i)
                 for (std::int64_t j = 0; j < 2 * shape.n; ++j) amax = std::max(amax, std::fabs(dz(i, j)));
@@ -140,12 +156,13 @@ TEST_CASE("LinearSwigluBackwardF8: dz by rows and transposed, y transposed, amax
                                return gate(i, j) * dz(i, 2 * j) + up(i, j) * dz(i, 2 * j + 1);
                            });
 
-            LinearSwigluBackwardF8 without_y = made.op;
-            without_y.dz = made.in.out(DType::f8e4m3, shape.m, 2 * shape.n);
-            without_y.y_t = without_y.y_scale = View{};
+            LinearSwigluBackwardF8 in_place = made.op;
+            in_place.dz = made.in.out(DType::f8e4m3, shape.m, 2 * shape.n);
+            in_place.dz_t = made.op.z_t;
             made.in.buffers.set(made.op.dz_amax, 0, 0, 2 * amax);  // a larger one stays
-            made.in.run(without_y);
-            CHECK((in.buffers.bits(without_y.dz) == in.buffers.bits(made.op.dz)));
+            made.in.run(in_place);
+            CHECK((in.buffers.bits(in_place.dz) == in.buffers.bits(made.op.dz)));
+            CHECK((in.buffers.bits(in_place.dz_t) == in.buffers.bits(made.op.dz_t)));
             CHECK(in(made.op.dz_amax, 0, 0) == static_cast<double>(static_cast<float>(2 * amax)));
         }
 }
@@ -157,4 +174,8 @@ TEST_CASE("LinearSwigluBackwardF8 refuses tokens that are no whole groups of 16,
     natural.op.dz_t.order = ColumnOrder::natural;
     CHECK_THROWS_WITH(natural.in.run(natural.op),
                       Catch::Contains("operand dz_t has its columns in natural order, expected pairs"));
+    natural.op.dz_t.order = ColumnOrder::paired;
+    natural.op.z_t.order = ColumnOrder::natural;
+    CHECK_THROWS_WITH(natural.in.run(natural.op),
+                      Catch::Contains("operand z_t has its columns in natural order, expected pairs"));
 }

@@ -21,6 +21,7 @@ struct Float8Tensor {
 /// operands.
 struct Float8Gemm {
     Float8Tensor input, weight, output_gradient;
+    Float8Tensor output;         // z, of the gate/up projection alone, which keeps it for the backward pass in FP8
     View forward, dgrad, wgrad;  // scalars that undo the scales: of x Wᵀ, dz W and dzᵀ x
     View rows, columns;          // of W: (N, K), and transposed, (K, N)
 

@@ -32,11 +32,7 @@ MlpBlock::BackwardBuffers::BackwardBuffers(const ModelShape& s, Recompute recomp
     dx_f8 = buffers.f8("mlp dx f8", s.tokens, s.width);
     dx_f8_t = buffers.f8_transposed("mlp dx f8 transposed", s.tokens, s.width);
     dz_f8 = buffers.f8("gate/up gradient f8", s.tokens, 2 * s.ffn);
-    dz_f8_t = buffers.f8_transposed("gate/up gradient f8 transposed", s.tokens, 2 * s.ffn);
-    if (recompute != Recompute::none) {
-        x_f8_t = buffers.f8_transposed("mlp input f8 transposed", s.tokens, s.width);
-        y_f8_t = buffers.f8_transposed("recomputed mlp activation f8 transposed", s.tokens, s.ffn);
-    }
+    if (recompute != Recompute::none) x_f8_t = buffers.f8_transposed("mlp input f8 transposed", s.tokens, s.width);
 }
 
 MlpBlock::MlpBlock(const Parameters& parameters, const FlatSegments& segments, const ModelShape& s, Recompute recompute,
@@ -51,13 +47,15 @@ MlpBlock::MlpBlock(const Parameters& parameters, const FlatSegments& segments, c
       y_(buffers.activation("mlp activation", s.tokens, s.ffn)),
       out_{buffers.activation("x after mlp", s.tokens, s.width), buffers.statistic("rstd after mlp", 1, s.tokens)},
       square_(buffers.statistic("squares after mlp", ceil_div(s.width, LinearResidualRms::kTileColumns), s.tokens)) {
-    if (recompute != Recompute::mlp) z_ = buffers.activation("gate/up", s.tokens, 2 * s.ffn);
-    if (!gate_up_f8_) return;
+    if (!gate_up_f8_) {
+        if (recompute != Recompute::mlp) z_ = buffers.activation("gate/up", s.tokens, 2 * s.ffn);
+        return;
+    }
     x_f8_ = buffers.f8("mlp input f8", s.tokens, s.width);
+    z_f8_t_ = buffers.f8_transposed("gate/up f8 transposed", s.tokens, 2 * s.ffn);
     y_f8_ = buffers.f8("mlp activation f8", s.tokens, s.ffn);
-    if (recompute != Recompute::none) return;
-    x_f8_t_ = buffers.f8_transposed("mlp input f8 transposed", s.tokens, s.width);
     y_f8_t_ = buffers.f8_transposed("mlp activation f8 transposed", s.tokens, s.ffn);
+    if (recompute == Recompute::none) x_f8_t_ = buffers.f8_transposed("mlp input f8 transposed", s.tokens, s.width);
 }
 
 const Stream& MlpBlock::forward(StepList& step, const Stream& in, Keep keep) {
@@ -92,10 +90,12 @@ void MlpBlock::forward_f8(StepList& step, const Stream& in) {
     step("gate_up", LinearSwigluF8{.a = x_f8_,
                                    .w = gate_up_f8_.rows,
                                    .scale = gate_up_f8_.forward,
-                                   .z = write(z_),
+                                   .z_scale = gate_up_f8_.output.scale,
+                                   .z_t = write(z_f8_t_),
+                                   .z_amax = write(gate_up_f8_.output.amax),
                                    .y_scale = down_f8_.input.scale,
                                    .y = write(y_f8_),
-                                   .y_t = y_f8_t_ ? write(y_f8_t_) : View{},
+                                   .y_t = write(y_f8_t_),
                                    .y_amax = write(down_f8_.input.amax)});
     step("down", LinearResidualRms{.a = y_f8_,
                                    .w = down_f8_.rows,
@@ -109,21 +109,22 @@ void MlpBlock::forward_f8(StepList& step, const Stream& in) {
 void MlpBlock::backward_f8(StepList& step, const Stream& in, BackwardBuffers& g, View& dx, Beta beta, DxCopies& copies,
                            DxCopies& next) {
     copies.complete(step, "mlp_dx_f8", dx);
+    const View saved = z_f8_t_;
+    View& dz_f8_t = z_f8_t_;
     step("down_dgrad", LinearSwigluBackwardF8{.a = g.dx_f8,
                                               .w = down_f8_.columns,
                                               .scale = down_f8_.dgrad,
-                                              .z = z_,
+                                              .z_scale = gate_up_f8_.output.scale,
+                                              .z_t = saved,
                                               .dz_scale = gate_up_f8_.output_gradient.scale,
                                               .dz = write(g.dz_f8),
-                                              .dz_t = write(g.dz_f8_t),
+                                              .dz_t = write(dz_f8_t),
                                               .dz_amax = write(gate_up_f8_.output_gradient.amax),
-                                              .y_scale = g.y_f8_t ? down_f8_.input.scale : View{},
-                                              .y_t = g.y_f8_t ? write(g.y_f8_t) : View{},
                                               .dot = write(g.partials),
                                               .tile = LinearSwigluBackwardF8::kTileColumns});
     step("mlp_dot", FinishRowSum{.partials = g.partials, .sum = write(g.dot)});
     step("down_wgrad", WeightGradient{.dy = g.dx_f8_t,
-                                      .x = g.y_f8_t ? g.y_f8_t : y_f8_t_,
+                                      .x = y_f8_t_,
                                       .gamma = {},
                                       .alpha = down_f8_.wgrad,
                                       .grad = {write(down_.gradient), beta},
@@ -132,7 +133,7 @@ void MlpBlock::backward_f8(StepList& step, const Stream& in, BackwardBuffers& g,
     if (g.x_f8_t) transpose_input(step, "mlp_input_f8_t", in, gate_up_f8_, g.x_f8_t);
     const View& x_t = g.x_f8_t ? g.x_f8_t : x_f8_t_;
     build_norm_projection_backward(step, {"gate_up_dgrad", "gate_up_wgrad", "mlp_norm_grad"}, in,
-                                   {.gemm = gate_up_f8_, .dz = g.dz_f8, .dz_t = g.dz_f8_t, .x_t = x_t}, g.dot, gate_up_,
+                                   {.gemm = gate_up_f8_, .dz = g.dz_f8, .dz_t = dz_f8_t, .x_t = x_t}, g.dot, gate_up_,
                                    norm_, g.dgamma, dx, beta, next);
 }
 

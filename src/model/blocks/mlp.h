@@ -29,9 +29,8 @@ class MlpBlock {
         View dgamma;         // partials of the norm's weight
         // FP8, by rows and transposed; absent without `float8`.
         View dx_f8, dx_f8_t;  // (M, d), (d, M)
-        View dz_f8, dz_f8_t;  // (M, 2f), (2f, M)
+        View dz_f8;           // (M, 2f); its transposed copy takes the place of z
         View x_f8_t;          // (d, M) of the normalised x, made anew; absent where the forward pass's is kept
-        View y_f8_t;          // (f, M) recomputed; absent where the forward pass's is kept
 
         /// `float8`: of the layers that take FP8 operands.
         BackwardBuffers(const ModelShape& shape, Recompute recompute, const Float8Formats& float8,
@@ -70,11 +69,12 @@ class MlpBlock {
     Recompute recompute_;
     Float8Gemm gate_up_f8_, down_f8_;
     Weight norm_, gate_up_, down_;
-    View z_;  // (M, 2f) gate/up interleaved; absent under recompute "mlp"
+    View z_;  // (M, 2f) gate/up interleaved; absent under recompute "mlp", and with FP8
     View y_;  // (M, f): kept for the backward pass unless it is recomputed
-    // FP8, by rows for the forward pass and transposed for the wgrad, the latter kept as y_ is.
-    View x_f8_, x_f8_t_;  // (M, d), (d, M) of the normalised x
-    View y_f8_, y_f8_t_;  // (M, f), (f, M)
+    // FP8, by rows for the forward pass and transposed for the backward pass.
+    View x_f8_, x_f8_t_;  // (M, d), (d, M) of the normalised x, the latter kept unless it is made anew
+    View z_f8_t_;         // (2f, M), kept
+    View y_f8_, y_f8_t_;  // (M, f), (f, M), the latter kept: z and y together take less than z in bf16
     Stream out_;          // x', 1/rms
     View square_;         // partials of the sum of squares of x'
 };
