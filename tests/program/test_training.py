@@ -132,7 +132,7 @@ class DeterminismTest(ProgramTestCase):
             self.train(changes={"output.directory": str(interval), "precision": fine | {"count_interval": interval}})
         self.assert_same_run("0", "4")
         for plain, counted in zip(self.log("0").steps, self.log("4").steps, strict=True):
-            self.assertEqual(len(plain["f8"]), 10)
+            self.assertEqual(len(plain["f8"]), 11)
             for tensor, values in plain["f8"].items():
                 self.assertEqual(counted["f8"][tensor][:3], values)
                 self.assertEqual(len(counted["f8"][tensor]), 5 if counted["step"] % 4 == 0 else 3)
