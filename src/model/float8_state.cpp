@@ -45,7 +45,7 @@ void Float8State::add_layer(const PrecisionConfig& precision, std::size_t l, con
         const std::int32_t input = normalised ? kNormalised : tensor("input");
         const std::int32_t weight = tensor("weight"), gradient = tensor("output_gradient", names.gradient);
         std::optional<std::int32_t> output;
-        if (gemm == &Float8Layer::gate_up) output = tensor("output");
+        if (names.keeps_output) output = tensor("output");
         pairs_.insert(pairs_.end(), {{input, weight}, {gradient, weight}, {gradient, input}});
         gemms_.push_back({l, gemm, names.step, matrix, input, weight, gradient, output});
     };
@@ -53,8 +53,9 @@ void Float8State::add_layer(const PrecisionConfig& precision, std::size_t l, con
         parameters.attention.qkv, true, &Float8Layer::qkv);
     add(precision.attn_out, {"attn_out", "attn_out_f8", "attn_out f8", "attn_out f8 transposed"},
         parameters.attention.out, false, &Float8Layer::attn_out);
-    add(precision.gate_up, {"gate_up", "gate_up_f8", "gate_up f8", "gate_up f8 transposed"}, parameters.mlp.gate_up,
-        true, &Float8Layer::gate_up);
+    add(precision.gate_up,
+        {"gate_up", "gate_up_f8", "gate_up f8", "gate_up f8 transposed", DType::f8e4m3, /*keeps_output=*/true},
+        parameters.mlp.gate_up, true, &Float8Layer::gate_up);
     add(precision.down, {"down", "down_f8", "down f8", "down f8 transposed"}, parameters.mlp.down, false,
         &Float8Layer::down);
 }

@@ -48,6 +48,7 @@ class Float8State {
     struct GemmNames {
         const char *gemm, *step, *rows, *columns;
         DType gradient = DType::f8e4m3;  // the format
+        bool keeps_output = false;
     };
     struct Gemm {
         std::size_t layer;

@@ -133,6 +133,18 @@ struct SubTile {
     }
 };
 
+/// As TransposedStoreF8 packs them: of blocks first to first + 3, rows r and r + 8 of a lane's two columns.
+std::array<Word, 4> narrow_words(const SubTile& tile, int warp, int lane, int first) {
+    const int upper = Fragment::row(warp, lane, 0), lower = Fragment::row(warp, lane, 1);
+    std::array<Word, 4> words{};
+    for (int block = 0; block < 4; ++block) {
+        const int column = Fragment::column(lane, first + block);
+        words[static_cast<std::size_t>(block)] = tile.at(upper, column) | tile.at(lower, column) << 8 |
+                                                 tile.at(upper, column + 1) << 16 | tile.at(lower, column + 1) << 24;
+    }
+    return words;
+}
+
 /// Each lane stores the lower half of a word: its two columns of a block, of one row. Lanes meet in a word or in
 /// different banks.
 void store_halves(Panel& panel, int warp, int block, int half, const std::array<std::array<Word, 4>, 32>& registers) {
@@ -211,13 +223,7 @@ TEST_CASE("narrow FP8 panels of 64 columns hold the bytes transposed, four block
             std::array<std::array<Word, 4>, 32> registers{};
             for (int lane = 0; lane < 32; ++lane) {
                 const auto l = static_cast<std::size_t>(lane);
-                const int upper = Fragment::row(warp, lane, 0), lower = Fragment::row(warp, lane, 1);
-                for (int block = 0; block < 4; ++block) {
-                    const int column = Fragment::column(lane, 4 * four_blocks + block);
-                    registers[l][static_cast<std::size_t>(block)] =
-                        tile.at(upper, column) | tile.at(lower, column) << 8 | tile.at(upper, column + 1) << 16 |
-                        tile.at(lower, column + 1) << 24;
-                }
+                registers[l] = narrow_words(tile, warp, lane, 4 * four_blocks);
                 address[l] = paired_offset<NarrowPairs>(warp, lane, 0) + four_blocks * (32 * kPairedRowBytes);
             }
             store_matrix_x4_transposed(panel, address, registers);
@@ -233,13 +239,7 @@ TEST_CASE("narrow FP8 panels hold the bytes transposed, the tokens in pairs, and
         std::array<std::array<Word, 4>, 32> registers{};
         for (int lane = 0; lane < 32; ++lane) {
             const auto l = static_cast<std::size_t>(lane);
-            const int upper = Fragment::row(warp, lane, 0), lower = Fragment::row(warp, lane, 1);
-            for (int block = 0; block < 4; ++block) {
-                const int column = Fragment::column(lane, block);
-                registers[l][static_cast<std::size_t>(block)] = tile.at(upper, column) | tile.at(lower, column) << 8 |
-                                                                tile.at(upper, column + 1) << 16 |
-                                                                tile.at(lower, column + 1) << 24;
-            }
+            registers[l] = narrow_words(tile, warp, lane, 0);
             address[l] = paired_offset<NarrowPairs>(warp, lane, 0);
         }
         store_matrix_x4_transposed(panel, address, registers);

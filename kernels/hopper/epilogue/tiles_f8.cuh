@@ -9,6 +9,14 @@
 
 namespace coda::hopper {
 
+/// The address that this lane gives to ldmatrix or stmatrix, transposing, for a transposed panel: its 32 panel rows
+/// from 32 * `group` on.
+template <class Pairs, class Slot, int kPanel>
+__device__ __forceinline__ std::uint32_t paired_address(const Here& at, int group) {
+    return at.slot + paired_offset<Pairs>(at.thread.warp, at.thread.lane, 0) + Slot::offset(kPanel) +
+           group * (32 * kPairedRowBytes);
+}
+
 /// A transposed f8e4m3 tile twice as wide as the accumulator. WideTileStoreF8 may overwrite it in place once the whole
 /// sub-tile has been fetched: a warp's rows are 16 bytes of each panel row, which no other warp touches.
 template <class Slot, int kPanel>
@@ -18,8 +26,7 @@ class WideTransposedLoadF8 {
   public:
     __device__ void fetch(const Here& at) {
         if (at.block % 2 == 0 && at.half == 0)
-            ptx::load_matrix_x4_transposed(at.slot + paired_offset<WidePairs>(at.thread.warp, at.thread.lane, 0) +
-                                               Slot::offset(kPanel) + at.block / 2 * (32 * kPairedRowBytes),
+            ptx::load_matrix_x4_transposed(paired_address<WidePairs, Slot, kPanel>(at, at.block / 2),
                                            words_[at.block / 2]);
     }
     __device__ TwoPairs operator[](const Here& at) const {
@@ -61,9 +68,7 @@ class WideTileStoreF8 {
         const std::uint32_t paired[4] = {
             __byte_perm(pending_[0], pending_[1], select[0]), __byte_perm(pending_[0], pending_[1], select[1]),
             __byte_perm(pending_[2], pending_[3], select[0]), __byte_perm(pending_[2], pending_[3], select[1])};
-        ptx::store_matrix_x4_transposed(at.slot + paired_offset<WidePairs>(at.thread.warp, lane, 0) +
-                                            Slot::offset(kTransposed) + at.block / 2 * (32 * kPairedRowBytes),
-                                        paired);
+        ptx::store_matrix_x4_transposed(paired_address<WidePairs, Slot, kTransposed>(at, at.block / 2), paired);
     }
 
     std::uint32_t pending_[4];  // (block, half)
@@ -84,9 +89,7 @@ class TransposedStoreF8 {
         }
         pending_[at.block % 4] = ptx::round_to_e4m3x4(upper_.x, value.x, upper_.y, value.y);
         if (at.block % 4 == 3)
-            ptx::store_matrix_x4_transposed(at.slot + paired_offset<NarrowPairs>(at.thread.warp, at.thread.lane, 0) +
-                                                Slot::offset(kPanel) + at.block / 4 * (32 * kPairedRowBytes),
-                                            pending_);
+            ptx::store_matrix_x4_transposed(paired_address<NarrowPairs, Slot, kPanel>(at, at.block / 4), pending_);
         return pending_[at.block % 4];
     }
 
@@ -137,8 +140,7 @@ class HalfTileStoreF8 {
   private:
     __device__ void store(const Here& at) const {
         const int warp = at.thread.warp, lane = at.thread.lane;
-        ptx::store_matrix_x4_transposed(at.slot + paired_offset<HalfPairs>(warp, lane, 0) + Slot::offset(kTransposed),
-                                        paired_);
+        ptx::store_matrix_x4_transposed(paired_address<HalfPairs, Slot, kTransposed>(at, 0), paired_);
         // A word per row and 16 columns, of which the lane has every fourth: lane % 4 and on.
         std::uint32_t words[4];
 #pragma unroll
