@@ -89,8 +89,8 @@ using KMajor = Kernels<Program, Major::k, Major::k, Tiles...>;
 template <class Program, DType kA, class Fn>
 auto with_tiles(const LinearRmsBackward& op, const Fn& fn) {
     if (op.promotion == 0) return fn(KMajor<Program, tiles::F8<tiles::RmsBackward, 0, kA>>{});
-    return fn(KMajor<Program, tiles::F8<tiles::RmsBackwardPromoted, 256, kA>,
-                     tiles::F8<tiles::RmsBackwardPromotedSmall, 256, kA>>{});
+    return fn(KMajor<Program, tiles::F8<tiles::RmsBackwardPromoted, 512, kA>,
+                     tiles::F8<tiles::RmsBackwardPromotedSmall, 512, kA>>{});
 }
 template <class Program, class Fn>
 auto with_format(const LinearRmsBackward& op, const Fn& fn) {
@@ -115,8 +115,8 @@ typename RmsBackwardF8<Slot>::Arguments f8_arguments(const LinearRmsBackward& op
 Problem problem_of(const LinearRmsBackward& op) {
     const Problem problem = f8_problem(op.name, op.a, op.w, "f8_scale", op.f8_scale, op.a.dtype);
     require(!op.alpha && !op.scale && !op.n, op.name, ": with FP8 operands, alpha, scale and n must be absent");
-    require(op.promotion == 0 || op.promotion == 256, op.name, ": promotion is ", op.promotion,
-            "; kernels were built for 0 and 256");
+    require(op.promotion == 0 || op.promotion == 512, op.name, ": promotion is ", op.promotion,
+            "; kernels were built for 0 and 512");
     require_operands(op, problem);
     require_copies(op);
     return problem;

@@ -24,7 +24,7 @@ TEST_CASE("LinearRmsBackward of FP8 operands: dz without rstd, overwriting and a
                              .n = {},
                              .dgamma = in.out(DType::f32, tiles(shape.m, shape.tile), shape.n),
                              .tile = shape.tile,
-                             .promotion = 256};
+                             .promotion = 512};
         in.run(op);
         const auto t = [&](std::int64_t i, std::int64_t j) { return in(rstd, 0, i) * in.product(i, j); };
         const auto gradient = [&](std::int64_t i, std::int64_t j) {

@@ -56,7 +56,7 @@ void build_norm_projection_backward(StepList& step, const NormProjectionSteps& n
                                      .alpha = gemm.wgrad,
                                      .grad = {write(weight.gradient), beta},
                                      .scratch = {},
-                                     .promotion = kGradientPromotion});
+                                     .promotion = kPromotionOverTokens});
     step(names.norm_grad,
          FinishColumnSum{.partials = dgamma, .gamma = norm.value, .grad = {write(norm.gradient), beta}});
 }
