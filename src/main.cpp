@@ -1,5 +1,6 @@
 #include <cmath>
 #include <cstdio>
+#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "src/config/command_line.h"

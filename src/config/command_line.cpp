@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <deque>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "src/config/json_file.h"

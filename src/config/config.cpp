@@ -1,5 +1,7 @@
 #include "src/config/config.h"
 
+#include <nlohmann/json.hpp>
+
 #include "src/config/schema.h"
 #include "src/core/errors.h"
 

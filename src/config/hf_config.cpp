@@ -1,5 +1,6 @@
 // Between the model section and Hugging Face's config.json.
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "src/config/config.h"
 #include "src/config/schema.h"

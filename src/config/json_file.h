@@ -1,7 +1,7 @@
 // Reads a JSON file; errors name file, line and column.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 namespace coda {

@@ -1,6 +1,7 @@
 #include "src/config/schema.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "src/core/printable.h"
 

@@ -1,6 +1,7 @@
 #include "src/generate/generation_config.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "kernels/core/error.h"

@@ -1,7 +1,7 @@
 // generation_config.json of a Hugging Face folder: what ends a text, and how its tokens are chosen.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>

@@ -5,6 +5,7 @@
 #include <cctype>
 #include <charconv>
 #include <cstring>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <system_error>
 #include <utility>

@@ -1,6 +1,7 @@
 #include "src/io/checkpoint_weights.h"
 
 #include "kernels/core/error.h"
+#include "src/io/checkpoint.h"
 
 namespace coda {
 

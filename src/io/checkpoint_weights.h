@@ -1,11 +1,12 @@
 // The master weights of a checkpoint, read where they lie on disk.
 #pragma once
 
-#include "src/io/checkpoint.h"
 #include "src/io/files.h"
 #include "src/model/master_weights.h"
 
 namespace coda {
+
+struct CheckpointInfo;
 
 /// The checkpoint's segment of master weights.
 inline constexpr const char* kMasterSegment = "master";

@@ -1,7 +1,7 @@
 // What tells whether the data files of a run are still the same: name, size, and a checksum of samples of each file.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 

@@ -1,6 +1,7 @@
 #include "src/io/hf.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <string>
 #include <system_error>

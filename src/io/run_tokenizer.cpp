@@ -1,6 +1,7 @@
 #include "src/io/run_tokenizer.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <system_error>
 
 #include "src/config/json_file.h"

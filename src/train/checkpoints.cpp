@@ -1,6 +1,7 @@
 #include "src/train/checkpoints.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "src/core/errors.h"

@@ -2,6 +2,7 @@
 
 #include <limits>
 
+#include "src/io/run_log.h"
 #include "src/train/multiple_choice.h"
 
 namespace coda {

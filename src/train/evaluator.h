@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "src/core/console.h"
-#include "src/io/run_log.h"
+#include "src/io/log_records.h"
 #include "src/train/run_files.h"
 #include "src/train/session.h"
 

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "kernels/core/float8.h"
 #include "src/config/codec.h"
 #include "src/core/errors.h"
+#include "src/io/checkpoint.h"
 #include "src/train/feed.h"
 #include "src/train/model_state.h"
 

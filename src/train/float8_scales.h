@@ -6,12 +6,13 @@
 #include <string>
 #include <vector>
 
-#include "src/io/checkpoint.h"
-#include "src/io/run_log.h"
+#include "src/io/log_records.h"
 #include "src/train/executor.h"
 #include "src/train/float8_counts.h"
 
 namespace coda {
+
+struct CheckpointInfo;
 
 /// Throws NonFiniteError where a tensor had an infinite element. FP8 clips it, so the results of a step do not show it.
 void require_finite(std::int64_t step, const std::vector<Float8Record>& records);

@@ -5,6 +5,7 @@
 
 #include "kernels/core/error.h"
 #include "kernels/ops/optimizer/norm_fold.h"
+#include "src/io/checkpoint.h"
 #include "src/io/checkpoint_weights.h"
 
 namespace coda {

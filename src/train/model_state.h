@@ -3,11 +3,13 @@
 
 #include <filesystem>
 
-#include "src/io/checkpoint.h"
 #include "src/model/master_weights.h"
 #include "src/train/executor.h"
 
 namespace coda {
+
+class Segment;
+struct CheckpointInfo;
 
 /// Sends master weights to the executor: the working copy made of them and themselves, where its plan has them, and the
 /// embedding where generation looks it up by itself. The host holds a part of them at a time. Copies of single matrices

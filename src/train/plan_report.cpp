@@ -2,6 +2,7 @@
 
 #include <iomanip>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "kernels/core/error.h"

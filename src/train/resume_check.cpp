@@ -1,5 +1,6 @@
 #include "src/train/resume_check.h"
 
+#include <nlohmann/json.hpp>
 #include <set>
 #include <string_view>
 

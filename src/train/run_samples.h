@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "src/io/run_log.h"
+#include "src/io/log_records.h"
 #include "src/train/sampling.h"
 #include "src/train/session.h"
 

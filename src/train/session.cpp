@@ -1,6 +1,7 @@
 #include "src/train/session.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "src/core/build_id.h"
 #include "src/train/device.h"

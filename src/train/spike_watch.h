@@ -12,7 +12,7 @@
 #include <cstdint>
 #include <deque>
 #include <limits>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 

@@ -1,5 +1,7 @@
 #include "src/train/tensor_stats_file.h"
 
+#include <nlohmann/json.hpp>
+
 #include "src/io/output_file.h"
 #include "src/io/run_log.h"
 

@@ -1,5 +1,7 @@
 #include "src/train/weights_source.h"
 
+#include <nlohmann/json.hpp>
+
 #include "kernels/core/integers.h"
 #include "src/core/printable.h"
 #include "src/io/checkpoint_weights.h"

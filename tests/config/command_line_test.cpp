@@ -2,6 +2,7 @@
 #include "src/config/command_line.h"
 
 #include <sys/stat.h>
+#include <nlohmann/json.hpp>
 
 #include "src/config/schema.h"
 #include "src/config/shell_quote.h"

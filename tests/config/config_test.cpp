@@ -2,6 +2,7 @@
 #include "src/config/config.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "src/config/schema.h"
 #include "tests/catch.h"

@@ -1,5 +1,7 @@
 // Hugging Face's config.json, read and written. The documents are shaped as transformers 4 and 5 write them.
 #include "src/config/config.h"
+
+#include <nlohmann/json.hpp>
 #include "tests/catch.h"
 #include "tests/config/cases.h"
 

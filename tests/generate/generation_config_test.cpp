@@ -1,5 +1,6 @@
 #include "src/generate/generation_config.h"
 
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 

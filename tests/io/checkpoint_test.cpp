@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstdio>
 #include <limits>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "src/io/checksum.h"

@@ -1,5 +1,7 @@
 #include "src/io/data_fingerprint.h"
 
+#include <nlohmann/json.hpp>
+
 #include "tests/catch.h"
 #include "tests/io/test_files.h"
 

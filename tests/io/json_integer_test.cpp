@@ -1,5 +1,7 @@
 #include "src/io/json_integer.h"
 
+#include <nlohmann/json.hpp>
+
 #include "tests/catch.h"
 #include "tests/io/scratch_folder.h"
 

@@ -1,5 +1,7 @@
 // A plan holds what its mode runs, and gives the bits of the plan of a training run.
 #include "src/config/json_file.h"
+
+#include <nlohmann/json.hpp>
 #include "src/config/shipped.h"
 #include "src/model/schedules.h"
 #include "src/train/sampling.h"

@@ -1,6 +1,7 @@
 #include "src/tokenize/segments.h"
 
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <random>
 
 #include "src/tokenize/cuts.h"

@@ -1,4 +1,5 @@
 // The reader of damaged tokenizer.json files: it accepts the file or throws Error, nothing else.
+#include <nlohmann/json.hpp>
 #include <random>
 
 #include "tests/catch.h"

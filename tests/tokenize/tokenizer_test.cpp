@@ -1,6 +1,7 @@
 #include "src/tokenize/tokenizer.h"
 
 #include <limits>
+#include <nlohmann/json.hpp>
 #include <random>
 
 #include "tests/catch.h"

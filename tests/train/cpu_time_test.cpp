@@ -1,6 +1,8 @@
 // The least time of a run on a CPU counts every operation that runs; only an automatic choice asks for patience.
 #include "src/train/cpu_time.h"
 
+#include <nlohmann/json.hpp>
+
 #include "kernels/cost.h"
 #include "src/train/device.h"
 #include "tests/catch.h"

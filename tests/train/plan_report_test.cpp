@@ -1,5 +1,7 @@
 #include "src/train/plan_report.h"
 
+#include <nlohmann/json.hpp>
+
 #include "tests/catch.h"
 
 using namespace coda;

@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "src/core/errors.h"
 #include "src/train/finite_state.h"

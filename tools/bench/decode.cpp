@@ -5,6 +5,7 @@
 // "stream": bytes of weights and cache that a step must read, over the time, and its share of --stream, what bulk
 // copies alone reach. --stages and --trace show where the time of one step goes.
 #include <cuda_runtime.h>
+#include <nlohmann/json.hpp>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>

@@ -1,6 +1,7 @@
 #include "tools/bench/result_header.h"
 
 #include <cuda_runtime.h>
+#include <nlohmann/json.hpp>
 
 #include <cstdio>
 #include <ctime>

@@ -1,6 +1,7 @@
 #include "src/generate/program/model_folder.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <system_error>
 
 #include "src/config/json_file.h"
