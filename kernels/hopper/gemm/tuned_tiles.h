@@ -197,8 +197,8 @@ struct RmsBackwardPromotedSmall {
 };
 
 // LinearSwigluBackward from and to FP8, with slots of 8 KiB: four of them are half of a tile. Milliseconds at 32768 x
-// 8192 x 2048, in short runs: stages and slots 5/4 1.011, in groups of 2048 rows 1.029; 6/2 1.066; 192x128 4/3 1.044,
-// 4/4 1.057.
+// 8192 x 2048, in short runs, when z_t was fetched with its neighbours (L2Fetch::wide): stages and slots 5/4 1.011, in
+// groups of 2048 rows 1.029; 6/2 1.066; 192x128 4/3 1.044, 4/4 1.057.
 struct SwigluBackwardF8 {
     static constexpr TileConfig config{
         .m = 128, .n = 128, .stages = 5, .slots = 4, .specialization = pingpong, .raster = {.panel_columns = 2048}};

@@ -34,7 +34,7 @@ CUtensorMapSwizzle swizzle_of(std::int64_t bytes) {
 
 /// Of rank 3, `view` is a batch of sequences of `seq_len` rows, and a box lies in one of them; of rank 2, one sequence.
 CUtensorMap encode(const Memory& memory, const View& view, const char* operand, unsigned rank, std::int64_t seq_len,
-                   int box_rows, int box_columns) {
+                   int box_rows, int box_columns, L2Fetch fetch) {
     require(view.dtype == DType::bf16 || view.dtype == DType::f32 || is_f8(view.dtype), operand, " (", view.rows, " x ",
             view.cols, ") is ", name_of(view.dtype), "; Hopper kernels move bf16, f32 and FP8");
     std::byte* address = memory.address(view);
@@ -52,10 +52,11 @@ CUtensorMap encode(const Memory& memory, const View& view, const char* operand, 
     const std::array<cuuint32_t, 3> box{static_cast<cuuint32_t>(box_columns), static_cast<cuuint32_t>(box_rows), 1};
     const std::array<cuuint32_t, 3> element_stride{1, 1, 1};
     CUtensorMap map{};
-    const CUresult status =
-        tensor_map_encoder()(&map, type, rank, address, extent.data(), stride.data(), box.data(), element_stride.data(),
-                             CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle_of(box_columns * size_of(view.dtype)),
-                             CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    const CUresult status = tensor_map_encoder()(
+        &map, type, rank, address, extent.data(), stride.data(), box.data(), element_stride.data(),
+        CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle_of(box_columns * size_of(view.dtype)),
+        fetch == L2Fetch::wide ? CU_TENSOR_MAP_L2_PROMOTION_L2_256B : CU_TENSOR_MAP_L2_PROMOTION_NONE,
+        CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     require(status == CUDA_SUCCESS, "cuTensorMapEncodeTiled refused ", operand, " (", view.rows, " x ", view.cols, " ",
             name_of(view.dtype), ") with boxes of ", box_rows, " x ", box_columns, ": error ",
             static_cast<int>(status));
@@ -64,14 +65,14 @@ CUtensorMap encode(const Memory& memory, const View& view, const char* operand, 
 
 }  // namespace
 
-CUtensorMap tensor_map(const Memory& memory, const View& view, int box_rows, int box_columns) {
-    return encode(memory, view, "an operand", 2, view.rows, box_rows, box_columns);
+CUtensorMap tensor_map(const Memory& memory, const View& view, int box_rows, int box_columns, L2Fetch fetch) {
+    return encode(memory, view, "an operand", 2, view.rows, box_rows, box_columns, fetch);
 }
 
 CUtensorMap sequence_map(const Memory& memory, const View& view, const char* operand, std::int64_t seq_len,
                          int box_rows) {
     constexpr int kBoxColumns = kPanelRowBytes / 2;  // of bf16
-    return encode(memory, view, operand, 3, seq_len, box_rows, kBoxColumns);
+    return encode(memory, view, operand, 3, seq_len, box_rows, kBoxColumns, L2Fetch::wide);
 }
 
 }  // namespace coda::hopper

@@ -9,11 +9,16 @@
 
 namespace coda::hopper {
 
+/// What L2 brings from memory for a box row that it lacks: 256 bytes, as the boxes beside it are loaded soon after, or
+/// its own sectors alone.
+enum class L2Fetch { wide, own };
+
 // All throw Error naming the operand where TMA cannot address it: base and row pitch must be multiples of 16 bytes.
 
 /// Map of the row-major matrix `view` (bf16, f32 or FP8) with boxes of `box_rows` x `box_columns` elements, laid out in
 /// shared memory with the swizzle whose span equals a box row (32, 64 or 128 bytes).
-CUtensorMap tensor_map(const Memory& memory, const View& view, int box_rows, int box_columns);
+CUtensorMap tensor_map(const Memory& memory, const View& view, int box_rows, int box_columns,
+                       L2Fetch fetch = L2Fetch::wide);
 
 /// Map {columns, seq_len, batch} of the row-major bf16 matrix `view` of batch * seq_len rows, with boxes of `box_rows`
 /// rows of one sequence and 64 columns (128 bytes, swizzled). Of rank 3, so that no box reaches from one sequence into
