@@ -22,6 +22,10 @@ def gemm(n=3072, **changes):
             "cublas_ms": 2.0, "ratio": 0.5, "spread": [0.4, 0.6], "tflops": 600.0, "gbps": 500.0} | changes
 
 
+def fp8_gemm(**changes):
+    return gemm(precision="fp8", promotion=512, bf16_ms=1.8, ratio_bf16=0.55) | changes
+
+
 def step(**changes):
     return {"config": "llama1b", "precision": "bf16", "part": "step", "B": 4, "T": 8192, "lm_head_chunks": 1,
             "recompute": "none", "deterministic": True, "ms": 10.0, "tokens_per_s": 3e6, "mfu": 0.5} | changes
@@ -106,6 +110,14 @@ class SchemaTest(unittest.TestCase):
         self.assertEqual(len({records.key_of("step", record) for record in
                               (good, good | {"torchao_recipe": "rowwise"}, step())}), 3)
 
+    def test_fp8_gemms(self):
+        good = fp8_gemm()
+        self.assertEqual(self.problems(good), [])
+        self.assertEqual(self.problems({k: v for k, v in good.items() if k != "ratio_bf16"}),
+                         ["ratio_bf16 belongs to fp8 records, and to each"])
+        self.assertEqual(self.problems(gemm(bf16_ms=1.8)), ["bf16_ms belongs to fp8 records, and to each"])
+        self.assertEqual(self.problems(good | {"dx_f8": 1}), ["dx_f8 must be true or false, this is 1"])
+
     def test_the_median_of_ratios_is_taken_pair_by_pair(self):
         made = records.compared([{"ms": 1.0}, {"ms": 2.0}, {"ms": 4.0}], "torch", [4.0, 1.0, 2.0])
         self.assertEqual((made["ratio"], made["ms"], made["torch_ms"]), (2.0, 2.0, 2.0))
@@ -125,9 +137,10 @@ class MergeTest(LogTestCase):
                          [(1024, 1.0, "b"), (2048, 1.1, "0"), (3072, 1.0, "b"), (4096, 1.0, "0")])
 
     def test_every_part_of_the_key_counts(self):
-        changes = ({}, {"precision": "fp8"}, {"layout": "NN"}, {"program": "LinearDgrad"}, {"K": 8})
-        path = self.merge([gemm(**change) for change in changes])
-        self.assertEqual(len(records.read(path)[1]), len(changes))
+        made = [gemm(**change) for change in ({}, {"layout": "NN"}, {"program": "LinearDgrad"}, {"K": 8})]
+        made += [fp8_gemm(), fp8_gemm(promotion=256), fp8_gemm(dx_f8=True)]
+        path = self.merge(made)
+        self.assertEqual(len(records.read(path)[1]), len(made))
 
     def test_gpus_have_files_of_their_own(self):
         self.merge([gemm()])

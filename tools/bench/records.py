@@ -71,9 +71,13 @@ _STEP = Schema(
 )
 
 SCHEMAS = {
+    # An FP8 program has the name of its bf16 form, beside which it ran in turns of their own (coda_bench float8):
+    # ratio_bf16. dx_f8: it stores FP8 copies of dx too.
     "gemm": Schema(
         key=("program", "layout", "M", "N", "K", "precision"),
+        key_optional=("promotion", "dx_f8"),
         required=("ms", "cublas_ms", "ratio", "tflops", "gbps"),
+        optional=("bf16_ms", "ratio_bf16"),
         rivals={"ratio": "cublas_ms"},
     ),
     "attention": Schema(
@@ -145,8 +149,8 @@ _STRINGS = {"program", "layout", "precision", "pass", "tensor", "op", "shape", "
             "trainer", "product", "kind", "accumulation", "campaign", "device", "model", "dtype", "head",
             "torch_attention", *STAMP, "driver", "torch", "torchao", "torchao_recipe"}
 _INTEGERS = {"M", "N", "K", *_SHAPE, "batch", "context", "steps_per_launch", "lm_head_chunks", "steps", "seed",
-             "tokens", "last", "first", "cudnn", "runs", "failures", "kills_in_writing", "allowed"}
-_BOOLEANS = {"deterministic", "limits_kept", "torchao_head", "torchao_fullgraph", "in_turns"}
+             "tokens", "last", "first", "cudnn", "promotion", "runs", "failures", "kills_in_writing", "allowed"}
+_BOOLEANS = {"deterministic", "limits_kept", "torchao_head", "torchao_fullgraph", "in_turns", "dx_f8"}
 _FORMS = {
     "commit": (re.compile(r"[0-9a-f]{12}\+?|no git"), "12 hexadecimal digits"),
     "source_hash": (re.compile(r"[0-9a-f]{64}"), "64 hexadecimal digits"),
@@ -240,6 +244,9 @@ def problems(what: str, record: dict) -> list[str]:
     if not found:  # the types are good
         for ratio, rival in schema.rivals.items():
             found += _ratio_problems(record, ratio, rival)
+        if what == "gemm":
+            found += [f"{name} belongs to fp8 records, and to each" for name in ("bf16_ms", "ratio_bf16")
+                      if (name in record) != (record["precision"] == "fp8")]
     return found
 
 

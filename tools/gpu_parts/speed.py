@@ -16,6 +16,13 @@ def gemm(check):
 
 
 @part
+def fp8_gemm(check):
+    """coda_bench float8: FP8 GEMMs and programs of llama1b's layers beside cuBLASLt's, and beside our bf16"""
+    made = check.bench("float8", what="gemm")
+    return f"{len(made)} shapes, median ratio to cuBLASLt {statistics.median(r['ratio'] for r in made):.3f}"
+
+
+@part
 def attention(check):
     """torch_attention.py: ours beside cuDNN's, times and errors"""
     times, errors = check.path("attention.json"), check.path("attention_error.json")
