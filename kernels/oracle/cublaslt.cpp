@@ -115,7 +115,8 @@ hopper::Launch CublasLt::product(const Product& product, int candidates) {
     };
     const auto first = operand(product.major_b, product.n, product.ldb);
     const auto second = operand(product.major_a, product.m, product.lda);
-    const auto result = layout_of(product.out_dtype, product.n, product.m, product.n);
+    const std::int64_t ld_out = product.ld_out == 0 ? product.n : product.ld_out;
+    const auto result = layout_of(product.out_dtype, product.n, product.m, ld_out);
 
     cublasLtMatmulDesc_t made_operation = nullptr;
     check(api->operation_create(&made_operation, CUBLAS_COMPUTE_32F, CUDA_R_32F), "cublasLtMatmulDescCreate");
@@ -164,6 +165,7 @@ hopper::Launch CublasLt::product(const Product& product, int candidates) {
                                             product.k,
                                             product.lda,
                                             product.ldb,
+                                            ld_out,
                                             static_cast<std::int64_t>(product.major_a),
                                             static_cast<std::int64_t>(product.major_b),
                                             static_cast<std::int64_t>(product.in_dtype),

@@ -16,12 +16,12 @@ namespace coda::oracle {
 /// One GEMM: out (m, n) = A B or out += A B over k. Operands are both bf16, both f32 (then multiplied in fp32) or both
 /// FP8; accumulation is in fp32, of FP8 in the tensor cores' 14 bits where it is fast and with promotion where it is
 /// not. FP8 operands are K-major. A K-major operand is stored as (m, k) or (n, k), an MN-major one as (k, m) or (k, n);
-/// ld is in elements. out is row-major without gaps, bf16 or f32.
+/// ld is in elements. out is row-major, bf16 or f32, of rows without gaps where ld_out is 0.
 struct Product {
     const void *a = nullptr, *b = nullptr;
     void* out = nullptr;
     std::int64_t m = 0, n = 0, k = 0;
-    std::int64_t lda = 0, ldb = 0;
+    std::int64_t lda = 0, ldb = 0, ld_out = 0;
     hopper::Major major_a = hopper::Major::k, major_b = hopper::Major::k;
     DType in_dtype = DType::bf16;
     DType out_dtype = DType::f32;

@@ -65,24 +65,30 @@ void OpCheck::by_rows(const View& a, hopper::Major major_a, const View& b, hoppe
 
 void OpCheck::by_rows_f8(const View& a, const View& b, std::int64_t unit,
                          const std::function<void(const float*, std::int64_t, std::int64_t)>& band) {
-    const std::int64_t n = b.rows, k = b.cols;
-    const std::int64_t row_bytes = n * size_of(DType::f32) + k * size_of(DType::bf16);
-    const std::int64_t b_bytes = round_up(b.count() * size_of(DType::bf16), Pieces::kAlignment);
-    std::byte* decoded_b = space_.data();
-    const std::vector<Band> cut = bands(a.rows, row_bytes, unit, space_.bytes() - b_bytes - Pieces::kAlignment);
-    decode_f8(b, memory_.address(b), 0, n, decoded_b, stream_);
-    for (const auto [first, rows] : cut) {
-        std::byte* decoded_a = decoded_b + b_bytes;
-        auto* out = reinterpret_cast<float*>(decoded_a + round_up(rows * k * size_of(DType::bf16), Pieces::kAlignment));
+    constexpr std::int64_t kAlignedRows = 64;  // of b: where a band of it begins, so do whole 256 bytes of the result
+    const std::int64_t n = b.rows, k = b.cols, decoded_row = k * size_of(DType::bf16);
+    const std::int64_t row_bytes = n * size_of(DType::f32) + decoded_row;
+    const std::vector<Band> cut_b = bands(n, decoded_row, std::min(kAlignedRows, n), space_.bytes() / 4);
+    const std::int64_t b_bytes = round_up(cut_b.front().rows * decoded_row, Pieces::kAlignment);
+    std::byte *decoded_b = space_.data(), *decoded_a = decoded_b + b_bytes;
+    const std::vector<Band> cut_a = bands(a.rows, row_bytes, unit, space_.bytes() - b_bytes - Pieces::kAlignment);
+    for (const auto [first, rows] : cut_a) {
+        auto* out = reinterpret_cast<float*>(decoded_a + round_up(rows * decoded_row, Pieces::kAlignment));
         decode_f8(a, memory_.address(a), first, rows, decoded_a, stream_);
-        Product next;
-        next.a = decoded_a;
-        next.b = decoded_b;
-        next.out = out;
-        next.m = rows;
-        next.n = n;
-        next.k = next.lda = next.ldb = k;
-        product(next);
+        for (const auto [first_b, rows_b] : cut_b) {
+            if (cut_b.size() > 1 || first == 0) {
+                decode_f8(b, memory_.address(b), first_b, rows_b, decoded_b, stream_);
+            }
+            Product next;
+            next.a = decoded_a;
+            next.b = decoded_b;
+            next.out = out + first_b;
+            next.m = rows;
+            next.n = rows_b;
+            next.k = next.lda = next.ldb = k;
+            next.ld_out = n;
+            product(next);
+        }
         band(out, first, rows);
     }
 }

@@ -71,8 +71,8 @@ class OpCheck {
 
     /// Calls band(product, first, rows) for bands of the GEMM of a (m, k) and b: `product` holds rows
     /// [first, first + rows) of the result in fp32, n elements per row. `first` is a multiple of `unit`. For
-    /// WeightGradient a row of the result is a column of `a`, unless that is FP8. FP8 operands are multiplied as bf16;
-    /// all of b must then fit the work space with a band.
+    /// WeightGradient a row of the result is a column of `a`, unless that is FP8. FP8 operands are multiplied as bf16:
+    /// a, and b where it takes more than a quarter of the work space, are decoded in bands.
     void by_rows(const View& a, hopper::Major major_a, const View& b, hopper::Major major_b, std::int64_t unit,
                  const std::function<void(const float*, std::int64_t, std::int64_t)>& band);
 

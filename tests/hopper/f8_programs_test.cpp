@@ -6,7 +6,8 @@
 // either side of a rounding boundary, an element differs by one code. With errors of 0.15% RMS that are 2% of them, and
 // 1% RMS. LinearRmsBackward's copies of dx have in between its rounding to bf16, of which those near a tie differ:
 // errors of 0.35%, 4% of the elements and 2% RMS. So they are also made from the dx that the kernel stored, with no
-// difference at all. The largest dx may be the next bf16.
+// difference at all. The largest dx may be the next bf16. Exponentials and their sums: each against itself. Logits here
+// are of size 1, so their error is that of the exponentials.
 #include "kernels/core/float8.h"
 #include "kernels/core/integers.h"
 #include "kernels/oracle/tolerance.h"
@@ -103,7 +104,9 @@ void check_f8(const Shape& shape, const CaseOptions& options, const hopper::Requ
             CHECK(got[i] == expected[i]);
             return;
         }
-        const Difference found = difference(got[i], expected[i], view);
+        const Difference found = name == "exponentials" ? exponential_difference(got[i], expected[i], view)
+                                 : name == "sums"       ? pair_difference(got[i], expected[i], view)
+                                                        : difference(got[i], expected[i], view);
         const double bound = options.integers ? 0 : allowed(made.op, name, view);
         INFO("relative RMS " << found.rms << ", allowed " << bound);
         CHECK(found.rms <= bound);
@@ -155,6 +158,27 @@ TEST_CASE("FP8 programs agree with the CPU: every tile, promotion and format", "
                     }
                 }
             }
+}
+
+// 50257 tokens in a vocabulary padded to 50304, all of 128256, and a tile of nothing but padding.
+TEST_CASE("FP8 logits of real vocabularies agree with the CPU in every tile, and in evaluations", "[gpu][f8]") {
+    if (!has_hopper()) return;
+    constexpr const char* kProgram = "LinearCrossEntropyF8";
+    const std::pair<Shape, std::int64_t> vocabularies[] = {{{kProgram, 264, 50304, 80}, 50257},
+                                                           {{kProgram, 72, 128256, 64}, 128256},
+                                                           {{kProgram, 264, 256, 80}, 128},
+                                                           {{kProgram, 2500, 1920, 2048}, 1920}};
+    for (const auto& [shape, vocab] : vocabularies)
+        for (const bool evaluation : {false, true}) {
+            const CaseOptions options{.vocab = vocab, .evaluation = evaluation};
+            const auto tiles = hopper::choose(cases::make_case(shape, options).op).candidates;
+            CHECK(tiles.size() == (vocab == shape.n ? 2u : 1u));
+            for (std::size_t i = 0; i < tiles.size(); ++i) {
+                hopper::Request choice;
+                choice.candidate = static_cast<int>(i);
+                check_f8(shape, options, choice);
+            }
+        }
 }
 
 TEST_CASE("LinearSwigluBackwardF8 has the same bits with dz_t in place of z_t", "[gpu][f8]") {
@@ -280,6 +304,10 @@ TEST_CASE("Hopper refuses FP8 operands that its kernels do not take", "[f8]") {
     CHECK(refusal(rope) == "accepted");
     std::get<LinearRope>(rope).rstd = std::get<LinearRope>(rope).positions;
     CHECK_THAT(refusal(rope), Catch::Contains("rstd must be absent"));
+    Op logits = cases::make_case({"LinearCrossEntropyF8", 60, 64, 64}).op;
+    CHECK(refusal(logits) == "accepted");
+    std::get<LinearCrossEntropy>(logits).rstd = std::get<LinearCrossEntropy>(logits).target_logit;
+    CHECK_THAT(refusal(logits), Catch::Contains("rstd must be absent"));
     Op residual = cases::make_case({"LinearResidualRmsF8", 64, 64, 64}).op;
     CHECK(refusal(residual) == "accepted");
     std::get<LinearResidualRms>(residual).scale = View{};

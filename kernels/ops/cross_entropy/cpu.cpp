@@ -3,6 +3,7 @@
 // a gradient.
 #include <cmath>
 
+#include "kernels/core/float8.h"
 #include "kernels/cpu/access.h"
 #include "kernels/cpu/execute.h"
 #include "kernels/math/cross_entropy.h"
@@ -68,30 +69,45 @@ void finish_cross_entropy(const FinishCrossEntropy& op, const Memory& memory) {
     }
 }
 
+/// The op on products times factor(row).
+template <class Element, class Compute, class Factor>
+void target_logits(const TargetLogit& op, const Operands& operands, const Factor& factor) {
+    const std::int64_t rows = op.a.rows, width = op.a.cols;
+    const auto* a = operands.get<Element>("a", op.a, rows, width);
+    const auto* table = operands.get<Element>("table", op.table, op.table.rows, width);
+    const auto* targets = operands.get<std::int32_t>("targets", op.targets, 1, rows);
+    auto* target_logit = operands.get<Compute>("target_logit", op.target_logit, 1, rows);
+    for (std::int64_t m = 0; m < rows; ++m)
+        require(targets[m] < op.table.rows, op.name, ": targets[", m, "] is ", targets[m],
+                ", must be negative (ignored) or below ", op.table.rows, ", the rows of table");
+#pragma omp parallel for
+    for (std::int64_t m = 0; m < rows; ++m) {
+        if (targets[m] < 0) {
+            target_logit[m] = 0;
+            continue;
+        }
+        const double sum = dot_product(a + m * op.a.ld, table + targets[m] * op.table.ld, width);
+        target_logit[m] = static_cast<Compute>(factor(m) * sum);
+    }
+}
+
 }  // namespace
 
 template <>
 void execute(const TargetLogit& op, const Memory& memory) {
+    const Operands operands(op.name, memory);
+    if (is_f8(op.a.dtype)) {
+        require(!op.rstd, op.name, ": operands that are FP8 have been normalised, so rstd must be absent");
+        return dispatch_statistic(op.name, "target_logit", op.target_logit, [&]<class Compute>(Compute) {
+            const auto scale = static_cast<double>(*operands.get<Compute>("scale", op.scale, 1, 1));
+            target_logits<F8E4M3, Compute>(op, operands, [scale](std::int64_t) { return scale; });
+        });
+    }
+    require_no_f8_factor(op.name, "scale", op.scale, op.a);
     dispatch_storage(op.name, op.a.dtype, [&]<class Storage, class Compute>(Types<Storage, Compute>) {
-        const std::int64_t rows = op.a.rows, width = op.a.cols;
-        const Operands operands(op.name, memory);
-        const auto* a = operands.get<Storage>("a", op.a, rows, width);
-        const auto* table = operands.get<Storage>("table", op.table, op.table.rows, width);
-        const auto* rstd = operands.get_optional<Compute>("rstd", op.rstd, 1, rows);
-        const auto* targets = operands.get<std::int32_t>("targets", op.targets, 1, rows);
-        auto* target_logit = operands.get<Compute>("target_logit", op.target_logit, 1, rows);
-        for (std::int64_t m = 0; m < rows; ++m)
-            require(targets[m] < op.table.rows, op.name, ": targets[", m, "] is ", targets[m],
-                    ", must be negative (ignored) or below ", op.table.rows, ", the rows of table");
-#pragma omp parallel for
-        for (std::int64_t m = 0; m < rows; ++m) {
-            if (targets[m] < 0) {
-                target_logit[m] = 0;
-                continue;
-            }
-            const double sum = dot_product(a + m * op.a.ld, table + targets[m] * op.table.ld, width);
-            target_logit[m] = static_cast<Compute>(rstd ? static_cast<double>(rstd[m]) * sum : sum);
-        }
+        const auto* rstd = operands.get_optional<Compute>("rstd", op.rstd, 1, op.a.rows);
+        target_logits<Storage, Compute>(op, operands,
+                                        [rstd](std::int64_t m) { return rstd ? static_cast<double>(rstd[m]) : 1.0; });
     });
 }
 

@@ -32,12 +32,12 @@ TEST_CASE("cross-entropy of logits that are far from their target's", "[gpu]") {
 
 TEST_CASE("sums of exponentials that are not stored have the same bits", "[gpu]") {
     if (!has_hopper()) return;
-    for (const char* program : kCrossEntropies)
+    for (const char* program : {"LinearCrossEntropy", "LinearRstdCrossEntropy", "LinearCrossEntropyF8"})
         for (const std::int64_t vocab : {1040, 1030}) {
             std::vector<std::byte> sums[2];
             for (const bool evaluation : {false, true}) {
                 const GemmCase made =
-                    cases::make_case({program, 300, 1040, 72}, {.vocab = vocab, .evaluation = evaluation});
+                    cases::make_case({program, 300, 1040, 80}, {.vocab = vocab, .evaluation = evaluation});
                 const cases::DeviceBuffers device(made.buffers, 5);
                 hopper::prepare(made.op, device.memory())(nullptr);
                 CUDA_CHECK(cudaDeviceSynchronize());
