@@ -335,6 +335,7 @@ struct Codec<PrecisionConfig> {
         fn("attn_out", value.attn_out, Range{});
         fn("gate_up", value.gate_up, Range{});
         fn("down", value.down, Range{});
+        fn("head_forward", value.head_forward, Range{});
         fn("qkv_gradient", value.qkv_gradient, Range{});
         fn("margin", value.margin, Range{.min = 0, .max = 8});
         fn("window", value.window, Range{.min = 1, .max = 1024});

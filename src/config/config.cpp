@@ -81,6 +81,7 @@ void validate(const PrecisionConfig& precision, const ModelConfig& model, const 
               kBf16);
     };
     check_multiple("model.hidden_size", model.hidden_size);
+    if (!precision.has_fp8_layers()) return;
     check_multiple("model.intermediate_size", model.intermediate_size);
     check_multiple("model.num_attention_heads x model.head_dim", model.num_attention_heads * model.head_dim);
     check_multiple("(model.num_attention_heads + 2 model.num_key_value_heads) x model.head_dim",

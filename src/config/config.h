@@ -129,25 +129,27 @@ enum class GemmOperands { bf16, fp8 };
 /// A format of FP8: 3 bits of mantissa over 16 powers of two, denormal numbers included, or 2 bits over 32.
 enum class F8Format { e4m3, e5m2 };
 
-/// Which GEMMs of the layers take FP8 operands, and how their scales follow the data (UpdateScales).
+/// Which GEMMs take FP8 operands, and how their scales follow the data (UpdateScales).
 struct PrecisionConfig {
     GemmOperands qkv = GemmOperands::bf16;
     GemmOperands attn_out = GemmOperands::bf16;
     GemmOperands gate_up = GemmOperands::bf16;
     GemmOperands down = GemmOperands::bf16;
-    F8Format qkv_gradient = F8Format::e5m2;  // of the gradient of q, k and v, which share a scale
+    GemmOperands head_forward = GemmOperands::bf16;  // of the logits; the head's dgrad and wgrad are bf16
+    F8Format qkv_gradient = F8Format::e5m2;          // of the gradient of q, k and v, which share a scale
     std::int64_t margin = 0;   // powers of two between a tensor's largest magnitude and 448, e4m3's largest number
     std::int64_t window = 16;  // steps whose largest magnitude a scale is made for
     std::int64_t bf16_first_layers = 0;
     std::int64_t bf16_last_layers = 0;
     std::int64_t count_interval = 100;  // steps between those that count clipped elements and zeros; 0: never
 
-    /// All four GEMMs in FP8.
+    /// All four GEMMs of the layers in FP8.
     static PrecisionConfig fp8() {
         constexpr GemmOperands kFp8 = GemmOperands::fp8;
         return {.qkv = kFp8, .attn_out = kFp8, .gate_up = kFp8, .down = kFp8};
     }
-    bool has_fp8() const {
+    bool has_fp8() const { return has_fp8_layers() || head_forward == GemmOperands::fp8; }
+    bool has_fp8_layers() const {
         constexpr GemmOperands kFp8 = GemmOperands::fp8;
         return qkv == kFp8 || attn_out == kFp8 || gate_up == kFp8 || down == kFp8;
     }

@@ -194,8 +194,8 @@ void add_run_keys(std::vector<Key>& keys) {
     TopLevel::append<PrecisionConfig>(
         keys, "", "precision", [](auto& config) -> auto& { return config.precision; }, kOwn, {},
         "What the GEMMs of the layers multiply in training: bf16 (fp32 on a CPU), fp8, or an object {\"qkv\", "
-        "\"attn_out\", \"gate_up\", \"down\": \"fp8\" or \"bf16\"; \"qkv_gradient\": \"e4m3\" or \"e5m2\"; \"margin\", "
-        "\"window\", \"bf16_first_layers\", \"bf16_last_layers\", \"count_interval\"}");
+        "\"attn_out\", \"gate_up\", \"down\", \"head_forward\": \"fp8\" or \"bf16\"; \"qkv_gradient\": \"e4m3\" or "
+        "\"e5m2\"; \"margin\", \"window\", \"bf16_first_layers\", \"bf16_last_layers\", \"count_interval\"}");
     TopLevel::append<bool>(
         keys, "", "deterministic", [](auto& config) -> auto& { return config.deterministic; }, kOwn, {},
         "The same seed, config and data give the same bits");

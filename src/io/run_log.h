@@ -8,6 +8,7 @@
 //   {"step": 57, ..., "loss_z": 1.25, "norm_z": 9.5, "skipped": "spike"}
 //   {"step": 58, ..., "norm_z": 0.5, "f8": {"down.input": [3, 5.25, 0.0469], ...}}       [layer, amax, range], of FP8
 //   {"step": 100, ..., "f8": {"down.input": [3, 5.25, 0.0469, 0, 1.5e-06], ...}}          and [saturated, zeros]
+//   {"step": 58, ..., "f8": {..., "head.weight": [null, 0.25, 0.5]}}                     null: of no layer
 //   {"step": 100, "val_loss": ...}
 //   {"step": 100, "evaluation": "hellaswag_val", "acc": ..., "acc_norm": ..., "examples": 10042}
 //   {"step": 100, "sample": "text", "prompt": "text", "tokens": [17, 4, ...]}   what the model wrote after the prompt

@@ -11,10 +11,12 @@ View scalar_of(const View& vector, std::int32_t index) { return part_of(vector, 
 Float8State::Float8State(const PrecisionConfig& precision, const ParameterLayout& layout, const BlockBuffers& buffers)
     : margin_(precision.margin), layers_(layout.layers.size()) {
     if (!precision.has_fp8()) return;
-    formats_ = {.any = true, .qkv_gradient = precision.qkv_gradient == F8Format::e5m2 ? DType::f8e5m2 : DType::f8e4m3};
+    formats_ = {.any = precision.has_fp8_layers(),
+                .qkv_gradient = precision.qkv_gradient == F8Format::e5m2 ? DType::f8e5m2 : DType::f8e4m3};
     const auto first = static_cast<std::size_t>(precision.bf16_first_layers);
     const std::size_t end = layout.layers.size() - static_cast<std::size_t>(precision.bf16_last_layers);
     for (std::size_t l = first; l < end; ++l) add_layer(precision, l, layout.layers[l], buffers.of_layer(l));
+    if (precision.head_forward == GemmOperands::fp8) add_head(layout.head.matrix, buffers);
 
     const auto vector = [&](const char* name, std::int64_t rows, std::size_t columns) {
         return buffers.persistent(name, MemorySegment::optimizer, buffers.precision().statistic, rows,
@@ -26,6 +28,9 @@ Float8State::Float8State(const PrecisionConfig& precision, const ParameterLayout
               .scales = vector("f8 scales", 1, tensors_.size()),
               .products = vector("f8 factors of products", 1, pairs_.size())};
     for (std::size_t g = 0; g < gemms_.size(); ++g) complete(gemms_[g], static_cast<std::int32_t>(3 * g));
+    if (!made_head_) return;
+    head_.input_scale = views_.input_scale;
+    head_.forward = scalar_of(views_.products, made_head_->product);
 }
 
 void Float8State::add_layer(const PrecisionConfig& precision, std::size_t l, const Layer::Parameters& parameters,
@@ -58,6 +63,13 @@ void Float8State::add_layer(const PrecisionConfig& precision, std::size_t l, con
         parameters.mlp.gate_up, true, &Float8Layer::gate_up);
     add(precision.down, {"down", "down_f8", "down f8", "down f8 transposed"}, parameters.mlp.down, false,
         &Float8Layer::down);
+}
+
+void Float8State::add_head(const PackedTensor& matrix, const BlockBuffers& buffers) {
+    head_.rows = buffers.persistent("head f8", MemorySegment::weights, DType::f8e4m3, matrix.rows, matrix.cols);
+    made_head_ = Head{matrix, static_cast<std::int32_t>(tensors_.size()), static_cast<std::int32_t>(pairs_.size())};
+    tensors_.push_back({-1, "head.weight"});
+    pairs_.push_back({kNormalised, made_head_->weight});
 }
 
 void Float8State::complete(const Gemm& made, std::int32_t product) {
@@ -95,19 +107,26 @@ void Float8State::build_renewal(StepList& step, const HostViews& host, const Fla
         if (!copy.kept) continue;
         step("kept_weights", RoundWeights{.master = copy.master, .gamma = copy.gamma, .working = write(copy.value)});
     }
+    const auto quantise = [&](const char* name, const View& matrix, std::int32_t weight, View rows, View columns) {
+        View amax = scalar_of(views.amax, weight);
+        step(name, QuantiseF8{.x = matrix,
+                              .rstd = {},
+                              .scale = scalar_of(views.scales, weight),
+                              .rows = write(rows),
+                              .columns = columns ? write(columns) : View{},
+                              .amax = write(amax)});
+    };
     for (const Gemm& made : gemms_) {
         const Float8Gemm& gemm = layers_[made.layer].*made.gemm;
-        View rows = gemm.rows, columns = gemm.columns, amax = scalar_of(views.amax, made.weight);
         step.enter(Phase::update, static_cast<int>(made.layer));
         Weight matrix = updated.matrix(made.matrix);
         matrix.make(step, "f8_weights");
-        step(made.step, QuantiseF8{.x = matrix.value,
-                                   .rstd = {},
-                                   .scale = scalar_of(views.scales, made.weight),
-                                   .rows = write(rows),
-                                   .columns = write(columns),
-                                   .amax = write(amax)});
+        quantise(made.step, matrix.value, made.weight, gemm.rows, gemm.columns);
     }
+    if (!made_head_) return;
+    step.enter(Phase::update, -1);
+    // The bf16 copy is there in every plan: the backward pass and validation read it.
+    quantise("head_f8", updated.matrix(made_head_->matrix).value, made_head_->weight, head_.rows, View{});
 }
 
 }  // namespace coda

@@ -19,7 +19,7 @@ Model make_model(const ParameterLayout& layout, const ModelShape& shape, const S
     return {.batch = batch,
             .embedding = std::move(embedding),
             .layers = std::move(layers),
-            .head = {layout.head, segments, shape, options.lm_head_chunks, buffers},
+            .head = {layout.head, segments, shape, options.lm_head_chunks, float8.head(), buffers},
             .backward = {shape, options.recompute, float8.formats(), buffers},
             .dx = buffers.activation("dx", shape.tokens, shape.width),
             .tied = layout.tied()};

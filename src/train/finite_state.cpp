@@ -29,7 +29,7 @@ std::string named(const Session& session, std::string_view segment, std::int64_t
     if (segment == kFloat8Segment) {
         const std::vector<Float8Name>& tensors = session.schedules().float8_tensors;
         const Float8Name& tensor = tensors[static_cast<std::size_t>(element) % tensors.size()];
-        return text("a largest magnitude is not finite: ", tensor.tensor, " of layer ", tensor.layer);
+        return text("a largest magnitude is not finite: ", tensor_place(tensor.tensor, tensor.layer));
     }
     return text(segment == kMasterSegment ? "a weight" : "a moment of AdamW",
                 " is not finite: ", place_of(session.layout(), element));

@@ -68,7 +68,7 @@ void require_finite(std::int64_t step, const std::vector<Float8Record>& records)
     for (const Float8Record& record : records) {
         if (std::isfinite(record.amax)) continue;
         throw NonFiniteError(
-            text("step ", step, ": an element of ", record.tensor, " of layer ", record.layer,
+            text("step ", step, ": an element of ", tensor_place(record.tensor, record.layer),
                  " is infinite. FP8 clips it, so loss and gradient norm do not show it. The step is not "
                  "saved, and earlier checkpoints are as they were; try a lower "
                  "optimizer.learning_rate, or --resume from the last checkpoint with one"));
@@ -97,9 +97,10 @@ void Float8Scales::load(const CheckpointInfo* checkpoint) {
     if (!goes_on) renew();  // the first time found how large the weights are
 
     const std::vector<Float8Name>& tensors = schedules_.float8_tensors;
-    needs_calibration_ = true;
+    const auto is_gradient = [](const Float8Name& name) { return name.tensor.ends_with(".output_gradient"); };
+    needs_calibration_ = std::any_of(tensors.begin(), tensors.end(), is_gradient);
     for (std::size_t i = 0; i < history.size(); ++i) {
-        if (history[i] > 0 && tensors[i % columns].tensor.ends_with(".output_gradient")) needs_calibration_ = false;
+        if (history[i] > 0 && is_gradient(tensors[i % columns])) needs_calibration_ = false;
     }
 }
 

@@ -27,7 +27,7 @@ class Float8Scales {
     /// weights' scales are known. Throws Error where a magnitude in the checkpoint is negative or not finite.
     void load(const CheckpointInfo* checkpoint);
 
-    /// Whether calibrate() must come before the next step: no gradient has been seen.
+    /// Whether calibrate() must come before the next step: gradients have scales, and none has been seen.
     bool needs_calibration() const { return needs_calibration_; }
 
     /// Finds the scales of activations and gradients from passes over a step's micro-batches, `run`, which update

@@ -59,12 +59,20 @@ void memory_line(std::ostringstream& out, const std::string& what, std::int64_t 
         << std::setw(11) << bytes_text(static_cast<double>(bytes)) << "\n";
 }
 
-/// Of the GEMMs and attention of a micro-batch's forward pass; `f8`: of GEMMs with FP8 operands alone.
-double forward_flops(const Schedules& schedules, bool f8) {
+/// Of the GEMMs and attention of a micro-batch's forward pass.
+double forward_flops(const Schedules& schedules) {
     double flops = 0;
     for (const Step& step : schedules.first) {
-        if (step.phase != Phase::forward || work_of(step.op) == Work::other) continue;
-        if (!f8 || multiplies_f8(step.op)) flops += cost(step.op).flops;
+        if (step.phase == Phase::forward && work_of(step.op) != Work::other) flops += cost(step.op).flops;
+    }
+    return flops;
+}
+
+/// Of a micro-batch's GEMMs with FP8 operands, forward, dgrad and wgrad. None is run again in the backward pass.
+double f8_flops(const Schedules& schedules) {
+    double flops = 0;
+    for (const Step& step : schedules.first) {
+        if (multiplies_f8(step.op)) flops += cost(step.op).flops;
     }
     return flops;
 }
@@ -129,9 +137,9 @@ std::string print_plan(const Config& config, const ParameterLayout& layout, cons
             << " (sequence x micro-batch x accumulation)\n";
         out << "schedule            " << schedules.first.size() << " ops per micro-batch, " << schedules.update.size()
             << " per update; " << step_flops(config, schedules) / 1e12 << " TFLOP per step\n";
-        if (const double f8 = forward_flops(schedules, true); f8 > 0) {
+        if (const double f8 = f8_flops(schedules); f8 > 0) {
             out << "precision           FP8 operands in " << std::setprecision(1)
-                << 100 * f8 / forward_flops(schedules, false) << std::setprecision(3)
+                << 100 * f8 / (3 * forward_flops(schedules)) << std::setprecision(3)
                 << "% of those FLOPs; MFU counts them all against the peak of bf16\n";
         }
     } else {
@@ -169,7 +177,7 @@ std::int64_t arena_bytes_of(const Config& config, const Precision& precision, Pa
 }
 
 double step_flops(const Config& config, const Schedules& schedules) {
-    return 3 * forward_flops(schedules, false) * static_cast<double>(config.training.grad_accumulation_steps);
+    return 3 * forward_flops(schedules) * static_cast<double>(config.training.grad_accumulation_steps);
 }
 
 std::vector<std::string> fitting_settings(const Config& config, const Precision& precision, PassSet passes,

@@ -69,8 +69,9 @@ TEST_CASE("every key is read into its own member and written back") {
         "checkpoint": {"interval": 23, "keep": 29, "at_end": false, "background": false},
         "output": {"directory": "elsewhere"},
         "device": "cpu",
-        "precision": {"qkv": "bf16", "attn_out": "fp8", "gate_up": "bf16", "down": "bf16", "qkv_gradient": "e4m3",
-                      "margin": 3, "window": 59, "bf16_first_layers": 1, "bf16_last_layers": 0, "count_interval": 61},
+        "precision": {"qkv": "bf16", "attn_out": "fp8", "gate_up": "bf16", "down": "bf16", "head_forward": "fp8",
+                      "qkv_gradient": "e4m3", "margin": 3, "window": 59, "bf16_first_layers": 1, "bf16_last_layers": 0,
+                      "count_interval": 61},
         "deterministic": false
     })");
     std::size_t keys = 0;
@@ -100,6 +101,9 @@ TEST_CASE("precision is a word or an object of what differs from fp8") {
     CHECK((some.attn_out == coda::GemmOperands::bf16 && some.qkv == coda::GemmOperands::fp8 && some.window == 5));
     CHECK(to_json(parse_config(changed("/precision", "fp8"), "c")).at("precision").at("margin") == 0);
     CHECK(precision_of({{"qkv_gradient", "e4m3"}}).qkv_gradient == coda::F8Format::e4m3);
+    const coda::PrecisionConfig head = precision_of({{"head_forward", "fp8"}});
+    CHECK((head.head_forward == coda::GemmOperands::fp8 && head.has_fp8_layers()));
+    CHECK(coda::PrecisionConfig::fp8().head_forward == coda::GemmOperands::bf16);
 
     const auto refusal = [](const json& value) { return error_of(changed("/precision", value)); };
     CHECK(lacking(refusal("fp4"), {"precision: expected \"bf16\", \"fp8\" or an object", "the string \"fp4\""}) == "");
@@ -124,6 +128,20 @@ TEST_CASE("what FP8 operands do not go with is refused by name") {
     CHECK(lacking(refusal("/model/intermediate_size", 100), {"model.intermediate_size is 100", "multiples of 16"}) ==
           "");
     CHECK(lacking(refusal("/training/seq_len", 3), {"training.seq_len x training.micro_batch_size is"}) == "");
+
+    // The head's logits alone are products over hidden_size, of any number of tokens.
+    json head{{"head_forward", "fp8"}};
+    for (const char* gemm : {"qkv", "attn_out", "gate_up", "down"}) head[gemm] = "bf16";
+    json document = changed("/precision", head);
+    document["training"]["seq_len"] = 3;
+    document["training"]["recompute"] = "mlp";
+    document["model"]["intermediate_size"] = 100;
+    CHECK(error_of(document).empty());
+    CHECK(parse_config(document, "c").precision.has_fp8());
+    CHECK(to_json(parse_config(document, "c")).at("precision").at("head_forward") == "fp8");
+    document["model"]["hidden_size"] = 40;
+    document["model"]["head_dim"] = 16;
+    CHECK(lacking(error_of(document), {"model.hidden_size is 40", "multiples of 16"}) == "");
 }
 
 TEST_CASE("the resolved configuration resolves to itself") {

@@ -27,6 +27,12 @@ PrecisionConfig without(GemmOperands PrecisionConfig::*gemm) {
     return precision;
 }
 
+PrecisionConfig with_head() {
+    PrecisionConfig precision = PrecisionConfig::fp8();
+    precision.head_forward = GemmOperands::fp8;
+    return precision;
+}
+
 constexpr PassSet kWithoutSamples = passes_of(Mode::train);
 
 /// Tokens in multiples of 16, not of 128.
@@ -45,6 +51,9 @@ const TrainingCase kCases[] = {
                .recompute = Recompute::swiglu,
                .passes = kWithoutSamples,
                .gemms = without(&PrecisionConfig::attn_out)}},
+    {.name = "FP8 logits, tied head in chunks, no flat working copy",
+     .tied = true,
+     .sizes = {.batch = 2, .seq_len = 104, .chunks = 3, .passes = kWithoutSamples, .gemms = with_head()}},
 };
 
 ModelConfig model_of(const TrainingCase& c) {

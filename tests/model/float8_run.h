@@ -49,6 +49,18 @@ inline PrecisionConfig attention_alone() {
     return precision;
 }
 
+inline PrecisionConfig head_alone() {
+    PrecisionConfig precision;
+    precision.head_forward = GemmOperands::fp8;
+    return precision;
+}
+
+inline PrecisionConfig with_head() {
+    PrecisionConfig precision = PrecisionConfig::fp8();
+    precision.head_forward = GemmOperands::fp8;
+    return precision;
+}
+
 inline std::vector<textbook::Batch> batches_of(std::uint64_t seed, std::size_t number = 1) {
     std::vector<textbook::Batch> batches;
     for (std::size_t i = 0; i < number; ++i)
@@ -59,9 +71,14 @@ inline std::vector<textbook::Batch> batches_of(std::uint64_t seed, std::size_t n
 /// A run with its scales, as the trainer begins it.
 struct F8Run : ModelRun {
     explicit F8Run(const PrecisionConfig& precision, Recompute recompute = Recompute::none, PassSet passes = kAllPasses,
-                   const ModelConfig& of = small_model())
+                   const ModelConfig& of = small_model(), std::int64_t chunks = 1)
         : ModelRun(of,
-                   {.batch = kBatch, .seq_len = kSeqLen, .recompute = recompute, .passes = passes, .gemms = precision},
+                   {.batch = kBatch,
+                    .seq_len = kSeqLen,
+                    .chunks = chunks,
+                    .recompute = recompute,
+                    .passes = passes,
+                    .gemms = precision},
                    kMixedBf16),
           precision_(precision) {}
 
@@ -99,7 +116,9 @@ struct F8Case {
     PrecisionConfig precision;
 };
 
-inline const F8Case kF8Cases[] = {
-    {"all", PrecisionConfig::fp8()}, {"MLP", mlp_alone()}, {"attention", attention_alone()}};
+inline const F8Case kF8Cases[] = {{"all", PrecisionConfig::fp8()},
+                                  {"MLP", mlp_alone()},
+                                  {"attention", attention_alone()},
+                                  {"all and the head", with_head()}};
 
 }  // namespace coda::test

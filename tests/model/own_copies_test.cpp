@@ -59,7 +59,8 @@ TEST_CASE("FP8 training without a flat working copy has the bits of training wit
     PrecisionConfig without_out = PrecisionConfig::fp8(), last = without_out;
     without_out.attn_out = GemmOperands::bf16;
     last.bf16_last_layers = 1;
-    for (const F8Case& c : {kF8Cases[0], kF8Cases[1], F8Case{"attn_out bf16", without_out}, F8Case{"last layer", last}})
+    for (const F8Case& c : {kF8Cases[0], kF8Cases[1], kF8Cases[3], F8Case{"head", head_alone()},
+                            F8Case{"attn_out bf16", without_out}, F8Case{"last layer", last}})
         for (const Recompute recompute : {Recompute::none, Recompute::swiglu})
             for (const ModelConfig& model : {small_model(), small_tied_model()}) {
                 INFO(c.name << ", recompute " << static_cast<int>(recompute) << ", tied " << model.tie_word_embeddings);

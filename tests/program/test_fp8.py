@@ -15,6 +15,8 @@ sys.path.insert(0, os.path.join(ROOT, "tools", "campaign"))
 import victim  # noqa: E402
 
 FP8 = {"precision": "fp8", "device": "cpu"}
+HEAD = {"head_forward": "fp8"}
+HEAD_ALONE = HEAD | {gemm: "bf16" for gemm in ("qkv", "attn_out", "gate_up", "down")}
 TENSORS = ["qkv.weight", "qkv.output_gradient", "attn_out.input", "attn_out.weight", "attn_out.output_gradient",
            "gate_up.weight", "gate_up.output_gradient", "gate_up.output", "down.input", "down.weight",
            "down.output_gradient"]
@@ -49,6 +51,55 @@ class HiddenNumbersTest(Fp8TestCase):
                     self.assert_message(result, [f"step 1: an element of {says} of layer 1 is infinite", "FP8 clips it"])
                     self.assertEqual(self.checkpoints("run_" + folder), [])
                     self.assertIsNone(self.log("run_" + folder).steps[0]["f8"][says][1])
+
+
+class HeadTest(Fp8TestCase):
+    def train_all(self):
+        for name, precision in (("plain", "fp8"), ("head", HEAD), ("again", HEAD), ("alone", HEAD_ALONE)):
+            self.train(changes={"output.directory": name, "precision": precision, "training.steps": 6,
+                                "training.lm_head_chunks": 3})
+
+    def test_losses_differ_from_those_of_bf16_logits_by_their_rounding(self):
+        self.train_all()
+        self.assert_same_run("head", "again")
+        plain, head = self.log("plain").losses(), self.log("head").losses()
+        self.assertNotEqual(head, plain)
+        for one, other in zip(plain, head, strict=True):
+            self.assertLess(abs(one - other), 0.01)
+
+    def test_log_and_configuration_name_the_head(self):
+        self.train_all()
+        for step in self.log("head").steps:
+            self.assertEqual(list(step["f8"]), [*TENSORS, "head.weight"])
+            layer, amax, at = step["f8"]["head.weight"]
+            self.assertIsNone(layer)
+            self.assertGreater(amax, 0)
+            self.assertTrue(0.49 < at <= 1.01, at)
+        self.assertEqual(list(self.log("alone").steps[0]["f8"]), ["head.weight"])
+        self.assertEqual(self.log("head").header["config"]["precision"]["head_forward"], "fp8")
+        self.assertEqual(self.log("plain").header["config"]["precision"]["head_forward"], "bf16")
+
+    def test_validation_is_of_bf16_logits(self):
+        """Of the same weights, before the first step: no update has been made."""
+        losses = []
+        for name, precision in (("plain", "fp8"), ("head", HEAD)):
+            self.train(changes={"output.directory": name, "precision": precision, "training.steps": 0})
+            losses.append(self.log(name).validations)
+        self.assertEqual(losses[0], losses[1])
+
+    def test_infinite_weight(self):
+        hf = {**HF_CONFIG, "intermediate_size": 32}
+        tensors = random_tensors(hf)
+        tensors["lm_head.weight"][2][5] = math.inf
+        write_folder(self.path("folder"), hf, tensors)
+        self.write("zeros.txt", bytes(400))
+        result = self.run_program(
+            "--config", self.config({"device": "cpu", "precision": HEAD, "model": {}, "data.train": "zeros.txt",
+                                     "training.steps": 9, "validation.interval": 0}, base={**CONFIG, "model": {}}),
+            "--init-from", "folder", expect=NON_FINITE)
+        self.assert_message(result, ["step 1: "])
+        self.assertNotIn("layer -1", result.err)
+        self.assertEqual(self.checkpoints("run"), [])
 
 
 class CalibrationTest(Fp8TestCase):
@@ -107,7 +158,8 @@ class ResumedScalesTest(Fp8TestCase):
                            ({"window": 8}, """this run's is fp8 {"window":8}""")):
             result = self.resume(changes={**self.more, "precision": here}, expect=USAGE)
             self.assert_message(result, [says, "take the same with --precision fp8"])
-        for number, (precision, flag) in enumerate((("bf16", "bf16"), ({"margin": 3}, """'{"margin":3}'"""))):
+        for number, (precision, flag) in enumerate((("bf16", "bf16"), ({"margin": 3}, """'{"margin":3}'"""),
+                                                    (HEAD, """'{"head_forward":"fp8"}'"""))):
             directory = {"output.directory": f"other{number}"}
             self.train(changes={**directory, "precision": precision, "training.steps": 2})
             result = self.resume(changes={**directory, "training.steps": 3}, expect=USAGE)
@@ -118,7 +170,7 @@ class ResumedScalesTest(Fp8TestCase):
         before = self.segments()["f8_history.bin"]
         row = len(before) // 16
         for number, (precision, goes_on) in enumerate((({"margin": 3}, True), ({"window": 17}, False),
-                                                       ({"attn_out": "bf16"}, False))):
+                                                       ({"attn_out": "bf16"}, False), (HEAD, False))):
             with self.subTest(precision):
                 run = f"copy{number}"
                 shutil.copytree(self.path("run"), self.path(run))

@@ -1,5 +1,6 @@
 #include "src/train/plan_report.h"
 
+#include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "tests/catch.h"
@@ -41,4 +42,29 @@ TEST_CASE("the model's FLOPs of a step are the textbook's") {
     REQUIRE(flops_of(config) == expected);
     config.training.grad_accumulation_steps = 5;
     REQUIRE(flops_of(config) == 5 * expected);
+}
+
+TEST_CASE("a plan says how much of a step's FLOPs have FP8 operands, forward, dgrad and wgrad each counted") {
+    const auto share_of = [](const PrecisionConfig& precision) {
+        Config config = small_config();
+        config.precision = precision;
+        const ParameterLayout layout = parameter_layout(config.model);
+        const Schedules schedules = build_schedules(config.model, layout, schedule_options(config, kMixedBf16));
+        const std::string plan = print_plan(config, layout, schedules, plan_memory(schedules.buffers, schedules.all()));
+        const auto at = plan.find("FP8 operands in ");
+        return at == std::string::npos ? "" : plan.substr(at, plan.find('%', at) - at);
+    };
+    const auto line_of = [](double share) {
+        char line[64];
+        std::snprintf(line, sizeof line, "FP8 operands in %.1f", share);
+        return std::string(line);
+    };
+    const double layers = 3 * (48 * (4 + 2 * 2) * 16 + 4 * 16 * 48 + 3 * 48 * 80), head = 48 * 128;
+    const double all = 6 * 64 * (layers + head) + 3 * 3 * (2.0 * 2 * 32 * 32 * 4 * 16);
+    PrecisionConfig with_head = PrecisionConfig::fp8(), head_alone;
+    with_head.head_forward = head_alone.head_forward = GemmOperands::fp8;
+    CHECK(share_of(PrecisionConfig{}) == "");
+    CHECK(share_of(PrecisionConfig::fp8()) == line_of(100 * 6 * 64 * layers / all));
+    CHECK(share_of(with_head) == line_of(100 * (6 * 64 * layers + 2 * 64 * head) / all));
+    CHECK(share_of(head_alone) == line_of(100 * 2 * 64 * head / all));
 }

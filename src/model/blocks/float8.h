@@ -28,6 +28,17 @@ struct Float8Gemm {
     explicit operator bool() const { return static_cast<bool>(rows); }
 };
 
+/// The LM head's logits = x̂ Wᵀ with x̂ (M, d) and W (padded vocabulary, d) in FP8. The forward product alone: the
+/// gradient of a row has p - 1 at its target, beside which e4m3 would lose the other columns, and the products of the
+/// backward pass have it as an operand. Absent (false) where logits are of bf16 operands.
+struct Float8Head {
+    View input_scale;  // of x̂
+    View forward;      // the scalar that undoes both scales
+    View rows;         // W
+
+    explicit operator bool() const { return static_cast<bool>(rows); }
+};
+
 /// Of a layer.
 struct Float8Layer {
     Float8Gemm qkv, attn_out, gate_up, down;
