@@ -5,8 +5,8 @@
 // FP8 program first runs once on poisoned results, and the oracle judges it; then ours take their fastest tiles. Then
 // FP8 and cuBLASLt run in turns, and after that FP8 and bf16: after a warm-up of both, blocks of 12 launches or more
 // alternate. Times are medians of the blocks, a ratio is the median of the pairs' ratios, its spread goes from the
-// lowest to the highest of them. Operands are larger than L2. NOTE: with a third side in the round, a block has the
-// clocks that the power limit left after another side than its rival had before it, which is worth 1 to 3%.
+// lowest to the highest of them. Operands are larger than L2. NOTE: the power limit gives a block clocks by what ran
+// before it. So a third side in the round is worth 1 to 3%, and in longer blocks a side pays more for its own power.
 #include <cuda_runtime.h>
 
 #include <CLI/CLI.hpp>
@@ -39,7 +39,7 @@ constexpr int kLaunchesPerBlock = 12;  // at least
 
 struct Options {
     std::int64_t tokens = 32768;
-    Turns turns{.warm_up = 1.5, .block = 0.15, .blocks = 5};
+    Turns turns;
     std::string only, json;
     bool overwrite = false;
 };
