@@ -1,9 +1,6 @@
 // The FP8 forms of TargetLogit and LinearCrossEntropy against their formulas in plain fp64 loops, on the same 8-bit
 // operands; and that the two go together.
-#include <numbers>
-
-#include "kernels/math/cross_entropy.h"
-#include "tests/kernels/gemm_programs.h"
+#include "kernels/ops/cross_entropy/test_exponentials.h"
 
 using namespace coda;
 using namespace coda::test;
@@ -52,31 +49,8 @@ TEST_CASE("LinearCrossEntropy of FP8 operands: exponentials of the factor times 
             op.tile = shape.tile;
             in.run(op);
 
-            const double limit = cross_entropy::kLimit * std::numbers::ln2, eps = epsilon(DType::f32);
-            const auto target = [&](std::int64_t i) { return in(op.target_logit, 0, i); };
-            const auto distance = [&](std::int64_t i, std::int64_t j) { return in.product(i, j) - target(i); };
-            // Logit, distance and limit are rounded; an error of d is a relative error of its exponential.
-            const auto error = [&](std::int64_t i, std::int64_t j) {
-                return in.product.error + eps * (std::fabs(in.product(i, j)) + std::fabs(target(i)) + limit);
-            };
-            check_all("exponentials", in.buffers, op.exponentials, [&](std::int64_t i, std::int64_t j) {
-                if (j >= vocab) return Expectation{0, 0};
-                const double e = std::ldexp(std::exp(std::min(distance(i, j), limit)), -cross_entropy::kShift);
-                return Expectation{e, e * (error(i, j) + epsilon(DType::bf16) / 2 + kArithmetic * eps)};
-            });
-            // The sums are of exponentials as stored, and of distances before the limit.
-            check_all("sums", in.buffers, op.sums, [&](std::int64_t t, std::int64_t column) {
-                const Range range = tile_range(t, shape.tile, vocab);
-                const std::int64_t i = column / 2;
-                double sum = 0, magnitude = 0, strayed = 0;
-                for (std::int64_t j = range.begin; j < range.end; ++j) {
-                    const double e = in(op.exponentials, i, j), term = column % 2 == 0 ? e : e * distance(i, j);
-                    sum += term;
-                    magnitude += std::fabs(term);
-                    if (column % 2 == 1) strayed += e * error(i, j);
-                }
-                return Expectation{sum, kSummation * eps * magnitude + strayed};
-            });
+            const auto logit = [&](std::int64_t i, std::int64_t j) { return in.product(i, j); };
+            check_exponentials(in, op, DType::bf16, DType::f32, logit, in.product.error);
             op.rstd = in.rstd(DType::f32, shape.m);
             CHECK_THROWS_WITH(in.run(op), Catch::Contains("rstd must be absent"));
         }

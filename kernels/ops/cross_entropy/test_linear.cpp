@@ -1,8 +1,5 @@
 // LinearCrossEntropy against its formula in plain fp64 loops.
-#include <numbers>
-
-#include "kernels/math/cross_entropy.h"
-#include "tests/kernels/gemm_programs.h"
+#include "kernels/ops/cross_entropy/test_exponentials.h"
 
 using namespace coda;
 using namespace coda::test;
@@ -19,34 +16,8 @@ TEST_CASE("LinearCrossEntropy: exponentials and their partial sums") {
         op.tile = shape.tile;
         in.run(op);
 
-        const double limit = cross_entropy::kLimit * std::numbers::ln2;
-        const auto distance = [&](std::int64_t i, std::int64_t j) {
-            return product(i, j) * factor(i) - in(op.target_logit, 0, i);
-        };
-        // rstd <= 2. Logit, distance and limit are rounded; an error of d is a relative error of its exponential.
-        const auto error = [&](std::int64_t i, std::int64_t j) {
-            return 2 * product.error + epsilon(compute) * (std::fabs(product(i, j) * factor(i)) +
-                                                           std::fabs(in(op.target_logit, 0, i)) + limit);
-        };
-        const double rounding = storage == compute ? 0 : epsilon(storage) / 2;
-        check_all("exponentials", in.buffers, op.exponentials, [&](std::int64_t i, std::int64_t j) {
-            if (j >= vocab) return Expectation{0, 0};
-            const double e = std::ldexp(std::exp(std::min(distance(i, j), limit)), -cross_entropy::kShift);
-            return Expectation{e, e * (error(i, j) + rounding + kArithmetic * epsilon(compute))};
-        });
-        // The sums are of exponentials as stored, and of distances before the limit.
-        check_all("sums", in.buffers, op.sums, [&](std::int64_t t, std::int64_t column) {
-            const Range range = tile_range(t, shape.tile, vocab);
-            const std::int64_t i = column / 2;
-            double sum = 0, magnitude = 0, strayed = 0;
-            for (std::int64_t j = range.begin; j < range.end; ++j) {
-                const double e = in(op.exponentials, i, j), term = column % 2 == 0 ? e : e * distance(i, j);
-                sum += term;
-                magnitude += std::fabs(term);
-                if (column % 2 == 1) strayed += e * error(i, j);
-            }
-            return Expectation{sum, kSummation * epsilon(compute) * magnitude + strayed};
-        });
+        const auto logit = [&](std::int64_t i, std::int64_t j) { return product(i, j) * factor(i); };
+        check_exponentials(in, op, storage, compute, logit, 2 * product.error);  // rstd <= 2
 
         auto sums_only = op;  // evaluation: no exponentials stored, the same bits in the sums
         sums_only.exponentials = View{};
