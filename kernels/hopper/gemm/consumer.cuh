@@ -79,52 +79,67 @@ __device__ __forceinline__ void multiply(const SharedLayout<Program, tile>& shar
     release(previous);
 }
 
-/// multiply for FP8, whose sums in the tensor cores keep about 14 bits: after every tile.promotion elements of K the
-/// tensor cores' sums are added to acc, in fp32. NOTE: a consumer has nothing in flight while it adds. The other one
-/// then multiplies, as its first interval is half as long.
-template <int kBlocks, class Program, TileConfig tile>
+/// What the tensor cores have begun of the next tile: k-tiles of its first interval, and the stage of the last of them,
+/// which is still read.
+template <TileConfig tile>
+struct Begun {
+    Accumulators<tile> partial{};
+    int k_tiles = 0;
+    int stage = 0;
+};
+
+/// Waits for the stage of k-tile `k_tile` of an interval, issues it, and releases the stage before it.
+template <class Program, TileConfig tile, class Release>
+__device__ __forceinline__ void issue_next(const SharedLayout<Program, tile>& shared, Ring<tile.stages>& ring,
+                                           int a_offset, const Release& release, int k_tile, int& previous,
+                                           Accumulators<tile>& partial) {
+    const int stage = ring.index;
+    ptx::mbarrier_wait(shared.full(stage), ring.parity);
+    issue<1, Program, tile, Major::k, Major::k>(shared, stage, a_offset, k_tile > 0, partial);
+    ptx::wgmma_wait<1>();
+    if (k_tile > 0) release(previous);
+    previous = stage;
+    ring.advance();
+}
+
+/// multiply for FP8, whose sums in the tensor cores keep about 14 bits: after every tile.promotion elements of K, an
+/// interval, they are added to acc, in fp32. NOTE: a consumer has nothing in flight while it adds. The other one then
+/// multiplies, as its first interval is half an interval shorter.
+///
+/// The first interval is longer by tile.ahead() k-tiles. They can be begun while acc still holds the results of the
+/// tile before, so that the tensor cores work through its epilogue. A tile of which nothing was begun has the same
+/// intervals, and the same bits.
+template <class Program, TileConfig tile, class Release>
 __device__ __forceinline__ void multiply_promoted(const SharedLayout<Program, tile>& shared, Ring<tile.stages>& ring,
-                                                  int k_tiles, int a_offset, bool releases, const Thread& thread,
-                                                  Accumulators<tile>& acc) {
+                                                  int k_tiles, int a_offset, const Release& release, int consumer,
+                                                  Accumulators<tile>& acc, Begun<tile>& begun) {
     constexpr int kInterval = tile.promotion / tile.k();
     static_assert(kInterval >= 2 && tile.promotion % tile.k() == 0, "an interval has two k-tiles or more");
-    static_assert(2 * Accumulators<tile>::kBlocks * tile.n / 2 <= 192, "no registers for a second set of accumulators");
+    static_assert(tile.warpgroup_rows() == kPanelRows && tile.n <= 192,
+                  "no registers for a second set of accumulators");
     static_assert(tile.specialization == WarpSpecialization::cooperative, "the other consumer multiplies meanwhile");
-    const auto release = [&](int stage) {
-        if (releases) ptx::mbarrier_arrive_remote(shared.empty(stage), thread.lane);
-    };
 
     // NOTE: the zeros tell the compiler that nothing reads the values of the tile before. The first wgmma seems to read
     // them; without the zeros their registers stay live through that tile's epilogue, which then spills.
-    Accumulators<tile> partial{};
+    Accumulators<tile> nothing{};
+    Accumulators<tile>& partial = tile.overlaps ? begun.partial : nothing;
 #pragma unroll
-    for (int block = 0; block < kBlocks; ++block)
-#pragma unroll
-        for (float& value : acc.value[block]) value = 0;
-    int interval = thread.warpgroup == 0 ? kInterval : kInterval / 2;
-    for (int left = k_tiles; left > 0; left -= interval, interval = kInterval) {
+    for (float& value : acc.value[0]) value = 0;
+    int interval = tile.ahead() + (consumer == 0 ? kInterval : kInterval / 2);
+    int first = tile.overlaps ? begun.k_tiles : 0;
+    for (int left = k_tiles; left > 0; left -= interval, interval = kInterval, first = 0) {
         const int count = left < interval ? left : interval;
-        int previous = 0;
-        for (int k_tile = 0; k_tile < count; ++k_tile) {
-            // Wait full, issue, release the previous stage
-            const int stage = ring.index;
-            ptx::mbarrier_wait(shared.full(stage), ring.parity);
-            issue<kBlocks, Program, tile, Major::k, Major::k>(shared, stage, a_offset, k_tile > 0, partial);
-            ptx::wgmma_wait<1>();
-            if (k_tile > 0) release(previous);
-            previous = stage;
-            ring.advance();
-        }
+        int previous = tile.overlaps ? begun.stage : 0;
+        for (int k_tile = first; k_tile < count; ++k_tile)
+            issue_next(shared, ring, a_offset, release, k_tile, previous, partial);
         // Add the tensor cores' sums
         ptx::wgmma_wait<0>();
         release(previous);
+        ptx::pin_registers(partial.value[0]);
 #pragma unroll
-        for (int block = 0; block < kBlocks; ++block) {
-            ptx::pin_registers(partial.value[block]);
-#pragma unroll
-            for (int i = 0; i < tile.n / 2; ++i) acc.value[block][i] += partial.value[block][i];
-        }
+        for (int i = 0; i < tile.n / 2; ++i) acc.value[0][i] += partial.value[0][i];
     }
+    begun.k_tiles = 0;
 }
 
 /// Accumulators of pair i of a sub-tile. With Slot::kOddRowsSwapped, odd rows take the pair of another block
@@ -139,12 +154,13 @@ __device__ __forceinline__ float2 pair_of(const float* value, int i, bool odd_ro
     return pair;
 }
 
-/// Runs the program on all sub-tiles of the warpgroup's tile. NOTE: has_second says whether the tile has a second block
-/// of rows. It is called when the first block is done, so that its result takes no register until then.
-template <class Program, TileConfig tile, class HasSecond>
+/// Runs the program on all sub-tiles of the warpgroup's tile, and calls between() tile.ahead() times on the way. NOTE:
+/// has_second says whether the tile has a second block of rows. It is called when the first block is done, so that its
+/// result takes no register until then.
+template <class Program, TileConfig tile, class HasSecond, class Between>
 __device__ __forceinline__ void finish(Program& program, const SharedLayout<Program, tile>& shared,
                                        Ring<tile.slots>& ring, Rows rows, const HasSecond& has_second,
-                                       Accumulators<tile>& acc) {
+                                       Accumulators<tile>& acc, const Between& between) {
     using Slot = typename Program::Slot;
     constexpr int kColumns = Slot::kColumns;
     const int consumer = rows.thread.warpgroup;
@@ -178,8 +194,10 @@ __device__ __forceinline__ void finish(Program& program, const SharedLayout<Prog
 #pragma unroll
                 for (int i = group; i < group + kGroup; ++i) program.fetch(pair_at(i));
 #pragma unroll
-                for (int i = group; i < group + kGroup; ++i)
+                for (int i = group; i < group + kGroup; ++i) {
                     program.visit(pair_of<Slot>(&value[2 * kPairs * sub], i, odd_row), pair_at(i));
+                    if (tile.overlaps && i % 2 == 1) between();
+                }
             }
             // Hand the slot to the mover
             // NOTE: every writer orders its own stores before TMA's read, then its warp arrives.

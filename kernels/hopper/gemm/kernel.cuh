@@ -49,6 +49,23 @@ __device__ __forceinline__ void initialise_barriers(const SharedLayout<Program, 
     ptx::fence_mbarrier_init();
 }
 
+/// The rows of a consumer's part of a tile.
+template <class Program, TileConfig tile>
+__device__ __forceinline__ Rows rows_of(const GemmArguments<Program>& arguments,
+                                        const SharedLayout<Program, tile>& shared, const TileIndex& index, int rank,
+                                        const Thread& thread) {
+    const int row =
+        index.m * tile.cluster_rows() + tile.rank_row(rank) + index.first_row(kPanelRows) +
+        (tile.specialization == WarpSpecialization::cooperative ? thread.warpgroup * tile.warpgroup_rows() : 0);
+    return {thread,
+            row + Fragment::row(thread.warp, thread.lane, 0),
+            arguments.m,
+            index.n * tile.cluster_columns() + tile.rank_column(rank),
+            tile.n,
+            arguments.n,
+            shared.scratch(thread.warpgroup)};
+}
+
 template <class Program, TileConfig tile, Major kMajorA, Major kMajorB>
 __device__ __forceinline__ void consume(const GemmArguments<Program>& arguments,
                                         const SharedLayout<Program, tile>& shared, int cluster, int clusters, int rank,
@@ -64,17 +81,7 @@ __device__ __forceinline__ void consume(const GemmArguments<Program>& arguments,
     const int first = kCooperative ? cluster : cluster + consumer * clusters;
     const int stride = kCooperative ? clusters : kConsumers * clusters;
     for (int t = first; t < arguments.order.count(); t += stride) {
-        const TileIndex index = arguments.tile(t);
-        const int row = index.m * tile.cluster_rows() + tile.rank_row(rank) + index.first_row(kPanelRows) +
-                        (kCooperative ? consumer * tile.warpgroup_rows() : 0);
-        const int column = index.n * tile.cluster_columns() + tile.rank_column(rank);
-        const Rows rows{thread,
-                        row + Fragment::row(thread.warp, thread.lane, 0),
-                        arguments.m,
-                        column,
-                        tile.n,
-                        arguments.n,
-                        shared.scratch(consumer)};
+        const Rows rows = rows_of(arguments, shared, arguments.tile(t), rank, thread);
         Program program(arguments.program);
         program.begin_rows(rows);
 
@@ -86,13 +93,8 @@ __device__ __forceinline__ void consume(const GemmArguments<Program>& arguments,
         };
         const int a_offset = kCooperative ? consumer * tile.warpgroup_rows() * kPanelRowBytes : 0;
         const auto gemm = [&]<int kOf>() {
-            if constexpr (tile.promotion == 0) {
-                multiply<kOf, Program, tile, kMajorA, kMajorB>(shared, operands, arguments.k_tiles, a_offset, releases,
-                                                               thread.lane, acc, issued);
-            } else {
-                multiply_promoted<kOf, Program, tile>(shared, operands, arguments.k_tiles, a_offset, releases, thread,
-                                                      acc);
-            }
+            multiply<kOf, Program, tile, kMajorA, kMajorB>(shared, operands, arguments.k_tiles, a_offset, releases,
+                                                           thread.lane, acc, issued);
         };
         if constexpr (!kCooperative) {
             ptx::mbarrier_wait(shared.turn(consumer), turn);
@@ -105,7 +107,47 @@ __device__ __forceinline__ void consume(const GemmArguments<Program>& arguments,
             gemm.template operator()<kBlocks / 2>();
         }
         if constexpr (!kCooperative) operands.advance(arguments.k_tiles);
-        finish<Program, tile>(program, shared, slots, rows, whole, acc);
+        finish<Program, tile>(program, shared, slots, rows, whole, acc, [] {});
+    }
+}
+
+/// consume for tiles with promotion.
+template <class Program, TileConfig tile>
+__device__ __forceinline__ void consume_promoted(const GemmArguments<Program>& arguments,
+                                                 const SharedLayout<Program, tile>& shared, int cluster, int clusters,
+                                                 int rank, const Thread& thread) {
+    Ring<tile.stages> operands;
+    Ring<tile.slots> slots;
+    const bool releases = thread.lane < tile.cluster() && tile.share(rank, thread.lane);
+    const int a_offset = thread.warpgroup * tile.warpgroup_rows() * kPanelRowBytes;
+    const auto release = [&](int stage) {
+        if (releases) ptx::mbarrier_arrive_remote(shared.empty(stage), thread.lane);
+    };
+    Begun<tile> begun;
+    const auto begin_next = [&] {
+        issue_next(shared, operands, a_offset, release, begun.k_tiles, begun.stage, begun.partial);
+        ++begun.k_tiles;
+    };
+    const auto whole = [] { return true; };
+    for (int t = cluster; t < arguments.order.count(); t += clusters) {
+        Rows rows = rows_of(arguments, shared, arguments.tile(t), rank, thread);
+        Program program(arguments.program);
+        program.begin_rows(rows);
+        Accumulators<tile> acc;
+        multiply_promoted<Program, tile>(shared, operands, arguments.k_tiles, a_offset, release, thread.warpgroup, acc,
+                                         begun);
+        // NOTE: what the epilogue makes of warp and lane is made after the GEMM, which leaves no registers for it.
+        if constexpr (tile.overlaps) {
+            const int index = ptx::thread_index();
+            rows.thread.warp = __shfl_sync(0xffffffffu, index / 32 % 4, 0);
+            rows.thread.lane = index % 32;
+        }
+        // NOTE: two copies of the epilogue, as a condition between its pairs would have the compiler wait for wgmma.
+        if (tile.overlaps && t + clusters < arguments.order.count() && arguments.k_tiles >= tile.ahead()) {
+            finish<Program, tile>(program, shared, slots, rows, whole, acc, begin_next);
+        } else {
+            finish<Program, tile>(program, shared, slots, rows, whole, acc, [] {});
+        }
     }
 }
 
@@ -119,6 +161,7 @@ __global__ void __launch_bounds__(kGemmThreads, 1)
                   "operands are bf16 or FP8 both");
     static_assert(!kF8 || (kMajorA == Major::k && kMajorB == Major::k), "wgmma reads FP8 operands K-major alone");
     static_assert(kF8 || tile.promotion == 0, "bf16 products are summed in fp32");
+    static_assert(tile.promotion > 0 || !tile.overlaps, "without promotion there are no free accumulators");
     static_assert(tile.n == 128 || tile.n == 192 || tile.n == 256, "wgmma.cuh has N of 128, 192 and 256");
     static_assert(tile.warpgroup_rows() % kPanelRows == 0, "a warpgroup multiplies blocks of 64 rows");
     static_assert(tile.n % Program::Slot::kColumns == 0, "sub-tiles divide the tile");
@@ -159,8 +202,12 @@ __global__ void __launch_bounds__(kGemmThreads, 1)
         __syncwarp();
     } else {
         ptx::increase_registers<kConsumerRegisters>();
-        consume<Program, tile, kMajorA, kMajorB>(arguments, shared, cluster, clusters, rank,
-                                                 {warp % 4, lane, warp / 4 - 1});
+        const Thread thread{warp % 4, lane, warp / 4 - 1};
+        if constexpr (tile.promotion == 0) {
+            consume<Program, tile, kMajorA, kMajorB>(arguments, shared, cluster, clusters, rank, thread);
+        } else {
+            consume_promoted<Program, tile>(arguments, shared, cluster, clusters, rank, thread);
+        }
     }
     // NOTE: no CTA leaves while its peer may still signal its barriers or multicast into its shared memory.
     if constexpr (tile.cluster() > 1) ptx::cluster_sync();

@@ -186,14 +186,18 @@ struct SwigluF8Square {
         .m = 128, .n = 128, .stages = 5, .slots = 4, .specialization = pingpong, .raster = {.panel_columns = 2048}};
     static constexpr double rate = 1.0, fixed = 0;
 };
-// RmsBackward from FP8 with promotion. The epilogue is exposed, so a consumer has slots for half of its tile or more.
+// RmsBackward from FP8 with promotion. The tensor cores work through the epilogue, in the second set of accumulators.
+// With the FP8 copies of dx, at 32768 x 2048 x 16384 under sustained load: 1.105 of cuBLASLt's time without the
+// overlap, 1.066 with it.
 struct RmsBackwardPromoted {
-    static constexpr TileConfig config{.m = 128, .n = 192, .stages = 4, .slots = 3, .raster = {.panel_columns = 2304}};
-    static constexpr double rate = 0.98, fixed = 250;
+    static constexpr TileConfig config{
+        .m = 128, .n = 192, .stages = 4, .slots = 3, .raster = {.panel_columns = 2304}, .overlaps = true};
+    static constexpr double rate = 0.98, fixed = 50;
 };
 struct RmsBackwardPromotedSmall {
-    static constexpr TileConfig config{.m = 128, .n = 128, .stages = 5, .slots = 3, .raster = {.panel_columns = 2048}};
-    static constexpr double rate = 0.95, fixed = 250;
+    static constexpr TileConfig config{
+        .m = 128, .n = 128, .stages = 5, .slots = 3, .raster = {.panel_columns = 2048}, .overlaps = true};
+    static constexpr double rate = 0.95, fixed = 50;
 };
 
 // LinearSwigluBackward from and to FP8, with slots of 8 KiB: four of them are half of a tile. Milliseconds at 32768 x

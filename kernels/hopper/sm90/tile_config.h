@@ -25,11 +25,16 @@ struct TileConfig {
     Raster raster{};
     DType operand_a = DType::bf16, operand_b = DType::bf16;  // bf16 both, or FP8 both, which are then K-major
     int promotion = 0;  // of FP8: elements of K whose sums the tensor cores make, before they are added in fp32; 0: all
+    bool overlaps = false;  // with promotion: the tensor cores begin the next tile during an epilogue
 
     /// Elements of K per stage, a row of 128 bytes, and per wgmma, 32 bytes of it.
     CODA_HD constexpr int k() const { return kPanelRowBytes / element_bytes(); }
     CODA_HD constexpr int instruction_k() const { return 32 / element_bytes(); }
     CODA_HD constexpr int element_bytes() const { return operand_a == DType::bf16 ? 2 : 1; }
+
+    /// k-tiles of the next tile that a consumer issues during an epilogue: one per two pairs of a thread's
+    /// accumulators.
+    CODA_HD constexpr int ahead() const { return overlaps ? n / 8 : 0; }
 
     CODA_HD constexpr int cluster() const { return cluster_m * cluster_n; }
     CODA_HD constexpr int cluster_rows() const { return m * cluster_m; }

@@ -4,8 +4,8 @@
 //   dx_f8 = f8(dx_scale dx), dx_f8_t its transposed copy, dx_amax = max |dx|: optional, from dx as stored
 //
 // f8_scale is a scalar on the device, and stands in the place of the rows' scale of the bf16 form. With promotion,
-// tiles are cooperative, and their epilogue is exposed. The FP8 copies of dx take the bytes of x in the slot, so that a
-// tile has as many stages and slots with them as without.
+// tiles are cooperative, and the tensor cores begin the next tile during an epilogue. The FP8 copies of dx take the
+// bytes of x in the slot, so that a tile has as many stages and slots with them as without.
 #include <type_traits>
 
 #include "kernels/hopper/epilogue/tiles_f8.cuh"
@@ -28,12 +28,16 @@ struct RmsBackwardF8 : RmsBackward<false, Slot_> {
     };
 
     const float* f8_scale;
+    ColumnVector rstd, dot;
 
     __device__ explicit RmsBackwardF8(const Arguments& given) : Base(given.base), f8_scale(given.f8_scale) {}
+    /// NOTE: the factors of a row are made in begin_slot, so that the GEMM does not wait for what they are made of.
     __device__ void begin_rows(const Rows& rows) {
-        ColumnVector rstd, dot;
         rstd.begin_rows(rows, this->arguments.rstd, 0);
         dot.begin_rows(rows, this->arguments.dot, 0);
+    }
+    __device__ void begin_slot(const Rows& rows, int column) {
+        Base::begin_slot(rows, column);
         const float factor = __ldg(f8_scale);
 #pragma unroll
         for (int half = 0; half < 2; ++half)
@@ -68,9 +72,16 @@ struct RmsBackwardF8AndCopies : RmsBackwardF8<SlotOfCopies> {
         Base::begin_slot(rows, column);
         dx_scale = *of_copies.dx_scale;
     }
+    /// NOTE: dx is fetched in halves of a sub-tile, as there are no registers for more beside two sets of accumulators.
+    /// No copy lies over dx.
+    __device__ void fetch(const Here& at) {
+        if (at.block < 2) this->dx_before.fetch_if(this->arguments.accumulate, at);
+        this->x.fetch(at);
+    }
     __device__ void visit(float2 acc, const Here& at) {
         static_assert(kFetched == 0, "all of x has been read before the first pair is visited");
         if (at.block == 0 && at.half == 0) ptx::named_barrier_sync(1 + at.thread.warpgroup, kWarpgroupThreads);
+        if (at.block == 2) this->dx_before.fetch_if(this->arguments.accumulate, at);
         const float2 stored = Base::visit(acc, at);
         amax.add(stored.x);
         amax.add(stored.y);
