@@ -11,6 +11,7 @@
 // Timeline   load     per k-tile: wait empty, expect bytes, multicast this CTA's shares of A and B
 //            consume  per k-tile: wait full, wgmma, keep one group in flight, release the previous stage
 //                     per sub-tile: wait ready, visit accumulators, hand the slot over
+//                     tiles that overlap: between the pairs of sub-tiles, k-tiles of the next tile
 //            move     per sub-tile: wait written, store, wait until read, load the slot's next tiles
 // Shared     operand ring | slots of each consumer | scratch | barriers: shared_layout.cuh
 //
@@ -111,7 +112,7 @@ __device__ __forceinline__ void consume(const GemmArguments<Program>& arguments,
     }
 }
 
-/// consume for tiles with promotion.
+/// consume for tiles with promotion, whose second set of accumulators an epilogue leaves to the next tile.
 template <class Program, TileConfig tile>
 __device__ __forceinline__ void consume_promoted(const GemmArguments<Program>& arguments,
                                                  const SharedLayout<Program, tile>& shared, int cluster, int clusters,
