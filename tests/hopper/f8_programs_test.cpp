@@ -181,7 +181,8 @@ TEST_CASE("FP8 programs agree with the CPU: every tile, promotion and format", "
             }
 }
 
-// A consumer issues k-tiles of its next tile during an epilogue. With 256 rows a time none has a next tile.
+// A consumer issues k-tiles of its next tile during an epilogue. Run by 256 rows at a time, no consumer has a next
+// tile.
 TEST_CASE("an FP8 GEMM that begins tiles during epilogues has the bits of one that does not", "[gpu][f8]") {
     if (!has_hopper()) return;
     // Of 24 k-tiles that a tile of 192 columns can issue ahead: fewer, as many, one more, and several intervals more.

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/core/float8.h"
+#include "kernels/hopper/gemm/tuned_tiles.h"
 #include "kernels/oracle/tolerance.h"
 #include "tests/catch.h"
 
@@ -26,11 +27,12 @@ double add_group(const double* terms, double sum) {
     return units * unit;
 }
 
-/// Elements that a sum begins with and that are not promoted with the others: those issued ahead.
-enum Ahead : std::size_t { kNone = 0, kOfWidestTile = 24 * 128 };
+/// By how many elements the first promoted sum is longer than the others: in gate_up's dgrad those issued ahead.
+constexpr hopper::TileConfig kWidest = hopper::tiles::F8<hopper::tiles::RmsBackwardPromoted, 512>::config;
+constexpr std::size_t kAhead = kWidest.ahead() * kWidest.k();
 
 /// The sum of a thread's accumulator, with promotion as in multiply_promoted (kernels/hopper/gemm/consumer.cuh).
-double tensor_core_sum(const std::vector<double>& terms, std::size_t promotion, Ahead ahead) {
+double tensor_core_sum(const std::vector<double>& terms, std::size_t promotion, std::size_t ahead) {
     float promoted = 0;
     double sum = 0;
     for (std::size_t k = 0; k < terms.size(); k += 32) {
@@ -56,7 +58,8 @@ struct Error {
 };
 
 /// Of many sums over k of products of two factors in e4m3, whose RMS is near 4.
-Error error_of(std::size_t k, std::size_t promotion, const Factor& a, const Factor& b, int sums, Ahead ahead = kNone) {
+Error error_of(std::size_t k, std::size_t promotion, const Factor& a, const Factor& b, int sums,
+               std::size_t ahead = 0) {
     std::mt19937_64 bits(5);
     double difference = 0, square = 0, bias = 0, magnitude = 0;
     std::vector<double> terms(k);
@@ -93,8 +96,8 @@ TEST_CASE("promoted FP8 sums over features are within their bound, whatever K an
         const double bound = f8_product_error(kLong, promotion, SumOver::features);
         const auto interval = static_cast<std::size_t>(promotion);
         const auto check = [&](std::size_t k, const char* what, const Factor& a) {
-            // gate_up's dgrad promotes every 512.
-            for (const Ahead ahead : {kNone, promotion == 512 ? kOfWidestTile : kNone}) {
+            for (const std::size_t ahead : {std::size_t{0}, kAhead}) {
+                if (ahead > 0 && promotion != kWidest.promotion) continue;
                 const double rms = error_of(k, interval, a, normal, 100, ahead).rms;
                 INFO(what << ", K " << k << ", promotion " << promotion << ", ahead " << ahead << ": " << rms << " of "
                           << bound);
@@ -122,7 +125,7 @@ TEST_CASE("the oracle names a long FP8 dgrad that lacks its promotion") {
         const double dx = std::hypot(product, kBf16);
         return oracle::within_tolerance(op, {.operands = {{"dx", dx, dx}, {"dgamma", product, product}}});
     };
-    CHECK(judged(error_of(kLong, 512, normal, normal, 200, kOfWidestTile).rms));
+    CHECK(judged(error_of(kLong, 512, normal, normal, 200, kAhead).rms));
     const double without = error_of(kLong, 0, normal, normal, 200).rms;
     CHECK_FALSE(judged(without));
     // A bound for sums over tokens, whose terms may have one sign, would let it pass.

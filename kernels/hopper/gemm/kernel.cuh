@@ -112,7 +112,7 @@ __device__ __forceinline__ void consume(const GemmArguments<Program>& arguments,
     }
 }
 
-/// consume for tiles with promotion, whose second set of accumulators an epilogue leaves to the next tile.
+/// consume for tiles with promotion. The next tile can begin during an epilogue, in the second set of accumulators.
 template <class Program, TileConfig tile>
 __device__ __forceinline__ void consume_promoted(const GemmArguments<Program>& arguments,
                                                  const SharedLayout<Program, tile>& shared, int cluster, int clusters,
@@ -137,13 +137,13 @@ __device__ __forceinline__ void consume_promoted(const GemmArguments<Program>& a
         Accumulators<tile> acc;
         multiply_promoted<Program, tile>(shared, operands, arguments.k_tiles, a_offset, release, thread.warpgroup, acc,
                                          begun);
-        // NOTE: what the epilogue makes of warp and lane is made after the GEMM, which leaves no registers for it.
+        // NOTE: read again, so that no address made of warp and lane takes a register during the GEMM.
         if constexpr (tile.overlaps) {
             const int index = ptx::thread_index();
             rows.thread.warp = __shfl_sync(0xffffffffu, index / 32 % 4, 0);
             rows.thread.lane = index % 32;
         }
-        // NOTE: two copies of the epilogue, as a condition between its pairs would have the compiler wait for wgmma.
+        // NOTE: two copies of the epilogue, so that no wgmma is issued under a condition, where ptxas may serialise it.
         if (tile.overlaps && t + clusters < arguments.order.count() && arguments.k_tiles >= tile.ahead()) {
             finish<Program, tile>(program, shared, slots, rows, whole, acc, begin_next);
         } else {

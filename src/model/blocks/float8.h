@@ -55,7 +55,7 @@ struct Float8Formats {
 /// Tensor cores keep about 14 bits of a sum of FP8 products, so long sums are promoted to fp32 every so many elements:
 /// those over tokens, and those of a dgrad that sums over more than kShortSum features. In early training the terms of
 /// a sum over tokens share a sign: every 512 elements such sums lost 0.37%. Terms over features have both signs: every
-/// 512 elements, with a first sum of 3584, they are about 0.1% off, and gate_up's dgrad is faster than with 256.
+/// 512 elements, with a first sum of 3584, they are up to 0.1% off, and gate_up's dgrad is faster than with 256.
 inline constexpr std::int64_t kPromotionOverTokens = 256;
 inline constexpr std::int64_t kPromotionOverFeatures = 512;
 inline constexpr std::int64_t kShortSum = 8192;
