@@ -39,6 +39,10 @@ class KillResumeTest(ProgramTestCase):
         self.assertRegex(self.read("results", "h200_reliability.json").decode(),
                          r'"campaign": "kill_resume bf16", "device": "cpu", "runs": 6, "failures": 0, "seconds": \d')
 
+    def test_held_in_fp8(self):
+        self.assertIn("0 failures", self.campaign("--in-writing", "1", "--precision", "fp8", kills=3))
+        self.assertIn(b'"f8"', self.read("work", "killed", "run", "log.jsonl"), "scales are a part of what resumes")
+
     def test_another_loss(self):
         self.broken("given+=(--optimizer.learning_rate 0.002)", says="log.jsonl has .* where the uninterrupted run has")
 

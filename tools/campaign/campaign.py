@@ -201,7 +201,7 @@ def keys_of(parser, words: list[str]) -> dict:
     """What argparse did not know: keys of the configuration as flags, with their values."""
     keys = {}
     for flag, value in zip(words[::2], words[1::2]):
-        if not re.fullmatch(r"--\w+\.\w+", flag):
+        if not re.fullmatch(r"--(\w+\.\w+|precision)", flag):
             parser.error(f"unknown argument '{flag}'; a key is such as --training.seed 3")
         keys[flag[2:]] = value_of(value)
     if len(words) % 2:
