@@ -101,6 +101,10 @@ CPU_MODES = {
     "fp8_all": FP8 | TIED | CHUNKS | ACCUMULATION | DOCUMENTS | BF16_MOMENTS | GQA | ODD_VOCABULARY | {
         "precision.qkv_gradient": "e4m3", "precision.margin": 2, "precision.window": 3,
         "precision.bf16_first_layers": 1},
+    "fp8_head": FP8 | CHUNKS | {"precision.head_forward": "fp8"},
+    "fp8_head_alone": FP8 | TIED | ACCUMULATION | DOCUMENTS | {
+        "precision.head_forward": "fp8", "precision.qkv": "bf16", "precision.attn_out": "bf16",
+        "precision.gate_up": "bf16", "precision.down": "bf16"},
 }
 # The first mode of each has the bits that the others must have.
 SAME_BITS = [("base", "recompute_swiglu", "recompute_mlp"), ("all", "all_recompute_swiglu", "all_recompute_mlp"),

@@ -40,7 +40,9 @@ class KillResumeTest(ProgramTestCase):
                          r'"campaign": "kill_resume bf16", "device": "cpu", "runs": 6, "failures": 0, "seconds": \d')
 
     def test_held_in_fp8(self):
-        self.assertIn("0 failures", self.campaign("--in-writing", "1", "--precision", "fp8", kills=3))
+        arguments = ("--in-writing", "1", "--precision", "fp8", "--record", "--gpu", "NVIDIA H200")
+        self.assertIn("0 failures", self.campaign(*arguments, kills=3))
+        self.assertIn(b'"campaign": "kill_resume fp8 fp32"', self.read("results", "h200_reliability.json"))
         self.assertIn(b'"f8"', self.read("work", "killed", "run", "log.jsonl"), "scales are a part of what resumes")
 
     def test_another_loss(self):
