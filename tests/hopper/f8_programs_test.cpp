@@ -2,13 +2,13 @@
 // for.
 //
 // Tolerances. fp32 and bf16 results: the op's (kernels/core/tolerance.h), for bf16 with both sides' rounding. Terms
-// have mixed signs here, so what promotion leaves is no more than 0.05%, of LinearRmsBackward, whose first sums are
-// longer, 0.12% (tests/kernels/f8_accumulation_test.cpp). FP8 results: where the accumulators lie on
-// either side of a rounding boundary, an element differs by one code. With errors of 0.15% RMS that are 2% of them, and
-// 1% RMS. LinearRmsBackward's copies of dx have in between its rounding to bf16, of which those near a tie differ:
-// errors of 0.35%, 4% of the elements and 2% RMS. So they are also made from the dx that the kernel stored, with no
-// difference at all. The largest dx may be the next bf16. Exponentials and their sums: each against itself. Logits here
-// are of size 1, so their error is that of the exponentials.
+// have mixed signs here, so promoted sums are no more than 0.05% off. Those of LinearRmsBackward, whose first interval
+// is longer, are no more than 0.12% off (tests/kernels/f8_accumulation_test.cpp). FP8 results: where the accumulators
+// lie on either side of a rounding boundary, an element differs by one code. With errors of 0.15% RMS that are 2% of
+// them, and 1% RMS. LinearRmsBackward's copies of dx have in between its rounding to bf16, of which those near a tie
+// differ: errors of 0.35%, 4% of the elements and 2% RMS. So they are also made from the dx that the kernel stored,
+// with no difference at all. The largest dx may be the next bf16. Exponentials and their sums: each against itself.
+// Logits here are of size 1, so their error is that of the exponentials.
 #include "kernels/core/float8.h"
 #include "kernels/core/integers.h"
 #include "kernels/oracle/tolerance.h"

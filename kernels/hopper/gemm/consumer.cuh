@@ -49,9 +49,23 @@ __device__ __forceinline__ void issue(const SharedLayout<Program, tile>& shared,
     for (int block = 0; block < kBlocks; ++block) ptx::pin_registers(acc.value[block]);
 }
 
-/// The K loop of one tile, for its first kBlocks blocks of rows. Keeps one group of wgmma in flight and releases the
-/// stage before it to the CTAs that load into it: lane l of each warp signals CTA l of the cluster, where `releases`.
-/// Calls issued() once the last group has been issued.
+/// Waits for the next stage, issues its k-tile, the first of a sum if k_tile is 0, and releases the stage before it,
+/// `previous`. Keeps one group of wgmma in flight, and returns the stage that this group reads.
+template <int kBlocks, class Program, TileConfig tile, Major kMajorA, Major kMajorB, class Release>
+__device__ __forceinline__ int issue_next(const SharedLayout<Program, tile>& shared, Ring<tile.stages>& ring,
+                                          int a_offset, const Release& release, int k_tile, int previous,
+                                          Accumulators<tile>& acc) {
+    const int stage = ring.index;
+    ptx::mbarrier_wait(shared.full(stage), ring.parity);
+    issue<kBlocks, Program, tile, kMajorA, kMajorB>(shared, stage, a_offset, k_tile > 0, acc);
+    ptx::wgmma_wait<1>();
+    if (k_tile > 0) release(previous);
+    ring.advance();
+    return stage;
+}
+
+/// The K loop of one tile, for its first kBlocks blocks of rows. Releases a stage to the CTAs that load into it: lane l
+/// of each warp signals CTA l of the cluster, where `releases`. Calls issued() once the last group has been issued.
 template <int kBlocks, class Program, TileConfig tile, Major kMajorA, Major kMajorB, class Issued>
 __device__ __forceinline__ void multiply(const SharedLayout<Program, tile>& shared, Ring<tile.stages>& ring,
                                          int k_tiles, int a_offset, bool releases, int lane, Accumulators<tile>& acc,
@@ -61,17 +75,9 @@ __device__ __forceinline__ void multiply(const SharedLayout<Program, tile>& shar
     };
 
     int previous = 0;
-    for (int k_tile = 0; k_tile < k_tiles; ++k_tile) {
-        // Wait full
-        const int stage = ring.index;
-        ptx::mbarrier_wait(shared.full(stage), ring.parity);
-        issue<kBlocks, Program, tile, kMajorA, kMajorB>(shared, stage, a_offset, k_tile > 0, acc);
-        // Release the previous stage
-        ptx::wgmma_wait<1>();
-        if (k_tile > 0) release(previous);
-        previous = stage;
-        ring.advance();
-    }
+    for (int k_tile = 0; k_tile < k_tiles; ++k_tile)
+        previous = issue_next<kBlocks, Program, tile, kMajorA, kMajorB>(shared, ring, a_offset, release, k_tile,
+                                                                        previous, acc);
     issued();
     ptx::wgmma_wait<0>();
 #pragma unroll
@@ -87,20 +93,6 @@ struct Begun {
     int k_tiles = 0;
     int stage = 0;
 };
-
-/// Waits for the stage of k-tile `k_tile` of an interval, issues it, and releases the stage before it.
-template <class Program, TileConfig tile, class Release>
-__device__ __forceinline__ void issue_next(const SharedLayout<Program, tile>& shared, Ring<tile.stages>& ring,
-                                           int a_offset, const Release& release, int k_tile, int& previous,
-                                           Accumulators<tile>& partial) {
-    const int stage = ring.index;
-    ptx::mbarrier_wait(shared.full(stage), ring.parity);
-    issue<1, Program, tile, Major::k, Major::k>(shared, stage, a_offset, k_tile > 0, partial);
-    ptx::wgmma_wait<1>();
-    if (k_tile > 0) release(previous);
-    previous = stage;
-    ring.advance();
-}
 
 /// multiply for FP8, whose sums in the tensor cores keep about 14 bits: after every tile.promotion elements of K, an
 /// interval, they are added to acc, in fp32. NOTE: a consumer has nothing in flight while it adds. The other one then
@@ -131,7 +123,8 @@ __device__ __forceinline__ void multiply_promoted(const SharedLayout<Program, ti
         const int count = left < interval ? left : interval;
         int previous = tile.overlaps ? begun.stage : 0;
         for (int k_tile = first; k_tile < count; ++k_tile)
-            issue_next(shared, ring, a_offset, release, k_tile, previous, partial);
+            previous = issue_next<1, Program, tile, Major::k, Major::k>(shared, ring, a_offset, release, k_tile,
+                                                                        previous, partial);
         // Add the tensor cores' sums
         ptx::wgmma_wait<0>();
         release(previous);

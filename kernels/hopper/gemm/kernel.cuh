@@ -126,7 +126,8 @@ __device__ __forceinline__ void consume_promoted(const GemmArguments<Program>& a
     };
     Begun<tile> begun;
     const auto begin_next = [&] {
-        issue_next(shared, operands, a_offset, release, begun.k_tiles, begun.stage, begun.partial);
+        begun.stage = issue_next<1, Program, tile, Major::k, Major::k>(shared, operands, a_offset, release,
+                                                                       begun.k_tiles, begun.stage, begun.partial);
         ++begun.k_tiles;
     };
     const auto whole = [] { return true; };
