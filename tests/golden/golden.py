@@ -101,6 +101,8 @@ CPU_MODES = {
     "fp8_all": FP8 | TIED | CHUNKS | ACCUMULATION | DOCUMENTS | BF16_MOMENTS | GQA | ODD_VOCABULARY | {
         "precision.qkv_gradient": "e4m3", "precision.margin": 2, "precision.window": 3,
         "precision.bf16_first_layers": 1},
+    "fp8_first_bf16": FP8 | TIED | CHUNKS | ACCUMULATION | DOCUMENTS | BF16_MOMENTS | GQA | ODD_VOCABULARY | {
+        "precision.bf16_first_layers": 1},
     "fp8_head": FP8 | CHUNKS | {"precision.head_forward": "fp8"},
     "fp8_head_alone": FP8 | TIED | ACCUMULATION | DOCUMENTS | {
         "precision.head_forward": "fp8", "precision.qkv": "bf16", "precision.attn_out": "bf16",
