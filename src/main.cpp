@@ -220,7 +220,7 @@ void check_modes(const CommandLine& command) {
     if (command.tensor_stats && !command.trains()) {
         throw UsageError("--tensor-stats watches a training run; --eval, --export and --sample train nothing");
     }
-    if (command.tensor_stats && command.config.precision.has_fp8()) {
+    if (command.tensor_stats && command.config.precision.has_fp8) {
         throw UsageError(
             "--tensor-stats reads what bf16 GEMMs multiply, and precision has FP8 ones, whose log has amax of every "
             "kind of tensor; give --precision bf16");

@@ -15,6 +15,7 @@
 
 #include "src/config/config.h"
 #include "src/config/nearest.h"
+#include "src/config/retired.h"
 #include "src/core/errors.h"
 #include "src/core/printable.h"
 
@@ -198,10 +199,6 @@ constexpr Names<LrScheduleType, 4> names_of(LrScheduleType) {
 constexpr Names<DeviceChoice, 3> names_of(DeviceChoice) {
     return {{{"auto", DeviceChoice::automatic}, {"cuda", DeviceChoice::cuda}, {"cpu", DeviceChoice::cpu}}};
 }
-constexpr Names<GemmOperands, 2> names_of(GemmOperands) {
-    return {{{"bf16", GemmOperands::bf16}, {"fp8", GemmOperands::fp8}}};
-}
-constexpr Names<F8Format, 2> names_of(F8Format) { return {{{"e4m3", F8Format::e4m3}, {"e5m2", F8Format::e5m2}}}; }
 
 template <class Enum>
 requires std::is_enum_v<Enum>
@@ -236,13 +233,18 @@ struct Codec<Enum> {
     }
 };
 
-/// Throws UsageError for a member of the object that `known` does not have.
+/// Throws UsageError for a member of the object that `known` does not have, unless it is a retired one with its fixed
+/// value.
 inline void refuse_unknown_parts(const nlohmann::json& object, const std::string& where, const nlohmann::json& known) {
-    for (const auto& [name, ignored] : object.items()) {
+    for (const auto& [name, value] : object.items()) {
         if (known.contains(name)) continue;
         std::vector<std::string> names;
         for (const auto& [known_name, default_value] : known.items()) names.push_back(where + "." + known_name);
         const std::string path = where + "." + name;
+        if (const RetiredKey* retired = retired_key(path.substr(path.find_first_not_of('-')))) {
+            require_fixed(*retired, value, path);
+            continue;
+        }
         throw UsageError(
             text("unknown key ", printable(path, ""), "; the nearest known key is ", nearest(path, names)));
     }
@@ -304,10 +306,10 @@ template <>
 struct Codec<PrecisionConfig> {
     static constexpr FlagSyntax syntax = FlagSyntax::json;
     static std::string value_word() { return "bf16|fp8|JSON"; }
-    static std::string expects(const Range&) { return R"("bf16", "fp8" or an object {"qkv": "bf16" or "fp8", ...})"; }
+    static std::string expects(const Range&) { return R"("bf16", "fp8" or an object {"bf16_last_layers": ...})"; }
 
     static nlohmann::json write(const PrecisionConfig& value) {
-        if (!value.has_fp8()) return "bf16";
+        if (!value.has_fp8) return "bf16";
         nlohmann::json object = nlohmann::json::object();
         for_each_part(value, [&](const char* name, const auto& part, const Range&) {
             object[name] = Codec<std::decay_t<decltype(part)>>::write(part);
@@ -331,14 +333,6 @@ struct Codec<PrecisionConfig> {
     template <class Precision, class Fn>
     static void for_each_part(Precision& value, const Fn& fn) {
         const Range layers{.min = 0, .max = 65536};
-        fn("qkv", value.qkv, Range{});
-        fn("attn_out", value.attn_out, Range{});
-        fn("gate_up", value.gate_up, Range{});
-        fn("down", value.down, Range{});
-        fn("head_forward", value.head_forward, Range{});
-        fn("qkv_gradient", value.qkv_gradient, Range{});
-        fn("margin", value.margin, Range{.min = 0, .max = 8});
-        fn("window", value.window, Range{.min = 1, .max = 1024});
         fn("bf16_first_layers", value.bf16_first_layers, layers);
         fn("bf16_last_layers", value.bf16_last_layers, layers);
         fn("count_interval", value.count_interval, Range{.min = 0});

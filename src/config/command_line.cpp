@@ -9,6 +9,7 @@
 
 #include "src/config/json_file.h"
 #include "src/config/nearest.h"
+#include "src/config/retired.h"
 #include "src/config/schema.h"
 #include "src/config/shell_quote.h"
 #include "src/config/shipped.h"
@@ -178,6 +179,9 @@ void Parser::check_words(const std::vector<std::string>& left_over) const {
         if (word == "-" || word == "--" || word.empty() || word[0] != '-')
             throw UsageError(text("unexpected argument ", quote(word)));
         const std::string flag = word.substr(0, word.find('='));
+        if (const RetiredKey* retired = retired_key(flag.substr(std::min<std::size_t>(2, flag.size())))) {
+            throw UsageError(gone_text(*retired, flag));
+        }
         for (const KeyFlag& key : keys_) {
             const std::string parts = key.name() + ".";
             if (key.key->value_word.find("JSON") == std::string::npos || !flag.starts_with(parts)) continue;

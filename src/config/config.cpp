@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "src/config/retired.h"
 #include "src/config/schema.h"
 #include "src/core/errors.h"
 
@@ -73,7 +74,7 @@ void validate(const TrainingConfig& training) {
 }
 
 void validate(const PrecisionConfig& precision, const ModelConfig& model, const TrainingConfig& training) {
-    if (!precision.has_fp8()) return;
+    if (!precision.has_fp8) return;
     constexpr const char* kBf16 = "; make it one, or take --precision bf16";
     constexpr std::int64_t kMultiple = 16;  // FP8 operands are read and transposed in groups of 16 elements
     const auto check_multiple = [&](const std::string& name, std::int64_t value) {
@@ -81,16 +82,13 @@ void validate(const PrecisionConfig& precision, const ModelConfig& model, const 
               kBf16);
     };
     check_multiple("model.hidden_size", model.hidden_size);
-    if (!precision.has_fp8_layers()) return;
     check_multiple("model.intermediate_size", model.intermediate_size);
     check_multiple("model.num_attention_heads x model.head_dim", model.num_attention_heads * model.head_dim);
     check_multiple("(model.num_attention_heads + 2 model.num_key_value_heads) x model.head_dim",
                    (model.num_attention_heads + 2 * model.num_key_value_heads) * model.head_dim);
     check_multiple("training.seq_len x training.micro_batch_size", training.seq_len * training.micro_batch_size);
-    check(precision.gate_up == precision.down,
-          "precision.gate_up and precision.down differ: SwiGLU joins the two, and takes both in FP8 or neither");
-    check(training.recompute != Recompute::mlp || precision.gate_up == GemmOperands::bf16,
-          "training.recompute \"mlp\" does not go with precision.gate_up \"fp8\"; take \"swiglu\" or \"none\"");
+    check(training.recompute != Recompute::mlp,
+          "training.recompute \"mlp\" does not go with layers in FP8; take \"swiglu\" or \"none\"");
     check(precision.bf16_first_layers + precision.bf16_last_layers < model.num_hidden_layers,
           "precision.bf16_first_layers ", precision.bf16_first_layers, " + bf16_last_layers ",
           precision.bf16_last_layers, " leave none of the ", model.num_hidden_layers,
@@ -100,7 +98,6 @@ void validate(const PrecisionConfig& precision, const ModelConfig& model, const 
 void validate(const Config& config) {
     validate(config.model);
     validate(config.training);
-    validate(config.precision, config.model, config.training);
     check(!config.data.train.empty(), "data.train: the list is empty");
     check(!config.data.document_mask || config.model.bos_token_id,
           "data.document_mask: needs model.bos_token_id, which tells where a document begins");
@@ -108,14 +105,24 @@ void validate(const Config& config) {
           " is more than model.max_position_embeddings ", config.model.max_position_embeddings);
 }
 
-}  // namespace
-
-Config parse_config(const nlohmann::json& json, const std::string& name) {
+Config parse(const nlohmann::json& json, const std::string& name) {
     Config config = read_present_keys(json);
     check_required(json);
     derive(config, name);
     validate(config);
     return config;
+}
+
+}  // namespace
+
+Config parse_config(const nlohmann::json& json, const std::string& name) {
+    Config config = parse(json, name);
+    validate(config.precision, config.model, config.training);
+    return config;
+}
+
+Config parse_recorded_config(const nlohmann::json& json, const std::string& name) {
+    return parse(without_retired_keys(json), name);
 }
 
 nlohmann::json to_json(const Config& config) {

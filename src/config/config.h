@@ -122,37 +122,15 @@ struct OutputConfig {
 
 enum class DeviceChoice { automatic, cuda, cpu };
 
-/// The type of a GEMM's operands in forward, dgrad and wgrad of a training step. bf16: the storage type, which is fp32
-/// on a CPU where no GEMM takes fp8.
-enum class GemmOperands { bf16, fp8 };
-
-/// A format of FP8: 3 bits of mantissa over 16 powers of two, denormal numbers included, or 2 bits over 32.
-enum class F8Format { e4m3, e5m2 };
-
-/// Which GEMMs take FP8 operands, and how their scales follow the data (UpdateScales).
+/// Whether the GEMMs of the layers take FP8 operands in a training step, in forward, dgrad and wgrad, and in which
+/// layers. Otherwise their operands have the storage type: bf16, or fp32 on a CPU where no layer takes FP8.
 struct PrecisionConfig {
-    GemmOperands qkv = GemmOperands::bf16;
-    GemmOperands attn_out = GemmOperands::bf16;
-    GemmOperands gate_up = GemmOperands::bf16;
-    GemmOperands down = GemmOperands::bf16;
-    GemmOperands head_forward = GemmOperands::bf16;  // of the logits; the head's dgrad and wgrad are bf16
-    F8Format qkv_gradient = F8Format::e5m2;          // of the gradient of q, k and v, which share a scale
-    std::int64_t margin = 0;   // powers of two between a tensor's largest magnitude and 448, e4m3's largest number
-    std::int64_t window = 16;  // steps whose largest magnitude a scale is made for
+    bool has_fp8 = false;
     std::int64_t bf16_first_layers = 0;
     std::int64_t bf16_last_layers = 0;
     std::int64_t count_interval = 100;  // steps between those that count clipped elements and zeros; 0: never
 
-    /// All four GEMMs of the layers in FP8.
-    static PrecisionConfig fp8() {
-        constexpr GemmOperands kFp8 = GemmOperands::fp8;
-        return {.qkv = kFp8, .attn_out = kFp8, .gate_up = kFp8, .down = kFp8};
-    }
-    bool has_fp8() const { return has_fp8_layers() || head_forward == GemmOperands::fp8; }
-    bool has_fp8_layers() const {
-        constexpr GemmOperands kFp8 = GemmOperands::fp8;
-        return qkv == kFp8 || attn_out == kFp8 || gate_up == kFp8 || down == kFp8;
-    }
+    static PrecisionConfig fp8() { return {.has_fp8 = true}; }
     bool operator==(const PrecisionConfig&) const = default;
 };
 
@@ -169,13 +147,17 @@ struct Config {
     OutputConfig output;
     DeviceChoice device = DeviceChoice::automatic;
     PrecisionConfig precision;
-    bool deterministic = true;
 };
 
 /// Parses and validates a complete configuration. `name` (a file's stem) fills output.directory's default. Throws
 /// UsageError naming the key for unknown keys (with the nearest known one), missing keys, wrong types, values out of
 /// range, heads not divisible by KV heads, odd head_dim, and the like.
+/// A retired key (src/config/retired.h) is read where it has its fixed value, and refused with the reason otherwise.
 Config parse_config(const nlohmann::json& json, const std::string& name);
+
+/// The configuration of a run as its checkpoint holds it. Retired keys may have any value, and what FP8 operands go
+/// with is not checked: the run has taken its steps.
+Config parse_recorded_config(const nlohmann::json& json, const std::string& name);
 
 /// The resolved configuration: every key, defaults included. parse_config(to_json(c), name) returns c again.
 nlohmann::json to_json(const Config& config);

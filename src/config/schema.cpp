@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "src/config/retired.h"
 #include "src/core/printable.h"
 
 namespace coda {
@@ -193,12 +194,8 @@ void add_run_keys(std::vector<Key>& keys) {
         "auto: the GPU if there is a Hopper one, else the CPU");
     TopLevel::append<PrecisionConfig>(
         keys, "", "precision", [](auto& config) -> auto& { return config.precision; }, kOwn, {},
-        "What the GEMMs of the layers multiply in training: bf16 (fp32 on a CPU), fp8, or an object {\"qkv\", "
-        "\"attn_out\", \"gate_up\", \"down\", \"head_forward\": \"fp8\" or \"bf16\"; \"qkv_gradient\": \"e4m3\" or "
-        "\"e5m2\"; \"margin\", \"window\", \"bf16_first_layers\", \"bf16_last_layers\", \"count_interval\"}");
-    TopLevel::append<bool>(
-        keys, "", "deterministic", [](auto& config) -> auto& { return config.deterministic; }, kOwn, {},
-        "The same seed, config and data give the same bits");
+        "What the GEMMs of the layers multiply in training: bf16 (fp32 on a CPU), fp8, or an object of what differs "
+        "from fp8: {\"bf16_first_layers\", \"bf16_last_layers\", \"count_interval\"}");
 }
 
 std::vector<Key> build_schema() {
@@ -264,6 +261,10 @@ Config read_present_keys(const nlohmann::json& document) {
     for (const auto& [top, value] : document.items()) {
         if (const Key* key = find_key("", top)) {
             key->read(value, key->path(), config);
+            continue;
+        }
+        if (const RetiredKey* key = retired_key(top)) {
+            require_fixed(*key, value, top);
             continue;
         }
         const bool is_section = std::any_of(schema().begin(), schema().end(),

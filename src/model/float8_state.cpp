@@ -9,14 +9,11 @@ View scalar_of(const View& vector, std::int32_t index) { return part_of(vector, 
 }  // namespace
 
 Float8State::Float8State(const PrecisionConfig& precision, const ParameterLayout& layout, const BlockBuffers& buffers)
-    : margin_(precision.margin), layers_(layout.layers.size()) {
-    if (!precision.has_fp8()) return;
-    formats_ = {.any = precision.has_fp8_layers(),
-                .qkv_gradient = precision.qkv_gradient == F8Format::e5m2 ? DType::f8e5m2 : DType::f8e4m3};
+    : layers_(layout.layers.size()) {
+    if (!precision.has_fp8) return;
     const auto first = static_cast<std::size_t>(precision.bf16_first_layers);
     const std::size_t end = layout.layers.size() - static_cast<std::size_t>(precision.bf16_last_layers);
-    for (std::size_t l = first; l < end; ++l) add_layer(precision, l, layout.layers[l], buffers.of_layer(l));
-    if (precision.head_forward == GemmOperands::fp8) add_head(layout.head.matrix, buffers);
+    for (std::size_t l = first; l < end; ++l) add_layer(l, layout.layers[l], buffers.of_layer(l));
 
     const auto vector = [&](const char* name, std::int64_t rows, std::size_t columns) {
         return buffers.persistent(name, MemorySegment::optimizer, buffers.precision().statistic, rows,
@@ -24,7 +21,7 @@ Float8State::Float8State(const PrecisionConfig& precision, const ParameterLayout
     };
     views_ = {.input_scale = vector("f8 scale of normalised inputs", 1, 1),
               .amax = vector("f8 amax", 1, tensors_.size()),
-              .history = vector("f8 amax history", precision.window, tensors_.size()),
+              .history = vector("f8 amax history", kScaleWindow, tensors_.size()),
               .scales = vector("f8 scales", 1, tensors_.size()),
               .products = vector("f8 factors of products", 1, pairs_.size())};
     for (std::size_t g = 0; g < gemms_.size(); ++g) complete(gemms_[g], static_cast<std::int32_t>(3 * g));
@@ -33,12 +30,10 @@ Float8State::Float8State(const PrecisionConfig& precision, const ParameterLayout
     head_.forward = scalar_of(views_.products, made_head_->product);
 }
 
-void Float8State::add_layer(const PrecisionConfig& precision, std::size_t l, const Layer::Parameters& parameters,
-                            const BlockBuffers& buffers) {
+void Float8State::add_layer(std::size_t l, const Layer::Parameters& parameters, const BlockBuffers& buffers) {
     Float8Layer& layer = layers_[l];
-    const auto add = [&](GemmOperands operands, const GemmNames& names, const PackedTensor& matrix, bool normalised,
+    const auto add = [&](const GemmNames& names, const PackedTensor& matrix, bool normalised,
                          Float8Gemm Float8Layer::*gemm) {
-        if (operands != GemmOperands::fp8) return;
         (layer.*gemm).rows =
             buffers.persistent(names.rows, MemorySegment::weights, DType::f8e4m3, matrix.rows, matrix.cols);
         (layer.*gemm).columns =
@@ -54,15 +49,13 @@ void Float8State::add_layer(const PrecisionConfig& precision, std::size_t l, con
         pairs_.insert(pairs_.end(), {{input, weight}, {gradient, weight}, {gradient, input}});
         gemms_.push_back({l, gemm, names.step, matrix, input, weight, gradient, output});
     };
-    add(precision.qkv, {"qkv", "qkv_f8", "qkv f8", "qkv f8 transposed", formats_.qkv_gradient},
-        parameters.attention.qkv, true, &Float8Layer::qkv);
-    add(precision.attn_out, {"attn_out", "attn_out_f8", "attn_out f8", "attn_out f8 transposed"},
-        parameters.attention.out, false, &Float8Layer::attn_out);
-    add(precision.gate_up,
-        {"gate_up", "gate_up_f8", "gate_up f8", "gate_up f8 transposed", DType::f8e4m3, /*keeps_output=*/true},
+    add({"qkv", "qkv_f8", "qkv f8", "qkv f8 transposed", kQkvGradient}, parameters.attention.qkv, true,
+        &Float8Layer::qkv);
+    add({"attn_out", "attn_out_f8", "attn_out f8", "attn_out f8 transposed"}, parameters.attention.out, false,
+        &Float8Layer::attn_out);
+    add({"gate_up", "gate_up_f8", "gate_up f8", "gate_up f8 transposed", DType::f8e4m3, /*keeps_output=*/true},
         parameters.mlp.gate_up, true, &Float8Layer::gate_up);
-    add(precision.down, {"down", "down_f8", "down f8", "down f8 transposed"}, parameters.mlp.down, false,
-        &Float8Layer::down);
+    add({"down", "down_f8", "down f8", "down f8 transposed"}, parameters.mlp.down, false, &Float8Layer::down);
 }
 
 void Float8State::add_head(const PackedTensor& matrix, const BlockBuffers& buffers) {
@@ -97,7 +90,7 @@ void Float8State::build_renewal(StepList& step, const HostViews& host, const Fla
                                    .scales = write(views.scales),
                                    .products = write(views.products),
                                    .seen = {},
-                                   .margins = std::vector(tensors_.size(), static_cast<std::int32_t>(margin_)),
+                                   .margins = std::vector(tensors_.size(), 0),
                                    .pairs = pairs_});
     FlatSegments updated = segments;  // as AdamW left them
     updated.master = host.master;

@@ -41,7 +41,6 @@ class Float8State {
     explicit operator bool() const { return !tensors_.empty(); }
     const std::vector<Float8Name>& tensors() const { return tensors_; }
     const HostViews::Float8& views() const { return views_; }
-    const Float8Formats& formats() const { return formats_; }
     Float8Layer layer(std::size_t l) const { return l < layers_.size() ? layers_[l] : Float8Layer{}; }
     const Float8Head& head() const { return head_; }
 
@@ -69,15 +68,12 @@ class Float8State {
         std::int32_t weight, product;  // of tensors_ and of pairs_
     };
 
-    void add_layer(const PrecisionConfig& precision, std::size_t l, const Layer::Parameters& parameters,
-                   const BlockBuffers& buffers);
+    void add_layer(std::size_t l, const Layer::Parameters& parameters, const BlockBuffers& buffers);
     void add_head(const PackedTensor& matrix, const BlockBuffers& buffers);
     /// Gives a GEMM its scalars, the factors from `product` on.
     void complete(const Gemm& made, std::int32_t product);
 
     HostViews::Float8 views_;
-    Float8Formats formats_;
-    std::int64_t margin_ = 0;
     std::vector<Float8Name> tensors_;
     std::vector<std::array<std::int32_t, 2>> pairs_;  // of views_.products
     std::vector<Gemm> gemms_;

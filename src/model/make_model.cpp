@@ -13,14 +13,13 @@ Model make_model(const ParameterLayout& layout, const ModelShape& shape, const S
     std::vector<Layer> layers;
     EmbeddingBlock embedding(layout.embedding, segments, rows, shape, buffers);
     for (std::size_t l = 0; l < layout.layers.size(); ++l) {
-        layers.emplace_back(layout.layers[l], segments, shape, options.recompute, options.deterministic,
-                            float8.layer(l), buffers.of_layer(l));
+        layers.emplace_back(layout.layers[l], segments, shape, options.recompute, float8.layer(l), buffers.of_layer(l));
     }
     return {.batch = batch,
             .embedding = std::move(embedding),
             .layers = std::move(layers),
             .head = {layout.head, segments, shape, options.lm_head_chunks, float8.head(), buffers},
-            .backward = {shape, options.recompute, float8.formats(), buffers},
+            .backward = {shape, options.recompute, static_cast<bool>(float8), buffers},
             .dx = buffers.activation("dx", shape.tokens, shape.width),
             .tied = layout.tied()};
 }

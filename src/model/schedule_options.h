@@ -28,7 +28,6 @@ struct ScheduleOptions {
     std::int64_t lm_head_chunks = 1;
     Recompute recompute = Recompute::none;
     bool document_mask = false;
-    bool deterministic = true;  // of ops that have a choice: AttentionBackward
     double max_grad_norm = 0;
     OptimizerConfig optimizer;
     std::uint64_t seed = 0;

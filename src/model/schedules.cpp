@@ -166,7 +166,6 @@ ScheduleOptions schedule_options(const Config& config, const Precision& precisio
             .lm_head_chunks = config.training.lm_head_chunks,
             .recompute = config.training.recompute,
             .document_mask = config.data.document_mask,
-            .deterministic = config.deterministic,
             .max_grad_norm = config.training.max_grad_norm,
             .optimizer = config.optimizer,
             .seed = config.training.seed,

@@ -20,7 +20,7 @@ void require_kernels(const Config& config, PassSet passes) {
 }  // namespace
 
 Precision precision_of(const Config& config, DeviceChoice device) {
-    return device == DeviceChoice::cuda || config.precision.has_fp8() ? kMixedBf16 : kFloat32;
+    return device == DeviceChoice::cuda || config.precision.has_fp8 ? kMixedBf16 : kFloat32;
 }
 
 DeviceChoice resolve_device(const Config& config, PassSet passes) {

@@ -6,6 +6,7 @@
 
 #include "kernels/core/float8.h"
 #include "src/config/codec.h"
+#include "src/config/retired.h"
 #include "src/core/errors.h"
 #include "src/io/checkpoint.h"
 #include "src/train/feed.h"
@@ -20,19 +21,24 @@ namespace {
 /// on to the layers below.
 constexpr int kCalibrationPasses = 3;
 
-/// The configuration's part that decides which tensors there are and how many steps the history has.
-PrecisionConfig kept_part(PrecisionConfig precision) {
-    precision.margin = precision.count_interval = 0;
-    precision.qkv_gradient = F8Format::e4m3;
-    return precision;
+/// Whether a run with that recorded precision has the tensors and the window of one with `now`.
+bool has_same_tensors(const nlohmann::json& recorded, const PrecisionConfig& now) {
+    for (const RetiredKey* key : retired_choices(recorded)) {
+        // Neither room above a magnitude nor the format of a gradient changes a magnitude's place.
+        if (key->path != "precision.margin" && key->path != "precision.qkv_gradient") return false;
+    }
+    PrecisionConfig then;
+    read_value(without_retired_keys({{"precision", recorded}}).at("precision"), "the checkpoint's precision", {}, then);
+    then.count_interval = now.count_interval;
+    return then == now;
 }
 
 /// Whether the checkpoint is of a version that kept the gate/up projection's output in bf16, without a scale.
-bool lacks_outputs(const SegmentInfo& history, const std::vector<Float8Name>& tensors, std::int64_t window) {
+bool lacks_outputs(const SegmentInfo& history, const std::vector<Float8Name>& tensors) {
     const auto outputs = std::count_if(tensors.begin(), tensors.end(),
                                        [](const Float8Name& name) { return name.tensor.ends_with(".output"); });
     const auto others = static_cast<std::int64_t>(tensors.size()) - outputs;
-    return outputs > 0 && history.bytes == window * others * size_of(DType::f32);
+    return outputs > 0 && history.bytes == kScaleWindow * others * size_of(DType::f32);
 }
 
 bool has_scales_of(const CheckpointInfo& checkpoint, const PrecisionConfig& now,
@@ -40,10 +46,8 @@ bool has_scales_of(const CheckpointInfo& checkpoint, const PrecisionConfig& now,
     const auto history = std::find_if(checkpoint.segments.begin(), checkpoint.segments.end(),
                                       [](const SegmentInfo& segment) { return segment.name == kFloat8Segment; });
     if (history == checkpoint.segments.end()) return false;
-    PrecisionConfig then;
-    read_value(checkpoint.state.at("config").value("precision", nlohmann::json("bf16")), "the checkpoint's precision",
-               {}, then);
-    return kept_part(then) == kept_part(now) && !lacks_outputs(*history, tensors, now.window);
+    return has_same_tensors(checkpoint.state.at("config").value("precision", nlohmann::json("bf16")), now) &&
+           !lacks_outputs(*history, tensors);
 }
 
 void add(const CodeCounts& counts, Float8Record& record) {

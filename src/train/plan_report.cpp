@@ -77,9 +77,9 @@ double f8_flops(const Schedules& schedules) {
     return flops;
 }
 
-/// FP8 operands do not go with every setting (validate in src/config/config.cpp).
+/// Layers in FP8 do not go with every setting (validate in src/config/config.cpp).
 bool recomputes(const Config& config, Recompute recompute) {
-    return recompute != Recompute::mlp || config.precision.gate_up == GemmOperands::bf16;
+    return recompute != Recompute::mlp || !config.precision.has_fp8;
 }
 
 /// What a pass of a plan that does not train takes.

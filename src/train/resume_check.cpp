@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "src/config/codec.h"
+#include "src/config/retired.h"
 #include "src/core/errors.h"
 #include "src/io/data_fingerprint.h"
 
@@ -60,7 +61,7 @@ void check_recipe(const Config& config, const nlohmann::json& state, Console& co
 }
 
 std::string precision_text(const PrecisionConfig& precision, DType storage) {
-    if (!precision.has_fp8()) return name_of(storage);
+    if (!precision.has_fp8) return name_of(storage);
     const nlohmann::json usual = Codec<PrecisionConfig>::write(PrecisionConfig::fp8());
     const nlohmann::json all = Codec<PrecisionConfig>::write(precision);
     nlohmann::json other = nlohmann::json::object();
@@ -72,11 +73,17 @@ std::string precision_text(const PrecisionConfig& precision, DType storage) {
 
 namespace {
 
-/// The flag that asks for a precision_text: a CPU stores f32 where no GEMM takes FP8.
-std::string precision_flag(const std::string& precision) {
+/// How to get a precision_text again, after "--allow other-device": by a flag, unless a part of it is retired. A CPU
+/// stores f32 where no GEMM takes FP8.
+std::string other_way(const std::string& precision) {
     constexpr std::string_view kOther = "fp8 ";
-    if (precision.starts_with(kOther)) return text("--precision '", precision.substr(kOther.size()), "'");
-    return precision == "fp8" ? "--precision fp8" : "--precision bf16";
+    if (!precision.starts_with(kOther)) {
+        return text(", or take the same with --precision ", precision == "fp8" ? "fp8" : "bf16");
+    }
+    const std::string object = precision.substr(kOther.size());
+    const std::vector<const RetiredKey*> retired = retired_choices(nlohmann::json::parse(object, nullptr, false));
+    if (retired.empty()) return text(", or take the same with --precision '", object, "'");
+    return text("; ", retired.front()->path, " is gone: ", retired.front()->reason);
 }
 
 }  // namespace
@@ -90,9 +97,9 @@ void check_identity(const RunIdentity& now, const nlohmann::json& state, const R
         if (was == *value) continue;
         const std::string said = text("the checkpoint's ", name, " is ", was, ", and this run's is ", *value);
         if (!allow.other_device) {
-            throw UsageError(text("--resume: ", said, ", which gives other bits from there on; go on with ",
-                                  "--allow other-device, or take the same with ",
-                                  name == std::string_view("device") ? "--device" : precision_flag(was)));
+            throw UsageError(
+                text("--resume: ", said, ", which gives other bits from there on; go on with ", "--allow other-device",
+                     name == std::string_view("device") ? ", or take the same with --device" : other_way(was)));
         }
         console.line("note: " + said);
     }

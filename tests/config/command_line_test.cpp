@@ -66,12 +66,11 @@ TEST_CASE_METHOD(Fixture, "the file alone") {
 
 TEST_CASE_METHOD(Fixture, "flags win over the file") {
     const CommandLine line =
-        run({"--training.steps", "100", "--device", "cpu", "--model.rope_theta=1e4", "--deterministic", "false",
-             "--lr_schedule.decay_steps", "null", "--output.directory", "123", "--optimizer.moments", "bf16"});
+        run({"--training.steps", "100", "--device", "cpu", "--model.rope_theta=1e4", "--lr_schedule.decay_steps",
+             "null", "--output.directory", "123", "--optimizer.moments", "bf16"});
     CHECK(line.config.training.steps == 100);
     CHECK(line.config.device == coda::DeviceChoice::cpu);
     CHECK(line.config.model.rope_theta == 1e4);
-    CHECK_FALSE(line.config.deterministic);
     CHECK_FALSE(line.config.lr_schedule.decay_steps);
     CHECK(line.config.output.directory == "123");
     CHECK(line.config.optimizer.moments == coda::Moments::bf16);
@@ -162,11 +161,15 @@ TEST_CASE_METHOD(Fixture, "bad flags are named") {
                   {"--model.rope_scaling.rope_type", "yarn"}) == "");
     CHECK(lacking(error({"--model.rope_scaling", "{bad"}), {"--model.rope_scaling:1:2: "}) == "");
     CHECK(lacking(error({"--model.rope_scaling", "bad"}), {"--model.rope_scaling: expected an object"}) == "");
-    CHECK(lacking(error({"--precision", R"({"qkv": "bf16", "qkv": "fp8"})"}),
-                  {R"(--precision: the key "qkv" is given twice)"}) == "");
-    CHECK(error({"--precision.margin", "3"}) ==
-          R"(unknown flag --precision.margin; the parts of --precision are one JSON object: )"
-          R"(--precision '{"margin": ...}')");
+    CHECK(lacking(error({"--precision", R"({"count_interval": 1, "count_interval": 2})"}),
+                  {R"(--precision: the key "count_interval" is given twice)"}) == "");
+    CHECK(error({"--precision.bf16_last_layers", "3"}) ==
+          R"(unknown flag --precision.bf16_last_layers; the parts of --precision are one JSON object: )"
+          R"(--precision '{"bf16_last_layers": ...}')");
+    CHECK(lacking(error({"--precision.margin", "3"}), {"--precision.margin is gone: it is 0 in every run"}) == "");
+    CHECK(lacking(error({"--precision", R"({"margin": 3})"}), {"--precision.margin is gone: it is 0"}) == "");
+    CHECK(run({"--precision", R"({"margin": 0})"}).config.precision == coda::PrecisionConfig::fp8());
+    CHECK(lacking(error({"--deterministic", "false"}), {"--deterministic is gone: every run gives the same"}) == "");
     CHECK(error({"--model.rope_scaling.factor=8"}) ==
           R"(unknown flag --model.rope_scaling.factor; the parts of --model.rope_scaling are one JSON object: )"
           R"(--model.rope_scaling '{"factor": ...}')");

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "src/config/retired.h"
 #include "src/config/schema.h"
 #include "tests/catch.h"
 #include "tests/config/cases.h"
@@ -43,7 +44,6 @@ TEST_CASE("defaults and derived values") {
     CHECK(config.lr_schedule.type == coda::LrScheduleType::cosine);
     CHECK(config.output.directory == "runs/small");
     CHECK(config.device == coda::DeviceChoice::automatic);
-    CHECK(config.deterministic);
 }
 
 TEST_CASE("every key is read into its own member and written back") {
@@ -58,7 +58,7 @@ TEST_CASE("every key is read into its own member and written back") {
                  "tokenizer": "t/tokenizer.json"},
         "training": {"seq_len": 48, "micro_batch_size": 3, "grad_accumulation_steps": 5, "steps": 70,
                      "seed": 18446744073709551615, "max_grad_norm": 0.5, "skip_spikes": 6.5, "lm_head_chunks": 7,
-                     "recompute": "mlp"},
+                     "recompute": "swiglu"},
         "optimizer": {"learning_rate": 0.002, "beta1": 0.8, "beta2": 0.9, "eps": 1e-7, "weight_decay": 0.01,
                       "moments": "bf16"},
         "lr_schedule": {"type": "wsd", "warmup_steps": 6, "min_lr_ratio": 0.25, "decay_steps": 13},
@@ -69,10 +69,7 @@ TEST_CASE("every key is read into its own member and written back") {
         "checkpoint": {"interval": 23, "keep": 29, "at_end": false, "background": false},
         "output": {"directory": "elsewhere"},
         "device": "cpu",
-        "precision": {"qkv": "bf16", "attn_out": "fp8", "gate_up": "bf16", "down": "bf16", "head_forward": "fp8",
-                      "qkv_gradient": "e4m3", "margin": 3, "window": 59, "bf16_first_layers": 1, "bf16_last_layers": 0,
-                      "count_interval": 61},
-        "deterministic": false
+        "precision": {"bf16_first_layers": 1, "bf16_last_layers": 0, "count_interval": 61}
     })");
     std::size_t keys = 0;
     for (const auto& [name, value] : every_key.items()) {
@@ -93,27 +90,21 @@ TEST_CASE("precision is a word or an object of what differs from fp8") {
     const auto precision_of = [](const json& value) {
         return parse_config(changed("/precision", value), "c").precision;
     };
-    CHECK_FALSE(parse_config(small_document(), "c").precision.has_fp8());
+    CHECK_FALSE(parse_config(small_document(), "c").precision.has_fp8);
     CHECK(precision_of("bf16") == coda::PrecisionConfig{});
     CHECK(precision_of("fp8") == coda::PrecisionConfig::fp8());
     CHECK(precision_of(json::object()) == coda::PrecisionConfig::fp8());
-    const coda::PrecisionConfig some = precision_of({{"attn_out", "bf16"}, {"window", 5}});
-    CHECK((some.attn_out == coda::GemmOperands::bf16 && some.qkv == coda::GemmOperands::fp8 && some.window == 5));
-    CHECK(to_json(parse_config(changed("/precision", "fp8"), "c")).at("precision").at("margin") == 0);
-    CHECK(precision_of({{"qkv_gradient", "e4m3"}}).qkv_gradient == coda::F8Format::e4m3);
-    const coda::PrecisionConfig head = precision_of({{"head_forward", "fp8"}});
-    CHECK((head.head_forward == coda::GemmOperands::fp8 && head.has_fp8_layers()));
-    CHECK(coda::PrecisionConfig::fp8().head_forward == coda::GemmOperands::bf16);
+    const coda::PrecisionConfig some = precision_of({{"bf16_last_layers", 1}, {"count_interval", 5}});
+    CHECK((some.has_fp8 && some.bf16_first_layers == 0 && some.bf16_last_layers == 1 && some.count_interval == 5));
+    CHECK(to_json(parse_config(changed("/precision", "fp8"), "c")).at("precision").at("count_interval") == 100);
 
     const auto refusal = [](const json& value) { return error_of(changed("/precision", value)); };
     CHECK(lacking(refusal("fp4"), {"precision: expected \"bf16\", \"fp8\" or an object", "the string \"fp4\""}) == "");
-    CHECK(lacking(refusal({{"atn_out", "bf16"}}), {"unknown key precision.atn_out", "precision.attn_out"}) == "");
-    CHECK(lacking(refusal({{"qkv", "fp32"}}), {"precision.qkv: expected one of \"bf16\", \"fp8\""}) == "");
-    CHECK(lacking(refusal({{"qkv_gradient", "e4m4"}}),
-                  {"precision.qkv_gradient: expected one of \"e4m3\", \"e5m2\", found the string \"e4m4\""}) == "");
-    CHECK(lacking(refusal({{"window", 0}}), {"precision.window: expected an integer in [1, 1024], found 0"}) == "");
+    CHECK(lacking(refusal({{"bf16_frist_layers", 1}}),
+                  {"unknown key precision.bf16_frist_layers", "precision.bf16_first_layers"}) == "");
+    CHECK(lacking(refusal({{"bf16_first_layers", -1}}),
+                  {"precision.bf16_first_layers: expected an integer in [0, 65536], found -1"}) == "");
     CHECK(lacking(refusal({{"count_interval", -1}}), {"precision.count_interval: expected an integer"}) == "");
-    CHECK(lacking(refusal({{"down", "bf16"}}), {"precision.gate_up and precision.down differ"}) == "");
     CHECK(lacking(refusal({{"bf16_last_layers", 1000}}), {"leave none of the", "layers in FP8"}) == "");
 }
 
@@ -128,20 +119,40 @@ TEST_CASE("what FP8 operands do not go with is refused by name") {
     CHECK(lacking(refusal("/model/intermediate_size", 100), {"model.intermediate_size is 100", "multiples of 16"}) ==
           "");
     CHECK(lacking(refusal("/training/seq_len", 3), {"training.seq_len x training.micro_batch_size is"}) == "");
+}
 
-    // The head's logits alone are products over hidden_size, of any number of tokens.
-    json head{{"head_forward", "fp8"}};
-    for (const char* gemm : {"qkv", "attn_out", "gate_up", "down"}) head[gemm] = "bf16";
-    json document = changed("/precision", head);
-    document["training"]["seq_len"] = 3;
+TEST_CASE("a retired key is read with its fixed value, and refused with its reason otherwise") {
+    json document = changed("/deterministic", true);
+    document["precision"] = {{"qkv", "fp8"},           {"attn_out", "fp8"},      {"gate_up", "fp8"}, {"down", "fp8"},
+                             {"head_forward", "bf16"}, {"qkv_gradient", "e5m2"}, {"margin", 0},      {"window", 16},
+                             {"bf16_last_layers", 1},  {"bf16_first_layers", 0}};
+    json without = small_document();
+    without["precision"] = {{"bf16_last_layers", 1}};
+    CHECK(to_json(parse_config(document, "c")) == to_json(parse_config(without, "c")));
+
+    for (const coda::RetiredKey& key : coda::retired_keys()) {
+        std::string pointer = "/" + key.path;
+        std::replace(pointer.begin(), pointer.end(), '.', '/');
+        for (const json& other : {json("other"), json(2), json(false), json(nullptr), json::object()}) {
+            json edited = document;
+            edited[json::json_pointer(pointer)] = other;
+            INFO(key.path << ": " << other);
+            CHECK(error_of(edited) == key.path + " is gone: " + key.reason + "; take it out");
+            const Config recorded = coda::parse_recorded_config(edited, "c");
+            CHECK(to_json(recorded) == to_json(parse_config(without, "c")));
+        }
+    }
+    CHECK(lacking(error_of(changed("/precision/margin", 3)), {"precision.margin is gone: it is 0 in every run"}) == "");
+}
+
+TEST_CASE("what a recorded run has done is not checked again") {
+    json document = changed("/precision", {{"gate_up", "bf16"}, {"down", "bf16"}});
     document["training"]["recompute"] = "mlp";
     document["model"]["intermediate_size"] = 100;
-    CHECK(error_of(document).empty());
-    CHECK(parse_config(document, "c").precision.has_fp8());
-    CHECK(to_json(parse_config(document, "c")).at("precision").at("head_forward") == "fp8");
-    document["model"]["hidden_size"] = 40;
-    document["model"]["head_dim"] = 16;
-    CHECK(lacking(error_of(document), {"model.hidden_size is 40", "multiples of 16"}) == "");
+    const Config config = coda::parse_recorded_config(document, "c");
+    CHECK((config.precision.has_fp8 && config.training.recompute == coda::Recompute::mlp));
+    document["training"]["stpes"] = 3;
+    CHECK_THROWS_AS(coda::parse_recorded_config(document, "c"), UsageError);
 }
 
 TEST_CASE("the resolved configuration resolves to itself") {

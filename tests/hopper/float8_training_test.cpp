@@ -20,19 +20,6 @@ using namespace coda::test;
 
 namespace {
 
-PrecisionConfig without(GemmOperands PrecisionConfig::*gemm) {
-    PrecisionConfig precision = PrecisionConfig::fp8();
-    precision.*gemm = GemmOperands::bf16;
-    precision.bf16_last_layers = 1;
-    return precision;
-}
-
-PrecisionConfig with_head() {
-    PrecisionConfig precision = PrecisionConfig::fp8();
-    precision.head_forward = GemmOperands::fp8;
-    return precision;
-}
-
 constexpr PassSet kWithoutSamples = passes_of(Mode::train);
 
 /// Tokens in multiples of 16, not of 128.
@@ -45,15 +32,19 @@ const TrainingCase kCases[] = {
     {.name = "head in chunks, documents, accumulation",
      .sizes = {.batch = 2, .seq_len = 104, .chunks = 3, .document_mask = true, .gemms = PrecisionConfig::fp8()},
      .micro_batches = 2},
-    {.name = "SwiGLU recomputed, attn_out and last layer bf16",
+    {.name = "SwiGLU recomputed, last layer bf16",
      .sizes = {.batch = 1,
                .seq_len = 176,
                .recompute = Recompute::swiglu,
                .passes = kWithoutSamples,
-               .gemms = without(&PrecisionConfig::attn_out)}},
-    {.name = "FP8 logits, tied head in chunks, no flat working copy",
+               .gemms = {.has_fp8 = true, .bf16_last_layers = 1}}},
+    {.name = "tied head in chunks, first layer bf16, no flat working copy",
      .tied = true,
-     .sizes = {.batch = 2, .seq_len = 104, .chunks = 3, .passes = kWithoutSamples, .gemms = with_head()}},
+     .sizes = {.batch = 2,
+               .seq_len = 104,
+               .chunks = 3,
+               .passes = kWithoutSamples,
+               .gemms = {.has_fp8 = true, .bf16_first_layers = 1}}},
 };
 
 ModelConfig model_of(const TrainingCase& c) {

@@ -1,4 +1,4 @@
-// A small FP8 training on the CPU, for tests: its model, its choices of operands, and a run with scales.
+// A small FP8 training on the CPU, for tests: its model, the layers that take FP8 in it, and a run with scales.
 #pragma once
 
 #include <cmath>
@@ -37,29 +37,8 @@ inline textbook::Weights small_weights() {
     return weights;
 }
 
-inline PrecisionConfig mlp_alone() {
-    PrecisionConfig precision;
-    precision.gate_up = precision.down = GemmOperands::fp8;
-    return precision;
-}
-
-inline PrecisionConfig attention_alone() {
-    PrecisionConfig precision;
-    precision.qkv = precision.attn_out = GemmOperands::fp8;
-    return precision;
-}
-
-inline PrecisionConfig head_alone() {
-    PrecisionConfig precision;
-    precision.head_forward = GemmOperands::fp8;
-    return precision;
-}
-
-inline PrecisionConfig with_head() {
-    PrecisionConfig precision = PrecisionConfig::fp8();
-    precision.head_forward = GemmOperands::fp8;
-    return precision;
-}
+inline constexpr PrecisionConfig kFirstBf16{.has_fp8 = true, .bf16_first_layers = 1};
+inline constexpr PrecisionConfig kLastBf16{.has_fp8 = true, .bf16_last_layers = 1};
 
 inline std::vector<textbook::Batch> batches_of(std::uint64_t seed, std::size_t number = 1) {
     std::vector<textbook::Batch> batches;
@@ -116,9 +95,7 @@ struct F8Case {
     PrecisionConfig precision;
 };
 
-inline const F8Case kF8Cases[] = {{"all", PrecisionConfig::fp8()},
-                                  {"MLP", mlp_alone()},
-                                  {"attention", attention_alone()},
-                                  {"all and the head", with_head()}};
+inline const F8Case kF8Cases[] = {
+    {"all layers", PrecisionConfig::fp8()}, {"first layer bf16", kFirstBf16}, {"last layer bf16", kLastBf16}};
 
 }  // namespace coda::test

@@ -74,7 +74,7 @@ std::string beyond(const textbook::Result& truth, double loss, const textbook::W
 }  // namespace
 
 TEST_CASE("a step with FP8 operands is as far from the textbook as their rounding") {
-    const F8Case& c = kF8Cases[GENERATE(0, 1, 2, 3)];
+    const F8Case& c = kF8Cases[GENERATE(0, 1, 2)];
     INFO(c.name);
     const std::vector<textbook::Batch> batches = batches_of(1, 2);
     const textbook::Result truth = textbook::loss_and_gradients(small_model(), small_weights(), batches);
@@ -84,20 +84,16 @@ TEST_CASE("a step with FP8 operands is as far from the textbook as their roundin
     const textbook::Weights found = run.gradients();
     CHECK(beyond(truth, loss, found) == "");
     // It is FP8 that was tested: a product of its own is off by more than bf16 is.
-    if (c.precision.attn_out == GemmOperands::fp8) {
-        CHECK(quality_of(found, truth.gradients, "o_proj").error >= 0.9 * kProduct);
-    }
-    if (c.precision.down == GemmOperands::fp8) {
-        CHECK(quality_of(found, truth.gradients, "down_proj").error >= 0.9 * kProduct);
-    }
+    const std::int64_t layers = small_model().num_hidden_layers;
+    for (std::int64_t l = c.precision.bf16_first_layers; l < layers - c.precision.bf16_last_layers; ++l)
+        for (const char* matrix : {"self_attn.o_proj", "mlp.down_proj"})
+            CHECK(quality_of(found, truth.gradients, text("layers.", l, ".", matrix)).error >= 0.9 * kProduct);
 }
 
-TEST_CASE("qkv_gradient e5m2 is the format of that gradient alone, and a step has its rounding") {
-    PrecisionConfig precision = PrecisionConfig::fp8();
-    precision.qkv_gradient = F8Format::e5m2;
+TEST_CASE("only the gradient of q, k and v is in e5m2, and a step has its rounding") {
     const std::vector<textbook::Batch> batches = batches_of(1, 2);
     const textbook::Result truth = textbook::loss_and_gradients(small_model(), small_weights(), batches);
-    F8Run run(precision);
+    F8Run run(PrecisionConfig::fp8());
     run.begin(batches);
     run.step(batches);
     // An E5M2 element is rounded by 5.3% RMS: its product with an E4M3 one is off by 6%, the two before as ever.
@@ -127,35 +123,27 @@ TEST_CASE("qkv_gradient e5m2 is the format of that gradient alone, and a step ha
         CHECK((record.range < 0.01) == (record.tensor == "qkv.output_gradient"));
 }
 
-TEST_CASE("a gradient of q that is far smaller than that of v is lost in e4m3, and kept in e5m2") {
+TEST_CASE("a gradient of q that is far smaller than that of v is kept") {
     textbook::Weights weights = small_weights();
     for (auto& [name, values] : weights)  // so small a k makes a small gradient of q
         if (name.find("k_proj") != std::string::npos)
             for (double& value : values) value *= 0x1p-14;
     const std::vector<textbook::Batch> batches = batches_of(1);
     const textbook::Result truth = textbook::loss_and_gradients(small_model(), weights, batches);
-    const auto error_of_q = [&](F8Format format) {
-        PrecisionConfig precision = PrecisionConfig::fp8();
-        precision.qkv_gradient = format;
-        F8Run run(precision);
-        run.begin(batches, weights);
-        run.step(batches);
-        return quality_of(run.gradients(), truth.gradients, "q_proj").error;
-    };
-    const double narrow = error_of_q(F8Format::e4m3), wide = error_of_q(F8Format::e5m2);
-    INFO("error of the gradient of q: e4m3 " << narrow << ", e5m2 " << wide);
-    CHECK(narrow > 0.8);
-    CHECK(wide < 0.2);
+    F8Run run(PrecisionConfig::fp8());
+    run.begin(batches, weights);
+    run.step(batches);
+    CHECK(quality_of(run.gradients(), truth.gradients, "q_proj").error < 0.2);  // e4m3 would lose it: 0.8 and more
 }
 
 TEST_CASE("a factor of an FP8 product that is twice what it should be is beyond the bounds of a step") {
     const std::vector<textbook::Batch> batches = batches_of(1, 2);
     const textbook::Result truth = textbook::loss_and_gradients(small_model(), small_weights(), batches);
-    F8Run run(with_head());
+    F8Run run(PrecisionConfig::fp8());
     run.begin(batches);
     const View& view = run.schedules.host.float8.products;
     const std::vector<double> right = run.elements(view);
-    REQUIRE(right.size() == 2 * 4 * 3 + 1);  // three of a layer's GEMMs, one of the head's
+    REQUIRE(right.size() == 2 * 4 * 3);
     for (std::size_t product = 0; product < right.size(); ++product) {
         std::vector<double> wrong = right;
         wrong[product] *= 2;
@@ -169,7 +157,7 @@ TEST_CASE("a factor of an FP8 product that is twice what it should be is beyond 
 TEST_CASE("two FP8 runs, and SwiGLU stored or recomputed, have the same bits") {
     const std::vector<textbook::Batch> batches = batches_of(1, 2);
     const auto after_steps = [&](Recompute recompute) {
-        F8Run run(with_head(), recompute);
+        F8Run run(PrecisionConfig::fp8(), recompute);
         run.begin(batches);
         for (std::int64_t t = 1; t <= 3; ++t) run.train(t, batches_of(static_cast<std::uint64_t>(10 * t), 2));
         const HostViews& host = run.schedules.host;
@@ -180,33 +168,28 @@ TEST_CASE("two FP8 runs, and SwiGLU stored or recomputed, have the same bits") {
     CHECK(after_steps(Recompute::swiglu) == stored);
 }
 
-TEST_CASE("calibration finds scales that leave the margin, and the log's record says so") {
+TEST_CASE("calibration finds scales that use the range, and the log's record says so") {
     const std::vector<textbook::Batch> batches = batches_of(1);
-    PrecisionConfig precision = with_head();
-    precision.margin = GENERATE(0, 2);
-    const double most = std::exp2(-static_cast<double>(precision.margin));
-    F8Run run(precision);
+    F8Run run(PrecisionConfig::fp8());
     run.begin(batches);
     CHECK_FALSE(run.scales->needs_calibration());
     run.step(batches);
     const std::vector<double> values = run.scales->read()->wait();
-    CHECK(run.scales->records(values, {}).size() == 12);
-    // s amax lies in the last binade below 448 / 2^margin; the same batch again is off by its rounding. Of every layer:
+    CHECK(run.scales->records(values, {}).size() == 11);
+    // s amax lies in the last binade below 448; the same batch again is off by its rounding. Of every layer:
     // a tensor whose amax nothing writes has the scale 1, and e4m3 hides that in its binades.
     const std::vector<Float8Name>& tensors = run.schedules.float8_tensors;
     for (std::size_t t = 0; t < tensors.size(); ++t) {
         const double range = values[t] * values[tensors.size() + t] / 448;
         INFO(tensors[t].tensor << " of layer " << tensors[t].layer << ": " << range);
-        CHECK(range > most / 2 * 0.9);
-        CHECK(range < most * 1.1);
+        CHECK(range > 0.5 * 0.9);
+        CHECK(range < 1.1);
     }
 }
 
 TEST_CASE("a step that counts codes has the bits of one that does not, and finds what a scale loses") {
     const Recompute recompute = GENERATE(Recompute::none, Recompute::swiglu);
-    PrecisionConfig precision = with_head();
-    precision.qkv_gradient = F8Format::e4m3;
-    precision.margin = 2;
+    PrecisionConfig precision = PrecisionConfig::fp8();
     precision.count_interval = 2;
     const std::vector<textbook::Batch> batches = batches_of(1, 2);
     F8Run run(precision, recompute);
@@ -227,7 +210,11 @@ TEST_CASE("a step that counts codes has the bits of one that does not, and finds
     const HostViews::Float8& views = run.schedules.host.float8;
     const auto index_of = [&](const char* tensor, int layer) {
         const std::vector<Float8Name>& all = run.schedules.float8_tensors;
-        return static_cast<std::size_t>(std::find(all.begin(), all.end(), Float8Name{layer, tensor}) - all.begin());
+        const auto found = std::find_if(all.begin(), all.end(), [&](const Float8Name& name) {
+            return name.layer == layer && name.tensor == tensor;
+        });
+        REQUIRE(found != all.end());
+        return static_cast<std::size_t>(found - all.begin());
     };
     const ModelConfig model = small_model();
     const std::int64_t tokens = 2 * kBatch * kSeqLen;
@@ -238,7 +225,9 @@ TEST_CASE("a step that counts codes has the bits of one that does not, and finds
         CHECK(counts[index_of("down.output_gradient", layer)].elements == tokens * model.hidden_size);
         CHECK(counts[index_of("attn_out.input", layer)].elements == tokens * model.hidden_size);
     }
-    for (const CodeCounts& found : counts) CHECK((found.elements > 0 && found.saturated == 0));
+    // Few elements are rounded to the end of the range, where a scale puts the largest one near it.
+    const auto is_few = [](const CodeCounts& found) { return 100 * found.saturated < found.elements; };
+    for (const CodeCounts& found : counts) CHECK(is_few(found));
     for (const Step& step : run.schedules.scales) {
         const auto* op = std::get_if<QuantiseF8>(&step.op);
         if (!op) continue;
@@ -247,36 +236,38 @@ TEST_CASE("a step that counts codes has the bits of one that does not, and finds
         const CodeCounts& found = counts[index_of(weight.c_str(), step.layer)];
         INFO(weight << " of layer " << step.layer);
         CHECK(found.elements == std::ssize(codes));
+        CHECK(found.saturated ==
+              std::count_if(codes.begin(), codes.end(), [](int code) { return (code & 0x7f) >= 0x7e; }));
         CHECK(found.zeros == std::count_if(codes.begin(), codes.end(), [](int code) { return (code & 0x7f) == 0; }));
     }
 
-    // A scale 2^5 times as large clips what the margin left room for, one 2^-20 times as large loses all to zero. The
+    // A scale 2^10 times as large goes beyond the room that e5m2 has, one 2^-20 times as large loses all to zero. The
     // factors that undo them are left as they were, so these are tensors that no other FP8 tensor grows from.
     const std::size_t large = index_of("qkv.output_gradient", 0), small = index_of("down.input", 1);
     std::vector<double> scales = run.elements(views.scales);
-    scales[large] *= 32;
+    scales[large] *= 0x1p10;
     scales[small] *= 0x1p-20;
     run.set_elements(views.scales, scales);
     counts = counted();
-    CHECK(counts[large].saturated > 0);
+    CHECK_FALSE(is_few(counts[large]));
     CHECK(counts[small].zeros == counts[small].elements);
     for (std::size_t i = 0; i < counts.size(); ++i) {
         INFO(i);
-        if (i != large) CHECK(counts[i].saturated == 0);
+        if (i != large) CHECK(is_few(counts[i]));
     }
     const std::vector<Float8Record> records = run.scales->records(run.scales->read()->wait(), counts);
     for (const Float8Record& record : records) {
         INFO(record.tensor);
         REQUIRE(record.lost.has_value());
-        CHECK((record.lost->saturated > 0) == (record.tensor == "qkv.output_gradient"));
-        CHECK((record.lost->saturated > 0) == (record.range > 1));
+        CHECK((record.lost->saturated > 0.01) == (record.tensor == "qkv.output_gradient"));
+        CHECK((record.lost->saturated > 0.01) == (record.range > 1));
         CHECK((record.lost->zeros == 1) == (record.tensor == "down.input"));
     }
 }
 
 TEST_CASE("a dropped update leaves scales, history and the weights' copies") {
     const std::vector<textbook::Batch> batches = batches_of(1);
-    F8Run run(with_head());
+    F8Run run(PrecisionConfig::fp8());
     run.begin(batches);
     run.train(1, batches);
     const HostViews& host = run.schedules.host;
@@ -284,7 +275,7 @@ TEST_CASE("a dropped update leaves scales, history and the weights' copies") {
                             host.master};
     for (const Step& step : run.schedules.scales)
         if (const auto* op = std::get_if<QuantiseF8>(&step.op)) views.push_back(op->rows);
-    CHECK(views.size() == 5 + 2 * 4 + 1);
+    CHECK(views.size() == 5 + 2 * 4);
     const auto state = [&] {
         std::vector<std::uint8_t> bytes;
         for (const View& view : views) {

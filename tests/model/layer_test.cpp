@@ -58,7 +58,7 @@ struct LayerAlone {
         dx = persistent("dx", precision.storage, kTokens, config.hidden_size);
 
         const ModelShape shape = model_shape(config, kSeqLen, kBatch);
-        Layer layer(parameters, {host.master, host.working, host.gradient}, shape, recompute, true, {}, buffers);
+        Layer layer(parameters, {host.master, host.working, host.gradient}, shape, recompute, {}, buffers);
         Layer::BackwardBuffers backward(shape, recompute, {}, buffers);
         StepList step(schedules.first);
         step.enter(Phase::forward, 0);

@@ -5,18 +5,18 @@ import math
 import os
 import shutil
 import struct
+import subprocess
 import sys
 import unittest
 
 from checkpoint_folder import HF_CONFIG, random_tensors, write_folder
-from program import CONFIG, NON_FINITE, ROOT, RUNTIME, USAGE, ProgramTestCase
+from program import CONFIG, NON_FINITE, PROGRAM, ROOT, RUNTIME, USAGE, ProgramTestCase
 
 sys.path.insert(0, os.path.join(ROOT, "tools", "campaign"))
 import victim  # noqa: E402
 
+GENERATE = os.path.join(os.path.dirname(PROGRAM), "coda_generate")
 FP8 = {"precision": "fp8", "device": "cpu"}
-HEAD = {"head_forward": "fp8"}
-HEAD_ALONE = HEAD | {gemm: "bf16" for gemm in ("qkv", "attn_out", "gate_up", "down")}
 TENSORS = ["qkv.weight", "qkv.output_gradient", "attn_out.input", "attn_out.weight", "attn_out.output_gradient",
            "gate_up.weight", "gate_up.output_gradient", "gate_up.output", "down.input", "down.weight",
            "down.output_gradient"]
@@ -53,55 +53,6 @@ class HiddenNumbersTest(Fp8TestCase):
                     self.assertIsNone(self.log("run_" + folder).steps[0]["f8"][says][1])
 
 
-class HeadTest(Fp8TestCase):
-    def train_all(self):
-        for name, precision in (("plain", "fp8"), ("head", HEAD), ("again", HEAD), ("alone", HEAD_ALONE)):
-            self.train(changes={"output.directory": name, "precision": precision, "training.steps": 6,
-                                "training.lm_head_chunks": 3})
-
-    def test_losses_differ_from_those_of_bf16_logits_by_their_rounding(self):
-        self.train_all()
-        self.assert_same_run("head", "again")
-        plain, head = self.log("plain").losses(), self.log("head").losses()
-        self.assertNotEqual(head, plain)
-        for one, other in zip(plain, head, strict=True):
-            self.assertLess(abs(one - other), 0.01)
-
-    def test_log_and_configuration_name_the_head(self):
-        self.train_all()
-        for step in self.log("head").steps:
-            self.assertEqual(list(step["f8"]), [*TENSORS, "head.weight"])
-            layer, amax, at = step["f8"]["head.weight"]
-            self.assertIsNone(layer)
-            self.assertGreater(amax, 0)
-            self.assertTrue(0.49 < at <= 1.01, at)
-        self.assertEqual(list(self.log("alone").steps[0]["f8"]), ["head.weight"])
-        self.assertEqual(self.log("head").header["config"]["precision"]["head_forward"], "fp8")
-        self.assertEqual(self.log("plain").header["config"]["precision"]["head_forward"], "bf16")
-
-    def test_validation_is_of_bf16_logits(self):
-        """Of the same weights, before the first step: no update has been made."""
-        losses = []
-        for name, precision in (("plain", "fp8"), ("head", HEAD)):
-            self.train(changes={"output.directory": name, "precision": precision, "training.steps": 0})
-            losses.append(self.log(name).validations)
-        self.assertEqual(losses[0], losses[1])
-
-    def test_infinite_weight(self):
-        hf = {**HF_CONFIG, "intermediate_size": 32}
-        tensors = random_tensors(hf)
-        tensors["lm_head.weight"][2][5] = math.inf
-        write_folder(self.path("folder"), hf, tensors)
-        self.write("zeros.txt", bytes(400))
-        result = self.run_program(
-            "--config", self.config({"device": "cpu", "precision": HEAD, "model": {}, "data.train": "zeros.txt",
-                                     "training.steps": 9, "validation.interval": 0}, base={**CONFIG, "model": {}}),
-            "--init-from", "folder", expect=NON_FINITE)
-        self.assert_message(result, ["step 1: "])
-        self.assertNotIn("layer -1", result.err)
-        self.assertEqual(self.checkpoints("run"), [])
-
-
 class CalibrationTest(Fp8TestCase):
     def test_micro_batches_that_differ(self):
         # The first micro-batch of 32 tokens is all beginnings of documents: it has no gradient, and larger activations.
@@ -124,8 +75,9 @@ class ResumedScalesTest(Fp8TestCase):
         self.train(changes={"training.steps": self.STEPS})
         self.more = {"training.steps": self.STEPS + 2}
 
-    def forge(self, history=None, **state):
-        """Writes the checkpoint again with other bytes in `history` or other parts of its state, checksums right."""
+    def forge(self, history=None, identity=None, **config):
+        """Writes the checkpoint again with other bytes in `history`, or other parts of its identity or configuration,
+        checksums right."""
         folder = self.path("run", "checkpoints", f"step_{self.STEPS:08}")
         with open(os.path.join(folder, "meta.json"), encoding="utf-8") as file:
             meta = json.load(file)
@@ -133,7 +85,8 @@ class ResumedScalesTest(Fp8TestCase):
             self.write(os.path.join(folder, "f8_history.bin"), history)
             segment, = (each for each in meta["segments"] if each["name"] == "f8_history")
             segment.update(bytes=len(history), xxh64="%016x" % victim.xxh64(history))
-        meta["state"]["config"].update(state)
+        meta["state"]["identity"].update(identity or {})
+        meta["state"]["config"].update(config)
         contents = json.dumps(meta)
         self.write(os.path.join(folder, "meta.json"), contents.encode())
         self.write(os.path.join(folder, "complete"), b"%016x\n" % victim.xxh64(contents.encode()))
@@ -154,29 +107,54 @@ class ResumedScalesTest(Fp8TestCase):
 
     def test_another_precision_is_refused_with_the_flag_that_keeps_it(self):
         for here, says in (("bf16", "the checkpoint's precision is fp8, and this run's is f32"),
-                           ({"margin": 3}, """this run's is fp8 {"margin":3}"""),
-                           ({"window": 8}, """this run's is fp8 {"window":8}""")):
+                           ({"bf16_last_layers": 1}, """this run's is fp8 {"bf16_last_layers":1}""")):
             result = self.resume(changes={**self.more, "precision": here}, expect=USAGE)
             self.assert_message(result, [says, "take the same with --precision fp8"])
-        for number, (precision, flag) in enumerate((("bf16", "bf16"), ({"margin": 3}, """'{"margin":3}'"""),
-                                                    (HEAD, """'{"head_forward":"fp8"}'"""))):
+        for number, (precision, flag) in enumerate((("bf16", "bf16"),
+                                                    ({"bf16_last_layers": 1}, """'{"bf16_last_layers":1}'"""))):
             directory = {"output.directory": f"other{number}"}
             self.train(changes={**directory, "precision": precision, "training.steps": 2})
             result = self.resume(changes={**directory, "training.steps": 3}, expect=USAGE)
             self.assert_message(result, [f"take the same with --precision {flag}"])
 
+    def test_a_retired_precision_is_not_asked_for(self):
+        """A checkpoint of an earlier version, whose precision no flag gives: it is continued all the same."""
+        self.forge(identity={"precision": """fp8 {"margin":2}"""}, precision={"margin": 2, "window": 16})
+        result = self.resume(changes=self.more, expect=USAGE)
+        self.assert_message(result, ["""the checkpoint's precision is fp8 {"margin":2}, and this run's is fp8""",
+                                     "--allow other-device; precision.margin is gone: it is 0 in every run"])
+        self.assertNotIn("take the same", result.err)
+        self.resume("--allow", "other-device", changes=self.more)
+
+    def test_text_from_a_run_with_retired_keys(self):
+        """Such a run could recompute the MLP while only attention was in FP8."""
+        arguments = [GENERATE, "--model", "run", "--prompt", "the ", "--tokens", "5", "--device", "cpu"]
+        before = subprocess.run(arguments, cwd=self.folder, capture_output=True, check=True).stdout
+        with open(self.path("run", "checkpoints", f"step_{self.STEPS:08}", "meta.json"), encoding="utf-8") as file:
+            training = json.load(file)["state"]["config"]["training"]
+        self.forge(precision={"gate_up": "bf16", "down": "bf16", "margin": 2}, deterministic=False,
+                   training=training | {"recompute": "mlp"})
+        self.assertEqual(subprocess.run(arguments, cwd=self.folder, capture_output=True, check=True).stdout, before)
+
     def test_scales_go_on_or_begin_anew(self):
-        """A history outlives another margin; it ends with the window, and with the choice of GEMMs."""
+        """A history outlives another margin of an earlier version; it ends with the window, and with the choice of
+        layers and GEMMs."""
         before = self.segments()["f8_history.bin"]
         row = len(before) // 16
-        for number, (precision, goes_on) in enumerate((({"margin": 3}, True), ({"window": 17}, False),
-                                                       ({"attn_out": "bf16"}, False), (HEAD, False))):
-            with self.subTest(precision):
-                run = f"copy{number}"
-                shutil.copytree(self.path("run"), self.path(run))
+        today = {"qkv": "fp8", "head_forward": "bf16", "margin": 0, "window": 16}
+        for recorded, precision, goes_on in ((today, "fp8", True), (today | {"margin": 3}, "fp8", True),
+                                             (today | {"qkv_gradient": "e4m3"}, "fp8", True),
+                                             (today | {"window": 8}, "fp8", False),
+                                             (today | {"attn_out": "bf16"}, "fp8", False),
+                                             (today | {"head_forward": "fp8"}, "fp8", False),
+                                             (today, {"bf16_last_layers": 1}, False)):
+            with self.subTest(recorded=recorded, precision=precision):
+                self.forge(precision=recorded)
+                shutil.rmtree(self.path("copy"), ignore_errors=True)
+                shutil.copytree(self.path("run"), self.path("copy"))
                 self.resume("--allow", "other-device",
-                            changes={**self.more, "precision": precision, "output.directory": run})
-                after = self.segments(run)["f8_history.bin"]  # steps 7 and 8 are rows 7 and 8
+                            changes={**self.more, "precision": precision, "output.directory": "copy"})
+                after = self.segments("copy")["f8_history.bin"]  # steps 7 and 8 are rows 7 and 8
                 self.assertEqual(after[:7 * row] == before[:7 * row], goes_on)
 
     def test_history_without_the_output_of_gate_up(self):

@@ -20,10 +20,8 @@ VARIANTS = {
     "accumulation": {"training.grad_accumulation_steps": 3, "training.micro_batch_size": 2, "data.shuffle": False},
     "seldom": {"checkpoint.interval": 5, "model.tie_word_embeddings": True},
     "fp8": {"precision": "fp8", "training.recompute": "swiglu"},
-    "fp8 logits": {"precision": {"head_forward": "fp8"}, "model.tie_word_embeddings": True,
-                   "training.lm_head_chunks": 2},
-    "fp8 logits alone": {"precision": {"head_forward": "fp8", "qkv": "bf16", "attn_out": "bf16", "gate_up": "bf16",
-                                       "down": "bf16"}},
+    "fp8 but for a layer": {"precision": {"bf16_last_layers": 1}, "model.tie_word_embeddings": True,
+                            "training.lm_head_chunks": 2},
 }
 
 

@@ -127,23 +127,18 @@ class DeterminismTest(ProgramTestCase):
         self.assertEqual(self.log("plain").losses(), self.log("often").losses())
 
     def test_counting_codes_changes_no_bit(self):
-        fine = {"margin": 2, "qkv_gradient": "e4m3"}
         for interval in (0, 4):
-            self.train(changes={"output.directory": str(interval), "precision": fine | {"count_interval": interval}})
+            self.train(changes={"output.directory": str(interval), "precision": {"count_interval": interval}})
         self.assert_same_run("0", "4")
         for plain, counted in zip(self.log("0").steps, self.log("4").steps, strict=True):
             self.assertEqual(len(plain["f8"]), 11)
             for tensor, values in plain["f8"].items():
                 self.assertEqual(counted["f8"][tensor][:3], values)
                 self.assertEqual(len(counted["f8"][tensor]), 5 if counted["step"] % 4 == 0 else 3)
-        # The margin keeps values from the range's end; of a fresh model's q and k many gradients are lost to zero.
+        # A scale puts the largest element into the last binade, where few others are rounded to the end of the range.
         for tensor, (_, _, _, saturated, zeros) in self.log("4").steps[-1]["f8"].items():
-            self.assertTrue(saturated == 0 and 0 <= zeros < 1, tensor)
-        lost = self.log("4").steps[-1]["f8"]["qkv.output_gradient"][4]
-        self.assertGreater(lost, 0.01)
-        # That is what e5m2 is for.
-        self.train(changes={"output.directory": "wide", "precision": {"count_interval": 4}})
-        self.assertLess(self.log("wide").steps[-1]["f8"]["qkv.output_gradient"][4], lost / 5)
+            self.assertTrue(0 <= saturated < 0.01 and 0 <= zeros < 1, tensor)
+        self.assertGreater(self.log("4").steps[-1]["f8"]["qkv.output_gradient"][4], 0.01)  # of q and k, which are small
 
 
 class ConfigurationTest(ProgramTestCase):

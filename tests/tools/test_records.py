@@ -28,7 +28,7 @@ def fp8_gemm(**changes):
 
 def step(**changes):
     return {"config": "llama1b", "precision": "bf16", "part": "step", "B": 4, "T": 8192, "lm_head_chunks": 1,
-            "recompute": "none", "deterministic": True, "ms": 10.0, "tokens_per_s": 3e6, "mfu": 0.5} | changes
+            "recompute": "none", "ms": 10.0, "tokens_per_s": 3e6, "mfu": 0.5} | changes
 
 
 class GpuNameTest(unittest.TestCase):

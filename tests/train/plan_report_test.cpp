@@ -61,10 +61,7 @@ TEST_CASE("a plan says how much of a step's FLOPs have FP8 operands, forward, dg
     };
     const double layers = 3 * (48 * (4 + 2 * 2) * 16 + 4 * 16 * 48 + 3 * 48 * 80), head = 48 * 128;
     const double all = 6 * 64 * (layers + head) + 3 * 3 * (2.0 * 2 * 32 * 32 * 4 * 16);
-    PrecisionConfig with_head = PrecisionConfig::fp8(), head_alone;
-    with_head.head_forward = head_alone.head_forward = GemmOperands::fp8;
     CHECK(share_of(PrecisionConfig{}) == "");
     CHECK(share_of(PrecisionConfig::fp8()) == line_of(100 * 6 * 64 * layers / all));
-    CHECK(share_of(with_head) == line_of(100 * (6 * 64 * layers + 2 * 64 * head) / all));
-    CHECK(share_of(head_alone) == line_of(100 * 2 * 64 * head / all));
+    CHECK(share_of({.has_fp8 = true, .bf16_first_layers = 1}) == line_of(100 * 6 * 64 * layers * 2 / 3 / all));
 }

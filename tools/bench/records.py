@@ -56,12 +56,12 @@ class Schema:
 
 _SHAPE = ("B", "T", "D", "H", "Hkv")
 _STEP = Schema(
-    key=("config", "precision", "part", "B", "T", "lm_head_chunks", "recompute", "deterministic"),
+    key=("config", "precision", "part", "B", "T", "lm_head_chunks", "recompute"),
     required=("ms", "tokens_per_s", "mfu"),
     # The rival of a record is PyTorch in bf16 or, with these, torchao's recipe; torchao_head: in the head's products
     # too. Of FP8 without them it is our own step in bf16, of the same process: in_turns says whether the two took
     # turns, or memory held one of them and bf16 ran first.
-    key_optional=("torchao_recipe", "torchao_head"),
+    key_optional=("torchao_recipe", "torchao_head", "deterministic"),
     optional=("torch_ms", "ratio", "torchao_ms", "ratio_torchao", "bf16_ms", "ratio_bf16", "in_turns",
               "torchao_peak_gib", "torchao_fullgraph", "floor_ms", "floor_ratio", "floor_products_ms", "peak_gib",
               "torch_peak_gib", "forward_ms", "backward_ms", "update_ms", "products_ms", "attention_forward_ms",
@@ -150,6 +150,8 @@ _STRINGS = {"program", "layout", "precision", "pass", "tensor", "op", "shape", "
             "torch_attention", *STAMP, "driver", "torch", "torchao", "torchao_recipe"}
 _INTEGERS = {"M", "N", "K", *_SHAPE, "batch", "context", "steps_per_launch", "lm_head_chunks", "steps", "seed",
              "tokens", "last", "first", "cudnn", "promotion", "runs", "failures", "kills_in_writing", "allowed"}
+# What a record without the field says: sums have a fixed order, as those of records with True.
+_WITHOUT = {"deterministic": True}
 _BOOLEANS = {"deterministic", "limits_kept", "torchao_head", "torchao_fullgraph", "in_turns", "dx_f8"}
 _FORMS = {
     "commit": (re.compile(r"[0-9a-f]{12}\+?|no git"), "12 hexadecimal digits"),
@@ -172,7 +174,7 @@ def gpu_prefix(gpu: str) -> str:
 
 
 def key_of(what: str, record: dict) -> tuple:
-    return tuple(record.get(name) for name in (*SCHEMAS[what].key, *SCHEMAS[what].key_optional))
+    return tuple(record.get(name, _WITHOUT.get(name)) for name in (*SCHEMAS[what].key, *SCHEMAS[what].key_optional))
 
 
 def describe(what: str, record: dict) -> str:

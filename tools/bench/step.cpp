@@ -59,12 +59,11 @@ constexpr double kOtherShareBar = 0.025;
 void print(const std::string& name, const Config& config, const StepResult& result) {
     const StepTimes& t = result.times;
     const auto layers = static_cast<double>(config.model.num_hidden_layers);
-    const bool f8 = config.precision.has_fp8();
-    std::printf("%s  %s  B %lld  T %lld  %.3f B parameters  deterministic %s\n", name.c_str(),
+    const bool f8 = config.precision.has_fp8;
+    std::printf("%s  %s  B %lld  T %lld  %.3f B parameters\n", name.c_str(),
                 precision_text(config.precision, DType::bf16).c_str(),
                 static_cast<long long>(config.training.micro_batch_size),
-                static_cast<long long>(config.training.seq_len), result.parameters * 1e-9,
-                config.deterministic ? "true" : "false");
+                static_cast<long long>(config.training.seq_len), result.parameters * 1e-9);
     std::printf("forward             %9.2f ms\n", t.forward);
     std::printf("backward            %9.2f ms\n", t.backward);
     std::printf("forward + backward  %9.2f ms   MFU %4.1f%%\n", t.forward_backward,
@@ -127,7 +126,6 @@ nlohmann::json records_of(const std::string& name, const Config& config, const S
                                    {"precision", precision_text(config.precision, DType::bf16)},
                                    {"B", config.training.micro_batch_size},
                                    {"T", config.training.seq_len},
-                                   {"deterministic", config.deterministic},
                                    {"lm_head_chunks", config.training.lm_head_chunks},
                                    {"recompute", Codec<Recompute>::write(config.training.recompute)},
                                    {"peak_gib", result.peak_gib},
@@ -154,7 +152,7 @@ nlohmann::json records_of(const std::string& name, const Config& config, const S
                  {"adamw_ms", t.adamw},
                  {"tokens_per_s", result.tokens_per_s()},
                  {"mfu", result.mfu(t.whole)}});
-    if (config.precision.has_fp8()) step["float8_update_ms"] = t.float8_update;
+    if (config.precision.has_fp8) step["float8_update_ms"] = t.float8_update;
     passes.update(beside_bf16(made, &StepResult::forward_backward_rounds));
     step.update(beside_bf16(made, &StepResult::whole_rounds));
     return {passes, step};

@@ -288,7 +288,7 @@ StepMeasurement measure_step(const Config& given, const StepTimeOptions& options
     Config config = given;
     config.training.grad_accumulation_steps = 1;
     require_device(config, DeviceChoice::cuda, passes_of(Mode::train));
-    if (!config.precision.has_fp8()) return {.step = measure_alone(config, options, options.floor), .bf16 = {}};
+    if (!config.precision.has_fp8) return {.step = measure_alone(config, options, options.floor), .bf16 = {}};
     if (!options.bf16) return {.step = measure_alone(config, options, false), .bf16 = {}};
 
     Config wide = config;

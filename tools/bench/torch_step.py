@@ -17,7 +17,7 @@ learning rate is 0 in both, so that all steps see a new model's numbers; tokens 
 head's, that one too with --float8-head. Its records have torchao_recipe and ratio_torchao in place of PyTorch's bf16
 time; how far the loss on equal weights is from bf16's is printed first.
 
---free-order also measures coda_bench with --deterministic false. --eager leaves torch.compile out, to try the script;
+--eager leaves torch.compile out, to try the script;
 without CUDA everything of PyTorch runs on the CPU, for the same purpose.
 """
 
@@ -251,21 +251,19 @@ def compare(options, config, batch, length):
     floor = ["--no-floor"] if options.float8 else cudnn_flags(config["model"], batch, length)
     torch._dynamo.reset()
     bench = Bench(config, batch, length, not options.eager, options.float8, options.float8_head)
-    ours, theirs, header = {}, {}, None  # by part (and order): one entry per round
+    ours, theirs, header = {}, {}, None  # by part: one entry per round
     for round_number in range(options.rounds):
-        for deterministic in (True, False) if options.free_order else (True,):
-            extra = floor if deterministic else ["--no-floor"]
-            result = coda_step(options, [*shape, "--deterministic", str(deterministic).lower(), *extra])
-            header = header or result["header"]
-            for record in result["records"]:
-                ours.setdefault((record["part"], deterministic), []).append(record)
+        result = coda_step(options, [*shape, *floor])
+        header = header or result["header"]
+        for record in result["records"]:
+            ours.setdefault(record["part"], []).append(record)
         for part in ("forward_backward", "step"):
             ms, peak, first = bench.measure(part, options.steps, options.warm_up)
             theirs.setdefault(part, []).append((ms, peak))
             compiling = f"  ({first:.0f} s until its first run was done)" if round_number == 0 else ""
-            print(f"round {round_number + 1}  {part:16s} ours {ours[part, True][-1]['ms']:8.2f} ms  "
+            print(f"round {round_number + 1}  {part:16s} ours {ours[part][-1]['ms']:8.2f} ms  "
                   f"PyTorch {ms:8.2f} ms{compiling}", flush=True)
-        yield header, [summary(rounds, theirs[part], bench, options) for (part, _), rounds in ours.items()]
+        yield header, [summary(rounds, theirs[part], bench, options) for part, rounds in ours.items()]
 
 
 def summary(rounds, rival, bench, options):
@@ -282,11 +280,9 @@ def line(record):
     rival, name, ratio = ("torchao", f"torchao {record['torchao_recipe']}", "ratio_torchao") \
         if "torchao_recipe" in record else ("torch", "PyTorch", "ratio")
     floor = f"  floor {record['floor_ms']:8.2f} ({record['floor_ratio']:.3f})" if "floor_ms" in record else ""
-    order = "" if record["deterministic"] else " free order"
     return (f"{record['config']} B{record['B']} T{record['T']} {record['part']:16s} {record['ms']:8.2f} ms  {name} "
             f"{record[rival + '_ms']:8.2f} ms  ratio {record[ratio]:.3f}{floor}  MFU {100 * record['mfu']:.1f}%  "
-            f"{record['tokens_per_s']:.0f} tokens/s  {record['peak_gib']:.1f} / {record[rival + '_peak_gib']:.1f} GiB"
-            f"{order}")
+            f"{record['tokens_per_s']:.0f} tokens/s  {record['peak_gib']:.1f} / {record[rival + '_peak_gib']:.1f} GiB")
 
 
 def main():
@@ -299,7 +295,6 @@ def main():
     parser.add_argument("--warm-up", type=float, default=2.0, help="seconds, of each in a round")
     parser.add_argument("--float8", choices=torch_float8.RECIPES, help="through torchao")
     parser.add_argument("--float8-head", action="store_true", help="with --float8: the head's products too")
-    parser.add_argument("--free-order", action="store_true")
     parser.add_argument("--eager", action="store_true")
     parser.add_argument("--verbose", action="store_true", help="print coda_bench's own tables")
     parser.add_argument("--json", metavar="FILE")

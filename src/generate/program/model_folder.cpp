@@ -38,7 +38,7 @@ Config config_of_run(const fs::path& run) {
     for (const fs::path& checkpoint : checkpoints_of(run)) {
         try {
             const json meta = read_json_file((checkpoint / "meta.json").string());
-            Config config = parse_config(meta.at("state").at("config"), run.filename().string());
+            Config config = parse_recorded_config(meta.at("state").at("config"), run.filename().string());
             config.output.directory = run.string();  // it may have been moved
             return config;
         } catch (const std::exception& error) {

@@ -24,7 +24,7 @@ AttentionBlock::Parameters AttentionBlock::declare(ParameterPlan& plan, const Mo
     return parameters;
 }
 
-AttentionBlock::BackwardBuffers::BackwardBuffers(const ModelShape& s, Recompute recompute, const Float8Formats& float8,
+AttentionBlock::BackwardBuffers::BackwardBuffers(const ModelShape& s, Recompute recompute, bool f8,
                                                  const BlockBuffers& buffers)
     : dout(buffers.activation("attention output gradient", s.tokens, s.out_width)),
       delta(buffers.statistic("attention delta", s.heads, s.tokens)),
@@ -33,21 +33,19 @@ AttentionBlock::BackwardBuffers::BackwardBuffers(const ModelShape& s, Recompute 
       dot(buffers.statistic("attention dot", 1, s.tokens)),
       dgamma(buffers.statistic("attention norm weight partials", ceil_div(s.tokens, LinearRmsBackward::kTileRows),
                                s.width)) {
-    if (!float8) return;
+    if (!f8) return;
     dx_f8 = buffers.f8("attention dx f8", s.tokens, s.width);
     dx_f8_t = buffers.f8_transposed("attention dx f8 transposed", s.tokens, s.width);
-    dqkv_f8 = buffers.f8("qkv gradient f8", s.tokens, s.qkv_width, float8.qkv_gradient);
-    dqkv_f8_t = buffers.f8_transposed("qkv gradient f8 transposed", s.tokens, s.qkv_width, float8.qkv_gradient);
+    dqkv_f8 = buffers.f8("qkv gradient f8", s.tokens, s.qkv_width, kQkvGradient);
+    dqkv_f8_t = buffers.f8_transposed("qkv gradient f8 transposed", s.tokens, s.qkv_width, kQkvGradient);
     if (recompute == Recompute::none) return;
     x_f8_t = buffers.f8_transposed("attention input f8 transposed", s.tokens, s.width);
     o_f8_t = buffers.f8_transposed("attention output f8 transposed", s.tokens, s.out_width);
 }
 
 AttentionBlock::AttentionBlock(const Parameters& parameters, const FlatSegments& segments, const ModelShape& s,
-                               Recompute recompute, bool deterministic, const Float8Layer& float8,
-                               const BlockBuffers& buffers)
+                               Recompute recompute, const Float8Layer& float8, const BlockBuffers& buffers)
     : shape_(s),
-      deterministic_(deterministic),
       qkv_f8_(float8.qkv),
       out_f8_(float8.attn_out),
       norm_(segments.norm(parameters.norm)),
@@ -217,8 +215,7 @@ void AttentionBlock::backward(StepList& step, const BatchInputs& batch, const St
                                                  .seq_len = s.seq_len,
                                                  .heads = s.heads,
                                                  .kv_heads = s.kv_heads,
-                                                 .head_dim = s.head_dim,
-                                                 .deterministic = deterministic_});
+                                                 .head_dim = s.head_dim});
     step("attention_dot", FinishRowSum{.partials = g.partials, .sum = write(g.dot)});
     backward_of_qkv(step, in, g, dx, beta, next);
 }

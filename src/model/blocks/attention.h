@@ -27,20 +27,18 @@ class AttentionBlock {
         View dqkv;           // (M, Nq)
         View partials, dot;  // Σ z dz per head and token, and per token
         View dgamma;         // partials of the norm's weight
-        // FP8, by rows and transposed; absent without `float8`.
+        // FP8, by rows and transposed; absent without `f8`.
         View dx_f8, dx_f8_t;      // (M, d), (d, M)
         View dqkv_f8, dqkv_f8_t;  // (M, Nq), (Nq, M)
         View x_f8_t, o_f8_t;      // (d, M), (H hd, M) made anew; absent where the forward pass's are kept
 
-        /// `float8`: of the layers that take FP8 operands.
-        BackwardBuffers(const ModelShape& shape, Recompute recompute, const Float8Formats& float8,
-                        const BlockBuffers& buffers);
+        /// `f8`: whether there are layers that take FP8 operands.
+        BackwardBuffers(const ModelShape& shape, Recompute recompute, bool f8, const BlockBuffers& buffers);
     };
 
-    /// `deterministic`: the backward pass gives the same bits every time. `float8`: its GEMMs with FP8 operands in
-    /// passes that keep their activations.
+    /// `float8`: its GEMMs with FP8 operands in passes that keep their activations.
     AttentionBlock(const Parameters& parameters, const FlatSegments& segments, const ModelShape& shape,
-                   Recompute recompute, bool deterministic, const Float8Layer& float8, const BlockBuffers& buffers);
+                   Recompute recompute, const Float8Layer& float8, const BlockBuffers& buffers);
 
     /// What the passes of generation read and write.
     void use_cache(const KeyValueCache& cache) { cache_ = cache; }
@@ -74,7 +72,6 @@ class AttentionBlock {
                          DxCopies& next);
 
     ModelShape shape_;
-    bool deterministic_;
     Float8Gemm qkv_f8_, out_f8_;
     Weight norm_, qkv_weight_, out_weight_;
     View qkv_;  // (M, Nq) after RoPE

@@ -39,18 +39,17 @@ struct Float8Head {
     explicit operator bool() const { return static_cast<bool>(rows); }
 };
 
-/// Of a layer.
+/// Of a layer, all four or none.
 struct Float8Layer {
     Float8Gemm qkv, attn_out, gate_up, down;
 };
 
-/// What the layers that take FP8 operands have in common; false where none does.
-struct Float8Formats {
-    bool any = false;
-    DType qkv_gradient = DType::f8e4m3;
+/// The format of the gradient of q, k and v, which share a scale. Gradients of q and k can be far smaller than those of
+/// v: e5m2 reaches farther down than e4m3, which all other tensors take.
+inline constexpr DType kQkvGradient = DType::f8e5m2;
 
-    explicit operator bool() const { return any; }
-};
+/// Steps whose largest magnitudes a scale follows from.
+inline constexpr std::int64_t kScaleWindow = 16;
 
 /// Tensor cores keep about 14 bits of a sum of FP8 products, so long sums are promoted to fp32 every so many elements:
 /// those over tokens, and those of a dgrad that sums over more than kShortSum features. In early training the terms of

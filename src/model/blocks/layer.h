@@ -21,14 +21,13 @@ class Layer {
         AttentionBlock::BackwardBuffers attention;
         MlpBlock::BackwardBuffers mlp;
 
-        BackwardBuffers(const ModelShape& shape, Recompute recompute, const Float8Formats& float8,
-                        const BlockBuffers& buffers)
-            : attention(shape, recompute, float8, buffers), mlp(shape, recompute, float8, buffers) {}
+        BackwardBuffers(const ModelShape& shape, Recompute recompute, bool f8, const BlockBuffers& buffers)
+            : attention(shape, recompute, f8, buffers), mlp(shape, recompute, f8, buffers) {}
     };
 
     Layer(const Parameters& parameters, const FlatSegments& segments, const ModelShape& shape, Recompute recompute,
-          bool deterministic, const Float8Layer& float8, const BlockBuffers& buffers)
-        : attention_(parameters.attention, segments, shape, recompute, deterministic, float8, buffers),
+          const Float8Layer& float8, const BlockBuffers& buffers)
+        : attention_(parameters.attention, segments, shape, recompute, float8, buffers),
           mlp_(parameters.mlp, segments, shape, recompute, float8, buffers) {}
 
     /// What the passes of generation read and write.

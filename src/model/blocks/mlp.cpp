@@ -20,7 +20,7 @@ MlpBlock::Parameters MlpBlock::declare(ParameterPlan& plan, const ModelConfig& m
     return parameters;
 }
 
-MlpBlock::BackwardBuffers::BackwardBuffers(const ModelShape& s, Recompute recompute, const Float8Formats& float8,
+MlpBlock::BackwardBuffers::BackwardBuffers(const ModelShape& s, Recompute recompute, bool f8,
                                            const BlockBuffers& buffers) {
     if (recompute != Recompute::none) y = buffers.activation("recomputed mlp activation", s.tokens, s.ffn);
     if (recompute == Recompute::mlp) z = buffers.activation("recomputed gate/up", s.tokens, 2 * s.ffn);
@@ -28,7 +28,7 @@ MlpBlock::BackwardBuffers::BackwardBuffers(const ModelShape& s, Recompute recomp
     partials = buffers.statistic("mlp dot partials", tiles, s.tokens);
     dot = buffers.statistic("mlp dot", 1, s.tokens);
     dgamma = buffers.statistic("mlp norm weight partials", ceil_div(s.tokens, LinearRmsBackward::kTileRows), s.width);
-    if (!float8) return;
+    if (!f8) return;
     dx_f8 = buffers.f8("mlp dx f8", s.tokens, s.width);
     dx_f8_t = buffers.f8_transposed("mlp dx f8 transposed", s.tokens, s.width);
     dz_f8 = buffers.f8("gate/up gradient f8", s.tokens, 2 * s.ffn);

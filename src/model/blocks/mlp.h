@@ -27,14 +27,13 @@ class MlpBlock {
         View z;              // (M, 2f) recomputed, likewise
         View partials, dot;  // Σ z dz per column tile and token, and per token
         View dgamma;         // partials of the norm's weight
-        // FP8, by rows and transposed; absent without `float8`.
+        // FP8, by rows and transposed; absent without `f8`.
         View dx_f8, dx_f8_t;  // (M, d), (d, M)
         View dz_f8;           // (M, 2f); its transposed copy takes the place of z
         View x_f8_t;          // (d, M) of the normalised x, made anew; absent where the forward pass's is kept
 
-        /// `float8`: of the layers that take FP8 operands.
-        BackwardBuffers(const ModelShape& shape, Recompute recompute, const Float8Formats& float8,
-                        const BlockBuffers& buffers);
+        /// `f8`: whether there are layers that take FP8 operands.
+        BackwardBuffers(const ModelShape& shape, Recompute recompute, bool f8, const BlockBuffers& buffers);
     };
 
     /// `float8`: its GEMMs with FP8 operands in passes that keep their activations.
