@@ -42,7 +42,7 @@ struct CaseOptions {
     bool evaluation = false;     // without optional results that only a backward pass reads
     double distance = 1;         // size of the target logits, whose distance from the logits (of size 1) it sets
     std::int64_t gap = 0;        // elements between rows of every matrix (a multiple of 8; of FP8, of 16)
-    std::int64_t promotion = 0;  // of FP8 forms
+    std::int64_t promotion = 0;  // of LinearRmsBackward's FP8 form
     DType gradient_type = DType::f8e4m3;  // of the operand that is a gradient, in FP8 forms
 };
 

@@ -18,9 +18,9 @@ struct Float8Lost {
 /// Of the FP8 tensors of a kind, the one that came closest to the end of its range.
 struct Float8Record {
     std::string tensor;  // "gate_up.output_gradient"
-    int layer = 0;       // -1: it is of no layer
-    double amax = 0;     // its largest magnitude
-    double range = 0;    // that times the scale, over the largest number of the format; above 1: it was saturated
+    int layer = 0;
+    double amax = 0;   // its largest magnitude
+    double range = 0;  // that times the scale, over the largest number of the format; above 1: it was saturated
     std::optional<Float8Lost> lost{};  // the largest of any layer, where the step counted them
 };
 

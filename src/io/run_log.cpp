@@ -66,9 +66,8 @@ std::string f8_text(const std::vector<Float8Record>& records) {
     std::string members;
     for (const Float8Record& record : records) {
         members += text(
-            members.empty() ? "" : ", ", json(record.tensor).dump(), ": [",
-            record.layer < 0 ? "null" : std::to_string(record.layer), ", ", json_number(record.amax), ", ",
-            json_number(record.range),
+            members.empty() ? "" : ", ", json(record.tensor).dump(), ": [", record.layer, ", ",
+            json_number(record.amax), ", ", json_number(record.range),
             record.lost ? text(", ", json_number(record.lost->saturated), ", ", json_number(record.lost->zeros)) : "",
             "]");
     }

@@ -25,9 +25,6 @@ Float8State::Float8State(const PrecisionConfig& precision, const ParameterLayout
               .scales = vector("f8 scales", 1, tensors_.size()),
               .products = vector("f8 factors of products", 1, pairs_.size())};
     for (std::size_t g = 0; g < gemms_.size(); ++g) complete(gemms_[g], static_cast<std::int32_t>(3 * g));
-    if (!made_head_) return;
-    head_.input_scale = views_.input_scale;
-    head_.forward = scalar_of(views_.products, made_head_->product);
 }
 
 void Float8State::add_layer(std::size_t l, const Layer::Parameters& parameters, const BlockBuffers& buffers) {
@@ -58,13 +55,6 @@ void Float8State::add_layer(std::size_t l, const Layer::Parameters& parameters, 
     add({"down", "down_f8", "down f8", "down f8 transposed"}, parameters.mlp.down, false, &Float8Layer::down);
 }
 
-void Float8State::add_head(const PackedTensor& matrix, const BlockBuffers& buffers) {
-    head_.rows = buffers.persistent("head f8", MemorySegment::weights, DType::f8e4m3, matrix.rows, matrix.cols);
-    made_head_ = Head{matrix, static_cast<std::int32_t>(tensors_.size()), static_cast<std::int32_t>(pairs_.size())};
-    tensors_.push_back({-1, "head.weight"});
-    pairs_.push_back({kNormalised, made_head_->weight});
-}
-
 void Float8State::complete(const Gemm& made, std::int32_t product) {
     Float8Gemm& gemm = layers_[made.layer].*made.gemm;
     const auto tensor = [&](std::int32_t index) -> Float8Tensor {
@@ -89,8 +79,6 @@ void Float8State::build_renewal(StepList& step, const HostViews& host, const Fla
                                    .skip = host.skip,
                                    .scales = write(views.scales),
                                    .products = write(views.products),
-                                   .seen = {},
-                                   .margins = std::vector(tensors_.size(), 0),
                                    .pairs = pairs_});
     FlatSegments updated = segments;  // as AdamW left them
     updated.master = host.master;
@@ -100,26 +88,19 @@ void Float8State::build_renewal(StepList& step, const HostViews& host, const Fla
         if (!copy.kept) continue;
         step("kept_weights", RoundWeights{.master = copy.master, .gamma = copy.gamma, .working = write(copy.value)});
     }
-    const auto quantise = [&](const char* name, const View& matrix, std::int32_t weight, View rows, View columns) {
-        View amax = scalar_of(views.amax, weight);
-        step(name, QuantiseF8{.x = matrix,
-                              .rstd = {},
-                              .scale = scalar_of(views.scales, weight),
-                              .rows = write(rows),
-                              .columns = columns ? write(columns) : View{},
-                              .amax = write(amax)});
-    };
     for (const Gemm& made : gemms_) {
         const Float8Gemm& gemm = layers_[made.layer].*made.gemm;
         step.enter(Phase::update, static_cast<int>(made.layer));
         Weight matrix = updated.matrix(made.matrix);
         matrix.make(step, "f8_weights");
-        quantise(made.step, matrix.value, made.weight, gemm.rows, gemm.columns);
+        View rows = gemm.rows, columns = gemm.columns, amax = scalar_of(views.amax, made.weight);
+        step(made.step, QuantiseF8{.x = matrix.value,
+                                   .rstd = {},
+                                   .scale = scalar_of(views.scales, made.weight),
+                                   .rows = write(rows),
+                                   .columns = write(columns),
+                                   .amax = write(amax)});
     }
-    if (!made_head_) return;
-    step.enter(Phase::update, -1);
-    // The bf16 copy is there in every plan: the backward pass and validation read it.
-    quantise("head_f8", updated.matrix(made_head_->matrix).value, made_head_->weight, head_.rows, View{});
 }
 
 }  // namespace coda

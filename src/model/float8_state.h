@@ -18,17 +18,15 @@ namespace coda {
 
 /// A tensor with a scale of its own.
 struct Float8Name {
-    int layer = 0;       // -1: of no layer, the head's
+    int layer = 0;
     std::string tensor;  // "gate_up.weight": the GEMM, and input, weight, output_gradient or output
     DType format = DType::f8e4m3;
 
     bool operator==(const Float8Name&) const = default;
 };
 
-/// "down.weight of layer 3", and "head.weight" of no layer.
-inline std::string tensor_place(const std::string& tensor, int layer) {
-    return layer < 0 ? tensor : text(tensor, " of layer ", layer);
-}
+/// "down.weight of layer 3".
+inline std::string tensor_place(const std::string& tensor, int layer) { return text(tensor, " of layer ", layer); }
 
 /// The FP8 tensors of a model, in the order of their scales; none where no GEMM takes FP8.
 class Float8State {
@@ -42,7 +40,6 @@ class Float8State {
     const std::vector<Float8Name>& tensors() const { return tensors_; }
     const HostViews::Float8& views() const { return views_; }
     Float8Layer layer(std::size_t l) const { return l < layers_.size() ? layers_[l] : Float8Layer{}; }
-    const Float8Head& head() const { return head_; }
 
     /// The scales of the next step from the largest magnitudes of this one, and with them the weights' copies, whose
     /// own largest magnitudes count for the step after. A copy and the scale that undoes it so change together. Where
@@ -63,13 +60,8 @@ class Float8State {
         std::int32_t input, weight, output_gradient;  // of tensors_, or kNormalised
         std::optional<std::int32_t> output;           // of tensors_
     };
-    struct Head {
-        PackedTensor matrix;
-        std::int32_t weight, product;  // of tensors_ and of pairs_
-    };
 
     void add_layer(std::size_t l, const Layer::Parameters& parameters, const BlockBuffers& buffers);
-    void add_head(const PackedTensor& matrix, const BlockBuffers& buffers);
     /// Gives a GEMM its scalars, the factors from `product` on.
     void complete(const Gemm& made, std::int32_t product);
 
@@ -78,8 +70,6 @@ class Float8State {
     std::vector<std::array<std::int32_t, 2>> pairs_;  // of views_.products
     std::vector<Gemm> gemms_;
     std::vector<Float8Layer> layers_;
-    std::optional<Head> made_head_;
-    Float8Head head_;
 };
 
 }  // namespace coda

@@ -39,7 +39,7 @@ struct HostViews : BatchInputs {  // written before each micro-batch; `rope` onc
         View amax;         // (1, T) of the step under way; of weights, of the copies that the next step reads
         View history;      // (window, T): state, from which the scales follow
         View scales;       // (1, T)
-        View products;     // (1, 3 GEMMs of layers, and the head's): what undoes the scales of two operands
+        View products;     // (1, 3 GEMMs): what undoes the scales of two operands
     } float8;
     // State: flat segments of ParameterLayout.count elements.
     View master, gradient, m, v;

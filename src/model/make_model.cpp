@@ -18,7 +18,7 @@ Model make_model(const ParameterLayout& layout, const ModelShape& shape, const S
     return {.batch = batch,
             .embedding = std::move(embedding),
             .layers = std::move(layers),
-            .head = {layout.head, segments, shape, options.lm_head_chunks, float8.head(), buffers},
+            .head = {layout.head, segments, shape, options.lm_head_chunks, buffers},
             .backward = {shape, options.recompute, static_cast<bool>(float8), buffers},
             .dx = buffers.activation("dx", shape.tokens, shape.width),
             .tied = layout.tied()};

@@ -84,8 +84,8 @@ constexpr std::int64_t kLong = 16384;  // K of gate_up's dgrad in a 1B model
 }  // namespace
 
 TEST_CASE("the rule of Hopper's FP8 sums gives the losses that an H200 measured over terms of one sign") {
-    // What "promotion keeps a long FP8 sum unbiased" (tests/hopper/f8_programs_test.cpp) found, within the tenth that
-    // it allows.
+    // The last is what "promotion keeps a long FP8 sum unbiased" (tests/hopper/f8_programs_test.cpp) expects, within
+    // the same tenth. The others are those of weight gradients that promoted never, or every 512 tokens.
     CHECK(error_of(32768, 0, positive, positive, 4).bias == Approx(0.493).epsilon(0.1));
     CHECK(error_of(32768, 512, positive, positive, 4).bias == Approx(4.1e-3).epsilon(0.1));
     CHECK(error_of(32768, 256, positive, positive, 4).bias == Approx(9.4e-4).epsilon(0.1));

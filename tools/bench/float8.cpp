@@ -1,5 +1,4 @@
-// coda_bench float8: what FP8 gains over bf16, GEMM by GEMM, at llama1b's shapes: the bare GEMMs of a layer, and the
-// programs of which training is made.
+// coda_bench float8: what FP8 gains over bf16, program by program, at the shapes of llama1b's layers.
 //
 // Per row: our bf16 program, our FP8 program as training runs it, and cuBLASLt's bare FP8 GEMM of the same shape. The
 // FP8 program first runs once on poisoned results, and the oracle judges it; then ours take their fastest tiles. Then
@@ -55,22 +54,19 @@ struct Pair {
     double ratio, lowest, highest;
 };
 
-/// A GEMM of a layer or the head: its bf16 and its FP8 program, and that one's promotion in training; whether it is one
-/// of the forward pass, which cuBLASLt may sum fast; whether it stores FP8 copies of dx too.
+/// A GEMM of a layer: its bf16 and its FP8 program, and that one's promotion in training; whether it is one of the
+/// forward pass, which cuBLASLt may sum fast; whether it stores FP8 copies of dx too.
 struct Row {
     const char *name, *wide, *narrow;
     std::int64_t m, n, k, promotion;
     bool forward = false, dx_f8 = false;
 
     std::string title() const { return text(name, dx_f8 ? " with dx f8" : ""); }
-    bool bare() const {
-        const std::string program = wide;
-        return program == "Linear" || program == "LinearDgrad" || program == "WeightGradient";
-    }
+    bool is_wgrad() const { return std::string(wide) == "WeightGradient"; }
 };
 
-std::vector<Row> programs_of(std::int64_t m) {
-    constexpr std::int64_t d = 2048, f = 8192, q = 3072, vocab = 128256;
+std::vector<Row> rows_of(std::int64_t m) {
+    constexpr std::int64_t d = 2048, f = 8192, q = 3072, kTokens = WeightGradient::kPromotion;
     return {{"qkv", "LinearRstdRope", "LinearRopeF8", m, q, d, 0, true},
             {"attn_out", "LinearResidualRms", "LinearResidualRmsF8", m, d, d, 0, true},
             {"gate_up", "LinearRstdSwiglu", "LinearSwigluF8", m, 2 * f, d, 0, true},
@@ -81,23 +77,10 @@ std::vector<Row> programs_of(std::int64_t m) {
             {"gate_up_dgrad", "LinearRmsBackward", "LinearRmsBackwardF8", m, d, 2 * f, 512},
             {"gate_up_dgrad", "LinearRmsBackward", "LinearRmsBackwardF8", m, d, 2 * f, 512, false, true},
             {"down_dgrad", "LinearSwigluBackward", "LinearSwigluBackwardF8", m, f, d, 0},
-            {"head", "LinearRstdCrossEntropy", "LinearCrossEntropyF8", m, vocab, d, 0, true}};
-}
-
-std::vector<Row> products_of(std::int64_t m) {
-    constexpr std::int64_t d = 2048, f = 8192, q = 3072;
-    return {{"qkv", "Linear", "LinearF8", m, q, d, 0, true},
-            {"attn_out", "Linear", "LinearF8", m, d, d, 0, true},
-            {"gate_up", "Linear", "LinearF8", m, 2 * f, d, 0, true},
-            {"down", "Linear", "LinearF8", m, d, f, 0, true},
-            {"qkv_dgrad", "LinearDgrad", "LinearF8", m, d, q, 0},
-            {"attn_out_dgrad", "LinearDgrad", "LinearF8", m, d, d, 0},
-            {"gate_up_dgrad", "LinearDgrad", "LinearF8", m, d, 2 * f, 512},
-            {"down_dgrad", "LinearDgrad", "LinearF8", m, f, d, 0},
-            {"qkv_wgrad", "WeightGradient", "WeightGradientF8", q, d, m, 256},
-            {"attn_out_wgrad", "WeightGradient", "WeightGradientF8", d, d, m, 256},
-            {"gate_up_wgrad", "WeightGradient", "WeightGradientF8", 2 * f, d, m, 256},
-            {"down_wgrad", "WeightGradient", "WeightGradientF8", d, f, m, 256}};
+            {"qkv_wgrad", "WeightGradient", "WeightGradientF8", q, d, m, kTokens},
+            {"attn_out_wgrad", "WeightGradient", "WeightGradientF8", d, d, m, kTokens},
+            {"gate_up_wgrad", "WeightGradient", "WeightGradientF8", 2 * f, d, m, kTokens},
+            {"down_wgrad", "WeightGradient", "WeightGradientF8", d, f, m, kTokens}};
 }
 
 /// A case on the device, its output poisoned.
@@ -139,7 +122,7 @@ class Bench {
         Pair cublas, bf16;
     };
     Pairs run(const Row& row) {
-        CaseOptions with{.accumulate = !row.bare(), .promotion = row.promotion};
+        CaseOptions with{.accumulate = !row.is_wgrad(), .promotion = row.promotion};
         const Loaded wide(make_case({row.wide, row.m, row.n, row.k}, with));
         with.optionals = row.dx_f8;
         const Loaded narrow(make_case({row.narrow, row.m, row.n, row.k}, with));
@@ -252,11 +235,22 @@ class Bench {
 /// What of cuBLASLt's time in FP8 a program may take: its epilogue counts for more where K is short.
 double bar_of(const Row& row) { return row.k >= 4096 ? 1.10 : 1.20; }
 
-void run_table(Bench& bench, const Options& options, const char* table, const std::vector<Row>& rows) {
+void run(const Options& options) {
+    const std::vector<Row> rows = rows_of(options.tokens);
+    std::string known;
+    bool found = options.only.empty();
+    for (const Row& row : rows) {
+        found = found || options.only == row.name;
+        if (!row.dx_f8) known += text(known.empty() ? "" : ", ", row.name);
+    }
+    require(found, "--only: there is no ", options.only, "; there are ", known);
+    require(options.tokens > 0 && options.tokens % 16 == 0, "--tokens: ", options.tokens, " is not a multiple of 16");
+    require_outputs({{"--json", options.json}}, options.overwrite);
+    Bench bench(options);
     std::string lines;
     double bf16 = 0, f8 = 0, cublas = 0;
     for (const Row& row : rows) {
-        if (!options.only.empty() && options.only != table && options.only != row.name) continue;
+        if (!options.only.empty() && options.only != row.name) continue;
         std::printf("%s: %s, M %lld N %lld K %lld\n", row.title().c_str(), row.narrow, static_cast<long long>(row.m),
                     static_cast<long long>(row.n), static_cast<long long>(row.k));
         const Bench::Pairs pairs = bench.run(row);
@@ -265,7 +259,7 @@ void run_table(Bench& bench, const Options& options, const char* table, const st
                       row.title().c_str(), pairs.bf16.other_ms, pairs.cublas.f8_ms, pairs.cublas.other_ms,
                       pairs.bf16.ratio, pairs.cublas.ratio, pairs.cublas.lowest, pairs.cublas.highest);
         lines += line;
-        if (!row.bare()) {
+        if (!row.is_wgrad()) {
             std::snprintf(line, sizeof line, ", bar %.2f%s", bar_of(row),
                           pairs.cublas.ratio <= bar_of(row) ? "" : ": missed");
             lines += line;
@@ -276,29 +270,11 @@ void run_table(Bench& bench, const Options& options, const char* table, const st
         cublas += pairs.cublas.other_ms;
         std::fflush(stdout);
     }
-    if (lines.empty()) return;
     std::printf(
-        "\n%s, ms          bf16      f8 cuBLAS f8 | f8 / bf16 | f8 / cuBLAS f8, which is fast forward alone\n%s"
-        "sum: bf16 %.4f, f8 %.4f, cuBLAS f8 %.4f: bf16 / f8 %.3f\n\n",
-        table, lines.c_str(), bf16, f8, cublas, bf16 / f8);
-}
-
-void run(const Options& options) {
-    const std::vector<Row> programs = programs_of(options.tokens), products = products_of(options.tokens);
-    std::string known = "programs, products";
-    bool found = options.only.empty() || options.only == "programs" || options.only == "products";
-    std::vector<Row> rows = products;
-    rows.push_back(programs.back());  // the head; the other programs have the names of products
-    for (const Row& row : rows) {
-        found = found || options.only == row.name;
-        known += text(", ", row.name);
-    }
-    require(found, "--only: there is no ", options.only, "; there are ", known);
-    require(options.tokens > 0 && options.tokens % 16 == 0, "--tokens: ", options.tokens, " is not a multiple of 16");
-    require_outputs({{"--json", options.json}}, options.overwrite);
-    Bench bench(options);
-    run_table(bench, options, "programs", programs);
-    run_table(bench, options, "products", products);
+        "\nms                          bf16      f8 cuBLAS f8 | f8 / bf16 | f8 / cuBLAS f8, which is fast forward "
+        "alone\n"
+        "%ssum: bf16 %.4f, f8 %.4f, cuBLAS f8 %.4f: bf16 / f8 %.3f\n\n",
+        lines.c_str(), bf16, f8, cublas, bf16 / f8);
     require(bench.right(), "float8: a result is beyond its tolerance; see BEYOND above");
     bench.write_records();
 }
@@ -309,7 +285,7 @@ void add_float8(CLI::App& app) {
     CLI::App* command = app.add_subcommand("float8", "FP8 GEMMs of llama1b against bf16 and cuBLASLt");
     auto options = std::make_shared<Options>();
     command->add_option("--tokens", options->tokens, "M of the layers, a multiple of 16");
-    command->add_option("--only", options->only, "programs, products, or one row, such as gate_up_dgrad");
+    command->add_option("--only", options->only, "one GEMM, such as gate_up_dgrad");
     command->add_option("--json", options->json, "write the records to this file, which must be new");
     command->add_flag("--overwrite", options->overwrite, "let --json replace a file of this name");
     command->add_option("--warm-up", options->turns.warm_up, "seconds per pair of sides");

@@ -17,7 +17,7 @@ def gemm(check):
 
 @part
 def fp8_gemm(check):
-    """coda_bench float8: FP8 GEMMs and programs of llama1b's layers beside cuBLASLt's, and beside our bf16"""
+    """coda_bench float8: FP8 programs of llama1b's layers beside cuBLASLt's, and beside our bf16"""
     made = check.bench("float8", what="gemm")
     return f"{len(made)} shapes, median ratio to cuBLASLt {statistics.median(r['ratio'] for r in made):.3f}"
 

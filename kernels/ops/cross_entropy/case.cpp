@@ -7,14 +7,11 @@ namespace coda::cases {
 
 namespace {
 
-template <bool kRstd, bool kF8 = false>
+template <bool kRstd>
 GemmCase linear(const Shape& shape, const CaseOptions& options) {
     GemmBuilder build(shape, options);
     LinearCrossEntropy op;
-    if constexpr (kF8)
-        build.f8_product(op);
-    else
-        build.product(op, WeightLayout::out_in);
+    build.product(op, WeightLayout::out_in);
     op.vocab = options.vocab == 0 ? shape.n : options.vocab;
     op.tile = LinearCrossEntropy::kTileColumns;
     op.target_logit = build.statistic("target_logit", shape.m, Fill::normal, options.distance);
@@ -24,23 +21,18 @@ GemmCase linear(const Shape& shape, const CaseOptions& options) {
     return build.finish(op);
 }
 
-template <DType kStorage>
 OpCase target_logit(Size size) {
-    constexpr bool kF8 = is_f8(kStorage);
     const auto [tokens, width, vocab] = size == Size::step ? std::array<std::int64_t, 3>{32768, 2048, 128256}
-                                                           : std::array<std::int64_t, 3>{300, kF8 ? 272 : 264, 1000};
+                                                           : std::array<std::int64_t, 3>{300, 264, 1000};
     const double to_one = 1 / std::sqrt(static_cast<double>(width));
     OpCase made;
     TargetLogit op;
-    op.a = made.add("a", kStorage, tokens, width, Fill::normal);
-    op.table = made.add("table", kStorage, vocab, width, Fill::normal, kF8 ? 1 : to_one);
-    if constexpr (kF8)
-        op.scale = made.scalar(to_one);
-    else
-        op.rstd = made.add("rstd", DType::f32, 1, tokens, Fill::positive);
+    op.a = made.add("a", DType::bf16, tokens, width, Fill::normal);
+    op.table = made.add("table", DType::bf16, vocab, width, Fill::normal, to_one);
+    op.rstd = made.add("rstd", DType::f32, 1, tokens, Fill::positive);
     op.targets = made.add("targets", DType::i32, 1, tokens, Fill::targets, static_cast<double>(vocab));
     op.target_logit = made.result("target_logit", DType::f32, 1, tokens);
-    return made.finish(op, text(tokens, " x ", width, kF8 ? ", FP8" : ""));
+    return made.finish(op, text(tokens, " x ", width));
 }
 
 OpCase finish_cross_entropy(Size size) {
@@ -103,12 +95,11 @@ OpCase reduce_loss(Size size) {
 template <>
 OpCases cases_of<LinearCrossEntropy>() {
     return {.programs = {{"LinearCrossEntropy", linear<false>}, {"LinearRstdCrossEntropy", linear<true>}},
-            .f8 = {{"LinearCrossEntropyF8", linear<false, true>}},
             .others = {}};
 }
 template <>
 OpCases cases_of<TargetLogit>() {
-    return {.programs = {}, .others = {{target_logit<DType::bf16>}, {target_logit<DType::f8e4m3>}}};
+    return {.programs = {}, .others = {{target_logit}}};
 }
 template <>
 OpCases cases_of<FinishCrossEntropy>() {

@@ -96,14 +96,6 @@ void target_logits(const TargetLogit& op, const Operands& operands, const Factor
 template <>
 void execute(const TargetLogit& op, const Memory& memory) {
     const Operands operands(op.name, memory);
-    if (is_f8(op.a.dtype)) {
-        require(!op.rstd, op.name, ": operands that are FP8 have been normalised, so rstd must be absent");
-        return dispatch_statistic(op.name, "target_logit", op.target_logit, [&]<class Compute>(Compute) {
-            const auto scale = static_cast<double>(*operands.get<Compute>("scale", op.scale, 1, 1));
-            target_logits<F8E4M3, Compute>(op, operands, [scale](std::int64_t) { return scale; });
-        });
-    }
-    require_no_f8_factor(op.name, "scale", op.scale, op.a);
     dispatch_storage(op.name, op.a.dtype, [&]<class Storage, class Compute>(Types<Storage, Compute>) {
         const auto* rstd = operands.get_optional<Compute>("rstd", op.rstd, 1, op.a.rows);
         target_logits<Storage, Compute>(op, operands,

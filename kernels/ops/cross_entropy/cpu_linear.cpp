@@ -6,7 +6,6 @@
 #include "kernels/core/integers.h"
 #include "kernels/cpu/execute.h"
 #include "kernels/cpu/exponential.h"
-#include "kernels/cpu/f8_product.h"
 #include "kernels/cpu/gemm_operands.h"
 #include "kernels/math/cross_entropy.h"
 #include "kernels/ops/cross_entropy/op.h"
@@ -21,15 +20,15 @@ struct ExponentialSums {
     Compute e, ed;
 };
 
-/// Stores e of d = scale acc[j] - target_logit over [0, count) and returns the sums, taken of e as stored.
+/// Stores e of d = rstd acc[j] - target_logit over [0, count) and returns the sums, taken of e as stored.
 template <class Storage, class Compute>
-ExponentialSums<Compute> store_exponentials(const Compute* acc, Compute scale, Compute target_logit, std::int64_t count,
+ExponentialSums<Compute> store_exponentials(const Compute* acc, Compute rstd, Compute target_logit, std::int64_t count,
                                             Storage* to) {
     constexpr auto kMost = static_cast<Compute>(cross_entropy::kLimit * std::numbers::ln2);
     Compute sum = 0, dot = 0;
 #pragma omp simd reduction(+ : sum, dot)
     for (std::int64_t j = 0; j < count; ++j) {
-        const Compute d = scale * acc[j] - target_logit;
+        const Compute d = rstd * acc[j] - target_logit;
         const Compute limited = d > kMost ? kMost : d;  // NaN stays NaN
         store(to[j], exponential<Compute, cross_entropy::kShift>(limited));
         const auto e = static_cast<Compute>(to[j]);
@@ -75,13 +74,6 @@ void finish(const LinearCrossEntropy& op, const Operands& operands, const Produc
 template <>
 void execute(const LinearCrossEntropy& op, const Memory& memory) {
     const Operands operands(op.name, memory);
-    if (is_f8(op.a.dtype)) {
-        require(!op.rstd, op.name, ": operands that are FP8 have been normalised, so rstd must be absent");
-        const float factor = f8_factor(operands, "scale", op.scale);
-        return finish<Bf16, float>(op, operands, F8Product(operands, memory, op.a, op.w),
-                                   [factor](std::int64_t) { return factor; });
-    }
-    require_no_f8_factor(op.name, "scale", op.scale, op.a);
     dispatch_storage(op.name, op.a.dtype, [&]<class Storage, class Compute>(Types<Storage, Compute>) {
         const LinearProduct<Storage> product(operands, op.a, op.w, WeightLayout::out_in);
         const RowFactor<Compute> rstd(operands, op.rstd, product.m);

@@ -1,20 +1,15 @@
 // target_logit - the logit of each row's target, apart from the LM head's GEMM
 //
 //   target_logit = rstd Σ_k a table[target], 0 where the target is ignored    a (M, K), table (vocab, K) bf16; (M) fp32
-//   FP8 form: a and table f8e4m3, and a scalar of device memory in place of rstd
 //
 // A warp takes one row: it reads two rows of K elements once, 16 bytes per access, and adds in one fixed order. Rows of
 // the table may be read again, as a common token is the target of many rows; rows of a are not.
 #include <cuda_runtime.h>
 
-#include <type_traits>
-
-#include "kernels/core/float8.h"
 #include "kernels/core/integers.h"
 #include "kernels/hopper/plan.h"
 #include "kernels/hopper/pointwise/operands.h"
 #include "kernels/hopper/pointwise/vectors.cuh"
-#include "kernels/hopper/ptx/math.cuh"
 #include "kernels/hopper/sm90/check.h"
 #include "kernels/ops/cross_entropy/op.h"
 
@@ -29,18 +24,14 @@ struct TargetArguments {
     const uint4* a;      // (M, vectors)
     const uint4* table;  // (vocab, vectors)
     std::int64_t a_ld, table_ld;
-    const float* factor;  // rstd (M), may be null; of FP8 operands the scalar
+    const float* rstd;  // (M), may be null
     const std::int32_t* targets;
     float* target_logit;
     std::int64_t rows;
     int vectors;
 };
 
-template <class Element>
-__device__ float product(const uint4& left, const uint4& right);
-
-template <>
-__device__ float product<Bf16>(const uint4& left, const uint4& right) {
+__device__ float product(const uint4& left, const uint4& right) {
     const Eight a = unpack(left), b = unpack(right);
     float sum = 0;
 #pragma unroll
@@ -48,26 +39,7 @@ __device__ float product<Bf16>(const uint4& left, const uint4& right) {
     return sum;
 }
 
-/// The sum of two products of f16 pairs, each exact in fp32.
-__device__ float add_products(std::uint32_t left, std::uint32_t right, float sum) {
-    sum = fmaf(ptx::widen_f16<0>(left), ptx::widen_f16<0>(right), sum);
-    return fmaf(ptx::widen_f16<1>(left), ptx::widen_f16<1>(right), sum);
-}
-
-template <>
-__device__ float product<F8E4M3>(const uint4& left, const uint4& right) {
-    const std::uint32_t a[4] = {left.x, left.y, left.z, left.w}, b[4] = {right.x, right.y, right.z, right.w};
-    float sum = 0;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-        sum = add_products(ptx::widen_e4m3x2<0>(a[i]), ptx::widen_e4m3x2<0>(b[i]), sum);
-        sum = add_products(ptx::widen_e4m3x2<1>(a[i]), ptx::widen_e4m3x2<1>(b[i]), sum);
-    }
-    return sum;
-}
-
 // NOTE: four blocks per SM leave registers for a batch of loads. With more blocks the compiler would wait for each one.
-template <class Element>
 __global__ __launch_bounds__(32 * kWarps, 4) void target_logit(TargetArguments arguments) {
     const std::int64_t row = std::int64_t{blockIdx.x} * kWarps + threadIdx.y;
     if (row >= arguments.rows) return;
@@ -89,38 +61,12 @@ __global__ __launch_bounds__(32 * kWarps, 4) void target_logit(TargetArguments a
                 right[i] = __ldg(table + at);
             }
 #pragma unroll
-        for (int i = 0; i < kBatch; ++i) sum += product<Element>(left[i], right[i]);
+        for (int i = 0; i < kBatch; ++i) sum += product(left[i], right[i]);
     }
 #pragma unroll
     for (int apart = 16; apart > 0; apart /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, apart);
     if (lane != 0) return;
-    const float* factor = arguments.factor;
-    if constexpr (std::is_same_v<Element, F8E4M3>)
-        arguments.target_logit[row] = sum * *factor;
-    else
-        arguments.target_logit[row] = factor == nullptr ? sum : sum * factor[row];
-}
-
-template <class Element>
-Launch launch_of(const TargetLogit& op, const PointwiseOperands& operands, const float* factor) {
-    constexpr std::int64_t kVector = 16 / sizeof(Element);
-    const std::int64_t rows = op.a.rows, width = op.a.cols;
-    TargetArguments arguments{};
-    arguments.a = reinterpret_cast<const uint4*>(operands.get_vectors<Element>("a", op.a, rows, width));
-    arguments.table =
-        reinterpret_cast<const uint4*>(operands.get_vectors<Element>("table", op.table, op.table.rows, width));
-    arguments.a_ld = op.a.ld / kVector;
-    arguments.table_ld = op.table.ld / kVector;
-    arguments.factor = factor;
-    arguments.targets = operands.get<std::int32_t>("targets", op.targets, 1, rows);
-    arguments.target_logit = operands.get<float>("target_logit", op.target_logit, 1, rows);
-    arguments.rows = rows;
-    arguments.vectors = static_cast<int>(width / kVector);
-    const auto blocks = static_cast<unsigned>(ceil_div(rows, std::int64_t{kWarps}));
-    return [=](Stream stream) {
-        target_logit<Element><<<blocks, dim3(32, kWarps), 0, stream>>>(arguments);
-        CUDA_CHECK(cudaGetLastError());
-    };
+    arguments.target_logit[row] = arguments.rstd == nullptr ? sum : sum * arguments.rstd[row];
 }
 
 }  // namespace
@@ -128,12 +74,24 @@ Launch launch_of(const TargetLogit& op, const PointwiseOperands& operands, const
 template <>
 Launch bind(const TargetLogit& op, const Plan&, const Memory& memory) {
     const PointwiseOperands operands(op.name, memory);
-    if (is_f8(op.a.dtype)) {
-        require(!op.rstd, op.name, ": operands that are FP8 have been normalised, so rstd must be absent");
-        return launch_of<F8E4M3>(op, operands, operands.get<float>("scale", op.scale, 1, 1));
-    }
-    require_no_f8_factor(op.name, "scale", op.scale, op.a);
-    return launch_of<Bf16>(op, operands, op.rstd ? operands.get<float>("rstd", op.rstd, 1, op.a.rows) : nullptr);
+    constexpr std::int64_t kVector = 8;  // elements
+    const std::int64_t rows = op.a.rows, width = op.a.cols;
+    TargetArguments arguments{};
+    arguments.a = reinterpret_cast<const uint4*>(operands.get_vectors<Bf16>("a", op.a, rows, width));
+    arguments.table =
+        reinterpret_cast<const uint4*>(operands.get_vectors<Bf16>("table", op.table, op.table.rows, width));
+    arguments.a_ld = op.a.ld / kVector;
+    arguments.table_ld = op.table.ld / kVector;
+    arguments.rstd = op.rstd ? operands.get<float>("rstd", op.rstd, 1, rows) : nullptr;
+    arguments.targets = operands.get<std::int32_t>("targets", op.targets, 1, rows);
+    arguments.target_logit = operands.get<float>("target_logit", op.target_logit, 1, rows);
+    arguments.rows = rows;
+    arguments.vectors = static_cast<int>(width / kVector);
+    const auto blocks = static_cast<unsigned>(ceil_div(rows, std::int64_t{kWarps}));
+    return [=](Stream stream) {
+        target_logit<<<blocks, dim3(32, kWarps), 0, stream>>>(arguments);
+        CUDA_CHECK(cudaGetLastError());
+    };
 }
 
 template <>

@@ -8,24 +8,17 @@ namespace coda {
 
 /// The logit of each row's target, apart from the LM head's GEMM: t = rstd Σ_k a table[target]; 0 on ignored rows.
 /// LinearCrossEntropy measures a row's logits from it.
-///
-/// FP8 form: a and table are f8e4m3, K a multiple of 16, and t = scale Σ_k a table[target]. `scale` undoes the scales
-/// of a and table; a has been normalised, so rstd is absent.
 struct TargetLogit {
     In<Matrix> a;              // (M, K) storage
     In<Matrix> table;          // (vocab, K) storage: the valid rows of the head's weight
     In<Vector> rstd;           // (1, M) statistic, optional (absent: 1)
-    In<Scalar> scale = {};     // statistic; of the FP8 form alone
     In<Vector> targets;        // (1, M) i32, < 0: ignored
     Out<Vector> target_logit;  // (1, M) statistic
 
     static constexpr const char* name = "TargetLogit";
-    static constexpr auto operands = std::tuple{field("a", &TargetLogit::a),
-                                                field("table", &TargetLogit::table),
-                                                field("rstd", &TargetLogit::rstd),
-                                                field("scale", &TargetLogit::scale),
-                                                field("targets", &TargetLogit::targets),
-                                                field("target_logit", &TargetLogit::target_logit)};
+    static constexpr auto operands =
+        std::tuple{field("a", &TargetLogit::a), field("table", &TargetLogit::table), field("rstd", &TargetLogit::rstd),
+                   field("targets", &TargetLogit::targets), field("target_logit", &TargetLogit::target_logit)};
 
     double flops() const { return 2 * static_cast<double>(a.count()); }
     std::int64_t bytes_of(const View& operand) const {
@@ -43,15 +36,10 @@ struct TargetLogit {
 /// p = e / Σ e does not need the row's maximum: bf16 and fp32 have the exponents for every e, and no sum is 0, as t is
 /// a logit of the row. So there is no second pass over the logits: the GEMMs that read e apply the factor 1 / Σ e
 /// (LinearRmsBackward's `scale`).
-///
-/// FP8 form: a and w are f8e4m3, K a multiple of 16, and d = scale acc - t with the t of the same operands
-/// (TargetLogit's FP8 form): with that of others, a row's loss would not be that of its softmax. `scale` undoes the
-/// scales of a and w; a has been normalised, so rstd is absent.
 struct LinearCrossEntropy {
     In<Matrix> a;              // (M, K) storage
     In<Matrix> w;              // (V, K) storage
     In<Vector> rstd;           // (1, M) statistic, optional (absent: 1)
-    In<Scalar> scale = {};     // statistic; of the FP8 form alone
     In<Vector> target_logit;   // (1, M) statistic
     Out<Matrix> exponentials;  // (M, V) storage, optional
     Out<Partials> sums;        // (tiles over V, 2 M) statistic: pairs (Σ e, Σ e d)
@@ -62,7 +50,6 @@ struct LinearCrossEntropy {
     static constexpr auto operands = std::tuple{field("a", &LinearCrossEntropy::a),
                                                 field("w", &LinearCrossEntropy::w),
                                                 field("rstd", &LinearCrossEntropy::rstd),
-                                                field("scale", &LinearCrossEntropy::scale),
                                                 field("target_logit", &LinearCrossEntropy::target_logit),
                                                 field("exponentials", &LinearCrossEntropy::exponentials),
                                                 field("sums", &LinearCrossEntropy::sums)};
@@ -80,16 +67,8 @@ struct LinearCrossEntropy {
     /// at most. The logits' own errors come on top: 5e-4 for logits of 2^3 that differ by 2^-14 of themselves, and 2e-3
     /// for a single tile, with logits of 2^5.
     static constexpr Tolerance kSums{1e-3, 1.2e-2};
-    /// The FP8 form's logits are off by f8_product_error of their RMS, which the oracle measures both operands against
-    /// where it is above 1. An exponential is off by as much, and by its one rounding. So is a tile's Σ e, if one
-    /// exponential is most of it, which both sides may round differently: 3.3e-3 for two roundings. Σ e d beside
-    /// Σ e (1 + |d|) takes the logit's error twice, by e and by d.
-    std::optional<Tolerance> tolerance(std::string_view operand, DType) const {
-        const bool is_sums = operand == "sums";
-        if (!is_f8(a.dtype)) return is_sums ? kSums : kExponential;
-        if (!is_sums) return f8_product_tolerance(a.cols, true);
-        const double sum = 2 * f8_product_error(a.cols, 0, SumOver::features) + 3.3e-3;
-        return Tolerance{sum, 4 * sum};
+    static constexpr std::optional<Tolerance> tolerance(std::string_view operand, DType) {
+        return operand == "sums" ? kSums : kExponential;
     }
 };
 

@@ -31,23 +31,11 @@ struct TileSums {
     double size[2] = {0, 0};
 };
 
-/// Measures deviations, which are otherwise measured against 1, against the logits where these are larger: FP8 products
-/// are off by a share of those. `logits` are of `rows` rows.
-void add_logits(OpCheck& check, const LinearCrossEntropy& op, const Sums& logits, std::int64_t rows) {
-    const double square = logits.expected / static_cast<double>(rows * op.vocab);
-    const auto add = [&](const char* operand, std::int64_t elements) {
-        check.add_terms(operand, square * static_cast<double>(elements), logits.largest_expected);
-    };
-    if (op.exponentials) add("exponentials", rows * op.w.rows);
-    add("sums", op.sums.rows * 2 * rows);
-}
-
 }  // namespace
 
 template <>
 void check_op(const TargetLogit& op, OpCheck& check) {
     const Tensor a = live(check, op.a), table = live(check, op.table), rstd = live(check, op.rstd);
-    const ScalarFactor scale = scalar_factor(op.scale, check);
     const std::int32_t* targets = check.memory().at<std::int32_t>(op.targets);
     const std::int64_t width = op.a.cols;
     compare(check, "target_logit", 1, op.a.rows, live(check, op.target_logit),
@@ -56,7 +44,6 @@ void check_op(const TargetLogit& op, OpCheck& check) {
                 if (targets[row] < 0) return sum;
                 for (std::int64_t k = 0; k < width; ++k)
                     sum += static_cast<double>(a(row, k)) * static_cast<double>(table(targets[row], k));
-                sum *= static_cast<double>(static_cast<float>(scale));
                 return rstd.data == nullptr ? sum : sum * static_cast<double>(rstd[row]);
             });
 }
@@ -67,15 +54,13 @@ void check_op(const LinearCrossEntropy& op, OpCheck& check) {
     check.by_rows(op.a, Major::k, op.w, Major::k, 1, [&](const float* product, std::int64_t first, std::int64_t rows) {
         const Tensor acc = band_of(product, columns);
         const RowFactor factor = row_factor(op.rstd, check, first);
-        const ScalarFactor scale = scalar_factor(op.scale, check);
         const float* target_logit = check.memory().at<float>(op.target_logit) + first;
         const auto logit = [=] __device__(std::int64_t row, std::int64_t column) {
-            return static_cast<double>(acc(row, column)) * static_cast<double>(static_cast<float>(scale) * factor[row]);
+            return static_cast<double>(acc(row, column)) * static_cast<double>(factor[row]);
         };
         const auto distance = [=] __device__(std::int64_t row, std::int64_t column) {
             return logit(row, column) - static_cast<double>(target_logit[row]);
         };
-        if (is_f8(op.a.dtype)) add_logits(check, op, sums_over(check, rows, vocab, logit, logit), rows);
         if (op.exponentials) {
             const Tensor found = live(check, op.exponentials, first);
             compare_each(check, "exponentials", rows, columns, [=] __device__(std::int64_t row, std::int64_t column) {

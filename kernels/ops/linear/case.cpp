@@ -31,24 +31,11 @@ GemmCase with_rstd(const Shape& shape, const CaseOptions& options) {
     return build.finish(op);
 }
 
-template <DType kOut>
-GemmCase f8(const Shape& shape, const CaseOptions& options) {
-    GemmBuilder build(shape, options);
-    Linear op;
-    build.f8_product(op);
-    op.promotion = options.promotion;
-    build.target().f32_out = kOut == DType::f32;
-    op.out = kOut == DType::f32 ? build.accumulated("out", shape.m, shape.n, kOut)
-                                : Accumulate<Matrix>(build.result("out", shape.m, shape.n), Beta::overwrite);
-    return build.finish(op);
-}
-
 }  // namespace
 
 template <>
 OpCases cases_of<Linear>() {
     return {.programs = {{"Linear", forward}, {"LinearDgrad", dgrad}, {"LinearF32", f32}, {"LinearRstd", with_rstd}},
-            .f8 = {{"LinearF8", f8<DType::bf16>}, {"LinearF8F32", f8<DType::f32>}},
             .others = {}};
 }
 

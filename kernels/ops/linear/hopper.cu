@@ -3,13 +3,11 @@
 //
 //   out = acc  or  out += acc          (M, N)
 //   out = acc rstd                     (M, N) bf16; rstd is one factor per row, so it commutes with the GEMM
-//   out = scale acc or out += scale acc   of FP8 operands, the sum for fp32 alone: hopper_f8.cu
 #include <type_traits>
 
 #include "kernels/hopper/epilogue/scaled_store.cuh"
 #include "kernels/hopper/epilogue/tiles.cuh"
 #include "kernels/hopper/epilogue/vectors.cuh"
-#include "kernels/hopper/gemm/f8_form.h"
 #include "kernels/hopper/gemm/kernels.cuh"
 #include "kernels/hopper/gemm/tuned_tiles.h"
 #include "kernels/ops/linear/op.h"
@@ -79,8 +77,6 @@ auto with_kernels(const Linear& op, const Fn& fn) {
 Problem problem_of(const Linear& op) {
     const Problem problem = linear_problem(op.name, op.a, op.w, op.layout);
     require_operand(op.name, "out", op.out, problem.m, problem.n, op.out.dtype);
-    require(!op.scale && op.promotion == 0, op.name, ": scale and promotion go with FP8 operands, and a is ",
-            name_of(op.a.dtype));
     if (op.rstd) {
         require_operand(op.name, "rstd", op.rstd, 1, problem.m, DType::f32);
         require(op.layout == WeightLayout::out_in && op.out.dtype == DType::bf16 && op.out.beta == Beta::overwrite,
@@ -93,13 +89,11 @@ Problem problem_of(const Linear& op) {
 
 template <>
 Plan choose(const Linear& op, const Request& request) {
-    if (is_f8(op.a.dtype)) return choose_f8(op, request);
     return with_kernels(op, [&](auto kernels) { return kernels.choose(problem_of(op), request); });
 }
 
 template <>
 Launch bind(const Linear& op, const Plan& plan, const Memory& memory) {
-    if (is_f8(op.a.dtype)) return bind_f8(op, plan, memory);
     return with_kernels(op, [&]<class Kernels>(Kernels kernels) {
         using Program = typename Kernels::Program;
         TileOperands<Program> operands{{}, {op.out}};

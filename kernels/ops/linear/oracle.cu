@@ -13,11 +13,9 @@ void check_op(const Linear& op, OpCheck& check) {
         const Tensor acc = band_of(product, op.out.cols), out = live(check, op.out, first);
         const RowFactor factor = row_factor(op.rstd, check, first);
         const bool accumulate = op.out.beta == Beta::accumulate;
-        const float* scale = check.memory().at<float>(op.scale);
         const Tensor old = accumulate ? overwritten(check, "out", op.out, first) : Tensor{};
         compare(check, "out", rows, op.out.cols, out, [=] __device__(std::int64_t row, std::int64_t column) {
-            const float by = scale == nullptr ? factor[row] : *scale;
-            return acc(row, column) * by + (accumulate ? old(row, column) : 0.0f);
+            return acc(row, column) * factor[row] + (accumulate ? old(row, column) : 0.0f);
         });
     });
 }

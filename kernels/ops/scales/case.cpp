@@ -15,12 +15,8 @@ OpCase update(Size size) {
     op.step = made.add("step", DType::i32, 1, 1, Fill::ones, 7);
     op.skip = made.add("skip", DType::i32, 1, 1, Fill::ones, 0);
     op.scales = made.result("scales", DType::f32, 1, tensors);
-    for (std::int32_t t = 0; t < tensors; ++t) {
-        op.margins.push_back(t % 4);
-        op.pairs.push_back({t - 1, tensors - 1 - t});
-    }
+    for (std::int32_t t = 0; t < tensors; ++t) op.pairs.push_back({t - 1, tensors - 1 - t});
     op.products = made.result("products", DType::f32, 1, tensors);
-    op.seen = made.result("seen", DType::f32, 1, tensors);
     return made.finish(op, text(tensors, " tensors, ", window, " steps"));
 }
 

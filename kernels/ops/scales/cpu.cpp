@@ -21,19 +21,16 @@ void execute(const UpdateScales& op, const Memory& memory) {
         const std::int64_t step = *operands.get<std::int32_t>("step", op.step, 1, 1);
         const bool skip = *operands.get<std::int32_t>("skip", op.skip, 1, 1) != 0;
         auto* scales = operands.get<Compute>("scales", op.scales, 1, tensors);
-        auto* seen = operands.get_optional<Compute>("seen", op.seen, 1, tensors);
         const std::int64_t number = std::ssize(op.pairs);
         auto* products = number > 0 ? operands.get<Compute>("products", op.products, 1, number) : nullptr;
 
         Compute* replaced = history[(step % window + window) % window];
         for (std::int64_t t = 0; t < tensors; ++t) {
             if (!skip && std::isfinite(amax[t])) replaced[t] = amax[t];
-            if (seen) seen[t] = amax[t];
             amax[t] = 0;
             Compute largest = 0;
             for (std::int64_t row = 0; row < window; ++row) largest = std::max(largest, history[row][t]);
-            const auto margin = op.margins[static_cast<std::size_t>(t)];
-            scales[t] = std::ldexp(Compute(1), f8_scale_exponent(largest, margin, op.kLargestExponent));
+            scales[t] = std::ldexp(Compute(1), f8_scale_exponent(largest, op.kLargestExponent));
         }
         const auto scale = [&](std::int32_t index) {
             return index == kNormalised ? static_cast<Compute>(kNormalisedScale) : scales[index];

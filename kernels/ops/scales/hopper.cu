@@ -6,8 +6,8 @@
 //   counts   = (codes at the end of the range, codes of 0) over every `every`-th row                i32, of (M, N)
 //   f8
 //
-// update_scales has a thread per tensor, whose neighbours read neighbouring entries of the history. Margins and pairs
-// are parameters, in as many launches as their 4 KiB need: one each for all models but the largest.
+// update_scales has a thread per tensor, whose neighbours read neighbouring entries of the history. Pairs are
+// parameters of invert_products, in as many launches as their 4 KiB need: one for all models but the largest.
 //
 // count_f8 is bound by memory: one byte per code. A warp takes a row, 16 bytes per lane. A byte of a word of magnitudes
 // (the sign cleared) is not 0 where adding 0x7f sets its highest bit, and at least the largest code c where adding
@@ -32,14 +32,13 @@ namespace coda::hopper {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kMargins = 2048, kPairs = 448;  // per launch
+constexpr int kPairs = 448;  // per launch
 
 struct UpdateArguments {
-    float *amax, *history, *scales, *seen;  // of the first tensor of the launch; seen may be null
+    float *amax, *history, *scales;
     const std::int32_t *step, *skip;
     std::int64_t history_ld;
     std::int32_t window, tensors;
-    std::int8_t margins[kMargins];
 };
 struct ProductArguments {
     const float* scales;
@@ -47,7 +46,7 @@ struct ProductArguments {
     std::int32_t pairs;
     std::int32_t left[kPairs], right[kPairs];
 };
-static_assert(sizeof(UpdateArguments) <= 4096 && sizeof(ProductArguments) <= 4096, "the parameters of a launch");
+static_assert(sizeof(ProductArguments) <= 4096, "the parameters of a launch");
 
 __global__ __launch_bounds__(kThreads) void update_scales(const __grid_constant__ UpdateArguments arguments) {
     const int t = static_cast<int>(blockIdx.x * kThreads + threadIdx.x);
@@ -57,12 +56,10 @@ __global__ __launch_bounds__(kThreads) void update_scales(const __grid_constant_
     const std::int32_t window = arguments.window;
     if (*arguments.skip == 0 && isfinite(amax))
         history[(*arguments.step % window + window) % window * arguments.history_ld] = amax;
-    if (arguments.seen != nullptr) arguments.seen[t] = amax;
     arguments.amax[t] = 0;
     float largest = 0;
     for (std::int32_t row = 0; row < window; ++row) largest = fmaxf(largest, history[row * arguments.history_ld]);
-    arguments.scales[t] =
-        ldexpf(1.0f, f8_scale_exponent(largest, arguments.margins[t], UpdateScales::kLargestExponent));
+    arguments.scales[t] = ldexpf(1.0f, f8_scale_exponent(largest, UpdateScales::kLargestExponent));
 }
 
 __global__ __launch_bounds__(kThreads) void invert_products(const __grid_constant__ ProductArguments arguments) {
@@ -115,26 +112,16 @@ Launch bind(const UpdateScales& op, const Plan&, const Memory& memory) {
     const PointwiseOperands operands(op.name, memory);
     const std::int64_t tensors = op.amax.cols, pairs = std::ssize(op.pairs);
     require(op.window() <= 1 << 30, op.name, ": a history of ", op.window(), " steps is longer than 2^30");
+    require(tensors <= 1 << 30, op.name, ": ", tensors, " tensors are more than 2^30");
     UpdateArguments update{};
     update.amax = operands.get<float>("amax", op.amax, 1, tensors);
     update.history = operands.get<float>("history", op.history, op.window(), tensors);
     update.scales = operands.get<float>("scales", op.scales, 1, tensors);
-    update.seen = op.seen ? operands.get<float>("seen", op.seen, 1, tensors) : nullptr;
     update.step = operands.get<std::int32_t>("step", op.step, 1, 1);
     update.skip = operands.get<std::int32_t>("skip", op.skip, 1, 1);
     update.history_ld = op.history.ld;
     update.window = static_cast<std::int32_t>(op.window());
-    std::vector<UpdateArguments> updates;
-    for (std::int64_t first = 0; first < tensors; first += kMargins) {
-        UpdateArguments& part = updates.emplace_back(update);
-        part.amax += first;
-        part.history += first;
-        part.scales += first;
-        if (part.seen != nullptr) part.seen += first;
-        part.tensors = static_cast<std::int32_t>(std::min<std::int64_t>(kMargins, tensors - first));
-        for (std::int32_t t = 0; t < part.tensors; ++t)
-            part.margins[t] = static_cast<std::int8_t>(op.margins[static_cast<std::size_t>(first + t)]);
-    }
+    update.tensors = static_cast<std::int32_t>(tensors);
     std::vector<ProductArguments> products;
     if (pairs > 0) {
         float* to = operands.get<float>("products", op.products, 1, pairs);
@@ -151,10 +138,8 @@ Launch bind(const UpdateScales& op, const Plan&, const Memory& memory) {
         }
     }
     return [=](Stream stream) {
-        for (const UpdateArguments& part : updates) {
-            update_scales<<<static_cast<unsigned>(ceil_div(part.tensors, kThreads)), kThreads, 0, stream>>>(part);
-            CUDA_CHECK(cudaGetLastError());
-        }
+        update_scales<<<static_cast<unsigned>(ceil_div(update.tensors, kThreads)), kThreads, 0, stream>>>(update);
+        CUDA_CHECK(cudaGetLastError());
         for (const ProductArguments& part : products) {
             invert_products<<<static_cast<unsigned>(ceil_div(part.pairs, kThreads)), kThreads, 0, stream>>>(part);
             CUDA_CHECK(cudaGetLastError());

@@ -2,7 +2,7 @@
 // kernels/ops.h.
 //
 // Scales are delayed: those of a step follow from the largest magnitudes (amax) of the steps before, which the ops that
-// round a tensor leave beside it. A margin keeps room for the tensor's growth within a step.
+// round a tensor leave beside it.
 #pragma once
 
 #include <array>
@@ -20,9 +20,9 @@ inline constexpr std::int32_t kNormalised = -1;
 /// From the amax of T tensors in this step to their scales in the next one. Once per update:
 ///
 ///   history[step mod W] = amax, in columns whose amax is finite, unless skip is not 0
-///   scales   = the largest power of two s with s * (the largest of the column of history) <= 448 / 2^margin, kept
-///              within 2^±63; 1 where that largest is 0
-///   products = 1 / (scales[left] scales[right]);   seen = amax;   amax = 0
+///   scales   = the largest power of two s with s * (the largest of the column of history) <= 448, kept within 2^±63;
+///              1 where that largest is 0
+///   products = 1 / (scales[left] scales[right]);   amax = 0
 ///
 /// Scales follow from history alone, so one that is saved and read again gives the same scales. The bounds make a
 /// product of two scales and its inverse normal floats: all of it is exact, the same bits on the CPU and the GPU.
@@ -33,18 +33,14 @@ struct UpdateScales {
     In<Scalar> skip;                                 // i32, as AdamW's
     Out<Vector> scales;                              // (1, T) statistic
     Out<Vector> products;                            // (1, P) statistic, where pairs has elements
-    Out<Vector> seen;                                // (1, T) statistic, optional: for the log, also of a skipped step
-    std::vector<std::int32_t> margins;               // T, each in [0, kLargestMargin]
     std::vector<std::array<std::int32_t, 2>> pairs;  // P: left and right, indices of scales or kNormalised
 
     static constexpr const char* name = "UpdateScales";
     static constexpr auto operands =
         std::tuple{field("amax", &UpdateScales::amax),     field("history", &UpdateScales::history),
                    field("step", &UpdateScales::step),     field("skip", &UpdateScales::skip),
-                   field("scales", &UpdateScales::scales), field("products", &UpdateScales::products),
-                   field("seen", &UpdateScales::seen)};
+                   field("scales", &UpdateScales::scales), field("products", &UpdateScales::products)};
 
-    static constexpr std::int32_t kLargestMargin = 16;
     static constexpr int kLargestExponent = 63;  // of a scale
     std::int64_t window() const { return history.rows; }
     double flops() const { return static_cast<double>(history.count()); }

@@ -19,12 +19,12 @@ struct ScaleOf {
         const bool replaced = (*step % window + window) % window == row && *skip == 0 && isfinite(amax[t]);
         return replaced ? amax[t] : old(row, t);
     }
-    __device__ double operator()(std::int64_t t, std::int32_t margin) const {
+    __device__ double operator()(std::int64_t t) const {
         double largest = 0, scale = exp2(static_cast<double>(UpdateScales::kLargestExponent));
         const double least = 1 / scale;
         for (std::int64_t row = 0; row < window; ++row) largest = fmax(largest, history(row, t));
         if (largest == 0) return 1;
-        while (scale > least && scale * largest * exp2(static_cast<double>(margin)) > 448) scale /= 2;
+        while (scale > least && scale * largest > 448) scale /= 2;
         return scale;
     }
 };
@@ -41,29 +41,17 @@ void check_op(const UpdateScales& op, OpCheck& check) {
             [=] __device__(std::int64_t, std::int64_t) { return 0.0; });
     compare(check, "history", op.window(), tensors, live(check, op.history),
             [=] __device__(std::int64_t row, std::int64_t t) { return scale_of.history(row, t); });
-    if (op.seen)
-        compare(check, "seen", 1, tensors, live(check, op.seen),
-                [=] __device__(std::int64_t, std::int64_t t) { return scale_of.amax[t]; });
-    // Margins and pairs are the host's: a launch for each.
-    for (std::int64_t t = 0; t < tensors; ++t) {
-        const std::int32_t margin = op.margins[static_cast<std::size_t>(t)];
-        const Tensor scales = live(check, op.scales);
-        compare(
-            check, "scales", 1, 1, [=] __device__(std::int64_t, std::int64_t) { return scales[t]; },
-            [=] __device__(std::int64_t, std::int64_t) { return scale_of(t, margin); });
-    }
+    compare(check, "scales", 1, tensors, live(check, op.scales),
+            [=] __device__(std::int64_t, std::int64_t t) { return scale_of(t); });
+    // Pairs are the host's: a launch for each.
     for (std::int64_t p = 0; p < std::ssize(op.pairs); ++p) {
         const auto [left, right] = op.pairs[static_cast<std::size_t>(p)];
-        const auto margin = [&](std::int32_t index) {
-            return index == kNormalised ? 0 : op.margins[static_cast<std::size_t>(index)];
-        };
-        const std::int32_t left_margin = margin(left), right_margin = margin(right);
         const Tensor products = live(check, op.products);
         compare(
             check, "products", 1, 1, [=] __device__(std::int64_t, std::int64_t) { return products[p]; },
             [=] __device__(std::int64_t, std::int64_t) {
-                const double of_left = left == kNormalised ? kNormalisedScale : scale_of(left, left_margin);
-                const double of_right = right == kNormalised ? kNormalisedScale : scale_of(right, right_margin);
+                const double of_left = left == kNormalised ? kNormalisedScale : scale_of(left);
+                const double of_right = right == kNormalised ? kNormalisedScale : scale_of(right);
                 return 1 / (of_left * of_right);
             });
     }

@@ -8,15 +8,11 @@
 
 namespace coda {
 
-/// Throws Error where margins or pairs do not fit the tensors.
+/// Throws Error where pairs do not fit the tensors.
 inline void require_shape(const UpdateScales& op) {
     const std::int64_t tensors = op.amax.cols;
     require(tensors > 0 && op.window() > 0, op.name, ": a history of ", op.window(), " steps of ", tensors,
             " tensors is empty");
-    require(std::ssize(op.margins) == tensors, op.name, ": ", op.margins.size(), " margins for ", tensors, " tensors");
-    for (const std::int32_t margin : op.margins)
-        require(margin >= 0 && margin <= op.kLargestMargin, op.name, ": a margin is ", margin, ", outside [0, ",
-                op.kLargestMargin, "]");
     for (const auto& pair : op.pairs)
         for (const std::int32_t index : pair)
             require(index >= kNormalised && index < tensors, op.name, ": a pair names scale ", index, " of ", tensors);

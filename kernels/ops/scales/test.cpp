@@ -23,21 +23,19 @@ UpdateScales made(Buffers& buffers, DType dtype, std::int32_t tensors, std::int6
     op.skip = buffers.scalar(DType::i32, 0);
     op.scales = buffers.vector(dtype, tensors);
     op.products = buffers.vector(dtype, tensors);
-    op.seen = buffers.vector(dtype, tensors);
     for (std::int32_t t = 0; t < tensors; ++t) {
         buffers.set(op.amax, 0, t, 0);
         for (std::int64_t row = 0; row < window; ++row) buffers.set(op.history, row, t, 0);
-        op.margins.push_back(t % 5);
         op.pairs.push_back({t - 1, tensors - 1 - t});
     }
     return op;
 }
 
-/// The largest power of two in range whose product with `largest` is at most 448 / 2^margin, by trying all.
-double scale_for(double largest, std::int32_t margin) {
+/// The largest power of two in range whose product with `largest` is at most 448, by trying all.
+double scale_for(double largest) {
     if (largest == 0) return 1;
     double scale = 0x1p-63;
-    while (scale < 0x1p63 && 2 * scale * largest <= 448 * std::exp2(-margin)) scale *= 2;
+    while (scale < 0x1p63 && 2 * scale * largest <= 448) scale *= 2;
     return scale;
 }
 
@@ -47,8 +45,8 @@ void require_scales(const Buffers& buffers, const UpdateScales& op, const std::v
     };
     for (std::int64_t t = 0; t < op.amax.cols; ++t) {
         const auto i = static_cast<std::size_t>(t);
-        INFO("tensor " << t << ", largest " << largest[i] << ", margin " << op.margins[i]);
-        REQUIRE(buffers.get(op.scales, 0, t) == scale_for(largest[i], op.margins[i]));
+        INFO("tensor " << t << ", largest " << largest[i]);
+        REQUIRE(buffers.get(op.scales, 0, t) == scale_for(largest[i]));
         const auto [left, right] = op.pairs[i];
         REQUIRE(buffers.get(op.products, 0, t) * scale(left) * scale(right) == 1);
     }
@@ -74,16 +72,11 @@ TEST_CASE("UpdateScales takes the largest power of two that fits, and its produc
             for (const double near : {448.0, 448 + 0x1p-15, 448 - 0x1p-15, 256.0, 511.0})
                 magnitudes.push_back(std::ldexp(near, exponent));
         const auto tensors = static_cast<std::int32_t>(magnitudes.size());
-        for (const std::int32_t margin : {0, 1, 5}) {
-            Buffers buffers;
-            UpdateScales op = made(buffers, dtype, tensors, 1);
-            op.margins.assign(magnitudes.size(), margin);
-            for (std::int32_t t = 0; t < tensors; ++t)
-                buffers.set(op.amax, 0, t, magnitudes[static_cast<std::size_t>(t)]);
-            cpu::run(op, buffers.memory());
-            require_scales(buffers, op, magnitudes);
-            REQUIRE(buffers.values(op.seen) == magnitudes);
-        }
+        Buffers buffers;
+        const UpdateScales op = made(buffers, dtype, tensors, 1);
+        for (std::int32_t t = 0; t < tensors; ++t) buffers.set(op.amax, 0, t, magnitudes[static_cast<std::size_t>(t)]);
+        cpu::run(op, buffers.memory());
+        require_scales(buffers, op, magnitudes);
     }
 }
 
@@ -125,12 +118,11 @@ TEST_CASE("a skipped step and an amax that is not finite leave the history, and 
             REQUIRE((buffers.bits(op.history) == before));
             REQUIRE((buffers.values(op.amax) == std::vector<double>(3, 0.0)));
             require_scales(buffers, op, {2, 2, 2});
-            REQUIRE((std::isnan(amax) ? std::isnan(buffers.get(op.seen, 0, 1)) : buffers.get(op.seen, 0, 1) == amax));
         }
     }
 }
 
-TEST_CASE("UpdateScales refuses margins and pairs that do not fit its tensors") {
+TEST_CASE("UpdateScales refuses pairs that do not fit its tensors") {
     Buffers buffers;
     const UpdateScales right = made(buffers, DType::f32, 4, 2);
     const auto message = [&](const auto& change) -> std::string {
@@ -143,8 +135,6 @@ TEST_CASE("UpdateScales refuses margins and pairs that do not fit its tensors") 
         }
         return "accepted";
     };
-    CHECK(message([](UpdateScales& op) { op.margins.pop_back(); }) == "UpdateScales: 3 margins for 4 tensors");
-    CHECK(message([](UpdateScales& op) { op.margins[1] = 17; }) == "UpdateScales: a margin is 17, outside [0, 16]");
     CHECK(message([](UpdateScales& op) { op.pairs[2][1] = 4; }) == "UpdateScales: a pair names scale 4 of 4");
     CHECK(message([](UpdateScales& op) { op.pairs[2][0] = -2; }) == "UpdateScales: a pair names scale -2 of 4");
     CHECK(message([](UpdateScales& op) { op.pairs.pop_back(); }) ==

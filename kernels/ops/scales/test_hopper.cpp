@@ -18,7 +18,6 @@ UpdateScales made(Buffers& buffers, std::int32_t tensors, std::int64_t window, s
     op.step = buffers.scalar(DType::i32, step);
     op.skip = buffers.scalar(DType::i32, skip);
     op.scales = buffers.vector(DType::f32, tensors);
-    op.seen = buffers.vector(DType::f32, tensors);
     for (std::int32_t t = 0; t < tensors; ++t) {
         const double near = t % 3 == 0 ? 448 : t % 3 == 1 ? 448 + 0x1p-15 : 300 + t % 200;
         const double magnitude = std::ldexp(near, t % 157 - 80);
@@ -26,7 +25,6 @@ UpdateScales made(Buffers& buffers, std::int32_t tensors, std::int64_t window, s
         buffers.set(op.amax, 0, t, t % 11 == 5 ? none : t % 7 == 4 ? 0 : magnitude);
         for (std::int64_t row = 0; row < window; ++row)
             buffers.set(op.history, row, t, t % 5 < 2 ? 0 : magnitude * std::exp2(static_cast<double>(row % 4) - 2));
-        op.margins.push_back(t % 17);
     }
     for (std::int32_t p = 0; p < pairs; ++p) op.pairs.push_back({p % (tensors + 1) - 1, p * 7 % tensors});
     if (pairs > 0) op.products = buffers.vector(DType::f32, pairs);

@@ -16,16 +16,17 @@ TEST_CASE("the oracle judges UpdateScales and CountF8", "[gpu][oracle][f8]") {
         op.skip = operands.add(DType::i32, 1, 1, Fill::ones, skip);
         op.scales = operands.result(kTensors);
         op.products = operands.result(kTensors);
-        op.seen = operands.result(kTensors);
-        for (std::int32_t t = 0; t < kTensors; ++t) {
-            op.margins.push_back(t % 4);
-            op.pairs.push_back({t - 1, kTensors - 1 - t});
-        }
+        for (std::int32_t t = 0; t < kTensors; ++t) op.pairs.push_back({t - 1, kTensors - 1 - t});
         judge(operands, op, skip == 0 ? "UpdateScales" : "UpdateScales, skipped");
 
-        UpdateScales other = op;  // a margin too many is a factor of two in one scale and its products
-        other.margins[9] += 1;
-        CHECK((named_afresh(operands, op, other) == std::set<std::string>{"scales", "products"}));
+        using Names = std::set<std::string>;
+        const auto twice = [&](const Memory& memory) {
+            alter(op.scales, memory, [](auto, auto t, double scale) { return t == 9 ? 2 * scale : scale; });
+        };
+        CHECK((named_afresh(operands, op, op, twice) == Names{"scales"}));
+        UpdateScales other = op;
+        other.pairs[9][0] = kNormalised;
+        CHECK((named_afresh(operands, op, other) == Names{"products"}));
     }
     for (const std::int64_t every : {1, 4}) {
         Operands operands;

@@ -32,7 +32,6 @@ GemmCase f8(const Shape& shape, const CaseOptions& options) {
     target.f32_out = true;
     op.dy = target.a = GemmBuilder::paired(build.f8_operand("dy", shape.m, shape.k, options.gradient_type));
     op.x = target.b = GemmBuilder::paired(build.f8_operand("x", shape.n, shape.k));
-    op.promotion = options.promotion;
     if (options.optionals)
         op.gamma = build.statistic("gamma", shape.n, options.integers ? Fill::integers : Fill::positive,
                                    options.integers ? 3 : 1);

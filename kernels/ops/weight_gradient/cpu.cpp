@@ -43,7 +43,6 @@ void execute(const WeightGradient& op, const Memory& memory) {
     if (is_f8(op.dy.dtype)) return execute_f8(op, memory);
     dispatch_storage(op.name, op.dy.dtype, [&]<class Storage, class Compute>(Types<Storage, Compute>) {
         const Operands operands(op.name, memory);
-        require(op.promotion == 0, op.name, ": promotion goes with FP8 operands, and dy is ", name_of(op.dy.dtype));
         const GemmShape shape{.m = op.dy.cols, .n = op.x.cols, .k = op.dy.rows};
         require(shape.m > 0 && shape.n > 0 && shape.k > 0, op.name, ": an empty GEMM, out ", shape.m, ", in ", shape.n,
                 ", M ", shape.k);

@@ -14,21 +14,17 @@ namespace coda::hopper {
 
 namespace {
 
-template <class... Tiles>
-using KMajor = Kernels<ScaledStore, Major::k, Major::k, Tiles...>;
-
-template <int kPromotion, DType kA = DType::f8e4m3>
+/// The kernels for a dy of the format kA.
+template <DType kA, int kPromotion = WeightGradient::kPromotion>
 using Promoted =
-    KMajor<tiles::F8<tiles::PromotedNarrow, kPromotion, kA>, tiles::F8<tiles::PromotedSmall, kPromotion, kA>,
-           tiles::F8<tiles::PromotedShared, kPromotion, kA>>;
+    Kernels<ScaledStore, Major::k, Major::k, tiles::F8<tiles::PromotedNarrow, kPromotion, kA>,
+            tiles::F8<tiles::PromotedSmall, kPromotion, kA>, tiles::F8<tiles::PromotedShared, kPromotion, kA>>;
 
 /// Calls fn with the kernels that the op needs.
 template <class Fn>
 auto with_kernels(const WeightGradient& op, const Fn& fn) {
-    if (op.dy.dtype == DType::f8e5m2) return fn(Promoted<256, DType::f8e5m2>{});
-    if (op.promotion == 256) return fn(Promoted<256>{});
-    if (op.promotion == 512) return fn(Promoted<512>{});
-    return fn(KMajor<tiles::F8<tiles::GradientWide>, tiles::F8<tiles::GradientNarrow>, tiles::F8<tiles::Tall>>{});
+    if (op.dy.dtype == DType::f8e5m2) return fn(Promoted<DType::f8e5m2>{});
+    return fn(Promoted<DType::f8e4m3>{});
 }
 
 Problem problem_of(const WeightGradient& op) {
@@ -38,9 +34,6 @@ Problem problem_of(const WeightGradient& op) {
     require_operand(op.name, "grad", op.grad, problem.m, problem.n, DType::f32);
     if (op.gamma) require_operand(op.name, "gamma", op.gamma, 1, problem.n, DType::f32);
     if (op.alpha) require_operand(op.name, "alpha", op.alpha, 1, 1, DType::f32);
-    require(op.promotion == 256 || (op.dy.dtype == DType::f8e4m3 && (op.promotion == 0 || op.promotion == 512)),
-            op.name, ": promotion is ", op.promotion,
-            "; kernels were built for 0, 256 and 512, and with f8e5m2 for 256");
     return problem;
 }
 

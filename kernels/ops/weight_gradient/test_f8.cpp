@@ -41,8 +41,7 @@ TEST_CASE("WeightGradient of transposed FP8 copies: alpha dyᵀ x ⊙ gamma, wha
                               .gamma = gamma,
                               .alpha = in.buffers.scalar(DType::f32, -0.75),
                               .grad = {grad, Beta::overwrite},
-                              .scratch = {},
-                              .promotion = 256};
+                              .scratch = {}};
             CHECK(op.contraction() == tokens);
             CHECK(op.flops() == 2.0 * out * width * tokens);
             const auto expected = [&](std::int64_t i, std::int64_t j) {

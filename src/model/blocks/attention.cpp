@@ -172,8 +172,7 @@ void AttentionBlock::backward_of_out(StepList& step, BackwardBuffers& g, const V
                                           .gamma = {},
                                           .alpha = f8 ? out_f8_.wgrad : View{},
                                           .grad = {write(out_weight_.gradient), beta},
-                                          .scratch = {},
-                                          .promotion = f8 ? kPromotionOverTokens : 0});
+                                          .scratch = {}});
 }
 
 void AttentionBlock::backward_of_qkv(StepList& step, const Stream& in, BackwardBuffers& g, View& dx, Beta beta,

@@ -28,17 +28,6 @@ struct Float8Gemm {
     explicit operator bool() const { return static_cast<bool>(rows); }
 };
 
-/// The LM head's logits = x̂ Wᵀ with x̂ (M, d) and W (padded vocabulary, d) in FP8. The forward product alone: the
-/// gradient of a row has p - 1 at its target, beside which e4m3 would lose the other columns, and the products of the
-/// backward pass have it as an operand. Absent (false) where logits are of bf16 operands.
-struct Float8Head {
-    View input_scale;  // of x̂
-    View forward;      // the scalar that undoes both scales
-    View rows;         // W
-
-    explicit operator bool() const { return static_cast<bool>(rows); }
-};
-
 /// Of a layer, all four or none.
 struct Float8Layer {
     Float8Gemm qkv, attn_out, gate_up, down;
@@ -51,11 +40,9 @@ inline constexpr DType kQkvGradient = DType::f8e5m2;
 /// Steps whose largest magnitudes a scale follows from.
 inline constexpr std::int64_t kScaleWindow = 16;
 
-/// Tensor cores keep about 14 bits of a sum of FP8 products, so long sums are promoted to fp32 every so many elements:
-/// those over tokens, and those of a dgrad that sums over more than kShortSum features. In early training the terms of
-/// a sum over tokens share a sign: every 512 elements such sums lost 0.37%. Terms over features have both signs: every
-/// 512 elements, with a first sum of 3584, they are up to 0.1% off, and gate_up's dgrad is faster than with 256.
-inline constexpr std::int64_t kPromotionOverTokens = 256;
+/// Tensor cores keep about 14 bits of a sum of FP8 products, so a dgrad that sums over more than kShortSum features is
+/// promoted to fp32 every so many elements. Terms over features have both signs: every 512 elements, with a first sum
+/// of 3584, they are up to 0.1% off, and gate_up's dgrad is faster than with 256.
 inline constexpr std::int64_t kPromotionOverFeatures = 512;
 inline constexpr std::int64_t kShortSum = 8192;
 inline std::int64_t promotion_of_dgrad(const Float8Gemm& gemm) {

@@ -18,8 +18,8 @@ HeadBlock::Parameters HeadBlock::declare(ParameterPlan& plan, const ModelConfig&
 }
 
 HeadBlock::HeadBlock(const Parameters& parameters, const FlatSegments& segments, const ModelShape& s,
-                     std::int64_t chunks, const Float8Head& float8, const BlockBuffers& buffers)
-    : shape_(s), float8_(float8), norm_(segments.norm(parameters.norm)), matrix_(segments.matrix(parameters.matrix)) {
+                     std::int64_t chunks, const BlockBuffers& buffers)
+    : shape_(s), norm_(segments.norm(parameters.norm)), matrix_(segments.matrix(parameters.matrix)) {
     // Whole GEMM tiles per chunk where there are enough rows for that.
     const std::int64_t row_tile = LinearRmsBackward::kTileRows;
     const std::int64_t even = ceil_div(s.tokens, chunks);
@@ -31,7 +31,6 @@ HeadBlock::HeadBlock(const Parameters& parameters, const FlatSegments& segments,
             {.first_row = first, .rows = number, .first_tile = tiles, .tiles = ceil_div(number, row_tile)});
         tiles += chunks_.back().tiles;
     }
-    if (float8_) x_f8_ = buffers.f8("head input f8", rows, s.width);
     exponentials_ = buffers.activation("exponentials", rows, s.padded_vocab);
     sums_ =
         buffers.statistic("sums of exponentials", ceil_div(s.padded_vocab, LinearCrossEntropy::kTileColumns), 2 * rows);
@@ -53,38 +52,20 @@ HeadBlock::HeadBlock(const Parameters& parameters, const FlatSegments& segments,
                 .logits = result("sample logits", precision.storage, s.padded_vocab)};
 }
 
-HeadBlock::Operands HeadBlock::operands(const Stream& in, const Chunk& chunk) const {
-    return {.x = in.x.row_slice(chunk.first_row, chunk.rows),
-            .matrix = matrix_.value,
-            .rstd = part_of(in.rstd, chunk.first_row, chunk.rows),
-            .scale = {}};
-}
-
-HeadBlock::Operands HeadBlock::f8_operands(StepList& step, const Stream& in, const Chunk& chunk) {
-    const Operands wide = operands(in, chunk);
-    const View x = write(x_f8_).row_slice(0, chunk.rows);
-    step(
-        "head_input_f8",
-        QuantiseF8{.x = wide.x, .rstd = wide.rstd, .scale = float8_.input_scale, .rows = x, .columns = {}, .amax = {}});
-    return {.x = x, .matrix = float8_.rows, .rstd = {}, .scale = float8_.forward};
-}
-
 void HeadBlock::chunk_loss(StepList& step, const BatchInputs& batch, const Stream& in, const Chunk& chunk, Keep keep) {
     const auto rows = [&](const View& vector) { return part_of(vector, chunk.first_row, chunk.rows); };
     const bool keeps = keep == Keep::activations;
-    const Operands wide = operands(in, chunk), of = keeps && float8_ ? f8_operands(step, in, chunk) : wide;
+    const View x = in.x.row_slice(chunk.first_row, chunk.rows);
     const View sums = narrowed(write(sums_), 2 * chunk.rows);
     const auto written_exponentials = [&] { return keeps ? write(exponentials_).row_slice(0, chunk.rows) : View{}; };
-    step("target_logit", TargetLogit{.a = of.x,
-                                     .table = of.matrix.row_slice(0, shape_.vocab),
-                                     .rstd = of.rstd,
-                                     .scale = of.scale,
+    step("target_logit", TargetLogit{.a = x,
+                                     .table = matrix_.value.row_slice(0, shape_.vocab),
+                                     .rstd = rows(in.rstd),
                                      .targets = rows(batch.targets),
                                      .target_logit = rows(target_logit_)});
-    step("logits", LinearCrossEntropy{.a = of.x,
-                                      .w = of.matrix,
-                                      .rstd = of.rstd,
-                                      .scale = of.scale,
+    step("logits", LinearCrossEntropy{.a = x,
+                                      .w = matrix_.value,
+                                      .rstd = rows(in.rstd),
                                       .target_logit = rows(target_logit_),
                                       .exponentials = written_exponentials(),
                                       .sums = sums,
@@ -104,9 +85,9 @@ void HeadBlock::chunk_loss(StepList& step, const BatchInputs& batch, const Strea
                                     .dot = keeps ? first(dot_) : View{},
                                     .loss = first(results_.losses),
                                     .flags = flags});
-    step("exact_loss", ExactCrossEntropy{.a = wide.x,
-                                         .table = wide.matrix.row_slice(0, shape_.vocab),
-                                         .rstd = wide.rstd,
+    step("exact_loss", ExactCrossEntropy{.a = x,
+                                         .table = matrix_.value.row_slice(0, shape_.vocab),
+                                         .rstd = rows(in.rstd),
                                          .targets = rows(batch.targets),
                                          .flags = flags,
                                          .exponentials = written_exponentials(),

@@ -3,13 +3,9 @@
 //
 // Its backward pass assumes the identity of a projection after a norm (kernels/ops.h): the statistic of the final norm
 // is Σ l g over the vocabulary, of the logits l and their gradient g.
-//
-// With FP8 operands (Float8Head) the logits of training are of the codes of x̂ and W, and the targets' logits with them,
-// since a row's loss is the target's logit beside all others. All other products are of bf16 operands.
 #pragma once
 
 #include "src/model/blocks/block_buffers.h"
-#include "src/model/blocks/float8.h"
 #include "src/model/blocks/shape.h"
 #include "src/model/blocks/step_list.h"
 #include "src/model/blocks/streams.h"
@@ -30,7 +26,7 @@ class HeadBlock {
     };
 
     HeadBlock(const Parameters& parameters, const FlatSegments& segments, const ModelShape& shape, std::int64_t chunks,
-              const Float8Head& float8, const BlockBuffers& buffers);
+              const BlockBuffers& buffers);
 
     /// Loss of a micro-batch, the gradient dx of the residual stream `in`, and those of the weights.
     void train(StepList& step, const BatchInputs& batch, const Stream& in, View& dx, Beta beta);
@@ -53,22 +49,13 @@ class HeadBlock {
         std::int64_t first_tile, tiles;  // of the final norm's partials
     };
 
-    /// What logits are the product of.
-    struct Operands {
-        View x, matrix, rstd, scale;
-    };
-
-    Operands operands(const Stream& in, const Chunk& chunk) const;
-    Operands f8_operands(StepList& step, const Stream& in, const Chunk& chunk);
     void chunk_loss(StepList& step, const BatchInputs& batch, const Stream& in, const Chunk& chunk, Keep keep);
     void chunk_backward(StepList& step, const BatchInputs& batch, const Stream& in, const Chunk& chunk, const View& dx,
                         Beta beta);
 
     ModelShape shape_;
-    Float8Head float8_;
     Weight norm_, matrix_;
     std::vector<Chunk> chunks_;
-    View x_f8_;          // (rows of a chunk, d) x̂ in FP8
     View exponentials_;  // (rows of a chunk, Vp), shared by all chunks
     View sums_;          // (tiles, 2 rows of a chunk), likewise
     View n_;             // (M, d) normalised activation times its rows' scale

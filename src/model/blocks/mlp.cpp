@@ -128,8 +128,7 @@ void MlpBlock::backward_f8(StepList& step, const Stream& in, BackwardBuffers& g,
                                       .gamma = {},
                                       .alpha = down_f8_.wgrad,
                                       .grad = {write(down_.gradient), beta},
-                                      .scratch = {},
-                                      .promotion = kPromotionOverTokens});
+                                      .scratch = {}});
     if (g.x_f8_t) transpose_input(step, "mlp_input_f8_t", in, gate_up_f8_, g.x_f8_t);
     const View& x_t = g.x_f8_t ? g.x_f8_t : x_f8_t_;
     build_norm_projection_backward(step, {"gate_up_dgrad", "gate_up_wgrad", "mlp_norm_grad"}, in,

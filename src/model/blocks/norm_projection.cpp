@@ -55,8 +55,7 @@ void build_norm_projection_backward(StepList& step, const NormProjectionSteps& n
                                      .gamma = norm.value,
                                      .alpha = gemm.wgrad,
                                      .grad = {write(weight.gradient), beta},
-                                     .scratch = {},
-                                     .promotion = kPromotionOverTokens});
+                                     .scratch = {}});
     step(names.norm_grad,
          FinishColumnSum{.partials = dgamma, .gamma = norm.value, .grad = {write(norm.gradient), beta}});
 }
