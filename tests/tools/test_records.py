@@ -142,6 +142,12 @@ class MergeTest(LogTestCase):
         path = self.merge(made)
         self.assertEqual(len(records.read(path)[1]), len(made))
 
+    def test_a_record_of_the_only_order_replaces_the_one_that_names_it(self):
+        path = self.merge([step(deterministic=True), step(deterministic=False, ms=9.0)], "step")
+        self.merge([step(ms=11.0)], "step")
+        self.assertEqual([(r["ms"], r.get("deterministic")) for r in records.read(path)[1]],
+                         [(11.0, None), (9.0, False)])
+
     def test_gpus_have_files_of_their_own(self):
         self.merge([gemm()])
         path = self.merge([gemm()], gpu="NVIDIA H100 80GB HBM3")

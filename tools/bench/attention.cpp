@@ -46,7 +46,6 @@ struct Options {
 
 struct Pass {
     const char* name;
-    bool deterministic;
     Op op;
     hopper::Launch launch;
     int count = 0;  // launches per block
@@ -106,23 +105,20 @@ std::vector<Buffer> contents(const AttentionCase& made, const AttentionCaseShape
     return buffers;
 }
 
-std::vector<Pass> all_passes(AttentionCase& made, const Memory& memory) {
+std::vector<Pass> all_passes(const AttentionCase& made, const Memory& memory) {
     std::vector<Pass> passes;
-    const auto add = [&](const char* name, bool deterministic, const auto& op) {
-        passes.push_back({name, deterministic, op, hopper::prepare(op, memory), 0, {}});
+    const auto add = [&](const char* name, const auto& op) {
+        passes.push_back({name, op, hopper::prepare(op, memory), 0, {}});
     };
-    add("forward", true, made.forward);
-    for (const bool deterministic : {true, false}) {
-        made.backward.deterministic = made.rope_backward.deterministic = deterministic;
-        add("backward", deterministic, made.backward);
-        add("backward rope", deterministic, made.rope_backward);
-    }
+    add("forward", made.forward);
+    add("backward", made.backward);
+    add("backward rope", made.rope_backward);
     return passes;
 }
 
 /// Measures one shape and appends its records. `clocks`, if given, is read under load after that.
 void run_shape(const AttentionCaseShape& shape, const Options& options, nlohmann::json& records, Clocks* clocks) {
-    AttentionCase made = make_attention(shape, kMixedBf16);
+    const AttentionCase made = make_attention(shape, kMixedBf16);
     const DeviceBuffers buffers(contents(made, shape), 1);
     std::vector<Pass> passes = all_passes(made, buffers.memory());
     // Measured apart: the clocks after a forward block would favour the backward form that follows it.
@@ -131,18 +127,16 @@ void run_shape(const AttentionCaseShape& shape, const Options& options, nlohmann
     for (const Pass& pass : passes) {
         const double ms = pass.median(), bytes = cost(pass.op).bytes;
         const double tflops = cost(pass.op).flops / ms * 1e-9;
-        std::printf("%-13s %-13s B%lld T%lld H%lld/%lld D%lld | %8.4f ms | %6.1f TFLOP/s | %7.1f MB %6.1f GB/s\n",
-                    pass.name, pass.deterministic ? "deterministic" : "free order", static_cast<long long>(shape.batch),
-                    static_cast<long long>(shape.seq_len), static_cast<long long>(shape.heads),
-                    static_cast<long long>(shape.kv_heads), static_cast<long long>(shape.head_dim), ms, tflops,
-                    bytes * 1e-6, bytes / ms * 1e-6);
+        std::printf("%-13s B%lld T%lld H%lld/%lld D%lld | %8.4f ms | %6.1f TFLOP/s | %7.1f MB %6.1f GB/s\n", pass.name,
+                    static_cast<long long>(shape.batch), static_cast<long long>(shape.seq_len),
+                    static_cast<long long>(shape.heads), static_cast<long long>(shape.kv_heads),
+                    static_cast<long long>(shape.head_dim), ms, tflops, bytes * 1e-6, bytes / ms * 1e-6);
         records.push_back({{"pass", pass.name},
                            {"B", shape.batch},
                            {"T", shape.seq_len},
                            {"H", shape.heads},
                            {"Hkv", shape.kv_heads},
                            {"D", shape.head_dim},
-                           {"deterministic", pass.deterministic},
                            {"ms", ms},
                            {"tflops", tflops},
                            {"bytes", bytes},

@@ -81,7 +81,8 @@ SCHEMAS = {
         rivals={"ratio": "cublas_ms"},
     ),
     "attention": Schema(
-        key=("pass", *_SHAPE, "deterministic"),
+        key=("pass", *_SHAPE),
+        key_optional=("deterministic",),
         required=("ms", "cudnn_ms", "ratio", "tflops", "gbps", "bytes"),
         optional=("flash_ms",),
         rivals={"ratio": "cudnn_ms"},
@@ -150,7 +151,7 @@ _STRINGS = {"program", "layout", "precision", "pass", "tensor", "op", "shape", "
             "torch_attention", *STAMP, "driver", "torch", "torchao", "torchao_recipe"}
 _INTEGERS = {"M", "N", "K", *_SHAPE, "batch", "context", "steps_per_launch", "lm_head_chunks", "steps", "seed",
              "tokens", "last", "first", "cudnn", "promotion", "runs", "failures", "kills_in_writing", "allowed"}
-# What a record without the field says: sums have a fixed order, as those of records with True.
+# What a record without the field says: sums have the one order that there is, as those of records with True.
 _WITHOUT = {"deterministic": True}
 _BOOLEANS = {"deterministic", "limits_kept", "torchao_head", "torchao_fullgraph", "in_turns", "dx_f8"}
 _FORMS = {

@@ -92,11 +92,11 @@ def measure_shape(options, sizes):
         run = our_results(options.bench, sizes)
         header = header or run["header"]
         for record in run["records"]:
-            ours.setdefault((record["pass"], record["deterministic"]), []).append(record)
+            ours.setdefault(record["pass"], []).append(record)
         cudnn.append(backend_times(SDPBackend.CUDNN_ATTENTION, sizes))
     flash = backend_times(SDPBackend.FLASH_ATTENTION, sizes) if options.flash else None
     made = []
-    for (name, _), rounds in ours.items():
+    for name, rounds in ours.items():
         backward = name != "forward"
         made.append(records.compared(rounds, "cudnn", [times[backward] for times in cudnn]))
         if flash:
@@ -112,11 +112,8 @@ def measure(options):
         header = header or found
         measured += made
         for record in made:
-            order = "" if record["pass"] == "forward" else "deterministic" if record["deterministic"] else "free order"
-            print(f"{shape:16s} {record['pass']:13s} {order:13s} {record['ms']:8.4f} ms {record['tflops']:6.1f} TFLOP/s"
+            print(f"{shape:16s} {record['pass']:13s} {record['ms']:8.4f} ms {record['tflops']:6.1f} TFLOP/s"
                   f"  cuDNN {record['cudnn_ms']:8.4f} ms  ratio {record['ratio']:.3f}", flush=True)
-        times = {record["deterministic"]: record["ms"] for record in made if record["pass"] == "backward"}
-        print(f"{shape:16s} backward, deterministic over free order: {times[True] / times[False]:.3f}", flush=True)
     return header, measured
 
 

@@ -34,7 +34,6 @@ struct BackwardArguments {
     BackwardScratch scratch;
     RopeBackwardArguments rope;
     int seq_len, padded, batch, heads, kv_heads;
-    bool deterministic;
     float scale;  // 1 / sqrt(head_dim)
     BackwardOrder order;
 };
@@ -188,8 +187,7 @@ __device__ __forceinline__ void backward_load(const BackwardArguments& arguments
     }
 }
 
-/// Adds one consumer's share of every dQ tile to global memory: deterministic, when all key blocks before this one have
-/// added theirs; in free order, when the first one has stored its share.
+/// Adds one consumer's share of every dQ tile to global memory, when all key blocks before this one have added theirs.
 template <class Tile>
 __device__ __forceinline__ void backward_write(const BackwardArguments& arguments, const BackwardShared<Tile>& shared,
                                                const BackwardWork& work, int consumer) {
@@ -198,7 +196,6 @@ __device__ __forceinline__ void backward_write(const BackwardArguments& argument
     Ring<Tile::kDQueryStages> ring;
     for (int tile = work.end_tile - 1; tile >= work.first_tile; --tile) {
         const int before = work.key_block - (Tile::kDocuments ? starts[tile * Tile::kQueries] / Tile::kKeys : 0);
-        const int awaited = arguments.deterministic ? before : min(before, 1);
 #pragma unroll 1
         for (int g = 0; g < work.group; ++g) {
             const int head = work.sequence * arguments.heads + work.head(g);
@@ -208,7 +205,7 @@ __device__ __forceinline__ void backward_write(const BackwardArguments& argument
             const std::uint32_t source = shared.dquery(ring.index, consumer);
             // Wait for this block's turn
             if (before > 0) {  // as early as possible: the turn usually comes while the consumers compute
-                while (ptx::load_acquire(turn) < awaited) __nanosleep(32);
+                while (ptx::load_acquire(turn) < before) __nanosleep(32);
                 ptx::fence_async();
             }
             // Wait dQ, store or add it
@@ -224,10 +221,8 @@ __device__ __forceinline__ void backward_write(const BackwardArguments& argument
             ptx::mbarrier_arrive(shared.dquery_empty(ring.index, consumer));
             ring.advance();
             // Written: the next block's turn
-            if (arguments.deterministic || before == 0) {
-                ptx::bulk_wait_done();  // a copy that has completed needs no fence between the proxies
-                ptx::store_release(turn, before + 1);
-            }
+            ptx::bulk_wait_done();  // a copy that has completed needs no fence between the proxies
+            ptx::store_release(turn, before + 1);
         }
     }
 }

@@ -76,8 +76,7 @@ struct BackwardScratch {
     float* lse_log2;       // (H, B, padded): lse in units of ln 2; +inf in the padding, where every probability is 0
     float* delta;          // (H, B, padded)
     std::int32_t* start;   // (B, padded): doc_start
-    std::int32_t* turns;   // (B, H, tiles, consumers): key blocks that have added to a dQ tile; in free order: 1 once
-                           // the first of them has stored
+    std::int32_t* turns;   // (B, H, tiles, consumers): key blocks that have added to a dQ tile
     std::int32_t* ticket;  // next work item
 };
 

@@ -101,7 +101,6 @@ Launch launch_backward(const AttentionBackward& op, const Memory& memory, const 
     arguments->batch = geometry.batch;
     arguments->heads = geometry.heads;
     arguments->kv_heads = geometry.kv_heads;
-    arguments->deterministic = op.deterministic;
     arguments->scale = static_cast<float>(1 / std::sqrt(static_cast<double>(geometry.head_dim)));
     const std::int64_t pair_bytes = 8 * op.seq_len * op.head_dim * geometry.group();
     const std::int64_t sections = std::max<std::int64_t>(1, ceil_div(geometry.pairs() * pair_bytes, kSectionBytes));

@@ -39,8 +39,6 @@ struct Attention {
 /// With rope, qkv is as LinearRope stored it, and dqkv is the gradient before the rotation: pairs of q and k columns
 /// are rotated back, (du, dv) -> (du cos + dv sin, dv cos - du sin). Per head dot = Σ qkv ⊙ dqkv, summed before they
 /// are rotated back.
-/// With deterministic = false (free order), the parts of dq are added as they come, and the last bits of dq differ from
-/// run to run; those of dk and dv do not. The CPU executor always adds in one order.
 struct AttentionBackward {
     In<Matrix> qkv;        // (M, Nq) storage
     In<Matrix> o;          // (M, H hd) storage; absent where delta is given
@@ -56,7 +54,6 @@ struct AttentionBackward {
     InOut<Scratch> scratch;
     std::int64_t seq_len = 0;
     std::int64_t heads = 0, kv_heads = 0, head_dim = 0;
-    bool deterministic = true;  // the same bits for the same operands
 
     static constexpr const char* name = "AttentionBackward";
     static constexpr auto operands = std::tuple{field("qkv", &AttentionBackward::qkv),
