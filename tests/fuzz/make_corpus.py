@@ -70,7 +70,7 @@ def config():
         "training": {**training, "seed": 1, "max_grad_norm": 0, "recompute": "mlp"},
         "optimizer": {"learning_rate": 1e-3, "moments": "bf16"},
         "lr_schedule": {"type": "wsd", "warmup_steps": 2, "decay_steps": 3},
-        "device": "cpu", "deterministic": False}))
+        "device": "cpu"}))
     put("config", "unknown_key.json", json.dumps({**small, "trainign": {}}))
     put("config", "wrong_type.json", json.dumps({**small, "model": {**model, "hidden_size": "64"}}))
     put("config", "huge.json", json.dumps({**small, "model": {**model, "vocab_size": 2**63}}))
