@@ -4,6 +4,7 @@ include(${CMAKE_CURRENT_LIST_DIR}/GitCommit.cmake)
 set(TEXT "#include \"src/core/build_id.h\"
 
 namespace coda {
+std::string build_commit() { return \"${COMMIT}\"; }
 std::string build_id() { return \"coda_train ${VERSION} (${COMMIT}, ${DETAILS})\"; }
 }  // namespace coda
 ")

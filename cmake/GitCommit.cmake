@@ -1,4 +1,4 @@
-# Included by scripts that set SOURCE. COMMIT is its commit, with a "+" if tracked files have changes, or "no git".
+# Sets COMMIT for the script that sets SOURCE: its commit, with "-dirty" if tracked files have changes, or "no git".
 execute_process(COMMAND git rev-parse --short=12 HEAD WORKING_DIRECTORY ${SOURCE} OUTPUT_VARIABLE COMMIT
                 OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
 execute_process(COMMAND git status --porcelain --untracked-files=no WORKING_DIRECTORY ${SOURCE} OUTPUT_VARIABLE CHANGES
@@ -6,5 +6,5 @@ execute_process(COMMAND git status --porcelain --untracked-files=no WORKING_DIRE
 if(NOT COMMIT)
     set(COMMIT "no git")
 elseif(CHANGES)
-    string(APPEND COMMIT "+")
+    string(APPEND COMMIT "-dirty")
 endif()

@@ -1,5 +1,5 @@
-// Runs the fuzz targets without a fuzzer: every corpus file as it is, and seeded random mutations of those that
-// make_corpus.py writes. corpus/TARGET/found holds what libFuzzer found to reach code that those do not
+// Runs the fuzz targets without a fuzzer: every file of corpus.tar.xz as it is, and seeded random mutations of those
+// that make_corpus.py writes. TARGET/found holds what libFuzzer found to reach code that those do not
 // (tools/campaign/fuzz).
 #include <algorithm>
 #include <exception>
@@ -22,9 +22,9 @@ namespace {
 
 using Target = std::function<void(std::span<const std::byte>)>;
 
-/// The files of corpus/`folder`, sorted; none if there is no such folder.
+/// The files of `folder` of the corpora, sorted; none if there is no such folder.
 std::vector<fs::path> corpus(const std::string& folder) {
-    const fs::path path = fs::path(__FILE__).parent_path() / "corpus" / folder;
+    const fs::path path = fs::path(CODA_CORPUS) / folder;
     std::vector<fs::path> files;
     if (!fs::exists(path)) return files;
     for (const auto& entry : fs::directory_iterator(path)) {

@@ -1,17 +1,19 @@
 #!/usr/bin/env python3
-"""Writes the seed corpora, corpus/TARGET. Files named valid* must be accepted, others refused."""
+"""Writes the seeds of corpus.tar.xz. Files named valid* must be accepted, others refused."""
 
 import json
-import pathlib
+import os
 import struct
 import sys
 
-CORPUS = pathlib.Path(__file__).parent / "corpus"
+sys.dont_write_bytecode = True
+import corpus_archive  # noqa: E402
+
+SEEDS = {}  # TARGET/NAME: content
 
 
 def put(target, name, data):
-    (CORPUS / target).mkdir(parents=True, exist_ok=True)
-    (CORPUS / target / name).write_bytes(data if isinstance(data, bytes) else data.encode())
+    SEEDS[f"{target}/{name}"] = data if isinstance(data, bytes) else data.encode()
 
 
 def safetensors():
@@ -234,7 +236,7 @@ def request():
 
 
 def chat_template():
-    sys.path.insert(0, str(CORPUS.parent.parent / "tokenize"))
+    sys.path.insert(0, os.path.join(os.path.dirname(corpus_archive.ARCHIVE), "..", "tokenize"))
     import chat_fixtures
 
     for name, template in chat_fixtures.TEMPLATES.items():
@@ -247,7 +249,8 @@ def chat_template():
     put("chat_template", "left_over", chat_fixtures.TEMPLATES["chatml"] + "{% endif %}")
 
 
-if __name__ == "__main__":
+def seeds() -> dict[str, bytes]:
+    SEEDS.clear()
     safetensors()
     safetensors_index()
     shard()
@@ -259,3 +262,9 @@ if __name__ == "__main__":
     tokenizer()
     request()
     chat_template()
+    return SEEDS
+
+
+if __name__ == "__main__":
+    found = {name: data for name, data in corpus_archive.read(corpus_archive.ARCHIVE).items() if "/found/" in name}
+    corpus_archive.write(corpus_archive.ARCHIVE, found | seeds())

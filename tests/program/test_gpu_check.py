@@ -50,7 +50,7 @@ class GpuCheckTest(ProgramTestCase):
 
     def test_a_part_that_fails_midway_keeps_what_it_measured(self):
         os.makedirs(self.path("bin"))
-        run = {"header": {"gpu": "NVIDIA H200", "commit": "b7126d3b0446", "source_hash": "0" * 64,
+        run = {"header": {"gpu": "NVIDIA H200", "commit": "b7126d3b0446",
                           "date": "2026-11-22T06:32:25Z", "command": "coda_bench gemm"},
                "records": [{"program": "Linear", "layout": "TN", "M": 8, "N": 8, "K": 8, "precision": "bf16", "ms": 1,
                             "cublas_ms": 2, "ratio": 0.5, "tflops": 1, "gbps": 1}]}

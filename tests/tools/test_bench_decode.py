@@ -16,7 +16,7 @@ sys.path.insert(0, os.path.join(TOOLS, "bench"))
 import records
 
 HAS_TORCH = importlib.util.find_spec("torch") is not None
-HEADER = {"gpu": "NVIDIA H200", "commit": "0" * 12, "source_hash": "0" * 64, "date": "2026-11-22T00:00:00Z",
+HEADER = {"gpu": "NVIDIA H200", "commit": "0" * 12, "date": "2026-11-22T00:00:00Z",
           "command": "coda_bench"}
 # Stands in for coda_bench: `header`, and `decode` and `step` with a time for each call, longer every time.
 BENCH = """#!{python}

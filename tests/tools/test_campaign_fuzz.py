@@ -2,13 +2,15 @@
 
 import os
 import sys
+import tarfile
 import unittest
 
 from logs import TOOLS, LogTestCase, run_tool
 
-sys.path.insert(0, os.path.join(TOOLS, "campaign"))
+sys.path.insert(0, os.path.join(TOOLS, "..", "tests", "fuzz"))
+import corpus_archive  # noqa: E402
+import make_corpus  # noqa: E402
 
-CORPUS = os.path.join(TOOLS, "..", "tests", "fuzz", "corpus")
 # Finds one input per seed, and merges by keeping each one.
 PROGRAM = """#!/bin/bash
 for word in "$@"; do
@@ -37,20 +39,21 @@ fi"""
 class FuzzTest(LogTestCase):
     def programs(self, *targets, behave="", less=""):
         os.makedirs(self.path("bin"), exist_ok=True)
+        corpus_archive.write(self.path("corpus.tar.xz"), {f"{target}/valid_seed": b"seed" for target in targets})
         for target in targets:
-            os.makedirs(self.path(f"corpus/{target}"), exist_ok=True)
-            with open(self.path(f"corpus/{target}/valid_seed"), "w", encoding="utf-8") as file:
-                file.write("seed")
             path = self.path(f"bin/fuzz_{target}")
             with open(path, "w", encoding="utf-8") as file:
                 file.write(PROGRAM.replace("BEHAVE", behave).replace("LESS", less).replace("FOLDER", self.folder))
             os.chmod(path, 0o755)
 
     def fuzz(self, *arguments, expect=0):
-        status, out, err = run_tool("campaign/fuzz", "--bin", self.path("bin"), "--corpus", self.path("corpus"),
+        status, out, err = run_tool("campaign/fuzz", "--bin", self.path("bin"), "--corpus", self.path("corpus.tar.xz"),
                                     "--work", self.path("work"), "--results", self.path("results"), *arguments)
         self.assertEqual(status, expect, out + err)
         return out if expect != 2 else err
+
+    def corpus(self):
+        return sorted(corpus_archive.read(self.path("corpus.tar.xz")))
 
     def calls(self):
         with open(self.path("calls"), encoding="utf-8") as file:
@@ -86,12 +89,13 @@ class FuzzTest(LogTestCase):
                       self.fuzz("--only", "config", "--text-runs", "1000", expect=1))
 
     def test_minimise(self):
-        self.programs("config")
+        self.programs("config", "shard")
+        seeds = ["config/valid_seed", "shard/valid_seed"]
         arguments = ("--only", "config", "--text-runs", "750000", "--minimise")
         self.assertIn("3 of 3 inputs, 600 bytes", self.fuzz(*arguments))
-        self.assertEqual(sorted(os.listdir(self.path("corpus/config/found"))), ["input_1", "input_2", "input_3"])
+        self.assertEqual(self.corpus(), [*(f"config/found/input_{i}" for i in (1, 2, 3)), *seeds])
         self.assertIn("2 of 3 inputs, 300 bytes", self.fuzz(*arguments, "--budget", "599"))
-        self.assertEqual(sorted(os.listdir(self.path("corpus/config/found"))), ["input_1", "input_2"])
+        self.assertEqual(self.corpus(), [*(f"config/found/input_{i}" for i in (1, 2)), *seeds])
         self.assertIn("FAILED the corpora are too large",
                       self.fuzz(*arguments, "--seed", "6000", "--budget", "2000000", expect=1))
 
@@ -100,14 +104,36 @@ class FuzzTest(LogTestCase):
         self.assertIn("fuzz_shard is not there", run_tool("campaign/fuzz", "--bin", self.folder, "--only", "shard",
                                                           "--work", self.path("work"))[2])
         listed = run_tool("campaign/fuzz", "--list")[1].splitlines()
-        self.assertEqual(sorted(line.split()[0] for line in listed), sorted(os.listdir(CORPUS)))
+        self.assertEqual({line.split()[0] for line in listed},
+                         {name.split("/")[0] for name in corpus_archive.read(corpus_archive.ARCHIVE)})
 
 
-class CorpusTest(unittest.TestCase):
+class CorpusTest(LogTestCase):
+    def setUp(self):
+        super().setUp()
+        self.files = corpus_archive.read(corpus_archive.ARCHIVE)
+
     def test_small(self):
-        sizes = [os.path.getsize(os.path.join(folder, name)) for folder, _, names in os.walk(CORPUS) for name in names]
-        self.assertGreater(len(sizes), 50)
-        self.assertLessEqual(sum(sizes), 1 << 20)
+        self.assertGreater(len(self.files), 50)
+        self.assertLessEqual(sum(map(len, self.files.values())), 1 << 20)
+
+    def test_seeds(self):
+        self.assertEqual({name: data for name, data in self.files.items() if "/found/" not in name},
+                         make_corpus.seeds())
+
+    def test_reproducible(self):
+        corpus_archive.write_folder(self.path("folder"), self.files)
+        packed = []
+        for files in (self.files, corpus_archive.read_folder(self.path("folder"))):
+            corpus_archive.write(self.path("again.tar.xz"), files)
+            with open(self.path("again.tar.xz"), "rb") as file:
+                packed.append(file.read())
+        self.assertEqual(packed[0], packed[1])
+        with tarfile.open(corpus_archive.ARCHIVE) as tar:
+            members = tar.getmembers()
+        self.assertEqual([member.name for member in members], sorted(self.files))
+        self.assertEqual({(member.mtime, member.uid, member.gid, member.uname, member.gname, member.mode)
+                          for member in members}, {(0, 0, 0, "", "", 0o644)})
 
 
 if __name__ == "__main__":

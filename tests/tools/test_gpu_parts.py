@@ -14,7 +14,7 @@ sys.path.insert(0, os.path.join(TOOLS, "bench"))
 import records  # noqa: E402
 from gpu_parts import PARTS, Failed, bits, curves, generation  # noqa: E402
 
-HEADER = {"gpu": "NVIDIA H200", "commit": "b7126d3b0446", "source_hash": "0" * 64, "date": "2026-11-22T06:32:25Z",
+HEADER = {"gpu": "NVIDIA H200", "commit": "b7126d3b0446", "date": "2026-11-22T06:32:25Z",
           "command": "tools/gpu_check"}
 
 

@@ -19,7 +19,7 @@ HAS_TORCHAO = HAS_TORCH and importlib.util.find_spec("torchao") is not None
 CONFIG = {"model": {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
                     "num_key_value_heads": 2, "vocab_size": 150},
           "data": {"train": "x"}, "training": {"seq_len": 32, "micro_batch_size": 2, "steps": 5}}
-HEADER = {"gpu": "NVIDIA H200", "commit": "0" * 12, "source_hash": "0" * 64, "date": "2026-11-22T00:00:00Z",
+HEADER = {"gpu": "NVIDIA H200", "commit": "0" * 12, "date": "2026-11-22T00:00:00Z",
           "command": "coda_bench"}
 # Stands in for coda_bench: `header`, and `step` with times that are no matter.
 BENCH = """#!{python}

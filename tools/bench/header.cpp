@@ -7,9 +7,9 @@
 namespace coda::bench {
 
 void add_header(CLI::App& app) {
-    app.add_subcommand("header",
-                       "Print what records say about their run: commit, hash of the sources, GPU, driver, clocks")
-        ->callback([] { std::puts(result_header(current_clocks()).dump(1).c_str()); });
+    app.add_subcommand("header", "Print what records say about their run: commit, GPU, driver, clocks")->callback([] {
+        std::puts(result_header(current_clocks()).dump(1).c_str());
+    });
 }
 
 }  // namespace coda::bench

@@ -7,8 +7,8 @@ merges what one run measured into DIR/GPU_WHAT.json. WHAT is gemm, attention, ..
 `coda_bench`, torch_attention.py and torch_step.py write with --json: {"header", "records"}, where the header says what
 was measured when and on which GPU. tools/gpu_check calls merge() itself.
 
-A result file is {"header": {"gpu", "what"}, "records": [...]}. Every record names its GPU, commit, source hash, date
-and command. A new record replaces the one with the same key; the others stay. Times are in milliseconds and are medians
+A result file is {"header": {"gpu", "what"}, "records": [...]}. Every record names its GPU, commit, date and
+command. A new record replaces the one with the same key; the others stay. Times are in milliseconds and are medians
 over rounds; ratio is our time over the rival's of the same run, the median of the rounds' ratios, so smaller is better.
 """
 
@@ -29,8 +29,9 @@ RESULTS = os.path.join(ROOT, "tools", "bench", "results")
 GPUS = ("h100", "h200")
 
 # What every record says about its run. `clocks` are MHz under load; the versions are those of a rival.
-STAMP = ("gpu", "commit", "source_hash", "date", "command")
-STAMP_OPTIONAL = ("driver", "clocks", "torch", "cudnn", "torchao")
+STAMP = ("gpu", "commit", "date", "command")
+# Only older records have source_hash, the SHA-256 of kernels/ and src/.
+STAMP_OPTIONAL = ("source_hash", "driver", "clocks", "torch", "cudnn", "torchao")
 
 # Records without a spread are older than the spread. Their ratio of medians differs from the median of ratios by as
 # much as the rounds vary.
@@ -148,14 +149,14 @@ SCHEMAS = {
 
 _STRINGS = {"program", "layout", "precision", "pass", "tensor", "op", "shape", "config", "part", "recompute",
             "trainer", "product", "kind", "accumulation", "campaign", "device", "model", "dtype", "head",
-            "torch_attention", *STAMP, "driver", "torch", "torchao", "torchao_recipe"}
+            "torch_attention", *STAMP, "source_hash", "driver", "torch", "torchao", "torchao_recipe"}
 _INTEGERS = {"M", "N", "K", *_SHAPE, "batch", "context", "steps_per_launch", "lm_head_chunks", "steps", "seed",
              "tokens", "last", "first", "cudnn", "promotion", "runs", "failures", "kills_in_writing", "allowed"}
 # What a record without the field says: sums have the one order that there is, as those of records with True.
 _WITHOUT = {"deterministic": True}
 _BOOLEANS = {"deterministic", "limits_kept", "torchao_head", "torchao_fullgraph", "in_turns", "dx_f8"}
 _FORMS = {
-    "commit": (re.compile(r"[0-9a-f]{12}\+?|no git"), "12 hexadecimal digits"),
+    "commit": (re.compile(r"[0-9a-f]{12}(-dirty)?|no git"), "12 hexadecimal digits, or with -dirty"),
     "source_hash": (re.compile(r"[0-9a-f]{64}"), "64 hexadecimal digits"),
     "date": (re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"), "a date such as 2026-11-22T06:32:25Z"),
 }

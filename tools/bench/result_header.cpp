@@ -9,8 +9,8 @@
 #include <memory>
 
 #include "kernels/hopper/sm90/check.h"
+#include "src/core/build_id.h"
 #include "src/io/files.h"
-#include "tools/bench/build_source.h"
 
 namespace coda::bench {
 
@@ -57,7 +57,6 @@ nlohmann::json result_header(const Clocks& clocks) {
     std::strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", std::gmtime(&now));
     const auto known = [](int mhz) { return mhz > 0 ? nlohmann::json(mhz) : nlohmann::json(nullptr); };
     return {{"commit", build_commit()},
-            {"source_hash", build_source_hash()},
             {"gpu", properties.name},
             {"driver", clocks.driver.empty() ? nlohmann::json(nullptr) : nlohmann::json(clocks.driver)},
             {"clocks",

@@ -20,7 +20,7 @@ struct Clocks {
 /// s.
 Clocks current_clocks();
 
-/// {commit, source_hash, gpu, driver, clocks: {sm_mhz, memory_mhz, max_sm_mhz}, date, command}; command is this
+/// {commit, gpu, driver, clocks: {sm_mhz, memory_mhz, max_sm_mhz}, date, command}; command is this
 /// process's. Throws Error without a GPU.
 nlohmann::json result_header(const Clocks& clocks);
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import datetime
-import hashlib
 import json
 import os
 import re
@@ -114,21 +113,12 @@ def _stop(number, _frame) -> None:
     sys.exit(128 + number)
 
 
-def source_stamp() -> dict:
-    """commit and source_hash of the sources here, as cmake/SourceHash.cmake stamps them on a measurement: campaigns
-    also run where a build was copied to, which may have no CMake."""
-    sums = []
-    for top in ("kernels", "src"):
-        for folder, _, names in os.walk(os.path.join(ROOT, top)):
-            for name in names:
-                path = os.path.join(folder, name)
-                with open(path, "rb") as file:
-                    sums.append((os.path.relpath(path, ROOT), hashlib.file_digest(file, "sha256").hexdigest()))
-    lines = "".join(f"{digest} {path}\n" for path, digest in sorted(sums))
-    commit = (output_of(["git", "rev-parse", "--short=12", "HEAD"], cwd=ROOT) or "").strip()
-    changes = commit and output_of(["git", "status", "--porcelain", "--untracked-files=no"], cwd=ROOT)
-    return {"commit": commit + ("+" if changes else "") or "no git",
-            "source_hash": hashlib.sha256(lines.encode()).hexdigest()}
+def commit() -> str:
+    """Of the sources here, as cmake/GitCommit.cmake has it: campaigns also run where a build was copied to, which may
+    have no CMake."""
+    head = (output_of(["git", "rev-parse", "--short=12", "HEAD"], cwd=ROOT) or "").strip()
+    changes = head and output_of(["git", "status", "--porcelain", "--untracked-files=no"], cwd=ROOT)
+    return head + ("-dirty" if changes else "") or "no git"
 
 
 def gpu_name() -> str | None:
@@ -172,7 +162,7 @@ def record(options, outcomes: list[dict], what: str = "reliability") -> None:
     if not options.record or not outcomes:
         return
     words = [os.path.relpath(os.path.abspath(sys.argv[0]), ROOT), *sys.argv[1:]]
-    stamp = {"gpu": options.gpu, "command": shlex.join(words), **source_stamp(),
+    stamp = {"gpu": options.gpu, "command": shlex.join(words), "commit": commit(),
              "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")}
     try:
         path = records.merge(options.results, what, stamp, outcomes)
