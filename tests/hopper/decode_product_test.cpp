@@ -3,7 +3,7 @@
 //
 // Inputs of +-1 have a mean square of 1, so with eps = 0 the norm multiplies by 1; at position 0 RoPE turns by nothing.
 #include "kernels/hopper/decode/launch.h"
-#include "kernels/hopper/decode/lower.h"
+#include "kernels/hopper/decode/plan/lower.h"
 #include "tests/hopper/gpu_copy.h"
 #include "tests/kernels/decode_list.h"
 

@@ -4,7 +4,7 @@
 
 #include "kernels/cpu/run.h"
 #include "kernels/hopper/decode/launch.h"
-#include "kernels/hopper/decode/lower.h"
+#include "kernels/hopper/decode/plan/lower.h"
 #include "tests/hopper/gpu_copy.h"
 #include "tests/kernels/decode_list.h"
 

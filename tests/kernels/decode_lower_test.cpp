@@ -1,8 +1,8 @@
 // The stages of the fused decode kernel, made from an op list; what it refuses; its memory.
 #include <functional>
 
-#include "kernels/hopper/decode/lower.h"
-#include "kernels/hopper/decode/state.h"
+#include "kernels/hopper/decode/plan/lower.h"
+#include "kernels/hopper/decode/plan/state.h"
 #include "kernels/hopper/sm90/limits.h"
 #include "tests/catch.h"
 #include "tests/kernels/decode_list.h"

@@ -12,8 +12,8 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/hopper/decode/attention_work.h"
-#include "kernels/hopper/decode/program.h"
+#include "kernels/hopper/decode/plan/attention_work.h"
+#include "kernels/hopper/decode/plan/program.h"
 
 namespace coda::test {
 

@@ -1,5 +1,5 @@
 // What the watchdog of the fused decode kernel tells: the wait where something is missing, and not one behind it.
-#include "kernels/hopper/decode/report.h"
+#include "kernels/hopper/decode/report/report.h"
 #include "tests/catch.h"
 
 using namespace coda;

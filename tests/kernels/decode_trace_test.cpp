@@ -1,5 +1,5 @@
 // What the fused decode kernel's time stamps are made into.
-#include "kernels/hopper/decode/trace.h"
+#include "kernels/hopper/decode/report/trace.h"
 #include "tests/catch.h"
 
 using namespace coda;

@@ -1,6 +1,6 @@
 // All waits of the fused decode kernel end, however late a warp comes, and nobody reads what is not meant for him: on a
 // model of the kernel's warps.
-#include "kernels/hopper/decode/lower.h"
+#include "kernels/hopper/decode/plan/lower.h"
 #include "tests/catch.h"
 #include "tests/kernels/decode_list.h"
 #include "tests/kernels/decode_model.h"

@@ -7,9 +7,9 @@
 #include <tuple>
 #include <vector>
 
-#include "kernels/hopper/decode/attention_work.h"
-#include "kernels/hopper/decode/fragment.h"
-#include "kernels/hopper/decode/program.h"
+#include "kernels/hopper/decode/plan/attention_work.h"
+#include "kernels/hopper/decode/plan/fragment.h"
+#include "kernels/hopper/decode/plan/program.h"
 #include "tests/catch.h"
 #include "tests/kernels/fixture.h"
 

@@ -16,7 +16,7 @@
 
 #include "kernels/cases/device_buffers.h"
 #include "kernels/hopper/decode/launch.h"
-#include "kernels/hopper/decode/lower.h"
+#include "kernels/hopper/decode/plan/lower.h"
 #include "kernels/hopper/sm90/check.h"
 #include "src/core/memory_plan.h"
 #include "src/model/schedules.h"

@@ -9,11 +9,11 @@
 // the same bits alone and beside others, on any number of SMs, and for any number of steps per launch.
 #pragma once
 
-#include "kernels/hopper/decode/attention.cuh"
-#include "kernels/hopper/decode/attention_epilogue.cuh"
-#include "kernels/hopper/decode/choose.cuh"
-#include "kernels/hopper/decode/epilogue.cuh"
-#include "kernels/hopper/decode/producer.cuh"
+#include "kernels/hopper/decode/warps/attention.cuh"
+#include "kernels/hopper/decode/warps/attention_epilogue.cuh"
+#include "kernels/hopper/decode/warps/choose.cuh"
+#include "kernels/hopper/decode/warps/epilogue.cuh"
+#include "kernels/hopper/decode/warps/producer.cuh"
 
 namespace coda::hopper::decode {
 

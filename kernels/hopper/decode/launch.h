@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "kernels/hopper/decode/report.h"
-#include "kernels/hopper/decode/trace.h"
+#include "kernels/hopper/decode/report/report.h"
+#include "kernels/hopper/decode/report/trace.h"
 #include "kernels/hopper/sm90/launch.h"
 
 namespace coda::hopper::decode {

@@ -5,11 +5,11 @@
 #include <cuda_runtime.h>
 
 #include "kernels/core/integers.h"
+#include "kernels/hopper/choice/row_choice.cuh"
 #include "kernels/hopper/plan.h"
 #include "kernels/hopper/pointwise/operands.h"
 #include "kernels/hopper/sm90/check.h"
 #include "kernels/ops/choose_token/op.h"
-#include "kernels/ops/choose_token/row_choice.cuh"
 
 namespace coda::hopper {
 

@@ -10,10 +10,11 @@
 #include <cmath>
 #include <vector>
 
+#include "kernels/core/cache_shape.h"
 #include "kernels/cpu/execute.h"
 #include "kernels/cpu/exponential.h"
 #include "kernels/cpu/gemm_operands.h"
-#include "kernels/ops/key_value_cache/shape.h"
+#include "kernels/ops/key_value_cache/op.h"
 
 namespace coda::cpu {
 
@@ -58,7 +59,7 @@ void attend(const Storage* query, Rows<Storage> keys, Rows<Storage> values, std:
 template <>
 void execute(const DecodeAttention& op, const Memory& memory) {
     dispatch_storage(op.name, op.qkv.dtype, [&]<class Storage, class Compute>(Types<Storage, Compute>) {
-        const CacheShape shape = shape_of(op);
+        const CacheShape shape = cache_shape(op);
         const Operands operands(op.name, memory);
         const std::int64_t head_dim = shape.head_dim;
         const auto qkv = rows_of<const Storage>(operands, "qkv", op.qkv, shape.rows, shape.columns());

@@ -1,16 +1,17 @@
 // StoreKeyValue on the CPU.
 #include <algorithm>
 
+#include "kernels/core/cache_shape.h"
 #include "kernels/cpu/execute.h"
 #include "kernels/cpu/gemm_operands.h"
-#include "kernels/ops/key_value_cache/shape.h"
+#include "kernels/ops/key_value_cache/op.h"
 
 namespace coda::cpu {
 
 template <>
 void execute(const StoreKeyValue& op, const Memory& memory) {
     dispatch_storage(op.name, op.qkv.dtype, [&]<class Storage, class Compute>(Types<Storage, Compute>) {
-        const CacheShape shape = shape_of(op);
+        const CacheShape shape = cache_shape(op);
         const Operands operands(op.name, memory);
         const auto qkv = rows_of<const Storage>(operands, "qkv", op.qkv, shape.rows, shape.columns());
         const auto keys = rows_of<Storage>(operands, "keys", op.keys, op.keys.rows, shape.head_dim);

@@ -16,12 +16,13 @@
 #include <cmath>
 #include <numbers>
 
+#include "kernels/core/cache_shape.h"
 #include "kernels/core/limits.h"
 #include "kernels/hopper/plan.h"
 #include "kernels/hopper/pointwise/operands.h"
 #include "kernels/hopper/pointwise/vectors.cuh"
 #include "kernels/hopper/sm90/check.h"
-#include "kernels/ops/key_value_cache/shape.h"
+#include "kernels/ops/key_value_cache/op.h"
 
 namespace coda::hopper {
 
@@ -212,7 +213,7 @@ Launch launch_of(const AttendArguments& arguments, const CacheShape& shape) {
 
 template <>
 Launch bind(const DecodeAttention& op, const Plan&, const Memory& memory) {
-    const CacheShape shape = shape_of(op);
+    const CacheShape shape = cache_shape(op);
     limits::require_none(op.name, limits::head_dim_problem("head_dim", shape.head_dim));
     limits::require_none(op.name, limits::group_problem("heads / kv_heads", shape.group()));
     limits::require_none(op.name, limits::context_problem("context", shape.context));

@@ -6,11 +6,12 @@
 // A thread moves 16 bytes; neighbours read neighbouring vectors of a row of qkv. hd must be a multiple of 8.
 #include <cuda_runtime.h>
 
+#include "kernels/core/cache_shape.h"
 #include "kernels/core/limits.h"
 #include "kernels/hopper/plan.h"
 #include "kernels/hopper/pointwise/operands.h"
 #include "kernels/hopper/sm90/check.h"
-#include "kernels/ops/key_value_cache/shape.h"
+#include "kernels/ops/key_value_cache/op.h"
 
 namespace coda::hopper {
 
@@ -47,7 +48,7 @@ __global__ __launch_bounds__(kThreads) void store_key_value(StoreArguments argum
 
 template <>
 Launch bind(const StoreKeyValue& op, const Plan&, const Memory& memory) {
-    const CacheShape shape = shape_of(op);
+    const CacheShape shape = cache_shape(op);
     require(shape.head_dim % limits::kWidthMultiple == 0, op.name, ": head_dim ", shape.head_dim,
             " is not a multiple of ", limits::kWidthMultiple);
     require(op.keys.rows == 1 || op.keys.ld == op.values.ld, op.name, ": rows of keys and values are ", op.keys.ld,

@@ -1,7 +1,8 @@
 // StoreKeyValue and DecodeAttention, checked by their formulas in op.h, one thread per element.
 #include <cmath>
 
-#include "kernels/ops/key_value_cache/shape.h"
+#include "kernels/core/cache_shape.h"
+#include "kernels/ops/key_value_cache/op.h"
 #include "kernels/oracle/comparison.cuh"
 
 namespace coda::oracle {
@@ -34,7 +35,7 @@ void compare_caches(const Op& op, OpCheck& check, const CacheShape& shape, const
 template <>
 void check_op(const StoreKeyValue& op, OpCheck& check) {
     const std::int32_t* place = check.memory().at<std::int32_t>(op.place);
-    compare_caches(op, check, shape_of(op), [=] __device__(std::int64_t sequence, std::int64_t position) {
+    compare_caches(op, check, cache_shape(op), [=] __device__(std::int64_t sequence, std::int64_t position) {
         const std::int64_t m = position - place[1];
         return sequence == place[0] && m >= 0 && m < place[2] ? m : std::int64_t{-1};
     });
@@ -42,7 +43,7 @@ void check_op(const StoreKeyValue& op, OpCheck& check) {
 
 template <>
 void check_op(const DecodeAttention& op, OpCheck& check) {
-    const CacheShape shape = shape_of(op);
+    const CacheShape shape = cache_shape(op);
     const std::int32_t* lengths = check.memory().at<std::int32_t>(op.lengths);
     compare_caches(op, check, shape, [=] __device__(std::int64_t sequence, std::int64_t position) {
         return position == lengths[sequence] - 1 ? sequence : std::int64_t{-1};

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "kernels/hopper/decode/launch.h"
-#include "kernels/hopper/decode/lower.h"
+#include "kernels/hopper/decode/plan/lower.h"
 #include "kernels/hopper/sm90/check.h"
 
 namespace coda {

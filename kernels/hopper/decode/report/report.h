@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "kernels/hopper/decode/program.h"
+#include "kernels/hopper/decode/plan/program.h"
 
 namespace coda::hopper::decode {
 
@@ -34,7 +34,7 @@ struct LateWait {
     std::int32_t sm = 0, warp = 0;
 };
 
-inline constexpr int kMostSteps = 1 << 16, kMostStages = 1 << 12, kMostTiles = (1 << 18) - 1, kMostSms = 1 << 10;
+inline constexpr int kMostSteps = 1 << 16, kMostTiles = (1 << 18) - 1;
 
 /// The earlier the larger, and not 0. Steps, stages, tiles and SMs are below kMost...
 CODA_HD std::uint64_t key_of(const LateWait& wait) {

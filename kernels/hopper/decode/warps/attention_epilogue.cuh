@@ -5,9 +5,9 @@
 // follow one another.
 #pragma once
 
-#include "kernels/hopper/decode/arrivals.cuh"
-#include "kernels/hopper/decode/input.cuh"
-#include "kernels/hopper/decode/panel_output.cuh"
+#include "kernels/hopper/decode/exchange/arrivals.cuh"
+#include "kernels/hopper/decode/exchange/input.cuh"
+#include "kernels/hopper/decode/exchange/panel_output.cuh"
 #include "kernels/hopper/ptx/mbarrier.cuh"
 #include "kernels/hopper/sm90/math.cuh"
 

@@ -1,7 +1,7 @@
 // An epilogue warp's results into panels (Exchange). Device.
 #pragma once
 
-#include "kernels/hopper/decode/self.cuh"
+#include "kernels/hopper/decode/exchange/self.cuh"
 
 namespace coda::hopper::decode {
 

@@ -9,8 +9,8 @@
 // stored in the step before, which the copy may have missed (producer.cuh).
 #pragma once
 
-#include "kernels/hopper/decode/attention_input.h"
-#include "kernels/hopper/decode/product.cuh"
+#include "kernels/hopper/decode/plan/attention_input.h"
+#include "kernels/hopper/decode/warps/product.cuh"
 #include "kernels/hopper/sm90/math.cuh"
 
 namespace coda::hopper::decode {

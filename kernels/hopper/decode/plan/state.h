@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "kernels/hopper/decode/work.h"
+#include "kernels/hopper/decode/plan/work.h"
 
 namespace coda::hopper::decode {
 

@@ -1,4 +1,4 @@
-#include "kernels/hopper/decode/report.h"
+#include "kernels/hopper/decode/report/report.h"
 
 #include "kernels/core/error.h"
 

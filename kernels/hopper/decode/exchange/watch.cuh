@@ -4,8 +4,8 @@
 // wait for what it would have done run into their own limit. The producer first lets its copies land (producer.cuh).
 #pragma once
 
-#include "kernels/hopper/decode/report.h"
-#include "kernels/hopper/decode/state.h"
+#include "kernels/hopper/decode/plan/state.h"
+#include "kernels/hopper/decode/report/report.h"
 #include "kernels/hopper/ptx/handoff.cuh"
 #include "kernels/hopper/ptx/mbarrier_poll.cuh"
 #include "kernels/hopper/ptx/shared.cuh"

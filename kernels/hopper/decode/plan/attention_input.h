@@ -2,8 +2,8 @@
 // Host and device.
 #pragma once
 
-#include "kernels/hopper/decode/attention_work.h"
-#include "kernels/hopper/decode/fragment.h"
+#include "kernels/hopper/decode/plan/attention_work.h"
+#include "kernels/hopper/decode/plan/fragment.h"
 
 namespace coda::hopper::decode {
 

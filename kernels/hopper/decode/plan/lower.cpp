@@ -1,14 +1,13 @@
-#include "kernels/hopper/decode/lower.h"
+#include "kernels/hopper/decode/plan/lower.h"
 
 #include <algorithm>
 #include <limits>
 
+#include "kernels/core/cache_shape.h"
 #include "kernels/core/error.h"
 #include "kernels/core/integers.h"
 #include "kernels/core/limits.h"
 #include "kernels/core/operand_check.h"
-#include "kernels/hopper/decode/report.h"
-#include "kernels/ops/key_value_cache/shape.h"
 
 namespace coda::hopper::decode {
 
@@ -137,7 +136,7 @@ class Lowering {
     }
 
     void sizes(const DecodeAttention& op, const LinearRope& qkv) {
-        const CacheShape cache = shape_of(op);
+        const CacheShape cache = cache_shape(op);
         limits::require_none(where_.c_str(), limits::head_dim_problem("head_dim", cache.head_dim));
         require(cache.group() <= kMaxGroup, "decode: ", where_, ": heads / kv_heads is ", cache.group(),
                 ", and the fused kernel takes up to ", kMaxGroup);

@@ -2,7 +2,7 @@
 // their words are there. Device.
 #pragma once
 
-#include "kernels/hopper/decode/self.cuh"
+#include "kernels/hopper/decode/exchange/self.cuh"
 #include "kernels/hopper/sm90/bf16_pair.cuh"
 
 namespace coda::hopper::decode {

@@ -1,4 +1,4 @@
-#include "kernels/hopper/decode/trace.h"
+#include "kernels/hopper/decode/report/trace.h"
 
 #include <algorithm>
 #include <array>

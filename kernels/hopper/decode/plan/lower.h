@@ -2,7 +2,7 @@
 #pragma once
 
 #include "kernels/core/memory.h"
-#include "kernels/hopper/decode/program.h"
+#include "kernels/hopper/decode/plan/program.h"
 #include "kernels/ops.h"
 
 namespace coda::hopper::decode {

@@ -3,8 +3,8 @@
 
 #include <cstddef>
 
-#include "kernels/hopper/decode/report.h"
-#include "kernels/hopper/decode/trace.h"
+#include "kernels/hopper/decode/report/report.h"
+#include "kernels/hopper/decode/report/trace.h"
 
 namespace coda::hopper::decode {
 

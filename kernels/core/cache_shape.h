@@ -1,9 +1,8 @@
-// The sizes of an op on a cache, checked against its operands: for every interpreter. Host.
+// The sizes of an op on a key/value cache, checked against its operands: for every interpreter. Host.
 #pragma once
 
 #include "kernels/core/error.h"
 #include "kernels/core/operand_check.h"
-#include "kernels/ops/key_value_cache/op.h"
 
 namespace coda {
 
@@ -24,7 +23,7 @@ struct CacheShape {
     }
 };
 
-/// Throws Error where the op's constants contradict each other or its operands.
+/// Of StoreKeyValue or DecodeAttention. Throws Error where the op's constants contradict each other or its operands.
 template <class Op>
 CacheShape cache_shape(const Op& op) {
     require(op.context >= 1 && op.heads >= 1 && op.kv_heads >= 1 && op.head_dim >= 1, Op::name, ": context ",
@@ -46,21 +45,14 @@ CacheShape cache_shape(const Op& op) {
     require_operand(Op::name, "qkv", op.qkv, op.qkv.rows, shape.columns(), storage);
     require_operand(Op::name, "keys", op.keys, op.keys.rows, op.head_dim, storage);
     require_operand(Op::name, "values", op.values, op.keys.rows, op.head_dim, storage);
-    return shape;
-}
-
-inline CacheShape shape_of(const StoreKeyValue& op) {
-    const CacheShape shape = cache_shape(op);
-    require_operand(op.name, "place", op.place, 1, 3, DType::i32);
-    return shape;
-}
-
-inline CacheShape shape_of(const DecodeAttention& op) {
-    const CacheShape shape = cache_shape(op);
-    require(shape.rows == shape.sequences, op.name, ": qkv has ", shape.rows, " rows, and the cache has ",
-            shape.sequences, " sequences");
-    require_operand(op.name, "lengths", op.lengths, 1, shape.sequences, DType::i32);
-    require_operand(op.name, "o", op.o, shape.sequences, shape.heads * shape.head_dim, op.qkv.dtype);
+    if constexpr (requires { op.place; }) {
+        require_operand(Op::name, "place", op.place, 1, 3, DType::i32);
+    } else {
+        require(shape.rows == shape.sequences, Op::name, ": qkv has ", shape.rows, " rows, and the cache has ",
+                shape.sequences, " sequences");
+        require_operand(Op::name, "lengths", op.lengths, 1, shape.sequences, DType::i32);
+        require_operand(Op::name, "o", op.o, shape.sequences, shape.heads * shape.head_dim, storage);
+    }
     return shape;
 }
 

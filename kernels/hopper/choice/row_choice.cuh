@@ -13,8 +13,8 @@
 
 #include <cuda_bf16.h>
 
+#include "kernels/hopper/choice/rows.h"
 #include "kernels/ops/choose_token/op.h"
-#include "kernels/ops/choose_token/rows.h"
 
 namespace coda::hopper::choice {
 

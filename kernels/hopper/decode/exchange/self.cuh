@@ -2,9 +2,9 @@
 // over. Device.
 #pragma once
 
-#include "kernels/hopper/decode/arguments.h"
-#include "kernels/hopper/decode/attention_work.h"
-#include "kernels/hopper/decode/watch.cuh"
+#include "kernels/hopper/decode/exchange/arguments.h"
+#include "kernels/hopper/decode/exchange/watch.cuh"
+#include "kernels/hopper/decode/plan/attention_work.h"
 
 namespace coda::hopper::decode {
 

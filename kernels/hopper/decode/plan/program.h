@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "kernels/hopper/decode/fragment.h"
-#include "kernels/ops/choose_token/rows.h"
+#include "kernels/hopper/choice/rows.h"
+#include "kernels/hopper/decode/plan/fragment.h"
 
 namespace coda::hopper::decode {
 
@@ -67,6 +67,8 @@ struct DecodeProgram {
     Operands operands;
     int grid = 0;  // SMs
 };
+/// What a program has at most: what a LateWait (report.h) can name.
+inline constexpr int kMostStages = 1 << 12, kMostSms = 1 << 10;
 
 /// Through which SMs hand vectors to each other, in one of two ways.
 ///

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/hopper/decode/program.h"
+#include "kernels/hopper/decode/plan/program.h"
 
 namespace coda::hopper::decode {
 

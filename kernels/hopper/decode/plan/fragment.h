@@ -6,7 +6,7 @@
 // two loads of 16 bytes, each of which feeds two MMAs. Weights and inputs are read in the same order.
 #pragma once
 
-#include "kernels/hopper/decode/work.h"
+#include "kernels/hopper/decode/plan/work.h"
 
 namespace coda::hopper::decode {
 

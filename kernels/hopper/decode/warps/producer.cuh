@@ -7,7 +7,7 @@
 // step t - 2 has ordered; the two last ones a consumer writes over what the copy brought (attention.cuh).
 #pragma once
 
-#include "kernels/hopper/decode/self.cuh"
+#include "kernels/hopper/decode/exchange/self.cuh"
 #include "kernels/hopper/ptx/mbarrier.cuh"
 #include "kernels/hopper/ptx/stream.cuh"
 

@@ -4,8 +4,8 @@
 // SM's consumer warps go over the row, as the op's own kernel does (row_choice.cuh).
 #pragma once
 
-#include "kernels/hopper/decode/product.cuh"
-#include "kernels/ops/choose_token/row_choice.cuh"
+#include "kernels/hopper/choice/row_choice.cuh"
+#include "kernels/hopper/decode/warps/product.cuh"
 
 namespace coda::hopper::decode {
 

@@ -1,12 +1,12 @@
-#include "kernels/hopper/decode/program.h"
+#include "kernels/hopper/decode/plan/program.h"
 
 #include <algorithm>
 
 #include "kernels/core/error.h"
 #include "kernels/core/integers.h"
-#include "kernels/hopper/decode/attention_input.h"
-#include "kernels/hopper/decode/attention_work.h"
-#include "kernels/hopper/decode/state.h"
+#include "kernels/hopper/decode/plan/attention_input.h"
+#include "kernels/hopper/decode/plan/attention_work.h"
+#include "kernels/hopper/decode/plan/state.h"
 #include "kernels/hopper/sm90/limits.h"
 
 namespace coda::hopper::decode {

@@ -5,8 +5,8 @@
 // from five sequences on it takes two.
 #pragma once
 
-#include "kernels/hopper/decode/input.cuh"
-#include "kernels/hopper/decode/panel_output.cuh"
+#include "kernels/hopper/decode/exchange/input.cuh"
+#include "kernels/hopper/decode/exchange/panel_output.cuh"
 #include "kernels/hopper/ptx/mbarrier.cuh"
 #include "kernels/hopper/sm90/math.cuh"
 #include "kernels/math/rope.h"

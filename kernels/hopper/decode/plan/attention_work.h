@@ -2,7 +2,7 @@
 // SM takes them. Host and device.
 #pragma once
 
-#include "kernels/hopper/decode/work.h"
+#include "kernels/hopper/decode/plan/work.h"
 
 namespace coda::hopper::decode {
 

@@ -2,8 +2,8 @@
 // what it will multiply, as soon as all of it is there. Device.
 #pragma once
 
-#include "kernels/hopper/decode/arrivals.cuh"
-#include "kernels/hopper/decode/input.cuh"
+#include "kernels/hopper/decode/exchange/arrivals.cuh"
+#include "kernels/hopper/decode/exchange/input.cuh"
 
 namespace coda::hopper::decode {
 

@@ -1,7 +1,7 @@
 // Between layers: what orders the use of panels in one layer before that in the next (Exchange). Device.
 #pragma once
 
-#include "kernels/hopper/decode/self.cuh"
+#include "kernels/hopper/decode/exchange/self.cuh"
 
 namespace coda::hopper::decode {
 

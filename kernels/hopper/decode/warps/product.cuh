@@ -1,8 +1,8 @@
 // The products of a consumer warp: chunks of weights times its slices of the inputs. Device.
 #pragma once
 
-#include "kernels/hopper/decode/fragment.h"
-#include "kernels/hopper/decode/panel.cuh"
+#include "kernels/hopper/decode/exchange/panel.cuh"
+#include "kernels/hopper/decode/plan/fragment.h"
 #include "kernels/hopper/ptx/mbarrier.cuh"
 #include "kernels/hopper/ptx/mma.cuh"
 
