@@ -25,13 +25,12 @@ double flops(const Op& op) {
 template <class Op>
 double bytes(const Op& op) {
     double total = 0;
-    const auto add = [&](const auto& operand) {
+    visit_operands(op, [&](const char*, const auto& operand) {
         if (!operand || std::is_same_v<std::decay_t<decltype(operand)>, InOut<Scratch>>) return;
         std::int64_t size = operand.bytes();
         if constexpr (requires { op.bytes_of(operand); }) size = op.bytes_of(operand);
         total += static_cast<double>(operand.access() == Access::inout ? 2 * size : size);
-    };
-    std::apply([&](const auto&... entries) { (add(op.*(entries.member)), ...); }, Op::operands);
+    });
     return total;
 }
 

@@ -24,6 +24,7 @@
 // Σ z dz.
 #pragma once
 
+#include <string>
 #include <type_traits>
 #include <variant>
 #include <vector>
@@ -40,7 +41,6 @@
 #include "kernels/ops/linear_rms_backward/op.h"
 #include "kernels/ops/linear_rope/op.h"
 #include "kernels/ops/linear_swiglu/op.h"
-#include "kernels/ops/linear_swiglu/op_f8.h"
 #include "kernels/ops/optimizer/op.h"
 #include "kernels/ops/quantise/op.h"
 #include "kernels/ops/round_weights/op.h"
@@ -57,7 +57,6 @@ using Op = std::variant<
     Linear,
     LinearRope,
     LinearSwiglu,
-    LinearSwigluF8,
     LinearCrossEntropy,
     LinearResidualRms,
     TargetLogit,
@@ -71,7 +70,6 @@ using Op = std::variant<
     ChooseToken,
     LinearRmsBackward,
     LinearSwigluBackward,
-    LinearSwigluBackwardF8,
     LinearHeadDot,
     WeightGradient,
     AttentionBackward,
@@ -102,24 +100,28 @@ inline const char* name_of(Phase phase) {
 struct Step {
     Phase phase = Phase::forward;
     int layer = -1;
-    const char* name = "";
+    std::string name;
     Op op;
 };
 using Schedule = std::vector<Step>;
 
-/// Calls fn(field name, view, access) for every operand that is present.
+/// Calls fn(name, view, access) for every operand that is present.
 template <class T, class Fn>
 void for_each_operand(const T& op, Fn&& fn) {
-    const auto visit = [&](const auto& entry) {
-        const auto& operand = op.*(entry.member);
-        if (operand) fn(entry.name, static_cast<const View&>(operand), operand.access());
-    };
-    std::apply([&](const auto&... entries) { (visit(entries), ...); }, T::operands);
+    visit_operands(op, [&](const char* name, const auto& operand) {
+        if (operand) fn(name, static_cast<const View&>(operand), operand.access());
+    });
 }
 
 template <class Fn>
 void for_each_operand(const Op& op, Fn&& fn) {
     std::visit([&](const auto& concrete) { for_each_operand(concrete, fn); }, op);
+}
+
+/// Calls fn(Rounded) for every result that is rounded to FP8.
+template <class Fn>
+void for_each_rounded(const Op& op, Fn&& fn) {
+    std::visit([&](const auto& concrete) { for_each_rounded(concrete, fn); }, op);
 }
 
 inline const char* name_of(const Op& op) {

@@ -11,14 +11,13 @@
 #include "src/core/printable.h"
 #include "src/core/program.h"
 #include "src/core/standard_streams.h"
-#include "src/generate/text_sampler.h"
+#include "src/engine/device.h"
+#include "src/engine/finite_state.h"
+#include "src/engine/plan_report.h"
 #include "src/io/hf.h"
 #include "src/io/run_tokenizer.h"
-#include "src/text_codec.h"
+#include "src/text/open_codec.h"
 #include "src/train/checkpoints.h"
-#include "src/train/device.h"
-#include "src/train/finite_state.h"
-#include "src/train/plan_report.h"
 #include "src/train/trainer.h"
 
 namespace {
@@ -30,7 +29,6 @@ PassSet passes_of(const CommandLine& command) {
     if (command.trains()) return training_passes(command.config);
     PassSet passes = passes_of(Mode::export_);
     if (command.eval) passes = passes | passes_of(Mode::evaluate);
-    if (command.sample) passes = passes | passes_of(Mode::sample) | passes_of(Mode::generate);
     return passes;
 }
 
@@ -45,8 +43,8 @@ RunOptions run_options(const CommandLine& command) {
     options.tensor_stats_every = command.tensor_stats_every;
     options.overwrite = command.overwrite;
     if (command.config_path) options.inputs.emplace_back(*command.config_path);
-    if (command.sample && command.sample->tokenizer) options.inputs.emplace_back(*command.sample->tokenizer);
     options.oracle_step = command.oracle_step;
+    options.decoder = command.decoder;
     options.command = command.command;
     return options;
 }
@@ -54,20 +52,10 @@ RunOptions run_options(const CommandLine& command) {
 /// What the samples of a training run follow; null without samples.
 std::shared_ptr<const RunPrompts> training_prompts(const CommandLine& command) {
     if (!command.trains() || command.config.samples.interval == 0) return nullptr;
-    RunPrompts prompts = run_prompts(command.config, text_codec(std::nullopt, command.config, command.resume));
-    DecoderOptions decoder = command.decoder;
-    // An error of a sample ends the run, so nothing is run here that the training does not run too.
-    if (decoder.choice == DecoderChoice::automatic) decoder.choice = DecoderChoice::passes;
-    prompts.sampler = [decoder](Session& session) -> SampleText {
-        return [sampler = std::make_shared<TextSampler>(session, decoder)](auto prompt, const auto& options,
-                                                                           const auto& token) {
-            sampler->sample(std::move(prompt), options, token);
-        };
-    };
-    return std::make_shared<const RunPrompts>(std::move(prompts));
+    return std::make_shared<const RunPrompts>(run_prompts(command.config, text_codec(command.config, command.resume)));
 }
 
-/// That of the tokens that are read; samples have a codec of their own.
+/// Of the tokens that are read; samples have a codec of their own.
 std::optional<RunTokenizer> data_tokenizer(const CommandLine& command) {
     return command.trains() || command.eval ? open_tokenizer(command.config, command.resume) : std::nullopt;
 }
@@ -96,7 +84,6 @@ std::vector<CpuWork> works_of(const CommandLine& command, const Schedules& sched
     std::vector<CpuWork> works;
     if (command.trains()) works.push_back(training_work(config, schedules, config.training.steps));
     if (command.eval) works.push_back(validation_work(config, schedules));
-    if (command.sample) works.push_back(sampling_work(schedules, command.sample->tokens));
     return works;
 }
 
@@ -145,24 +132,6 @@ int describe(const CommandLine& command) {
     return kExitDone;
 }
 
-/// Prints what --sample asks for, its prompt and the tokens that follow: as text, or without `codec` as token ids. A
-/// model can write what a terminal obeys, so a terminal gets it escaped; a file or pipe gets the bytes as they are.
-void print_sample(const SampleRequest& request, const DecoderOptions& decoder, Session& session, TextCodec* codec,
-                  const std::vector<std::int32_t>& prompt) {
-    const char* space = "";
-    const bool to_terminal = prints_to_terminal();
-    PrintableParts shown("\n\t");
-    const auto put = [&](const std::string& bytes) { print_bytes(to_terminal ? shown.add(bytes) : bytes); };
-    const auto print_token = [&](std::int32_t token) {
-        put(codec ? codec->decode(token) : text(std::exchange(space, " "), token));
-    };
-    TextSampler sampler(session, decoder);
-    put(request.prompt.value_or(""));
-    for (const std::int32_t token : request.prompt_tokens) print_token(token);
-    sampler.sample(prompt, {.tokens = request.tokens, .choice = request.choice}, print_token);
-    print_bytes(shown.finish() + "\n");
-}
-
 void print_evaluation(Session& session, EvaluationData data, std::int64_t step, Console& console) {
     Evaluator evaluator(session, std::move(data), console);
     const ValidationLoss validation = evaluator.validation();
@@ -174,17 +143,10 @@ void print_evaluation(Session& session, EvaluationData data, std::int64_t step, 
     for (const EvaluationRecord& record : evaluator.choices(step)) print(evaluation_line(record) + "\n");
 }
 
-/// --eval, --sample and --export: weights are used as they are.
+/// --eval and --export: weights are used as they are.
 int use_weights(const CommandLine& command, const RunOptions& options) {
     const Config& config = command.config;
     require_outputs(config, options);
-    std::unique_ptr<TextCodec> codec;
-    std::vector<std::int32_t> prompt;
-    if (command.sample) {
-        codec = text_codec(command.sample->tokenizer, config, command.resume);
-        prompt = prompt_tokens({.text = command.sample->prompt, .tokens = command.sample->prompt_tokens}, config.model,
-                               codec.get());
-    }
     if (command.export_dir) check_export_folder(*command.export_dir);
 
     Console console(stdout, Console::Loss::thrown);
@@ -195,12 +157,11 @@ int use_weights(const CommandLine& command, const RunOptions& options) {
     if (!passes.empty()) session.emplace(config, passes, options.timing.has_value(), console);
     if (session) require_patience(config, passes, works_of(command, session->schedules()));
     const ParameterLayout layout = parameter_layout(config.model);
-    const WeightsSource source(config, options, false, data_tokenizer(command), console);
+    const WeightsSource source(config, options.weights(), false, data_tokenizer(command), console);
     const std::unique_ptr<MasterWeights> weights = source.open(layout);
     if (session) session->set_weights(*weights);
 
     if (command.eval) print_evaluation(*session, std::move(data), source.step(), console);
-    if (command.sample) print_sample(*command.sample, command.decoder, *session, codec.get(), prompt);
     if (command.export_dir) {
         for (const std::string& refusal : hf_refusals(config.model)) console.line("note: " + refusal);
         require_finite_weights(*weights, layout);
@@ -214,11 +175,10 @@ int use_weights(const CommandLine& command, const RunOptions& options) {
 
 void check_modes(const CommandLine& command) {
     if (command.dump_batches && !command.trains()) {
-        throw UsageError(
-            "--dump-batches writes what a training run reads; --eval, --export and --sample train nothing");
+        throw UsageError("--dump-batches writes what a training run reads; --eval and --export train nothing");
     }
     if (command.tensor_stats && !command.trains()) {
-        throw UsageError("--tensor-stats watches a training run; --eval, --export and --sample train nothing");
+        throw UsageError("--tensor-stats watches a training run; --eval and --export train nothing");
     }
     if (command.tensor_stats && command.config.precision.has_fp8) {
         throw UsageError(
@@ -228,8 +188,8 @@ void check_modes(const CommandLine& command) {
     if (command.tensor_stats && command.timing) {
         throw UsageError("--timing and --tensor-stats: the one's work would be in the other's times; give one of them");
     }
-    if (command.timing && command.export_dir && !command.eval && !command.sample) {
-        throw UsageError("--timing measures a training run, --eval or --sample; --export runs nothing");
+    if (command.timing && command.export_dir && !command.eval) {
+        throw UsageError("--timing measures a training run or --eval; --export runs nothing");
     }
     if (command.timing && command.oracle_step) {
         throw UsageError("--timing and --oracle: a run that --oracle ends has no times to write; give one of them");

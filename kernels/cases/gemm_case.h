@@ -35,15 +35,14 @@ struct GemmCase {
 
 struct CaseOptions {
     std::int64_t head_dim = 64;
-    std::int64_t vocab = 0;      // 0: N
-    bool integers = false;       // operands of the GEMM are small whole numbers, so that it is exact
-    bool accumulate = false;     // add to the result where the op can
-    bool optionals = false;      // with every optional operand: factors per row and per column, y, n
-    bool evaluation = false;     // without optional results that only a backward pass reads
-    double distance = 1;         // size of the target logits, whose distance from the logits (of size 1) it sets
-    std::int64_t gap = 0;        // elements between rows of every matrix (a multiple of 8; of FP8, of 16)
-    std::int64_t promotion = 0;  // of LinearRmsBackward's FP8 form
-    DType gradient_type = DType::f8e4m3;  // of the operand that is a gradient, in FP8 forms
+    std::int64_t vocab = 0;   // 0: N
+    bool integers = false;    // operands of the GEMM are small whole numbers, so that it is exact
+    bool accumulate = false;  // add to the result where the op can
+    bool optionals = false;   // with every optional operand: factors per row and per column, y, n
+    bool evaluation = false;  // without optional results that only a backward pass reads
+    double distance = 1;      // size of the target logits, whose distance from the logits (of size 1) it sets
+    std::int64_t gap = 0;     // elements between rows of every matrix (a multiple of 8; of FP8, of 16)
+    DType gradient_type = DType::f8e4m3;  // of FP8 codes of a gradient
 };
 
 /// Adds operands to a case under construction.
@@ -92,14 +91,24 @@ class GemmBuilder {
     /// Adds the FP8 operands a (M, K) and w (N, K), and the factor that makes their accumulators of size 1.
     template <class T>
     void f8_product(T& op) {
-        f8_product(op, op.scale);
-    }
-    template <class T>
-    void f8_product(T& op, In<Scalar>& scale) {
         const auto [program, m, n, k] = case_.shape;
         op.a = case_.a = f8_operand("a", m, k, options_.gradient_type);
         op.w = case_.b = f8_operand("w", n, k);
-        scale = scalar("scale", options_.integers ? 1 : weight_scale());
+        const View undo = scalar("undo", options_.integers ? 1 : weight_scale());
+        if constexpr (requires { op.w.undo; })
+            op.w.undo = undo;
+        else
+            op.scale = undo;
+    }
+    /// A result (rows, cols) that is rounded to FP8, its rows being tokens. `by_rows`: in both layouts.
+    Rounded rounded(const RoundedNames& names, std::int64_t rows, std::int64_t cols, double scale, bool by_rows = true,
+                    double amax = 0) {
+        Rounded codes;
+        codes.scale = scalar(names.scale, scale);
+        if (by_rows) codes.rows = f8_result(names.rows, rows, cols);
+        codes.columns = paired(f8_result(names.columns, cols, rows));
+        codes.amax = add(names.amax, DType::f32, 1, 1, Fill::ones, amax, Access::inout);
+        return codes;
     }
     /// Adds the op's operands a (M, K) and w.
     template <class T>

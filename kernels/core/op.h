@@ -13,12 +13,16 @@
 //                    types need none
 //   tolerance(...)   the oracle's tolerance for an operand, where that is not the rounding of its type
 //   part_of(name)    the operand to which a part named in the oracle's report belongs
+//   in_place()       pairs of an operand and a result that may be the same elements
+//   takes_f8         the op has kernels for FP8 factors (kernels/core/factors.h)
+//   storage_only     fields of operands that are absent where the factors are FP8, and codes_only, where they are not
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <string_view>
 #include <tuple>
+#include <type_traits>
 
 #include "kernels/core/integers.h"
 #include "kernels/core/operand.h"
@@ -35,15 +39,88 @@ enum class WeightLayout : std::uint8_t {
     in_out,  // w is (K, N): acc = a w, the dgrad GEMM
 };
 
-/// An operand of op type T, with its field name.
+/// Names of the parts of a Rounded. A Result in storage has the name of its rows.
+struct RoundedNames {
+    const char *scale, *rows, *columns, *amax;
+};
+
+/// An operand of op type T with its name, or several operands in one field (Factor, Rounded, Result).
 template <class T, class Member>
 struct Field {
     const char* name;
     Member T::*member;
+    const char* transposed;  // the operand's name where it is transposed codes
+};
+template <class T, class Member>
+requires std::is_same_v<Member, Rounded> || std::is_same_v<Member, Result>
+struct Field<T, Member> {
+    RoundedNames names;
+    Member T::*member;
 };
 template <class T, class Member>
 constexpr Field<T, Member> field(const char* name, Member T::*member) {
-    return {name, member};
+    return {name, member, name};
+}
+template <class T, class Member>
+constexpr Field<T, Member> field(const char* name, Member T::*member, const char* transposed) {
+    return {name, member, transposed};
+}
+template <class T, class Member>
+constexpr Field<T, Member> field(const RoundedNames& names, Member T::*member) {
+    return {names, member};
+}
+
+/// Calls fn(Field) for every field of a tuple of them.
+template <class Fields, class Fn>
+void for_each_field(const Fields& fields, const Fn& fn) {
+    std::apply([&](const auto&... entries) { (fn(entries), ...); }, fields);
+}
+
+/// Calls fn(name, operand) for every operand of an op, present or not, by reference and with its type.
+template <class T, class Fn>
+void visit_operands(T& op, Fn&& fn) {
+    const auto rounded = [&](const RoundedNames& names, auto& parts) {
+        fn(names.scale, parts.scale);
+        fn(names.rows, parts.rows);
+        fn(names.columns, parts.columns);
+        fn(names.amax, parts.amax);
+    };
+    for_each_field(std::remove_const_t<T>::operands, [&]<class Of, class Member>(const Field<Of, Member>& entry) {
+        auto& member = op.*(entry.member);
+        constexpr bool kConst = std::is_const_v<T>;
+        if constexpr (std::is_same_v<Member, Rounded>) {
+            rounded(entry.names, member);
+        } else if constexpr (std::is_same_v<Member, Result>) {
+            fn(entry.names.rows, static_cast<std::conditional_t<kConst, const Out<Matrix>, Out<Matrix>>&>(member));
+            rounded(entry.names, member.codes);
+        } else if constexpr (std::is_same_v<Member, Factor>) {
+            fn(entry.name, static_cast<std::conditional_t<kConst, const In<Matrix>, In<Matrix>>&>(member));
+            fn("undo", member.undo);
+        } else {
+            fn(member.order == ColumnOrder::paired ? entry.transposed : entry.name, member);
+        }
+    });
+}
+
+/// Calls fn(RoundedNames, View, Rounded) for every result of an op that can be rounded: its place in storage, absent
+/// where it has none, and its codes.
+template <class T, class Fn>
+void for_each_result(const T& op, Fn&& fn) {
+    for_each_field(T::operands, [&]<class Of, class Member>(const Field<Of, Member>& entry) {
+        if constexpr (std::is_same_v<Member, Rounded>) fn(entry.names, View{}, op.*(entry.member));
+        if constexpr (std::is_same_v<Member, Result>) {
+            const Result& result = op.*(entry.member);
+            fn(entry.names, result, result.codes);
+        }
+    });
+}
+
+/// Calls fn(Rounded) for every result of an op that is rounded to FP8.
+template <class T, class Fn>
+void for_each_rounded(const T& op, Fn&& fn) {
+    for_each_result(op, [&](const RoundedNames&, const View&, const Rounded& codes) {
+        if (codes) fn(codes);
+    });
 }
 
 /// Bytes of a table that are touched: at most one row per index.

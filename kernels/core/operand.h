@@ -88,4 +88,33 @@ struct Accumulate : View {
     Access access() const { return beta == Beta::accumulate ? Access::inout : Access::out; }
 };
 
+/// The factor of a product that brings what belongs to both: a matrix in storage, or FP8 codes and the scalar (fp32)
+/// that undoes the scales of both factors.
+struct Factor : In<Matrix> {
+    In<Scalar> undo;
+
+    Factor() = default;
+    Factor(const View& matrix, const View& undo_scales = {}) : In<Matrix>(matrix), undo(undo_scales) {}  // NOLINT
+};
+
+/// A result that is rounded to FP8: code = f8(scale value), once per element, and the same codes in both layouts.
+/// Values beyond the format's largest number take that number; amax = max(amax, |value|) says whether there were any.
+struct Rounded {
+    In<Scalar> scale = {};     // statistic, a power of two
+    Out<Matrix> rows = {};     // (M, N), optional
+    Out<Matrix> columns = {};  // (N, M): the transposed codes, optional
+    InOut<Scalar> amax = {};   // statistic, at least 0; absent where nobody asks
+
+    explicit operator bool() const { return scale || rows || columns || amax; }
+};
+
+/// A result in storage, or rounded: then the view itself is absent.
+struct Result : Out<Matrix> {
+    Rounded codes;
+
+    Result() = default;
+    Result(const View& matrix) : Out<Matrix>(matrix) {}  // NOLINT: as an Operand
+    Result(const Rounded& rounded) : codes(rounded) {}   // NOLINT
+};
+
 }  // namespace coda

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "kernels/core/error.h"
-#include "kernels/core/operand.h"
+#include "kernels/core/op.h"
 
 namespace coda {
 
@@ -21,9 +21,21 @@ inline void require_operand(const char* op, const char* operand, const View& vie
             view.ld, " apart");
 }
 
-/// Throws Error where an operand of an op's FP8 form is present although `a` is not FP8.
-inline void require_no_f8_factor(const char* op, const char* operand, const View& view, const View& a) {
-    require(!view, op, ": ", operand, " goes with FP8 operands, and a is ", name_of(a.dtype));
+/// Throws Error unless a result (rows, cols), whose rows are tokens, is rounded with all that belongs to it: scale,
+/// amax, transposed codes in paired order and, with `by_rows`, codes by rows. `unit`: of which cols must be a multiple.
+inline void require_rounded(const char* op, const RoundedNames& names, const Rounded& codes, std::int64_t rows,
+                            std::int64_t cols, bool by_rows = true, std::int64_t unit = 1) {
+    constexpr std::int64_t kGroup = 16;
+    require(rows % kGroup == 0, op, ": M is ", rows, ", not a multiple of ", kGroup,
+            ": transposed codes keep their tokens in pairs of each ", kGroup);
+    require(cols % unit == 0, op, ": N is ", cols, ", not a multiple of ", unit, ", as ", names.rows, " needs it");
+    require_operand(op, names.scale, codes.scale, 1, 1, DType::f32);
+    if (by_rows)
+        require_operand(op, names.rows, codes.rows, rows, cols, DType::f8e4m3);
+    else
+        require(!codes.rows, op, ": operand ", names.rows, " must be absent: the op makes no codes by rows of it");
+    require_operand(op, names.columns, codes.columns, cols, rows, DType::f8e4m3, ColumnOrder::paired);
+    require_operand(op, names.amax, codes.amax, 1, 1, DType::f32);
 }
 
 }  // namespace coda

@@ -41,4 +41,10 @@ Plan choose(const Op& op, const Request& request = {});
 template <class Op>
 Launch bind(const Op& op, const Plan& plan, const Memory& memory);
 
+/// The same for an op of FP8 factors, whose kernels hopper_f8.cu of its folder has.
+template <class Op>
+Plan choose_f8(const Op& op, const Request& request);
+template <class Op>
+Launch bind_f8(const Op& op, const Plan& plan, const Memory& memory);
+
 }  // namespace coda::hopper

@@ -15,6 +15,9 @@ inline float scalar_of(const void* device) {
     return value;
 }
 
+/// What is stored of a value in f8e4m3, before it is rounded.
+__device__ inline float finite(float value) { return fminf(fmaxf(value, -448.0f), 448.0f); }
+
 /// A transposed copy, read as the rows from `first` on of the matrix that it was made from.
 struct Untransposed {
     Tensor copy;

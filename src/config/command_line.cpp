@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <utility>
 
 #include "src/config/json_file.h"
 #include "src/config/nearest.h"
@@ -13,7 +14,6 @@
 #include "src/config/schema.h"
 #include "src/config/shell_quote.h"
 #include "src/config/shipped.h"
-#include "src/core/choice_options.h"
 #include "src/core/errors.h"
 
 namespace coda {
@@ -65,6 +65,20 @@ void read_number(const WordFlag& flag, const Range& range, T& out) {
     if (flag.option->count() > 0) read_value(json_of(FlagSyntax::json, flag.name, {flag.word}), flag.name, range, out);
 }
 
+/// Flags that are gone, and what is said of them.
+constexpr std::pair<const char*, const char*> kRetiredFlags[] = {
+    {"--sample", "is coda_generate now: coda_generate --model RUN --tokens N --prompt TEXT"},
+    {"--prompt", "is a flag of coda_generate now"},
+    {"--prompt-tokens", "is gone: coda_generate --prompts FILE takes lines of {\"tokens\": [1, 2, 3]}"},
+    {"--tokenizer", "is a flag of coda_generate now"},
+    {"--temperature", "is a flag of coda_generate now"},
+    {"--top-k", "is a flag of coda_generate now"},
+    {"--top-p", "is a flag of coda_generate now"},
+    {"--min-p", "is a flag of coda_generate now"},
+    {"--repetition-penalty", "is a flag of coda_generate now"},
+    {"--seed", "is a flag of coda_generate now"},
+};
+
 class Parser {
   public:
     Parser() {
@@ -112,19 +126,10 @@ class Parser {
         add_word(dump_batches_, "FILE", "Write the token batches for a reference implementation");
         add_switch("--overwrite", result_.overwrite,
                    "Let --timing, --tensor-stats and --dump-batches replace files of these names");
-        add_word(sample_, "N", "Generate and print N tokens after those the model is given");
-        add_word(prompt_, "TEXT", "What a sample begins with (default: bos_token_id, or a newline in bytes)");
-        add_word(prompt_tokens_, "1,2,3", "The same as token ids");
-        add_word(tokenizer_, "FILE", "tokenizer.json for a sample's text, unless the vocabulary is that of bytes");
-        add_word(temperature_, "NUMBER", "Divides a sample's logits; 0: always the likeliest token (default: 1)");
-        add_word(top_k_, "K", "Sample among the K likeliest tokens only; 0: among all (default: 0)");
-        add_word(top_p_, "P", "Sample among the likeliest tokens that have this probability together (default: 1)");
-        add_word(min_p_, "P", "Sample among tokens of at least this part of the likeliest's probability (default: 0)");
-        add_word(penalty_, "NUMBER", "Makes tokens that the text has already less likely (default: 1)");
-        add_word(seed_, "INT", "Seed of the sample (default: training.seed)");
-        add_word(decoder_, "auto|fused|passes",
-                 "What makes the tokens of samples: the fused kernel, or operation by operation (default: fused where "
-                 "device and model allow it)");
+        add_word(
+            decoder_, "auto|fused|passes",
+            "What makes the tokens of samples: the fused kernel, or operation by operation; auto: the kernel where "
+            "device and model allow it (default: passes)");
         add_word(watchdog_, "SECONDS", "A wait within the fused kernel that lasts longer ends the run (default: 2)");
     }
 
@@ -149,8 +154,6 @@ class Parser {
 
     std::vector<std::string> reversed_words(int argc, const char* const* argv) const;
     void check_words(const std::vector<std::string>& left_over) const;
-    void read_choice(ChoiceOptions& choice);
-    void read_sample_flags();
     void read_decoder();
     void read_allowed();
     nlohmann::json read_config_file() const;
@@ -166,10 +169,7 @@ class Parser {
     bool help_ = false;
     WordFlag config_{"--config"}, timing_{"--timing"}, tensor_stats_{"--tensor-stats"},
         tensor_stats_every_{"--tensor-stats-every"}, oracle_{"--oracle"}, allow_{"--allow"}, init_from_{"--init-from"},
-        export_{"--export"}, dump_batches_{"--dump-batches"}, sample_{"--sample"}, prompt_{"--prompt"},
-        prompt_tokens_{"--prompt-tokens"}, tokenizer_{"--tokenizer"}, temperature_{"--temperature"}, top_k_{"--top-k"},
-        top_p_{"--top-p"}, min_p_{"--min-p"}, penalty_{"--repetition-penalty"}, seed_{"--seed"}, decoder_{"--decoder"},
-        watchdog_{"--watchdog"};
+        export_{"--export"}, dump_batches_{"--dump-batches"}, decoder_{"--decoder"}, watchdog_{"--watchdog"};
     std::deque<KeyFlag> keys_;  // the options hold references to its elements
 };
 
@@ -182,6 +182,8 @@ void Parser::check_words(const std::vector<std::string>& left_over) const {
         if (const RetiredKey* retired = retired_key(flag.substr(std::min<std::size_t>(2, flag.size())))) {
             throw UsageError(gone_text(*retired, flag));
         }
+        for (const auto& [retired, said] : kRetiredFlags)
+            if (flag == retired) throw UsageError(text(flag, " ", said));
         for (const KeyFlag& key : keys_) {
             const std::string parts = key.name() + ".";
             if (key.key->value_word.find("JSON") == std::string::npos || !flag.starts_with(parts)) continue;
@@ -274,61 +276,11 @@ void Parser::read_allowed() {
     }
 }
 
-void Parser::read_choice(ChoiceOptions& choice) {
-    const auto read_float = [](const WordFlag& flag, const Range& range, float& value) {
-        double number = static_cast<double>(value);
-        read_number(flag, range, number);
-        value = static_cast<float>(number);
-    };
-    read_float(temperature_, {.min = 0}, choice.temperature);
-    std::int64_t top_k = choice.top_k;
-    read_number(top_k_, {.min = 0, .max = 2147483647}, top_k);
-    choice.top_k = static_cast<std::int32_t>(top_k);
-    read_float(top_p_, {.min = 0, .max = 1}, choice.top_p);
-    read_float(min_p_, {.min = 0, .max = 1}, choice.min_p);
-    read_float(penalty_, {.min = 0, .min_excluded = true}, choice.repetition_penalty);
-    read_number(seed_, {.min = 0}, choice.seed);
-    require_choice_options(choice, "--");  // as floats
-}
-
-void Parser::read_sample_flags() {
-    for (const WordFlag* flag :
-         {&prompt_, &prompt_tokens_, &tokenizer_, &temperature_, &top_k_, &top_p_, &min_p_, &penalty_, &seed_}) {
-        if (flag->option->count() == 0 || sample_.option->count() > 0) continue;
-        throw UsageError(text(flag->name, ": goes with --sample N, which is not given"));
-    }
-    if (sample_.option->count() == 0) return;
-    SampleRequest& sample = result_.sample.emplace();
-    sample.choice.seed = result_.config.training.seed;
-    read_number(sample_, {.min = 1, .max = kMaxInt32}, sample.tokens);
-    read_choice(sample.choice);
-    sample.prompt = prompt_.value();
-    sample.tokenizer = tokenizer_.value();
-    if (const std::optional<std::string> list = prompt_tokens_.value()) {
-        const nlohmann::json ids = json_of(FlagSyntax::json, prompt_tokens_.name, {"[" + *list + "]"});
-        if (!ids.is_array()) {
-            throw UsageError(text(prompt_tokens_.name, ": expected token ids as in 1,2,3, found ",
-                                  found_text(nlohmann::json(*list))));
-        }
-        for (const nlohmann::json& id : ids) {
-            std::int64_t token = 0;
-            read_value(id, prompt_tokens_.name, {.min = 0, .max = kMaxInt32}, token);
-            sample.prompt_tokens.push_back(static_cast<std::int32_t>(token));
-        }
-    }
-    if (sample.prompt && !sample.prompt_tokens.empty()) {
-        throw UsageError("--prompt and --prompt-tokens: give one of them");
-    }
-    if (!result_.resume && !result_.init_from) {
-        throw UsageError("--sample: there are no weights to sample from; add --resume or --init-from DIR");
-    }
-}
-
 void Parser::read_decoder() {
-    const bool samples = result_.sample || (result_.trains() && result_.config.samples.interval > 0);
+    const bool samples = result_.trains() && result_.config.samples.interval > 0;
     for (const WordFlag* flag : {&decoder_, &watchdog_}) {
         if (flag->option->count() == 0 || samples) continue;
-        throw UsageError(text(flag->name, ": goes with --sample N or samples.interval, and neither is given"));
+        throw UsageError(text(flag->name, ": goes with samples.interval, which is not given"));
     }
     if (const std::optional<std::string> word = decoder_.value()) result_.decoder.choice = decoder_choice(*word);
     read_number(watchdog_, {.min = kShortestWatchdog, .max = kLongestWatchdog}, result_.decoder.watchdog_seconds);
@@ -385,7 +337,6 @@ CommandLine Parser::parse(int argc, const char* const* argv) {
     const Range steps{.min = 1, .max = static_cast<double>(result_.config.training.steps)};
     if (oracle_.option->count() > 0) read_number(oracle_, steps, result_.oracle_step.emplace());
     read_allowed();
-    read_sample_flags();
     read_decoder();
     result_.resolved = to_json(result_.config);
     return result_;

@@ -7,19 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "kernels/math/sampling.h"
 #include "src/config/config.h"
 #include "src/core/decoder_options.h"
 
 namespace coda {
-
-/// --sample N and the flags that go with it.
-struct SampleRequest {
-    std::int64_t tokens = 0;
-    std::optional<std::string> prompt, tokenizer;
-    std::vector<std::int32_t> prompt_tokens;
-    ChoiceOptions choice{};  // seed: training.seed by default
-};
 
 struct CommandLine {
     Config config;            // complete and valid, unless help or version is asked for
@@ -33,12 +24,13 @@ struct CommandLine {
     std::int64_t tensor_stats_every = 1;
     std::optional<std::int64_t> oracle_step;                      // in [1, training.steps]
     bool allow_other_device = false, allow_changed_data = false;  // --allow, with --resume
-    std::optional<SampleRequest> sample;
-    DecoderOptions decoder;  // of --sample, and of samples during training
-    std::string command;     // argv, quoted for a POSIX shell
+    // Of samples during training. An error of a sample ends the run, so by default nothing is run that the training
+    // does not run too.
+    DecoderOptions decoder{.choice = DecoderChoice::passes};
+    std::string command;  // argv, quoted for a POSIX shell
 
     /// False where the mode only uses weights.
-    bool trains() const { return !eval && !export_dir && !sample; }
+    bool trains() const { return !eval && !export_dir; }
 };
 
 /// Parses argv. With --init-from DIR the model section comes from DIR/config.json; model keys may then be left out, and

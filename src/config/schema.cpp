@@ -113,7 +113,7 @@ void add_data(std::vector<Key>& keys) {
         .add("document_mask", &C::document_mask, kOwn, {},
              "Keep packed documents apart in attention and positions; needs model.bos_token_id")
         .add("tokenizer", &C::tokenizer, kOwn, {},
-             "The Hugging Face tokenizer.json of the tokens; kept with the run, and used by --sample");
+             "The Hugging Face tokenizer.json of the tokens; kept with the run, and that of samples");
 }
 
 void add_training(std::vector<Key>& keys) {

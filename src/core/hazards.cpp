@@ -204,22 +204,20 @@ class Checker {
     }
 
     static bool works_in_place(const Op& op, const View& a, const View& b) {
+        const auto same = [](const View& x, const View& y) {
+            return x.buffer == y.buffer && x.offset == y.offset && x.rows == y.rows && x.cols == y.cols &&
+                   x.ld == y.ld && x.version == y.version;
+        };
         return std::visit(
             [&](const auto& concrete) {
-                using T = std::decay_t<decltype(concrete)>;
-                if constexpr (requires { T::in_place; }) {
-                    const View &source = concrete.*std::get<0>(T::in_place),
-                               &target = concrete.*std::get<1>(T::in_place);
-                    const auto same = [](const View& x, const View& y) {
-                        return x.buffer == y.buffer && x.offset == y.offset && x.rows == y.rows && x.cols == y.cols &&
-                               x.ld == y.ld && x.version == y.version;
-                    };
-                    // In place means exactly the same elements: a shifted view would read what another tile has stored.
-                    return source.offset == target.offset && source.ld == target.ld &&
-                           ((same(a, source) && same(b, target)) || (same(a, target) && same(b, source)));
-                } else {
-                    return false;
+                if constexpr (requires { concrete.in_place(); }) {
+                    for (const auto& [source, target] : concrete.in_place()) {
+                        // The same elements: a shifted view would read what another tile has stored.
+                        if (source.offset != target.offset || source.ld != target.ld) continue;
+                        if ((same(a, source) && same(b, target)) || (same(a, target) && same(b, source))) return true;
+                    }
                 }
+                return false;
             },
             op);
     }

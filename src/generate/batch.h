@@ -12,7 +12,7 @@
 #include "src/generate/request.h"
 #include "src/generate/stop_texts.h"
 #include "src/generate/utf8_stream.h"
-#include "src/train/sampling.h"
+#include "src/text/codec.h"
 
 namespace coda {
 

@@ -1,7 +1,7 @@
 #include "src/generate/choose_launches.h"
 
 #include "src/core/errors.h"
-#include "src/generate/pass_decoder.h"
+#include "src/generate/pass_launches.h"
 
 namespace coda {
 

@@ -6,7 +6,7 @@
 
 #include "src/core/console.h"
 #include "src/core/decoder_options.h"
-#include "src/train/executor.h"
+#include "src/engine/executor.h"
 
 namespace coda {
 

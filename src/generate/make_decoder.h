@@ -4,8 +4,8 @@
 #include <memory>
 
 #include "src/core/decoder_options.h"
+#include "src/engine/weights_source.h"
 #include "src/generate/slot_decoder.h"
-#include "src/train/weights_source.h"
 
 namespace coda {
 

@@ -6,7 +6,7 @@
 #include "src/core/choice_options.h"
 #include "src/core/errors.h"
 #include "src/core/interrupt.h"
-#include "src/train/feed.h"
+#include "src/engine/feed.h"
 
 namespace coda {
 

@@ -6,9 +6,9 @@
 #include <span>
 #include <vector>
 
+#include "src/engine/executor.h"
 #include "src/generate/decoder.h"
 #include "src/generate/step_bytes.h"
-#include "src/train/executor.h"
 
 namespace coda {
 

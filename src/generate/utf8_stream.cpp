@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "src/tokenize/utf8.h"
+#include "src/core/utf8.h"
 
 namespace coda {
 

@@ -52,21 +52,17 @@ SequenceRows add_sequences(const BlockBuffers& buffers, const ModelConfig& model
 Schedule decode_schedule(Model model, SequenceRows rows) {
     Schedule schedule;
     StepList step(schedule);
-    build_forward(model, step, Keep::nothing);
+    build_forward(model, step);
     model.head.decode(step, model.out(), rows);
     return schedule;
 }
 
 /// Ends with the last layer's keys and values: nothing reads what would follow.
 Schedule prefill_schedule(Model model, std::int64_t rows) {
-    model.batch.tokens = narrowed(model.batch.tokens, rows);
-    model.batch.positions = narrowed(model.batch.positions, rows);
-    model.embedding.keep_rows(rows);
-    for (Layer& layer : model.layers) layer.keep_rows(rows);
+    model.keep_rows(rows);
     Schedule schedule;
     StepList step(schedule);
-    build_forward(model, step, Keep::nothing);
-    while (!std::holds_alternative<StoreKeyValue>(schedule.back().op)) schedule.pop_back();
+    build_cache_fill(model, step);
     return schedule;
 }
 
@@ -84,7 +80,7 @@ std::vector<std::int64_t> prefill_lengths(std::int64_t context) {
 }
 
 void add_generation(const ModelConfig& model, const ParameterLayout& layout, const ScheduleOptions& options,
-                    const FlatSegments& segments, bool has_master, Schedules& schedules) {
+                    bool has_master, Schedules& schedules) {
     const GenerationShape& shape = options.generation;
     require(shape.slots >= 1 && shape.context >= 1, "generation of ", shape.slots, " sequences of ", shape.context,
             " positions: both must be positive");
@@ -92,7 +88,7 @@ void add_generation(const ModelConfig& model, const ParameterLayout& layout, con
     const BlockBuffers buffers(schedules.buffers, options.precision);
     const std::vector<std::int64_t> lengths = prefill_lengths(shape.context);
     host.embedding = buffers.persistent("embedding", MemorySegment::weights, options.precision.storage,
-                                        layout.embedding.table.rows, layout.embedding.table.cols);
+                                        layout.embedding_table().rows, layout.embedding_table().cols);
     host.cache = add_cache(buffers, model, shape);
     host.sequences = add_sequences(buffers, model, shape.slots);
     const auto prompt_input = [&](const char* name, std::int64_t columns) {
@@ -102,10 +98,12 @@ void add_generation(const ModelConfig& model, const ParameterLayout& layout, con
                     .positions = prompt_input("prompt positions", lengths.back()),
                     .place = prompt_input("prompt place", 3)};
 
-    const View rows = embedding_rows(layout, segments, has_master, host.embedding);
+    const Weights weights = schedules.weights.in_storage();
+    const View rows = embedding_rows(layout, weights, host.master, has_master, host.embedding);
     const auto blocks = [&](const char* name, std::int64_t seq_len, std::int64_t sequences, const BatchInputs& batch) {
-        Model made = make_model(layout, model_shape(model, seq_len, sequences), options, batch, segments, rows, {},
+        Model made = make_model(layout, model_shape(model, seq_len, sequences), options, batch, weights, rows,
                                 BlockBuffers(schedules.buffers, options.precision, name));
+        made.keep_nothing();
         use_cache(made, host.cache);
         return made;
     };

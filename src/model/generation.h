@@ -1,7 +1,6 @@
 // The passes of generation with a cache: the blocks of training, over the rows of a prompt or the newest tokens.
 #pragma once
 
-#include "src/model/blocks/weights.h"
 #include "src/model/schedules.h"
 
 namespace coda {
@@ -9,6 +8,6 @@ namespace coda {
 /// Adds the buffers of options.generation, their views in HostViews, and the schedules decode and prefill.
 /// `has_master`: the plan has master weights.
 void add_generation(const ModelConfig& model, const ParameterLayout& layout, const ScheduleOptions& options,
-                    const FlatSegments& segments, bool has_master, Schedules& schedules);
+                    bool has_master, Schedules& schedules);
 
 }  // namespace coda

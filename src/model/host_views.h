@@ -1,7 +1,9 @@
 // The buffers through which the host feeds and reads a run.
 #pragma once
 
-#include "src/model/blocks/streams.h"
+#include "src/model/tensors/scale_views.h"
+#include "src/model/tensors/segments.h"
+#include "src/model/tensors/streams.h"
 
 namespace coda {
 
@@ -15,13 +17,10 @@ struct HostViews : BatchInputs {  // written before each micro-batch; `rope` onc
     View lr, correction1, correction2;
     View step;        // i32, from 1
     View drop_above;  // the update of a larger gradient norm is dropped; infinity: none, negative: every one
-    // Written before each sample pass, besides the first T of tokens and positions.
-    View sample_start;  // (1, T) i32, doc_start of that pass: what stands before a row's start is not seen
     // Read back.
     View loss;        // mean over the valid targets of the optimizer step, after its last micro-batch
     View losses;      // (1, M) of every target, 0 where it is ignored, of the latest micro-batch or evaluate pass
     View val_loss;    // of one evaluate pass, with its own alpha
-    View logits;      // (1, V padded) storage, of the last row of a sample pass
     View norm, clip;  // of the gradient, before clipping
     View skip;        // i32, why nothing was updated: bits kNonFinite (sticky) and kDropped of GradNorm
     // Of generation, written when a sequence starts.
@@ -32,18 +31,11 @@ struct HostViews : BatchInputs {  // written before each micro-batch; `rope` onc
     SequenceRows sequences;
     View embedding;  // (V padded, d) storage: what generation looks a tied embedding up in, where there is no master
     KeyValueCache cache;  // of all layers, one after the other
-    // Of FP8 training alone (src/model/float8_state.h). A pass that follows uploads of amax, history, step and skip,
-    // Pass::scales, makes the rest.
-    struct Float8 {
-        View input_scale;  // of normalised inputs, once
-        View amax;         // (1, T) of the step under way; of weights, of the copies that the next step reads
-        View history;      // (window, T): state, from which the scales follow
-        View scales;       // (1, T)
-        View products;     // (1, 3 GEMMs): what undoes the scales of two operands
-    } float8;
+    ScaleViews f8;        // of FP8 training
     // State: flat segments of ParameterLayout.count elements.
     View master, gradient, m, v;
     View working;  // storage dtype, with the weights of norms in the matrices after them (ParameterLayout.folds)
+    Segments segments() const { return {.master = master, .working = working, .gradient = gradient}; }
 };
 
 }  // namespace coda

@@ -17,7 +17,11 @@ ParameterLayout walk(const ModelConfig& model, ParameterPlan plan) {
     layout.matrix_count = plan.matrix_end();
     layout.count = plan.norm_end();
     layout.tensors = plan.tensors();
-    layout.folds = plan.folds();
+    layout.matrices = plan.matrices();
+    for (const WeightMatrix& matrix : layout.matrices) {
+        const PackedTensor& place = matrix.place;
+        if (matrix.norm) layout.folds.push_back({place.offset, place.rows, place.cols, matrix.norm->offset});
+    }
     for (const HfTensor& tensor : layout.tensors) layout.parameters += tensor.count();
     return layout;
 }

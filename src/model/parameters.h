@@ -26,14 +26,16 @@ struct ParameterLayout {
     EmbeddingBlock::Parameters embedding;
     std::vector<Layer::Parameters> layers;
     HeadBlock::Parameters head;
-    std::int64_t matrix_count = 0;  // elements that decay: [0, matrix_count)
-    std::int64_t count = 0;         // elements of a segment, padding included
-    std::int64_t parameters = 0;    // elements of the Hugging Face tensors (no padding)
-    std::vector<HfTensor> tensors;  // every Hugging Face tensor once, in checkpoint order
-    std::vector<NormFold> folds;    // matrices that follow a norm, by offset
+    std::int64_t matrix_count = 0;       // elements that decay: [0, matrix_count)
+    std::int64_t count = 0;              // elements of a segment, padding included
+    std::int64_t parameters = 0;         // elements of the Hugging Face tensors (no padding)
+    std::vector<HfTensor> tensors;       // every Hugging Face tensor once, in checkpoint order
+    std::vector<WeightMatrix> matrices;  // by offset
+    std::vector<NormFold> folds;         // of the matrices that follow a norm, by offset
 
+    const PackedTensor& embedding_table() const { return matrices.at(embedding.table).place; }
     /// The head's matrix is the embedding's.
-    bool tied() const { return head.matrix.offset == embedding.table.offset; }
+    bool tied() const { return head.matrix == embedding.table; }
 };
 
 ParameterLayout parameter_layout(const ModelConfig& model);

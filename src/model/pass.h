@@ -8,14 +8,13 @@
 
 namespace coda {
 
-/// A step of the optimizer is `first`, then `further` for every other micro-batch, then `update`. `sample` is the
-/// forward pass of the micro-batch's first sequence and the logits of its last row. `scales`, of FP8 training alone,
-/// makes scales and the weights' FP8 copies without an update: when a run begins and when it goes on.
+/// A step of the optimizer is `first`, then `further` for every other micro-batch, then `update`. `scales`, of FP8
+/// training only, makes scales and the weights' FP8 copies without an update: when a run begins and when it continues.
 ///
 /// Generation with a cache: a `prefill` takes all tokens of a prompt but the last into the cache of one sequence;
 /// `decode` takes one token of each sequence, the newest, and chooses the next one. Pass::prefill is the first of
 /// kPrefillPasses, which differ in their number of rows (prefill_lengths).
-enum class Pass : std::uint8_t { first, further, update, scales, evaluate, sample, decode, prefill };
+enum class Pass : std::uint8_t { first, further, update, scales, evaluate, decode, prefill };
 inline constexpr int kPrefillPasses = 16;
 constexpr Pass prefill_pass(std::size_t index) {
     return static_cast<Pass>(static_cast<std::size_t>(Pass::prefill) + index);
@@ -51,23 +50,21 @@ class PassSet {
     std::uint32_t bits_ = 0;
 };
 
-/// Of a configuration alone: generation needs a number of sequences and a context besides (GenerationShape).
-inline constexpr PassSet kAllPasses{Pass::first,  Pass::further,  Pass::update,
-                                    Pass::scales, Pass::evaluate, Pass::sample};
-
 /// What the program was started for. Its plan holds the buffers of its passes and no others.
-enum class Mode : std::uint8_t { train, evaluate, sample, generate, export_ };
+enum class Mode : std::uint8_t { train, evaluate, generate, export_ };
 
 /// Training evaluates too. An export runs nothing: weights are written from where they are read.
 constexpr PassSet passes_of(Mode mode) {
     switch (mode) {
         case Mode::train: return {Pass::first, Pass::further, Pass::update, Pass::scales, Pass::evaluate};
         case Mode::evaluate: return {Pass::evaluate};
-        case Mode::sample: return {Pass::sample};
         case Mode::generate: return {Pass::decode, Pass::prefill};
         case Mode::export_: return {};
     }
     return {};
 }
+
+/// Of a configuration alone: generation needs a number of sequences and a context besides (GenerationShape).
+inline constexpr PassSet kAllPasses = passes_of(Mode::train);
 
 }  // namespace coda

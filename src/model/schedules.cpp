@@ -6,7 +6,6 @@
 #include "src/core/hazards.h"
 #include "src/model/generation.h"
 #include "src/model/model.h"
-#include "src/model/own_copies.h"
 #include "src/model/scratch.h"
 #include "src/model/update.h"
 
@@ -42,16 +41,22 @@ void add_inputs(const BlockBuffers& buffers, const ModelShape& s, std::int64_t c
     host.correction2 = input("bias correction 2", statistic, 1, 1);
     host.step = input("step", DType::i32, 1, 1);
     host.drop_above = input("gradient norm to drop above", statistic, 1, 1);
-    host.sample_start = input("sample start", DType::i32, 1, s.seq_len);
     host.norm = input("gradient norm", statistic, 1, 1);
     host.clip = input("clip factor", statistic, 1, 1);
     host.skip = input("skip flag", DType::i32, 1, 1);
 }
 
+/// Which layers train with FP8 factors.
+F8Layers f8_layers(const PrecisionConfig& precision, std::size_t layers) {
+    if (!precision.has_fp8) return {};
+    return {.first = static_cast<int>(precision.bf16_first_layers),
+            .end = static_cast<int>(layers) - static_cast<int>(precision.bf16_last_layers)};
+}
+
 Schedule micro_batch_schedule(Model model, Beta beta) {
     Schedule schedule;
     StepList step(schedule);
-    build_forward(model, step, Keep::activations);
+    build_forward(model, step);
     model.head.train(step, model.batch, model.out(), model.dx, beta);
     build_backward(model, step, beta);
     return schedule;
@@ -60,38 +65,24 @@ Schedule micro_batch_schedule(Model model, Beta beta) {
 Schedule evaluate_schedule(Model model) {
     Schedule schedule;
     StepList step(schedule);
-    build_forward(model, step, Keep::nothing);
+    model.keep_nothing();
+    build_forward(model, step);
     model.head.evaluate(step, model.batch, model.out());
     return schedule;
 }
 
-/// On the micro-batch's first sequence.
-Schedule sample_schedule(Model model, const View& sample_start) {
-    const std::int64_t seq_len = sample_start.cols;
-    model.batch.tokens = narrowed(model.batch.tokens, seq_len);
-    model.batch.positions = narrowed(model.batch.positions, seq_len);
-    model.batch.doc_start = sample_start;
-    model.embedding.keep_rows(seq_len);
-    for (Layer& layer : model.layers) layer.keep_rows(seq_len);
-    Schedule schedule;
-    StepList step(schedule);
-    build_forward(model, step, Keep::nothing);
-    model.head.sample(step, model.out());
-    return schedule;
-}
-
 Schedule update_schedule(const ParameterLayout& layout, const ScheduleOptions& options, const HostViews& host,
-                         const FlatSegments& segments, const Float8State& float8) {
+                         const Weights& weights) {
     Schedule schedule;
     StepList step(schedule);
-    build_update(layout, options, host, segments, float8, step);
+    build_update(layout, options, host, weights, step);
     return schedule;
 }
 
-Schedule scales_schedule(const HostViews& host, const FlatSegments& segments, const Float8State& float8) {
+Schedule scales_schedule(const HostViews& host, const Weights& weights) {
     Schedule schedule;
     StepList step(schedule);
-    float8.build_renewal(step, host, segments);
+    weights.renew(step, host.segments(), host.step, host.skip);
     return schedule;
 }
 
@@ -111,7 +102,6 @@ const char* name_of(Pass pass) {
         case Pass::update: return "update";
         case Pass::scales: return "scales";
         case Pass::evaluate: return "evaluate";
-        case Pass::sample: return "sample";
         case Pass::decode: return "decode";
         case Pass::prefill: break;
     }
@@ -126,7 +116,6 @@ const Schedule& Schedules::operator[](Pass pass) const {
         case Pass::update: return update;
         case Pass::scales: return scales;
         case Pass::evaluate: return evaluate;
-        case Pass::sample: return sample;
         case Pass::decode: return decode;
         case Pass::prefill: break;
     }
@@ -181,32 +170,28 @@ Schedules build_schedules(const ModelConfig& model, const ParameterLayout& layou
     const ModelShape shape = model_shape(model, options.seq_len, options.micro_batch_size);
     add_segments(buffers, layout.count, options.optimizer.moments, host);
     add_inputs(buffers, shape, options.generation.context, options.document_mask, host);
-    FlatSegments segments{.master = host.master, .working = host.working, .gradient = host.gradient};
-    const Float8State float8 = passes.has(Pass::first) ? Float8State(options.gemms, layout, buffers) : Float8State();
-    const bool generates = passes.has(Pass::sample) || passes.has(Pass::decode) || passes.has(Pass::prefill);
-    if (float8 && !generates) segments.copies = own_copies(layout, float8, host.master, buffers);
-    host.float8 = float8.views();
-    schedules.float8_tensors = float8.tensors();
+    const bool generates = passes.has(Pass::decode) || passes.has(Pass::prefill);
+    const F8Layers f8 = passes.has(Pass::first) ? f8_layers(options.gemms, layout.layers.size()) : F8Layers{};
+    const Weights& weights = schedules.weights = {layout.matrices, host.segments(), f8, f8 && !generates, buffers};
+    host.f8 = weights.views();
     const bool has_master = passes.has(Pass::update);
-    const Model blocks = make_model(layout, shape, options, host, segments,
-                                    embedding_rows(layout, segments, has_master, host.embedded), float8, buffers);
+    const Model blocks = make_model(layout, shape, options, host, weights,
+                                    embedding_rows(layout, weights, host.master, has_master, host.embedded), buffers);
     const HeadBlock::Results& results = blocks.head.results();
     host.loss = results.loss;
     host.losses = results.losses;
     host.val_loss = results.val_loss;
-    host.logits = results.logits;
 
     if (passes.has(Pass::first)) schedules.first = micro_batch_schedule(blocks, Beta::overwrite);
     if (passes.has(Pass::further)) schedules.further = micro_batch_schedule(blocks, Beta::accumulate);
-    if (passes.has(Pass::update)) schedules.update = update_schedule(layout, options, host, segments, float8);
-    if (passes.has(Pass::scales) && float8) schedules.scales = scales_schedule(host, segments, float8);
+    if (passes.has(Pass::update)) schedules.update = update_schedule(layout, options, host, weights);
+    if (passes.has(Pass::scales) && weights.f8()) schedules.scales = scales_schedule(host, weights);
     if (passes.has(Pass::evaluate)) schedules.evaluate = evaluate_schedule(blocks);
-    if (passes.has(Pass::sample)) schedules.sample = sample_schedule(blocks, host.sample_start);
     if (passes.has(Pass::decode) || passes.has(Pass::prefill)) {
-        add_generation(model, layout, options, segments, has_master, schedules);
+        add_generation(model, layout, options, has_master, schedules);
     }
-    std::vector<Schedule*> all = {&schedules.first,    &schedules.further, &schedules.update, &schedules.scales,
-                                  &schedules.evaluate, &schedules.sample,  &schedules.decode};
+    std::vector<Schedule*> all = {&schedules.first,  &schedules.further,  &schedules.update,
+                                  &schedules.scales, &schedules.evaluate, &schedules.decode};
     for (Schedule& prefill : schedules.prefill) all.push_back(&prefill);
     add_scratch(schedules.buffers, all);
     return schedules;

@@ -6,20 +6,20 @@
 #include "kernels/ops.h"
 #include "src/core/buffers.h"
 #include "src/core/memory_plan.h"
-#include "src/model/float8_state.h"
 #include "src/model/host_views.h"
 #include "src/model/parameters.h"
 #include "src/model/pass.h"
 #include "src/model/schedule_options.h"
+#include "src/model/tensors/weights.h"
 
 namespace coda {
 
 struct Schedules {
     BufferTable buffers;
     HostViews host;
-    Schedule first, further, update, scales, evaluate, sample, decode;  // empty where it was not requested
-    std::vector<Schedule> prefill;                                      // by length, as prefill_lengths has them
-    std::vector<Float8Name> float8_tensors;                             // as HostViews::Float8 has their numbers
+    Schedule first, further, update, scales, evaluate, decode;  // empty where it was not requested
+    std::vector<Schedule> prefill;                              // by length, as prefill_lengths has them
+    Weights weights;
 
     const Schedule& operator[](Pass pass) const;
     bool has(Pass pass) const { return !(*this)[pass].empty(); }

@@ -2,8 +2,8 @@
 
 namespace coda {
 
-void build_update(const ParameterLayout& layout, const ScheduleOptions& options, HostViews host,
-                  const FlatSegments& segments, const Float8State& float8, StepList& step) {
+void build_update(const ParameterLayout& layout, const ScheduleOptions& options, HostViews host, const Weights& weights,
+                  StepList& step) {
     step.enter(Phase::update, -1);
     step("grad_norm", GradNorm{.grad = host.gradient,
                                .loss = host.loss,
@@ -17,7 +17,7 @@ void build_update(const ParameterLayout& layout, const ScheduleOptions& options,
                         .master = write(host.master),
                         .m = write(host.m),
                         .v = write(host.v),
-                        .working = segments.copies.empty() ? write(host.working) : View{},
+                        .working = weights.own_copies() ? View{} : write(host.working),
                         .lr = host.lr,
                         .correction1 = host.correction1,
                         .correction2 = host.correction2,
@@ -31,7 +31,7 @@ void build_update(const ParameterLayout& layout, const ScheduleOptions& options,
                         .eps = options.optimizer.eps,
                         .weight_decay = options.optimizer.weight_decay,
                         .seed = options.seed});
-    if (float8) float8.build_renewal(step, host, segments);
+    if (weights.f8()) weights.renew(step, host.segments(), host.step, host.skip);
 }
 
 }  // namespace coda

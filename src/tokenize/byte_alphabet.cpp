@@ -1,6 +1,6 @@
 #include "src/tokenize/byte_alphabet.h"
 
-#include "src/tokenize/utf8.h"
+#include "src/core/utf8.h"
 
 namespace coda {
 namespace {

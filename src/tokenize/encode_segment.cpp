@@ -6,7 +6,7 @@
 
 #include "kernels/core/error.h"
 #include "src/config/json_file.h"
-#include "src/tokenize/utf8.h"
+#include "src/core/utf8.h"
 
 namespace coda {
 namespace {

@@ -6,9 +6,9 @@
 
 #include "kernels/core/error.h"
 #include "src/config/json_file.h"
+#include "src/core/utf8.h"
 #include "src/io/files.h"
 #include "src/tokenize/byte_alphabet.h"
-#include "src/tokenize/utf8.h"
 
 namespace coda {
 namespace {

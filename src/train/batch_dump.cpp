@@ -1,6 +1,6 @@
 #include "src/train/batch_dump.h"
 
-#include "src/train/feed.h"
+#include "src/engine/feed.h"
 
 namespace coda {
 

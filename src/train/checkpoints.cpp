@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "src/core/errors.h"
-#include "src/train/device.h"
-#include "src/train/finite_state.h"
-#include "src/train/model_state.h"
+#include "src/engine/device.h"
+#include "src/engine/finite_state.h"
+#include "src/engine/model_state.h"
 
 namespace coda {
 

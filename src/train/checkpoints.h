@@ -9,8 +9,8 @@
 #include <string>
 
 #include "src/core/console.h"
+#include "src/engine/session.h"
 #include "src/train/checkpoint_writer.h"
-#include "src/train/session.h"
 
 namespace coda {
 

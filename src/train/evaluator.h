@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "src/core/console.h"
+#include "src/engine/session.h"
 #include "src/io/log_records.h"
 #include "src/train/run_files.h"
-#include "src/train/session.h"
 
 namespace coda {
 

@@ -8,9 +8,9 @@
 #include "src/config/codec.h"
 #include "src/config/retired.h"
 #include "src/core/errors.h"
+#include "src/engine/feed.h"
+#include "src/engine/model_state.h"
 #include "src/io/checkpoint.h"
-#include "src/train/feed.h"
-#include "src/train/model_state.h"
 
 namespace coda {
 
@@ -34,15 +34,15 @@ bool has_same_tensors(const nlohmann::json& recorded, const PrecisionConfig& now
 }
 
 /// Whether the checkpoint is of a version that kept the gate/up projection's output in bf16, without a scale.
-bool lacks_outputs(const SegmentInfo& history, const std::vector<Float8Name>& tensors) {
+bool lacks_outputs(const SegmentInfo& history, const std::vector<ScaledTensor>& tensors) {
     const auto outputs = std::count_if(tensors.begin(), tensors.end(),
-                                       [](const Float8Name& name) { return name.tensor.ends_with(".output"); });
+                                       [](const ScaledTensor& name) { return name.tensor.ends_with(".output"); });
     const auto others = static_cast<std::int64_t>(tensors.size()) - outputs;
     return outputs > 0 && history.bytes == kScaleWindow * others * size_of(DType::f32);
 }
 
 bool has_scales_of(const CheckpointInfo& checkpoint, const PrecisionConfig& now,
-                   const std::vector<Float8Name>& tensors) {
+                   const std::vector<ScaledTensor>& tensors) {
     const auto history = std::find_if(checkpoint.segments.begin(), checkpoint.segments.end(),
                                       [](const SegmentInfo& segment) { return segment.name == kFloat8Segment; });
     if (history == checkpoint.segments.end()) return false;
@@ -72,7 +72,7 @@ void require_finite(std::int64_t step, const std::vector<Float8Record>& records)
     for (const Float8Record& record : records) {
         if (std::isfinite(record.amax)) continue;
         throw NonFiniteError(
-            text("step ", step, ": an element of ", tensor_place(record.tensor, record.layer),
+            text("step ", step, ": an element of ", record.tensor, " of layer ", record.layer,
                  " is infinite. FP8 clips it, so loss and gradient norm do not show it. The step is not "
                  "saved, and earlier checkpoints are as they were; try a lower "
                  "optimizer.learning_rate, or --resume from the last checkpoint with one"));
@@ -81,15 +81,15 @@ void require_finite(std::int64_t step, const std::vector<Float8Record>& records)
 
 Float8Scales::Float8Scales(Executor& executor, const Schedules& schedules, const PrecisionConfig& precision)
     : executor_(executor), schedules_(schedules), precision_(precision), counter_(executor, schedules) {
-    if (schedules.has(Pass::scales)) upload_scalar(executor, schedules.host.float8.input_scale, kNormalisedScale);
+    if (schedules.has(Pass::scales)) upload_scalar(executor, schedules.host.f8.input_scale, kNormalisedScale);
 }
 
 void Float8Scales::load(const CheckpointInfo* checkpoint) {
     if (!schedules_.has(Pass::scales)) return;
-    const HostViews::Float8& views = schedules_.host.float8;
+    const ScaleViews& views = schedules_.host.f8;
     std::vector<float> history(static_cast<std::size_t>(views.history.count()), 0.0f);
     const auto columns = static_cast<std::size_t>(views.history.cols);
-    const bool goes_on = checkpoint && has_scales_of(*checkpoint, precision_, schedules_.float8_tensors);
+    const bool goes_on = checkpoint && has_scales_of(*checkpoint, precision_, schedules_.weights.tensors());
     if (goes_on) {
         read_segment(*checkpoint, kFloat8Segment, std::as_writable_bytes(std::span(history)));
         require_magnitudes(*checkpoint, history);
@@ -100,8 +100,8 @@ void Float8Scales::load(const CheckpointInfo* checkpoint) {
     renew();
     if (!goes_on) renew();  // the first time found how large the weights are
 
-    const std::vector<Float8Name>& tensors = schedules_.float8_tensors;
-    const auto is_gradient = [](const Float8Name& name) { return name.tensor.ends_with(".output_gradient"); };
+    const std::vector<ScaledTensor>& tensors = schedules_.weights.tensors();
+    const auto is_gradient = [](const ScaledTensor& name) { return name.tensor.ends_with(".output_gradient"); };
     needs_calibration_ = std::any_of(tensors.begin(), tensors.end(), is_gradient);
     for (std::size_t i = 0; i < history.size(); ++i) {
         if (history[i] > 0 && is_gradient(tensors[i % columns])) needs_calibration_ = false;
@@ -125,7 +125,7 @@ void Float8Scales::renew() {
 
 std::unique_ptr<Readback> Float8Scales::read() {
     if (!schedules_.has(Pass::scales)) return nullptr;
-    const HostViews::Float8& views = schedules_.host.float8;
+    const ScaleViews& views = schedules_.host.f8;
     return executor_.read_values({views.amax, views.scales});
 }
 
@@ -138,7 +138,7 @@ Float8Counts* Float8Scales::counter(std::int64_t step) {
 
 std::vector<Float8Record> Float8Scales::records(const std::vector<double>& values,
                                                 const std::vector<CodeCounts>& counts) const {
-    const std::vector<Float8Name>& tensors = schedules_.float8_tensors;
+    const std::vector<ScaledTensor>& tensors = schedules_.weights.tensors();
     std::vector<Float8Record> records;
     for (std::size_t t = 0; t < tensors.size(); ++t) {
         const double largest = with_f8(tensors[t].format, [](auto f8) { return decltype(f8)::largest(); });

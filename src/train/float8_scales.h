@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "src/engine/executor.h"
+#include "src/engine/float8_counts.h"
 #include "src/io/log_records.h"
-#include "src/train/executor.h"
-#include "src/train/float8_counts.h"
 
 namespace coda {
 

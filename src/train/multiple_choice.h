@@ -16,8 +16,8 @@
 #include <functional>
 #include <vector>
 
+#include "src/engine/feed.h"
 #include "src/io/evaluation_shard.h"
-#include "src/train/feed.h"
 
 namespace coda {
 

@@ -1,4 +1,4 @@
-// Whether a run may go on from a checkpoint: what must agree, what is noted, and what is asked for.
+// Whether a run may continue from a checkpoint: what must agree, what is noted, and what is asked for.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -10,10 +10,6 @@
 #include "src/train/run_options.h"
 
 namespace coda {
-
-/// Compares the configuration that a checkpoint was written with, `state.config`. Throws UsageError naming a key that
-/// its weights or moments depend on and that is another now. Notes every other key that bears on training.
-void check_recipe(const Config& config, const nlohmann::json& state, Console& console);
 
 /// RunIdentity::precision of a configuration that trains in `storage`.
 std::string precision_text(const PrecisionConfig& precision, DType storage);

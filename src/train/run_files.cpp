@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "kernels/core/error.h"
+#include "src/engine/timing.h"
 #include "src/io/output_file.h"
 #include "src/io/tokens.h"
-#include "src/train/timing.h"
 
 namespace coda {
 

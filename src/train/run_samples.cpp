@@ -1,10 +1,43 @@
 #include "src/train/run_samples.h"
 
+#include <algorithm>
+
+#include "src/config/shell_quote.h"
 #include "src/core/choice_options.h"
 #include "src/core/errors.h"
 #include "src/core/printable.h"
 
 namespace coda {
+
+namespace {
+
+/// The token that begins a document where data.document_mask keeps them apart, else -1.
+std::int32_t separator_of(const Config& config) {
+    return static_cast<std::int32_t>(config.data.document_mask ? config.model.bos_token_id.value_or(-1) : -1);
+}
+
+/// What the model sees of a prompt.
+std::vector<std::int32_t> prompt_tokens(const std::optional<std::string>& prompt, const Config& config,
+                                        TextCodec* codec) {
+    std::vector<std::int32_t> tokens;
+    if (config.model.bos_token_id) tokens.push_back(static_cast<std::int32_t>(*config.model.bos_token_id));
+    if (codec && (prompt || tokens.empty())) {
+        const std::vector<std::int32_t> encoded = codec->encode(prompt.value_or("\n"));
+        tokens.insert(tokens.end(), encoded.begin(), encoded.end());
+    }
+    if (tokens.empty())
+        throw UsageError("samples.prompts: an empty text, and the model has no bos_token_id to begin with");
+    const auto last = std::find(tokens.rbegin(), tokens.rend(), separator_of(config));
+    if (last != tokens.rend()) tokens.erase(tokens.begin(), last.base() - 1);
+    if (static_cast<std::int64_t>(tokens.size()) >= config.training.seq_len) {
+        throw UsageError(text("samples.prompts: ", quote(prompt.value_or("")), " has ", tokens.size(),
+                              " tokens, and a sample of training.seq_len ", config.training.seq_len,
+                              " holds a prompt of up to ", config.training.seq_len - 1, " and what follows it"));
+    }
+    return tokens;
+}
+
+}  // namespace
 
 ChoiceOptions choice_of(const SamplesConfig& samples) {
     return {.temperature = static_cast<float>(samples.temperature),
@@ -27,29 +60,24 @@ RunPrompts run_prompts(const Config& config, std::shared_ptr<TextCodec> codec) {
             "samples.interval: nothing to begin a sample with: the model has no bos_token_id, and there is no "
             "tokenizer for samples.prompts; give data.tokenizer, or samples.interval 0");
     }
-    RunPrompts prompts{.codec = std::move(codec), .starts = {}, .sampler = {}};
+    RunPrompts prompts{.codec = std::move(codec), .starts = {}};
     const auto add = [&](const std::optional<std::string>& given) {
-        prompts.starts.push_back(
-            {.text = prompts.codec ? std::optional(given.value_or("")) : std::nullopt,
-             .tokens = prompt_tokens({.text = given, .tokens = {}}, config.model, prompts.codec.get())});
+        prompts.starts.push_back({.text = prompts.codec ? std::optional(given.value_or("")) : std::nullopt,
+                                  .tokens = prompt_tokens(given, config, prompts.codec.get())});
     };
-    for (const std::string& prompt : samples.prompts) {
-        if (prompt.empty() && !config.model.bos_token_id)
-            throw UsageError("samples.prompts: an empty text, and the model has no bos_token_id to begin with");
-        add(prompt);
-    }
+    for (const std::string& prompt : samples.prompts) add(prompt);
     if (samples.prompts.empty()) add(std::nullopt);
     return prompts;
 }
 
 PassSet training_passes(const Config& config) {
     const PassSet passes = passes_of(Mode::train);
-    return config.samples.interval > 0 ? passes | passes_of(Mode::sample) | passes_of(Mode::generate) : passes;
+    return config.samples.interval > 0 ? passes | passes_of(Mode::generate) : passes;
 }
 
-RunSamples::RunSamples(Session& session, std::shared_ptr<const RunPrompts> prompts) : prompts_(std::move(prompts)) {
+RunSamples::RunSamples(Session& session, std::shared_ptr<const RunPrompts> prompts, const DecoderOptions& decoder)
+    : prompts_(std::move(prompts)), sampler_(session, decoder) {
     require(prompts_ != nullptr, "samples.interval is set, but nothing says what the samples follow");
-    sampler_ = prompts_->sampler(session);
     const Config& config = session.config();
     options_.tokens = config.samples.tokens;
     options_.choice = choice_of(config.samples);
@@ -65,7 +93,7 @@ void RunSamples::make(std::int64_t step, const std::function<void(const SampleRe
         SamplingOptions options = options_;
         options.choice.seed += i;
         try {
-            sampler_(start.tokens, options, [&](std::int32_t token) {
+            sampler_.sample(start.tokens, options, [&](std::int32_t token) {
                 record.tokens.push_back(token);
                 if (record.text) *record.text += prompts_->codec->decode(token);
             });

@@ -1,5 +1,5 @@
-// Samples of the model during training, for log, console and report. They read the weights and the tokens that are fed;
-// a step feeds its own, so a run computes the same with them and without.
+// Samples of the model during training, for log, console and report. They read the weights and have a cache and inputs
+// of their own, so a run computes the same with them and without.
 #pragma once
 
 #include <functional>
@@ -8,49 +8,45 @@
 #include <string>
 #include <vector>
 
+#include "src/engine/session.h"
+#include "src/generate/text_sampler.h"
 #include "src/io/log_records.h"
-#include "src/train/sampling.h"
-#include "src/train/session.h"
+#include "src/text/codec.h"
 
 namespace coda {
 
-/// Makes the tokens that follow a prompt: Sampler::sample, or what does the same faster.
-using SampleText = std::function<void(std::vector<std::int32_t> prompt, const SamplingOptions& options,
-                                      const std::function<void(std::int32_t)>& token)>;
-
-/// What the samples of a run follow, how they are read, and what makes them.
+/// What the samples of a run follow, and how they are read.
 struct RunPrompts {
     struct Start {
-        std::optional<std::string> text;  // as it is given; absent without a codec
-        std::vector<std::int32_t> tokens;
+        std::optional<std::string> text;   // as it is given; absent without a codec
+        std::vector<std::int32_t> tokens;  // shorter than training.seq_len
     };
     std::shared_ptr<TextCodec> codec;  // null: samples have no text
     std::vector<Start> starts;
-    std::function<SampleText(Session&)> sampler;  // in a session with training_passes()
 };
 
-/// Of samples.prompts, without `sampler`. Throws UsageError, naming the key, where there is nothing to begin with, or
-/// text and no codec.
+/// Of samples.prompts. A prompt begins with model.bos_token_id, where there is one, and with
+/// data.document_mask at its last document, which is all that the model would see. Throws UsageError, naming the key,
+/// where there is nothing to begin with, text and no codec, or a prompt that leaves no room in training.seq_len.
 RunPrompts run_prompts(const Config& config, std::shared_ptr<TextCodec> codec);
 
-/// The passes of a training run: those of Mode::train, and with samples.interval Pass::sample and
-/// generation.
+/// The passes of a training run: those of Mode::train, and with samples.interval those of Mode::generate.
 PassSet training_passes(const Config& config);
 
 class RunSamples {
   public:
     /// The session has training_passes(). Throws Error where there are no prompts.
-    RunSamples(Session& session, std::shared_ptr<const RunPrompts> prompts);
+    RunSamples(Session& session, std::shared_ptr<const RunPrompts> prompts, const DecoderOptions& decoder);
 
     /// Calls made(sample) for one sample after another, in the order of the prompts. Sample i has the seed samples.seed
-    /// + i at every step, so it shows what training changed. It ends at samples.tokens, at model.eos_token_id or, with
-    /// data.document_mask, where a document begins. Throws NonFiniteError, naming step and sample, when a logit is not
-    /// finite.
+    /// + i at every step, so it shows what training changed. It ends after samples.tokens, where training.seq_len is
+    /// full, at model.eos_token_id or, with data.document_mask, where a document begins. Throws NonFiniteError, naming
+    /// step and sample, when a logit is not finite.
     void make(std::int64_t step, const std::function<void(const SampleRecord&)>& made);
 
   private:
     std::shared_ptr<const RunPrompts> prompts_;
-    SampleText sampler_;
+    TextSampler sampler_;
     SamplingOptions options_;
 };
 

@@ -10,14 +10,14 @@
 #include "src/core/build_id.h"
 #include "src/core/errors.h"
 #include "src/core/interrupt.h"
+#include "src/engine/device.h"
+#include "src/engine/finite_state.h"
+#include "src/engine/model_state.h"
+#include "src/engine/nonfinite.h"
+#include "src/engine/plan_report.h"
 #include "src/io/data_fingerprint.h"
 #include "src/train/batch_dump.h"
-#include "src/train/device.h"
-#include "src/train/finite_state.h"
 #include "src/train/learning_rate.h"
-#include "src/train/model_state.h"
-#include "src/train/nonfinite.h"
-#include "src/train/plan_report.h"
 
 namespace coda {
 
@@ -53,7 +53,7 @@ Trainer::Trainer(const Config& config, const RunOptions& options, TrainingData d
       tokenizer_(open_tokenizer(config, options.resume)),
       lock_(config.output.directory, options.command),
       session_(config_, training_passes(config_), options.timing.has_value(), console_),
-      weights_(config_, options_, true, tokenizer_, console_),
+      weights_(config_, options_.weights(), true, tokenizer_, console_),
       scales_(session_.executor(), session_.schedules(), config_.precision),
       checkpoints_(session_, console_),
       identity_(identity()),
@@ -69,7 +69,7 @@ Trainer::Trainer(const Config& config, const RunOptions& options, TrainingData d
     weights_.load(session_);
     scales_.load(weights_.checkpoint());
     weights_.release();
-    if (config_.samples.interval > 0) samples_.emplace(session_, options_.prompts);
+    if (config_.samples.interval > 0) samples_.emplace(session_, options_.prompts, options_.decoder);
     watch_.restore(weights_.saved(kSpikeWatch));
 }
 

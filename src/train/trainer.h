@@ -7,6 +7,8 @@
 #include <string>
 
 #include "src/core/console.h"
+#include "src/engine/session.h"
+#include "src/engine/weights_source.h"
 #include "src/io/run_lock.h"
 #include "src/io/run_log.h"
 #include "src/io/run_tokenizer.h"
@@ -18,9 +20,7 @@
 #include "src/train/run_files.h"
 #include "src/train/run_options.h"
 #include "src/train/run_samples.h"
-#include "src/train/session.h"
 #include "src/train/spike_watch.h"
-#include "src/train/weights_source.h"
 
 namespace coda {
 

@@ -123,16 +123,26 @@ TEST_CASE_METHOD(Fixture, "modes") {
 }
 
 TEST_CASE_METHOD(Fixture, "the decoder of samples") {
-    CHECK(run({"--resume", "--sample", "3"}).decoder.choice == DecoderChoice::automatic);
-    const CommandLine sample = run({"--resume", "--sample", "3", "--decoder", "passes", "--watchdog", "0.25"});
-    CHECK(sample.decoder.choice == DecoderChoice::passes);
-    CHECK(sample.decoder.watchdog_seconds == 0.25);
-    CHECK(run({"--samples.interval", "5", "--decoder", "fused"}).decoder.choice == DecoderChoice::fused);
-    CHECK(lacking(error({"--decoder", "fused"}), {"--decoder: goes with --sample N or samples.interval"}) == "");
+    CHECK(run({"--samples.interval", "5"}).decoder.choice == DecoderChoice::passes);
+    const CommandLine line = run({"--samples.interval", "5", "--decoder", "fused", "--watchdog", "0.25"});
+    CHECK(line.decoder.choice == DecoderChoice::fused);
+    CHECK(line.decoder.watchdog_seconds == 0.25);
+    CHECK(run({"--samples.interval", "5", "--decoder", "auto"}).decoder.choice == DecoderChoice::automatic);
+    CHECK(lacking(error({"--decoder", "fused"}), {"--decoder: goes with samples.interval"}) == "");
     CHECK(lacking(error({"--eval", "--samples.interval", "5", "--watchdog", "3"}), {"--watchdog: goes with"}) == "");
-    CHECK(lacking(error({"--resume", "--sample", "3", "--decoder", "quick"}),
+    CHECK(lacking(error({"--samples.interval", "5", "--decoder", "quick"}),
                   {"--decoder: expected auto, fused or passes", "quick"}) == "");
-    CHECK(lacking(error({"--resume", "--sample", "3", "--watchdog", "0"}), {"--watchdog: expected a number"}) == "");
+    CHECK(lacking(error({"--samples.interval", "5", "--watchdog", "0"}), {"--watchdog: expected a number"}) == "");
+}
+
+TEST_CASE_METHOD(Fixture, "a flag that is gone names what takes its place") {
+    CHECK(error({"--resume", "--sample", "9", "--prompt", "a"}) ==
+          "--sample is coda_generate now: coda_generate --model RUN --tokens N --prompt TEXT");
+    CHECK(lacking(error({"--sample=9"}), {"--sample is coda_generate now"}) == "");
+    for (const char* flag : {"--prompt", "--prompt-tokens", "--tokenizer", "--temperature", "--top-k", "--top-p",
+                             "--min-p", "--repetition-penalty", "--seed"}) {
+        CHECK(lacking(error({flag, "1"}), {std::string(flag) + " is ", "coda_generate"}) == "");
+    }
 }
 
 TEST_CASE("help lists every key with its default") {

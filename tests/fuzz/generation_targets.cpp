@@ -3,10 +3,10 @@
 #include <string_view>
 
 #include "src/core/choice_options.h"
+#include "src/core/utf8.h"
 #include "src/generate/request.h"
 #include "src/tokenize/chat/render.h"
 #include "src/tokenize/chat/template.h"
-#include "src/tokenize/utf8.h"
 #include "tests/fuzz/targets.h"
 
 namespace coda::fuzz {

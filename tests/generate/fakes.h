@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "src/generate/decoder.h"
-#include "src/train/sampling.h"
+#include "src/text/codec.h"
 
 namespace coda {
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "src/tokenize/utf8.h"
+#include "src/core/utf8.h"
 #include "tests/catch.h"
 
 using namespace coda;

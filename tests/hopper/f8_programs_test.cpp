@@ -1,11 +1,10 @@
-// The FP8 forms of GEMM programs against cpu::run on the same 8-bit operands, on a Hopper GPU; and what promotion is
-// for.
+// GEMM programs of FP8 factors against cpu::run on the same codes, on a Hopper GPU; and what promotion is for.
 //
 // Tolerances. fp32 and bf16 results: the op's (kernels/core/tolerance.h), for bf16 with both sides' rounding. Terms
 // have mixed signs here, so promoted sums are no more than 0.05% off. Those of LinearRmsBackward, whose first interval
 // is longer, are no more than 0.12% off (tests/kernels/f8_accumulation_test.cpp). FP8 results: where the accumulators
 // lie on either side of a rounding boundary, an element differs by one code. With errors of 0.15% RMS that are 2% of
-// them, and 1% RMS. LinearRmsBackward's copies of dx have in between its rounding to bf16, of which those near a tie
+// them, and 1% RMS. LinearRmsBackward's codes of dx have in between its rounding to bf16, of which those near a tie
 // differ: errors of 0.35%, 4% of the elements and 2% RMS. So they are also made from the dx that the kernel stored,
 // with no difference at all. The largest dx may be the next bf16.
 #include "kernels/core/float8.h"
@@ -22,7 +21,7 @@ constexpr double kOtherCodes = 1.5e-2;
 
 bool promotes(const Op& op) {
     const auto* rms = std::get_if<LinearRmsBackward>(&op);
-    return std::holds_alternative<WeightGradient>(op) || (rms != nullptr && rms->promotion > 0);
+    return std::holds_alternative<WeightGradient>(op) || (rms != nullptr && rms->promotion() > 0);
 }
 
 double allowed(const Op& op, const std::string& name, const View& view) {
@@ -34,11 +33,6 @@ double allowed(const Op& op, const std::string& name, const View& view) {
     const bool rounded = view.dtype == DType::bf16;
     const double rms = promotes(op) ? mixed_signs + (rounded ? kBf16 : 0) : oracle::tolerance(op, name).rms;
     return rounded ? 2 * rms : rms;
-}
-
-Op promoted(Op op, std::int64_t promotion) {
-    std::get<LinearRmsBackward>(op).promotion = promotion;
-    return op;
 }
 
 /// The op for some of its rows.
@@ -55,8 +49,8 @@ LinearRmsBackward rows_of(LinearRmsBackward op, std::int64_t first, std::int64_t
     op.dot = columns(op.dot);
     op.dx = {op.dx.row_slice(first, count), op.dx.beta};
     op.dgamma = op.dgamma.row_slice(first / op.tile, count / op.tile);
-    if (op.dx_f8) op.dx_f8 = op.dx_f8.row_slice(first, count);
-    op.dx_f8_t = columns(op.dx_f8_t);
+    if (op.dx_codes) op.dx_codes.rows = op.dx_codes.rows.row_slice(first, count);
+    op.dx_codes.columns = columns(op.dx_codes.columns);
     return op;
 }
 
@@ -71,12 +65,12 @@ std::int64_t other_codes(const Bytes& bytes, const View& rows, const View& copy)
 
 /// Elements of the FP8 copy of dx that are not dx as stored, rounded; as QuantiseF8 does it.
 std::int64_t other_than_of_dx(const Bytes& bytes, const LinearRmsBackward& op) {
-    const double scale = element(bytes, op.dx_scale, 0, 0);
+    const double scale = element(bytes, op.dx_codes.scale, 0, 0);
     std::int64_t wrong = 0;
     for (std::int64_t row = 0; row < op.dx.rows; ++row)
         for (std::int64_t column = 0; column < op.dx.cols; ++column) {
             const F8E4M3 want(static_cast<float>(scale * element(bytes, op.dx, row, column)));
-            wrong += element(bytes, op.dx_f8, row, column) != static_cast<double>(static_cast<float>(want));
+            wrong += element(bytes, op.dx_codes.rows, row, column) != static_cast<double>(static_cast<float>(want));
         }
     return wrong;
 }
@@ -89,10 +83,9 @@ double amax_of_dx(const Bytes& bytes, const LinearRmsBackward& op, double before
     return before;
 }
 
-/// Whether the program has kernels of that promotion, for a gradient of that format.
-bool built(const std::string& program, std::int64_t promotion, DType format) {
-    if (program == "LinearRmsBackwardF8") return promotion != 256;
-    return promotion == 0 && (format == DType::f8e4m3 || program == "WeightGradientF8");
+/// Whether the program has kernels for a gradient of that format.
+bool built(const std::string& program, DType format) {
+    return format == DType::f8e4m3 || program == "LinearRmsBackwardF8" || program == "WeightGradientF8";
 }
 
 void check_f8(const Shape& shape, const CaseOptions& options, const hopper::Request& choice = {}) {
@@ -100,15 +93,15 @@ void check_f8(const Shape& shape, const CaseOptions& options, const hopper::Requ
     const cases::DeviceBuffers device(made.buffers, 17);
     Bytes expected = download(made.buffers, device.memory());
     const auto* rms = std::get_if<LinearRmsBackward>(&made.op);
-    const double before = rms != nullptr && rms->dx_amax ? element(expected, rms->dx_amax, 0, 0) : 0;
+    const double before = rms != nullptr && rms->dx_codes ? element(expected, rms->dx_codes.amax, 0, 0) : 0;
     cpu::run(made.op, memory_of(expected));
     hopper::prepare(made.op, device.memory(), choice)(nullptr);
     CUDA_CHECK(cudaDeviceSynchronize());
     const Bytes got = download(made.buffers, device.memory());
     for_each_operand(made.op, [&](const std::string& name, const View& view, Access access) {
         const auto i = static_cast<std::size_t>(view.buffer);
-        INFO(shape.program << ", tile " << choice.candidate << ", promotion " << options.promotion << ", M " << shape.m
-                           << " N " << shape.n << " K " << shape.k << ": " << name);
+        INFO(shape.program << ", tile " << choice.candidate << ", M " << shape.m << " N " << shape.n << " K " << shape.k
+                           << ": " << name);
         if (access == Access::in) {
             CHECK(got[i] == expected[i]);
             return;
@@ -119,12 +112,16 @@ void check_f8(const Shape& shape, const CaseOptions& options, const hopper::Requ
         CHECK(found.rms <= bound);
     });
     INFO("M " << shape.m << " N " << shape.n << ", tile " << choice.candidate);
-    if (const auto* op = std::get_if<LinearSwigluBackwardF8>(&made.op)) CHECK(other_codes(got, op->dz, op->dz_t) == 0);
-    if (const auto* op = std::get_if<LinearSwigluF8>(&made.op)) CHECK(other_codes(got, op->y, op->y_t) == 0);
-    if (rms != nullptr && rms->dx_f8) {
+    std::visit(
+        [&](const auto& op) {
+            for_each_rounded(op, [&](const Rounded& codes) {
+                if (codes.rows && codes.columns) CHECK(other_codes(got, codes.rows, codes.columns) == 0);
+            });
+        },
+        made.op);
+    if (rms != nullptr && rms->dx_codes) {
         CHECK(other_than_of_dx(got, *rms) == 0);
-        CHECK(other_codes(got, rms->dx_f8, rms->dx_f8_t) == 0);
-        CHECK(element(got, rms->dx_amax, 0, 0) == amax_of_dx(got, *rms, before));
+        CHECK(element(got, rms->dx_codes.amax, 0, 0) == amax_of_dx(got, *rms, before));
     }
 }
 
@@ -139,43 +136,43 @@ TEST_CASE("an FP8 GEMM of whole numbers is exact", "[gpu][f8]") {
             check_f8(shape, {.integers = true, .accumulate = accumulate});
 }
 
-TEST_CASE("FP8 programs agree with the CPU: every tile, promotion and format", "[gpu][f8]") {
+TEST_CASE("FP8 programs agree with the CPU: every tile, format and rule of promotion", "[gpu][f8]") {
     if (!has_hopper()) return;
     for (const Program& program : cases::f8_programs())
-        for (const std::int64_t promotion : {0, 256, 512})
-            for (const DType format : {DType::f8e4m3, DType::f8e5m2}) {
-                if (!built(program.name, promotion, format)) continue;
-                for (const bool optionals : {false, true}) {
-                    const CaseOptions options{.accumulate = optionals,
-                                              .optionals = optionals,
-                                              .gap = optionals ? 16 : 0,
-                                              .promotion = promotion,
-                                              .gradient_type = format};
-                    const auto shape = [&](std::int64_t m, std::int64_t n, std::int64_t k) {
-                        return Shape{program.name, m, round_up(n, program.columns), k};
-                    };
-                    const auto tiles = hopper::choose(cases::make_case(shape(784, 656, 208), options).op).candidates;
+        for (const DType format : {DType::f8e4m3, DType::f8e5m2}) {
+            if (!built(program.name, format)) continue;
+            for (const bool optionals : {false, true}) {
+                const CaseOptions options{.accumulate = optionals,
+                                          .optionals = optionals,
+                                          .gap = optionals ? 16 : 0,
+                                          .gradient_type = format};
+                const auto shape = [&](std::int64_t m, std::int64_t n, std::int64_t k) {
+                    return Shape{program.name, m, round_up(n, program.columns), k};
+                };
+                const auto check = [&](const std::vector<Shape>& shapes) {
+                    const auto tiles = hopper::choose(cases::make_case(shapes.front(), options).op).candidates;
                     for (std::size_t i = 0; i < tiles.size(); ++i) {
                         hopper::Request choice;
                         choice.candidate = static_cast<int>(i);
-                        check_f8(shape(784, 656, 208), options, choice);
-                        check_f8(shape(16, 136, 80), options, choice);
-                        check_f8(shape(2560, 1920, 2064), options, choice);
+                        for (const Shape& each : shapes) check_f8(each, options, choice);
                     }
-                }
+                };
+                check({shape(784, 656, 208), shape(16, 136, 80), shape(2560, 1920, 2064)});
+                // Sums that are promoted, in tiles of their own.
+                if (program.name == "LinearRmsBackwardF8") check({shape(16, 136, 8208), shape(1040, 784, 8464)});
             }
+        }
 }
 
 // A consumer issues k-tiles of its next tile during an epilogue. Run by 256 rows at a time, no consumer has a next
 // tile.
 TEST_CASE("an FP8 GEMM that begins tiles during epilogues has the bits of one that does not", "[gpu][f8]") {
     if (!has_hopper()) return;
-    // Of 24 k-tiles that a tile of 192 columns can issue ahead: fewer, as many, one more, and several intervals more.
-    for (const std::int64_t k : {3056, 3072, 3088, 5120})
+    // Only promoted sums do, which begin behind kShortSum: a part of a k-tile more, whole intervals, and a part of one.
+    for (const std::int64_t k : {8208, 8704, 9232})
         for (const bool optionals : {false, true}) {
             const Shape shape{"LinearRmsBackwardF8", 8448, 784, k};
-            const GemmCase made =
-                cases::make_case(shape, {.accumulate = true, .optionals = optionals, .promotion = 512});
+            const GemmCase made = cases::make_case(shape, {.accumulate = true, .optionals = optionals});
             const auto& whole = std::get<LinearRmsBackward>(made.op);
             const std::size_t tiles = hopper::choose(made.op).candidates.size();
             for (std::size_t i = 0; i < tiles; ++i) {
@@ -191,20 +188,20 @@ TEST_CASE("an FP8 GEMM that begins tiles during epilogues has the bits of one th
                 CHECK((download(made.buffers, device.memory()) == download(made.buffers, parts.memory())));
             }
         }
-    check_f8({"LinearRmsBackwardF8", 8448, 784, 5120}, {.accumulate = true, .optionals = true, .promotion = 512});
+    check_f8({"LinearRmsBackwardF8", 8448, 784, 8208}, {.accumulate = true, .optionals = true});
 }
 
-TEST_CASE("LinearSwigluBackwardF8 has the same bits with dz_t in place of z_t", "[gpu][f8]") {
+TEST_CASE("LinearSwigluBackward has the same bits with the transposed codes of dz in place of z", "[gpu][f8]") {
     if (!has_hopper()) return;
     const GemmCase made = cases::make_case({"LinearSwigluBackwardF8", 2576, 1920, 2064});
-    const auto& apart = std::get<LinearSwigluBackwardF8>(made.op);
-    LinearSwigluBackwardF8 in_place = apart;
-    in_place.dz_t = View(apart.z_t);
+    const auto& apart = std::get<LinearSwigluBackward>(made.op);
+    LinearSwigluBackward in_place = apart;
+    in_place.dz.codes.columns = View(apart.z);
     const std::size_t tiles = hopper::choose(made.op).candidates.size();
     for (std::size_t i = 0; i < tiles; ++i) {
         hopper::Request choice;
         choice.candidate = static_cast<int>(i);
-        const auto result = [&](const LinearSwigluBackwardF8& op) {
+        const auto result = [&](const LinearSwigluBackward& op) {
             const cases::DeviceBuffers device(made.buffers, 5);
             hopper::prepare(op, device.memory(), choice)(nullptr);
             CUDA_CHECK(cudaDeviceSynchronize());
@@ -215,10 +212,11 @@ TEST_CASE("LinearSwigluBackwardF8 has the same bits with dz_t in place of z_t", 
             return bytes[static_cast<std::size_t>(view.buffer)];
         };
         INFO("tile " << i);
-        CHECK((of(one, apart.dz) == of(two, apart.dz)));
-        CHECK((of(one, apart.z_t) == of(two, apart.dz_t)));
+        const Rounded& codes = apart.dz.codes;
+        CHECK((of(one, codes.rows) == of(two, codes.rows)));
+        CHECK((of(one, apart.z) == of(two, codes.columns)));
         CHECK((of(one, apart.dot) == of(two, apart.dot)));
-        CHECK((of(one, apart.dz_amax) == of(two, apart.dz_amax)));
+        CHECK((of(one, codes.amax) == of(two, codes.amax)));
     }
 }
 
@@ -263,7 +261,7 @@ TEST_CASE("promotion keeps a long FP8 sum unbiased", "[gpu][f8]") {
     const double bias = std::fabs(difference / sum);
     INFO("bias " << bias);
     CHECK(bias == Approx(9.4e-4).epsilon(0.1));
-    CHECK(bias <= f8_product_error(kTokens, WeightGradient::kPromotion, SumOver::tokens));
+    CHECK(bias <= f8_product_error(kTokens, kPromotionOverTokens, SumOver::tokens));
 }
 
 TEST_CASE("Hopper refuses FP8 operands that its kernels do not take", "[f8]") {
@@ -285,29 +283,27 @@ TEST_CASE("Hopper refuses FP8 operands that its kernels do not take", "[f8]") {
     CHECK(refusal(cases::make_case({"LinearSwigluF8", 64, 64, 64}).op) == "accepted");
     const Op rms = cases::make_case({"LinearRmsBackwardF8", 64, 64, 64}).op;
     CHECK(refusal(rms) == "accepted");
-    CHECK(refusal(promoted(rms, 512)) == "accepted");
-    CHECK_THAT(refusal(promoted(rms, 256)), Catch::Contains("promotion is 256; kernels were built for 0 and 512"));
-    const Op copies = cases::make_case({"LinearRmsBackwardF8", 64, 64, 64}, {.optionals = true, .promotion = 512}).op;
+    const Op copies = cases::make_case({"LinearRmsBackwardF8", 64, 64, 64}, {.optionals = true}).op;
     CHECK(refusal(copies) == "accepted");
     Op incomplete = copies;
-    std::get<LinearRmsBackward>(incomplete).dx_f8_t = View{};
+    std::get<LinearRmsBackward>(incomplete).dx_codes.columns = View{};
     CHECK_THAT(refusal(incomplete), Catch::Contains("operand dx_f8_t is missing"));
     CHECK_THAT(refusal(cases::make_case({"LinearRmsBackwardF8", 72, 64, 64}, {.optionals = true}).op),
-               Catch::Contains("dx is (72, 64), not whole groups of 16"));
+               Catch::Contains("M is 72, not a multiple of 16"));
     Op beside_bf16 = cases::make_case({"LinearRmsBackward", 64, 64, 64}).op;
-    std::get<LinearRmsBackward>(beside_bf16).dx_scale = std::get<LinearRmsBackward>(copies).dx_scale;
-    CHECK_THAT(refusal(beside_bf16), Catch::Contains("FP8 copies of dx go with FP8 operands, and a is bf16"));
+    std::get<LinearRmsBackward>(beside_bf16).dx_codes = std::get<LinearRmsBackward>(copies).dx_codes;
+    CHECK_THAT(refusal(beside_bf16), Catch::Contains("dx_scale goes with FP8 factors, and a is bf16"));
     Op rope = cases::make_case({"LinearRopeF8", 64, 128, 64}).op;
     CHECK(refusal(rope) == "accepted");
     std::get<LinearRope>(rope).rstd = std::get<LinearRope>(rope).positions;
     CHECK_THAT(refusal(rope), Catch::Contains("rstd must be absent"));
     Op residual = cases::make_case({"LinearResidualRmsF8", 64, 64, 64}).op;
     CHECK(refusal(residual) == "accepted");
-    std::get<LinearResidualRms>(residual).scale = View{};
-    CHECK_THAT(refusal(residual), Catch::Contains("operand scale is missing"));
+    std::get<LinearResidualRms>(residual).w.undo = View{};
+    CHECK_THAT(refusal(residual), Catch::Contains("operand undo is missing"));
     Op bf16 = cases::make_case({"LinearHeadDot", 64, 128, 64}).op;
-    std::get<LinearHeadDot>(bf16).scale = std::get<LinearHeadDot>(bf16).delta;
-    CHECK_THAT(refusal(bf16), Catch::Contains("scale goes with FP8 operands, and a is bf16"));
+    std::get<LinearHeadDot>(bf16).w.undo = std::get<LinearHeadDot>(bf16).delta;
+    CHECK_THAT(refusal(bf16), Catch::Contains("undo goes with FP8 factors, and a is bf16"));
     Op gradient = cases::make_case({"WeightGradientF8", 64, 64, 64}).op;
     std::get<WeightGradient>(gradient).x.order = ColumnOrder::natural;
     CHECK_THAT(refusal(gradient), Catch::Contains("tokens in different orders"));

@@ -10,8 +10,8 @@
 #include <array>
 #include <optional>
 
+#include "src/engine/hopper_executor.h"
 #include "src/train/float8_scales.h"
-#include "src/train/hopper_executor.h"
 #include "tests/hopper/harness.h"
 #include "tests/hopper/training_case.h"
 
@@ -20,31 +20,38 @@ using namespace coda::test;
 
 namespace {
 
-constexpr PassSet kWithoutSamples = passes_of(Mode::train);
+/// Training that makes samples, whose plan has the flat working copy that generation reads.
+constexpr PassSet kWithGeneration = kAllPasses | passes_of(Mode::generate);
 
 /// Tokens in multiples of 16, not of 128.
 const TrainingCase kCases[] = {
-    {.name = "heads of 64", .sizes = {.batch = 2, .seq_len = 104, .gemms = PrecisionConfig::fp8()}},
-    {.name = "heads of 128, tied head, no flat working copy",
+    {.name = "heads of 64, flat working copy",
+     .sizes = {.batch = 2,
+               .seq_len = 104,
+               .passes = kWithGeneration,
+               .generation = {.slots = 1, .context = 104},
+               .gemms = PrecisionConfig::fp8()}},
+    {.name = "heads of 128, tied head",
      .head_dim = 128,
      .tied = true,
-     .sizes = {.batch = 2, .seq_len = 104, .passes = kWithoutSamples, .gemms = PrecisionConfig::fp8()}},
-    {.name = "head in chunks, documents, accumulation",
-     .sizes = {.batch = 2, .seq_len = 104, .chunks = 3, .document_mask = true, .gemms = PrecisionConfig::fp8()},
+     .sizes = {.batch = 2, .seq_len = 104, .gemms = PrecisionConfig::fp8()}},
+    {.name = "head in chunks, documents, accumulation, flat working copy",
+     .sizes = {.batch = 2,
+               .seq_len = 104,
+               .chunks = 3,
+               .document_mask = true,
+               .passes = kWithGeneration,
+               .generation = {.slots = 1, .context = 104},
+               .gemms = PrecisionConfig::fp8()},
      .micro_batches = 2},
     {.name = "SwiGLU recomputed, last layer bf16",
      .sizes = {.batch = 1,
                .seq_len = 176,
                .recompute = Recompute::swiglu,
-               .passes = kWithoutSamples,
                .gemms = {.has_fp8 = true, .bf16_last_layers = 1}}},
-    {.name = "tied head in chunks, first layer bf16, no flat working copy",
+    {.name = "tied head in chunks, first layer bf16",
      .tied = true,
-     .sizes = {.batch = 2,
-               .seq_len = 104,
-               .chunks = 3,
-               .passes = kWithoutSamples,
-               .gemms = {.has_fp8 = true, .bf16_first_layers = 1}}},
+     .sizes = {.batch = 2, .seq_len = 104, .chunks = 3, .gemms = {.has_fp8 = true, .bf16_first_layers = 1}}},
 };
 
 ModelConfig model_of(const TrainingCase& c) {
@@ -73,9 +80,9 @@ struct Run : ModelRun {
 
 /// Powers of two, one step apart at most, where the largest magnitude lies at the end of a binade.
 void check_scales(Run& got, Run& expected) {
-    const std::vector<double> ours = got.elements(got.schedules.host.float8.scales);
-    const std::vector<double> theirs = expected.elements(expected.schedules.host.float8.scales);
-    const std::vector<Float8Name>& tensors = got.schedules.float8_tensors;
+    const std::vector<double> ours = got.elements(got.schedules.host.f8.scales);
+    const std::vector<double> theirs = expected.elements(expected.schedules.host.f8.scales);
+    const std::vector<ScaledTensor>& tensors = got.schedules.weights.tensors();
     std::size_t apart = 0;
     for (std::size_t t = 0; t < tensors.size(); ++t) {
         const double ratio = ours[t] / theirs[t];
@@ -142,7 +149,7 @@ TEST_CASE("FP8 training on the GPU gives the same bits again, as a graph, step b
                 run.update(step, kLearningRate, kBeta1, kBeta2);
             }
             std::vector<double> result = run.elements(run.schedules.host.master);
-            for (const View& view : {run.schedules.host.float8.history, run.schedules.host.float8.scales}) {
+            for (const View& view : {run.schedules.host.f8.history, run.schedules.host.f8.scales}) {
                 const std::vector<double> more = run.elements(view);
                 result.insert(result.end(), more.begin(), more.end());
             }

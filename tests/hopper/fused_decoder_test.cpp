@@ -7,12 +7,11 @@
 #include <numbers>
 
 #include "src/core/interrupt.h"
-#include "src/generate/pass_decoder.h"
+#include "src/engine/hopper_executor.h"
 #include "src/generate/score.h"
-#include "src/train/hopper_executor.h"
 #include "tests/hopper/harness.h"
 #include "tests/hopper/small_model.h"
-#include "tests/model/harness.h"
+#include "tests/model/pass_decoder.h"
 
 using namespace coda;
 using namespace coda::test;
@@ -57,7 +56,7 @@ struct Generation {
         DecodeLaunchesOffer offer = run.executor->offer_decode_launches(10);
         REQUIRE(offer.problem == "");
         fused = std::make_unique<SlotDecoder>(*run.executor, run.schedules, pass, std::move(offer.launches));
-        passes = std::make_unique<PassDecoder>(*run.executor, run.schedules, pass);
+        passes = pass_decoder(run);
     }
 };
 

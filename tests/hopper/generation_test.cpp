@@ -1,12 +1,11 @@
 // Generation on the GPU, operation by operation in a graph per pass, beside the same passes by cpu::run in bf16
 // storage.
 //
-// Tolerance of logits: as of a sample's (training_test.cpp). A wrong position, head or cached row shows at 1.
-#include "src/generate/pass_decoder.h"
-#include "src/train/hopper_executor.h"
+// Tolerance of logits: 2e-2 of their RMS. A wrong position, head or cached row shows at 1.
+#include "src/engine/hopper_executor.h"
 #include "tests/hopper/harness.h"
 #include "tests/hopper/small_model.h"
-#include "tests/model/harness.h"
+#include "tests/model/pass_decoder.h"
 
 using namespace coda;
 using namespace coda::test;
@@ -24,14 +23,13 @@ Tokens random_tokens(std::size_t count, std::uint64_t seed) {
 
 struct Generation {
     ModelRun run;
-    std::unique_ptr<PassDecoder> decoder;
+    std::unique_ptr<SlotDecoder> decoder;
 
     Generation(const ModelConfig& model, const GenerationShape& shape, bool on_gpu)
         : run(model, {.batch = 1, .seq_len = 2, .passes = passes_of(Mode::generate), .generation = shape}, kMixedBf16) {
         on_gpu ? run.start(make_hopper_executor) : run.start();
         run.set_weights(coda::test::random_weights(model, 7));
-        decoder =
-            std::make_unique<PassDecoder>(*run.executor, run.schedules, [this](Pass pass) { run.executor->run(pass); });
+        decoder = pass_decoder(run);
     }
 
     std::vector<double> logits(int slot) {
@@ -134,9 +132,9 @@ TEST_CASE("every operation of generation is what the oracle says", "[gpu]") {
             ++lines;
         });
     };
-    PassDecoder decoder(*gpu.run.executor, gpu.run.schedules, checked);
-    decoder.start(0, sequence_of(random_tokens(200, 1), 10));
-    decoder.start(2, sequence_of(random_tokens(20, 2), 10));
-    decoder.advance(2);
+    const std::unique_ptr<SlotDecoder> decoder = pass_decoder(gpu.run, checked);
+    decoder->start(0, sequence_of(random_tokens(200, 1), 10));
+    decoder->start(2, sequence_of(random_tokens(20, 2), 10));
+    decoder->advance(2);
     CHECK(lines > 100);
 }

@@ -12,14 +12,14 @@ namespace {
 GemmCase swiglu_backward_in_place() {
     GemmCase made = cases::make_case({"LinearSwigluBackward", 328, 784, 520}, {.optionals = true});
     auto& op = std::get<LinearSwigluBackward>(made.op);
-    op.dz = View(op.z);
+    op.dz = Result(op.z);
     return made;
 }
 
 GemmCase swiglu_backward_f8_in_place() {
     GemmCase made = cases::make_case({"LinearSwigluBackwardF8", 336, 784, 528}, {.gap = 16});
-    auto& op = std::get<LinearSwigluBackwardF8>(made.op);
-    op.dz_t = View(op.z_t);
+    auto& op = std::get<LinearSwigluBackward>(made.op);
+    op.dz.codes.columns = View(op.z);
     return made;
 }
 

@@ -1,7 +1,7 @@
 // --tensor-stats on the GPU: what its kernel says of the tensors of a step, beside the same tensors on the host.
-#include "src/train/tensor_stats.h"
+#include "src/engine/tensor_stats.h"
 
-#include "src/train/hopper_executor.h"
+#include "src/engine/hopper_executor.h"
 #include "tests/hopper/harness.h"
 #include "tests/hopper/small_model.h"
 #include "tests/model/harness.h"

@@ -161,16 +161,17 @@ TEST_CASE("exported tensors have Hugging Face's row order") {
     };
     // Heads of 6 rows: a head's rotate-half pair (1, 4) is the adjacent pair (2, 3). Keys follow 4 query heads.
     const Layer::Parameters& layer = layout.layers[1];
-    CHECK(row("model.layers.1.self_attn.q_proj.weight", 6 + 1) == packed(layer.attention.qkv.offset + (6 + 2) * 24));
-    CHECK(row("model.layers.1.self_attn.q_proj.weight", 6 + 4) == packed(layer.attention.qkv.offset + (6 + 3) * 24));
+    const auto offset = [&](std::size_t matrix) { return layout.matrices[matrix].place.offset; };
+    CHECK(row("model.layers.1.self_attn.q_proj.weight", 6 + 1) == packed(offset(layer.attention.qkv) + (6 + 2) * 24));
+    CHECK(row("model.layers.1.self_attn.q_proj.weight", 6 + 4) == packed(offset(layer.attention.qkv) + (6 + 3) * 24));
     CHECK(row("model.layers.1.self_attn.k_proj.weight", 6 + 5) ==
-          packed(layer.attention.qkv.offset + (24 + 6 + 5) * 24));
-    CHECK(row("model.layers.1.self_attn.k_proj.weight", 2) == packed(layer.attention.qkv.offset + (24 + 4) * 24));
+          packed(offset(layer.attention.qkv) + (24 + 6 + 5) * 24));
+    CHECK(row("model.layers.1.self_attn.k_proj.weight", 2) == packed(offset(layer.attention.qkv) + (24 + 4) * 24));
     CHECK(row("model.layers.1.self_attn.v_proj.weight", 11) ==
-          packed(layer.attention.qkv.offset + (24 + 12 + 11) * 24));
-    CHECK(row("model.layers.1.mlp.gate_proj.weight", 39) == packed(layer.mlp.gate_up.offset + 78 * 24));
-    CHECK(row("model.layers.1.mlp.up_proj.weight", 39) == packed(layer.mlp.gate_up.offset + 79 * 24));
-    CHECK(row("lm_head.weight", 69) == packed(layout.head.matrix.offset + 69 * 24));
+          packed(offset(layer.attention.qkv) + (24 + 12 + 11) * 24));
+    CHECK(row("model.layers.1.mlp.gate_proj.weight", 39) == packed(offset(layer.mlp.gate_up) + 78 * 24));
+    CHECK(row("model.layers.1.mlp.up_proj.weight", 39) == packed(offset(layer.mlp.gate_up) + 79 * 24));
+    CHECK(row("lm_head.weight", 69) == packed(offset(layout.head.matrix) + 69 * 24));
     CHECK(checkpoint.tensors().at("model.norm.weight").shape == std::vector<std::int64_t>{24});
     CHECK(checkpoint.tensors().size() == layout.tensors.size());
 
@@ -215,9 +216,10 @@ TEST_CASE("a tied model takes an lm_head.weight that equals its embedding, and o
         shapes["model.layers.0.self_attn.rotary_emb.inv_freq"] = {3};
     });
     const std::vector<float> master = imported(folder.path(), layout);
-    CHECK(master[static_cast<std::size_t>(layout.embedding.table.offset) + 70 * 24 - 1] == 70 * 24 - 1);
-    for (std::int64_t i = 70 * 24; i < layout.embedding.table.count(); ++i) {
-        if (master[static_cast<std::size_t>(layout.embedding.table.offset + i)] != 0) FAIL("padding row element " << i);
+    CHECK(master[static_cast<std::size_t>(layout.embedding_table().offset) + 70 * 24 - 1] == 70 * 24 - 1);
+    for (std::int64_t i = 70 * 24; i < layout.embedding_table().count(); ++i) {
+        if (master[static_cast<std::size_t>(layout.embedding_table().offset + i)] != 0)
+            FAIL("padding row element " << i);
     }
 
     std::string file = read_file(folder.path() / "model.safetensors");

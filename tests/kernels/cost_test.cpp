@@ -159,14 +159,14 @@ TEST_CASE("pointwise ops and reductions cost their arithmetic per element") {
     QuantiseF8 quantise;  // M 32, N 16
     quantise.x = b.matrix(DType::bf16, 32, 16);
     quantise.rstd = b.vector(DType::f32, 32);
-    quantise.scale = quantise.amax = norm.loss;
-    quantise.rows = b.matrix(DType::f8e4m3, 32, 16);
+    quantise.codes.scale = quantise.codes.amax = norm.loss;
+    quantise.codes.rows = b.matrix(DType::f8e4m3, 32, 16);
     require_cost(quantise, 1024, 2 * 512 + 4 * 32 + 4 + 512 + 2 * 4);
-    quantise.columns = b.matrix(DType::f8e4m3, 16, 32);
+    quantise.codes.columns = b.matrix(DType::f8e4m3, 16, 32);
     require_cost(quantise, 1024, 2 * 512 + 4 * 32 + 4 + 2 * 512 + 2 * 4);
 
     CountF8 count;
-    count.codes = quantise.rows;
+    count.codes = quantise.codes.rows;
     count.counts = b.vector(DType::i32, 2);
     count.every = 5;  // 7 rows
     require_cost(count, 2 * 7 * 16, 7 * 16 + 8);

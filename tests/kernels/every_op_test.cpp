@@ -68,15 +68,14 @@ struct Twice {
 template <class T>
 T placed(const T& op, const Twice& twice, bool second) {
     T result = op;
-    const auto place = [&](auto& operand) {
+    visit_operands(result, [&](const char*, auto& operand) {
         if (!operand) return;
         const auto& [ours, theirs] = twice.views.at(operand.buffer);
         const View& to = second ? theirs : ours;
         operand.buffer = to.buffer;
         operand.offset = to.offset;
         operand.dtype = to.dtype;
-    };
-    std::apply([&](const auto&... entries) { (place(result.*(entries.member)), ...); }, T::operands);
+    });
     return result;
 }
 
@@ -101,15 +100,16 @@ void check(const Op& any, const std::vector<cases::Buffer>& buffers, const std::
     const T ours = placed(std::get<T>(any), twice, false), theirs = placed(std::get<T>(any), twice, true);
     cpu::run(ours, twice.own.memory());
     cpu::run(theirs, twice.exact.memory());
-    const auto compare = [&](const auto& entry) {
-        const auto& got = ours.*(entry.member);
-        if (!got || got.access() == Access::in || std::string_view(entry.name) == "scratch") return;
-        if (got.dtype == DType::i32) return;
-        const double rms = relative_rms(twice, got, theirs.*(entry.member));
-        INFO(T::name << " " << label << " in " << name_of(storage) << ": " << entry.name);
+    std::vector<View> exact;
+    for_each_operand(theirs, [&](const char*, const View& view, Access) { exact.push_back(view); });
+    std::size_t index = 0;
+    for_each_operand(ours, [&](const std::string& name, const View& got, Access access) {
+        const View& want = exact[index++];
+        if (access == Access::in || name == "scratch" || got.dtype == DType::i32) return;
+        const double rms = relative_rms(twice, got, want);
+        INFO(T::name << " " << label << " in " << name_of(storage) << ": " << name);
         CHECK(rms <= (storage == DType::f32 && !is_f8(got.dtype) ? 1e-5 : 4e-3));
-    };
-    std::apply([&](const auto&... entries) { (compare(entries), ...); }, T::operands);
+    });
 }
 
 }  // namespace

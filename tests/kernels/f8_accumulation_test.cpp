@@ -44,7 +44,7 @@ double tensor_core_sum(const std::vector<double>& terms, std::size_t promotion, 
     return static_cast<double>(promoted) + sum;
 }
 
-using Factor = std::function<double(std::mt19937_64&)>;
+using Draw = std::function<double(std::mt19937_64&)>;
 
 double normal(std::mt19937_64& bits) { return std::normal_distribution<double>()(bits); }
 /// As Fill::positive of the cases.
@@ -58,8 +58,7 @@ struct Error {
 };
 
 /// Of many sums over k of products of two factors in e4m3, whose RMS is near 4.
-Error error_of(std::size_t k, std::size_t promotion, const Factor& a, const Factor& b, int sums,
-               std::size_t ahead = 0) {
+Error error_of(std::size_t k, std::size_t promotion, const Draw& a, const Draw& b, int sums, std::size_t ahead = 0) {
     std::mt19937_64 bits(5);
     double difference = 0, square = 0, bias = 0, magnitude = 0;
     std::vector<double> terms(k);
@@ -95,7 +94,7 @@ TEST_CASE("promoted FP8 sums over features are within their bound, whatever K an
     for (const std::int64_t promotion : {256, 512}) {
         const double bound = f8_product_error(kLong, promotion, SumOver::features);
         const auto interval = static_cast<std::size_t>(promotion);
-        const auto check = [&](std::size_t k, const char* what, const Factor& a) {
+        const auto check = [&](std::size_t k, const char* what, const Draw& a) {
             for (const std::size_t ahead : {std::size_t{0}, kAhead}) {
                 if (ahead > 0 && promotion != kWidest.promotion) continue;
                 const double rms = error_of(k, interval, a, normal, 100, ahead).rms;
@@ -116,7 +115,6 @@ TEST_CASE("the oracle names a long FP8 dgrad that lacks its promotion") {
     LinearRmsBackward op;
     op.a.dtype = op.w.dtype = DType::f8e4m3;
     op.a.cols = kLong;
-    op.promotion = 512;
     op.dx.buffer = op.dgamma.buffer = 0;
     op.dx.dtype = DType::bf16;
     op.dgamma.dtype = DType::f32;

@@ -12,7 +12,7 @@
 #include <cmath>
 #include <vector>
 
-#include "kernels/cpu/execute.h"
+#include "kernels/cpu/run.h"
 #include "kernels/ops.h"
 #include "tests/catch.h"
 #include "tests/kernels/fixture.h"
@@ -163,28 +163,38 @@ struct Inputs {
         return buffers.matrix(dtype, rows, cols, cols + kGap);
     }
     View rstd(DType compute, std::int64_t m) { return buffers.random(compute, 1, m, 0.5, 2); }
+    /// A result that is rounded to f8e4m3: M is `rows`. `by_rows`: in both layouts.
+    Rounded rounded(std::int64_t rows, std::int64_t cols, double scale, double amax, bool by_rows = true) {
+        Rounded codes;
+        codes.scale = buffers.scalar(DType::f32, scale);
+        if (by_rows) codes.rows = out(DType::f8e4m3, rows, cols);
+        codes.columns = out(DType::f8e4m3, cols, rows);
+        codes.columns.order = ColumnOrder::paired;
+        codes.amax = buffers.scalar(DType::f32, amax);
+        return codes;
+    }
     double operator()(const View& view, std::int64_t row, std::int64_t col) const {
         return buffers.get(view, row, col);
     }
     template <class Op>
     void run(const Op& op) {
-        cpu::execute(op, buffers.memory());
+        cpu::run(op, buffers.memory());
     }
 };
 
-/// The operands of a program's FP8 form, a (M, K) and w (N, K), and the factor that undoes their scales. `product` is
-/// the factor times a wᵀ.
+/// FP8 factors of a program, a (M, K) and w (N, K), and the scalar that undoes their scales. `product` is that scalar
+/// times a wᵀ.
 struct F8Inputs : Inputs {
-    static constexpr double kFactor = 0.375;
-    View scale;
+    static constexpr double kUndo = 0.375;
+    View undo;
     Product product;
 
     /// `format`: of a.
     explicit F8Inputs(const ProgramShape& shape, DType format = DType::f8e4m3)
         : Inputs(DType::f8e4m3, shape, WeightLayout::out_in, format),
-          scale(buffers.scalar(DType::f32, kFactor)),
+          undo(buffers.scalar(DType::f32, kUndo)),
           product(buffers, a, w, WeightLayout::out_in) {
-        for (double& value : product.acc) value *= kFactor;
+        for (double& value : product.acc) value *= kUndo;
     }
 };
 

@@ -81,6 +81,7 @@ TEST_CASE("GEMM programs give the same bits on one, two and five threads") {
         in.run(LinearSwigluBackward{.a = in.a,
                                     .w = dgrad_w,
                                     .z = z,
+                                    .z_scale = {},
                                     .rstd = row,
                                     .dz = storage(2 * shape.n),
                                     .y = storage(shape.n),

@@ -47,6 +47,9 @@ inline std::vector<textbook::Batch> batches_of(std::uint64_t seed, std::size_t n
     return batches;
 }
 
+/// Training that makes samples, whose plan has the flat working copy that generation reads.
+inline constexpr PassSet kWithGeneration = kAllPasses | passes_of(Mode::generate);
+
 /// A run with its scales, as the trainer begins it.
 struct F8Run : ModelRun {
     explicit F8Run(const PrecisionConfig& precision, Recompute recompute = Recompute::none, PassSet passes = kAllPasses,
@@ -57,6 +60,7 @@ struct F8Run : ModelRun {
                     .chunks = chunks,
                     .recompute = recompute,
                     .passes = passes,
+                    .generation = {.slots = passes.has(Pass::decode) ? 1 : 0, .context = kSeqLen},
                     .gemms = precision},
                    kMixedBf16),
           precision_(precision) {}

@@ -21,19 +21,19 @@ std::int64_t count_of(const Schedule& schedule, int layer) {
 }  // namespace
 
 TEST_CASE("layers take the operands that the configuration says") {
-    const Schedules first = F8Run(kFirstBf16).schedules;
+    const Schedules first = F8Run(kFirstBf16, Recompute::none, kWithGeneration).schedules;
     CHECK(count_of<QuantiseF8>(first.first, 0) == 0);
     CHECK(count_of<LinearSwiglu>(first.first, 0) == 1);
-    CHECK(count_of<LinearSwigluF8>(first.first, 1) == 1);
+    CHECK(count_of<LinearSwiglu>(first.first, 1) == 1);
     CHECK(count_of<QuantiseF8>(first.update, 0) == 0);
     CHECK(count_of<QuantiseF8>(first.update, 1) == 4);
 
-    CHECK(first.float8_tensors.size() == 11);  // of a layer: o, y, z; two dx, dqkv, dz; four weights
+    CHECK(first.weights.tensors().size() == 11);  // of a layer: o, y, z; two dx, dqkv, dz; four weights
 
-    // Evaluation and samples read the bf16 weights; a plan without FP8 has none of this.
+    // Evaluation and generation read the bf16 weights; a plan without FP8 has none of this.
     const Schedules none = F8Run(PrecisionConfig{}).schedules;
     CHECK(none.scales.empty());
-    for (const Schedule* schedule : {&first.evaluate, &first.sample, &none.first, &none.update}) {
+    for (const Schedule* schedule : {&first.evaluate, &first.decode, &none.first, &none.update}) {
         CHECK(count_of<QuantiseF8>(*schedule, 1) == 0);
     }
 }
@@ -56,7 +56,7 @@ TEST_CASE("the op that makes dx makes its FP8 copies, where it and the op that r
             for (const Step& step : *schedule) {
                 const std::string name = step.name;
                 const auto* dgrad = std::get_if<LinearRmsBackward>(&step.op);
-                if (dgrad != nullptr && dgrad->dx_f8) by_epilogue.push_back(text(step.layer, " ", name));
+                if (dgrad != nullptr && dgrad->dx_codes) by_epilogue.push_back(text(step.layer, " ", name));
                 if (name.ends_with("_dx_f8")) by_quantise.push_back(text(step.layer, " ", name));
             }
             CHECK(by_epilogue == expected.by_epilogue);
@@ -70,17 +70,12 @@ TEST_CASE("FP8 copies of dx by the op that makes dx, or by one of their own, hav
         Schedule result;
         for (Step step : schedule) {
             auto* dgrad = std::get_if<LinearRmsBackward>(&step.op);
-            if (dgrad == nullptr || !dgrad->dx_f8) {
+            if (dgrad == nullptr || !dgrad->dx_codes) {
                 result.push_back(step);
                 continue;
             }
-            const QuantiseF8 quantise{.x = dgrad->dx,
-                                      .rstd = {},
-                                      .scale = dgrad->dx_scale,
-                                      .rows = dgrad->dx_f8,
-                                      .columns = dgrad->dx_f8_t,
-                                      .amax = dgrad->dx_amax};
-            dgrad->dx_scale = dgrad->dx_f8 = dgrad->dx_f8_t = dgrad->dx_amax = View{};
+            const QuantiseF8 quantise{.x = dgrad->dx, .rstd = {}, .codes = dgrad->dx_codes};
+            dgrad->dx_codes = {};
             result.push_back(step);
             result.push_back({step.phase, step.layer, "dx_f8", quantise});
         }
@@ -96,7 +91,7 @@ TEST_CASE("FP8 copies of dx by the op that makes dx, or by one of their own, hav
         run.begin(batches_of(1, 2));
         for (std::int64_t t = 1; t <= 3; ++t) run.train(t, batches_of(static_cast<std::uint64_t>(10 * t), 2));
         const HostViews& host = run.schedules.host;
-        return std::array{run.elements(host.master), run.elements(host.m), run.elements(host.float8.history)};
+        return std::array{run.elements(host.master), run.elements(host.m), run.elements(host.f8.history)};
     };
     CHECK(after_steps(true) == after_steps(false));
 }
@@ -109,7 +104,7 @@ TEST_CASE("FP8 schedules have no hazards, and a wrong copy is one") {
         CHECK_NOTHROW(plan_and_check(run.schedules));
     }
     // The weights' copies made before the scales that undo them.
-    F8Run run(PrecisionConfig::fp8(), recompute);
+    F8Run run(PrecisionConfig::fp8(), recompute, kWithGeneration);
     Schedule& update = run.schedules.update;
     const auto scales = std::find_if(update.begin(), update.end(),
                                      [](const Step& step) { return std::holds_alternative<UpdateScales>(step.op); });

@@ -116,7 +116,7 @@ TEST_CASE("only the gradient of q, k and v is in e5m2, and a step has its roundi
                        std::string(step.name) == "qkv_wgrad"));
             });
     CHECK(wide == 2 * 4);  // of a layer: two are written, one is read by the dgrad and one by the wgrad
-    for (const Float8Name& name : run.schedules.float8_tensors)
+    for (const ScaledTensor& name : run.schedules.weights.tensors())
         CHECK((name.format == DType::f8e5m2) == (name.tensor == "qkv.output_gradient"));
     // s amax is at most 448, of which the log tells the part of 57344.
     for (const Float8Record& record : run.scales->records(run.scales->read()->wait(), {}))
@@ -141,7 +141,7 @@ TEST_CASE("a factor of an FP8 product that is twice what it should be is beyond 
     const textbook::Result truth = textbook::loss_and_gradients(small_model(), small_weights(), batches);
     F8Run run(PrecisionConfig::fp8());
     run.begin(batches);
-    const View& view = run.schedules.host.float8.products;
+    const View& view = run.schedules.host.f8.products;
     const std::vector<double> right = run.elements(view);
     REQUIRE(right.size() == 2 * 4 * 3);
     for (std::size_t product = 0; product < right.size(); ++product) {
@@ -161,7 +161,7 @@ TEST_CASE("two FP8 runs, and SwiGLU stored or recomputed, have the same bits") {
         run.begin(batches);
         for (std::int64_t t = 1; t <= 3; ++t) run.train(t, batches_of(static_cast<std::uint64_t>(10 * t), 2));
         const HostViews& host = run.schedules.host;
-        return std::array{run.elements(host.master), run.elements(host.m), run.elements(host.float8.history)};
+        return std::array{run.elements(host.master), run.elements(host.m), run.elements(host.f8.history)};
     };
     const auto stored = after_steps(Recompute::none);
     CHECK(after_steps(Recompute::none) == stored);
@@ -178,7 +178,7 @@ TEST_CASE("calibration finds scales that use the range, and the log's record say
     CHECK(run.scales->records(values, {}).size() == 11);
     // s amax lies in the last binade below 448; the same batch again is off by its rounding. Of every layer:
     // a tensor whose amax nothing writes has the scale 1, and e4m3 hides that in its binades.
-    const std::vector<Float8Name>& tensors = run.schedules.float8_tensors;
+    const std::vector<ScaledTensor>& tensors = run.schedules.weights.tensors();
     for (std::size_t t = 0; t < tensors.size(); ++t) {
         const double range = values[t] * values[tensors.size() + t] / 448;
         INFO(tensors[t].tensor << " of layer " << tensors[t].layer << ": " << range);
@@ -206,11 +206,11 @@ TEST_CASE("a step that counts codes has the bits of one that does not, and finds
     };
     std::vector<CodeCounts> counts = counted();
     CHECK(run.elements(run.schedules.host.gradient) == plain);
-    REQUIRE(counts.size() == run.schedules.float8_tensors.size());
-    const HostViews::Float8& views = run.schedules.host.float8;
+    REQUIRE(counts.size() == run.schedules.weights.tensors().size());
+    const ScaleViews& views = run.schedules.host.f8;
     const auto index_of = [&](const char* tensor, int layer) {
-        const std::vector<Float8Name>& all = run.schedules.float8_tensors;
-        const auto found = std::find_if(all.begin(), all.end(), [&](const Float8Name& name) {
+        const std::vector<ScaledTensor>& all = run.schedules.weights.tensors();
+        const auto found = std::find_if(all.begin(), all.end(), [&](const ScaledTensor& name) {
             return name.layer == layer && name.tensor == tensor;
         });
         REQUIRE(found != all.end());
@@ -231,8 +231,8 @@ TEST_CASE("a step that counts codes has the bits of one that does not, and finds
     for (const Step& step : run.schedules.scales) {
         const auto* op = std::get_if<QuantiseF8>(&step.op);
         if (!op) continue;
-        const std::vector<std::uint8_t> codes = run.codes(op->rows);
-        const std::string weight = std::string(step.name, std::strlen(step.name) - std::strlen("_f8")) + ".weight";
+        const std::vector<std::uint8_t> codes = run.codes(op->codes.rows);
+        const std::string weight = step.name.substr(0, step.name.size() - std::strlen("_f8")) + ".weight";
         const CodeCounts& found = counts[index_of(weight.c_str(), step.layer)];
         INFO(weight << " of layer " << step.layer);
         CHECK(found.elements == std::ssize(codes));
@@ -271,10 +271,9 @@ TEST_CASE("a dropped update leaves scales, history and the weights' copies") {
     run.begin(batches);
     run.train(1, batches);
     const HostViews& host = run.schedules.host;
-    std::vector<View> views{host.float8.history, host.float8.scales, host.float8.products, host.float8.amax,
-                            host.master};
+    std::vector<View> views{host.f8.history, host.f8.scales, host.f8.products, host.f8.amax, host.master};
     for (const Step& step : run.schedules.scales)
-        if (const auto* op = std::get_if<QuantiseF8>(&step.op)) views.push_back(op->rows);
+        if (const auto* op = std::get_if<QuantiseF8>(&step.op)) views.push_back(op->codes.rows);
     CHECK(views.size() == 5 + 2 * 4);
     const auto state = [&] {
         std::vector<std::uint8_t> bytes;

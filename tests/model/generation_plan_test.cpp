@@ -3,10 +3,10 @@
 #include <algorithm>
 
 #include "kernels/cost.h"
+#include "src/engine/hopper_executor.h"
+#include "src/engine/plan_report.h"
 #include "src/generate/make_decoder.h"
-#include "src/train/hopper_executor.h"
-#include "src/train/plan_report.h"
-#include "src/train/sampling.h"
+#include "src/generate/score.h"
 #include "tests/catch.h"
 #include "tests/io/scratch_folder.h"
 #include "tests/model/harness.h"
@@ -118,7 +118,7 @@ TEST_CASE("a plan has a cache where it generates, and nothing of training") {
     const Schedules with_master = generation_of(model, shape, kMixedBf16, kAllPasses | passes_of(Mode::generate));
     plan_and_check(with_master);
     CHECK(!with_master.uses(with_master.host.embedding));
-    for (const Mode mode : {Mode::train, Mode::evaluate, Mode::sample}) {
+    for (const Mode mode : {Mode::train, Mode::evaluate}) {
         ScheduleOptions options;
         options.seq_len = 6;
         options.micro_batch_size = 2;
@@ -146,7 +146,7 @@ TEST_CASE("a decode step costs every weight once, and the cache at a full contex
     CHECK(cache == 32.0 * 1024 * 8192);  // 32 KiB a position
     const ParameterLayout layout = parameter_layout(model);
     // All matrices but the embedding, of which one row is read; norms are folded.
-    const double weights = 2.0 * static_cast<double>(layout.matrix_count - layout.embedding.table.count());
+    const double weights = 2.0 * static_cast<double>(layout.matrix_count - layout.embedding_table().count());
     CHECK(bytes > weights + cache);
     CHECK(bytes < 1.01 * (weights + cache));
     const MemoryPlan plan = plan_and_check(schedules);
@@ -165,14 +165,13 @@ TEST_CASE("the GPU's limits of generation are named") {
     config.model = llama1b_untied();
     CHECK(!hopper_problem(config, passes_of(Mode::generate)));
     config.model.num_key_value_heads = 1;
-    CHECK(!hopper_problem(config, passes_of(Mode::sample)));
+    CHECK(!hopper_problem(config, passes_of(Mode::evaluate)));
     CHECK_THAT(hopper_problem(config, passes_of(Mode::generate)).value_or(""),
                Contains("up to 16 query heads per key/value head") && Contains("num_key_value_heads is 32"));
 }
 
-// The greedy choice by a cache and without one: the same tokens while no two logits are within rounding of each other,
-// which random weights do not bring about.
-TEST_CASE("a decoder made from a configuration says what the sample pass says") {
+// Sums of fp32 in two orders; a wrong weight, token or position shows at 1e-2.
+TEST_CASE("a decoder made from a configuration has the losses of its evaluation") {
     const ScratchFolder folder;
     Config config;
     config.model = tiny_model();
@@ -181,24 +180,24 @@ TEST_CASE("a decoder made from a configuration says what the sample pass says") 
     config.training.seq_len = 40;
     config.training.micro_batch_size = 1;
     config.device = DeviceChoice::cpu;
-    RunOptions options;
-    options.out = options.err = std::fopen((folder.path() / "said").c_str(), "w");
-    Console console(options.out);
-    const WeightsSource source(config, options, false, {}, console);
-    Session session(config, passes_of(Mode::sample), false, console);
+    std::FILE* said = std::fopen((folder.path() / "said").c_str(), "w");
+    Console console(said);
+    const WeightsSource source(config, {.err = said}, false, {}, console);
+    std::vector<std::int32_t> tokens(41);
+    for (std::size_t t = 0; t < tokens.size(); ++t) tokens[t] = static_cast<std::int32_t>(7 * t * t % 37);
+    Session session(config, passes_of(Mode::evaluate), false, console);
     source.load(session);
-    Sampler sampler(session.executor(), session.host(), session.tokens(), config.model.vocab_size, -1,
-                    [&] { session.run(Pass::sample); });
-    std::vector<std::int32_t> expected, prompt = {3, 1, 4};
-    sampler.sample(prompt, {.tokens = 30, .choice = {.temperature = 0}},
-                   [&](std::int32_t token) { expected.push_back(token); });
+    session.feed(
+        {.tokens = {tokens.begin(), tokens.end() - 1}, .targets = {tokens.begin() + 1, tokens.end()}, .valid = 40});
+    session.set_alpha(40);
+    session.run(Pass::evaluate);
+    const double expected = download_scalar(session.executor(), session.host().val_loss);
 
-    const std::unique_ptr<Decoder> decoder = make_decoder(config, {.slots = 2, .context = 64}, source, {}, console);
+    const std::unique_ptr<SlotDecoder> decoder = make_decoder(config, {.slots = 2, .context = 64}, source, {}, console);
     CHECK(decoder->slots() == 2);
     CHECK(decoder->context() == 64);
-    decoder->start(1, {.prompt = prompt, .choice = {.temperature = 0}, .max_tokens = 30, .end_tokens = {}});
-    CHECK(decoder->advance(100)[1].tokens == expected);
+    CHECK(std::abs(score(*decoder, tokens).loss - expected) < 1e-5);
     CHECK_THAT(message_of([&] { make_decoder(config, {.slots = 9, .context = 64}, source, {}, console); }),
                Contains("9 sequences side by side: it takes 1 to 8"));
-    std::fclose(options.out);
+    std::fclose(said);
 }

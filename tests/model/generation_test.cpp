@@ -1,10 +1,9 @@
 // Generation with a cache, on the CPU: logits against the textbook model at every position, and the same bits however a
 // sequence is run.
 #include "src/core/errors.h"
-#include "src/generate/pass_decoder.h"
 #include "tests/catch.h"
 #include "tests/io/scratch_folder.h"
-#include "tests/model/harness.h"
+#include "tests/model/pass_decoder.h"
 
 using namespace coda;
 using namespace coda::test;
@@ -29,15 +28,14 @@ SequenceStart sequence_of(const Tokens& prompt, std::int64_t max_tokens, std::ui
 /// A model with a decoder. In double the weights need the master's memory, which an update has.
 struct Generation {
     ModelRun run;
-    std::unique_ptr<PassDecoder> decoder;
+    std::unique_ptr<SlotDecoder> decoder;
 
     Generation(const ModelConfig& model, const GenerationShape& shape, const Precision& precision)
         : run(model, sizes_of(shape, precision), precision) {
         plan_and_check(run.schedules);
         run.start();
         run.set_weights(textbook::random_weights(model, 7));
-        decoder =
-            std::make_unique<PassDecoder>(*run.executor, run.schedules, [this](Pass pass) { run.executor->run(pass); });
+        decoder = pass_decoder(run);
     }
 
     static Sizes sizes_of(const GenerationShape& shape, const Precision& precision) {

@@ -7,10 +7,10 @@
 #include <random>
 
 #include "kernels/core/integers.h"
+#include "src/engine/executor.h"
+#include "src/engine/feed.h"
+#include "src/engine/model_state.h"
 #include "src/io/loader.h"
-#include "src/train/executor.h"
-#include "src/train/feed.h"
-#include "src/train/model_state.h"
 #include "tests/model/host_weights.h"
 #include "tests/oracle/textbook.h"
 
@@ -234,7 +234,7 @@ class ModelRun {
             doc_start[m] = static_cast<std::int32_t>(start);
             positions[m] = static_cast<std::int32_t>(batch.restart_positions ? t - start : t);
         }
-        tokens->upload(0, batch.tokens);
+        tokens->upload(batch.tokens);
         executor->upload(schedules.host.targets, batch.targets.data());
         executor->upload(schedules.host.positions, positions.data());
         if (schedules.host.doc_start) executor->upload(schedules.host.doc_start, doc_start.data());

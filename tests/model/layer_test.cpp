@@ -58,15 +58,14 @@ struct LayerAlone {
         dx = persistent("dx", precision.storage, kTokens, config.hidden_size);
 
         const ModelShape shape = model_shape(config, kSeqLen, kBatch);
-        Layer layer(parameters, {host.master, host.working, host.gradient}, shape, recompute, {}, buffers);
-        Layer::BackwardBuffers backward(shape, recompute, {}, buffers);
+        const Weights weights(plan.matrices(), host.segments(), {}, false, buffers);
+        Layer layer(parameters, weights, shape, recompute, buffers);
         StepList step(schedules.first);
         step.enter(Phase::forward, 0);
-        out = layer.forward(step, host, in, Keep::activations);
+        out = layer.forward(step, host, in);
         step.enter(Phase::backward, 0);
         View written = dx;
-        DxCopies none;
-        layer.backward(step, host, in, backward, written, Beta::overwrite, none, none);
+        layer.backward(step, host, written, Beta::overwrite, nullptr);
         add_scratch(schedules.buffers, {&schedules.first});
         executor = make_cpu_executor(schedules, without_sharing(schedules, plan_and_check(schedules)));
     }

@@ -4,9 +4,8 @@
 #include <nlohmann/json.hpp>
 #include "src/config/shipped.h"
 #include "src/model/schedules.h"
-#include "src/train/sampling.h"
 #include "tests/catch.h"
-#include "tests/model/harness.h"
+#include "tests/model/pass_decoder.h"
 
 using namespace coda;
 using namespace coda::test;
@@ -54,21 +53,24 @@ TEST_CASE("an evaluation without master weights has the losses of one within tra
     }
 }
 
-TEST_CASE("a sample without master weights has the logits of one within training, bit for bit") {
+TEST_CASE("generation without master weights has the logits of generation within training, bit for bit") {
     const ModelConfig model = tied_or_not(GENERATE(false, true));
     const Precision precision = GENERATE(kFloat32, kMixedBf16);
-    ModelRun whole = started(model, {}, kAllPasses, precision);
-    ModelRun alone = started(model, {}, passes_of(Mode::sample), precision);
-    const auto logits_of = [](ModelRun& run, const std::vector<std::int32_t>& tokens) {
-        return Sampler(*run.executor, run.schedules.host, *run.tokens, run.model.vocab_size, -1,
-                       [&] { run.executor->run(Pass::sample); })
-            .logits(tokens);
-    };
+    const Sizes sizes{.generation = {.slots = 1, .context = 12}};
+    const PassSet generation = passes_of(Mode::generate);
+    ModelRun whole = started(model, sizes, kAllPasses | generation, precision);
+    ModelRun alone = started(model, sizes, generation, precision);
+    CHECK(!alone.schedules.uses(alone.schedules.host.master));
+    const auto decoder = pass_decoder(whole), decoder_alone = pass_decoder(alone);
     std::vector<std::int32_t> tokens;
     for (std::int32_t next = 0; next < 10; ++next) {
         tokens.push_back(7 * next % 37);
-        whole.step({random_batch(model, 2, 6, static_cast<std::uint64_t>(next))});  // leaves tokens in the padding
-        CHECK(logits_of(alone, tokens) == logits_of(whole, tokens));
+        whole.step({random_batch(model, 2, 6, static_cast<std::uint64_t>(next))});  // leaves its own values behind
+        for (SlotDecoder* each : {decoder.get(), decoder_alone.get()}) {
+            each->start(0, {.prompt = tokens, .choice = {}, .max_tokens = 1, .end_tokens = {}});
+            each->advance(1);
+        }
+        CHECK(decoder->logits(0) == decoder_alone->logits(0));
     }
 }
 
@@ -85,22 +87,18 @@ TEST_CASE("a plan has memory for what its mode touches and for nothing else") {
     for (const View& view : {training.host.master, training.host.gradient, training.host.m, training.host.v}) {
         CHECK(training.uses(view));
     }
-    CHECK(!training.uses(training.host.sample_start));
     CHECK(!training.uses(training.host.embedded));
-    for (const Mode mode : {Mode::evaluate, Mode::sample}) {
-        const Schedules schedules = built(mode);
-        const MemoryPlan plan = plan_and_check(schedules);
-        const HostViews& host = schedules.host;
-        for (const View& view : {host.master, host.gradient, host.m, host.v, host.lr, host.loss}) {
-            CHECK(!schedules.uses(view));
-            CHECK(plan.offset[static_cast<std::size_t>(view.buffer)] == -1);
-        }
-        CHECK(placed_bytes(schedules, plan, MemorySegment::weights) == 2 * parameter_layout(model).count);
-        CHECK(placed_bytes(schedules, plan, MemorySegment::gradients) == 0);
-        CHECK(schedules.uses(host.embedded) == model.tie_word_embeddings);
-        CHECK(schedules.uses(host.targets) == (mode == Mode::evaluate));
-        CHECK(schedules.uses(host.logits) == (mode == Mode::sample));
+    const Schedules evaluation = built(Mode::evaluate);
+    const MemoryPlan plan = plan_and_check(evaluation);
+    const HostViews& host = evaluation.host;
+    for (const View& view : {host.master, host.gradient, host.m, host.v, host.lr, host.loss}) {
+        CHECK(!evaluation.uses(view));
+        CHECK(plan.offset[static_cast<std::size_t>(view.buffer)] == -1);
     }
+    CHECK(placed_bytes(evaluation, plan, MemorySegment::weights) == 2 * parameter_layout(model).count);
+    CHECK(placed_bytes(evaluation, plan, MemorySegment::gradients) == 0);
+    CHECK(evaluation.uses(host.embedded) == model.tie_word_embeddings);
+    CHECK(evaluation.uses(host.targets));
     CHECK(built(Mode::export_).all().empty());
 }
 

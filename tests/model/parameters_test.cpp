@@ -41,29 +41,37 @@ TEST_CASE("the packed row order: rotary pairs adjacent, gate and up interleaved"
         throw Error("no tensor " + name);
     };
     const Layer::Parameters& layer = layout.layers[1];
+    const std::int64_t qkv = layout.matrices[layer.attention.qkv].place.offset;
+    const std::int64_t gate_up = layout.matrices[layer.mlp.gate_up].place.offset;
     // Head dimension 8: Hugging Face row i + 4 b of a head is packed row 2 i + b; here head 1, i = 3, b = 1.
-    CHECK(find("model.layers.1.self_attn.q_proj.weight").row_offset(8 + 7) ==
-          layer.attention.qkv.offset + (8 + 7) * 16);
-    CHECK(find("model.layers.1.self_attn.q_proj.weight").row_offset(8 + 1) ==
-          layer.attention.qkv.offset + (8 + 2) * 16);
-    CHECK(find("model.layers.1.self_attn.k_proj.weight").row_offset(4) == layer.attention.qkv.offset + (32 + 1) * 16);
-    CHECK(find("model.layers.1.self_attn.v_proj.weight").row_offset(5) ==
-          layer.attention.qkv.offset + (32 + 16 + 5) * 16);
-    CHECK(find("model.layers.1.mlp.gate_proj.weight").row_offset(3) == layer.mlp.gate_up.offset + 6 * 16);
-    CHECK(find("model.layers.1.mlp.up_proj.weight").row_offset(3) == layer.mlp.gate_up.offset + 7 * 16);
+    CHECK(find("model.layers.1.self_attn.q_proj.weight").row_offset(8 + 7) == qkv + (8 + 7) * 16);
+    CHECK(find("model.layers.1.self_attn.q_proj.weight").row_offset(8 + 1) == qkv + (8 + 2) * 16);
+    CHECK(find("model.layers.1.self_attn.k_proj.weight").row_offset(4) == qkv + (32 + 1) * 16);
+    CHECK(find("model.layers.1.self_attn.v_proj.weight").row_offset(5) == qkv + (32 + 16 + 5) * 16);
+    CHECK(find("model.layers.1.mlp.gate_proj.weight").row_offset(3) == gate_up + 6 * 16);
+    CHECK(find("model.layers.1.mlp.up_proj.weight").row_offset(3) == gate_up + 7 * 16);
 }
 
 TEST_CASE("matrices that follow a norm carry its weight, in order of their place") {
     ModelConfig model = tiny_model();
     model.tie_word_embeddings = GENERATE(false, true);
     const ParameterLayout layout = parameter_layout(model);
-    std::vector<std::pair<PackedTensor, PackedTensor>> expected;
-    for (const Layer::Parameters& layer : layout.layers) {
-        expected.emplace_back(layer.attention.qkv, layer.attention.norm);
-        expected.emplace_back(layer.mlp.gate_up, layer.mlp.norm);
+    const auto norm_of = [&](const std::string& name) {
+        for (const HfTensor& tensor : layout.tensors) {
+            if (tensor.name == name) return tensor;
+        }
+        throw Error("no tensor " + name);
+    };
+    std::vector<std::pair<PackedTensor, HfTensor>> expected;
+    for (std::size_t l = 0; l < layout.layers.size(); ++l) {
+        const Layer::Parameters& layer = layout.layers[l];
+        const std::string prefix = text("model.layers.", l, ".");
+        expected.emplace_back(layout.matrices[layer.attention.qkv].place, norm_of(prefix + "input_layernorm.weight"));
+        expected.emplace_back(layout.matrices[layer.mlp.gate_up].place,
+                              norm_of(prefix + "post_attention_layernorm.weight"));
     }
     expected.insert(model.tie_word_embeddings ? expected.begin() : expected.end(),
-                    {layout.head.matrix, layout.head.norm});
+                    {layout.matrices[layout.head.matrix].place, norm_of("model.norm.weight")});
     REQUIRE(layout.folds.size() == expected.size());
     for (std::size_t i = 0; i < expected.size(); ++i) {
         const auto& [matrix, norm] = expected[i];
@@ -78,17 +86,36 @@ TEST_CASE("matrices that follow a norm carry its weight, in order of their place
 
 TEST_CASE("a projection that follows a norm may have no bias, which the norm's backward pass would miss") {
     ParameterPlan plan(1024);
-    Projection projection{.name = "qkv", .rows = 8, .cols = 4, .tensors = {{"q_proj.weight", 8}}};
+    WeightMatrix matrix{.name = "qkv", .place = {.rows = 8, .cols = 4}, .tensors = {{"q_proj.weight", 8}}};
     const PackedTensor norm = plan.norm(4, "norm.weight");
-    CHECK(plan.projection(projection, norm).count() == 32);
-    CHECK(plan.folds().size() == 1);
-    projection.bias = true;
-    for (const bool tied : {false, true}) {
-        INFO(tied);
-        CHECK_THROWS_WITH(
-            tied ? plan.tied_projection(projection, {0, 8, 4}, norm) : plan.projection(projection, norm),
-            Catch::Contains("qkv: ") && Catch::Contains("cannot have a bias") && Catch::Contains("sum z dz"));
+    matrix.norm = norm;
+    CHECK(plan.matrices()[plan.matrix(matrix)].place.count() == 32);
+    matrix.bias = true;
+    CHECK_THROWS_WITH(plan.matrix(matrix),
+                      Catch::Contains("qkv: ") && Catch::Contains("cannot have a bias") && Catch::Contains("sum z dz"));
+    matrix.norm.reset();
+    const std::size_t shared = plan.matrix(matrix);
+    CHECK_THROWS_WITH(plan.put_norm_before(shared, norm),
+                      Catch::Contains("qkv: ") && Catch::Contains("cannot have a bias"));
+}
+
+TEST_CASE("the matrices of a model by offset, each with its layer") {
+    ModelConfig model = tiny_model();
+    model.tie_word_embeddings = GENERATE(false, true);
+    const ParameterLayout layout = parameter_layout(model);
+    std::vector<std::string> names;
+    std::int64_t end = 0;
+    for (const WeightMatrix& matrix : layout.matrices) {
+        names.push_back(text(matrix.name, " ", matrix.layer));
+        CHECK(matrix.place.offset >= end);
+        end = matrix.place.offset + matrix.place.count();
     }
+    CHECK(end <= layout.matrix_count);
+    std::vector<std::string> expected{"embedding -1"};
+    for (const int l : {0, 1})
+        for (const char* name : {"qkv", "attn_out", "gate_up", "down"}) expected.push_back(text(name, " ", l));
+    if (!model.tie_word_embeddings) expected.emplace_back("head -1");
+    CHECK(names == expected);
 }
 
 TEST_CASE("parameter counts of the known models") {

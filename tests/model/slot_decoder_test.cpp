@@ -6,11 +6,10 @@
 #include "src/core/errors.h"
 #include "src/core/interrupt.h"
 #include "src/generate/choose_launches.h"
-#include "src/generate/pass_decoder.h"
 #include "src/generate/score.h"
 #include "tests/catch.h"
 #include "tests/io/scratch_folder.h"
-#include "tests/model/harness.h"
+#include "tests/model/pass_decoder.h"
 
 using namespace coda;
 using namespace coda::test;
@@ -193,10 +192,10 @@ TEST_CASE("a sequence has been prefilled when start() returns") {
 
 TEST_CASE("launches of many steps make the tokens of passes, whatever the steps per launch and call") {
     Model model({.slots = 3, .context = 20});
-    PassDecoder passes(*model.run.executor, model.run.schedules, model.pass());
-    const Tokens free = made_of(passes, {}, 1).tokens[0];
+    const std::unique_ptr<SlotDecoder> passes = pass_decoder(model.run);
+    const Tokens free = made_of(*passes, {}, 1).tokens[0];
     REQUIRE(free.size() == 17);
-    const Made expected = made_of(passes, {free[9]}, 1);
+    const Made expected = made_of(*passes, {free[9]}, 1);
     CHECK(expected.ends == std::vector{State::ended, State::length, State::length});
     CHECK(expected.tokens[1].size() == 7);
     CHECK(expected.tokens[2].size() == 15);
@@ -230,10 +229,10 @@ TEST_CASE("a call of many steps is launches of up to the most, and no more when 
 TEST_CASE("an interrupt ends a launch after its step, and the call") {
     Model model({.slots = 1, .context = 100});
     SlotDecoder decoder = model.decoder(std::make_unique<PassesPerLaunch>(model.run, 8));
-    PassDecoder passes(*model.run.executor, model.run.schedules, model.pass());
-    passes.start(0, sequence_of({1, 2}, 6));
-    const Tokens expected = passes.advance(6)[0].tokens;
-    for (Decoder* each : {static_cast<Decoder*>(&decoder), static_cast<Decoder*>(&passes)}) {
+    const std::unique_ptr<SlotDecoder> passes = pass_decoder(model.run);
+    passes->start(0, sequence_of({1, 2}, 6));
+    const Tokens expected = passes->advance(6)[0].tokens;
+    for (Decoder* each : {static_cast<Decoder*>(&decoder), static_cast<Decoder*>(passes.get())}) {
         each->start(0, sequence_of({1, 2}, 6));
         watch_interrupts();
         std::raise(SIGTERM);
@@ -274,14 +273,14 @@ TEST_CASE("bytes that steps must read: the matrices once per step, each sequence
     const double weights = 4 * (2 * layer + 64 * 16);
     const double position = 4.0 * 2 * 2 * 2 * 8;  // keys and values of two layers and heads
     REQUIRE(shape.num_hidden_layers == 2);
-    PassDecoder decoder(*model.run.executor, model.run.schedules, model.pass());
-    CHECK(decoder.bytes_read() == 0);
-    decoder.start(0, sequence_of({1, 2, 3}, 4));
-    CHECK(decoder.bytes_read() == 0);
-    decoder.start(1, sequence_of({1}, 2));
-    decoder.advance(10);  // lengths 3, 4, 5, 6 and 1, 2
-    CHECK(decoder.bytes_read() == 4 * weights + (3 + 4 + 5 + 6 + 1 + 2) * position);
-    CHECK(std::isnan(decoder.peak_bytes_per_s()));
+    const std::unique_ptr<SlotDecoder> decoder = pass_decoder(model.run);
+    CHECK(decoder->bytes_read() == 0);
+    decoder->start(0, sequence_of({1, 2, 3}, 4));
+    CHECK(decoder->bytes_read() == 0);
+    decoder->start(1, sequence_of({1}, 2));
+    decoder->advance(10);  // lengths 3, 4, 5, 6 and 1, 2
+    CHECK(decoder->bytes_read() == 4 * weights + (3 + 4 + 5 + 6 + 1 + 2) * position);
+    CHECK(std::isnan(decoder->peak_bytes_per_s()));
 }
 
 TEST_CASE("the loss of a text by decoding is the evaluation's") {

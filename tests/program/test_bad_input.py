@@ -203,9 +203,7 @@ class SpecialFileTest(ProgramTestCase):
     def test_tokenizers(self):
         os.mkfifo(self.path("pipe"))
         self.refuse(changes={"data.tokenizer": "pipe"}, says=["data.tokenizer", "pipe", "a FIFO"])
-        self.train()
-        self.refuse("--resume", "--sample", "2", "--tokenizer", "pipe", says=["pipe", "a FIFO"])
-        self.refuse("--resume", "--sample", "2", "--tokenizer", "/dev/zero", says=["/dev/zero", "a device"])
+        self.refuse(changes={"data.tokenizer": "/dev/zero"}, says=["data.tokenizer", "/dev/zero", "a device"])
 
 
 class OutputTest(ProgramTestCase):

@@ -1,4 +1,4 @@
-"""--eval, --sample and --export: each reads, plans and allocates what it needs and no more."""
+"""--eval and --export: each reads, plans and allocates what it needs and no more."""
 
 import os
 import re
@@ -15,9 +15,6 @@ class ModesTest(ProgramTestCase):
         os.rename(self.path("text.txt"), self.path("train.txt"))
         self.write("val.txt", self.read("train.txt")[:400])
 
-    def train(self, *arguments, **options):
-        return super().train(*arguments, errors="surrogateescape", **options)  # a sample may be any bytes
-
     def config(self, changes=None, name="config.json", base=None):
         return super().config(changes, name, base or changed(CONFIG, SHAPE))
 
@@ -29,20 +26,16 @@ class ModesTest(ProgramTestCase):
 
     def test_data_that_a_mode_does_not_read_may_be_missing(self):
         self.train()
-        arguments = {"eval": ["--resume", "--eval"], "sample": ["--resume", "--sample", "5", "--prompt", "gre"],
-                     "export": ["--resume", "--export"]}
-        out = {mode: self.train(*arguments[mode]).out for mode in ("eval", "sample")}
-        self.train(*arguments["export"], "whole")
+        out = self.train("--resume", "--eval").out
+        self.train("--resume", "--export", "whole")
 
         os.remove(self.path("train.txt"))
-        self.assertEqual(self.train(*arguments["eval"]).out, out["eval"])
+        self.assertEqual(self.train("--resume", "--eval").out, out)
         os.remove(self.path("val.txt"))
-        self.assertEqual(self.train(*arguments["sample"]).out, out["sample"])
-        self.train(*arguments["export"], "again")
+        self.train("--resume", "--export", "again")
         for name in self.tree("whole"):
             self.assertEqual(self.read("again", name), self.read("whole", name))
-        self.train("--init-from", "whole", "--sample", "5")
-        for mode in (["--resume", "--eval"], ["--resume", "--dry-run", "--eval"], ["--resume", "--sample", "2", "--eval"]):
+        for mode in (["--resume", "--eval"], ["--resume", "--dry-run", "--eval"], ["--resume", "--export", "c", "--eval"]):
             self.refuse(*mode, says="val.txt", code=RUNTIME)
         self.refuse("--resume", says="train.txt", code=RUNTIME)
 
@@ -65,28 +58,21 @@ class ModesTest(ProgramTestCase):
         self.train()
         training, _ = self.dry_run()
         self.assertLess({"weights", "gradients", "optimizer state"}, set(training))
-        for arguments, name in ((["--eval"], "evaluate"), (["--resume", "--sample", "3"], "sample")):
-            with self.subTest(name):
-                plan, out = self.dry_run(*arguments)
-                self.assertNotIn("gradients", plan)
-                self.assertNotIn("optimizer state", plan)
-                # Without master weights a sample has the embedding apart, in which it looks its tokens up.
-                table = 256 * 16 * 4 if name == "sample" else 0
-                self.assertEqual(2 * (plan["weights"] - table), training["weights"])
-                self.assertEqual(sum(plan.values()), 2 * plan["arena"])
-                self.assertRegex(out, rf"(?m)^schedule +\d+ ops of the pass {name}; ")
-                self.assertEqual("validation sequences" in out, name == "evaluate")
+        plan, out = self.dry_run("--eval")
+        self.assertNotIn("gradients", plan)
+        self.assertNotIn("optimizer state", plan)
+        self.assertEqual(2 * plan["weights"], training["weights"])
+        self.assertEqual(sum(plan.values()), 2 * plan["arena"])
+        self.assertRegex(out, r"(?m)^schedule +\d+ ops of the pass evaluate; ")
+        self.assertIn("validation sequences", out)
         plan, out = self.dry_run("--export", "out")
         self.assertEqual(plan, {})
         self.assertRegex(out, r"(?m)^weights in fp32     [\d,]+ B, of which the host holds no more than 64 MiB at a time$")
-        both, _ = self.dry_run("--resume", "--eval", "--sample", "3")
-        self.assertGreaterEqual(both["arena"], max(self.dry_run("--eval")[0]["arena"],
-                                                   self.dry_run("--resume", "--sample", "3")[0]["arena"]))
 
-    def test_all_three_at_once(self):
+    def test_both_at_once(self):
         self.train()
-        out = self.train("--resume", "--eval", "--sample", "5", "--prompt", "gre", "--export", "out").out
-        self.assertRegex(out, r"(?s)\Aresumed from [^\n]*\nvalidation loss [^\n]*\ngre.*\nweights of step 4 in out\n\Z")
+        out = self.train("--resume", "--eval", "--export", "out").out
+        self.assertRegex(out, r"\Aresumed from [^\n]*\nvalidation loss [^\n]*\nweights of step 4 in out\n\Z")
 
     def test_an_export_needs_no_device(self):
         self.train("--export", "out", "--device", "cuda")

@@ -102,14 +102,11 @@ class RefusedOutputTest(ProgramTestCase):
         for other in ("t.json", "./t.json", "t.trace.json", "t.json.new"):
             self.refuse_output("--timing", "t.json", "--dump-batches", other, says=["--dump-batches", "different names"])
 
-    def test_evaluation_and_sample(self):
+    def test_evaluation(self):
         self.train()
         self.write("kept", b"kept")
-        for mode in (["--eval"], ["--sample", "2"]):
-            self.refuse("--resume", *mode, "--timing", "kept", says=["kept: exists"])
-            self.refuse("--resume", *mode, "--timing", "text.txt", "--overwrite", says=["text.txt: the run reads"])
-        self.refuse("--resume", "--sample", "2", "--tokenizer", "kept", "--timing", "kept", "--overwrite",
-                    says=["kept: the run reads this file"])
+        self.refuse("--resume", "--eval", "--timing", "kept", says=["kept: exists"])
+        self.refuse("--resume", "--eval", "--timing", "text.txt", "--overwrite", says=["text.txt: the run reads"])
         self.assertEqual(self.read("kept"), b"kept")
 
 

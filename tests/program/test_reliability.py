@@ -65,7 +65,7 @@ class OneWriterTest(RunningTestCase):
 
     def test_readers(self):
         process = self.start_run(changes={"model.intermediate_size": 4096, "checkpoint.interval": 3})
-        for arguments in (["--eval"], ["--export", "out"], ["--sample", "3"]):
+        for arguments in (["--eval"], ["--export", "out"]):
             result = self.run_program("--config", "config.json", "--resume", *arguments)
             self.assertNotIn("in use", result.err)
         self.assertIsNone(process.poll())
@@ -179,7 +179,7 @@ class ResumeTest(RunningTestCase):
         result = self.run_program("--config", self.config({"data.shuffle": False, "training.steps": 6,
                                                            "training.seq_len": 24}),
                                   "--resume", "--dump-batches", "rest.npy")
-        self.assertIn("note: training.seq_len was 8 and is now 24; the data goes on after as many tokens", result.out)
+        self.assertIn("note: training.seq_len was 8 and is now 24; the data continues after as many tokens", result.out)
         first = self.read("text.txt")[7 * 24:]  # 160 tokens are 6.7 sequences of 24
         self.assertTrue(self.read("rest.npy")[128:].startswith(struct.pack("<24i", *first[:24])))
 

@@ -1,9 +1,13 @@
-"""Samples during training: log, console, the same as --sample, and nothing of the training changed."""
+"""Samples during training: log, console, the same as of coda_generate, and nothing of the training changed."""
 
+import json
+import os
+import subprocess
 import unittest
 
-from program import USAGE, ProgramTestCase, shard
+from program import DONE, NON_FINITE, PROGRAM, TIMEOUT_S, USAGE, ProgramTestCase, shard
 
+GENERATE = os.path.join(os.path.dirname(PROGRAM), "coda_generate")
 PHRASE = b"the quick brown fox jumps over the lazy dog. "
 
 
@@ -13,7 +17,7 @@ class RunSamplesTest(ProgramTestCase):
         self.write("text.txt", PHRASE * 60)
 
     def config(self, changes=None, name="config.json", base=None):
-        defaults = {"model.hidden_size": 32, "training.seq_len": 16, "training.micro_batch_size": 6,
+        defaults = {"model.hidden_size": 32, "training.seq_len": 32, "training.micro_batch_size": 6,
                     "training.steps": 10, "samples.interval": 4, "samples.tokens": 20,
                     "samples.prompts": ["the ", "fox\n"]}
         return super().config({**defaults, **(changes or {})}, name, base)
@@ -36,18 +40,34 @@ class RunSamplesTest(ProgramTestCase):
         self.assertIn('sample at step 4: "the ', out)
         self.assertIn('sample at step 10: "fox\\x0a', out)
 
-    def test_the_sample_that_the_flags_make(self):
+    def test_the_tokens_that_coda_generate_makes(self):
         options = {"temperature": 0.8, "top_k": 30, "top_p": 0.9, "min_p": 0.01, "repetition_penalty": 1.2}
         flags = [word for name, value in options.items() for word in ("--" + name.replace("_", "-"), str(value))]
         changes = {f"samples.{name}": value for name, value in options.items()}
         self.train(changes={**changes, "samples.seed": 7})
         last = [record for record in self.samples() if record["step"] == 10]
         for index, record in enumerate(last):
-            out = self.train("--resume", "--sample", "20", "--prompt", record["prompt"], "--seed", str(7 + index), *flags,
-                             changes=changes).out
-            written = record["prompt"].encode() + bytes(record["tokens"]) + b"\n"
-            self.assertTrue(out.encode(errors="surrogateescape").endswith(written), (out, written))
+            done = subprocess.run([GENERATE, "--model", "run", "--prompt", record["prompt"], "--tokens", "20", "--seed",
+                                   str(7 + index), *flags, "--json"], cwd=self.folder, env=self.environment(1),
+                                  capture_output=True, timeout=TIMEOUT_S, check=False)
+            self.assertEqual(done.returncode, DONE, done.stderr)
+            self.assertEqual(json.loads(done.stdout)["tokens"], record["tokens"])
         self.assertNotEqual(last[0]["tokens"], last[1]["tokens"])
+
+    def test_a_sample_ends_where_the_sequence_does(self):
+        self.train(changes={"samples.tokens": 300, "samples.prompts": ["the ", "the quick brown fox jumps over "]})
+        self.assertEqual([len(record["tokens"]) for record in self.samples()[:2]], [28, 1])
+        self.refuse(changes={"samples.prompts": ["the ", "the quick brown fox jumps over t"], "output.directory": "no"},
+                    code=USAGE, says=["samples.prompts", "32 tokens", "training.seq_len 32", "up to 31"])
+
+    def test_a_prompt_begins_at_its_last_document(self):
+        """The model would see nothing before it."""
+        changes = {"data.document_mask": True, "model.bos_token_id": ord("t"), "samples.temperature": 0}
+        prompts = ["he quick brown fox jumps over the ", "he "]
+        self.train(changes={**changes, "samples.prompts": prompts})
+        for long, short in zip(self.samples()[::2], self.samples()[1::2]):
+            self.assertEqual((long["prompt"], short["prompt"]), tuple(prompts))
+            self.assertEqual(long["tokens"], short["tokens"])
 
     def test_interval_and_resume(self):
         split = {"output.directory": "split", "checkpoint.interval": 5, "lr_schedule.decay_steps": 10}
@@ -79,17 +99,17 @@ class RunSamplesTest(ProgramTestCase):
 
     def test_ends(self):
         """At the end token, and where documents are kept apart at the beginning of the next one; either is the last."""
-        self.train(changes={"samples.tokens": 300, "samples.temperature": 5})
+        wide = {"samples.tokens": 120, "samples.temperature": 5, "training.seq_len": 128, "training.micro_batch_size": 2}
+        self.train(changes=wide)
         tokens = self.samples()[0]["tokens"]
         end = tokens[40]
         first = tokens[:tokens.index(end) + 1]
-        self.assertEqual(len(tokens), 300)
-        changes = {"samples.tokens": 300, "samples.temperature": 5, "model.eos_token_id": end}
-        self.train(changes={**changes, "output.directory": "ends"})
+        self.assertEqual(len(tokens), 120)
+        self.train(changes={**wide, "model.eos_token_id": end, "output.directory": "ends"})
         self.assertEqual(self.samples("ends")[0]["tokens"], first)
         # bos begins the prompt too, so other tokens follow.
-        changes = {**changes, "model.eos_token_id": None, "model.bos_token_id": 116, "data.document_mask": True}
-        self.train(changes={**changes, "output.directory": "masked"})
+        masked = {**wide, "model.bos_token_id": 116, "data.document_mask": True, "samples.temperature": 1}
+        self.train(changes={**masked, "output.directory": "masked"})
         for record in self.samples("masked"):
             self.assertNotIn(116, record["tokens"][:-1])
         self.assertTrue(any(record["tokens"][-1] == 116 for record in self.samples("masked")))
@@ -116,11 +136,17 @@ class RunSamplesTest(ProgramTestCase):
             with self.subTest(changes):
                 self.refuse(changes=changes, code=USAGE, says=says)
 
+    def test_a_logit_that_is_not_finite(self):
+        changes = {"samples.interval": 1, "optimizer.learning_rate": 1e38, "validation.interval": 0}
+        self.assert_message(self.train(changes=changes, expect=NON_FINITE),
+                            ["sample 1 at step 1", "the logits of token 1 of the sample are not finite"])
+        self.assertEqual(self.samples(), [])
+
     def test_dry_run(self):
         out = self.train("--dry-run").out
         self.assertIn("samples             every 4 steps, 2 of up to 20 tokens\n", out)
         self.assertNotIn("samples  ", self.train("--dry-run", changes={"samples.interval": 0}).out)
-        self.assertIn("sample", self.train("--print-schedule").out)
+        self.assertIn("# decode: ", self.train("--print-schedule").out)
 
 
 if __name__ == "__main__":

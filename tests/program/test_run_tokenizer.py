@@ -1,16 +1,18 @@
-"""data.tokenizer: in the log, the checkpoints and the run's folder, and what --sample makes of it."""
+"""data.tokenizer: in the log, the checkpoints and the run's folder, and what samples and coda_generate make of it."""
 
 import hashlib
 import json
 import os
+import subprocess
 import sys
 import unittest
 
-from program import CONFIG, ROOT, RUNTIME, USAGE, ProgramTestCase, changed, shard
+from program import CONFIG, DONE, PROGRAM, ROOT, RUNTIME, TIMEOUT_S, USAGE, ProgramTestCase, changed, shard
 
 sys.path.insert(0, os.path.join(ROOT, "tests", "tokenize"))
 from tokenizing import small_tokenizer
 
+GENERATE = os.path.join(os.path.dirname(PROGRAM), "coda_generate")
 TOKENIZER = small_tokenizer("gpt2")  # 256 bytes, 6 merges, <|endoftext|>
 VOCAB = 263
 KEPT = "run/tokenizer/tokenizer.json"
@@ -90,26 +92,33 @@ class RunTokenizerTest(ProgramTestCase):
             self.refuse(*mode, changes={"data.tokenizer": "tokens.bin"}, says=["data.tokenizer", "tokens.bin"])
         self.assertIn(f"263 tokens, SHA-256 {self.sum}", self.train("--dry-run").out)
 
-    def sample(self, *arguments, prompt="abcab"):
-        """The line that --sample prints after the notes."""
-        done = self.train("--resume", "--sample", "6", "--prompt", prompt, "--temperature", "0", *arguments)
-        return done.out.splitlines()[-1]
+    def generated(self, *arguments, prompt="abcab"):
+        """What coda_generate makes of the run."""
+        done = subprocess.run([GENERATE, "--model", "run", "--prompt", prompt, "--tokens", "6", "--temperature", "0",
+                               *arguments], cwd=self.folder, env=self.environment(1), capture_output=True, text=True,
+                              timeout=TIMEOUT_S, check=False)
+        self.assertEqual(done.returncode, DONE, done.stderr)
+        return done.stdout
 
-    def test_samples(self):
+    def test_text(self):
         if not self.has_tokenizers:
             self.skipTest("a build without tokenizers")
-        self.train("--training.steps", "60")
-        self.assertEqual(self.sample(), "abcabcabcab")
-        self.assertEqual(self.sample("--data.tokenizer", "null", "--tokenizer", "hf/tokenizer.json"), "abcabcabcab")
+        changes = {"training.seq_len": 16, "training.steps": 60, "samples.interval": 60, "samples.prompts": ["abcab"],
+                   "samples.tokens": 6, "samples.temperature": 0}
+        self.train(changes=changes)
+        self.assertEqual(self.generated(), "cabcab\n")
         os.remove(self.path("hf/tokenizer.json"))
-        self.assertEqual(self.sample(), "abcabcabcab")
-        self.refuse("--resume", "--sample", "2", "--prompt", "a", "--data.tokenizer", "null", code=USAGE,
-                    says=["--prompt", "--tokenizer"])
-        swapped = json.loads(json.dumps(TOKENIZER))  # the flag wins over the key
+        self.assertEqual(self.generated(), "cabcab\n")
+        self.train("--resume", "--training.steps", "61", changes=changes)
+        samples = [(record["step"], record["sample"]) for record in self.log().records if "sample" in record]
+        self.assertEqual(samples, [(60, "cabcab"), (61, "cabcab")])
+        self.refuse("--resume", "--training.steps", "62", "--data.tokenizer", "null", changes=changes, code=USAGE,
+                    says=["samples.prompts", "data.tokenizer"])
+        swapped = json.loads(json.dumps(TOKENIZER))  # the flag wins over the run's own
         vocab = swapped["model"]["vocab"]
         vocab["c"], vocab["d"] = vocab["d"], vocab["c"]
         self.write("swapped.json", json.dumps(swapped).encode())
-        self.assertEqual(self.sample("--tokenizer", "swapped.json", prompt="abdab"), "abdabdabdab")
+        self.assertEqual(self.generated("--tokenizer", "swapped.json", prompt="abdab"), "dabdab\n")
 
 
 if __name__ == "__main__":

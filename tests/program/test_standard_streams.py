@@ -69,7 +69,7 @@ class AnswerTest(StandardStreamsTestCase):
         config = ["--config", "config.json"]
         for arguments in (["--help"], ["--version"], [*config, "--print-config"], [*config, "--print-schedule"],
                           [*config, "--dry-run"], [*config, "--eval"], [*config, "--resume", "--eval"],
-                          [*config, "--resume", "--sample", "3"], [*config, "--resume", "--export", "out"]):
+                          [*config, "--resume", "--export", "out"]):
             for output, reason in REASONS.items():
                 with self.subTest(arguments, output=output):
                     err = self.run_into(output, *arguments, expect=RUNTIME)
@@ -82,11 +82,6 @@ class AnswerTest(StandardStreamsTestCase):
             err = self.run_into(output, "--config", self.config(), "--export", f"out_{output}", expect=RUNTIME)
             self.assertEqual(err, f"coda_train: standard output: {reason}\n")
             self.assertEqual(self.tree(f"out_{output}"), ["config.json", "model.safetensors"])
-
-    def test_a_sample_that_is_read_in_part(self):
-        self.train()
-        err = self.run_unread_after(1, "--config", "config.json", "--resume", "--sample", "100000", expect=RUNTIME)
-        self.assertEqual(err, "coda_train: standard output: Broken pipe\n")
 
 
 class ClosedDescriptorsTest(StandardStreamsTestCase):

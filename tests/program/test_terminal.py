@@ -1,4 +1,4 @@
-"""Names and samples on a terminal: what a file or a model says is shown, not obeyed."""
+"""Names and generated text on a terminal: what a file or a model says is shown, not obeyed."""
 
 import json
 import os
@@ -9,6 +9,7 @@ import unittest
 
 from program import DONE, PROGRAM, RUNTIME, TIMEOUT_S, ProgramTestCase
 
+GENERATE = os.path.join(os.path.dirname(PROGRAM), "coda_generate")
 HOSTILE = "\x1b[2J\x9b31mred\r\x07"
 SHOWN = r"\x1b[2J\xc2\x9b31mred\x0d\x07"  # the bytes of U+009B are two
 
@@ -26,12 +27,12 @@ def shown(raw, kept):
 
 
 class TerminalTest(ProgramTestCase):
-    def on_terminal(self, *arguments, expect=DONE):
-        """The bytes that reach a terminal."""
+    def on_terminal(self, *arguments, expect=DONE, program=PROGRAM, stderr=None):
+        """The bytes that reach a terminal, of both streams unless `stderr` says where the other one goes."""
         main, terminal = os.openpty()
         tty.setraw(terminal)  # else it makes "\r\n" of a line's end
-        process = subprocess.Popen([PROGRAM, *arguments], cwd=self.folder, env=self.environment(1), stdout=terminal,
-                                   stderr=terminal, stdin=subprocess.DEVNULL)
+        process = subprocess.Popen([program, *arguments], cwd=self.folder, env=self.environment(1), stdout=terminal,
+                                   stderr=stderr or terminal, stdin=subprocess.DEVNULL)
         os.close(terminal)
         data = b""
         try:
@@ -49,17 +50,15 @@ class TerminalTest(ProgramTestCase):
         self.assertEqual((done.returncode, done.stderr), (DONE, b""))
         return done.stdout
 
-    def test_samples(self):
+    def test_generated_text(self):
         # Hardly trained: every byte is about as likely as any other.
         self.train(changes={"training.steps": 1, "optimizer.learning_rate": 1e-6})
-        prompt = "\ttwo\nlines\r\x1b[31m\u00e9"
-        sample = ["--config", "config.json", "--resume", "--sample", "3000", "--prompt", prompt]
-        raw, seen = self.in_pipe(*sample), self.on_terminal(*sample)
-        first, text = raw.split(b"\n", 1)
-        self.assertIn(b"resumed from", first)
-        self.assertTrue(text.startswith(prompt.encode()), "a pipe gets the bytes as they are")
-        self.assertEqual(set(range(256)) - set(text), set(), "not every byte is in the sample")
-        self.assertEqual(seen, first + b"\n" + shown(text, "\n\t"))
+        generate = ["--model", "run", "--prompt", "a", "--tokens", "3000", "--context", "3001"]
+        raw = subprocess.run([GENERATE, *generate], cwd=self.folder, env=self.environment(1), stdout=subprocess.PIPE,
+                             stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL, timeout=TIMEOUT_S, check=True).stdout
+        seen = self.on_terminal(*generate, program=GENERATE, stderr=subprocess.DEVNULL)
+        self.assertEqual(set(range(128)) - set(raw), set(), "not every control character is in the text")
+        self.assertEqual(seen, shown(raw, "\n\t"))
         self.assertIsNone(re.search(rb"[\x00-\x08\x0b-\x1f\x7f]", seen))
 
     def test_names_in_errors(self):

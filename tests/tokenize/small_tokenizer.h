@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "src/core/utf8.h"
 #include "src/tokenize/byte_alphabet.h"
 #include "src/tokenize/tokenizer.h"
-#include "src/tokenize/utf8.h"
 
 namespace coda {
 

@@ -1,4 +1,4 @@
-#include "src/tokenize/utf8.h"
+#include "src/core/utf8.h"
 
 #include "tests/catch.h"
 

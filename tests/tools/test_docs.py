@@ -8,7 +8,6 @@ import unittest
 
 ROOT = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
 FOLDERS = ("kernels", "src", "tests", "tools", "docs", "configs", "data")
-HISTORY = ("docs/ATTEMPTS.md",)  # names files as they were; its links must hold
 README_LINES, README_COLUMNS = 150, 120
 
 LINK = re.compile(r"!?\[(?:[^\]\[]|\[[^\]]*\])*\]\(\s*<?([^)\s>]+)>?[^)]*\)")
@@ -56,8 +55,6 @@ def link_problems(root, path):
 
 
 def path_problems(root, path):
-    if path in HISTORY:
-        return
     for _, span in SPAN.findall(BLOCK.sub("", FENCE.sub("", read(root, path)))):
         for word in span.split():
             word = word.rstrip(".,:;")

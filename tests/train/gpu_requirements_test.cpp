@@ -1,13 +1,13 @@
 // Every lack of a machine and every shape of a model that the kernels do not take has a line of its own; a Hopper GPU
 // under a driver that is new enough has none.
-#include "src/train/gpu_requirements.h"
+#include "src/engine/gpu_requirements.h"
 
 #include <filesystem>
 #include <fstream>
 
 #include "kernels/core/limits.h"
-#include "src/train/gpu_presence.h"
-#include "src/train/hopper_executor.h"
+#include "src/engine/gpu_presence.h"
+#include "src/engine/hopper_executor.h"
 #include "tests/catch.h"
 #include "tests/io/scratch_folder.h"
 
@@ -68,7 +68,7 @@ TEST_CASE("a model that the Hopper kernels do not take is named by its key") {
 
 TEST_CASE("a micro-batch that the Hopper kernels cannot count is named by its keys, in the passes that have it") {
     const PassSet training = passes_of(Mode::train), evaluation = passes_of(Mode::evaluate),
-                  sample = passes_of(Mode::sample);
+                  generation = passes_of(Mode::generate);
     Config config = small_config();
     // More than 2^20 tokens and 65535 sequences have no limit of their own.
     config.training.micro_batch_size = 70000;
@@ -89,7 +89,7 @@ TEST_CASE("a micro-batch that the Hopper kernels cannot count is named by its ke
     config.training.micro_batch_size += 1;
     CHECK_THAT(says(config, evaluation), Catch::Contains("training.micro_batch_size x model.num_attention_heads x "
                                                          "tiles of training.seq_len is 2147418112"));
-    CHECK(says(config, sample).empty());
+    CHECK(says(config, generation).empty());
     config.training.seq_len = 5;
     CHECK_THAT(says(config, evaluation), Catch::Contains("training.micro_batch_size x training.seq_len is 26842"));
 

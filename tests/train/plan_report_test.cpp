@@ -1,4 +1,4 @@
-#include "src/train/plan_report.h"
+#include "src/engine/plan_report.h"
 
 #include <cstdio>
 #include <nlohmann/json.hpp>

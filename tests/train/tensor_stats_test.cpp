@@ -1,6 +1,6 @@
 // The tensors that --tensor-stats names are those of the textbook: a gradient of an output times an input is the
 // gradient of the weight between them.
-#include "src/train/tensor_stats.h"
+#include "src/engine/tensor_stats.h"
 
 #include <cmath>
 #include <map>

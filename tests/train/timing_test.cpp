@@ -1,4 +1,4 @@
-#include "src/train/timing.h"
+#include "src/engine/timing.h"
 
 #include <filesystem>
 #include <fstream>

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "src/core/errors.h"
-#include "src/train/finite_state.h"
+#include "src/engine/finite_state.h"
 #include "tests/catch.h"
 #include "tests/io/scratch_folder.h"
 
@@ -232,7 +232,7 @@ TEST_CASE("an evaluation session has a trainer's validation loss, and no memory 
     options.resume = true;
     Console console(options.out);
     Session session(config, passes_of(Mode::evaluate), false, console);
-    const WeightsSource source(config, options, false, {}, console);
+    const WeightsSource source(config, options.weights(), false, {}, console);
     CHECK(source.step() == 2);
     session.set_weights(*source.open(session.layout()));
     CHECK(Evaluator(session, open_evaluation_data(config), console).validation().loss == trainer.evaluate().loss);
@@ -240,7 +240,7 @@ TEST_CASE("an evaluation session has a trainer's validation loss, and no memory 
 
     options.resume = false;
     options.init_from = "no such folder";
-    CHECK_THAT(message_of([&] { WeightsSource(config, options, false, {}, console).open(session.layout()); }),
+    CHECK_THAT(message_of([&] { WeightsSource(config, options.weights(), false, {}, console).open(session.layout()); }),
                Contains("no such folder"));
 }
 
@@ -255,11 +255,11 @@ TEST_CASE("a magnitude of an FP8 tensor that is not finite is not saved, and the
     Session& session = trainer.session();
     CHECK_NOTHROW(require_finite_state(session, 2));
 
-    const View& history = session.host().float8.history;
+    const View& history = session.host().f8.history;
     std::vector<float> values(static_cast<std::size_t>(history.count()));
     session.executor().download(history, values.data());
-    const std::vector<Float8Name>& tensors = session.schedules().float8_tensors;
-    const auto gate_up = std::find(tensors.begin(), tensors.end(), Float8Name{1, "gate_up.weight"}) - tensors.begin();
+    const std::vector<ScaledTensor>& tensors = session.schedules().weights.tensors();
+    const auto gate_up = std::find(tensors.begin(), tensors.end(), ScaledTensor{1, "gate_up.weight"}) - tensors.begin();
     values[static_cast<std::size_t>(3 * history.cols + gate_up)] = std::numeric_limits<float>::infinity();
     session.executor().upload(history, values.data());
     CHECK_THAT(message_of([&] { require_finite_state(session, 2); }),

@@ -145,6 +145,7 @@ void programs(DType storage, std::int64_t m, std::int64_t d, std::int64_t f, std
     bench.measure(LinearSwigluBackward{.a = bench.matrix(m, d),
                                        .w = bench.matrix(d, f),
                                        .z = bench.matrix(m, 2 * f),
+                                       .z_scale = {},
                                        .rstd = bench.statistic(1, m),
                                        .dz = bench.matrix(m, 2 * f),
                                        .y = View{},

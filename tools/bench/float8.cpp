@@ -54,33 +54,34 @@ struct Pair {
     double ratio, lowest, highest;
 };
 
-/// A GEMM of a layer: its bf16 and its FP8 program, and that one's promotion in training; whether it is one of the
-/// forward pass, which cuBLASLt may sum fast; whether it stores FP8 copies of dx too.
+/// A GEMM of a layer: its bf16 and its FP8 program; whether it is one of the forward pass, which cuBLASLt may sum fast;
+/// whether it stores FP8 codes of dx too.
 struct Row {
     const char *name, *wide, *narrow;
-    std::int64_t m, n, k, promotion;
+    std::int64_t m, n, k;
     bool forward = false, dx_f8 = false;
 
     std::string title() const { return text(name, dx_f8 ? " with dx f8" : ""); }
     bool is_wgrad() const { return std::string(wide) == "WeightGradient"; }
+    std::int64_t promotion() const { return f8_promotion(k, is_wgrad() ? SumOver::tokens : SumOver::features); }
 };
 
 std::vector<Row> rows_of(std::int64_t m) {
-    constexpr std::int64_t d = 2048, f = 8192, q = 3072, kTokens = WeightGradient::kPromotion;
-    return {{"qkv", "LinearRstdRope", "LinearRopeF8", m, q, d, 0, true},
-            {"attn_out", "LinearResidualRms", "LinearResidualRmsF8", m, d, d, 0, true},
-            {"gate_up", "LinearRstdSwiglu", "LinearSwigluF8", m, 2 * f, d, 0, true},
-            {"down", "LinearResidualRms", "LinearResidualRmsF8", m, d, f, 0, true},
-            {"qkv_dgrad", "LinearRmsBackward", "LinearRmsBackwardF8", m, d, q, 0},
-            {"qkv_dgrad", "LinearRmsBackward", "LinearRmsBackwardF8", m, d, q, 0, false, true},
-            {"attn_out_dgrad", "LinearHeadDot", "LinearHeadDotF8", m, d, d, 0},
-            {"gate_up_dgrad", "LinearRmsBackward", "LinearRmsBackwardF8", m, d, 2 * f, 512},
-            {"gate_up_dgrad", "LinearRmsBackward", "LinearRmsBackwardF8", m, d, 2 * f, 512, false, true},
-            {"down_dgrad", "LinearSwigluBackward", "LinearSwigluBackwardF8", m, f, d, 0},
-            {"qkv_wgrad", "WeightGradient", "WeightGradientF8", q, d, m, kTokens},
-            {"attn_out_wgrad", "WeightGradient", "WeightGradientF8", d, d, m, kTokens},
-            {"gate_up_wgrad", "WeightGradient", "WeightGradientF8", 2 * f, d, m, kTokens},
-            {"down_wgrad", "WeightGradient", "WeightGradientF8", d, f, m, kTokens}};
+    constexpr std::int64_t d = 2048, f = 8192, q = 3072;
+    return {{"qkv", "LinearRstdRope", "LinearRopeF8", m, q, d, true},
+            {"attn_out", "LinearResidualRms", "LinearResidualRmsF8", m, d, d, true},
+            {"gate_up", "LinearRstdSwiglu", "LinearSwigluF8", m, 2 * f, d, true},
+            {"down", "LinearResidualRms", "LinearResidualRmsF8", m, d, f, true},
+            {"qkv_dgrad", "LinearRmsBackward", "LinearRmsBackwardF8", m, d, q},
+            {"qkv_dgrad", "LinearRmsBackward", "LinearRmsBackwardF8", m, d, q, false, true},
+            {"attn_out_dgrad", "LinearHeadDot", "LinearHeadDotF8", m, d, d},
+            {"gate_up_dgrad", "LinearRmsBackward", "LinearRmsBackwardF8", m, d, 2 * f},
+            {"gate_up_dgrad", "LinearRmsBackward", "LinearRmsBackwardF8", m, d, 2 * f, false, true},
+            {"down_dgrad", "LinearSwigluBackward", "LinearSwigluBackwardF8", m, f, d},
+            {"qkv_wgrad", "WeightGradient", "WeightGradientF8", q, d, m},
+            {"attn_out_wgrad", "WeightGradient", "WeightGradientF8", d, d, m},
+            {"gate_up_wgrad", "WeightGradient", "WeightGradientF8", 2 * f, d, m},
+            {"down_wgrad", "WeightGradient", "WeightGradientF8", d, f, m}};
 }
 
 /// A case on the device, its output poisoned.
@@ -122,7 +123,7 @@ class Bench {
         Pair cublas, bf16;
     };
     Pairs run(const Row& row) {
-        CaseOptions with{.accumulate = !row.is_wgrad(), .promotion = row.promotion};
+        CaseOptions with{.accumulate = !row.is_wgrad()};
         const Loaded wide(make_case({row.wide, row.m, row.n, row.k}, with));
         with.optionals = row.dx_f8;
         const Loaded narrow(make_case({row.narrow, row.m, row.n, row.k}, with));
@@ -210,7 +211,7 @@ class Bench {
                               {"N", row.n},
                               {"K", row.k},
                               {"precision", "fp8"},
-                              {"promotion", row.promotion},
+                              {"promotion", row.promotion()},
                               {"ms", ms},
                               {"cublas_ms", pairs.cublas.other_ms},
                               {"ratio", pairs.cublas.ratio},

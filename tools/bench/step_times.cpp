@@ -14,13 +14,13 @@
 
 #include "kernels/cost.h"
 #include "kernels/hopper/sm90/check.h"
+#include "src/engine/device.h"
+#include "src/engine/feed.h"
+#include "src/engine/hopper_executor.h"
+#include "src/engine/model_state.h"
+#include "src/engine/plan_report.h"
 #include "src/model/initialise.h"
-#include "src/train/device.h"
-#include "src/train/feed.h"
 #include "src/train/float8_scales.h"
-#include "src/train/hopper_executor.h"
-#include "src/train/model_state.h"
-#include "src/train/plan_report.h"
 #include "tools/bench/step_floor.h"
 #include "tools/bench/timer.h"
 

@@ -38,6 +38,13 @@ Problem linear_problem(const char* op, const View& a, const View& w, WeightLayou
     return checked({op, a, w, a.rows, out_in ? w.rows : w.cols, inner});
 }
 
+Problem f8_problem(const char* op, const View& a, const View& w, DType format) {
+    const Problem problem = linear_problem(op, a, w, WeightLayout::out_in);
+    require_operand(op, "a", a, problem.m, problem.k, format);
+    require_operand(op, "w", w, problem.n, problem.k, DType::f8e4m3);
+    return problem;
+}
+
 Problem weight_gradient_problem(const char* op, const View& dy, const View& x) {
     if (is_f8(dy.dtype)) {
         require(dy.cols == x.cols, op, ": dyᵀ has ", dy.cols, " columns and xᵀ ", x.cols);

@@ -20,6 +20,9 @@ struct Problem {
 /// acc = a wᵀ with w (N, K), or a w with w (K, N).
 Problem linear_problem(const char* op, const View& a, const View& w, WeightLayout layout);
 
+/// acc = a wᵀ of FP8 codes. `format`: of a, where it may be another than f8e4m3.
+Problem f8_problem(const char* op, const View& a, const View& w, DType format = DType::f8e4m3);
+
 /// acc = dyᵀ x. FP8 operands are the transposed copies, dyᵀ and xᵀ.
 Problem weight_gradient_problem(const char* op, const View& dy, const View& x);
 

@@ -1,4 +1,4 @@
-// Statistics of the rows of a matrix in GPU memory (src/train/tensor_stats.h). Host.
+// Statistics of the rows of a matrix in GPU memory (src/engine/tensor_stats.h). Host.
 #pragma once
 
 #include "kernels/core/row_stats.h"

@@ -7,6 +7,7 @@
 #include "kernels/cpu/execute.h"
 #include "kernels/cpu/exponential.h"
 #include "kernels/cpu/gemm_operands.h"
+#include "kernels/cpu/product.h"
 #include "kernels/math/cross_entropy.h"
 #include "kernels/ops/cross_entropy/op.h"
 

@@ -1,6 +1,7 @@
 // Linear on the CPU (K5 with rstd).
 #include "kernels/cpu/execute.h"
 #include "kernels/cpu/gemm_operands.h"
+#include "kernels/cpu/product.h"
 #include "kernels/cpu/store_tile.h"
 #include "kernels/ops/linear/op.h"
 

@@ -1,16 +1,15 @@
 // LinearHeadDot on the CPU. Macro-tiles hold whole heads.
 #include "kernels/cpu/execute.h"
-#include "kernels/cpu/f8_product.h"
-#include "kernels/cpu/gemm_operands.h"
+#include "kernels/cpu/product.h"
 #include "kernels/ops/linear_head_dot/op.h"
 
 namespace coda::cpu {
 
 namespace {
 
-/// The op on accumulators times `factor`, of the FP8 form.
-template <class Storage, class Compute, class Product, class Factor>
-void finish(const LinearHeadDot& op, const Operands& operands, const Product& product, Factor factor) {
+/// The op on accumulators times `undo`.
+template <class Storage, class Compute, class Product, class Undo>
+void finish(const LinearHeadDot& op, const Operands& operands, const Product& product, Undo undo) {
     require(op.head_dim > 0 && product.n % op.head_dim == 0, op.name, ": head_dim ", op.head_dim, " must divide the ",
             product.n, " output columns");
     const auto o = rows_of<const Storage>(operands, "o", op.o, product.m, product.n);
@@ -27,7 +26,7 @@ void finish(const LinearHeadDot& op, const Operands& operands, const Product& pr
                 Compute sum = 0;
 #pragma omp simd reduction(+ : sum)
                 for (std::int64_t j = 0; j < op.head_dim; ++j) {
-                    store(to[j], factor * acc[j]);
+                    store(to[j], undo * acc[j]);
                     sum += static_cast<Compute>(in[j]) * static_cast<Compute>(to[j]);
                 }
                 delta[(tile.col + head) / op.head_dim][row] = sum;
@@ -40,14 +39,10 @@ void finish(const LinearHeadDot& op, const Operands& operands, const Product& pr
 
 template <>
 void execute(const LinearHeadDot& op, const Memory& memory) {
-    const Operands operands(op.name, memory);
-    if (is_f8(op.a.dtype))
-        return finish<Bf16, float>(op, operands, F8Product(operands, memory, op.a, op.w),
-                                   f8_factor(operands, "scale", op.scale));
-    require_no_f8_factor(op.name, "scale", op.scale, op.a);
-    dispatch_storage(op.name, op.a.dtype, [&]<class Storage, class Compute>(Types<Storage, Compute>) {
-        finish<Storage, Compute>(op, operands, LinearProduct<Storage>(operands, op.a, op.w, op.layout), NoFactor());
-    });
+    with_product(
+        op, memory,
+        [&]<class Storage, class Compute>(Types<Storage, Compute>, const auto& operands, const auto& product,
+                                          auto undo) { finish<Storage, Compute>(op, operands, product, undo); });
 }
 
 }  // namespace coda::cpu

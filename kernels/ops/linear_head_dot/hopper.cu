@@ -2,7 +2,6 @@
 //
 //   out   = acc = a w                  (M, H hd) bf16, w (K, H hd)
 //   delta = Σ over a head of o out     (H, M) fp32, with out as rounded
-#include "kernels/hopper/gemm/f8_form.h"
 #include "kernels/hopper/gemm/kernels.cuh"
 #include "kernels/hopper/gemm/tuned_tiles.h"
 #include "kernels/ops/linear_head_dot/op.h"
@@ -16,7 +15,6 @@ using LinearHeadDotKernels = Kernels<HeadDot, Major::k, Major::mn, tiles::InPlac
 
 Problem problem_of(const LinearHeadDot& op) {
     const Problem problem = linear_problem(op.name, op.a, op.w, op.layout);
-    require_no_f8_factor(op.name, "scale", op.scale, op.a);
     require_operands(op, problem);
     return problem;
 }
@@ -25,13 +23,11 @@ Problem problem_of(const LinearHeadDot& op) {
 
 template <>
 Plan choose(const LinearHeadDot& op, const Request& request) {
-    if (is_f8(op.a.dtype)) return choose_f8(op, request);
     return LinearHeadDotKernels::choose(problem_of(op), request);
 }
 
 template <>
 Launch bind(const LinearHeadDot& op, const Plan& plan, const Memory& memory) {
-    if (is_f8(op.a.dtype)) return bind_f8(op, plan, memory);
     return LinearHeadDotKernels::bind(problem_of(op), plan, memory, {{op.o}, {op.out}}, arguments_of(op, memory));
 }
 

@@ -1,7 +1,6 @@
-// linear_head_dot, FP8 form - hopper.cu's program on scale acc, acc = a wᵀ of 8-bit operands. w is the transposed copy
-// (H hd, K), and scale a scalar on the device.
+// linear_head_dot, FP8 factors - hopper.cu's program on undo acc, acc = a wᵀ of 8-bit operands. w is the transposed
+// copy (H hd, K), and undo a scalar on the device.
 #include "kernels/hopper/epilogue/scaled_program.cuh"
-#include "kernels/hopper/gemm/f8_form.h"
 #include "kernels/hopper/gemm/kernels.cuh"
 #include "kernels/hopper/gemm/tuned_tiles.h"
 #include "kernels/ops/linear_head_dot/program.cuh"
@@ -13,7 +12,7 @@ namespace {
 using HeadDotF8Kernels = Kernels<Scaled<HeadDot>, Major::k, Major::k, tiles::F8<tiles::InPlace>>;
 
 Problem problem_of(const LinearHeadDot& op) {
-    const Problem problem = f8_problem(op.name, op.a, op.w, "scale", op.scale);
+    const Problem problem = f8_problem(op.name, op.a, op.w);
     require_operands(op, problem);
     return problem;
 }
@@ -28,7 +27,7 @@ Plan choose_f8(const LinearHeadDot& op, const Request& request) {
 template <>
 Launch bind_f8(const LinearHeadDot& op, const Plan& plan, const Memory& memory) {
     return HeadDotF8Kernels::bind(problem_of(op), plan, memory, {{op.o}, {op.out}},
-                                  {arguments_of(op, memory), memory.at<float>(op.scale)});
+                                  {arguments_of(op, memory), memory.at<float>(op.w.undo)});
 }
 
 }  // namespace coda::hopper

@@ -11,8 +11,8 @@ void check_op(const LinearHeadDot& op, OpCheck& check) {
     const std::int64_t columns = op.out.cols, head_dim = op.head_dim;
     check.by_rows(op.a, Major::k, op.w, Major::mn, 1, [&](const float* product, std::int64_t first, std::int64_t rows) {
         const Tensor acc = band_of(product, columns), o = live(check, op.o, first);
-        const ScalarFactor scale = scalar_factor(op.scale, check);
-        const auto exact = [=] __device__(std::int64_t row, std::int64_t column) { return scale * acc(row, column); };
+        const ScalarFactor undo = scalar_factor(op.w.undo, check);
+        const auto exact = [=] __device__(std::int64_t row, std::int64_t column) { return undo * acc(row, column); };
         compare(check, "out", rows, columns, live(check, op.out, first), exact);
         Tensor delta = live(check, op.delta);
         delta.data = static_cast<const float*>(delta.data) + first;

@@ -3,17 +3,16 @@
 
 #include "kernels/core/integers.h"
 #include "kernels/cpu/execute.h"
-#include "kernels/cpu/f8_product.h"
-#include "kernels/cpu/gemm_operands.h"
+#include "kernels/cpu/product.h"
 #include "kernels/ops/linear_residual_rms/op.h"
 
 namespace coda::cpu {
 
 namespace {
 
-/// The op on accumulators times `factor`, of the FP8 form.
-template <class Storage, class Compute, class Product, class Factor>
-void finish(const LinearResidualRms& op, const Operands& operands, const Product& product, Factor factor) {
+/// The op on accumulators times `undo`.
+template <class Storage, class Compute, class Product, class Undo>
+void finish(const LinearResidualRms& op, const Operands& operands, const Product& product, Undo undo) {
     require(op.tile > 0, op.name, ": tile ", op.tile, " must be positive");
     const auto residual = rows_of<const Storage>(operands, "residual", op.residual, product.m, product.n);
     const auto x = rows_of<Storage>(operands, "x", op.x, product.m, product.n);
@@ -31,7 +30,7 @@ void finish(const LinearResidualRms& op, const Operands& operands, const Product
                 Compute sum = 0;
 #pragma omp simd reduction(+ : sum)
                 for (std::int64_t j = 0; j < count; ++j) {
-                    const Compute value = factor * acc[j] + static_cast<Compute>(in[j]);
+                    const Compute value = undo * acc[j] + static_cast<Compute>(in[j]);
                     store(to_x[j], value);
                     sum += value * value;
                 }
@@ -45,15 +44,10 @@ void finish(const LinearResidualRms& op, const Operands& operands, const Product
 
 template <>
 void execute(const LinearResidualRms& op, const Memory& memory) {
-    const Operands operands(op.name, memory);
-    if (is_f8(op.a.dtype))
-        return finish<Bf16, float>(op, operands, F8Product(operands, memory, op.a, op.w),
-                                   f8_factor(operands, "scale", op.scale));
-    require_no_f8_factor(op.name, "scale", op.scale, op.a);
-    dispatch_storage(op.name, op.a.dtype, [&]<class Storage, class Compute>(Types<Storage, Compute>) {
-        finish<Storage, Compute>(op, operands, LinearProduct<Storage>(operands, op.a, op.w, WeightLayout::out_in),
-                                 NoFactor());
-    });
+    with_product(
+        op, memory,
+        [&]<class Storage, class Compute>(Types<Storage, Compute>, const auto& operands, const auto& product,
+                                          auto undo) { finish<Storage, Compute>(op, operands, product, undo); });
 }
 
 }  // namespace coda::cpu

@@ -2,7 +2,6 @@
 //
 //   x      = acc + residual            (M, N) bf16    residual stream
 //   square = Σ x² over the tile        (tiles, M) fp32, from x before rounding
-#include "kernels/hopper/gemm/f8_form.h"
 #include "kernels/hopper/gemm/kernels.cuh"
 #include "kernels/hopper/gemm/tuned_tiles.h"
 #include "kernels/ops/linear_residual_rms/op.h"
@@ -15,7 +14,6 @@ namespace {
 using LinearResidualRmsKernels = Kernels<ResidualRms, Major::k, Major::k, tiles::ResidualRms, tiles::InPlace>;
 
 Problem problem_of(const LinearResidualRms& op) {
-    require_no_f8_factor(op.name, "scale", op.scale, op.a);
     return with_epilogue(op, linear_problem(op.name, op.a, op.w, WeightLayout::out_in));
 }
 
@@ -23,13 +21,11 @@ Problem problem_of(const LinearResidualRms& op) {
 
 template <>
 Plan choose(const LinearResidualRms& op, const Request& request) {
-    if (is_f8(op.a.dtype)) return choose_f8(op, request);
     return LinearResidualRmsKernels::choose(problem_of(op), request);
 }
 
 template <>
 Launch bind(const LinearResidualRms& op, const Plan& plan, const Memory& memory) {
-    if (is_f8(op.a.dtype)) return bind_f8(op, plan, memory);
     return LinearResidualRmsKernels::bind(problem_of(op), plan, memory, {{op.residual}, {op.x}},
                                           {memory.at<float>(op.square)});
 }

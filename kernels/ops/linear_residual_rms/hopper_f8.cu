@@ -1,7 +1,6 @@
-// linear_residual_rms, FP8 form - hopper.cu's program on scale acc, acc = a wᵀ of 8-bit operands. scale is a scalar on
+// linear_residual_rms, FP8 factors - hopper.cu's program on undo acc, acc = a wᵀ of 8-bit operands. undo is a scalar on
 // the device.
 #include "kernels/hopper/epilogue/scaled_program.cuh"
-#include "kernels/hopper/gemm/f8_form.h"
 #include "kernels/hopper/gemm/kernels.cuh"
 #include "kernels/hopper/gemm/tuned_tiles.h"
 #include "kernels/ops/linear_residual_rms/program.cuh"
@@ -13,9 +12,7 @@ namespace {
 using ResidualRmsF8Kernels =
     Kernels<Scaled<ResidualRms>, Major::k, Major::k, tiles::F8<tiles::ResidualRms>, tiles::F8<tiles::InPlace>>;
 
-Problem problem_of(const LinearResidualRms& op) {
-    return with_epilogue(op, f8_problem(op.name, op.a, op.w, "scale", op.scale));
-}
+Problem problem_of(const LinearResidualRms& op) { return with_epilogue(op, f8_problem(op.name, op.a, op.w)); }
 
 }  // namespace
 
@@ -27,7 +24,7 @@ Plan choose_f8(const LinearResidualRms& op, const Request& request) {
 template <>
 Launch bind_f8(const LinearResidualRms& op, const Plan& plan, const Memory& memory) {
     return ResidualRmsF8Kernels::bind(problem_of(op), plan, memory, {{op.residual}, {op.x}},
-                                      {{memory.at<float>(op.square)}, memory.at<float>(op.scale)});
+                                      {{memory.at<float>(op.square)}, memory.at<float>(op.w.undo)});
 }
 
 }  // namespace coda::hopper

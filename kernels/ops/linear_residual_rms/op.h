@@ -9,22 +9,21 @@ namespace coda {
 /// is one factor per row, so it commutes with the next GEMM and is applied there. That GEMM's matrix carries the norm's
 /// weight.
 ///
-/// FP8 form: a and w are f8e4m3, K a multiple of 16, and scale acc stands for acc. `scale` undoes the scales of a and
-/// w.
+/// Of FP8 factors, f8e4m3 with K a multiple of 16, undo acc stands for acc.
 struct LinearResidualRms {
-    In<Matrix> a;           // (M, K) storage
-    In<Matrix> w;           // (N, K) storage
-    In<Scalar> scale = {};  // statistic; of the FP8 form alone
-    In<Matrix> residual;    // (M, N) storage
-    Out<Matrix> x;          // (M, N) storage
-    Out<Partials> square;   // (tiles over N, M) statistic, from x before rounding
+    In<Matrix> a;          // (M, K) storage or FP8
+    Factor w;              // (N, K)
+    In<Matrix> residual;   // (M, N) storage
+    Out<Matrix> x;         // (M, N) storage
+    Out<Partials> square;  // (tiles over N, M) statistic, from x before rounding
     std::int64_t tile = 0;
 
     static constexpr const char* name = "LinearResidualRms";
     static constexpr auto operands =
-        std::tuple{field("a", &LinearResidualRms::a),         field("w", &LinearResidualRms::w),
-                   field("scale", &LinearResidualRms::scale), field("residual", &LinearResidualRms::residual),
-                   field("x", &LinearResidualRms::x),         field("square", &LinearResidualRms::square)};
+        std::tuple{field("a", &LinearResidualRms::a), field("w", &LinearResidualRms::w),
+                   field("residual", &LinearResidualRms::residual), field("x", &LinearResidualRms::x),
+                   field("square", &LinearResidualRms::square)};
+    static constexpr bool takes_f8 = true;
 
     static constexpr std::int64_t kTileColumns = 128;  // columns per partial of square
     View result() const { return x; }

@@ -4,11 +4,10 @@
 
 #include "kernels/core/integers.h"
 #include "kernels/cpu/execute.h"
-#include "kernels/cpu/f8_copies.h"
-#include "kernels/cpu/f8_product.h"
-#include "kernels/cpu/gemm_operands.h"
+#include "kernels/cpu/largest.h"
+#include "kernels/cpu/product.h"
 #include "kernels/math/rms.h"
-#include "kernels/ops/linear_rms_backward/copies.h"
+#include "kernels/ops/linear_rms_backward/op.h"
 
 namespace coda::cpu {
 
@@ -41,16 +40,16 @@ struct RmsBackwardColumns {
     }
 };
 
-/// The FP8 copies of dx, from dx as stored. Does nothing where the op makes none.
-class Copies {
+/// dx rounded to FP8, from dx as stored. Does nothing where the op does not ask for it.
+class RoundedDx {
   public:
-    Copies(const LinearRmsBackward& op, const Memory& memory) : present_(makes_copies(op)) {
-        require_copies(op);
+    RoundedDx(const LinearRmsBackward& op, const Memory& memory) : present_(op.dx_codes) {
         if (!present_) return;
-        scale_ = *memory.at<float>(op.dx_scale);
-        amax_ = memory.at<float>(op.dx_amax);
-        rows_ = {memory.at<F8E4M3>(op.dx_f8), op.dx_f8.ld};
-        transposed_ = transposed_copy(op.name, memory, "dx_f8_t", op.dx_f8_t, op.dx.cols, op.dx.rows, op.kF8Multiple);
+        require_rounded(op.name, op.dx_names, op.dx_codes, op.dx.rows, op.dx.cols, true, op.kF8Multiple);
+        scale_ = *memory.at<float>(op.dx_codes.scale);
+        amax_ = memory.at<float>(op.dx_codes.amax);
+        rows_ = {memory.at<F8E4M3>(op.dx_codes.rows), op.dx_codes.rows.ld};
+        transposed_ = {memory.at<F8E4M3>(op.dx_codes.columns), op.dx_codes.columns.ld};
     }
     void take(std::int64_t row, std::int64_t first_column, std::int64_t cols, const Bf16* dx) {
         if (!present_) return;
@@ -109,37 +108,36 @@ void finish(const LinearRmsBackward& op, const Operands& operands, const Product
     });
 }
 
+/// The factors of a row of storage, factors(row, rstd, dot / N).
+template <class Compute>
+auto factors_of(const LinearRmsBackward& op, const Operands& operands, std::int64_t m, NoFactor) {
+    const auto alpha = scalar_or_one<Compute>(operands, "alpha", op.alpha);
+    const auto* scale = operands.get_optional<Compute>("scale", op.scale, 1, m);
+    return [alpha, scale](std::int64_t row, Compute rstd, Compute mean) {
+        return scale ? rms_backward_row(alpha, rstd, mean, scale[row]) : rms_backward_row(alpha, rstd, mean);
+    };
+}
+/// The same of codes.
+template <class Compute>
+auto factors_of(const LinearRmsBackward&, const Operands&, std::int64_t, float undo) {
+    return [undo](std::int64_t, float rstd, float mean) { return rms_backward_row(1.0f, rstd, mean, undo); };
+}
+
 }  // namespace
 
 template <>
 void execute(const LinearRmsBackward& op, const Memory& memory) {
-    const Operands operands(op.name, memory);
-    if (is_f8(op.a.dtype)) {
-        require(!op.alpha && !op.scale && !op.n, op.name, ": with FP8 operands, alpha, scale and n must be absent");
-        const float factor = f8_factor(operands, "f8_scale", op.f8_scale);
-        Copies copies(op, memory);
-        finish<Bf16, float>(
-            op, operands, F8Product(operands, memory, op.a, op.w),
-            [factor](std::int64_t, float rstd, float mean) { return rms_backward_row(1.0f, rstd, mean, factor); },
-            [&copies](std::int64_t row, std::int64_t first, std::int64_t cols, const Bf16* dx) {
-                copies.take(row, first, cols, dx);
-            });
-        return copies.end();
-    }
-    require_copies(op);
-    require_no_f8_factor(op.name, "f8_scale", op.f8_scale, op.a);
-    require(op.promotion == 0, op.name, ": promotion goes with FP8 operands, and a is ", name_of(op.a.dtype));
-    dispatch_storage(op.name, op.a.dtype, [&]<class Storage, class Compute>(Types<Storage, Compute>) {
-        const LinearProduct<Storage> product(operands, op.a, op.w, op.layout);
-        const auto alpha = scalar_or_one<Compute>(operands, "alpha", op.alpha);
-        const auto* scale = operands.get_optional<Compute>("scale", op.scale, 1, product.m);
-        finish<Storage, Compute>(
-            op, operands, product,
-            [&](std::int64_t row, Compute rstd, Compute mean) {
-                return scale ? rms_backward_row(alpha, rstd, mean, scale[row]) : rms_backward_row(alpha, rstd, mean);
-            },
-            [](std::int64_t, std::int64_t, std::int64_t, const Storage*) {});
-    });
+    RoundedDx rounded(op, memory);
+    with_product(op, memory,
+                 [&]<class Storage, class Compute>(Types<Storage, Compute>, const auto& operands, const auto& product,
+                                                   auto undo) {
+                     finish<Storage, Compute>(
+                         op, operands, product, factors_of<Compute>(op, operands, product.m, undo),
+                         [&](std::int64_t row, std::int64_t first, std::int64_t cols, const Storage* dx) {
+                             if constexpr (std::is_same_v<Storage, Bf16>) rounded.take(row, first, cols, dx);
+                         });
+                 });
+    rounded.end();
 }
 
 }  // namespace coda::cpu

@@ -7,10 +7,9 @@
 //
 // K is summed from its end. Tensor cores cut each term at the accumulator's last bit, so small terms must come first.
 // Where K is a vocabulary, the small terms are those of rare tokens, which have the high numbers.
-#include "kernels/hopper/gemm/f8_form.h"
 #include "kernels/hopper/gemm/kernels.cuh"
 #include "kernels/hopper/gemm/tuned_tiles.h"
-#include "kernels/ops/linear_rms_backward/copies.h"
+#include "kernels/ops/linear_rms_backward/op.h"
 #include "kernels/ops/linear_rms_backward/program.cuh"
 
 namespace coda::hopper {
@@ -29,9 +28,6 @@ auto with_kernels(const LinearRmsBackward& op, const Fn& fn) {
 
 Problem problem_of(const LinearRmsBackward& op) {
     const Problem problem = linear_problem(op.name, op.a, op.w, op.layout);
-    require_no_f8_factor(op.name, "f8_scale", op.f8_scale, op.a);
-    require(op.promotion == 0, op.name, ": promotion goes with FP8 operands, and a is ", name_of(op.a.dtype));
-    require_copies(op);
     if (op.n) require_operand(op.name, "n", op.n, problem.m, problem.n, DType::bf16);
     if (op.scale) require_operand(op.name, "scale", op.scale, 1, problem.m, DType::f32);
     require_operands(op, problem);
@@ -42,13 +38,11 @@ Problem problem_of(const LinearRmsBackward& op) {
 
 template <>
 Plan choose(const LinearRmsBackward& op, const Request& request) {
-    if (is_f8(op.a.dtype)) return choose_f8(op, request);
     return with_kernels(op, [&](auto kernels) { return kernels.choose(problem_of(op), request); });
 }
 
 template <>
 Launch bind(const LinearRmsBackward& op, const Plan& plan, const Memory& memory) {
-    if (is_f8(op.a.dtype)) return bind_f8(op, plan, memory);
     const Problem problem = problem_of(op);
     const View before = op.dx.beta == Beta::accumulate ? View(op.dx) : View{};
     return with_kernels(op, [&]<class Kernels>(Kernels kernels) {

@@ -1,18 +1,17 @@
-// linear_rms_backward, FP8 form - hopper.cu's program on accumulators of 8-bit operands
+// linear_rms_backward, FP8 factors - hopper.cu's program on accumulators of 8-bit operands
 //
-//   t = f8_scale rstd acc, acc = a wᵀ; w is the transposed copy (N, K), a stands for dz without rstd
+//   t = undo rstd acc, acc = a wᵀ; w is the transposed copy (N, K), a stands for dz without rstd
 //   dx_f8 = f8(dx_scale dx), dx_f8_t its transposed copy, dx_amax = max |dx|: optional, from dx as stored
 //
-// f8_scale is a scalar on the device, and stands in the place of the rows' scale of the bf16 form. With promotion,
+// undo is a scalar on the device, and stands in the place of the rows' scale of hopper.cu. With promotion,
 // tiles are cooperative, and the tensor cores begin the next tile during an epilogue. The FP8 copies of dx take the
 // bytes of x in the slot, so that a tile has as many stages and slots with them as without.
 #include <type_traits>
 
 #include "kernels/hopper/epilogue/tiles_f8.cuh"
-#include "kernels/hopper/gemm/f8_form.h"
 #include "kernels/hopper/gemm/kernels.cuh"
 #include "kernels/hopper/gemm/tuned_tiles.h"
-#include "kernels/ops/linear_rms_backward/copies.h"
+#include "kernels/ops/linear_rms_backward/op.h"
 #include "kernels/ops/linear_rms_backward/program.cuh"
 
 namespace coda::hopper {
@@ -99,9 +98,10 @@ using KMajor = Kernels<Program, Major::k, Major::k, Tiles...>;
 /// kA: the format of a.
 template <class Program, DType kA, class Fn>
 auto with_tiles(const LinearRmsBackward& op, const Fn& fn) {
-    if (op.promotion == 0) return fn(KMajor<Program, tiles::F8<tiles::RmsBackward, 0, kA>>{});
-    return fn(KMajor<Program, tiles::F8<tiles::RmsBackwardPromoted, 512, kA>,
-                     tiles::F8<tiles::RmsBackwardPromotedSmall, 512, kA>>{});
+    constexpr std::int64_t kPromotion = kPromotionOverFeatures;
+    if (op.promotion() == 0) return fn(KMajor<Program, tiles::F8<tiles::RmsBackward, 0, kA>>{});
+    return fn(KMajor<Program, tiles::F8<tiles::RmsBackwardPromoted, kPromotion, kA>,
+                     tiles::F8<tiles::RmsBackwardPromotedSmall, kPromotion, kA>>{});
 }
 template <class Program, class Fn>
 auto with_format(const LinearRmsBackward& op, const Fn& fn) {
@@ -112,24 +112,21 @@ auto with_format(const LinearRmsBackward& op, const Fn& fn) {
 /// Calls fn with the kernels that the op needs.
 template <class Fn>
 auto with_kernels(const LinearRmsBackward& op, const Fn& fn) {
-    return makes_copies(op) ? with_format<RmsBackwardF8AndCopies>(op, fn)
-                            : with_format<RmsBackwardF8<RmsBackwardSlot>>(op, fn);
+    return op.dx_codes ? with_format<RmsBackwardF8AndCopies>(op, fn)
+                       : with_format<RmsBackwardF8<RmsBackwardSlot>>(op, fn);
 }
 
 template <class Slot>
 typename RmsBackwardF8<Slot>::Arguments f8_arguments(const LinearRmsBackward& op, const Problem& problem,
                                                      const Memory& memory) {
     return {arguments_of<typename RmsBackward<false, Slot>::Arguments>(op, problem, memory),
-            memory.at<float>(op.f8_scale)};
+            memory.at<float>(op.w.undo)};
 }
 
 Problem problem_of(const LinearRmsBackward& op) {
-    const Problem problem = f8_problem(op.name, op.a, op.w, "f8_scale", op.f8_scale, op.a.dtype);
-    require(!op.alpha && !op.scale && !op.n, op.name, ": with FP8 operands, alpha, scale and n must be absent");
-    require(op.promotion == 0 || op.promotion == 512, op.name, ": promotion is ", op.promotion,
-            "; kernels were built for 0 and 512");
+    const Problem problem = f8_problem(op.name, op.a, op.w, op.a.dtype);
     require_operands(op, problem);
-    require_copies(op);
+    if (op.dx_codes) require_rounded(op.name, op.dx_names, op.dx_codes, problem.m, problem.n, true, op.kF8Multiple);
     return problem;
 }
 
@@ -147,9 +144,10 @@ Launch bind_f8(const LinearRmsBackward& op, const Plan& plan, const Memory& memo
     const View before = op.dx.beta == Beta::accumulate ? View(op.dx) : View{};
     return with_kernels(op, [&]<class Kernels>(Kernels kernels) {
         if constexpr (std::is_same_v<typename Kernels::Program, RmsBackwardF8AndCopies>) {
-            return kernels.bind(problem, plan, memory, {{before, op.x}, {op.dx, View{}, op.dx_f8_t, op.dx_f8}},
-                                {f8_arguments<SlotOfCopies>(op, problem, memory), memory.at<float>(op.dx_scale),
-                                 memory.at<float>(op.dx_amax)});
+            return kernels.bind(problem, plan, memory,
+                                {{before, op.x}, {op.dx, View{}, op.dx_codes.columns, op.dx_codes.rows}},
+                                {f8_arguments<SlotOfCopies>(op, problem, memory), memory.at<float>(op.dx_codes.scale),
+                                 memory.at<float>(op.dx_codes.amax)});
         } else {
             return kernels.bind(problem, plan, memory, {{before, op.x}, {op.dx, View{}}},
                                 f8_arguments<RmsBackwardSlot>(op, problem, memory));

@@ -14,11 +14,12 @@ namespace {
 
 /// Compares rows [first, first + rows) of the copies. Returns the largest magnitude of those rows of dx.
 double compare_copies(const LinearRmsBackward& op, OpCheck& check, std::int64_t first, std::int64_t rows) {
-    const Tensor dx = live(check, op.dx, first), codes = live(check, op.dx_f8, first), scale = live(check, op.dx_scale);
+    const Tensor dx = live(check, op.dx, first), codes = live(check, op.dx_codes.rows, first);
+    const Tensor scale = live(check, op.dx_codes.scale);
     compare(check, "dx_f8", rows, op.dx.cols, codes, [=] __device__(std::int64_t row, std::int64_t column) {
         return static_cast<float>(F8E4M3(scale[0] * dx(row, column)));
     });
-    compare(check, "dx_f8_t", rows, op.dx.cols, Untransposed{live(check, op.dx_f8_t), first}, codes);
+    compare(check, "dx_f8_t", rows, op.dx.cols, Untransposed{live(check, op.dx_codes.columns), first}, codes);
     return sums_over(check, rows, op.dx.cols, dx, dx).largest_expected;
 }
 
@@ -38,10 +39,10 @@ void check_op(const LinearRmsBackward& op, OpCheck& check) {
             const float* scales = op.scale ? check.memory().at<float>(op.scale) + first : nullptr;
             const auto scale = [=] __device__(std::int64_t row) { return scales == nullptr ? 1.0f : scales[row]; };
             const bool f8 = is_f8(op.a.dtype);
-            const ScalarFactor f8_scale = scalar_factor(op.f8_scale, check);
+            const ScalarFactor undo = scalar_factor(op.w.undo, check);
             const auto factors = [=] __device__(std::int64_t row) {
                 const float alpha = factor == nullptr ? 1.0f : *factor, mean = dot[row] / static_cast<float>(columns);
-                if (f8) return rms_backward_row(1.0f, rstd[row], mean, static_cast<float>(f8_scale));
+                if (f8) return rms_backward_row(1.0f, rstd[row], mean, static_cast<float>(undo));
                 return scales == nullptr ? rms_backward_row(alpha, rstd[row], mean)
                                          : rms_backward_row(alpha, rstd[row], mean, scales[row]);
             };
@@ -53,7 +54,7 @@ void check_op(const LinearRmsBackward& op, OpCheck& check) {
                         return row_of.of_acc * acc(row, column) - row_of.of_x * x(row, column) +
                                (accumulate ? old(row, column) : 0.0f);
                     });
-            if (op.dx_f8) largest = std::max(largest, compare_copies(op, check, first, rows));
+            if (op.dx_codes) largest = std::max(largest, compare_copies(op, check, first, rows));
             if (op.n) {
                 // n before the scale, which differs by powers of two from row to row; 0 where the scale is 0.
                 const Tensor n = live(check, op.n, first);
@@ -75,7 +76,7 @@ void check_op(const LinearRmsBackward& op, OpCheck& check) {
                         return sum;
                     });
         });
-    if (op.dx_f8) compare_amax(check, "dx_amax", op.dx_amax, largest);
+    if (op.dx_codes) compare_amax(check, "dx_amax", op.dx_codes.amax, largest);
 }
 
 }  // namespace coda::oracle

@@ -1,4 +1,4 @@
-// The FP8 form of LinearRmsBackward against its formula in plain fp64 loops, on the same 8-bit operands.
+// LinearRmsBackward of FP8 factors against its formula in plain fp64 loops, on the same 8-bit operands.
 #include "tests/kernels/gemm_programs.h"
 
 using namespace coda;
@@ -13,8 +13,7 @@ TEST_CASE("LinearRmsBackward of FP8 operands: dz without rstd, overwriting and a
         const View dot = in.buffers.random(DType::f32, 1, shape.m, -9, 9);
         const View dx = in.out(DType::bf16, shape.m, shape.n);
         LinearRmsBackward op{.a = in.a,
-                             .w = in.w,
-                             .f8_scale = in.scale,
+                             .w = {in.w, in.undo},
                              .x = x,
                              .rstd = rstd,
                              .dot = dot,
@@ -23,8 +22,7 @@ TEST_CASE("LinearRmsBackward of FP8 operands: dz without rstd, overwriting and a
                              .dx = {dx, Beta::overwrite},
                              .n = {},
                              .dgamma = in.out(DType::f32, tiles(shape.m, shape.tile), shape.n),
-                             .tile = shape.tile,
-                             .promotion = 512};
+                             .tile = shape.tile};
         in.run(op);
         const auto t = [&](std::int64_t i, std::int64_t j) { return in(rstd, 0, i) * in.product(i, j); };
         const auto gradient = [&](std::int64_t i, std::int64_t j) {
@@ -45,11 +43,11 @@ TEST_CASE("LinearRmsBackward of FP8 operands: dz without rstd, overwriting and a
                         return before[static_cast<std::size_t>(i * shape.n + j)] + gradient(i, j);
                     });
         op.n = in.out(DType::bf16, shape.m, shape.n);
-        CHECK_THROWS_WITH(in.run(op), Catch::Contains("with FP8 operands, alpha, scale and n must be absent"));
+        CHECK_THROWS_WITH(in.run(op), Catch::Contains("n must be absent: a is f8e"));
     }
 }
 
-TEST_CASE("LinearRmsBackward of bf16 operands refuses promotion and the factor of FP8") {
+TEST_CASE("LinearRmsBackward of bf16 operands refuses the factor of FP8") {
     const ProgramShape shape = kProgramShapes[1];
     Inputs in(DType::bf16, shape, WeightLayout::in_out);
     const View vector = in.rstd(DType::f32, shape.m);
@@ -63,12 +61,9 @@ TEST_CASE("LinearRmsBackward of bf16 operands refuses promotion and the factor o
                          .dx = {in.out(DType::bf16, shape.m, shape.n), Beta::overwrite},
                          .n = {},
                          .dgamma = in.out(DType::f32, tiles(shape.m, shape.tile), shape.n),
-                         .tile = shape.tile,
-                         .promotion = 256};
-    CHECK_THROWS_WITH(in.run(op), Catch::Contains("promotion goes with FP8 operands, and a is bf16"));
-    op.promotion = 0;
-    op.f8_scale = in.buffers.scalar(DType::f32, 1);
-    CHECK_THROWS_WITH(in.run(op), Catch::Contains("f8_scale goes with FP8 operands, and a is bf16"));
+                         .tile = shape.tile};
+    op.w.undo = in.buffers.scalar(DType::f32, 1);
+    CHECK_THROWS_WITH(in.run(op), Catch::Contains("undo goes with FP8 factors, and a is bf16"));
 }
 
 namespace {
@@ -83,32 +78,18 @@ struct CopiesCase {
     CopiesCase(const ProgramShape& shape, double dx_scale, double amax) : in(shape) {
         const auto [m, n, k, tile] = shape;
         op = {.a = in.a,
-              .w = in.w,
-              .f8_scale = in.scale,
+              .w = {in.w, in.undo},
               .x = in.in(DType::bf16, m, n),
               .rstd = in.rstd(DType::f32, m),
               .dot = in.buffers.random(DType::f32, 1, m, -9, 9),
               .alpha = {},
               .scale = {},
               .dx = {in.buffers.random(DType::bf16, m, n, -1, 1, n + kGap), Beta::accumulate},
-              .dx_scale = in.buffers.scalar(DType::f32, dx_scale),
-              .dx_f8 = in.out(DType::f8e4m3, m, n),
-              .dx_f8_t = paired(n, m),
-              .dx_amax = in.buffers.scalar(DType::f32, amax),
+              .dx_codes = in.rounded(m, n, dx_scale, amax),
               .n = {},
               .dgamma = in.out(DType::f32, tiles(m, tile), n),
               .tile = tile};
-        beside = {.x = op.dx,
-                  .rstd = {},
-                  .scale = op.dx_scale,
-                  .rows = in.out(DType::f8e4m3, m, n),
-                  .columns = paired(n, m),
-                  .amax = in.buffers.scalar(DType::f32, amax)};
-    }
-    View paired(std::int64_t rows, std::int64_t cols) {
-        View view = in.out(DType::f8e4m3, rows, cols);
-        view.order = ColumnOrder::paired;
-        return view;
+        beside = {.x = op.dx, .rstd = {}, .codes = in.rounded(m, n, dx_scale, amax)};
     }
     bool same(const View& left, const View& right) const { return in.buffers.bits(left) == in.buffers.bits(right); }
 };
@@ -127,16 +108,16 @@ TEST_CASE("LinearRmsBackward's FP8 copies of dx are those of QuantiseF8, by rows
                     const Values before = made.in.buffers.values(made.op.dx);
                     made.in.run(made.op);
                     made.in.run(made.beside);
-                    CHECK(made.same(made.op.dx_f8, made.beside.rows));
-                    CHECK(made.same(made.op.dx_f8_t, made.beside.columns));
-                    CHECK(made.same(made.op.dx_amax, made.beside.amax));
-                    CHECK((made.in(made.op.dx_amax, 0, 0) == 1000) == (amax == 1000));
-                    CHECK(made.in.buffers.gaps_untouched(made.op.dx_f8));
-                    CHECK(made.in.buffers.gaps_untouched(made.op.dx_f8_t));
+                    CHECK(made.same(made.op.dx_codes.rows, made.beside.codes.rows));
+                    CHECK(made.same(made.op.dx_codes.columns, made.beside.codes.columns));
+                    CHECK(made.same(made.op.dx_codes.amax, made.beside.codes.amax));
+                    CHECK((made.in(made.op.dx_codes.amax, 0, 0) == 1000) == (amax == 1000));
+                    CHECK(made.in.buffers.gaps_untouched(made.op.dx_codes.rows));
+                    CHECK(made.in.buffers.gaps_untouched(made.op.dx_codes.columns));
 
                     // dx and dgamma are what they are without the copies.
                     LinearRmsBackward alone = made.op;
-                    alone.dx_scale = alone.dx_f8 = alone.dx_f8_t = alone.dx_amax = View{};
+                    alone.dx_codes = {};
                     const View dx = made.in.out(DType::bf16, shape.m, shape.n);
                     for (std::int64_t i = 0; i < shape.m; ++i)
                         for (std::int64_t j = 0; j < shape.n; ++j)
@@ -155,18 +136,18 @@ TEST_CASE("LinearRmsBackward refuses FP8 copies of dx that are incomplete, ragge
         CHECK_THROWS_WITH(complete.in.run(op), Catch::Contains(why));
     };
     LinearRmsBackward op = complete.op;
-    op.dx_f8 = View{};
+    op.dx_codes.rows = View{};
     refused(op, "operand dx_f8 is missing");
     op = complete.op;
-    op.dx_amax = View{};
+    op.dx_codes.amax = View{};
     refused(op, "operand dx_amax is missing");
     op = complete.op;
-    op.dx_f8_t.order = ColumnOrder::natural;
+    op.dx_codes.columns.order = ColumnOrder::natural;
     refused(op, "operand dx_f8_t has its columns in natural order, expected pairs");
     CopiesCase ragged({24, 48, 16, 64}, 1, 0);
-    CHECK_THROWS_WITH(ragged.in.run(ragged.op), Catch::Contains("dx is (24, 48), not whole groups of 16"));
+    CHECK_THROWS_WITH(ragged.in.run(ragged.op), Catch::Contains("M is 24, not a multiple of 16"));
     CopiesCase narrow({32, 40, 16, 64}, 1, 0);
-    CHECK_THROWS_WITH(narrow.in.run(narrow.op), Catch::Contains("dx is (32, 40), not whole groups of 16"));
+    CHECK_THROWS_WITH(narrow.in.run(narrow.op), Catch::Contains("N is 40, not a multiple of 16"));
 
     Inputs bf16(DType::bf16, {32, 48, 16, 64}, WeightLayout::in_out);
     const View vector = bf16.rstd(DType::f32, 32);
@@ -181,6 +162,6 @@ TEST_CASE("LinearRmsBackward refuses FP8 copies of dx that are incomplete, ragge
                                   .n = {},
                                   .dgamma = bf16.out(DType::f32, 1, 48),
                                   .tile = 64};
-    beside_bf16.dx_amax = bf16.buffers.scalar(DType::f32, 0);
-    CHECK_THROWS_WITH(bf16.run(beside_bf16), Catch::Contains("FP8 copies of dx go with FP8 operands, and a is bf16"));
+    beside_bf16.dx_codes.amax = bf16.buffers.scalar(DType::f32, 0);
+    CHECK_THROWS_WITH(bf16.run(beside_bf16), Catch::Contains("dx_scale goes with FP8 factors, and a is bf16"));
 }

@@ -1,7 +1,6 @@
 // LinearRope on the CPU (K1, K7). Macro-tiles hold whole heads.
 #include "kernels/cpu/execute.h"
-#include "kernels/cpu/f8_product.h"
-#include "kernels/cpu/gemm_operands.h"
+#include "kernels/cpu/product.h"
 #include "kernels/math/rope.h"
 #include "kernels/ops/linear_rope/op.h"
 
@@ -9,9 +8,10 @@ namespace coda::cpu {
 
 namespace {
 
-/// The op on accumulators times factor[row].
-template <class Storage, class Compute, class Product, class Factor>
-void finish(const LinearRope& op, const Operands& operands, const Product& product, const Factor& factor) {
+/// The op on accumulators times `undo` and rstd.
+template <class Storage, class Compute, class Product, class Undo>
+void finish(const LinearRope& op, const Operands& operands, const Product& product, Undo undo) {
+    const RowFactor<Compute> rstd(operands, op.rstd, product.m);
     const std::int64_t head_dim = op.head_dim;
     require(head_dim > 0 && head_dim % 2 == 0 && product.n % head_dim == 0, op.name, ": head_dim ", head_dim,
             " must be even and divide the ", product.n, " output columns");
@@ -24,7 +24,7 @@ void finish(const LinearRope& op, const Operands& operands, const Product& produ
 
     product.template run<Compute>(1, head_dim, [&](const AccumulatorTile<Compute>& tile) {
         for (std::int64_t i = 0; i < tile.rows; ++i) {
-            const Compute scale = factor(tile.row + i);
+            const Compute scale = undo * rstd[tile.row + i];
             const Compute* angle = rope[positions[tile.row + i]];
             for (std::int64_t head = 0; head < tile.cols; head += head_dim) {
                 const Compute* acc = tile[i] + head;
@@ -50,19 +50,10 @@ void finish(const LinearRope& op, const Operands& operands, const Product& produ
 
 template <>
 void execute(const LinearRope& op, const Memory& memory) {
-    const Operands operands(op.name, memory);
-    if (is_f8(op.a.dtype)) {
-        require(!op.rstd, op.name, ": operands that are FP8 have been normalised, so rstd must be absent");
-        const float factor = f8_factor(operands, "scale", op.scale);
-        return finish<Bf16, float>(op, operands, F8Product(operands, memory, op.a, op.w),
-                                   [factor](std::int64_t) { return factor; });
-    }
-    require_no_f8_factor(op.name, "scale", op.scale, op.a);
-    dispatch_storage(op.name, op.a.dtype, [&]<class Storage, class Compute>(Types<Storage, Compute>) {
-        const LinearProduct<Storage> product(operands, op.a, op.w, WeightLayout::out_in);
-        const RowFactor<Compute> rstd(operands, op.rstd, product.m);
-        finish<Storage, Compute>(op, operands, product, [&](std::int64_t row) { return rstd[row]; });
-    });
+    with_product(
+        op, memory,
+        [&]<class Storage, class Compute>(Types<Storage, Compute>, const auto& operands, const auto& product,
+                                          auto undo) { finish<Storage, Compute>(op, operands, product, undo); });
 }
 
 }  // namespace coda::cpu

@@ -2,7 +2,6 @@
 //
 //   z   = acc rstd                                             (M, Nq), rstd 1 where absent
 //   out = (u cos - v sin, v cos + u sin) on adjacent pairs     of the first `rotated` columns; v heads unchanged
-#include "kernels/hopper/gemm/f8_form.h"
 #include "kernels/hopper/gemm/kernels.cuh"
 #include "kernels/hopper/gemm/tuned_tiles.h"
 #include "kernels/ops/linear_rope/op.h"
@@ -16,7 +15,6 @@ using LinearRopeKernels = Kernels<Rope, Major::k, Major::k, tiles::Rope, tiles::
 
 Problem problem_of(const LinearRope& op) {
     const Problem problem = linear_problem(op.name, op.a, op.w, WeightLayout::out_in);
-    require_no_f8_factor(op.name, "scale", op.scale, op.a);
     if (op.rstd) require_operand(op.name, "rstd", op.rstd, 1, problem.m, DType::f32);
     require_operands(op, problem);
     return problem;
@@ -26,13 +24,11 @@ Problem problem_of(const LinearRope& op) {
 
 template <>
 Plan choose(const LinearRope& op, const Request& request) {
-    if (is_f8(op.a.dtype)) return choose_f8(op, request);
     return LinearRopeKernels::choose(problem_of(op), request);
 }
 
 template <>
 Launch bind(const LinearRope& op, const Plan& plan, const Memory& memory) {
-    if (is_f8(op.a.dtype)) return bind_f8(op, plan, memory);
     return LinearRopeKernels::bind(problem_of(op), plan, memory, {{}, {op.out}}, arguments_of(op, memory));
 }
 

@@ -1,7 +1,6 @@
-// linear_rope, FP8 form - hopper.cu's program on accumulators of 8-bit operands
+// linear_rope, FP8 factors - hopper.cu's program on accumulators of 8-bit operands
 //
-//   z   = scale acc, acc = a wᵀ        (M, Nq); a has been normalised, and scale is a scalar on the device
-#include "kernels/hopper/gemm/f8_form.h"
+//   z   = undo acc, acc = a wᵀ         (M, Nq); a has been normalised, and undo is a scalar on the device
 #include "kernels/hopper/gemm/kernels.cuh"
 #include "kernels/hopper/gemm/tuned_tiles.h"
 #include "kernels/ops/linear_rope/program.cuh"
@@ -29,8 +28,7 @@ struct RopeF8 : Rope {
 using LinearRopeF8Kernels = Kernels<RopeF8, Major::k, Major::k, tiles::F8<tiles::Rope>, tiles::F8<tiles::Square>>;
 
 Problem problem_of(const LinearRope& op) {
-    const Problem problem = f8_problem(op.name, op.a, op.w, "scale", op.scale);
-    require(!op.rstd, op.name, ": operands that are FP8 have been normalised, so rstd must be absent");
+    const Problem problem = f8_problem(op.name, op.a, op.w);
     require_operands(op, problem);
     return problem;
 }
@@ -45,7 +43,7 @@ Plan choose_f8(const LinearRope& op, const Request& request) {
 template <>
 Launch bind_f8(const LinearRope& op, const Plan& plan, const Memory& memory) {
     return LinearRopeF8Kernels::bind(problem_of(op), plan, memory, {{}, {op.out}},
-                                     {arguments_of(op, memory), memory.at<float>(op.scale)});
+                                     {arguments_of(op, memory), memory.at<float>(op.w.undo)});
 }
 
 }  // namespace coda::hopper

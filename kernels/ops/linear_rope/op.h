@@ -9,13 +9,11 @@ namespace coda {
 /// of (position, pair in head): (u, v) -> (u cos - v sin, v cos + u sin), with LLaMA's sign. Further columns (v heads)
 /// are stored unchanged.
 ///
-/// FP8 form: a and w are f8e4m3, K a multiple of 16, and z = scale acc. `scale` undoes the scales of a and w; a has
-/// been normalised, so rstd is absent.
+/// Of FP8 factors z = undo acc: they are f8e4m3, K a multiple of 16, and a has been normalised, so rstd is absent.
 struct LinearRope {
-    In<Matrix> a;              // (M, K) storage
-    In<Matrix> w;              // (Nq, K) storage, rows [q heads | k heads | v heads]
+    In<Matrix> a;              // (M, K) storage or FP8
+    Factor w;                  // (Nq, K), rows [q heads | k heads | v heads]
     In<Vector> rstd;           // (1, M) statistic, optional (absent: 1)
-    In<Scalar> scale = {};     // statistic; of the FP8 form alone
     In<Vector> positions;      // (1, M) i32, each < rows of rope
     In<Matrix> rope;           // (positions, hd) statistic: columns 2i, 2i+1 = cos, sin of pair i
     Out<Matrix> out;           // (M, Nq) storage, columns as the rows of w
@@ -23,13 +21,12 @@ struct LinearRope {
     std::int64_t head_dim = 0;
 
     static constexpr const char* name = "LinearRope";
-    static constexpr auto operands = std::tuple{field("a", &LinearRope::a),
-                                                field("w", &LinearRope::w),
-                                                field("rstd", &LinearRope::rstd),
-                                                field("scale", &LinearRope::scale),
-                                                field("positions", &LinearRope::positions),
-                                                field("rope", &LinearRope::rope),
-                                                field("out", &LinearRope::out)};
+    static constexpr auto operands =
+        std::tuple{field("a", &LinearRope::a),       field("w", &LinearRope::w),
+                   field("rstd", &LinearRope::rstd), field("positions", &LinearRope::positions),
+                   field("rope", &LinearRope::rope), field("out", &LinearRope::out)};
+    static constexpr bool takes_f8 = true;
+    static constexpr auto storage_only = std::tuple{field("rstd", &LinearRope::rstd)};
 
     View result() const { return out; }
     std::optional<Tolerance> tolerance(std::string_view, DType) const {

@@ -12,13 +12,13 @@ void check_op(const LinearRope& op, OpCheck& check) {
     check.by_rows(op.a, Major::k, op.w, Major::k, 1, [&](const float* product, std::int64_t first, std::int64_t rows) {
         const Tensor acc = band_of(product, op.out.cols), rope = live(check, op.rope);
         const RowFactor factor = row_factor(op.rstd, check, first);
-        const ScalarFactor scale = scalar_factor(op.scale, check);
+        const ScalarFactor undo = scalar_factor(op.w.undo, check);
         const std::int32_t* positions = check.memory().at<std::int32_t>(op.positions) + first;
         const std::int64_t rotated = op.rotated, head_dim = op.head_dim;
         compare(check, "out", rows, op.out.cols, live(check, op.out, first),
                 [=] __device__(std::int64_t row, std::int64_t column) {
                     const std::int64_t even = column / 2 * 2, angle = even % head_dim;
-                    const float by = scale * factor[row];
+                    const float by = undo * factor[row];
                     const Pair<float> pair{acc(row, even) * by, acc(row, even + 1) * by};
                     if (column >= rotated) return column == even ? pair.first : pair.second;
                     const Pair<float> turned =

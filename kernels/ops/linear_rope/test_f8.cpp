@@ -1,4 +1,4 @@
-// The FP8 form of LinearRope against its formula in plain fp64 loops, on the same 8-bit operands.
+// LinearRope of FP8 factors against its formula in plain fp64 loops, on the same 8-bit operands.
 #include "tests/kernels/gemm_programs.h"
 
 using namespace coda;
@@ -13,9 +13,8 @@ TEST_CASE("LinearRope of FP8 operands: the factor, then the rotation of the rota
         for (std::int64_t i = 0; i < shape.m; ++i) positions.push_back(static_cast<int>((5 * i + 2) % kPositions));
         const View rope = in.in(DType::f32, kPositions, kHead);
         LinearRope op{.a = in.a,
-                      .w = in.w,
+                      .w = {in.w, in.undo},
                       .rstd = {},
-                      .scale = in.scale,
                       .positions = in.buffers.indices(positions),
                       .rope = rope,
                       .out = in.out(DType::bf16, shape.m, shape.n),

@@ -1,6 +1,6 @@
-// linear_swiglu_backward_f8 - dgrad of the down projection and the backward pass of SwiGLU, from and to FP8
+// linear_swiglu_backward, FP8 factors - dgrad of the down projection and the backward pass of SwiGLU, from and to FP8
 //
-//   dy   = scale acc, acc = a wᵀ       (M, f), a (M, K), w (f, K) f8; (g, u) the pairs of z = z_tᵀ / z_scale, z_t
+//   dy   = undo acc,  acc = a wᵀ       (M, f), a (M, K), w (f, K) f8; (g, u) the pairs of z = z_tᵀ / z_scale, z_t
 //                                      (2f, M) f8; s = g σ(g)
 //   dz   = f8(dz_scale (dy u (σ + s (1 - σ)), dy s))   (M, 2f) pairs interleaved, and dz_t, its transposed copy
 //   dot  = Σ g dg + u du over the tile (tiles, M) fp32, before rounding; dz_amax = max |dz|, likewise
@@ -10,7 +10,7 @@
 #include "kernels/hopper/gemm/tuned_tiles.h"
 #include "kernels/hopper/ptx/basic_block.cuh"
 #include "kernels/hopper/sm90/math.cuh"
-#include "kernels/ops/linear_swiglu/op_f8.h"
+#include "kernels/ops/linear_swiglu/op.h"
 
 namespace coda::hopper {
 
@@ -86,22 +86,13 @@ struct SwigluBackwardF8 : EpilogueProgram {
 using LinearSwigluBackwardF8Kernels = Kernels<SwigluBackwardF8, Major::k, Major::k, tiles::F8<tiles::SwigluBackwardF8>,
                                               tiles::F8<tiles::SwigluBackwardF8Shared>>;
 
-Problem problem_of(const LinearSwigluBackwardF8& op) {
-    constexpr DType kF8 = DType::f8e4m3;
-    Problem problem = linear_problem(op.name, op.a, op.w, WeightLayout::out_in);
+Problem problem_of(const LinearSwigluBackward& op) {
+    Problem problem = f8_problem(op.name, op.a, op.w);
     const std::int64_t m = problem.m, f = problem.n;
     problem.partial_columns = op.tile;
-    require(m % op.kTokenMultiple == 0, op.name, ": M is ", m, ", not a multiple of ", op.kTokenMultiple,
-            ": the transposed copies keep their tokens in pairs of each ", op.kTokenMultiple);
-    require_operand(op.name, "a", op.a, m, problem.k, kF8);
-    require_operand(op.name, "w", op.w, f, problem.k, kF8);
-    require_operand(op.name, "scale", op.scale, 1, 1, DType::f32);
+    require_rounded(op.name, op.dz_names, op.dz.codes, m, 2 * f);
     require_operand(op.name, "z_scale", op.z_scale, 1, 1, DType::f32);
-    require_operand(op.name, "z_t", op.z_t, 2 * f, m, kF8, ColumnOrder::paired);
-    require_operand(op.name, "dz_scale", op.dz_scale, 1, 1, DType::f32);
-    require_operand(op.name, "dz", op.dz, m, 2 * f, kF8);
-    require_operand(op.name, "dz_t", op.dz_t, 2 * f, m, kF8, ColumnOrder::paired);
-    require_operand(op.name, "dz_amax", op.dz_amax, 1, 1, DType::f32);
+    require_operand(op.name, "z_t", op.z, 2 * f, m, DType::f8e4m3, ColumnOrder::paired);
     require(op.tile > 0, op.name, ": tile ", op.tile, " must be positive");
     require_operand(op.name, "dot", op.dot, ceil_div(f, op.tile), m, DType::f32);
     return problem;
@@ -110,16 +101,17 @@ Problem problem_of(const LinearSwigluBackwardF8& op) {
 }  // namespace
 
 template <>
-Plan choose(const LinearSwigluBackwardF8& op, const Request& request) {
+Plan choose_f8(const LinearSwigluBackward& op, const Request& request) {
     return LinearSwigluBackwardF8Kernels::choose(problem_of(op), request);
 }
 
 template <>
-Launch bind(const LinearSwigluBackwardF8& op, const Plan& plan, const Memory& memory) {
+Launch bind_f8(const LinearSwigluBackward& op, const Plan& plan, const Memory& memory) {
+    const Rounded& dz = op.dz.codes;
     return LinearSwigluBackwardF8Kernels::bind(
-        problem_of(op), plan, memory, {{op.z_t}, {op.dz_t, op.dz}},
-        {memory.at<float>(op.scale), memory.at<float>(op.z_scale), memory.at<float>(op.dz_scale),
-         memory.at<float>(op.dz_amax), memory.at<float>(op.dot)});
+        problem_of(op), plan, memory, {{op.z}, {dz.columns, dz.rows}},
+        {memory.at<float>(op.w.undo), memory.at<float>(op.z_scale), memory.at<float>(dz.scale),
+         memory.at<float>(dz.amax), memory.at<float>(op.dot)});
 }
 
 }  // namespace coda::hopper

@@ -1,6 +1,6 @@
-// linear_swiglu_f8 - gate and up projections with SwiGLU, from and to FP8
+// linear_swiglu, FP8 factors - gate and up projections with SwiGLU, from and to FP8
 //
-//   z    = scale acc, acc = a wᵀ       columns 2i, 2i+1 = gate, up; a (M, K), w (2f, K) f8
+//   z    = undo acc,  acc = a wᵀ       columns 2i, 2i+1 = gate, up; a (M, K), w (2f, K) f8
 //   z_t  = f8(z_scale z)ᵀ              (2f, M), for the backward pass; z_amax = max |z|, before rounding
 //   y    = f8(y_scale silu(gate) up)   (M, f), and y_t, its transposed copy; y_amax = max |silu(gate) up|, likewise
 #include "kernels/hopper/epilogue/tiles_f8.cuh"
@@ -8,7 +8,7 @@
 #include "kernels/hopper/gemm/tuned_tiles.h"
 #include "kernels/hopper/ptx/basic_block.cuh"
 #include "kernels/hopper/sm90/math.cuh"
-#include "kernels/ops/linear_swiglu/op_f8.h"
+#include "kernels/ops/linear_swiglu/op.h"
 
 namespace coda::hopper {
 
@@ -64,38 +64,26 @@ struct SwigluF8 : EpilogueProgram {
 using LinearSwigluF8Kernels =
     Kernels<SwigluF8, Major::k, Major::k, tiles::F8<tiles::SwigluF8>, tiles::F8<tiles::SwigluF8Square>>;
 
-Problem problem_of(const LinearSwigluF8& op) {
-    constexpr DType kF8 = DType::f8e4m3;
-    const Problem problem = linear_problem(op.name, op.a, op.w, WeightLayout::out_in);
-    const std::int64_t m = problem.m, f = problem.n / 2;
-    require_operand(op.name, "a", op.a, m, problem.k, kF8);
-    require_operand(op.name, "w", op.w, 2 * f, problem.k, kF8);
-    require_operand(op.name, "scale", op.scale, 1, 1, DType::f32);
-    require(m % op.kTokenMultiple == 0, op.name, ": M is ", m, ", not a multiple of ", op.kTokenMultiple,
-            ": the transposed copies keep their tokens in pairs of each ", op.kTokenMultiple);
-    require_operand(op.name, "z_scale", op.z_scale, 1, 1, DType::f32);
-    require_operand(op.name, "z_t", op.z_t, 2 * f, m, kF8, ColumnOrder::paired);
-    require_operand(op.name, "z_amax", op.z_amax, 1, 1, DType::f32);
-    require_operand(op.name, "y_scale", op.y_scale, 1, 1, DType::f32);
-    require_operand(op.name, "y", op.y, m, f, kF8);
-    require_operand(op.name, "y_t", op.y_t, f, m, kF8, ColumnOrder::paired);
-    require_operand(op.name, "y_amax", op.y_amax, 1, 1, DType::f32);
+Problem problem_of(const LinearSwiglu& op) {
+    const Problem problem = f8_problem(op.name, op.a, op.w);
+    require_rounded(op.name, op.z_names, op.z.codes, problem.m, problem.n, false);
+    require_rounded(op.name, op.y_names, op.y.codes, problem.m, problem.n / 2);
     return problem;
 }
 
 }  // namespace
 
 template <>
-Plan choose(const LinearSwigluF8& op, const Request& request) {
+Plan choose_f8(const LinearSwiglu& op, const Request& request) {
     return LinearSwigluF8Kernels::choose(problem_of(op), request);
 }
 
 template <>
-Launch bind(const LinearSwigluF8& op, const Plan& plan, const Memory& memory) {
-    return LinearSwigluF8Kernels::bind(
-        problem_of(op), plan, memory, {{}, {op.z_t, op.y_t, op.y}},
-        {memory.at<float>(op.scale), memory.at<float>(op.z_scale), memory.at<float>(op.y_scale),
-         memory.at<float>(op.z_amax), memory.at<float>(op.y_amax)});
+Launch bind_f8(const LinearSwiglu& op, const Plan& plan, const Memory& memory) {
+    const Rounded &z = op.z.codes, &y = op.y.codes;
+    return LinearSwigluF8Kernels::bind(problem_of(op), plan, memory, {{}, {z.columns, y.columns, y.rows}},
+                                       {memory.at<float>(op.w.undo), memory.at<float>(z.scale),
+                                        memory.at<float>(y.scale), memory.at<float>(z.amax), memory.at<float>(y.amax)});
 }
 
 }  // namespace coda::hopper

@@ -2,30 +2,48 @@
 // kernels/ops.h.
 #pragma once
 
+#include <array>
+#include <utility>
+
 #include "kernels/core/op.h"
 
 namespace coda {
 
-/// K2, with rstd K6: w has gate and up rows interleaved, so columns 2i, 2i+1 of z = acc rstd are (g, u). y = silu(g) u
-/// is computed from g and u rounded as in z, whether z is kept or not: recomputed from z, y has the same bits. z is
-/// stored with the factor rstd, as the backward statistic Σ z dz needs it.
+/// K2, with rstd K6: w has gate and up rows interleaved, so columns 2i, 2i+1 of z = acc rstd are (g, u), and
+/// y = silu(g) u. y is computed from g and u rounded as in z, whether z is kept or not: recomputed from z, y has the
+/// same bits. z is stored with the factor rstd, as the backward statistic Σ z dz needs it.
+///
+/// Of FP8 factors z = undo acc: a has been normalised, so rstd is absent. y is computed from g and u in fp32 and
+/// rounded for the two GEMMs that read it: by rows for the down projection, and transposed for its wgrad. z is rounded
+/// for the backward pass, transposed, as LinearSwigluBackward writes dz in its place. M is a multiple of 16, since
+/// transposed codes keep their tokens in pairs of each 16 (ColumnOrder::paired).
 struct LinearSwiglu {
-    In<Matrix> a;     // (M, K) storage
-    In<Matrix> w;     // (2f, K) storage
+    In<Matrix> a;     // (M, K) storage or f8e4m3
+    Factor w;         // (2f, K), gate and up rows interleaved
     In<Vector> rstd;  // (1, M) statistic, optional (absent: 1)
-    Out<Matrix> z;    // (M, 2f) storage, optional
-    Out<Matrix> y;    // (M, f) storage, optional
+    Result z;         // (M, 2f), optional in storage; codes transposed only
+    Result y;         // (M, f), optional in storage; codes in both layouts
 
     static constexpr const char* name = "LinearSwiglu";
+    static constexpr RoundedNames z_names{"z_scale", "z", "z_t", "z_amax"}, y_names{"y_scale", "y", "y_t", "y_amax"};
     static constexpr auto operands =
         std::tuple{field("a", &LinearSwiglu::a), field("w", &LinearSwiglu::w), field("rstd", &LinearSwiglu::rstd),
-                   field("z", &LinearSwiglu::z), field("y", &LinearSwiglu::y)};
+                   field(z_names, &LinearSwiglu::z), field(y_names, &LinearSwiglu::y)};
+    static constexpr bool takes_f8 = true;
+    static constexpr auto storage_only = std::tuple{field("rstd", &LinearSwiglu::rstd)};
 
     View result() const { return z; }
-    /// y is computed from gate and up rounded to bf16. Where the two accumulators lie on either side of a tie, gate or
-    /// up differs by 2^-7 of itself, and y by 1.1 times that, plus its own rounding.
-    static constexpr std::optional<Tolerance> tolerance(std::string_view operand, DType) {
-        return operand == "y" ? std::optional(Tolerance{4e-3, 1.3e-2}) : std::nullopt;
+    /// y in storage is computed from gate and up rounded to bf16. Where the two accumulators lie on either side of a
+    /// tie, gate or up differs by 2^-7 of itself, and y by 1.1 times that, plus its own rounding.
+    ///
+    /// An amax is of one element, before it is rounded: its error is no RMS of many but up to four times that, and as
+    /// y is a product, twice as much again.
+    std::optional<Tolerance> tolerance(std::string_view operand, DType) const {
+        if (!is_f8(a.dtype)) return operand == "y" ? std::optional(Tolerance{4e-3, 1.3e-2}) : std::nullopt;
+        if (operand == "y_t") return kExact;  // next to y
+        if (operand == "y" || operand == "z_t") return kStoredF8;
+        const double sum = f8_product_tolerance(a.cols, false).largest;
+        return operand == "z_amax" ? Tolerance{sum, sum} : Tolerance{2 * sum, 2 * sum};
     }
 };
 
@@ -33,23 +51,39 @@ struct LinearSwiglu {
 ///   dg = dy u (σ + s (1 - σ));  du = dy s;  dz = (dg, du) interleaved;  y = s u;  per row and tile Σ g dg + u du.
 /// rstd belongs to the norm before the GEMM that computed z: LinearRmsBackward and WeightGradient expect this factor in
 /// dz. y has the bits that LinearSwiglu computed; absent where LinearSwiglu's y was kept.
+///
+/// Of FP8 factors dy = undo a wᵀ with w (f, K), the transposed copy, and z = LinearSwiglu's codes / z_scale. dz carries
+/// no rstd, as x̂, which the wgrad reads, has been normalised. dz is rounded for the two GEMMs that read it: by rows for
+/// the dgrad, and transposed for the wgrad. M is a multiple of 16, as in LinearSwiglu.
 struct LinearSwigluBackward {
-    In<Matrix> a;       // (M, K) storage
-    In<Matrix> w;       // (K, f) storage
-    In<Matrix> z;       // (M, 2f) storage
-    In<Vector> rstd;    // (1, M) statistic, optional (absent: 1)
-    Out<Matrix> dz;     // (M, 2f) storage; may be z itself (a tile is loaded before it is stored)
-    Out<Matrix> y;      // (M, f) storage, optional
-    Out<Partials> dot;  // (tiles over f, M) statistic, from dg, du before rounding
+    In<Matrix> a;        // (M, K) storage or f8e4m3
+    Factor w;            // (K, f) storage, or f8e4m3 (f, K)
+    In<Matrix> z;        // (M, 2f) storage, or f8e4m3 (2f, M), paired
+    In<Scalar> z_scale;  // statistic; of codes
+    In<Vector> rstd;     // (1, M) statistic, optional (absent: 1)
+    Result dz;           // (M, 2f), or codes in both layouts; that or the transposed codes may be z itself (a tile is
+                         // loaded before it is stored)
+    Out<Matrix> y;       // (M, f) storage, optional
+    Out<Partials> dot;   // (tiles over f, M) statistic, from dg, du before rounding
     std::int64_t tile = 0;
 
     static constexpr const char* name = "LinearSwigluBackward";
-    static constexpr auto operands =
-        std::tuple{field("a", &LinearSwigluBackward::a),    field("w", &LinearSwigluBackward::w),
-                   field("z", &LinearSwigluBackward::z),    field("rstd", &LinearSwigluBackward::rstd),
-                   field("dz", &LinearSwigluBackward::dz),  field("y", &LinearSwigluBackward::y),
-                   field("dot", &LinearSwigluBackward::dot)};
-    static constexpr auto in_place = std::tuple{&LinearSwigluBackward::z, &LinearSwigluBackward::dz};
+    static constexpr RoundedNames dz_names{"dz_scale", "dz", "dz_t", "dz_amax"};
+    static constexpr auto operands = std::tuple{field("a", &LinearSwigluBackward::a),
+                                                field("w", &LinearSwigluBackward::w),
+                                                field("z_scale", &LinearSwigluBackward::z_scale),
+                                                field("z", &LinearSwigluBackward::z, "z_t"),
+                                                field("rstd", &LinearSwigluBackward::rstd),
+                                                field(dz_names, &LinearSwigluBackward::dz),
+                                                field("y", &LinearSwigluBackward::y),
+                                                field("dot", &LinearSwigluBackward::dot)};
+    static constexpr bool takes_f8 = true;
+    static constexpr auto storage_only =
+        std::tuple{field("rstd", &LinearSwigluBackward::rstd), field("y", &LinearSwigluBackward::y)};
+    static constexpr auto codes_only = std::tuple{field("z_scale", &LinearSwigluBackward::z_scale)};
+    auto in_place() const {
+        return std::array{std::pair<View, View>{z, dz}, std::pair<View, View>{z, dz.codes.columns}};
+    }
 
     static constexpr WeightLayout layout = WeightLayout::in_out;
     static constexpr std::int64_t kTileColumns = 128;  // columns per partial of dot
@@ -58,6 +92,15 @@ struct LinearSwigluBackward {
         View half = dz;
         half.cols = half.ld = dz.cols / 2;
         return half;
+    }
+    /// Of FP8 factors, dot and dz_amax are of dz before it is rounded, whose error is that of dy. dz_amax is one
+    /// element: its error is no RMS of many but up to four times that.
+    std::optional<Tolerance> tolerance(std::string_view operand, DType) const {
+        if (!is_f8(a.dtype)) return std::nullopt;
+        if (operand == "dz_t") return kExact;  // next to dz
+        if (operand == "dz") return kStoredF8;
+        const Tolerance sum = f8_product_tolerance(a.cols, false);
+        return operand == "dz_amax" ? Tolerance{sum.largest, sum.largest} : sum;
     }
 };
 

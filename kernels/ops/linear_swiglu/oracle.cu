@@ -1,14 +1,17 @@
-// LinearSwiglu and LinearSwigluBackward, checked by their formulas in op.h, one thread per element.
+// LinearSwiglu, checked by its formula in op.h, one thread per element; y_t next to y, byte by byte.
+#include <algorithm>
+
 #include "kernels/math/swiglu.h"
 #include "kernels/ops/linear_swiglu/op.h"
-#include "kernels/oracle/comparison.cuh"
+#include "kernels/oracle/f8_copies.cuh"
 
 namespace coda::oracle {
 
 using hopper::Major;
 
-template <>
-void check_op(const LinearSwiglu& op, OpCheck& check) {
+namespace {
+
+void check_storage(const LinearSwiglu& op, OpCheck& check) {
     const std::int64_t columns = op.w.rows;
     check.by_rows(op.a, Major::k, op.w, Major::k, 1, [&](const float* product, std::int64_t first, std::int64_t rows) {
         const Tensor acc = band_of(product, columns);
@@ -27,35 +30,35 @@ void check_op(const LinearSwiglu& op, OpCheck& check) {
     });
 }
 
-template <>
-void check_op(const LinearSwigluBackward& op, OpCheck& check) {
-    const std::int64_t columns = op.w.cols, width = op.tile;
-    check.by_rows(op.a, Major::k, op.w, Major::mn, 1, [&](const float* product, std::int64_t first, std::int64_t rows) {
-        const Tensor acc = band_of(product, columns);
-        const Tensor z = before(check, "z", op.z, first);
-        const float* rstd = op.rstd ? check.memory().at<float>(op.rstd) + first : nullptr;
-        const auto gradient = [=] __device__(std::int64_t row, std::int64_t pair) {
-            const float dy = (rstd == nullptr ? 1.0f : rstd[row]) * acc(row, pair);
-            return swiglu_backward(z(row, 2 * pair), z(row, 2 * pair + 1), dy);
+void check_codes(const LinearSwiglu& op, OpCheck& check) {
+    const std::int64_t columns = op.w.rows;
+    const Memory& memory = check.memory();
+    const float undo = scalar_of(memory.address(op.w.undo)), z_scale = scalar_of(memory.address(op.z.codes.scale)),
+                y_scale = scalar_of(memory.address(op.y.codes.scale));
+    double largest_z = 0, largest_y = 0;
+    check.by_rows(op.a, Major::k, op.w, Major::k, 16, [&](const float* product, std::int64_t first, std::int64_t rows) {
+        const Tensor acc = band_of(product, columns), live_y = live(check, op.y.codes.rows, first);
+        const auto z = [=] __device__(std::int64_t row, std::int64_t column) { return undo * acc(row, column); };
+        compare(check, "z_t", rows, columns, Untransposed{live(check, op.z.codes.columns), first},
+                [=] __device__(std::int64_t row, std::int64_t column) { return finite(z_scale * z(row, column)); });
+        const auto y = [=] __device__(std::int64_t row, std::int64_t column) {
+            return swiglu(z(row, 2 * column), z(row, 2 * column + 1));
         };
-        compare(check, "dz", rows, 2 * columns, live(check, op.dz, first),
-                [=] __device__(std::int64_t row, std::int64_t column) {
-                    const auto both = gradient(row, column / 2);
-                    return column % 2 == 0 ? both.dgate : both.dup;
-                });
-        if (op.y)
-            compare(check, "y", rows, columns, live(check, op.y, first),
-                    [=] __device__(std::int64_t row, std::int64_t column) {
-                        return swiglu(z(row, 2 * column), z(row, 2 * column + 1));
-                    });
-        Tensor dot = live(check, op.dot);
-        dot.data = static_cast<const float*>(dot.data) + first;
-        compare(check, "dot", op.dot.rows, rows, dot, [=] __device__(std::int64_t tile, std::int64_t row) {
-            float sum = 0;
-            for (std::int64_t j = tile * width; j < min((tile + 1) * width, columns); ++j) sum += gradient(row, j).dot;
-            return sum;
-        });
+        compare(check, "y", rows, columns / 2, live_y,
+                [=] __device__(std::int64_t row, std::int64_t column) { return finite(y_scale * y(row, column)); });
+        compare(check, "y_t", rows, columns / 2, Untransposed{live(check, op.y.codes.columns), first}, live_y);
+        largest_z = std::max(largest_z, sums_over(check, rows, columns, z, z).largest_expected);
+        largest_y = std::max(largest_y, sums_over(check, rows, columns / 2, y, y).largest_expected);
     });
+    compare_amax(check, "z_amax", op.z.codes.amax, largest_z);
+    compare_amax(check, "y_amax", op.y.codes.amax, largest_y);
+}
+
+}  // namespace
+
+template <>
+void check_op(const LinearSwiglu& op, OpCheck& check) {
+    is_f8(op.a.dtype) ? check_codes(op, check) : check_storage(op, check);
 }
 
 }  // namespace coda::oracle

@@ -18,11 +18,11 @@ OpCase quantise(Size size, bool with_rstd, const Copies& copies, std::int64_t to
     QuantiseF8 op;
     op.x = made.add("x", DType::bf16, tokens, width, Fill::normal, 3);
     if (with_rstd) op.rstd = made.add("rstd", DType::f32, 1, tokens, Fill::positive);
-    op.scale = made.scalar(format == DType::f8e5m2 ? 4096 : 32);  // saturates: 14 is 4.7 deviations
-    if (copies.rows) op.rows = made.result("rows", format, tokens, width);
-    if (copies.columns) op.columns = made.result("columns", format, width, tokens);
-    op.columns.order = copies.order;
-    op.amax = made.add("amax", DType::f32, 1, 1, Fill::ones, 0, Access::inout);
+    op.codes.scale = made.scalar(format == DType::f8e5m2 ? 4096 : 32);  // saturates: 14 is 4.7 deviations
+    if (copies.rows) op.codes.rows = made.result("rows", format, tokens, width);
+    if (copies.columns) op.codes.columns = made.result("columns", format, width, tokens);
+    op.codes.columns.order = copies.order;
+    op.codes.amax = made.add("amax", DType::f32, 1, 1, Fill::ones, 0, Access::inout);
     return made.finish(op, text(role, ", ", tokens, " x ", width));
 }
 

@@ -17,13 +17,13 @@ void execute(const QuantiseF8& op, const Memory& memory) {
         const std::int64_t tokens = op.x.rows, width = op.x.cols;
         const auto x = rows_of<const Storage>(operands, "x", op.x, tokens, width);
         const RowFactor<Compute> rstd(operands, op.rstd, tokens);
-        const Compute scale = *operands.get<Compute>("scale", op.scale, 1, 1);
-        auto* amax = operands.get_optional<Compute>("amax", op.amax, 1, 1);
-        const bool paired = op.columns.order == ColumnOrder::paired;
+        const Compute scale = *operands.get<Compute>("scale", op.codes.scale, 1, 1);
+        auto* amax = operands.get_optional<Compute>("amax", op.codes.amax, 1, 1);
+        const bool paired = op.codes.columns.order == ColumnOrder::paired;
         Compute largest = 0;
         with_f8(op.format(), [&]<class F8>(F8) {
-            const auto rows = optional_rows_of<F8>(operands, "rows", op.rows, tokens, width);
-            const Rows<F8> columns{op.columns ? memory.at<F8>(op.columns) : nullptr, op.columns.ld};
+            const auto rows = optional_rows_of<F8>(operands, "rows", op.codes.rows, tokens, width);
+            const Rows<F8> columns{op.codes.columns ? memory.at<F8>(op.codes.columns) : nullptr, op.codes.columns.ld};
             constexpr std::int64_t kGroup = QuantiseF8::kTokenMultiple;
 #pragma omp parallel for reduction(max : largest)
             for (std::int64_t first = 0; first < tokens; first += kGroup)

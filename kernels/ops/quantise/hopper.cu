@@ -157,22 +157,22 @@ Launch bind(const QuantiseF8& op, const Plan&, const Memory& memory) {
     QuantiseArguments arguments{};
     arguments.x = reinterpret_cast<const uint4*>(operands.get_vectors("x", op.x, tokens, width));
     if (op.rstd) arguments.rstd = operands.get<float>("rstd", op.rstd, 1, tokens);
-    arguments.scale = operands.get<float>("scale", op.scale, 1, 1);
+    arguments.scale = operands.get<float>("scale", op.codes.scale, 1, 1);
     with_f8(op.format(), [&]<class F8>(F8) {
-        if (op.rows)
-            arguments.rows = reinterpret_cast<uint2*>(operands.get_vectors<F8>("rows", op.rows, tokens, width));
-        if (!op.columns) return;
-        View columns = op.columns;
+        if (op.codes.rows)
+            arguments.rows = reinterpret_cast<uint2*>(operands.get_vectors<F8>("rows", op.codes.rows, tokens, width));
+        if (!op.codes.columns) return;
+        View columns = op.codes.columns;
         columns.order = ColumnOrder::natural;  // the kernel writes both
         arguments.columns = reinterpret_cast<uint4*>(operands.get_vectors<F8>("columns", columns, width, tokens));
     });
-    if (op.amax) arguments.amax = operands.get<float>("amax", op.amax, 1, 1);
+    if (op.codes.amax) arguments.amax = operands.get<float>("amax", op.codes.amax, 1, 1);
     arguments.tokens = tokens;
     arguments.width = width;
     arguments.x_ld = op.x.ld / 8;
-    arguments.rows_ld = op.rows.ld / 8;
-    arguments.columns_ld = op.columns.ld / 16;
-    arguments.paired = op.columns.order == ColumnOrder::paired;
+    arguments.rows_ld = op.codes.rows.ld / 8;
+    arguments.columns_ld = op.codes.columns.ld / 16;
+    arguments.paired = op.codes.columns.order == ColumnOrder::paired;
     const std::int64_t column_tiles = ceil_div(width, std::int64_t{kColumns});
     const std::int64_t tiles = ceil_div(tokens, std::int64_t{kTokens}) * column_tiles;
     limits::require_none(op.name, limits::tiles_problem("x", tiles));

@@ -13,23 +13,22 @@ namespace coda {
 /// Values beyond the format's largest number take that number. A NaN becomes the code of NaN, 0x7f, and leaves amax as
 /// it is; an infinity makes amax infinite.
 struct QuantiseF8 {
-    In<Matrix> x;         // (M, N) storage; N a multiple of 16
-    In<Vector> rstd;      // (1, M) statistic, optional (absent: 1)
-    In<Scalar> scale;     // statistic, a power of two
-    Out<Matrix> rows;     // (M, N) f8e4m3 or f8e5m2, optional
-    Out<Matrix> columns;  // (N, M) as rows, optional, natural (of weights) or paired (of tokens); M a multiple of 16
-    InOut<Scalar> amax;   // statistic, at least 0, optional. One of the last three is there
+    In<Matrix> x;     // (M, N) storage; N a multiple of 16
+    In<Vector> rstd;  // (1, M) statistic, optional (absent: 1)
+    // rows (M, N) f8e4m3 or f8e5m2; columns (N, M) of that type, natural (of weights) or paired (of tokens), M a
+    // multiple of 16. One of rows, columns and amax is there.
+    Rounded codes;
 
     static constexpr const char* name = "QuantiseF8";
-    static constexpr auto operands = std::tuple{
-        field("x", &QuantiseF8::x),       field("rstd", &QuantiseF8::rstd),       field("scale", &QuantiseF8::scale),
-        field("rows", &QuantiseF8::rows), field("columns", &QuantiseF8::columns), field("amax", &QuantiseF8::amax)};
+    static constexpr auto operands =
+        std::tuple{field("x", &QuantiseF8::x), field("rstd", &QuantiseF8::rstd),
+                   field(RoundedNames{"scale", "rows", "columns", "amax"}, &QuantiseF8::codes)};
 
     static constexpr std::int64_t kWidthMultiple = 16;  // of N
     static constexpr std::int64_t kTokenMultiple = 16;  // of M, with columns
     double flops() const { return 2 * static_cast<double>(x.count()); }
     /// Of the codes.
-    DType format() const { return rows ? rows.dtype : columns ? columns.dtype : DType::f8e4m3; }
+    DType format() const { return codes.rows ? codes.rows.dtype : codes.columns ? codes.columns.dtype : DType::f8e4m3; }
     /// Products of two factors, and roundings of one value: the same bits on any path in fp32.
     static constexpr std::optional<Tolerance> tolerance(std::string_view, DType) { return kExact; }
 };

@@ -25,13 +25,13 @@ QuantiseF8 made(Buffers& buffers, DType storage, const Form& form, double scale 
     QuantiseF8 op;
     op.x = buffers.random(storage, form.tokens, form.width, -40, 40, form.width + 3);
     if (form.rstd) op.rstd = buffers.random(compute, 1, form.tokens, 0.1, 1.1);
-    op.scale = buffers.scalar(compute, scale);
-    if (form.rows) op.rows = buffers.matrix(form.format, form.tokens, form.width, form.width + 5);
+    op.codes.scale = buffers.scalar(compute, scale);
+    if (form.rows) op.codes.rows = buffers.matrix(form.format, form.tokens, form.width, form.width + 5);
     if (form.columns) {
-        op.columns = buffers.matrix(form.format, form.width, form.tokens, form.tokens + 7);
-        op.columns.order = form.order;
+        op.codes.columns = buffers.matrix(form.format, form.width, form.tokens, form.tokens + 7);
+        op.codes.columns.order = form.order;
     }
-    if (form.amax) op.amax = buffers.scalar(compute, 0.5);
+    if (form.amax) op.codes.amax = buffers.scalar(compute, 0.5);
     return op;
 }
 
@@ -62,7 +62,7 @@ int code_at(const Buffers& buffers, const View& view, std::int64_t row, std::int
 /// x rstd, rounded to the compute type as the op rounds it.
 double value_at(const Buffers& buffers, const QuantiseF8& op, std::int64_t row, std::int64_t column) {
     const double value = buffers.get(op.x, row, column) * (op.rstd ? buffers.get(op.rstd, 0, row) : 1);
-    return op.scale.dtype == DType::f64 ? value : static_cast<double>(static_cast<float>(value));
+    return op.codes.scale.dtype == DType::f64 ? value : static_cast<double>(static_cast<float>(value));
 }
 
 }  // namespace
@@ -87,19 +87,19 @@ TEST_CASE("QuantiseF8 rounds an element once, writes its code by rows and transp
                         const double value = value_at(buffers, op, row, column);
                         const int code = nearest_code(scale * value, form.format);
                         const std::int64_t place = form.order == ColumnOrder::paired ? paired_place(row) : row;
-                        if (form.rows) REQUIRE(code_at(buffers, op.rows, row, column) == code);
-                        if (form.columns) REQUIRE(code_at(buffers, op.columns, column, place) == code);
+                        if (form.rows) REQUIRE(code_at(buffers, op.codes.rows, row, column) == code);
+                        if (form.columns) REQUIRE(code_at(buffers, op.codes.columns, column, place) == code);
                         largest = std::fmax(largest, std::fabs(value));
                         saturated += scale * std::fabs(value) > (wide ? 61440 : 464) ? 1 : 0;
                     }
-                if (form.amax) REQUIRE(buffers.get(op.amax, 0, 0) == largest);
+                if (form.amax) REQUIRE(buffers.get(op.codes.amax, 0, 0) == largest);
                 if (size == 64) REQUIRE(saturated > 0);
-                if (form.rows) REQUIRE(buffers.gaps_untouched(op.rows));
-                if (form.columns) REQUIRE(buffers.gaps_untouched(op.columns));
+                if (form.rows) REQUIRE(buffers.gaps_untouched(op.codes.rows));
+                if (form.columns) REQUIRE(buffers.gaps_untouched(op.codes.columns));
                 if (!form.amax) continue;
-                buffers.set(op.amax, 0, 0, 64);  // a larger one stays
+                buffers.set(op.codes.amax, 0, 0, 64);  // a larger one stays
                 cpu::run(op, buffers.memory());
-                REQUIRE(buffers.get(op.amax, 0, 0) == 64);
+                REQUIRE(buffers.get(op.codes.amax, 0, 0) == 64);
             }
 }
 
@@ -112,7 +112,7 @@ TEST_CASE("QuantiseF8 in double rounds once: beside a midpoint of two codes by l
     cpu::run(op, buffers.memory());
     for (std::int64_t i = 0; i < std::ssize(cases); ++i) {
         INFO("of " << cases[i]);
-        CHECK(code_at(buffers, op.rows, 0, i) == nearest_code(cases[i]));
+        CHECK(code_at(buffers, op.codes.rows, 0, i) == nearest_code(cases[i]));
     }
     const DType wide = DType::f8e5m2;
     const QuantiseF8 other =
@@ -122,7 +122,7 @@ TEST_CASE("QuantiseF8 in double rounds once: beside a midpoint of two codes by l
     cpu::run(other, buffers.memory());
     for (std::int64_t i = 0; i < std::ssize(of_wide); ++i) {
         INFO("of " << of_wide[i]);
-        CHECK(code_at(buffers, other.rows, 0, i) == nearest_code(of_wide[i], wide));
+        CHECK(code_at(buffers, other.codes.rows, 0, i) == nearest_code(of_wide[i], wide));
     }
 }
 
@@ -134,13 +134,13 @@ TEST_CASE("QuantiseF8 of what is not finite: the largest number, the code of NaN
         buffers.set(op.x, 0, 0, 41);  // before the NaN, and larger than all behind it
         buffers.set(op.x, 3, 5, std::numeric_limits<double>::quiet_NaN());
         cpu::run(op, buffers.memory());
-        CHECK(code_at(buffers, op.rows, 3, 5) == 0x7f);
-        CHECK(code_at(buffers, op.columns, 5, paired_place(3)) == 0x7f);
-        CHECK(buffers.get(op.amax, 0, 0) == 41);
+        CHECK(code_at(buffers, op.codes.rows, 3, 5) == 0x7f);
+        CHECK(code_at(buffers, op.codes.columns, 5, paired_place(3)) == 0x7f);
+        CHECK(buffers.get(op.codes.amax, 0, 0) == 41);
         buffers.set(op.x, 3, 6, -kInfinity);
         cpu::run(op, buffers.memory());
-        CHECK(code_at(buffers, op.rows, 3, 6) == 0xfe);
-        CHECK(buffers.get(op.amax, 0, 0) == kInfinity);
+        CHECK(code_at(buffers, op.codes.rows, 3, 6) == 0xfe);
+        CHECK(buffers.get(op.codes.amax, 0, 0) == kInfinity);
     }
 }
 
@@ -165,15 +165,15 @@ TEST_CASE("QuantiseF8 refuses what its copies cannot hold") {
                       Catch::Contains("QuantiseF8: N is 24, not a multiple of 16"));
     CHECK_THROWS_WITH(run({32, 16, false, false, false, false}, nothing), Catch::Contains("it would write nothing"));
     CHECK_THROWS_WITH(run({32, 16, false, true, true, true},
-                          [](QuantiseF8& op, Buffers&) { std::swap(op.columns.rows, op.columns.cols); }),
+                          [](QuantiseF8& op, Buffers&) { std::swap(op.codes.columns.rows, op.codes.columns.cols); }),
                       Catch::Contains("operand columns is (32, 16), expected (16, 32)"));
+    CHECK_THROWS_WITH(run({32, 16, false, true, true, true},
+                          [](QuantiseF8& op, Buffers&) { op.codes.columns.dtype = DType::f8e5m2; }),
+                      Catch::Contains("operand columns is f8e5m2, expected f8e4m3"));
     CHECK_THROWS_WITH(
-        run({32, 16, false, true, true, true}, [](QuantiseF8& op, Buffers&) { op.columns.dtype = DType::f8e5m2; }),
-        Catch::Contains("operand columns is f8e5m2, expected f8e4m3"));
-    CHECK_THROWS_WITH(
-        run({32, 16, false, true, true, true}, [](QuantiseF8& op, Buffers&) { op.rows.dtype = DType::u8; }),
+        run({32, 16, false, true, true, true}, [](QuantiseF8& op, Buffers&) { op.codes.rows.dtype = DType::u8; }),
         Catch::Contains("its copies are u8, expected f8e4m3 or f8e5m2"));
-    CHECK_THROWS_WITH(
-        run({32, 16, false, true, true, true}, [](QuantiseF8& op, Buffers&) { op.rows.order = ColumnOrder::paired; }),
-        Catch::Contains("operand rows has its columns in pairs of each 16, expected natural order"));
+    CHECK_THROWS_WITH(run({32, 16, false, true, true, true},
+                          [](QuantiseF8& op, Buffers&) { op.codes.rows.order = ColumnOrder::paired; }),
+                      Catch::Contains("operand rows has its columns in pairs of each 16, expected natural order"));
 }

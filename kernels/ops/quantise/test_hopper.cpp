@@ -23,13 +23,13 @@ QuantiseF8 made(Buffers& buffers, const Form& form) {
     QuantiseF8 op;
     op.x = buffers.random(DType::bf16, form.tokens, form.width, -40, 40, form.width + form.gap);
     if (form.rstd) op.rstd = buffers.random(DType::f32, 1, form.tokens, 0.01, 1.1);
-    op.scale = buffers.scalar(DType::f32, 16);
-    if (form.rows) op.rows = buffers.matrix(form.format, form.tokens, form.width, form.width + form.gap);
+    op.codes.scale = buffers.scalar(DType::f32, 16);
+    if (form.rows) op.codes.rows = buffers.matrix(form.format, form.tokens, form.width, form.width + form.gap);
     if (form.columns) {
-        op.columns = buffers.matrix(form.format, form.width, form.tokens, form.tokens + form.gap);
-        op.columns.order = form.order;
+        op.codes.columns = buffers.matrix(form.format, form.width, form.tokens, form.tokens + form.gap);
+        op.codes.columns.order = form.order;
     }
-    if (form.amax) op.amax = buffers.scalar(DType::f32, 0.5);
+    if (form.amax) op.codes.amax = buffers.scalar(DType::f32, 0.5);
     return op;
 }
 
@@ -78,7 +78,7 @@ TEST_CASE("QuantiseF8 on the GPU: every bf16, and the largest anywhere in a tile
         const QuantiseF8 op = made(expected, form);
         QuantiseF8 same = made(got, form);
         for (Buffers* buffers : {&expected, &got}) {
-            buffers->set(op.scale, 0, 0, scale);
+            buffers->set(op.codes.scale, 0, 0, scale);
             for (int bits = 0; bits < 65536; ++bits) {
                 Bf16 value;
                 value.bits = static_cast<std::uint16_t>(bits);
@@ -88,7 +88,7 @@ TEST_CASE("QuantiseF8 on the GPU: every bf16, and the largest anywhere in a tile
         cpu::run(op, expected.memory());
         run_on_gpu(same, got);
         require_same(op, got, expected);
-        REQUIRE(got.get(op.amax, 0, 0) == std::numeric_limits<double>::infinity());
+        REQUIRE(got.get(op.codes.amax, 0, 0) == std::numeric_limits<double>::infinity());
     }
     for (std::int64_t row = 0; row < 256; row += 7)
         for (std::int64_t column = row % 5; column < 256; column += 51) {
@@ -96,7 +96,7 @@ TEST_CASE("QuantiseF8 on the GPU: every bf16, and the largest anywhere in a tile
             const QuantiseF8 op = made(got, form);
             got.set(op.x, row, column, -44);
             run_on_gpu(op, got);
-            REQUIRE(got.get(op.amax, 0, 0) == 44);
+            REQUIRE(got.get(op.codes.amax, 0, 0) == 44);
         }
 }
 

@@ -12,15 +12,15 @@ TEST_CASE("the oracle judges QuantiseF8", "[gpu][oracle][f8]") {
         QuantiseF8 op;
         op.x = operands.add(DType::bf16, 304, 400, Fill::normal, 3, 16);
         if (paired) op.rstd = operands.statistic(304, Fill::positive);
-        op.scale = operands.scalar(32);
-        op.rows = operands.add(format, 304, 400, Fill::nothing, 1, 16);
-        op.columns = operands.add(format, 400, 304, Fill::nothing, 1, 32);
-        op.columns.order = paired ? ColumnOrder::paired : ColumnOrder::natural;
-        op.amax = operands.scalar(0.5);
+        op.codes.scale = operands.scalar(32);
+        op.codes.rows = operands.add(format, 304, 400, Fill::nothing, 1, 16);
+        op.codes.columns = operands.add(format, 400, 304, Fill::nothing, 1, 32);
+        op.codes.columns.order = paired ? ColumnOrder::paired : ColumnOrder::natural;
+        op.codes.amax = operands.scalar(0.5);
         judge(operands, op, paired ? "QuantiseF8 paired" : "QuantiseF8 natural");
 
         QuantiseF8 other = op;
-        other.columns.order = paired ? ColumnOrder::natural : ColumnOrder::paired;
+        other.codes.columns.order = paired ? ColumnOrder::natural : ColumnOrder::paired;
         CHECK((named_afresh(operands, op, other) == std::set<std::string>{"columns"}));
     }
 }

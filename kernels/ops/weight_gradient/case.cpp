@@ -24,18 +24,18 @@ GemmCase made(const Shape& shape, const CaseOptions& options) {
     return build.finish(op);
 }
 
-/// The same from transposed copies.
+/// The same from transposed codes.
 GemmCase f8(const Shape& shape, const CaseOptions& options) {
     GemmBuilder build(shape, options);
     GemmCase& target = build.target();
     WeightGradient op;
     target.f32_out = true;
     op.dy = target.a = GemmBuilder::paired(build.f8_operand("dy", shape.m, shape.k, options.gradient_type));
-    op.x = target.b = GemmBuilder::paired(build.f8_operand("x", shape.n, shape.k));
+    target.b = GemmBuilder::paired(build.f8_operand("x", shape.n, shape.k));
     if (options.optionals)
         op.gamma = build.statistic("gamma", shape.n, options.integers ? Fill::integers : Fill::positive,
                                    options.integers ? 3 : 1);
-    op.alpha = build.scalar("alpha", options.integers ? 2 : build.weight_scale());
+    op.x = {target.b, build.scalar("undo", options.integers ? 2 : build.weight_scale())};
     op.grad = build.accumulated("grad", shape.m, shape.n, DType::f32);
     return build.finish(op);
 }

@@ -1,4 +1,5 @@
 // WeightGradient on the CPU.
+#include "kernels/core/factors.h"
 #include "kernels/cpu/execute.h"
 #include "kernels/cpu/float8.h"
 #include "kernels/cpu/store_tile.h"
@@ -8,11 +9,10 @@ namespace coda::cpu {
 
 namespace {
 
-/// grad (+)= alpha dyᵀ x ⊙ gamma for operands whose values are `Storage`.
+/// grad (+)= alpha dyᵀ x ⊙ gamma for factors whose values are `Storage`.
 template <class Compute, class Storage>
 void accumulate(const WeightGradient& op, const Operands& operands, const GemmShape& shape,
-                const GemmOperand<Storage>& dy, const GemmOperand<Storage>& x) {
-    const auto alpha = scalar_or_one<Compute>(operands, "alpha", op.alpha);
+                const GemmOperand<Storage>& dy, const GemmOperand<Storage>& x, Compute alpha) {
     const auto* gamma = operands.get_optional<Compute>("gamma", op.gamma, 1, shape.n);
     const auto grad = rows_of<Compute>(operands, "grad", op.grad, shape.m, shape.n);
     gemm<Compute>(shape, dy, x, [&](const AccumulatorTile<Compute>& tile) {
@@ -26,21 +26,21 @@ void accumulate(const WeightGradient& op, const Operands& operands, const GemmSh
     });
 }
 
-/// The FP8 form, from transposed copies whose tokens have one order.
-void execute_f8(const WeightGradient& op, const Memory& memory) {
+/// Of transposed codes, whose tokens have one order.
+void execute_codes(const WeightGradient& op, const Memory& memory) {
     const Operands operands(op.name, memory);
     const DecodedMatrix dy(operands, memory, "dy", op.dy, op.dy.order), x(operands, memory, "x", op.x, op.dy.order);
     const GemmShape shape{.m = op.dy.rows, .n = op.x.rows, .k = op.dy.cols};
     require(shape.m > 0 && shape.n > 0 && shape.k > 0 && op.x.cols == shape.k, op.name, ": dyᵀ is (", shape.m, ", ",
             shape.k, ") and xᵀ (", shape.n, ", ", op.x.cols, ")");
-    accumulate<float>(op, operands, shape, dy.operand(), x.operand());
+    accumulate(op, operands, shape, dy.operand(), x.operand(), *operands.get<float>("undo", op.x.undo, 1, 1));
 }
 
 }  // namespace
 
 template <>
 void execute(const WeightGradient& op, const Memory& memory) {
-    if (is_f8(op.dy.dtype)) return execute_f8(op, memory);
+    if (has_codes(op)) return execute_codes(op, memory);
     dispatch_storage(op.name, op.dy.dtype, [&]<class Storage, class Compute>(Types<Storage, Compute>) {
         const Operands operands(op.name, memory);
         const GemmShape shape{.m = op.dy.cols, .n = op.x.cols, .k = op.dy.rows};
@@ -48,7 +48,7 @@ void execute(const WeightGradient& op, const Memory& memory) {
                 ", M ", shape.k);
         const GemmOperand<Storage> dy{operands.get<Storage>("dy", op.dy, shape.k, shape.m), op.dy.ld, Major::mn};
         const GemmOperand<Storage> x{operands.get<Storage>("x", op.x, shape.k, shape.n), op.x.ld, Major::mn};
-        accumulate<Compute>(op, operands, shape, dy, x);
+        accumulate(op, operands, shape, dy, x, scalar_or_one<Compute>(operands, "alpha", op.alpha));
     });
 }
 

@@ -7,7 +7,6 @@
 // to scratch, and a second kernel adds the parts in order, so that the bits are the same every time.
 // FP8 operands: hopper_f8.cu.
 #include "kernels/hopper/epilogue/scaled_store.cuh"
-#include "kernels/hopper/gemm/f8_form.h"
 #include "kernels/hopper/gemm/kernels.cuh"
 #include "kernels/hopper/gemm/tuned_tiles.h"
 #include "kernels/hopper/ptx/dependent_launch.cuh"
@@ -70,7 +69,6 @@ Problem problem_of(const WeightGradient& op) {
 
 template <>
 Plan choose(const WeightGradient& op, const Request& request) {
-    if (is_f8(op.dy.dtype)) return choose_f8(op, request);
     const std::int64_t parts = op.scratch && request.candidate < 0 ? op.parts() : 1;
     Request wanted = request;
     if (parts > 1) wanted.candidate = kTileOfParts;
@@ -87,7 +85,6 @@ Plan choose(const WeightGradient& op, const Request& request) {
 
 template <>
 Launch bind(const WeightGradient& op, const Plan& plan, const Memory& memory) {
-    if (is_f8(op.dy.dtype)) return bind_f8(op, plan, memory);
     const Problem problem = problem_of(op);
     const bool accumulate = op.grad.beta == Beta::accumulate;
     const ScaledStore::Arguments arguments{memory.at<float>(op.alpha), memory.at<float>(op.gamma)};

@@ -8,13 +8,12 @@ namespace coda {
 /// grad (+)= alpha dyᵀ x ⊙ gamma, with gamma over the columns. For a projection of the normalised residual stream, x is
 /// the stream itself, dy carries the factor rstd, and grad belongs to the matrix without the norm's weight.
 ///
-/// FP8 form: dy and x are transposed copies, (out, M) and (in, M) with M a multiple of 16, their tokens in the same
-/// order (ColumnOrder), which then does not matter to the sum. alpha holds the factor that undoes their scales. The
-/// tensor cores keep about 14 bits of a sum, so their sums of kPromotion tokens are added in fp32. In early training
-/// the terms of a sum over tokens share a sign: with 512 tokens such sums would lose 0.37%.
+/// FP8 factors are transposed codes, (out, M) and (in, M) with M a multiple of 16, their tokens in the same order
+/// (ColumnOrder), which then does not matter to the sum. `undo` stands for alpha, which is absent. Sums of the tensor
+/// cores are promoted (f8_promotion).
 struct WeightGradient {
-    In<Matrix> dy;            // (M, out) storage
-    In<Matrix> x;             // (M, in) storage
+    In<Matrix> dy;            // (M, out) storage, or FP8 (out, M)
+    Factor x;                 // (M, in) storage, or f8e4m3 (in, M)
     In<Vector> gamma;         // (1, in) master, optional (absent: 1)
     In<Scalar> alpha;         // statistic, optional (absent: 1)
     Accumulate<Matrix> grad;  // (out, in) gradient
@@ -27,13 +26,15 @@ struct WeightGradient {
                    field("grad", &WeightGradient::grad),   field("scratch", &WeightGradient::scratch)};
 
     static constexpr Work work = Work::gemm;
-    static constexpr int kPromotion = 256;
+    static constexpr bool takes_f8 = true;
+    static constexpr auto storage_only = std::tuple{field("alpha", &WeightGradient::alpha)};
     /// Tokens.
     std::int64_t contraction() const { return is_f8(dy.dtype) ? dy.cols : dy.rows; }
     double flops() const { return 2.0 * static_cast<double>(contraction()) * static_cast<double>(grad.count()); }
     std::optional<Tolerance> tolerance(std::string_view, DType) const {
         if (!is_f8(dy.dtype)) return std::nullopt;
-        return f8_product_tolerance(contraction(), kPromotion, SumOver::tokens, false);
+        return f8_product_tolerance(contraction(), f8_promotion(contraction(), SumOver::tokens), SumOver::tokens,
+                                    false);
     }
 
     /// The number of parts into which the sum over tokens is cut, so that a gradient of few tiles does not leave most

@@ -1,4 +1,5 @@
 // WeightGradient, checked by its formula in op.h, one thread per element.
+#include "kernels/core/factors.h"
 #include "kernels/ops/weight_gradient/op.h"
 #include "kernels/oracle/comparison.cuh"
 
@@ -10,10 +11,10 @@ template <>
 void check_op(const WeightGradient& op, OpCheck& check) {
     const std::int64_t columns = op.grad.cols;
     // Bands begin at multiples of 8: a band of dy's columns must stay aligned to 16 bytes.
-    const Major major = is_f8(op.dy.dtype) ? Major::k : Major::mn;
+    const Major major = has_codes(op) ? Major::k : Major::mn;
     check.by_rows(op.dy, major, op.x, major, 8, [&](const float* product, std::int64_t first, std::int64_t rows) {
         const Tensor acc = band_of(product, columns);
-        const float* scale = check.memory().at<float>(op.alpha);
+        const float* scale = check.memory().at<float>(has_codes(op) ? op.x.undo : op.alpha);
         const float* gamma = check.memory().at<float>(op.gamma);
         const bool accumulate = op.grad.beta == Beta::accumulate;
         const Tensor old = accumulate ? overwritten(check, "grad", op.grad, first) : Tensor{};

@@ -1,4 +1,4 @@
-// The FP8 form of WeightGradient against its formula in plain fp64 loops, on the same 8-bit operands.
+// WeightGradient of FP8 factors against its formula in plain fp64 loops, on the same codes.
 #include "tests/kernels/gemm_programs.h"
 
 using namespace coda;
@@ -24,7 +24,7 @@ TEST_CASE("the places of paired columns are those of 0, 8, 1, 9, ..., 7, 15 in e
         for (const std::int64_t first : {0, 16, 160}) CHECK(paired_place(first + order[place]) == first + place);
 }
 
-TEST_CASE("WeightGradient of transposed FP8 copies: alpha dyᵀ x ⊙ gamma, whatever the order of tokens") {
+TEST_CASE("WeightGradient of transposed FP8 codes: undo dyᵀ x ⊙ gamma, whatever the order of tokens") {
     for (const DType format : {DType::f8e4m3, DType::f8e5m2})
         for (const auto& [out, width, tokens] : {std::tuple{24, 40, 16}, {72, 200, 144}, {136, 264, 320}}) {
             INFO(name_of(format) << ", out " << out << ", in " << width << ", M " << tokens);
@@ -37,9 +37,9 @@ TEST_CASE("WeightGradient of transposed FP8 copies: alpha dyᵀ x ⊙ gamma, wha
             const Product product(in.buffers, by_feature, x, WeightLayout::in_out);
             const View gamma = in.buffers.random(DType::f32, 1, width), grad = in.out(DType::f32, out, width);
             WeightGradient op{.dy = transposed(in, dy),
-                              .x = transposed(in, x),
+                              .x = {transposed(in, x), in.buffers.scalar(DType::f32, -0.75)},
                               .gamma = gamma,
-                              .alpha = in.buffers.scalar(DType::f32, -0.75),
+                              .alpha = {},
                               .grad = {grad, Beta::overwrite},
                               .scratch = {}};
             CHECK(op.contraction() == tokens);

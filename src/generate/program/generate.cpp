@@ -8,6 +8,7 @@
 #include "src/core/console.h"
 #include "src/core/errors.h"
 #include "src/core/interrupt.h"
+#include "src/core/utf8.h"
 #include "src/generate/make_decoder.h"
 #include "src/generate/program/bench.h"
 #include "src/generate/program/lines.h"
@@ -16,8 +17,7 @@
 #include "src/generate/program/prompts.h"
 #include "src/generate/program/score_output.h"
 #include "src/io/files.h"
-#include "src/text_codec.h"
-#include "src/tokenize/utf8.h"
+#include "src/text/open_codec.h"
 
 namespace coda {
 namespace {
@@ -177,9 +177,8 @@ int generate(const GenerateOptions& options) {
     const GenerationDefaults defaults = generation_defaults(options, model.generation);
     const std::int64_t context = context_of(options, model.config.model, notes);
 
-    const RunOptions run_options = model.run_options(options.command);
     const auto open_weights = [&] {
-        return WeightsSource(model.config, run_options, false, checked_tokenizer(options, model), notes);
+        return WeightsSource(model.config, model.weights(), false, checked_tokenizer(options, model), notes);
     };
     if (options.bench) {
         const WeightsSource weights = open_weights();

@@ -72,13 +72,8 @@ std::vector<std::int32_t> end_tokens_of(const fs::path& folder) {
 
 }  // namespace
 
-RunOptions ModelFolder::run_options(const std::string& command) const {
-    RunOptions options;
-    options.resume = run;
-    if (!run) options.init_from = folder;
-    options.command = command;
-    options.out = stderr;  // standard output is for the text
-    return options;
+WeightsRequest ModelFolder::weights() const {
+    return {.resume = run, .init_from = run ? std::nullopt : std::optional(folder)};
 }
 
 ChatTemplate ModelFolder::chat_template() const {

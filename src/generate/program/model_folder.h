@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "src/config/config.h"
+#include "src/engine/weights_source.h"
 #include "src/generate/generation_config.h"
 #include "src/tokenize/chat/template.h"
-#include "src/train/run_options.h"
 
 namespace coda {
 
@@ -26,7 +26,7 @@ struct ModelFolder {
     ChatTemplate chat_template() const;
 
     /// How its weights are opened.
-    RunOptions run_options(const std::string& command) const;
+    WeightsRequest weights() const;
 
   private:
     friend ModelFolder open_model_folder(const std::string& folder);

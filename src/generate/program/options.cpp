@@ -13,7 +13,7 @@
 #include "src/core/build_id.h"
 #include "src/core/choice_options.h"
 #include "src/core/errors.h"
-#include "src/tokenize/utf8.h"
+#include "src/core/utf8.h"
 
 namespace coda {
 namespace {

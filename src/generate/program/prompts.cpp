@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "src/core/errors.h"
-#include "src/model/blocks/streams.h"
+#include "src/model/tensors/streams.h"
 #include "src/tokenize/chat/render.h"
 
 namespace coda {

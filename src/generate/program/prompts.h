@@ -9,8 +9,8 @@
 
 #include "src/config/config.h"
 #include "src/generate/request.h"
+#include "src/text/codec.h"
 #include "src/tokenize/chat/template.h"
-#include "src/train/sampling.h"
 
 namespace coda {
 

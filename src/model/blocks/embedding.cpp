@@ -3,14 +3,16 @@
 namespace coda {
 
 EmbeddingBlock::Parameters EmbeddingBlock::declare(ParameterPlan& plan, const ModelConfig& model) {
-    return {plan.matrix(padded_vocab(model), model.hidden_size, {{"model.embed_tokens.weight", model.vocab_size}})};
+    return {plan.matrix({.name = "embedding",
+                         .place = {.rows = padded_vocab(model), .cols = model.hidden_size},
+                         .tensors = {{"model.embed_tokens.weight", model.vocab_size}}})};
 }
 
-EmbeddingBlock::EmbeddingBlock(const Parameters& parameters, const FlatSegments& segments, const View& rows,
+EmbeddingBlock::EmbeddingBlock(const Parameters& parameters, const Weights& weights, const View& rows,
                                const ModelShape& s, const BlockBuffers& buffers)
     : eps_(s.eps),
       rows_(rows),
-      gradient_(segments.matrix(parameters.table).gradient),
+      gradient_(weights.projection(parameters.table).gradient()),
       out_{buffers.activation("embedded x", s.tokens, s.width), buffers.statistic("embedded rstd", 1, s.tokens)} {}
 
 const Stream& EmbeddingBlock::forward(StepList& step, const BatchInputs& batch) {

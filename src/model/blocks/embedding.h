@@ -1,24 +1,25 @@
 // The embedding: x = E[token], the start of the residual stream.
 #pragma once
 
-#include "src/model/blocks/block_buffers.h"
-#include "src/model/blocks/shape.h"
-#include "src/model/blocks/step_list.h"
-#include "src/model/blocks/streams.h"
-#include "src/model/blocks/weights.h"
+#include "src/model/tensors/block_buffers.h"
+#include "src/model/tensors/parameter_plan.h"
+#include "src/model/tensors/shape.h"
+#include "src/model/tensors/step_list.h"
+#include "src/model/tensors/streams.h"
+#include "src/model/tensors/weights.h"
 
 namespace coda {
 
 class EmbeddingBlock {
   public:
     struct Parameters {
-        PackedTensor table;  // (Vp, d)
+        std::size_t table;  // number of a matrix: (Vp, d)
     };
     static Parameters declare(ParameterPlan& plan, const ModelConfig& model);
 
     /// `rows`: what tokens are looked up in, (any, d) of the storage or the master type.
-    EmbeddingBlock(const Parameters& parameters, const FlatSegments& segments, const View& rows,
-                   const ModelShape& shape, const BlockBuffers& buffers);
+    EmbeddingBlock(const Parameters& parameters, const Weights& weights, const View& rows, const ModelShape& shape,
+                   const BlockBuffers& buffers);
 
     /// Returns x with the 1/rms of its rows.
     const Stream& forward(StepList& step, const BatchInputs& batch);

@@ -6,20 +6,22 @@
 
 namespace coda {
 
-HeadBlock::Parameters HeadBlock::declare(ParameterPlan& plan, const ModelConfig& model, const PackedTensor& embedding) {
+HeadBlock::Parameters HeadBlock::declare(ParameterPlan& plan, const ModelConfig& model, std::size_t embedding) {
     const std::int64_t d = model.hidden_size;
-    const Projection projection{
-        .name = "lm_head", .rows = padded_vocab(model), .cols = d, .tensors = {{"lm_head.weight", model.vocab_size}}};
-    Parameters parameters;
-    parameters.norm = plan.norm(d, "model.norm.weight");
-    parameters.matrix = model.tie_word_embeddings ? plan.tied_projection(projection, embedding, parameters.norm)
-                                                  : plan.projection(projection, parameters.norm);
-    return parameters;
+    const PackedTensor norm = plan.norm(d, "model.norm.weight");
+    if (model.tie_word_embeddings) {
+        plan.put_norm_before(embedding, norm);
+        return {embedding};
+    }
+    return {plan.matrix({.name = "head",
+                         .place = {.rows = padded_vocab(model), .cols = d},
+                         .norm = norm,
+                         .tensors = {{"lm_head.weight", model.vocab_size}}})};
 }
 
-HeadBlock::HeadBlock(const Parameters& parameters, const FlatSegments& segments, const ModelShape& s,
-                     std::int64_t chunks, const BlockBuffers& buffers)
-    : shape_(s), norm_(segments.norm(parameters.norm)), matrix_(segments.matrix(parameters.matrix)) {
+HeadBlock::HeadBlock(const Parameters& parameters, const Weights& weights, const ModelShape& s, std::int64_t chunks,
+                     const BlockBuffers& buffers)
+    : shape_(s), matrix_(weights.projection(parameters.matrix)) {
     // Whole GEMM tiles per chunk where there are enough rows for that.
     const std::int64_t row_tile = LinearRmsBackward::kTileRows;
     const std::int64_t even = ceil_div(s.tokens, chunks);
@@ -48,24 +50,23 @@ HeadBlock::HeadBlock(const Parameters& parameters, const FlatSegments& segments,
     const Precision& precision = buffers.precision();
     results_ = {.loss = result("loss", precision.statistic, 1),
                 .losses = result("token losses", precision.statistic, s.tokens),
-                .val_loss = result("validation loss", precision.statistic, 1),
-                .logits = result("sample logits", precision.storage, s.padded_vocab)};
+                .val_loss = result("validation loss", precision.statistic, 1)};
 }
 
-void HeadBlock::chunk_loss(StepList& step, const BatchInputs& batch, const Stream& in, const Chunk& chunk, Keep keep) {
+void HeadBlock::chunk_loss(StepList& step, const BatchInputs& batch, const Stream& in, const Chunk& chunk, bool keeps) {
     const auto rows = [&](const View& vector) { return part_of(vector, chunk.first_row, chunk.rows); };
-    const bool keeps = keep == Keep::activations;
-    const View x = in.x.row_slice(chunk.first_row, chunk.rows);
+    const View x = in.x.row_slice(chunk.first_row, chunk.rows), rstd = rows(in.rstd);
+    const Factor w = matrix_.forward(step);
+    const View table = w.row_slice(0, shape_.vocab);
     const View sums = narrowed(write(sums_), 2 * chunk.rows);
     const auto written_exponentials = [&] { return keeps ? write(exponentials_).row_slice(0, chunk.rows) : View{}; };
-    step("target_logit", TargetLogit{.a = x,
-                                     .table = matrix_.value.row_slice(0, shape_.vocab),
-                                     .rstd = rows(in.rstd),
-                                     .targets = rows(batch.targets),
-                                     .target_logit = rows(target_logit_)});
+    step(
+        "target_logit",
+        TargetLogit{
+            .a = x, .table = table, .rstd = rstd, .targets = rows(batch.targets), .target_logit = rows(target_logit_)});
     step("logits", LinearCrossEntropy{.a = x,
-                                      .w = matrix_.value,
-                                      .rstd = rows(in.rstd),
+                                      .w = w,
+                                      .rstd = rstd,
                                       .target_logit = rows(target_logit_),
                                       .exponentials = written_exponentials(),
                                       .sums = sums,
@@ -86,8 +87,8 @@ void HeadBlock::chunk_loss(StepList& step, const BatchInputs& batch, const Strea
                                     .loss = first(results_.losses),
                                     .flags = flags});
     step("exact_loss", ExactCrossEntropy{.a = x,
-                                         .table = matrix_.value.row_slice(0, shape_.vocab),
-                                         .rstd = rows(in.rstd),
+                                         .table = table,
+                                         .rstd = rstd,
                                          .targets = rows(batch.targets),
                                          .flags = flags,
                                          .exponentials = written_exponentials(),
@@ -103,7 +104,7 @@ void HeadBlock::chunk_backward(StepList& step, const BatchInputs& batch, const S
     const View exponentials = exponentials_.row_slice(0, chunk.rows);
     const View n = n_.row_slice(chunk.first_row, chunk.rows);
     step("head_dgrad", LinearRmsBackward{.a = exponentials,
-                                         .w = matrix_.value,
+                                         .w = matrix_.dgrad(),
                                          .x = in.x.row_slice(chunk.first_row, chunk.rows),
                                          .rstd = rows(in.rstd),
                                          .dot = rows(dot_),
@@ -115,9 +116,9 @@ void HeadBlock::chunk_backward(StepList& step, const BatchInputs& batch, const S
                                          .tile = LinearRmsBackward::kTileRows});
     step("head_wgrad", WeightGradient{.dy = exponentials,
                                       .x = n,
-                                      .gamma = norm_.value,
+                                      .gamma = matrix_.gamma(),
                                       .alpha = batch.alpha,
-                                      .grad = {write(matrix_.gradient), beta},
+                                      .grad = matrix_.gradient(beta),
                                       .scratch = {}});
 }
 
@@ -128,7 +129,7 @@ void HeadBlock::train(StepList& step, const BatchInputs& batch, const Stream& in
     for (View* view : {&results_.losses, &scale_, &dot_}) write(*view);
     for (std::size_t c = 0; c < chunks_.size(); ++c) {
         step.enter(Phase::forward, -1);
-        chunk_loss(step, batch, in, chunks_[c], Keep::activations);
+        chunk_loss(step, batch, in, chunks_[c], true);
         step.enter(Phase::backward, -1);
         chunk_backward(step, batch, in, chunks_[c], dx, c == 0 ? beta : Beta::accumulate);
     }
@@ -136,32 +137,22 @@ void HeadBlock::train(StepList& step, const BatchInputs& batch, const Stream& in
     step("total_loss",
          ReduceLoss{.loss = results_.losses, .alpha = batch.alpha, .total = {write(results_.loss), beta}});
     step.enter(Phase::backward, -1);
-    step("final_norm_grad",
-         FinishColumnSum{.partials = dgamma_, .gamma = norm_.value, .grad = {write(norm_.gradient), beta}});
+    matrix_.norm_gradient(step, "final_norm_grad", dgamma_, beta);
 }
 
 void HeadBlock::evaluate(StepList& step, const BatchInputs& batch, const Stream& in) {
     for (View* view : {&target_logit_, &results_.losses, &results_.losses}) write(*view);
     step.enter(Phase::forward, -1);
-    for (const Chunk& chunk : chunks_) chunk_loss(step, batch, in, chunk, Keep::nothing);
+    for (const Chunk& chunk : chunks_) chunk_loss(step, batch, in, chunk, false);
     step("total_loss",
          ReduceLoss{
              .loss = results_.losses, .alpha = batch.alpha, .total = {write(results_.val_loss), Beta::overwrite}});
 }
 
-void HeadBlock::sample(StepList& step, const Stream& in) {
-    const std::int64_t last = in.x.rows - 1;
-    step.enter(Phase::forward, -1);
-    step("logits", Linear{.a = in.x.row_slice(last, 1),
-                          .w = matrix_.value,
-                          .rstd = part_of(in.rstd, last, 1),
-                          .out = {write(results_.logits), Beta::overwrite}});
-}
-
 void HeadBlock::decode(StepList& step, const Stream& in, SequenceRows& rows) {
     step.enter(Phase::forward, -1);
     step("logits",
-         Linear{.a = in.x, .w = matrix_.value, .rstd = in.rstd, .out = {write(rows.logits), Beta::overwrite}});
+         Linear{.a = in.x, .w = matrix_.value(), .rstd = in.rstd, .out = {write(rows.logits), Beta::overwrite}});
     View logits = rows.logits;  // without the padding of the vocabulary
     logits.cols = shape_.vocab;
     step("choose", ChooseToken{.options = rows.options,

@@ -5,27 +5,29 @@
 // is Σ l g over the vocabulary, of the logits l and their gradient g.
 #pragma once
 
-#include "src/model/blocks/block_buffers.h"
-#include "src/model/blocks/shape.h"
-#include "src/model/blocks/step_list.h"
-#include "src/model/blocks/streams.h"
-#include "src/model/blocks/weights.h"
+#include "src/model/tensors/block_buffers.h"
+#include "src/model/tensors/parameter_plan.h"
+#include "src/model/tensors/shape.h"
+#include "src/model/tensors/step_list.h"
+#include "src/model/tensors/streams.h"
+#include "src/model/tensors/weights.h"
 
 namespace coda {
 
 class HeadBlock {
   public:
     struct Parameters {
-        PackedTensor norm, matrix;  // (d), (Vp, d): the embedding's own when tied
+        std::size_t matrix;  // number of a matrix: (Vp, d), the embedding's own when tied
     };
-    static Parameters declare(ParameterPlan& plan, const ModelConfig& model, const PackedTensor& embedding);
+    /// `embedding`: number of the embedding's matrix.
+    static Parameters declare(ParameterPlan& plan, const ModelConfig& model, std::size_t embedding);
 
     /// What the host reads, as HostViews has it.
     struct Results {
-        View loss, losses, val_loss, logits;
+        View loss, losses, val_loss;
     };
 
-    HeadBlock(const Parameters& parameters, const FlatSegments& segments, const ModelShape& shape, std::int64_t chunks,
+    HeadBlock(const Parameters& parameters, const Weights& weights, const ModelShape& shape, std::int64_t chunks,
               const BlockBuffers& buffers);
 
     /// Loss of a micro-batch, the gradient dx of the residual stream `in`, and those of the weights.
@@ -34,13 +36,10 @@ class HeadBlock {
     /// Loss alone.
     void evaluate(StepList& step, const BatchInputs& batch, const Stream& in);
 
-    /// Logits of the last row of `in`.
-    void sample(StepList& step, const Stream& in);
-
     /// Logits of every row of `in`, and the next token of each sequence.
     void decode(StepList& step, const Stream& in, SequenceRows& rows);
 
-    const Weight& matrix() const { return matrix_; }
+    const Projection& matrix() const { return matrix_; }
     const Results& results() const { return results_; }
 
   private:
@@ -49,12 +48,13 @@ class HeadBlock {
         std::int64_t first_tile, tiles;  // of the final norm's partials
     };
 
-    void chunk_loss(StepList& step, const BatchInputs& batch, const Stream& in, const Chunk& chunk, Keep keep);
+    /// `keeps`: what the backward pass reads.
+    void chunk_loss(StepList& step, const BatchInputs& batch, const Stream& in, const Chunk& chunk, bool keeps);
     void chunk_backward(StepList& step, const BatchInputs& batch, const Stream& in, const Chunk& chunk, const View& dx,
                         Beta beta);
 
     ModelShape shape_;
-    Weight norm_, matrix_;
+    Projection matrix_;
     std::vector<Chunk> chunks_;
     View exponentials_;  // (rows of a chunk, Vp), shared by all chunks
     View sums_;          // (tiles, 2 rows of a chunk), likewise

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <utility>
 
-#include "src/tokenize/utf8.h"
+#include "src/core/utf8.h"
 
 namespace coda {
 namespace {

@@ -1,0 +1,79 @@
+#include "src/engine/feed.h"
+
+#include <algorithm>
+
+namespace coda {
+
+void upload_scalar(Executor& executor, const View& view, double value) {
+    switch (view.dtype) {
+        case DType::f64: return executor.upload(view, &value);
+        case DType::f32: {
+            const auto single = static_cast<float>(value);
+            return executor.upload(view, &single);
+        }
+        case DType::i32: {
+            const auto integer = static_cast<std::int32_t>(value);
+            return executor.upload(view, &integer);
+        }
+        default: throw Error(text("a scalar cannot be ", name_of(view.dtype)));
+    }
+}
+
+double download_scalar(Executor& executor, const View& view) {
+    double value = 0;
+    float single = 0;
+    std::int32_t integer = 0;
+    switch (view.dtype) {
+        case DType::f64: executor.download(view, &value); return value;
+        case DType::f32: executor.download(view, &single); return single;
+        case DType::i32: executor.download(view, &integer); return integer;
+        default: throw Error(text("a scalar cannot be ", name_of(view.dtype)));
+    }
+}
+
+std::vector<double> download_vector(Executor& executor, const View& view) {
+    std::vector<double> values(static_cast<std::size_t>(view.count()));
+    const auto read_as = [&](auto zero) {
+        std::vector<decltype(zero)> stored(values.size());
+        executor.download(view, stored.data());
+        std::transform(stored.begin(), stored.end(), values.begin(),
+                       [](auto value) { return static_cast<double>(value); });
+    };
+    switch (view.dtype) {
+        case DType::f64: executor.download(view, values.data()); break;
+        case DType::f32: read_as(float{}); break;
+        case DType::bf16: read_as(Bf16{}); break;
+        default: throw Error(text("no floating-point numbers: ", name_of(view.dtype)));
+    }
+    return values;
+}
+
+TokenBatch load_batch(const Loader& loader, std::int64_t first_sequence, std::int64_t sequences, std::int64_t seq_len) {
+    TokenBatch batch;
+    batch.tokens.resize(static_cast<std::size_t>(sequences * seq_len));
+    batch.targets.resize(batch.tokens.size());
+    loader.batch(first_sequence, sequences, batch.tokens, batch.targets);
+    batch.valid = std::count_if(batch.targets.begin(), batch.targets.end(), [](std::int32_t t) { return t >= 0; });
+    return batch;
+}
+
+Feed::Feed(Executor& executor, const HostViews& host, TokenInput& tokens, std::int64_t seq_len, std::int32_t bos)
+    : executor_(executor), host_(host), tokens_(tokens), seq_len_(seq_len), bos_(bos) {
+    positions_.resize(static_cast<std::size_t>(host.tokens.cols));
+    for (std::size_t m = 0; m < positions_.size(); ++m) {
+        positions_[m] = static_cast<std::int32_t>(m % static_cast<std::size_t>(seq_len));
+    }
+    if (host.doc_start) doc_start_.resize(positions_.size());
+}
+
+void Feed::upload(const TokenBatch& batch) {
+    tokens_.upload(batch.tokens);
+    executor_.upload(host_.targets, batch.targets.data());
+    if (host_.doc_start) {
+        document_starts(batch.tokens, seq_len_, bos_, positions_, doc_start_);
+        executor_.upload(host_.doc_start, doc_start_.data());
+    }
+    executor_.upload(host_.positions, positions_.data());
+}
+
+}  // namespace coda

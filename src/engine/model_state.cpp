@@ -1,0 +1,139 @@
+#include "src/engine/model_state.h"
+
+#include <algorithm>
+#include <string_view>
+
+#include "kernels/core/error.h"
+#include "kernels/ops/optimizer/norm_fold.h"
+#include "src/io/checkpoint.h"
+#include "src/io/checkpoint_weights.h"
+
+namespace coda {
+
+namespace {
+
+/// Part of a view of one row, counted in bytes.
+View bytes_of(const View& view, std::int64_t offset, std::size_t bytes) {
+    const std::int64_t size = size_of(view.dtype);
+    return part_of(view, offset / size, static_cast<std::int64_t>(bytes) / size);
+}
+
+/// A matrix without gaps as one row.
+View flat(View matrix) {
+    matrix.cols = matrix.ld = matrix.count();
+    matrix.rows = 1;
+    return matrix;
+}
+
+/// Makes the working copy, where the plan has one, of the master weights that part(first, count) gives, count elements
+/// from `first` on.
+template <class Master, class Part>
+void send_working(Executor& executor, const Schedules& schedules, const ParameterLayout& layout,
+                  const NormWeights<Master>& norms, const Part& part) {
+    constexpr std::int64_t kBlock = 1 << 16;
+    const HostViews& host = schedules.host;
+    const bool has_working = schedules.uses(host.working);
+    const auto send = [&]<class Working>(std::vector<Working> working) {
+        for (std::int64_t first = 0; first < layout.count; first += kWeightsPart) {
+            const std::int64_t count = std::min(kWeightsPart, layout.count - first);
+            const Master* master = part(first, count);
+            if (!has_working) continue;
+            working.resize(static_cast<std::size_t>(count));
+#pragma omp parallel for
+            for (std::int64_t at = 0; at < count; at += kBlock) {
+                fill_working(layout.folds, norms, first + at, std::min(kBlock, count - at), master + at,
+                             working.data() + at);
+            }
+            executor.upload(part_of(host.working, first, count), working.data());
+        }
+    };
+    if (host.working.dtype == DType::bf16) return send(std::vector<Bf16>());
+    send(std::vector<Master>());
+}
+
+/// fn(Master()) for the type of the master weights.
+template <class Fn>
+void dispatch_master(const HostViews& host, Fn&& fn) {
+    if (host.master.dtype == DType::f64) return fn(double{});
+    fn(float{});
+}
+
+/// The embedding in storage, as its rows are looked up.
+void send_embedding(Executor& executor, const View& to, const PackedTensor& table, const MasterWeights& weights) {
+    std::vector<float> part;
+    const auto send = [&]<class Storage>(std::vector<Storage> stored) {
+        for (std::int64_t first = 0; first < table.count(); first += kWeightsPart) {
+            const std::int64_t count = std::min(kWeightsPart, table.count() - first);
+            part.resize(static_cast<std::size_t>(count));
+            weights.read(table.offset + first, part);
+            stored.resize(part.size());
+            std::transform(part.begin(), part.end(), stored.begin(), [](float value) { return Storage(value); });
+            executor.upload(part_of(flat(to), first, count), stored.data());
+        }
+    };
+    if (to.dtype == DType::bf16) return send(std::vector<Bf16>());
+    send(std::vector<float>());
+}
+
+}  // namespace
+
+void renew_working(Executor& executor, const Schedules& schedules, const ParameterLayout& layout) {
+    const HostViews& host = schedules.host;
+    if (!schedules.uses(host.working)) return;
+    dispatch_master(host, [&]<class Master>(Master) {
+        const std::int64_t norm_count = layout.count - layout.matrix_count;
+        std::vector<Master> norms(static_cast<std::size_t>(norm_count));
+        executor.download(part_of(host.master, layout.matrix_count, norm_count), norms.data());
+        std::vector<std::byte> staging;
+        send_working(executor, schedules, layout, NormWeights<Master>{norms.data(), layout.matrix_count},
+                     [&](std::int64_t first, std::int64_t count) {
+                         const auto bytes = executor.bytes(part_of(host.master, first, count), staging);
+                         return reinterpret_cast<const Master*>(bytes.data());
+                     });
+    });
+}
+
+void send_weights(Executor& executor, const Schedules& schedules, const ParameterLayout& layout,
+                  const MasterWeights& weights) {
+    const HostViews& host = schedules.host;
+    require(host.master.dtype == DType::f32, "weights are fp32, and the model's master weights are ",
+            name_of(host.master.dtype));
+    const bool keeps_master = schedules.uses(host.master);
+    std::vector<float> norms(static_cast<std::size_t>(layout.count - layout.matrix_count)), staging;
+    weights.read(layout.matrix_count, norms);
+    send_working(executor, schedules, layout, NormWeights<float>{norms.data(), layout.matrix_count},
+                 [&](std::int64_t first, std::int64_t count) {
+                     staging.resize(static_cast<std::size_t>(count));
+                     weights.read(first, staging);
+                     if (keeps_master) executor.upload(part_of(host.master, first, count), staging.data());
+                     return staging.data();
+                 });
+    if (schedules.uses(host.embedding)) send_embedding(executor, host.embedding, layout.embedding_table(), weights);
+}
+
+std::vector<StateSegment> state_segments(const HostViews& host) {
+    std::vector<StateSegment> segments = {{kMasterSegment, host.master}, {"m", host.m}, {"v", host.v}};
+    if (host.f8.history) segments.push_back({kFloat8Segment, flat(host.f8.history)});
+    return segments;
+}
+
+Segment executor_segment(Executor& executor, const StateSegment& segment) {
+    return {segment.name, segment.view.bytes(),
+            [&executor, view = segment.view](std::int64_t offset, std::span<std::byte> into) {
+                executor.download(bytes_of(view, offset, into.size()), into.data());
+            }};
+}
+
+void load_state(Executor& executor, const Schedules& schedules, const ParameterLayout& layout,
+                const CheckpointInfo& checkpoint) {
+    for (const StateSegment& named : state_segments(schedules.host)) {
+        if (named.name == std::string_view(kFloat8Segment)) continue;
+        require_segment_size(checkpoint, named.name, named.view.bytes());
+        read_segment(checkpoint, named.name, [&](std::int64_t offset, std::span<const std::byte> part) {
+            executor.upload(bytes_of(named.view, offset, part.size()), part.data());
+        });
+    }
+    renew_working(executor, schedules, layout);
+}
+
+}  // namespace coda

@@ -1,0 +1,19 @@
+// A build without the Hopper kernels.
+#include "kernels/core/error.h"
+#include "src/engine/gpu_presence.h"
+#include "src/engine/hopper_executor.h"
+
+namespace coda {
+
+std::optional<GpuProblem> gpu_problem() {
+    GpuFacts facts;
+    facts.kernels = false;
+    facts.sign = nvidia_gpu_sign();
+    return gpu_problem(facts);
+}
+DeviceMemory device_memory() { throw Error(gpu_problem()->what); }
+std::unique_ptr<Executor> make_hopper_executor(const Schedules&, const MemoryPlan&) {
+    throw Error(gpu_problem()->what);
+}
+
+}  // namespace coda

@@ -1,0 +1,81 @@
+#include "src/engine/weights_source.h"
+
+#include <nlohmann/json.hpp>
+
+#include "kernels/core/integers.h"
+#include "src/core/printable.h"
+#include "src/engine/model_state.h"
+#include "src/engine/recipe_check.h"
+#include "src/io/checkpoint_weights.h"
+#include "src/io/hf.h"
+#include "src/io/json_integer.h"
+#include "src/model/initialise.h"
+
+namespace coda {
+
+WeightsSource::WeightsSource(const Config& config, const WeightsRequest& request, bool trains,
+                             const std::optional<RunTokenizer>& tokenizer, Console& console)
+    : config_(config), console_(console), init_from_(request.init_from) {
+    if (!request.resume) return;
+    const std::filesystem::path run = config.output.directory;
+    const auto skipped = [&](const std::string& message) {
+        std::fprintf(request.err, "%s\n", printable(message).c_str());
+    };
+    checkpoint_ = newest_checkpoint(run, skipped);
+    if (checkpoint_) {
+        check_tokenizer(tokenizer, checkpoint_->state);
+        check_recipe(config, checkpoint_->state, console);
+        return;
+    }
+    require(trains, "--resume: there is no complete checkpoint in ", run.string(),
+            ", so no weights to take from it; check --output.directory");
+    console_.line(text("no complete checkpoint in ", run.string(), ": starting from the beginning"));
+}
+
+std::int64_t WeightsSource::counted(const char* what) const {
+    return checkpoint_ ? integer_of(checkpoint_->state.at(what), text("the checkpoint's ", what)) : 0;
+}
+
+std::int64_t WeightsSource::sequences() const {
+    if (!checkpoint_) return 0;
+    const std::int64_t before =
+        integer_of(checkpoint_->state.at("/config/training/seq_len"_json_pointer), "the checkpoint's training.seq_len");
+    return before == config_.training.seq_len ? counted("sequences")
+                                              : ceil_div(counted("sequences") * before, config_.training.seq_len);
+}
+
+nlohmann::json WeightsSource::saved(const char* key) const {
+    return checkpoint_ ? checkpoint_->state.value(key, nlohmann::json()) : nlohmann::json();
+}
+
+void WeightsSource::say() const {
+    if (checkpoint_) {
+        console_.line(text("resumed from ", checkpoint_->folder.string(), " at step ", checkpoint_->step));
+    } else if (init_from_) {
+        console_.line(text("weights from ", init_from_->string()));
+    }
+}
+
+void WeightsSource::load(Session& session) const {
+    if (checkpoint_ && session.schedules().has(Pass::update)) {
+        load_state(session.executor(), session.schedules(), session.layout(), *checkpoint_);
+        say();
+    } else {
+        session.set_weights(*open(session.layout()));
+    }
+}
+
+std::unique_ptr<MasterWeights> WeightsSource::open(const ParameterLayout& layout) const {
+    std::unique_ptr<MasterWeights> weights;
+    if (checkpoint_) {
+        weights = std::make_unique<CheckpointWeights>(*checkpoint_, layout);
+    } else if (init_from_) {
+        weights = std::make_unique<HfWeights>(*init_from_, layout);
+    } else {
+        weights = std::make_unique<InitialWeights>(config_.model, layout, config_.training.seed);
+    }
+    say();
+    return weights;
+}
+
+}  // namespace coda

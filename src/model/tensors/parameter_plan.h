@@ -1,0 +1,46 @@
+// Places parameters in the flat segments, as their blocks declare them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "src/model/tensors/matrix.h"
+
+namespace coda {
+
+/// Places parameters one after the other: matrices from element 0 on, norm weights from `first_norm` on.
+class ParameterPlan {
+  public:
+    explicit ParameterPlan(std::int64_t first_norm) : norm_end_(first_norm) {}
+
+    /// Tensors that are declared from here on belong to layer l. Hugging Face lists a layer's norms after its
+    /// matrices.
+    void enter_layer(std::size_t l);
+    void leave_layer();
+
+    PackedTensor norm(std::int64_t width, const char* name);
+
+    /// Places a matrix and returns its number in matrices(). Throws Error naming the matrix when it follows a norm and
+    /// has a bias.
+    std::size_t matrix(WeightMatrix declared);
+    /// A norm before a matrix that another block has placed, as the final norm is before a tied embedding.
+    void put_norm_before(std::size_t matrix, const PackedTensor& norm);
+
+    std::int64_t matrix_end() const { return matrix_end_; }
+    std::int64_t norm_end() const { return norm_end_; }
+    const std::vector<WeightMatrix>& matrices() const { return matrices_; }  // by offset
+    const std::vector<HfTensor>& tensors() const { return tensors_; }        // in the order of a checkpoint
+
+  private:
+    static std::int64_t place(std::int64_t& end, std::int64_t count);
+
+    std::int64_t matrix_end_ = 0, norm_end_;
+    int layer_ = -1;
+    std::string prefix_;
+    std::vector<WeightMatrix> matrices_;
+    std::vector<HfTensor> tensors_, layer_norms_;
+};
+
+}  // namespace coda

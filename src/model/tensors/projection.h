@@ -1,0 +1,72 @@
+// A weight matrix in one schedule: z = x Wᵀ with x (M, K), W (N, K) and the gradient dz (M, N), as its block uses it.
+//
+// GEMMs read W in storage or, in FP8 training, as codes by rows (forward) and transposed (dgrad), each with the scalar
+// that undoes the scales of the two factors. Weights makes projections; views count the values of their buffers, so a
+// projection belongs to one copy of the model.
+#pragma once
+
+#include "src/model/tensors/activation.h"
+#include "src/model/tensors/matrix.h"
+#include "src/model/tensors/step_list.h"
+
+namespace coda {
+
+class Projection {
+  public:
+    /// FP8 codes of W and the scalars of the statistic type that go with them. Absent (false) where GEMMs read storage.
+    struct Codes {
+        Scale weight;
+        View rows, columns;                         // (N, K), and transposed, (K, N)
+        View undo_forward, undo_dgrad, undo_wgrad;  // of x Wᵀ, dz W and dzᵀ x
+
+        explicit operator bool() const { return static_cast<bool>(rows); }
+    };
+
+    /// Whether GEMMs read codes. The scales of the tensors around such a matrix; absent where it reads storage.
+    bool f8() const { return static_cast<bool>(codes_); }
+    const Scale& input() const { return input_; }
+    const Scale& output() const { return output_; }  // of z, where the block keeps it as codes
+    const Scale& output_gradient() const { return output_gradient_; }
+
+    /// Storage instead of codes, in a pass that rounds nothing.
+    void read_storage() { codes_ = {}; }
+
+    /// w of x Wᵀ. Where no update leaves W in storage and GEMMs read it there, it is rounded first: step NAME_weights.
+    Factor forward(StepList& step);
+    /// w of dz W.
+    Factor dgrad() const;
+    /// dW (+)= dzᵀ x: step NAME_wgrad.
+    void wgrad(StepList& step, const Activation& dz, const Activation& x, Beta beta);
+
+    /// Back through the projection and the norm before it. dx, the gradient of the residual stream, is added to. `dot`
+    /// (1, M) is Σ z dz of its rows, `dgamma` takes the partials of the norm's weight. `next` is dx as the block before
+    /// reads it, or null: an op with FP8 factors makes its codes. Steps NAME_dgrad, NAME_wgrad and `norm_step`.
+    void backward(StepList& step, const char* norm_step, const Activation& dz, const Activation& x, const View& dot,
+                  View& dgamma, View& dx, Beta beta, Activation* next);
+
+    /// W in storage, as ops read it; its gradient, and a result that overwrites or adds to it.
+    const View& value() const { return value_; }
+    const View& gradient() const { return gradient_; }
+    Accumulate<Matrix> gradient(Beta beta) { return {write(gradient_), beta}; }
+    /// The weight of the norm before it, in the master; absent without one.
+    const View& gamma() const { return gamma_; }
+    /// The gradient of the norm's weight from its partials.
+    void norm_gradient(StepList& step, const char* name, const View& dgamma, Beta beta);
+
+  private:
+    friend class Weights;
+
+    /// Rounds W from the master to storage.
+    void make_value(StepList& step, const std::string& name);
+    std::string named(const char* suffix) const { return std::string(name_) + suffix; }
+
+    const char* name_ = "";
+    int layer_ = -1;
+    View value_, gradient_, gamma_, gamma_gradient_;
+    View master_;       // what the value is rounded from, in a plan without a flat working copy
+    bool kept_ = true;  // whether updates leave the value behind
+    Codes codes_;
+    Scale input_, output_, output_gradient_;
+};
+
+}  // namespace coda

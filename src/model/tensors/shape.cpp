@@ -1,0 +1,29 @@
+#include "src/model/tensors/shape.h"
+
+#include "kernels/core/integers.h"
+
+namespace coda {
+
+std::int64_t padded_vocab(const ModelConfig& model) {
+    constexpr std::int64_t kVocabPadding = 64;
+    return round_up(model.vocab_size, kVocabPadding);
+}
+
+ModelShape model_shape(const ModelConfig& model, std::int64_t seq_len, std::int64_t micro_batch_size) {
+    const std::int64_t hd = model.head_dim, heads = model.num_attention_heads, kv = model.num_key_value_heads;
+    return {.tokens = seq_len * micro_batch_size,
+            .seq_len = seq_len,
+            .width = model.hidden_size,
+            .ffn = model.intermediate_size,
+            .heads = heads,
+            .kv_heads = kv,
+            .head_dim = hd,
+            .qkv_width = (heads + 2 * kv) * hd,
+            .out_width = heads * hd,
+            .rotated = (heads + kv) * hd,
+            .vocab = model.vocab_size,
+            .padded_vocab = padded_vocab(model),
+            .eps = model.rms_norm_eps};
+}
+
+}  // namespace coda

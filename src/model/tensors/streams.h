@@ -1,0 +1,46 @@
+// What flows into, between and out of blocks.
+#pragma once
+
+#include "kernels/core/operand.h"
+
+namespace coda {
+
+/// Inputs of a micro-batch, as HostViews has them.
+struct BatchInputs {
+    View tokens, targets;  // (1, M) i32; a negative target is ignored
+    View positions;        // (1, M) i32, in the sequence, or in the document under document_mask
+    View doc_start;        // (1, M) i32, only under document_mask
+    View alpha;            // 1 / (valid targets of the whole optimizer step)
+    View rope;             // (seq_len, hd), see rope_table
+    View place;            // (1, 3) i32, of a prefill alone: where its keys and values go (StoreKeyValue)
+    View lengths;          // (1, M) i32, of a decode pass alone: its rows are sequences (DecodeAttention)
+};
+
+/// The cache of keys and values of one layer, for S sequences: (S Hk C, hd) storage each.
+struct KeyValueCache {
+    View keys, values;
+    std::int64_t context = 0;  // C
+};
+
+/// The sequences of a decode pass, a row each; see ChooseToken, which brings them from one pass to the next.
+struct SequenceRows {
+    View token;       // (1, S) i32, the newest, which the pass takes
+    View positions;   // (1, S) i32, of that token
+    View lengths;     // (1, S) i32, tokens of the sequence with that one; 0: idle
+    View state;       // (1, S) i32, RowState
+    View status;      // (1, S) i32
+    View limits;      // (1, S) i32
+    View options;     // (1, 8 S) i32
+    View end_tokens;  // (S, kMostEndTokens) i32
+    View seen;        // (S, words of V bits) i32
+    View logits;      // (S, V padded) storage
+};
+inline constexpr std::int64_t kMostEndTokens = 32;
+
+/// The residual stream between two blocks, and 1/rms of its rows, which the norm of the next block applies.
+struct Stream {
+    View x;     // (M, d) storage
+    View rstd;  // (1, M) statistic
+};
+
+}  // namespace coda

@@ -1,0 +1,137 @@
+#include "src/model/tensors/weights.h"
+
+namespace coda {
+
+namespace {
+
+View scalar_of(const View& vector, std::int32_t index) { return part_of(vector, index, 1); }
+
+BlockBuffers buffers_of(const WeightMatrix& matrix, const BlockBuffers& buffers) {
+    return matrix.layer < 0 ? buffers : buffers.of_layer(static_cast<std::size_t>(matrix.layer));
+}
+
+}  // namespace
+
+Weights::Weights(std::span<const WeightMatrix> matrices, const Segments& segments, const F8Layers& f8, bool own_copies,
+                 const BlockBuffers& buffers)
+    : own_copies_(own_copies) {
+    for (const WeightMatrix& matrix : matrices) {
+        Projection& projection = projections_.emplace_back();
+        projection.name_ = matrix.name;
+        projection.layer_ = matrix.layer;
+        projection.value_ = Segments::part(segments.working, matrix.place);
+        projection.gradient_ = Segments::part(segments.gradient, matrix.place);
+        if (!matrix.norm) continue;
+        projection.gamma_ = Segments::part(segments.master, *matrix.norm);
+        projection.gamma_gradient_ = Segments::part(segments.gradient, *matrix.norm);
+    }
+    if (f8) add_codes(matrices, f8, buffers);
+    if (!own_copies) return;
+    for (std::size_t i = 0; i < matrices.size(); ++i) {
+        const WeightMatrix& matrix = matrices[i];
+        Projection& projection = projections_[i];
+        const BlockBuffers to = buffers_of(matrix, buffers);
+        const std::string name = text(matrix.name, " working weights");
+        projection.master_ = Segments::part(segments.master, matrix.place);
+        projection.kept_ = !projection.f8();
+        projection.value_ = projection.kept_ ? to.persistent(name, MemorySegment::weights, to.precision().storage,
+                                                             matrix.place.rows, matrix.place.cols)
+                                             : to.activation(name, matrix.place.rows, matrix.place.cols);
+    }
+}
+
+Scale Weights::scale_of(std::int32_t tensor) const {
+    if (tensor == kNormalised) return {.scale = views_.input_scale, .amax = {}};
+    return {.scale = scalar_of(views_.scales, tensor),
+            .amax = scalar_of(views_.amax, tensor),
+            .format = tensors_[static_cast<std::size_t>(tensor)].format};
+}
+
+void Weights::add_codes(std::span<const WeightMatrix> matrices, const F8Layers& f8, const BlockBuffers& buffers) {
+    struct Numbers {  // of tensors_
+        std::size_t matrix;
+        std::int32_t input, weight, output_gradient;
+        std::optional<std::int32_t> output;
+    };
+    std::vector<Numbers> numbers;
+    for (std::size_t i = 0; i < matrices.size(); ++i) {
+        const WeightMatrix& matrix = matrices[i];
+        if (!f8.has(matrix.layer)) continue;
+        const auto codes = [&](const char* suffix, std::int64_t rows, std::int64_t cols) {
+            return buffers_of(matrix, buffers)
+                .persistent(text(matrix.name, suffix), MemorySegment::weights, DType::f8e4m3, rows, cols);
+        };
+        projections_[i].codes_.rows = codes(" f8", matrix.place.rows, matrix.place.cols);
+        projections_[i].codes_.columns = codes(" f8 transposed", matrix.place.cols, matrix.place.rows);
+        const auto tensor = [&](const char* role, DType format = DType::f8e4m3) {
+            tensors_.push_back({matrix.layer, text(matrix.name, ".", role), format});
+            return static_cast<std::int32_t>(tensors_.size()) - 1;
+        };
+        const std::int32_t input = matrix.norm ? kNormalised : tensor("input");
+        const std::int32_t weight = tensor("weight"), gradient = tensor("output_gradient", matrix.gradient);
+        std::optional<std::int32_t> output;
+        if (matrix.rounds_output) output = tensor("output");
+        pairs_.insert(pairs_.end(), {{input, weight}, {gradient, weight}, {gradient, input}});
+        numbers.push_back({i, input, weight, gradient, output});
+    }
+    const auto vector = [&](const char* name, std::int64_t rows, std::size_t columns) {
+        return buffers.persistent(name, MemorySegment::optimizer, buffers.precision().statistic, rows,
+                                  static_cast<std::int64_t>(columns));
+    };
+    views_ = {.input_scale = vector("f8 scale of normalised inputs", 1, 1),
+              .amax = vector("f8 amax", 1, tensors_.size()),
+              .history = vector("f8 amax history", kScaleWindow, tensors_.size()),
+              .scales = vector("f8 scales", 1, tensors_.size()),
+              .products = vector("f8 factors of products", 1, pairs_.size())};
+    for (std::size_t n = 0; n < numbers.size(); ++n) {
+        const Numbers& of = numbers[n];
+        Projection& projection = projections_[of.matrix];
+        const auto first = static_cast<std::int32_t>(3 * n);
+        projection.input_ = scale_of(of.input);
+        projection.output_gradient_ = scale_of(of.output_gradient);
+        if (of.output) projection.output_ = scale_of(*of.output);
+        projection.codes_.weight = scale_of(of.weight);
+        projection.codes_.undo_forward = scalar_of(views_.products, first);
+        projection.codes_.undo_dgrad = scalar_of(views_.products, first + 1);
+        projection.codes_.undo_wgrad = scalar_of(views_.products, first + 2);
+    }
+}
+
+Weights Weights::in_storage() const {
+    Weights weights = *this;
+    for (Projection& projection : weights.projections_) projection.read_storage();
+    return weights;
+}
+
+void Weights::renew(StepList& step, const Segments& updated, const View& number, const View& skip) const {
+    ScaleViews views = views_;
+    step.enter(Phase::update, -1);
+    step("f8_scales", UpdateScales{.amax = write(views.amax),
+                                   .history = write(views.history),
+                                   .step = number,
+                                   .skip = skip,
+                                   .scales = write(views.scales),
+                                   .products = write(views.products),
+                                   .pairs = pairs_});
+    std::vector<Projection> projections = projections_;
+    for (Projection& each : projections) {
+        if (!own_copies_) each.value_.version = updated.working.version;
+        each.master_.version = each.gamma_.version = updated.master.version;
+        if (own_copies_ && each.kept_) each.make_value(step, "kept_weights");
+    }
+    for (Projection& each : projections) {
+        if (!each.f8()) continue;
+        step.enter(Phase::update, each.layer_);
+        if (!each.kept_) each.make_value(step, "f8_weights");
+        Projection::Codes& codes = each.codes_;
+        codes.weight.scale.version = views.scales.version;
+        codes.weight.amax.version = views.amax.version;
+        const Rounded written{.scale = codes.weight.scale,
+                              .rows = write(codes.rows),
+                              .columns = write(codes.columns),
+                              .amax = write(codes.weight.amax)};
+        step(each.named("_f8"), QuantiseF8{.x = each.value_, .rstd = {}, .codes = written});
+    }
+}
+
+}  // namespace coda

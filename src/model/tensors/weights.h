@@ -1,0 +1,80 @@
+// The matrices of a model in the memory of one plan: flat segments, working copies, FP8 codes and scales. Each schedule
+// takes its projections from here.
+//
+// The working copy, which GEMMs read in storage, is one flat segment. A plan that trains in FP8 and generates nothing
+// has a copy per matrix instead: where training reads codes, the copy exists only from where it is rounded to where it
+// is read, so that the codes take the bytes of the flat copy.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "src/model/tensors/block_buffers.h"
+#include "src/model/tensors/projection.h"
+#include "src/model/tensors/scale_views.h"
+#include "src/model/tensors/segments.h"
+
+namespace coda {
+
+/// A tensor with a scale of its own.
+struct ScaledTensor {
+    int layer = 0;
+    std::string tensor;  // "gate_up.weight": the matrix, and input, weight, output_gradient or output
+    DType format = DType::f8e4m3;
+
+    bool operator==(const ScaledTensor&) const = default;
+    /// "down.weight of layer 3".
+    std::string place() const { return text(tensor, " of layer ", layer); }
+};
+
+/// Which matrices training reads as FP8 codes: those of layers [first, end).
+struct F8Layers {
+    int first = 0, end = 0;
+
+    bool has(int layer) const { return layer >= first && layer < end; }
+    explicit operator bool() const { return first < end; }
+};
+
+class Weights {
+  public:
+    Weights() = default;
+    /// Adds codes and scales of FP8 matrices to `buffers`, and with `own_copies` the matrices' working copies.
+    Weights(std::span<const WeightMatrix> matrices, const Segments& segments, const F8Layers& f8, bool own_copies,
+            const BlockBuffers& buffers);
+
+    /// Of matrix number `matrix` of the declarations.
+    const Projection& projection(std::size_t matrix) const { return projections_.at(matrix); }
+    /// For passes that round nothing.
+    Weights in_storage() const;
+
+    /// Whether each matrix has a working copy instead of its part of the flat one.
+    bool own_copies() const { return own_copies_; }
+    /// Whether any matrix is read as codes.
+    bool f8() const { return !tensors_.empty(); }
+    const ScaleViews& views() const { return views_; }
+    /// In the order of their scales.
+    const std::vector<ScaledTensor>& tensors() const { return tensors_; }
+
+    /// The scales of the next step from the largest magnitudes of this one, and with them the codes of the weights,
+    /// whose own largest magnitudes count for the step after: codes and the scale that undoes them change together.
+    /// Before them the working copies that training reads in storage. `updated`: the segments as the update left them.
+    /// `number` and `skip`: of the step (UpdateScales).
+    void renew(StepList& step, const Segments& updated, const View& number, const View& skip) const;
+
+  private:
+    /// The scale of one of tensors_, or of normalised inputs.
+    Scale scale_of(std::int32_t tensor) const;
+    void add_codes(std::span<const WeightMatrix> matrices, const F8Layers& f8, const BlockBuffers& buffers);
+
+    bool own_copies_ = false;
+    ScaleViews views_;
+    std::vector<Projection> projections_;
+    std::vector<ScaledTensor> tensors_;
+    std::vector<std::array<std::int32_t, 2>> pairs_;  // of tensors_, or kNormalised: of views_.products
+};
+
+}  // namespace coda

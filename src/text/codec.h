@@ -1,0 +1,30 @@
+// What tokens mean as text.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace coda {
+
+class TextCodec {
+  public:
+    virtual ~TextCodec() = default;
+    virtual std::vector<std::int32_t> encode(const std::string& text) = 0;
+    /// As encode(), but a special token that is spelled out in the text stays text.
+    virtual std::vector<std::int32_t> encode_plain(const std::string& text) { return encode(text); }
+    /// The bytes of one token; a character may need several tokens.
+    virtual std::string decode(std::int32_t token) = 0;
+    /// The token of this text; none where there is no such token.
+    virtual std::optional<std::int32_t> id_of(const std::string& token) const;
+    /// Whether a token is part of the text: not where it is a mark, such as an end of text, or where the vocabulary of
+    /// the model is larger than the tokenizer's.
+    virtual bool is_text(std::int32_t token) const;
+};
+
+/// Tokens that are bytes, as of a .txt file.
+std::unique_ptr<TextCodec> make_byte_codec();
+
+}  // namespace coda
