@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include "tests/catch.h"
 #include "tests/config/cases.h"
+#include "tests/tiny_model.h"
 
 using coda::Error;
 using coda::model_section_from_hf;
@@ -171,14 +172,7 @@ TEST_CASE("models that this program cannot run are refused by file and key") {
 }
 
 TEST_CASE("to_hf_json is what transformers' LlamaForCausalLM loads") {
-    coda::ModelConfig model;
-    model.hidden_size = 2048;
-    model.intermediate_size = 8192;
-    model.num_hidden_layers = 16;
-    model.num_attention_heads = 32;
-    model.num_key_value_heads = 8;
-    model.head_dim = 64;
-    model.vocab_size = 128256;
+    coda::ModelConfig model = coda::test::llama1b_untied();
     model.max_position_embeddings = 131072;
     model.tie_word_embeddings = true;
     model.bos_token_id = 128000;

@@ -159,7 +159,8 @@ TEST_CASE("FP8 programs agree with the CPU: every tile, format and rule of promo
                 };
                 check({shape(784, 656, 208), shape(16, 136, 80), shape(2560, 1920, 2064)});
                 // Sums that are promoted, in tiles of their own.
-                if (std::string(program.name) == "LinearRmsBackwardF8") check({shape(16, 136, 8208), shape(1040, 784, 8464)});
+                if (std::string(program.name) == "LinearRmsBackwardF8")
+                    check({shape(16, 136, 8208), shape(1040, 784, 8464)});
             }
         }
 }

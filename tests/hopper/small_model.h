@@ -5,17 +5,16 @@
 
 #include "src/model/parameters.h"
 #include "tests/oracle/textbook.h"
+#include "tests/tiny_model.h"
 
 namespace coda::test {
 
 /// Sizes that are multiples only of what the kernels need: ragged tiles in rows and columns, a padded vocabulary.
 inline ModelConfig small_model(std::int64_t head_dim, bool tied) {
-    ModelConfig model;
+    ModelConfig model = tiny_model();
     model.hidden_size = 264;
     model.intermediate_size = 328;
     model.num_hidden_layers = 4;
-    model.num_attention_heads = 4;
-    model.num_key_value_heads = 2;
     model.head_dim = head_dim;
     model.vocab_size = 1009;
     model.rope_theta = 10000;

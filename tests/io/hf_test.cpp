@@ -16,6 +16,7 @@
 #include "tests/io/interop.h"
 #include "tests/io/scratch_folder.h"
 #include "tests/model/host_weights.h"
+#include "tests/tiny_model.h"
 
 using namespace coda;
 using coda::test::HostWeights;
@@ -26,12 +27,9 @@ namespace {
 /// Grouped queries, a padded vocabulary (70 to 128), and no two extents alike. safetensors_interop.py has the same
 /// model.
 ModelConfig small_model(bool tied) {
-    ModelConfig model;
+    ModelConfig model = coda::test::tiny_model();
     model.hidden_size = 24;
     model.intermediate_size = 40;
-    model.num_hidden_layers = 2;
-    model.num_attention_heads = 4;
-    model.num_key_value_heads = 2;
     model.head_dim = 6;
     model.vocab_size = 70;
     model.rope_theta = 10000;

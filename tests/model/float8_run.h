@@ -12,16 +12,15 @@
 
 namespace coda::test {
 
+/// Rows of all matrices are whole groups of 16 FP8 elements.
 inline ModelConfig small_model() {
-    ModelConfig model;
+    ModelConfig model = tiny_model();
     model.hidden_size = 32;
     model.intermediate_size = 64;
-    model.num_hidden_layers = 2;
     model.num_attention_heads = 2;
     model.num_key_value_heads = 1;
     model.head_dim = 16;
     model.vocab_size = 48;
-    model.rope_theta = 100;
     return model;
 }
 

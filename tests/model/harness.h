@@ -13,36 +13,9 @@
 #include "src/io/loader.h"
 #include "tests/model/host_weights.h"
 #include "tests/oracle/textbook.h"
+#include "tests/tiny_model.h"
 
 namespace coda::test {
-
-/// A small GQA LLaMA whose sizes divide nothing: head_dim 8 (with 4 the half-split permutation is its own inverse and
-/// hides a wrong direction).
-inline ModelConfig tiny_model() {
-    ModelConfig model;
-    model.hidden_size = 16;
-    model.intermediate_size = 20;
-    model.num_hidden_layers = 2;
-    model.num_attention_heads = 4;
-    model.num_key_value_heads = 2;
-    model.head_dim = 8;
-    model.vocab_size = 37;
-    model.rope_theta = 100;
-    return model;
-}
-
-/// The shape of Llama-3.2-1B with a head of its own.
-inline ModelConfig llama1b_untied() {
-    ModelConfig model;
-    model.hidden_size = 2048;
-    model.intermediate_size = 8192;
-    model.num_hidden_layers = 16;
-    model.num_attention_heads = 32;
-    model.num_key_value_heads = 8;
-    model.head_dim = 64;
-    model.vocab_size = 128256;
-    return model;
-}
 
 struct Sizes {
     std::int64_t batch = 2, seq_len = 6, chunks = 1;

@@ -9,6 +9,7 @@
 #include "tests/catch.h"
 #include "tests/oracle/adamw.h"
 #include "tests/oracle/textbook.h"
+#include "tests/tiny_model.h"
 
 using namespace coda;
 using namespace coda::textbook;
@@ -28,15 +29,7 @@ class Uniform {
 };
 
 ModelConfig reference_config(bool tied, bool scaled) {
-    ModelConfig config;
-    config.hidden_size = 16;
-    config.intermediate_size = 20;
-    config.num_hidden_layers = 2;
-    config.num_attention_heads = 4;
-    config.num_key_value_heads = 2;
-    config.head_dim = 8;
-    config.vocab_size = 37;
-    config.rope_theta = 100;
+    ModelConfig config = test::tiny_model();
     config.tie_word_embeddings = tied;
     if (scaled) config.rope_scaling = RopeScaling{8, 1, 4, 32};
     return config;

@@ -13,6 +13,7 @@
 
 #include "tests/catch.h"
 #include "tests/oracle/textbook_model.h"
+#include "tests/tiny_model.h"
 
 using namespace coda;
 using namespace coda::textbook;
@@ -23,15 +24,9 @@ namespace {
 constexpr int kIgnored = -100;
 
 ModelConfig small_config() {
-    ModelConfig config;
-    config.hidden_size = 16;
+    ModelConfig config = coda::test::tiny_model();
     config.intermediate_size = 12;
-    config.num_hidden_layers = 2;
-    config.num_attention_heads = 4;
-    config.num_key_value_heads = 2;
-    config.head_dim = 8;
     config.vocab_size = 19;
-    config.rope_theta = 100;
     return config;
 }
 
