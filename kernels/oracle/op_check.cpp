@@ -15,8 +15,8 @@ namespace coda::oracle {
 WorkSpace::DeviceMemory WorkSpace::allocate(std::int64_t bytes) {
     void* memory = nullptr;
     const cudaError_t status = cudaMalloc(&memory, static_cast<std::size_t>(bytes));
-    require(status == cudaSuccess, "oracle: no device memory for a work space of ", bytes,
-            " bytes: ", cudaGetErrorString(status));
+    require(status == cudaSuccess, "oracle: cannot allocate ", bytes,
+            " bytes of device memory: ", cudaGetErrorString(status));
     return {static_cast<std::byte*>(memory), [](std::byte* address) { cudaFree(address); }};
 }
 

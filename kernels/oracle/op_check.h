@@ -32,10 +32,11 @@ class WorkSpace {
     void* sums() const { return sums_.get(); }
     CublasLt& products();  // loaded at the first call
 
-  private:
+    /// Memory apart from the work space, which a band may fill.
     using DeviceMemory = std::unique_ptr<std::byte, void (*)(std::byte*)>;
     static DeviceMemory allocate(std::int64_t bytes);
 
+  private:
     std::int64_t bytes_;
     DeviceMemory data_, sums_;
     std::unique_ptr<CublasLt> cublas_;

@@ -20,7 +20,8 @@ constexpr Tolerance kStorage{4e-3, 5e-3};
 /// kTruncation: tensor cores cut every product at the last bit of the accumulator to which it is added, towards zero.
 /// That loses 2^-24 of the sum on average, and K times that where all products have one sign. Accumulators of another
 /// order, as cuBLAS's may be, lose about half of that more or less: 1.3e-3 was seen in the gradient of an LM head whose
-/// 128256 columns were summed from the first.
+/// 128256 columns were summed from the first. Where products cancel, that is a share of the sums on the way, not of the
+/// result: column_sum.h has their size, against which LinearRmsBackward's dgamma is measured.
 /// kSpread, for single elements: errors are as unevenly spread as the values are.
 constexpr double kSum = 1e-5, kTruncation = 0x1p-25, kSpread = 4;
 

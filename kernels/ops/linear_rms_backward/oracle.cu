@@ -1,10 +1,12 @@
 // LinearRmsBackward, checked by its formula in op.h, one thread per element; its FP8 copies of dx beside dx, code by
-// code.
+// code. dgamma's elements are measured against the sizes of their terms, which cancel over a vocabulary.
 #include <algorithm>
 
 #include "kernels/math/rms.h"
 #include "kernels/ops/linear_rms_backward/op.h"
+#include "kernels/oracle/column_sum.h"
 #include "kernels/oracle/f8_copies.cuh"
+#include "kernels/oracle/term_sizes.cuh"
 
 namespace coda::oracle {
 
@@ -29,6 +31,7 @@ template <>
 void check_op(const LinearRmsBackward& op, OpCheck& check) {
     const std::int64_t columns = op.dx.cols, height = op.tile;
     double largest = 0;
+    const TermSizes sizes(check, op.a, op.w, is_f8(op.a.dtype) ? Major::k : Major::mn);
     check.by_rows(
         op.a, Major::k, op.w, Major::mn, op.tile, [&](const float* product, std::int64_t first, std::int64_t rows) {
             const Tensor acc = band_of(product, columns);
@@ -67,14 +70,16 @@ void check_op(const LinearRmsBackward& op, OpCheck& check) {
                         return scale(row) == 0 ? 0.0f : rstd[row] * x(row, column);
                     });
             }
-            Tensor dgamma = live(check, op.dgamma, first / height);
-            compare(check, "dgamma", (rows + height - 1) / height, columns, dgamma,
-                    [=] __device__(std::int64_t tile, std::int64_t column) {
-                        float sum = 0;
-                        for (std::int64_t row = tile * height; row < min((tile + 1) * height, rows); ++row)
-                            sum += factors(row).of_acc * acc(row, column) * x(row, column);
-                        return sum;
-                    });
+            const Tensor dgamma = live(check, op.dgamma, first / height);
+            const TermSizes::Rows terms = sizes.from(first);
+            compare_each(check, "dgamma", (rows + height - 1) / height, columns,
+                         [=] __device__(std::int64_t tile, std::int64_t column) {
+                             ColumnSum sum;
+                             for (std::int64_t row = tile * height; row < min((tile + 1) * height, rows); ++row)
+                                 sum.add(static_cast<double>(factors(row).of_acc) * x(row, column), acc(row, column),
+                                         terms(row, column));
+                             return sum.deviation(dgamma(tile, column));
+                         });
         });
     if (op.dx_codes) compare_amax(check, "dx_amax", op.dx_codes.amax, largest);
 }
