@@ -52,7 +52,7 @@ struct NamedCase {
 
 struct OpCases {
     std::vector<Program> programs;  // of a GEMM op
-    std::vector<Program> f8 = {};   // of the FP8 form of a GEMM op: M and K are multiples of 16
+    std::vector<Program> f8 = {};   // of a GEMM op with FP8 factors: M and K are multiples of 16
     std::vector<NamedCase> others;  // of any other op
 };
 
@@ -69,7 +69,7 @@ void for_each_op_type(const Fn& fn) {
     for_each_type(std::type_identity<Op>{}, fn);
 }
 
-/// The programs of all ops, in the order of the instruction set; and those of FP8 forms.
+/// The programs of all ops, in the order of the instruction set; and the programs of FP8 factors.
 std::vector<Program> all_programs();
 std::vector<Program> f8_programs();
 

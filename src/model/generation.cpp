@@ -98,7 +98,7 @@ void add_generation(const ModelConfig& model, const ParameterLayout& layout, con
                     .positions = prompt_input("prompt positions", lengths.back()),
                     .place = prompt_input("prompt place", 3)};
 
-    const Weights weights = schedules.weights.in_storage();
+    const Weights& weights = schedules.weights;
     const View rows = embedding_rows(layout, weights, host.master, has_master, host.embedding);
     const auto blocks = [&](const char* name, std::int64_t seq_len, std::int64_t sequences, const BatchInputs& batch) {
         Model made = make_model(layout, model_shape(model, seq_len, sequences), options, batch, weights, rows,

@@ -79,7 +79,7 @@ TEST_CASE("every op of the instruction set agrees with the CPU", "[gpu]") {
     cases::for_each_op_type([]<class T>() {
         const std::vector<Contents> all = contents_of(cases::cases_of<T>());
         INFO(T::name);
-        CHECK((!all.empty() || !cases::cases_of<T>().f8.empty()));  // FP8 forms: f8_programs_test.cpp
+        CHECK((!all.empty() || !cases::cases_of<T>().f8.empty()));  // FP8 factors: f8_programs_test.cpp
         for (const Contents& made : all) {
             CHECK(std::holds_alternative<T>(made.op));
             check(made);

@@ -1,11 +1,12 @@
 // coda_bench float8: what FP8 gains over bf16, program by program, at the shapes of llama1b's layers.
 //
-// Per row: our bf16 program, our FP8 program as training runs it, and cuBLASLt's bare FP8 GEMM of the same shape. The
-// FP8 program first runs once on poisoned results, and the oracle judges it; then ours take their fastest tiles. Then
-// FP8 and cuBLASLt run in turns, and after that FP8 and bf16: after a warm-up of both, blocks of 12 launches or more
-// alternate. Times are medians of the blocks, a ratio is the median of the pairs' ratios, its spread goes from the
-// lowest to the highest of them. Operands are larger than L2. NOTE: the power limit gives a block clocks by what ran
-// before it. So a third side in the round is worth 1 to 3%, and in longer blocks a side pays more for its own power.
+// Per row: our bf16 program, our FP8 program, and cuBLASLt's bare FP8 GEMM of the same shape. The
+// FP8 program first runs once on poisoned results, and the oracle judges it; then ours take their fastest tiles, which
+// training does not always take. Then FP8 and cuBLASLt run in turns, and after that FP8 and bf16: after a warm-up of
+// both, blocks of 12 launches or more alternate. Times are medians of the blocks, a ratio is the median of the pairs'
+// ratios, its spread goes from the lowest to the highest of them. Operands are larger than L2. NOTE: the power limit
+// gives a block clocks by what ran before it. So a third side in the round is worth 1 to 3%, and in longer blocks a
+// side pays more for its own power.
 #include <cuda_runtime.h>
 
 #include <CLI/CLI.hpp>

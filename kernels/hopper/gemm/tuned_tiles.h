@@ -144,7 +144,7 @@ struct GradientNarrow {
 };
 
 // FP8: K-tiles of as many bytes, so of twice as many elements, and wgmma of twice the speed. A tile takes the same
-// shared memory and bandwidth, and its epilogue counts twice as much. Not measured yet: rates are those of bf16.
+// shared memory and bandwidth, and its epilogue counts twice as much. A tile that bf16 has too keeps the rate of bf16.
 constexpr TileConfig with_operands(TileConfig tile, DType a, DType b, int promotion) {
     tile.operand_a = a;
     tile.operand_b = b;

@@ -1,5 +1,7 @@
 #include "src/model/tensors/weights.h"
 
+#include <optional>
+
 namespace coda {
 
 namespace {
@@ -95,12 +97,6 @@ void Weights::add_codes(std::span<const WeightMatrix> matrices, const F8Layers& 
         projection.codes_.undo_dgrad = scalar_of(views_.products, first + 1);
         projection.codes_.undo_wgrad = scalar_of(views_.products, first + 2);
     }
-}
-
-Weights Weights::in_storage() const {
-    Weights weights = *this;
-    for (Projection& projection : weights.projections_) projection.read_storage();
-    return weights;
 }
 
 void Weights::renew(StepList& step, const Segments& updated, const View& number, const View& skip) const {

@@ -8,7 +8,6 @@
 
 #include <array>
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -48,8 +47,6 @@ class Weights {
 
     /// Of matrix number `matrix` of the declarations.
     const Projection& projection(std::size_t matrix) const { return projections_.at(matrix); }
-    /// For passes that round nothing.
-    Weights in_storage() const;
 
     /// Whether each matrix has a working copy instead of its part of the flat one.
     bool own_copies() const { return own_copies_; }
