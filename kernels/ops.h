@@ -85,6 +85,12 @@ using Op = std::variant<
     UpdateScales>;
 // clang-format on
 
+template <class... Ops>
+constexpr bool traits_are_checked(std::variant<Ops...>*) {
+    return (CheckedTraits<Ops>::value && ...);
+}
+static_assert(traits_are_checked(static_cast<Op*>(nullptr)));
+
 enum class Phase : std::uint8_t { forward, backward, update };
 
 inline const char* name_of(Phase phase) {

@@ -9,21 +9,19 @@ namespace coda {
 
 /// Whether the op has kernels for FP8 factors too.
 template <class T>
-inline constexpr bool takes_f8 = requires {
-    T::takes_f8;
-};
+inline constexpr bool takes_f8 = T::traits.has(Trait::takes_f8);
 
 /// The factor that brings what belongs to both, w or a wgrad's x, and the other one.
 template <class T>
 const Factor& second_factor(const T& op) {
-    if constexpr (requires { op.w; })
+    if constexpr (T::traits.has(Trait::w))
         return op.w;
     else
         return op.x;
 }
 template <class T>
 const View& first_factor(const T& op) {
-    if constexpr (requires { op.w; })
+    if constexpr (T::traits.has(Trait::w))
         return op.a;
     else
         return op.dy;
@@ -41,7 +39,7 @@ void require_factors(const T& op) {
     if constexpr (takes_f8<T>) {
         const View& first = first_factor(op);
         const Factor& second = second_factor(op);
-        constexpr bool kWgrad = !requires { op.w; };
+        constexpr bool kWgrad = !T::traits.has(Trait::w);
         constexpr const char *kFirst = kWgrad ? "dy" : "a", *kSecond = kWgrad ? "x" : "w";
         require(is_f8(first.dtype) == is_f8(second.dtype), op.name, ": ", kFirst, " is ", name_of(first.dtype), " and ",
                 kSecond, " is ", name_of(second.dtype), "; FP8 goes with FP8");
@@ -60,11 +58,11 @@ void require_factors(const T& op) {
             only_with_storage(names.rows, static_cast<bool>(storage));
             only_with_codes(names.scale, static_cast<bool>(rounded));
         });
-        if constexpr (requires { T::storage_only; })
+        if constexpr (T::traits.has(Trait::storage_only))
             for_each_field(T::storage_only, [&](const auto& entry) {
                 only_with_storage(entry.name, static_cast<bool>(op.*(entry.member)));
             });
-        if constexpr (requires { T::codes_only; })
+        if constexpr (T::traits.has(Trait::codes_only))
             for_each_field(T::codes_only, [&](const auto& entry) {
                 only_with_codes(entry.name, static_cast<bool>(op.*(entry.member)));
             });

@@ -1,10 +1,12 @@
 // The parts of op structs besides operands, and the traits that an op may state.
 //
 // An op is a struct with `name` and `operands`. Interpreters that need no kernel (costs, the oracle's report, the
-// benchmark's floor) read these members, each optional:
+// benchmark's floor) read these members, each optional; `traits` lists those that an op has (kernels/core/traits.h):
+//   w                the operand by which a GEMM multiplies its operand a (M, K)
 //   work             Work::gemm or Work::attention; an op with operands a and w is a GEMM by default
 //   flops()          floating-point operations; 2 M N K for an op with operands a (M, K) and w
 //   bytes_of(view)   bytes of an operand that the op moves, where it does not move all of them
+//   position_bytes() bytes that the op reads for each position of a sequence and once per step of generation
 //   layout           how a GEMM reads w, where that is not out_in; w in FP8 is always out_in
 //   result()         the operand that takes the GEMM's accumulators; absent where none of that shape is stored
 //   contraction()    terms per sum of the GEMM; for an op with operands a and w, K of a
@@ -27,6 +29,7 @@
 #include "kernels/core/integers.h"
 #include "kernels/core/operand.h"
 #include "kernels/core/tolerance.h"
+#include "kernels/core/traits.h"
 
 namespace coda {
 

@@ -49,7 +49,7 @@ void with_product(const Op& op, const Memory& memory, const Fn& fn) {
     }
     dispatch_storage(op.name, op.a.dtype, [&]<class Storage, class Compute>(Types<Storage, Compute> types) {
         WeightLayout layout = WeightLayout::out_in;
-        if constexpr (requires { op.layout; }) layout = op.layout;
+        if constexpr (Op::traits.has(Trait::layout)) layout = op.layout;
         fn(types, operands, LinearProduct<Storage>(operands, op.a, op.w, layout), NoFactor());
     });
 }

@@ -30,7 +30,7 @@ template <class T>
 View written_operand(const T& op, const std::string& operand) {
     View found;
     std::string_view wanted = operand;
-    if constexpr (requires { T::part_of(wanted); }) wanted = T::part_of(wanted);
+    if constexpr (T::traits.has(Trait::part_of)) wanted = T::part_of(wanted);
     for_each_operand(op, [&](const std::string& field, const View& view, Access access) {
         if (access != Access::in && field != "scratch" && field == wanted) found = view;
     });
@@ -41,9 +41,9 @@ View written_operand(const T& op, const std::string& operand) {
 /// Terms per sum of the op's GEMM; 0 without one.
 template <class T>
 std::int64_t contraction(const T& op) {
-    if constexpr (requires { op.contraction(); }) {
+    if constexpr (T::traits.has(Trait::contraction)) {
         return op.contraction();
-    } else if constexpr (requires { op.w; }) {
+    } else if constexpr (T::traits.has(Trait::w)) {
         return op.a.cols;
     } else {
         return 0;
@@ -73,9 +73,9 @@ std::string scientific(double value) {
 
 Tolerance tolerance(const Op& op, const std::string& operand) {
     return std::visit(
-        [&](const auto& concrete) {
+        [&]<class T>(const T& concrete) {
             const View view = written_operand(concrete, operand);
-            if constexpr (requires { concrete.tolerance(operand, view.dtype); })
+            if constexpr (T::traits.has(Trait::tolerance))
                 if (const auto own = concrete.tolerance(operand, view.dtype)) return *own;
             return by_type(concrete, view);
         },

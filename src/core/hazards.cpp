@@ -209,8 +209,8 @@ class Checker {
                    x.ld == y.ld && x.version == y.version;
         };
         return std::visit(
-            [&](const auto& concrete) {
-                if constexpr (requires { concrete.in_place(); }) {
+            [&]<class T>(const T& concrete) {
+                if constexpr (T::traits.has(Trait::in_place)) {
                     for (const auto& [source, target] : concrete.in_place()) {
                         // The same elements: a shifted view would read what another tile has stored.
                         if (source.offset != target.offset || source.ld != target.ld) continue;

@@ -8,15 +8,12 @@ StepBytes step_bytes(const Schedule& decode) {
     StepBytes bytes;
     for (const Step& step : decode) {
         std::visit(
-            [&](const auto& op) {
-                if constexpr (requires { op.w; }) bytes.weights += static_cast<double>(op.w.bytes());
+            [&]<class T>(const T& op) {
+                if constexpr (T::traits.has(Trait::w)) bytes.weights += static_cast<double>(op.w.bytes());
+                if constexpr (T::traits.has(Trait::position_bytes))
+                    bytes.position += static_cast<double>(op.position_bytes());
             },
             step.op);
-        if (const auto* attention = std::get_if<DecodeAttention>(&step.op)) {
-            const double positions =
-                static_cast<double>(attention->keys.rows) / static_cast<double>(attention->kv_heads);
-            bytes.position += static_cast<double>(attention->keys.bytes() + attention->values.bytes()) / positions;
-        }
     }
     return bytes;
 }

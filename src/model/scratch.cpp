@@ -19,7 +19,7 @@ void for_each(const std::vector<Schedule*>& schedules, Fn&& fn) {
 
 template <class T>
 void add_scratch_of(BufferTable& buffers, const std::vector<Schedule*>& schedules) {
-    if constexpr (requires(const T& op) { op.scratch_bytes(); }) {
+    if constexpr (T::traits.has(Trait::scratch_bytes)) {
         std::int64_t bytes = 0;
         for_each<T>(schedules, [&](const T& op) { bytes = std::max(bytes, op.scratch_bytes()); });
         if (bytes == 0) return;

@@ -7,6 +7,7 @@
 #include "src/engine/plan_report.h"
 #include "src/generate/make_decoder.h"
 #include "src/generate/score.h"
+#include "src/generate/step_bytes.h"
 #include "tests/catch.h"
 #include "tests/io/scratch_folder.h"
 #include "tests/model/harness.h"
@@ -149,6 +150,8 @@ TEST_CASE("a decode step costs every weight once, and the cache at a full contex
     const double weights = 2.0 * static_cast<double>(layout.matrix_count - layout.embedding_table().count());
     CHECK(bytes > weights + cache);
     CHECK(bytes < 1.01 * (weights + cache));
+    CHECK(step_bytes(schedules.decode).weights == weights);
+    CHECK(step_bytes(schedules.decode).position == 32.0 * 1024);
     const MemoryPlan plan = plan_and_check(schedules);
     CHECK_THAT(print_schedule(schedules),
                Contains("# decode: ") && Contains("# prefill to 8192: ") && Contains("DecodeAttention"));

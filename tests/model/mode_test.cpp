@@ -123,7 +123,7 @@ TEST_CASE("every op of every pass has the scratch that it needs") {
         for (const Step& step : run.schedules[pass]) {
             std::visit(
                 [&]<class T>(const T& op) {
-                    if constexpr (requires { op.scratch_bytes(); }) {
+                    if constexpr (T::traits.has(Trait::scratch_bytes)) {
                         INFO(name_of(pass) << ": " << step.name);
                         CHECK(op.scratch.bytes() >= op.scratch_bytes());
                         ++checked;

@@ -32,7 +32,7 @@ struct Bare {
 
 template <class T>
 WeightLayout layout_of(const T& op) {
-    if constexpr (requires { op.layout; })
+    if constexpr (T::traits.has(Trait::layout))
         if (!is_f8(op.w.dtype)) return op.layout;
     return WeightLayout::out_in;
 }
@@ -42,9 +42,9 @@ std::vector<Bare> gemms_of(const Schedule& schedule) {
     const auto add = [&]<class T>(const T& op) {
         if constexpr (std::same_as<T, WeightGradient>) {
             gemms.push_back({op.dy, op.x, op.grad, false, hopper::Major::mn, hopper::Major::mn, op.grad.dtype});
-        } else if constexpr (requires { op.a, op.w; }) {
+        } else if constexpr (T::traits.has(Trait::w)) {
             View out;
-            if constexpr (requires { op.result(); }) out = op.result();
+            if constexpr (T::traits.has(Trait::result)) out = op.result();
             gemms.push_back({op.a, op.w, out, true, hopper::Major::k,
                              layout_of(op) == WeightLayout::in_out ? hopper::Major::mn : hopper::Major::k,
                              out ? out.dtype : DType::bf16});

@@ -15,6 +15,7 @@ struct Attention {
     std::int64_t seq_len = 0;  // T; M = B T
     std::int64_t heads = 0, kv_heads = 0, head_dim = 0;
 
+    static constexpr Traits traits{Trait::work, Trait::flops, Trait::tolerance};
     static constexpr const char* name = "Attention";
     static constexpr auto operands =
         std::tuple{field("qkv", &Attention::qkv), field("doc_start", &Attention::doc_start), field("o", &Attention::o),
@@ -55,6 +56,7 @@ struct AttentionBackward {
     std::int64_t seq_len = 0;
     std::int64_t heads = 0, kv_heads = 0, head_dim = 0;
 
+    static constexpr Traits traits{Trait::work, Trait::flops, Trait::scratch_bytes, Trait::tolerance, Trait::part_of};
     static constexpr const char* name = "AttentionBackward";
     static constexpr auto operands = std::tuple{field("qkv", &AttentionBackward::qkv),
                                                 field("o", &AttentionBackward::o),

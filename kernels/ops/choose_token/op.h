@@ -36,6 +36,7 @@ struct ChooseToken {
     InOut<Vector> token;      // (1, S) i32: the newest token
     InOut<Vector> status;     // (1, S) i32: of a failed row
 
+    static constexpr Traits traits{Trait::flops, Trait::bytes_of, Trait::tolerance};
     static constexpr const char* name = "ChooseToken";
     static constexpr auto operands = std::tuple{field("options", &ChooseToken::options),
                                                 field("logits", &ChooseToken::logits),

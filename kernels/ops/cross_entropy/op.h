@@ -15,6 +15,7 @@ struct TargetLogit {
     In<Vector> targets;        // (1, M) i32, < 0: ignored
     Out<Vector> target_logit;  // (1, M) statistic
 
+    static constexpr Traits traits{Trait::flops, Trait::bytes_of};
     static constexpr const char* name = "TargetLogit";
     static constexpr auto operands =
         std::tuple{field("a", &TargetLogit::a), field("table", &TargetLogit::table), field("rstd", &TargetLogit::rstd),
@@ -46,6 +47,7 @@ struct LinearCrossEntropy {
     std::int64_t vocab = 0;    // valid columns, <= V
     std::int64_t tile = 0;     // columns per pair
 
+    static constexpr Traits traits{Trait::result, Trait::tolerance, Trait::w};
     static constexpr const char* name = "LinearCrossEntropy";
     static constexpr auto operands = std::tuple{field("a", &LinearCrossEntropy::a),
                                                 field("w", &LinearCrossEntropy::w),
@@ -93,6 +95,7 @@ struct FinishCrossEntropy {
     Out<Vector> loss;            // (1, M) statistic
     Out<Vector> flags;           // (1, M) i32, optional
 
+    static constexpr Traits traits{Trait::flops, Trait::bytes_of, Trait::tolerance, Trait::part_of};
     static constexpr const char* name = "FinishCrossEntropy";
     static constexpr auto operands = std::tuple{
         field("sums", &FinishCrossEntropy::sums),       field("target_logit", &FinishCrossEntropy::target_logit),
@@ -140,6 +143,7 @@ struct ExactCrossEntropy {
     InOut<Vector> loss;          // (1, M) statistic
     InOut<Scratch> scratch;      // lists and sums per row and slice of columns
 
+    static constexpr Traits traits{Trait::flops, Trait::bytes_of, Trait::scratch_bytes, Trait::tolerance};
     static constexpr const char* name = "ExactCrossEntropy";
     static constexpr auto operands =
         std::tuple{field("a", &ExactCrossEntropy::a),         field("table", &ExactCrossEntropy::table),
@@ -170,6 +174,7 @@ struct ReduceLoss {
     In<Scalar> alpha;          // statistic: 1 / (valid targets of the whole optimizer step)
     Accumulate<Scalar> total;  // statistic
 
+    static constexpr Traits traits{Trait::flops};
     static constexpr const char* name = "ReduceLoss";
     static constexpr auto operands = std::tuple{field("loss", &ReduceLoss::loss), field("alpha", &ReduceLoss::alpha),
                                                 field("total", &ReduceLoss::total)};

@@ -14,6 +14,7 @@ struct Embed {
     Out<Vector> rstd;   // (1, M) statistic, from x as stored
     double eps = 0;
 
+    static constexpr Traits traits{Trait::flops, Trait::bytes_of, Trait::tolerance};
     static constexpr const char* name = "Embed";
     static constexpr auto operands = std::tuple{field("tokens", &Embed::tokens), field("table", &Embed::table),
                                                 field("x", &Embed::x), field("rstd", &Embed::rstd)};
@@ -34,6 +35,7 @@ struct EmbedBackward {
     InOut<Matrix> grad;      // (V, d) gradient
     InOut<Scratch> scratch;  // for sorting
 
+    static constexpr Traits traits{Trait::flops, Trait::bytes_of, Trait::scratch_bytes};
     static constexpr const char* name = "EmbedBackward";
     static constexpr auto operands =
         std::tuple{field("tokens", &EmbedBackward::tokens), field("dx", &EmbedBackward::dx),

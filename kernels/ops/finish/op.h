@@ -12,6 +12,7 @@ struct FinishRstd {
     std::int64_t width = 0;  // d, the width of the normalised vector
     double eps = 0;
 
+    static constexpr Traits traits{Trait::flops};
     static constexpr const char* name = "FinishRstd";
     static constexpr auto operands = std::tuple{field("square", &FinishRstd::square), field("rstd", &FinishRstd::rstd)};
 
@@ -23,6 +24,7 @@ struct FinishRowSum {
     In<Partials> partials;  // (tiles, M) statistic
     Out<Vector> sum;        // (1, M) statistic
 
+    static constexpr Traits traits{Trait::flops};
     static constexpr const char* name = "FinishRowSum";
     static constexpr auto operands =
         std::tuple{field("partials", &FinishRowSum::partials), field("sum", &FinishRowSum::sum)};
@@ -37,6 +39,7 @@ struct FinishColumnSum {
     In<Vector> gamma;         // (1, N) master, optional (absent: 1)
     Accumulate<Vector> grad;  // (1, N) gradient
 
+    static constexpr Traits traits{Trait::flops};
     static constexpr const char* name = "FinishColumnSum";
     static constexpr auto operands =
         std::tuple{field("partials", &FinishColumnSum::partials), field("gamma", &FinishColumnSum::gamma),

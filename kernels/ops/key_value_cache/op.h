@@ -19,6 +19,7 @@ struct StoreKeyValue {
     std::int64_t context = 0;  // C
     std::int64_t heads = 0, kv_heads = 0, head_dim = 0;
 
+    static constexpr Traits traits{Trait::flops, Trait::bytes_of, Trait::tolerance};
     static constexpr const char* name = "StoreKeyValue";
     static constexpr auto operands =
         std::tuple{field("qkv", &StoreKeyValue::qkv), field("place", &StoreKeyValue::place),
@@ -50,6 +51,8 @@ struct DecodeAttention {
     std::int64_t context = 0;  // C
     std::int64_t heads = 0, kv_heads = 0, head_dim = 0;
 
+    static constexpr Traits traits{Trait::work,           Trait::flops,         Trait::bytes_of,
+                                   Trait::position_bytes, Trait::scratch_bytes, Trait::tolerance};
     static constexpr const char* name = "DecodeAttention";
     static constexpr auto operands =
         std::tuple{field("qkv", &DecodeAttention::qkv),   field("lengths", &DecodeAttention::lengths),
@@ -69,6 +72,8 @@ struct DecodeAttention {
     std::int64_t bytes_of(const View& operand) const {
         return &operand == &keys || &operand == &values ? operand.bytes() / 2 : operand.bytes();
     }
+    /// Of keys and values, for each position of a sequence.
+    std::int64_t position_bytes() const { return kv_heads * head_dim * (size_of(keys.dtype) + size_of(values.dtype)); }
     /// Per part of the positions and query head: Σ p v, the largest logit and Σ p, in fp32.
     std::int64_t scratch_bytes() const {
         if (qkv.dtype != DType::bf16) return 0;

@@ -13,6 +13,7 @@ struct Linear {
     Accumulate<Matrix> out;  // (M, N) storage or gradient
     WeightLayout layout = WeightLayout::out_in;
 
+    static constexpr Traits traits{Trait::layout, Trait::result, Trait::w};
     static constexpr const char* name = "Linear";
     static constexpr auto operands = std::tuple{field("a", &Linear::a), field("w", &Linear::w),
                                                 field("rstd", &Linear::rstd), field("out", &Linear::out)};

@@ -17,6 +17,7 @@ struct LinearHeadDot {
     Out<Matrix> delta;  // (H, M) statistic
     std::int64_t head_dim = 0;
 
+    static constexpr Traits traits{Trait::layout, Trait::result, Trait::tolerance, Trait::takes_f8, Trait::w};
     static constexpr const char* name = "LinearHeadDot";
     static constexpr auto operands =
         std::tuple{field("a", &LinearHeadDot::a), field("w", &LinearHeadDot::w), field("o", &LinearHeadDot::o),

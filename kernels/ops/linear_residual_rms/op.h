@@ -18,6 +18,7 @@ struct LinearResidualRms {
     Out<Partials> square;  // (tiles over N, M) statistic, from x before rounding
     std::int64_t tile = 0;
 
+    static constexpr Traits traits{Trait::result, Trait::tolerance, Trait::takes_f8, Trait::w};
     static constexpr const char* name = "LinearResidualRms";
     static constexpr auto operands =
         std::tuple{field("a", &LinearResidualRms::a), field("w", &LinearResidualRms::w),

@@ -34,6 +34,8 @@ struct LinearRmsBackward {
     Out<Partials> dgamma;   // (tiles over M, N) statistic
     std::int64_t tile = 0;  // rows per partial
 
+    static constexpr Traits traits{Trait::layout,   Trait::result,       Trait::tolerance,
+                                   Trait::takes_f8, Trait::storage_only, Trait::w};
     static constexpr const char* name = "LinearRmsBackward";
     static constexpr RoundedNames dx_names{"dx_scale", "dx_f8", "dx_f8_t", "dx_amax"};
     static constexpr auto operands = std::tuple{field("a", &LinearRmsBackward::a),

@@ -20,6 +20,8 @@ struct LinearRope {
     std::int64_t rotated = 0;  // (H + Hk) hd
     std::int64_t head_dim = 0;
 
+    static constexpr Traits traits{Trait::bytes_of, Trait::result,       Trait::tolerance,
+                                   Trait::takes_f8, Trait::storage_only, Trait::w};
     static constexpr const char* name = "LinearRope";
     static constexpr auto operands =
         std::tuple{field("a", &LinearRope::a),       field("w", &LinearRope::w),

@@ -24,6 +24,7 @@ struct LinearSwiglu {
     Result z;         // (M, 2f), optional in storage; codes transposed only
     Result y;         // (M, f), optional in storage; codes in both layouts
 
+    static constexpr Traits traits{Trait::result, Trait::tolerance, Trait::takes_f8, Trait::storage_only, Trait::w};
     static constexpr const char* name = "LinearSwiglu";
     static constexpr RoundedNames z_names{"z_scale", "z", "z_t", "z_amax"}, y_names{"y_scale", "y", "y_t", "y_amax"};
     static constexpr auto operands =
@@ -67,6 +68,8 @@ struct LinearSwigluBackward {
     Out<Partials> dot;   // (tiles over f, M) statistic, from dg, du before rounding
     std::int64_t tile = 0;
 
+    static constexpr Traits traits{Trait::layout,   Trait::result,       Trait::tolerance,  Trait::in_place,
+                                   Trait::takes_f8, Trait::storage_only, Trait::codes_only, Trait::w};
     static constexpr const char* name = "LinearSwigluBackward";
     static constexpr RoundedNames dz_names{"dz_scale", "dz", "dz_t", "dz_amax"};
     static constexpr auto operands = std::tuple{field("a", &LinearSwigluBackward::a),

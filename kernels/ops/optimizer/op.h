@@ -34,6 +34,7 @@ struct GradNorm {
 
     static constexpr std::int32_t kNonFinite = 1, kDropped = 2;
 
+    static constexpr Traits traits{Trait::flops, Trait::scratch_bytes};
     static constexpr const char* name = "GradNorm";
     static constexpr auto operands = std::tuple{
         field("grad", &GradNorm::grad),      field("loss", &GradNorm::loss), field("drop_above", &GradNorm::drop_above),
@@ -69,6 +70,7 @@ struct AdamW {
     double beta1 = 0, beta2 = 0, eps = 0, weight_decay = 0;
     std::uint64_t seed = 0;
 
+    static constexpr Traits traits{Trait::flops, Trait::tolerance};
     static constexpr const char* name = "AdamW";
     static constexpr auto operands = std::tuple{field("grad", &AdamW::grad),
                                                 field("master", &AdamW::master),

@@ -19,6 +19,7 @@ struct QuantiseF8 {
     // multiple of 16. One of rows, columns and amax is there.
     Rounded codes;
 
+    static constexpr Traits traits{Trait::flops, Trait::tolerance};
     static constexpr const char* name = "QuantiseF8";
     static constexpr auto operands =
         std::tuple{field("x", &QuantiseF8::x), field("rstd", &QuantiseF8::rstd),

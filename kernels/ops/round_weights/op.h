@@ -12,6 +12,7 @@ struct RoundWeights {
     In<Vector> gamma;     // (1, K) master, optional: the weight of the norm before the matrix
     Out<Matrix> working;  // (N, K) storage
 
+    static constexpr Traits traits{Trait::flops, Trait::tolerance};
     static constexpr const char* name = "RoundWeights";
     static constexpr auto operands =
         std::tuple{field("master", &RoundWeights::master), field("gamma", &RoundWeights::gamma),

@@ -35,6 +35,7 @@ struct UpdateScales {
     Out<Vector> products;                            // (1, P) statistic, where pairs has elements
     std::vector<std::array<std::int32_t, 2>> pairs;  // P: left and right, indices of scales or kNormalised
 
+    static constexpr Traits traits{Trait::flops, Trait::bytes_of, Trait::tolerance};
     static constexpr const char* name = "UpdateScales";
     static constexpr auto operands =
         std::tuple{field("amax", &UpdateScales::amax),     field("history", &UpdateScales::history),
@@ -60,6 +61,7 @@ struct CountF8 {
     Out<Vector> counts;      // (1, 2) i32
     std::int64_t every = 1;  // positive
 
+    static constexpr Traits traits{Trait::flops, Trait::bytes_of, Trait::tolerance};
     static constexpr const char* name = "CountF8";
     static constexpr auto operands = std::tuple{field("codes", &CountF8::codes), field("counts", &CountF8::counts)};
 

@@ -19,6 +19,8 @@ struct WeightGradient {
     Accumulate<Matrix> grad;  // (out, in) gradient
     InOut<Scratch> scratch;   // scratch_bytes(), optional where that is 0
 
+    static constexpr Traits traits{Trait::work,      Trait::flops,    Trait::contraction, Trait::scratch_bytes,
+                                   Trait::tolerance, Trait::takes_f8, Trait::storage_only};
     static constexpr const char* name = "WeightGradient";
     static constexpr auto operands =
         std::tuple{field("dy", &WeightGradient::dy),       field("x", &WeightGradient::x),

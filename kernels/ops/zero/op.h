@@ -9,6 +9,7 @@ namespace coda {
 struct Zero {
     Out<Matrix> out;
 
+    static constexpr Traits traits{Trait::flops, Trait::tolerance};
     static constexpr const char* name = "Zero";
     static constexpr auto operands = std::tuple{field("out", &Zero::out)};
 
