@@ -40,7 +40,7 @@ Tensors gradient_tensor(const Step& step, GemmTensor tensor) {
     return {std::move(tensor)};
 }
 
-/// One overload per op that multiplies by a matrix of the model, and one for the rest.
+/// One overload per op that multiplies by a weight, and one for the rest.
 struct TensorsOf {
     const Step& step;
 
@@ -58,8 +58,10 @@ struct TensorsOf {
         }
         return gradient_tensor(step, {.name = {}, .view = op.a, .rows_over = op.rstd, .factor = op.alpha});
     }
+    Tensors operator()(const Linear&) const { return {}; }  // logits of generation, of no training step
     template <class Other>
     Tensors operator()(const Other&) const {
+        static_assert(!Other::traits.has(Trait::w), "an op that multiplies by a weight needs an overload");
         return {};
     }
 };
