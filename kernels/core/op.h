@@ -9,6 +9,7 @@
 //   position_bytes() bytes that the op reads for each position of a sequence and once per step of generation
 //   layout           how a GEMM reads w, where that is not out_in; w in FP8 is always out_in
 //   result()         the operand that takes the GEMM's accumulators; absent where none of that shape is stored
+//   scalars_of_a()   what turns the stored a into the tensor that it stands for; absent where it is that tensor
 //   contraction()    terms per sum of the GEMM; for an op with operands a and w, K of a
 //   scratch_bytes()  bytes that the operand `scratch` must have; 0 where it may be absent. Reads shapes and dtypes of
 //                    the other operands, which must be set. Only bf16 storage runs on Hopper, so ops of other storage
@@ -40,6 +41,12 @@ enum class Work : std::uint8_t { gemm, attention, other };
 enum class WeightLayout : std::uint8_t {
     out_in,  // w is (N, K): acc = a wᵀ, the forward GEMM
     in_out,  // w is (K, N): acc = a w, the dgrad GEMM
+};
+
+/// The tensor is a, by rows, x times / over, and as a whole x factor; an absent one is 1.
+struct TensorScalars {
+    View times{}, over{};  // (1, M)
+    View factor{};         // (1, 1)
 };
 
 /// Names of the parts of a Rounded. A Result in storage has the name of its rows.

@@ -19,6 +19,7 @@ namespace coda {
     X(part_of)         \
     X(position_bytes)  \
     X(result)          \
+    X(scalars_of_a)    \
     X(scratch_bytes)   \
     X(storage_only)    \
     X(takes_f8)        \

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <string_view>
 #include <utility>
 
 #include "src/engine/feed.h"
@@ -11,60 +10,28 @@ namespace coda {
 
 namespace {
 
-constexpr std::string_view kDgrad = "_dgrad";
-
-/// The matrix that a forward step multiplies by.
-std::string matrix_of_forward(const Step& step) {
-    return std::holds_alternative<LinearCrossEntropy>(step.op) ? "lm_head" : step.name;
+/// The GEMM is a dgrad: it multiplies a gradient by W.
+template <class Op>
+bool is_dgrad(const Op& op) {
+    if constexpr (Op::traits.has(Trait::layout)) return op.layout == WeightLayout::in_out;
+    return false;
 }
 
-/// "gate_up_dgrad": "gate_up".
-std::string matrix_of_dgrad(const Step& step) {
-    const std::string_view name = step.name;
-    require(name.ends_with(kDgrad), "the tensors of step '", step.name, "' have no name");
-    const std::string matrix(name.substr(0, name.size() - kDgrad.size()));
-    return matrix == "head" ? "lm_head" : matrix;
+/// Of an op that multiplies `a` by a weight matrix.
+template <class Op>
+std::vector<GemmTensor> tensors_of(const Step& step, const Op& op, const Weights& weights) {
+    const bool dgrad = is_dgrad(op);
+    if (!dgrad && step.phase != Phase::forward) return {};  // a recomputation: the forward pass has read them
+    const Projection* projection = weights.projection_of(op.w);
+    require(projection != nullptr, "step '", step.name, "' multiplies by no matrix of the model");
+    // The matrix behind the layers is the head, also where it is the embedding's.
+    const std::string matrix = step.layer < 0 ? "lm_head" : projection->name();
+    TensorScalars of_a;
+    if constexpr (Op::traits.has(Trait::scalars_of_a)) of_a = op.scalars_of_a();
+    GemmTensor a{.name = matrix + (dgrad ? ".output_gradient" : ".input"), .view = op.a, .scalars = of_a};
+    if (dgrad) return {a};
+    return {a, {.name = matrix + ".weight", .view = op.w}};
 }
-
-using Tensors = std::vector<GemmTensor>;
-
-Tensors forward_tensors(const Step& step, const View& input, const View& weight, const View& rstd) {
-    if (step.phase != Phase::forward) return {};  // a recomputation: seen before
-    const std::string matrix = matrix_of_forward(step);
-    return {{.name = matrix + ".input", .view = input, .rows_times = rstd},
-            {.name = matrix + ".weight", .view = weight}};
-}
-
-Tensors gradient_tensor(const Step& step, GemmTensor tensor) {
-    tensor.name = matrix_of_dgrad(step) + ".output_gradient";
-    return {std::move(tensor)};
-}
-
-/// One overload per op that multiplies by a weight, and one for the rest.
-struct TensorsOf {
-    const Step& step;
-
-    Tensors operator()(const LinearRope& op) const { return forward_tensors(step, op.a, op.w, op.rstd); }
-    Tensors operator()(const LinearSwiglu& op) const { return forward_tensors(step, op.a, op.w, op.rstd); }
-    Tensors operator()(const LinearCrossEntropy& op) const { return forward_tensors(step, op.a, op.w, op.rstd); }
-    Tensors operator()(const LinearResidualRms& op) const { return forward_tensors(step, op.a, op.w, {}); }
-    Tensors operator()(const LinearSwigluBackward& op) const {
-        return gradient_tensor(step, {.name = {}, .view = op.a});
-    }
-    Tensors operator()(const LinearHeadDot& op) const { return gradient_tensor(step, {.name = {}, .view = op.a}); }
-    Tensors operator()(const LinearRmsBackward& op) const {
-        if (op.scale) {
-            return gradient_tensor(step, {.name = {}, .view = op.a, .rows_times = op.scale, .factor = op.alpha});
-        }
-        return gradient_tensor(step, {.name = {}, .view = op.a, .rows_over = op.rstd, .factor = op.alpha});
-    }
-    Tensors operator()(const Linear&) const { return {}; }  // logits of generation, of no training step
-    template <class Other>
-    Tensors operator()(const Other&) const {
-        static_assert(!Other::traits.has(Trait::w), "an op that multiplies by a weight needs an overload");
-        return {};
-    }
-};
 
 /// Of every row; empty for an absent view.
 std::vector<double> values_of(Executor& executor, const View& view) {
@@ -73,7 +40,14 @@ std::vector<double> values_of(Executor& executor, const View& view) {
 
 }  // namespace
 
-std::vector<GemmTensor> gemm_tensors(const Step& step) { return std::visit(TensorsOf{step}, step.op); }
+std::vector<GemmTensor> gemm_tensors(const Step& step, const Weights& weights) {
+    return std::visit(
+        [&]<class Op>(const Op& op) -> std::vector<GemmTensor> {
+            if constexpr (Op::traits.has(Trait::w)) return tensors_of(step, op, weights);
+            return {};
+        },
+        step.op);
+}
 
 void TensorStats::add(const RowStats& row, std::int64_t columns, double factor) {
     elements += columns;
@@ -99,11 +73,11 @@ TensorStats& TensorWatch::entry(int layer, const std::string& name) {
 
 void TensorWatch::after(Pass pass, std::size_t index, double, double) {
     const Step& step = schedules_[pass][index];
-    for (const GemmTensor& tensor : gemm_tensors(step)) {
+    for (const GemmTensor& tensor : gemm_tensors(step, schedules_.weights)) {
         const std::vector<RowStats> rows = executor_.row_stats(tensor.view);
-        const std::vector<double> times = values_of(executor_, tensor.rows_times);
-        const std::vector<double> over = values_of(executor_, tensor.rows_over);
-        const double whole = tensor.factor ? download_scalar(executor_, tensor.factor) : 1;
+        const std::vector<double> times = values_of(executor_, tensor.scalars.times);
+        const std::vector<double> over = values_of(executor_, tensor.scalars.over);
+        const double whole = tensor.scalars.factor ? download_scalar(executor_, tensor.scalars.factor) : 1;
         TensorStats& stats = entry(step.layer, tensor.name);
         for (std::size_t r = 0; r < rows.size(); ++r) {
             const double factor = whole * (times.empty() ? 1 : times[r]) / (over.empty() ? 1 : over[r]);

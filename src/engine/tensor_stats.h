@@ -11,20 +11,17 @@
 
 namespace coda {
 
-/// An operand of a matrix of the model: the input of its product, the weight as the product reads it (with the weight
-/// of the norm before it in its columns), or the gradient of its output. The value is view x rows_times / rows_over x
-/// factor, where an absent one is 1: ops store some tensors with a factor per row that is not the value's.
+/// An operand of a weight matrix's GEMMs: the input, the weight as the GEMM reads it (with the weight of the norm
+/// before it in its columns), or the gradient of the output.
 struct GemmTensor {
-    std::string name;   // "gate_up.input", "gate_up.weight", "gate_up.output_gradient"
-    View view;          // (rows, columns)
-    View rows_times{};  // (1, rows)
-    View rows_over{};   // (1, rows)
-    View factor{};      // (1, 1)
+    std::string name;         // "gate_up.input", "gate_up.weight", "gate_up.output_gradient"
+    View view;                // (rows, columns)
+    TensorScalars scalars{};  // that turn the view into the tensor
 };
 
-/// Those that `step` reads as the first to do so: input and weight in the forward pass, the output's gradient where
-/// dgrad reads it. They are as they were when the step is done. Empty for any other step.
-std::vector<GemmTensor> gemm_tensors(const Step& step);
+/// The tensors that `step` is the first to read: input and weight in the forward pass, and the output's gradient in a
+/// dgrad. They still have their values when the step is done. Empty for any other step. `weights`: of its schedules.
+std::vector<GemmTensor> gemm_tensors(const Step& step, const Weights& weights);
 
 /// Statistics of a tensor over the micro-batches and row chunks of an optimizer step.
 struct TensorStats {

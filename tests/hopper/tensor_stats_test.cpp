@@ -19,9 +19,9 @@ class HostWatch : public StepObserver {
     void after(Pass pass, std::size_t index, double start_us, double ms) override {
         watch_.after(pass, index, start_us, ms);
         const Step& step = run_.schedules[pass][index];
-        for (const GemmTensor& tensor : gemm_tensors(step)) {
-            const std::vector<double> values = run_.elements(tensor.view), times = optional(tensor.rows_times),
-                                      over = optional(tensor.rows_over), factor = optional(tensor.factor);
+        for (const GemmTensor& tensor : gemm_tensors(step, run_.schedules.weights)) {
+            const std::vector<double> values = run_.elements(tensor.view), times = optional(tensor.scalars.times),
+                                      over = optional(tensor.scalars.over), factor = optional(tensor.scalars.factor);
             TensorStats& stats = all[{step.layer, tensor.name}];
             for (std::int64_t r = 0; r < tensor.view.rows; ++r) {
                 RowStats row;

@@ -32,12 +32,12 @@ class Reader : public StepObserver {
     void after(Pass pass, std::size_t index, double start_us, double ms) override {
         watch_.after(pass, index, start_us, ms);
         const Step& step = run_.schedules[pass][index];
-        for (const GemmTensor& tensor : gemm_tensors(step)) {
+        for (const GemmTensor& tensor : gemm_tensors(step, run_.schedules.weights)) {
             Dense& whole = tensors[{step.layer, tensor.name}];
             if (tensor.name.ends_with(".weight")) whole.values.clear();  // read once per micro-batch and chunk
             whole.cols = tensor.view.cols;
-            const std::vector<double> stored = run_.elements(tensor.view), times = optional(tensor.rows_times),
-                                      over = optional(tensor.rows_over), factor = optional(tensor.factor);
+            const std::vector<double> stored = run_.elements(tensor.view), times = optional(tensor.scalars.times),
+                                      over = optional(tensor.scalars.over), factor = optional(tensor.scalars.factor);
             for (std::size_t i = 0; i < stored.size(); ++i) {
                 const std::size_t r = i / static_cast<std::size_t>(whole.cols);
                 whole.values.push_back(stored[i] * (times.empty() ? 1 : times[r]) / (over.empty() ? 1 : over[r]) *

@@ -47,7 +47,7 @@ struct LinearCrossEntropy {
     std::int64_t vocab = 0;    // valid columns, <= V
     std::int64_t tile = 0;     // columns per pair
 
-    static constexpr Traits traits{Trait::result, Trait::tolerance, Trait::w};
+    static constexpr Traits traits{Trait::result, Trait::tolerance, Trait::scalars_of_a, Trait::w};
     static constexpr const char* name = "LinearCrossEntropy";
     static constexpr auto operands = std::tuple{field("a", &LinearCrossEntropy::a),
                                                 field("w", &LinearCrossEntropy::w),
@@ -58,6 +58,7 @@ struct LinearCrossEntropy {
 
     static constexpr std::int64_t kTileColumns = 128;  // columns per pair of sums
     View result() const { return exponentials; }
+    TensorScalars scalars_of_a() const { return {.times = rstd}; }
 
     /// Exponentials, each measured against itself: they are stored in bf16, and a logit's absolute error is a relative
     /// error of its exponential. A logit of 2^5 whose accumulators differ by 2^-14 of it, the worst for 2048 terms of

@@ -34,8 +34,8 @@ struct LinearRmsBackward {
     Out<Partials> dgamma;   // (tiles over M, N) statistic
     std::int64_t tile = 0;  // rows per partial
 
-    static constexpr Traits traits{Trait::layout,   Trait::result,       Trait::tolerance,
-                                   Trait::takes_f8, Trait::storage_only, Trait::w};
+    static constexpr Traits traits{Trait::layout,       Trait::result,       Trait::tolerance, Trait::takes_f8,
+                                   Trait::storage_only, Trait::scalars_of_a, Trait::w};
     static constexpr const char* name = "LinearRmsBackward";
     static constexpr RoundedNames dx_names{"dx_scale", "dx_f8", "dx_f8_t", "dx_amax"};
     static constexpr auto operands = std::tuple{field("a", &LinearRmsBackward::a),
@@ -58,6 +58,10 @@ struct LinearRmsBackward {
     static constexpr std::int64_t kTileRows = 64;    // rows per partial of dgamma
     static constexpr std::int64_t kF8Multiple = 16;  // of N, where dx is rounded
     View result() const { return dx; }
+    TensorScalars scalars_of_a() const {
+        return scale ? TensorScalars{.times = scale, .factor = alpha}
+                     : TensorScalars{.over = is_f8(a.dtype) ? View{} : View{rstd}, .factor = alpha};
+    }
     /// Elements of K after which the sum of FP8 products goes to fp32; 0: never.
     std::int64_t promotion() const { return f8_promotion(a.cols, SumOver::features); }
     std::optional<Tolerance> tolerance(std::string_view operand, DType) const {

@@ -20,8 +20,8 @@ struct LinearRope {
     std::int64_t rotated = 0;  // (H + Hk) hd
     std::int64_t head_dim = 0;
 
-    static constexpr Traits traits{Trait::bytes_of, Trait::result,       Trait::tolerance,
-                                   Trait::takes_f8, Trait::storage_only, Trait::w};
+    static constexpr Traits traits{Trait::bytes_of,     Trait::result,       Trait::tolerance, Trait::takes_f8,
+                                   Trait::storage_only, Trait::scalars_of_a, Trait::w};
     static constexpr const char* name = "LinearRope";
     static constexpr auto operands =
         std::tuple{field("a", &LinearRope::a),       field("w", &LinearRope::w),
@@ -31,6 +31,7 @@ struct LinearRope {
     static constexpr auto storage_only = std::tuple{field("rstd", &LinearRope::rstd)};
 
     View result() const { return out; }
+    TensorScalars scalars_of_a() const { return {.times = rstd}; }
     std::optional<Tolerance> tolerance(std::string_view, DType) const {
         return is_f8(a.dtype) ? std::optional(f8_product_tolerance(a.cols, true)) : std::nullopt;
     }

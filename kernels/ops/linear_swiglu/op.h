@@ -24,7 +24,8 @@ struct LinearSwiglu {
     Result z;         // (M, 2f), optional in storage; codes transposed only
     Result y;         // (M, f), optional in storage; codes in both layouts
 
-    static constexpr Traits traits{Trait::result, Trait::tolerance, Trait::takes_f8, Trait::storage_only, Trait::w};
+    static constexpr Traits traits{Trait::result,       Trait::tolerance,    Trait::takes_f8,
+                                   Trait::storage_only, Trait::scalars_of_a, Trait::w};
     static constexpr const char* name = "LinearSwiglu";
     static constexpr RoundedNames z_names{"z_scale", "z", "z_t", "z_amax"}, y_names{"y_scale", "y", "y_t", "y_amax"};
     static constexpr auto operands =
@@ -34,6 +35,7 @@ struct LinearSwiglu {
     static constexpr auto storage_only = std::tuple{field("rstd", &LinearSwiglu::rstd)};
 
     View result() const { return z; }
+    TensorScalars scalars_of_a() const { return {.times = rstd}; }
     /// y in storage is computed from gate and up rounded to bf16. Where the two accumulators lie on either side of a
     /// tie, gate or up differs by 2^-7 of itself, and y by 1.1 times that, plus its own rounding.
     ///

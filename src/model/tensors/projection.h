@@ -22,6 +22,9 @@ class Projection {
         explicit operator bool() const { return static_cast<bool>(rows); }
     };
 
+    /// "gate_up": as declared.
+    const char* name() const { return name_; }
+
     /// Whether GEMMs read codes. The scales of the tensors around such a matrix; absent where it reads storage.
     bool f8() const { return static_cast<bool>(codes_); }
     const Scale& input() const { return input_; }

@@ -1,5 +1,6 @@
 #include "src/model/tensors/weights.h"
 
+#include <algorithm>
 #include <optional>
 
 namespace coda {
@@ -40,6 +41,14 @@ Weights::Weights(std::span<const WeightMatrix> matrices, const Segments& segment
                                                              matrix.place.rows, matrix.place.cols)
                                              : to.activation(name, matrix.place.rows, matrix.place.cols);
     }
+}
+
+const Projection* Weights::projection_of(const View& w) const {
+    const auto reads = [&](const View& view) { return view && view.buffer == w.buffer && view.offset == w.offset; };
+    const auto found = std::find_if(projections_.begin(), projections_.end(), [&](const Projection& each) {
+        return reads(each.value_) || reads(each.codes_.rows) || reads(each.codes_.columns);
+    });
+    return found == projections_.end() ? nullptr : &*found;
 }
 
 Scale Weights::scale_of(std::int32_t tensor) const {

@@ -48,6 +48,9 @@ class Weights {
     /// Of matrix number `matrix` of the declarations.
     const Projection& projection(std::size_t matrix) const { return projections_.at(matrix); }
 
+    /// Of the matrix that an op reads as its operand w, in storage or as codes; null: of none.
+    const Projection* projection_of(const View& w) const;
+
     /// Whether each matrix has a working copy instead of its part of the flat one.
     bool own_copies() const { return own_copies_; }
     /// Whether any matrix is read as codes.
