@@ -5,7 +5,7 @@
     tools/plot_decode.py decode.trace.json --layer 8
 
 A line is an SM: its consumer warps, which multiply, in the upper half, its epilogue warps in the lower. Colour is work
-in a stage, from a warp's input on until the warp is done; white is waiting. A dashed line is the last result of a stage.
+in an op, from a warp's input on until the warp is done; white is waiting. A dashed line is the last result of an op.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import sys
 
 import plotting
 
-STAGES = ("qkv", "attention", "attn_out", "gate_up", "down")
+OPS = ("qkv", "attention", "attn_out", "gate_up", "down")
 
 
 class TraceError(Exception):
@@ -32,7 +32,7 @@ def read(path: str) -> list[dict]:
         names = {(event["pid"], event["tid"]): event["args"]["name"] for event in events
                  if event["ph"] == "M" and event["name"] == "thread_name"}
         return [{"sm": event["pid"], "warp": names[event["pid"], event["tid"]], "kind": event["cat"],
-                 "stage": event["args"]["stage"], "from": event["ts"], "to": event["ts"] + event["dur"]}
+                 "op": event["args"]["op"], "from": event["ts"], "to": event["ts"] + event["dur"]}
                 for event in events if event["ph"] == "X" and event["name"] == event["cat"]]
     except OSError as error:
         raise TraceError(f"{path}: {error.strerror}") from None
@@ -41,13 +41,13 @@ def read(path: str) -> list[dict]:
 
 
 def of_layer(work: list[dict], layer: int, path: str) -> list[dict]:
-    starts = sorted({event["stage"] for event in work if event["kind"] == STAGES[0]})
+    starts = sorted({event["op"] for event in work if event["kind"] == OPS[0]})
     if layer not in range(len(starts)):
         raise TraceError(f"{path} has no layer {layer}: they are 0 to {len(starts) - 1}")
-    found = [event for event in work if event["stage"] in range(starts[layer], starts[layer] + len(STAGES))]
-    kinds = [event["kind"] for event in sorted(found, key=lambda event: event["stage"])]
-    if list(dict.fromkeys(kinds)) != list(STAGES):
-        raise TraceError(f"{path}: the stages of layer {layer} are not {', '.join(STAGES)}")
+    found = [event for event in work if event["op"] in range(starts[layer], starts[layer] + len(OPS))]
+    kinds = [event["kind"] for event in sorted(found, key=lambda event: event["op"])]
+    if list(dict.fromkeys(kinds)) != list(OPS):
+        raise TraceError(f"{path}: the ops of layer {layer} are not {', '.join(OPS)}")
     return found
 
 
@@ -55,7 +55,7 @@ def draw(work: list[dict], out: str, title: str) -> None:
     plt = plotting.pyplot()
     figure, halves = plt.subplots(2, 1, figsize=(12, 10), sharex=True, layout="constrained")
     zero = min(event["from"] for event in work)
-    for kind, colour in zip(STAGES, plotting.COLOURS):
+    for kind, colour in zip(OPS, plotting.COLOURS):
         end = max(event["to"] for event in work if event["kind"] == kind) - zero
         for axes, role in zip(halves, ("consumer", "epilogue")):
             spans = collections.defaultdict(list)

@@ -28,10 +28,10 @@ struct OnGpu {
 
     std::vector<int> run(const std::vector<int>& launches) {
         std::vector<int> all;
-        for (const int tokens : launches) {
-            fused.launch(tokens, nullptr);
+        for (const int steps : launches) {
+            fused.launch(steps, nullptr);
             fused.finish(nullptr);
-            for (const std::int32_t token : fused.made(tokens)) all.push_back(token);
+            for (const std::int32_t token : fused.made(steps)) all.push_back(token);
         }
         copy.download();
         return all;
@@ -99,7 +99,7 @@ TEST_CASE("fused decode: one step has the logits and caches of the op list", "[g
                 CHECK(got.buffers.get(got.lengths, 0, b) == 0);
                 continue;
             }
-            // bf16 at every vector between stages, rounded from sums of another order: a few steps of 2^-8.
+            // bf16 at every vector between ops, rounded from sums of another order: a few steps of 2^-8.
             CHECK(distance(logits_of(got, b), logits_of(expected, b)) < 0.04);
             CHECK(got.buffers.get(got.lengths, 0, b) == length_of(sizes, b) + 1);
             CHECK(got.buffers.get(got.positions, 0, b) == length_of(sizes, b));
@@ -181,7 +181,7 @@ TEST_CASE("fused decode: the same bits again, in launches of any length, on any 
 
 TEST_CASE("fused decode: a sequence has the same bits alone, in a batch of 8, and in another slot", "[gpu]") {
     if (!has_hopper()) return;
-    // Batches of which a warp keeps one panel, and two.
+    // Batches of which a warp keeps one Lamport buffer, and two.
     const auto [together, rows] = GENERATE(std::pair<int, std::vector<std::int64_t>>{8, {0, 4, 7}},
                                            std::pair<int, std::vector<std::int64_t>>{4, {0, 3}});
     for (DecodeSizes sizes : kShapes) {
@@ -278,22 +278,27 @@ TEST_CASE("fused decode: a logit that is not finite fails its sequence alone", "
     CHECK(list.buffers.get(list.status, 0, 1) == 0);
 }
 
-TEST_CASE("fused decode: a hand-over that is missing ends in the watchdog's message", "[gpu]") {
+TEST_CASE("fused decode: a tile that no SM has ends in the watchdog's message", "[gpu]") {
     if (!has_hopper()) return;
-    const int batch = GENERATE(1, 0 + decode::kPanelsFrom);
+    const int batch = GENERATE(1, 0 + decode::kLamportFrom);
     // qkv, attention, attn_out, gate_up and down of layer 1, in this order.
-    for (int stage = 5; stage < 10; ++stage) {
+    for (int op = 5; op < 10; ++op) {
         DecodeList list({.batch = batch});
         set_rows(list);
-        OnGpu gpu(list, {.watchdog_seconds = 0.2, .lost_stage = stage});
+        GpuCopy copy(list.buffers, list.views());
+        decode::DecodeProgram program = decode::lower(list.schedule, copy.memory(), decode::multiprocessors());
+        // SM s then has tiles s + 1, s + 1 + grid, ...: all but tile 0.
+        program.ops[static_cast<std::size_t>(op)].rotation = -1;
+        decode::FusedDecode fused(std::move(program), {.watchdog_seconds = 0.2});
         std::string message = "none";
         try {
-            gpu.run({4});
+            fused.launch(4, nullptr);
+            fused.finish(nullptr);
         } catch (const Error& error) {
             message = error.what();
         }
-        CAPTURE(batch, stage);
+        CAPTURE(batch, op);
         CHECK_THAT(message, Contains("waited too long for its input") && Contains("of step 0") &&
-                                Contains(text("in stage ", stage + 1, " ")));
+                                Contains(text("in op ", op + 1, " ")));
     }
 }

@@ -1,8 +1,8 @@
-// The stages of the fused decode kernel, made from an op list; what it refuses; its memory.
+// The ops of the fused decode kernel, made from an op list; what it refuses; its memory.
 #include <functional>
 
 #include "kernels/hopper/decode/plan/lower.h"
-#include "kernels/hopper/decode/plan/state.h"
+#include "kernels/hopper/decode/plan/shared_state.h"
 #include "kernels/hopper/sm90/limits.h"
 #include "tests/catch.h"
 #include "tests/kernels/decode_list.h"
@@ -50,61 +50,60 @@ DecodeProgram program_of(int layers, int width, int feed_forward, int heads, int
                               .vocab = 128256,
                               .padded_vocab = 128256};
     const Shape& shape = program.operands.shape;
-    const auto add = [&](StageKind kind, int rows, int columns) {
-        Stage stage;
-        stage.kind = kind;
-        stage.tiles = rows / kTileRows;
-        stage.columns = columns;
-        program.stages.push_back(stage);
+    const auto add = [&](OpKind kind, int rows, int columns) {
+        DecodeOp op;
+        op.kind = kind;
+        op.tiles = rows / kTileRows;
+        op.columns = columns;
+        program.ops.push_back(op);
     };
     for (int l = 0; l < layers; ++l) {
-        add(StageKind::qkv, shape.qkv_columns(), width);
-        add(StageKind::attention, 0, 0);
-        add(StageKind::attn_out, width, shape.q_columns());
-        add(StageKind::gate_up, 2 * feed_forward, width);
-        add(StageKind::down, width, feed_forward);
+        add(OpKind::qkv, shape.qkv_columns(), width);
+        add(OpKind::attention, 0, 0);
+        add(OpKind::attn_out, width, shape.q_columns());
+        add(OpKind::gate_up, 2 * feed_forward, width);
+        add(OpKind::down, width, feed_forward);
     }
-    add(StageKind::head, shape.padded_vocab, width);
-    add(StageKind::choose, 0, 0);
+    add(OpKind::head, shape.padded_vocab, width);
+    add(OpKind::choose, 0, 0);
     return program;
 }
 
 }  // namespace
 
-TEST_CASE("fused decode: an op list becomes five stages a layer, the head and the choice") {
+TEST_CASE("fused decode: an op list becomes five ops a layer, the head and the choice") {
     DecodeList list({.batch = 3});
     const Memory memory = list.buffers.memory();
     for (const int grid : {1, 5, 132}) {
         const DecodeProgram program = lower(list.schedule, memory, grid);
-        REQUIRE(program.stages.size() == 5 * 2 + 2);
-        constexpr StageKind kLayer[] = {StageKind::qkv, StageKind::attention, StageKind::attn_out, StageKind::gate_up,
-                                        StageKind::down};
+        REQUIRE(program.ops.size() == 5 * 2 + 2);
+        constexpr OpKind kLayer[] = {OpKind::qkv, OpKind::attention, OpKind::attn_out, OpKind::gate_up, OpKind::down};
         std::int64_t tiles = 0;
-        for (std::size_t s = 0; s < program.stages.size(); ++s) {
-            const Stage& stage = program.stages[s];
+        for (std::size_t s = 0; s < program.ops.size(); ++s) {
+            const DecodeOp& op = program.ops[s];
             CAPTURE(s, grid);
-            CHECK(stage.kind == (s < 10 ? kLayer[s % 5] : s == 10 ? StageKind::head : StageKind::choose));
-            CHECK(stage.rotation == tiles % grid);
-            CHECK(stage.embedded == (s < 3));
-            tiles += stage.tiles;
+            CHECK(op.kind == (s < 10 ? kLayer[s % 5] : s == 10 ? OpKind::head : OpKind::choose));
+            CHECK(op.rotation == tiles % grid);
+            CHECK(op.embedded == (s < 3));
+            tiles += op.tiles;
         }
-        CHECK(program.stages[0].tiles == 512 / 16);
-        CHECK(program.stages[0].columns == 80);
-        CHECK(program.stages[2].columns == 256);
-        CHECK(program.stages[3].tiles == 288 / 16);
-        CHECK(program.stages[4].columns == 144);
-        CHECK(program.stages[10].tiles == 112 / 16);
-        CHECK(program.stages[0].weights == memory.at<Bf16>(op_of<LinearRope>(list).w));
-        CHECK(program.stages[8].weights == memory.at<Bf16>(op_of<LinearSwiglu>(list, 1).w));
-        CHECK(program.stages[5].keys == memory.at<Bf16>(list.keys[1]));
-        CHECK(program.stages[6].values == memory.at<Bf16>(list.values[1]));
+        CHECK(program.ops[0].tiles == 512 / 16);
+        CHECK(program.ops[0].columns == 80);
+        CHECK(program.ops[2].columns == 256);
+        CHECK(program.ops[3].tiles == 288 / 16);
+        CHECK(program.ops[4].columns == 144);
+        CHECK(program.ops[10].tiles == 112 / 16);
+        CHECK(program.ops[0].weights == memory.at<Bf16>(op_of<LinearRope>(list).w));
+        CHECK(program.ops[8].weights == memory.at<Bf16>(op_of<LinearSwiglu>(list, 1).w));
+        CHECK(program.ops[5].keys == memory.at<Bf16>(list.keys[1]));
+        CHECK(program.ops[6].values == memory.at<Bf16>(list.values[1]));
         CHECK(program.operands.shape.vocab == 101);
         CHECK(program.operands.shape.context == 300);
         CHECK(program.operands.eps == 1e-5f);
         CHECK(program.operands.choice.token == memory.at<std::int32_t>(list.token));
         CHECK(program.operands.choice.ends == 2);
     }
-    CHECK(lower(list.schedule, Memory::shapes_only(), 132).stages.size() == 12);
+    CHECK(lower(list.schedule, Memory::shapes_only(), 132).ops.size() == 12);
 }
 
 TEST_CASE("fused decode: sizes that the kernel does not take are refused by name") {
@@ -145,37 +144,37 @@ TEST_CASE("fused decode: every part of shared memory has room of its own") {
              {program_of(16, 2048, 8192, 32, 8, 64, batch), program_of(28, 3072, 8192, 24, 8, 128, batch),
               program_of(32, 4096, 14336, 32, 8, 128, batch), program_of(1, 16, 16, 1, 1, 64, batch)}) {
             const Layout layout = layout_of(program);
-            CAPTURE(batch, program.operands.shape.width, layout.chunks);
-            std::vector<std::pair<int, int>> parts = {
-                {0, layout.chunks * kChunkBytes},
+            CAPTURE(batch, program.operands.shape.width, layout.stages);
+            std::vector<std::pair<int, int>> partials = {
+                {0, layout.stages * kStageBytes},
                 {layout.input, kConsumerWarps * layout.input_bytes},
-                {layout.parts, 4 * layout.part_entries * kConsumerWarps * layout.part_floats},
+                {layout.partials, 4 * layout.partial_entries * kConsumerWarps * layout.partial_floats},
                 {layout.attention, 4 * kConsumerWarps * layout.attention_floats},
-                {layout.stages, static_cast<int>(program.stages.size() * sizeof(Stage))},
-                {layout.state, static_cast<int>(sizeof(KernelState))}};
-            for (std::size_t i = 0; i < parts.size(); ++i) {
-                CHECK(parts[i].first % 128 == 0);
-                const int end = i + 1 < parts.size() ? parts[i + 1].first : layout.bytes;
-                CHECK(parts[i].first + parts[i].second <= end);
+                {layout.ops, static_cast<int>(program.ops.size() * sizeof(DecodeOp))},
+                {layout.state, static_cast<int>(sizeof(SharedState))}};
+            for (std::size_t i = 0; i < partials.size(); ++i) {
+                CHECK(partials[i].first % 128 == 0);
+                const int end = i + 1 < partials.size() ? partials[i + 1].first : layout.bytes;
+                CHECK(partials[i].first + partials[i].second <= end);
             }
             CHECK(layout.bytes <= hopper::kMaxSharedBytes);
-            CHECK(layout.chunks >= 3);
-            CHECK(layout.chunks <= kMaxChunks);
+            CHECK(layout.stages >= 3);
+            CHECK(layout.stages <= kMaxStages);
             CHECK(layout.in_flight >= 1);
-            CHECK(layout.in_flight <= layout.chunks);
-            CHECK(layout.part_entries <= kMaxPartEntries);
-            CHECK(layout.part_entries % kEpilogueWarps == 0);  // an entry is always of the same epilogue warp
+            CHECK(layout.in_flight <= layout.stages);
+            CHECK(layout.partial_entries <= kMaxPartialEntries);
+            CHECK(layout.partial_entries % kEpilogueWarps == 0);  // an entry is always of the same epilogue warp
             CHECK(layout.input_bytes % 16 == 0);
         }
     const Layout layout = layout_of(program_of(16, 2048, 8192, 32, 8, 64, 1));
-    CHECK(layout.chunks >= 9);
+    CHECK(layout.stages >= 9);
     std::string message = "accepted";
     try {
         layout_of(program_of(900, 2048, 8192, 32, 8, 64, 8));
     } catch (const Error& error) {
         message = error.what();
     }
-    CHECK_THAT(message, Contains("4502 stages") && Contains("use fewer sequences"));
+    CHECK_THAT(message, Contains("4502 ops") && Contains("use fewer sequences"));
 }
 
 TEST_CASE("fused decode: vectors of the exchange do not overlap") {
@@ -192,12 +191,12 @@ TEST_CASE("fused decode: vectors of the exchange do not overlap") {
             {exchange.splits, std::int64_t{batch} * 32 * 16 * 66},
             {exchange.best, std::int64_t{132} * 2 * batch * 4},
             {exchange.token, batch + 1}};
-        const std::int64_t panel = 8 * 512 * 2 / 8;  // 512 columns of 8 sequences
-        if (has_panels(batch))
-            vectors.insert(vectors.end(), {{exchange.o_panels, 4 * panel},
-                                           {exchange.middle_panels, 4 * panel},
-                                           {exchange.y_panels, 16 * panel},
-                                           {exchange.x_panels, (4 + 2 * 28) * panel},  // and two more copies of all
+        const std::int64_t lamport = 8 * 512 * 2 / 8;  // 512 columns of 8 sequences
+        if (uses_lamport(batch))
+            vectors.insert(vectors.end(), {{exchange.o_lamport, 4 * lamport},
+                                           {exchange.middle_lamport, 4 * lamport},
+                                           {exchange.y_lamport, 16 * lamport},
+                                           {exchange.x_lamport, (4 + 2 * 28) * lamport},  // and two more copies of all
                                            {exchange.arrivals, 132}});
         for (std::size_t i = 0; i < std::size(vectors); ++i) {
             CHECK(vectors[i].first % 2 == 0);

@@ -104,7 +104,7 @@ struct ModelOptions {
     std::vector<int> lengths;  // of the sequences at the start; 0: does not run
     std::vector<bool> greedy;
     std::vector<int> last_steps;  // the step that ends each sequence; empty: none ends
-    int tokens = 3;
+    int steps = 3;
     unsigned seed = 1;
     /// The kernel's mistake of its first run on a GPU, for a test of the model: the attention of an idle sequence is
     /// handed over as zeros.
@@ -119,7 +119,7 @@ struct ModelOptions {
     int arrivals_before = 1;
     /// And one that no order of the warps shows: epilogue warps do not wait for arrivals.
     bool epilogue_waits = true;
-    /// Whether a warp must have seen the arrivals that order others' accesses to a panel before its own.
+    /// Whether a warp must have seen the arrivals that order others' accesses to a Lamport buffer before its own.
     bool checks_order = true;
 };
 
@@ -138,8 +138,8 @@ class DecodeModel {
     struct Sm;
     struct Lengths {
         const DecodeModel* model;
-        int token;
-        int operator()(int sequence) const { return model->planned(sequence, token); }
+        int step;
+        int operator()(int sequence) const { return model->planned(sequence, step); }
     };
 
     Warp consumer(Sm& sm, int warp);
@@ -147,35 +147,35 @@ class DecodeModel {
     Warp producer(Sm& sm);
     Warp copies(Sm& sm);
 
-    int planned(int sequence, int token) const;
-    hopper::decode::AttentionUnits<Lengths> units(int token) const;
-    std::uint32_t epoch(int token, int stage) const;
-    int stages() const { return static_cast<int>(program_.stages.size()); }
+    int planned(int sequence, int step) const;
+    hopper::decode::AttentionTiles<Lengths> attention_tiles(int step) const;
+    std::uint32_t epoch(int step, int op) const;
+    int ops() const { return static_cast<int>(program_.ops.size()); }
     /// Until words first to first + count - 1 have this epoch. A later one is an error: its content is gone.
     Until words(const char* what, std::int64_t first, std::int64_t count, std::uint32_t epoch);
-    Until token_words(int token);
+    Until token_words(int step);
     /// After token_words(): whether this warp leaves, and the SM's others where they wait.
-    bool leaves(Sm& sm, int token) const;
-    bool runs_after(int sequence, int token) const;
+    bool leaves(Sm& sm, int step) const;
+    bool runs_after(int sequence, int step) const;
     void publish(std::int64_t first, std::int64_t count, std::uint32_t epoch);
-    void publish_tile(int token, int stage, int tile, std::uint32_t seen, std::vector<std::size_t>& pending);
-    /// Columns of a sequence in panels.
-    struct PanelColumns {
+    void publish_tile(int step, int op, int tile, std::uint32_t seen, std::vector<std::size_t>& pending);
+    /// Columns of a sequence in Lamport buffers.
+    struct LamportColumns {
         std::int64_t vector;  // Exchange
         int width, copy, sequence, first, columns;
     };
-    int copy_of(int token, int stage) const { return hopper::decode::panel_copy(stages(), token, stage); }
-    /// The index of a pair of columns in panels_.
-    std::size_t in_panel(const PanelColumns& of, int column) const;
+    int buffer_of(int step, int op) const { return hopper::decode::lamport_buffer(ops(), step, op); }
+    /// The index of a pair of columns in lamport_.
+    std::size_t in_lamport(const LamportColumns& of, int column) const;
     /// Also empties the columns in the copy of two layers later: `pending`, until some time before the warp's arrival.
     /// `seen`: the epoch in which, as the warp knows, all SMs had arrived.
-    void store_in_panels(const PanelColumns& to, std::uint32_t epoch, std::uint32_t seen,
-                         std::vector<std::size_t>& pending);
+    void store_lamport(const LamportColumns& to, std::uint32_t epoch, std::uint32_t seen,
+                       std::vector<std::size_t>& pending);
     void land(std::vector<std::size_t>& pending);
-    Until panels(PanelColumns of, std::uint32_t epoch, std::uint32_t seen);
-    /// Whether a warp waits for arrivals here, and then the epoch of the stage that it waits for.
-    bool awaits_arrivals(int stage) const;
-    std::uint32_t awaited_arrivals(std::uint32_t now, int stage) const;
+    Until lamport(LamportColumns of, std::uint32_t epoch, std::uint32_t seen);
+    /// Whether a warp waits for arrivals here, and then the epoch of the op that it waits for.
+    bool awaits_arrivals(int op) const;
+    std::uint32_t awaited_arrivals(std::uint32_t now, int op) const;
     Until arrivals(std::uint32_t epoch);
     [[noreturn]] void fail(const std::string& what) const;
 
@@ -185,7 +185,7 @@ class DecodeModel {
     const hopper::decode::Exchange exchange_;
     std::vector<Sm> sms_;
     std::vector<std::uint32_t> words_;       // epochs
-    std::vector<std::uint32_t> panels_;      // of every 4 bytes of the exchange: the epoch, or kEmpty
+    std::vector<std::uint32_t> lamport_;     // of every 4 bytes of the exchange: the epoch, or kEmpty
     std::vector<char> emptying_;             // they will be empty, sooner or later
     std::vector<std::uint32_t> emptied_in_;  // the epoch of the last store of kEmpty
     std::vector<std::uint32_t> arrivals_;

@@ -22,7 +22,7 @@ void DecodeModel::run(double late) {
     const auto go_on = [&](std::size_t i) {
         if (warps[i].go_on()) return true;
         Sm& sm = sms_[i / kPerSm];
-        if (warps[i].done() || !sm.leaving || i % kPerSm > kProducer || random_() % 4 != 0) return false;
+        if (warps[i].done() || !sm.exiting || i % kPerSm > kProducer || random_() % 4 != 0) return false;
         if (i % kPerSm == kProducer) sm.all_issued = true;
         warps[i].leave();
         return true;
@@ -49,15 +49,15 @@ void DecodeModel::run(double late) {
         std::size_t waiting = 0;
         while (waiting < warps.size() && warps[waiting].done()) ++waiting;
         if (waiting == warps.size()) break;
-        if (sms_[waiting / kPerSm].leaving) continue;
+        if (sms_[waiting / kPerSm].exiting) continue;
         fail(text("no warp can go on: SM ", waiting / kPerSm, " warp ", waiting % kPerSm, " waits for ",
                   warps[waiting].awaited()));
     }
     int last = 0;  // the step whose close nobody goes beyond
-    const auto goes_on = [&](int token) {
+    const auto goes_on = [&](int step) {
         bool runs = false;
-        for (int b = 0; b < program_.operands.shape.batch; ++b) runs = runs || runs_after(b, token);
-        return runs && token != options_.stop_after && token + 1 < options_.tokens;
+        for (int b = 0; b < program_.operands.shape.batch; ++b) runs = runs || runs_after(b, step);
+        return runs && step != options_.stop_after && step + 1 < options_.steps;
     };
     while (goes_on(last)) ++last;
     for (int b = 0; b <= program_.operands.shape.batch; ++b)

@@ -11,23 +11,23 @@ struct DecodeModel::Sm {
     int number = 0;
     // The ring.
     std::vector<Phases> full, empty;
-    std::vector<std::int64_t> chunk;                    // what a place holds
-    std::vector<hopper::decode::ProductChunk> part_of;  // of a product: which tile and slice
-    std::vector<bool> used;                             // it is not free
-    std::vector<int> landing;                           // places whose copy is on its way
+    std::vector<std::int64_t> stage;            // what a place holds
+    std::vector<hopper::decode::KTile> k_tile;  // of a GEMM: which tile and slice
+    std::vector<bool> used;                     // it is not free
+    std::vector<int> landing;                   // places whose copy is on its way
     std::int64_t issued = 0;
     bool all_issued = false;
-    int closed = 0;
-    // The products' parts: the tile whose sums a warp's part of an entry holds; -1: read.
-    std::vector<Phases> part_full;
-    std::vector<std::vector<int>> parts;
-    int parts_read[hopper::decode::kEpilogueWarps] = {};
-    // Attention's: the unit, and how many epilogue warps have yet to read its sums.
+    int committed = 0;
+    // The GEMMs' parts: the tile whose sums a warp's part of an entry holds; -1: read.
+    std::vector<Phases> partials_full;
+    std::vector<std::vector<int>> partials;
+    int partials_read[hopper::decode::kEpilogueWarps] = {};
+    // Attention's: the tile, and how many epilogue warps have yet to read its sums.
     Phases attention_full{hopper::decode::kConsumerWarps}, attention_empty{hopper::decode::kEpilogueWarps};
-    std::vector<int> unit = std::vector<int>(hopper::decode::kConsumerWarps, -1),
+    std::vector<int> tile = std::vector<int>(hopper::decode::kConsumerWarps, -1),
                      unread = std::vector<int>(hopper::decode::kConsumerWarps);
     Phases consumers{hopper::decode::kConsumerWarps};
-    bool leaving = false;
+    bool exiting = false;
 };
 
 }  // namespace coda::test

@@ -7,14 +7,14 @@ using namespace coda::hopper::decode;
 
 TEST_CASE("fused decode: the watchdog's report holds a wait, and the earliest is the largest") {
     const LateWait waits[] = {
-        {.awaited = Awaited::input, .token = 0, .stage = 6, .tile = 44, .sm = 120, .warp = 2},
-        {.awaited = Awaited::residual, .token = 0, .stage = 6, .tile = 0, .sm = 0, .warp = 8},
-        {.awaited = Awaited::parts, .token = 0, .stage = 6, .tile = 0, .sm = 0, .warp = 8},
-        {.awaited = Awaited::input, .token = 0, .stage = 7, .tile = 0, .sm = 0, .warp = 0},
-        {.awaited = Awaited::close, .token = 2, .stage = 1, .tile = -1, .sm = 131, .warp = 10},
+        {.awaited = Awaited::input, .step = 0, .op = 6, .tile = 44, .sm = 120, .warp = 2},
+        {.awaited = Awaited::residual, .step = 0, .op = 6, .tile = 0, .sm = 0, .warp = 8},
+        {.awaited = Awaited::partials, .step = 0, .op = 6, .tile = 0, .sm = 0, .warp = 8},
+        {.awaited = Awaited::input, .step = 0, .op = 7, .tile = 0, .sm = 0, .warp = 0},
+        {.awaited = Awaited::commit, .step = 2, .op = 1, .tile = -1, .sm = 131, .warp = 10},
         {.awaited = Awaited::warps,
-         .token = kMostSteps - 1,
-         .stage = kMostStages - 1,
+         .step = kMostSteps - 1,
+         .op = kMostOps - 1,
          .tile = kMostTiles - 1,
          .sm = kMostSms - 1,
          .warp = 10},
@@ -27,19 +27,19 @@ TEST_CASE("fused decode: the watchdog's report holds a wait, and the earliest is
         before = key;
         const LateWait found = wait_of(key);
         CHECK(found.awaited == wait.awaited);
-        CHECK(found.token == wait.token);
-        CHECK(found.stage == wait.stage);
+        CHECK(found.step == wait.step);
+        CHECK(found.op == wait.op);
         CHECK(found.tile == wait.tile);
         CHECK(found.sm == wait.sm);
         CHECK(found.warp == wait.warp);
     }
     DecodeProgram program;
-    program.stages.resize(8);
-    program.stages[6].kind = StageKind::attention;
+    program.ops.resize(8);
+    program.ops[6].kind = OpKind::attention;
     CHECK(describe(waits[0], program) ==
-          "the fused decode kernel stopped: SM 120 warp 2 waited too long for its input in stage 6 (attention) tile 44 "
+          "the fused decode kernel stopped: SM 120 warp 2 waited too long for its input in op 6 (attention) tile 44 "
           "of step 0");
     CHECK(describe(waits[4], program) ==
-          "the fused decode kernel stopped: SM 131 warp 10 waited too long for the close of a step in stage 1 (qkv) of "
+          "the fused decode kernel stopped: SM 131 warp 10 waited too long for the commit of a step in op 1 (qkv) of "
           "step 2");
 }

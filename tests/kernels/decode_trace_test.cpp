@@ -15,9 +15,9 @@ struct Example {
 
     Example() {
         program.grid = 2;
-        program.stages.resize(3);
-        program.stages[1].kind = StageKind::gate_up;
-        program.stages[2].kind = StageKind::choose;
+        program.ops.resize(3);
+        program.ops[1].kind = OpKind::gate_up;
+        program.ops[2].kind = OpKind::choose;
         trace.resize(static_cast<std::size_t>(stamp_index(3, 0, 2, 0, Stamp::begin)));
         const int consumer = 3, epilogue = kConsumerWarps;
         for (int sm = 0; sm < 2; ++sm) {
@@ -30,17 +30,17 @@ struct Example {
             set(2, sm, epilogue, sm == 1 ? 115000 : 108000, 0);
         }
     }
-    void set(int stage, int sm, int warp, std::uint64_t begin, std::uint64_t ready) {
-        trace[static_cast<std::size_t>(stamp_index(stage, sm, program.grid, warp, Stamp::begin))] = begin;
-        trace[static_cast<std::size_t>(stamp_index(stage, sm, program.grid, warp, Stamp::ready))] = ready;
+    void set(int op, int sm, int warp, std::uint64_t begin, std::uint64_t ready) {
+        trace[static_cast<std::size_t>(stamp_index(op, sm, program.grid, warp, Stamp::begin))] = begin;
+        trace[static_cast<std::size_t>(stamp_index(op, sm, program.grid, warp, Stamp::ready))] = ready;
     }
 };
 
 }  // namespace
 
-TEST_CASE("fused decode: the times of a stage come from the stamps of the warps that work in it") {
+TEST_CASE("fused decode: the times of an op come from the stamps of the warps that work in it") {
     const Example example;
-    const std::vector<StageTimes> times = stage_times(example.trace, example.program);
+    const std::vector<OpTimes> times = op_times(example.trace, example.program);
     REQUIRE(times.size() == 3);
     CHECK(times[0].wall == Approx(8));    // 100 to 108: SM 1's epilogue warp
     CHECK(times[0].wait == Approx(2));    // both
@@ -51,7 +51,7 @@ TEST_CASE("fused decode: the times of a stage come from the stamps of the warps 
     CHECK(times[1].work == Approx(4));
     CHECK(times[1].finish == Approx(1));
     CHECK(times[2].wall == 0);  // no warp has a stamp of its work there
-    const std::string table = stage_table(example.trace, example.program);
+    const std::string table = op_table(example.trace, example.program);
     CHECK_THAT(table, Contains("qkv") && Contains("gate_up") && Contains("8.00") && !Contains("down"));
 }
 

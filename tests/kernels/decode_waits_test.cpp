@@ -96,7 +96,7 @@ TEST_CASE("fused decode: the model of its waits finds a word that comes before t
     CHECK_THROWS_WITH(DecodeModel(program, options).run(0.5), Contains("its input") && Contains("overwritten"));
 }
 
-TEST_CASE("fused decode: the model of its waits finds panels that are used before they are empty") {
+TEST_CASE("fused decode: the model of its waits finds Lamport buffers that are used before they are empty") {
     const Case c{{.batch = 8, .layers = 6, .width = 80, .feed_forward = 144, .context = 700},
                  {1, 0, 2, 64, 65, 129, 257, 520}};
     const DecodeList list(c.sizes);
@@ -117,11 +117,12 @@ TEST_CASE("fused decode: the model of its waits finds panels that are used befor
             }
         }
         CAPTURE(before);
-        CHECK_THAT(fault, before == 0 ? Contains("a panel has epoch") : Contains("is stored before it is empty"));
+        CHECK_THAT(fault,
+                   before == 0 ? Contains("a Lamport buffer has epoch") : Contains("is stored before it is empty"));
     }
 }
 
-TEST_CASE("fused decode: the model of its waits finds panels that nothing orders, though they come in time") {
+TEST_CASE("fused decode: the model of its waits finds Lamport buffers that nothing orders, though they come in time") {
     const Case c{{.batch = 3, .layers = 6, .width = 80, .feed_forward = 144, .context = 700}, {1, 64, 520}};
     const DecodeList list(c.sizes);
     const DecodeProgram program = lower(list.schedule, list.buffers.memory(), 13);
@@ -143,8 +144,8 @@ TEST_CASE("fused decode: all warps end after the step that ends the last sequenc
                 ModelOptions options = options_of(c, seed);
                 options.last_steps = {1, 0, 0, 0, 0, 0, 0, 0};
                 options.any_end = any_end;
-                // A consumer warp that comes late, where sequence 5 is closed, and an epilogue warp between the largest
-                // logits of the first four sequences and those of the others.
+                // A consumer warp that comes late, where sequence 5 is committed, and an epilogue warp between the
+                // largest logits of the first four sequences and those of the others.
                 options.sleepers = {{5, kConsumerWarps - 1}, {static_cast<int>(seed) % grid, kConsumerWarps}};
                 try {
                     DecodeModel(program, options).run(0.5);
@@ -156,7 +157,7 @@ TEST_CASE("fused decode: all warps end after the step that ends the last sequenc
         };
         CAPTURE(grid);
         CHECK(fault_of(false) == "");
-        // One that took the end of a later step for its own would take its SM along before sequence 5 is closed.
+        // One that took the end of a later step for its own would take its SM along before sequence 5 is committed.
         CHECK_THAT(fault_of(true), Contains("waits for the token"));
     }
 }

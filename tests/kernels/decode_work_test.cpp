@@ -24,7 +24,7 @@ struct Lengths {
     std::array<int, kMaxBatch> of{};
     int operator()(int sequence) const { return of[static_cast<std::size_t>(sequence)]; }
 };
-AttentionUnits<Lengths> units_of(const std::vector<int>& lengths, int kv_heads, int head_dim) {
+AttentionTiles<Lengths> attention_tiles_of(const std::vector<int>& lengths, int kv_heads, int head_dim) {
     Lengths copied;
     std::copy(lengths.begin(), lengths.end(), copied.of.begin());
     return {copied, static_cast<int>(lengths.size()), kv_heads, head_dim};
@@ -52,7 +52,7 @@ TEST_CASE("fused decode: slices cover every column once, and a warp keeps its sl
             covered += slices.columns_of(j, columns);
         }
         REQUIRE(covered == columns);
-        REQUIRE(slices.parts() * slices.rounds() == slices.number);
+        REQUIRE(slices.partials() * slices.rounds() == slices.number);
     }
     for (const int columns : {2048, 3072, 4096, 8192, 14336}) {  // released models: nothing is copied for nothing
         const Slices slices = slices_of(columns);
@@ -66,13 +66,13 @@ TEST_CASE("fused decode: slices cover every column once, and a warp keeps its sl
             CHECK((tiles_together(slices, batch) == 1) == (resident_slices(slices, batch) == slices.rounds()));
             CHECK((slices.rounds() > 1 || tiles_together(slices, batch) == 1));
         }
-    // A warp's chunks of successive tiles name the same slices, in the same order.
+    // A warp's stages of successive tiles name the same slices, in the same order.
     for (const int columns : {16, 512, 768, 2048, 4096, 5632, 8192, 14336, 28672}) {
         const Slices slices = slices_of(columns);
         for (int warp = 0; warp < kConsumerWarps; ++warp) {
             std::vector<int> found;
             for (int m = warp; m < 5 * kConsumerWarps * slices.number; m += kConsumerWarps)
-                found.push_back(product_chunk(slices, m).slice);
+                found.push_back(k_tile_of(slices, m).slice);
             const auto rounds = static_cast<std::size_t>(slices.rounds());
             for (std::size_t i = 0; i + rounds < found.size(); ++i) REQUIRE(found[i] == found[i + rounds]);
             for (std::size_t i = 1; i < rounds; ++i) REQUIRE(found[i] > found[i - 1]);
@@ -82,18 +82,18 @@ TEST_CASE("fused decode: slices cover every column once, and a warp keeps its sl
 
 namespace {
 
-/// The chunks of a warp's loops where it keeps its slices, and where it fetches each for several tiles.
-std::vector<ProductChunk> kept_chunks(const Slices& slices, int tiles, int warp) {
-    std::vector<ProductChunk> chunks;
-    for (int m = warp; m < tiles * slices.number; m += kConsumerWarps) chunks.push_back(product_chunk(slices, m));
-    return chunks;
+/// The stages of a warp's loops where it keeps its slices, and where it fetches each for several tiles.
+std::vector<KTile> kept_k_tiles(const Slices& slices, int tiles, int warp) {
+    std::vector<KTile> stages;
+    for (int m = warp; m < tiles * slices.number; m += kConsumerWarps) stages.push_back(k_tile_of(slices, m));
+    return stages;
 }
-std::vector<ProductChunk> fetched_chunks(const Slices& slices, int tiles, int warp) {
-    std::vector<ProductChunk> chunks;
+std::vector<KTile> fetched_k_tiles(const Slices& slices, int tiles, int warp) {
+    std::vector<KTile> stages;
     for (int first = 0; first < tiles; first += kTilesTogether)
         for (int slice = warp; slice < slices.number; slice += kConsumerWarps)
-            for (int t = first; t < std::min(first + kTilesTogether, tiles); ++t) chunks.push_back({t, slice});
-    return chunks;
+            for (int t = first; t < std::min(first + kTilesTogether, tiles); ++t) stages.push_back({t, slice});
+    return stages;
 }
 
 }  // namespace
@@ -114,17 +114,17 @@ TEST_CASE("fused decode: every tile and slice exactly once, by one warp, in the 
                     for (const int together : {1, kTilesTogether}) {
                         if (together > 1 && slices.rounds() == 1) continue;  // these are kept
                         std::vector<std::pair<int, int>> produced;
-                        each_chunk(slices, own.number, together, [&](ProductChunk chunk) {
-                            produced.emplace_back(own.tile(chunk.tile), chunk.slice);
+                        each_k_tile(slices, own.number, together, [&](KTile stage) {
+                            produced.emplace_back(own.tile(stage.tile), stage.slice);
                             return true;
                         });
                         std::vector<std::pair<int, int>> consumed(produced.size(), {-1, -1});
                         for (int warp = 0; warp < kConsumerWarps; ++warp) {
                             auto m = static_cast<std::size_t>(warp);
-                            for (const ProductChunk chunk : together == 1 ? kept_chunks(slices, own.number, warp)
-                                                                          : fetched_chunks(slices, own.number, warp)) {
+                            for (const KTile stage : together == 1 ? kept_k_tiles(slices, own.number, warp)
+                                                                   : fetched_k_tiles(slices, own.number, warp)) {
                                 REQUIRE(m < consumed.size());
-                                consumed[m] = {own.tile(chunk.tile), chunk.slice};
+                                consumed[m] = {own.tile(stage.tile), stage.slice};
                                 m += kConsumerWarps;
                             }
                         }
@@ -148,15 +148,15 @@ TEST_CASE("fused decode: every position of every sequence and key/value head exa
         for (const auto& lengths : batches)
             for (const int kv_heads : {1, 2, 8})
                 for (const int grid : {1, 7, 132}) {
-                    const auto units = units_of(lengths, kv_heads, head_dim);
+                    const auto tiles = attention_tiles_of(lengths, kv_heads, head_dim);
                     std::map<std::tuple<int, int, int>, int> blocks;  // sequence, head, block
                     for (int sm = 0; sm < grid; ++sm) {
-                        const OwnTiles own = own_tiles(units.number(), 5 % grid, sm, grid);
+                        const OwnTiles own = own_tiles(tiles.number(), 5 % grid, sm, grid);
                         for (int i = 0; i < own.number; ++i) {
-                            const AttentionUnit unit = units.unit(own.tile(i));
-                            REQUIRE(unit.blocks >= 1);
-                            for (int b = 0; b < unit.blocks; ++b)
-                                ++blocks[{unit.sequence, unit.kv_head, unit.first_block + b}];
+                            const AttentionTile tile = tiles.tile(own.tile(i));
+                            REQUIRE(tile.blocks >= 1);
+                            for (int b = 0; b < tile.blocks; ++b)
+                                ++blocks[{tile.sequence, tile.kv_head, tile.first_block + b}];
                         }
                     }
                     std::size_t expected = 0;
@@ -174,16 +174,16 @@ TEST_CASE("fused decode: every position of every sequence and key/value head exa
 TEST_CASE("fused decode: a sequence is split by its own length alone") {
     for (const int head_dim : {64, 128})
         for (const int length : {1, 255, 256, 257, 3000, 4096, 4097, 50000}) {
-            const auto alone = units_of({length}, 2, head_dim);
-            const auto among = units_of({700, length, 0, 9000}, 2, head_dim);
+            const auto alone = attention_tiles_of({length}, 2, head_dim);
+            const auto among = attention_tiles_of({700, length, 0, 9000}, 2, head_dim);
             std::set<std::tuple<int, int, int, int>> first, second;
             for (int u = 0; u < alone.number(); ++u) {
-                const AttentionUnit unit = alone.unit(u);
-                first.insert({unit.split, unit.kv_head, unit.first_block, unit.blocks});
+                const AttentionTile tile = alone.tile(u);
+                first.insert({tile.split, tile.kv_head, tile.first_block, tile.blocks});
             }
             for (int u = 0; u < among.number(); ++u) {
-                const AttentionUnit unit = among.unit(u);
-                if (unit.sequence == 1) second.insert({unit.split, unit.kv_head, unit.first_block, unit.blocks});
+                const AttentionTile tile = among.tile(u);
+                if (tile.sequence == 1) second.insert({tile.split, tile.kv_head, tile.first_block, tile.blocks});
             }
             CHECK(first == second);
             CHECK(splits_of(length, head_dim).number <= kMaxSplits);
@@ -194,18 +194,19 @@ TEST_CASE("fused decode: one epilogue warp of one SM adds the splits of every co
     for (const int grid : kGrids)
         for (const int head_dim : {64, 128}) {
             constexpr int kBatch = 8, kHeads = 32;
-            const JoinTasks tasks{kHeads, head_dim};
+            const ReduceTasks tasks{kHeads, head_dim};
             std::map<std::tuple<int, int, int>, int> columns;  // sequence, head, column
             int least = tasks.number(kBatch), most = 0;
             for (int sm = 0; sm < grid; ++sm)
                 for (int warp = 0; warp < kEpilogueWarps; ++warp) {
-                    const OwnJoins own = own_joins(sm, warp, grid);
+                    const OwnReductions own = own_reductions(sm, warp, grid);
                     int number = 0;
                     for (int index = own.first; index < tasks.number(kBatch); index += own.step, ++number) {
-                        const JoinTask task = tasks.task(index);
+                        const ReduceTask task = tasks.task(index);
                         REQUIRE(task.sequence < kBatch);
                         REQUIRE(task.head < kHeads);
-                        for (int c = 0; c < kJoinedColumns; ++c) ++columns[{task.sequence, task.head, task.column + c}];
+                        for (int c = 0; c < kReducedColumns; ++c)
+                            ++columns[{task.sequence, task.head, task.column + c}];
                     }
                     least = std::min(least, number);
                     most = std::max(most, number);
@@ -243,12 +244,12 @@ TEST_CASE("fused decode: epochs of a launch are all different, and follow those 
     std::uint32_t base = 0xffffff00u;  // around the end of 32 bits
     for (int launch = 0; launch < 2; ++launch, base += kStages * kTokens)
         for (int token = 0; token < kTokens; ++token)
-            for (int stage = 0; stage < kStages; ++stage) {
-                const std::uint32_t epoch = epoch_of(base, kStages, token, stage);
+            for (int op = 0; op < kStages; ++op) {
+                const std::uint32_t epoch = epoch_of(base, kStages, token, op);
                 CHECK(seen.insert(epoch).second);
-                // What a reader expects of the stage before.
-                if (stage > 0) CHECK(epoch - 1 == epoch_of(base, kStages, token, stage - 1));
-                if (token > 0 && stage == 0) CHECK(epoch - 1 == epoch_of(base, kStages, token - 1, kStages - 1));
+                // What a reader expects of the op before.
+                if (op > 0) CHECK(epoch - 1 == epoch_of(base, kStages, token, op - 1));
+                if (token > 0 && op == 0) CHECK(epoch - 1 == epoch_of(base, kStages, token - 1, kStages - 1));
             }
     CHECK(seen.size() == 2 * kStages * kTokens);
 }
@@ -258,10 +259,10 @@ namespace {
 int weight(int row, int k) { return (row * 31 + k * 17) % 13 - 6; }
 int input(int column, int k) { return (column * 7 + k * 5) % 11 - 5; }
 
-/// A chunk as the copies bring it: of a matrix of `columns` columns in which row 16 follows row 15, as another tile of
+/// A stage as the copies bring it: of a matrix of `columns` columns in which row 16 follows row 15, as another tile of
 /// weights would. What no copy writes is 99.
 std::vector<std::int16_t> chunk_of(const Slices& slices, int columns, int slice) {
-    std::vector<std::int16_t> chunk(kChunkBytes / 2, 99);
+    std::vector<std::int16_t> stage(kStageBytes / 2, 99);
     const bool whole = in_whole_blocks(columns);
     const int blocks = whole ? slices.most : slices.blocks_of(slice);
     for (int block = 0; block < blocks; ++block)
@@ -270,27 +271,27 @@ std::vector<std::int16_t> chunk_of(const Slices& slices, int columns, int slice)
                 const int k = (slices.first_block(slice) + block) * kBlockColumns + j;
                 int byte = block * kBlockBytes + row * kBlockRowBytes + 2 * j;
                 byte ^= (byte >> 7 & 7) << 4;  // the hardware's swizzle of 128 bytes
-                chunk[static_cast<std::size_t>(byte / 2)] = static_cast<std::int16_t>(k < columns ? weight(row, k) : 0);
+                stage[static_cast<std::size_t>(byte / 2)] = static_cast<std::int16_t>(k < columns ? weight(row, k) : 0);
             }
-    return chunk;
+    return stage;
 }
 
 }  // namespace
 
-TEST_CASE("fused decode: chunks and lanes make the product of 16 rows and up to 8 columns") {
+TEST_CASE("fused decode: stages and lanes make the GEMM of 16 rows and up to 8 columns") {
     // The copies, and the hardware's MMA on what the lanes load, in whole numbers, against plain sums.
     for (const int columns : {16, 32, 48, 64, 80, 336, 352, 512, 528, 704, 1408, 2048, 4624}) {
         const Slices slices = slices_of(columns);
         std::vector<int> result(16 * 8);
         for (int slice = 0; slice < slices.number; ++slice) {
-            const std::vector<std::int16_t> chunk = chunk_of(slices, columns, slice);
-            const char* start = reinterpret_cast<const char*>(chunk.data());
+            const std::vector<std::int16_t> stage = chunk_of(slices, columns, slice);
+            const char* start = reinterpret_cast<const char*>(stage.data());
             for (int block = 0; block < slices.blocks_of(slice); ++block)
                 for (int mma = 0; mma < 4; ++mma) {
                     // a[row][k], b[column][k] as the hardware would see them.
                     int a[16][16], b[8][16];
                     for (int lane = 0; lane < 32; ++lane) {
-                        const LaneRows rows = rows_of_chunk(start, lane);
+                        const LaneRows rows = rows_of_stage(start, lane);
                         const char* from = (mma < 2 ? rows.first : rows.second) + block * rows.block + mma % 2 * 8;
                         for (int i = 0; i < 4; ++i) {
                             const int k = hardware_k(lane, i);
@@ -319,36 +320,36 @@ TEST_CASE("fused decode: chunks and lanes make the product of 16 rows and up to 
     }
 }
 
-TEST_CASE("fused decode: a panel has a slice of every sequence where the lanes load it") {
+TEST_CASE("fused decode: a Lamport buffer has a slice of every sequence where the lanes load it") {
     for (const int columns : {16, 528, 2048, 4624, 14336}) {
         const Slices slices = slices_of(columns);
         std::set<std::int64_t> found;
         for (int slice = 0; slice < slices.number; ++slice)
             for (int lane = 0; lane < 32; ++lane)
-                for (int unit = 0; unit < kPanelUnits; ++unit)
-                    for (int i = 0; i < kUnitBytes / 2; ++i) {
-                        const int in_slice = unit / 2 * kBlockColumns + lane_column(lane) + unit % 2 * 8 + i;
+                for (int tile = 0; tile < kLamportVectors; ++tile)
+                    for (int i = 0; i < kVectorBytes / 2; ++i) {
+                        const int in_slice = tile / 2 * kBlockColumns + lane_column(lane) + tile % 2 * 8 + i;
                         if (in_slice >= slices.columns_of(slice, columns)) continue;
                         const std::int64_t at =
-                            panel_offset(slices, lane_row(lane), slices.first_column(slice) + in_slice);
-                        REQUIRE(at == slice * kPanelBytes + (32 * unit + lane) * kUnitBytes + 2 * i);
+                            lamport_offset(slices, lane_row(lane), slices.first_column(slice) + in_slice);
+                        REQUIRE(at == slice * kLamportSliceBytes + (32 * tile + lane) * kVectorBytes + 2 * i);
                         found.insert(at);
                     }
         CHECK(std::ssize(found) == std::int64_t{kMaxBatch} * columns);
     }
 }
 
-TEST_CASE("fused decode: a layer empties the copy of the panels that is written two layers later") {
+TEST_CASE("fused decode: a layer empties the copy of the Lamport buffers that is written two layers later") {
     for (const int layers : {1, 2, 3, 16}) {
-        const int stages = kLayerStages * layers + 2;
+        const int ops = kLayerOps * layers + 2;
         std::vector<int> copies;
         for (int token = 0; token < 4; ++token)
             for (int layer = 0; layer < layers; ++layer) {
-                copies.push_back(panel_copy(stages, token, kLayerStages * layer));
-                CHECK(panel_copy(stages, token, kLayerStages * layer + 4) == copies.back());
+                copies.push_back(lamport_buffer(ops, token, kLayerOps * layer));
+                CHECK(lamport_buffer(ops, token, kLayerOps * layer + 4) == copies.back());
             }
         for (std::size_t i = 0; i + 2 < copies.size(); ++i) {
-            CHECK(emptied_copy(copies[i]) == copies[i + 2]);
+            CHECK(emptied_buffer(copies[i]) == copies[i + 2]);
             CHECK(copies[i] != copies[i + 1]);
             CHECK(copies[i] != copies[i + 2]);
         }
@@ -365,10 +366,10 @@ TEST_CASE("fused decode: the lanes that load at a time fall on different banks")
         }
         return banks.size() == 8;
     };
-    alignas(128) static const char chunk[kChunkBytes] = {};
+    alignas(128) static const char stage[kStageBytes] = {};
     for (int lane = 0; lane < 32; lane += 8) {
-        CHECK(different(lane, [&](int l) { return rows_of_chunk(chunk, l).first - chunk; }));
-        CHECK(different(lane, [&](int l) { return rows_of_chunk(chunk, l).second - chunk; }));
+        CHECK(different(lane, [&](int l) { return rows_of_stage(stage, l).first - stage; }));
+        CHECK(different(lane, [&](int l) { return rows_of_stage(stage, l).second - stage; }));
         for (const int pitch : {kInputPitch, input_pitch(4), input_pitch_of(64), input_pitch_of(128)})
             CHECK(different(lane, [&](int l) { return lane_row(l) * pitch + 2 * lane_column(l); }));
     }

@@ -50,20 +50,20 @@ fi"""
 
 DECODE = "coda::hopper::decode::"
 # Accesses as racecheck names them: kind, function and source.
-GIVE = ("Write", DECODE + "give_part(const coda::hopper::decode::Self &, int)", "product.cuh:75")
-ADD = ("Read", DECODE + "ProductEpilogue::add_parts(coda::hopper::decode::ProductEpilogue::Task &, int, int) const",
-       "epilogue.cuh:132")
+GIVE = ("Write", DECODE + "store_partials(const coda::hopper::decode::WarpContext &, int)", "gemm.cuh:75")
+ADD = ("Read", DECODE + "GemmEpilogue::reduce_partials(coda::hopper::decode::GemmEpilogue::Task &, int, int) const",
+       "gemm_epilogue.cuh:132")
 UNIT = ("Write", DECODE + "AttentionWarp<(int)64>::write(float *) const", "attention.cuh:245")
-JOIN = ("Read", DECODE + "AttentionEpilogue<(int)128>::join_warps(const coda::hopper::decode::AttentionUnit &, int) const",
+JOIN = ("Read", DECODE + "AttentionEpilogue<(int)128>::join_warps(const coda::hopper::decode::AttentionTile &, int) const",
         "/a/attention_epilogue.cuh:63")
 RELEASE = ("Write", "coda::hopper::ptx::store_shared_release(unsigned int, unsigned int)", "mbarrier_poll.cuh:35")
 ACQUIRE = ("Read", "coda::hopper::ptx::load_shared_acquire(unsigned int)", "mbarrier_poll.cuh:30")
 NO_SOURCE = ("Read", "void coda::hopper::decode::fused_decode<(int)64, (bool)1>(coda::hopper::decode::Arguments)", "")
 CHOICE = ("Read", "[clone void coda::hopper::decode::fused_decode<(int)64, (bool)0>(coda::hopper::decode::Arguments)] "
-          "coda::hopper::decode::choose_stage(const coda::hopper::decode::fused_decode::Arguments &, char *)", "")
+          "coda::hopper::decode::run_choice(const coda::hopper::decode::fused_decode::Arguments &, char *)", "")
 COPY = ("Write", "coda::hopper::ptx::bulk_stream(unsigned int, const void *, unsigned int)", "stream.cuh:19")
 MULTIPLY = ("Read", "void coda::hopper::decode::multiply<(int)2>(coda::hopper::decode::Sums &, const char *)::[lambda(const "
-            "char *) (instance 1)]::operator ()(const char *) const", "product.cuh:22")
+            "char *) (instance 1)]::operator ()(const char *) const", "gemm.cuh:22")
 CHOOSE = ("Write", "void coda::hopper::choice::choose_warp<coda::hopper::decode::ConsumerBlock>(const T1 &, unsigned long)",
           "row_choice.cuh:197")
 TOKEN = ("Read", "int coda::hopper::choice::token_of<__nv_bfloat16, coda::hopper::decode::ConsumerBlock>(const "
@@ -223,8 +223,8 @@ class GpuSanitizersTest(LogTestCase):
         self.assertRegex(self.check(races(*handed), *arguments), "1 modes, 0 failures, 8 allowed")
         others = [(GIVE, GIVE), (GIVE, JOIN), (UNIT, ADD), (RELEASE, RELEASE), (GIVE, NO_SOURCE), (GIVE, CHOICE),
                   (COPY, NO_SOURCE), (GIVE, COPY), (COPY, ADD), (CHOOSE, CHOOSE), (CHOOSE, MULTIPLY), (UNIT, MULTIPLY),
-                  (("Write", "coda::other(int)", "product.cuh:75"), ADD),
-                  (GIVE, ("Read", ADD[1], "product.cuh:22"))]
+                  (("Write", "coda::other(int)", "gemm.cuh:75"), ADD),
+                  (GIVE, ("Read", ADD[1], "gemm.cuh:22"))]
         for other in others:
             self.assertIn("1 failures, 0 allowed", self.check(races(other), *arguments, expect=1))
         out = self.check(races(handed[0]).replace("*fused*", "*base*"), "--only", "racecheck", "--modes", "base",

@@ -3,7 +3,7 @@
 //
 // Launches of 32 greedy steps, the median of them; after four, 128 tokens, every sequence is set back to its context.
 // "stream": bytes of weights and cache that a step must read, over the time, and its share of --stream, what bulk
-// copies alone reach. --stages and --trace show where the time of one step goes.
+// copies alone reach. --ops and --trace show where the time of one step goes.
 #include <cuda_runtime.h>
 #include <nlohmann/json.hpp>
 
@@ -33,7 +33,7 @@ struct Options {
     int launches = 8, in_flight = 56;
     double stream = 4.71, watchdog = 2, warm_up = 0.1;
     std::string json, trace;
-    bool overwrite = false, stages = false;
+    bool overwrite = false, ops = false;
 };
 constexpr int kSteps = 32, kLaunchesInARow = 4;
 
@@ -99,10 +99,9 @@ void set_sequences(const Memory& memory, const SequenceRows& rows, int context) 
 double stream_bytes(const hopper::decode::DecodeProgram& program, int context) {
     const hopper::decode::Shape& shape = program.operands.shape;
     double bytes = 0;
-    for (const hopper::decode::Stage& stage : program.stages) {
-        bytes += 2.0 * hopper::decode::kTileRows * stage.tiles * stage.columns;
-        if (stage.kind == hopper::decode::StageKind::attention)
-            bytes += 4.0 * shape.batch * shape.kv_columns() * context;
+    for (const hopper::decode::DecodeOp& op : program.ops) {
+        bytes += 2.0 * hopper::decode::kTileRows * op.tiles * op.columns;
+        if (op.kind == hopper::decode::OpKind::attention) bytes += 4.0 * shape.batch * shape.kv_columns() * context;
     }
     return bytes;
 }
@@ -140,7 +139,7 @@ nlohmann::json measure(const std::string& name, int batch, int context, const Op
         hopper::decode::lower(schedules.decode, memory, hopper::decode::multiprocessors()),
         {.watchdog_seconds = options.watchdog,
          .in_flight_bytes = options.in_flight * 1024,
-         .traced_step = options.stages || !options.trace.empty() ? kSteps / 2 : -1});
+         .traced_step = options.ops || !options.trace.empty() ? kSteps / 2 : -1});
     cudaEvent_t begin{}, end{};
     CUDA_CHECK(cudaEventCreate(&begin));
     CUDA_CHECK(cudaEventCreate(&end));
@@ -167,7 +166,7 @@ nlohmann::json measure(const std::string& name, int batch, int context, const Op
     const double rate = bytes / median * 1e-6;  // TB/s
     std::printf("%-3s batch %d context %5d  %8.1f us  %7.1f steps/s  %5.2f TB/s  %3.0f%% of the stream\n", name.c_str(),
                 batch, context, median, 1e6 / median, rate, 100 * rate / options.stream);
-    if (options.stages) std::fputs(hopper::decode::stage_table(fused.trace(), fused.program()).c_str(), stdout);
+    if (options.ops) std::fputs(hopper::decode::op_table(fused.trace(), fused.program()).c_str(), stdout);
     if (!options.trace.empty()) {
         std::ofstream file(options.trace);
         file << hopper::decode::chrome_trace(fused.trace(), fused.program());
@@ -198,7 +197,7 @@ void add_decode(CLI::App& app) {
     command->add_option("--launches", options->launches, "Of 32 steps each")->check(CLI::PositiveNumber);
     command->add_option("--in-flight", options->in_flight, "KB of loads per SM at a time")->check(CLI::PositiveNumber);
     command->add_option("--stream", options->stream, "TB/s of bulk copies alone")->check(CLI::PositiveNumber);
-    command->add_flag("--stages", options->stages, "A table of the stages of a step, which is traced");
+    command->add_flag("--ops", options->ops, "A table of the ops of a step, which is traced");
     command->add_option("--trace", options->trace, "File for the last row's step, in Chrome's trace format");
     command->add_option("--watchdog", options->watchdog, "Seconds")->check(CLI::PositiveNumber);
     command->add_option("--warm-up", options->warm_up, "Seconds of launches that are not timed")

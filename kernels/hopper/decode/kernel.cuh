@@ -1,124 +1,148 @@
-// The fused decode kernel: a whole model's step, many times, in one launch. Device.
+// fused_decode - a model's whole decode step, many steps per launch
 //
-// One CTA per SM, 11 warps: eight multiply (product.cuh, attention.cuh), two finish tiles (epilogue.cuh,
-// attention_epilogue.cuh), one thread of the last brings weights and caches (producer.cuh). They walk the same list of
-// stages, and meet at no barrier: a warp waits for the chunk, the words, the panels or the sums that it needs; with
-// panels, consumer warps also once per layer until all SMs are done with the layer before. Nothing else holds it up.
+//   GEMM       z = x Wᵀ, x (S, K) and W (N, K) in bf16, S <= 8 sequences -> fp32;  results = epilogue(z)
+//   attention  o = softmax(q Kᵀ / sqrt(hd)) V over the cache, in splits of a sequence's positions
+//   choose     the next token of each sequence from its logits
 //
-// Sums are added in one order: MMA steps by four, slices, warps, splits. A sequence is a column of the MMAs. So it has
-// the same bits alone and beside others, on any number of SMs, and for any number of steps per launch.
+// Every warp walks the same list of ops (plan/program.h) and computes from the same functions (plan/work.h) which tiles
+// are its own.
+//
+// Roles      one CTA per SM, 11 warps: warps 0-7 are consumers (mma.sync, attention, choose), warps 8-9 reduce the
+//            consumers' partials and apply the epilogue, one thread of warp 10 is the producer
+// Pipelines  stages     producer -> consumer   full: 1 arrive + bytes   empty: 1 arrive of the warp that has read it
+//                       issued: a count, as a consumer may be further ahead of the ring than a parity can tell
+//            partials   consumers -> epilogue  full: 8 arrives          partials_read: a count per epilogue warp
+//            attention  consumers -> epilogue  full: 8 arrives          empty: 1 arrive per epilogue warp
+//            consumers  8 arrives: the consumers of an SM that draws a token
+//            committed  consumer 0 -> producer: a count of the steps whose tokens are known
+// Exchange   between SMs, through L2: LL words or Lamport buffers, and per layer an arrival (plan/program.h)
+// Timeline   load     per k-tile or cache block: wait empty, and at the limit in flight for the oldest load; copy
+//            consume  GEMM: fetch the warp's slices of x; per k-tile: wait full, MMAs, release; per tile: store
+//            partials
+//                     attention: fetch the queries; per block: wait full, running maximum, release; store partials
+//                     choose: on SM b, reduce the largest logits of sequence b, or draw; commit its token
+//            finish   per tile: fetch what the epilogue reads, wait full, reduce in order, epilogue, hand over
+//            step     every warp waits for the tokens of the step before, unless no sequence runs any more
+// Shared     ring of stages | inputs of each consumer | partials | attention's partials | ops | SharedState: Layout
+//
+// There is no barrier over the grid. All warps wait for data, with one exception: with Lamport buffers they also wait
+// once per layer until all SMs are done with the layer before. Every wait has a limit (exchange/watchdog.cuh).
+//
+// Sums are added in one order: MMAs by four, slices, warps, splits. A sequence is a column of the MMAs. So it has the
+// same bits by itself and next to others, on any number of SMs, and for any number of steps per launch.
 #pragma once
 
 #include "kernels/hopper/decode/warps/attention.cuh"
 #include "kernels/hopper/decode/warps/attention_epilogue.cuh"
 #include "kernels/hopper/decode/warps/choose.cuh"
-#include "kernels/hopper/decode/warps/epilogue.cuh"
+#include "kernels/hopper/decode/warps/gemm_epilogue.cuh"
 #include "kernels/hopper/decode/warps/producer.cuh"
 
 namespace coda::hopper::decode {
 
-/// The same for one stage: what follows from a lane's number is computed in it, and not kept over all stages.
-__device__ __forceinline__ Self in_stage(Self self) {
-    ptx::hide_origin(self.lane);
-    return self;
+/// The context for one op. What follows from the lane's number is computed within the op, so that no register keeps it
+/// over all ops.
+__device__ __forceinline__ WarpContext in_op(WarpContext ctx) {
+    ptx::hide_origin(ctx.lane);
+    return ctx;
 }
 
 template <int kHeadDim>
-__device__ void run_consumer(const Self& all) {
+__device__ void run_consumer(const WarpContext& all) {
     ConsumerCounts counts;
-    Step step;
-    for (int token = 0; token < all.arguments.tokens; ++token) {
-        if (!begin_step(all, token, step)) return all.watch.leave();
+    StepTokens tokens;
+    for (int step = 0; step < all.arguments.steps; ++step) {
+        if (!begin_step(all, step, tokens)) return all.watchdog.exit_all();
         if (all.warp == 0 && all.lane == 0)
-            ptx::store_shared_release(ptx::shared_address(&all.state.closed), static_cast<std::uint32_t>(token));
-        for (int s = 0; s < all.arguments.stage_count; ++s) {
-            const Self self = in_stage(all);
-            const Stage& stage = self.stages[s];
-            const Place place = self.place(token, s);
-            self.stamp(place, Stamp::begin);
-            if (stage.kind == StageKind::attention)
-                counts = attend_stage<kHeadDim>(self, stage, token, place, counts);
-            else if (stage.kind == StageKind::choose)
-                counts.meetings = choose_stage(self.arguments, self.shared, step, place, counts.meetings);
+            ptx::store_shared_release(ptx::shared_address(&all.state.committed), static_cast<std::uint32_t>(step));
+        for (int s = 0; s < all.arguments.op_count; ++s) {
+            const WarpContext ctx = in_op(all);
+            const DecodeOp& op = ctx.ops[s];
+            const WorkItem item = ctx.item(step, s);
+            ctx.stamp(item, Stamp::begin);
+            if (op.kind == OpKind::attention)
+                counts = run_attention<kHeadDim>(ctx, op, step, item, counts);
+            else if (op.kind == OpKind::choose)
+                counts.consumer_phase = run_choice(ctx.arguments, ctx.shared, tokens, item, counts.consumer_phase);
             else
-                multiply_stage(self, stage, step, place, counts);
+                run_gemm(ctx, op, tokens, item, counts);
         }
     }
 }
 
 template <int kHeadDim>
-__device__ void run_epilogue(const Self& all) {
+__device__ void run_epilogue(const WarpContext& all) {
     const int warp = all.warp - kConsumerWarps;
-    int tiles = 0, units = 0;
-    Step step;
-    for (int token = 0; token < all.arguments.tokens; ++token) {
-        if (!begin_step(all, token, step)) return all.watch.leave();
-        for (int s = 0; s < all.arguments.stage_count; ++s) {
-            const Self self = in_stage(all);
-            const Stage& stage = self.stages[s];
-            const Place place = self.place(token, s);
-            self.stamp(place, Stamp::begin);
-            if (stage.kind == StageKind::attention) {
-                units =
-                    finish_attention<kHeadDim>(self, stage, warp, token, place, units, self.arguments.lost_stage == s);
-            } else if (stage.kind != StageKind::choose) {
-                ProductEpilogue(self, stage, step, s, place).run(warp, tiles);
-                tiles += self.tiles_of(stage).number;
+    int gemm_tiles = 0, attention_tiles = 0;
+    StepTokens tokens;
+    for (int step = 0; step < all.arguments.steps; ++step) {
+        if (!begin_step(all, step, tokens)) return all.watchdog.exit_all();
+        for (int s = 0; s < all.arguments.op_count; ++s) {
+            const WarpContext ctx = in_op(all);
+            const DecodeOp& op = ctx.ops[s];
+            const WorkItem item = ctx.item(step, s);
+            ctx.stamp(item, Stamp::begin);
+            if (op.kind == OpKind::attention) {
+                attention_tiles = run_attention_epilogue<kHeadDim>(ctx, op, warp, step, item, attention_tiles);
+            } else if (op.kind != OpKind::choose) {
+                GemmEpilogue(ctx, op, tokens, item).run(warp, gemm_tiles);
+                gemm_tiles += ctx.tiles_of(op).number;
             }
         }
     }
 }
 
-/// Barriers, the list of stages, and the sequences as the launch finds them. All threads.
-__device__ __forceinline__ void set_up(const Self& self) {
-    KernelState& state = self.state;
+/// Sets up the barriers, the list of ops, and the sequences as the launch finds them. All threads.
+__device__ __forceinline__ void initialise(const WarpContext& ctx) {
+    SharedState& state = ctx.state;
     if (threadIdx.x == 0) {
         const auto init = [](std::uint64_t& barrier, std::uint32_t arrivals) {
             ptx::mbarrier_init(ptx::shared_address(&barrier), arrivals);
         };
-        for (int i = 0; i < kMaxChunks; ++i) {
+        for (int i = 0; i < kMaxStages; ++i) {
             init(state.full[i], 1);
             init(state.empty[i], 1);
         }
-        for (std::uint64_t& barrier : state.part_full) init(barrier, kConsumerWarps);
+        for (std::uint64_t& barrier : state.partials_full) init(barrier, kConsumerWarps);
         init(state.attention_full, kConsumerWarps);
         init(state.attention_empty, kEpilogueWarps);
         init(state.consumers, kConsumerWarps);
         ptx::fence_mbarrier_init();
         state.issued = 0;
-        state.closed = 0;
-        for (std::uint32_t& tiles : state.parts_read) tiles = 0;
-        state.leaving = 0;
+        state.committed = 0;
+        for (std::uint32_t& tiles : state.partials_read) tiles = 0;
+        state.exiting = 0;
     }
-    const int batch = self.shape().batch, thread = static_cast<int>(threadIdx.x);
+    const int batch = ctx.shape().batch, thread = static_cast<int>(threadIdx.x);
     if (thread < batch) {
-        const std::int32_t* start = self.arguments.start;
+        const std::int32_t* start = ctx.arguments.start;
         const bool runs = start[2 * batch + thread] == static_cast<std::int32_t>(RowState::running);
         state.start_token[thread] = start[thread];
         state.start_length[thread] = start[batch + thread];
         state.start_running[thread] = runs && start[batch + thread] > 0;
     }
-    const auto* from = reinterpret_cast<const std::uint64_t*>(self.arguments.stages);
-    auto* to = reinterpret_cast<std::uint64_t*>(self.shared + self.layout().stages);
-    const int words = self.arguments.stage_count * static_cast<int>(sizeof(Stage) / sizeof *to);
+    const auto* from = reinterpret_cast<const std::uint64_t*>(ctx.arguments.ops);
+    auto* to = reinterpret_cast<std::uint64_t*>(ctx.shared + ctx.layout().ops);
+    const int words = ctx.arguments.op_count * static_cast<int>(sizeof(DecodeOp) / sizeof *to);
     for (int i = thread; i < words; i += kThreads) to[i] = from[i];
-    for (int s = thread; s < self.arguments.stage_count; s += kThreads)
-        if (is_product(self.arguments.stages[s].kind)) ptx::acquire_map(self.map(s));
+    for (int s = thread; s < ctx.arguments.op_count; s += kThreads)
+        if (is_gemm(ctx.arguments.ops[s].kind)) ptx::acquire_map(ctx.map(s));
     __syncthreads();
 }
 
-/// Two kernels, one of which hands over panels (Exchange), so that few sequences do not pay for what many need.
-template <int kHeadDim, bool kPanels>
+/// Two kernels, one of which hands over Lamport buffers (Exchange), so that few sequences do not pay for what many
+/// need.
+template <int kHeadDim, bool kLamport>
 __global__ __launch_bounds__(kThreads, 1) void fused_decode(const __grid_constant__ Arguments arguments) {
     extern __shared__ __align__(1024) char memory[];
-    const Self self(arguments, memory, kPanels);
-    set_up(self);
-    if (self.warp < kConsumerWarps)
-        run_consumer<kHeadDim>(self);
-    else if (self.warp < kConsumerWarps + kEpilogueWarps)
-        run_epilogue<kHeadDim>(self);
-    else if (self.lane == 0)
-        Producer<kHeadDim>(self).run();
+    const WarpContext ctx(arguments, memory, kLamport);
+    initialise(ctx);
+    if (ctx.warp < kConsumerWarps)
+        run_consumer<kHeadDim>(ctx);
+    else if (ctx.warp < kConsumerWarps + kEpilogueWarps)
+        run_epilogue<kHeadDim>(ctx);
+    else if (ctx.lane == 0)
+        Producer<kHeadDim>(ctx).run();
 }
 
 }  // namespace coda::hopper::decode

@@ -8,11 +8,11 @@ namespace coda::hopper::decode {
 using Kernel = void (*)(Arguments);
 
 /// head_dim: 64 or 128.
-Kernel words_kernel(int head_dim);
-Kernel panels_kernel(int head_dim);
+Kernel ll_kernel(int head_dim);
+Kernel lamport_kernel(int head_dim);
 
 inline Kernel kernel_for(const Shape& shape) {
-    return has_panels(shape.batch) ? panels_kernel(shape.head_dim) : words_kernel(shape.head_dim);
+    return uses_lamport(shape.batch) ? lamport_kernel(shape.head_dim) : ll_kernel(shape.head_dim);
 }
 
 }  // namespace coda::hopper::decode

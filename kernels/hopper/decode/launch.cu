@@ -55,7 +55,7 @@ class HostFlag {
 
 std::size_t trace_words(const DecodeProgram& program) {
     return static_cast<std::size_t>(
-        stamp_index(static_cast<int>(program.stages.size()), 0, program.grid, 0, Stamp::begin));
+        stamp_index(static_cast<int>(program.ops.size()), 0, program.grid, 0, Stamp::begin));
 }
 
 }  // namespace
@@ -65,7 +65,7 @@ struct FusedDecode::Device {
     LaunchOptions options;
     Kernel kernel;
     Exchange exchange;
-    DeviceArray<Stage> stages;
+    DeviceArray<DecodeOp> ops;
     DeviceArray<CUtensorMap> maps;
     DeviceArray<std::uint64_t> words;
     DeviceArray<std::int32_t> start, made;
@@ -78,25 +78,24 @@ struct FusedDecode::Device {
           options(chosen),
           kernel(kernel_for(program.operands.shape)),
           exchange(exchange_of(program.operands.shape, program.grid)),
-          stages(program.stages.size()),
-          maps(program.stages.size()),
+          ops(program.ops.size()),
+          maps(program.ops.size()),
           words(static_cast<std::size_t>(exchange.words)),
           start(static_cast<std::size_t>(3 * program.operands.shape.batch)),
-          made(static_cast<std::size_t>(options.most_tokens * program.operands.shape.batch)),
+          made(static_cast<std::size_t>(options.most_steps * program.operands.shape.batch)),
           report(1),
           trace(options.traced_step < 0 ? 0 : trace_words(program)) {
-        require(options.most_tokens >= 1 && options.most_tokens <= kMostSteps, "decode: ", options.most_tokens,
+        require(options.most_steps >= 1 && options.most_steps <= kMostSteps, "decode: ", options.most_steps,
                 " tokens per launch, at most ", kMostSteps);
-        CUDA_CHECK(cudaMemcpy(stages.get(), program.stages.data(), stages.bytes(), cudaMemcpyHostToDevice));
+        CUDA_CHECK(cudaMemcpy(ops.get(), program.ops.data(), ops.bytes(), cudaMemcpyHostToDevice));
         set_maps();
         arguments.operands = program.operands;
         arguments.layout = layout_of(program, options.in_flight_bytes);
         arguments.exchange = exchange;
-        arguments.stages = stages.get();
+        arguments.ops = ops.get();
         arguments.maps = reinterpret_cast<const std::byte*>(maps.get());
-        arguments.stage_count = static_cast<int>(program.stages.size());
+        arguments.op_count = static_cast<int>(program.ops.size());
         arguments.grid = program.grid;
-        arguments.lost_stage = options.lost_stage;
         arguments.words = words.get();
         arguments.start = start.get();
         arguments.made = made.get();
@@ -110,9 +109,9 @@ struct FusedDecode::Device {
                 multiprocessors());
     }
 
-    /// Words of an earlier launch must not have an epoch of this one: before epochs come around, all words are cleared.
-    void take_epochs(int tokens, Stream stream) {
-        const std::int64_t needed = std::int64_t{tokens} * arguments.stage_count;
+    /// No word of an earlier launch may have an epoch of this one: before epochs come around, all words are cleared.
+    void reserve_epochs(int steps, Stream stream) {
+        const std::int64_t needed = std::int64_t{steps} * arguments.op_count;
         if (next_epoch_ + needed >= std::int64_t{1} << 32) {
             CUDA_CHECK(cudaMemsetAsync(words.get(), 0, words.bytes(), stream));
             next_epoch_ = 0;
@@ -123,16 +122,14 @@ struct FusedDecode::Device {
 
   private:
     void set_maps() {
-        std::vector<CUtensorMap> all(program.stages.size());
+        std::vector<CUtensorMap> all(program.ops.size());
         for (std::size_t s = 0; s < all.size(); ++s) {
-            const Stage& stage = program.stages[s];
-            if (!is_product(stage.kind)) continue;
-            const WeightBlocks blocks{.weights = stage.weights,
-                                      .rows = std::int64_t{stage.tiles} * kTileRows,
-                                      .columns = stage.columns,
-                                      .ld = stage.ld};
-            all[s] = in_whole_blocks(stage.columns)
-                         ? block_map(blocks, kTileRows, kBlockColumns, slices_of(stage.columns).most)
+            const DecodeOp& op = program.ops[s];
+            if (!is_gemm(op.kind)) continue;
+            const WeightBlocks blocks{
+                .weights = op.weights, .rows = std::int64_t{op.tiles} * kTileRows, .columns = op.columns, .ld = op.ld};
+            all[s] = in_whole_blocks(op.columns)
+                         ? block_map(blocks, kTileRows, kBlockColumns, slices_of(op.columns).most)
                          : row_map(blocks, kTileRows, kBlockColumns);
         }
         static_assert(sizeof(CUtensorMap) == kMapBytes);
@@ -157,14 +154,14 @@ const DecodeProgram& FusedDecode::program() const { return device_->program; }
 void FusedDecode::cancel() { device_->cancel.set(1); }
 void FusedDecode::resume() { device_->cancel.set(0); }
 
-void FusedDecode::launch(int tokens, Stream stream) {
+void FusedDecode::launch(int steps, Stream stream) {
     Device& device = *device_;
     Arguments& arguments = device.arguments;
     const auto batch = static_cast<std::size_t>(device.program.operands.shape.batch);
-    require(tokens >= 1 && tokens <= device.options.most_tokens, "decode: a launch of ", tokens, " steps, at most ",
-            device.options.most_tokens);
-    arguments.tokens = tokens;
-    device.take_epochs(tokens, stream);
+    require(steps >= 1 && steps <= device.options.most_steps, "decode: a launch of ", steps, " steps, at most ",
+            device.options.most_steps);
+    arguments.steps = steps;
+    device.reserve_epochs(steps, stream);
     // The kernel changes these, and an SM that starts late must not see how.
     const ChoiceRows& rows = device.program.operands.choice;
     const std::int32_t* from[] = {rows.token, rows.lengths, rows.state};
@@ -172,10 +169,10 @@ void FusedDecode::launch(int tokens, Stream stream) {
         CUDA_CHECK(cudaMemcpyAsync(device.start.get() + i * batch, from[i], batch * sizeof(std::int32_t),
                                    cudaMemcpyDeviceToDevice, stream));
     CUDA_CHECK(cudaMemsetAsync(device.made.get(), 0xff, device.made.bytes(), stream));
-    if (const Exchange& exchange = device.exchange; exchange.panel_words > 0)  // kEmpty
+    if (const Exchange& exchange = device.exchange; exchange.lamport_words > 0)  // kEmpty
         CUDA_CHECK(cudaMemsetAsync(
-            device.words.get() + exchange.panels, 0xff,
-            static_cast<std::size_t>(kPanelCopies * exchange.panel_words) * sizeof(std::uint64_t), stream));
+            device.words.get() + exchange.lamport, 0xff,
+            static_cast<std::size_t>(kLamportBuffers * exchange.lamport_words) * sizeof(std::uint64_t), stream));
     if (device.trace.bytes() > 0) CUDA_CHECK(cudaMemsetAsync(device.trace.get(), 0, device.trace.bytes(), stream));
     void* parameters[] = {&arguments};
     CUDA_CHECK(cudaLaunchCooperativeKernel(reinterpret_cast<const void*>(device.kernel),
@@ -193,8 +190,8 @@ void FusedDecode::finish(Stream stream) {
     throw Error(describe(wait_of(report), device.program));
 }
 
-std::vector<std::int32_t> FusedDecode::made(int tokens) const {
-    const auto count = static_cast<std::size_t>(tokens * device_->program.operands.shape.batch);
+std::vector<std::int32_t> FusedDecode::made(int steps) const {
+    const auto count = static_cast<std::size_t>(steps * device_->program.operands.shape.batch);
     std::vector<std::int32_t> made(count);
     CUDA_CHECK(cudaMemcpy(made.data(), device_->made.get(), count * sizeof made[0], cudaMemcpyDeviceToHost));
     return made;

@@ -15,13 +15,11 @@ namespace coda::hopper::decode {
 struct LaunchOptions {
     double watchdog_seconds = 2;
     int in_flight_bytes = 56 * 1024;  // of loads per SM at a time
-    int most_tokens = 32;             // per launch
-    /// For tests: tile 0 of this stage is not handed over, so that the watchdog has something to find; -1: none.
-    int lost_stage = -1;
-    int traced_step = -1;  // of each launch: the one for trace(); -1: none
+    int most_steps = 32;              // per launch
+    int traced_step = -1;             // of each launch: the one for trace(); -1: none
 };
 
-/// Sequences advance by up to `tokens` tokens each; rows that do not run stay as they are. Its memory on the current
+/// Sequences advance by up to `steps` tokens each; rows that do not run stay as they are. Its memory on the current
 /// device is made once, by the constructor.
 class FusedDecode {
   public:
@@ -32,13 +30,13 @@ class FusedDecode {
     FusedDecode(const FusedDecode&) = delete;
     FusedDecode& operator=(const FusedDecode&) = delete;
 
-    /// Enqueues a launch of 1 to LaunchOptions::most_tokens steps.
-    void launch(int tokens, Stream stream);
+    /// Enqueues a launch of 1 to LaunchOptions::most_steps steps.
+    void launch(int steps, Stream stream);
     /// Waits for the launches, and throws Error with the watchdog's message where one of them was ended by it. The
     /// state of all sequences is undefined then.
     void finish(Stream stream);
     /// The tokens of the last launch, by step and sequence; -1 where the row did not run. After finish().
-    std::vector<std::int32_t> made(int tokens) const;
+    std::vector<std::int32_t> made(int steps) const;
     /// Time stamps of step `traced_step` of the last launch. After finish().
     StepTrace trace() const;
     /// Asks a running launch to end after the step that it is at. From any thread; holds for launches until resume().

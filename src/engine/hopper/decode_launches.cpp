@@ -27,7 +27,7 @@ class FusedDecodeLaunches : public DecodeLaunches {
   public:
     FusedDecodeLaunches(hopper::decode::DecodeProgram program, const hopper::decode::LaunchOptions& options,
                         cudaStream_t stream)
-        : fused_(std::move(program), options), most_steps_(options.most_tokens), stream_(stream) {}
+        : fused_(std::move(program), options), most_steps_(options.most_steps), stream_(stream) {}
 
     int most_steps() const override { return most_steps_; }
 

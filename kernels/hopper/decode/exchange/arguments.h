@@ -14,13 +14,13 @@ struct Arguments {
     Operands operands;
     Layout layout;
     Exchange exchange;
-    const Stage* stages = nullptr;
-    const std::byte* maps = nullptr;  // a tensor map of kMapBytes per stage; nothing in those without a product
-    int stage_count = 0, tokens = 0, grid = 0, lost_stage = -1;
+    const DecodeOp* ops = nullptr;
+    const std::byte* maps = nullptr;  // a tensor map of kMapBytes per op; nothing in those without a GEMM
+    int op_count = 0, steps = 0, grid = 0;
     std::uint32_t epoch = 0;               // of epoch_of
     std::uint64_t* words = nullptr;        // Exchange
     const std::int32_t* start = nullptr;   // (3, S): token, length, state before the launch
-    std::int32_t* made = nullptr;          // (tokens, S)
+    std::int32_t* made = nullptr;          // (steps, S)
     const std::int32_t* cancel = nullptr;  // of the host
     std::uint64_t* report = nullptr;       // report.h
     std::uint64_t* trace = nullptr;        // of step `traced_step`: trace.h

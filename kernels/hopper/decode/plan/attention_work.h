@@ -6,15 +6,15 @@
 
 namespace coda::hopper::decode {
 
-/// Keys and values of a block lie in one chunk, half each.
+/// Keys and values of a block lie in one stage, half each.
 inline constexpr int kBlockHalfBytes = 8192;
-static_assert(2 * kBlockHalfBytes <= kChunkBytes);
+static_assert(2 * kBlockHalfBytes <= kStageBytes);
 CODA_HD constexpr int block_positions(int head_dim) { return kBlockHalfBytes / 2 / head_dim; }
 
-/// A split has up to a block per consumer warp. Only where kMaxSplits are too few for that have its warps several.
+/// A split has up to one block per consumer warp, and more only where kMaxSplits would be exceeded.
 inline constexpr int kMaxSplits = 16;
 
-/// Splits and blocks of a sequence: they depend on its length alone, so its sums have one order.
+/// Splits and blocks of a sequence. They depend only on its length, so its sums have one order.
 struct Splits {
     int number = 0, blocks = 0;
 
@@ -29,16 +29,17 @@ CODA_HD Splits splits_of(int length, int head_dim) {
     return {wanted < kMaxSplits ? wanted : kMaxSplits, blocks};
 }
 
-/// A split of the positions of one key/value head of one sequence.
-struct AttentionUnit {
+/// A tile of attention: a split of the positions of one key/value head of one sequence.
+struct AttentionTile {
     int sequence, split, kv_head;
     Splits splits;
     int first_block, blocks;  // of this split
 };
 
-/// The units of one step: by sequence, split and key/value head, dealt to the SMs like tiles. lengths(b): planned.
+/// The tiles of one step, by sequence, split and key/value head, which go to the SMs as a GEMM's tiles do (own_tiles).
+/// lengths(b): planned_length of sequence b.
 template <class Lengths>
-struct AttentionUnits {
+struct AttentionTiles {
     Lengths lengths;
     int batch, kv_heads, head_dim;
 
@@ -47,7 +48,7 @@ struct AttentionUnits {
         for (int b = 0; b < batch; ++b) sum += splits_of(lengths(b), head_dim).number * kv_heads;
         return sum;
     }
-    CODA_HD AttentionUnit unit(int index) const {
+    CODA_HD AttentionTile tile(int index) const {
         int sequence = 0;
         Splits splits = splits_of(lengths(0), head_dim);
         while (index >= splits.number * kv_heads) {
@@ -59,28 +60,27 @@ struct AttentionUnits {
     }
 };
 
-/// Where a sequence has several splits, an epilogue warp adds those of kJoinedColumns columns of a query head: its
-/// task.
-inline constexpr int kJoinedColumns = 32;
-struct JoinTask {
+/// Where a sequence has several splits, an epilogue warp reduces them for kReducedColumns columns of a query head.
+inline constexpr int kReducedColumns = 32;
+struct ReduceTask {
     int sequence, head, column;
 };
-/// The tasks of all sequences, whether they have splits or not, dealt to all epilogue warps of all SMs.
-struct JoinTasks {
+/// The tasks of all sequences, whether they have splits or not. They go to all epilogue warps of all SMs in turn.
+struct ReduceTasks {
     int heads, head_dim;
 
-    CODA_HD int of_head() const { return head_dim / kJoinedColumns; }
+    CODA_HD int of_head() const { return head_dim / kReducedColumns; }
     CODA_HD int number(int batch) const { return batch * heads * of_head(); }
-    CODA_HD JoinTask task(int index) const {
+    CODA_HD ReduceTask task(int index) const {
         const int head = index / of_head();
-        return {head / heads, head % heads, index % of_head() * kJoinedColumns};
+        return {head / heads, head % heads, index % of_head() * kReducedColumns};
     }
 };
 /// The tasks of an epilogue warp: first, first + step, ...
-struct OwnJoins {
+struct OwnReductions {
     int first, step;
 };
-CODA_HD OwnJoins own_joins(int sm, int epilogue_warp, int grid) {
+CODA_HD OwnReductions own_reductions(int sm, int epilogue_warp, int grid) {
     return {sm + grid * epilogue_warp, grid * kEpilogueWarps};
 }
 

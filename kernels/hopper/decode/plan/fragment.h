@@ -15,21 +15,21 @@ CODA_HD int lane_row(int lane) { return lane / 4; }
 /// A lane's first column of a block.
 CODA_HD int lane_column(int lane) { return lane % 4 * 16; }
 
-/// The byte of an element of a chunk. The copy XORs which 16 bytes of a row with the row, so that the 8 lanes that load
+/// The byte of an element of a stage. The copy XORs which 16 bytes of a row with the row, so that the 8 lanes that load
 /// at a time (2 rows) fall on different banks.
-CODA_HD int chunk_offset(int row, int column) {
-    const int part = column % kBlockColumns / 8 ^ row % 8;
-    return column / kBlockColumns * kBlockBytes + row * kBlockRowBytes + 16 * part + 2 * (column % 8);
+CODA_HD int stage_offset(int row, int column) {
+    const int partial = column % kBlockColumns / 8 ^ row % 8;
+    return column / kBlockColumns * kBlockBytes + row * kBlockRowBytes + 16 * partial + 2 * (column % 8);
 }
-/// Where a lane finds its part of 16 rows of a block: two times 16 bytes of its first row; the same of its second row,
-/// and of the next block, so many bytes further on.
+/// Where a lane finds its elements of 16 rows of a block. `first` and `second` point to 16 bytes each of its first row.
+/// Its second row is `far` bytes further on, and the next block `block` bytes.
 struct LaneRows {
     const char *first, *second;
     int far, block;
 };
-CODA_HD LaneRows rows_of_chunk(const char* chunk, int lane) {
-    const int first = chunk_offset(lane_row(lane), lane_column(lane));
-    return {chunk + first, chunk + (first ^ 16), 8 * kBlockRowBytes, kBlockBytes};
+CODA_HD LaneRows rows_of_stage(const char* stage, int lane) {
+    const int first = stage_offset(lane_row(lane), lane_column(lane));
+    return {stage + first, stage + (first ^ 16), 8 * kBlockRowBytes, kBlockBytes};
 }
 
 /// Bytes between inputs of `columns` columns, for the same reason.

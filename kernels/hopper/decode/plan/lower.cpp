@@ -22,7 +22,7 @@ bool same_place(const View& a, const View& b) { return a.buffer == b.buffer && a
 class Lowering {
   public:
     Lowering(const Schedule& schedule, const Memory& memory, int grid)
-        : schedule_(schedule), memory_(memory), program_{.stages = {}, .operands = {}, .grid = grid} {}
+        : schedule_(schedule), memory_(memory), program_{.ops = {}, .operands = {}, .grid = grid} {}
 
     DecodeProgram run() {
         require(program_.grid >= 1 && program_.grid <= kMostSms, "decode: ", program_.grid, " SMs");
@@ -34,7 +34,7 @@ class Lowering {
         head(next<Linear>());
         this->choose(next<ChooseToken>());
         require(next_ == schedule_.size(), "decode: steps after ", schedule_[next_ - 1].name);
-        require(program_.stages.size() <= kMostStages, "decode: ", layers_, " layers");
+        require(program_.ops.size() <= kMostOps, "decode: ", layers_, " layers");
         rotate();
         return std::move(program_);
     }
@@ -68,12 +68,12 @@ class Lowering {
     }
     void set_eps(double eps) {
         const auto value = static_cast<float>(eps);
-        require(program_.stages.empty() || value == program_.operands.eps, "decode: ", where_, ": eps is ", eps,
+        require(program_.ops.empty() || value == program_.operands.eps, "decode: ", where_, ": eps is ", eps,
                 ", and that of the embedding is ", program_.operands.eps);
         program_.operands.eps = value;
     }
 
-    Stage product(StageKind kind, const View& w, int columns, int rows) {
+    DecodeOp gemm(OpKind kind, const View& w, int columns, int rows) {
         expect_shape("w", w, rows, columns, DType::bf16);
         const Bf16* weights = memory_.at<Bf16>(w);
         require(w.ld % 8 == 0 && reinterpret_cast<std::uintptr_t>(weights) % 16 == 0 && w.ld <= 1 << 30,
@@ -115,11 +115,11 @@ class Lowering {
         sizes(attention, qkv);
         expect("qkv", attention.qkv, qkv.out);
         where_ = at_qkv;
-        const Stage stage = product(StageKind::qkv, qkv.w, shape().width, shape().qkv_columns());
+        const DecodeOp entry = gemm(OpKind::qkv, qkv.w, shape().width, shape().qkv_columns());
         rope(qkv);
         where_ = at_attention;
-        add_attention(attention, stage);
-        residual(StageKind::attn_out, next<LinearResidualRms>(), o_, shape().q_columns(), in);
+        add_attention(attention, entry);
+        residual(OpKind::attn_out, next<LinearResidualRms>(), o_, shape().q_columns(), in);
         finish(next<FinishRstd>());
         const LinearSwiglu& swiglu = next<LinearSwiglu>();
         expect("a", swiglu.a, x_);
@@ -128,9 +128,9 @@ class Lowering {
         require(layers_ == 0 || feed_forward == shape().feed_forward, "decode: ", where_, ": y has ", feed_forward,
                 " columns, and in layer 0 ", shape().feed_forward);
         shape().feed_forward = feed_forward;
-        program_.stages.push_back(product(StageKind::gate_up, swiglu.w, shape().width, 2 * feed_forward));
+        program_.ops.push_back(gemm(OpKind::gate_up, swiglu.w, shape().width, 2 * feed_forward));
         const View y = swiglu.y, middle = x_;
-        residual(StageKind::down, next<LinearResidualRms>(), y, feed_forward, middle);
+        residual(OpKind::down, next<LinearResidualRms>(), y, feed_forward, middle);
         finish(next<FinishRstd>());
         ++layers_;
     }
@@ -172,11 +172,11 @@ class Lowering {
         program_.operands.rope = table;
     }
 
-    void add_attention(const DecodeAttention& op, Stage qkv) {
-        Stage attention{.keys = memory_.at<Bf16>(op.keys),
-                        .values = memory_.at<Bf16>(op.values),
-                        .kind = StageKind::attention,
-                        .embedded = layers_ == 0};
+    void add_attention(const DecodeAttention& op, DecodeOp qkv) {
+        DecodeOp attention{.keys = memory_.at<Bf16>(op.keys),
+                           .values = memory_.at<Bf16>(op.values),
+                           .kind = OpKind::attention,
+                           .embedded = layers_ == 0};
         for (const Bf16* cache : {attention.keys, attention.values})
             require(reinterpret_cast<std::uintptr_t>(cache) % 16 == 0, "decode: ", where_,
                     ": a cache does not start at a multiple of 16 bytes");
@@ -186,17 +186,17 @@ class Lowering {
         qkv.keys = attention.keys;
         qkv.values = attention.values;
         qkv.embedded = attention.embedded;
-        program_.stages.push_back(qkv);
-        program_.stages.push_back(attention);
+        program_.ops.push_back(qkv);
+        program_.ops.push_back(attention);
         o_ = op.o;
     }
 
-    void residual(StageKind kind, const LinearResidualRms& op, const View& input, int columns, const View& old) {
+    void residual(OpKind kind, const LinearResidualRms& op, const View& input, int columns, const View& old) {
         expect("a", op.a, input);
         expect("residual", op.residual, old);
-        Stage stage = product(kind, op.w, columns, shape().width);
-        stage.embedded = layers_ == 0 && kind == StageKind::attn_out;
-        program_.stages.push_back(stage);
+        DecodeOp entry = gemm(kind, op.w, columns, shape().width);
+        entry.embedded = layers_ == 0 && kind == OpKind::attn_out;
+        program_.ops.push_back(entry);
         x_ = op.x;
         square_ = op.square;
     }
@@ -217,7 +217,7 @@ class Lowering {
         const int padded = width("the padded vocabulary", op.out.cols);
         shape().padded_vocab = padded;
         expect_shape("out", op.out, shape().batch, padded, DType::bf16);
-        program_.stages.push_back(product(StageKind::head, op.w, shape().width, padded));
+        program_.ops.push_back(gemm(OpKind::head, op.w, shape().width, padded));
         program_.operands.logits = memory_.at<Bf16>(op.out);
         program_.operands.logits_ld = op.out.ld;
         logits_ = op.out;
@@ -258,16 +258,16 @@ class Lowering {
         rows.state = vector("state", op.state);
         rows.token = vector("token", op.token);
         rows.status = vector("status", op.status);
-        program_.stages.push_back({.kind = StageKind::choose});
+        program_.ops.push_back({.kind = OpKind::choose});
     }
 
-    /// A stage's tiles begin at the SM after the last one of the stage before, so that over a step no SM has more than
+    /// An op's tiles begin at the SM after the last one of the op before, so that over a step no SM has more than
     /// one tile more than another.
     void rotate() {
         std::int64_t tiles = 0;
-        for (Stage& stage : program_.stages) {
-            stage.rotation = static_cast<std::int16_t>(tiles % program_.grid);
-            tiles += stage.tiles;
+        for (DecodeOp& entry : program_.ops) {
+            entry.rotation = static_cast<std::int16_t>(tiles % program_.grid);
+            tiles += entry.tiles;
         }
     }
 

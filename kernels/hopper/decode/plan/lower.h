@@ -1,4 +1,4 @@
-// From the op list of a decode pass to the stages of the fused kernel. Host, without CUDA.
+// From the op list of a decode pass to the ops of the fused kernel. Host, without CUDA.
 #pragma once
 
 #include "kernels/core/memory.h"
@@ -7,7 +7,7 @@
 
 namespace coda::hopper::decode {
 
-/// The stages that do what `schedule` says, a decode pass (src/model/generation.h):
+/// The ops that do what `schedule` says, a decode pass (src/model/generation.h):
 ///   Embed; per layer LinearRope, DecodeAttention, LinearResidualRms, FinishRstd, LinearSwiglu, LinearResidualRms,
 ///   FinishRstd; Linear; ChooseToken
 /// for `grid` SMs. Results that only the next op reads (qkv, o, x, rstd, y) are not stored: the schedule's buffers of

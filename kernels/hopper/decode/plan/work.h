@@ -1,9 +1,9 @@
 // Who does what in a decode step: index arithmetic that the host, the producer and the consumers share. Host and
 // device.
 //
-// A stage is a list of tiles. An SM takes every G-th of them, from a place that differs from stage to stage, and its
-// tiles are cut into chunks, which its producer brings in order and its consumer warps use in the same order. Everybody
-// computes that order from the same functions, so nothing is ever asked or told.
+// An op is a list of tiles. An SM takes every G-th of them, beginning at one that differs from op to op. Its tiles are
+// cut into k-tiles, which its producer loads in order and its consumer warps use in the same order. All warps compute
+// that order from the same functions, so they exchange no work list.
 #pragma once
 
 #include <cstdint>
@@ -19,14 +19,14 @@ inline constexpr int kMaxGroup = 8;      // query heads per key/value head: colu
 inline constexpr int kTileRows = 16;     // rows of a weight matrix that an MMA takes
 inline constexpr int kStepColumns = 16;  // columns of it
 
-// A chunk: up to eight blocks of 16 rows and 64 columns, as one copy through a tensor map lays them out.
+// A stage holds a k-tile: up to eight blocks of 16 rows and 64 columns, as one copy through a tensor map lays them out.
 inline constexpr int kBlockColumns = 64, kSliceBlocks = 8, kSliceColumns = kBlockColumns * kSliceBlocks;
 inline constexpr int kBlockRowBytes = 2 * kBlockColumns, kBlockBytes = kTileRows * kBlockRowBytes;
-inline constexpr int kChunkBytes = kSliceBlocks * kBlockBytes;
+inline constexpr int kStageBytes = kSliceBlocks * kBlockBytes;
 
-/// The columns of a matrix in slices of up to kSliceBlocks blocks, equal but for the last ones, which may be shorter or
-/// empty. Up to 8 slices their number divides the number of consumer warps, from there on it is a multiple of it: so a
-/// warp has the same slices of every tile, and keeps its part of the input.
+/// The columns of a matrix in slices of up to kSliceBlocks blocks. All slices are equal but the last ones, which may be
+/// shorter or empty. Their number divides the number of consumer warps, or is a multiple of it, so that a warp has the
+/// same slices of every tile and can keep its slices of the input.
 struct Slices {
     int number = 0, most = 0;  // most: blocks of a slice
     int blocks = 0;            // of the whole matrix; the last one may reach past its columns
@@ -34,13 +34,13 @@ struct Slices {
     CODA_HD int first_block(int slice) const { return slice * most < blocks ? slice * most : blocks; }
     CODA_HD int blocks_of(int slice) const { return first_block(slice + 1) - first_block(slice); }
     CODA_HD int first_column(int slice) const { return first_block(slice) * kBlockColumns; }
-    /// Columns of a slice of a matrix of `columns`: 0 of an empty one, which begins behind them.
+    /// Columns of a slice of a matrix of `columns`. An empty slice begins behind them and has 0.
     CODA_HD int columns_of(int slice, int columns) const {
         const int left = columns - first_column(slice), most_columns = blocks_of(slice) * kBlockColumns;
         return left < 0 ? 0 : left < most_columns ? left : most_columns;
     }
-    /// Parts of a tile's sums, each from one warp.
-    CODA_HD int parts() const { return number < kConsumerWarps ? number : kConsumerWarps; }
+    /// Partial sums of a tile, each from one warp.
+    CODA_HD int partials() const { return number < kConsumerWarps ? number : kConsumerWarps; }
     /// Slices of a tile that one warp adds up, in order.
     CODA_HD int rounds() const { return number < kConsumerWarps ? 1 : number / kConsumerWarps; }
 };
@@ -57,9 +57,8 @@ CODA_HD Slices slices_of(int columns) {
     return slices;
 }
 
-/// Whether one copy brings a chunk: its blocks are rows of a tensor map of their own then. A last block that is not
-/// whole would reach into the next row of the matrix; such a matrix is copied block by block, with zeros behind its
-/// end.
+/// Whether one copy loads a k-tile, through a tensor map whose rows are blocks. A last block that is not whole would
+/// reach into the next row of the matrix: such a matrix is copied block by block, with zeros behind its end.
 CODA_HD bool in_whole_blocks(int columns) { return columns % kBlockColumns == 0; }
 
 /// The tiles of one SM: first, first + grid, ...
@@ -69,7 +68,7 @@ struct OwnTiles {
     CODA_HD int tile(int index) const { return first + index * grid; }
 };
 
-/// Tile i goes to SM (i + rotation) mod grid; rotation < grid.
+/// Tile i goes to SM (i + rotation) mod grid; 0 <= rotation < grid.
 CODA_HD OwnTiles own_tiles(int tiles, int rotation, int sm, int grid) {
     OwnTiles own;
     own.first = sm - rotation < 0 ? sm - rotation + grid : sm - rotation;
@@ -78,39 +77,39 @@ CODA_HD OwnTiles own_tiles(int tiles, int rotation, int sm, int grid) {
     return own;
 }
 
-/// Tiles that go through the slices together where a warp cannot keep its inputs for all of them: it fetches a slice
-/// once for so many tiles, whose sums it keeps.
+/// Where a warp cannot keep its slices of the input for all tiles, it fetches each slice once for this many tiles and
+/// keeps the sums of these.
 inline constexpr int kTilesTogether = 2;
 
-/// Chunk m of an SM's product stage belongs to consumer warp m mod 8.
-struct ProductChunk {
+/// K-tile m of an SM's GEMM belongs to consumer warp m mod 8.
+struct KTile {
     int tile, slice;  // the tile as an index among the SM's own
 };
-/// The chunks in their order, `together` tiles at a time: of these, kConsumerWarps slices of each, then the next ones.
-/// fn(chunk) returns whether to go on. False where it did not.
+/// Calls fn(k-tile) in order, `together` tiles at a time: kConsumerWarps slices of each of these tiles, then the next
+/// slices. It stops when fn returns false, and returns false then.
 template <class Fn>
-CODA_HD bool each_chunk(const Slices& slices, int tiles, int together, const Fn& fn) {
-    const int parts = slices.parts();
+CODA_HD bool each_k_tile(const Slices& slices, int tiles, int together, const Fn& fn) {
+    const int partials = slices.partials();
     for (int first = 0; first < tiles; first += together)
-        for (int from = 0; from < slices.number; from += parts)
+        for (int from = 0; from < slices.number; from += partials)
             for (int tile = first; tile < first + together && tile < tiles; ++tile)
-                for (int slice = from; slice < from + parts; ++slice)
-                    if (!fn(ProductChunk{tile, slice})) return false;
+                for (int slice = from; slice < from + partials; ++slice)
+                    if (!fn(KTile{tile, slice})) return false;
     return true;
 }
-/// The m-th of one tile at a time.
-CODA_HD ProductChunk product_chunk(const Slices& slices, int m) { return {m / slices.number, m % slices.number}; }
+/// The m-th k-tile where each_k_tile takes one tile at a time.
+CODA_HD KTile k_tile_of(const Slices& slices, int m) { return {m / slices.number, m % slices.number}; }
 
-/// A word's epoch: which stage of which token of which launch wrote it. A launch's first epoch is `base` + 1.
-CODA_HD std::uint32_t epoch_of(std::uint32_t base, int stages, int token, int stage) {
-    return base + static_cast<std::uint32_t>(token * stages + stage) + 1;
+/// A word's epoch says which op of which step of which launch wrote it. A launch's first epoch is `base` + 1.
+CODA_HD std::uint32_t epoch_of(std::uint32_t base, int ops, int step, int op) {
+    return base + static_cast<std::uint32_t>(step * ops + op) + 1;
 }
 
-/// Tokens that a sequence has in step `token` of a launch, if it still runs then; 0 if it did not at the start. All
-/// work is laid out by this number, which no choice of a token changes.
-CODA_HD int planned_length(bool running, int start, int token, int context) {
+/// The length of a sequence in a step of a launch if it still runs then; 0 if it did not run at the start. All work is
+/// laid out by this number, which no choice of a token changes.
+CODA_HD int planned_length(bool running, int start, int step, int context) {
     if (!running) return 0;
-    return start + token < context ? start + token : context;
+    return start + step < context ? start + step : context;
 }
 
 }  // namespace coda::hopper::decode

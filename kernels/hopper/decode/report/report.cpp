@@ -11,11 +11,11 @@ const char* name_of(Awaited awaited) {
         case Awaited::residual: return "the residual";
         case Awaited::splits: return "the splits of a head";
         case Awaited::token: return "the token";
-        case Awaited::close: return "the close of a step";
-        case Awaited::chunk: return "a chunk of weights or of the cache";
-        case Awaited::parts: return "the consumer warps' sums";
-        case Awaited::free_parts: return "room for its sums";
-        case Awaited::free_chunk: return "a free chunk";
+        case Awaited::commit: return "the commit of a step";
+        case Awaited::stage: return "a stage of weights or of the cache";
+        case Awaited::partials: return "the consumer warps' sums";
+        case Awaited::free_partials: return "room for its sums";
+        case Awaited::free_stage: return "a free stage";
         case Awaited::warps: return "the other consumer warps";
     }
     return "?";
@@ -33,17 +33,17 @@ LateWait wait_of(std::uint64_t key) {
     wait.sm = field(10);
     wait.tile = field(18) - 1;
     wait.awaited = static_cast<Awaited>(field(4));
-    wait.stage = field(12);
-    wait.token = field(16);
+    wait.op = field(12);
+    wait.step = field(16);
     return wait;
 }
 
 std::string describe(const LateWait& wait, const DecodeProgram& program) {
-    const auto stage = static_cast<std::size_t>(wait.stage);
-    const char* name = stage < program.stages.size() ? name_of(program.stages[stage].kind) : "?";
+    const auto op = static_cast<std::size_t>(wait.op);
+    const char* name = op < program.ops.size() ? name_of(program.ops[op].kind) : "?";
     const std::string tile = wait.tile < 0 ? "" : text(" tile ", wait.tile);
     return text("the fused decode kernel stopped: SM ", wait.sm, " warp ", wait.warp, " waited too long for ",
-                name_of(wait.awaited), " in stage ", wait.stage, " (", name, ")", tile, " of step ", wait.token);
+                name_of(wait.awaited), " in op ", wait.op, " (", name, ")", tile, " of step ", wait.step);
 }
 
 }  // namespace coda::hopper::decode

@@ -10,18 +10,18 @@ namespace coda::hopper::decode {
 
 namespace {
 
-/// The trace with names for its parts.
+/// The trace, read by name.
 struct Reader {
     const StepTrace& trace;
-    int grid, stages;
+    int grid, ops;
 
-    std::uint64_t at(int stage, int sm, int warp, Stamp stamp) const {
-        return trace[static_cast<std::size_t>(stamp_index(stage, sm, grid, warp, stamp))];
+    std::uint64_t at(int op, int sm, int warp, Stamp stamp) const {
+        return trace[static_cast<std::size_t>(stamp_index(op, sm, grid, warp, stamp))];
     }
-    bool works(int stage, int sm, int warp) const { return at(stage, sm, warp, Stamp::ready) != 0; }
-    /// Of the last stage it is not known.
-    std::uint64_t end(int stage, int sm, int warp) const {
-        return stage + 1 < stages ? at(stage + 1, sm, warp, Stamp::begin) : at(stage, sm, warp, Stamp::ready);
+    bool works(int op, int sm, int warp) const { return at(op, sm, warp, Stamp::ready) != 0; }
+    /// Of the last op it is not known.
+    std::uint64_t end(int op, int sm, int warp) const {
+        return op + 1 < ops ? at(op + 1, sm, warp, Stamp::begin) : at(op, sm, warp, Stamp::ready);
     }
     std::uint64_t first() const {
         std::uint64_t least = ~std::uint64_t{0};
@@ -48,19 +48,19 @@ std::string formatted(const char* format, const Values&... values) {
     return line.data();
 }
 
-StageTimes times_of(const Reader& reader, int stage, std::uint64_t& before) {
-    StageTimes times;
+OpTimes times_of(const Reader& reader, int op, std::uint64_t& before) {
+    OpTimes times;
     int waits = 0, sms = 0;
     std::uint64_t last_consumer = 0, last = before;
     for (int sm = 0; sm < reader.grid; ++sm) {
         std::uint64_t from = ~std::uint64_t{0}, to = 0;
         for (int warp = 0; warp < kConsumerWarps + kEpilogueWarps; ++warp) {
-            if (!reader.works(stage, sm, warp)) continue;
-            const std::uint64_t ready = reader.at(stage, sm, warp, Stamp::ready);
-            const std::uint64_t end = reader.end(stage, sm, warp);
+            if (!reader.works(op, sm, warp)) continue;
+            const std::uint64_t ready = reader.at(op, sm, warp, Stamp::ready);
+            const std::uint64_t end = reader.end(op, sm, warp);
             last = std::max(last, end);
             if (warp >= kConsumerWarps) continue;
-            times.wait += microseconds(reader.at(stage, sm, warp, Stamp::begin), ready);
+            times.wait += microseconds(reader.at(op, sm, warp, Stamp::begin), ready);
             ++waits;
             from = std::min(from, ready);
             to = std::max(to, end);
@@ -80,25 +80,25 @@ StageTimes times_of(const Reader& reader, int stage, std::uint64_t& before) {
 
 }  // namespace
 
-std::vector<StageTimes> stage_times(const StepTrace& trace, const DecodeProgram& program) {
-    const Reader reader{trace, program.grid, static_cast<int>(program.stages.size())};
+std::vector<OpTimes> op_times(const StepTrace& trace, const DecodeProgram& program) {
+    const Reader reader{trace, program.grid, static_cast<int>(program.ops.size())};
     std::uint64_t before = reader.first();
-    std::vector<StageTimes> all;
-    for (int s = 0; s < static_cast<int>(program.stages.size()); ++s) all.push_back(times_of(reader, s, before));
+    std::vector<OpTimes> all;
+    for (int s = 0; s < static_cast<int>(program.ops.size()); ++s) all.push_back(times_of(reader, s, before));
     return all;
 }
 
-std::string stage_table(const StepTrace& trace, const DecodeProgram& program) {
-    constexpr StageKind kKinds[] = {StageKind::qkv,  StageKind::attention, StageKind::attn_out, StageKind::gate_up,
-                                    StageKind::down, StageKind::head,      StageKind::choose};
-    const std::vector<StageTimes> times = stage_times(trace, program);
-    std::string table = formatted("%-10s %6s %10s %10s %10s %10s %10s\n", "us", "stages", "wall", "wait", "work",
-                                  "finish", "all walls");
-    for (const StageKind kind : kKinds) {
-        StageTimes sum;
+std::string op_table(const StepTrace& trace, const DecodeProgram& program) {
+    constexpr OpKind kKinds[] = {OpKind::qkv,  OpKind::attention, OpKind::attn_out, OpKind::gate_up,
+                                 OpKind::down, OpKind::head,      OpKind::choose};
+    const std::vector<OpTimes> times = op_times(trace, program);
+    std::string table =
+        formatted("%-10s %6s %10s %10s %10s %10s %10s\n", "us", "ops", "wall", "wait", "work", "finish", "all walls");
+    for (const OpKind kind : kKinds) {
+        OpTimes sum;
         int number = 0;
         for (std::size_t s = 0; s < times.size(); ++s) {
-            if (program.stages[s].kind != kind) continue;
+            if (program.ops[s].kind != kind) continue;
             sum.wall += times[s].wall;
             sum.wait += times[s].wait;
             sum.work += times[s].work;
@@ -113,7 +113,7 @@ std::string stage_table(const StepTrace& trace, const DecodeProgram& program) {
 }
 
 std::string chrome_trace(const StepTrace& trace, const DecodeProgram& program) {
-    const Reader reader{trace, program.grid, static_cast<int>(program.stages.size())};
+    const Reader reader{trace, program.grid, static_cast<int>(program.ops.size())};
     const std::uint64_t zero = reader.first();
     std::string json = "{\"displayTimeUnit\": \"ns\", \"traceEvents\": [\n";
     const auto add = [&](const std::string& event) { json += (json.back() == '\n' ? "" : ",\n") + event; };
@@ -123,19 +123,19 @@ std::string chrome_trace(const StepTrace& trace, const DecodeProgram& program) {
             add(formatted(R"({"ph":"M","name":"thread_name","pid":%d,"tid":%d,"args":{"name":"%s"}})", sm, warp,
                           name_of_warp(warp).c_str()));
     }
-    for (int s = 0; s < static_cast<int>(program.stages.size()); ++s)
+    for (int s = 0; s < static_cast<int>(program.ops.size()); ++s)
         for (int sm = 0; sm < program.grid; ++sm)
             for (int warp = 0; warp < kWarps; ++warp) {
                 if (!reader.works(s, sm, warp)) continue;
-                const char* kind = name_of(program.stages[static_cast<std::size_t>(s)].kind);
-                const auto part = [&](const char* name, std::uint64_t begin, std::uint64_t end) {
+                const char* kind = name_of(program.ops[static_cast<std::size_t>(s)].kind);
+                const auto partial = [&](const char* name, std::uint64_t begin, std::uint64_t end) {
                     add(formatted(
-                        R"({"ph":"X","name":"%s","cat":"%s","pid":%d,"tid":%d,"ts":%.3f,"dur":%.3f,"args":{"stage":%d}})",
+                        R"({"ph":"X","name":"%s","cat":"%s","pid":%d,"tid":%d,"ts":%.3f,"dur":%.3f,"args":{"op":%d}})",
                         name, kind, sm, warp, microseconds(zero, begin), microseconds(begin, end), s));
                 };
                 const std::uint64_t ready = reader.at(s, sm, warp, Stamp::ready);
-                part("wait", reader.at(s, sm, warp, Stamp::begin), ready);
-                part(kind, ready, reader.end(s, sm, warp));
+                partial("wait", reader.at(s, sm, warp, Stamp::begin), ready);
+                partial(kind, ready, reader.end(s, sm, warp));
             }
     return json + "\n]}\n";
 }

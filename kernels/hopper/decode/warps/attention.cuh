@@ -1,16 +1,16 @@
-// Attention of a consumer warp: it takes every eighth block of a split, and goes over its blocks with a running maximum
-// per query head. The epilogue warps put the eight parts together. Device.
+// Attention in a consumer warp: it takes every eighth block of a split, with a running maximum per query head. The
+// epilogue warps reduce the partials of the eight warps. Device.
 //
 //   logits  keys (16 positions at a time) times the queries of the group's heads, by MMA: heads are columns
 //   sums    Σ e v in fp32 on CUDA cores: a lane has two or four columns of every head
 //
-// The keys and values of old positions are there before the queries. Of a block's rows the last two positions are
-// written over what the copy brought: n - 1, the newest, from the words of qkv, which come with the queries; and n - 2,
-// stored in the step before, which the copy may have missed (producer.cuh).
+// The keys and values of old positions are loaded before the queries arrive. The warp then overwrites the rows of the
+// last two positions in a block: n - 1, the newest, with the words of qkv, which come with the queries; and n - 2,
+// which the step before stored and the copy may have missed (producer.cuh).
 #pragma once
 
 #include "kernels/hopper/decode/plan/attention_input.h"
-#include "kernels/hopper/decode/warps/product.cuh"
+#include "kernels/hopper/decode/warps/gemm.cuh"
 #include "kernels/hopper/sm90/math.cuh"
 
 namespace coda::hopper::decode {
@@ -32,60 +32,59 @@ class AttentionWarp {
     static constexpr int kPositions = block_positions(kHeadDim), kTiles = kPositions / kTileRows;
     static constexpr int kRowBytes = 2 * kHeadDim, kPairs = kHeadDim / 64;  // pairs of columns of a lane
     static constexpr int kRowLoads = kHeadDim / 4;                          // of 4 columns
-    static constexpr int kQueryLoads = 4 * kRowLoads / 32;                  // of a lane at a time: those of four heads
+    static constexpr int kQueryLoads = 4 * kRowLoads / 32;                  // of a lane at a time: of four heads
 
   public:
-    __device__ AttentionWarp(const Self& self, const Stage& stage, int token, const Place& place)
-        : self_(self), stage_(stage), token_(token), place_(place), group_(self.shape().group()) {}
+    __device__ AttentionWarp(const WarpContext& ctx, const DecodeOp& op, int step, const WorkItem& item)
+        : ctx_(ctx), op_(op), step_(step), item_(item), group_(ctx.shape().group()) {}
 
-    /// Blocks warp, warp + 8, ... of a unit whose first chunk is the `chunk`-th. Its part to `part`.
-    __device__ void run(const AttentionUnit& unit, std::uint32_t chunk, float* part) {
-        const int length = self_.planned(unit.sequence, token_);
-        const int end = length - unit.first_block * kPositions;  // of the unit's first position
-        const bool has_second = end >= 2 && is_own(unit, (end - 2) / kPositions);
-        const bool has_newest = is_own(unit, (end - 1) / kPositions);
-        if (has_second) fetch_stored(unit, length - 2);
-        fetch(unit, has_newest);
-        for (int block = self_.warp; block < unit.blocks; block += kConsumerWarps) {
-            const std::uint32_t n = chunk + static_cast<std::uint32_t>(block);
+    /// Adds blocks warp, warp + 8, ... of a tile whose first stage is the `stage`-th, and stores the sums in `partial`.
+    __device__ void run(const AttentionTile& tile, std::uint32_t stage, float* partial) {
+        const int length = ctx_.planned(tile.sequence, step_);
+        const int end = length - tile.first_block * kPositions;  // of the tile's first position
+        const bool has_second = end >= 2 && is_own(tile, (end - 2) / kPositions);
+        const bool has_newest = is_own(tile, (end - 1) / kPositions);
+        if (has_second) fetch_stored(tile, length - 2);
+        fetch(tile, has_newest);
+        for (int block = ctx_.warp; block < tile.blocks; block += kConsumerWarps) {
+            const std::uint32_t n = stage + static_cast<std::uint32_t>(block);
             const int valid = end - block * kPositions;
-            char* rows = const_cast<char*>(take_chunk(self_, n, place_));
+            char* rows = const_cast<char*>(wait_full(ctx_, n, item_));
             if (valid <= kPositions + 1) {
                 if (valid <= kPositions) put_row(0, rows, valid - 1);
                 if (valid >= 2) put_row(1, rows, valid - 2);
-                // The next copy into this chunk comes after these writes.
+                // The next copy into this stage comes after these writes.
                 ptx::fence_async_shared();
                 __syncwarp();
             }
             add_block(rows, min(kPositions, valid));
-            free_chunk(self_, n);
+            release(ctx_, n);
         }
-        write(part);
+        write(partial);
     }
 
   private:
-    __device__ bool is_own(const AttentionUnit& unit, int block) const {
-        return block < unit.blocks && block % kConsumerWarps == self_.warp;
+    __device__ bool is_own(const AttentionTile& tile, int block) const {
+        return block < tile.blocks && block % kConsumerWarps == ctx_.warp;
     }
 
     // A lane's i-th share of a position: four columns of its key, or of its value.
-    __device__ int share(int i) const { return self_.lane + 32 * i; }
+    __device__ int share(int i) const { return ctx_.lane + 32 * i; }
     __device__ bool of_value(int i) const { return share(i) >= kRowLoads; }
     __device__ int column(int i) const { return share(i) % kRowLoads * 4; }
     /// Of the newest position (0) and of the one before it (1).
     __device__ uint2* kept(int row, int i) const {
-        return reinterpret_cast<uint2*>(self_.input() + AttentionInput::rows(kHeadDim)) + row * 2 * kRowLoads +
-               share(i);
+        return reinterpret_cast<uint2*>(ctx_.input() + AttentionInput::rows(kHeadDim)) + row * 2 * kRowLoads + share(i);
     }
 
-    __device__ void fetch_stored(const AttentionUnit& unit, int position) const {
-        const Shape& shape = self_.shape();
+    __device__ void fetch_stored(const AttentionTile& tile, int position) const {
+        const Shape& shape = ctx_.shape();
         const std::int64_t first =
-            ((std::int64_t{unit.sequence} * shape.kv_heads + unit.kv_head) * shape.context + position) * kHeadDim;
+            ((std::int64_t{tile.sequence} * shape.kv_heads + tile.kv_head) * shape.context + position) * kHeadDim;
 #pragma unroll
         for (int i = 0; i < kPairs; ++i)
             *kept(1, i) =
-                __ldcg(reinterpret_cast<const uint2*>((of_value(i) ? stage_.values : stage_.keys) + first + column(i)));
+                __ldcg(reinterpret_cast<const uint2*>((of_value(i) ? op_.values : op_.keys) + first + column(i)));
     }
     /// Each lane writes what it kept.
     __device__ void put_row(int row, char* rows, int position) const {
@@ -95,37 +94,37 @@ class AttentionWarp {
                                       2 * column(i)) = *kept(row, i);
     }
 
-    /// The queries, to shared memory; and the newest key and value where they are wanted. All words at once, but for
-    /// the queries of more than four heads of 128.
-    __device__ void fetch(const AttentionUnit& unit, bool want_newest) const {
+    /// Fetches the queries to shared memory, and the newest key and value where they are wanted. All words at once, but
+    /// for the queries of more than four heads of 128.
+    __device__ void fetch(const AttentionTile& tile, bool want_newest) const {
         constexpr int kHeadWords = kHeadDim / 2;
-        const Shape& shape = self_.shape();
-        const std::uint64_t* words = self_.words(self_.arguments.exchange.qkv) +
-                                     std::int64_t{unit.sequence} * (shape.heads + 2 * shape.kv_heads) * kHeadWords;
-        const std::uint64_t* key = words + (shape.heads + unit.kv_head) * kHeadWords;
+        const Shape& shape = ctx_.shape();
+        const std::uint64_t* words = ctx_.words(ctx_.arguments.exchange.qkv) +
+                                     std::int64_t{tile.sequence} * (shape.heads + 2 * shape.kv_heads) * kHeadWords;
+        const std::uint64_t* key = words + (shape.heads + tile.kv_head) * kHeadWords;
         const int to_value = shape.kv_heads * kHeadWords, loads = group_ * kRowLoads;
-        words += unit.kv_head * group_ * kHeadWords;
-        __syncwarp();  // all lanes have used the queries of the unit before
+        words += tile.kv_head * group_ * kHeadWords;
+        __syncwarp();  // all lanes have used the queries of the tile before
 #pragma unroll 1
         for (int first = 0; first < loads; first += 32 * kQueryLoads) {
             fetch_at_once(words + 2 * first, min(loads - first, 32 * kQueryLoads), key, to_value, want_newest,
-                          self_.input() + first / kRowLoads * AttentionInput::query_pitch(kHeadDim));
+                          ctx_.input() + first / kRowLoads * AttentionInput::query_pitch(kHeadDim));
             want_newest = false;
         }
         __syncwarp();
     }
     __device__ void fetch_at_once(const std::uint64_t* from, int loads, const std::uint64_t* key, int to_value,
                                   bool want_newest, char* to) const {
-        const std::uint32_t epoch = place_.epoch - 1;
-        ptx::Words query[kQueryLoads] = {}, row[kPairs] = {};
-        self_.watch.wait_or_exit(place_, Awaited::input, [&] {
+        const std::uint32_t epoch = item_.epoch - 1;
+        ptx::LlPair query[kQueryLoads] = {}, row[kPairs] = {};
+        ctx_.watchdog.wait_or_exit(item_, Awaited::input, [&] {
 #pragma unroll
             for (int u = 0; u < kQueryLoads; ++u)
-                if (share(u) < loads) query[u] = ptx::load_words(from + 2 * share(u));
+                if (share(u) < loads) query[u] = ptx::load_ll_pair(from + 2 * share(u));
             if (want_newest)
 #pragma unroll
                 for (int i = 0; i < kPairs; ++i)
-                    row[i] = ptx::load_words(key + (of_value(i) ? to_value : 0) + column(i) / 2);
+                    row[i] = ptx::load_ll_pair(key + (of_value(i) ? to_value : 0) + column(i) / 2);
             bool all = true;
 #pragma unroll
             for (int u = 0; u < kQueryLoads; ++u)
@@ -139,22 +138,22 @@ class AttentionWarp {
         for (int u = 0; u < kQueryLoads; ++u)
             if (share(u) < loads)
                 *reinterpret_cast<uint2*>(to + share(u) / kRowLoads * AttentionInput::query_pitch(kHeadDim) +
-                                          2 * column(u)) = contents_of(query[u]);
+                                          2 * column(u)) = ll_data_pair(query[u]);
         if (want_newest)
 #pragma unroll
-            for (int i = 0; i < kPairs; ++i) *kept(0, i) = contents_of(row[i]);
+            for (int i = 0; i < kPairs; ++i) *kept(0, i) = ll_data_pair(row[i]);
     }
 
     __device__ void add_block(const char* rows, int valid) {
-        const int lane = self_.lane;
-        char* input = self_.input();
+        const int lane = ctx_.lane;
+        char* input = ctx_.input();
         auto* exponentials = reinterpret_cast<float*>(input + AttentionInput::exponentials(kHeadDim));
         auto* factors = reinterpret_cast<float*>(input + AttentionInput::factors(kHeadDim));
         const float scale = kLog2e * rsqrtf(static_cast<float>(kHeadDim));
         const char* keys = rows + lane_row(lane) * kRowBytes + 2 * lane_column(lane);
         const char* queries = input + lane_row(lane) * AttentionInput::query_pitch(kHeadDim) + 2 * lane_column(lane);
         int blocks = kHeadDim / kBlockColumns;
-        ptx::hide_origin(blocks);  // a loop as in the products: unrolled, all of a block's loads would take registers
+        ptx::hide_origin(blocks);  // a loop as in the GEMMs: unrolled, all of a block's loads would take registers
         float logit[kTiles][4];
         float largest[2] = {maximum_[0], maximum_[1]};
 #pragma unroll
@@ -208,7 +207,7 @@ class AttentionWarp {
         for (int g = 0; g < 4; ++g)
 #pragma unroll
             for (int j = 0; j < 2 * kPairs; ++j) sums[g][j] *= factors[g];
-        const char* columns = values + 4 * self_.lane;
+        const char* columns = values + 4 * ctx_.lane;
 #pragma unroll 1
         for (int first = 0; first < valid; first += kAtOnce) {
             std::uint32_t pair[kAtOnce][kPairs];
@@ -236,31 +235,31 @@ class AttentionWarp {
     }
 
     /// Per query head its sums; then every head's maximum, then Σ e.
-    __device__ void write(float* part) const {
+    __device__ void write(float* partial) const {
 #pragma unroll
         for (int g = 0; g < kMaxGroup; ++g) {
             if (g >= group_) continue;
 #pragma unroll
             for (int j = 0; j < kPairs; ++j)
-                *reinterpret_cast<float2*>(part + g * kHeadDim + 2 * self_.lane + 64 * j) = {
+                *reinterpret_cast<float2*>(partial + g * kHeadDim + 2 * ctx_.lane + 64 * j) = {
                     sums_[g / 4][g % 4][2 * j], sums_[g / 4][g % 4][2 * j + 1]};
         }
-        float* statistics = part + group_ * kHeadDim;
+        float* statistics = partial + group_ * kHeadDim;
         const float total[2] = {column_sum(total_[0]), column_sum(total_[1])};
-        if (self_.lane < 4) {
+        if (ctx_.lane < 4) {
 #pragma unroll
             for (int c = 0; c < 2; ++c) {
-                statistics[2 * self_.lane + c] = maximum_[c];
-                statistics[kMaxGroup + 2 * self_.lane + c] = total[c];
+                statistics[2 * ctx_.lane + c] = maximum_[c];
+                statistics[kMaxGroup + 2 * ctx_.lane + c] = total[c];
             }
         }
         __syncwarp();
     }
 
-    const Self& self_;
-    const Stage& stage_;
-    int token_;
-    const Place& place_;
+    const WarpContext& ctx_;
+    const DecodeOp& op_;
+    int step_;
+    const WorkItem& item_;
     int group_;
     // Of the query heads 2 (lane % 4) and + 1; the total of this lane's positions.
     float maximum_[2] = {-INFINITY, -INFINITY}, total_[2] = {};
@@ -269,23 +268,23 @@ class AttentionWarp {
 
 /// A consumer warp's share of attention.
 template <int kHeadDim>
-__device__ __forceinline__ ConsumerCounts attend_stage(const Self& self, const Stage& stage, int token, Place place,
-                                                       ConsumerCounts counts) {
-    const auto units = self.attention_units(token, kHeadDim);
-    const OwnTiles own = own_tiles(units.number(), stage.rotation, self.sm, self.grid);
-    for (int index = 0; index < own.number; ++index, ++counts.units) {
-        const AttentionUnit unit = units.unit(own.tile(index));
-        place.tile = own.tile(index);
-        self.watch.wait_barrier(place, Awaited::free_parts, &self.state.attention_empty,
-                                static_cast<std::uint32_t>(counts.units & 1) ^ 1);
-        self.stamp(place, Stamp::ready);
-        if (self.warp < unit.blocks) {
-            AttentionWarp<kHeadDim> warp(self, stage, token, place);
-            warp.run(unit, counts.chunks, self.attention_part(self.warp));
+__device__ __forceinline__ ConsumerCounts run_attention(const WarpContext& ctx, const DecodeOp& op, int step,
+                                                        WorkItem item, ConsumerCounts counts) {
+    const auto tiles = ctx.attention_tiles(step, kHeadDim);
+    const OwnTiles own = own_tiles(tiles.number(), op.rotation, ctx.sm, ctx.grid);
+    for (int index = 0; index < own.number; ++index, ++counts.attention_tiles) {
+        const AttentionTile tile = tiles.tile(own.tile(index));
+        item.tile = own.tile(index);
+        ctx.watchdog.wait_barrier(item, Awaited::free_partials, &ctx.state.attention_empty,
+                                  static_cast<std::uint32_t>(counts.attention_tiles & 1) ^ 1);
+        ctx.stamp(item, Stamp::ready);
+        if (ctx.warp < tile.blocks) {
+            AttentionWarp<kHeadDim> warp(ctx, op, step, item);
+            warp.run(tile, counts.stages, ctx.attention_partials(ctx.warp));
         }
         __syncwarp();
-        if (self.lane == 0) ptx::mbarrier_arrive(ptx::shared_address(&self.state.attention_full));
-        counts.chunks += static_cast<std::uint32_t>(unit.blocks);
+        if (ctx.lane == 0) ptx::mbarrier_arrive(ptx::shared_address(&ctx.state.attention_full));
+        counts.stages += static_cast<std::uint32_t>(tile.blocks);
     }
     return counts;
 }

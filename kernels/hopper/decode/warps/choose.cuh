@@ -1,11 +1,11 @@
-// The last stage: SM b chooses sequence b's next token, tells it to all, and so closes the step. Device.
+// The last op: SM b chooses sequence b's next token and commits it, that is, hands it to all warps of all SMs. Device.
 //
 // The epilogue warps have sent the largest logits that they saw, so greedy needs no pass over the logits. Otherwise the
 // SM's consumer warps go over the row, as the op's own kernel does (row_choice.cuh).
 #pragma once
 
 #include "kernels/hopper/choice/row_choice.cuh"
-#include "kernels/hopper/decode/warps/product.cuh"
+#include "kernels/hopper/decode/warps/gemm.cuh"
 
 namespace coda::hopper::decode {
 
@@ -13,50 +13,51 @@ namespace coda::hopper::decode {
 struct ConsumerBlock {
     static constexpr int kWarps = kConsumerWarps, kThreads = 32 * kWarps;
     choice::Shared<kWarps>& shared;
-    const Self& self;
-    const Place& place;
-    std::uint32_t& meetings;
+    const WarpContext& ctx;
+    const WorkItem& item;
+    std::uint32_t& consumer_phase;
 
     __device__ void sync() const {
         __syncwarp();
-        if (self.lane == 0) ptx::mbarrier_arrive(ptx::shared_address(&self.state.consumers));
-        self.watch.wait_barrier(place, Awaited::warps, &self.state.consumers, meetings & 1);
-        ++meetings;
+        if (ctx.lane == 0) ptx::mbarrier_arrive(ptx::shared_address(&ctx.state.consumers));
+        ctx.watchdog.wait_barrier(item, Awaited::warps, &ctx.state.consumers, consumer_phase & 1);
+        ++consumer_phase;
     }
 };
 
 class Chooser {
   public:
-    __device__ Chooser(const Self& self, const Step& step, const Place& place, std::uint32_t meetings)
-        : self_(self), step_(step), place_(place), meetings_(meetings) {}
+    __device__ Chooser(const WarpContext& ctx, const StepTokens& tokens, const WorkItem& item,
+                       std::uint32_t consumer_phase)
+        : ctx_(ctx), tokens_(tokens), item_(item), consumer_phase_(consumer_phase) {}
 
     /// Returns how often the consumer warps have met.
     __device__ std::uint32_t run() {
 #pragma unroll 1
-        for (int b = self_.sm; b < self_.shape().batch; b += self_.grid) choose(b);
-        return meetings_;
+        for (int b = ctx_.sm; b < ctx_.shape().batch; b += ctx_.grid) choose(b);
+        return consumer_phase_;
     }
 
   private:
-    /// In warps without which the step does not close: no others are sure to find this step's words.
+    /// Only for warps that the step's commit waits for: others may come when the words are of a later step.
     __device__ void gather(int sequence, std::uint64_t& best, int& bad) const {
-        const int sources = self_.grid * kEpilogueWarps, batch = self_.shape().batch;
-        const std::uint64_t* from = self_.words(self_.arguments.exchange.best) + 4 * sequence;
-        const std::uint32_t epoch = place_.epoch - 1;  // of the head
+        const int sources = ctx_.grid * kEpilogueWarps, batch = ctx_.shape().batch;
+        const std::uint64_t* from = ctx_.words(ctx_.arguments.exchange.best) + 4 * sequence;
+        const std::uint32_t epoch = item_.epoch - 1;  // of the head
         best = 0;
         bad = INT_MAX;
 #pragma unroll 1
         for (int base = 0; base < sources; base += 32) {
-            const int source = min(base + self_.lane, sources - 1);
-            ptx::Words first{}, second{};
-            self_.watch.wait_or_exit(place_, Awaited::close, [&] {
-                first = ptx::load_words(from + std::int64_t{4} * batch * source);
-                second = ptx::load_words(from + std::int64_t{4} * batch * source + 2);
+            const int source = min(base + ctx_.lane, sources - 1);
+            ptx::LlPair first{}, second{};
+            ctx_.watchdog.wait_or_exit(item_, Awaited::commit, [&] {
+                first = ptx::load_ll_pair(from + std::int64_t{4} * batch * source);
+                second = ptx::load_ll_pair(from + std::int64_t{4} * batch * source + 2);
                 return not_before(first.first, epoch) && not_before(first.second, epoch) &&
                        not_before(second.first, epoch);
             });
-            best = max(best, std::uint64_t{content_of(first.first)} << 32 | content_of(first.second));
-            bad = min(bad, static_cast<int>(content_of(second.first)));
+            best = max(best, std::uint64_t{ll_data(first.first)} << 32 | ll_data(first.second));
+            bad = min(bad, static_cast<int>(ll_data(second.first)));
         }
         __syncwarp();
 #pragma unroll
@@ -68,31 +69,31 @@ class Chooser {
         __syncwarp();
     }
 
-    /// A sequence that does not run, and a greedy one, need no warp but the one that closes the step. The others may
-    /// come so late that they see the tokens of a later step; then they were not needed in this one, and find so again.
+    /// A sequence that does not run, and a greedy one, need only the warp that commits. The others may come so late
+    /// that they see the tokens of a later step; then this step did not need them, and they find the same again.
     __device__ void choose(int sequence) {
-        const ChoiceRows& rows = self_.operands().choice;
-        const bool runs = step_.running(sequence);
-        if (self_.warp != 0 && (!runs || sampling::rules_of(rows.options[sequence]).greedy)) return;
+        const ChoiceRows& rows = ctx_.operands().choice;
+        const bool runs = tokens_.running(sequence);
+        if (ctx_.warp != 0 && (!runs || sampling::rules_of(rows.options[sequence]).greedy)) return;
         std::uint64_t best = 0;
         int bad = 0;
         gather(sequence, best, bad);
-        self_.stamp(place_, Stamp::ready);
+        ctx_.stamp(item_, Stamp::ready);
         const bool first_thread = threadIdx.x == 0;
-        if (!runs || bad < self_.shape().vocab) {
+        if (!runs || bad < ctx_.shape().vocab) {
             if (!first_thread) return;
             if (runs) {
                 rows.status[sequence] = bad;
                 rows.state[sequence] = static_cast<std::int32_t>(RowState::failed);
             }
-            return close(sequence, -1, false);
+            return commit(sequence, -1, false);
         }
         const sampling::Rules rules = sampling::rules_of(rows.options[sequence]);
         int token = first_thread ? static_cast<int>(~static_cast<std::uint32_t>(best)) : -1;
         if (!rules.greedy) token = draw(sequence, rules, sampling::value_of(static_cast<std::uint32_t>(best >> 32)));
         if (token >= 0) {
             choice::advance(rows, sequence, token);
-            close(sequence, token, rows.state[sequence] == static_cast<std::int32_t>(RowState::running));
+            commit(sequence, token, rows.state[sequence] == static_cast<std::int32_t>(RowState::running));
         }
     }
 
@@ -101,9 +102,9 @@ class Chooser {
     __device__ int draw(int sequence, const sampling::Rules& rules, float largest) {
         using Shared = choice::Shared<kConsumerWarps>;
         static_assert(sizeof(Shared) <= 8 * (2 * kSliceColumns + 64), "the inputs of eight warps hold it");
-        const ConsumerBlock block{*reinterpret_cast<Shared*>(self_.shared + self_.layout().input), self_, place_,
-                                  meetings_};
-        const Operands& operands = self_.operands();
+        const ConsumerBlock block{*reinterpret_cast<Shared*>(ctx_.shared + ctx_.layout().input), ctx_, item_,
+                                  consumer_phase_};
+        const Operands& operands = ctx_.operands();
         const ChoiceRows& rows = operands.choice;
         const choice::Row<__nv_bfloat16> row{
             reinterpret_cast<const __nv_bfloat16*>(operands.logits) + sequence * operands.logits_ld,
@@ -116,32 +117,32 @@ class Chooser {
     }
 
     /// One thread, after everything that it has written.
-    __device__ void close(int sequence, int token, bool running) const {
-        const Arguments& arguments = self_.arguments;
-        arguments.made[step_.number * self_.shape().batch + sequence] = token;
-        std::uint64_t* words = self_.words(arguments.exchange.token);
+    __device__ void commit(int sequence, int token, bool running) const {
+        const Arguments& arguments = ctx_.arguments;
+        arguments.made[tokens_.step * ctx_.shape().batch + sequence] = token;
+        std::uint64_t* words = ctx_.words(arguments.exchange.token);
         ptx::fence_gpu();
         ptx::fence_async();
         if (sequence == 0) {
             const bool stop = *static_cast<const volatile std::int32_t*>(arguments.cancel) != 0;
-            ptx::store_word(words + self_.shape().batch, word_of(stop ? 1 : 0, place_.epoch));
+            ptx::store_ll(words + ctx_.shape().batch, ll_word(stop ? 1 : 0, item_.epoch));
         }
-        ptx::store_word(words + sequence,
-                        word_of(running ? static_cast<std::uint32_t>(token) | 0x80000000u : 0, place_.epoch));
+        ptx::store_ll(words + sequence,
+                      ll_word(running ? static_cast<std::uint32_t>(token) | 0x80000000u : 0, item_.epoch));
     }
 
-    const Self self_;
-    const Step step_;
-    Place place_;
-    std::uint32_t meetings_;
+    const WarpContext ctx_;
+    const StepTokens tokens_;
+    WorkItem item_;
+    std::uint32_t consumer_phase_;
 };
 
-/// A function of its own, so that its registers do not add to those of the products.
-inline __device__ __noinline__ std::uint32_t choose_stage(const Arguments& arguments, char* shared, Step step,
-                                                          Place place, std::uint32_t meetings) {
-    if (static_cast<int>(blockIdx.x) >= arguments.operands.shape.batch) return meetings;
-    constexpr bool kPanels = false;  // whether the kernel has them or not: this stage uses none
-    return Chooser(Self(arguments, shared, kPanels), step, place, meetings).run();
+/// A function of its own, so that its registers do not add to the GEMMs' registers.
+inline __device__ __noinline__ std::uint32_t run_choice(const Arguments& arguments, char* shared, StepTokens tokens,
+                                                        WorkItem item, std::uint32_t consumer_phase) {
+    if (static_cast<int>(blockIdx.x) >= arguments.operands.shape.batch) return consumer_phase;
+    constexpr bool kLamport = false;  // whether the kernel has them or not: this op uses none
+    return Chooser(WarpContext(arguments, shared, kLamport), tokens, item, consumer_phase).run();
 }
 
 }  // namespace coda::hopper::decode

@@ -1,13 +1,13 @@
-// The producer: one thread, which brings every chunk of an SM into the ring, in the order of the stages, over the ends
-// of tiles, stages, layers and steps. Device.
+// The producer: one thread, which loads every stage of an SM's ring in the order of the ops, without a stop at the ends
+// of tiles, ops, layers and steps. Device.
 //
-// Copies that are on their way slow down the words of others, so at most Layout::in_flight are asked for at a time.
+// Loads in flight slow down the words of other SMs, so at most Layout::in_flight are in flight at the same time.
 //
-// Copies for step t run ahead of the close of step t - 1. They bring positions up to n - 3 of n, which the close of
+// Copies for step t run ahead of the commit of step t - 1. They bring positions up to n - 3 of n, which the commit of
 // step t - 2 has ordered; the two last ones a consumer writes over what the copy brought (attention.cuh).
 #pragma once
 
-#include "kernels/hopper/decode/exchange/self.cuh"
+#include "kernels/hopper/decode/exchange/context.cuh"
 #include "kernels/hopper/ptx/mbarrier.cuh"
 #include "kernels/hopper/ptx/stream.cuh"
 
@@ -18,70 +18,70 @@ class Producer {
     static constexpr std::uint32_t kHalfBytes = kBlockHalfBytes;
 
   public:
-    __device__ explicit Producer(const Self& self) : self_(self), policy_(ptx::evict_first_policy()) {}
+    __device__ explicit Producer(const WarpContext& ctx) : ctx_(ctx), policy_(ptx::evict_first_policy()) {}
 
     __device__ void run() {
-        if (self_.any_at_start()) all_steps();
+        if (ctx_.any_at_start()) all_steps();
         drain();
     }
 
   private:
-    /// Ends early where all are to leave.
+    /// Returns early when the warps of the SM exit.
     __device__ void all_steps() {
-        for (int token = 0; token < self_.arguments.tokens; ++token)
-            for (int s = 0; s < self_.arguments.stage_count; ++s) {
-                place_ = self_.place(token, s);
-                const Stage& stage = self_.stages[s];
-                self_.stamp(place_, Stamp::begin);
-                const int after = s + 1 < self_.arguments.stage_count ? s + 1 : 0;
-                if (is_product(self_.stages[after].kind)) ptx::prefetch_map(self_.map(after));
-                if (is_product(stage.kind) && !product(stage, self_.map(s))) return;
-                if (stage.kind == StageKind::attention && !attention(stage, token)) return;
+        for (int step = 0; step < ctx_.arguments.steps; ++step)
+            for (int s = 0; s < ctx_.arguments.op_count; ++s) {
+                item_ = ctx_.item(step, s);
+                const DecodeOp& op = ctx_.ops[s];
+                ctx_.stamp(item_, Stamp::begin);
+                const int after = s + 1 < ctx_.arguments.op_count ? s + 1 : 0;
+                if (is_gemm(ctx_.ops[after].kind)) ptx::prefetch_map(ctx_.map(after));
+                if (is_gemm(op.kind) && !gemm(op, ctx_.map(s))) return;
+                if (op.kind == OpKind::attention && !attention(op, step)) return;
             }
     }
 
     /// All copies land before the SM's shared memory may go.
     __device__ void drain() {
-        for (; landed_.slot != next_.slot || landed_.round != next_.round; landed_.go_on(self_.layout().chunks))
-            ptx::mbarrier_wait(ptx::shared_address(&self_.state.full[landed_.slot]), landed_.round & 1);
+        for (; oldest_.slot != next_.slot || oldest_.round != next_.round; oldest_.advance(ctx_.layout().stages))
+            ptx::mbarrier_wait(ptx::shared_address(&ctx_.state.full[oldest_.slot]), oldest_.round & 1);
     }
 
-    /// Waits for room, and announces a chunk of so many bytes.
+    /// Waits for an empty stage, and expects `bytes` in it.
     __device__ bool begin(std::uint32_t bytes) {
-        const int ring = self_.layout().chunks;
-        if (count_ >= static_cast<std::uint32_t>(self_.layout().in_flight)) {
-            if (!wait(Awaited::chunk, self_.state.full[landed_.slot], landed_.round)) return false;
-            landed_.go_on(ring);
+        const int ring = ctx_.layout().stages;
+        if (count_ >= static_cast<std::uint32_t>(ctx_.layout().in_flight)) {
+            if (!wait(Awaited::stage, ctx_.state.full[oldest_.slot], oldest_.round)) return false;
+            oldest_.advance(ring);
         }
-        if (!wait(Awaited::free_chunk, self_.state.empty[next_.slot], next_.round ^ 1)) return false;
+        if (!wait(Awaited::free_stage, ctx_.state.empty[next_.slot], next_.round ^ 1)) return false;
         ptx::mbarrier_arrive_expect(full(), bytes);
-        self_.stamp(place_, Stamp::ready);
+        ctx_.stamp(item_, Stamp::ready);
         return true;
     }
-    /// A consumer may look at the chunk's barrier: it is in the chunk's own round now.
+    /// A consumer may poll_watchdog at the stage's barrier: it is in the stage's own round now.
     __device__ void end() {
-        ptx::store_shared_release(ptx::shared_address(&self_.state.issued), ++count_);
-        next_.go_on(self_.layout().chunks);
+        ptx::store_shared_release(ptx::shared_address(&ctx_.state.issued), ++count_);
+        next_.advance(ctx_.layout().stages);
     }
     __device__ bool wait(Awaited awaited, const std::uint64_t& barrier, std::uint32_t round) const {
         const std::uint32_t address = ptx::shared_address(&barrier);
-        return self_.watch.wait<Watch::kBarrierTurns>(place_, awaited,
-                                                      [=] { return ptx::mbarrier_try_wait(address, round & 1); });
+        return ctx_.watchdog.wait<Watchdog::kBarrierTurns>(item_, awaited,
+                                                           [=] { return ptx::mbarrier_try_wait(address, round & 1); });
     }
-    /// Of the chunk that has begun.
-    __device__ std::uint32_t full() const { return ptx::shared_address(&self_.state.full[next_.slot]); }
+    /// Of the stage that has begun.
+    __device__ std::uint32_t full() const { return ptx::shared_address(&ctx_.state.full[next_.slot]); }
     __device__ std::uint32_t memory() const {
-        return ptx::shared_address(self_.shared) + static_cast<std::uint32_t>(next_.slot * kChunkBytes);
+        return ptx::shared_address(ctx_.shared) + static_cast<std::uint32_t>(next_.slot * kStageBytes);
     }
 
-    __device__ bool product(const Stage& stage, const void* map) {
-        const OwnTiles own = self_.tiles_of(stage);
-        const Slices slices = slices_of(stage.columns);
-        const bool whole = in_whole_blocks(stage.columns);
-        return each_chunk(slices, own.number, tiles_together(slices, self_.shape().batch), [&](ProductChunk chunk) {
-            place_.tile = own.tile(chunk.tile);
-            const int row = place_.tile * kTileRows, first = slices.first_block(chunk.slice);
-            const int blocks = whole ? slices.most : slices.blocks_of(chunk.slice);
+    __device__ bool gemm(const DecodeOp& op, const void* map) {
+        const OwnTiles own = ctx_.tiles_of(op);
+        const Slices slices = slices_of(op.columns);
+        const bool whole = in_whole_blocks(op.columns);
+        return each_k_tile(slices, own.number, tiles_together(slices, ctx_.shape().batch), [&](KTile k_tile) {
+            item_.tile = own.tile(k_tile.tile);
+            const int row = item_.tile * kTileRows, first = slices.first_block(k_tile.slice);
+            const int blocks = whole ? slices.most : slices.blocks_of(k_tile.slice);
             if (!begin(static_cast<std::uint32_t>(blocks * kBlockBytes))) return false;
             if (whole) {
                 ptx::tensor_stream(memory(), map, 0, row, first, full(), policy_);
@@ -96,52 +96,52 @@ class Producer {
         });
     }
 
-    __device__ bool attention(const Stage& stage, int token) {
-        if (token >= 2 && !self_.watch.wait(place_, Awaited::close, [&] {
-                return static_cast<int>(ptx::load_shared_acquire(ptx::shared_address(&self_.state.closed))) >=
-                       token - 1;
+    __device__ bool attention(const DecodeOp& op, int step) {
+        if (step >= 2 && !ctx_.watchdog.wait(item_, Awaited::commit, [&] {
+                return static_cast<int>(ptx::load_shared_acquire(ptx::shared_address(&ctx_.state.committed))) >=
+                       step - 1;
             }))
             return false;
         ptx::fence_async();
         constexpr int kPositions = block_positions(kHeadDim);
-        const Shape& shape = self_.shape();
-        const auto units = self_.attention_units(token, kHeadDim);
-        const OwnTiles own = own_tiles(units.number(), stage.rotation, self_.sm, self_.grid);
+        const Shape& shape = ctx_.shape();
+        const auto tiles = ctx_.attention_tiles(step, kHeadDim);
+        const OwnTiles own = own_tiles(tiles.number(), op.rotation, ctx_.sm, ctx_.grid);
         for (int index = 0; index < own.number; ++index) {
-            const AttentionUnit unit = units.unit(own.tile(index));
-            place_.tile = own.tile(index);
+            const AttentionTile tile = tiles.tile(own.tile(index));
+            item_.tile = own.tile(index);
             const std::int64_t head =
-                (std::int64_t{unit.sequence} * shape.kv_heads + unit.kv_head) * shape.context * kHeadDim;
-            const int length = self_.planned(unit.sequence, token);
-            for (int block = 0; block < unit.blocks; ++block) {
-                const int first = (unit.first_block + block) * kPositions;
+                (std::int64_t{tile.sequence} * shape.kv_heads + tile.kv_head) * shape.context * kHeadDim;
+            const int length = ctx_.planned(tile.sequence, step);
+            for (int block = 0; block < tile.blocks; ++block) {
+                const int first = (tile.first_block + block) * kPositions;
                 const auto bytes = static_cast<std::uint32_t>(2 * kHeadDim * min(kPositions, length - first));
                 if (!begin(2 * bytes)) return false;
                 const std::int64_t at = head + std::int64_t{first} * kHeadDim;
-                ptx::bulk_stream(memory(), stage.keys + at, bytes, full(), policy_);
-                ptx::bulk_stream(memory() + kHalfBytes, stage.values + at, bytes, full(), policy_);
+                ptx::bulk_stream(memory(), op.keys + at, bytes, full(), policy_);
+                ptx::bulk_stream(memory() + kHalfBytes, op.values + at, bytes, full(), policy_);
                 end();
             }
         }
         return true;
     }
 
-    /// A chunk's place in the ring, and how often the ring has been filled before.
-    struct Turn {
+    /// A stage of the ring, and how often the ring has been filled before.
+    struct RingSlot {
         int slot = 0;
         std::uint32_t round = 0;
-        __device__ void go_on(int ring) {
+        __device__ void advance(int ring) {
             if (++slot < ring) return;
             slot = 0;
             ++round;
         }
     };
 
-    const Self self_;
+    const WarpContext ctx_;
     std::uint64_t policy_;
-    std::uint32_t count_ = 0;  // chunks so far
-    Turn next_, landed_;       // the chunk that comes; the first that may not have landed
-    Place place_;
+    std::uint32_t count_ = 0;  // stages so far
+    RingSlot next_, oldest_;   // the stage that comes; the first that may not have landed
+    WorkItem item_;
 };
 
 }  // namespace coda::hopper::decode

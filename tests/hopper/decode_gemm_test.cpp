@@ -1,4 +1,4 @@
-// Products of the fused decode kernel on whole numbers, exactly: every chunk, slice, fragment and hand-over of a word
+// Products of the fused decode kernel on whole numbers, exactly: every stage, slice, fragment and hand-over of a word
 // that is lost, doubled or in the wrong place changes a sum.
 //
 // Inputs of +-1 have a mean square of 1, so with eps = 0 the norm multiplies by 1; at position 0 RoPE turns by nothing.
@@ -67,7 +67,7 @@ constexpr std::int64_t kWidths[] = {16, 48, 528, 1040, 2048, 4112, 4624, 7664};
 
 }  // namespace
 
-TEST_CASE("fused decode: the head's product is exact on whole numbers", "[gpu]") {
+TEST_CASE("fused decode: the head's GEMM is exact on whole numbers", "[gpu]") {
     if (!has_hopper()) return;
     for (const std::int64_t width : kWidths)
         for (const std::int64_t batch : {1, 2, 5, 8})

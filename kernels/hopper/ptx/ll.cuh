@@ -1,4 +1,4 @@
-// Words of 8 bytes in global memory through which running CTAs hand each other data. An access of 8 aligned bytes is
+// LlPair of 8 bytes in global memory through which running CTAs hand each other data. An access of 8 aligned bytes is
 // one access: whoever sees half of a word's new value sees all of it. Relaxed: other memory is not ordered with them.
 // And numbers of 4 bytes, each of which says by its value whether it is there, or how far a warp has come.
 #pragma once
@@ -7,13 +7,13 @@
 
 namespace coda::hopper::ptx {
 
-struct Words {
+struct LlPair {
     std::uint64_t first, second;
 };
 
 /// Two words at a multiple of 16 bytes.
-__device__ __forceinline__ Words load_words(const std::uint64_t* address) {
-    Words words;
+__device__ __forceinline__ LlPair load_ll_pair(const std::uint64_t* address) {
+    LlPair words;
     asm volatile("ld.relaxed.gpu.global.v2.b64 {%0, %1}, [%2];"
                  : "=l"(words.first), "=l"(words.second)
                  : "l"(address)
@@ -21,18 +21,18 @@ __device__ __forceinline__ Words load_words(const std::uint64_t* address) {
     return words;
 }
 
-__device__ __forceinline__ std::uint64_t load_word(const std::uint64_t* address) {
+__device__ __forceinline__ std::uint64_t load_ll(const std::uint64_t* address) {
     std::uint64_t word;
     asm volatile("ld.relaxed.gpu.global.b64 %0, [%1];" : "=l"(word) : "l"(address) : "memory");
     return word;
 }
 
-__device__ __forceinline__ void store_word(std::uint64_t* address, std::uint64_t word) {
+__device__ __forceinline__ void store_ll(std::uint64_t* address, std::uint64_t word) {
     asm volatile("st.relaxed.gpu.global.b64 [%0], %1;" ::"l"(address), "l"(word) : "memory");
 }
 
 /// Two words at a multiple of 16 bytes, each one access.
-__device__ __forceinline__ void store_words(std::uint64_t* address, const Words& words) {
+__device__ __forceinline__ void store_ll_pair(std::uint64_t* address, const LlPair& words) {
     asm volatile("st.relaxed.gpu.global.v2.b64 [%0], {%1, %2};" ::"l"(address), "l"(words.first), "l"(words.second)
                  : "memory");
 }

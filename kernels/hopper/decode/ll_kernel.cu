@@ -3,6 +3,6 @@
 
 namespace coda::hopper::decode {
 
-Kernel words_kernel(int head_dim) { return head_dim == 64 ? fused_decode<64, false> : fused_decode<128, false>; }
+Kernel ll_kernel(int head_dim) { return head_dim == 64 ? fused_decode<64, false> : fused_decode<128, false>; }
 
 }  // namespace coda::hopper::decode

@@ -1,0 +1,170 @@
+// What every warp of the kernel knows: the parameters, its own number, its SM's shared memory; how words are made and
+// read; and how a step begins. Device.
+#pragma once
+
+#include "kernels/hopper/decode/exchange/arguments.h"
+#include "kernels/hopper/decode/exchange/watchdog.cuh"
+#include "kernels/hopper/decode/plan/attention_work.h"
+
+namespace coda::hopper::decode {
+
+inline constexpr unsigned kAllLanes = 0xffffffffu;
+
+__device__ __forceinline__ std::uint64_t ll_word(std::uint32_t content, std::uint32_t epoch) {
+    return std::uint64_t{epoch} << 32 | content;
+}
+__device__ __forceinline__ bool has_epoch(std::uint64_t word, std::uint32_t epoch) {
+    return static_cast<std::uint32_t>(word >> 32) == epoch;
+}
+__device__ __forceinline__ bool is_not_before(std::uint32_t found, std::uint32_t epoch) {
+    return static_cast<std::int32_t>(found - epoch) >= 0;
+}
+__device__ __forceinline__ bool not_before(std::uint64_t word, std::uint32_t epoch) {
+    return is_not_before(static_cast<std::uint32_t>(word >> 32), epoch);
+}
+__device__ __forceinline__ std::uint32_t ll_data(std::uint64_t word) { return static_cast<std::uint32_t>(word); }
+__device__ __forceinline__ bool have_epoch(const ptx::LlPair& words, std::uint32_t epoch) {
+    return has_epoch(words.first, epoch) && has_epoch(words.second, epoch);
+}
+__device__ __forceinline__ uint2 ll_data_pair(const ptx::LlPair& words) {
+    return {ll_data(words.first), ll_data(words.second)};
+}
+
+struct WarpContext {
+    const Arguments& arguments;
+    char* shared;
+    SharedState& state;
+    const DecodeOp* ops;  // in shared memory
+    int sm, grid, warp, lane;
+    bool lamport;  // hand over the inputs of GEMMs: uses_lamport(), as a constant
+    Watchdog watchdog;
+
+    __device__ WarpContext(const Arguments& given, char* memory, bool uses_lamport)
+        : arguments(given),
+          shared(memory),
+          state(*reinterpret_cast<SharedState*>(memory + given.layout.state)),
+          ops(reinterpret_cast<const DecodeOp*>(memory + given.layout.ops)),
+          sm(static_cast<int>(blockIdx.x)),
+          grid(given.grid),
+          warp(static_cast<int>(threadIdx.x) / 32),
+          lane(static_cast<int>(threadIdx.x) % 32),
+          lamport(uses_lamport),
+          watchdog(given.report, given.watchdog_nanoseconds, state) {}
+
+    __device__ const Operands& operands() const { return arguments.operands; }
+    __device__ const Shape& shape() const { return arguments.operands.shape; }
+    __device__ const Layout& layout() const { return arguments.layout; }
+    __device__ std::uint64_t* words(std::int64_t offset) const { return arguments.words + offset; }
+    __device__ char* lamport_of(std::int64_t vector, int buffer) const {
+        return reinterpret_cast<char*>(words(vector + buffer * arguments.exchange.lamport_words));
+    }
+    __device__ int buffer_of(int step, int op) const { return lamport_buffer(arguments.op_count, step, op); }
+
+    /// The tensor map of a GEMM's weights.
+    __device__ const void* map(int op) const { return arguments.maps + std::int64_t{kMapBytes} * op; }
+
+    __device__ OwnTiles tiles_of(const DecodeOp& op) const { return own_tiles(op.tiles, op.rotation, sm, grid); }
+    __device__ WorkItem item(int step, int op) const {
+        return {step, op, -1, epoch_of(arguments.epoch, arguments.op_count, step, op)};
+    }
+
+    /// The time of what this warp comes to for the first time, if this step is traced.
+    __device__ __forceinline__ void stamp(const WorkItem& item, Stamp which) const {
+        if (item.step != arguments.traced_step || lane != 0) return;
+        std::uint64_t* time = arguments.trace + stamp_index(item.op, sm, grid, warp, which);
+        if (*time == 0) *time = ptx::global_time();
+    }
+
+    __device__ int planned(int sequence, int step) const {
+        return planned_length(state.start_running[sequence] != 0, state.start_length[sequence], step, shape().context);
+    }
+    struct Lengths {
+        const WarpContext& ctx;
+        int step;
+        __device__ int operator()(int sequence) const { return ctx.planned(sequence, step); }
+    };
+    /// head_dim is the model's: a constant where the caller knows it, so that nothing is divided by it.
+    __device__ __forceinline__ AttentionTiles<Lengths> attention_tiles(int step, int head_dim) const {
+        return {{*this, step}, shape().batch, shape().kv_heads, head_dim};
+    }
+    __device__ bool any_at_start() const {
+        bool any = false;
+        for (int b = 0; b < shape().batch; ++b) any = any || state.start_running[b] != 0;
+        return any;
+    }
+
+    /// The stage that is the n-th of this launch.
+    __device__ char* stage(std::uint32_t n) const {
+        return shared + n % static_cast<std::uint32_t>(layout().stages) * kStageBytes;
+    }
+    __device__ float* partial(int entry, int index) const {
+        return reinterpret_cast<float*>(shared + layout().partials) +
+               (entry * kConsumerWarps + index) * layout().partial_floats;
+    }
+    __device__ float* attention_partials(int index) const {
+        return reinterpret_cast<float*>(shared + layout().attention) + index * layout().attention_floats;
+    }
+    /// Two of an SM, one per epilogue warp.
+    __device__ std::uint32_t* arrivals_of(int of_sm) const {
+        return reinterpret_cast<std::uint32_t*>(words(arguments.exchange.arrivals)) + kEpilogueWarps * of_sm;
+    }
+    /// An epilogue warp has stored all of its results of this layer, and emptied what it had to. Whoever acquires the
+    /// arrival sees what the warp stored before.
+    __device__ void arrive(int epilogue_warp, const WorkItem& item) const {
+        static_assert(kEpilogueWarps == 2);  // load_numbers
+        __syncwarp();
+        if (lane == 0)
+            ptx::store_release(reinterpret_cast<int*>(arrivals_of(sm) + epilogue_warp), static_cast<int>(item.epoch));
+    }
+    __device__ char* input() const { return shared + layout().input + warp * layout().input_bytes; }
+};
+
+/// The newest tokens in a step: lane b has sequence b's token, and bit 31 while the sequence runs. A sequence that does
+/// not run has token 0.
+struct StepTokens {
+    int step = 0;
+    std::uint32_t row = 0;
+
+    __device__ int of(int sequence) const {
+        return static_cast<int>(__shfl_sync(kAllLanes, row, sequence) & 0x7fffffffu);
+    }
+    __device__ bool running(int sequence) const { return __shfl_sync(kAllLanes, row, sequence) >> 31 != 0; }
+};
+
+/// Waits for the commit of the step before: all caches are written, and the tokens are chosen. False where no sequence
+/// runs, and where the host has cancelled. One warp.
+__device__ __forceinline__ bool begin_step(const WarpContext& ctx, int step, StepTokens& tokens) {
+    const int batch = ctx.shape().batch;
+    tokens = {step, 0};
+    if (step == 0) {
+        if (ctx.lane < batch && ctx.state.start_running[ctx.lane] != 0)
+            tokens.row = static_cast<std::uint32_t>(ctx.state.start_token[ctx.lane]) | 0x80000000u;
+        return __any_sync(kAllLanes, tokens.row != 0);
+    }
+    // Of the last op of the step before.
+    const std::uint32_t epoch = epoch_of(ctx.arguments.epoch, ctx.arguments.op_count, step, 0) - 1;
+    const std::uint64_t* words = ctx.words(ctx.arguments.exchange.token);
+    std::uint64_t word = 0;
+    const bool came = ctx.watchdog.wait(WorkItem{step, 0, -1, epoch}, Awaited::token, [&] {
+        if (ctx.lane > batch) return true;
+        word = ptx::load_ll(words + ctx.lane);
+        // A warp without work may come so late that a later step has committed. Then it had no work in that one either.
+        return not_before(word, epoch);
+    });
+    // All lanes exit or none. Lanes that need not wait would take it for the end of the launch, and would make the SM's
+    // other warps exit before these report their own, earlier waits.
+    if (!__all_sync(kAllLanes, came)) ptx::exit_thread();
+    // Orders what others wrote before the commit with this warp's reads, and with copies that begin after it.
+    ptx::fence_gpu();
+    ptx::fence_async();
+    __syncwarp();
+    // A word of a later step is not for this one, in which other warps of this SM may still have work: neither its stop
+    // nor that its sequence does not run any more.
+    const bool later = ctx.lane < batch && !has_epoch(word, epoch);
+    if (ctx.lane < batch || (ctx.lane == batch && has_epoch(word, epoch))) tokens.row = ll_data(word);
+    const bool stop = __shfl_sync(kAllLanes, tokens.row, batch) != 0;
+    if (ctx.lane >= batch) tokens.row = 0;
+    return __any_sync(kAllLanes, later || tokens.row >> 31 != 0) && !stop;
+}
+
+}  // namespace coda::hopper::decode

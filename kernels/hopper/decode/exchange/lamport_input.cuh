@@ -1,0 +1,73 @@
+// A consumer warp's input as Lamport buffers: it loads its slices of all sequences in the order of the MMAs' operands,
+// each lane what it will multiply, as soon as all of it is there. Device.
+#pragma once
+
+#include "kernels/hopper/decode/exchange/arrivals.cuh"
+#include "kernels/hopper/decode/exchange/input.cuh"
+
+namespace coda::hopper::decode {
+
+__device__ __forceinline__ bool has_empty(const uint4& vector) {
+    return vector.x == kEmpty || vector.y == kEmpty || vector.z == kEmpty || vector.w == kEmpty;
+}
+
+inline constexpr int kPolledWhole = 4;  // sequences: Lamport buffers of more are too many bytes to poll
+
+/// Copies slice `slice` to a warp's input at `to`, sequences kInputPitch bytes apart. Lanes without a sequence, and
+/// sequences without input, copy nothing; columns behind the last count as 0. One warp; all loads are on their way at a
+/// time. Where the wait may be long, the warp first polls only the first 16 bytes per lane.
+__device__ __forceinline__ void fetch_lamport(const WarpContext& ctx, const DecodeOp& op, const Slices& slices,
+                                              int slice, char* to, const WorkItem& item, bool may_be_long) {
+    const int sequence = lane_row(ctx.lane);
+    const bool wanted = sequence < ctx.shape().batch && has_input(ctx, op, sequence);
+    // Columns from the lane's first on.
+    const int columns = wanted ? slices.columns_of(slice, op.columns) - lane_column(ctx.lane) : 0;
+    const char* from =
+        ctx.lamport_of(input_of(ctx.arguments.exchange, op.kind).lamport, ctx.buffer_of(item.step, item.op - 1)) +
+        std::int64_t{slice} * kLamportSliceBytes + ctx.lane * kVectorBytes;
+    uint4 vectors[kLamportVectors];
+#pragma unroll
+    for (int u = 0; u < kLamportVectors; ++u) vectors[u] = uint4{u / 2 * kBlockColumns < columns ? kEmpty : 0, 0, 0, 0};
+    if (may_be_long && ctx.shape().batch > kPolledWhole)
+        ctx.watchdog.wait_or_exit(item, Awaited::input, [&] {
+            ptx::load_numbers(vectors[0], from, has_empty(vectors[0]));
+            return !has_empty(vectors[0]);
+        });
+    ctx.watchdog.wait_or_exit(item, Awaited::input, [&] {
+#pragma unroll
+        for (int u = 0; u < kLamportVectors; ++u)
+            ptx::load_numbers(vectors[u], from + u * 32 * kVectorBytes, has_empty(vectors[u]));
+        bool all = true;
+#pragma unroll
+        for (const uint4& vector : vectors) all = all && !has_empty(vector);
+        return all;
+    });
+    __syncwarp();  // all have used what is there
+    char* own = to + sequence * kInputPitch + 2 * lane_column(ctx.lane);
+#pragma unroll
+    for (int u = 0; u < kLamportVectors; ++u)
+        if (wanted) *reinterpret_cast<uint4*>(own + u / 2 * kBlockRowBytes + u % 2 * kVectorBytes) = vectors[u];
+    __syncwarp();
+}
+
+/// Lane b returns the sum of the squares of sequence b's `columns`, added in SliceFetch's order.
+__device__ __forceinline__ float lamport_squares(const WarpContext& ctx, const char* lamport, int columns) {
+    constexpr int kLoads = kSliceColumns / 4 / 32;
+    float own = 0;
+#pragma unroll 2
+    for (int b = 0; b < ctx.shape().batch; ++b) {
+        float square = 0;
+#pragma unroll
+        for (int u = 0; u < kLoads; ++u) {
+            const int four = ctx.lane + 32 * u;
+            if (four >= columns / 4) continue;
+            const uint2 pair = *reinterpret_cast<const uint2*>(lamport + b * kInputPitch + 8 * four);
+            square += square_sum(pair.x) + square_sum(pair.y);
+        }
+        const float sum = warp_sum(square);
+        if (ctx.lane == b) own = sum;
+    }
+    return own;
+}
+
+}  // namespace coda::hopper::decode

@@ -1,0 +1,28 @@
+// What the warps of an SM share besides data. Host and device.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/hopper/decode/plan/work.h"
+
+namespace coda::hopper::decode {
+
+inline constexpr int kMaxStages = 13, kMaxPartialEntries = 8;
+
+struct SharedState {
+    // Barriers.
+    std::uint64_t full[kMaxStages], empty[kMaxStages];
+    std::uint64_t partials_full[kMaxPartialEntries];
+    std::uint64_t attention_full, attention_empty;
+    std::uint64_t consumers;  // of all consumer warps
+    // Counters and flags.
+    std::uint32_t issued;    // stages that the producer has begun to load
+    std::int32_t committed;  // steps whose commit consumer 0 has seen
+    // Tiles whose partials an epilogue warp has read. It takes every second tile, in order.
+    std::uint32_t partials_read[kEpilogueWarps];
+    std::uint32_t exiting;  // all warps of the SM exit at their next wait
+    // The sequences as the launch found them.
+    std::int32_t start_token[kMaxBatch], start_length[kMaxBatch], start_running[kMaxBatch];
+};
+
+}  // namespace coda::hopper::decode
