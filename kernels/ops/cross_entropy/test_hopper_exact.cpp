@@ -17,7 +17,8 @@ struct Shape {
     bool rstd = true;
 };
 
-/// Operands with the flags as given. The first element of all rows of `a` is 1, and that of the table's the offset.
+/// Operands with the flags as given. The first element of each row of `a` is 1, and the first element of each row of
+/// the table is the offset.
 struct Head {
     ExactCrossEntropy op;
     Case made;

@@ -8,7 +8,7 @@
 //            hands out units is slower: one atomic per unit, all on one word, takes longer than the unit.)
 // Heavy      All threads copy 64 rows of 128 bytes per stage to shared memory, ahead of the first warp, which adds. So
 //            a token with thousands of rows occupies columns / 64 blocks, each with a deep queue of loads.
-// Parts      2^20 rows at a time, one part after the other: a column's sum goes on where the part before has left it.
+// Parts      2^20 rows at a time, one part after the other: a column's sum continues where the previous part left it.
 // Limits     d a multiple of 8.
 #include <cuda_pipeline.h>
 #include <cuda_runtime.h>

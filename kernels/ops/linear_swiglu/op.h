@@ -98,8 +98,8 @@ struct LinearSwigluBackward {
         half.cols = half.ld = dz.cols / 2;
         return half;
     }
-    /// Of FP8 factors, dot and dz_amax are of dz before it is rounded, whose error is that of dy. dz_amax is one
-    /// element: its error is no RMS of many but up to four times that.
+    /// With FP8 factors, dot and dz_amax are computed from dz before it is rounded, and it has the error of dy. dz_amax
+    /// is one element: its error is not an RMS of many, but up to four times the RMS.
     std::optional<Tolerance> tolerance(std::string_view operand, DType) const {
         if (!is_f8(a.dtype)) return std::nullopt;
         if (operand == "dz_t") return kExact;  // next to dz
