@@ -143,7 +143,7 @@ void print_evaluation(Session& session, EvaluationData data, std::int64_t step, 
     for (const EvaluationRecord& record : evaluator.choices(step)) print(evaluation_line(record) + "\n");
 }
 
-/// --eval and --export: weights are used as they are.
+/// --eval and --export: weights are used and not changed.
 int use_weights(const CommandLine& command, const RunOptions& options) {
     const Config& config = command.config;
     require_outputs(config, options);

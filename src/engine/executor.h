@@ -36,7 +36,7 @@ class Readback {
     virtual std::vector<double> wait() = 0;
 };
 
-/// A copy of views in host memory, which passes that do not change them run beside.
+/// A copy of views in host memory. Passes that do not change the views can run while it is made.
 class StateCopy {
   public:
     virtual ~StateCopy() = default;
@@ -49,14 +49,14 @@ class StateCopy {
     virtual std::span<const std::byte> bytes(std::size_t index) const = 0;
 };
 
-/// What the executor's hardware can do at best. NaN where there is no agreed figure, as for a CPU.
+/// What the executor's hardware can do at best. NaN without an agreed figure, as for a CPU.
 struct DevicePeaks {
     double flops_per_s = std::numeric_limits<double>::quiet_NaN();     // dense, in the storage type
     double f8_flops_per_s = std::numeric_limits<double>::quiet_NaN();  // dense, of FP8 operands
     double bytes_per_s = std::numeric_limits<double>::quiet_NaN();     // of its memory
 };
 
-/// One operation beside the same operation on an independent path.
+/// One operation compared with the same operation on an independent path.
 struct OracleLine {
     std::string text;  // step, op, relative error of every result, tolerance
     bool ok = false;
@@ -77,7 +77,7 @@ class Executor {
     /// Whether run() returns before the pass is done, so that the host should stay ahead of it.
     virtual bool asynchronous() const { return false; }
 
-    /// Memory in use on the executor's device beside the arena when it was made, in bytes: its own and, where others
+    /// Memory in use on the executor's device outside the arena when it was made, in bytes: its own and, if others
     /// share the device, theirs.
     virtual std::int64_t overhead_bytes() const { return 0; }
 

@@ -18,7 +18,7 @@ enum class DriverAnswer {
     unresponsive,  // there is a GPU, and it does not say what it is
 };
 
-/// What was found. `name` and the compute capability are of the current GPU, where there is one that answers.
+/// What was found. `name` and the compute capability describe the current GPU, if one answers.
 struct GpuFacts {
     bool kernels = true;                         // whether this build has any
     std::string sign;                            // nvidia_gpu_sign

@@ -51,7 +51,7 @@ std::vector<GemmTensor> gemm_tensors(const Step& step, const Weights& weights) {
 
 void TensorStats::add(const RowStats& row, std::int64_t columns, double factor) {
     elements += columns;
-    if (factor == 0) {  // the row is 0 whatever is stored, as that of an ignored target is
+    if (factor == 0) {  // the row is 0 whatever is stored, as for an ignored target
         zeros += columns;
         return;
     }

@@ -31,7 +31,7 @@ class WeightsSource {
     /// Weights, and moments where the session's plan has them.
     void load(Session& session) const;
 
-    /// The master weights alone, to be read in parts; without a device. `layout` must outlive them.
+    /// Only the master weights, to be read in parts; without a device. `layout` must outlive them.
     std::unique_ptr<MasterWeights> open(const ParameterLayout& layout) const;
 
     bool resumed() const { return checkpoint_.has_value(); }

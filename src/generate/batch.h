@@ -16,7 +16,7 @@
 
 namespace coda {
 
-/// What a batch did so far. Times are of the calls of the decoder alone.
+/// What a batch did so far. Times are only of the decoder's calls.
 struct GenerationFigures {
     std::int64_t prompt_tokens = 0, tokens = 0, sequences = 0;
     double prefill_s = 0, decode_s = 0;

@@ -29,7 +29,7 @@ struct HostViews : BatchInputs {  // written before each micro-batch; `rope` onc
         View place;              // (1, 3) i32
     } prefill;
     SequenceRows sequences;
-    View embedding;  // (V padded, d) storage: what generation looks a tied embedding up in, where there is no master
+    View embedding;       // (V padded, d) storage: what generation looks a tied embedding up in without a master
     KeyValueCache cache;  // of all layers, one after the other
     ScaleViews f8;        // of FP8 training
     // State: flat segments of ParameterLayout.count elements.

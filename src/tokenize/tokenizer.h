@@ -43,7 +43,7 @@ class Tokenizer {
     /// The bytes of a token, an added token as its text. Throws Error for an id that no token has.
     std::string_view bytes_of(std::uint32_t id) const;
 
-    /// Whether a long text may be encoded in pieces (see cuts.h): the expression is that of a known family.
+    /// Whether a long text may be encoded in pieces (see cuts.h): the expression belongs to a known family.
     bool can_be_cut() const { return can_be_cut_; }
 
     /// Whether an added token lies at or within [begin, end] of `text`, where a cut must not be made.

@@ -1,4 +1,4 @@
-// Weights and moments copied to pinned host memory on a stream of their own, beside the passes that only read them.
+// Weights and moments copied to pinned host memory on a stream of their own, while passes that only read them run.
 #pragma once
 
 #include <cuda_runtime.h>

@@ -36,8 +36,8 @@ class AttentionBlock {
     /// Of the forward pass no more than the keys and values in the cache, for the last layer of a prefill.
     void fill_cache(StepList& step, const BatchInputs& batch, const Stream& in) { project(step, batch, in); }
 
-    /// From dx, the gradient of x', to that of `in`, in place, and those of the weights. `next` is the gradient as the
-    /// block before reads it, or null.
+    /// Turns dx, the gradient of x', into the gradient of `in`, in place, and computes the weights' gradients. `next`
+    /// is the gradient as the block before reads it, or null.
     void backward(StepList& step, const BatchInputs& batch, View& dx, Beta beta, Activation* next);
 
     const Stream& out() const { return out_; }

@@ -22,7 +22,7 @@ HeadBlock::Parameters HeadBlock::declare(ParameterPlan& plan, const ModelConfig&
 HeadBlock::HeadBlock(const Parameters& parameters, const Weights& weights, const ModelShape& s, std::int64_t chunks,
                      const BlockBuffers& buffers)
     : shape_(s), matrix_(weights.projection(parameters.matrix)) {
-    // Whole GEMM tiles per chunk where there are enough rows for that.
+    // Whole GEMM tiles per chunk if the rows are enough for that.
     const std::int64_t row_tile = LinearRmsBackward::kTileRows;
     const std::int64_t even = ceil_div(s.tokens, chunks);
     const std::int64_t rows = std::min(s.tokens, even >= row_tile ? round_up(even, row_tile) : even);

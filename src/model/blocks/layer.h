@@ -39,8 +39,8 @@ class Layer {
         attention().fill_cache(step, batch, in);
     }
 
-    /// From dx, the gradient of x', to that of the input, in place, and those of the weights. `next` is the gradient as
-    /// the layer before reads it, or null.
+    /// Turns dx, the gradient of x', into the gradient of the input, in place, and computes the weights' gradients.
+    /// `next` is the gradient as the layer before reads it, or null.
     void backward(StepList& step, const BatchInputs& batch, View& dx, Beta beta, Activation* next);
 
     const Stream& out() const;

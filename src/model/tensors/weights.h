@@ -30,7 +30,7 @@ struct ScaledTensor {
     std::string place() const { return text(tensor, " of layer ", layer); }
 };
 
-/// Which matrices training reads as FP8 codes: those of layers [first, end).
+/// Training reads the matrices of layers [first, end) as FP8 codes.
 struct F8Layers {
     int first = 0, end = 0;
 
