@@ -1,5 +1,5 @@
-// Conversions of the two FP8 types, for all codes and around every rounding boundary. The reference knows the format's
-// definition alone: a list of its finite numbers, of which the nearest is taken, the one of even code where two are.
+// Conversions of the two FP8 types, for all codes and around every rounding boundary. The reference knows only the
+// format's definition: a list of its finite numbers, of which the nearest is taken, the one of even code where two are.
 #include "kernels/core/float8.h"
 
 #include <cmath>
@@ -50,7 +50,7 @@ std::int64_t wrong_codes(const Format& format) {
             const double expected = (code & 0x80 ? -1 : 1) * value_of(format, magnitude);
             wrong += static_cast<double>(value) != expected || std::signbit(value) != (code >= 0x80) ||
                      code_of<F8>(value) != code;
-        } else if (magnitude == 0x7c) {  // of e5m2 alone; satfinite takes it to the largest number
+        } else if (magnitude == 0x7c) {  // only of e5m2; satfinite takes it to the largest number
             wrong += !std::isinf(value) || code_of<F8>(value) != code - 1;
         } else {
             wrong += !std::isnan(value) || code_of<F8>(value) != 0x7f;
