@@ -55,7 +55,7 @@ std::shared_ptr<const RunPrompts> training_prompts(const CommandLine& command) {
     return std::make_shared<const RunPrompts>(run_prompts(command.config, text_codec(command.config, command.resume)));
 }
 
-/// Of the tokens that are read; samples have a codec of their own.
+/// The tokenizer of the tokens that are read; samples have a codec of their own.
 std::optional<RunTokenizer> data_tokenizer(const CommandLine& command) {
     return command.trains() || command.eval ? open_tokenizer(command.config, command.resume) : std::nullopt;
 }
@@ -127,7 +127,7 @@ int describe(const CommandLine& command) {
         for (const CpuWork& work : works) print(cpu_time_line(work));
     }
     print(fit_line(config, device, passes, plan));
-    // Of a run that continues, some steps are done.
+    // A run that continues has some steps done.
     if (!command.resume) require_patience(config, passes, works);
     return kExitDone;
 }

@@ -66,7 +66,7 @@ inline Tolerance f8_product_tolerance(std::int64_t k, std::int64_t promotion, Su
     const double sum = f8_product_error(k, promotion, over) + (rounded ? 2.3e-3 : 0);
     return {sum, 4 * sum};
 }
-/// Of a GEMM over features that promotes nothing.
+/// The tolerance of a GEMM over features that promotes nothing.
 inline Tolerance f8_product_tolerance(std::int64_t k, bool rounded) {
     return f8_product_tolerance(k, 0, SumOver::features, rounded);
 }

@@ -128,7 +128,7 @@ struct PrecisionConfig {
     bool has_fp8 = false;
     std::int64_t bf16_first_layers = 0;
     std::int64_t bf16_last_layers = 0;
-    std::int64_t count_interval = 100;  // steps between those that count clipped elements and zeros; 0: never
+    std::int64_t count_interval = 100;  // steps from one count of clipped elements and zeros to the next; 0: never
 
     static PrecisionConfig fp8() { return {.has_fp8 = true}; }
     bool operator==(const PrecisionConfig&) const = default;

@@ -45,7 +45,7 @@ class StateCopy {
     virtual void take() = 0;
     /// Waits until the values are there. From any thread.
     virtual void wait() = 0;
-    /// Of view `index`; valid after wait() until the next take().
+    /// The bytes of view `index`; valid after wait() until the next take().
     virtual std::span<const std::byte> bytes(std::size_t index) const = 0;
 };
 
@@ -104,10 +104,10 @@ class Executor {
     /// row * cols + column of the first element of a floating-point view that is not finite, -1 without one.
     virtual std::int64_t first_nonfinite(const View& view) = 0;
 
-    /// Of every row of a view in bf16, f32 or f64.
+    /// Statistics of every row of a view in bf16, f32 or f64.
     virtual std::vector<RowStats> row_stats(const View& view) = 0;
 
-    /// Of a view in f8e4m3 whose columns are a multiple of 16.
+    /// Counts the codes of a view in f8e4m3 whose columns are a multiple of 16.
     virtual CodeCounts count_codes(const View& codes) = 0;
 
     virtual void run(Pass pass) = 0;

@@ -43,8 +43,8 @@ class GenerationBatch {
     /// what the decoder makes at a time.
     int usual_steps() const;
 
-    /// Up to `steps` tokens for every sequence. The answers of those that have ended, the first to end first. Throws
-    /// NonFiniteError that names the sequences.
+    /// Up to `steps` tokens for every sequence. Returns the answers of sequences that have ended, the first to end
+    /// first. Throws NonFiniteError that names the sequences.
     std::vector<GenerationAnswer> step(int steps);
 
     /// Ends all sequences; their answers are cancelled, with what was made.

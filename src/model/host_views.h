@@ -23,7 +23,7 @@ struct HostViews : BatchInputs {  // written before each micro-batch; `rope` onc
     View val_loss;    // of one evaluate pass, with its own alpha
     View norm, clip;  // of the gradient, before clipping
     View skip;        // i32, why nothing was updated: bits kNonFinite (sticky) and kDropped of GradNorm
-    // Of generation, written when a sequence starts.
+    // For generation; written when a sequence starts.
     struct Prefill {
         View tokens, positions;  // (1, rows of the longest prefill) i32; positions: 0, 1, ..., once
         View place;              // (1, 3) i32

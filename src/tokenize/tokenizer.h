@@ -80,7 +80,7 @@ class Encoder {
     void encode_word(std::string_view word, std::vector<std::uint32_t>& out);
 
     const Tokenizer& tokenizer_;
-    const AddedTokenFinder &added_, &normalized_added_;  // those that are looked for
+    const AddedTokenFinder &added_, &normalized_added_;  // the tokens that are looked for
     RegexScanner regex_;
     BytePairEncoder pairs_;
     TokenCache cache_;

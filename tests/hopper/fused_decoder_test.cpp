@@ -153,7 +153,7 @@ TEST_CASE("the fused decoder's loss of 4096 tokens is the evaluation's", "[gpu]"
     batch.tokens.assign(text.begin(), text.end() - 1);
     batch.targets.assign(text.begin() + 1, text.end());
     const double expected = model.run.evaluate(batch);
-    // Of single tokens the losses differ by some 1e-2; the mean of 4096 by less than a thousandth. A wrong position or
+    // The losses of single tokens differ by some 1e-2; the mean of 4096 by less than a thousandth. A wrong position or
     // token costs 1e-2 in the mean.
     CHECK(std::abs(score(*model.fused, text).loss - expected) < 1e-3);
     CHECK(std::abs(score(*model.passes, text).loss - expected) < 1e-3);

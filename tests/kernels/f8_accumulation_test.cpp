@@ -57,7 +57,7 @@ struct Error {
     double rms, bias;  // of the sums, relative to their RMS and to the sum of their magnitudes
 };
 
-/// Of many sums over k of products of two factors in e4m3, whose RMS is near 4.
+/// The error of many sums over k of products of two factors in e4m3, whose RMS is near 4.
 Error error_of(std::size_t k, std::size_t promotion, const Draw& a, const Draw& b, int sums, std::size_t ahead = 0) {
     std::mt19937_64 bits(5);
     double difference = 0, square = 0, bias = 0, magnitude = 0;

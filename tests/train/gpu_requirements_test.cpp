@@ -29,7 +29,7 @@ std::string problem(const GpuFacts& facts) {
     return found ? found->what : "";
 }
 
-/// Of an automatic choice for a model that the kernels take.
+/// The note of an automatic choice for a model that the kernels take.
 std::string note(const GpuFacts& facts) { return why_not_gpu(gpu_problem(facts), std::nullopt); }
 
 Config small_config() {

@@ -36,8 +36,8 @@ class WideTransposedLoadF8 {
     }
 
   private:
-    /// Of a word of rows r and r + 8 of two columns, one row. NOTE: both rows pass in one conversion, which the
-    /// compiler shares between the halves.
+    /// One row of a word, which holds rows r and r + 8 of two columns. NOTE: both rows pass in one conversion, which
+    /// the compiler shares between the halves.
     static __device__ float2 pair(std::uint32_t word, int half) {
         const std::uint32_t first = ptx::widen_e4m3x2<0>(word), second = ptx::widen_e4m3x2<1>(word);
         if (half == 0) return {ptx::widen_f16<0>(first), ptx::widen_f16<0>(second)};

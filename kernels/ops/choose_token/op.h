@@ -53,7 +53,7 @@ struct ChooseToken {
 
     /// Per logit: the penalty, the distance, a polynomial of degree 6.
     double flops() const { return 16 * static_cast<double>(logits.count()); }
-    /// Of `seen` every word is read and one per row written.
+    /// Every word of `seen` is read, and one per row is written.
     std::int64_t bytes_of(const View& operand) const {
         return &operand == &seen ? (operand.count() + operand.rows) * size_of(DType::i32) / 2 : operand.bytes();
     }

@@ -105,7 +105,7 @@ struct FinishCrossEntropy {
         field("loss", &FinishCrossEntropy::loss),       field("flags", &FinishCrossEntropy::flags)};
 
     double flops() const { return static_cast<double>(sums.count()); }
-    /// Of the exponentials one element per row, the target's.
+    /// The exponentials count with one element per row, the target's.
     std::int64_t bytes_of(const View& operand) const {
         return &operand == &exponentials ? operand.rows * size_of(operand.dtype) : operand.bytes();
     }

@@ -196,7 +196,7 @@ struct EmbedBackwardArguments {
     AddArguments add;
 };
 
-/// Of at most token_groups::kMaxRows rows.
+/// The arguments for at most token_groups::kMaxRows rows.
 EmbedBackwardArguments arguments_of_part(const EmbedBackward& op, const Memory& memory) {
     const PointwiseOperands operands(op.name, memory);
     const std::int64_t rows = op.tokens.cols, width = op.dx.cols;
@@ -227,7 +227,7 @@ EmbedBackwardArguments arguments_of_part(const EmbedBackward& op, const Memory& 
     return arguments;
 }
 
-/// Of every part of the rows, in order.
+/// The arguments of every part of the rows, in order.
 std::vector<EmbedBackwardArguments> arguments_of(const EmbedBackward& op, const Memory& memory) {
     limits::require_none(op.name, limits::tokens_problem("tokens", op.tokens.cols));
     require_operand(op.name, "dx", op.dx, op.tokens.cols, op.dx.cols, DType::bf16);

@@ -27,7 +27,7 @@ struct StoreKeyValue {
                    field("keys", &StoreKeyValue::keys), field("values", &StoreKeyValue::values)};
 
     double flops() const { return 0; }
-    /// Of qkv the keys and values, which are written once; an InOut operand counts twice.
+    /// The keys and values of qkv count, which are written once; an InOut operand counts twice.
     std::int64_t bytes_of(const View& operand) const {
         const std::int64_t half = qkv.rows * kv_heads * head_dim * size_of(qkv.dtype);
         if (&operand == &qkv) return 2 * half;
@@ -69,11 +69,12 @@ struct DecodeAttention {
         return 4.0 * static_cast<double>(qkv.rows) * static_cast<double>(context) * static_cast<double>(heads) *
                static_cast<double>(head_dim);
     }
-    /// Of a full context every position but the newest is read, and that one is written; an InOut operand counts twice.
+    /// Every position of a full context but the newest is read, and the newest is written; an InOut operand counts
+    /// twice.
     std::int64_t bytes_of(const View& operand) const {
         return &operand == &keys || &operand == &values ? operand.bytes() / 2 : operand.bytes();
     }
-    /// Of keys and values, for each position of a sequence.
+    /// Bytes of keys and values per position of a sequence.
     std::int64_t position_bytes() const { return kv_heads * head_dim * (size_of(keys.dtype) + size_of(values.dtype)); }
     /// Per part of the positions and query head: Σ p v, the largest logit and Σ p, in fp32.
     std::int64_t scratch_bytes() const {

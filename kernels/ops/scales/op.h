@@ -45,7 +45,7 @@ struct UpdateScales {
     static constexpr int kLargestExponent = 63;  // of a scale
     std::int64_t window() const { return history.rows; }
     double flops() const { return static_cast<double>(history.count()); }
-    /// Of history every row is read and one written; an InOut operand counts twice.
+    /// Every row of history is read and one is written; an InOut operand counts twice.
     std::int64_t bytes_of(const View& operand) const {
         if (&operand != &history) return operand.bytes();
         return (history.bytes() + history.cols * size_of(history.dtype)) / 2;

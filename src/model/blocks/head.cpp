@@ -123,8 +123,8 @@ void HeadBlock::chunk_backward(StepList& step, const BatchInputs& batch, const S
 }
 
 void HeadBlock::train(StepList& step, const BatchInputs& batch, const Stream& in, View& dx, Beta beta) {
-    // Row slices of these are written chunk by chunk; each row holds its first value, or of those that
-    // ExactCrossEntropy may replace the second.
+    // Row slices of these are written chunk by chunk; each row holds its first value, and in views that
+    // ExactCrossEntropy may replace, the second.
     for (View* view : {&target_logit_, &results_.losses, &scale_, &dot_, &n_, &dgamma_, &dx}) write(*view);
     for (View* view : {&results_.losses, &scale_, &dot_}) write(*view);
     for (std::size_t c = 0; c < chunks_.size(); ++c) {

@@ -34,7 +34,7 @@ class Layer {
 
     /// Returns x' with the 1/rms of its rows, which the next layer's norm or the final one applies.
     const Stream& forward(StepList& step, const BatchInputs& batch, const Stream& in);
-    /// Of the forward pass no more than the layer's keys and values in the cache.
+    /// Does only as much of the forward pass as the layer's keys and values in the cache need.
     void fill_cache(StepList& step, const BatchInputs& batch, const Stream& in) {
         attention().fill_cache(step, batch, in);
     }

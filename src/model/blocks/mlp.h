@@ -46,7 +46,7 @@ class MlpBlock {
     Stream out_;            // x', 1/rms
     View square_;           // partials of the sum of squares of x'
     Activation x_, z_, y_;  // (M, d) the input, (M, 2f) gate/up interleaved, (M, f)
-    // Of the backward pass.
+    // For the backward pass.
     Activation dx_, dz_;   // (M, d); (M, 2f) in z's memory
     View partials_, dot_;  // Σ z dz per column tile and token, and per token
     View dgamma_;          // partials of the norm's weight

@@ -45,7 +45,7 @@ class Weights {
     Weights(std::span<const WeightMatrix> matrices, const Segments& segments, const F8Layers& f8, bool own_copies,
             const BlockBuffers& buffers);
 
-    /// Of matrix number `matrix` of the declarations.
+    /// The projection of matrix number `matrix` of the declarations.
     const Projection& projection(std::size_t matrix) const { return projections_.at(matrix); }
 
     /// Of the matrix that an op reads as its operand w, in storage or as codes; null: of none.
