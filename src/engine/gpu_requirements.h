@@ -41,8 +41,8 @@ struct GpuProblem {
 /// Nothing where the machine can.
 std::optional<GpuProblem> gpu_problem(const GpuFacts& facts);
 
-/// Why --device auto is the CPU although a GPU is here: the machine's problem, or the configuration's. Empty where
-/// there is none, or no GPU.
+/// Why --device auto is the CPU although a GPU is here: the machine's problem, or the configuration's. Empty without
+/// such a problem, or without a GPU.
 std::string why_not_gpu(const std::optional<GpuProblem>& machine, const std::optional<std::string>& configuration);
 
 }  // namespace coda

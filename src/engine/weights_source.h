@@ -37,8 +37,8 @@ class WeightsSource {
     bool resumed() const { return checkpoint_.has_value(); }
     std::int64_t step() const { return checkpoint_ ? checkpoint_->step : 0; }  // optimizer steps of the weights
 
-    /// What those steps have read, in whatever batches they took. With another training.seq_len the sequences are those
-    /// of now that hold as many tokens.
+    /// What those steps have read, in whatever batches they took. With another training.seq_len it is the number of
+    /// sequences of the new length that hold as many tokens.
     std::int64_t sequences() const;
     std::int64_t tokens() const { return counted("tokens"); }
 

@@ -18,7 +18,7 @@ class RunLock {
     /// Makes `run`, the folder, if there is none, and locks it. Throws Error with the holder's pid, host and command
     /// when another process has it. If the file system has no locks, the run continues without one: see held().
     RunLock(std::filesystem::path run, std::string command);
-    /// Releases the lock and removes its file, and the folders that it made as far as they are empty.
+    /// Releases the lock and removes its file, and the folders that it made if they are empty.
     ~RunLock();
     RunLock(const RunLock&) = delete;
     RunLock& operator=(const RunLock&) = delete;

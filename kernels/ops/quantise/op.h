@@ -10,8 +10,8 @@ namespace coda {
 ///
 ///   v = x rstd;  code = f8(scale v);  rows = code;  columns = codeᵀ;  amax = max(amax, |v|)
 ///
-/// Values beyond the format's largest number take that number. A NaN becomes the code of NaN, 0x7f, and leaves amax as
-/// it is; an infinity makes amax infinite.
+/// Values beyond the format's largest number take that number. A NaN becomes the code of NaN, 0x7f, and does not change
+/// amax; an infinity makes amax infinite.
 struct QuantiseF8 {
     In<Matrix> x;     // (M, N) storage; N a multiple of 16
     In<Vector> rstd;  // (1, M) statistic, optional (absent: 1)

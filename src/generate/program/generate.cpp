@@ -94,7 +94,7 @@ class Requests {
         lines_.reset();
     }
 
-    /// None: there is none, or, without `wait`, none yet.
+    /// None if there is no request left or, without `wait`, none so far.
     std::optional<Prepared> next(bool wait) {
         if (ready_.empty()) return lines_ ? read(wait) : std::nullopt;
         Prepared first = std::move(ready_.front());

@@ -18,7 +18,7 @@ class Reader {
         return true;
     }
     bool take(char sign) { return take(std::string_view(&sign, 1)); }
-    /// A message's role, by name or, kRole, as a value; 0: there is none.
+    /// A message's role, by name or, kRole, as a value; 0 without a role.
     char take_role() {
         if (take("assistant")) return 'a';
         if (take("system")) return 's';
