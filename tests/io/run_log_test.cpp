@@ -209,7 +209,7 @@ TEST_CASE("a log torn at any byte is cut after its last whole record") {
     }
 }
 
-TEST_CASE("only a line that is no record goes; it is reported, and stays in a copy") {
+TEST_CASE("only a line that is no record goes, is reported, and stays in a copy") {
     for (const char* foreign : {"{\"step\": 4, \"los\n", "\n", "[1]\n", "{\"step\": \"4\"}\n", "{}\n", "\xff\n"}) {
         const ScratchFolder scratch;
         const fs::path path = scratch.path() / "log.jsonl";
