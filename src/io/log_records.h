@@ -15,7 +15,7 @@ struct Float8Lost {
     double zeros = 0;
 };
 
-/// The FP8 tensor of a kind that came closest to the end of its range.
+/// Of the FP8 tensors of a kind, the one that came closest to the end of its range.
 struct Float8Record {
     std::string tensor;  // "gate_up.output_gradient"
     int layer = 0;

@@ -39,8 +39,8 @@ class Float8Scales {
     /// What counts the codes of a step, if it is one of those that do: the observer of its micro-batches.
     Float8Counts* counter(std::int64_t step);
 
-    /// Per kind of tensor: the layer whose value comes closest to the end of its range, and the largest shares among
-    /// the counts, which are empty for a step without.
+    /// Of those values, per kind of tensor, the layer that comes closest to the end of its range; and of the counts,
+    /// empty for a step without, the largest shares.
     std::vector<Float8Record> records(const std::vector<double>& values, const std::vector<CodeCounts>& counts) const;
 
   private:

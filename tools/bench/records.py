@@ -72,7 +72,7 @@ _STEP = Schema(
 )
 
 SCHEMAS = {
-    # An FP8 program has the name of its bf16 form, with which it ran in turns of their own (coda_bench float8):
+    # An FP8 program has the name of its bf16 form, beside which it ran in turns of their own (coda_bench float8):
     # ratio_bf16. dx_f8: it stores FP8 copies of dx too.
     "gemm": Schema(
         key=("program", "layout", "M", "N", "K", "precision"),
@@ -95,7 +95,7 @@ SCHEMAS = {
     "pointwise": Schema(
         key=("op", "shape"), required=("ms", "copy_ms", "ratio", "bytes", "gbps"), rivals={"ratio": "copy_ms"}
     ),
-    # PyTorch's float8 GEMM (torch_float8_gemm.py) and its bf16 one, cuBLASLt both: what FP8 kernels are measured by.
+    # PyTorch's float8 GEMM (torch_float8_gemm.py) beside its bf16 one, cuBLASLt both: what FP8 kernels are measured by.
     # relative_error is the RMS against float32 products of the same 8-bit operands.
     "float8_gemm": Schema(
         key=("product", "kind", "M", "N", "K", "accumulation"),

@@ -3,10 +3,10 @@
 
     python3 tools/bench/torch_float8_gemm.py [BENCH --json FILE] [--config C] [--tokens N] [--only qkv,down_dgrad]
 
-The configuration (default: configs/llama1b_untied.json) with N tokens (32768) gives the shapes: the four products of a
-layer, their dgrads and wgrads, and the head's three. Float8 is e4m3 with one scale per tensor through torch._scaled_mm,
-both operands K-major, with and without fast accumulation; bf16 has the layouts that a training step has. Forward and
-dgrad write bf16, wgrad writes float32. Operands are normal random numbers.
+Shapes are those of the configuration (default: configs/llama1b_untied.json) with N tokens (32768): the four products of
+a layer, their dgrads and wgrads, and the head's three. Float8 is e4m3 with one scale per tensor through
+torch._scaled_mm, both operands K-major, with and without fast accumulation; bf16 has the layouts that a training step
+has. Forward and dgrad write bf16, wgrad writes float32. Operands are normal random numbers.
 
 After --warm-up seconds, bf16, fast and accurate take turns in blocks of --block seconds without pauses: the clock
 follows the mean of some 100 ms, so each runs at the clock that its own power leaves. A time is the median of the
