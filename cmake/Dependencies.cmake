@@ -14,7 +14,7 @@ endif()
 
 find_package(CLI11 2.1 QUIET)
 if(NOT CLI11_FOUND)
-    set(CLI11_INSTALL OFF CACHE INTERNAL "")  # cmake --install is for this project alone
+    set(CLI11_INSTALL OFF CACHE INTERNAL "")  # cmake --install is only for this project
     FetchContent_Declare(CLI11
         GIT_REPOSITORY https://github.com/CLIUtils/CLI11.git GIT_TAG v2.4.2 GIT_SHALLOW ON SYSTEM)
     FetchContent_MakeAvailable(CLI11)

@@ -21,11 +21,14 @@ namespace coda {
 ///   GradNorm              2 per element
 ///   AdamW                 16 per parameter
 ///   RoundWeights          1 per element
-/// bytes: every operand once; In is read, Out is written, InOut is both. A table whose rows are gathered or scattered
-/// counts with at most one row per token, a cache with a full context of every sequence or with the rows of a prefill,
-/// the history of UpdateScales with all rows read and one written, the codes of CountF8 with the rows that it counts,
-/// the exponentials of FinishCrossEntropy with one element per row, and of ExactCrossEntropy's operands flags and
-/// targets alone. Scratch is not counted.
+/// bytes: every operand counts once; In is read, Out is written, InOut is both. Scratch is not counted. Of some
+/// operands only a part counts:
+///   a gathered or scattered table             at most one row per token
+///   a cache of keys or values                 a full context of every sequence, or the rows of a prefill
+///   history of UpdateScales                   all rows read and one written
+///   codes of CountF8                          the rows that it counts
+///   exponentials of FinishCrossEntropy        one element per row
+///   operands of ExactCrossEntropy             only flags and targets
 struct Cost {
     double flops = 0;
     double bytes = 0;

@@ -2,7 +2,7 @@
 //
 // An op holds operands with shapes and the constants of its formula; it has no behaviour. Four interpreters give it
 // behaviour: cpu::run, hopper::prepare, cost and oracle::check. Formulas follow CODA ("Rewriting Transformer Blocks as
-// GEMM-Epilogue Programs", arXiv 2605.19269) and are derived again beside each op; K1..K10 are that paper's kernels.
+// GEMM-Epilogue Programs", arXiv 2605.19269) and are derived again next to each op; K1..K10 are that paper's kernels.
 //
 // Notation. M = B*T tokens of a micro-batch (row m = b*T + t); d model width, f feed-forward width, V padded
 // vocabulary, H query heads, Hk key/value heads, hd head dimension, Nq = (H + 2 Hk) hd. All matrices are row-major. acc
@@ -16,7 +16,7 @@
 //
 // No op of the forward pass has the weight gamma of a norm. The matrix after the norm carries gamma in its columns, in
 // the working copy that GEMMs read (NormFold, ops/optimizer/op.h). So the next GEMM reads x itself, where CODA stores
-// h = x ⊙ gamma beside x.
+// h = x ⊙ gamma next to x.
 //
 // RMSNorm's backward pass needs the statistic c = (1/d) Σ_j x̂_j dx̂_j, where x̂ is the normalised x. For a norm
 // followed by z = (x ⊙ rstd ⊙ gamma) Wᵀ, without a bias, it equals (1/d) Σ z dz over all output features, exactly and

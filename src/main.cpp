@@ -55,7 +55,7 @@ std::shared_ptr<const RunPrompts> training_prompts(const CommandLine& command) {
     return std::make_shared<const RunPrompts>(run_prompts(command.config, text_codec(command.config, command.resume)));
 }
 
-/// Of the tokens that are read; samples have a codec of their own.
+/// The tokenizer of the tokens that are read; samples have a codec of their own.
 std::optional<RunTokenizer> data_tokenizer(const CommandLine& command) {
     return command.trains() || command.eval ? open_tokenizer(command.config, command.resume) : std::nullopt;
 }
@@ -127,7 +127,7 @@ int describe(const CommandLine& command) {
         for (const CpuWork& work : works) print(cpu_time_line(work));
     }
     print(fit_line(config, device, passes, plan));
-    // Of a run that continues, some steps are done.
+    // A run that continues has some steps done.
     if (!command.resume) require_patience(config, passes, works);
     return kExitDone;
 }
@@ -143,7 +143,7 @@ void print_evaluation(Session& session, EvaluationData data, std::int64_t step, 
     for (const EvaluationRecord& record : evaluator.choices(step)) print(evaluation_line(record) + "\n");
 }
 
-/// --eval and --export: weights are used as they are.
+/// --eval and --export: weights are used and not changed.
 int use_weights(const CommandLine& command, const RunOptions& options) {
     const Config& config = command.config;
     require_outputs(config, options);

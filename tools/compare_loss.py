@@ -6,7 +6,7 @@ difference, and so is a loss that is not finite, in either or in both. Validatio
 where both runs have some. With --first, only the first N steps; with --last-mean, the mean of the last N steps as well,
 under the same tolerance.
 
-With --noise C, a run that differs from B by rounding alone (another precision), |A - B| <= factor * |B - C| is allowed
+With --noise C, a run that differs from B only by rounding (another precision), |A - B| <= factor * |B - C| is allowed
 as well, at every step and for the mean: A may be as far from B as rounding takes it.
 
 Exit status: 0 the runs agree, 1 they differ (the first bad step is printed), 2 wrong usage, an unreadable file, or no
@@ -173,7 +173,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--rtol", type=tolerance, default=0.0, help="tolerance relative to B (default 0)")
     parser.add_argument("--first", type=count, metavar="N", help="compare only the first N steps one by one")
     parser.add_argument("--last-mean", type=count, metavar="N", help="compare the mean of the last N steps, too")
-    parser.add_argument("--noise", metavar="C.jsonl", help="a run that differs from B by rounding alone")
+    parser.add_argument("--noise", metavar="C.jsonl", help="a run that differs from B only by rounding")
     parser.add_argument("--noise-factor", type=tolerance, default=1.5, help="of |B - C|, allowed (default 1.5)")
     parser.add_argument("--key", default="loss", help="another key of the step records, such as grad_norm")
     parser.add_argument("--plot", metavar="FILE", help="draw both curves and their difference (needs matplotlib)")

@@ -7,7 +7,7 @@ fail() { printf '%s: %s\n' "${0##*/}" "$1" >&2; exit "${2:-1}"; }
 # at_least HAVE WANT: whether version HAVE is WANT or newer.
 at_least() { [[ "$(printf '%s\n%s\n' "$2" "$1" | sort -V | head -n 1)" == "$2" ]]; }
 
-# Prints the path of a CUDA compiler that can build the Hopper kernels (>= 12.4); fails where there is none.
+# Prints the path of a CUDA compiler that can build the Hopper kernels (>= 12.4); fails without one.
 find_nvcc() {
     local candidate version
     for candidate in "${CUDACXX:-}" "$(command -v nvcc || true)" /usr/local/cuda/bin/nvcc; do
@@ -36,7 +36,7 @@ has_hopper_gpu() {
     grep -qx '9\.0' <<<"$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null)"
 }
 
-# Prints a Python that can draw (has matplotlib); fails where there is none. tools/plotting.py looks in the same places.
+# Prints a Python that can draw (has matplotlib); fails without one. tools/plotting.py looks in the same places.
 find_plotting_python() {
     local candidate
     for candidate in python3 /usr/bin/python3 build/venv/bin/python; do
@@ -48,7 +48,7 @@ find_plotting_python() {
     return 1
 }
 
-# The formatter's output differs between releases, so the project pins one. Prints its path; fails where there is none.
+# The formatter's output differs between releases, so the project pins one. Prints its path; fails without one.
 CLANG_FORMAT_VERSION=14
 find_clang_format() {
     local candidate

@@ -64,7 +64,7 @@ def draw(logs: list[runlog.RunLog], out: str, title: str | None = None) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("logs", nargs="+", metavar="LOG", help="log.jsonl of a run, or the run's folder")
-    parser.add_argument("--out", help="the picture: .png, .svg or .pdf (default: loss.png beside the first log)")
+    parser.add_argument("--out", help="the picture: .png, .svg or .pdf (default: loss.png next to the first log)")
     parser.add_argument("--title", help="default: the run's name")
     arguments = parser.parse_args()
     plotting.use_python_with_matplotlib()

@@ -24,7 +24,7 @@ class PlanError(Exception):
 
 
 def read_plan(path: str) -> dict | None:
-    """None where there is no such file."""
+    """None without such a file."""
     try:
         with open(path, encoding="utf-8") as file:
             plan = json.load(file)

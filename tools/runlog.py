@@ -6,7 +6,7 @@
     {"step": 10, "val_loss": 4.87}
     {"step": 10, "evaluation": "hellaswag_val", "acc": 0.25, "acc_norm": 0.26, "examples": 10042}
     {"step": 10, "sample": "text", "prompt": "text", "tokens": [17, 4]}      text and prompt null without a tokenizer
-    {"step": 10, "start": {...}}                  the run went on from step 10, with what a header says
+    {"step": 10, "start": {...}}                  the run continued from step 10, with what a header says
 
 A number that is not finite stands there as null and is read as None. A step without a counted target has no loss: it is
 left out of that series. The scores loss_z and norm_z are null before there is a verdict, and absent from logs of older

@@ -4,8 +4,8 @@
     rowwise              one scale per row, and per column where a product runs over them
     rowwise_with_gw_hp   rowwise, weight gradients in bf16
 
-The package is Python alone here: its two .so files are for other parts of it and stay unloaded, so that it goes with a
-PyTorch that they were not built for.
+Only the package's Python is used here: its two .so files are for other parts of it and stay unloaded, so that it goes
+with a PyTorch that they were not built for.
 """
 
 from __future__ import annotations

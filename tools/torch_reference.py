@@ -7,7 +7,7 @@
     tools/compare_loss.py runs/C/log.jsonl ref.jsonl --atol 0.01
 
 A plain LLaMA in PyTorch's own operations (separate projections, rotate-half RoPE, RMSNorm, SwiGLU, SDPA) and
-torch.optim.AdamW, decay on matrices alone. The loss is the mean over the valid targets of the whole step, over all its
+torch.optim.AdamW, decay only on matrices. The loss is the mean over the valid targets of the whole step, over all its
 micro-batches. C is a configuration as coda_train reads or prints it; give its --print-config where flags change it.
 
 Precision:  fp32            everything, TF32 off
@@ -103,7 +103,7 @@ def rope_frequencies(model: dict) -> torch.Tensor:
         return frequency
     original, factor = scaling["original_max_position_embeddings"], scaling["factor"]
     low, high = scaling["low_freq_factor"], scaling["high_freq_factor"]
-    share = ((original * frequency / (2 * math.pi) - low) / (high - low)).clamp(0, 1)  # 1: frequency as it is
+    share = ((original * frequency / (2 * math.pi) - low) / (high - low)).clamp(0, 1)  # 1: frequency unchanged
     return share * frequency + (1 - share) * frequency / factor
 
 
@@ -341,7 +341,7 @@ def main() -> int:
     parser.add_argument("--float8-head", action="store_true", help="with --float8: the head's products too")
     parser.add_argument("--compile", action="store_true", help="through torch.compile")
     parser.add_argument("--validation", metavar="SHARD", help="validation data, evaluated at the end")
-    parser.add_argument("--steps", type=int, metavar="N", help="stop after N; the learning rate stays that of all")
+    parser.add_argument("--steps", type=int, metavar="N", help="stop after N; the learning rate stays the whole run's")
     parser.add_argument("--print-every", type=int, default=10, metavar="N")
     arguments = parser.parse_args()
     if arguments.float8_head and not arguments.float8:

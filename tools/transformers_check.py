@@ -42,7 +42,7 @@ def make_model(folder: str) -> LlamaForCausalLM:
                          num_key_value_heads=2, head_dim=64, vocab_size=256, rms_norm_eps=1e-5,
                          tie_word_embeddings=False, max_position_embeddings=1024, initializer_range=0.06,
                          bos_token_id=1, eos_token_id=2)
-    # transformers 5 keeps the base among the other rotary parameters, 4 beside them.
+    # transformers 5 keeps the base among the other rotary parameters, 4 next to them.
     if hasattr(config, "rope_parameters"):
         config.rope_parameters = {"rope_theta": 10000.0, **rope}
     else:

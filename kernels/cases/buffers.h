@@ -1,4 +1,4 @@
-// Operands for an op that runs alone: views of buffers with realistic contents. Host.
+// Operands for an op that runs by itself: views of buffers with realistic contents. Host.
 #pragma once
 
 #include <cstdint>

@@ -44,7 +44,7 @@ struct OpCase {
     OpCase finish(const Op& made, const std::string& shape_text, std::int64_t bytes_moved);
 };
 
-/// A case in two sizes: that of a training step of llama1b at B4 T8192, and one small enough for the CPU.
+/// A case in two sizes: one as in a training step of llama1b at B4 T8192, and one small enough for the CPU.
 struct NamedCase {
     OpCase (*make)(Size size);
     bool benchmark = true;  // whether coda_bench pointwise times it

@@ -23,7 +23,8 @@ struct CacheShape {
     }
 };
 
-/// Of StoreKeyValue or DecodeAttention. Throws Error where the op's constants contradict each other or its operands.
+/// The shape of the cache of StoreKeyValue or DecodeAttention. Throws Error where the op's constants contradict each
+/// other or its operands.
 template <class Op>
 CacheShape cache_shape(const Op& op) {
     require(op.context >= 1 && op.heads >= 1 && op.kv_heads >= 1 && op.head_dim >= 1, Op::name, ": context ",

@@ -102,7 +102,7 @@ inline std::optional<std::string> context_problem(const char* name, std::int64_t
     return text("the GPU's attention over a cache takes up to ", kMaxContext, " positions, and ", name, " is ", value);
 }
 
-/// Throws Error with the op's name where there is a problem.
+/// Throws Error with the op's name if there is a problem.
 inline void require_none(const char* op, const std::optional<std::string>& problem) {
     require(!problem, op, ": ", problem.value_or(""));
 }

@@ -21,7 +21,7 @@ enum class Access : std::uint8_t { in, out, inout };
 enum class ColumnOrder : std::uint8_t {
     natural,
     paired,  // of each 16 columns in the order 0, 8, 1, 9, ..., 7, 15: as epilogues write transposed FP8 copies, whose
-             // columns are tokens. Two multiply each other as they are; SwiGLU's gradient reads z from one
+             // columns are tokens. Two such copies multiply each other directly; SwiGLU's gradient reads z from one
 };
 
 /// The place of column `column` in rows of paired order.

@@ -5,7 +5,7 @@
 
 namespace coda {
 
-/// Of one row. Executors write arrays of it.
+/// The statistics of one row. Executors write arrays of it.
 struct RowStats {
     double amax = 0;         // largest magnitude; NaN where an element is NaN
     double square = 0;       // sum of squares

@@ -25,10 +25,11 @@ inline constexpr Tolerance kStoredF8{3e-2, 6.5e-2};
 /// of a gradient are alike, so a sum over tokens may have terms of one sign.
 enum class SumOver : std::uint8_t { features, tokens };
 
-/// Tensor cores keep about 14 bits of a sum of FP8 products, so long sums are promoted to fp32 every so many elements:
-/// those over tokens, and those of LinearRmsBackward over more than kShortSum features. In early training the terms of
-/// a sum over tokens share a sign: every 512 elements such sums lost 0.37%. Terms over features have both signs: every
-/// 512 elements, with a first sum of 3584, they are up to 0.1% off, and gate_up's dgrad is faster than with 256.
+/// Tensor cores keep about 14 bits of a sum of FP8 products, so long sums are promoted to fp32 at a fixed interval of
+/// elements: sums over tokens, and LinearRmsBackward's sums over more than kShortSum features. In early training the
+/// terms of a sum over tokens share a sign: every 512 elements such sums lost 0.37%. Terms over features have both
+/// signs: every 512 elements, with a first sum of 3584, they are up to 0.1% off, and gate_up's dgrad is faster than
+/// with 256.
 inline constexpr std::int64_t kPromotionOverTokens = 256;
 inline constexpr std::int64_t kPromotionOverFeatures = 512;
 inline constexpr std::int64_t kShortSum = 8192;
@@ -38,10 +39,10 @@ constexpr std::int64_t f8_promotion(std::int64_t k, SumOver over) {
     return k > kShortSum ? kPromotionOverFeatures : 0;
 }
 
-/// The accumulators of a GEMM of FP8 operands over `k`, beside their exact value, relative to their RMS. Hopper's
-/// tensor cores add 32 terms and the sum so far at once, each cut off 13 bits below the largest of them. That rule
-/// gives the losses that were measured over 32768 terms of one sign: 49%, 0.41% with an fp32 sum to which the tensor
-/// cores' sums of 512 elements are added, 0.094% with sums of 256.
+/// The error of the accumulators of a GEMM of FP8 operands over `k`, relative to their RMS. Hopper's tensor cores add
+/// 32 terms and the sum so far at once, each cut off 13 bits below the largest of them. That rule gives the losses that
+/// were measured over 32768 terms of one sign: 49%, 0.41% with an fp32 sum to which the tensor cores' sums of 512
+/// elements are added, 0.094% with sums of 256.
 ///
 /// Without promotion, by the rule: with terms of mixed sign 0.08% RMS at K 2048, 0.2% at 8192, 0.47% at 32768, and
 /// twice as much where the terms have a mean of 0.3 deviations.
@@ -65,7 +66,7 @@ inline Tolerance f8_product_tolerance(std::int64_t k, std::int64_t promotion, Su
     const double sum = f8_product_error(k, promotion, over) + (rounded ? 2.3e-3 : 0);
     return {sum, 4 * sum};
 }
-/// Of a GEMM over features that promotes nothing.
+/// The tolerance of a GEMM over features that promotes nothing.
 inline Tolerance f8_product_tolerance(std::int64_t k, bool rounded) {
     return f8_product_tolerance(k, 0, SumOver::features, rounded);
 }

@@ -63,7 +63,7 @@ constexpr bool sizes_scratch() {
     return Op::traits.has(Trait::scratch_bytes) == requires { &Op::scratch; };
 }
 
-/// Does not compile where the list is not that of the members.
+/// Does not compile where the list differs from the members.
 template <class Op>
 struct CheckedTraits {
 #define CODA_TRAIT(name)                      \

@@ -17,7 +17,7 @@ F8 round_to_f8(float value) {
     return F8(value);
 }
 /// Rounded once: the float between is cut towards zero with its last bit set where anything was lost, so that no value
-/// beside a midpoint of two codes becomes one.
+/// next to a midpoint of two codes becomes the midpoint.
 template <class F8>
 F8 round_to_f8(double value) {
     const auto nearest = static_cast<float>(value);

@@ -4,7 +4,7 @@
 //
 // Each operand is K-major or MN-major. Packing converts storage to Compute and absorbs the layout, so no transposed
 // copy exists. C is cut into macro-tiles. One thread computes a tile over all of K and calls the epilogue while the
-// tile is in cache. Tiles, and the order of every sum, depend on the shape alone: any number of threads gives the same
+// tile is in cache. Tiles, and the order of every sum, depend only on the shape: any number of threads gives the same
 // bits.
 #pragma once
 
@@ -47,7 +47,7 @@ struct AccumulatorTile {
     const Compute* operator[](std::int64_t i) const { return data + i * ld; }
 };
 
-/// Size of a macro-tile, chosen from the shape alone.
+/// Size of a macro-tile, chosen only from the shape.
 struct MacroTile {
     std::int64_t rows = 0, cols = 0;
 };

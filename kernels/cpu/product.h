@@ -38,8 +38,8 @@ struct NoFactor {
     }
 };
 
-/// Calls fn(Types<Storage, Compute>, operands, product, undo) with the op's GEMM. For codes, whose results are those of
-/// bf16 storage, `undo` is the scalar that undoes their scales; for storage it is NoFactor.
+/// Calls fn(Types<Storage, Compute>, operands, product, undo) with the op's GEMM. Codes give results of bf16 storage,
+/// and `undo` is the scalar that undoes their scales; for operands in storage it is NoFactor.
 template <class Op, class Fn>
 void with_product(const Op& op, const Memory& memory, const Fn& fn) {
     const Operands operands(op.name, memory);

@@ -1,4 +1,4 @@
-// The two halves of an op on a Hopper GPU: choose needs shapes alone, bind needs memory. Each op's folder specialises
+// The two halves of an op on a Hopper GPU: choose needs only shapes, bind needs memory. Each op's folder specialises
 // both, so an op without a kernel does not link. Host.
 #pragma once
 
@@ -25,13 +25,14 @@ struct Plan {
     int taken = -1;                      // index of the chosen one
     Raster raster;                       // the order of its tiles
     std::int64_t splits = 1;             // parts of K, each with results of its own
-    std::int64_t split_rows = 0;         // rows from the results of one part to those of the next
+    std::int64_t split_rows = 0;         // rows from one part's results to the next part's
     std::int64_t scratch_bytes = 0;      // bytes that the operand scratch must have
     bool overlap = true;
 };
 
-/// Decides from shapes and dtypes alone: no memory, no CUDA call, the same on every machine. Throws Error, naming the
-/// op and the operand, where these do not fit the kernels, and where the request names a tile that does not fit the op.
+/// Decides only from shapes and dtypes: without memory or a CUDA call, and with the same result on every machine.
+/// Throws Error, naming the op and the operand, where these do not fit the kernels, and where the request names a tile
+/// that does not fit the op.
 template <class Op>
 Plan choose(const Op& op, const Request& request = {});
 

@@ -67,9 +67,9 @@ CODA_HD ExactRow exact_row(double largest, double sum, double target_logit) {
 }
 
 /// The bits of one of the two bf16 numbers around q, 0 <= q <= 1. `carry` is what earlier elements of the row lost, and
-/// takes up what this one loses: a row of gradients then sums to 0 much closer than each element is rounded. Nearest
-/// rounding leaves 2^-9 of a row of equal q, the same in all rows that say the same; times a common offset of the
-/// logits, that is a gradient of its own. 0 stays 0, and NaN NaN.
+/// this call adds what this element loses. So a row of gradients sums to 0 much more closely than each element is
+/// rounded. Nearest rounding leaves 2^-9 of a row of equal q, the same in all rows that say the same; times a common
+/// offset of the logits, that is a gradient of its own. 0 stays 0, and NaN NaN.
 CODA_HD std::uint16_t round_carrying(float q, float& carry) {
     if (!(q > 0)) return q == 0 ? 0 : 0x7fff;
     const auto low = std::bit_cast<std::uint32_t>(q) & 0xffff0000u;

@@ -51,7 +51,7 @@ namespace sampling {
 
 /// The mass of the largest logit.
 inline constexpr std::uint64_t kOne = std::uint64_t{1} << 40;
-/// Sums of so many masses stay below 2^63.
+/// The sum of this many masses stays below 2^63.
 inline constexpr std::int64_t kLargestVocab = (std::int64_t{1} << 23) - 1;
 
 /// The options as the formulas read them.
@@ -160,7 +160,7 @@ CODA_HD std::uint64_t draw_of(std::uint64_t seed, std::int64_t position) {
 /// floor(draw 2^-53 total): where in the cumulated masses the choice falls. Below `total`, which is below 2^63.
 CODA_HD std::uint64_t point_of(std::uint64_t draw, std::uint64_t total) { return product_of(draw << 11, total).high; }
 
-/// Which tokens stay: those of larger keys, and of those with this key the first `ties` by id.
+/// Which tokens stay: all with larger keys, and the first `ties` by id that have this key.
 struct Cut {
     std::uint32_t key = 0;  // no finite logit has it: all stay
     std::uint64_t ties = 0;

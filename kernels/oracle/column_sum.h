@@ -36,7 +36,7 @@ class ColumnSum {
     CODA_HD double size() const {
         return std::fmax(std::fmax(std::fabs(value_), std::fabs(along_w_)), std::sqrt(squares_));
     }
-    /// The error of a sum that was computed, relative to the size; 0 where there is none.
+    /// The error of a computed sum, relative to the size; 0 if the sum is exact.
     CODA_HD double deviation(double computed) const { return computed == value_ ? 0.0 : (computed - value_) / size(); }
 
   private:

@@ -135,7 +135,7 @@ struct One {
 };
 
 /// For elements whose sizes are many powers of two apart: deviation(row, column) is an element's difference divided by
-/// its own size, so that none is lost beside the largest.
+/// its own size, so that no error is lost next to the largest element.
 template <class Deviation>
 void compare_each(OpCheck& check, const char* operand, std::int64_t rows, std::int64_t columns,
                   const Deviation& deviation) {

@@ -35,14 +35,14 @@ struct Capture {
 class Oracle {
   public:
     /// Owns a work space of `work_bytes` of device memory, and from the first GEMM on cuBLASLt's of 64 MiB. One query
-    /// row of attention needs 8 bytes per key, beside a head's keys, values and their gradients in fp32.
+    /// row of attention needs 8 bytes per key, in addition to a head's keys, values and their gradients in fp32.
     explicit Oracle(std::int64_t work_bytes = std::int64_t{256} << 20);
     ~Oracle();
     Oracle(const Oracle&) = delete;
     Oracle& operator=(const Oracle&) = delete;
 
     /// Throws Error, naming op and operand, where device memory for a copy runs out. AdamW's copies take 12 bytes per
-    /// parameter; FinishCrossEntropy's copy is that of the exponentials.
+    /// parameter; FinishCrossEntropy's copy has the size of the exponentials.
     Capture capture(const Op& op, const Memory& memory, hopper::Stream stream = nullptr);
 
     /// Operands have bf16 storage, as hopper::prepare takes them. The first GEMM loads cuBLASLt: throws Error, naming

@@ -17,8 +17,8 @@ namespace coda::oracle {
 /// FinishCrossEntropy's scale against themselves; "target" against its row's sum; in the pairs (Σ e, Σ e d) the first
 /// against itself and the second against Σ e (1 + |d|). A scaled n is measured before the scale.
 ///
-/// LinearRmsBackward's dgamma sums results of a GEMM that may be small beside what cancels in them: each element is
-/// measured against the size of its terms (column_sum.h).
+/// LinearRmsBackward's dgamma sums results of a GEMM that may be small compared with what cancels in them: each element
+/// is measured against the size of its terms (column_sum.h).
 struct OperandError {
     std::string operand;
     double rms = 0;      // RMS of the difference / RMS of the expected values, or for dq and dk of their terms

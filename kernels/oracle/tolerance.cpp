@@ -50,7 +50,7 @@ std::int64_t contraction(const T& op) {
     }
 }
 
-/// The tolerance that follows from the operand's type alone.
+/// The tolerance that follows only from the operand's type.
 template <class T>
 Tolerance by_type(const T& op, const View& view) {
     if (view.dtype == DType::i32) return kExact;

@@ -59,7 +59,7 @@ nlohmann::json json_of(FlagSyntax syntax, const std::string& flag, const std::ve
     }
 }
 
-/// Reads the flag's value, a number, into `out`; without the flag `out` stays as it is.
+/// Reads the flag's value, a number, into `out`; without the flag `out` stays unchanged.
 template <class T>
 void read_number(const WordFlag& flag, const Range& range, T& out) {
     if (flag.option->count() > 0) read_value(json_of(FlagSyntax::json, flag.name, {flag.word}), flag.name, range, out);
@@ -119,7 +119,7 @@ class Parser {
         add_word(oracle_, "N", "Re-run every operation of step N on an independent path and compare");
         add_switch("--resume", result_.resume, "Continue from the newest complete checkpoint");
         add_word(allow_, "WHAT",
-                 "With --resume, go on although it differs: other-device, changed-data, or both with a comma");
+                 "With --resume, continue although it differs: other-device, changed-data, or both with a comma");
         add_word(init_from_, "DIR", "Start from a Hugging Face folder; its config.json gives the model section");
         add_switch("--eval", result_.eval, "Only run the validation and the evaluation and print their results");
         add_word(export_, "DIR", "Write the weights as a Hugging Face folder");

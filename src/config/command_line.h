@@ -24,8 +24,8 @@ struct CommandLine {
     std::int64_t tensor_stats_every = 1;
     std::optional<std::int64_t> oracle_step;                      // in [1, training.steps]
     bool allow_other_device = false, allow_changed_data = false;  // --allow, with --resume
-    // Of samples during training. An error of a sample ends the run, so by default nothing is run that the training
-    // does not run too.
+    // The decoder of samples during training. An error of a sample ends the run, so by default nothing is run that the
+    // training does not run too.
     DecoderOptions decoder{.choice = DecoderChoice::passes};
     std::string command;  // argv, quoted for a POSIX shell
 

@@ -19,7 +19,7 @@ struct RopeScaling {
     std::int64_t original_max_position_embeddings = 8192;
 };
 
-/// Names are those of Hugging Face's config.json.
+/// Names as in Hugging Face's config.json.
 struct ModelConfig {
     std::int64_t hidden_size = 0;
     std::int64_t intermediate_size = 0;
@@ -113,7 +113,7 @@ struct CheckpointConfig {
     std::int64_t interval = 0;  // steps; 0: none but at_end
     std::int64_t keep = 3;
     bool at_end = true;
-    bool background = true;  // written beside the run, from a copy in host memory
+    bool background = true;  // written while the run continues, from a copy in host memory
 };
 
 struct OutputConfig {
@@ -128,7 +128,7 @@ struct PrecisionConfig {
     bool has_fp8 = false;
     std::int64_t bf16_first_layers = 0;
     std::int64_t bf16_last_layers = 0;
-    std::int64_t count_interval = 100;  // steps between those that count clipped elements and zeros; 0: never
+    std::int64_t count_interval = 100;  // steps from one count of clipped elements and zeros to the next; 0: never
 
     static PrecisionConfig fp8() { return {.has_fp8 = true}; }
     bool operator==(const PrecisionConfig&) const = default;

@@ -53,7 +53,7 @@ struct Rope {
     bool operator==(const Rope&) const = default;
 };
 
-/// Rotary parameters of an object "rope_scaling" (transformers 4: rope_theta stands beside it) or "rope_parameters"
+/// Rotary parameters of an object "rope_scaling" (transformers 4: rope_theta stands next to it) or "rope_parameters"
 /// (transformers 5: rope_theta within). Older files call rope_type "type".
 Rope rope_of(const HfConfig& hf, const char* key) {
     nlohmann::json object = hf.get(key);
@@ -86,7 +86,7 @@ void put_rope(const HfConfig& hf, nlohmann::json& section) {
     }
     const nlohmann::json& beside = hf.get("rope_theta");
     require(rope.theta.is_null() || beside.is_null() || rope.theta == beside, hf.file(), ": rope_theta ",
-            found_text(beside), " and that of rope_parameters, ", found_text(rope.theta),
+            found_text(beside), " and the one in rope_parameters, ", found_text(rope.theta),
             ", disagree; remove one of them");
     if (rope.theta.is_null()) rope.theta = hf.or_default("rope_theta", kHfRopeTheta);
     section["rope_theta"] = rope.theta;
@@ -148,7 +148,7 @@ nlohmann::json model_section_from_hf(const nlohmann::json& json, const std::stri
     const HfConfig hf(json, file);
     refuse_unsupported(hf);
 
-    // Defaults are those of transformers' LlamaConfig, not ours: a file that omits a key means them.
+    // The defaults of transformers' LlamaConfig, not ours: a file that omits a key means them.
     nlohmann::json section;
     for (const char* key :
          {"hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "vocab_size"}) {

@@ -16,7 +16,7 @@ struct RetiredKey {
 
 const std::vector<RetiredKey>& retired_keys();
 
-/// The retired key at `path`; a null pointer where there is none.
+/// The retired key at `path`; a null pointer if `path` is not retired.
 const RetiredKey* retired_key(const std::string& path);
 
 /// Throws UsageError "WHERE is gone: REASON; take it out" unless `value` is the fixed one.

@@ -113,7 +113,7 @@ void add_data(std::vector<Key>& keys) {
         .add("document_mask", &C::document_mask, kOwn, {},
              "Keep packed documents apart in attention and positions; needs model.bos_token_id")
         .add("tokenizer", &C::tokenizer, kOwn, {},
-             "The Hugging Face tokenizer.json of the tokens; kept with the run, and that of samples");
+             "The Hugging Face tokenizer.json of the tokens and samples; the run keeps a copy");
 }
 
 void add_training(std::vector<Key>& keys) {
@@ -171,7 +171,7 @@ void add_run_keys(std::vector<Key>& keys) {
         .add("tokens", &SamplesConfig::tokens, kOwn, between(1, 1 << 20), "Tokens of a sample, at most")
         .add("temperature", &SamplesConfig::temperature, kOwn, between(0, 1e6),
              "Divides the logits; 0: the likeliest token")
-        .add("top_k", &SamplesConfig::top_k, kOwn, between(0, 1 << 24), "Choose among so many tokens; 0: all")
+        .add("top_k", &SamplesConfig::top_k, kOwn, between(0, 1 << 24), "Choose among this many tokens; 0: all")
         .add("top_p", &SamplesConfig::top_p, kOwn, between(0, 1),
              "Choose among the likeliest tokens that have this probability together; 1: all")
         .add("min_p", &SamplesConfig::min_p, kOwn, between(0, 1),
@@ -184,7 +184,7 @@ void add_run_keys(std::vector<Key>& keys) {
         .add("keep", &CheckpointConfig::keep, kOwn, kPositiveCount, "Newest checkpoints kept")
         .add("at_end", &CheckpointConfig::at_end, kOwn, {}, "Write a checkpoint after the last step")
         .add("background", &CheckpointConfig::background, kOwn, {},
-             "Write checkpoints beside the run, from a copy in host memory; false: the run waits for each");
+             "Write checkpoints while the run continues, from a copy in host memory; false: it waits for each");
     SectionKeys(keys, "output", &Config::output)
         .add("directory", &OutputConfig::directory, derived("runs/NAME of the config file"), {},
              "Folder of the run log and the checkpoints");

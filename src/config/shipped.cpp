@@ -20,7 +20,7 @@ constexpr std::int64_t kLlama3Vocabulary = 128256, kGpt2Vocabulary = 50257;
 constexpr const char* kInFiles = "fineweb_edu";
 constexpr int kAllFiles = 14;
 
-/// File names of the folder's configurations, sorted; empty where there is no such folder.
+/// File names of the folder's configurations, sorted; empty if the folder does not exist.
 std::vector<std::string> configurations(const fs::path& folder) {
     std::vector<std::string> names;
     std::error_code error;

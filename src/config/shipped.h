@@ -1,7 +1,7 @@
 // What ships with the program: configurations, and the scripts that make the data they name.
 //
-// Both lie in share/coda_train, which is found relative to the executable: in the installation's share folder, or
-// beside bin/ in a build tree, where it leads to the source tree.
+// Both lie in share/coda_train, which is found relative to the executable: in the installation's share folder, or next
+// to bin/ in a build tree, where it leads to the source tree.
 #pragma once
 
 #include <cstdint>

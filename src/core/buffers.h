@@ -36,7 +36,7 @@ struct Buffer {
     std::int64_t bytes = 0;
 };
 
-/// Sums of so many bytes do not overflow, and no memory has them.
+/// Sums of this many bytes do not overflow, and no memory has them.
 inline constexpr double kMostBytes = 0x1p62;
 inline constexpr const char* kTooLarge =
     " takes more than 2^62 bytes: use a smaller training.micro_batch_size, training.seq_len or model";

@@ -81,7 +81,7 @@ void Console::write_line(const std::string& line) {
     const std::string why = text("standard output: ", std::generic_category().message(errno));
     std::clearerr(out_);  // there may be room for the next one
     if (loss_ == Loss::thrown) throw Error(why);
-    if (lost_++ == 0) std::fprintf(err_, "coda_train: %s; the run goes on, with its log\n", why.c_str());
+    if (lost_++ == 0) std::fprintf(err_, "coda_train: %s; the run continues, with its log\n", why.c_str());
 }
 
 void Console::step(const StepReport& report) {

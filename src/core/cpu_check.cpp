@@ -1,5 +1,5 @@
-// The program is built for x86-64-v3. On an older processor it would stop at some illegal instruction. This
-// file alone is built for plain x86-64 and reports that before anything else runs.
+// The program is built for x86-64-v3. On an older processor it would stop at some illegal instruction. Only
+// this file is built for plain x86-64, and it reports that before anything else runs.
 #include <unistd.h>
 #include <cstdlib>
 

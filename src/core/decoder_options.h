@@ -12,7 +12,7 @@ enum class DecoderChoice : std::uint8_t {
     passes      // the op list, operation by operation
 };
 
-/// Of "auto", "fused" or "passes". Throws UsageError naming --decoder.
+/// The choice that "auto", "fused" or "passes" names. Throws UsageError naming --decoder.
 DecoderChoice decoder_choice(const std::string& word);
 
 struct DecoderOptions {

@@ -14,7 +14,7 @@ namespace coda {
 /// there, and it reports each operand that would not find what it means:
 ///   - a read before any write (persistent buffers begin as value 0);
 ///   - a read of another value: after an in-place update that came too early, or before a write that came too late;
-///   - a result of this schedule overwritten before anything has read it (an accumulation that begins anew);
+///   - a result of this schedule overwritten before anything has read it (an accumulation that begins again);
 ///   - a read of bytes that a buffer sharing them has overwritten (a wrong memory plan);
 ///   - an op that reads and writes the same bytes, unless it says that it works in place;
 ///   - two results of one op on the same bytes; a view outside its buffer.

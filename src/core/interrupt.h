@@ -1,4 +1,4 @@
-// Turns signals into requests that a loop sees between steps: to stop, and to save and go on.
+// Turns signals into requests that a loop sees between steps: to stop, and to save and continue.
 #pragma once
 
 namespace coda {
@@ -11,7 +11,7 @@ void watch_interrupts();
 /// Whether one of them has arrived since watch_interrupts().
 bool interrupted();
 
-/// Installs the handler of SIGUSR1, which asks a run to save and go on. Without it the signal ends the process.
+/// Installs the handler of SIGUSR1, which asks a run to save and continue. Without it the signal ends the process.
 void watch_save_requests();
 
 /// Whether SIGUSR1 has arrived since the last call that returned true.

@@ -8,7 +8,7 @@
 namespace coda {
 
 /// `text` with "\xHH" for each byte of a control character (C0, DEL, C1) that is not in `kept`, and for each byte that
-/// is not part of well-formed UTF-8. Everything else stays as it is, so the result of plain text is that text.
+/// is not part of well-formed UTF-8. Everything else stays unchanged, so the result of plain text is that text.
 std::string printable(std::string_view text, std::string_view kept = "\n");
 
 /// printable() of a text that comes in parts, as tokens do: a character's bytes may be spread over several of them.

@@ -24,8 +24,8 @@ std::string reason(int error) {
 void prepare_standard_streams() {
     for (const int descriptor : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
         if (::fcntl(descriptor, F_GETFD) >= 0) continue;
-        // open(2) takes the lowest number that is free, which is this one. For reading where the program would write,
-        // and the other way round: its use must go on to fail.
+        // open(2) takes the lowest number that is free, which is this one. It is opened for reading where the program
+        // would write, and the other way round, so that its use still fails.
         const int opened = ::open("/dev/null", descriptor == STDIN_FILENO ? O_WRONLY : O_RDONLY);
         require(opened == descriptor, "descriptor ", descriptor,
                 " is closed, and /dev/null cannot take its place: ", reason(errno));

@@ -14,7 +14,7 @@ void prepare_standard_streams();
 
 /// Writes to standard output, at once. Throws Error "standard output: " and the reason when it is closed or full.
 void print(std::string_view text);        // through printable()
-void print_bytes(std::string_view text);  // as it is
+void print_bytes(std::string_view text);  // unchanged
 
 /// Whether standard output is a terminal.
 bool prints_to_terminal();

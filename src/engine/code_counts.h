@@ -18,7 +18,7 @@ struct CodeCounts {
 /// What CountF8 writes.
 using CountedPair = std::array<std::int32_t, 2>;
 
-/// Where an executor keeps a CountedPair beside the arena: its address follows those of the plan's buffers.
+/// Where an executor keeps a CountedPair outside the arena: its address follows the addresses of the plan's buffers.
 View counted_pair_after(const MemoryPlan& plan);
 
 /// Counts every row of a tensor, or of one that has more than 2^30 elements every other, every third, ...

@@ -195,7 +195,7 @@ std::int64_t available_host_memory() {
         if (key == "MemAvailable:") available = kib * 1024;
         meminfo.ignore(256, '\n');
     }
-    // A container's limit (cgroup v2); the file says "max" where there is none.
+    // A container's limit (cgroup v2); the file says "max" if there is no limit.
     std::int64_t limit = 0, used = 0;
     if (std::ifstream("/sys/fs/cgroup/memory.max") >> limit && std::ifstream("/sys/fs/cgroup/memory.current") >> used) {
         available = std::min(available, limit - used);

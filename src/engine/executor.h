@@ -36,7 +36,7 @@ class Readback {
     virtual std::vector<double> wait() = 0;
 };
 
-/// A copy of views in host memory, which passes that do not change them run beside.
+/// A copy of views in host memory. Passes that do not change the views can run while it is made.
 class StateCopy {
   public:
     virtual ~StateCopy() = default;
@@ -45,18 +45,18 @@ class StateCopy {
     virtual void take() = 0;
     /// Waits until the values are there. From any thread.
     virtual void wait() = 0;
-    /// Of view `index`; valid after wait() until the next take().
+    /// The bytes of view `index`; valid after wait() until the next take().
     virtual std::span<const std::byte> bytes(std::size_t index) const = 0;
 };
 
-/// What the executor's hardware can do at best. NaN where there is no agreed figure, as for a CPU.
+/// What the executor's hardware can do at best. NaN without an agreed figure, as for a CPU.
 struct DevicePeaks {
     double flops_per_s = std::numeric_limits<double>::quiet_NaN();     // dense, in the storage type
     double f8_flops_per_s = std::numeric_limits<double>::quiet_NaN();  // dense, of FP8 operands
     double bytes_per_s = std::numeric_limits<double>::quiet_NaN();     // of its memory
 };
 
-/// One operation beside the same operation on an independent path.
+/// One operation compared with the same operation on an independent path.
 struct OracleLine {
     std::string text;  // step, op, relative error of every result, tolerance
     bool ok = false;
@@ -77,7 +77,7 @@ class Executor {
     /// Whether run() returns before the pass is done, so that the host should stay ahead of it.
     virtual bool asynchronous() const { return false; }
 
-    /// Memory in use on the executor's device beside the arena when it was made, in bytes: its own and, where others
+    /// Memory in use on the executor's device outside the arena when it was made, in bytes: its own and, if others
     /// share the device, theirs.
     virtual std::int64_t overhead_bytes() const { return 0; }
 
@@ -104,10 +104,10 @@ class Executor {
     /// row * cols + column of the first element of a floating-point view that is not finite, -1 without one.
     virtual std::int64_t first_nonfinite(const View& view) = 0;
 
-    /// Of every row of a view in bf16, f32 or f64.
+    /// Statistics of every row of a view in bf16, f32 or f64.
     virtual std::vector<RowStats> row_stats(const View& view) = 0;
 
-    /// Of a view in f8e4m3 whose columns are a multiple of 16.
+    /// Counts the codes of a view in f8e4m3 whose columns are a multiple of 16.
     virtual CodeCounts count_codes(const View& codes) = 0;
 
     virtual void run(Pass pass) = 0;

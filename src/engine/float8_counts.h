@@ -18,7 +18,7 @@ class Float8Counts : public StepObserver {
     bool reads_results() const override { return true; }
     void after(Pass pass, std::size_t index, double start_us, double ms) override;
 
-    /// Of the step, by the numbers of Schedules::weights.tensors().
+    /// The counts of the step, by the numbers of Schedules::weights.tensors().
     const std::vector<CodeCounts>& counts() const { return counts_; }
 
   private:

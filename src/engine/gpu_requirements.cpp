@@ -34,7 +34,7 @@ std::string text_of(const GpuFacts& facts) {
     }
     if (facts.major != 9 || facts.minor != 0)
         return text("the GPU, ", facts.name, ", has compute capability ", facts.major, ".", facts.minor,
-                    "; the kernels are for 9.0 alone (H100, H200, GH200)");
+                    "; the kernels are only for 9.0 (H100, H200, GH200)");
     return {};
 }
 

@@ -18,7 +18,7 @@ enum class DriverAnswer {
     unresponsive,  // there is a GPU, and it does not say what it is
 };
 
-/// What was found. `name` and the compute capability are of the current GPU, where there is one that answers.
+/// What was found. `name` and the compute capability describe the current GPU, if one answers.
 struct GpuFacts {
     bool kernels = true;                         // whether this build has any
     std::string sign;                            // nvidia_gpu_sign
@@ -41,8 +41,8 @@ struct GpuProblem {
 /// Nothing where the machine can.
 std::optional<GpuProblem> gpu_problem(const GpuFacts& facts);
 
-/// Why --device auto is the CPU although a GPU is here: the machine's problem, or the configuration's. Empty where
-/// there is none, or no GPU.
+/// Why --device auto is the CPU although a GPU is here: the machine's problem, or the configuration's. Empty without
+/// such a problem, or without a GPU.
 std::string why_not_gpu(const std::optional<GpuProblem>& machine, const std::optional<std::string>& configuration);
 
 }  // namespace coda

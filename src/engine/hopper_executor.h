@@ -26,7 +26,7 @@ struct DeviceMemory {
 };
 DeviceMemory device_memory();
 
-/// About what the process holds on the device beside the arena: CUDA's context, kernels, graphs, staging.
+/// About what the process holds on the device outside the arena: CUDA's context, kernels, graphs, staging.
 inline constexpr std::int64_t kDeviceOverheadBytes = std::int64_t{700} << 20;
 
 /// Allocates the arena on the current device (persistent buffers zeroed), prepares every op and captures a CUDA graph

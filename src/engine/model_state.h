@@ -35,8 +35,8 @@ inline constexpr const char* kFloat8Segment = "f8_history";
 void load_state(Executor& executor, const Schedules& schedules, const ParameterLayout& layout,
                 const CheckpointInfo& checkpoint);
 
-/// Makes the working copy, where the plan has one, anew from the master weights on the executor. load_state has done
-/// so.
+/// Makes the working copy, if the plan has one, again from the master weights on the executor. load_state has already
+/// done so.
 void renew_working(Executor& executor, const Schedules& schedules, const ParameterLayout& layout);
 
 }  // namespace coda

@@ -59,7 +59,7 @@ void memory_line(std::ostringstream& out, const std::string& what, std::int64_t 
         << std::setw(11) << bytes_text(static_cast<double>(bytes)) << "\n";
 }
 
-/// Of the GEMMs and attention of a micro-batch's forward pass.
+/// FLOPs of the GEMMs and attention of a micro-batch's forward pass.
 double forward_flops(const Schedules& schedules) {
     double flops = 0;
     for (const Step& step : schedules.first) {
@@ -68,7 +68,7 @@ double forward_flops(const Schedules& schedules) {
     return flops;
 }
 
-/// Of a micro-batch's GEMMs with FP8 operands, forward, dgrad and wgrad. None is run again in the backward pass.
+/// FLOPs of a micro-batch's GEMMs with FP8 operands, forward, dgrad and wgrad. None is run again in the backward pass.
 double f8_flops(const Schedules& schedules) {
     double flops = 0;
     for (const Step& step : schedules.first) {

@@ -1,4 +1,4 @@
-// Whether the weights of a checkpoint are those of a configuration.
+// Whether the weights of a checkpoint fit a configuration.
 #pragma once
 
 #include <nlohmann/json.hpp>

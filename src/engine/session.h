@@ -49,7 +49,7 @@ class Session {
 
     void run(Pass pass);
 
-    /// Writes the times to `file` and a trace beside it, and prints their table. `command`: for the header.
+    /// Writes the times to `file` and a trace next to it, and prints their table. `command`: for the header.
     void write_timing(const std::filesystem::path& file, const std::string& command);
 
   private:

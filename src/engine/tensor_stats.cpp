@@ -17,7 +17,7 @@ bool is_dgrad(const Op& op) {
     return false;
 }
 
-/// Of an op that multiplies `a` by a weight matrix.
+/// The tensors of an op that multiplies `a` by a weight matrix.
 template <class Op>
 std::vector<GemmTensor> tensors_of(const Step& step, const Op& op, const Weights& weights) {
     const bool dgrad = is_dgrad(op);
@@ -33,7 +33,7 @@ std::vector<GemmTensor> tensors_of(const Step& step, const Op& op, const Weights
     return {a, {.name = matrix + ".weight", .view = op.w}};
 }
 
-/// Of every row; empty for an absent view.
+/// The value of every row; empty for an absent view.
 std::vector<double> values_of(Executor& executor, const View& view) {
     return view ? download_vector(executor, view) : std::vector<double>{};
 }
@@ -51,7 +51,7 @@ std::vector<GemmTensor> gemm_tensors(const Step& step, const Weights& weights) {
 
 void TensorStats::add(const RowStats& row, std::int64_t columns, double factor) {
     elements += columns;
-    if (factor == 0) {  // the row is 0 whatever is stored, as that of an ignored target is
+    if (factor == 0) {  // the row is 0 whatever is stored, as for an ignored target
         zeros += columns;
         return;
     }

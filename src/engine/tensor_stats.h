@@ -51,7 +51,7 @@ class TensorWatch : public StepObserver {
     bool reads_results() const override { return true; }
     void after(Pass pass, std::size_t index, double start_us, double ms) override;
 
-    /// Of what was observed since the last call, in the order of the schedule.
+    /// The records of what was observed since the last call, in the order of the schedule.
     std::vector<TensorRecord> take();
 
   private:

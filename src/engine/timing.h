@@ -11,7 +11,7 @@
 
 namespace coda {
 
-/// Times of the calls of one step of a schedule. FLOPs and bytes are those of one call (kernels/cost.h).
+/// Times of the calls of one step of a schedule. FLOPs and bytes are of one call (kernels/cost.h).
 struct StepTiming {
     Pass pass;
     Phase phase;
@@ -33,9 +33,10 @@ struct StepTiming {
 ///   FILE's stem      + ".trace.json": the last optimizer step in Chrome's trace event format
 ///
 /// median_ms of a group is the sum of its members' medians; rates are FLOPs and bytes over the median.
-/// roofline_percent: the least time that the device's peaks allow, of the median; null where it has no agreed peaks.
-/// Where passes run as graphs, every other optimizer step does, so that the step's time without timing stands beside
-/// the timed one (medians over the steps of a kind, the feeding of data included; null where there is none).
+/// roofline_percent: the least time that the device's peaks allow, of the median; null where it has no agreed peaks. If
+/// passes can run as graphs, every other optimizer step does, so that the step's time without timing can be compared
+/// with the timed one. Both are medians over the steps of a kind, the feeding of data included; null without such
+/// steps.
 class TimingRecorder : public StepObserver {
   public:
     /// `graphs`: the executor can run a pass whole.

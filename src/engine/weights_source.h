@@ -31,14 +31,14 @@ class WeightsSource {
     /// Weights, and moments where the session's plan has them.
     void load(Session& session) const;
 
-    /// The master weights alone, to be read in parts; without a device. `layout` must outlive them.
+    /// Only the master weights, to be read in parts; without a device. `layout` must outlive them.
     std::unique_ptr<MasterWeights> open(const ParameterLayout& layout) const;
 
     bool resumed() const { return checkpoint_.has_value(); }
     std::int64_t step() const { return checkpoint_ ? checkpoint_->step : 0; }  // optimizer steps of the weights
 
-    /// What those steps have read, in whatever batches they took. With another training.seq_len the sequences are those
-    /// of now that hold as many tokens.
+    /// What those steps have read, in whatever batches they took. With another training.seq_len it is the number of
+    /// sequences of the new length that hold as many tokens.
     std::int64_t sequences() const;
     std::int64_t tokens() const { return counted("tokens"); }
 

@@ -90,7 +90,7 @@ std::vector<GenerationAnswer> GenerationBatch::step(int steps) {
     }
     figures_.decode_s += seconds_since(begin);
     figures_.bytes_read = decoder_.bytes_read() - bytes_before_;
-    std::vector<std::pair<std::size_t, GenerationAnswer>> ended;  // after so many tokens of this call
+    std::vector<std::pair<std::size_t, GenerationAnswer>> ended;  // after this many tokens of this call
     for (std::size_t slot = 0; slot < slots_.size(); ++slot) {
         if (!slots_[slot]) continue;
         Sequence& sequence = *slots_[slot];

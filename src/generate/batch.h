@@ -16,7 +16,7 @@
 
 namespace coda {
 
-/// What a batch did so far. Times are of the calls of the decoder alone.
+/// What a batch did so far. Times are only of the decoder's calls.
 struct GenerationFigures {
     std::int64_t prompt_tokens = 0, tokens = 0, sequences = 0;
     double prefill_s = 0, decode_s = 0;
@@ -43,8 +43,8 @@ class GenerationBatch {
     /// what the decoder makes at a time.
     int usual_steps() const;
 
-    /// Up to `steps` tokens for every sequence. The answers of those that have ended, the first to end first. Throws
-    /// NonFiniteError that names the sequences.
+    /// Up to `steps` tokens for every sequence. Returns the answers of sequences that have ended, the first to end
+    /// first. Throws NonFiniteError that names the sequences.
     std::vector<GenerationAnswer> step(int steps);
 
     /// Ends all sequences; their answers are cancelled, with what was made.

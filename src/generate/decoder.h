@@ -9,11 +9,11 @@
 
 namespace coda {
 
-/// How one sequence is to go on.
+/// How one sequence is to continue.
 struct SequenceStart {
     std::vector<std::int32_t> prompt;      // at least one token, each in [0, vocab_size)
     ChoiceOptions choice;                  // how its tokens are chosen
-    std::int64_t max_tokens = 0;           // at most so many are made, at least 1
+    std::int64_t max_tokens = 0;           // at most this many are made, at least 1
     std::vector<std::int32_t> end_tokens;  // any of these ends the sequence
 };
 
@@ -21,7 +21,7 @@ struct SequenceStart {
 struct SequenceAdvance {
     enum class State : std::uint8_t {
         idle,     // the slot has no sequence
-        running,  // it goes on with the next call
+        running,  // it continues with the next call
         ended,    // by an end token, which is the last of `tokens`
         length    // by max_tokens, or because the context is full
     };
@@ -29,7 +29,7 @@ struct SequenceAdvance {
     State state = State::idle;
 };
 
-/// Sequences side by side, each in a slot of its own. A sequence has the same tokens alone and beside others, in any
+/// Sequences side by side, each in a slot of its own. A sequence has the same tokens by itself and with others, in any
 /// slot, for any number of steps per call.
 class Decoder {
   public:
@@ -57,7 +57,7 @@ class Decoder {
     virtual void stop(int slot) = 0;
 
     /// Bytes of weights and cached keys and values that all steps so far had to read, each byte once per step, and what
-    /// the device's memory gives per second at best; NaN where there is no agreed figure.
+    /// the device's memory gives per second at best; NaN without an agreed figure.
     virtual double bytes_read() const { return 0; }
     virtual double peak_bytes_per_s() const { return std::numeric_limits<double>::quiet_NaN(); }
 };

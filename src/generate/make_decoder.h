@@ -9,9 +9,9 @@
 
 namespace coda {
 
-/// Of `config` the model and the device count. Allocates weights, cache and work space for shape.slots sequences (1 to
-/// 8) of shape.context positions, and loads the weights. Throws Error where device or memory do not allow it, or the
-/// decoder that is asked for.
+/// Only the model and the device of `config` count. Allocates weights, cache and work space for shape.slots sequences
+/// (1 to 8) of shape.context positions, and loads the weights. Throws Error if the device or its memory does not allow
+/// it, or not the decoder that is asked for.
 std::unique_ptr<SlotDecoder> make_decoder(const Config& config, const GenerationShape& shape,
                                           const WeightsSource& weights, const DecoderOptions& options,
                                           Console& console);

@@ -45,13 +45,13 @@ const char* name_of(Finish finish);
 struct GenerationAnswer {
     nlohmann::json id{};
     std::string text{};                  // valid UTF-8
-    std::vector<std::int32_t> tokens{};  // all that were made, with an end token and those of a stop text
+    std::vector<std::int32_t> tokens{};  // all that were made, with an end token and the tokens of a stop text
     Finish finish = Finish::length;
     std::int64_t prompt_tokens = 0;
     double ms = 0;  // from the start of the prompt to the last token
 };
 
-/// The answer as one line, with its line end. ASCII alone, so that no reader of lines cuts it at U+2028.
+/// The answer as one line, with its line end. It is only ASCII, so that no reader of lines cuts it at U+2028.
 std::string answer_line(const GenerationAnswer& answer);
 
 }  // namespace coda

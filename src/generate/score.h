@@ -15,9 +15,9 @@ struct Score {
     std::int64_t tokens = 0;
 };
 
-/// Of all of `text` but its first token, in slot 0, a step per token. `logits`, where it is given, gets those that each
-/// token was predicted by, (vocab). Throws Error unless there are 2 to context() tokens of the vocabulary,
-/// NonFiniteError as Decoder::advance. Ends early at an interrupt.
+/// Scores all of `text` but its first token, in slot 0, a step per token. `logits`, if given, gets the logits that
+/// predicted each token, (vocab). Throws Error unless there are 2 to context() tokens of the vocabulary, NonFiniteError
+/// as Decoder::advance. Ends early at an interrupt.
 Score score(SlotDecoder& decoder, std::span<const std::int32_t> text,
             const std::function<void(std::span<const float>)>& logits = {});
 

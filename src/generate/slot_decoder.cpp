@@ -60,7 +60,7 @@ std::int32_t SlotDecoder::get(const View& per_slot, int slot) {
 
 bool SlotDecoder::any_running() const { return std::find(running_.begin(), running_.end(), true) != running_.end(); }
 
-/// What stands in the padding is not seen by the rows before it, and not stored.
+/// The rows before the padding do not see it, and it is not stored.
 void SlotDecoder::prefill(int slot, std::span<const std::int32_t> tokens) {
     const auto count = static_cast<std::int64_t>(tokens.size());
     const auto length = std::lower_bound(prefill_lengths_.begin(), prefill_lengths_.end(), count);

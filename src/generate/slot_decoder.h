@@ -30,10 +30,10 @@ class SlotDecoder : public Decoder {
     double peak_bytes_per_s() const override { return executor_.peaks().bytes_per_s; }
 
     std::int64_t vocab() const { return vocab_; }
-    /// Those that the newest token of the slot was chosen from, (vocab), in the storage type's precision.
+    /// The logits that the newest token of the slot was chosen from, (vocab), in the storage type's precision.
     std::vector<float> logits(int slot);
-    /// The sequence goes on as if it had made this token in place of its newest one, which a repetition penalty goes on
-    /// to count.
+    /// The sequence continues as if it had made this token in place of its newest one. A repetition penalty still
+    /// counts the newest one.
     void replace_newest(int slot, std::int32_t token);
 
   private:
@@ -44,7 +44,7 @@ class SlotDecoder : public Decoder {
     std::int32_t get(const View& per_slot, int slot);
     bool any_running() const;
     void count_bytes(const DecodedSteps& made);
-    /// Hands out what a launch made of a sequence. Whether it goes on.
+    /// Hands out what a launch made of a sequence. Returns whether the sequence continues.
     bool take(int slot, const DecodedSteps& made, SequenceAdvance& advance);
     [[noreturn]] void fail(int slot);
 

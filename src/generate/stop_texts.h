@@ -8,7 +8,7 @@
 namespace coda {
 
 /// Watches a text that comes in pieces. The text ends where the first stop text is complete; of several that are
-/// complete at that place, the longest is taken away. So the result depends on the text alone, not on its pieces.
+/// complete at that place, the longest is taken away. So the result depends only on the text, not on its pieces.
 class StopTexts {
   public:
     StopTexts() = default;

@@ -20,10 +20,10 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-static_assert(std::endian::native == std::endian::little, "segments are little-endian and written as they are");
+static_assert(std::endian::native == std::endian::little, "segments are little-endian and written unchanged");
 
 constexpr const char* kFormat = "coda_train checkpoint";
-constexpr int kVersion = 2;  // 1 had no FP8 state; whoever knows version 1 alone would go on without it
+constexpr int kVersion = 2;  // 1 had no FP8 state; whoever knows only version 1 would continue without it
 constexpr int kOldestVersion = 1;
 constexpr const char* kMetaFile = "meta.json";
 constexpr const char* kMarkerFile = "complete";

@@ -87,8 +87,8 @@ bool exchange_paths(const std::filesystem::path& one, const std::filesystem::pat
 inline constexpr std::string_view kTemporaryPrefix = ".tmp-";
 
 /// Moves the finished folder `from` to `to`. An earlier `to` is exchanged for it in one step if the file system can do
-/// that. Otherwise it is renamed away first, and back if the move fails. Either way it then has a temporary name beside
-/// `to`, which is returned. Without an earlier one the result is empty. Durable after sync_folder of the parent.
+/// that. Otherwise it is renamed away first, and back if the move fails. Either way it then has a temporary name next
+/// to `to`, which is returned. Without an earlier one the result is empty. Durable after sync_folder of the parent.
 std::filesystem::path publish_folder(const std::filesystem::path& from, const std::filesystem::path& to);
 
 /// Afterwards `path` durably holds `bytes`, or is as it was: they are written as "<path>.new", synced, renamed.

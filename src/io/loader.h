@@ -3,8 +3,7 @@
 // A sequence is a window of seq_len tokens and its targets, the same window shifted by one. Windows do not overlap and
 // never span two files; the up to seq_len tokens left at the end of a file are not used. Sequences are numbered through
 // all epochs: number i is the (i mod sequences)-th of epoch i / sequences, in an order keyed by (seed, epoch). The
-// tokens of a step follow from its number alone, so a resumed run only needs to know how many sequences it has
-// consumed.
+// tokens of a step follow only from its number, so a resumed run only needs to know how many sequences it has consumed.
 #pragma once
 
 #include <cstdint>
@@ -42,7 +41,7 @@ struct Datasets {
 /// data/ does, and when train and validation do not have one sequence each.
 Datasets open_datasets(const DataConfig& data, std::int64_t seq_len, std::int64_t vocab);
 
-/// The validation data of open_datasets alone: with data.val, the files of data.train are not looked at.
+/// Only the validation data of open_datasets: with data.val, the files of data.train are not looked at.
 TokenRanges open_validation(const DataConfig& data, std::int64_t seq_len, std::int64_t vocab);
 
 struct LoaderOptions {

@@ -14,8 +14,8 @@ namespace coda {
 /// What a program reads, known by device and inode: a link to an input is that input.
 class InputFiles {
   public:
-    void add(const std::filesystem::path& file);  // nothing where there is none
-    /// Every file that lies in `folder` itself, where there is such a folder.
+    void add(const std::filesystem::path& file);  // nothing if it does not exist
+    /// Every file that lies in `folder` itself, if `folder` exists.
     void add_folder(const std::filesystem::path& folder);
     bool contains(const std::filesystem::path& file) const;
 

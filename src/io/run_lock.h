@@ -16,9 +16,9 @@ namespace coda {
 class RunLock {
   public:
     /// Makes `run`, the folder, if there is none, and locks it. Throws Error with the holder's pid, host and command
-    /// when another process has it. Where the file system has no locks, the run goes on without one: see held().
+    /// when another process has it. If the file system has no locks, the run continues without one: see held().
     RunLock(std::filesystem::path run, std::string command);
-    /// Releases the lock and removes its file, and the folders that it made as far as they are empty.
+    /// Releases the lock and removes its file, and the folders that it made if they are empty.
     ~RunLock();
     RunLock(const RunLock&) = delete;
     RunLock& operator=(const RunLock&) = delete;
@@ -29,7 +29,7 @@ class RunLock {
     /// Whether the folder is still the one that was locked: false after it was deleted, moved or replaced.
     bool intact() const;
 
-    /// Locks the folder's name anew, after it was lost. Throws as the constructor does.
+    /// Locks the folder's name again, after it was lost. Throws as the constructor does.
     void renew();
 
   private:

@@ -50,7 +50,7 @@ std::optional<std::int64_t> step_of(const json& record) {
     return step->get<std::int64_t>();
 }
 
-/// Writes `contents` beside `path` under the first free name.
+/// Writes `contents` next to `path` under the first free name.
 fs::path keep_aside(const fs::path& path, const std::string& contents) {
     std::error_code ignored;
     for (int number = 1;; ++number) {

@@ -12,7 +12,7 @@
 //   {"step": 100, "val_loss": ...}
 //   {"step": 100, "evaluation": "hellaswag_val", "acc": ..., "acc_norm": ..., "examples": 10042}
 //   {"step": 100, "sample": "text", "prompt": "text", "tokens": [17, 4, ...]}   what the model wrote after the prompt
-//   {"step": 100, "start": {what a header has}}                        the run went on from step 100, started so
+//   {"step": 100, "start": {what a header has}}                        the run continued from step 100, started so
 //
 // Numbers have 9 significant digits, which restore every float exactly; a number that is not finite is null. Each
 // record is one write(2) of one line, so a killed run leaves at most one torn line, the last. Lines that cannot be
@@ -61,7 +61,7 @@ class RunLog {
     void write_validation(std::int64_t step, double val_loss);
     void write_evaluation(const EvaluationRecord& record);
     void write_sample(const SampleRecord& record);
-    /// That the run went on from `step`, and how it was started.
+    /// Writes that the run continued from `step`, and how it was started.
     void write_start(std::int64_t step, const RunHeader& header);
 
     /// Makes what was logged survive a power failure; call it before a checkpoint is written. Throws Error when lines
@@ -85,10 +85,10 @@ class RunLog {
     std::string held_back_;
 };
 
-/// Prepares the log in `path` for a run that goes on after `step`: keeps the header and the records of steps up to it,
-/// in their order. The rest of a torn last line goes. Lines that are neither header nor record go too, but then the
-/// file as it was stays beside it as "<path>.damaged-1" (or the first such name that is free), and `notice` says so.
-/// Replaces the file atomically. Returns whether a header is left; without one the file holds the records alone.
+/// Prepares the log in `path` for a run that continues after `step`: keeps the header and the records of steps up to
+/// it, in their order. The rest of a torn last line goes. Lines that are neither header nor record go too, but then a
+/// copy of the old file stays next to it as "<path>.damaged-1" (or the first such name that is free), and `notice` says
+/// so. Replaces the file atomically. Returns whether a header is left; without one the file holds only the records.
 bool repair_run_log(const std::filesystem::path& path, std::int64_t step, const RunLog::Notice& notice);
 
 }  // namespace coda

@@ -2,7 +2,7 @@
 //
 //   <run>/tokenizer/tokenizer.json         the file that data.tokenizer names, under whatever name
 //   <run>/tokenizer/tokenizer_config.json  likewise generation_config.json, special_tokens_map.json and
-//                                          chat_template.jinja: those that lie beside it, if it is itself named
+//                                          chat_template.jinja: those that lie next to it, if it is itself named
 //                                          tokenizer.json
 //
 // The run's log and its checkpoints hold record().

@@ -45,7 +45,7 @@ struct StoredTensor {
 /// The tensors of a safetensors file of `bytes` bytes, in the order of their data. Throws Error naming `file`, and the
 /// tensor if there is one, for anything the format does not allow.
 std::vector<StoredTensor> parse_safetensors(BytesAt source, std::int64_t bytes, const std::string& file);
-/// Of a file in memory, which must outlive the tensors.
+/// The tensors of a file in memory, which must outlive them.
 std::vector<StoredTensor> parse_safetensors(std::span<const std::byte> bytes, const std::string& file);
 
 /// The tensors of a checkpoint folder by name, read where they lie: model.safetensors or, if there is no such file,

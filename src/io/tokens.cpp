@@ -13,7 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-static_assert(std::endian::native == std::endian::little, "token files are little-endian and read as they are");
+static_assert(std::endian::native == std::endian::little, "token files are little-endian and read unchanged");
 
 struct ShardFormat {
     std::int32_t magic;

@@ -23,13 +23,13 @@ struct HostViews : BatchInputs {  // written before each micro-batch; `rope` onc
     View val_loss;    // of one evaluate pass, with its own alpha
     View norm, clip;  // of the gradient, before clipping
     View skip;        // i32, why nothing was updated: bits kNonFinite (sticky) and kDropped of GradNorm
-    // Of generation, written when a sequence starts.
+    // For generation; written when a sequence starts.
     struct Prefill {
         View tokens, positions;  // (1, rows of the longest prefill) i32; positions: 0, 1, ..., once
         View place;              // (1, 3) i32
     } prefill;
     SequenceRows sequences;
-    View embedding;  // (V padded, d) storage: what generation looks a tied embedding up in, where there is no master
+    View embedding;       // (V padded, d) storage: what generation looks a tied embedding up in without a master
     KeyValueCache cache;  // of all layers, one after the other
     ScaleViews f8;        // of FP8 training
     // State: flat segments of ParameterLayout.count elements.

@@ -64,7 +64,8 @@ constexpr PassSet passes_of(Mode mode) {
     return {};
 }
 
-/// Of a configuration alone: generation needs a number of sequences and a context besides (GenerationShape).
+/// The passes that follow from a configuration: generation also needs a number of sequences and a context
+/// (GenerationShape).
 inline constexpr PassSet kAllPasses = passes_of(Mode::train);
 
 }  // namespace coda

@@ -17,8 +17,8 @@ struct GenerationShape {
 
 /// Rows of the prefill passes, ascending: 128 2^k below the context, and the context. A prompt is padded to the
 /// shortest that holds it, so that no more than half of the rows are padding (below 128 rows, where a pass takes no
-/// longer for them on a GPU), a schedule and a CUDA graph serve many prompts, and the bits of a sequence depend on its
-/// own length alone. Throws Error where the context needs more than kPrefillPasses lengths.
+/// longer for them on a GPU), a schedule and a CUDA graph serve many prompts, and the bits of a sequence depend only on
+/// its own length. Throws Error if the context needs more than kPrefillPasses lengths.
 std::vector<std::int64_t> prefill_lengths(std::int64_t context);
 
 struct ScheduleOptions {

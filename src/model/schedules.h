@@ -1,4 +1,4 @@
-// The schedules of a run, built from the configuration alone: what to execute, on which buffers, for any executor.
+// The schedules of a run, built only from the configuration: what to execute, on which buffers, for any executor.
 #pragma once
 
 #include <vector>
@@ -40,7 +40,7 @@ Schedules build_schedules(const ModelConfig& model, const ParameterLayout& layou
 MemoryPlan plan_and_check(const Schedules& schedules);
 
 /// cos and sin of every (position, pair): row p, columns 2i and 2i + 1, angle p theta^(-2i/hd), the frequency rescaled
-/// by rope_scaling where there is one. (positions, hd) row-major.
+/// by rope_scaling if the model has one. (positions, hd) row-major.
 std::vector<double> rope_table(const ModelConfig& model, std::int64_t positions);
 
 }  // namespace coda

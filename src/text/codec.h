@@ -17,7 +17,7 @@ class TextCodec {
     virtual std::vector<std::int32_t> encode_plain(const std::string& text) { return encode(text); }
     /// The bytes of one token; a character may need several tokens.
     virtual std::string decode(std::int32_t token) = 0;
-    /// The token of this text; none where there is no such token.
+    /// The token of this text, if the vocabulary has one.
     virtual std::optional<std::int32_t> id_of(const std::string& token) const;
     /// Whether a token is part of the text: not where it is a mark, such as an end of text, or where the vocabulary of
     /// the model is larger than the tokenizer's.

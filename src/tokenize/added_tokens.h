@@ -1,4 +1,4 @@
-// Tokens that are found in the text as they are, before the pre-tokenizer sees it.
+// Tokens that are found in the raw text, before the pre-tokenizer sees it.
 #pragma once
 
 #include <array>

@@ -14,7 +14,7 @@ namespace coda {
 /// (left, right) -> rank and result: open addressing, at most half full.
 class MergeTable {
   public:
-    /// Of two merges of one pair the later holds.
+    /// If a pair has two merges, the later one holds.
     explicit MergeTable(const std::vector<Merge>& merges);
 
     struct Entry {

@@ -10,8 +10,8 @@
 // Proof, with L letters, N numbers: only the alternatives of white space and ` ?[^\s\p{L}\p{N}]+[\r\n]*` hold "\n", and
 // what follows it there is white space. At "word" the space is not followed by white space, so no alternative that has
 // taken a visible character continues into it. No alternative continues from a number to a letter. NFC composes neither
-// with white space nor with ASCII letters on the right. Parts between added tokens are texts of their own, so a place
-// that an added token touches is left alone.
+// with white space nor with ASCII letters on the right. Parts between added tokens are texts of their own, so no cut is
+// made at a place that an added token touches.
 #pragma once
 
 #include <cstddef>

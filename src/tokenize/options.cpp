@@ -18,7 +18,7 @@ Output: STEM.bin; with --val-fraction STEM_train.bin and STEM_val.bin; with --sh
 STEM_train_000000.bin and so on. uint16 tokens up to a vocabulary of 65536, else uint32. Shards get their names together
 when all are complete; an error or Ctrl-C leaves nothing.
 
-Text is taken as it is: NUL, carriage returns and a byte order mark are characters like others, and a special token that
+Text is taken unchanged: NUL, carriage returns and a byte order mark are like other characters, and a special token that
 is spelled out in the text becomes that token. A document without text gives no tokens. JSON lines are held whole, up
 to 1 GiB; text with no line end, space or digit to cut it at, up to 64 MiB.
 

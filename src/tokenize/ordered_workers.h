@@ -15,7 +15,7 @@
 namespace coda {
 
 /// One thread submits and takes; `threads` others work. What is submitted and not yet taken weighs at most `budget`, or
-/// is one item alone.
+/// is only one item.
 template <class In, class Out>
 class OrderedWorkers {
   public:

@@ -69,7 +69,7 @@ class SegmentReader {
     std::size_t opened_ = 0;
     std::int64_t consumed_before_ = 0, documents_ = 0;
 
-    // Of the input that is open.
+    // The state of the input that is open.
     std::unique_ptr<ByteSource> source_;
     TextFormat format_ = TextFormat::txt;
     std::string pending_;         // read, not yet in a segment

@@ -1,5 +1,5 @@
-// Token shards as they are written: aside as "<name>.new", and under their names only when all of them are complete.
-// The format is that of src/io/tokens.h.
+// Token shards while they are written: aside as "<name>.new", and under their names only when all of them are complete.
+// src/io/tokens.h has the format.
 #pragma once
 
 #include <cstddef>
@@ -48,7 +48,7 @@ class ShardWriter {
     std::int64_t shard_tokens_;
     bool numbered_;
     bool wide_;
-    std::vector<std::filesystem::path> asides_;  // in order; the last is that of writer_ where that is open
+    std::vector<std::filesystem::path> asides_;  // in order; the last is writer_'s if it is open
     std::optional<FileWriter> writer_;
     std::vector<std::byte> buffer_;
     std::int64_t in_shard_ = 0, tokens_ = 0;

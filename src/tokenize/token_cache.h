@@ -44,7 +44,7 @@ class TokenCache {
 
     TokenCache() : entries_(kSlots) {}
 
-    /// The ids kept for `key`; null where there are none. Valid until the next insert().
+    /// The ids kept for `key`; null if none are kept. Valid until the next insert().
     const std::uint32_t* find(std::string_view key, std::uint64_t hash, std::uint32_t& count) const {
         for (std::size_t i = hash & (kSlots - 1);; i = (i + 1) & (kSlots - 1)) {
             const Entry& entry = entries_[i];

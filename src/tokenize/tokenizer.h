@@ -43,7 +43,7 @@ class Tokenizer {
     /// The bytes of a token, an added token as its text. Throws Error for an id that no token has.
     std::string_view bytes_of(std::uint32_t id) const;
 
-    /// Whether a long text may be encoded in pieces (see cuts.h): the expression is that of a known family.
+    /// Whether a long text may be encoded in pieces (see cuts.h): the expression belongs to a known family.
     bool can_be_cut() const { return can_be_cut_; }
 
     /// Whether an added token lies at or within [begin, end] of `text`, where a cut must not be made.
@@ -80,7 +80,7 @@ class Encoder {
     void encode_word(std::string_view word, std::vector<std::uint32_t>& out);
 
     const Tokenizer& tokenizer_;
-    const AddedTokenFinder &added_, &normalized_added_;  // those that are looked for
+    const AddedTokenFinder &added_, &normalized_added_;  // the tokens that are looked for
     RegexScanner regex_;
     BytePairEncoder pairs_;
     TokenCache cache_;

@@ -10,7 +10,7 @@
 //                  are marked as the command line says
 //   decoder        null, ByteLevel
 //
-// Everything else is refused by name, since the tokens would differ from those of the tokenizer's own library.
+// Everything else is refused by name, since the tokens would differ from the tokens of the tokenizer's own library.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +38,7 @@ struct Merge {
 struct TokenizerSpec {
     std::string file;                                             // for messages
     std::unordered_map<std::string, std::uint32_t> vocabulary{};  // bytes -> id: what BPE can produce
-    std::vector<std::string> bytes{};                             // by id; empty where there is no such token
+    std::vector<std::string> bytes{};                             // by id; empty if there is no such token
     std::vector<Merge> merges{};                                  // by rank
     std::vector<AddedToken> added{};
     std::string regex{};

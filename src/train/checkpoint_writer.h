@@ -19,7 +19,7 @@ class CheckpointWriter {
     struct Job {
         std::int64_t step = 0;
         nlohmann::json state;
-        std::vector<Segment> segments;  // what they read must stay as it is until the job is done
+        std::vector<Segment> segments;  // what they read must not change until the job is done
         std::function<void()> ready;    // waits until the segments' contents are there; may be empty
     };
     struct Outcome {

@@ -32,7 +32,8 @@ std::int64_t checkpoint_copy_bytes(const Config& config, const Schedules& schedu
 std::string checkpoint_line(const Config& config, const Schedules& schedules) {
     const std::int64_t bytes = checkpoint_copy_bytes(config, schedules);
     if (bytes == 0) return "";
-    return text("checkpoints         beside the run, from a copy of ", bytes_text(static_cast<double>(bytes)),
+    return text("checkpoints         written while the run continues, from a copy of ",
+                bytes_text(static_cast<double>(bytes)),
                 " in host memory; --checkpoint.background false needs none, and the run waits for each\n");
 }
 

@@ -1,5 +1,5 @@
-// The checkpoints of a training run: taken beside the next step where the host has memory for a copy, and never of
-// weights that are not finite.
+// The checkpoints of a training run: taken during the next step if the host has memory for a copy, and never of weights
+// that are not finite.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ class Checkpoints {
     Checkpoints(Session& session, Console& console);
 
     /// Saves what the session holds as the state after `step`. One that was under way is finished first. With a copy,
-    /// returns when the copy has begun: the step that follows runs beside it and beside the writing. What cannot be
+    /// returns when the copy has begun: the step that follows runs during the copy and the writing. What cannot be
     /// written is said, and kept for finish(). `log_is_safe` comes first and may throw Error: a checkpoint never stands
     /// on disk before the log of its steps. Throws NonFiniteError, and writes nothing, when a weight or moment is not
     /// finite.

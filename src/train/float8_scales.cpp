@@ -95,7 +95,7 @@ void Float8Scales::load(const CheckpointInfo* checkpoint) {
         require_magnitudes(*checkpoint, history);
     }
     executor_.upload(views.history, history.data());
-    // Scales follow from the history alone: its row 0 replaced by itself gives them again.
+    // Scales follow only from the history: its row 0 replaced by itself gives them again.
     executor_.upload(views.amax, history.data());
     renew();
     if (!goes_on) renew();  // the first time found how large the weights are

@@ -6,7 +6,7 @@
 //   acc       part of the examples whose right completion has the lowest S
 //   acc_norm  part of the examples whose right completion has the lowest S / n; llm.c's measure. (EleutherAI's
 //             harness, whose names these are, divides by the characters of the completion instead.)
-// Of equal completions the first counts. A loss that is not finite never wins.
+// The first of equal completions counts. A loss that is not finite never wins.
 //
 // A row longer than seq_len + 1 tokens, one more than there are positions since the last token is only a target, loses
 // the first tokens of its context, each completion's row by itself.

@@ -26,7 +26,7 @@ void check_data(const char* what, const nlohmann::json& before, const nlohmann::
     if (!changes.changed.empty()) {
         const std::string said = text("data.", what, " has changed since the checkpoint: ", list_text(changes.changed));
         if (!allowed) {
-            throw UsageError(text("--resume: ", said, "; restore what it was, or go on with --allow changed-data"));
+            throw UsageError(text("--resume: ", said, "; restore what it was, or continue with --allow changed-data"));
         }
         console.line("note: " + said);
     }
@@ -75,9 +75,9 @@ void check_identity(const RunIdentity& now, const nlohmann::json& state, const R
         if (was == *value) continue;
         const std::string said = text("the checkpoint's ", name, " is ", was, ", and this run's is ", *value);
         if (!allow.other_device) {
-            throw UsageError(
-                text("--resume: ", said, ", which gives other bits from there on; go on with ", "--allow other-device",
-                     name == std::string_view("device") ? ", or take the same with --device" : other_way(was)));
+            throw UsageError(text(
+                "--resume: ", said, ", which gives other bits from there on; continue with ", "--allow other-device",
+                name == std::string_view("device") ? ", or take the same with --device" : other_way(was)));
         }
         console.line("note: " + said);
     }

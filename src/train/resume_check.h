@@ -14,7 +14,7 @@ namespace coda {
 /// RunIdentity::precision of a configuration that trains in `storage`.
 std::string precision_text(const PrecisionConfig& precision, DType storage);
 
-/// What a training run's bits depend on beside its configuration.
+/// What a training run's bits depend on in addition to its configuration.
 struct RunIdentity {
     std::string device;     // "CPU", or the GPU's name
     std::string precision;  // of the GEMMs' operands: "f32", "bf16", "fp8", or "fp8 {what differs from it}"

@@ -53,7 +53,7 @@ RunPrompts run_prompts(const Config& config, std::shared_ptr<TextCodec> codec) {
     require_choice_options(choice_of(samples), "samples.");
     if (!codec && !samples.prompts.empty()) {
         throw UsageError(text("samples.prompts: a model with a vocabulary of ", config.model.vocab_size,
-                              " needs its tokenizer for text, data.tokenizer; only one of 256 is that of bytes"));
+                              " needs its tokenizer for text, data.tokenizer; only one of 256 stands for bytes"));
     }
     if (!codec && !config.model.bos_token_id) {
         throw UsageError(

@@ -18,24 +18,24 @@ namespace coda {
 /// What the samples of a run follow, and how they are read.
 struct RunPrompts {
     struct Start {
-        std::optional<std::string> text;   // as it is given; absent without a codec
+        std::optional<std::string> text;   // as given; absent without a codec
         std::vector<std::int32_t> tokens;  // shorter than training.seq_len
     };
     std::shared_ptr<TextCodec> codec;  // null: samples have no text
     std::vector<Start> starts;
 };
 
-/// Of samples.prompts. A prompt begins with model.bos_token_id, where there is one, and with
+/// The prompts of samples.prompts. A prompt begins with model.bos_token_id, if that is set, and with
 /// data.document_mask at its last document, which is all that the model would see. Throws UsageError, naming the key,
-/// where there is nothing to begin with, text and no codec, or a prompt that leaves no room in training.seq_len.
+/// if a prompt has no first token, is text without a codec, or leaves no room in training.seq_len.
 RunPrompts run_prompts(const Config& config, std::shared_ptr<TextCodec> codec);
 
-/// The passes of a training run: those of Mode::train, and with samples.interval those of Mode::generate.
+/// The passes of a training run: Mode::train's, and with samples.interval also Mode::generate's.
 PassSet training_passes(const Config& config);
 
 class RunSamples {
   public:
-    /// The session has training_passes(). Throws Error where there are no prompts.
+    /// The session has training_passes(). Throws Error without prompts.
     RunSamples(Session& session, std::shared_ptr<const RunPrompts> prompts, const DecoderOptions& decoder);
 
     /// Calls made(sample) for one sample after another, in the order of the prompts. Sample i has the seed samples.seed

@@ -14,7 +14,7 @@ namespace coda {
 
 namespace {
 
-/// Of an even number the mean of the middle two. Reorders the values.
+/// For an even number of values, the mean of the middle two. Reorders the values.
 double median_of(std::vector<double>& values) {
     const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
     std::nth_element(values.begin(), middle, values.end());

@@ -18,8 +18,8 @@
 
 namespace coda {
 
-/// z = (value - median) / spread of a step's loss and of the logarithm of its gradient norm. NaN where there is no
-/// verdict yet, or no such value.
+/// z = (value - median) / spread of a step's loss and of the logarithm of its gradient norm. NaN without a verdict so
+/// far, or without such a value.
 struct SpikeScores {
     double loss = std::numeric_limits<double>::quiet_NaN();
     double norm = std::numeric_limits<double>::quiet_NaN();
@@ -49,7 +49,7 @@ class SpikeWatch {
 
     /// What a checkpoint keeps, exactly: {"steps", "loss", "grad_norm"}, each a string of numbers.
     nlohmann::json state() const;
-    /// Null, of a checkpoint without it, begins anew. Throws Error when it is anything else.
+    /// Null, from a checkpoint without it, begins again. Throws Error when it is anything else.
     void restore(const nlohmann::json& state);
 
   private:

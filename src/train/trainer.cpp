@@ -115,11 +115,11 @@ void Trainer::restore_folder() {
         if (!lock_.intact()) lock_.renew();
         if (!log_->is_at_path()) log_->write_anew();
         console_.line(text(folder, " was deleted or moved, or its log was: the log so far is there again, and the run ",
-                           "goes on in it; checkpoints that are gone stay so"));
+                           "continues in it; checkpoints that are gone stay gone"));
     } catch (const Error& error) {
         if (!std::exchange(folder_lost_, true)) {
             console_.line(text(folder, " was deleted or moved, and cannot be made again: ", error.what(),
-                               "; the run goes on and keeps trying"));
+                               "; the run continues and keeps trying"));
         }
         return;
     }
@@ -157,7 +157,7 @@ void Trainer::upload_update_scalars(std::int64_t step, double lr, std::int64_t c
     upload_scalar(session_.executor(), host.correction1, 1.0 / (1.0 - std::pow(optimizer.beta1, t)));
     upload_scalar(session_.executor(), host.correction2, 1.0 / (1.0 - std::pow(optimizer.beta2, t)));
     upload_scalar(session_.executor(), host.step, t);
-    // Without a target there is no gradient, and decay alone is no step.
+    // Without a target there is no gradient, and decay by itself is no step.
     upload_scalar(session_.executor(), host.drop_above, counted > 0 ? watch_.drop_above(step) : kEveryNorm);
 }
 
@@ -217,8 +217,8 @@ void Trainer::settle(StepUnderWay& under_way) {
 }
 
 void Trainer::stop_non_finite(std::int64_t step, const StepResult& result) {
-    // The update was skipped, and those of any later step with it, so the weights are still those that this step began
-    // with.
+    // This update was skipped, and so was the update of any later step. So the weights are still the ones that this
+    // step began with.
     NonFiniteFinder finder(session_.executor(), session_.schedules());
     run_micro_batches(load_step(step), [&](Pass pass) { session_.executor().run_observed(pass, finder); });
     const std::string culprit = finder.found().value_or("no op on its own: the gradient norm overflowed");

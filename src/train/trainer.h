@@ -38,7 +38,7 @@ class Trainer {
     /// finite; Error when the data or an output fails, with what is saved.
     int train();
 
-    /// Of the weights as they are.
+    /// The loss of the current weights.
     ValidationLoss evaluate() { return evaluator_.validation(); }
 
     Session& session() { return session_; }

@@ -17,7 +17,7 @@ inline std::filesystem::path configs_folder() {
     return std::filesystem::path(__FILE__).parent_path().parent_path().parent_path() / "configs";
 }
 
-/// The required keys alone.
+/// Only the required keys.
 inline nlohmann::json small_document() {
     return nlohmann::json::parse(R"({
         "model": {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,

@@ -51,7 +51,7 @@ json hf_config() {
 
 }  // namespace
 
-TEST_CASE_METHOD(Fixture, "the file alone") {
+TEST_CASE_METHOD(Fixture, "only the file") {
     const CommandLine line = run({});
     CHECK(line.config.training.steps == 10);
     CHECK(line.config.output.directory == "runs/small");

@@ -57,7 +57,7 @@ TEST_CASE_METHOD(Shares, "a bare name is a file here, else a shipped configurati
     CHECK(find("small.json") == "small.json");
 }
 
-TEST_CASE_METHOD(Shares, "a name with a slash is that path alone") {
+TEST_CASE_METHOD(Shares, "a name with a slash is only that path") {
     CHECK(find("./small.json") == "./small.json");
     CHECK(find("configs/small.json") == "configs/small.json");
 }

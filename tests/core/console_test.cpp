@@ -85,7 +85,8 @@ TEST_CASE("a console that nobody can read is said once, and counted at the end")
         console.line("one");
         console.line(std::string(100000, 'x'));  // more than a buffer
         console.step({.step = 1, .steps = 2, .loss = 1});
-        CHECK(contents(err) == "coda_train: standard output: No space left on device; the run goes on, with its log\n");
+        CHECK(contents(err) ==
+              "coda_train: standard output: No space left on device; the run continues, with its log\n");
     }
     CHECK_THAT(contents(err), Contains("note: lines that did not reach standard output: 3;"));
     std::fclose(full);
@@ -106,7 +107,7 @@ TEST_CASE("a console whose lines are the result throws where one is lost") {
     std::fclose(err);
 }
 
-TEST_CASE("a line that is lost is left out, and those after it are written where there is room again") {
+TEST_CASE("a lost line is left out, and the lines after it are written when there is room again") {
     const auto no_signal = std::signal(SIGXFSZ, SIG_IGN);
     std::FILE* file = std::tmpfile();
     std::FILE* err = std::tmpfile();

@@ -32,7 +32,7 @@ std::string encoded(std::uint32_t code, int bytes) {
 
 }  // namespace
 
-TEST_CASE("every Unicode character but controls stays as it is") {
+TEST_CASE("every Unicode character but controls stays unchanged") {
     std::string wrong;
     for (std::uint32_t code = 0; code < 0x110000; ++code) {
         const bool surrogate = code >= 0xd800 && code < 0xe000;

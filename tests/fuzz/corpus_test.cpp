@@ -1,5 +1,5 @@
-// Runs the fuzz targets without a fuzzer: every file of corpus.tar.xz as it is, and seeded random mutations of those
-// that make_corpus.py writes. TARGET/found holds what libFuzzer found to reach code that those do not
+// Runs the fuzz targets without a fuzzer: every file of corpus.tar.xz unchanged, and seeded random mutations of the
+// files that make_corpus.py writes. TARGET/found holds what libFuzzer found to reach code that those files do not reach
 // (tools/campaign/fuzz).
 #include <algorithm>
 #include <exception>

@@ -17,7 +17,7 @@ inline void promise(bool kept, const char* what) {
 /// A safetensors file: its tensors cover the data, and every element of a readable dtype can be read.
 void safetensors(std::span<const std::byte> input);
 
-/// model.safetensors.index.json beside two good shards: an accepted one names each of their tensors, in its shard.
+/// model.safetensors.index.json with two good shards: an accepted one names each of their tensors, in its shard.
 void safetensors_index(std::span<const std::byte> input);
 
 /// A token shard: all its tokens can be read, or an id is refused.
@@ -27,7 +27,7 @@ void shard(std::span<const std::byte> input);
 void evaluation_shard(std::span<const std::byte> input);
 
 /// meta.json of a checkpoint with one segment, completed with the right marker: an accepted one is of that step and
-/// names files of the checkpoint's folder alone.
+/// names only files of the checkpoint's folder.
 void checkpoint_meta(std::span<const std::byte> input);
 
 /// A configuration: an accepted one survives being written and read again.
@@ -39,8 +39,8 @@ void hf_config(std::span<const std::byte> input);
 /// log.jsonl of a run that is resumed: afterwards it has a header and no torn line, and no record of a later step.
 void run_log(std::span<const std::byte> input);
 
-/// A line of requests to coda_generate: an accepted one has one prompt and options that are valid; its text and that of
-/// an answer with it is whole characters.
+/// A line of requests to coda_generate: an accepted one has one prompt and options that are valid; its text and the
+/// text of an answer to it are whole characters.
 void request(std::span<const std::byte> input);
 
 /// A chat template: an accepted one renders a conversation whose first and last pieces are markers of its family.

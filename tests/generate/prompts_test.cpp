@@ -34,14 +34,14 @@ TEST_CASE("a prompt begins with the model's bos token, once") {
     CHECK(reader.prepare(prompt("ab")).tokens == Tokens{8, 1, 2});
     CHECK(reader.prepare(prompt("<|begin_of_text|>ab")).tokens == Tokens{8, 1, 2});
     CHECK(reader.prepare(prompt("")).tokens == Tokens{8});
-    CHECK(reader.prepare({.tokens = {1, 2}, .place = "p:1"}).tokens == Tokens{1, 2});  // tokens are taken as they are
+    CHECK(reader.prepare({.tokens = {1, 2}, .place = "p:1"}).tokens == Tokens{1, 2});  // tokens are taken unchanged
     CHECK(reader.prepare(prompt("a")).end_tokens == Tokens{0});
     PromptRules without = rules_of(codec);
     without.bos.reset();
     CHECK(PromptReader(without).prepare(prompt("ab")).tokens == Tokens{1, 2});
 }
 
-TEST_CASE("a chat has special tokens for its markers alone") {
+TEST_CASE("a chat has special tokens only for its markers") {
     ListCodec codec = codec_of_chat();
     PromptRules rules = rules_of(codec);
     rules.context = 1000;

@@ -57,7 +57,7 @@ TEST_CASE("nothing of a stop text is given, within a piece and over several") {
     CHECK(none.add("anything") == "anything");
 }
 
-TEST_CASE("the result depends on the text alone, not on its pieces") {
+TEST_CASE("the result depends only on the text, not on its pieces") {
     std::mt19937 random(7);
     for (int round = 0; round < 20000; ++round) {
         const auto word = [&](unsigned most) {

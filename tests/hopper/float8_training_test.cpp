@@ -1,12 +1,12 @@
-// Whole FP8 training steps on the GPU beside the CPU twin, which rounds at the same points: the scales that both find,
-// gradients, losses; the same bits again, as a graph and step by step, and from a poisoned arena.
+// Whole FP8 training steps on the GPU compared with the CPU twin, which rounds at the same points: the scales that both
+// find, gradients, losses; the same bits again, as a graph and step by step, and from a poisoned arena.
 //
 // Tolerances. FP8 sums in tensor cores are off by up to 0.1%, so that some codes are the next one, 6% away. It takes
 // few of them in each product to make the next one's roundings independent. Two runs of the CPU twin whose weights
-// differ by 1e-4 to 1e-3 of themselves differ at most by 1 - cosine 0.013 in a tensor's gradient, 0.022 in that of q
-// and k, which is what is left of a row of dS that sums to 0; by 3% in its norm; by 0.3% in a loss. Bounds are near
-// twice that. A factor of an FP8 product that is twice what it should be is beyond them, whichever of a model's
-// products it is.
+// differ by 1e-4 to 1e-3 of themselves differ at most by 1 - cosine 0.013 in a tensor's gradient, 0.022 in the
+// gradients of q and k, which are what is left of a row of dS that sums to 0; by 3% in its norm; by 0.3% in a loss.
+// Bounds are near twice that. A factor of an FP8 product that is twice what it should be is beyond them, whichever of a
+// model's products it is.
 #include <array>
 #include <optional>
 
@@ -101,7 +101,7 @@ struct Observer : StepObserver {
 
 }  // namespace
 
-TEST_CASE("FP8 training on the GPU is that of the CPU twin: scales, gradients, losses", "[gpu][f8]") {
+TEST_CASE("FP8 training on the GPU agrees with the CPU twin: scales, gradients, losses", "[gpu][f8]") {
     if (!has_hopper()) return;
     for (const TrainingCase& c : kCases) {
         Run gpu(c), cpu(c);

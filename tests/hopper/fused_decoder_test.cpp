@@ -1,4 +1,4 @@
-// The decoder over the fused kernel, beside the one that runs passes on the same executor, and beside itself.
+// The decoder over the fused kernel, compared with the one that runs passes on the same executor, and with itself.
 //
 // Tolerance of logits: as between GPU and CPU (generation_test.cpp). Two ways round sums of another order to bf16
 // between stages, so near the top two logits may trade places: then their distance in the passes' logits is within the
@@ -121,7 +121,8 @@ TEST_CASE("the fused decoder makes the tokens of passes, unless their logits tie
     }
 }
 
-TEST_CASE("the fused decoder has the same bits alone, in a batch of 8, in any slot, in calls of any length", "[gpu]") {
+TEST_CASE("the fused decoder has the same bits by itself, in a batch of 8, in any slot, in calls of any length",
+          "[gpu]") {
     if (!has_hopper()) return;
     const ModelConfig model = fused_model(64);
     const SequenceStart sequence =
@@ -152,7 +153,7 @@ TEST_CASE("the fused decoder's loss of 4096 tokens is the evaluation's", "[gpu]"
     batch.tokens.assign(text.begin(), text.end() - 1);
     batch.targets.assign(text.begin() + 1, text.end());
     const double expected = model.run.evaluate(batch);
-    // Of single tokens the losses differ by some 1e-2; the mean of 4096 by less than a thousandth. A wrong position or
+    // The losses of single tokens differ by some 1e-2; the mean of 4096 by less than a thousandth. A wrong position or
     // token costs 1e-2 in the mean.
     CHECK(std::abs(score(*model.fused, text).loss - expected) < 1e-3);
     CHECK(std::abs(score(*model.passes, text).loss - expected) < 1e-3);

@@ -1,4 +1,4 @@
-// Generation on the GPU, operation by operation in a graph per pass, beside the same passes by cpu::run in bf16
+// Generation on the GPU, operation by operation in a graph per pass, compared with the same passes by cpu::run in bf16
 // storage.
 //
 // Tolerance of logits: 2e-2 of their RMS. A wrong position, head or cached row shows at 1.
@@ -82,7 +82,7 @@ TEST_CASE("the GPU decodes the logits of the CPU in bf16 storage, for 64 tokens"
             for (int slot = 0; slot < 3; ++slot) {
                 INFO("heads of " << head_dim << ", slot " << slot << ", token " << step);
                 CHECK(relative_rms(gpu.logits(slot), cpu.logits(slot)) < 2e-2);
-                // Both go on with the CPU's token.
+                // Both continue with the CPU's token.
                 gpu.run.executor->upload(part_of(gpu.run.schedules.host.sequences.token, slot, 1),
                                          made[static_cast<std::size_t>(slot)].tokens.data());
             }
@@ -103,7 +103,7 @@ TEST_CASE("the GPU's decoded logits are those after a prefill of the same text",
     CHECK(relative_rms(gpu.logits(1), decoded) < 2e-2);
 }
 
-TEST_CASE("a sequence on the GPU has the same bits alone and beside others, and in calls of any length", "[gpu]") {
+TEST_CASE("a sequence on the GPU has the same bits by itself and with others, and in calls of any length", "[gpu]") {
     if (!has_hopper()) return;
     const ModelConfig model = small_model(64, true);
     const SequenceStart sequence = sequence_of(random_tokens(70, 1), 64);

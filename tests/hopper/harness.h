@@ -60,7 +60,7 @@ inline double element(const std::vector<std::byte>& bytes, const View& view, std
     std::memcpy(&value, at, sizeof value);
     return static_cast<double>(value);
 }
-/// Of the buffer that the view is in.
+/// The element in the buffer that the view is in.
 inline double element(const Bytes& buffers, const View& view, std::int64_t row, std::int64_t column) {
     return element(buffers[static_cast<std::size_t>(view.buffer)], view, row, column);
 }

@@ -50,7 +50,7 @@ TEST_CASE("the oracle judges every FP8 program", "[gpu][oracle][f8]") {
             const GemmCase made = cases::make_case({program.name, 336, round_up(784, program.columns), 528},
                                                    {.accumulate = optionals, .optionals = optionals, .gap = 16});
             const cases::DeviceBuffers device(made.buffers, 23);
-            // Transposed copies are judged by the rows beside them, copies of dx by dx as stored.
+            // Transposed copies are judged by the copies by rows, and copies of dx by dx as stored.
             const std::set<std::string> follows{"y_t", "dz_t", "dx_f8", "dx_f8_t", "dx_amax"};
             judges_rightly(whole, device.memory(), made.op, program.name, launch_on_hopper, follows);
             judges_rightly(banded, device.memory(), made.op, program.name, launch_on_hopper, follows);

@@ -1,4 +1,4 @@
-// Statistics of rows on the GPU beside the CPU's.
+// Statistics of rows on the GPU compared with the CPU's.
 #include <cmath>
 #include <limits>
 

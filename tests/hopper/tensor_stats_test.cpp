@@ -1,4 +1,4 @@
-// --tensor-stats on the GPU: what its kernel says of the tensors of a step, beside the same tensors on the host.
+// --tensor-stats on the GPU: what its kernel says of the tensors of a step, compared with the same tensors on the host.
 #include "src/engine/tensor_stats.h"
 
 #include "src/engine/hopper_executor.h"
@@ -49,7 +49,7 @@ class HostWatch : public StepObserver {
 
 }  // namespace
 
-TEST_CASE("statistics of the tensors of a step on the GPU are those of their elements, and its bits stay", "[gpu]") {
+TEST_CASE("statistics of a step's tensors on the GPU follow from their elements, and its bits stay", "[gpu]") {
     if (!has_hopper()) return;
     const ModelConfig model = small_model(64, false);
     const textbook::Weights weights = textbook::random_weights(model, 3);

@@ -36,7 +36,8 @@ inline double dot(const std::vector<double>& a, const std::vector<double>& b) {
     return std::inner_product(a.begin(), a.end(), b.begin(), 0.0);
 }
 
-/// Of a whole tensor. q and k have rows of dS that sum to 0: little is left of them, so an error is larger beside it.
+/// Bounds for a whole tensor. q and k have rows of dS that sum to 0: little is left of them, so an error is relatively
+/// larger.
 struct GradientBounds {
     double cosine, cosine_of_q_and_k;  // of 1 - cosine
     double norm;                       // relative

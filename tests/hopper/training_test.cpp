@@ -1,5 +1,5 @@
-// Whole training steps on the GPU beside the same schedule by cpu::run in bf16 storage. Both round at the same points,
-// so they differ only by the order of fp32 sums, and by bf16 roundings that fall the other way because of it.
+// Whole training steps on the GPU compared with the same schedule by cpu::run in bf16 storage. Both round at the same
+// points, so they differ only by the order of fp32 sums, and by bf16 roundings that fall the other way because of it.
 //
 // Tolerances. A rounding that falls the other way moves one element by 2^-8 of itself. Few do, and a loss is a mean
 // over hundreds of tokens: 2e-3 relative. Gradients of a whole tensor: cosine above 0.999, norm within 1%.
@@ -58,7 +58,7 @@ struct Observer : StepObserver {
 
 }  // namespace
 
-TEST_CASE("ten steps of training on the GPU are those of the CPU in bf16 storage", "[gpu]") {
+TEST_CASE("ten steps of training on the GPU agree with the CPU in bf16 storage", "[gpu]") {
     if (!has_hopper()) return;
     for (const TrainingCase& c : kCases) {
         const ModelConfig model = small_model(c.head_dim, c.tied);
@@ -158,7 +158,7 @@ TEST_CASE("two steps with every output filled before its op", "[gpu]") {
     }
 }
 
-TEST_CASE("the evaluation loss on the GPU is that of the CPU in bf16 storage", "[gpu]") {
+TEST_CASE("the evaluation loss on the GPU agrees with the CPU's in bf16 storage", "[gpu]") {
     if (!has_hopper()) return;
     for (const TrainingCase& c : kCases) {
         const ModelConfig model = small_model(c.head_dim, c.tied);

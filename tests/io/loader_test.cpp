@@ -98,7 +98,7 @@ TEST_CASE("every epoch reads every sequence once, in an order of its own, from w
     CHECK(read(other, 0, 80, 4).tokens != read(loader, 0, 80, 4).tokens);
 }
 
-TEST_CASE("threads share a loader and each reads what one alone reads", "[threads]") {
+TEST_CASE("threads share a loader and each reads what a single thread reads", "[threads]") {
     const ScratchFolder scratch;
     put_counting_shard(scratch.path() / "a.bin", 0, 401);
     put_counting_shard(scratch.path() / "b.bin", 1000, 203);

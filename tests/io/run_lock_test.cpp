@@ -98,7 +98,7 @@ TEST_CASE("of many that start at once one gets the lock") {
     CHECK(losers == kStarts - 1);
 }
 
-TEST_CASE("a lock knows that its folder is gone, and is taken anew") {
+TEST_CASE("a lock knows that its folder is gone, and is taken again") {
     const ScratchFolder scratch;
     const fs::path run = scratch.path() / "run";
     RunLock lock(run, "c");

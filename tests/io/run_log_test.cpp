@@ -48,7 +48,7 @@ json without_time(json header) {
     return header;
 }
 
-/// What repair_run_log says of `path` for a run that goes on after `step`.
+/// What repair_run_log says of `path` for a run that continues after `step`.
 std::string repair(const fs::path& path, std::int64_t step) {
     std::string said;
     repair_run_log(path, step, [&](const std::string& notice) { said += notice; });
@@ -128,7 +128,7 @@ TEST_CASE("the log is a header and one record a line") {
     CHECK(lines_of(path).size() == 1);
 }
 
-TEST_CASE("a sample in the log is text, or tokens alone, and goes with its step") {
+TEST_CASE("a sample in the log is text, or only tokens, and goes with its step") {
     const ScratchFolder scratch;
     const fs::path path = scratch.path() / "log.jsonl";
     {
@@ -158,7 +158,7 @@ TEST_CASE("a record is one write of one line") {
     CHECK(faults.calls().back() == "sync " + path.string());
 }
 
-TEST_CASE("a resumed log has the records up to the checkpoint's step and goes on from there") {
+TEST_CASE("a resumed log has the records up to the checkpoint's step and continues from there") {
     const ScratchFolder scratch;
     const fs::path path = scratch.path() / "log.jsonl";
     put_log(path);
@@ -209,7 +209,7 @@ TEST_CASE("a log torn at any byte is cut after its last whole record") {
     }
 }
 
-TEST_CASE("a line that is no record goes alone, is spoken of, and stays in a copy") {
+TEST_CASE("only a line that is no record goes, is reported, and stays in a copy") {
     for (const char* foreign : {"{\"step\": 4, \"los\n", "\n", "[1]\n", "{\"step\": \"4\"}\n", "{}\n", "\xff\n"}) {
         const ScratchFolder scratch;
         const fs::path path = scratch.path() / "log.jsonl";
@@ -242,7 +242,7 @@ TEST_CASE("a log without a header gets one") {
     CHECK(resumed().at(0).at("device") == "CPU");
 }
 
-TEST_CASE("on a full disk the log ends with its last whole line, and goes on when there is room") {
+TEST_CASE("on a full disk the log ends with its last whole line, and continues when there is room") {
     const ScratchFolder scratch;
     const fs::path path = scratch.path() / "log.jsonl";
     std::vector<std::string> said;
@@ -278,14 +278,14 @@ TEST_CASE("on a full disk the log ends with its last whole line, and goes on whe
     log.sync();
 }
 
-TEST_CASE("a log that was deleted, with its folder or alone, is written anew with all that it held") {
+TEST_CASE("a log that was deleted, with its folder or by itself, is written again with all that it held") {
     const ScratchFolder scratch;
     const fs::path folder = scratch.path() / "run", path = folder / "log.jsonl";
     fs::create_directory(folder);
     RunLog log = RunLog::create(path, kHeader);
     log.write(record_of(1));
     CHECK(log.is_at_path());
-    SECTION("alone") { fs::remove(path); }
+    SECTION("by itself") { fs::remove(path); }
     SECTION("moved") { fs::rename(path, folder / "elsewhere"); }
     SECTION("replaced") {
         fs::remove(path);

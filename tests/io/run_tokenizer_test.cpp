@@ -104,7 +104,7 @@ TEST_CASE_METHOD(Fixture, "what is no tokenizer.json is named") {
     CHECK_THROWS_WITH(open(), Contains("data.tokenizer") && Contains("not a regular file"));
 }
 
-TEST_CASE_METHOD(Fixture, "the run's copy stands in for a file that is gone, on resume alone") {
+TEST_CASE_METHOD(Fixture, "the run's copy replaces a file that is gone, but only on resume") {
     keep();
     fs::remove(file);
     CHECK_THROWS_WITH(open(false), Contains("data.tokenizer") && Contains(file.string()));
@@ -126,7 +126,7 @@ TEST_CASE_METHOD(Fixture, "a checkpoint of another tokenizer is refused") {
                           Contains(other.at("sha256").get<std::string>()));
 }
 
-TEST_CASE_METHOD(Fixture, "the copy has the files that lie beside tokenizer.json") {
+TEST_CASE_METHOD(Fixture, "the copy has the files that lie next to tokenizer.json") {
     put(file.parent_path() / "tokenizer_config.json", "{\"a\": 1}");
     put(file.parent_path() / "special_tokens_map.json", "");
     put(file.parent_path() / "model.safetensors", "no part of it");
@@ -136,7 +136,7 @@ TEST_CASE_METHOD(Fixture, "the copy has the files that lie beside tokenizer.json
     CHECK(read_file(copy) == tokenizer_json(10));
     CHECK(read_file(run / "tokenizer/tokenizer_config.json") == "{\"a\": 1}");
 
-    // The same tokenizer.json again leaves the copy alone, another one replaces all of it.
+    // The same tokenizer.json does not change the copy, another one replaces all of it.
     put(file.parent_path() / "tokenizer_config.json", "changed");
     keep();
     CHECK(read_file(run / "tokenizer/tokenizer_config.json") == "{\"a\": 1}");
@@ -148,7 +148,7 @@ TEST_CASE_METHOD(Fixture, "the copy has the files that lie beside tokenizer.json
     CHECK(read_file(copy) == tokenizer_json(9));
 }
 
-TEST_CASE_METHOD(Fixture, "a file of another name is copied alone, under the usual name") {
+TEST_CASE_METHOD(Fixture, "a file of another name is copied without its neighbours, under the usual name") {
     const fs::path named = file.parent_path() / "gpt2_tokenizer.json";
     put(named, tokenizer_json(10));
     put(file.parent_path() / "tokenizer_config.json", "of tokenizer.json");

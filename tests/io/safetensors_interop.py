@@ -6,7 +6,7 @@
     safetensors_interop.py save FOLDER TIED    saves the same weights through transformers as FOLDER/{float32,bfloat16,
                                                float16}, sharded; TIED is "tied" or "untied"
 
-Exits with 77 where a package is missing. The weights are those of pattern() in the C++ tests.
+Exits with 77 where a package is missing. pattern() in the C++ tests makes the same weights.
 """
 
 import json

@@ -1,4 +1,4 @@
-// SHA-256 against the values in FIPS 180-4's examples and those of sha256sum.
+// SHA-256 against the values in FIPS 180-4's examples and from sha256sum.
 #include "src/io/sha256.h"
 
 #include "src/io/files.h"

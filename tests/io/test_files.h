@@ -1,4 +1,4 @@
-// Files that a test makes or finds beside the source tree.
+// Files that a test makes or finds next to the source tree.
 #pragma once
 
 #include <cstdlib>
@@ -14,7 +14,7 @@ inline void put(const std::filesystem::path& path, std::string_view contents) {
     std::ofstream(path, std::ios::binary) << contents;
 }
 
-/// The folder of real token files: $CODA_SHARED_DATA, or shared/data beside the source tree; empty if there is none.
+/// The folder of real token files: $CODA_SHARED_DATA, or shared/data next to the source tree; empty if there is none.
 inline std::filesystem::path shared_data() {
     const char* named = std::getenv("CODA_SHARED_DATA");
     const auto source = std::filesystem::path(__FILE__).parent_path().parent_path().parent_path();

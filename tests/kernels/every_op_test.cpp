@@ -2,8 +2,8 @@
 // double, on the same operands. The test iterates the types of the variant, so no op is left out. The test in each op's
 // folder checks the formulas themselves.
 //
-// Tolerances: what the oracle allows (kernels/oracle/tolerance.h). A value beside a midpoint of two FP8 codes, one in
-// 2^20, may take the other in double: 2^-3 of itself, and far below the tolerance of bf16.
+// Tolerances: what the oracle allows (kernels/oracle/tolerance.h). A value next to a midpoint of two FP8 codes, one in
+// 2^20, may take the other in double: it is off by 2^-3 of itself, far below the tolerance of bf16.
 #include <map>
 #include <random>
 

@@ -1,5 +1,5 @@
 // Where the tolerance of FP8 products comes from (kernels/core/tolerance.h): the rule by which Hopper's tensor cores
-// add such products, simulated, beside what an H200 measured and beside the bounds.
+// add such products, simulated, and compared with what an H200 measured and with the bounds.
 #include <cmath>
 #include <functional>
 #include <random>
@@ -57,7 +57,7 @@ struct Error {
     double rms, bias;  // of the sums, relative to their RMS and to the sum of their magnitudes
 };
 
-/// Of many sums over k of products of two factors in e4m3, whose RMS is near 4.
+/// The error of many sums over k of products of two factors in e4m3, whose RMS is near 4.
 Error error_of(std::size_t k, std::size_t promotion, const Draw& a, const Draw& b, int sums, std::size_t ahead = 0) {
     std::mt19937_64 bits(5);
     double difference = 0, square = 0, bias = 0, magnitude = 0;
@@ -84,7 +84,7 @@ constexpr std::int64_t kLong = 16384;  // K of gate_up's dgrad in a 1B model
 
 TEST_CASE("the rule of Hopper's FP8 sums gives the losses that an H200 measured over terms of one sign") {
     // The last is what "promotion keeps a long FP8 sum unbiased" (tests/hopper/f8_programs_test.cpp) expects, within
-    // the same tenth. The others are those of weight gradients that promoted never, or every 512 tokens.
+    // the same tenth. The others were measured with weight gradients that promoted never, or every 512 tokens.
     CHECK(error_of(32768, 0, positive, positive, 4).bias == Approx(0.493).epsilon(0.1));
     CHECK(error_of(32768, 512, positive, positive, 4).bias == Approx(4.1e-3).epsilon(0.1));
     CHECK(error_of(32768, 256, positive, positive, 4).bias == Approx(9.4e-4).epsilon(0.1));

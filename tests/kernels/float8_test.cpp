@@ -50,7 +50,7 @@ std::int64_t wrong_codes(const Format& format) {
             const double expected = (code & 0x80 ? -1 : 1) * value_of(format, magnitude);
             wrong += static_cast<double>(value) != expected || std::signbit(value) != (code >= 0x80) ||
                      code_of<F8>(value) != code;
-        } else if (magnitude == 0x7c) {  // of e5m2 alone; satfinite takes it to the largest number
+        } else if (magnitude == 0x7c) {  // only of e5m2; satfinite takes it to the largest number
             wrong += !std::isinf(value) || code_of<F8>(value) != code - 1;
         } else {
             wrong += !std::isnan(value) || code_of<F8>(value) != 0x7f;

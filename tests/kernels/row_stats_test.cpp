@@ -10,7 +10,7 @@
 using namespace coda;
 using namespace coda::test;
 
-TEST_CASE("the statistics of a row are those of its elements, gaps left out") {
+TEST_CASE("the statistics of a row follow from its elements, gaps left out") {
     for (const DType dtype : {DType::bf16, DType::f32, DType::f64}) {
         for (const std::int64_t gap : {0, 3}) {
             INFO(name_of(dtype) << ", gap " << gap);

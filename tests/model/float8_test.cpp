@@ -1,4 +1,4 @@
-// FP8 training on the CPU: a step beside the textbook model in double, and what a run carries from step to step.
+// FP8 training on the CPU: a step compared with the textbook model in double, and what a run carries from step to step.
 //
 // An E4M3 element is rounded by 2.64% RMS, so a product of two such operands is off by sqrt(2) of it, 3.7%, of its RMS,
 // and by 4.05% where the operands are Gaussian and some are subnormal.
@@ -15,7 +15,8 @@ using namespace coda::test;
 
 namespace {
 
-/// Of a gradient beside the true one: its relative error, and the projection on it; 1 where it is right on average.
+/// A gradient compared with the true one: its relative error, and the projection on it, which is 1 if it is right on
+/// average.
 struct Quality {
     double error, projection;
 };
@@ -34,16 +35,16 @@ Quality quality_of(const textbook::Weights& found, const textbook::Weights& trut
     return {std::sqrt(difference / square), product / square};
 }
 
-/// A weight gradient is off by its own product's rounding, and by that of the products that made its two operands: the
-/// forward product before it and the dgrad after it. Errors are random, so they add in squares. Those from farther away
-/// come over the residual stream, of which a branch is a part; they and what Gaussian operands do not cover are allowed
-/// as much as one product. What an error of a factor 2 does is in the test of it. The gradient of gate and up is made
-/// from both as kept in FP8, which adds as much as one product.
+/// A weight gradient is off by the rounding of its own product, and of the products that made its two operands: the
+/// forward product before it and the dgrad after it. Errors are random, so they add in squares. Errors from farther
+/// away come over the residual stream, of which a branch is a part; they and what Gaussian operands do not cover are
+/// allowed as much as one product. What an error of a factor 2 does is in the test of it. The gradient of gate and up
+/// is made from both as kept in FP8, which adds as much as one product.
 constexpr double kProduct = 0.0405;
 const double kBound = std::sqrt(3 + 1) * kProduct, kGateUpBound = std::sqrt(3 + 1 + 1) * kProduct;
 
 /// What of a step is farther from the textbook than FP8's rounding, a line each. Not q and k, whose gradient is what is
-/// left of a row of dS that sums to 0: an error there is larger beside it.
+/// left of a row of dS that sums to 0: an error there is relatively larger.
 std::string beyond(const textbook::Result& truth, double loss, const textbook::Weights& found) {
     std::string lines;
     const auto check = [&](const std::string& part, double error, double projection) {
@@ -123,7 +124,7 @@ TEST_CASE("only the gradient of q, k and v is in e5m2, and a step has its roundi
         CHECK((record.range < 0.01) == (record.tensor == "qkv.output_gradient"));
 }
 
-TEST_CASE("a gradient of q that is far smaller than that of v is kept") {
+TEST_CASE("a gradient of q that is far smaller than v's is kept") {
     textbook::Weights weights = small_weights();
     for (auto& [name, values] : weights)  // so small a k makes a small gradient of q
         if (name.find("k_proj") != std::string::npos)

@@ -1,5 +1,5 @@
-// The passes of generation as schedules: what they hold, their memory and their hazards; and a decoder made from a
-// configuration alone.
+// The passes of generation as schedules: what they hold, their memory and their hazards; and a decoder made only from a
+// configuration.
 #include <algorithm>
 
 #include "kernels/cost.h"

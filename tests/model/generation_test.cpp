@@ -132,7 +132,7 @@ TEST_CASE("prompts of every padded length have the textbook's logits") {
     require_textbook(model, generation, {random_tokens(299, 5), random_tokens(258, 6)}, 2);
 }
 
-TEST_CASE("a sequence has the same bits alone and beside others, in any slot, for any number of steps per call") {
+TEST_CASE("a sequence has the same bits by itself and with others, in any slot, for any number of steps per call") {
     const ModelConfig model = model_of({.name = "", .tied = true});
     const Precision precision = GENERATE(kFloat32, kMixedBf16);
     const GenerationShape shape{.slots = 8, .context = 40};
@@ -199,7 +199,7 @@ TEST_CASE("each sequence ends by itself") {
     CHECK(tokens_of(decoder, 1, sequence) == free);
 }
 
-TEST_CASE("an idle slot's cache stays as it is") {
+TEST_CASE("an idle slot's cache stays unchanged") {
     Generation generation(tiny_model(), {.slots = 2, .context = 20}, kFloat32);
     const HostViews& host = generation.run.schedules.host;
     tokens_of(*generation.decoder, 1, sequence_of(random_tokens(9, 1), 4));

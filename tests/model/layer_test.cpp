@@ -90,7 +90,7 @@ struct LayerAlone {
 
 }  // namespace
 
-TEST_CASE("a layer built alone has the bits of the same layer within the model, forward and backward") {
+TEST_CASE("a layer built by itself has the bits of the same layer within the model, forward and backward") {
     const Precision precision = GENERATE(kFloat32, kMixedBf16);
     const Recompute recompute = GENERATE(Recompute::none, Recompute::swiglu, Recompute::mlp);
     const ModelConfig config = tiny_model();

@@ -1,5 +1,5 @@
-// The arena's places are those of the plain search over all buffers, and finding them takes time in proportion to the
-// layers.
+// The arena's places equal the result of the plain search over all buffers, and finding them takes time in proportion
+// to the layers.
 #include "src/core/occupancy.h"
 
 #include <algorithm>
@@ -115,7 +115,7 @@ TEST_CASE("random lives lie at the lowest offsets that are free for them") {
     }
 }
 
-TEST_CASE("the plan of a model is that of the plain search over all buffers") {
+TEST_CASE("the plan of a model equals the result of the plain search over all buffers") {
     const Recompute recompute = GENERATE(Recompute::none, Recompute::swiglu, Recompute::mlp);
     const Schedules schedules = schedules_of_layers(7, recompute);
     const MemoryPlan plan = plan_and_check(schedules);

@@ -24,7 +24,7 @@ TEST_CASE("every element of every Hugging Face tensor has a place of its own, an
             }
         }
         elements += tensor.count();
-        // Matrices first: they, and they alone, decay.
+        // Matrices first: they, and only they, decay.
         CHECK((tensor.row_offset(0) < layout.matrix_count) == tensor.matrix);
     }
     CHECK(elements == layout.parameters);
@@ -179,7 +179,7 @@ TEST_CASE("initial weights: normal matrices of the given deviation, norms of 1, 
 }
 
 // The embedding is the first tensor in both; rows of 15 and of 9 begin at odd elements, within a pair of normal values.
-TEST_CASE("an initial weight depends on the seed, its tensor and its place in it alone") {
+TEST_CASE("an initial weight depends only on the seed, its tensor and its place in it") {
     const auto embedding = [](std::int64_t vocab, std::int64_t width) {
         ModelConfig model = tiny_model();
         model.vocab_size = vocab;

@@ -268,7 +268,7 @@ TEST_CASE("a logit that is not finite is told after the tokens before it") {
 TEST_CASE("bytes that steps must read: the matrices once per step, each sequence's cache as long as it is") {
     Model model({.slots = 2, .context = 20});
     const ModelConfig& shape = model.run.model;
-    // Of fp32: qkv, attn_out, gate and up, down per layer; the head, whose rows are padded to 64.
+    // Elements in fp32: qkv, attn_out, gate and up, down per layer; the head, whose rows are padded to 64.
     const double layer = 16.0 * (4 + 2 * 2) * 8 + 4 * 8 * 16 + 2 * 20 * 16 + 20 * 16;
     const double weights = 4 * (2 * layer + 64 * 16);
     const double position = 4.0 * 2 * 2 * 2 * 8;  // keys and values of two layers and heads

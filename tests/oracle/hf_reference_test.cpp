@@ -74,7 +74,7 @@ Batch reference_documents() {
 
 }  // namespace
 
-TEST_CASE("the loss is that of Hugging Face's LLaMA") {
+TEST_CASE("the loss agrees with Hugging Face's LLaMA") {
     struct Case {
         bool tied, scaled;
         double step, documents;

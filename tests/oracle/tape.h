@@ -45,7 +45,7 @@ class Tape {
     /// A variable that depends on nothing.
     Variable input(double value);
 
-    /// d output / d node for every node on the tape; that of the input x is at [x.node()].
+    /// d output / d node for every node on the tape; d output / d x of the input x is at [x.node()].
     std::vector<double> adjoints(const Variable& output) const;
 
     /// One operand of an operation and the partial derivative of the result with respect to it.

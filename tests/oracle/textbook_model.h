@@ -73,7 +73,7 @@ std::string layer_weight(std::int64_t layer, const std::string& module);
 /// RoPE position of every row.
 std::vector<std::int64_t> positions(const Batch& batch);
 
-/// Rows whose keys row `query` attends to: those of its own sequence and document, up to itself.
+/// Rows whose keys row `query` attends to: the rows of its own sequence and document, up to itself.
 std::vector<std::int64_t> visible_rows(const Batch& batch, std::int64_t query);
 
 /// The number of targets >= 0 in all micro-batches.

@@ -163,7 +163,7 @@ TEST_CASE("attention by hand, also where scores are too large for exp") {
     CHECK(attention(q, k, v, 1, batch)(1, 0) == 8);
 }
 
-TEST_CASE("RoPE turns counter-clockwise, keeps norms, and makes scores depend on the distance alone") {
+TEST_CASE("RoPE turns counter-clockwise, keeps norms, and makes scores depend only on the distance") {
     const std::vector<double> frequencies = inverse_frequencies(small_config());
     const double quarter = std::acos(0.0);
     Matrix<double> x(1, 2);
@@ -224,7 +224,7 @@ TEST_CASE("a token sees itself and the tokens before it") {
     }
 }
 
-TEST_CASE("packed documents give the logits they have alone, whether positions restart or run on") {
+TEST_CASE("packed documents give the logits they have by themselves, whether positions restart or run on") {
     const ModelConfig config = small_config();
     const Weights weights = random_weights(config, 1);
     Batch packed = random_batch(config, 2, 1, 9);

@@ -223,7 +223,7 @@ class ProgramTestCase(unittest.TestCase):
 
 
 def significant_digits(number):
-    """The significant digits of a number as it stands in JSON."""
+    """The significant digits of a number as written in JSON."""
     return len(re.sub(r"[eE].*", "", number).replace("-", "").replace(".", "").lstrip("0"))
 
 

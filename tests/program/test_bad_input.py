@@ -137,7 +137,7 @@ class DataTest(ProgramTestCase):
                 self.refuse_shard(shard(tokens, wide), ["token 77", f"id {value}", "model.vocab_size is 256"])
 
     def test_late_token_beyond_the_vocabulary(self):
-        # The first 2^20 tokens are checked at once and the rest as they are read: here in step 3 of 4.
+        # The first 2^20 tokens are checked at once and the rest when they are read: here in step 3 of 4.
         quarter = 1 << 19
         self.write("late.bin", shard([1] * (2 * quarter + 100) + [9] + [1] * (2 * quarter)))
         self.write("val.bin", shard([1] * 100))

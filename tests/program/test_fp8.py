@@ -1,4 +1,4 @@
-"""FP8 training as a user meets it: scales that begin, go on and are refused, and numbers that FP8 would hide."""
+"""FP8 training as a user meets it: scales that begin, continue and are refused, and numbers that FP8 would hide."""
 
 import json
 import math

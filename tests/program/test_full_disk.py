@@ -29,7 +29,7 @@ class FullDiskTest(SmallDiskTestCase):
     def test_checkpoint(self):
         self.train(changes={**CHANGES, "output.directory": "whole"})
         size = sum(map(len, self.segments("whole").values())) // 1024
-        self.mount(2 * size + 100)  # two checkpoints and a log; the third does not fit beside them
+        self.mount(2 * size + 100)  # two checkpoints and a log; a third does not fit
         result = self.train(changes=CHANGES, expect=RUNTIME)
         self.assert_message(result, ["the checkpoint of step 12 was not written", "No space left on device",
                                      "earlier checkpoints are untouched"])

@@ -373,7 +373,7 @@ class ChatTest(GenerateTestCase):
                                     *arguments)[1]["prompt_tokens"]
             self.assertEqual(count("--chat", text="<|im_end|>"), count("--chat", text="") + len("<|im_end|>"))
             self.assertEqual(count(text="<|im_end|>"), 2)
-            self.assertEqual(count(text=""), 1)  # bos_token_id alone
+            self.assertEqual(count(text=""), 1)  # only bos_token_id
             self.assertEqual(count("--chat", "--system", "ab", text=""),
                              count("--chat", text="") + len("system") + 2 + 4)
         with self.subTest("tokenizer_config.json may say that no bos token begins a text"):

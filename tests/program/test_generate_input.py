@@ -107,7 +107,7 @@ class InputTest(GenerateTestCase):
                                           says=["p.jsonl:2", "one token has no loss"])
             self.assertEqual(result.out, "")
             self.refuse_generate("--model", "run", "--score", "--prompt", "a", code=USAGE, says="one token has no loss")
-        with self.subTest("after an interrupt the logits are those of the texts whose loss was printed"):
+        with self.subTest("after an interrupt the logits belong to the texts whose loss was printed"):
             self.write("p.jsonl", (json.dumps({"prompt": "ab"}) + "\n" + json.dumps({"prompt": "a" * 90000}) +
                                    "\n").encode())
             process = self.start("--score", "--prompts", "p.jsonl", "--logits", "l.f32", "--context", "100000")

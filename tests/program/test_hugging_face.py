@@ -226,7 +226,7 @@ class RefusedImportTest(HuggingFaceTestCase):
         huge = 2 ** 62
         cases = {
             "empty": (b"", "not a safetensors file"),
-            "header length alone": (good[:8], "cut short"),
+            "only the header length": (good[:8], "cut short"),
             "cut in the header": (good[:300], "cut short"),
             "cut in the data": (good[:-100], "cut short"),
             "bytes after the end": (good + b"1234", "bytes follow the last tensor"),

@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and SIGHUP finish the step, write a checkpoint and exit 130; SIGUSR1 saves and goes on."""
+"""Ctrl-C, SIGTERM and SIGHUP finish the step, write a checkpoint and exit 130; SIGUSR1 saves and continues."""
 
 import os
 import signal
@@ -96,7 +96,7 @@ class InterruptTest(ProgramTestCase):
         self.assertEqual(len(steps), 3)
         self.assertEqual([int(line.split()[-1]) for line in self.read("output.txt").decode().splitlines()
                           if line.startswith("SIGUSR1: saving step ")], steps[:2])
-        # The checkpoint that was asked for is like any other: a run goes on from it bit by bit.
+        # The checkpoint that was asked for is like any other: a run continues from it bit by bit.
         whole = [record for record in self.log().repeatable() if "loss" in record]
         for name in self.checkpoints()[1:]:
             os.rename(self.path("run", "checkpoints", name), self.path(name))

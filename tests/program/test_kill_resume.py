@@ -63,7 +63,7 @@ class KillResumeTest(ProgramTestCase):
 
     def test_a_changed_meta(self):
         self.broken(OLDER + "sed -i s/fp32/FP32/ $1/meta.json; fi",
-                    says="step_[0-9]+: the marker is not that of meta.json")
+                    says="step_[0-9]+: the marker does not fit meta.json")
 
     def test_a_foreign_checkpoint(self):
         self.broken(OLDER + "cp -r $1 run/checkpoints/step_00000001; fi", says="step_00000001: holds step")

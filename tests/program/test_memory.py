@@ -7,7 +7,7 @@ import unittest
 
 from program import DONE, ROOT, RUNTIME, ProgramTestCase, shard
 
-# More than any machine of 2026 has: the logits of a micro-batch of 2^26 tokens alone take 8 TB.
+# More than any machine of 2026 has: the logits of a micro-batch of 2^26 tokens by themselves take 8 TB.
 CHANGES = {"training.seq_len": 1024, "training.micro_batch_size": 1 << 16, "model.vocab_size": 32000,
            "data.train": "tokens.bin", "data.val": "tokens.bin"}
 UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}

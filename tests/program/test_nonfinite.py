@@ -40,7 +40,7 @@ class NonFiniteTest(ProgramTestCase):
                     tensors = random_tensors(HF_CONFIG)
                     tensors[name][2][index] = value
                     write_folder(self.path(folder), HF_CONFIG, tensors)
-                    self.write("zeros.txt", bytes(200))  # token 0 alone: the embedding's row 0 is used
+                    self.write("zeros.txt", bytes(200))  # only token 0: the embedding's row 0 is used
                     result = self.run_program(
                         "--config", self.config({"model": {}, "data.train": "zeros.txt", "output.directory": "run_" +
                                                  folder}, base={**CONFIG, "model": {}}),

@@ -70,7 +70,7 @@ class RefusedOutputTest(ProgramTestCase):
                 self.refuse_output(flag, file, says=[f"{file}: the run reads this file"], changes=changes)
 
     def test_evaluation_files_and_tokenizers(self):
-        # By their names alone: whether they are good is not looked at before.
+        # Only by their names: whether they are good is not looked at before.
         for key, name in (("evaluation.files", "e.bin"), ("data.tokenizer", "t.json")):
             self.write(name, b"kept")
             self.config({key: name})

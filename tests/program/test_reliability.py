@@ -22,7 +22,7 @@ LONG = {"training.steps": 100000, "validation.interval": 0, "lr_schedule.type": 
 
 class RunningTestCase(ProgramTestCase):
     def start_run(self, *arguments, changes=None, **options):
-        """A run that has made some checkpoints and goes on."""
+        """A run that has made some checkpoints and continues."""
         process = self.start_into("", "--config", self.config({**LONG, **(changes or {})}), *arguments, **options)
         self.wait_until(lambda: self.saved_step() > 20, process, "second checkpoint")
         return process
@@ -206,7 +206,7 @@ class DataTest(RunningTestCase):
 
 class DiskTest(RunningTestCase):
     def assert_interrupted_run_is_whole(self, process):
-        """It ends with a saved step, and goes on as if nothing had been."""
+        """It ends with a saved step, and continues as if nothing had happened."""
         process.terminate()
         self.assertEqual(process.wait(TIMEOUT_S), INTERRUPTED, self.said())
         steps = {"training.steps": self.saved_step() + 5}
@@ -246,7 +246,7 @@ class DiskTest(RunningTestCase):
         self.assertEqual(self.segments("runTrue"), self.segments("runFalse"))
         said = self.train("--dry-run", changes={"checkpoint.interval": 3}).out
         parameters = sum(map(len, self.segments("runTrue").values()))
-        self.assertRegex(said, r"checkpoints +beside the run, from a copy of \S+ KiB in host memory; "
+        self.assertRegex(said, r"checkpoints +written while the run continues, from a copy of \S+ KiB in host memory; "
                                r"--checkpoint.background false needs none")
         self.assertAlmostEqual(float(re.search(r"a copy of (\S+) KiB", said)[1]), parameters / 1024, delta=1)
 

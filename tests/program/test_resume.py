@@ -1,4 +1,4 @@
-"""Killed at any moment and resumed, a run goes on as if it had never stopped."""
+"""Killed at any moment and resumed, a run continues as if it had never stopped."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Standard output that is closed, full or gone: training goes on and says so, all else fails and says so."""
+"""Standard output that is closed, full or gone: training continues and says so, all else fails and says so."""
 
 import json
 import os
@@ -48,7 +48,7 @@ class TrainingTest(StandardStreamsTestCase):
             with self.subTest(output):
                 err = self.run_into(output, "--config", self.config({"output.directory": output}), expect=DONE)
                 self.assertEqual(err.splitlines(), [
-                    f"coda_train: standard output: {reason}; the run goes on, with its log",
+                    f"coda_train: standard output: {reason}; the run continues, with its log",
                     f"coda_train: note: lines that did not reach standard output: {lines}; log.jsonl has every step"])
                 self.assert_same_run(output, "whole")
 

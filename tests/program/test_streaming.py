@@ -1,4 +1,4 @@
-"""Weights are read, made and written in parts: beside its arena a run never holds a copy of the model.
+"""Weights are read, made and written in parts: outside its arena a run never holds a copy of the model.
 
 The bound is on what the process may allocate (RLIMIT_DATA, in which the arena counts from its start), and on what it
 has in memory at the most.

@@ -104,7 +104,7 @@ class TensorStatsTest(ProgramTestCase):
         self.assertEqual(list(steps), [record["step"] for record in self.log().steps])
 
     def test_a_file_that_cannot_grow(self):
-        """The run goes on to its end and is as it would have been; then it says what is lacking."""
+        """The run continues to its end and is as it would have been; then it says what is lacking."""
         changes = {"checkpoint.at_end": False}
         self.train(changes={**changes, "output.directory": "plain"})
         result = self.train("--tensor-stats", "stats.jsonl", changes=changes, expect=RUNTIME,

@@ -1,4 +1,4 @@
-"""tools/torch_reference.py beside the program: the same losses and norms from the same weights and batches.
+"""tools/torch_reference.py compared with the program: the same losses and norms from the same weights and batches.
 
 Both compute in fp32 on the CPU, with sums in different orders. Measured: losses differ by up to 2e-7 relative after 20
 steps, norms by 2e-6; allowed are 1e-5 and 1e-4. Needs PyTorch (run it with a Python that has it)."""

@@ -61,7 +61,7 @@ TEST_CASE("what is not taken is dropped at the end, and its work done or never b
     CHECK(begun == done);
 }
 
-TEST_CASE("threads share a tokenizer and each encodes as one alone does", "[threads]") {
+TEST_CASE("threads share a tokenizer and each encodes as a single thread does", "[threads]") {
     const Tokenizer tokenizer(small_spec({"a b", "ab ab", "1 2", "Ġ a"}, std::string(kLlama3Regex)));
     std::mt19937 random(5);
     std::vector<std::string> texts;

@@ -16,8 +16,8 @@ from tokenizing import BYTES, END, PROGRAM, ROOT, RUNTIME, SPECIAL, USAGE, IDS, 
 sys.path.insert(0, os.path.join(ROOT, "tests"))
 from sanitizer import sanitized  # noqa: E402
 
-# Runs a program and prints its peak memory in KiB. A process's peak begins as that of the one which started it, so this
-# has to be a small one.
+# Runs a program and prints its peak memory in KiB. A process's peak begins at the peak of the process that started it,
+# so this has to be a small one.
 PEAK_MEMORY = """
 import resource, subprocess, sys
 subprocess.run(sys.argv[1:], check=True, stderr=subprocess.DEVNULL)

@@ -89,7 +89,7 @@ class AgreementTest(TokenizeTestCase):
 
 
 class TinyShakespeareTest(TokenizeTestCase):
-    """The shards beside the text, bit by bit: training is the text up to the last blank line before 90% of it."""
+    """The shards compared with the text, bit by bit: training is the text to the last blank line before 90%."""
 
     def compare(self, family):
         if shared("tinyshakespeare.txt") is None:

@@ -35,7 +35,7 @@ class LogTestCase(unittest.TestCase):
         return os.path.join(self.folder, name)
 
     def write(self, name, records, end=""):
-        """A log of HEADER and the records; `end` is put after the last line as it is."""
+        """A log of HEADER and the records; `end` is put after the last line unchanged."""
         with open(self.path(name), "w", encoding="utf-8") as file:
             for record in [HEADER, *records]:
                 file.write(json.dumps(record) + "\n")

@@ -85,7 +85,7 @@ class GenerateTest(ScriptCase):
         done = self.script("generate.py", self.path("bench"), self.path("generate"), "--model", "models/small",
                            "--json", self.path("run.json"), "--config", "small.json", "--batch", "2")
         made = self.merged("generate")
-        # In each of three rounds 1024 tokens first, then 4096, at batch 1 alone; 1.5 ms over 1, 3, 5 and 2, 4, 6 ms.
+        # In each of three rounds 1024 tokens first, then 4096, only at batch 1; 1.5 ms over 1, 3, 5 and 2, 4, 6 ms.
         self.assertEqual({(r["batch"], r["context"]): (r["forward_ms"], r["prefill_ratio"])
                           for r in made if "prefill_ratio" in r}, {(1, 1024): (3.0, 0.5), (1, 4096): (4.0, 0.375)})
         self.assertIn("prefill 1.50 ms, 0.375 of a training forward", done.stdout)
@@ -120,7 +120,7 @@ class DecodeTest(ScriptCase):
         self.assertIn("--attention: there is no flash", self.run_script("--attention", "flash", expect=2).stderr)
 
     def test_a_step_is_the_whole_model(self):
-        """Token by token the loss is that of the model of torch_step.py, which sees all tokens at once."""
+        """Token by token the loss agrees with torch_step.py's model, which sees all tokens at once."""
         import decode
         import torch
         from torch_step import Rival

@@ -29,7 +29,7 @@ class CompareTest(LogTestCase):
         return out
 
     def test_steps_without_a_counted_target(self):
-        """Both runs lack the loss of such a step; in one alone it is a difference."""
+        """Both runs lack the loss of such a step; in only one run it is a difference."""
         both = steps(3.0, None, 1.0)
         both[1]["skipped"] = "no counted target"
         self.assert_agree(both, both)

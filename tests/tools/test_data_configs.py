@@ -1,4 +1,4 @@
-"""The scripts of data/ beside the shipped configurations and the programs: what they write is what is read."""
+"""The scripts of data/ compared with the shipped configurations and the programs: what they write is what is read."""
 
 import glob
 import json

@@ -1,4 +1,4 @@
-"""tools/campaign/drift with a program that leaks, slows down or forgets as it is told, and its arithmetic."""
+"""tools/campaign/drift with a program that leaks, slows down or forgets when told to, and its arithmetic."""
 
 import gzip
 import json
@@ -85,7 +85,7 @@ class DriftTest(LogTestCase):
         self.assertIn("2 runs: no drift", out)
         status, _, err = run_tool("campaign/drift", "--judge", self.path("same"), self.path("longer"))
         self.assertEqual(status, 1)
-        self.assertIn(f"longer: its configuration is not that of {self.path('same')}", err)
+        self.assertIn(f"longer: its configuration differs from {self.path('same')}'s", err)
         self.drift("loss -= 1e-9 * (step == 40)", "--runs", "1")
         status, out, _ = run_tool("campaign/drift", "--judge", self.path("same"), self.path("out/measured.json"))
         self.assertEqual(status, 1)
@@ -114,7 +114,7 @@ class DriftTest(LogTestCase):
 
 
 def gpu_run(seconds=480, drift=0.0, exponent=-0.7, device=lambda s: 68000.0, rss=lambda s: 900000):
-    """A run of 0.42 s per step on a GPU whose clock falls as it warms up; ms follow the clock, and drift beside it."""
+    """A run of 0.42 s per step on a GPU whose clock falls as it warms up; ms follow the clock, and drift."""
     chance = random.Random(3)
     steps, samples, now = [], [], 0.0
     for s in range(seconds):

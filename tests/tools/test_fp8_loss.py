@@ -11,7 +11,7 @@ from logs import TOOLS, LogTestCase, run_tool
 sys.path.insert(0, os.path.join(TOOLS, "campaign"))
 import fp8_loss_verdict as verdict  # noqa: E402
 
-# A run of 4 steps. With the file "slow" beside it, it stops at SIGINT after step 2 with a checkpoint, and goes on.
+# A run of 4 steps. With the file "slow" next to it, it stops at SIGINT after step 2 with a checkpoint, and continues.
 PROGRAM = """#!PYTHON
 import json, os, signal, sys, time
 words = sys.argv[1:]
@@ -111,7 +111,7 @@ class CampaignTest(LogTestCase):
         out = self.campaign("--variants", "bf16,fp8,torch_bf16,torchao_rowwise", "--seeds", "1,2", "--record", "--gpu",
                             "NVIDIA H200", "--results", self.path("results"))
         self.assertIn("ok  fp8: mean +0.00300, allowed 0.00500", out)
-        self.assertIn("ok  fp8: mean +0.00300, beside torchao_rowwise allowed 0.00600", out)
+        self.assertIn("ok  fp8: mean +0.00300, compared with torchao_rowwise allowed 0.00600", out)
         with open(self.path("results/h200_fp8_loss.json"), encoding="utf-8") as file:
             records = {(r["precision"], r["seed"]): r for r in json.load(file)["records"]}
         self.assertEqual(len(records), 8)
@@ -129,11 +129,11 @@ class CampaignTest(LogTestCase):
         with open(self.path("bin/slow"), "w", encoding="utf-8"):
             pass
         out = self.campaign("--seeds", "1", "--variants", "bf16", "--minutes", "0.01", expect=3)
-        self.assertIn("the same command goes on", out)
+        self.assertIn("the same command continues", out)
         os.remove(self.path("bin/slow"))
         self.campaign("--seeds", "1", "--variants", "bf16")
         self.assertEqual([call.split()[1:] for call in self.calls()], [[], ["--resume"]])
-        # A PyTorch run cannot go on, so it is not begun.
+        # A PyTorch run cannot continue, so it is not begun.
         out = self.campaign("--seeds", "1", "--variants", "bf16,torch_bf16", "--minutes", "1", expect=3)
         self.assertNotIn("torch_bf16", out)
         self.campaign("--seeds", "1", "--variants", "torch_bf16", "--minutes", "1", "--torch-minutes", "0.5")

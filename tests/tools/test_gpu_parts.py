@@ -126,8 +126,8 @@ class GenerationTest(unittest.TestCase):
             return lambda tokens, batch, **_: tokens[:-1] + [0] if batch == size else tokens
 
         for name, arguments, said in (
-                ("loss", {"loss": 2e-3}, "that of --eval 2.0"),
-                ("alone", {"wrong": in_batches_of(1)}, "in batches of 1"),
+                ("loss", {"loss": 2e-3}, "--eval's is 2.0"),
+                ("batch 1", {"wrong": in_batches_of(1)}, "in batches of 1"),
                 ("batch 3", {"wrong": in_batches_of(3)}, "in batches of 3"),
                 ("too few", {"wrong": lambda tokens, count, **_: tokens[:count - (count == 12500)]}, "99992 tokens"),
                 ("long", {"wrong": lambda tokens, count, **_: [7, *tokens[1:]] if count == 12500 else tokens},

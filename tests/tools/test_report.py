@@ -115,7 +115,7 @@ class MemoryTest(unittest.TestCase):
         self.assertAlmostEqual(sum(widths) + 2, 916, delta=0.1)
 
     def test_names_of_what_can_be_seen(self):
-        """A wide segment has its name, over itself or up to its end; a sliver has none, whatever room is beside it."""
+        """A wide segment has its name, over itself or up to its end; a sliver has none, whatever room is next to it."""
         _, names = self.bar(weights=5000, tables=1, activations_and_work_space=600, alignment=1)
         self.assertEqual(names, ["weights", "activations_and_work_space"])
 
@@ -304,7 +304,7 @@ class PageTest(ReportCase):
         self.assertNotIn('id="samples"', self.report(self.run_folder())[1])
 
     def test_reference_of_another_program(self):
-        """Its log may have losses alone, and other steps."""
+        """Its log may have only losses, and other steps."""
         run = self.run_folder()
         other = self.write("other.jsonl", [{"step": step, "loss": 2.0} for step in range(1, 9)])
         self.assertIn("8 steps in common", self.report(run, "--reference", other)[1])

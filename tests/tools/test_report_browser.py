@@ -84,7 +84,7 @@ class BrowserTest(ReportCase):
 
     def test_console(self):
         self.assertEqual(self.browse(self.html, "--dump-dom")[1], [])
-        broken = self.path("broken.html")  # the same test sees an error where there is one
+        broken = self.path("broken.html")  # the same test sees an error if the page has one
         with open(broken, "w", encoding="utf-8") as file:
             file.write(
                 self.content.replace("</body>", "<script>missing()</script><img src='https://a.invalid/x'></body>")

@@ -19,7 +19,7 @@ CheckpointWriter::Job job_of(std::int64_t step, const std::vector<std::byte>& we
 
 }  // namespace
 
-TEST_CASE("a checkpoint is written beside what goes on", "[checkpoint_writer]") {
+TEST_CASE("a checkpoint is written while the run continues", "[checkpoint_writer]") {
     const ScratchFolder scratch;
     std::vector<std::byte> weights(kSmall);
     std::atomic<bool> may_go = false;

@@ -29,7 +29,7 @@ std::string problem(const GpuFacts& facts) {
     return found ? found->what : "";
 }
 
-/// Of an automatic choice for a model that the kernels take.
+/// The note of an automatic choice for a model that the kernels take.
 std::string note(const GpuFacts& facts) { return why_not_gpu(gpu_problem(facts), std::nullopt); }
 
 Config small_config() {
@@ -109,8 +109,7 @@ TEST_CASE("a GPU of another compute capability is named, with what the kernels a
         facts.major = major;
         facts.minor = minor;
         CHECK(problem(facts) == std::string("the GPU, ") + name + ", has compute capability " + std::to_string(major) +
-                                    "." + std::to_string(minor) +
-                                    "; the kernels are for 9.0 alone (H100, H200, GH200)");
+                                    "." + std::to_string(minor) + "; the kernels are only for 9.0 (H100, H200, GH200)");
     }
 }
 
@@ -131,7 +130,7 @@ TEST_CASE("no driver, an old driver, no GPU, a failure and an unresponsive GPU")
     CHECK(problem(facts) == "there is no NVIDIA driver on this machine (libcuda.so.1 was not found)");
 }
 
-TEST_CASE("the automatic choice says why it passes over a GPU that is here, and nothing where there is none") {
+TEST_CASE("the automatic choice says why it passes over a GPU that is here, and nothing without a GPU") {
     CHECK(note(hopper()).empty());
     CHECK(why_not_gpu(std::nullopt, "model.head_dim is 32") == "model.head_dim is 32");
 

@@ -60,7 +60,7 @@ std::vector<ChoiceExample> random_examples(std::size_t count, std::uint64_t voca
     return examples;
 }
 
-/// Sum of the losses of a completion, by the textbook model on the last seq_len + 1 tokens of the row alone.
+/// Sum of the losses of a completion, by the textbook model on only the last seq_len + 1 tokens of the row.
 double textbook_sum(const ModelConfig& model, const textbook::Weights& weights, const Words& context,
                     const Words& completion, std::size_t seq_len) {
     std::vector<int> row(context.begin(), context.end());
@@ -152,7 +152,7 @@ TEST_CASE("rows a micro-batch and limit change what is run, not how it is counte
 }
 
 // Tolerance: see tests/model/textbook_test.cpp; a wrong row, position or target shows at 1e-2 and more.
-TEST_CASE("the sums of a model in double are those of the textbook model, completion by completion") {
+TEST_CASE("the sums of a model in double agree with the textbook model's, completion by completion") {
     const ModelConfig model = tiny_model();
     const textbook::Weights weights = textbook::random_weights(model, 7);
     const Sizes sizes = GENERATE(Sizes{.batch = 3, .seq_len = 8}, Sizes{.batch = 3, .seq_len = 8, .chunks = 3});

@@ -1,5 +1,5 @@
-// The tensors that --tensor-stats names are those of the textbook: a gradient of an output times an input is the
-// gradient of the weight between them.
+// The tensors that --tensor-stats names are the textbook's: a gradient of an output times an input is the gradient of
+// the weight between them.
 #include "src/engine/tensor_stats.h"
 
 #include <cmath>
@@ -23,7 +23,7 @@ struct Dense {
 
 using Key = std::pair<int, std::string>;
 
-/// Reads every tensor in full, beside what a TensorWatch makes of it.
+/// Reads every tensor in full, for comparison with what a TensorWatch makes of it.
 class Reader : public StepObserver {
   public:
     Reader(ModelRun& run) : run_(run), watch_(*run.executor, run.schedules) {}
@@ -144,7 +144,7 @@ TEST_CASE("inputs, weights and output gradients of all matrices are the textbook
         CHECK(worst_weight < 1e-15);
     }
 
-    // What the watch says of them, beside loops over all elements.
+    // What the watch says of them, compared with loops over all elements.
     const std::vector<TensorRecord> records = reader.records();
     REQUIRE(records.size() == reader.tensors.size());
     CHECK(records.size() == 3 * matrices_of(model).size());

@@ -105,7 +105,7 @@ TEST_CASE("two trainers of one configuration train, evaluate and log the same") 
     CHECK_THAT(folder.said(), Contains("validation at step 2") && Contains("2 steps of 48 tokens"));
 }
 
-TEST_CASE("a trainer goes on from a checkpoint, and refuses a folder that holds a run") {
+TEST_CASE("a trainer continues from a checkpoint, and refuses a folder that holds a run") {
     const Folder folder;
     const auto config_of = [&](const char* run, std::int64_t steps) {
         Config config = folder.config(run);
@@ -157,7 +157,7 @@ TEST_CASE("a checkpoint of a version without the watch over spikes continues") {
     const nlohmann::json log = folder.log("run");
     CHECK(log[40]["norm_z"].is_number());
     CHECK(log[43]["step"] == 41);        // behind step 40 the validation and the second start
-    CHECK(log[43]["norm_z"].is_null());  // the warm-up begins anew
+    CHECK(log[43]["norm_z"].is_null());  // the warm-up begins again
     CHECK_THAT(folder.said(), !Contains("skip_spikes"));
 }
 

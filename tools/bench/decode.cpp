@@ -2,8 +2,8 @@
 // Llama-3.1-8B.
 //
 // Launches of 32 greedy steps, the median of them; after four, 128 tokens, every sequence is set back to its context.
-// "stream": bytes of weights and cache that a step must read, over the time, and its share of --stream, what bulk
-// copies alone reach. --ops and --trace show where the time of one step goes.
+// "stream": bytes of weights and cache that a step must read, over the time, and its share of --stream, which is what
+// bulk copies by themselves reach. --ops and --trace show where the time of one step goes.
 #include <cuda_runtime.h>
 #include <nlohmann/json.hpp>
 
@@ -196,7 +196,7 @@ void add_decode(CLI::App& app) {
     command->add_option("--contexts", options->contexts, "Tokens of each sequence")->delimiter(',');
     command->add_option("--launches", options->launches, "Of 32 steps each")->check(CLI::PositiveNumber);
     command->add_option("--in-flight", options->in_flight, "KB of loads per SM at a time")->check(CLI::PositiveNumber);
-    command->add_option("--stream", options->stream, "TB/s of bulk copies alone")->check(CLI::PositiveNumber);
+    command->add_option("--stream", options->stream, "TB/s of bulk copies by themselves")->check(CLI::PositiveNumber);
     command->add_flag("--ops", options->ops, "A table of the ops of a step, which is traced");
     command->add_option("--trace", options->trace, "File for the last row's step, in Chrome's trace format");
     command->add_option("--watchdog", options->watchdog, "Seconds")->check(CLI::PositiveNumber);

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Decoding by PyTorch beside coda_bench decode, same shapes, random weights, in turns on one GPU.
+"""Decoding by PyTorch compared with coda_bench decode, same shapes, random weights, in turns on one GPU.
 
     python3 tools/bench/decode.py BENCH [--models 1B,8B] [--batches 1,4,8] [--contexts 256,8192] [--json FILE]
     python3 tools/bench/decode.py BENCH --quick [--json FILE]         1B, batch 1 and 8, context 256: under 3 minutes
@@ -10,8 +10,8 @@ product, gate and up in one, the largest logit as the next token. Its attention 
 math backend, which the compiler fuses, or by the backend that PyTorch takes; of those in --attention the faster counts.
 
 A time is of one step: the mean of the 128 tokens after `context` tokens of each sequence. Every round runs coda_bench
-decode, then the rival; ratio is ours over PyTorch's, the median of the rounds' ratios, so smaller is better. The speed
-of reads alone, which shares are of, is that of a sum over 8 GiB, measured first.
+decode, then the rival; ratio is ours over PyTorch's, the median of the rounds' ratios, so smaller is better. Shares are
+of the speed of reads by themselves: the speed of a sum over 8 GiB, measured first.
 
 --json FILE writes {header, records} for tools/bench/records.py (decode), after every shape. --eager leaves torch.compile
 out, to try the script with --models tiny; without CUDA everything of PyTorch runs on the CPU, for the same purpose.
@@ -146,7 +146,7 @@ class Rival:
         return 1000 * (time.perf_counter() - start) / count
 
     def warm_up(self, seconds):
-        """Compiles, records the graph, and goes on for so long. Seconds of the first part."""
+        """Compiles, records the graph, and then decodes for `seconds`. Returns the seconds of the first part."""
         start = time.perf_counter()
         self.tokens_ms(4)
         first = time.perf_counter() - start
@@ -184,7 +184,7 @@ def free_memory():
 
 
 def made_rival(options, model, batch, context, attention):
-    """Compiled anew: the compiler takes no notice of the attention that its code was made for."""
+    """Compiled again: the compiler takes no notice of the attention that its code was made for."""
     free_memory()
     rival = Rival(MODELS[model], batch, context, attention, not options.eager)
     first = rival.warm_up(options.warm_up)

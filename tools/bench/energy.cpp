@@ -8,7 +8,7 @@
 namespace coda::bench {
 
 // NOTE: NVML belongs to the driver, not to the toolkit. It is loaded when the program runs, so that the program also
-// starts where there is no driver.
+// starts without a driver.
 struct EnergyCounter::Library {
     void* handle = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
     void* device = nullptr;

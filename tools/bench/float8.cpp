@@ -119,7 +119,7 @@ class Bench {
   public:
     explicit Bench(const Options& options) : options_(options), oracle_(kOracleBytes) {}
 
-    /// FP8 beside cuBLASLt, and beside bf16.
+    /// FP8 compared with cuBLASLt, and with bf16.
     struct Pairs {
         Pair cublas, bf16;
     };
@@ -273,8 +273,8 @@ void run(const Options& options) {
         std::fflush(stdout);
     }
     std::printf(
-        "\nms                          bf16      f8 cuBLAS f8 | f8 / bf16 | f8 / cuBLAS f8, which is fast forward "
-        "alone\n"
+        "\nms                          bf16      f8 cuBLAS f8 | f8 / bf16 | f8 / cuBLAS f8, which is fast only "
+        "in forward\n"
         "%ssum: bf16 %.4f, f8 %.4f, cuBLAS f8 %.4f: bf16 / f8 %.3f\n\n",
         lines.c_str(), bf16, f8, cublas, bf16 / f8);
     require(bench.right(), "float8: a result is beyond its tolerance; see BEYOND above");

@@ -6,7 +6,7 @@
 namespace coda::bench {
 
 /// Measures every tile configuration of the case's program, then every raster with the fastest of them, in turns with
-/// cuBLASLt. Prints one line each, and the winner beside the launch that the program would choose itself.
+/// cuBLASLt. Prints one line each, and the winner next to the launch that the program would choose itself.
 void tune(const GemmCase& made, const Turns& turns, oracle::CublasLt& cublas);
 
 }  // namespace coda::bench

@@ -6,7 +6,7 @@
 BENCH is coda_bench, which says which GPU and sources the records are of; GENERATE is coda_generate of the same build. A
 record's model is DIR's name, or --name. FILE is {header, records} for tools/bench/records.py (generate).
 
-With --config C, the configuration of the same model, a prefill of 1024 tokens or more at batch 1 stands beside a
+With --config C, the configuration of the same model, a prefill of 1024 tokens or more at batch 1 is compared with a
 training forward pass of as many (coda_bench step, one sequence), in turns, --rounds times. The pass has the head and
 the loss of all tokens, a prefill the head of the last one. Figures are medians over the rounds.
 """
@@ -47,7 +47,7 @@ def forward_ms(options, tokens):
 
 
 def compared(options, flags):
-    """The records of all rounds as one each, with the forward pass beside those that are compared."""
+    """The records of all rounds as one each, with the forward pass where it is compared."""
     rounds, forwards = [], []
     for _ in range(options.rounds):
         rounds.append(bench(options, flags))

@@ -1,4 +1,4 @@
-// coda_bench: times the kernels and the whole training step on this GPU, beside the libraries they compete with.
+// coda_bench: times the kernels and the whole training step on this GPU, compared with the libraries they compete with.
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <exception>

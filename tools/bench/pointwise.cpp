@@ -1,10 +1,10 @@
-// coda_bench pointwise: the ops that are neither GEMM nor attention, beside a device copy of as many bytes.
+// coda_bench pointwise: the ops that are neither GEMM nor attention, compared with a device copy of as many bytes.
 //
 // An op and cudaMemcpyAsync from device to device, which reads half of the op's bytes and writes the other half, run in
 // turns in one process: after a warm-up, blocks of launches of at least `--block` seconds each. The op's launches are
 // captured in a graph, as in a training step, so that launch overhead does not dominate short kernels. Copies are
 // enqueued one by one, because a graph's copies would run on slower engines. The ratio is the median of the paired
-// ratios. Buffers are rotated so that a launch does not find its operands in L2. Bytes are those of cost(), except for
+// ratios. Buffers are rotated so that a launch does not find its operands in L2. cost() gives the bytes, except for
 // Embed and EmbedBackward: their table's rows count once per distinct token.
 #include <cuda_runtime.h>
 
@@ -217,7 +217,8 @@ void run(const Options& options) {
 }  // namespace
 
 void add_pointwise(CLI::App& app) {
-    CLI::App* command = app.add_subcommand("pointwise", "embedding, loss, finishing and optimizer ops beside a copy");
+    CLI::App* command =
+        app.add_subcommand("pointwise", "embedding, loss, finishing and optimizer ops compared with a copy");
     auto options = std::make_shared<Options>();
     std::vector<std::string> names;
     for (const TimedCase& timed : timed_cases()) {  // an op's cases follow one another

@@ -28,7 +28,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 RESULTS = os.path.join(ROOT, "tools", "bench", "results")
 GPUS = ("h100", "h200")
 
-# What every record says about its run. `clocks` are MHz under load; the versions are those of a rival.
+# What every record says about its run. `clocks` are MHz under load; the versions are a rival's.
 STAMP = ("gpu", "commit", "date", "command")
 # Only older records have source_hash, the SHA-256 of kernels/ and src/.
 STAMP_OPTIONAL = ("source_hash", "driver", "clocks", "torch", "cudnn", "torchao")
@@ -103,16 +103,17 @@ SCHEMAS = {
         optional=("watts", "mhz", "bf16_watts", "bf16_mhz"),
         rivals={"ratio": "bf16_ms"},
     ),
-    # A step of coda_bench decode beside PyTorch's (decode.py), greedy, the mean of the 128 tokens after `context`
-    # tokens of each sequence. stream_tb_s is what reads alone reach; the share is that of it.
+    # A step of coda_bench decode and PyTorch's (decode.py), greedy, the mean of the 128 tokens after `context` tokens
+    # of each sequence. stream_tb_s is what reads by themselves reach; the share is a share of it.
     "decode": Schema(
         key=("model", "dtype", "head", "batch", "context"),
         required=("ms", "steps_per_s", "bytes", "stream_tb_s", "share_of_bandwidth"),
         optional=("torch_ms", "ratio", "torch_attention"),
         rivals={"ratio": "torch_ms"},
     ),
-    # coda_generate --bench (generate.py). The share is that of peak_tb_s, of the memory's clock and width. forward_ms
-    # is a training forward pass of as many tokens, prefill_ratio prefill_ms over it, the median of the rounds' ratios.
+    # coda_generate --bench (generate.py). The share is a share of peak_tb_s, which follows from the memory's clock and
+    # width. forward_ms is a training forward pass of as many tokens, prefill_ratio prefill_ms over it, the median of
+    # the rounds' ratios.
     "generate": Schema(
         key=("model", "batch", "context", "steps_per_launch"),
         required=("ms", "steps_per_s", "tokens_per_s", "prefill_ms", "first_token_ms", "bytes"),
@@ -132,7 +133,7 @@ SCHEMAS = {
         required=("tokens", "last", "mean_of_last"),
         optional=("val_loss", "first", "worst_of_first", "limits_kept"),
     ),
-    # One run of tools/campaign/fp8_loss each: runs of one seed differ in the precision alone. `last` steps make
+    # One run of tools/campaign/fp8_loss each: runs of one seed differ only in the precision. `last` steps make
     # mean_of_last.
     "fp8_loss": Schema(
         key=("config", "seed", "precision", "steps"),
@@ -152,7 +153,7 @@ _STRINGS = {"program", "layout", "precision", "pass", "tensor", "op", "shape", "
             "torch_attention", *STAMP, "source_hash", "driver", "torch", "torchao", "torchao_recipe"}
 _INTEGERS = {"M", "N", "K", *_SHAPE, "batch", "context", "steps_per_launch", "lm_head_chunks", "steps", "seed",
              "tokens", "last", "first", "cudnn", "promotion", "runs", "failures", "kills_in_writing", "allowed"}
-# What a record without the field says: sums have the one order that there is, as those of records with True.
+# What a record without the field says: its sums have the one order that there is, as in records with True.
 _WITHOUT = {"deterministic": True}
 _BOOLEANS = {"deterministic", "limits_kept", "torchao_head", "torchao_fullgraph", "in_turns", "dx_f8"}
 _FORMS = {
@@ -171,7 +172,7 @@ def gpu_prefix(gpu: str) -> str:
     """h200 for "NVIDIA H200", h100 for "NVIDIA H100 80GB HBM3": how the names of its result files begin."""
     found = re.search(r"\bH[12]00\b", gpu)
     if not found or found[0].lower() not in GPUS:
-        raise RecordError(f"the GPU '{gpu}' has no result files; those of {' and '.join(GPUS)} are kept")
+        raise RecordError(f"the GPU '{gpu}' has no result files; only {' and '.join(GPUS)} have some")
     return found[0].lower()
 
 

@@ -1,11 +1,11 @@
-// coda_bench step: a configuration's training step, part by part, beside its floor.
+// coda_bench step: a configuration's training step, part by part, compared with its floor.
 //
 // The floor is what a step would take if only GEMMs and attention took time. The bare cuBLASLt GEMMs run as one CUDA
 // graph, in the schedule's order, on the step's own buffers, which are filled with random normal numbers. The graph and
 // our step take turns of a few runs each. The floor adds attention: ours or, where --cudnn-forward-ms and
 // --cudnn-backward-ms give its times, cuDNN's, whichever is faster.
 //
-// A step with FP8 operands has the same step in bf16 beside it instead, which takes turns with it where the GPU's
+// A step with FP8 operands is compared with the same step in bf16 instead, which takes turns with it if the GPU's
 // memory holds both models, and comes before it otherwise. The record says which.
 #include <algorithm>
 #include <cstdio>
@@ -98,7 +98,8 @@ void print_beside(const StepMeasurement& made) {
         std::printf("%-19s of bf16's  %.3f   %.3f to %.3f in %zu rounds\n", part, median(ratios), *lowest, *highest,
                     ratios.size());
     };
-    std::printf("FP8 beside bf16, %s\n", made.in_turns ? "in turns" : "which ran first: memory holds one of them");
+    std::printf("FP8 compared with bf16, %s\n",
+                made.in_turns ? "in turns" : "which ran first: memory holds one of them");
     line("forward + backward", made.step.forward_backward_rounds, made.bf16->forward_backward_rounds);
     line("whole step", made.step.whole_rounds, made.bf16->whole_rounds);
 }

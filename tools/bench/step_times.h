@@ -13,7 +13,7 @@ struct StepTimeOptions {
     double warm_up = 2;                                         // seconds
     int steps = 20;                                             // timed steps, in turns of five
     bool floor = true;                                          // the bare GEMMs, in turns with a step in bf16
-    bool bf16 = true;                                           // the step in bf16 beside one with FP8 operands
+    bool bf16 = true;                                           // also the step in bf16 of one with FP8 operands
     std::optional<double> cudnn_forward_ms, cudnn_backward_ms;  // of one layer's attention
     bool clocks = false;                                        // read them under load, for a result's header
 };
@@ -55,8 +55,7 @@ struct StepMeasurement {
 
 /// One micro-batch of random tokens and one update per step, on the weights that training starts with. The learning
 /// rate is 0, so every timed step sees a new model's numbers. FP8 scales are loaded and calibrated as a training run
-/// does it, on that micro-batch. Throws Error where there is no Hopper GPU, and where the configuration does not fit
-/// it.
+/// does it, on that micro-batch. Throws Error without a Hopper GPU, and if the configuration does not fit it.
 StepMeasurement measure_step(const Config& config, const StepTimeOptions& options);
 
 }  // namespace coda::bench

@@ -4,7 +4,7 @@
     tools/bench/tokenize_speed.py --program build/cpu/bin/coda_tokenize --tokenizer tokenizer.json [--megabytes 100]
                                   [--repeats 3] [--text FILE_OR_FOLDER ...] [--json OUT]
 
-The text is that of the files given (default: this Python's own library sources and /usr/share/doc), cut into documents
+The text comes from the files given (default: this Python's own library sources and /usr/share/doc), cut into documents
 of about 4 kB at line ends, shuffled with a fixed seed and repeated up to the size. The package encodes the documents
 from memory, 1000 at a time, with encode_batch and with encode_batch_fast; coda_tokenize is timed as a whole process: it
 reads JSON lines and writes shards. The ids are compared. Prints medians, MB (10^6 bytes of UTF-8 text) per second.

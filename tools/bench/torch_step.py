@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The training step of PyTorch beside coda_bench step, same model, same shapes, in turns on one GPU.
+"""The training step of PyTorch compared with coda_bench step, same model, same shapes, in turns on one GPU.
 
     python3 tools/bench/torch_step.py BENCH --config C [--shape B:T ...] [--rounds N] [--json FILE]
 

@@ -22,7 +22,7 @@ GPU_SAMPLE_S = 0.1  # at its power limit a GPU changes its clock by some percent
 
 
 class GpuMonitor:
-    """What nvidia-smi prints every GPU_SAMPLE_S, as means from one take() to the next; nothing where there is none."""
+    """What nvidia-smi prints every GPU_SAMPLE_S, as means from one take() to the next; nothing without nvidia-smi."""
 
     def __init__(self, index: str | None):
         self.lines, self.process = [], None

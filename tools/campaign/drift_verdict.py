@@ -48,7 +48,7 @@ def bins(run: dict, limits: Limits) -> list[dict]:
 
 
 def time_trend(run: dict, limits: Limits) -> tuple[float, float, float]:
-    """Relative change of ms per step after the warm-up: as it is, and corrected for the SM clock; and the exponent of
+    """Relative change of ms per step after the warm-up: measured, and corrected for the SM clock; and the exponent of
     the clock in ms ~ clock^exponent, which is fitted with the trend, between -1 (all arithmetic) and 0 (all memory)."""
     found = bins(run, limits)
     if len(found) < 2:

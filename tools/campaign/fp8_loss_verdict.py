@@ -62,8 +62,8 @@ def verdicts(pairs: list[Paired]) -> list[tuple[bool, str]]:
         said.append((pair.mean <= BAR + room, f"{pair.variant}: mean {pair.mean:+.5f}, allowed {BAR + room:.5f}"))
         for rival in rivals:
             limit = rival.mean + BESIDE_TORCHAO
-            said.append((pair.mean <= limit, f"{pair.variant}: mean {pair.mean:+.5f}, beside {rival.variant} allowed "
-                                             f"{limit:.5f}"))
+            said.append((pair.mean <= limit, f"{pair.variant}: mean {pair.mean:+.5f}, compared with "
+                                             f"{rival.variant} allowed {limit:.5f}"))
     return said
 
 

@@ -13,8 +13,8 @@ import struct
 
 from campaign import Failed, changed
 
-# Small, and with everything that a run can have. Shapes are those that the GPU takes. The MLP is wide beside the batch,
-# so that writing a checkpoint takes a good share of the time.
+# Small, and with everything that a run can have. The GPU takes the shapes. The MLP is wide compared with the batch, so
+# that writing a checkpoint takes a good share of the time.
 CONFIG = {
     "model": {"hidden_size": 64, "intermediate_size": 2048, "num_hidden_layers": 2, "num_attention_heads": 2,
               "num_key_value_heads": 1, "head_dim": 64, "vocab_size": 320, "bos_token_id": 256,
@@ -186,7 +186,7 @@ class Reference:
 
 
 def read_checkpoint(folder: str, name: str) -> tuple[dict, list[str]]:
-    """Segments as {name: (SHA-256, recorded checksum)}, and what is wrong: a missing file, a marker that is not that of
+    """Segments as {name: (SHA-256, recorded checksum)}, and what is wrong: a missing file, a marker that does not fit
     meta.json, a size that is not the recorded one."""
     try:
         with open(os.path.join(folder, "meta.json"), "rb") as file:
@@ -194,7 +194,7 @@ def read_checkpoint(folder: str, name: str) -> tuple[dict, list[str]]:
         with open(os.path.join(folder, "complete"), encoding="utf-8") as file:
             marker = file.read()
         if marker != f"{xxh64(contents):016x}\n":
-            return {}, [f"{name}: the marker is not that of meta.json"]
+            return {}, [f"{name}: the marker does not fit meta.json"]
         meta = json.loads(contents)
         if name != f"step_{meta['step']:08}":
             return {}, [f"{name}: holds step {meta['step']}"]

@@ -30,7 +30,7 @@ def tests(check):
 
 @part
 def oracle(check):
-    """every op of a step beside an independent path"""
+    """every op of a step compared with an independent path"""
     said = []
     for name, base, changes in (("oracle_small", SMALL, {}), ("oracle_small_fp8", SMALL, FP8),
                                 ("oracle_100m", "shakespeare_100m", {})):

@@ -1,4 +1,4 @@
-"""Loss curves: beside PyTorch, and of the shipped models on real tokens."""
+"""Loss curves: compared with PyTorch, and of the shipped models on real tokens."""
 
 import json
 import os
@@ -20,7 +20,7 @@ def require_falling(losses, what):
 
 
 def loss_records(check, log, ends, tail, worst, early, kept):
-    """One record per curve; `log` is that of coda_train, which names the configuration in full."""
+    """One record per curve; `log` is coda_train's, which names the configuration in full."""
     run = runlog.read(log)
     training = run.header["config"]["training"]
     tokens = (training["steps"] * training["micro_batch_size"] * training["grad_accumulation_steps"] *
@@ -44,7 +44,7 @@ def loss_records(check, log, ends, tail, worst, early, kept):
 
 @part
 def losses(check):
-    """the loss curve beside PyTorch's, same weights and batches"""
+    """the loss curve compared with PyTorch's, same weights and batches"""
     steps = check.options.steps
     base = check.options.config or "shakespeare_100m"
     if check.options.config:
@@ -81,7 +81,7 @@ def losses(check):
     kept = [name for name, failure in verdicts.items() if failure is None]
     check.record("loss", loss_records(check, logs["coda"], ends, tail, worst, len(early), kept))
     if not kept:
-        raise Failed("; ".join(f"beside {name}: {failure}" for name, failure in verdicts.items()))
+        raise Failed("; ".join(f"compared with {name}: {failure}" for name, failure in verdicts.items()))
     distance = {name: abs(end - ends["torch_fp32"]) for name, end in ends.items()}
     allowed = max(0.01, 1.5 * max(distance[name] for name in verdicts))
     if distance["coda"] > allowed:
@@ -90,7 +90,7 @@ def losses(check):
     means = ", ".join(f"{name} {value:.4f}" for name, value in ends.items())
     differences = ", ".join(f"{name} {value:.4f}" for name, value in worst.items())
     return (f"mean of the last {tail} steps: {means}; largest difference in the first {len(early)} from {differences}; "
-            f"limits kept beside {' and '.join(kept)}")
+            f"limits kept against {' and '.join(kept)}")
 
 
 @part

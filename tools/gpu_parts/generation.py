@@ -5,7 +5,7 @@ import os
 
 from .registry import SMALL, SMALLER, Failed, part
 
-LOSS_TOLERANCE = 1e-3  # between the loss of decoded tokens and that of --eval
+LOSS_TOLERANCE = 1e-3  # between the loss of decoded tokens and --eval's
 
 
 class Sizes:
@@ -82,8 +82,8 @@ def generation(check):
         scored, = generate(check, folder, "--score", "--prompts", check.path("text.jsonl"), "--context",
                            str(sizes.scored + 8), "--decoder", decoder)
         if abs(scored["loss"] - expected) >= LOSS_TOLERANCE:
-            raise Failed(f"{decoder}: the loss of {scored['tokens']} decoded tokens is {scored['loss']}, that of "
-                         f"--eval {expected}")
+            raise Failed(f"{decoder}: the loss of {scored['tokens']} decoded tokens is {scored['loss']}, "
+                         f"--eval's is {expected}")
         said.append(f"{decoder} loss {scored['loss'] - expected:+.1e} from --eval's")
         first = tokens_of(check, folder, sizes, 8, sizes.tokens, decoder)
         for batch in (8, 3, 1):
@@ -101,7 +101,7 @@ def generation(check):
 
 @part
 def prefill(check):
-    """coda_generate --bench: llama1b's prefill beside a training forward pass, and its first token"""
+    """coda_generate --bench: llama1b's prefill compared with a training forward pass, and its first token"""
     config = check.config("llama1b", "llama1b", {})
     check.train("--config", config, "--export", check.path("exported"))
     path = check.path("generate.json")

@@ -1,4 +1,4 @@
-"""Benchmarks, most of them beside a rival in turns."""
+"""Benchmarks, most of them in turns with a rival."""
 
 import os
 import statistics
@@ -24,7 +24,7 @@ def fp8_gemm(check):
 
 @part
 def attention(check):
-    """torch_attention.py: ours beside cuDNN's, times and errors"""
+    """torch_attention.py: ours compared with cuDNN's, times and errors"""
     times, errors = check.path("attention.json"), check.path("attention_error.json")
     failure = None
     try:
@@ -48,7 +48,7 @@ def pointwise(check):
 
 @part
 def step(check):
-    """torch_step.py: llama1b_untied beside torch.compile"""
+    """torch_step.py: llama1b_untied compared with torch.compile"""
     path, said = check.path("result.json"), []
     for shape, head in (("4:8192", HALVED_HEAD), ("16:2048", WHOLE_HEAD)):
         config = check.config("llama1b_untied", "llama1b_untied", head)
@@ -68,7 +68,7 @@ def fp8_shapes(check):
 
 @part
 def fp8_step(check):
-    """coda_bench step --precision fp8: llama1b_untied and llama8b beside our own bf16"""
+    """coda_bench step --precision fp8: llama1b_untied and llama8b compared with our own bf16"""
     shapes, said = list(fp8_shapes(check)), []
     large = {"precision": "fp8", "training.recompute": "swiglu"}
     for config, batch, length in [*shapes, (check.config("llama8b_fp8", "llama8b", large), 1, 8192)]:
@@ -92,7 +92,7 @@ def fp8_torchao(check):
 
 @part
 def decode(check):
-    """decode.py: llama1b and llama8b shapes beside torch.compile with CUDA graphs"""
+    """decode.py: llama1b and llama8b shapes compared with torch.compile with CUDA graphs"""
     path = check.path("decode.json")
     check.python(os.path.join("bench", "decode.py"), check.program("coda_bench"), "--json", path)
     return ", ".join(f"{r['model']} batch {r['batch']} context {r['context']} {r['steps_per_s']:.0f} steps/s "

@@ -38,7 +38,7 @@ def roof_of(device: str, items: list[Item], peak_flops: float | None = None, pea
 
 class Labels:
     """Places names near points, each where it meets no other name and no point, or nowhere. A name that does not fit
-    beside its point goes further off, and needs a line between the two."""
+    next to its point goes further off, and needs a line between the two."""
 
     BESIDE = ((1, 0, "start"), (-1, 0, "end"), (0, -1, "middle"), (0, 1, "middle"))
     FURTHER = tuple(

@@ -27,7 +27,7 @@ def line(x1: float, y1: float, x2: float, y2: float, class_: str) -> str:
 
 
 def path(points: list[tuple[float, float] | None], class_: str) -> str:
-    """A line through the points; None leaves a gap, and a point alone between gaps becomes a dot."""
+    """A line through the points; None leaves a gap, and a single point between gaps becomes a dot."""
     parts, dots = [], []
     run: list[tuple[float, float]] = []
     for point in [*points, None]:

@@ -14,7 +14,7 @@ class TimingError(Exception):
 
 @dataclass
 class Item:
-    """Steps of one name in one phase, over the layers. Times, FLOPs and bytes are those of one optimizer step."""
+    """Steps of one name in one phase, over the layers. Times, FLOPs and bytes are of one optimizer step."""
 
     phase: str
     name: str

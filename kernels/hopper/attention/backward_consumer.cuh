@@ -90,7 +90,7 @@ struct BackwardConsumer {
         ptx::wgmma_commit();
     }
 
-    /// Hands this consumer's share of a dQ tile, that of the step at `position`, to the writer.
+    /// Hands this consumer's share of the dQ tile of the step at `position` to the writer.
     __device__ __forceinline__ void pass_dquery(const float (&dq)[32], const Ring<Tile::kStages>& position) {
         static_assert(Tile::kStages == 2 && Tile::kDQueryStages <= 2, "positions tell the parity of one or two stages");
         constexpr bool kOne = Tile::kDQueryStages == 1;
@@ -286,7 +286,7 @@ struct BackwardConsumer {
     }
 
     /// Stores dK or dV over the operand it belongs to: `operand` still holds the keys or values themselves. `qkv_head`
-    /// counts heads along a row of dqkv: those of queries, then keys, then values.
+    /// counts heads along a row of dqkv: query heads, then key heads, then value heads.
     __device__ __forceinline__ void store(float (&gradient)[Tile::kHeadDim / 2], std::uint32_t operand, int qkv_head,
                                           bool rotated) {
         if (arguments.rope.positions != nullptr) finish_rows(gradient, operand, qkv_head, rotated);

@@ -76,7 +76,7 @@ struct BackwardShared {
 
 /// Named barriers of the block. A stage of Q or dO is empty when every consumer thread has arrived, because the threads
 /// read lse and delta themselves. A warp arrives at a named barrier for all of its lanes in one instruction, which
-/// racecheck follows. An arrival at an mbarrier counts, for racecheck, for one lane's reads alone, and 32 of them per
+/// racecheck follows. racecheck counts an arrival at an mbarrier for the reads of only one lane, and 32 arrivals per
 /// warp would take time in shared memory.
 template <class Tile>
 struct BackwardNamedBarriers {

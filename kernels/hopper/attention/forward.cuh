@@ -92,8 +92,8 @@ struct ForwardConsumer {
     /// Last row of this warpgroup in a tile.
     __device__ __forceinline__ int last_row(const ForwardWork& work) const { return work.query + 64 * consumer + 63; }
 
-    /// Waits for the operands of a tile's first logits, those of the block with the diagonal. Skips the keys of later
-    /// blocks, which none of this warpgroup's queries sees.
+    /// Waits for the operands of a tile's first logits: the block with the diagonal. Skips the keys of later blocks,
+    /// which none of this warpgroup's queries sees.
     __device__ __forceinline__ void begin(const ForwardWork& work) {
         ptx::mbarrier_wait(shared.query_full(queries.index), queries.parity);
         if constexpr (Tile::kQueries > Tile::kKeys)

@@ -1,7 +1,7 @@
 // The choice of a row's token by a block of threads, by the definition in kernels/math/sampling.h. Device.
 //
-// The block goes over the row's logits several times; they stay in the L2 cache. Threads add up integers alone, so
-// their order and number do not show, and the result has the bits of the CPU's:
+// The block goes over the row's logits several times; they stay in the L2 cache. Threads add up only integers, so their
+// order and number do not show, and the result has the CPU's bits:
 //   the largest logit                                    1 pass
 //   top-k, top-p: four histograms of 256 bins each       4 passes each, and one for a total
 //   how many equal tokens stay and the masses, per warp  1 pass, in which a warp has a range of ids
@@ -65,7 +65,7 @@ struct Row {
 };
 
 /// The largest logit of the row: its key, and below it the complement of the lowest id that has it. `bad` becomes the
-/// lowest id of a logit that is not finite, `vocab` where there is none.
+/// lowest id of a logit that is not finite, or `vocab` if all are finite.
 template <class T, class Block>
 __device__ std::uint64_t largest_of(const Row<T>& row, const Block& block, int& bad) {
     std::uint64_t best = 0;

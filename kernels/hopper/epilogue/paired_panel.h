@@ -1,5 +1,5 @@
-// Where the lanes of stmatrix.x4.trans put the columns of a transposed FP8 panel, and those of ldmatrix.x4.trans find
-// them. Host and device.
+// Where the lanes of stmatrix.x4.trans put the columns of a transposed FP8 panel, and where the lanes of
+// ldmatrix.x4.trans find them. Host and device.
 //
 // A thread of a wgmma fragment has rows r and r + 8 of the same columns. The two bytes of a column, one from each row,
 // are one 16-bit element. Stored with 16-bit transposition, the eight elements of a column, of rows 0 to 7, become 16
@@ -46,8 +46,8 @@ struct HalfPairs {
     static CODA_HD constexpr int panel_row(int lane) { return lane - lane % 8 + lane % 2 * 4 + lane % 8 / 2; }
 };
 
-/// Byte offset in the panel of the 16 bytes that a lane of warp `warp` points to, from the panel row `first` on, a
-/// multiple of 8, which leaves the swizzle as it is.
+/// Byte offset in the panel of the 16 bytes that a lane of warp `warp` points to, from the panel row `first` on.
+/// `first` is a multiple of 8, so the swizzle does not change.
 template <class Pairs>
 CODA_HD constexpr int paired_offset(int warp, int lane, int first) {
     return swizzled_offset(Pairs::panel_row(lane), 16 * warp, kPairedRowBytes) + first * kPairedRowBytes;

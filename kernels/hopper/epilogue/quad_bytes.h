@@ -17,12 +17,12 @@ struct QuadByteStep {
 
     CODA_HD constexpr explicit QuadByteStep(int quad) : upper((quad & distance) != 0) {}
 
-    /// Of (first word, second word): what the lane gives away.
+    /// What the lane gives away, selected from (first word, second word).
     CODA_HD constexpr unsigned given() const {
         if (distance == 2) return upper ? 0x5410 : 0x7632;
         return upper ? 0x6420 : 0x7531;
     }
-    /// Of (word, received): the first word afterwards, and the second.
+    /// The first word afterwards, and the second, selected from (word, received).
     CODA_HD constexpr unsigned first() const {
         if (distance == 2) return upper ? 0x3254 : 0x5410;
         return upper ? 0x3514 : 0x5240;

@@ -84,7 +84,7 @@ struct Slot {
     /// Bytes before a panel.
     static CODA_HD constexpr int offset(int index) {
         int bytes = 0;
-        // NOTE: both branches are equal where no panel shares bytes. With the first alone, bf16 kernels have another
+        // NOTE: both branches are equal where no panel shares bytes. With only the first, bf16 kernels have another
         // order of instructions.
         if constexpr (kShares) {
             const int of = over(index);

@@ -9,7 +9,7 @@
 namespace coda::hopper {
 
 /// Shared address of byte `byte` (< 16) of 16-byte chunk `chunk` of the thread's row (half 0 or 1) in panel kPanel.
-/// NOTE: the panel's offset and the second half, 8 rows further, leave the swizzle as it is, so they are added last, as
+/// NOTE: the panel's offset and the second half, 8 rows further, do not change the swizzle. So they are added last, as
 /// constants of the instruction, and panels of equal rows share what comes before.
 template <class Slot, int kPanel>
 __device__ __forceinline__ std::uint32_t row_chunk(const Here& at, int chunk, int byte) {
@@ -124,7 +124,7 @@ struct WideTileStore {
 };
 
 /// A bf16 tile half as wide as the accumulator: one value per pair. Two lanes of a quad exchange a value, so that each
-/// stores two neighbours as one word: the even lane those of the even 8-column block, the odd lane those of the odd.
+/// stores two neighbours as one word: the even lane from the even 8-column block, the odd lane from the odd one.
 template <class Slot, int kPanel>
 class HalfTileStore {
     static_assert(Slot::panel(kPanel).row_bytes == Slot::kColumns);

@@ -36,8 +36,8 @@ class WideTransposedLoadF8 {
     }
 
   private:
-    /// Of a word of rows r and r + 8 of two columns, one row. NOTE: both rows pass in one conversion, which the
-    /// compiler shares between the halves.
+    /// One row of a word, which holds rows r and r + 8 of two columns. NOTE: both rows pass in one conversion, which
+    /// the compiler shares between the halves.
     static __device__ float2 pair(std::uint32_t word, int half) {
         const std::uint32_t first = ptx::widen_e4m3x2<0>(word), second = ptx::widen_e4m3x2<1>(word);
         if (half == 0) return {ptx::widen_f16<0>(first), ptx::widen_f16<0>(second)};
@@ -74,7 +74,7 @@ class WideTileStoreF8 {
     std::uint32_t pending_[4];  // (block, half)
 };
 
-/// An f8e4m3 tile as wide as the accumulator, transposed alone.
+/// An f8e4m3 tile as wide as the accumulator, only transposed.
 template <class Slot, int kPanel>
 class TransposedStoreF8 {
     static_assert(Slot::transposed(kPanel) && Slot::panel(kPanel).row_bytes == Slot::kColumns);
@@ -99,7 +99,7 @@ class TransposedStoreF8 {
 };
 
 /// An f8e4m3 tile as wide as the accumulator, in panel kRows by rows and in panel kTransposed transposed. By rows a
-/// lane stores its two neighbours alone: eight rows of two words each are in different banks.
+/// lane stores only its two neighbours: eight rows of two words each are in different banks.
 template <class Slot, int kRows, int kTransposed>
 class TileStoreF8 {
     static_assert(Slot::panel(kRows).row_bytes == Slot::kColumns);

@@ -21,8 +21,8 @@ struct ColumnVector {
     __device__ float operator[](const Here& at) const { return value[at.half]; }
 };
 
-/// fp32 values per column (N), fetched per sub-tile. Beyond the matrix they are not defined, but finite if the
-/// vector is: those of an earlier column.
+/// fp32 values per column (N), fetched per sub-tile. Beyond the matrix they are values of an earlier column: not
+/// defined, but finite if the vector is.
 template <class Slot>
 class RowVector {
   public:

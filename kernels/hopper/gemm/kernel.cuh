@@ -161,7 +161,7 @@ __global__ void __launch_bounds__(kGemmThreads, 1)
     constexpr bool kF8 = is_f8(tile.operand_a);
     static_assert(kF8 ? is_f8(tile.operand_b) : tile.operand_a == DType::bf16 && tile.operand_b == DType::bf16,
                   "operands are bf16 or FP8 both");
-    static_assert(!kF8 || (kMajorA == Major::k && kMajorB == Major::k), "wgmma reads FP8 operands K-major alone");
+    static_assert(!kF8 || (kMajorA == Major::k && kMajorB == Major::k), "wgmma reads FP8 operands only K-major");
     static_assert(kF8 || tile.promotion == 0, "bf16 products are summed in fp32");
     static_assert(tile.promotion > 0 || !tile.overlaps, "without promotion there are no free accumulators");
     static_assert(tile.n == 128 || tile.n == 192 || tile.n == 256, "wgmma.cuh has N of 128, 192 and 256");

@@ -115,7 +115,7 @@ Launch bind_gemm(const Problem& problem, const Plan& plan, const Memory& memory,
     for (int panel = 0; panel < Slot::kPanels; ++panel) {
         const auto map = [&](const View& view) {
             const auto width = static_cast<int>(Slot::panel(panel).row_bytes / size_of(view.dtype));
-            // NOTE: beside a transposed sub-tile lies that of the next 64 rows, which are loaded much later.
+            // NOTE: next to a transposed sub-tile lies the sub-tile of the next 64 rows, which is loaded much later.
             return Slot::transposed(panel) ? tensor_map(memory, view, width, kPanelRows, L2Fetch::own)
                                            : tensor_map(memory, view, kPanelRows, width);
         };

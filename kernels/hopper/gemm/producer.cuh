@@ -58,7 +58,7 @@ class SubTiles {
           column_in_cluster_(tile.rank_column(rank)),
           tile_number_((kCooperative ? cluster : cluster + consumer * clusters) - stride_) {}
 
-    /// Goes to the first or the next sub-tile. False where there is none.
+    /// Goes to the first or the next sub-tile. False after the last one.
     __device__ bool next() {
         if (++sub_ < count_) return true;
         tile_number_ += stride_;

@@ -167,7 +167,7 @@ struct PromotedSmall {
     static constexpr TileConfig config{.m = 128, .n = 128, .stages = 5, .slots = 2, .raster = {.panel_columns = 2048}};
     static constexpr double rate = 0.95, fixed = 50;
 };
-// Of the same, with 2 x 2 CTAs, which load two thirds as much.
+// The same with 2 x 2 CTAs, which load two thirds as much.
 struct PromotedShared {
     static constexpr TileConfig config{
         .m = 128, .n = 128, .stages = 5, .slots = 2, .cluster_m = 2, .cluster_n = 2, .raster = {.panel_columns = 2048}};

@@ -1,7 +1,7 @@
 // row_stats - per row the largest magnitude, the sum of squares and the number of zeros
 //
 // One block per row; a thread takes every kThreads-th element, and a tree over shared memory joins the threads, so the
-// order of the sum depends on the width alone. Magnitudes are compared as integers: their bits have the order of the
+// order of the sum depends only on the width. Magnitudes are compared as integers: their bits have the order of the
 // numbers, with infinity above them and NaN above that. It reads each element once; a debugging run is no place for
 // wider loads.
 #include <cuda_runtime.h>

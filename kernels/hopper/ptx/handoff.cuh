@@ -35,7 +35,7 @@ __device__ __forceinline__ void store_release(int* address, int value) {
     asm volatile("st.release.gpu.global.b32 [%0], %1;" ::"l"(address), "r"(value) : "memory");
 }
 
-/// Orders ordinary accesses of this thread with those of TMA, in all memories.
+/// Orders ordinary accesses of this thread with TMA's accesses, in all memories.
 __device__ __forceinline__ void fence_async() { asm volatile("fence.proxy.async;" ::: "memory"); }
 
 }  // namespace coda::hopper::ptx

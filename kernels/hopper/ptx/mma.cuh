@@ -1,8 +1,9 @@
 // mma.sync of bf16 with fp32 sums: D (16 x 8) += A (16 x 16) B (16 x 8).
 //
-// Of a warp's lanes, l holds of A the rows l / 4 and l / 4 + 8 at k = 2 (l % 4), + 1 in a[0] and a[1], and both at 8
-// further on in a[2] and a[3]; of B column l / 4 at the same k in b[0] and b[1]; of D the rows as of A at columns
-// 2 (l % 4), + 1.
+// Lane l of a warp holds, with r = l / 4 and c = 2 (l % 4):
+//   A   rows r (a0) and r + 8 (a1) at k = c and c + 1; the same rows (a2, a3) at k = c + 8 and c + 9
+//   B   column r at k = c and c + 1 (b0), and at k = c + 8 and c + 9 (b1)
+//   D   rows r (d[0], d[1]) and r + 8 (d[2], d[3]) at columns c and c + 1
 #pragma once
 
 #include <cstdint>

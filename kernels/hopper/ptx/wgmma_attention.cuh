@@ -1,8 +1,8 @@
-// The forms of wgmma that attention needs beside those of wgmma.cuh: A from registers, and N of 64.
+// The forms of wgmma that attention needs and wgmma.cuh lacks: A from registers, and N of 64.
 //
 // A (64 x 16) from registers: lane l of warp w holds, in order, the pairs (row, k) = (16 w + l / 4, 2 (l % 4)), the
-// same 8 rows on, then both at k + 8. That is how an fp32 accumulator holds 16 of its columns, so the result of
-// one GEMM becomes the operand of the next by rounding alone.
+// same 8 rows on, then both at k + 8. That is how an fp32 accumulator holds 16 of its columns, so the result
+// of one GEMM only has to be rounded to become the operand of the next.
 #pragma once
 
 #include <cstdint>

@@ -2,7 +2,7 @@
 //
 // A panel has rows of 32, 64 or 128 bytes, equal to the span of its swizzle. TMA XORs the 16-byte chunk
 // index (address bits 4 up) with higher address bits: bits 7-9 for 128-byte rows, 7-8 for 64, 7 for 32. A panel starts
-// at a multiple of 8 rows * row bytes, so the XOR depends on the row alone.
+// at a multiple of 8 rows * row bytes, so the XOR depends only on the row.
 #pragma once
 
 #include "kernels/core/dtype.h"

@@ -32,7 +32,8 @@ CUtensorMapSwizzle swizzle_of(std::int64_t bytes) {
     }
 }
 
-/// Of rank 3, `view` is a batch of sequences of `seq_len` rows, and a box lies in one of them; of rank 2, one sequence.
+/// With rank 3, `view` is a batch of sequences of `seq_len` rows, and a box lies in one of them; with rank 2, it is one
+/// sequence.
 CUtensorMap encode(const Memory& memory, const View& view, const char* operand, unsigned rank, std::int64_t seq_len,
                    int box_rows, int box_columns, L2Fetch fetch) {
     require(view.dtype == DType::bf16 || view.dtype == DType::f32 || is_f8(view.dtype), operand, " (", view.rows, " x ",

@@ -9,8 +9,8 @@
 
 namespace coda::hopper {
 
-/// What L2 brings from memory for a box row that it lacks: 256 bytes, as the boxes beside it are loaded soon after, or
-/// its own sectors alone.
+/// What L2 brings from memory for a box row that it lacks: 256 bytes, as the boxes next to it are loaded soon after, or
+/// only the row's own sectors.
 enum class L2Fetch { wide, own };
 
 // All throw Error naming the operand where TMA cannot address it: base and row pitch must be multiples of 16 bytes.

@@ -38,8 +38,8 @@ struct RowPasses {
     FinishDQueryArguments finish;
 };
 
-/// Of all sequences. The kernels count sequences from 0 in every launch, so what they read and write begins at the
-/// launch's first sequence. The strides stay those of the whole.
+/// The passes of all sequences. The kernels count sequences from 0 in every launch, so what they read and write begins
+/// at the launch's first sequence. The strides of the whole remain.
 template <class Tile>
 std::vector<RowPasses> row_passes(const AttentionGeometry& geometry, const RowStatisticsArguments& rows,
                                   const FinishDQueryArguments& finish) {

@@ -27,7 +27,7 @@ struct Attention {
                static_cast<double>(head_dim);
     }
     /// o: P is rounded to bf16 as an operand of the second GEMM. Where a query sees few keys, this error is as large as
-    /// that of storing o; where it sees many, the error averages out.
+    /// the error of storing o; where it sees many, the error averages out.
     static constexpr std::optional<Tolerance> tolerance(std::string_view operand, DType) {
         return operand == "o" ? std::optional(Tolerance{4e-3, 1e-2}) : std::nullopt;
     }

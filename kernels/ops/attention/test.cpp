@@ -215,7 +215,7 @@ TEST_CASE("attention's gradient in float and bf16 agrees with double") {
         }
 }
 
-// Scaling q up and k down by the same factor leaves every logit as it is, so Σ q dq = Σ k dk within the group of a
+// Scaling q up and k down by the same factor leaves every logit unchanged, so Σ q dq = Σ k dk within the group of a
 // key/value head.
 TEST_CASE("attention's gradient keeps the scale symmetry of q and k") {
     const AttentionCase c{2, 129, 8, 2, 16};

@@ -156,7 +156,7 @@ TEST_CASE("AttentionBackward takes o in place of delta") {
     for (std::size_t i = 0; i < got.size(); ++i) REQUIRE(std::abs(got[i] - expected[i]) <= 1e-13);
 }
 
-// Row `slot` of dot is the statistic of that head alone, from the gradient before it is rotated back.
+// Row `slot` of dot is the statistic of only that head, from the gradient before it is rotated back.
 TEST_CASE("AttentionBackward's dot has one row per head, in the order of qkv's columns") {
     Chain chain(DType::f64);
     cpu::run(chain.attention, chain.buffers.memory());

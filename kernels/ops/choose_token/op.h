@@ -20,7 +20,7 @@ enum class RowState : std::int32_t {
 ///   token = the chosen id; its bit of `seen` is set; positions = lengths, lengths += 1;
 ///   state = ended where the token is one of the row's end tokens, else length where lengths has reached limits
 /// A row with a logit that is not finite fails instead: status = the lowest id of such a logit, state = failed, and the
-/// rest stays. A row that does not run stays as it is. A row's result depends on that row alone.
+/// rest stays. A row that does not run stays unchanged. A row's result depends only on that row.
 ///
 /// Logits of fp64 are rounded to fp32, once. `options` lie in device memory, so one captured list serves any of them;
 /// they must be valid (src/core/choice_options.h).
@@ -53,7 +53,7 @@ struct ChooseToken {
 
     /// Per logit: the penalty, the distance, a polynomial of degree 6.
     double flops() const { return 16 * static_cast<double>(logits.count()); }
-    /// Of `seen` every word is read and one per row written.
+    /// Every word of `seen` is read, and one per row is written.
     std::int64_t bytes_of(const View& operand) const {
         return &operand == &seen ? (operand.count() + operand.rows) * size_of(DType::i32) / 2 : operand.bytes();
     }

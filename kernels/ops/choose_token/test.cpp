@@ -158,7 +158,7 @@ TEST_CASE("ChooseToken ends a row by its end tokens and by its length") {
     CHECK(rows.of(rows.op.lengths, 1) == 4);  // it did not run
 }
 
-TEST_CASE("ChooseToken leaves a row alone that does not run, whatever its logits") {
+TEST_CASE("ChooseToken does not touch a row that does not run, whatever its logits") {
     for (const RowState state : {RowState::idle, RowState::ended, RowState::length, RowState::failed}) {
         Rows rows(2, 33);
         rows.set_logits(0, random_logits(33, 1));  // row 1 keeps its poison
@@ -174,7 +174,7 @@ TEST_CASE("ChooseToken leaves a row alone that does not run, whatever its logits
     }
 }
 
-TEST_CASE("ChooseToken reports the first logit that is not finite and fails that row alone") {
+TEST_CASE("ChooseToken reports the first logit that is not finite and fails only that row") {
     constexpr double kInfinity = std::numeric_limits<double>::infinity();
     for (const double bad : {std::nan(""), kInfinity, -kInfinity}) {
         for (const float temperature : {0.0f, 1.0f}) {

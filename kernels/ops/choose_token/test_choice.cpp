@@ -149,7 +149,7 @@ std::vector<int> possible(const std::vector<float>& row, const ChoiceOptions& op
 
 }  // namespace
 
-TEST_CASE("a choice is the sorted definition's: each rule alone and all together") {
+TEST_CASE("a choice is the sorted definition's: each rule by itself and all together") {
     std::mt19937_64 random(11);
     int compared = 0, near = 0;
     for (int rules = 0; rules < 8; ++rules)

@@ -130,7 +130,7 @@ TEST_CASE("ChooseToken chooses on the GPU what it chooses on the CPU", "[gpu]") 
             }
 }
 
-TEST_CASE("ChooseToken on the GPU ends, fails and leaves alone as the CPU does", "[gpu]") {
+TEST_CASE("ChooseToken on the GPU ends, fails and skips rows as the CPU does", "[gpu]") {
     if (!has_hopper()) return;
     Rows rows(6, 1000, DType::f32, 3);
     std::mt19937_64 random(23);

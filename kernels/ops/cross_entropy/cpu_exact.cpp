@@ -14,7 +14,7 @@
 namespace coda::cpu {
 namespace {
 
-/// q >= 0 as it is stored. Only bf16 is so coarse that what one element loses must go to the next.
+/// Stores q >= 0. Only bf16 is so coarse that what one element loses must go to the next.
 template <class Storage>
 void store_share(double q, float& carry, Storage& to) {
     if constexpr (std::is_same_v<Storage, Bf16>)

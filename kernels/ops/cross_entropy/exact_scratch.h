@@ -1,4 +1,4 @@
-// How ExactCrossEntropy's scratch is divided on the GPU. Positions are those of a row in the list of flagged rows.
+// How ExactCrossEntropy's scratch is divided on the GPU. A position is a row's place in the list of flagged rows.
 #pragma once
 
 #include <cstdint>

@@ -4,9 +4,9 @@
 //   exponentials = e = 2^(min(log2(e) d, kLimit) - kShift)               (M, V) bf16, 0 in columns >= vocab
 //   sums         = (Σ e, Σ e d) over the tile's columns < vocab          (tiles, M) pairs
 //
-// The sums are taken of e as it is stored. Then the gradient e / Σ e - [target] sums to 0 over a row, as it must. With
-// sums of unrounded e it does not: rows with the same prediction are off by the same amount, and training drifts. t
-// takes the place of the row's maximum (kernels/math/cross_entropy.h), so one pass over the logits is enough.
+// The sums are taken of e as stored. Then the gradient e / Σ e - [target] sums to 0 over a row, as it must. With sums
+// of unrounded e it does not: rows with the same prediction are off by the same amount, and training drifts. t takes
+// the place of the row's maximum (kernels/math/cross_entropy.h), so one pass over the logits is enough.
 #include <numbers>
 
 #include "kernels/hopper/epilogue/tiles.cuh"

@@ -7,7 +7,7 @@
 //                       flags: rows that these do not hold for, left to ExactCrossEntropy
 //   ReduceLoss          total (+)= alpha Σ_m loss                                  loss (M) fp32, total scalar
 //
-// The dgrad that follows multiplies r as it is stored. As dot is computed from the same r, the norm's gradient stays
+// The dgrad that follows multiplies r as stored. As dot is computed from the same r, the norm's gradient stays
 // orthogonal to the norm's input. With the unrounded r an error would remain that does not average out, because rows
 // with the same target token round alike. Where the model is sure, S is e_t plus a small rest: sums over tiles are in
 // double, so that S - e_t is as accurate as the pairs.

@@ -81,7 +81,7 @@ struct LinearCrossEntropy {
 ///   scale = 1 / S, 0 on ignored rows
 ///   e_t <- r = e_t - S rounded to storage: scale times the row of exponentials is then the gradient g = p - [target]
 ///   dot = (D + t (S - e_t + r)) scale = Σ_v l g, with l the logits and g as stored, as the dgrad that follows reads it
-/// Without exponentials (an evaluation) there is only the loss. Ignored rows of exponentials stay as they are.
+/// Without exponentials (an evaluation) there is only the loss. Ignored rows of exponentials stay unchanged.
 ///
 /// With flags: 1 for a row that S, D and t do not tell the truth of (cross_entropy::needs_exact), 0 for any other and
 /// for ignored ones. Flagged rows get loss, scale and dot 0 and keep their exponentials: ExactCrossEntropy replaces all
@@ -105,12 +105,12 @@ struct FinishCrossEntropy {
         field("loss", &FinishCrossEntropy::loss),       field("flags", &FinishCrossEntropy::flags)};
 
     double flops() const { return static_cast<double>(sums.count()); }
-    /// Of the exponentials one element per row, the target's.
+    /// The exponentials count with one element per row, the target's.
     std::int64_t bytes_of(const View& operand) const {
         return &operand == &exponentials ? operand.rows * size_of(operand.dtype) : operand.bytes();
     }
     /// Where the model is sure, loss is the log of a sum that is, scaled, 1 plus a small rest: 2^-24 of the sum counts
-    /// where the loss is as small as 6e-4. All exponentials but the target's stay as they are.
+    /// where the loss is as small as 6e-4. All exponentials but the target's stay unchanged.
     static constexpr std::optional<Tolerance> tolerance(std::string_view operand, DType) {
         if (operand == "loss") return Tolerance{1e-4, 1e-4};
         return operand == "exponentials" ? std::optional(kExact) : std::nullopt;
@@ -127,8 +127,7 @@ struct FinishCrossEntropy {
 ///   columns beyond the vocabulary. In fp32 and fp64 storage q is rounded as any number.
 ///   dot = scale Σ_v l g of the exponentials g as stored
 /// No logit is limited, and no element of the gradient is a difference. A logit that is not finite makes the row NaN.
-/// Rows that are not flagged, or ignored, stay as they are. Without exponentials (an evaluation) there is only the
-/// loss.
+/// Rows that are ignored or not flagged stay unchanged. Without exponentials (an evaluation) there is only the loss.
 ///
 /// Where no row is flagged, nothing is computed, and that is what flops and bytes count. A flagged row costs 4 K V
 /// FLOPs outside tensor cores, half of that in an evaluation.
@@ -161,8 +160,8 @@ struct ExactCrossEntropy {
 
     /// Exponentials, each measured against itself and what 2^-12 of its logit makes of it, since logits are rounded to
     /// fp32: off by one step of bf16 at most, 2^-7, and by 0.41 of a step RMS. Loss and scale follow from sums of
-    /// accurate exponentials. dot is of the stored elements, of which another order of carrying stores others: where
-    /// one column has nearly all of q, its rounding is that of dot, 2^-9 at most.
+    /// accurate exponentials. dot is computed from the stored elements, and another order of carrying stores others:
+    /// where one column has nearly all of q, its rounding is the error of dot, 2^-9 at most.
     static constexpr std::optional<Tolerance> tolerance(std::string_view operand, DType) {
         if (operand == "dot") return Tolerance{1e-3, 4e-3};
         return operand == "exponentials" ? Tolerance{4e-3, 9e-3} : Tolerance{1e-4, 1e-4};

@@ -57,7 +57,7 @@ void check_op(const FinishCrossEntropy& op, OpCheck& check) {
         });
     compare(check, "dot", 1, rows, live(check, op.dot), [=] __device__(std::int64_t, std::int64_t row) {
         if (left_out(row)) return 0.0;
-        // From the target's element as it is stored.
+        // From the target's element as stored.
         const double sum = pairs[2 * row], rest = static_cast<double>(found(row, targets[row]));
         const double rounding = sum - static_cast<double>(old(row, targets[row])) + rest;
         return (pairs[2 * row + 1] + static_cast<double>(target_logit[row]) * rounding) / sum;

@@ -118,10 +118,10 @@ Head every_row(DType storage) {
 }  // namespace
 
 // The exponent d = logit - t: logit, t and d are each off by eps / 2, together by at most 2 eps of the row's largest
-// magnitude. That is the relative error of an exponential, and bounds that of the sum S. exp, sums and factors: 32 eps.
-// Storage rounds an exponential by half its epsilon, so S too, and the target's element once more. What shares a tile
-// with the target's exponential, and is summed with it, is off by eps of that exponential. An exponential may be
-// subnormal.
+// magnitude. That is the relative error of an exponential, and bounds the relative error of the sum S. exp, sums and
+// factors: 32 eps. Storage rounds an exponential by half its epsilon, so S too, and the target's element once more.
+// What shares a tile with the target's exponential, and is summed with it, is off by eps of that exponential. An
+// exponential may be subnormal.
 TEST_CASE("the head's ops are softmax and its gradient") {
     for (const DType storage : {DType::f64, DType::f32, DType::bf16}) {
         INFO(name_of(storage));
@@ -163,9 +163,9 @@ TEST_CASE("the head's ops are softmax and its gradient") {
                 row_sum += g;
                 row_terms += std::abs(g);
             }
-            // dot is of the gradient as it is stored; the error of S counts with the target's logit.
+            // dot is computed from the gradient as stored; the error of S counts with the target's logit.
             REQUIRE(std::abs(dot - sum) <= summation(head.compute) * (terms + std::abs(t)));
-            // The rounding of the target's element, and that of S.
+            // The rounding of the target's element, and the rounding of S.
             REQUIRE(std::abs(row_sum) <= rounding * expected.others + summation(head.compute) * (1 + row_terms));
         }
         for (std::int64_t v = 0; v < kPadded; ++v)
@@ -281,7 +281,7 @@ TEST_CASE("TargetLogit is the target's logit, summed in double") {
 
 // 255 exponentials are 1.0038 times the target's, and bf16 rounds them to the target's own; -255 of those is a bf16
 // number. A row whose sum is not 0 has summed exponentials that are not the stored ones.
-TEST_CASE("a row's gradient sums to zero, as it is stored, whatever rounding did to the exponentials") {
+TEST_CASE("a row's stored gradient sums to zero, whatever rounding did to the exponentials") {
     constexpr std::int64_t kTokens = 256;
     Head head(DType::bf16, {200}, kTokens, kTokens, 64);
     for (std::int64_t v = 0; v < kTokens; ++v) head.set_logit(0, v, v == 200 ? 0 : 0.0038);

@@ -173,7 +173,7 @@ TEST_CASE("a vocabulary of one token has loss 0 and no gradient") {
 }
 
 // Each element is one of the two numbers around its share, and what is lost is at most half a step of the largest so
-// far: of an element that takes up more than half its step, the next number is nearer.
+// far: for an element that would have to carry more than half its step, the next number is nearer.
 TEST_CASE("rounding that carries keeps the sum") {
     std::mt19937_64 bits(3);
     std::uniform_real_distribution<double> uniform;

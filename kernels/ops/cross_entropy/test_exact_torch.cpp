@@ -1,4 +1,5 @@
-// Flagged rows beside PyTorch in bf16, which rounds logits to bf16, has softmax in fp32, and rounds the gradient.
+// Flagged rows compared with PyTorch in bf16, which rounds logits to bf16, has softmax in fp32, and rounds the
+// gradient.
 #include <cmath>
 #include <vector>
 
@@ -10,8 +11,8 @@ using namespace coda::test;
 
 namespace {
 
-/// Errors beside fp64, over the rows: of the losses (RMS), of dlogits W per row (Frobenius norm over that of the
-/// truth), and of its sum over the rows, in which what all rows have in common does not average out.
+/// Errors compared with fp64, over the rows: of the losses (RMS), of dlogits W per row (Frobenius norm over the truth's
+/// norm), and of its sum over the rows, in which what all rows have in common does not average out.
 struct Errors {
     double loss, gradient, sum;
 };

@@ -17,7 +17,8 @@ struct Shape {
     bool rstd = true;
 };
 
-/// Operands with the flags as given. The first element of all rows of `a` is 1, and that of the table's the offset.
+/// Operands with the flags as given. The first element of each row of `a` is 1, and the first element of each row of
+/// the table is the offset.
 struct Head {
     ExactCrossEntropy op;
     Case made;
@@ -130,7 +131,7 @@ void check_exact(const Shape& shape, int flag, bool evaluation = false) {
             const double dot = element(got, op.dot, 0, m), dot_error = 0x1p-7 * (6 * shape.size) * scale;
             CHECK(std::fabs(dot - element(expected, op.dot, 0, m)) <=
                   dot_error + scale * (logit_error + std::fabs(shape.offset) * 0x1p-8) + 1e-30);
-            // Of the gradient as this kernel stored it, dot is as right as the logits.
+            // For the gradient as this kernel stored it, dot is as right as the logits.
             if (!replaced || m >= kRowsWithDot || shape.vocab * shape.width > kMostForDot) continue;
             const auto [of_stored, size] = dot_of(got, op, m);
             CHECK(std::fabs(dot - of_stored) <= size * logit_error + 0x1p-22 * std::fabs(of_stored) + 1e-30);

@@ -41,7 +41,8 @@ Case target_logit(std::int64_t rows, std::int64_t width, std::int64_t vocab, boo
 
 }  // namespace
 
-// What a row has beside its target is 2^-12 of it: rounding alone would swallow such a loss, gradient or dot.
+// Everything in a row but its target is 2^-12 of the target: rounding by itself would swallow such a loss, gradient or
+// dot.
 TEST_CASE("the loss of targets that the model is sure of", "[gpu]") {
     if (!has_hopper()) return;
     Case made = finish_cross_entropy(1, 200, 24, Fill::ones);

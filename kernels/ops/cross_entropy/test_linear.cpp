@@ -67,7 +67,7 @@ TEST_CASE("LinearCrossEntropy: exponentials and their partial sums") {
         CHECK((in.buffers.bits(sums_only.sums) == in.buffers.bits(op.sums)));
     };
     for_each_program_case([&](DType storage, DType compute, const ProgramShape& shape) {
-        // The second vocabulary leaves some tiles without a valid column where there are several tiles.
+        // The second vocabulary leaves some tiles without a valid column if there are several tiles.
         for (const std::int64_t vocab : {shape.n, std::max<std::int64_t>(1, shape.n / 2 - 11)}) {
             plain_and_rstd<LinearCrossEntropy>(storage, compute, shape, [&](auto op, Inputs& in, const auto& factor) {
                 check(op, in, storage, compute, shape, vocab, factor);

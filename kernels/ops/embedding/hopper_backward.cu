@@ -8,7 +8,7 @@
 //            hands out units is slower: one atomic per unit, all on one word, takes longer than the unit.)
 // Heavy      All threads copy 64 rows of 128 bytes per stage to shared memory, ahead of the first warp, which adds. So
 //            a token with thousands of rows occupies columns / 64 blocks, each with a deep queue of loads.
-// Parts      2^20 rows at a time, one part after the other: a column's sum goes on where the part before has left it.
+// Parts      2^20 rows at a time, one part after the other: a column's sum continues where the previous part left it.
 // Limits     d a multiple of 8.
 #include <cuda_pipeline.h>
 #include <cuda_runtime.h>
@@ -196,7 +196,7 @@ struct EmbedBackwardArguments {
     AddArguments add;
 };
 
-/// Of at most token_groups::kMaxRows rows.
+/// The arguments for at most token_groups::kMaxRows rows.
 EmbedBackwardArguments arguments_of_part(const EmbedBackward& op, const Memory& memory) {
     const PointwiseOperands operands(op.name, memory);
     const std::int64_t rows = op.tokens.cols, width = op.dx.cols;
@@ -227,7 +227,7 @@ EmbedBackwardArguments arguments_of_part(const EmbedBackward& op, const Memory& 
     return arguments;
 }
 
-/// Of every part of the rows, in order.
+/// The arguments of every part of the rows, in order.
 std::vector<EmbedBackwardArguments> arguments_of(const EmbedBackward& op, const Memory& memory) {
     limits::require_none(op.name, limits::tokens_problem("tokens", op.tokens.cols));
     require_operand(op.name, "dx", op.dx, op.tokens.cols, op.dx.cols, DType::bf16);

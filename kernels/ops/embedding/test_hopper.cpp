@@ -123,7 +123,7 @@ TEST_CASE("EmbedBackward on the GPU takes a million rows", "[gpu]") {
     check_backward(zipf(1 << 20, 128256), 128256, 8);
 }
 
-TEST_CASE("EmbedBackward on the GPU goes on with a token's sum in the next million rows", "[gpu]") {
+TEST_CASE("EmbedBackward on the GPU continues a token's sum in the next million rows", "[gpu]") {
     if (!has_hopper()) return;
     check_backward(zipf((1 << 20) + 1, 500), 500, 72, 8);
     check_backward(zipf((2 << 20) + 5003, 128256), 128256, 8);

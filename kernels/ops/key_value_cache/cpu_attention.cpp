@@ -2,8 +2,8 @@
 //
 //   s_p = q k_p / sqrt(hd), m = max s;   e_p = exp(s_p - m), sum = Σ e;   o = Σ e_p v_p / sum
 //
-// One task is one query head of one sequence, so every sum has the same order for any number of threads and beside any
-// other sequences.
+// One task is one query head of one sequence, so every sum has the same order for any number of threads and in any
+// batch of sequences.
 #include <omp.h>
 
 #include <algorithm>
@@ -28,7 +28,7 @@ Compute dot(const Storage* a, const Storage* b, std::int64_t count) {
     return sum;
 }
 
-/// One query head over positions [0, length); keys and values are those of its head. `scores` holds `length` elements,
+/// One query head over positions [0, length); keys and values belong to its head. `scores` holds `length` elements,
 /// `sums` head_dim.
 template <class Storage, class Compute>
 void attend(const Storage* query, Rows<Storage> keys, Rows<Storage> values, std::int64_t first, std::int64_t length,

@@ -5,9 +5,8 @@
 //
 // A block of four warps takes kSplit positions of one key/value head of one sequence, with all query heads that read
 // it: logits, their maximum m and e = exp(logit - m), and Σ e v, which goes to scratch with m and Σ e. Then a block per
-// query head adds the parts in order: part i weighs exp(m_i - max m). A part, and so every sum, depends on the
-// sequence's own length alone. The newest key and value are read from qkv; the block whose part ends with them stores
-// them.
+// query head adds the parts in order: part i weighs exp(m_i - max m). A part, and so every sum, depends only on the
+// sequence's own length. The newest key and value are read from qkv; the block whose part ends with them stores them.
 //
 // lengths are read on the device, so one graph serves every length: blocks beyond a sequence's end leave at once.
 #include <cuda_bf16.h>

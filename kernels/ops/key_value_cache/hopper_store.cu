@@ -33,7 +33,7 @@ __global__ __launch_bounds__(kThreads) void store_key_value(StoreArguments argum
     const std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
     const std::int64_t m = i / (2 * half);
     const std::int64_t sequence = arguments.place[0], position = arguments.place[1] + m;
-    // The host checks the place before it uploads it; nothing is written beside the cache all the same.
+    // The host checks the place before it uploads it; all the same, nothing is written outside the cache.
     if (m >= min(static_cast<std::int64_t>(arguments.place[2]), arguments.rows)) return;
     if (sequence < 0 || sequence >= arguments.sequences || position < 0 || position >= arguments.context) return;
     const int vector = static_cast<int>(i % (2 * half));

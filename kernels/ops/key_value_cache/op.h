@@ -9,8 +9,9 @@
 
 namespace coda {
 
-/// Keys and values of consecutive tokens of one sequence into its cache: row m of qkv becomes position first + m, for
-/// m < count. The rows from `count` on are padding. Everything else in the caches stays as it is.
+/// Stores keys and values of consecutive tokens of one sequence in its cache: row m of qkv becomes position first + m,
+/// for
+/// m < count. The rows from `count` on are padding. Everything else in the caches stays unchanged.
 struct StoreKeyValue {
     In<Matrix> qkv;            // (M, Nq) storage, [q heads | k heads | v heads], after RoPE
     In<Vector> place;          // (1, 3) i32: sequence, first, count; count <= M, first + count <= C
@@ -26,7 +27,7 @@ struct StoreKeyValue {
                    field("keys", &StoreKeyValue::keys), field("values", &StoreKeyValue::values)};
 
     double flops() const { return 0; }
-    /// Of qkv the keys and values, which are written once; an InOut operand counts twice.
+    /// The keys and values of qkv count, which are written once; an InOut operand counts twice.
     std::int64_t bytes_of(const View& operand) const {
         const std::int64_t half = qkv.rows * kv_heads * head_dim * size_of(qkv.dtype);
         if (&operand == &qkv) return 2 * half;
@@ -37,10 +38,10 @@ struct StoreKeyValue {
 
 /// Attention of the newest token of every sequence: row s of qkv is the token at position n - 1 of sequence s, where n
 /// = lengths[s]. Its key and value are stored there, and o = softmax(q kᵀ / sqrt(hd)) v per query head over positions
-/// [0, n). Query head h reads key/value head h / (H / Hk). A sequence with n = 0 is idle: its cache stays as it is, its
-/// row of o is 0.
+/// [0, n). Query head h reads key/value head h / (H / Hk). A sequence with n = 0 is idle: its cache stays unchanged,
+/// and its row of o is 0.
 ///
-/// Sums have an order that depends on n alone, so a sequence has the same bits beside any others.
+/// Sums have an order that depends only on n, so a sequence has the same bits in any batch.
 struct DecodeAttention {
     In<Matrix> qkv;            // (S, Nq) storage, [q heads | k heads | v heads], after RoPE
     In<Vector> lengths;        // (1, S) i32, in [0, C]
@@ -63,16 +64,17 @@ struct DecodeAttention {
     static constexpr std::int64_t kSplit = 256;
 
     static constexpr Work work = Work::attention;
-    /// At a full context: what lengths hold is known to a run alone. Two products.
+    /// Counts two products at a full context: only a run knows what lengths hold.
     double flops() const {
         return 4.0 * static_cast<double>(qkv.rows) * static_cast<double>(context) * static_cast<double>(heads) *
                static_cast<double>(head_dim);
     }
-    /// Of a full context every position but the newest is read, and that one is written; an InOut operand counts twice.
+    /// Every position of a full context but the newest is read, and the newest is written; an InOut operand counts
+    /// twice.
     std::int64_t bytes_of(const View& operand) const {
         return &operand == &keys || &operand == &values ? operand.bytes() / 2 : operand.bytes();
     }
-    /// Of keys and values, for each position of a sequence.
+    /// Bytes of keys and values per position of a sequence.
     std::int64_t position_bytes() const { return kv_heads * head_dim * (size_of(keys.dtype) + size_of(values.dtype)); }
     /// Per part of the positions and query head: Σ p v, the largest logit and Σ p, in fp32.
     std::int64_t scratch_bytes() const {

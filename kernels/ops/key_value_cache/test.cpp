@@ -115,7 +115,7 @@ TEST_CASE("StoreKeyValue copies the rows that count to their positions and nothi
 // error the same relative error of its weight, and Σ e, Σ e v and their quotient round at most 130 times more, of terms
 // that are at most 2 and may cancel: 400 eps of the compute type, and one rounding to storage, half of an eps of at
 // most 2.
-TEST_CASE("DecodeAttention stores the newest key and value and attends to its sequence alone") {
+TEST_CASE("DecodeAttention stores the newest key and value and attends only to its sequence") {
     for (const DType storage : {DType::f64, DType::f32, DType::bf16})
         for (const std::vector<int>& lengths : {std::vector<int>{1, 130, 0, 77}, std::vector<int>{0, 0, 0, 0}}) {
             Buffers buffers;
@@ -151,7 +151,7 @@ TEST_CASE("logits of any size do not overflow DecodeAttention's softmax") {
     for (std::int64_t j = 0; j < 4; ++j) REQUIRE(buffers.get(op.o, 0, j) == buffers.get(op.values, 1, j));
 }
 
-TEST_CASE("a sequence has the same bits in DecodeAttention alone and beside others, in any row") {
+TEST_CASE("a sequence has the same bits in DecodeAttention by itself and with others, in any row") {
     for (const DType storage : {DType::f64, DType::f32, DType::bf16}) {
         constexpr Sizes alone{.sequences = 1, .context = 130, .heads = 6, .kv_heads = 2, .head_dim = 10};
         Buffers one, four;

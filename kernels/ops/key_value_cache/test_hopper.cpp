@@ -82,7 +82,7 @@ TEST_CASE("DecodeAttention on the GPU", "[gpu]") {
         }
 }
 
-TEST_CASE("a sequence has the same bits in DecodeAttention on the GPU alone and beside others", "[gpu]") {
+TEST_CASE("a sequence has the same bits in DecodeAttention on the GPU by itself and with others", "[gpu]") {
     if (!has_hopper()) return;
     constexpr Sizes sizes{4, 700, 8, 2, 64};
     Buffers first, second;

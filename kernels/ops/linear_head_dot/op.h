@@ -8,7 +8,7 @@ namespace coda {
 /// The dgrad of attention's output projection, with attention's delta in its epilogue: out = a w with w (K, N);
 /// delta[h, m] = Σ over head h of o ⊙ round(acc), where round(acc) is the value that is stored in out.
 ///
-/// Of FP8 factors, f8e4m3 with K a multiple of 16, undo acc stands for acc. Their w is the transposed copy (H hd, K).
+/// With FP8 factors, f8e4m3 with K a multiple of 16, undo acc stands for acc. Their w is the transposed copy (H hd, K).
 struct LinearHeadDot {
     In<Matrix> a;       // (M, K) storage or FP8
     Factor w;           // (K, H hd) storage, or FP8 (H hd, K)

@@ -9,7 +9,7 @@ namespace coda {
 /// is one factor per row, so it commutes with the next GEMM and is applied there. That GEMM's matrix carries the norm's
 /// weight.
 ///
-/// Of FP8 factors, f8e4m3 with K a multiple of 16, undo acc stands for acc.
+/// With FP8 factors, f8e4m3 with K a multiple of 16, undo acc stands for acc.
 struct LinearResidualRms {
     In<Matrix> a;          // (M, K) storage or FP8
     Factor w;              // (N, K)

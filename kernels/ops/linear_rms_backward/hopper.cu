@@ -6,7 +6,7 @@
 //   dgamma = Σ t x over 64 rows        (M / 64, N) fp32    times the norm's weight, which w carries in its columns
 //
 // K is summed from its end. Tensor cores cut each term at the accumulator's last bit, so small terms must come first.
-// Where K is a vocabulary, the small terms are those of rare tokens, which have the high numbers.
+// Where K is a vocabulary, rare tokens have the small terms and the high numbers.
 #include "kernels/hopper/gemm/kernels.cuh"
 #include "kernels/hopper/gemm/tuned_tiles.h"
 #include "kernels/ops/linear_rms_backward/op.h"

@@ -3,7 +3,7 @@
 //   t = undo rstd acc, acc = a wᵀ; w is the transposed copy (N, K), a stands for dz without rstd
 //   dx_f8 = f8(dx_scale dx), dx_f8_t its transposed copy, dx_amax = max |dx|: optional, from dx as stored
 //
-// undo is a scalar on the device, and stands in the place of the rows' scale of hopper.cu. With promotion,
+// undo is a scalar on the device; it replaces the rows' scale of hopper.cu. With promotion,
 // tiles are cooperative, and the tensor cores begin the next tile during an epilogue. The FP8 copies of dx take the
 // bytes of x in the slot, so that a tile has as many stages and slots with them as without.
 #include <type_traits>
@@ -71,8 +71,8 @@ struct RmsBackwardF8AndCopies : RmsBackwardF8<SlotOfCopies> {
         Base::begin_slot(rows, column);
         dx_scale = *of_copies.dx_scale;
     }
-    /// NOTE: dx is fetched in halves of a sub-tile, as there are no registers for more beside two sets of accumulators.
-    /// No copy lies over dx.
+    /// NOTE: dx is fetched in halves of a sub-tile, as two sets of accumulators leave no registers for more. No copy
+    /// lies over dx.
     __device__ void fetch(const Here& at) {
         if (at.block < 2) this->dx_before.fetch_if(this->arguments.accumulate, at);
         this->x.fetch(at);

@@ -1,5 +1,5 @@
-// LinearRmsBackward, checked by its formula in op.h, one thread per element; its FP8 copies of dx beside dx, code by
-// code. dgamma's elements are measured against the sizes of their terms, which cancel over a vocabulary.
+// LinearRmsBackward, checked by its formula in op.h, one thread per element. Its FP8 copies of dx are compared with dx,
+// code by code. dgamma's elements are measured against the sizes of their terms, which cancel over a vocabulary.
 #include <algorithm>
 
 #include "kernels/math/rms.h"

@@ -81,7 +81,8 @@ Arguments arguments_of(const LinearRmsBackward& op, const Problem& problem, cons
             op.dx.beta == Beta::accumulate};
 }
 
-/// Throws Error where an operand of the epilogue, but for those of one kind of factors, does not fit the GEMM.
+/// Throws Error where an operand of the epilogue does not fit the GEMM. Operands that only one kind of factors has are
+/// not checked here.
 inline void require_operands(const LinearRmsBackward& op, const Problem& problem) {
     require(op.tile == kPanelRows, op.name, ": the op's partials have ", op.tile, " rows, the kernels were built for ",
             kPanelRows, " (kTileRows)");

@@ -28,7 +28,7 @@ TEST_CASE("LinearRmsBackward: gradient of the residual stream, normalised activa
                                  .tile = shape.tile};
             in.run(op);
 
-            // The gradient of the normalised activation and its dot. With factors, the op is given them as they are;
+            // The gradient of the normalised activation and its dot. With factors, the op is given both unchanged;
             // without, it is given both multiplied by rstd.
             const auto xhat = [&](std::int64_t i, std::int64_t j) { return in(x, i, j) * in(rstd, 0, i); };
             const auto scale = [&](std::int64_t i) { return with_factors ? in(scales, 0, i) : 1; };

@@ -96,7 +96,7 @@ struct CopiesCase {
 
 }  // namespace
 
-TEST_CASE("LinearRmsBackward's FP8 copies of dx are those of QuantiseF8, by rows and transposed, with its amax") {
+TEST_CASE("LinearRmsBackward's FP8 copies of dx equal QuantiseF8's, by rows and transposed, with its amax") {
     for (const ProgramShape& shape : {ProgramShape{16, 16, 16, 64}, {48, 80, 32, 64}, {144, 272, 272, 64}})
         for (const double dx_scale : {8.0, 4096.0})  // the second saturates
             for (const double amax : {0.0, 1000.0})  // a larger one stays
@@ -130,7 +130,7 @@ TEST_CASE("LinearRmsBackward's FP8 copies of dx are those of QuantiseF8, by rows
                 }
 }
 
-TEST_CASE("LinearRmsBackward refuses FP8 copies of dx that are incomplete, ragged, or beside bf16 operands") {
+TEST_CASE("LinearRmsBackward refuses FP8 copies of dx that are incomplete, ragged, or combined with bf16 operands") {
     CopiesCase complete({32, 48, 16, 64}, 1, 0);
     const auto refused = [&](const LinearRmsBackward& op, const char* why) {
         CHECK_THROWS_WITH(complete.in.run(op), Catch::Contains(why));

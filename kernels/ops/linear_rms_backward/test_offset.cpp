@@ -158,7 +158,7 @@ TEST_CASE("the tolerance of dgamma is a few times what a long sum that cancels l
     }
 }
 
-TEST_CASE("the size of a column's sum is that of its result, of its terms along w, or of independent rows") {
+TEST_CASE("the size of a column's sum is the size of its result, of its terms along w, or of independent rows") {
     const auto size = [](const std::vector<std::array<double, 3>>& rows) {
         oracle::ColumnSum sum;
         for (const auto& [factor, acc, terms] : rows) sum.add(factor, acc, terms);

@@ -9,7 +9,7 @@ namespace coda {
 /// of (position, pair in head): (u, v) -> (u cos - v sin, v cos + u sin), with LLaMA's sign. Further columns (v heads)
 /// are stored unchanged.
 ///
-/// Of FP8 factors z = undo acc: they are f8e4m3, K a multiple of 16, and a has been normalised, so rstd is absent.
+/// With FP8 factors z = undo acc: they are f8e4m3, K is a multiple of 16, and a has been normalised, so rstd is absent.
 struct LinearRope {
     In<Matrix> a;              // (M, K) storage or FP8
     Factor w;                  // (Nq, K), rows [q heads | k heads | v heads]

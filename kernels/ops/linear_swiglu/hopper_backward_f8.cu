@@ -47,10 +47,10 @@ struct SwigluBackwardF8 : EpilogueProgram {
     /// NOTE: the shuffle tells the compiler that the value is the same in all lanes: it may be in a uniform register.
     static __device__ float uniform(float value) { return __shfl_sync(0xffffffffu, value, 0); }
 
-    /// dz of one pair, times dz_scale. `gate` and `up` are times z_scale. With c = scale dz_scale, the sigmoid takes up
-    /// c / z_scale, and hands it on: silu is c s, y is c z_scale s u, and slope is c u (σ + s (1 - σ)). So no
-    /// instruction scales the accumulator, or gate and up. The scales are powers of two: no bit of the results depends
-    /// on the order. The reciprocal of a power of two is exact.
+    /// dz of one pair, times dz_scale. `gate` and `up` carry the factor z_scale. With c = scale dz_scale, the sigmoid
+    /// is multiplied by c / z_scale, and what follows carries that factor: silu is c s, y is c z_scale s u, and slope
+    /// is c u (σ + s (1 - σ)). So no instruction scales the accumulator, or gate and up. The scales are powers of two:
+    /// no bit of the results depends on the order. The reciprocal of a power of two is exact.
     __device__ float2 gradient(float acc, float2 gate_up, const Here& at) {
         const auto [gate, up] = gate_up;
         const float sigma =

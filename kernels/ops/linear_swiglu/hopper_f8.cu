@@ -42,7 +42,8 @@ struct SwigluF8 : EpilogueProgram {
         z_scale = *arguments.z_scale;
         y_inverse = ptx::reciprocal_approximate(*arguments.y_scale);
     }
-    /// The sigmoid takes up y_scale, a power of two, whose reciprocal is exact: no bit of y depends on the order.
+    /// The sigmoid carries the factor y_scale. It is a power of two, whose reciprocal is exact: no bit of y depends on
+    /// the order.
     __device__ void visit(float2 acc, const Here& at) {
         // NOTE: as one block, the sub-tile would spill.
         if (at.block == 4 && at.half == 0) ptx::end_basic_block(at.slot);

@@ -13,7 +13,7 @@ namespace coda {
 /// y = silu(g) u. y is computed from g and u rounded as in z, whether z is kept or not: recomputed from z, y has the
 /// same bits. z is stored with the factor rstd, as the backward statistic Σ z dz needs it.
 ///
-/// Of FP8 factors z = undo acc: a has been normalised, so rstd is absent. y is computed from g and u in fp32 and
+/// With FP8 factors z = undo acc: a has been normalised, so rstd is absent. y is computed from g and u in fp32 and
 /// rounded for the two GEMMs that read it: by rows for the down projection, and transposed for its wgrad. z is rounded
 /// for the backward pass, transposed, as LinearSwigluBackward writes dz in its place. M is a multiple of 16, since
 /// transposed codes keep their tokens in pairs of each 16 (ColumnOrder::paired).
@@ -55,9 +55,9 @@ struct LinearSwiglu {
 /// rstd belongs to the norm before the GEMM that computed z: LinearRmsBackward and WeightGradient expect this factor in
 /// dz. y has the bits that LinearSwiglu computed; absent where LinearSwiglu's y was kept.
 ///
-/// Of FP8 factors dy = undo a wᵀ with w (f, K), the transposed copy, and z = LinearSwiglu's codes / z_scale. dz carries
-/// no rstd, as x̂, which the wgrad reads, has been normalised. dz is rounded for the two GEMMs that read it: by rows for
-/// the dgrad, and transposed for the wgrad. M is a multiple of 16, as in LinearSwiglu.
+/// With FP8 factors dy = undo a wᵀ with w (f, K), the transposed copy, and z = LinearSwiglu's codes / z_scale. dz
+/// carries no rstd, as x̂, which the wgrad reads, has been normalised. dz is rounded for the two GEMMs that read it: by
+/// rows for the dgrad, and transposed for the wgrad. M is a multiple of 16, as in LinearSwiglu.
 struct LinearSwigluBackward {
     In<Matrix> a;        // (M, K) storage or f8e4m3
     Factor w;            // (K, f) storage, or f8e4m3 (f, K)
@@ -98,8 +98,8 @@ struct LinearSwigluBackward {
         half.cols = half.ld = dz.cols / 2;
         return half;
     }
-    /// Of FP8 factors, dot and dz_amax are of dz before it is rounded, whose error is that of dy. dz_amax is one
-    /// element: its error is no RMS of many but up to four times that.
+    /// With FP8 factors, dot and dz_amax are computed from dz before it is rounded, and it has the error of dy. dz_amax
+    /// is one element: its error is not an RMS of many, but up to four times the RMS.
     std::optional<Tolerance> tolerance(std::string_view operand, DType) const {
         if (!is_f8(a.dtype)) return std::nullopt;
         if (operand == "dz_t") return kExact;  // next to dz

@@ -50,7 +50,7 @@ struct RandomBlock {
     }
 };
 
-/// A moment (m or v) as it is stored: in the master type, or in bf16.
+/// A moment (m or v) as stored: in the master type, or in bf16.
 template <class Compute>
 struct Moment {
     Compute* full = nullptr;

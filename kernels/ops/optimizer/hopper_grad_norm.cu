@@ -5,7 +5,7 @@
 //   skip = reasons not to update: kNonFinite, which stays once it is set, and kDropped where norm > drop_above
 //
 // Squares are summed in double: a block sums 2^16 consecutive elements, then a second kernel of one block adds these
-// sums. The order depends on n alone. Elements are read once, 16 bytes per access; n must be a multiple of 4.
+// sums. The order depends only on n. Elements are read once, 16 bytes per access; n must be a multiple of 4.
 #include <cuda_runtime.h>
 
 #include "kernels/core/integers.h"

@@ -21,7 +21,7 @@ struct NormFold {
 
 /// norm = sqrt(Σ grad²) over the whole flat gradient, in a fixed order; clip = min(1, max_norm / norm) (1 where
 /// max_norm is 0). skip has the reasons not to update, 0 without one: kNonFinite where norm or loss is not finite,
-/// which is sticky, so only the host clears it; kDropped where norm > drop_above, for this step alone.
+/// which is sticky, so only the host clears it; kDropped where norm > drop_above, for this step only.
 struct GradNorm {
     In<Vector> grad;         // (1, n) gradient
     In<Scalar> loss;         // statistic

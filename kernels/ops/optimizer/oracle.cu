@@ -44,7 +44,7 @@ struct Update {
                 new_v};
     }
 
-    /// A moment as it is stored: bf16 by stochastic rounding with half `half` of the element's random bits.
+    /// A moment as stored: bf16 by stochastic rounding with half `half` of the element's random bits.
     __device__ double stored(double moment, DType dtype, std::int64_t i, int half) const {
         if (dtype != DType::bf16 || skip) return moment;
         const std::uint32_t random = rounding_bits(seed, step, static_cast<std::uint64_t>(i)) >> (16 * half);

@@ -99,7 +99,7 @@ TEST_CASE("GradNorm's skip flag is set by anything non-finite and never cleared"
     }
 }
 
-TEST_CASE("GradNorm drops the update of a norm above the limit, for that step alone") {
+TEST_CASE("GradNorm drops the update of a norm above the limit, for only that step") {
     for (const DType gradient : {DType::f64, DType::f32}) {
         Buffers buffers;
         const GradNorm op = grad_norm(buffers, gradient, 1000, 1);

@@ -188,7 +188,7 @@ TEST_CASE("GradNorm on the GPU marks anything non-finite and never clears the ma
     REQUIRE(buffers.get(op.skip, 0, 0) == 1);
 }
 
-TEST_CASE("GradNorm on the GPU drops the update of a norm above the limit, for that step alone", "[gpu]") {
+TEST_CASE("GradNorm on the GPU drops the update of a norm above the limit, for only that step", "[gpu]") {
     if (!has_hopper()) return;
     constexpr std::int64_t kCount = 70004;
     Buffers buffers;

@@ -10,8 +10,8 @@ namespace coda {
 ///
 ///   v = x rstd;  code = f8(scale v);  rows = code;  columns = codeᵀ;  amax = max(amax, |v|)
 ///
-/// Values beyond the format's largest number take that number. A NaN becomes the code of NaN, 0x7f, and leaves amax as
-/// it is; an infinity makes amax infinite.
+/// Values beyond the format's largest number take that number. A NaN becomes the code of NaN, 0x7f, and does not change
+/// amax; an infinity makes amax infinite.
 struct QuantiseF8 {
     In<Matrix> x;     // (M, N) storage; N a multiple of 16
     In<Vector> rstd;  // (1, M) statistic, optional (absent: 1)
@@ -28,7 +28,7 @@ struct QuantiseF8 {
     static constexpr std::int64_t kWidthMultiple = 16;  // of N
     static constexpr std::int64_t kTokenMultiple = 16;  // of M, with columns
     double flops() const { return 2 * static_cast<double>(x.count()); }
-    /// Of the codes.
+    /// The type of the codes.
     DType format() const { return codes.rows ? codes.rows.dtype : codes.columns ? codes.columns.dtype : DType::f8e4m3; }
     /// Products of two factors, and roundings of one value: the same bits on any path in fp32.
     static constexpr std::optional<Tolerance> tolerance(std::string_view, DType) { return kExact; }

@@ -1,4 +1,4 @@
-// What QuantiseF8's operands must be, beside their dtypes. Host.
+// What QuantiseF8's operands must be, apart from their dtypes. Host.
 #pragma once
 
 #include "kernels/core/operand_check.h"

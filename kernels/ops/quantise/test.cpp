@@ -103,7 +103,7 @@ TEST_CASE("QuantiseF8 rounds an element once, writes its code by rows and transp
             }
 }
 
-TEST_CASE("QuantiseF8 in double rounds once: beside a midpoint of two codes by less than a float shows") {
+TEST_CASE("QuantiseF8 in double rounds once: next to a midpoint of two codes, by less than a float shows") {
     Buffers buffers;
     const QuantiseF8 op = made(buffers, DType::f64, {16, 16, false, true, false, false}, 1);
     const double cases[] = {17 + 0x1p-40,        17 - 0x1p-40,  17,    -17 - 0x1p-40, 19 - 0x1p-40, 0x1p-10,

@@ -1,8 +1,8 @@
 // The scales of FP8 tensors, one per tensor and a power of two, and what of a tensor a scale loses. Notation:
 // kernels/ops.h.
 //
-// Scales are delayed: those of a step follow from the largest magnitudes (amax) of the steps before, which the ops that
-// round a tensor leave beside it.
+// Scales are delayed: a step's scales follow from the largest magnitudes (amax) of the steps before. The op that rounds
+// a tensor also writes its amax.
 #pragma once
 
 #include <array>
@@ -24,7 +24,7 @@ inline constexpr std::int32_t kNormalised = -1;
 ///              1 where that largest is 0
 ///   products = 1 / (scales[left] scales[right]);   amax = 0
 ///
-/// Scales follow from history alone, so one that is saved and read again gives the same scales. The bounds make a
+/// Scales follow only from history, so a history that is saved and read again gives the same scales. The bounds make a
 /// product of two scales and its inverse normal floats: all of it is exact, the same bits on the CPU and the GPU.
 struct UpdateScales {
     InOut<Vector> amax;                              // (1, T) statistic
@@ -45,7 +45,7 @@ struct UpdateScales {
     static constexpr int kLargestExponent = 63;  // of a scale
     std::int64_t window() const { return history.rows; }
     double flops() const { return static_cast<double>(history.count()); }
-    /// Of history every row is read and one written; an InOut operand counts twice.
+    /// Every row of history is read and one is written; an InOut operand counts twice.
     std::int64_t bytes_of(const View& operand) const {
         if (&operand != &history) return operand.bytes();
         return (history.bytes() + history.cols * size_of(history.dtype)) / 2;

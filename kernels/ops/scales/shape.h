@@ -1,4 +1,4 @@
-// What the operands of UpdateScales and CountF8 must be, beside their dtypes. Host.
+// What the operands of UpdateScales and CountF8 must be, apart from their dtypes. Host.
 #pragma once
 
 #include <limits>

@@ -105,7 +105,7 @@ TEST_CASE("UpdateScales remembers W steps, forgets the one before them, and star
     }
 }
 
-TEST_CASE("a skipped step and an amax that is not finite leave the history, and amax begins anew") {
+TEST_CASE("a skipped step and an amax that is not finite leave the history, and amax begins again at 0") {
     for (const DType dtype : {DType::f64, DType::f32}) {
         Buffers buffers;
         const UpdateScales op = made(buffers, dtype, 3, 2);

@@ -26,7 +26,7 @@ void accumulate(const WeightGradient& op, const Operands& operands, const GemmSh
     });
 }
 
-/// Of transposed codes, whose tokens have one order.
+/// For transposed codes, whose tokens have one order.
 void execute_codes(const WeightGradient& op, const Memory& memory) {
     const Operands operands(op.name, memory);
     const DecodedMatrix dy(operands, memory, "dy", op.dy, op.dy.order), x(operands, memory, "x", op.x, op.dy.order);

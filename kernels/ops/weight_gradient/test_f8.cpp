@@ -18,7 +18,7 @@ View transposed(Inputs& in, const View& view) {
 
 }  // namespace
 
-TEST_CASE("the places of paired columns are those of 0, 8, 1, 9, ..., 7, 15 in each 16") {
+TEST_CASE("paired columns lie in the order 0, 8, 1, 9, ..., 7, 15 in each 16") {
     const int order[16] = {0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15};
     for (int place = 0; place < 16; ++place)
         for (const std::int64_t first : {0, 16, 160}) CHECK(paired_place(first + order[place]) == first + place);

@@ -1,4 +1,4 @@
-// Zero: the view becomes 0, and what lies beside it stays untouched.
+// Zero: the view becomes 0, and what lies next to it stays untouched.
 #include "kernels/cpu/run.h"
 #include "tests/catch.h"
 #include "tests/kernels/fixture.h"

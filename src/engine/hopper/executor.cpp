@@ -82,8 +82,8 @@ class HopperExecutor : public Executor {
         memory_ = Memory(std::move(bases));
         CUDA_CHECK(cudaMemsetAsync(arena_.base(), 0, static_cast<std::size_t>(plan.persistent_bytes), stream_.get()));
         CUDA_CHECK(cudaMalloc(reinterpret_cast<void**>(&bad_element_), sizeof *bad_element_));
-        // Kernels that refuse a shape do it now. The passes that a training run comes to later share those of the
-        // first, and the shorter prefills those of the longest.
+        // Kernels that refuse a shape do it now. The passes that a training run comes to later share the kernels of the
+        // first, and the shorter prefills share the kernels of the longest.
         const bool trains = schedules.has(Pass::first);
         for (const Pass pass : schedules.passes()) {
             const bool shorter_prefill = is_prefill(pass) && prefill_index(pass) + 1 < schedules.prefill.size();

@@ -1,4 +1,4 @@
-// Weights and moments copied to pinned host memory on a stream of their own, beside the passes that only read them.
+// Weights and moments copied to pinned host memory on a stream of their own, while passes that only read them run.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -13,8 +13,8 @@ namespace coda {
 
 class PinnedStateCopy : public StateCopy {
   public:
-    /// Of contiguous views, as `stream` leaves them. Pins the memory for all of them, which takes about a second for
-    /// each 10 GiB. Throws Error when there is none.
+    /// A copy of contiguous views, as `stream` leaves them. Pins the memory for all of them, which takes about a second
+    /// for each 10 GiB. Throws Error if the memory is missing.
     PinnedStateCopy(const std::vector<View>& views, const Memory& memory, cudaStream_t stream);
     ~PinnedStateCopy() override;
     PinnedStateCopy(const PinnedStateCopy&) = delete;

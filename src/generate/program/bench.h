@@ -9,7 +9,7 @@
 
 namespace coda {
 
-/// Makes a decoder of so many slots.
+/// Makes a decoder with `slots` slots.
 using MakeDecoder = std::function<std::unique_ptr<Decoder>(int slots)>;
 
 struct BenchShape {

@@ -40,7 +40,7 @@ std::unique_ptr<TextCodec> codec_of(const GenerateOptions& options, const ModelF
     if (model.tokenizer) return open_text_codec(model.tokenizer->string(), vocab);
     require(vocab == 256, "--model: there is no tokenizer.json ", model.run ? "with the run " : "in ",
             model.folder.string(), ", and a vocabulary of ", vocab,
-            " tokens needs one for text; give --tokenizer FILE (only a vocabulary of 256 is that of bytes)");
+            " tokens needs one for text; give --tokenizer FILE (only a vocabulary of 256 stands for bytes)");
     return make_byte_codec();
 }
 
@@ -94,7 +94,7 @@ class Requests {
         lines_.reset();
     }
 
-    /// None: there is none, or, without `wait`, none yet.
+    /// None if there is no request left or, without `wait`, none so far.
     std::optional<Prepared> next(bool wait) {
         if (ready_.empty()) return lines_ ? read(wait) : std::nullopt;
         Prepared first = std::move(ready_.front());

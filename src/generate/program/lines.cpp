@@ -47,7 +47,7 @@ LineReader::~LineReader() {
 bool LineReader::readable(bool wait) const {
     pollfd descriptor{.fd = descriptor_, .events = POLLIN, .revents = 0};
     while (!interrupted()) {
-        // read() would go on after a signal; one that comes just before poll() is seen after the next wait.
+        // read() would continue after a signal; one that comes just before poll() is seen after the next wait.
         const int ready = ::poll(&descriptor, 1, wait ? kWaitMs : 0);
         require(ready >= 0 || errno == EINTR, "read ", name_, ": ", reason());
         if (ready > 0 || !wait) return ready > 0;

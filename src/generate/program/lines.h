@@ -20,7 +20,8 @@ class LineReader {
     /// interrupt; without it also that none has come yet. Throws Error: it cannot be read, or a line is over 64 MiB.
     std::optional<std::string> next(bool wait);
 
-    /// All that is left, as it is; a part of it after an interrupt. Throws Error: it cannot be read, or is over 64 MiB.
+    /// All that is left, unchanged; a part of it after an interrupt. Throws Error: it cannot be read, or is over 64
+    /// MiB.
     std::string rest();
 
     std::int64_t number() const { return number_; }  // of the line that next() gave, from 1

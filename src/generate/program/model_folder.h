@@ -1,4 +1,4 @@
-// What --model names: a Hugging Face folder, or a run's. Its configuration and the files beside the weights.
+// What --model names: a Hugging Face folder, or a run's. Its configuration and the files next to the weights.
 #pragma once
 
 #include <filesystem>
@@ -16,13 +16,13 @@ namespace coda {
 struct ModelFolder {
     std::filesystem::path folder;
     bool run = false;                                // it has checkpoints
-    Config config;                                   // of a Hugging Face folder the model alone
+    Config config;                                   // of a Hugging Face folder only the model
     std::optional<std::filesystem::path> tokenizer;  // tokenizer.json
-    GenerationConfig generation;                     // end tokens are those of config.json where there is no file
+    GenerationConfig generation;                     // without its file, config.json gives the end tokens
     bool adds_bos = true;                            // tokenizer_config.json does not say otherwise
 
-    /// The chat template: chat_template.jinja, else that of tokenizer_config.json. Throws Error where there is none, or
-    /// it is not known.
+    /// The chat template in chat_template.jinja, else in tokenizer_config.json. Throws Error if neither has one, or it
+    /// is not known.
     ChatTemplate chat_template() const;
 
     /// How its weights are opened.

@@ -80,7 +80,7 @@ void Parser::add_input() {
     add("--tokenizer", options_.tokenizer, "FILE",
         "tokenizer.json (default: the model's; a model of 256 tokens without one has bytes)");
     add("--prompt", options_.prompt, "TEXT", "What the text follows");
-    add("--prompt-file", options_.prompt_file, "FILE", "The same from a file, as it is; - is standard input");
+    add("--prompt-file", options_.prompt_file, "FILE", "The same from a file, unchanged; - is standard input");
     add("--prompts", options_.prompts, "FILE.jsonl", "Many prompts, as JSON Lines; - is standard input");
     app_.add_flag("--chat", options_.chat,
                   "The prompt is a user's message, put into the model's chat template (Llama 3, ChatML)");
@@ -156,7 +156,7 @@ void Parser::check() const {
         throw UsageError(text("--watchdog: is ", options_.decoder.watchdog_seconds, ", must be a number from ",
                               kShortestWatchdog, " to ", kLongestWatchdog, " seconds"));
     }
-    if (options_.model.empty()) throw UsageError("--model DIR is required: a Hugging Face folder or that of a run");
+    if (options_.model.empty()) throw UsageError("--model DIR is required: a Hugging Face folder or a run's folder");
     both("--prompt", "--prompt-file");
     both("--prompt", "--prompts");
     both("--prompt-file", "--prompts");

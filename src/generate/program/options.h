@@ -29,7 +29,7 @@ struct GenerateOptions {
     std::vector<std::string> stop;
     bool json = false, bench = false;
     bool score = false;                 // no text is made: the loss of the prompts
-    std::optional<std::string> logits;  // with score: a file for those of every position
+    std::optional<std::string> logits;  // with score: a file for the logits of every position
     DeviceChoice device = DeviceChoice::automatic;
     DecoderOptions decoder;
     std::string command;  // argv, quoted for a POSIX shell

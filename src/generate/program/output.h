@@ -1,4 +1,4 @@
-// What coda_generate writes: text as it is made or answers as JSON Lines, and the figures at the end.
+// What coda_generate writes: text while it is made or answers as JSON Lines, and the figures at the end.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 namespace coda {
 
 /// A text to standard output, in pieces that are written at once. A model can write what a terminal obeys, so a
-/// terminal gets it escaped; a file or pipe gets the text as it is.
+/// terminal gets it escaped; a file or pipe gets the text unchanged.
 class TextOutput {
   public:
     TextOutput();

@@ -24,7 +24,7 @@ void append(std::vector<std::int32_t>& tokens, const std::vector<std::int32_t>& 
 
 std::int32_t PromptReader::marker(const std::string& text) const {
     const std::optional<std::int32_t> id = rules_.codec.id_of(text);
-    require(id.has_value(), "the chat template is that of ", name_of(*template_), ", but the tokenizer has no token ",
+    require(id.has_value(), "the chat template belongs to ", name_of(*template_), ", but the tokenizer has no token ",
             text);
     return *id;
 }

@@ -1,4 +1,4 @@
-// What a request asks to go on from, as tokens.
+// What a request asks to continue, as tokens.
 #pragma once
 
 #include <cstdint>

@@ -25,7 +25,7 @@ class AttentionBlock {
 
     /// What the passes of generation read and write.
     void use_cache(const KeyValueCache& cache) { cache_ = cache; }
-    /// For a pass that no backward pass follows: it reads storage.
+    /// Called for a pass that no backward pass follows: it reads storage.
     void keep_nothing();
     /// Cuts the forward pass down to the first `rows` tokens.
     void keep_rows(std::int64_t rows);
@@ -33,11 +33,11 @@ class AttentionBlock {
     /// Returns x' with the 1/rms of its rows. batch.place: keys and values are stored in the cache. batch.lengths:
     /// attention reads and extends the cache, a row per sequence.
     const Stream& forward(StepList& step, const BatchInputs& batch, const Stream& in);
-    /// Of the forward pass no more than the keys and values in the cache, for the last layer of a prefill.
+    /// Does only as much of the forward pass as the keys and values in the cache need, for the last layer of a prefill.
     void fill_cache(StepList& step, const BatchInputs& batch, const Stream& in) { project(step, batch, in); }
 
-    /// From dx, the gradient of x', to that of `in`, in place, and those of the weights. `next` is the gradient as the
-    /// block before reads it, or null.
+    /// Turns dx, the gradient of x', into the gradient of `in`, in place, and computes the weights' gradients. `next`
+    /// is the gradient as the block before reads it, or null.
     void backward(StepList& step, const BatchInputs& batch, View& dx, Beta beta, Activation* next);
 
     const Stream& out() const { return out_; }
@@ -57,7 +57,7 @@ class AttentionBlock {
     Stream out_;           // x', 1/rms
     View square_;          // partials of the sum of squares of x'
     Activation x_, o_;     // (M, d) the input, (M, H hd) attention's output
-    // Of the backward pass.
+    // For the backward pass.
     Activation dx_, dqkv_;  // (M, d), (M, Nq)
     View dout_, delta_;     // (M, H hd), (H, M)
     View partials_, dot_;   // Σ z dz per head and token, and per token

@@ -22,7 +22,7 @@ HeadBlock::Parameters HeadBlock::declare(ParameterPlan& plan, const ModelConfig&
 HeadBlock::HeadBlock(const Parameters& parameters, const Weights& weights, const ModelShape& s, std::int64_t chunks,
                      const BlockBuffers& buffers)
     : shape_(s), matrix_(weights.projection(parameters.matrix)) {
-    // Whole GEMM tiles per chunk where there are enough rows for that.
+    // Whole GEMM tiles per chunk if the rows are enough for that.
     const std::int64_t row_tile = LinearRmsBackward::kTileRows;
     const std::int64_t even = ceil_div(s.tokens, chunks);
     const std::int64_t rows = std::min(s.tokens, even >= row_tile ? round_up(even, row_tile) : even);
@@ -123,8 +123,8 @@ void HeadBlock::chunk_backward(StepList& step, const BatchInputs& batch, const S
 }
 
 void HeadBlock::train(StepList& step, const BatchInputs& batch, const Stream& in, View& dx, Beta beta) {
-    // Row slices of these are written chunk by chunk; each row holds its first value, or of those that
-    // ExactCrossEntropy may replace the second.
+    // Row slices of these are written chunk by chunk; each row holds its first value, and in views that
+    // ExactCrossEntropy may replace, the second.
     for (View* view : {&target_logit_, &results_.losses, &scale_, &dot_, &n_, &dgamma_, &dx}) write(*view);
     for (View* view : {&results_.losses, &scale_, &dot_}) write(*view);
     for (std::size_t c = 0; c < chunks_.size(); ++c) {

@@ -30,10 +30,10 @@ class HeadBlock {
     HeadBlock(const Parameters& parameters, const Weights& weights, const ModelShape& shape, std::int64_t chunks,
               const BlockBuffers& buffers);
 
-    /// Loss of a micro-batch, the gradient dx of the residual stream `in`, and those of the weights.
+    /// Loss of a micro-batch, the gradient dx of the residual stream `in`, and the weights' gradients.
     void train(StepList& step, const BatchInputs& batch, const Stream& in, View& dx, Beta beta);
 
-    /// Loss alone.
+    /// Only the loss.
     void evaluate(StepList& step, const BatchInputs& batch, const Stream& in);
 
     /// Logits of every row of `in`, and the next token of each sequence.

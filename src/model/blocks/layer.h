@@ -34,13 +34,13 @@ class Layer {
 
     /// Returns x' with the 1/rms of its rows, which the next layer's norm or the final one applies.
     const Stream& forward(StepList& step, const BatchInputs& batch, const Stream& in);
-    /// Of the forward pass no more than the layer's keys and values in the cache.
+    /// Does only as much of the forward pass as the layer's keys and values in the cache need.
     void fill_cache(StepList& step, const BatchInputs& batch, const Stream& in) {
         attention().fill_cache(step, batch, in);
     }
 
-    /// From dx, the gradient of x', to that of the input, in place, and those of the weights. `next` is the gradient as
-    /// the layer before reads it, or null.
+    /// Turns dx, the gradient of x', into the gradient of the input, in place, and computes the weights' gradients.
+    /// `next` is the gradient as the layer before reads it, or null.
     void backward(StepList& step, const BatchInputs& batch, View& dx, Beta beta, Activation* next);
 
     const Stream& out() const;

@@ -31,8 +31,8 @@ class MlpBlock {
     /// Returns x' with the 1/rms of its rows.
     const Stream& forward(StepList& step, const BatchInputs& batch, const Stream& in);
 
-    /// From dx, the gradient of x', to that of the input, in place, and those of the weights. `next` is the gradient as
-    /// the block before reads it, or null.
+    /// Turns dx, the gradient of x', into the gradient of the input, in place, and computes the weights' gradients.
+    /// `next` is the gradient as the block before reads it, or null.
     void backward(StepList& step, const BatchInputs& batch, View& dx, Beta beta, Activation* next);
 
     const Stream& out() const { return out_; }
@@ -46,8 +46,8 @@ class MlpBlock {
     Stream out_;            // x', 1/rms
     View square_;           // partials of the sum of squares of x'
     Activation x_, z_, y_;  // (M, d) the input, (M, 2f) gate/up interleaved, (M, f)
-    // Of the backward pass.
-    Activation dx_, dz_;   // (M, d); (M, 2f) in the place of z
+    // For the backward pass.
+    Activation dx_, dz_;   // (M, d); (M, 2f) in z's memory
     View partials_, dot_;  // Σ z dz per column tile and token, and per token
     View dgamma_;          // partials of the norm's weight
 };

@@ -8,8 +8,8 @@ namespace coda {
 /// Steps whose largest magnitudes a scale follows from.
 inline constexpr std::int64_t kScaleWindow = 16;
 
-/// Of the statistic type. T tensors have a scale of their own, in the order of Weights::tensors(). A pass that follows
-/// uploads of amax, history, step and skip, Pass::scales, makes the rest.
+/// Views of the statistic type. T tensors have a scale of their own, in the order of Weights::tensors(). A pass that
+/// follows uploads of amax, history, step and skip, Pass::scales, makes the rest.
 struct ScaleViews {
     View input_scale;  // of normalised inputs, once
     View amax;         // (1, T) of the step under way; of weights, of the codes that the next step reads

@@ -12,8 +12,8 @@ struct BatchInputs {
     View doc_start;        // (1, M) i32, only under document_mask
     View alpha;            // 1 / (valid targets of the whole optimizer step)
     View rope;             // (seq_len, hd), see rope_table
-    View place;            // (1, 3) i32, of a prefill alone: where its keys and values go (StoreKeyValue)
-    View lengths;          // (1, M) i32, of a decode pass alone: its rows are sequences (DecodeAttention)
+    View place;            // (1, 3) i32, only of a prefill: where its keys and values go (StoreKeyValue)
+    View lengths;          // (1, M) i32, only of a decode pass: its rows are sequences (DecodeAttention)
 };
 
 /// The cache of keys and values of one layer, for S sequences: (S Hk C, hd) storage each.

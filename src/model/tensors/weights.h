@@ -30,7 +30,7 @@ struct ScaledTensor {
     std::string place() const { return text(tensor, " of layer ", layer); }
 };
 
-/// Which matrices training reads as FP8 codes: those of layers [first, end).
+/// Training reads the matrices of layers [first, end) as FP8 codes.
 struct F8Layers {
     int first = 0, end = 0;
 
@@ -45,7 +45,7 @@ class Weights {
     Weights(std::span<const WeightMatrix> matrices, const Segments& segments, const F8Layers& f8, bool own_copies,
             const BlockBuffers& buffers);
 
-    /// Of matrix number `matrix` of the declarations.
+    /// The projection of matrix number `matrix` of the declarations.
     const Projection& projection(std::size_t matrix) const { return projections_.at(matrix); }
 
     /// Of the matrix that an op reads as its operand w, in storage or as codes; null: of none.

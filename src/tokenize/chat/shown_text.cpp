@@ -18,14 +18,14 @@ class Reader {
         return true;
     }
     bool take(char sign) { return take(std::string_view(&sign, 1)); }
-    /// A message's role, by name or, kRole, as a value; 0: there is none.
+    /// A message's role, by name or, kRole, as a value; 0 without a role.
     char take_role() {
         if (take("assistant")) return 'a';
         if (take("system")) return 's';
         if (take("user")) return 'u';
         return take(kRole) ? kRole : '\0';
     }
-    /// What comes before `end`, which is taken too; nothing where there is no end.
+    /// What comes before `end`, which is taken too; nothing without an end.
     std::string_view take_until(std::string_view end) {
         const std::size_t at = rest_.find(end);
         if (at == std::string_view::npos) return {};
@@ -52,7 +52,7 @@ bool is_chatml(Reader shown) {
         content = content || body == std::string_view(&kContent, 1);
         any_role = any_role || role == kRole;
         if (is_value(body)) continue;
-        // A system message of its own, before those of the conversation.
+        // A system message of its own, before the conversation's messages.
         constexpr std::string_view kSigns{"\x01\x02\x03\x04\x05"};
         const bool text = body.find("<|") == std::string_view::npos && body.find_first_of(kSigns) == std::string::npos;
         if (body.empty() || !text || role != 's' || any_role) return false;

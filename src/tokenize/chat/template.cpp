@@ -19,9 +19,9 @@ namespace {
 using Kind = JinjaWord::Kind;
 using Words = std::set<std::string, std::less<>>;
 
-constexpr const char* kKnown = "the templates known here are those of Llama 3.0 to 3.3 and ChatML";
+constexpr const char* kKnown = "the templates known here are Llama 3.0 to 3.3 and ChatML";
 
-/// Of the conditions that conversations with tools alone make true.
+/// The words of conditions that are true only in conversations with tools.
 const Words kToolWords{"tools",      "custom_tools", "builtin_tools", "tools_in_user_message",
                        "tool_calls", "tool_call",    "tool",          "ipython"};
 
@@ -144,7 +144,7 @@ class Recogniser {
 
     ChatFamily family() const {
         for (const auto& [part, name] : kOthers) {
-            if (has(part)) refuse(text("it has \"", part, "\", as that of ", name));
+            if (has(part)) refuse(text("it has \"", part, "\", as in the template of ", name));
         }
         if (has("<|start_header_id|>") && has("<|eot_id|>")) {
             return has("Cutting Knowledge Date") ? ChatFamily::llama3_date : ChatFamily::llama3;
@@ -209,7 +209,7 @@ class Recogniser {
         }
     }
 
-    /// Whether a conversation with tools alone comes here.
+    /// Whether only a conversation with tools comes here.
     bool needs_tools() const {
         return std::any_of(open_.begin(), open_.end(), [](bool tools) { return tools; });
     }
@@ -261,7 +261,7 @@ class Recogniser {
     Words names_{}, dates_{};
     std::string shown_{};  // is_order_of
     bool today_ = false;
-    std::vector<bool> open_{};  // of the branches around: whether one with tools alone
+    std::vector<bool> open_{};  // of the branches around: whether only a conversation with tools takes it
     ChatTemplate known_{};
 };
 

@@ -8,9 +8,9 @@
 //   where
 //                the conversation has none, or without
 //
-// What is compared are the template's strings and names, each with those of its family, and the order in which its
-// expressions show them; comments, quotes and white space that is not rendered do not matter. Parts that only a
-// conversation with tools reaches are skipped, for there are no tools here.
+// The template's strings and names, and the order in which its expressions show them, are compared with the family's.
+// Comments, quotes and white space that is not rendered do not matter. Parts that only a conversation with tools
+// reaches are skipped, for there are no tools here.
 #pragma once
 
 #include <cstdint>
