@@ -37,25 +37,25 @@ std::string refusal_after(const std::function<void(DecodeList&)>& change) {
 }
 
 /// The sizes of a released model; its list on no memory.
-DecodeProgram program_of(int layers, int width, int feed_forward, int heads, int kv_heads, int head_dim, int batch) {
-    DecodeProgram program;
-    program.grid = 132;
-    program.operands.shape = {.batch = batch,
-                              .width = width,
-                              .feed_forward = feed_forward,
-                              .heads = heads,
-                              .kv_heads = kv_heads,
-                              .head_dim = head_dim,
-                              .context = 8192,
-                              .vocab = 128256,
-                              .padded_vocab = 128256};
-    const Shape& shape = program.operands.shape;
+DecodePlan plan_of(int layers, int width, int feed_forward, int heads, int kv_heads, int head_dim, int batch) {
+    DecodePlan plan;
+    plan.grid = 132;
+    plan.operands.shape = {.batch = batch,
+                           .width = width,
+                           .feed_forward = feed_forward,
+                           .heads = heads,
+                           .kv_heads = kv_heads,
+                           .head_dim = head_dim,
+                           .context = 8192,
+                           .vocab = 128256,
+                           .padded_vocab = 128256};
+    const Shape& shape = plan.operands.shape;
     const auto add = [&](OpKind kind, int rows, int columns) {
         DecodeOp op;
         op.kind = kind;
         op.tiles = rows / kTileRows;
         op.columns = columns;
-        program.ops.push_back(op);
+        plan.ops.push_back(op);
     };
     for (int l = 0; l < layers; ++l) {
         add(OpKind::qkv, shape.qkv_columns(), width);
@@ -66,7 +66,7 @@ DecodeProgram program_of(int layers, int width, int feed_forward, int heads, int
     }
     add(OpKind::head, shape.padded_vocab, width);
     add(OpKind::choose, 0, 0);
-    return program;
+    return plan;
 }
 
 }  // namespace
@@ -75,33 +75,33 @@ TEST_CASE("fused decode: an op list becomes five ops a layer, the head and the c
     DecodeList list({.batch = 3});
     const Memory memory = list.buffers.memory();
     for (const int grid : {1, 5, 132}) {
-        const DecodeProgram program = lower(list.schedule, memory, grid);
-        REQUIRE(program.ops.size() == 5 * 2 + 2);
+        const DecodePlan plan = lower(list.schedule, memory, grid);
+        REQUIRE(plan.ops.size() == 5 * 2 + 2);
         constexpr OpKind kLayer[] = {OpKind::qkv, OpKind::attention, OpKind::attn_out, OpKind::gate_up, OpKind::down};
         std::int64_t tiles = 0;
-        for (std::size_t s = 0; s < program.ops.size(); ++s) {
-            const DecodeOp& op = program.ops[s];
+        for (std::size_t s = 0; s < plan.ops.size(); ++s) {
+            const DecodeOp& op = plan.ops[s];
             CAPTURE(s, grid);
             CHECK(op.kind == (s < 10 ? kLayer[s % 5] : s == 10 ? OpKind::head : OpKind::choose));
             CHECK(op.rotation == tiles % grid);
             CHECK(op.embedded == (s < 3));
             tiles += op.tiles;
         }
-        CHECK(program.ops[0].tiles == 512 / 16);
-        CHECK(program.ops[0].columns == 80);
-        CHECK(program.ops[2].columns == 256);
-        CHECK(program.ops[3].tiles == 288 / 16);
-        CHECK(program.ops[4].columns == 144);
-        CHECK(program.ops[10].tiles == 112 / 16);
-        CHECK(program.ops[0].weights == memory.at<Bf16>(op_of<LinearRope>(list).w));
-        CHECK(program.ops[8].weights == memory.at<Bf16>(op_of<LinearSwiglu>(list, 1).w));
-        CHECK(program.ops[5].keys == memory.at<Bf16>(list.keys[1]));
-        CHECK(program.ops[6].values == memory.at<Bf16>(list.values[1]));
-        CHECK(program.operands.shape.vocab == 101);
-        CHECK(program.operands.shape.context == 300);
-        CHECK(program.operands.eps == 1e-5f);
-        CHECK(program.operands.choice.token == memory.at<std::int32_t>(list.token));
-        CHECK(program.operands.choice.ends == 2);
+        CHECK(plan.ops[0].tiles == 512 / 16);
+        CHECK(plan.ops[0].columns == 80);
+        CHECK(plan.ops[2].columns == 256);
+        CHECK(plan.ops[3].tiles == 288 / 16);
+        CHECK(plan.ops[4].columns == 144);
+        CHECK(plan.ops[10].tiles == 112 / 16);
+        CHECK(plan.ops[0].weights == memory.at<Bf16>(op_of<LinearRope>(list).w));
+        CHECK(plan.ops[8].weights == memory.at<Bf16>(op_of<LinearSwiglu>(list, 1).w));
+        CHECK(plan.ops[5].keys == memory.at<Bf16>(list.keys[1]));
+        CHECK(plan.ops[6].values == memory.at<Bf16>(list.values[1]));
+        CHECK(plan.operands.shape.vocab == 101);
+        CHECK(plan.operands.shape.context == 300);
+        CHECK(plan.operands.eps == 1e-5f);
+        CHECK(plan.operands.choice.token == memory.at<std::int32_t>(list.token));
+        CHECK(plan.operands.choice.ends == 2);
     }
     CHECK(lower(list.schedule, Memory::shapes_only(), 132).ops.size() == 12);
 }
@@ -140,17 +140,17 @@ TEST_CASE("fused decode: a list of another form is refused, and the message says
 
 TEST_CASE("fused decode: every part of shared memory has room of its own") {
     for (const int batch : {1, 2, 3, 4, 5, 8})
-        for (const DecodeProgram& program :
-             {program_of(16, 2048, 8192, 32, 8, 64, batch), program_of(28, 3072, 8192, 24, 8, 128, batch),
-              program_of(32, 4096, 14336, 32, 8, 128, batch), program_of(1, 16, 16, 1, 1, 64, batch)}) {
-            const Layout layout = layout_of(program);
-            CAPTURE(batch, program.operands.shape.width, layout.stages);
+        for (const DecodePlan& plan :
+             {plan_of(16, 2048, 8192, 32, 8, 64, batch), plan_of(28, 3072, 8192, 24, 8, 128, batch),
+              plan_of(32, 4096, 14336, 32, 8, 128, batch), plan_of(1, 16, 16, 1, 1, 64, batch)}) {
+            const Layout layout = layout_of(plan);
+            CAPTURE(batch, plan.operands.shape.width, layout.stages);
             std::vector<std::pair<int, int>> partials = {
                 {0, layout.stages * kStageBytes},
                 {layout.input, kConsumerWarps * layout.input_bytes},
                 {layout.partials, 4 * layout.partial_entries * kConsumerWarps * layout.partial_floats},
                 {layout.attention, 4 * kConsumerWarps * layout.attention_floats},
-                {layout.ops, static_cast<int>(program.ops.size() * sizeof(DecodeOp))},
+                {layout.ops, static_cast<int>(plan.ops.size() * sizeof(DecodeOp))},
                 {layout.state, static_cast<int>(sizeof(SharedState))}};
             for (std::size_t i = 0; i < partials.size(); ++i) {
                 CHECK(partials[i].first % 128 == 0);
@@ -166,11 +166,11 @@ TEST_CASE("fused decode: every part of shared memory has room of its own") {
             CHECK(layout.partial_entries % kEpilogueWarps == 0);  // an entry is always of the same epilogue warp
             CHECK(layout.input_bytes % 16 == 0);
         }
-    const Layout layout = layout_of(program_of(16, 2048, 8192, 32, 8, 64, 1));
+    const Layout layout = layout_of(plan_of(16, 2048, 8192, 32, 8, 64, 1));
     CHECK(layout.stages >= 9);
     std::string message = "accepted";
     try {
-        layout_of(program_of(900, 2048, 8192, 32, 8, 64, 8));
+        layout_of(plan_of(900, 2048, 8192, 32, 8, 64, 8));
     } catch (const Error& error) {
         message = error.what();
     }
@@ -179,8 +179,8 @@ TEST_CASE("fused decode: every part of shared memory has room of its own") {
 
 TEST_CASE("fused decode: vectors of the exchange do not overlap") {
     for (const int batch : {1, 3, 8}) {
-        const DecodeProgram program = program_of(16, 2048, 8192, 32, 8, 64, batch);
-        const Shape& shape = program.operands.shape;
+        const DecodePlan plan = plan_of(16, 2048, 8192, 32, 8, 64, batch);
+        const Shape& shape = plan.operands.shape;
         const Exchange exchange = exchange_of(shape, 132);
         std::vector<std::pair<std::int64_t, std::int64_t>> vectors = {
             {exchange.qkv, batch * 3072 / 2},

@@ -8,17 +8,17 @@ namespace coda::test {
 
 using namespace coda::hopper::decode;
 
-DecodeModel::DecodeModel(DecodeProgram program, ModelOptions options)
-    : program_(std::move(program)),
+DecodeModel::DecodeModel(DecodePlan plan, ModelOptions options)
+    : plan_(std::move(plan)),
       options_(std::move(options)),
-      layout_(layout_of(program_)),
-      exchange_(exchange_of(program_.operands.shape, program_.grid)),
-      sms_(static_cast<std::size_t>(program_.grid)),
+      layout_(layout_of(plan_)),
+      exchange_(exchange_of(plan_.operands.shape, plan_.grid)),
+      sms_(static_cast<std::size_t>(plan_.grid)),
       words_(static_cast<std::size_t>(exchange_.words)),
       lamport_(2 * words_.size(), kEmpty),
       emptying_(lamport_.size()),
       emptied_in_(lamport_.size()),
-      arrivals_(static_cast<std::size_t>(program_.grid * kEpilogueWarps)),
+      arrivals_(static_cast<std::size_t>(plan_.grid * kEpilogueWarps)),
       random_(options_.seed) {
     const auto ring = static_cast<std::size_t>(layout_.stages),
                entries = static_cast<std::size_t>(layout_.partial_entries);
@@ -41,10 +41,10 @@ void DecodeModel::fail(const std::string& what) const { throw Error("decode mode
 
 int DecodeModel::planned(int sequence, int step) const {
     const int start = options_.lengths[static_cast<std::size_t>(sequence)];
-    return planned_length(start > 0, start, step, program_.operands.shape.context);
+    return planned_length(start > 0, start, step, plan_.operands.shape.context);
 }
 AttentionTiles<DecodeModel::Lengths> DecodeModel::attention_tiles(int step) const {
-    const Shape& shape = program_.operands.shape;
+    const Shape& shape = plan_.operands.shape;
     return {{this, step}, shape.batch, shape.kv_heads, shape.head_dim};
 }
 std::uint32_t DecodeModel::epoch(int step, int op) const { return epoch_of(0, ops(), step, op); }
@@ -56,7 +56,7 @@ bool DecodeModel::runs_after(int sequence, int step) const {
 bool DecodeModel::leaves(Sm& sm, int step) const {
     const std::uint32_t own = epoch(step, 0) - 1;
     bool runs = false;
-    for (int b = 0; b < program_.operands.shape.batch; ++b) {
+    for (int b = 0; b < plan_.operands.shape.batch; ++b) {
         const std::uint32_t found = words_[static_cast<std::size_t>(exchange_.token + b)];
         const bool later = found != own && !options_.any_end;
         runs = runs || later || runs_after(b, static_cast<int>(found - 1) / ops());
@@ -67,7 +67,7 @@ bool DecodeModel::leaves(Sm& sm, int step) const {
 }
 
 Warp DecodeModel::consumer(Sm& sm, int warp) {
-    const Shape& shape = program_.operands.shape;
+    const Shape& shape = plan_.operands.shape;
     const int hd = shape.head_dim;
     std::int64_t stages = 0, consumer_phase = 0;
     int tiles = 0, tiles_done = 0;
@@ -80,11 +80,11 @@ Warp DecodeModel::consumer(Sm& sm, int warp) {
         }
         if (warp == 0) sm.committed = step;
         for (int s = 0; s < ops(); ++s) {
-            const DecodeOp& op = program_.ops[static_cast<std::size_t>(s)];
+            const DecodeOp& op = plan_.ops[static_cast<std::size_t>(s)];
             const std::uint32_t now = epoch(step, s);
             if (op.kind == OpKind::attention) {
                 const auto all = attention_tiles(step);
-                const OwnTiles own = own_tiles(all.number(), op.rotation, sm.number, program_.grid);
+                const OwnTiles own = own_tiles(all.number(), op.rotation, sm.number, plan_.grid);
                 for (int index = 0; index < own.number; ++index, ++tiles_done) {
                     const AttentionTile tile = all.tile(own.tile(index));
                     co_await Until("room for a tile", [&] { return sm.attention_empty.passed(tiles_done ^ 1); });
@@ -117,11 +117,11 @@ Warp DecodeModel::consumer(Sm& sm, int warp) {
                     stages += tile.blocks;
                 }
             } else if (op.kind == OpKind::choose) {
-                for (int b = sm.number; b < shape.batch; b += program_.grid) {
+                for (int b = sm.number; b < shape.batch; b += plan_.grid) {
                     const auto row = static_cast<std::size_t>(b);
                     const bool alone = options_.greedy[row] || !runs_after(b, step - 1);
                     if (alone && warp != 0) continue;
-                    for (int source = 0; source < program_.grid * kEpilogueWarps; ++source)
+                    for (int source = 0; source < plan_.grid * kEpilogueWarps; ++source)
                         co_await words("the largest logits",
                                        exchange_.best + 4 * (std::int64_t{shape.batch} * source + b), 3, now - 1);
                     for (int meeting = 0; meeting < (alone ? 0 : 4); ++meeting, ++consumer_phase) {
@@ -136,7 +136,7 @@ Warp DecodeModel::consumer(Sm& sm, int warp) {
                     publish(exchange_.token + b, 1, now);
                 }
             } else {
-                const OwnTiles own = own_tiles(op.tiles, op.rotation, sm.number, program_.grid);
+                const OwnTiles own = own_tiles(op.tiles, op.rotation, sm.number, plan_.grid);
                 const Slices slices = slices_of(op.columns);
                 const int kept = resident_slices(slices, shape.batch);
                 const InputVector input = input_of(exchange_, op.kind);
@@ -207,7 +207,7 @@ Warp DecodeModel::consumer(Sm& sm, int warp) {
 }
 
 Warp DecodeModel::epilogue(Sm& sm, int warp) {
-    const Shape& shape = program_.operands.shape;
+    const Shape& shape = plan_.operands.shape;
     const int hd = shape.head_dim, split_ll = hd + 2;
     const auto o_of = [&](int sequence, int head) {
         return exchange_.o + (std::int64_t{sequence} * shape.q_columns() + head * hd) / 2;
@@ -231,7 +231,7 @@ Warp DecodeModel::epilogue(Sm& sm, int warp) {
             seen = epoch(step, 0) - 1;
         }
         for (int s = 0; s < ops(); ++s) {
-            const DecodeOp& op = program_.ops[static_cast<std::size_t>(s)];
+            const DecodeOp& op = plan_.ops[static_cast<std::size_t>(s)];
             const std::uint32_t now = epoch(step, s);
             if (op.kind == OpKind::choose) continue;
             if (op.kind == OpKind::attention) {
@@ -240,7 +240,7 @@ Warp DecodeModel::epilogue(Sm& sm, int warp) {
                     co_await arrivals(seen);
                 }
                 const auto all = attention_tiles(step);
-                const OwnTiles own = own_tiles(all.number(), op.rotation, sm.number, program_.grid);
+                const OwnTiles own = own_tiles(all.number(), op.rotation, sm.number, plan_.grid);
                 for (int index = 0; index < own.number; ++index, ++tiles_done) {
                     const AttentionTile tile = all.tile(own.tile(index));
                     co_await Until("a tile's sums", [&] { return sm.attention_full.passed(tiles_done); });
@@ -260,7 +260,7 @@ Warp DecodeModel::epilogue(Sm& sm, int warp) {
                     sm.attention_empty.arrive();
                 }
                 const ReduceTasks tasks{shape.heads, hd};
-                const OwnReductions joins = own_reductions(sm.number, warp, program_.grid);
+                const OwnReductions joins = own_reductions(sm.number, warp, plan_.grid);
                 for (int index = joins.first; index < tasks.number(shape.batch); index += joins.step) {
                     const ReduceTask task = tasks.task(index);
                     const int number = splits_of(planned(task.sequence, step), hd).number;
@@ -274,7 +274,7 @@ Warp DecodeModel::epilogue(Sm& sm, int warp) {
                 }
                 continue;
             }
-            const OwnTiles own = own_tiles(op.tiles, op.rotation, sm.number, program_.grid);
+            const OwnTiles own = own_tiles(op.tiles, op.rotation, sm.number, plan_.grid);
             for (int index = 0; index < own.number; ++index) {
                 const int count = tiles + index, tile = own.tile(index);
                 if (count % kEpilogueWarps != warp) continue;
@@ -318,18 +318,18 @@ Warp DecodeModel::epilogue(Sm& sm, int warp) {
 Warp DecodeModel::producer(Sm& sm) {
     std::int64_t n = 0;
     for (int step = 0; step < options_.steps; ++step)
-        for (const DecodeOp& op : program_.ops) {
+        for (const DecodeOp& op : plan_.ops) {
             std::vector<KTile> stages;
             if (op.kind == OpKind::attention) {
                 if (step >= 2) co_await Until("a close", [&] { return sm.committed >= step - 1; });
                 const auto all = attention_tiles(step);
-                const OwnTiles own = own_tiles(all.number(), op.rotation, sm.number, program_.grid);
+                const OwnTiles own = own_tiles(all.number(), op.rotation, sm.number, plan_.grid);
                 for (int index = 0; index < own.number; ++index)
                     stages.resize(stages.size() + static_cast<std::size_t>(all.tile(own.tile(index)).blocks));
             } else if (is_gemm(op.kind)) {
                 const Slices slices = slices_of(op.columns);
-                each_k_tile(slices, own_tiles(op.tiles, op.rotation, sm.number, program_.grid).number,
-                            tiles_together(slices, program_.operands.shape.batch), [&](KTile stage) {
+                each_k_tile(slices, own_tiles(op.tiles, op.rotation, sm.number, plan_.grid).number,
+                            tiles_together(slices, plan_.operands.shape.batch), [&](KTile stage) {
                                 stages.push_back(stage);
                                 return true;
                             });

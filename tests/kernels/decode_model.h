@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "kernels/hopper/decode/plan/attention_work.h"
-#include "kernels/hopper/decode/plan/program.h"
+#include "kernels/hopper/decode/plan/decode_plan.h"
 
 namespace coda::test {
 
@@ -125,7 +125,7 @@ struct ModelOptions {
 
 class DecodeModel {
   public:
-    DecodeModel(hopper::decode::DecodeProgram program, ModelOptions options);
+    DecodeModel(hopper::decode::DecodePlan plan, ModelOptions options);
     ~DecodeModel();
     DecodeModel(const DecodeModel&) = delete;
     DecodeModel& operator=(const DecodeModel&) = delete;
@@ -150,7 +150,7 @@ class DecodeModel {
     int planned(int sequence, int step) const;
     hopper::decode::AttentionTiles<Lengths> attention_tiles(int step) const;
     std::uint32_t epoch(int step, int op) const;
-    int ops() const { return static_cast<int>(program_.ops.size()); }
+    int ops() const { return static_cast<int>(plan_.ops.size()); }
     /// Until words first to first + count - 1 have this epoch. A later one is an error: its content is gone.
     Until words(const char* what, std::int64_t first, std::int64_t count, std::uint32_t epoch);
     Until token_words(int step);
@@ -179,7 +179,7 @@ class DecodeModel {
     Until arrivals(std::uint32_t epoch);
     [[noreturn]] void fail(const std::string& what) const;
 
-    const hopper::decode::DecodeProgram program_;
+    const hopper::decode::DecodePlan plan_;
     const ModelOptions options_;
     const hopper::decode::Layout layout_;
     const hopper::decode::Exchange exchange_;

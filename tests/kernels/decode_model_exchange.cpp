@@ -22,7 +22,7 @@ Until DecodeModel::words(const char* what, std::int64_t first, std::int64_t coun
 }
 Until DecodeModel::token_words(int step) {
     return {"the token", [this, wanted = epoch(step, 0) - 1] {
-                for (int b = 0; b <= program_.operands.shape.batch; ++b)
+                for (int b = 0; b <= plan_.operands.shape.batch; ++b)
                     if (words_[static_cast<std::size_t>(exchange_.token + b)] < wanted) return false;
                 return true;
             }};
@@ -74,7 +74,7 @@ Until DecodeModel::lamport(LamportColumns of, std::uint32_t epoch, std::uint32_t
             }};
 }
 bool DecodeModel::awaits_arrivals(int op) const {
-    return uses_lamport(program_.operands.shape.batch) && options_.arrivals_before > 0 &&
+    return uses_lamport(plan_.operands.shape.batch) && options_.arrivals_before > 0 &&
            op >= kLayerOps * options_.arrivals_before;
 }
 std::uint32_t DecodeModel::awaited_arrivals(std::uint32_t now, int op) const {
@@ -88,8 +88,8 @@ Until DecodeModel::arrivals(std::uint32_t epoch) {
 }
 
 void DecodeModel::publish_tile(int step, int s, int tile, std::uint32_t seen, std::vector<std::size_t>& pending) {
-    const Shape& shape = program_.operands.shape;
-    const DecodeOp& op = program_.ops[static_cast<std::size_t>(s)];
+    const Shape& shape = plan_.operands.shape;
+    const DecodeOp& op = plan_.ops[static_cast<std::size_t>(s)];
     const std::uint32_t now = epoch(step, s);
     const bool lamport = uses_lamport(shape.batch);
     const auto to_panels = [&](std::int64_t vector, int width, int sequence, int first, int columns) {

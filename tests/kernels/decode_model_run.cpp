@@ -56,11 +56,11 @@ void DecodeModel::run(double late) {
     int last = 0;  // the step whose close nobody goes beyond
     const auto goes_on = [&](int step) {
         bool runs = false;
-        for (int b = 0; b < program_.operands.shape.batch; ++b) runs = runs || runs_after(b, step);
+        for (int b = 0; b < plan_.operands.shape.batch; ++b) runs = runs || runs_after(b, step);
         return runs && step != options_.stop_after && step + 1 < options_.steps;
     };
     while (goes_on(last)) ++last;
-    for (int b = 0; b <= program_.operands.shape.batch; ++b)
+    for (int b = 0; b <= plan_.operands.shape.batch; ++b)
         if (words_[static_cast<std::size_t>(exchange_.token + b)] != epoch(last + 1, 0) - 1)
             fail(text("the last step has no token of sequence ", b));
 }

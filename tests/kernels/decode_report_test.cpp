@@ -33,13 +33,13 @@ TEST_CASE("fused decode: the watchdog's report holds a wait, and the earliest is
         CHECK(found.sm == wait.sm);
         CHECK(found.warp == wait.warp);
     }
-    DecodeProgram program;
-    program.ops.resize(8);
-    program.ops[6].kind = OpKind::attention;
-    CHECK(describe(waits[0], program) ==
+    DecodePlan plan;
+    plan.ops.resize(8);
+    plan.ops[6].kind = OpKind::attention;
+    CHECK(describe(waits[0], plan) ==
           "the fused decode kernel stopped: SM 120 warp 2 waited too long for its input in op 6 (attention) tile 44 "
           "of step 0");
-    CHECK(describe(waits[4], program) ==
+    CHECK(describe(waits[4], plan) ==
           "the fused decode kernel stopped: SM 131 warp 10 waited too long for the commit of a step in op 1 (qkv) of "
           "step 2");
 }

@@ -10,14 +10,14 @@ namespace {
 
 /// Two SMs: qkv on both, of which SM 1 begins 1 us later, then gate_up on SM 1 alone.
 struct Example {
-    DecodeProgram program;
+    DecodePlan plan;
     StepTrace trace;
 
     Example() {
-        program.grid = 2;
-        program.ops.resize(3);
-        program.ops[1].kind = OpKind::gate_up;
-        program.ops[2].kind = OpKind::choose;
+        plan.grid = 2;
+        plan.ops.resize(3);
+        plan.ops[1].kind = OpKind::gate_up;
+        plan.ops[2].kind = OpKind::choose;
         trace.resize(static_cast<std::size_t>(stamp_index(3, 0, 2, 0, Stamp::begin)));
         const int consumer = 3, epilogue = kConsumerWarps;
         for (int sm = 0; sm < 2; ++sm) {
@@ -31,8 +31,8 @@ struct Example {
         }
     }
     void set(int op, int sm, int warp, std::uint64_t begin, std::uint64_t ready) {
-        trace[static_cast<std::size_t>(stamp_index(op, sm, program.grid, warp, Stamp::begin))] = begin;
-        trace[static_cast<std::size_t>(stamp_index(op, sm, program.grid, warp, Stamp::ready))] = ready;
+        trace[static_cast<std::size_t>(stamp_index(op, sm, plan.grid, warp, Stamp::begin))] = begin;
+        trace[static_cast<std::size_t>(stamp_index(op, sm, plan.grid, warp, Stamp::ready))] = ready;
     }
 };
 
@@ -40,7 +40,7 @@ struct Example {
 
 TEST_CASE("fused decode: the times of an op come from the stamps of the warps that work in it") {
     const Example example;
-    const std::vector<OpTimes> times = op_times(example.trace, example.program);
+    const std::vector<OpTimes> times = op_times(example.trace, example.plan);
     REQUIRE(times.size() == 3);
     CHECK(times[0].wall == Approx(8));    // 100 to 108: SM 1's epilogue warp
     CHECK(times[0].wait == Approx(2));    // both
@@ -51,13 +51,13 @@ TEST_CASE("fused decode: the times of an op come from the stamps of the warps th
     CHECK(times[1].work == Approx(4));
     CHECK(times[1].finish == Approx(1));
     CHECK(times[2].wall == 0);  // no warp has a stamp of its work there
-    const std::string table = op_table(example.trace, example.program);
+    const std::string table = op_table(example.trace, example.plan);
     CHECK_THAT(table, Contains("qkv") && Contains("gate_up") && Contains("8.00") && !Contains("down"));
 }
 
 TEST_CASE("fused decode: the trace has a wait and a work of every warp that works") {
     const Example example;
-    const std::string json = chrome_trace(example.trace, example.program);
+    const std::string json = chrome_trace(example.trace, example.plan);
     CHECK_THAT(json, Contains(R"("name":"wait","cat":"gate_up","pid":1,"tid":3,"ts":6.000,"dur":4.000)"));
     CHECK_THAT(json, Contains(R"("name":"gate_up","cat":"gate_up","pid":1,"tid":3,"ts":10.000,"dur":4.000)"));
     CHECK_THAT(json, !Contains(R"("cat":"gate_up","pid":0)"));

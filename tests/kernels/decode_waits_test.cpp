@@ -42,11 +42,11 @@ TEST_CASE("fused decode: every wait ends, and every read finds what it needs, in
     for (const Case& c : kCases) {
         const DecodeList list(c.sizes);
         for (const int grid : {1, 2, 13, 132}) {
-            const DecodeProgram program = lower(list.schedule, list.buffers.memory(), grid);
+            const DecodePlan plan = lower(list.schedule, list.buffers.memory(), grid);
             for (unsigned seed = 1; seed <= 3; ++seed)
                 for (const double late : {0.0, 0.1, 0.5, 0.95}) {
                     CAPTURE(c.sizes.width, c.sizes.batch, grid, seed, late);
-                    CHECK_NOTHROW(DecodeModel(program, options_of(c, seed)).run(late));
+                    CHECK_NOTHROW(DecodeModel(plan, options_of(c, seed)).run(late));
                 }
         }
     }
@@ -57,14 +57,14 @@ namespace {
 /// What the model finds wrong with runs that stop after their second step, of three; "" if nothing.
 std::string fault_of_stops(const Case& c, int grid, bool any_stop) {
     const DecodeList list(c.sizes);
-    const DecodeProgram program = lower(list.schedule, list.buffers.memory(), grid);
+    const DecodePlan plan = lower(list.schedule, list.buffers.memory(), grid);
     for (unsigned seed = 1; seed <= 10; ++seed) {
         ModelOptions options = options_of(c, seed);
         options.stop_after = 1;
         options.sleepers = {{static_cast<int>(seed) % std::min(grid, 3), kConsumerWarps - 1}};
         options.any_stop = any_stop;
         try {
-            DecodeModel(program, options).run(seed % 2 == 0 ? 0.5 : 0.95);
+            DecodeModel(plan, options).run(seed % 2 == 0 ? 0.5 : 0.95);
         } catch (const Error& error) {
             return error.what();
         }
@@ -90,28 +90,28 @@ TEST_CASE("fused decode: a stop ends all warps after a step that every sequence 
 TEST_CASE("fused decode: the model of its waits finds a word that comes before the one before it was read") {
     const Case c{{.batch = 2, .layers = 3, .width = 80, .feed_forward = 144}, {0, 33}};  // few enough for words
     const DecodeList list(c.sizes);
-    const DecodeProgram program = lower(list.schedule, list.buffers.memory(), 132);
+    const DecodePlan plan = lower(list.schedule, list.buffers.memory(), 132);
     ModelOptions options = options_of(c, 1);
     options.idle_words = true;
-    CHECK_THROWS_WITH(DecodeModel(program, options).run(0.5), Contains("its input") && Contains("overwritten"));
+    CHECK_THROWS_WITH(DecodeModel(plan, options).run(0.5), Contains("its input") && Contains("overwritten"));
 }
 
 TEST_CASE("fused decode: the model of its waits finds Lamport buffers that are used before they are empty") {
     const Case c{{.batch = 8, .layers = 6, .width = 80, .feed_forward = 144, .context = 700},
                  {1, 0, 2, 64, 65, 129, 257, 520}};
     const DecodeList list(c.sizes);
-    const DecodeProgram program = lower(list.schedule, list.buffers.memory(), 132);
+    const DecodePlan plan = lower(list.schedule, list.buffers.memory(), 132);
     for (const int before : {0, 2}) {
         std::string fault;
         for (unsigned seed = 1; seed <= 6 && fault.empty(); ++seed) {
             ModelOptions options = options_of(c, seed);
             // Epilogue warps that have attention's sums in a layer, and no tile of it that others wait for.
             options.sleepers = {{20 + 4 * static_cast<int>(seed), kConsumerWarps}};
-            CHECK_NOTHROW(DecodeModel(program, options).run(0.5));
+            CHECK_NOTHROW(DecodeModel(plan, options).run(0.5));
             options.arrivals_before = before;
             options.epilogue_waits = options.checks_order = false;
             try {
-                DecodeModel(program, options).run(0.5);
+                DecodeModel(plan, options).run(0.5);
             } catch (const Error& error) {
                 fault = error.what();
             }
@@ -125,20 +125,20 @@ TEST_CASE("fused decode: the model of its waits finds Lamport buffers that are u
 TEST_CASE("fused decode: the model of its waits finds Lamport buffers that nothing orders, though they come in time") {
     const Case c{{.batch = 3, .layers = 6, .width = 80, .feed_forward = 144, .context = 700}, {1, 64, 520}};
     const DecodeList list(c.sizes);
-    const DecodeProgram program = lower(list.schedule, list.buffers.memory(), 13);
+    const DecodePlan plan = lower(list.schedule, list.buffers.memory(), 13);
     ModelOptions options = options_of(c, 1);
-    CHECK_NOTHROW(DecodeModel(program, options).run(0));
+    CHECK_NOTHROW(DecodeModel(plan, options).run(0));
     options.epilogue_waits = false;
-    CHECK_THROWS_WITH(DecodeModel(program, options).run(0), Contains("emptied with no order after its store"));
+    CHECK_THROWS_WITH(DecodeModel(plan, options).run(0), Contains("emptied with no order after its store"));
     options.checks_order = false;
-    CHECK_NOTHROW(DecodeModel(program, options).run(0));
+    CHECK_NOTHROW(DecodeModel(plan, options).run(0));
 }
 
 TEST_CASE("fused decode: all warps end after the step that ends the last sequence") {
     const Case c{{.batch = 8, .layers = 1, .width = 80, .feed_forward = 144}, {5, 0, 0, 0, 0, 0, 33, 0}};
     const DecodeList list(c.sizes);
     for (const int grid : {40, 132}) {
-        const DecodeProgram program = lower(list.schedule, list.buffers.memory(), grid);
+        const DecodePlan plan = lower(list.schedule, list.buffers.memory(), grid);
         const auto fault_of = [&](bool any_end) -> std::string {
             for (unsigned seed = 1; seed <= 40; ++seed) {
                 ModelOptions options = options_of(c, seed);
@@ -148,7 +148,7 @@ TEST_CASE("fused decode: all warps end after the step that ends the last sequenc
                 // largest logits of the first four sequences and those of the others.
                 options.sleepers = {{5, kConsumerWarps - 1}, {static_cast<int>(seed) % grid, kConsumerWarps}};
                 try {
-                    DecodeModel(program, options).run(0.5);
+                    DecodeModel(plan, options).run(0.5);
                 } catch (const Error& error) {
                     return error.what();
                 }

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "kernels/hopper/decode/plan/attention_work.h"
+#include "kernels/hopper/decode/plan/decode_plan.h"
 #include "kernels/hopper/decode/plan/fragment.h"
-#include "kernels/hopper/decode/plan/program.h"
 #include "tests/catch.h"
 #include "tests/kernels/fixture.h"
 

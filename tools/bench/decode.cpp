@@ -96,10 +96,10 @@ void set_sequences(const Memory& memory, const SequenceRows& rows, int context) 
                           cudaMemcpyHostToDevice));
 }
 
-double stream_bytes(const hopper::decode::DecodeProgram& program, int context) {
-    const hopper::decode::Shape& shape = program.operands.shape;
+double stream_bytes(const hopper::decode::DecodePlan& plan, int context) {
+    const hopper::decode::Shape& shape = plan.operands.shape;
     double bytes = 0;
-    for (const hopper::decode::DecodeOp& op : program.ops) {
+    for (const hopper::decode::DecodeOp& op : plan.ops) {
         bytes += 2.0 * hopper::decode::kTileRows * op.tiles * op.columns;
         if (op.kind == hopper::decode::OpKind::attention) bytes += 4.0 * shape.batch * shape.kv_columns() * context;
     }
@@ -162,14 +162,14 @@ nlohmann::json measure(const std::string& name, int batch, int context, const Op
     CUDA_CHECK(cudaEventDestroy(end));
     std::sort(microseconds.begin(), microseconds.end());
     const double median = microseconds[microseconds.size() / 2];
-    const double bytes = stream_bytes(fused.program(), context);
+    const double bytes = stream_bytes(fused.plan(), context);
     const double rate = bytes / median * 1e-6;  // TB/s
     std::printf("%-3s batch %d context %5d  %8.1f us  %7.1f steps/s  %5.2f TB/s  %3.0f%% of the stream\n", name.c_str(),
                 batch, context, median, 1e6 / median, rate, 100 * rate / options.stream);
-    if (options.ops) std::fputs(hopper::decode::op_table(fused.trace(), fused.program()).c_str(), stdout);
+    if (options.ops) std::fputs(hopper::decode::op_table(fused.trace(), fused.plan()).c_str(), stdout);
     if (!options.trace.empty()) {
         std::ofstream file(options.trace);
-        file << hopper::decode::chrome_trace(fused.trace(), fused.program());
+        file << hopper::decode::chrome_trace(fused.trace(), fused.plan());
         file.close();
         require(file.good(), "decode: ", options.trace, " could not be written");
     }

@@ -4,8 +4,8 @@
 //   attention  o = softmax(q Kᵀ / sqrt(hd)) V over the cache, in splits of a sequence's positions
 //   choose     the next token of each sequence from its logits
 //
-// Every warp walks the same list of ops (plan/program.h) and computes from the same functions (plan/work.h) which tiles
-// are its own.
+// Every warp walks the same list of ops (plan/decode_plan.h) and computes from the same functions (plan/work.h) which
+// tiles are its own.
 //
 // Roles      one CTA per SM, 11 warps: warps 0-7 are consumers (mma.sync, attention, choose), warps 8-9 reduce the
 //            consumers' partials and apply the epilogue, one thread of warp 10 is the producer
@@ -15,10 +15,9 @@
 //            attention  consumers -> epilogue  full: 8 arrives          empty: 1 arrive per epilogue warp
 //            consumers  8 arrives: the consumers of an SM that draws a token
 //            committed  consumer 0 -> producer: a count of the steps whose tokens are known
-// Exchange   between SMs, through L2: LL words or Lamport buffers, and per layer an arrival (plan/program.h)
+// Exchange   between SMs, through L2: LL words or Lamport buffers, and per layer an arrival (plan/decode_plan.h)
 // Timeline   load     per k-tile or cache block: wait empty, and at the limit in flight for the oldest load; copy
-//            consume  GEMM: fetch the warp's slices of x; per k-tile: wait full, MMAs, release; per tile: store
-//            partials
+//            consume  GEMM: fetch slices of x; per k-tile: wait full, MMAs, release; per tile: store partials
 //                     attention: fetch the queries; per block: wait full, running maximum, release; store partials
 //                     choose: on SM b, reduce the largest logits of sequence b, or draw; commit its token
 //            finish   per tile: fetch what the epilogue reads, wait full, reduce in order, epilogue, hand over

@@ -53,15 +53,14 @@ class HostFlag {
     volatile std::int32_t* flag_ = nullptr;
 };
 
-std::size_t trace_words(const DecodeProgram& program) {
-    return static_cast<std::size_t>(
-        stamp_index(static_cast<int>(program.ops.size()), 0, program.grid, 0, Stamp::begin));
+std::size_t trace_words(const DecodePlan& plan) {
+    return static_cast<std::size_t>(stamp_index(static_cast<int>(plan.ops.size()), 0, plan.grid, 0, Stamp::begin));
 }
 
 }  // namespace
 
 struct FusedDecode::Device {
-    DecodeProgram program;
+    DecodePlan plan;
     LaunchOptions options;
     Kernel kernel;
     Exchange exchange;
@@ -73,29 +72,29 @@ struct FusedDecode::Device {
     HostFlag cancel;
     Arguments arguments;
 
-    Device(DecodeProgram given, const LaunchOptions& chosen)
-        : program(std::move(given)),
+    Device(DecodePlan given, const LaunchOptions& chosen)
+        : plan(std::move(given)),
           options(chosen),
-          kernel(kernel_for(program.operands.shape)),
-          exchange(exchange_of(program.operands.shape, program.grid)),
-          ops(program.ops.size()),
-          maps(program.ops.size()),
+          kernel(kernel_for(plan.operands.shape)),
+          exchange(exchange_of(plan.operands.shape, plan.grid)),
+          ops(plan.ops.size()),
+          maps(plan.ops.size()),
           words(static_cast<std::size_t>(exchange.words)),
-          start(static_cast<std::size_t>(3 * program.operands.shape.batch)),
-          made(static_cast<std::size_t>(options.most_steps * program.operands.shape.batch)),
+          start(static_cast<std::size_t>(3 * plan.operands.shape.batch)),
+          made(static_cast<std::size_t>(options.most_steps * plan.operands.shape.batch)),
           report(1),
-          trace(options.traced_step < 0 ? 0 : trace_words(program)) {
+          trace(options.traced_step < 0 ? 0 : trace_words(plan)) {
         require(options.most_steps >= 1 && options.most_steps <= kMostSteps, "decode: ", options.most_steps,
                 " tokens per launch, at most ", kMostSteps);
-        CUDA_CHECK(cudaMemcpy(ops.get(), program.ops.data(), ops.bytes(), cudaMemcpyHostToDevice));
+        CUDA_CHECK(cudaMemcpy(ops.get(), plan.ops.data(), ops.bytes(), cudaMemcpyHostToDevice));
         set_maps();
-        arguments.operands = program.operands;
-        arguments.layout = layout_of(program, options.in_flight_bytes);
+        arguments.operands = plan.operands;
+        arguments.layout = layout_of(plan, options.in_flight_bytes);
         arguments.exchange = exchange;
         arguments.ops = ops.get();
         arguments.maps = reinterpret_cast<const std::byte*>(maps.get());
-        arguments.op_count = static_cast<int>(program.ops.size());
-        arguments.grid = program.grid;
+        arguments.op_count = static_cast<int>(plan.ops.size());
+        arguments.grid = plan.grid;
         arguments.words = words.get();
         arguments.start = start.get();
         arguments.made = made.get();
@@ -105,7 +104,7 @@ struct FusedDecode::Device {
         arguments.traced_step = options.traced_step;
         arguments.watchdog_nanoseconds = static_cast<std::uint64_t>(options.watchdog_seconds * 1e9);
         CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, arguments.layout.bytes));
-        require(program.grid <= multiprocessors(), "decode: a program for ", program.grid, " SMs on a device of ",
+        require(plan.grid <= multiprocessors(), "decode: a plan for ", plan.grid, " SMs on a device of ",
                 multiprocessors());
     }
 
@@ -122,9 +121,9 @@ struct FusedDecode::Device {
 
   private:
     void set_maps() {
-        std::vector<CUtensorMap> all(program.ops.size());
+        std::vector<CUtensorMap> all(plan.ops.size());
         for (std::size_t s = 0; s < all.size(); ++s) {
-            const DecodeOp& op = program.ops[s];
+            const DecodeOp& op = plan.ops[s];
             if (!is_gemm(op.kind)) continue;
             const WeightBlocks blocks{
                 .weights = op.weights, .rows = std::int64_t{op.tiles} * kTileRows, .columns = op.columns, .ld = op.ld};
@@ -146,24 +145,24 @@ int multiprocessors() {
     return number;
 }
 
-FusedDecode::FusedDecode(DecodeProgram program, const LaunchOptions& options)
-    : device_(std::make_unique<Device>(std::move(program), options)) {}
+FusedDecode::FusedDecode(DecodePlan plan, const LaunchOptions& options)
+    : device_(std::make_unique<Device>(std::move(plan), options)) {}
 FusedDecode::~FusedDecode() = default;
 
-const DecodeProgram& FusedDecode::program() const { return device_->program; }
+const DecodePlan& FusedDecode::plan() const { return device_->plan; }
 void FusedDecode::cancel() { device_->cancel.set(1); }
 void FusedDecode::resume() { device_->cancel.set(0); }
 
 void FusedDecode::launch(int steps, Stream stream) {
     Device& device = *device_;
     Arguments& arguments = device.arguments;
-    const auto batch = static_cast<std::size_t>(device.program.operands.shape.batch);
+    const auto batch = static_cast<std::size_t>(device.plan.operands.shape.batch);
     require(steps >= 1 && steps <= device.options.most_steps, "decode: a launch of ", steps, " steps, at most ",
             device.options.most_steps);
     arguments.steps = steps;
     device.reserve_epochs(steps, stream);
     // The kernel changes these, and an SM that starts late must not see how.
-    const ChoiceRows& rows = device.program.operands.choice;
+    const ChoiceRows& rows = device.plan.operands.choice;
     const std::int32_t* from[] = {rows.token, rows.lengths, rows.state};
     for (std::size_t i = 0; i < 3; ++i)
         CUDA_CHECK(cudaMemcpyAsync(device.start.get() + i * batch, from[i], batch * sizeof(std::int32_t),
@@ -187,11 +186,11 @@ void FusedDecode::finish(Stream stream) {
     CUDA_CHECK(cudaStreamSynchronize(stream));
     if (report == 0) return;
     CUDA_CHECK(cudaMemsetAsync(device.report.get(), 0, sizeof report, stream));
-    throw Error(describe(wait_of(report), device.program));
+    throw Error(describe(wait_of(report), device.plan));
 }
 
 std::vector<std::int32_t> FusedDecode::made(int steps) const {
-    const auto count = static_cast<std::size_t>(steps * device_->program.operands.shape.batch);
+    const auto count = static_cast<std::size_t>(steps * device_->plan.operands.shape.batch);
     std::vector<std::int32_t> made(count);
     CUDA_CHECK(cudaMemcpy(made.data(), device_->made.get(), count * sizeof made[0], cudaMemcpyDeviceToHost));
     return made;

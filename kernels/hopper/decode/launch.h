@@ -1,4 +1,4 @@
-// Runs a decode program: one launch of the fused kernel makes many tokens. Host.
+// Runs a decode plan: one launch of the fused kernel makes many tokens. Host.
 #pragma once
 
 #include <cstdint>
@@ -23,9 +23,9 @@ struct LaunchOptions {
 /// device is made once, by the constructor.
 class FusedDecode {
   public:
-    /// `program` comes from lower() with a grid of the device's SMs (multiprocessors()). Throws Error where the kernel
+    /// `plan` comes from lower() with a grid of the device's SMs (multiprocessors()). Throws Error where the kernel
     /// does not fit this device.
-    explicit FusedDecode(DecodeProgram program, const LaunchOptions& options = {});
+    explicit FusedDecode(DecodePlan plan, const LaunchOptions& options = {});
     ~FusedDecode();
     FusedDecode(const FusedDecode&) = delete;
     FusedDecode& operator=(const FusedDecode&) = delete;
@@ -43,7 +43,7 @@ class FusedDecode {
     void cancel();
     void resume();
 
-    const DecodeProgram& program() const;
+    const DecodePlan& plan() const;
 
   private:
     struct Device;

@@ -25,9 +25,9 @@ class OwnEvent {
 
 class FusedDecodeLaunches : public DecodeLaunches {
   public:
-    FusedDecodeLaunches(hopper::decode::DecodeProgram program, const hopper::decode::LaunchOptions& options,
+    FusedDecodeLaunches(hopper::decode::DecodePlan plan, const hopper::decode::LaunchOptions& options,
                         cudaStream_t stream)
-        : fused_(std::move(program), options), most_steps_(options.most_steps), stream_(stream) {}
+        : fused_(std::move(plan), options), most_steps_(options.most_steps), stream_(stream) {}
 
     int most_steps() const override { return most_steps_; }
 
@@ -57,7 +57,7 @@ class FusedDecodeLaunches : public DecodeLaunches {
     }
 
     std::vector<std::int32_t> states() const {
-        const hopper::decode::Operands& operands = fused_.program().operands;
+        const hopper::decode::Operands& operands = fused_.plan().operands;
         std::vector<std::int32_t> states(static_cast<std::size_t>(operands.shape.batch));
         CUDA_CHECK(
             cudaMemcpy(states.data(), operands.choice.state, states.size() * sizeof states[0], cudaMemcpyDeviceToHost));
@@ -75,14 +75,14 @@ class FusedDecodeLaunches : public DecodeLaunches {
 DecodeLaunchesOffer offer_decode_launches(const Schedule& decode, const Memory& memory, double watchdog_seconds,
                                           cudaStream_t stream) {
     const hopper::decode::LaunchOptions options{.watchdog_seconds = watchdog_seconds};
-    hopper::decode::DecodeProgram program;
+    hopper::decode::DecodePlan plan;
     try {
-        program = hopper::decode::lower(decode, memory, hopper::decode::multiprocessors());
-        layout_of(program, options.in_flight_bytes);
+        plan = hopper::decode::lower(decode, memory, hopper::decode::multiprocessors());
+        layout_of(plan, options.in_flight_bytes);
     } catch (const Error& error) {
         return {.problem = error.what()};
     }
-    return {.launches = std::make_unique<FusedDecodeLaunches>(std::move(program), options, stream)};
+    return {.launches = std::make_unique<FusedDecodeLaunches>(std::move(plan), options, stream)};
 }
 
 }  // namespace coda

@@ -22,10 +22,10 @@ bool same_place(const View& a, const View& b) { return a.buffer == b.buffer && a
 class Lowering {
   public:
     Lowering(const Schedule& schedule, const Memory& memory, int grid)
-        : schedule_(schedule), memory_(memory), program_{.ops = {}, .operands = {}, .grid = grid} {}
+        : schedule_(schedule), memory_(memory), plan_{.ops = {}, .operands = {}, .grid = grid} {}
 
-    DecodeProgram run() {
-        require(program_.grid >= 1 && program_.grid <= kMostSms, "decode: ", program_.grid, " SMs");
+    DecodePlan run() {
+        require(plan_.grid >= 1 && plan_.grid <= kMostSms, "decode: ", plan_.grid, " SMs");
         const auto* choose = schedule_.empty() ? nullptr : std::get_if<ChooseToken>(&schedule_.back().op);
         require(choose != nullptr, "decode: the list does not end with ChooseToken");
         embed(next<Embed>());
@@ -34,13 +34,13 @@ class Lowering {
         head(next<Linear>());
         this->choose(next<ChooseToken>());
         require(next_ == schedule_.size(), "decode: steps after ", schedule_[next_ - 1].name);
-        require(program_.ops.size() <= kMostOps, "decode: ", layers_, " layers");
+        require(plan_.ops.size() <= kMostOps, "decode: ", layers_, " layers");
         rotate();
-        return std::move(program_);
+        return std::move(plan_);
     }
 
   private:
-    Shape& shape() { return program_.operands.shape; }
+    Shape& shape() { return plan_.operands.shape; }
 
     template <class T>
     const T& next() {
@@ -68,9 +68,9 @@ class Lowering {
     }
     void set_eps(double eps) {
         const auto value = static_cast<float>(eps);
-        require(program_.ops.empty() || value == program_.operands.eps, "decode: ", where_, ": eps is ", eps,
-                ", and that of the embedding is ", program_.operands.eps);
-        program_.operands.eps = value;
+        require(plan_.ops.empty() || value == plan_.operands.eps, "decode: ", where_, ": eps is ", eps,
+                ", and that of the embedding is ", plan_.operands.eps);
+        plan_.operands.eps = value;
     }
 
     DecodeOp gemm(OpKind kind, const View& w, int columns, int rows) {
@@ -94,9 +94,9 @@ class Lowering {
         expect_shape("tokens", op.tokens, 1, batch, DType::i32);
         expect_shape("table", op.table, op.table.rows, shape().width, DType::bf16);
         expect_shape("x", op.x, batch, shape().width, DType::bf16);
-        program_.operands.table = memory_.at<Bf16>(op.table);
-        program_.operands.table_ld = op.table.ld;
-        require(op.table.ld % 4 == 0 && reinterpret_cast<std::uintptr_t>(program_.operands.table) % 8 == 0,
+        plan_.operands.table = memory_.at<Bf16>(op.table);
+        plan_.operands.table_ld = op.table.ld;
+        require(op.table.ld % 4 == 0 && reinterpret_cast<std::uintptr_t>(plan_.operands.table) % 8 == 0,
                 "decode: ", where_, ": rows of table do not start at multiples of 8 bytes");
         set_eps(op.eps);
         tokens_ = op.tokens;
@@ -128,7 +128,7 @@ class Lowering {
         require(layers_ == 0 || feed_forward == shape().feed_forward, "decode: ", where_, ": y has ", feed_forward,
                 " columns, and in layer 0 ", shape().feed_forward);
         shape().feed_forward = feed_forward;
-        program_.ops.push_back(gemm(OpKind::gate_up, swiglu.w, shape().width, 2 * feed_forward));
+        plan_.ops.push_back(gemm(OpKind::gate_up, swiglu.w, shape().width, 2 * feed_forward));
         const View y = swiglu.y, middle = x_;
         residual(OpKind::down, next<LinearResidualRms>(), y, feed_forward, middle);
         finish(next<FinishRstd>());
@@ -167,9 +167,9 @@ class Lowering {
                 ": the table of angles has ", op.rope.rows, " rows ", op.rope.ld, " apart, and the context ",
                 shape().context);
         const float* table = memory_.at<float>(op.rope);
-        require(layers_ == 0 || table == program_.operands.rope, "decode: ", where_,
+        require(layers_ == 0 || table == plan_.operands.rope, "decode: ", where_,
                 ": another table of angles than in layer 0");
-        program_.operands.rope = table;
+        plan_.operands.rope = table;
     }
 
     void add_attention(const DecodeAttention& op, DecodeOp qkv) {
@@ -186,8 +186,8 @@ class Lowering {
         qkv.keys = attention.keys;
         qkv.values = attention.values;
         qkv.embedded = attention.embedded;
-        program_.ops.push_back(qkv);
-        program_.ops.push_back(attention);
+        plan_.ops.push_back(qkv);
+        plan_.ops.push_back(attention);
         o_ = op.o;
     }
 
@@ -196,7 +196,7 @@ class Lowering {
         expect("residual", op.residual, old);
         DecodeOp entry = gemm(kind, op.w, columns, shape().width);
         entry.embedded = layers_ == 0 && kind == OpKind::attn_out;
-        program_.ops.push_back(entry);
+        plan_.ops.push_back(entry);
         x_ = op.x;
         square_ = op.square;
     }
@@ -217,9 +217,9 @@ class Lowering {
         const int padded = width("the padded vocabulary", op.out.cols);
         shape().padded_vocab = padded;
         expect_shape("out", op.out, shape().batch, padded, DType::bf16);
-        program_.ops.push_back(gemm(OpKind::head, op.w, shape().width, padded));
-        program_.operands.logits = memory_.at<Bf16>(op.out);
-        program_.operands.logits_ld = op.out.ld;
+        plan_.ops.push_back(gemm(OpKind::head, op.w, shape().width, padded));
+        plan_.operands.logits = memory_.at<Bf16>(op.out);
+        plan_.operands.logits_ld = op.out.ld;
         logits_ = op.out;
     }
 
@@ -231,7 +231,7 @@ class Lowering {
         require(same_place(op.lengths, lengths_), "decode: ", where_, ": other lengths than attention's");
         require(same_place(op.token, tokens_), "decode: ", where_, ": token is not what Embed looks up");
         shape().vocab = static_cast<int>(op.logits.cols);
-        ChoiceRows& rows = program_.operands.choice;
+        ChoiceRows& rows = plan_.operands.choice;
         const auto vector = [&](const char* name, const View& view) {
             expect_shape(name, view, 1, batch, DType::i32);
             return memory_.at<std::int32_t>(view);
@@ -258,22 +258,22 @@ class Lowering {
         rows.state = vector("state", op.state);
         rows.token = vector("token", op.token);
         rows.status = vector("status", op.status);
-        program_.ops.push_back({.kind = OpKind::choose});
+        plan_.ops.push_back({.kind = OpKind::choose});
     }
 
     /// An op's tiles begin at the SM after the last one of the op before, so that over a step no SM has more than
     /// one tile more than another.
     void rotate() {
         std::int64_t tiles = 0;
-        for (DecodeOp& entry : program_.ops) {
-            entry.rotation = static_cast<std::int16_t>(tiles % program_.grid);
+        for (DecodeOp& entry : plan_.ops) {
+            entry.rotation = static_cast<std::int16_t>(tiles % plan_.grid);
             tiles += entry.tiles;
         }
     }
 
     const Schedule& schedule_;
     const Memory& memory_;
-    DecodeProgram program_;
+    DecodePlan plan_;
     std::size_t next_ = 0;
     int layers_ = 0;
     std::string where_;                                       // for messages
@@ -282,7 +282,7 @@ class Lowering {
 
 }  // namespace
 
-DecodeProgram lower(const Schedule& schedule, const Memory& memory, int grid) {
+DecodePlan lower(const Schedule& schedule, const Memory& memory, int grid) {
     return Lowering(schedule, memory, grid).run();
 }
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "kernels/core/memory.h"
-#include "kernels/hopper/decode/plan/program.h"
+#include "kernels/hopper/decode/plan/decode_plan.h"
 #include "kernels/ops.h"
 
 namespace coda::hopper::decode {
@@ -15,6 +15,6 @@ namespace coda::hopper::decode {
 ///
 /// Throws Error, naming the step and its operand, where the list is not of this form or has sizes that the kernel does
 /// not take: widths must be multiples of 16, heads / kv_heads at most 8, head_dim 64 or 128, sequences at most 8.
-DecodeProgram lower(const Schedule& schedule, const Memory& memory, int grid);
+DecodePlan lower(const Schedule& schedule, const Memory& memory, int grid);
 
 }  // namespace coda::hopper::decode

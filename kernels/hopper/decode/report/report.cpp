@@ -38,9 +38,9 @@ LateWait wait_of(std::uint64_t key) {
     return wait;
 }
 
-std::string describe(const LateWait& wait, const DecodeProgram& program) {
+std::string describe(const LateWait& wait, const DecodePlan& plan) {
     const auto op = static_cast<std::size_t>(wait.op);
-    const char* name = op < program.ops.size() ? name_of(program.ops[op].kind) : "?";
+    const char* name = op < plan.ops.size() ? name_of(plan.ops[op].kind) : "?";
     const std::string tile = wait.tile < 0 ? "" : text(" tile ", wait.tile);
     return text("the fused decode kernel stopped: SM ", wait.sm, " warp ", wait.warp, " waited too long for ",
                 name_of(wait.awaited), " in op ", wait.op, " (", name, ")", tile, " of step ", wait.step);

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "kernels/hopper/decode/plan/program.h"
+#include "kernels/hopper/decode/plan/decode_plan.h"
 
 namespace coda::hopper::decode {
 
@@ -47,6 +47,6 @@ CODA_HD std::uint64_t key_of(const LateWait& wait) {
 LateWait wait_of(std::uint64_t key);
 
 /// One sentence.
-std::string describe(const LateWait& wait, const DecodeProgram& program);
+std::string describe(const LateWait& wait, const DecodePlan& plan);
 
 }  // namespace coda::hopper::decode

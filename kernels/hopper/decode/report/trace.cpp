@@ -80,25 +80,25 @@ OpTimes times_of(const Reader& reader, int op, std::uint64_t& before) {
 
 }  // namespace
 
-std::vector<OpTimes> op_times(const StepTrace& trace, const DecodeProgram& program) {
-    const Reader reader{trace, program.grid, static_cast<int>(program.ops.size())};
+std::vector<OpTimes> op_times(const StepTrace& trace, const DecodePlan& plan) {
+    const Reader reader{trace, plan.grid, static_cast<int>(plan.ops.size())};
     std::uint64_t before = reader.first();
     std::vector<OpTimes> all;
-    for (int s = 0; s < static_cast<int>(program.ops.size()); ++s) all.push_back(times_of(reader, s, before));
+    for (int s = 0; s < static_cast<int>(plan.ops.size()); ++s) all.push_back(times_of(reader, s, before));
     return all;
 }
 
-std::string op_table(const StepTrace& trace, const DecodeProgram& program) {
+std::string op_table(const StepTrace& trace, const DecodePlan& plan) {
     constexpr OpKind kKinds[] = {OpKind::qkv,  OpKind::attention, OpKind::attn_out, OpKind::gate_up,
                                  OpKind::down, OpKind::head,      OpKind::choose};
-    const std::vector<OpTimes> times = op_times(trace, program);
+    const std::vector<OpTimes> times = op_times(trace, plan);
     std::string table =
         formatted("%-10s %6s %10s %10s %10s %10s %10s\n", "us", "ops", "wall", "wait", "work", "finish", "all walls");
     for (const OpKind kind : kKinds) {
         OpTimes sum;
         int number = 0;
         for (std::size_t s = 0; s < times.size(); ++s) {
-            if (program.ops[s].kind != kind) continue;
+            if (plan.ops[s].kind != kind) continue;
             sum.wall += times[s].wall;
             sum.wait += times[s].wait;
             sum.work += times[s].work;
@@ -112,22 +112,22 @@ std::string op_table(const StepTrace& trace, const DecodeProgram& program) {
     return table;
 }
 
-std::string chrome_trace(const StepTrace& trace, const DecodeProgram& program) {
-    const Reader reader{trace, program.grid, static_cast<int>(program.ops.size())};
+std::string chrome_trace(const StepTrace& trace, const DecodePlan& plan) {
+    const Reader reader{trace, plan.grid, static_cast<int>(plan.ops.size())};
     const std::uint64_t zero = reader.first();
     std::string json = "{\"displayTimeUnit\": \"ns\", \"traceEvents\": [\n";
     const auto add = [&](const std::string& event) { json += (json.back() == '\n' ? "" : ",\n") + event; };
-    for (int sm = 0; sm < program.grid; ++sm) {
+    for (int sm = 0; sm < plan.grid; ++sm) {
         add(formatted(R"({"ph":"M","name":"process_name","pid":%d,"args":{"name":"SM %d"}})", sm, sm));
         for (int warp = 0; warp < kWarps; ++warp)
             add(formatted(R"({"ph":"M","name":"thread_name","pid":%d,"tid":%d,"args":{"name":"%s"}})", sm, warp,
                           name_of_warp(warp).c_str()));
     }
-    for (int s = 0; s < static_cast<int>(program.ops.size()); ++s)
-        for (int sm = 0; sm < program.grid; ++sm)
+    for (int s = 0; s < static_cast<int>(plan.ops.size()); ++s)
+        for (int sm = 0; sm < plan.grid; ++sm)
             for (int warp = 0; warp < kWarps; ++warp) {
                 if (!reader.works(s, sm, warp)) continue;
-                const char* kind = name_of(program.ops[static_cast<std::size_t>(s)].kind);
+                const char* kind = name_of(plan.ops[static_cast<std::size_t>(s)].kind);
                 const auto partial = [&](const char* name, std::uint64_t begin, std::uint64_t end) {
                     add(formatted(
                         R"({"ph":"X","name":"%s","cat":"%s","pid":%d,"tid":%d,"ts":%.3f,"dur":%.3f,"args":{"op":%d}})",

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/hopper/decode/plan/program.h"
+#include "kernels/hopper/decode/plan/decode_plan.h"
 
 namespace coda::hopper::decode {
 
@@ -30,13 +30,13 @@ struct OpTimes {
     double finish = 0;  // from the last consumer warp of all to the last result
 };
 /// By op. The first op counts from its first stamp.
-std::vector<OpTimes> op_times(const StepTrace& trace, const DecodeProgram& program);
+std::vector<OpTimes> op_times(const StepTrace& trace, const DecodePlan& plan);
 
 /// Means over all ops of a kind, as a table for people.
-std::string op_table(const StepTrace& trace, const DecodeProgram& program);
+std::string op_table(const StepTrace& trace, const DecodePlan& plan);
 
 /// In Chrome's trace format (chrome://tracing, ui.perfetto.dev): a process per SM, a thread per warp, its ops as
 /// "wait" and as work.
-std::string chrome_trace(const StepTrace& trace, const DecodeProgram& program);
+std::string chrome_trace(const StepTrace& trace, const DecodePlan& plan);
 
 }  // namespace coda::hopper::decode

@@ -60,12 +60,12 @@ struct Operands {
     float eps = 0;
 };
 
-struct DecodeProgram {
+struct DecodePlan {
     std::vector<DecodeOp> ops;
     Operands operands;
     int grid = 0;  // SMs
 };
-/// What a program has at most: what a LateWait (report.h) can name.
+/// What a plan has at most: what a LateWait (report.h) can name.
 inline constexpr int kMostOps = 1 << 12, kMostSms = 1 << 10;
 
 /// Global memory through which SMs hand vectors to each other, in one of two ways.
@@ -131,7 +131,7 @@ struct Layout {
     int bytes = 0;
 };
 /// Throws Error where a model needs more than an SM has.
-Layout layout_of(const DecodeProgram& program, int in_flight_bytes = 56 * 1024);
+Layout layout_of(const DecodePlan& plan, int in_flight_bytes = 56 * 1024);
 
 /// Slices of an op's input that a warp keeps for all of its tiles. 0: it fetches each slice for tiles_together tiles.
 CODA_HD int resident_slices(const Slices& slices, int batch) {

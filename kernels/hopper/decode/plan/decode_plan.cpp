@@ -1,4 +1,4 @@
-#include "kernels/hopper/decode/plan/program.h"
+#include "kernels/hopper/decode/plan/decode_plan.h"
 
 #include <algorithm>
 
@@ -55,10 +55,10 @@ Exchange exchange_of(const Shape& shape, int grid) {
     return exchange;
 }
 
-Layout layout_of(const DecodeProgram& program, int in_flight_bytes) {
-    const Shape& shape = program.operands.shape;
+Layout layout_of(const DecodePlan& plan, int in_flight_bytes) {
+    const Shape& shape = plan.operands.shape;
     Layout layout;
-    for (const DecodeOp& op : program.ops) {
+    for (const DecodeOp& op : plan.ops) {
         if (!is_gemm(op.kind)) continue;
         const int kept = resident_slices(slices_of(op.columns), shape.batch);
         const int bytes =
@@ -79,12 +79,12 @@ Layout layout_of(const DecodeProgram& program, int in_flight_bytes) {
     layout.input = add(kConsumerWarps * layout.input_bytes);
     layout.partials = add(4LL * layout.partial_entries * kConsumerWarps * layout.partial_floats);
     layout.attention = add(4LL * kConsumerWarps * layout.attention_floats);
-    layout.ops = add(static_cast<std::int64_t>(program.ops.size() * sizeof(DecodeOp)));
+    layout.ops = add(static_cast<std::int64_t>(plan.ops.size() * sizeof(DecodeOp)));
     layout.state = add(sizeof(SharedState));
     layout.stages = std::min((kMaxSharedBytes - end) / kStageBytes, kMaxStages);
     // With fewer, a load would wait for the MMAs on the stage before it.
     constexpr int kFewest = 3;
-    require(layout.stages >= kFewest, "decode: ", program.ops.size(), " ops and ", shape.batch, " sequences exit_all ",
+    require(layout.stages >= kFewest, "decode: ", plan.ops.size(), " ops and ", shape.batch, " sequences exit_all ",
             std::max(layout.stages, 0), " stages of ", kStageBytes, " bytes in shared memory, and the kernel needs ",
             kFewest, ": use fewer sequences");
     layout.in_flight = std::clamp(in_flight_bytes / kStageBytes, 1, layout.stages);
