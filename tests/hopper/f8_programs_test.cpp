@@ -7,7 +7,7 @@
 // them, and 1% RMS. LinearRmsBackward's codes of dx have in between its rounding to bf16, of which those near a tie
 // differ: errors of 0.35%, 4% of the elements and 2% RMS. So they are also made from the dx that the kernel stored,
 // with no difference at all. The largest dx may be the next bf16.
-#include "kernels/core/float8.h"
+#include "kernels/core/f8.h"
 #include "kernels/core/integers.h"
 #include "kernels/oracle/tolerance.h"
 #include "tests/hopper/gemm_check.h"

@@ -1,4 +1,4 @@
-// coda_bench float8: what FP8 gains over bf16, program by program, at the shapes of llama1b's layers.
+// coda_bench fp8: what FP8 gains over bf16, program by program, at the shapes of llama1b's layers.
 //
 // Per row: our bf16 program, our FP8 program, and cuBLASLt's bare FP8 GEMM of the same shape. The
 // FP8 program first runs once on poisoned results, and the oracle judges it; then ours take their fastest tiles, which
@@ -277,14 +277,14 @@ void run(const Options& options) {
         "alone\n"
         "%ssum: bf16 %.4f, f8 %.4f, cuBLAS f8 %.4f: bf16 / f8 %.3f\n\n",
         lines.c_str(), bf16, f8, cublas, bf16 / f8);
-    require(bench.right(), "float8: a result is beyond its tolerance; see BEYOND above");
+    require(bench.right(), "fp8: a result is beyond its tolerance; see BEYOND above");
     bench.write_records();
 }
 
 }  // namespace
 
-void add_float8(CLI::App& app) {
-    CLI::App* command = app.add_subcommand("float8", "FP8 GEMMs of llama1b against bf16 and cuBLASLt");
+void add_f8(CLI::App& app) {
+    CLI::App* command = app.add_subcommand("fp8", "FP8 GEMMs of llama1b against bf16 and cuBLASLt");
     auto options = std::make_shared<Options>();
     command->add_option("--tokens", options->tokens, "M of the layers, a multiple of 16");
     command->add_option("--only", options->only, "one GEMM, such as gate_up_dgrad");
