@@ -72,8 +72,8 @@ _STEP = Schema(
 )
 
 SCHEMAS = {
-    # An FP8 program has the name of its bf16 form, beside which it ran in turns of their own (coda_bench fp8):
-    # ratio_bf16. dx_f8: it stores FP8 copies of dx too.
+    # `program` is an op, followed by words for its form ("LinearRope rstd"). FP8 ran in turns of its own with the
+    # bf16 program that training has in its place (coda_bench fp8): ratio_bf16. dx_f8: it stores FP8 copies of dx too.
     "gemm": Schema(
         key=("program", "layout", "M", "N", "K", "precision"),
         key_optional=("promotion", "dx_f8"),
