@@ -14,8 +14,8 @@ Precision:  fp32            everything, TF32 off
             bf16-autocast   fp32 parameters, GEMMs and attention in bf16
             bf16-params     bf16 parameters and residual stream, fp32 master weights and gradient sums
 
---float8 RECIPE makes the linear layers float8 through the torchao package (tools/torch_float8.py), all but the head's,
-that one too with --float8-head. --compile runs the model through torch.compile: other bits, and faster.
+--fp8 RECIPE makes the linear layers FP8 through the torchao package (tools/torch_fp8.py), all but the head's,
+that one too with --fp8-head. --compile runs the model through torch.compile: other bits, and faster.
 
 --validation SHARD evaluates at the end, on the sequences that coda_train's validation of that file takes, in its order,
 and writes its record.
@@ -39,7 +39,7 @@ try:
 except ImportError:
     sys.exit("torch_reference.py: needs PyTorch: pip install torch")
 
-import torch_float8
+import torch_fp8
 from torch_inputs import InputError, read_batches, read_validation, read_weights
 
 PRECISIONS = ("bf16-autocast", "bf16-params", "fp32")
@@ -295,11 +295,11 @@ def train(arguments) -> int:
         model = Llama(config)
     load_weights(model, arguments.init)
     build = f"PyTorch {torch.__version__}, {arguments.precision}"
-    if arguments.float8:
-        head = None if arguments.float8_head else "lm_head"
-        converted = torch_float8.convert(model, arguments.float8, head, emulate=device == "cpu")
-        build += f", torchao {torch_float8.version()} {arguments.float8}, {converted} layers"
-        print(f"{converted} linear layers are float8, {arguments.float8}", flush=True)
+    if arguments.fp8:
+        head = None if arguments.fp8_head else "lm_head"
+        converted = torch_fp8.convert(model, arguments.fp8, head, emulate=device == "cpu")
+        build += f", torchao {torch_fp8.version()} {arguments.fp8}, {converted} layers"
+        print(f"{converted} linear layers are FP8, {arguments.fp8}", flush=True)
     validation = read_validation(arguments.validation, config) if arguments.validation else None
     trainer = Trainer(config, model, arguments.precision, device, arguments.compile)
     accumulation = config["training"]["grad_accumulation_steps"]
@@ -337,20 +337,20 @@ def main() -> int:
     parser.add_argument("--batches", required=True, metavar="FILE", help="what coda_train --dump-batches wrote")
     parser.add_argument("--out", required=True, metavar="FILE", help="the log to write")
     parser.add_argument("--precision", choices=PRECISIONS, default="bf16-autocast")
-    parser.add_argument("--float8", choices=torch_float8.RECIPES, help="through torchao; not with --precision fp32")
-    parser.add_argument("--float8-head", action="store_true", help="with --float8: the head's products too")
+    parser.add_argument("--fp8", choices=torch_fp8.RECIPES, help="through torchao; not with --precision fp32")
+    parser.add_argument("--fp8-head", action="store_true", help="with --fp8: the head's products too")
     parser.add_argument("--compile", action="store_true", help="through torch.compile")
     parser.add_argument("--validation", metavar="SHARD", help="validation data, evaluated at the end")
     parser.add_argument("--steps", type=int, metavar="N", help="stop after N; the learning rate stays the whole run's")
     parser.add_argument("--print-every", type=int, default=10, metavar="N")
     arguments = parser.parse_args()
-    if arguments.float8_head and not arguments.float8:
-        parser.error("--float8-head: goes with --float8, which is not given")
-    if arguments.float8 and arguments.precision == "fp32":
-        parser.error("--float8: goes with bf16-autocast and bf16-params, not with fp32")
+    if arguments.fp8_head and not arguments.fp8:
+        parser.error("--fp8-head: goes with --fp8, which is not given")
+    if arguments.fp8 and arguments.precision == "fp32":
+        parser.error("--fp8: goes with bf16-autocast and bf16-params, not with fp32")
     try:
         return train(arguments)
-    except (InputError, torch_float8.Float8Error, OSError) as error:
+    except (InputError, torch_fp8.F8Error, OSError) as error:
         print(f"torch_reference.py: {error}", file=sys.stderr)
         return 1
 

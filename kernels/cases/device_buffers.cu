@@ -1,7 +1,7 @@
 #include <cuda_bf16.h>
 
 #include "kernels/cases/device_buffers.h"
-#include "kernels/core/float8.h"
+#include "kernels/core/f8.h"
 #include "kernels/hopper/sm90/check.h"
 #include "kernels/math/random.h"
 

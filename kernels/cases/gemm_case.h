@@ -13,7 +13,7 @@
 namespace coda::cases {
 
 struct Shape {
-    std::string program;  // as result files name it: an op, or one of its forms (Program, op_cases.h)
+    std::string program;  // an op, or one of its forms: Program::name (op_cases.h)
     std::int64_t m, n, k;
 };
 

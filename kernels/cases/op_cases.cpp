@@ -66,7 +66,7 @@ std::vector<Shape> preset(const std::string& name) {
     if (name == "square") {
         std::vector<Shape> shapes;
         for (const std::int64_t size : {2048, 4096, 8192})
-            for (const char* program : {"Linear", "LinearDgrad", "WeightGradient"})
+            for (const char* program : {"Linear", "Linear in_out", "WeightGradient"})
                 shapes.push_back({program, size, size, size});
         return shapes;
     }
@@ -78,11 +78,11 @@ std::vector<Shape> preset(const std::string& name) {
     const std::int64_t q = small ? 3072 : 6144;   // q, k and v heads
     const std::int64_t vocab = 128256;
     return {
-        {"LinearRstdRope", m, q, d},
+        {"LinearRope rstd", m, q, d},
         {"LinearResidualRms", m, d, d},
-        {"LinearRstdSwiglu", m, 2 * f, d},
+        {"LinearSwiglu rstd", m, 2 * f, d},
         {"LinearResidualRms", m, d, f},
-        {"LinearRstdCrossEntropy", m, vocab, d},
+        {"LinearCrossEntropy rstd", m, vocab, d},
         {"LinearRmsBackward", m, d, vocab},
         {"LinearSwigluBackward", m, f, d},
         {"LinearRmsBackward", m, d, 2 * f},
@@ -97,10 +97,10 @@ std::vector<Shape> preset(const std::string& name) {
         {"Linear", m, d, d},
         {"Linear", m, 2 * f, d},
         {"Linear", m, d, f},
-        {"LinearDgrad", m, d, 2 * f},
-        {"LinearDgrad", m, f, d},
-        {"LinearDgrad", m, d, q},
-        {"LinearRstd", m, d, d},
+        {"Linear in_out", m, d, 2 * f},
+        {"Linear in_out", m, f, d},
+        {"Linear in_out", m, d, q},
+        {"Linear rstd", m, d, d},
     };
 }
 

@@ -11,7 +11,8 @@
 
 namespace coda::cases {
 
-/// A GEMM op, or a form of it (with rstd, as dgrad, ...), under the name that result files have for it.
+/// A GEMM op or a form of it. Its name is the op's, followed by words for what differs: "rstd", "in_out" (w's layout),
+/// "f32" (the result), "f8" (the operands). Result files have the name without "f8", which is their precision.
 struct Program {
     const char* name;
     GemmCase (*make)(const Shape& shape, const CaseOptions& options);

@@ -50,7 +50,7 @@ constexpr const char* name_of(DType dtype) {
     return "?";
 }
 
-/// Whether the elements are FP8 (float8.h): operands of GEMMs, with a scale of their own.
+/// Whether the elements are FP8 (f8.h): operands of GEMMs, with a scale of their own.
 constexpr bool is_f8(DType dtype) { return dtype == DType::f8e4m3 || dtype == DType::f8e5m2; }
 
 /// Storage-only bfloat16: the upper half of an IEEE float. Rounds to nearest, ties to even; NaN stays NaN.

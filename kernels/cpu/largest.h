@@ -5,7 +5,7 @@
 #include <cmath>
 #include <vector>
 
-#include "kernels/core/float8.h"
+#include "kernels/core/f8.h"
 #include "kernels/cpu/gemm_operands.h"
 
 namespace coda::cpu {

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "kernels/core/factors.h"
-#include "kernels/cpu/float8.h"
+#include "kernels/cpu/f8.h"
 #include "kernels/cpu/gemm_operands.h"
 
 namespace coda::cpu {

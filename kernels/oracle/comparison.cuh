@@ -10,7 +10,7 @@
 #include <array>
 #include <cstdint>
 
-#include "kernels/core/float8.h"
+#include "kernels/core/f8.h"
 #include "kernels/hopper/sm90/check.h"
 #include "kernels/oracle/op_check.h"
 

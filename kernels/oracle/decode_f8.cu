@@ -2,7 +2,7 @@
 
 #include <cuda_bf16.h>
 
-#include "kernels/core/float8.h"
+#include "kernels/core/f8.h"
 #include "kernels/hopper/sm90/check.h"
 
 namespace coda::oracle {

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/core/float8.h"
+#include "kernels/core/f8.h"
 #include "kernels/oracle/comparison.cuh"
 
 namespace coda::oracle {

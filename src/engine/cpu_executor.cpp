@@ -10,7 +10,7 @@
 #include <fstream>
 #include <utility>
 
-#include "kernels/core/float8.h"
+#include "kernels/core/f8.h"
 #include "kernels/cpu/row_stats.h"
 #include "kernels/cpu/run.h"
 #include "src/engine/executor.h"

@@ -26,7 +26,7 @@ std::string place_of(const ParameterLayout& layout, std::int64_t element) {
 
 /// What an element of a segment is, and of which tensor.
 std::string named(const Session& session, std::string_view segment, std::int64_t element) {
-    if (segment == kFloat8Segment) {
+    if (segment == kF8Segment) {
         const std::vector<ScaledTensor>& tensors = session.schedules().weights.tensors();
         const ScaledTensor& tensor = tensors[static_cast<std::size_t>(element) % tensors.size()];
         return text("a largest magnitude is not finite: ", tensor.place());

@@ -113,7 +113,7 @@ void send_weights(Executor& executor, const Schedules& schedules, const Paramete
 
 std::vector<StateSegment> state_segments(const HostViews& host) {
     std::vector<StateSegment> segments = {{kMasterSegment, host.master}, {"m", host.m}, {"v", host.v}};
-    if (host.f8.history) segments.push_back({kFloat8Segment, flat(host.f8.history)});
+    if (host.f8.history) segments.push_back({kF8Segment, flat(host.f8.history)});
     return segments;
 }
 
@@ -127,7 +127,7 @@ Segment executor_segment(Executor& executor, const StateSegment& segment) {
 void load_state(Executor& executor, const Schedules& schedules, const ParameterLayout& layout,
                 const CheckpointInfo& checkpoint) {
     for (const StateSegment& named : state_segments(schedules.host)) {
-        if (named.name == std::string_view(kFloat8Segment)) continue;
+        if (named.name == std::string_view(kF8Segment)) continue;
         require_segment_size(checkpoint, named.name, named.view.bytes());
         read_segment(checkpoint, named.name, [&](std::int64_t offset, std::span<const std::byte> part) {
             executor.upload(bytes_of(named.view, offset, part.size()), part.data());

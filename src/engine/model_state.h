@@ -28,8 +28,8 @@ std::vector<StateSegment> state_segments(const HostViews& host);
 /// The segment as a checkpoint takes it, read from the executor's memory when it is written.
 Segment executor_segment(Executor& executor, const StateSegment& segment);
 
-/// The history of ScaleViews; Float8Scales loads it.
-inline constexpr const char* kFloat8Segment = "f8_history";
+/// The history of ScaleViews; F8Scales loads it.
+inline constexpr const char* kF8Segment = "f8_history";
 
 /// Weights and moments of a checkpoint, bit by bit.
 void load_state(Executor& executor, const Schedules& schedules, const ParameterLayout& layout,

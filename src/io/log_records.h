@@ -10,18 +10,18 @@
 namespace coda {
 
 /// Shares of the elements of an FP8 tensor.
-struct Float8Lost {
+struct F8Lost {
     double saturated = 0;  // at the end of the range
     double zeros = 0;
 };
 
 /// Of the FP8 tensors of a kind, the one that came closest to the end of its range.
-struct Float8Record {
+struct F8Record {
     std::string tensor;  // "gate_up.output_gradient"
     int layer = 0;
     double amax = 0;   // its largest magnitude
     double range = 0;  // that times the scale, over the largest number of the format; above 1: it was saturated
-    std::optional<Float8Lost> lost{};  // the largest of any layer, where the step counted them
+    std::optional<F8Lost> lost{};  // the largest of any layer, where the step counted them
 };
 
 struct StepRecord {
@@ -37,8 +37,8 @@ struct StepRecord {
     // How far above the usual loss and norm are (src/train/spike_watch.h); NaN without a verdict.
     double loss_z = std::numeric_limits<double>::quiet_NaN();
     double norm_z = std::numeric_limits<double>::quiet_NaN();
-    std::string skipped{};           // why the update was dropped; empty where it was not, and then absent from the log
-    std::vector<Float8Record> f8{};  // absent from the log where empty
+    std::string skipped{};       // why the update was dropped; empty where it was not, and then absent from the log
+    std::vector<F8Record> f8{};  // absent from the log where empty
 };
 
 struct EvaluationRecord {

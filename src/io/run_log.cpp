@@ -62,9 +62,9 @@ fs::path keep_aside(const fs::path& path, const std::string& contents) {
 }
 
 /// The member "f8" of a step's record.
-std::string f8_text(const std::vector<Float8Record>& records) {
+std::string f8_text(const std::vector<F8Record>& records) {
     std::string members;
-    for (const Float8Record& record : records) {
+    for (const F8Record& record : records) {
         members += text(
             members.empty() ? "" : ", ", json(record.tensor).dump(), ": [", record.layer, ", ",
             json_number(record.amax), ", ", json_number(record.range),

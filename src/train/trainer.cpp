@@ -177,7 +177,7 @@ Trainer::StepUnderWay Trainer::start_step(std::int64_t step, const StepBatches& 
     if (session_.timing()) session_.timing()->begin_step(step);
     if (session_.tensors()) session_.tensors()->begin_step(step);
 
-    Float8Counts* counter = session_.timing() ? nullptr : scales_.counter(step);
+    F8Counts* counter = session_.timing() ? nullptr : scales_.counter(step);
     run_micro_batches(
         batches, [&](Pass pass) { counter ? session_.executor().run_observed(pass, *counter) : session_.run(pass); });
     if (counter) under_way.f8_counts = counter->counts();

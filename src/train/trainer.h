@@ -14,7 +14,7 @@
 #include "src/io/run_tokenizer.h"
 #include "src/train/checkpoints.h"
 #include "src/train/evaluator.h"
-#include "src/train/float8_scales.h"
+#include "src/train/f8_scales.h"
 #include "src/train/recent_mean.h"
 #include "src/train/resume_check.h"
 #include "src/train/run_files.h"
@@ -49,7 +49,7 @@ class Trainer {
         std::int64_t counted = 0;
         bool skipped = false;  // of a loss or norm that is not finite
         bool dropped = false;  // by rule
-        std::vector<Float8Record> f8;
+        std::vector<F8Record> f8;
     };
     /// A step that is enqueued and whose results the host has not looked at.
     struct StepUnderWay {
@@ -57,7 +57,7 @@ class Trainer {
         std::int64_t counted = 0;            // targets of the step that are not ignored
         double lr = 0, started = 0;          // seconds
         std::unique_ptr<Readback> readback;  // loss, norm, skip
-        std::unique_ptr<Readback> f8;        // of Float8Scales
+        std::unique_ptr<Readback> f8;        // of F8Scales
         std::vector<CodeCounts> f8_counts;   // where the step counts them
     };
 
@@ -103,7 +103,7 @@ class Trainer {
     RunLock lock_;
     Session session_;
     WeightsSource weights_;
-    Float8Scales scales_;
+    F8Scales scales_;
     Checkpoints checkpoints_;
     RunIdentity identity_;
     Evaluator evaluator_;

@@ -7,7 +7,7 @@
 // them, and 1% RMS. LinearRmsBackward's codes of dx have in between its rounding to bf16, of which those near a tie
 // differ: errors of 0.35%, 4% of the elements and 2% RMS. So they are also made from the dx that the kernel stored,
 // with no difference at all. The largest dx may be the next bf16.
-#include "kernels/core/float8.h"
+#include "kernels/core/f8.h"
 #include "kernels/core/integers.h"
 #include "kernels/oracle/tolerance.h"
 #include "tests/hopper/gemm_check.h"
@@ -85,7 +85,7 @@ double amax_of_dx(const Bytes& bytes, const LinearRmsBackward& op, double before
 
 /// Whether the program has kernels for a gradient of that format.
 bool built(const std::string& program, DType format) {
-    return format == DType::f8e4m3 || program == "LinearRmsBackwardF8" || program == "WeightGradientF8";
+    return format == DType::f8e4m3 || program == "LinearRmsBackward f8" || program == "WeightGradient f8";
 }
 
 void check_f8(const Shape& shape, const CaseOptions& options, const hopper::Request& choice = {}) {
@@ -129,7 +129,7 @@ void check_f8(const Shape& shape, const CaseOptions& options, const hopper::Requ
 
 TEST_CASE("an FP8 GEMM of whole numbers is exact", "[gpu][f8]") {
     if (!has_hopper()) return;
-    constexpr const char* kProgram = "WeightGradientF8";
+    constexpr const char* kProgram = "WeightGradient f8";
     for (const bool accumulate : {false, true})
         for (const Shape& shape : {Shape{kProgram, 256, 256, 128}, Shape{kProgram, 128, 256, 16},
                                    Shape{kProgram, 512, 520, 1536}, Shape{kProgram, 200, 136, 272}})
@@ -159,7 +159,7 @@ TEST_CASE("FP8 programs agree with the CPU: every tile, format and rule of promo
                 };
                 check({shape(784, 656, 208), shape(16, 136, 80), shape(2560, 1920, 2064)});
                 // Sums that are promoted, in tiles of their own.
-                if (std::string(program.name) == "LinearRmsBackwardF8")
+                if (std::string(program.name) == "LinearRmsBackward f8")
                     check({shape(16, 136, 8208), shape(1040, 784, 8464)});
             }
         }
@@ -172,7 +172,7 @@ TEST_CASE("an FP8 GEMM that begins tiles during epilogues has the bits of one th
     // Only promoted sums do, which begin behind kShortSum: a part of a k-tile more, whole intervals, and a part of one.
     for (const std::int64_t k : {8208, 8704, 9232})
         for (const bool optionals : {false, true}) {
-            const Shape shape{"LinearRmsBackwardF8", 8448, 784, k};
+            const Shape shape{"LinearRmsBackward f8", 8448, 784, k};
             const GemmCase made = cases::make_case(shape, {.accumulate = true, .optionals = optionals});
             const auto& whole = std::get<LinearRmsBackward>(made.op);
             const std::size_t tiles = hopper::choose(made.op).candidates.size();
@@ -189,12 +189,12 @@ TEST_CASE("an FP8 GEMM that begins tiles during epilogues has the bits of one th
                 CHECK((download(made.buffers, device.memory()) == download(made.buffers, parts.memory())));
             }
         }
-    check_f8({"LinearRmsBackwardF8", 8448, 784, 8208}, {.accumulate = true, .optionals = true});
+    check_f8({"LinearRmsBackward f8", 8448, 784, 8208}, {.accumulate = true, .optionals = true});
 }
 
 TEST_CASE("LinearSwigluBackward has the same bits with the transposed codes of dz in place of z", "[gpu][f8]") {
     if (!has_hopper()) return;
-    const GemmCase made = cases::make_case({"LinearSwigluBackwardF8", 2576, 1920, 2064});
+    const GemmCase made = cases::make_case({"LinearSwigluBackward f8", 2576, 1920, 2064});
     const auto& apart = std::get<LinearSwigluBackward>(made.op);
     LinearSwigluBackward in_place = apart;
     in_place.dz.codes.columns = View(apart.z);
@@ -243,7 +243,7 @@ TEST_CASE("two runs of FP8 programs give the same bits", "[gpu][f8]") {
 TEST_CASE("promotion keeps a long FP8 sum unbiased", "[gpu][f8]") {
     if (!has_hopper()) return;
     constexpr std::int64_t kTokens = 32768;
-    GemmCase made = cases::make_case({"WeightGradientF8", 256, 256, kTokens});
+    GemmCase made = cases::make_case({"WeightGradient f8", 256, 256, kTokens});
     for (cases::Buffer& buffer : made.buffers)
         if (is_f8(buffer.view.dtype)) buffer.fill = cases::Fill::positive;
     const cases::DeviceBuffers device(made.buffers, 3);
@@ -274,38 +274,38 @@ TEST_CASE("Hopper refuses FP8 operands that its kernels do not take", "[f8]") {
         }
         return "accepted";
     };
-    CHECK_THAT(refusal(cases::make_case({"LinearHeadDotF8", 64, 128, 72}).op), Catch::Contains("K of 16"));
-    CHECK_THAT(refusal(cases::make_case({"LinearSwigluBackwardF8", 64, 64, 64}, {.gradient_type = DType::f8e5m2}).op),
+    CHECK_THAT(refusal(cases::make_case({"LinearHeadDot f8", 64, 128, 72}).op), Catch::Contains("K of 16"));
+    CHECK_THAT(refusal(cases::make_case({"LinearSwigluBackward f8", 64, 64, 64}, {.gradient_type = DType::f8e5m2}).op),
                Catch::Contains("operand a is f8e5m2, expected f8e4m3"));
-    CHECK_THAT(refusal(cases::make_case({"LinearSwigluBackwardF8", 72, 64, 64}).op),
+    CHECK_THAT(refusal(cases::make_case({"LinearSwigluBackward f8", 72, 64, 64}).op),
                Catch::Contains("M is 72, not a multiple of 16"));
-    CHECK_THAT(refusal(cases::make_case({"LinearSwigluF8", 72, 64, 64}).op),
+    CHECK_THAT(refusal(cases::make_case({"LinearSwiglu f8", 72, 64, 64}).op),
                Catch::Contains("M is 72, not a multiple of 16"));
-    CHECK(refusal(cases::make_case({"LinearSwigluF8", 64, 64, 64}).op) == "accepted");
-    const Op rms = cases::make_case({"LinearRmsBackwardF8", 64, 64, 64}).op;
+    CHECK(refusal(cases::make_case({"LinearSwiglu f8", 64, 64, 64}).op) == "accepted");
+    const Op rms = cases::make_case({"LinearRmsBackward f8", 64, 64, 64}).op;
     CHECK(refusal(rms) == "accepted");
-    const Op copies = cases::make_case({"LinearRmsBackwardF8", 64, 64, 64}, {.optionals = true}).op;
+    const Op copies = cases::make_case({"LinearRmsBackward f8", 64, 64, 64}, {.optionals = true}).op;
     CHECK(refusal(copies) == "accepted");
     Op incomplete = copies;
     std::get<LinearRmsBackward>(incomplete).dx_codes.columns = View{};
     CHECK_THAT(refusal(incomplete), Catch::Contains("operand dx_f8_t is missing"));
-    CHECK_THAT(refusal(cases::make_case({"LinearRmsBackwardF8", 72, 64, 64}, {.optionals = true}).op),
+    CHECK_THAT(refusal(cases::make_case({"LinearRmsBackward f8", 72, 64, 64}, {.optionals = true}).op),
                Catch::Contains("M is 72, not a multiple of 16"));
     Op beside_bf16 = cases::make_case({"LinearRmsBackward", 64, 64, 64}).op;
     std::get<LinearRmsBackward>(beside_bf16).dx_codes = std::get<LinearRmsBackward>(copies).dx_codes;
     CHECK_THAT(refusal(beside_bf16), Catch::Contains("dx_scale goes with FP8 factors, and a is bf16"));
-    Op rope = cases::make_case({"LinearRopeF8", 64, 128, 64}).op;
+    Op rope = cases::make_case({"LinearRope f8", 64, 128, 64}).op;
     CHECK(refusal(rope) == "accepted");
     std::get<LinearRope>(rope).rstd = std::get<LinearRope>(rope).positions;
     CHECK_THAT(refusal(rope), Catch::Contains("rstd must be absent"));
-    Op residual = cases::make_case({"LinearResidualRmsF8", 64, 64, 64}).op;
+    Op residual = cases::make_case({"LinearResidualRms f8", 64, 64, 64}).op;
     CHECK(refusal(residual) == "accepted");
     std::get<LinearResidualRms>(residual).w.undo = View{};
     CHECK_THAT(refusal(residual), Catch::Contains("operand undo is missing"));
     Op bf16 = cases::make_case({"LinearHeadDot", 64, 128, 64}).op;
     std::get<LinearHeadDot>(bf16).w.undo = std::get<LinearHeadDot>(bf16).delta;
     CHECK_THAT(refusal(bf16), Catch::Contains("undo goes with FP8 factors, and a is bf16"));
-    Op gradient = cases::make_case({"WeightGradientF8", 64, 64, 64}).op;
+    Op gradient = cases::make_case({"WeightGradient f8", 64, 64, 64}).op;
     std::get<WeightGradient>(gradient).x.order = ColumnOrder::natural;
     CHECK_THAT(refusal(gradient), Catch::Contains("tokens in different orders"));
 }

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "kernels/cases/device_buffers.h"
-#include "kernels/core/float8.h"
+#include "kernels/core/f8.h"
 #include "kernels/hopper/sm90/check.h"
 #include "tests/catch.h"
 

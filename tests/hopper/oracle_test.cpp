@@ -17,7 +17,7 @@ GemmCase swiglu_backward_in_place() {
 }
 
 GemmCase swiglu_backward_f8_in_place() {
-    GemmCase made = cases::make_case({"LinearSwigluBackwardF8", 336, 784, 528}, {.gap = 16});
+    GemmCase made = cases::make_case({"LinearSwigluBackward f8", 336, 784, 528}, {.gap = 16});
     auto& op = std::get<LinearSwigluBackward>(made.op);
     op.dz.codes.columns = View(op.z);
     return made;

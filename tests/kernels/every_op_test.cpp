@@ -134,6 +134,18 @@ TEST_CASE("every op of the instruction set in float and in bf16 agrees with itse
     });
 }
 
+TEST_CASE("a GEMM program has its op's name, and words for its form") {
+    cases::for_each_op_type([&]<class T>() {
+        const cases::OpCases all = cases::cases_of<T>();
+        const std::string op = T::name;
+        for (const cases::Program& program : all.programs) {
+            INFO(program.name);
+            CHECK((program.name == op || std::string(program.name).starts_with(op + " ")));
+        }
+        for (const cases::Program& program : all.f8) CHECK(program.name == op + " f8");
+    });
+}
+
 TEST_CASE("an unknown GEMM program is refused with the names that there are") {
     CHECK_THROWS_WITH(cases::make_case({"LinearNothing", 8, 8, 8}),
                       Catch::Contains("LinearNothing") && Catch::Contains("LinearRope"));

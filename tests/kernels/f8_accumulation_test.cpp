@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/core/float8.h"
+#include "kernels/core/f8.h"
 #include "kernels/hopper/gemm/tuned_tiles.h"
 #include "kernels/oracle/tolerance.h"
 #include "tests/catch.h"

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "kernels/core/error.h"
-#include "kernels/core/float8.h"
+#include "kernels/core/f8.h"
 #include "kernels/core/memory.h"
 #include "kernels/core/operand.h"
 

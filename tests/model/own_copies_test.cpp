@@ -2,7 +2,7 @@
 #include <array>
 
 #include "tests/catch.h"
-#include "tests/model/float8_run.h"
+#include "tests/model/f8_run.h"
 
 using namespace coda;
 using namespace coda::test;

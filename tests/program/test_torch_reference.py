@@ -101,15 +101,15 @@ class ReferenceTest(ProgramTestCase):
                 self.assertAlmostEqual(theirs["val_loss"], ours["val_loss"], delta=1e-5 * ours["val_loss"])
 
     @unittest.skipUnless(HAS_TORCHAO, "no torchao for this Python")
-    def test_float8_is_close_and_differs(self):
+    def test_fp8_is_close_and_differs(self):
         config = self.prepare()
         curves = []
-        for arguments in ([], ["--float8", "tensorwise"], ["--float8", "rowwise"],
-                          ["--float8", "tensorwise", "--float8-head"]):
+        for arguments in ([], ["--fp8", "tensorwise"], ["--fp8", "rowwise"],
+                          ["--fp8", "tensorwise", "--fp8-head"]):
             done = self.reference(config, "--precision", "bf16-params", *arguments)
             # 7 matrices in each of 2 layers, and the head.
-            count = 14 + ("--float8-head" in arguments)
-            self.assertEqual(f"{count} linear layers are float8" in done.stdout, bool(arguments))
+            count = 14 + ("--fp8-head" in arguments)
+            self.assertEqual(f"{count} linear layers are FP8" in done.stdout, bool(arguments))
             curves.append([record["loss"] for record in self.records(["reference.jsonl"])])
         for number, curve in enumerate(curves[1:], start=1):
             worst = max(abs(a - b) / b for a, b in zip(curve, curves[0]))
@@ -117,15 +117,15 @@ class ReferenceTest(ProgramTestCase):
             self.assertGreater(worst, 1e-4)
             self.assertNotIn(curve, curves[:number])
 
-    def test_float8_without_the_package(self):
+    def test_fp8_without_the_package(self):
         os.mkdir(self.path("none"))
         self.write("none/torchao.py", b"raise ImportError('not here')\n")
         config = self.prepare(**{"training.steps": 1})
-        done = self.reference(config, "--float8", "rowwise", expect=1, PYTHONPATH=self.path("none"))
-        for words in ("--float8 needs the torchao package", "pip install --no-deps torchao=="):
+        done = self.reference(config, "--fp8", "rowwise", expect=1, PYTHONPATH=self.path("none"))
+        for words in ("--fp8 needs the torchao package", "pip install --no-deps torchao=="):
             self.assertIn(words, done.stderr)
         self.assertNotIn("Traceback", done.stderr)
-        for arguments in (["--float8-head"], ["--float8", "rowwise", "--precision", "fp32"]):
+        for arguments in (["--fp8-head"], ["--fp8", "rowwise", "--precision", "fp32"]):
             self.assertIn("goes with", self.reference(config, *arguments, expect=2).stderr)
 
     def test_defaults_are_the_programs(self):

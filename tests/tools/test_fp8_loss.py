@@ -65,7 +65,7 @@ for name in ("--config", "--batches", "--validation"):
     assert os.path.exists(flag(name)), flag(name)
 assert os.path.isdir(flag("--init"))
 config = json.load(open(flag("--config")))
-loss = 3.5 + ({"rowwise": 0.004, "tensorwise": 0.006}[flag("--float8")] if "--float8" in words else 0)
+loss = 3.5 + ({"rowwise": 0.004, "tensorwise": 0.006}[flag("--fp8")] if "--fp8" in words else 0)
 with open(flag("--out"), "w") as log:
     for record in ({"config": config}, *({"step": n, "loss": loss, "ms": 1000.0} for n in range(1, 5)),
                    {"step": 4, "val_loss": loss}):

@@ -1,7 +1,9 @@
 """Result files: tools/bench/records.py, which merges and writes them, and tools/check_results, which judges them."""
 
+import glob
 import json
 import os
+import re
 import sys
 import unittest
 
@@ -138,7 +140,7 @@ class MergeTest(LogTestCase):
                          [(1024, 1.0, "b"), (2048, 1.1, "0"), (3072, 1.0, "b"), (4096, 1.0, "0")])
 
     def test_every_part_of_the_key_counts(self):
-        made = [gemm(**change) for change in ({}, {"layout": "NN"}, {"program": "LinearDgrad"}, {"K": 8})]
+        made = [gemm(**change) for change in ({}, {"layout": "NN"}, {"program": "Linear in_out"}, {"K": 8})]
         made += [fp8_gemm(), fp8_gemm(promotion=256), fp8_gemm(dx_f8=True)]
         path = self.merge(made)
         self.assertEqual(len(records.read(path)[1]), len(made))
@@ -238,6 +240,22 @@ class CheckResultsTest(LogTestCase):
 
     def test_the_results_of_the_project(self):
         self.assertRegex(self.check()[0], r"^[1-9]\d+ records: as they should be$")
+
+    def test_the_results_of_the_project_name_ops_that_exist(self):
+        ops = set()
+        for path in glob.glob(os.path.join(ROOT, "kernels", "ops", "*", "*.h")):
+            with open(path, encoding="utf-8") as file:
+                ops |= set(re.findall(r'const char\* name = "(\w+)"', file.read()))
+        self.assertIn("LinearRope", ops)
+        for path in glob.glob(os.path.join(records.RESULTS, "*.json")):
+            for record in records.read(path)[1]:
+                named = record.get("program", record.get("op"))
+                self.assertTrue(named is None or named.split()[0] in ops, f"{path}: {named}")
+
+    def test_the_results_of_the_project_name_configurations_that_exist(self):
+        for path in glob.glob(os.path.join(records.RESULTS, "*.json")):
+            for config in {record["config"] for record in records.read(path)[1] if "config" in record}:
+                self.assertTrue(os.path.exists(os.path.join(ROOT, "configs", config + ".json")), f"{path}: {config}")
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@
 namespace coda::bench {
 
 void add_gemm(CLI::App& app);
-void add_float8(CLI::App& app);
+void add_f8(CLI::App& app);
 void add_attention(CLI::App& app);
 void add_decode(CLI::App& app);
 void add_pointwise(CLI::App& app);

@@ -108,7 +108,8 @@ void add_gemm(CLI::App& app) {
     CLI::App* command = app.add_subcommand("gemm", "GEMM programs against cuBLASLt");
     auto options = std::make_shared<Options>();
     command->add_option("--preset", options->preset, "llama1b, llama8b or square");
-    command->add_option("--shape", options->shapes, "PROGRAM:M:N:K, instead of a preset");
+    command->add_option("--shape", options->shapes,
+                        "PROGRAM:M:N:K, instead of a preset, such as 'LinearRope rstd:32768:3072:2048'");
     command->add_option("--json", options->json, "write the records to this file, which must be new");
     command->add_flag("--overwrite", options->overwrite, "let --json replace a file of this name");
     command->add_option("--warm-up", options->turns.warm_up, "seconds per shape");

@@ -12,7 +12,7 @@ int main(int argc, char** argv) {
     CLI::App app("Benchmarks of coda_train's kernels and of its whole step");
     app.require_subcommand(1);
     coda::bench::add_gemm(app);
-    coda::bench::add_float8(app);
+    coda::bench::add_f8(app);
     coda::bench::add_attention(app);
     coda::bench::add_decode(app);
     coda::bench::add_pointwise(app);

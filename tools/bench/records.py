@@ -66,14 +66,14 @@ _STEP = Schema(
     optional=("torch_ms", "ratio", "torchao_ms", "ratio_torchao", "bf16_ms", "ratio_bf16", "in_turns",
               "torchao_peak_gib", "torchao_fullgraph", "floor_ms", "floor_ratio", "floor_products_ms", "peak_gib",
               "torch_peak_gib", "forward_ms", "backward_ms", "update_ms", "products_ms", "attention_forward_ms",
-              "attention_backward_ms", "other_ms", "other_share", "grad_norm_ms", "adamw_ms", "float8_update_ms",
+              "attention_backward_ms", "other_ms", "other_share", "grad_norm_ms", "adamw_ms", "fp8_update_ms",
               "arena_gib", "bf16_peak_gib", "bf16_arena_gib"),
     rivals={"ratio": "torch_ms", "ratio_torchao": "torchao_ms", "ratio_bf16": "bf16_ms"},
 )
 
 SCHEMAS = {
-    # An FP8 program has the name of its bf16 form, beside which it ran in turns of their own (coda_bench float8):
-    # ratio_bf16. dx_f8: it stores FP8 copies of dx too.
+    # `program` is an op, followed by words for its form ("LinearRope rstd"). FP8 ran in turns of its own with the
+    # bf16 program that training has in its place (coda_bench fp8): ratio_bf16. dx_f8: it stores FP8 copies of dx too.
     "gemm": Schema(
         key=("program", "layout", "M", "N", "K", "precision"),
         key_optional=("promotion", "dx_f8"),
@@ -95,9 +95,9 @@ SCHEMAS = {
     "pointwise": Schema(
         key=("op", "shape"), required=("ms", "copy_ms", "ratio", "bytes", "gbps"), rivals={"ratio": "copy_ms"}
     ),
-    # PyTorch's float8 GEMM (torch_float8_gemm.py) beside its bf16 one, cuBLASLt both: what FP8 kernels are measured by.
+    # PyTorch's FP8 GEMM (torch_fp8_gemm.py) beside its bf16 one, cuBLASLt both: what FP8 kernels are measured by.
     # relative_error is the RMS against float32 products of the same 8-bit operands.
-    "float8_gemm": Schema(
+    "fp8_gemm": Schema(
         key=("product", "kind", "M", "N", "K", "accumulation"),
         required=("ms", "bf16_ms", "ratio", "tflops", "bf16_tflops", "relative_error"),
         optional=("watts", "mhz", "bf16_watts", "bf16_mhz"),

@@ -69,7 +69,7 @@ void print(const std::string& name, const Config& config, const StepResult& resu
     std::printf("forward + backward  %9.2f ms   MFU %4.1f%%\n", t.forward_backward,
                 100 * result.mfu(t.forward_backward));
     std::printf("optimizer           %9.2f ms   GradNorm %.2f, AdamW %.2f", t.update, t.grad_norm, t.adamw);
-    if (f8) std::printf(", FP8 scales and weights %.2f", t.float8_update);
+    if (f8) std::printf(", FP8 scales and weights %.2f", t.f8_update);
     std::printf("\n");
     std::printf("whole step          %9.2f ms   MFU %4.1f%%   %.0f tokens/s\n", t.whole, 100 * result.mfu(t.whole),
                 result.tokens_per_s());
@@ -153,7 +153,7 @@ nlohmann::json records_of(const std::string& name, const Config& config, const S
                  {"adamw_ms", t.adamw},
                  {"tokens_per_s", result.tokens_per_s()},
                  {"mfu", result.mfu(t.whole)}});
-    if (config.precision.has_fp8) step["float8_update_ms"] = t.float8_update;
+    if (config.precision.has_fp8) step["fp8_update_ms"] = t.f8_update;
     passes.update(beside_bf16(made, &StepResult::forward_backward_rounds));
     step.update(beside_bf16(made, &StepResult::whole_rounds));
     return {passes, step};

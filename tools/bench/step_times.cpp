@@ -20,7 +20,7 @@
 #include "src/engine/model_state.h"
 #include "src/engine/plan_report.h"
 #include "src/model/initialise.h"
-#include "src/train/float8_scales.h"
+#include "src/train/f8_scales.h"
 #include "tools/bench/step_floor.h"
 #include "tools/bench/timer.h"
 
@@ -88,7 +88,7 @@ class Session {
         const std::vector<double> rope = rope_table(config.model, config.training.seq_len);
         executor_->upload(schedules_.host.rope, std::vector<float>(rope.begin(), rope.end()).data());
         send_weights(*executor_, schedules_, layout_, InitialWeights(config.model, layout_, config.training.seed));
-        Float8Scales scales(*executor_, schedules_, config.precision);
+        F8Scales scales(*executor_, schedules_, config.precision);
         scales.load(nullptr);
 
         const HostViews& host = schedules_.host;
@@ -175,9 +175,9 @@ void add_ops(Session& session, StepTimes& times) {
     for (std::size_t i = 0; i < updates.size(); ++i) {
         if (std::holds_alternative<GradNorm>(updates[i].op)) times.grad_norm += update.of(i);
         if (std::holds_alternative<AdamW>(updates[i].op)) times.adamw += update.of(i);
-        if (std::holds_alternative<UpdateScales>(updates[i].op)) times.float8_update += update.of(i);
-        if (std::holds_alternative<QuantiseF8>(updates[i].op)) times.float8_update += update.of(i);
-        if (std::holds_alternative<RoundWeights>(updates[i].op)) times.float8_update += update.of(i);
+        if (std::holds_alternative<UpdateScales>(updates[i].op)) times.f8_update += update.of(i);
+        if (std::holds_alternative<QuantiseF8>(updates[i].op)) times.f8_update += update.of(i);
+        if (std::holds_alternative<RoundWeights>(updates[i].op)) times.f8_update += update.of(i);
     }
 }
 

@@ -25,7 +25,7 @@ struct StepTimes {
     double forward = 0, backward = 0;  // forward_backward, divided as the ops' times are
     double products = 0, attention_forward = 0, attention_backward = 0, other = 0;  // sums over one micro-batch's ops
     double grad_norm = 0, adamw = 0;
-    double float8_update = 0;              // scales and the weights' copies; part of the update
+    double f8_update = 0;                  // scales and the weights' copies; part of the update
     double floor_products = 0, floor = 0;  // bare GEMMs; with the faster attention, ours or cuDNN's
     double floor_ratio = 0;                // median of forward_backward over floor, pair by pair
     bool has_floor = false;

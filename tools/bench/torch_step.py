@@ -13,8 +13,8 @@ learning rate is 0 in both, so that all steps see a new model's numbers; tokens 
 
 --json FILE writes {header, records} for tools/bench/records.py (step), after every round.
 
---float8 RECIPE makes the rival's linear layers float8 through the torchao package (tools/torch_float8.py), all but the
-head's, that one too with --float8-head. Its records have torchao_recipe and ratio_torchao in place of PyTorch's bf16
+--fp8 RECIPE makes the rival's linear layers FP8 through the torchao package (tools/torch_fp8.py), all but the
+head's, that one too with --fp8-head. Its records have torchao_recipe and ratio_torchao in place of PyTorch's bf16
 time; how far the loss on equal weights is from bf16's is printed first.
 
 --eager leaves torch.compile out, to try the script;
@@ -40,7 +40,7 @@ from torch import nn
 import records
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-import torch_float8  # noqa: E402
+import torch_fp8  # noqa: E402
 from torch_reference import read_config, rope_frequencies  # noqa: E402
 
 CUDA = torch.cuda.is_available()
@@ -110,7 +110,7 @@ class Rival(nn.Module):
 class Bench:
     """The rival at one shape; between measurements it holds no memory worth naming."""
 
-    def __init__(self, config, batch, length, compiled, float8=None, float8_head=False):
+    def __init__(self, config, batch, length, compiled, fp8=None, fp8_head=False):
         self.config, self.fullgraph = config, True
         model = config["model"]
         with torch.device(DEVICE):
@@ -118,12 +118,12 @@ class Bench:
             self.tokens, self.targets = torch.randint(0, model["vocab_size"], (2, batch, length))
         self.parameters = list(self.model.parameters())
         self.shapes = [p.shape for p in self.parameters]
-        self.float8 = float8
-        if float8:
+        self.fp8 = fp8
+        if fp8:
             before = self.eager_loss()
-            converted = torch_float8.convert(self.model, float8, None if float8_head else "head", emulate=not CUDA)
+            converted = torch_fp8.convert(self.model, fp8, None if fp8_head else "head", emulate=not CUDA)
             loss = self.eager_loss()
-            print(f"{float8}: {converted} float8 layers of torchao {torch_float8.version()}; loss on equal weights "
+            print(f"{fp8}: {converted} FP8 layers of torchao {torch_fp8.version()}; loss on equal weights "
                   f"{loss:.5f}, in bf16 {before:.5f}, difference {loss - before:+.5f}", flush=True)
         optimizer = config["optimizer"]
         self.optimizer = torch.optim.AdamW(self.parameters, lr=0.0, betas=(optimizer["beta1"], optimizer["beta2"]),
@@ -170,11 +170,11 @@ class Bench:
         self.optimizer.zero_grad(set_to_none=True)
 
     def first_run(self, run):
-        """Compiles. Where Dynamo does not take the float8 model as one graph, it gets it in parts."""
+        """Compiles. Where Dynamo does not take the FP8 model as one graph, it gets it in parts."""
         try:
             run()
         except torch._dynamo.exc.TorchDynamoException as error:
-            if not (self.float8 and self.fullgraph):
+            if not (self.fp8 and self.fullgraph):
                 raise
             print(f"not one graph: {str(error).splitlines()[0]}", flush=True)
             self.fullgraph = False
@@ -248,9 +248,9 @@ def coda_step(options, flags):
 def compare(options, config, batch, length):
     """Yields (coda_bench's header, records) of one shape after every round."""
     shape = ["--training.micro_batch_size", str(batch), "--training.seq_len", str(length)]
-    floor = ["--no-floor"] if options.float8 else cudnn_flags(config["model"], batch, length)
+    floor = ["--no-floor"] if options.fp8 else cudnn_flags(config["model"], batch, length)
     torch._dynamo.reset()
-    bench = Bench(config, batch, length, not options.eager, options.float8, options.float8_head)
+    bench = Bench(config, batch, length, not options.eager, options.fp8, options.fp8_head)
     ours, theirs, header = {}, {}, None  # by part: one entry per round
     for round_number in range(options.rounds):
         result = coda_step(options, [*shape, *floor])
@@ -269,10 +269,10 @@ def compare(options, config, batch, length):
 def summary(rounds, rival, bench, options):
     """The rounds of one part as one record."""
     times, peak = [ms for ms, _ in rival], max(peak for _, peak in rival)
-    if not options.float8:
+    if not options.fp8:
         return records.compared(rounds, "torch", times) | {"torch_peak_gib": peak}
     return records.compared(rounds, "torchao", times, "ratio_torchao") | {
-        "torchao_recipe": options.float8, "torchao_head": options.float8_head, "torchao_fullgraph": bench.fullgraph,
+        "torchao_recipe": options.fp8, "torchao_head": options.fp8_head, "torchao_fullgraph": bench.fullgraph,
         "torchao_peak_gib": peak}
 
 
@@ -293,18 +293,18 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=20, help="timed in a round, of each")
     parser.add_argument("--warm-up", type=float, default=2.0, help="seconds, of each in a round")
-    parser.add_argument("--float8", choices=torch_float8.RECIPES, help="through torchao")
-    parser.add_argument("--float8-head", action="store_true", help="with --float8: the head's products too")
+    parser.add_argument("--fp8", choices=torch_fp8.RECIPES, help="through torchao")
+    parser.add_argument("--fp8-head", action="store_true", help="with --fp8: the head's products too")
     parser.add_argument("--eager", action="store_true")
     parser.add_argument("--verbose", action="store_true", help="print coda_bench's own tables")
     parser.add_argument("--json", metavar="FILE")
     options = parser.parse_args()
-    if options.float8_head and not options.float8:
-        parser.error("--float8-head: goes with --float8, which is not given")
-    if options.float8:
+    if options.fp8_head and not options.fp8:
+        parser.error("--fp8-head: goes with --fp8, which is not given")
+    if options.fp8:
         try:
-            torch_float8.torchao()  # before minutes of measuring
-        except torch_float8.Float8Error as error:
+            torch_fp8.torchao()  # before minutes of measuring
+        except torch_fp8.F8Error as error:
             sys.exit(f"torch_step.py: {error}")
     if CUDA:
         torch.backends.cuda.enable_cudnn_sdp(True)
@@ -320,8 +320,8 @@ def main():
             if options.json:  # after every round, so that a run that is cut short loses no more than one
                 header |= {"torch": torch.__version__, "cudnn": torch.backends.cudnn.version(),
                            "command": " ".join(sys.argv)}
-                if options.float8:
-                    header["torchao"] = torch_float8.version()
+                if options.fp8:
+                    header["torchao"] = torch_fp8.version()
                 records.write(options.json, header, measured + made)
         measured += made
         print("\n".join(map(line, made)), flush=True)

@@ -17,8 +17,8 @@ def gemm(check):
 
 @part
 def fp8_gemm(check):
-    """coda_bench float8: FP8 programs of llama1b's layers beside cuBLASLt's, and beside our bf16"""
-    made = check.bench("float8", what="gemm")
+    """coda_bench fp8: FP8 programs of llama1b's layers beside cuBLASLt's, and beside our bf16"""
+    made = check.bench("fp8", what="gemm")
     return f"{len(made)} shapes, median ratio to cuBLASLt {statistics.median(r['ratio'] for r in made):.3f}"
 
 
@@ -80,11 +80,11 @@ def fp8_step(check):
 
 @part
 def fp8_torchao(check):
-    """torch_step.py --float8 tensorwise: llama1b_untied in FP8 beside torchao's"""
+    """torch_step.py --fp8 tensorwise: llama1b_untied in FP8 beside torchao's"""
     path, said = check.path("result.json"), []
     for config, batch, length in fp8_shapes(check):
         check.python(os.path.join("bench", "torch_step.py"), check.program("coda_bench"), "--config", config, "--shape",
-                     f"{batch}:{length}", "--float8", "tensorwise", "--rounds", str(check.options.rounds), "--json",
+                     f"{batch}:{length}", "--fp8", "tensorwise", "--rounds", str(check.options.rounds), "--json",
                      path)
         said += [f"T{r['T']} {r['part']} {r['ratio_torchao']:.3f}" for r in check.record_run("step", path)]
     return ", ".join(said)

@@ -94,7 +94,7 @@ OpCase reduce_loss(Size size) {
 
 template <>
 OpCases cases_of<LinearCrossEntropy>() {
-    return {.programs = {{"LinearCrossEntropy", linear<false>}, {"LinearRstdCrossEntropy", linear<true>}},
+    return {.programs = {{"LinearCrossEntropy", linear<false>}, {"LinearCrossEntropy rstd", linear<true>}},
             .others = {}};
 }
 template <>

@@ -3,7 +3,7 @@
 // a gradient.
 #include <cmath>
 
-#include "kernels/core/float8.h"
+#include "kernels/core/f8.h"
 #include "kernels/cpu/access.h"
 #include "kernels/cpu/execute.h"
 #include "kernels/math/cross_entropy.h"

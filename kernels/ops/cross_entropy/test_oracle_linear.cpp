@@ -8,7 +8,7 @@ using namespace coda::test;
 TEST_CASE("the oracle judges a vocabulary that ends inside a tile", "[gpu][oracle]") {
     if (!has_hopper()) return;
     oracle::Oracle oracle;
-    judge(oracle, cases::make_case({"LinearRstdCrossEntropy", 260, 32064, 72}, {.vocab = 32001}), "ragged vocabulary");
+    judge(oracle, cases::make_case({"LinearCrossEntropy rstd", 260, 32064, 72}, {.vocab = 32001}), "ragged vocabulary");
 }
 
 TEST_CASE("the oracle judges exponentials at their limit", "[gpu][oracle]") {
@@ -16,7 +16,7 @@ TEST_CASE("the oracle judges exponentials at their limit", "[gpu][oracle]") {
     oracle::Oracle oracle;
     for (const bool evaluation : {false, true}) {
         const GemmCase far =
-            cases::make_case({"LinearRstdCrossEntropy", 260, 784, 72}, {.evaluation = evaluation, .distance = 150});
+            cases::make_case({"LinearCrossEntropy rstd", 260, 784, 72}, {.evaluation = evaluation, .distance = 150});
         const cases::DeviceBuffers device(far.buffers, 23);
         agrees(oracle, device.memory(), far.op, "far from the target");
     }
@@ -26,7 +26,7 @@ TEST_CASE("the oracle names the mistakes of cross-entropy", "[gpu][oracle]") {
     if (!has_hopper()) return;
     using Names = std::set<std::string>;
     oracle::Oracle oracle;
-    GemmCase made = cases::make_case({"LinearRstdCrossEntropy", 260, 784, 72}, {.distance = 150});
+    GemmCase made = cases::make_case({"LinearCrossEntropy rstd", 260, 784, 72}, {.distance = 150});
     const auto& op = std::get<LinearCrossEntropy>(made.op);
     const View zeros{static_cast<BufferId>(made.buffers.size()), DType::f32, 0, 1, 260, 260, 0};
     made.buffers.push_back({"zeros", zeros, cases::Fill::ones, 0, Access::in});

@@ -35,8 +35,9 @@ GemmCase with_rstd(const Shape& shape, const CaseOptions& options) {
 
 template <>
 OpCases cases_of<Linear>() {
-    return {.programs = {{"Linear", forward}, {"LinearDgrad", dgrad}, {"LinearF32", f32}, {"LinearRstd", with_rstd}},
-            .others = {}};
+    return {
+        .programs = {{"Linear", forward}, {"Linear in_out", dgrad}, {"Linear f32", f32}, {"Linear rstd", with_rstd}},
+        .others = {}};
 }
 
 }  // namespace coda::cases

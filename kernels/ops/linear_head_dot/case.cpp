@@ -24,7 +24,7 @@ GemmCase made(const Shape& shape, const CaseOptions& options) {
 template <>
 OpCases cases_of<LinearHeadDot>() {
     return {
-        .programs = {{"LinearHeadDot", made<false>, 128}}, .f8 = {{"LinearHeadDotF8", made<true>, 128}}, .others = {}};
+        .programs = {{"LinearHeadDot", made<false>, 128}}, .f8 = {{"LinearHeadDot f8", made<true>, 128}}, .others = {}};
 }
 
 }  // namespace coda::cases

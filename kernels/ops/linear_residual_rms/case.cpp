@@ -24,7 +24,7 @@ GemmCase made(const Shape& shape, const CaseOptions& options) {
 template <>
 OpCases cases_of<LinearResidualRms>() {
     return {
-        .programs = {{"LinearResidualRms", made<false>}}, .f8 = {{"LinearResidualRmsF8", made<true>}}, .others = {}};
+        .programs = {{"LinearResidualRms", made<false>}}, .f8 = {{"LinearResidualRms f8", made<true>}}, .others = {}};
 }
 
 }  // namespace coda::cases

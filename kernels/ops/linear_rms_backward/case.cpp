@@ -32,7 +32,7 @@ GemmCase made(const Shape& shape, const CaseOptions& options) {
 template <>
 OpCases cases_of<LinearRmsBackward>() {
     return {.programs = {{"LinearRmsBackward", made<false>}},
-            .f8 = {{"LinearRmsBackwardF8", made<true>, 16}},
+            .f8 = {{"LinearRmsBackward f8", made<true>, 16}},
             .others = {}};
 }
 

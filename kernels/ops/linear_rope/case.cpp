@@ -25,8 +25,8 @@ GemmCase made(const Shape& shape, const CaseOptions& options) {
 
 template <>
 OpCases cases_of<LinearRope>() {
-    return {.programs = {{"LinearRope", made<false>, 128}, {"LinearRstdRope", made<true>, 128}},
-            .f8 = {{"LinearRopeF8", made<false, true>, 128}},
+    return {.programs = {{"LinearRope", made<false>, 128}, {"LinearRope rstd", made<true>, 128}},
+            .f8 = {{"LinearRope f8", made<false, true>, 128}},
             .others = {}};
 }
 

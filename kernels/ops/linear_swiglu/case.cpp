@@ -53,14 +53,14 @@ GemmCase backward_f8(const Shape& shape, const CaseOptions& options) {
 
 template <>
 OpCases cases_of<LinearSwiglu>() {
-    return {.programs = {{"LinearSwiglu", made<false>, 16}, {"LinearRstdSwiglu", made<true>, 16}},
-            .f8 = {{"LinearSwigluF8", made_f8, 32}},
+    return {.programs = {{"LinearSwiglu", made<false>, 16}, {"LinearSwiglu rstd", made<true>, 16}},
+            .f8 = {{"LinearSwiglu f8", made_f8, 32}},
             .others = {}};
 }
 template <>
 OpCases cases_of<LinearSwigluBackward>() {
     return {.programs = {{"LinearSwigluBackward", backward}},
-            .f8 = {{"LinearSwigluBackwardF8", backward_f8}},
+            .f8 = {{"LinearSwigluBackward f8", backward_f8}},
             .others = {}};
 }
 

@@ -1,6 +1,6 @@
 // LinearSwiglu and LinearSwigluBackward of FP8 factors against their formulas in plain fp64 loops, on the same 8-bit
 // operands.
-#include "kernels/core/float8.h"
+#include "kernels/core/f8.h"
 #include "tests/kernels/gemm_programs.h"
 
 using namespace coda;

@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "kernels/cpu/execute.h"
-#include "kernels/cpu/float8.h"
+#include "kernels/cpu/f8.h"
 #include "kernels/cpu/gemm_operands.h"
 #include "kernels/ops/quantise/shape.h"
 

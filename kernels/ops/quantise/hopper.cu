@@ -15,7 +15,7 @@
 // 128 bytes.
 #include <cuda_runtime.h>
 
-#include "kernels/core/float8.h"
+#include "kernels/core/f8.h"
 #include "kernels/core/integers.h"
 #include "kernels/core/limits.h"
 #include "kernels/hopper/plan.h"

@@ -1,7 +1,7 @@
 // QuantiseF8, checked by its formula in op.h, one thread per element.
 #include <cmath>
 
-#include "kernels/core/float8.h"
+#include "kernels/core/f8.h"
 #include "kernels/ops/quantise/op.h"
 #include "kernels/oracle/comparison.cuh"
 

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/core/float8.h"
+#include "kernels/core/f8.h"
 #include "kernels/cpu/execute.h"
 #include "kernels/cpu/gemm_operands.h"
 #include "kernels/math/f8_scale.h"

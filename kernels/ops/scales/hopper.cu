@@ -18,7 +18,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "kernels/core/float8.h"
+#include "kernels/core/f8.h"
 #include "kernels/core/integers.h"
 #include "kernels/hopper/plan.h"
 #include "kernels/hopper/pointwise/operands.h"

@@ -1,7 +1,7 @@
 // UpdateScales and CountF8, checked by their formulas in op.h.
 #include <cmath>
 
-#include "kernels/core/float8.h"
+#include "kernels/core/f8.h"
 #include "kernels/ops/scales/op.h"
 #include "kernels/oracle/comparison.cuh"
 

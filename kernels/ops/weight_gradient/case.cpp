@@ -44,7 +44,7 @@ GemmCase f8(const Shape& shape, const CaseOptions& options) {
 
 template <>
 OpCases cases_of<WeightGradient>() {
-    return {.programs = {{"WeightGradient", made, 8, true}}, .f8 = {{"WeightGradientF8", f8, 8, true}}, .others = {}};
+    return {.programs = {{"WeightGradient", made, 8, true}}, .f8 = {{"WeightGradient f8", f8, 8, true}}, .others = {}};
 }
 
 }  // namespace coda::cases

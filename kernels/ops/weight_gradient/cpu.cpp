@@ -1,7 +1,7 @@
 // WeightGradient on the CPU.
 #include "kernels/core/factors.h"
 #include "kernels/cpu/execute.h"
-#include "kernels/cpu/float8.h"
+#include "kernels/cpu/f8.h"
 #include "kernels/cpu/store_tile.h"
 #include "kernels/ops/weight_gradient/op.h"
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "src/engine/executor.h"
-#include "src/engine/float8_counts.h"
+#include "src/engine/f8_counts.h"
 #include "src/io/log_records.h"
 
 namespace coda {
@@ -15,12 +15,12 @@ namespace coda {
 struct CheckpointInfo;
 
 /// Throws NonFiniteError where a tensor had an infinite element. FP8 clips it, so the results of a step do not show it.
-void require_finite(std::int64_t step, const std::vector<Float8Record>& records);
+void require_finite(std::int64_t step, const std::vector<F8Record>& records);
 
 /// Does nothing where no GEMM takes FP8.
-class Float8Scales {
+class F8Scales {
   public:
-    Float8Scales(Executor& executor, const Schedules& schedules, const PrecisionConfig& precision);
+    F8Scales(Executor& executor, const Schedules& schedules, const PrecisionConfig& precision);
 
     /// Scales and the weights' copies after the weights have been loaded. `checkpoint`: where they are from, if its run
     /// had scales of the same tensors and window; then they are as that run had them, to the bit. Otherwise only the
@@ -37,11 +37,11 @@ class Float8Scales {
     /// Begins to read what the step under way has seen, before its update.
     std::unique_ptr<Readback> read();
     /// What counts the codes of a step, if it is one of those that do: the observer of its micro-batches.
-    Float8Counts* counter(std::int64_t step);
+    F8Counts* counter(std::int64_t step);
 
     /// Of those values, per kind of tensor, the layer that comes closest to the end of its range; and of the counts,
     /// empty for a step without, the largest shares.
-    std::vector<Float8Record> records(const std::vector<double>& values, const std::vector<CodeCounts>& counts) const;
+    std::vector<F8Record> records(const std::vector<double>& values, const std::vector<CodeCounts>& counts) const;
 
   private:
     void renew();
@@ -49,7 +49,7 @@ class Float8Scales {
     Executor& executor_;
     const Schedules& schedules_;
     const PrecisionConfig& precision_;
-    Float8Counts counter_;
+    F8Counts counter_;
     bool needs_calibration_ = false;
 };
 

@@ -1,19 +1,19 @@
-#include "src/engine/float8_counts.h"
+#include "src/engine/f8_counts.h"
 
 namespace coda {
 
-void Float8Counts::begin() {
+void F8Counts::begin() {
     counts_.assign(schedules_.weights.tensors().size(), {});
     for (const Step& step : schedules_.scales) {
         for_each_rounded(step.op, [&](const Rounded& codes) { add(codes); });
     }
 }
 
-void Float8Counts::after(Pass pass, std::size_t index, double, double) {
+void F8Counts::after(Pass pass, std::size_t index, double, double) {
     for_each_rounded(schedules_[pass][index].op, [&](const Rounded& codes) { add(codes); });
 }
 
-void Float8Counts::add(const Rounded& codes) {
+void F8Counts::add(const Rounded& codes) {
     // Without amax: a normalised input, which cannot leave its range, or codes made again, which have been counted.
     if (!codes.amax) return;
     const View& stored = codes.rows ? codes.rows : codes.columns;

@@ -1,4 +1,4 @@
-"""The float8 rivals: shapes and sums of torch_float8_gemm.py, conversions, and records that follow the schema.
+"""The FP8 rivals: shapes and sums of torch_fp8_gemm.py, conversions, and records that follow the schema.
 
 Needs PyTorch, and torchao for the conversions (run it with a Python that has them)."""
 
@@ -62,7 +62,7 @@ class ScriptCase(LogTestCase):
 
 class GemmTest(ScriptCase):
     def test_the_products_of_llama1b(self):
-        import torch_float8_gemm as script
+        import torch_fp8_gemm as script
         model = script.read_config(os.path.join(TOOLS, "..", "configs", "llama1b_untied.json"))["model"]
         found = {p.name: (p.kind, p.M, p.N, p.K) for p in script.products_of(model, 32768)}
         self.assertEqual(found, {
@@ -78,22 +78,22 @@ class GemmTest(ScriptCase):
             "head_wgrad": ("wgrad", 128256, 2048, 32768)})
 
     def test_sums_are_weighted_by_time(self):
-        import torch_float8_gemm as script
+        import torch_fp8_gemm as script
         made = [{"product": name, "kind": kind, "accumulation": accumulation, "bf16_ms": bf16, "ms": ms}
                 for name, kind, bf16, fast, accurate in (("qkv", "forward", 1.0, 0.5, 0.8),
                                                          ("qkv_dgrad", "dgrad", 9.0, 4.5, 6.2))
                 for accumulation, ms in (("fast", fast), ("accurate", accurate))]
         self.assertEqual(script.totals(made), [
-            "layer, 2 products, all fast: float8 is 2.000 times as fast",
-            "layer, 2 products, all accurate: float8 is 1.429 times as fast",
-            "layer, 2 products, fast forward alone: float8 is 1.493 times as fast"])
+            "layer, 2 products, all fast: FP8 is 2.000 times as fast",
+            "layer, 2 products, all accurate: FP8 is 1.429 times as fast",
+            "layer, 2 products, fast forward alone: FP8 is 1.493 times as fast"])
 
     def test_records(self):
-        done = self.script("torch_float8_gemm.py", self.path("bench"), "--json", self.path("run.json"), "--config",
+        done = self.script("torch_fp8_gemm.py", self.path("bench"), "--json", self.path("run.json"), "--config",
                            self.path("tiny.json"), "--tokens", "64", "--rounds", "2", "--block", "0.001", "--warm-up",
                            "0", "--only", "down,gate_up_dgrad,qkv_wgrad")
         self.assertIn("layer, 3 products, all fast", done.stdout)
-        made = self.merged("float8_gemm")
+        made = self.merged("fp8_gemm")
         self.assertEqual([(r["product"], r["accumulation"]) for r in made], [
             (name, accumulation) for name in ("qkv_wgrad", "gate_up_dgrad", "down")
             for accumulation in ("fast", "accurate")])
@@ -103,8 +103,8 @@ class GemmTest(ScriptCase):
             self.assertTrue(low <= record["relative_error"] <= high, record)
 
     def test_wrong_usage(self):
-        self.assertIn("needs BENCH", self.script("torch_float8_gemm.py", "--json", "x", expect=2).stderr)
-        done = self.script("torch_float8_gemm.py", "--only", "qkv,up", expect=2)
+        self.assertIn("needs BENCH", self.script("torch_fp8_gemm.py", "--json", "x", expect=2).stderr)
+        done = self.script("torch_fp8_gemm.py", "--only", "qkv,up", expect=2)
         self.assertIn("there is no product up", done.stderr)
 
 
@@ -119,9 +119,9 @@ class StepTest(ScriptCase):
     def test_every_rival_has_records_of_its_own(self):
         self.step()
         self.merged("step")
-        for arguments, layers in ((["tensorwise"], 8), (["rowwise"], 8), (["tensorwise", "--float8-head"], 9)):
-            done = self.step("--float8", *arguments)
-            self.assertIn(f"{arguments[0]}: {layers} float8 layers of torchao", done.stdout)
+        for arguments, layers in ((["tensorwise"], 8), (["rowwise"], 8), (["tensorwise", "--fp8-head"], 9)):
+            done = self.step("--fp8", *arguments)
+            self.assertIn(f"{arguments[0]}: {layers} FP8 layers of torchao", done.stdout)
             difference = float(done.stdout.split("difference ")[1].split()[0])
             self.assertTrue(0 < abs(difference) < 0.02, difference)
             made = self.merged("step")
@@ -135,25 +135,25 @@ class StepTest(ScriptCase):
         os.mkdir(self.path("none"))
         with open(self.path("none/torchao.py"), "w", encoding="utf-8") as file:
             file.write("raise ImportError('not here')\n")
-        done = self.step("--float8", "rowwise", expect=1, PYTHONPATH=self.path("none"))
-        self.assertIn("torch_step.py: --float8 needs the torchao package", done.stderr)
+        done = self.step("--fp8", "rowwise", expect=1, PYTHONPATH=self.path("none"))
+        self.assertIn("torch_step.py: --fp8 needs the torchao package", done.stderr)
         self.assertNotIn("Traceback", done.stderr)
-        self.assertIn("goes with --float8", self.step("--float8-head", expect=2).stderr)
+        self.assertIn("goes with --fp8", self.step("--fp8-head", expect=2).stderr)
 
 
 @unittest.skipUnless(HAS_TORCHAO, "no torchao for this Python")
 class ConvertTest(unittest.TestCase):
     def test_what_is_converted(self):
-        import torch_float8
+        import torch_fp8
         from torch import nn
 
         def model():
             return nn.ModuleDict({"a": nn.Linear(16, 16), "b": nn.Linear(16, 32), "head": nn.Linear(16, 16)})
 
-        self.assertEqual(torch_float8.convert(model(), "tensorwise", "head"), 2)
-        self.assertEqual(torch_float8.convert(model(), "rowwise", None), 3)
-        with self.assertRaisesRegex(torch_float8.Float8Error, "no linear layer top, it has a, b, head"):
-            torch_float8.convert(model(), "rowwise", "top")
+        self.assertEqual(torch_fp8.convert(model(), "tensorwise", "head"), 2)
+        self.assertEqual(torch_fp8.convert(model(), "rowwise", None), 3)
+        with self.assertRaisesRegex(torch_fp8.F8Error, "no linear layer top, it has a, b, head"):
+            torch_fp8.convert(model(), "rowwise", "top")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 // Conversions of the two FP8 types, for all codes and around every rounding boundary. The reference knows the format's
 // definition alone: a list of its finite numbers, of which the nearest is taken, the one of even code where two are.
-#include "kernels/core/float8.h"
+#include "kernels/core/f8.h"
 
 #include <cmath>
 #include <limits>

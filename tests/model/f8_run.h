@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "src/train/float8_scales.h"
+#include "src/train/f8_scales.h"
 #include "tests/model/harness.h"
 
 namespace coda::test {
@@ -87,7 +87,7 @@ struct F8Run : ModelRun {
         return result;
     }
 
-    std::optional<Float8Scales> scales;
+    std::optional<F8Scales> scales;
 
   private:
     PrecisionConfig precision_;

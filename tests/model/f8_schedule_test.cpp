@@ -4,7 +4,7 @@
 
 #include "src/core/hazards.h"
 #include "tests/catch.h"
-#include "tests/model/float8_run.h"
+#include "tests/model/f8_run.h"
 
 using namespace coda;
 using namespace coda::test;

@@ -13,11 +13,11 @@ namespace coda {
 /// Storage of one sign bit, 7 - kMantissa bits of exponent and kMantissa bits of mantissa. kLargest is the code of the
 /// largest finite number. Codes above it are NaN, but for the code of infinity, where kInfinity says that there is one.
 template <int kMantissa, std::uint8_t kLargest, bool kInfinity>
-struct Float8 {
+struct F8Number {
     std::uint8_t bits = 0;
 
-    Float8() = default;
-    CODA_HD explicit Float8(float value) : bits(encode(value)) {}
+    F8Number() = default;
+    CODA_HD explicit F8Number(float value) : bits(encode(value)) {}
     CODA_HD operator float() const { return decode(bits); }
 
     static constexpr int kLargestCode = kLargest;
@@ -63,8 +63,8 @@ struct Float8 {
     }
 };
 
-using F8E4M3 = Float8<3, 0x7e, false>;
-using F8E5M2 = Float8<2, 0x7b, true>;
+using F8E4M3 = F8Number<3, 0x7e, false>;
+using F8E5M2 = F8Number<2, 0x7b, true>;
 static_assert(sizeof(F8E4M3) == 1 && sizeof(F8E5M2) == 1);
 
 template <>

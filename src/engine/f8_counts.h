@@ -9,9 +9,9 @@ namespace coda {
 
 /// Observes the micro-batches of a step, which run op by op, and counts the codes of each tensor with a scale of its
 /// own as soon as they are stored. It changes nothing that training reads.
-class Float8Counts : public StepObserver {
+class F8Counts : public StepObserver {
   public:
-    Float8Counts(Executor& executor, const Schedules& schedules) : executor_(executor), schedules_(schedules) {}
+    F8Counts(Executor& executor, const Schedules& schedules) : executor_(executor), schedules_(schedules) {}
 
     /// Before the step's first micro-batch: forgets what was counted, and counts the weights' copies that it reads.
     void begin();

@@ -4,8 +4,8 @@
 #include <cmath>
 #include <limits>
 
-#include "kernels/core/float8.h"
-#include "tests/hopper/float8_device.h"
+#include "kernels/core/f8.h"
+#include "tests/hopper/f8_device.h"
 #include "tests/hopper/harness.h"
 
 using namespace coda;

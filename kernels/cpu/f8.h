@@ -6,7 +6,7 @@
 #include <cmath>
 #include <vector>
 
-#include "kernels/core/float8.h"
+#include "kernels/core/f8.h"
 #include "kernels/cpu/access.h"
 #include "kernels/cpu/gemm.h"
 

@@ -1,8 +1,8 @@
-#include "tests/hopper/float8_device.h"
+#include "tests/hopper/f8_device.h"
 
 #include <cuda_fp8.h>
 
-#include "kernels/core/float8.h"
+#include "kernels/core/f8.h"
 #include "kernels/hopper/ptx/math.cuh"
 #include "kernels/hopper/sm90/check.h"
 

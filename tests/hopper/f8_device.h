@@ -1,4 +1,4 @@
-// FP8 codes of floats as the device makes them: by kernels/core/float8.h, by cuda_fp8.h and by the epilogues' packing.
+// FP8 codes of floats as the device makes them: by kernels/core/f8.h, by cuda_fp8.h and by the epilogues' packing.
 #pragma once
 
 #include <cstdint>

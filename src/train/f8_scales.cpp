@@ -1,10 +1,10 @@
-#include "src/train/float8_scales.h"
+#include "src/train/f8_scales.h"
 
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "kernels/core/float8.h"
+#include "kernels/core/f8.h"
 #include "src/config/codec.h"
 #include "src/config/retired.h"
 #include "src/core/errors.h"
@@ -44,13 +44,13 @@ bool lacks_outputs(const SegmentInfo& history, const std::vector<ScaledTensor>& 
 bool has_scales_of(const CheckpointInfo& checkpoint, const PrecisionConfig& now,
                    const std::vector<ScaledTensor>& tensors) {
     const auto history = std::find_if(checkpoint.segments.begin(), checkpoint.segments.end(),
-                                      [](const SegmentInfo& segment) { return segment.name == kFloat8Segment; });
+                                      [](const SegmentInfo& segment) { return segment.name == kF8Segment; });
     if (history == checkpoint.segments.end()) return false;
     return has_same_tensors(checkpoint.state.at("config").value("precision", nlohmann::json("bf16")), now) &&
            !lacks_outputs(*history, tensors);
 }
 
-void add(const CodeCounts& counts, Float8Record& record) {
+void add(const CodeCounts& counts, F8Record& record) {
     if (!record.lost) record.lost.emplace();
     const double elements = static_cast<double>(std::max<std::int64_t>(1, counts.elements));
     record.lost->saturated = std::max(record.lost->saturated, static_cast<double>(counts.saturated) / elements);
@@ -62,14 +62,14 @@ void require_magnitudes(const CheckpointInfo& checkpoint, const std::vector<floa
     const auto bad =
         std::find_if(history.begin(), history.end(), [](float value) { return !(std::isfinite(value) && value >= 0); });
     require(bad == history.end(), checkpoint.folder.string(), ": element ", bad - history.begin(), " of segment '",
-            kFloat8Segment, "' is ", *bad, ", and largest magnitudes are finite and not negative; --resume takes an ",
+            kF8Segment, "' is ", *bad, ", and largest magnitudes are finite and not negative; --resume takes an ",
             "earlier checkpoint where this one is moved away");
 }
 
 }  // namespace
 
-void require_finite(std::int64_t step, const std::vector<Float8Record>& records) {
-    for (const Float8Record& record : records) {
+void require_finite(std::int64_t step, const std::vector<F8Record>& records) {
+    for (const F8Record& record : records) {
         if (std::isfinite(record.amax)) continue;
         throw NonFiniteError(
             text("step ", step, ": an element of ", record.tensor, " of layer ", record.layer,
@@ -79,19 +79,19 @@ void require_finite(std::int64_t step, const std::vector<Float8Record>& records)
     }
 }
 
-Float8Scales::Float8Scales(Executor& executor, const Schedules& schedules, const PrecisionConfig& precision)
+F8Scales::F8Scales(Executor& executor, const Schedules& schedules, const PrecisionConfig& precision)
     : executor_(executor), schedules_(schedules), precision_(precision), counter_(executor, schedules) {
     if (schedules.has(Pass::scales)) upload_scalar(executor, schedules.host.f8.input_scale, kNormalisedScale);
 }
 
-void Float8Scales::load(const CheckpointInfo* checkpoint) {
+void F8Scales::load(const CheckpointInfo* checkpoint) {
     if (!schedules_.has(Pass::scales)) return;
     const ScaleViews& views = schedules_.host.f8;
     std::vector<float> history(static_cast<std::size_t>(views.history.count()), 0.0f);
     const auto columns = static_cast<std::size_t>(views.history.cols);
     const bool goes_on = checkpoint && has_scales_of(*checkpoint, precision_, schedules_.weights.tensors());
     if (goes_on) {
-        read_segment(*checkpoint, kFloat8Segment, std::as_writable_bytes(std::span(history)));
+        read_segment(*checkpoint, kF8Segment, std::as_writable_bytes(std::span(history)));
         require_magnitudes(*checkpoint, history);
     }
     executor_.upload(views.history, history.data());
@@ -108,7 +108,7 @@ void Float8Scales::load(const CheckpointInfo* checkpoint) {
     }
 }
 
-void Float8Scales::calibrate(const std::function<void()>& run) {
+void F8Scales::calibrate(const std::function<void()>& run) {
     for (int pass = 0; pass < kCalibrationPasses; ++pass) {
         run();
         renew();
@@ -116,34 +116,34 @@ void Float8Scales::calibrate(const std::function<void()>& run) {
     needs_calibration_ = false;
 }
 
-void Float8Scales::renew() {
+void F8Scales::renew() {
     const HostViews& host = schedules_.host;
     upload_scalar(executor_, host.step, 0);  // before step 1: row 0 of the history
     upload_scalar(executor_, host.skip, 0);
     executor_.run(Pass::scales);
 }
 
-std::unique_ptr<Readback> Float8Scales::read() {
+std::unique_ptr<Readback> F8Scales::read() {
     if (!schedules_.has(Pass::scales)) return nullptr;
     const ScaleViews& views = schedules_.host.f8;
     return executor_.read_values({views.amax, views.scales});
 }
 
-Float8Counts* Float8Scales::counter(std::int64_t step) {
+F8Counts* F8Scales::counter(std::int64_t step) {
     const std::int64_t interval = precision_.count_interval;
     if (!schedules_.has(Pass::scales) || interval == 0 || step % interval != 0) return nullptr;
     counter_.begin();
     return &counter_;
 }
 
-std::vector<Float8Record> Float8Scales::records(const std::vector<double>& values,
-                                                const std::vector<CodeCounts>& counts) const {
+std::vector<F8Record> F8Scales::records(const std::vector<double>& values,
+                                        const std::vector<CodeCounts>& counts) const {
     const std::vector<ScaledTensor>& tensors = schedules_.weights.tensors();
-    std::vector<Float8Record> records;
+    std::vector<F8Record> records;
     for (std::size_t t = 0; t < tensors.size(); ++t) {
         const double largest = with_f8(tensors[t].format, [](auto f8) { return decltype(f8)::largest(); });
         const double amax = values[t], range = amax * values[tensors.size() + t] / largest;
-        const auto same = [&](const Float8Record& record) { return record.tensor == tensors[t].tensor; };
+        const auto same = [&](const F8Record& record) { return record.tensor == tensors[t].tensor; };
         auto record = std::find_if(records.begin(), records.end(), same);
         if (record == records.end()) record = records.insert(record, {.tensor = tensors[t].tensor});
         if (!counts.empty()) add(counts[t], *record);

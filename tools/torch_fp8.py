@@ -1,4 +1,4 @@
-"""Float8 training of the PyTorch rivals: the torchao package's recipes on the linear layers of a model.
+"""FP8 training of the PyTorch rivals: the torchao package's recipes on the linear layers of a model.
 
     tensorwise           one scale per tensor, of the tensor itself
     rowwise              one scale per row, and per column where a product runs over them
@@ -21,7 +21,7 @@ HOW = (f"pip install --no-deps torchao=={VERSION}, or, apart from the environmen
        f"build/site torchao=={VERSION} and PYTHONPATH=build/site")
 
 
-class Float8Error(Exception):
+class F8Error(Exception):
     """The model cannot be converted; the message says why and what to do."""
 
 
@@ -32,7 +32,7 @@ def torchao():
         import torchao.float8
         import torchao.float8.float8_linear
     except ImportError as error:
-        raise Float8Error(f"--float8 needs the torchao package ({error}): {HOW}") from None
+        raise F8Error(f"--fp8 needs the torchao package ({error}): {HOW}") from None
     return torchao.float8
 
 
@@ -50,19 +50,19 @@ def version() -> str:
 def convert(model: nn.Module, recipe: str, head: str | None, emulate: bool = False) -> int:
     """Converts every nn.Linear of the model but the one named `head`, None: all; returns how many. Parameters stay the
     same objects. `emulate`: products in float32 of the rounded operands, for a machine without the hardware."""
-    float8 = torchao()
+    package = torchao()
     linears = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)]
     if head is not None and head not in linears:
-        raise Float8Error(f"the model has no linear layer {head}, it has {', '.join(linears)}")
+        raise F8Error(f"the model has no linear layer {head}, it has {', '.join(linears)}")
     expected = len(linears) - (head is not None)
     parameters = {name: id(parameter) for name, parameter in model.named_parameters()}
-    config = dataclasses.replace(float8.Float8LinearConfig.from_recipe_name(recipe), emulate=emulate)
-    float8.convert_to_float8_training(model, config=config, module_filter_fn=lambda module, name: name != head)
+    config = dataclasses.replace(package.Float8LinearConfig.from_recipe_name(recipe), emulate=emulate)
+    package.convert_to_float8_training(model, config=config, module_filter_fn=lambda module, name: name != head)
     converted = [name for name, module in model.named_modules()
-                 if isinstance(module, float8.float8_linear.Float8Linear)]
+                 if isinstance(module, package.float8_linear.Float8Linear)]
     if len(converted) != expected or head in converted:
-        raise Float8Error(f"{len(converted)} linear layers were converted, expected are {expected}: "
+        raise F8Error(f"{len(converted)} linear layers were converted, expected are {expected}: "
                           f"{', '.join(converted) or 'none'}")
     if parameters != {name: id(parameter) for name, parameter in model.named_parameters()}:
-        raise Float8Error("the conversion made other parameters, so the optimizer would not reach them")
+        raise F8Error("the conversion made other parameters, so the optimizer would not reach them")
     return expected

@@ -1,20 +1,20 @@
 #!/usr/bin/env python3
-"""Bare float8 GEMMs of PyTorch (cuBLASLt) beside its bf16 GEMMs, for every matrix product of a training step.
+"""Bare FP8 GEMMs of PyTorch (cuBLASLt) beside its bf16 GEMMs, for every matrix product of a training step.
 
-    python3 tools/bench/torch_float8_gemm.py [BENCH --json FILE] [--config C] [--tokens N] [--only qkv,down_dgrad]
+    python3 tools/bench/torch_fp8_gemm.py [BENCH --json FILE] [--config C] [--tokens N] [--only qkv,down_dgrad]
 
 Shapes are those of the configuration (default: configs/llama1b_untied.json) with N tokens (32768): the four products of
-a layer, their dgrads and wgrads, and the head's three. Float8 is e4m3 with one scale per tensor through
+a layer, their dgrads and wgrads, and the head's three. FP8 is e4m3 with one scale per tensor through
 torch._scaled_mm, both operands K-major, with and without fast accumulation; bf16 has the layouts that a training step
 has. Forward and dgrad write bf16, wgrad writes float32. Operands are normal random numbers.
 
 After --warm-up seconds, bf16, fast and accurate take turns in blocks of --block seconds without pauses: the clock
 follows the mean of some 100 ms, so each runs at the clock that its own power leaves. A time is the median of the
-rounds, a ratio (float8 over bf16, smaller is better) the median of the rounds' ratios. Power and clock are NVML's means
+rounds, a ratio (FP8 over bf16, smaller is better) the median of the rounds' ratios. Power and clock are NVML's means
 over the second half of each block. Before the clock runs, 256 rows are compared with float32 products of the same
 rounded operands, as relative RMS error.
 
---json writes {header, records} for tools/bench/records.py (float8_gemm); BENCH is the coda_bench program, which says
+--json writes {header, records} for tools/bench/records.py (fp8_gemm); BENCH is the coda_bench program, which says
 which GPU and sources they are of. Without CUDA everything runs on the CPU, to try the script.
 """
 
@@ -41,7 +41,7 @@ from torch_reference import read_config  # noqa: E402
 
 CUDA = torch.cuda.is_available()
 DEVICE = "cuda" if CUDA else "cpu"
-FLOAT8 = torch.float8_e4m3fn
+F8 = torch.float8_e4m3fn
 ROWS = 256  # of a product that are compared
 ACCUMULATIONS = ("fast", "accurate")
 
@@ -129,8 +129,8 @@ class Operands:
         a, b = (torch.randn(shape, device=DEVICE, dtype=torch.bfloat16) for shape in (shape_a, shape_b))
         self.a = a.t() if product.kind == "wgrad" else a
         self.b = b.t() if product.kind == "forward" else b
-        self.a8 = self.a.to(FLOAT8).contiguous()
-        self.b8 = self.b.t().to(FLOAT8).contiguous().t()  # column-major: K-major as well
+        self.a8 = self.a.to(F8).contiguous()
+        self.b8 = self.b.t().to(F8).contiguous().t()  # column-major: K-major as well
         self.one = torch.ones((), device=DEVICE)
 
     def bf16(self):
@@ -139,12 +139,12 @@ class Operands:
         return torch.mm(self.a, self.b)
 
     def fast(self):
-        return self.float8(True)
+        return self.f8(True)
 
     def accurate(self):
-        return self.float8(False)
+        return self.f8(False)
 
-    def float8(self, fast: bool):
+    def f8(self, fast: bool):
         return torch._scaled_mm(self.a8, self.b8, self.one, self.one, out_dtype=self.product.out_dtype,
                                 use_fast_accum=fast)
 
@@ -210,7 +210,7 @@ def line(made: list[dict]) -> str:
 
 
 def totals(made: list[dict]) -> list[str]:
-    """bf16's time over float8's, weighted by time: of the layer's products and of the head's."""
+    """bf16's time over FP8's, weighted by time: of the layer's products and of the head's."""
     lines = []
     for name, chosen in (("layer", [r for r in made if not r["product"].startswith("head")]),
                          ("head", [r for r in made if r["product"].startswith("head")])):
@@ -219,7 +219,7 @@ def totals(made: list[dict]) -> list[str]:
             picked = [r for r in chosen if r["accumulation"] == accumulation(r["kind"])]
             if picked:
                 speed = sum(r["bf16_ms"] for r in picked) / sum(r["ms"] for r in picked)
-                lines.append(f"{name}, {len(picked)} products, {what}: float8 is {speed:.3f} times as fast")
+                lines.append(f"{name}, {len(picked)} products, {what}: FP8 is {speed:.3f} times as fast")
     return lines
 
 

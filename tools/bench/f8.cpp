@@ -1,4 +1,4 @@
-// coda_bench float8: what FP8 gains over bf16, program by program, at the shapes of llama1b's layers.
+// coda_bench fp8: what FP8 gains over bf16, program by program, at the shapes of llama1b's layers.
 //
 // Per row: our bf16 program, our FP8 program, and cuBLASLt's bare FP8 GEMM of the same shape. The
 // FP8 program first runs once on poisoned results, and the oracle judges it; then ours take their fastest tiles, which
@@ -55,34 +55,35 @@ struct Pair {
     double ratio, lowest, highest;
 };
 
-/// A GEMM of a layer: its bf16 and its FP8 program; whether it is one of the forward pass, which cuBLASLt may sum fast;
-/// whether it stores FP8 codes of dx too.
+/// A GEMM of a layer: its op, and the program of bf16 training; whether it is one of the forward pass, which cuBLASLt
+/// may sum fast; whether it stores FP8 codes of dx too.
 struct Row {
-    const char *name, *wide, *narrow;
+    const char *name, *op, *wide;
     std::int64_t m, n, k;
     bool forward = false, dx_f8 = false;
 
     std::string title() const { return text(name, dx_f8 ? " with dx f8" : ""); }
-    bool is_wgrad() const { return std::string(wide) == "WeightGradient"; }
+    std::string narrow() const { return text(op, " f8"); }
+    bool is_wgrad() const { return std::string(op) == "WeightGradient"; }
     std::int64_t promotion() const { return f8_promotion(k, is_wgrad() ? SumOver::tokens : SumOver::features); }
 };
 
 std::vector<Row> rows_of(std::int64_t m) {
     constexpr std::int64_t d = 2048, f = 8192, q = 3072;
-    return {{"qkv", "LinearRstdRope", "LinearRopeF8", m, q, d, true},
-            {"attn_out", "LinearResidualRms", "LinearResidualRmsF8", m, d, d, true},
-            {"gate_up", "LinearRstdSwiglu", "LinearSwigluF8", m, 2 * f, d, true},
-            {"down", "LinearResidualRms", "LinearResidualRmsF8", m, d, f, true},
-            {"qkv_dgrad", "LinearRmsBackward", "LinearRmsBackwardF8", m, d, q},
-            {"qkv_dgrad", "LinearRmsBackward", "LinearRmsBackwardF8", m, d, q, false, true},
-            {"attn_out_dgrad", "LinearHeadDot", "LinearHeadDotF8", m, d, d},
-            {"gate_up_dgrad", "LinearRmsBackward", "LinearRmsBackwardF8", m, d, 2 * f},
-            {"gate_up_dgrad", "LinearRmsBackward", "LinearRmsBackwardF8", m, d, 2 * f, false, true},
-            {"down_dgrad", "LinearSwigluBackward", "LinearSwigluBackwardF8", m, f, d},
-            {"qkv_wgrad", "WeightGradient", "WeightGradientF8", q, d, m},
-            {"attn_out_wgrad", "WeightGradient", "WeightGradientF8", d, d, m},
-            {"gate_up_wgrad", "WeightGradient", "WeightGradientF8", 2 * f, d, m},
-            {"down_wgrad", "WeightGradient", "WeightGradientF8", d, f, m}};
+    return {{"qkv", "LinearRope", "LinearRope rstd", m, q, d, true},
+            {"attn_out", "LinearResidualRms", "LinearResidualRms", m, d, d, true},
+            {"gate_up", "LinearSwiglu", "LinearSwiglu rstd", m, 2 * f, d, true},
+            {"down", "LinearResidualRms", "LinearResidualRms", m, d, f, true},
+            {"qkv_dgrad", "LinearRmsBackward", "LinearRmsBackward", m, d, q},
+            {"qkv_dgrad", "LinearRmsBackward", "LinearRmsBackward", m, d, q, false, true},
+            {"attn_out_dgrad", "LinearHeadDot", "LinearHeadDot", m, d, d},
+            {"gate_up_dgrad", "LinearRmsBackward", "LinearRmsBackward", m, d, 2 * f},
+            {"gate_up_dgrad", "LinearRmsBackward", "LinearRmsBackward", m, d, 2 * f, false, true},
+            {"down_dgrad", "LinearSwigluBackward", "LinearSwigluBackward", m, f, d},
+            {"qkv_wgrad", "WeightGradient", "WeightGradient", q, d, m},
+            {"attn_out_wgrad", "WeightGradient", "WeightGradient", d, d, m},
+            {"gate_up_wgrad", "WeightGradient", "WeightGradient", 2 * f, d, m},
+            {"down_wgrad", "WeightGradient", "WeightGradient", d, f, m}};
 }
 
 /// A case on the device, its output poisoned.
@@ -127,7 +128,7 @@ class Bench {
         CaseOptions with{.accumulate = !row.is_wgrad()};
         const Loaded wide(make_case({row.wide, row.m, row.n, row.k}, with));
         with.optionals = row.dx_f8;
-        const Loaded narrow(make_case({row.narrow, row.m, row.n, row.k}, with));
+        const Loaded narrow(make_case({row.narrow(), row.m, row.n, row.k}, with));
         const DeviceBytes out(static_cast<std::size_t>(row.m * row.n * (narrow.made.f32_out ? 4 : 2)));
         judge(narrow);
         const Side f8 = fastest("f8", narrow);
@@ -206,7 +207,7 @@ class Bench {
             CUDA_CHECK(cudaDeviceSynchronize());
         }
         const double ms = pairs.cublas.f8_ms;
-        nlohmann::json record{{"program", row.wide},
+        nlohmann::json record{{"program", row.op},
                               {"layout", "TN"},
                               {"M", row.m},
                               {"N", row.n},
@@ -253,8 +254,8 @@ void run(const Options& options) {
     double bf16 = 0, f8 = 0, cublas = 0;
     for (const Row& row : rows) {
         if (!options.only.empty() && options.only != row.name) continue;
-        std::printf("%s: %s, M %lld N %lld K %lld\n", row.title().c_str(), row.narrow, static_cast<long long>(row.m),
-                    static_cast<long long>(row.n), static_cast<long long>(row.k));
+        std::printf("%s: %s, M %lld N %lld K %lld\n", row.title().c_str(), row.narrow().c_str(),
+                    static_cast<long long>(row.m), static_cast<long long>(row.n), static_cast<long long>(row.k));
         const Bench::Pairs pairs = bench.run(row);
         char line[256];
         std::snprintf(line, sizeof line, "%-24s | %7.4f %7.4f %7.4f | %5.3f | %5.3f (%5.3f to %5.3f)",
@@ -277,14 +278,14 @@ void run(const Options& options) {
         "in forward\n"
         "%ssum: bf16 %.4f, f8 %.4f, cuBLAS f8 %.4f: bf16 / f8 %.3f\n\n",
         lines.c_str(), bf16, f8, cublas, bf16 / f8);
-    require(bench.right(), "float8: a result is beyond its tolerance; see BEYOND above");
+    require(bench.right(), "fp8: a result is beyond its tolerance; see BEYOND above");
     bench.write_records();
 }
 
 }  // namespace
 
-void add_float8(CLI::App& app) {
-    CLI::App* command = app.add_subcommand("float8", "FP8 GEMMs of llama1b against bf16 and cuBLASLt");
+void add_f8(CLI::App& app) {
+    CLI::App* command = app.add_subcommand("fp8", "FP8 GEMMs of llama1b against bf16 and cuBLASLt");
     auto options = std::make_shared<Options>();
     command->add_option("--tokens", options->tokens, "M of the layers, a multiple of 16");
     command->add_option("--only", options->only, "one GEMM, such as gate_up_dgrad");

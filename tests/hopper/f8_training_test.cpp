@@ -11,7 +11,7 @@
 #include <optional>
 
 #include "src/engine/hopper_executor.h"
-#include "src/train/float8_scales.h"
+#include "src/train/f8_scales.h"
 #include "tests/hopper/harness.h"
 #include "tests/hopper/training_case.h"
 
@@ -75,7 +75,7 @@ struct Run : ModelRun {
     }
 
     PrecisionConfig precision;
-    std::optional<Float8Scales> scales;
+    std::optional<F8Scales> scales;
 };
 
 /// Powers of two, one step apart at most, where the largest magnitude lies at the end of a binade.

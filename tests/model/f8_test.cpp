@@ -8,7 +8,7 @@
 #include <optional>
 
 #include "tests/catch.h"
-#include "tests/model/float8_run.h"
+#include "tests/model/f8_run.h"
 
 using namespace coda;
 using namespace coda::test;
@@ -120,7 +120,7 @@ TEST_CASE("only the gradient of q, k and v is in e5m2, and a step has its roundi
     for (const ScaledTensor& name : run.schedules.weights.tensors())
         CHECK((name.format == DType::f8e5m2) == (name.tensor == "qkv.output_gradient"));
     // s amax is at most 448, of which the log tells the part of 57344.
-    for (const Float8Record& record : run.scales->records(run.scales->read()->wait(), {}))
+    for (const F8Record& record : run.scales->records(run.scales->read()->wait(), {}))
         CHECK((record.range < 0.01) == (record.tensor == "qkv.output_gradient"));
 }
 
@@ -200,7 +200,7 @@ TEST_CASE("a step that counts codes has the bits of one that does not, and finds
 
     CHECK(run.scales->counter(1) == nullptr);
     const auto counted = [&] {
-        Float8Counts* counter = run.scales->counter(2);
+        F8Counts* counter = run.scales->counter(2);
         REQUIRE(counter != nullptr);
         run.step(batches, [&](Pass pass) { run.executor->run_observed(pass, *counter); });
         return counter->counts();
@@ -256,8 +256,8 @@ TEST_CASE("a step that counts codes has the bits of one that does not, and finds
         INFO(i);
         if (i != large) CHECK(is_few(counts[i]));
     }
-    const std::vector<Float8Record> records = run.scales->records(run.scales->read()->wait(), counts);
-    for (const Float8Record& record : records) {
+    const std::vector<F8Record> records = run.scales->records(run.scales->read()->wait(), counts);
+    for (const F8Record& record : records) {
         INFO(record.tensor);
         REQUIRE(record.lost.has_value());
         CHECK((record.lost->saturated > 0.01) == (record.tensor == "qkv.output_gradient"));
