@@ -21,10 +21,10 @@ Session::Session(const Config& config, PassSet passes, bool times_ops, Console& 
     }
 
     ScheduleOptions options = schedule_options(config, precision_of(config, device));
-    if (generation.slots > 0) options.generation = generation;
+    if (generation.batch > 0) options.generation = generation;
     schedules_ = build_schedules(config.model, layout_, options, passes);
     plan_ = plan_and_check(schedules_);
-    if (generation.slots > 0) {
+    if (generation.batch > 0) {
         require_generation_fit_on(device, schedules_, plan_);
     } else {
         require_fit_on(config, device, passes, plan_);

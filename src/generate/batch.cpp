@@ -19,25 +19,25 @@ GenerationBatch::GenerationBatch(Decoder& decoder, TextCodec& codec, OnText on_t
     : decoder_(decoder),
       codec_(codec),
       on_text_(std::move(on_text)),
-      slots_(static_cast<std::size_t>(decoder.slots())),
+      rows_(static_cast<std::size_t>(decoder.batch())),
       bytes_before_(decoder.bytes_read()) {
     figures_.peak_bytes_per_s = decoder.peak_bytes_per_s();
 }
 
 void GenerationBatch::start(const GenerationRequest& request, std::vector<std::int32_t> prompt,
                             std::vector<std::int32_t> end_tokens) {
-    const auto free = std::find(slots_.begin(), slots_.end(), std::nullopt);
-    require(free != slots_.end(), "every slot of the decoder has a sequence");
+    const auto free = std::find(rows_.begin(), rows_.end(), std::nullopt);
+    require(free != rows_.end(), "every row of the decoder has a sequence");
     const auto prompt_tokens = static_cast<std::int64_t>(prompt.size());
     Sequence sequence{.request = request,
                       .answer = {.id = request.id, .prompt_tokens = prompt_tokens},
                       .end_tokens = end_tokens,
                       .stop = StopTexts(request.stop),
                       .started = Clock::now()};
-    decoder_.start(static_cast<int>(free - slots_.begin()), {.prompt = std::move(prompt),
-                                                             .choice = request.choice,
-                                                             .max_tokens = request.max_tokens,
-                                                             .end_tokens = std::move(end_tokens)});
+    decoder_.start(static_cast<int>(free - rows_.begin()), {.prompt = std::move(prompt),
+                                                            .choice = request.choice,
+                                                            .max_tokens = request.max_tokens,
+                                                            .end_tokens = std::move(end_tokens)});
     figures_.prefill_s += seconds_since(sequence.started);
     figures_.prompt_tokens += prompt_tokens;
     ++figures_.sequences;
@@ -59,9 +59,9 @@ void GenerationBatch::take(Sequence& sequence, std::int32_t token) {
     put(sequence, sequence.stop.add(sequence.characters.add(codec_.decode(token))));
 }
 
-GenerationAnswer GenerationBatch::finish(std::size_t slot, Finish why) {
-    Sequence sequence = std::move(*slots_[slot]);
-    slots_[slot].reset();
+GenerationAnswer GenerationBatch::finish(std::size_t row, Finish why) {
+    Sequence sequence = std::move(*rows_[row]);
+    rows_[row].reset();
     --running_;
     if (!sequence.stop.stopped()) put(sequence, sequence.stop.add(sequence.characters.finish()));
     if (!sequence.stop.stopped()) put(sequence, sequence.stop.finish());
@@ -72,7 +72,7 @@ GenerationAnswer GenerationBatch::finish(std::size_t slot, Finish why) {
 
 int GenerationBatch::usual_steps() const {
     const auto waits = [](const auto& sequence) { return sequence && sequence->answer.tokens.empty(); };
-    return std::any_of(slots_.begin(), slots_.end(), waits) ? 1 : decoder_.steps_per_call();
+    return std::any_of(rows_.begin(), rows_.end(), waits) ? 1 : decoder_.steps_per_call();
 }
 
 std::vector<GenerationAnswer> GenerationBatch::step(int steps) {
@@ -82,28 +82,27 @@ std::vector<GenerationAnswer> GenerationBatch::step(int steps) {
         made = decoder_.advance(steps);
     } catch (const NonFiniteError& error) {
         std::string ids;
-        for (std::size_t slot = 0; slot < slots_.size(); ++slot) {
-            if (slots_[slot])
-                ids += text(ids.empty() ? "" : ", ", "slot ", slot, ": ", slots_[slot]->request.id.dump());
+        for (std::size_t row = 0; row < rows_.size(); ++row) {
+            if (rows_[row]) ids += text(ids.empty() ? "" : ", ", "row ", row, ": ", rows_[row]->request.id.dump());
         }
         throw NonFiniteError(text(error.what(), " (sequences: ", ids, ")"));
     }
     figures_.decode_s += seconds_since(begin);
     figures_.bytes_read = decoder_.bytes_read() - bytes_before_;
     std::vector<std::pair<std::size_t, GenerationAnswer>> ended;  // after this many tokens of this call
-    for (std::size_t slot = 0; slot < slots_.size(); ++slot) {
-        if (!slots_[slot]) continue;
-        Sequence& sequence = *slots_[slot];
-        if (!figures_.first_token_s && !made[slot].tokens.empty()) {
+    for (std::size_t row = 0; row < rows_.size(); ++row) {
+        if (!rows_[row]) continue;
+        Sequence& sequence = *rows_[row];
+        if (!figures_.first_token_s && !made[row].tokens.empty()) {
             figures_.first_token_s = seconds_since(sequence.started);
         }
         std::size_t taken = 0;
-        while (taken < made[slot].tokens.size() && !sequence.stop.stopped()) take(sequence, made[slot].tokens[taken++]);
-        const SequenceAdvance::State state = made[slot].state;
+        while (taken < made[row].tokens.size() && !sequence.stop.stopped()) take(sequence, made[row].tokens[taken++]);
+        const SequenceAdvance::State state = made[row].state;
         if (state == SequenceAdvance::State::running && !sequence.stop.stopped()) continue;
-        if (state == SequenceAdvance::State::running) decoder_.stop(static_cast<int>(slot));
+        if (state == SequenceAdvance::State::running) decoder_.stop(static_cast<int>(row));
         const bool stopped = sequence.stop.stopped() || state == SequenceAdvance::State::ended;
-        ended.emplace_back(taken, finish(slot, stopped ? Finish::stop : Finish::length));
+        ended.emplace_back(taken, finish(row, stopped ? Finish::stop : Finish::length));
     }
     std::stable_sort(ended.begin(), ended.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
     std::vector<GenerationAnswer> answers;
@@ -113,10 +112,10 @@ std::vector<GenerationAnswer> GenerationBatch::step(int steps) {
 
 std::vector<GenerationAnswer> GenerationBatch::cancel() {
     std::vector<GenerationAnswer> answers;
-    for (std::size_t slot = 0; slot < slots_.size(); ++slot) {
-        if (!slots_[slot]) continue;
-        decoder_.stop(static_cast<int>(slot));
-        answers.push_back(finish(slot, Finish::cancelled));
+    for (std::size_t row = 0; row < rows_.size(); ++row) {
+        if (!rows_[row]) continue;
+        decoder_.stop(static_cast<int>(row));
+        answers.push_back(finish(row, Finish::cancelled));
     }
     return answers;
 }

@@ -33,9 +33,9 @@ class GenerationBatch {
     GenerationBatch(Decoder& decoder, TextCodec& codec, OnText on_text);
 
     int running() const { return running_; }
-    bool full() const { return running_ == decoder_.slots(); }
+    bool full() const { return running_ == decoder_.batch(); }
 
-    /// Begins a sequence in a free slot. `end_tokens` end it and are no text.
+    /// Begins a sequence in a free row. `end_tokens` end it and are no text.
     void start(const GenerationRequest& request, std::vector<std::int32_t> prompt,
                std::vector<std::int32_t> end_tokens);
 
@@ -66,12 +66,12 @@ class GenerationBatch {
 
     void take(Sequence& sequence, std::int32_t token);
     void put(Sequence& sequence, const std::string& text);
-    GenerationAnswer finish(std::size_t slot, Finish why);
+    GenerationAnswer finish(std::size_t row, Finish why);
 
     Decoder& decoder_;
     TextCodec& codec_;
     OnText on_text_;
-    std::vector<std::optional<Sequence>> slots_;
+    std::vector<std::optional<Sequence>> rows_;
     int running_ = 0;
     double bytes_before_;  // that the decoder had read
     GenerationFigures figures_{};

@@ -20,7 +20,7 @@ struct SequenceStart {
 /// What one call made of one sequence.
 struct SequenceAdvance {
     enum class State : std::uint8_t {
-        idle,     // the slot has no sequence
+        idle,     // the row has no sequence
         running,  // it continues with the next call
         ended,    // by an end token, which is the last of `tokens`
         length    // by max_tokens, or because the context is full
@@ -29,32 +29,32 @@ struct SequenceAdvance {
     State state = State::idle;
 };
 
-/// Sequences side by side, each in a slot of its own. A sequence has the same tokens by itself and with others, in any
-/// slot, for any number of steps per call.
+/// Sequences side by side, each in a row of its own. A sequence has the same tokens by itself and with others, in any
+/// row, for any number of steps per call.
 class Decoder {
   public:
     virtual ~Decoder() = default;
 
-    virtual int slots() const = 0;             // 1 to 8
+    virtual int batch() const = 0;             // 1 to 8
     virtual std::int64_t context() const = 0;  // positions per sequence: prompt and made tokens
 
     /// Steps that a call of advance() should ask for where nothing else decides: more than 1 where a call of 1 takes
     /// longer than its share of a longer one.
     virtual int steps_per_call() const { return 1; }
 
-    /// Fills the slot's cache with all but the last token of the prompt. That one is the first input of advance(). A
-    /// sequence that the slot had before is gone. The prefill is complete when start() returns, so that a caller can
-    /// time it. Throws Error where the slot, the prompt, its length or max_tokens do not fit.
-    virtual void start(int slot, const SequenceStart& sequence) = 0;
+    /// Fills the row's cache with all but the last token of the prompt. That one is the first input of advance(). A
+    /// sequence that the row had before is gone. The prefill is complete when start() returns, so that a caller can
+    /// time it. Throws Error where the row, the prompt, its length or max_tokens do not fit.
+    virtual void start(int row, const SequenceStart& sequence) = 0;
 
-    /// Makes up to `steps` tokens of every sequence that runs; an entry per slot. A slot whose sequence has ended says
+    /// Makes up to `steps` tokens of every sequence that runs; an entry per row. A row whose sequence has ended says
     /// so once and is idle afterwards. After an interrupt (src/core/interrupt.h) it makes fewer, at least 1. Throws
-    /// NonFiniteError naming slot and position where a logit is not finite; the tokens of that sequence before it have
+    /// NonFiniteError naming row and position where a logit is not finite; the tokens of that sequence before it have
     /// been returned. Throws Error where the device does not come to an end.
     virtual std::vector<SequenceAdvance> advance(int steps) = 0;
 
-    /// Ends a sequence from outside: a stop text, an interrupt. The slot is idle at once.
-    virtual void stop(int slot) = 0;
+    /// Ends a sequence from outside: a stop text, an interrupt. The row is idle at once.
+    virtual void stop(int row) = 0;
 
     /// Bytes of weights and cached keys and values that all steps so far had to read, each byte once per step, and what
     /// the device's memory gives per second at best; NaN without an agreed figure.

@@ -6,7 +6,7 @@ namespace coda {
 
 namespace {
 
-constexpr std::int64_t kMostSlots = 8;
+constexpr std::int64_t kMostSequences = 8;
 
 /// The checks of a configuration for a device look at one sequence of the whole context: the longest prefill.
 Config of_prefill(Config config, const GenerationShape& shape) {
@@ -25,13 +25,13 @@ struct OwnSession {
         : session(config, passes_of(Mode::generate), false, console, shape) {}
 };
 
-class SessionDecoder : private OwnSession, public SlotDecoder {
+class SessionDecoder : private OwnSession, public BatchDecoder {
   public:
     SessionDecoder(const Config& config, const GenerationShape& shape, const WeightsSource& weights,
                    const DecoderOptions& options, Console& console)
         : OwnSession(config, shape, console),
-          SlotDecoder(session.executor(), session.schedules(), run(),
-                      choose_launches(session.executor(), session.schedules(), run(), options, console)) {
+          BatchDecoder(session.executor(), session.schedules(), run(),
+                       choose_launches(session.executor(), session.schedules(), run(), options, console)) {
         weights.load(session);
     }
 
@@ -43,11 +43,11 @@ class SessionDecoder : private OwnSession, public SlotDecoder {
 
 }  // namespace
 
-std::unique_ptr<SlotDecoder> make_decoder(const Config& config, const GenerationShape& shape,
-                                          const WeightsSource& weights, const DecoderOptions& options,
-                                          Console& console) {
-    require(shape.slots >= 1 && shape.slots <= kMostSlots, "generation of ", shape.slots,
-            " sequences side by side: it takes 1 to ", kMostSlots);
+std::unique_ptr<BatchDecoder> make_decoder(const Config& config, const GenerationShape& shape,
+                                           const WeightsSource& weights, const DecoderOptions& options,
+                                           Console& console) {
+    require(shape.batch >= 1 && shape.batch <= kMostSequences, "generation of ", shape.batch,
+            " sequences side by side: it takes 1 to ", kMostSequences);
     return std::make_unique<SessionDecoder>(of_prefill(config, shape), shape, weights, options, console);
 }
 

@@ -9,9 +9,9 @@ namespace coda {
 PassLaunches::PassLaunches(Executor& executor, const Schedules& schedules, std::function<void(Pass)> run)
     : executor_(executor), sequences_(schedules.host.sequences), run_(std::move(run)) {}
 
-std::vector<std::int32_t> PassLaunches::read(const View& per_slot) {
-    std::vector<std::int32_t> values(static_cast<std::size_t>(per_slot.cols));
-    executor_.download(per_slot, values.data());
+std::vector<std::int32_t> PassLaunches::read(const View& per_row) {
+    std::vector<std::int32_t> values(static_cast<std::size_t>(per_row.cols));
+    executor_.download(per_row, values.data());
     return values;
 }
 
@@ -19,9 +19,9 @@ DecodedSteps PassLaunches::run(int steps, const std::function<bool()>& /*cancell
     require(steps == 1, "a pass of ", steps, " steps: it is one");
     run_(Pass::decode);
     DecodedSteps made{.tokens = read(sequences_.token), .states = read(sequences_.state)};
-    for (std::size_t slot = 0; slot < made.states.size(); ++slot) {
-        const auto state = static_cast<RowState>(made.states[slot]);
-        if (state == RowState::idle || state == RowState::failed) made.tokens[slot] = -1;
+    for (std::size_t row = 0; row < made.states.size(); ++row) {
+        const auto state = static_cast<RowState>(made.states[row]);
+        if (state == RowState::idle || state == RowState::failed) made.tokens[row] = -1;
     }
     return made;
 }

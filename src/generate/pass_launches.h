@@ -16,7 +16,7 @@ class PassLaunches : public DecodeLaunches {
     DecodedSteps run(int steps, const std::function<bool()>& cancelled) override;
 
   private:
-    std::vector<std::int32_t> read(const View& per_slot);
+    std::vector<std::int32_t> read(const View& per_row);
 
     Executor& executor_;
     const SequenceRows& sequences_;

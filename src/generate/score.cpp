@@ -19,7 +19,7 @@ double loss_of(std::span<const float> logits, std::int32_t target) {
 
 }  // namespace
 
-Score score(SlotDecoder& decoder, std::span<const std::int32_t> text,
+Score score(BatchDecoder& decoder, std::span<const std::int32_t> text,
             const std::function<void(std::span<const float>)>& logits) {
     const auto count = static_cast<std::int64_t>(text.size());
     require(count >= 2 && count <= decoder.context(), "the loss of a text of ", count, " tokens: it takes 2 to the ",

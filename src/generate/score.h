@@ -6,7 +6,7 @@
 #include <functional>
 #include <span>
 
-#include "src/generate/slot_decoder.h"
+#include "src/generate/batch_decoder.h"
 
 namespace coda {
 
@@ -15,10 +15,10 @@ struct Score {
     std::int64_t tokens = 0;
 };
 
-/// Scores all of `text` but its first token, in slot 0, a step per token. `logits`, if given, gets the logits that
+/// Scores all of `text` but its first token, in row 0, a step per token. `logits`, if given, gets the logits that
 /// predicted each token, (vocab). Throws Error unless there are 2 to context() tokens of the vocabulary, NonFiniteError
 /// as Decoder::advance. Ends early at an interrupt.
-Score score(SlotDecoder& decoder, std::span<const std::int32_t> text,
+Score score(BatchDecoder& decoder, std::span<const std::int32_t> text,
             const std::function<void(std::span<const float>)>& logits = {});
 
 }  // namespace coda

@@ -7,7 +7,7 @@ namespace coda {
 
 namespace {
 
-SlotDecoder decoder_of(Session& session, const DecoderOptions& options) {
+BatchDecoder decoder_of(Session& session, const DecoderOptions& options) {
     const auto run = [&session](Pass pass) { session.run(pass); };
     return {session.executor(), session.schedules(), run,
             choose_launches(session.executor(), session.schedules(), run, options, session.console())};

@@ -4,7 +4,7 @@
 #include "kernels/math/sampling.h"
 #include "src/core/decoder_options.h"
 #include "src/engine/session.h"
-#include "src/generate/slot_decoder.h"
+#include "src/generate/batch_decoder.h"
 
 namespace coda {
 
@@ -27,7 +27,7 @@ class TextSampler {
                 const std::function<void(std::int32_t)>& token);
 
   private:
-    SlotDecoder decoder_;
+    BatchDecoder decoder_;
 };
 
 }  // namespace coda

@@ -11,7 +11,7 @@ namespace {
 /// All layers' caches in two buffers: keys and values apart, (layers S Hk C, hd), so that a chunk of positions of a
 /// head is one piece of memory.
 KeyValueCache add_cache(const BlockBuffers& buffers, const ModelConfig& model, const GenerationShape& shape) {
-    const std::int64_t rows = model.num_hidden_layers * shape.slots * model.num_key_value_heads * shape.context;
+    const std::int64_t rows = model.num_hidden_layers * shape.batch * model.num_key_value_heads * shape.context;
     const auto add = [&](const char* name) {
         return buffers.persistent(name, MemorySegment::caches, buffers.precision().storage, rows, model.head_dim);
     };
@@ -32,20 +32,20 @@ void use_cache(Model& model, const KeyValueCache& cache) {
     }
 }
 
-SequenceRows add_sequences(const BlockBuffers& buffers, const ModelConfig& model, std::int64_t slots) {
+SequenceRows add_sequences(const BlockBuffers& buffers, const ModelConfig& model, std::int64_t batch) {
     const auto input = [&](const char* name, std::int64_t rows, std::int64_t columns, DType dtype = DType::i32) {
         return buffers.persistent(name, MemorySegment::inputs, dtype, rows, columns);
     };
-    return {.token = input("newest tokens", 1, slots),
-            .positions = input("newest positions", 1, slots),
-            .lengths = input("sequence lengths", 1, slots),
-            .state = input("sequence states", 1, slots),
-            .status = input("sequence status", 1, slots),
-            .limits = input("sequence limits", 1, slots),
-            .options = input("choice options", 1, ChooseToken::kOptionWords * slots),
-            .end_tokens = input("end tokens", slots, kMostEndTokens),
-            .seen = input("seen tokens", slots, ceil_div(model.vocab_size, std::int64_t{32})),
-            .logits = input("logits", slots, padded_vocab(model), buffers.precision().storage)};
+    return {.token = input("newest tokens", 1, batch),
+            .positions = input("newest positions", 1, batch),
+            .lengths = input("sequence lengths", 1, batch),
+            .state = input("sequence states", 1, batch),
+            .status = input("sequence status", 1, batch),
+            .limits = input("sequence limits", 1, batch),
+            .options = input("choice options", 1, ChooseToken::kOptionWords * batch),
+            .end_tokens = input("end tokens", batch, kMostEndTokens),
+            .seen = input("seen tokens", batch, ceil_div(model.vocab_size, std::int64_t{32})),
+            .logits = input("logits", batch, padded_vocab(model), buffers.precision().storage)};
 }
 
 /// One row per sequence: the newest token, at its own position.
@@ -82,7 +82,7 @@ std::vector<std::int64_t> prefill_lengths(std::int64_t context) {
 void add_generation(const ModelConfig& model, const ParameterLayout& layout, const ScheduleOptions& options,
                     bool has_master, Schedules& schedules) {
     const GenerationShape& shape = options.generation;
-    require(shape.slots >= 1 && shape.context >= 1, "generation of ", shape.slots, " sequences of ", shape.context,
+    require(shape.batch >= 1 && shape.context >= 1, "generation of ", shape.batch, " sequences of ", shape.context,
             " positions: both must be positive");
     HostViews& host = schedules.host;
     const BlockBuffers buffers(schedules.buffers, options.precision);
@@ -90,7 +90,7 @@ void add_generation(const ModelConfig& model, const ParameterLayout& layout, con
     host.embedding = buffers.persistent("embedding", MemorySegment::weights, options.precision.storage,
                                         layout.embedding_table().rows, layout.embedding_table().cols);
     host.cache = add_cache(buffers, model, shape);
-    host.sequences = add_sequences(buffers, model, shape.slots);
+    host.sequences = add_sequences(buffers, model, shape.batch);
     const auto prompt_input = [&](const char* name, std::int64_t columns) {
         return buffers.persistent(name, MemorySegment::inputs, DType::i32, 1, columns);
     };
@@ -112,7 +112,7 @@ void add_generation(const ModelConfig& model, const ParameterLayout& layout, con
     newest.positions = host.sequences.positions;
     newest.lengths = host.sequences.lengths;
     newest.rope = host.rope;
-    schedules.decode = decode_schedule(blocks("decode ", 1, shape.slots, newest), host.sequences);
+    schedules.decode = decode_schedule(blocks("decode ", 1, shape.batch, newest), host.sequences);
 
     BatchInputs prompt;
     prompt.tokens = host.prefill.tokens;

@@ -11,7 +11,7 @@ namespace coda {
 
 /// The sequences that the passes of generation run side by side.
 struct GenerationShape {
-    std::int64_t slots = 0;    // sequences; 0: no generation
+    std::int64_t batch = 0;    // sequences; 0: no generation
     std::int64_t context = 0;  // positions of each
 };
 

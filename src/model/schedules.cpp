@@ -158,7 +158,7 @@ ScheduleOptions schedule_options(const Config& config, const Precision& precisio
             .max_grad_norm = config.training.max_grad_norm,
             .optimizer = config.optimizer,
             .seed = config.training.seed,
-            .generation = {.slots = 1, .context = config.training.seq_len},
+            .generation = {.batch = 1, .context = config.training.seq_len},
             .gemms = config.precision};
 }
 

@@ -23,13 +23,13 @@ MergeTable::MergeTable(const std::vector<Merge>& merges) {
     entries_.resize(size);
     for (std::size_t rank = 0; rank < merges.size(); ++rank) {
         const std::uint64_t pair = pair_key(merges[rank].left, merges[rank].right);
-        slot(pair) = {pair, static_cast<std::uint32_t>(rank), merges[rank].result};
+        entry_of(pair) = {pair, static_cast<std::uint32_t>(rank), merges[rank].result};
     }
 }
 
 std::size_t MergeTable::index(std::uint64_t pair) const { return (pair * 0x9E3779B97F4A7C15U) >> shift_; }
 
-MergeTable::Entry& MergeTable::slot(std::uint64_t pair) {
+MergeTable::Entry& MergeTable::entry_of(std::uint64_t pair) {
     std::size_t i = index(pair);
     while (entries_[i].pair != kNoPair && entries_[i].pair != pair) i = (i + 1) & (entries_.size() - 1);
     return entries_[i];

@@ -26,7 +26,7 @@ class MergeTable {
 
   private:
     static constexpr std::uint64_t kNoPair = ~std::uint64_t{0};
-    Entry& slot(std::uint64_t pair);
+    Entry& entry_of(std::uint64_t pair);
     std::size_t index(std::uint64_t pair) const;
 
     std::vector<Entry> entries_;

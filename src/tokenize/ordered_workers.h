@@ -39,7 +39,7 @@ class OrderedWorkers {
     bool has_room(std::int64_t weight) const { return order_.empty() || weight_ + weight <= budget_; }
 
     void submit(In item, std::int64_t weight) {
-        order_.push_back(std::make_unique<Slot>(Slot{.in = std::move(item), .weight = weight}));
+        order_.push_back(std::make_unique<Entry>(Entry{.in = std::move(item), .weight = weight}));
         weight_ += weight;
         {
             const std::lock_guard lock(mutex_);
@@ -56,17 +56,17 @@ class OrderedWorkers {
 
     /// The result of the oldest item; waits for it, and rethrows what its work threw.
     Out take() {
-        const std::unique_ptr<Slot> slot = std::move(order_.front());
+        const std::unique_ptr<Entry> entry = std::move(order_.front());
         order_.pop_front();
-        weight_ -= slot->weight;
+        weight_ -= entry->weight;
         std::unique_lock lock(mutex_);
-        done_changed_.wait(lock, [&] { return slot->done; });
-        if (slot->error) std::rethrow_exception(slot->error);
-        return std::move(slot->out);
+        done_changed_.wait(lock, [&] { return entry->done; });
+        if (entry->error) std::rethrow_exception(entry->error);
+        return std::move(entry->out);
     }
 
   private:
-    struct Slot {
+    struct Entry {
         In in;
         Out out{};
         std::exception_ptr error{};
@@ -89,27 +89,27 @@ class OrderedWorkers {
         for (;;) {
             todo_changed_.wait(lock, [&] { return stop_ || !todo_.empty(); });
             if (stop_) return;
-            Slot* slot = todo_.front();
+            Entry* entry = todo_.front();
             todo_.pop_front();
             lock.unlock();
             try {
-                slot->out = work(slot->in);
+                entry->out = work(entry->in);
             } catch (...) {
-                slot->error = std::current_exception();
+                entry->error = std::current_exception();
             }
-            slot->in = {};
+            entry->in = {};
             lock.lock();
-            slot->done = true;
+            entry->done = true;
             done_changed_.notify_one();
         }
     }
 
     const std::int64_t budget_;
-    std::int64_t weight_ = 0;                  // of order_
-    std::deque<std::unique_ptr<Slot>> order_;  // of the submitting thread
-    mutable std::mutex mutex_;                 // for all below and Slot::done
+    std::int64_t weight_ = 0;                   // of order_
+    std::deque<std::unique_ptr<Entry>> order_;  // of the submitting thread
+    mutable std::mutex mutex_;                  // for all below and Entry::done
     std::condition_variable todo_changed_, done_changed_;
-    std::deque<Slot*> todo_;
+    std::deque<Entry*> todo_;
     bool stop_ = false;
     std::vector<std::thread> threads_;
 };

@@ -114,7 +114,7 @@ void check_post_processor(const Part& part) {
 }
 
 /// Room for `id`.
-std::string& slot(TokenizerSpec& spec, std::uint32_t id) {
+std::string& entry_of(TokenizerSpec& spec, std::uint32_t id) {
     if (id >= spec.bytes.size()) spec.bytes.resize(std::size_t{id} + 1);
     return spec.bytes[id];
 }
@@ -126,7 +126,7 @@ void read_vocabulary(const Part& part, TokenizerSpec& spec) {
         const Part entry{value, text(part.where, ".", token)};
         const std::uint32_t id = entry.id();
         entry.require_that(!token.empty(), "the empty text is not a token");
-        std::string& bytes = slot(spec, id);
+        std::string& bytes = entry_of(spec, id);
         entry.require_that(bytes.empty(), "id ", id, " is given to two tokens");
         const auto spelled = bytes_of_token(token);
         bytes = spelled.value_or(token);
@@ -193,7 +193,7 @@ AddedToken read_added_token(const Part& part, TokenizerSpec& spec) {
     }
     token.special = part["special"].flag(false);
     token.normalized = part["normalized"].flag(!token.special);
-    std::string& bytes = slot(spec, token.id);
+    std::string& bytes = entry_of(spec, token.id);
     // A token may be in the vocabulary as well, then with the same id.
     const std::string spelled = bytes_of_token(token.content).value_or(token.content);
     part.require_that(bytes.empty() || bytes == spelled || bytes == token.content, "id ", token.id, " of ",

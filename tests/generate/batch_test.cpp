@@ -73,10 +73,10 @@ TEST_CASE("a sequence ends by an end token, a stop text or its length, whatever 
                                                    {"within", {"ba", {2, 7}, Finish::stop}},
                                                    {"half", {"ab\xEF\xBF\xBD", {1, 2, 5}, Finish::length}},
                                                    {"begun", {"a\n", {1, 3}, Finish::length}}};
-    for (const int slots : {1, 2, 3, 8}) {
+    for (const int batch : {1, 2, 3, 8}) {
         for (const int steps : {1, 2, 3, 32}) {
-            INFO(slots << " slots, " << steps << " steps");
-            ScriptedDecoder decoder(slots, scripts);
+            INFO(batch << " batch, " << steps << " steps");
+            ScriptedDecoder decoder(batch, scripts);
             std::map<std::string, std::string> pieces;
             const std::vector<GenerationAnswer> answers = run(decoder, requests, steps, pieces);
             REQUIRE(answers.size() == requests.size());
@@ -90,7 +90,7 @@ TEST_CASE("a sequence ends by an end token, a stop text or its length, whatever 
                 CHECK(answer.ms >= 0);
                 CHECK(pieces[answer.id.dump()] == one.text);
             }
-            for (int slot = 0; slot < slots; ++slot) CHECK(decoder.idle(slot));
+            for (int row = 0; row < batch; ++row) CHECK(decoder.idle(row));
         }
     }
 }
@@ -184,12 +184,12 @@ TEST_CASE("a sequence is started as its request says") {
 TEST_CASE("a logit that is not finite names the sequences") {
     struct Failing : ScriptedDecoder {
         Failing() : ScriptedDecoder(2, {}) {}
-        std::vector<SequenceAdvance> advance(int) override { throw NonFiniteError("the logit of token 3, in slot 1"); }
+        std::vector<SequenceAdvance> advance(int) override { throw NonFiniteError("the logit of token 3, in row 1"); }
     } decoder;
     ListCodec codec(kTexts);
     GenerationBatch batch(decoder, codec, [](const GenerationRequest&, std::string_view) {});
     batch.start(request_of("first", 9), {100}, {});
     batch.start(request_of("second", 9), {100}, {});
     CHECK_THROWS_AS(batch.step(1), NonFiniteError);
-    CHECK_THROWS_WITH(batch.step(1), Catch::Contains("token 3, in slot 1") && Catch::Contains("slot 1: \"second\""));
+    CHECK_THROWS_WITH(batch.step(1), Catch::Contains("token 3, in row 1") && Catch::Contains("row 1: \"second\""));
 }

@@ -16,29 +16,29 @@ namespace coda {
 /// A sequence makes the tokens of the script of its last prompt token, then 0s.
 class ScriptedDecoder : public Decoder {
   public:
-    ScriptedDecoder(int slots, std::map<std::int32_t, std::vector<std::int32_t>> scripts, std::int64_t context = 100)
-        : slots_(static_cast<std::size_t>(slots)), scripts_(std::move(scripts)), context_(context) {}
+    ScriptedDecoder(int batch, std::map<std::int32_t, std::vector<std::int32_t>> scripts, std::int64_t context = 100)
+        : rows_(static_cast<std::size_t>(batch)), scripts_(std::move(scripts)), context_(context) {}
 
-    int slots() const override { return static_cast<int>(slots_.size()); }
+    int batch() const override { return static_cast<int>(rows_.size()); }
     int steps_per_call() const override { return 32; }
     double bytes_read() const override { return read; }
     double peak_bytes_per_s() const override { return 8e12; }
     double read = 0;  // as if by steps
     std::int64_t context() const override { return context_; }
-    void start(int slot, const SequenceStart& sequence) override {
+    void start(int row, const SequenceStart& sequence) override {
         starts.push_back(sequence);
-        slots_[static_cast<std::size_t>(slot)] = Playing{sequence, 0};
+        rows_[static_cast<std::size_t>(row)] = Playing{sequence, 0};
     }
     std::vector<SequenceAdvance> advance(int steps) override {
-        std::vector<SequenceAdvance> made(slots_.size());
-        for (std::size_t slot = 0; slot < slots_.size(); ++slot) {
-            for (int step = 0; step < steps && slots_[slot]; ++step) made[slot].state = play(slot, made[slot].tokens);
+        std::vector<SequenceAdvance> made(rows_.size());
+        for (std::size_t row = 0; row < rows_.size(); ++row) {
+            for (int step = 0; step < steps && rows_[row]; ++step) made[row].state = play(row, made[row].tokens);
         }
         return made;
     }
-    void stop(int slot) override { slots_[static_cast<std::size_t>(slot)].reset(); }
+    void stop(int row) override { rows_[static_cast<std::size_t>(row)].reset(); }
 
-    bool idle(int slot) const { return !slots_[static_cast<std::size_t>(slot)]; }
+    bool idle(int row) const { return !rows_[static_cast<std::size_t>(row)]; }
     std::vector<SequenceStart> starts{};
 
   private:
@@ -47,8 +47,8 @@ class ScriptedDecoder : public Decoder {
         std::size_t made = 0;
     };
 
-    SequenceAdvance::State play(std::size_t slot, std::vector<std::int32_t>& tokens) {
-        Playing& playing = *slots_[slot];
+    SequenceAdvance::State play(std::size_t row, std::vector<std::int32_t>& tokens) {
+        Playing& playing = *rows_[row];
         const std::vector<std::int32_t>& script = scripts_[playing.start.prompt.back()];
         const std::int32_t token = playing.made < script.size() ? script[playing.made] : 0;
         tokens.push_back(token);
@@ -56,13 +56,13 @@ class ScriptedDecoder : public Decoder {
         const auto& ends = playing.start.end_tokens;
         const bool ended = std::find(ends.begin(), ends.end(), token) != ends.end();
         const bool full = static_cast<std::int64_t>(playing.made) == playing.start.max_tokens;
-        if (ended || full) slots_[slot].reset();
+        if (ended || full) rows_[row].reset();
         return ended  ? SequenceAdvance::State::ended
                : full ? SequenceAdvance::State::length
                       : SequenceAdvance::State::running;
     }
 
-    std::vector<std::optional<Playing>> slots_;
+    std::vector<std::optional<Playing>> rows_;
     std::map<std::int32_t, std::vector<std::int32_t>> scripts_;
     std::int64_t context_;
 };

@@ -45,7 +45,7 @@ SequenceStart sequence_of(const Tokens& prompt, std::int64_t max_tokens, ChoiceO
 
 struct Generation {
     ModelRun run;
-    std::unique_ptr<SlotDecoder> fused, passes;  // of the same cache: one at a time
+    std::unique_ptr<BatchDecoder> fused, passes;  // of the same cache: one at a time
 
     Generation(const ModelConfig& model, const GenerationShape& shape, PassSet more = {}, std::int64_t seq_len = 2)
         : run(model, {.batch = 1, .seq_len = seq_len, .passes = passes_of(Mode::generate) | more, .generation = shape},
@@ -55,7 +55,7 @@ struct Generation {
         const auto pass = [this](Pass which) { run.executor->run(which); };
         DecodeLaunchesOffer offer = run.executor->offer_decode_launches(10);
         REQUIRE(offer.problem == "");
-        fused = std::make_unique<SlotDecoder>(*run.executor, run.schedules, pass, std::move(offer.launches));
+        fused = std::make_unique<BatchDecoder>(*run.executor, run.schedules, pass, std::move(offer.launches));
         passes = pass_decoder(run);
     }
 };
@@ -72,11 +72,11 @@ double relative_rms(const std::vector<float>& a, const std::vector<float>& b) {
     return rms(apart) / rms(b);
 }
 
-Tokens tokens_of(Decoder& decoder, int slot, const SequenceStart& sequence, int steps) {
-    decoder.start(slot, sequence);
+Tokens tokens_of(Decoder& decoder, int row, const SequenceStart& sequence, int steps) {
+    decoder.start(row, sequence);
     Tokens tokens;
     for (auto state = SequenceAdvance::State::running; state == SequenceAdvance::State::running;) {
-        const SequenceAdvance advance = decoder.advance(steps).at(static_cast<std::size_t>(slot));
+        const SequenceAdvance advance = decoder.advance(steps).at(static_cast<std::size_t>(row));
         tokens.insert(tokens.end(), advance.tokens.begin(), advance.tokens.end());
         state = advance.state;
     }
@@ -88,32 +88,32 @@ Tokens tokens_of(Decoder& decoder, int slot, const SequenceStart& sequence, int 
 TEST_CASE("the fused decoder makes the tokens of passes, unless their logits tie", "[gpu]") {
     if (!has_hopper()) return;
     for (const std::int64_t head_dim : {64, 128}) {
-        const GenerationShape shape{.slots = 4, .context = 400};
+        const GenerationShape shape{.batch = 4, .context = 400};
         Generation expected(fused_model(head_dim), shape), found(fused_model(head_dim), shape);
-        const std::size_t prompts[] = {1, 130, 300};  // the fourth slot is idle
-        for (int slot = 0; slot < 3; ++slot) {
+        const std::size_t prompts[] = {1, 130, 300};  // the fourth row is idle
+        for (int row = 0; row < 3; ++row) {
             const SequenceStart start =
-                sequence_of(random_tokens(prompts[slot], static_cast<std::uint64_t>(slot)), 99, {.temperature = 0});
-            expected.passes->start(slot, start);
-            found.fused->start(slot, start);
+                sequence_of(random_tokens(prompts[row], static_cast<std::uint64_t>(row)), 99, {.temperature = 0});
+            expected.passes->start(row, start);
+            found.fused->start(row, start);
         }
         int ties = 0;
         for (int step = 0; step < 99; ++step) {
             const std::vector<SequenceAdvance> theirs = expected.passes->advance(1), ours = found.fused->advance(1);
-            for (int slot = 0; slot < 3; ++slot) {
-                const auto at = static_cast<std::size_t>(slot);
-                CAPTURE(head_dim, slot, step);
+            for (int row = 0; row < 3; ++row) {
+                const auto at = static_cast<std::size_t>(row);
+                CAPTURE(head_dim, row, step);
                 REQUIRE(theirs[at].tokens.size() == 1);
                 REQUIRE(ours[at].tokens.size() == 1);
                 const std::int32_t token = theirs[at].tokens[0], other = ours[at].tokens[0];
-                const std::vector<float> logits = expected.passes->logits(slot);
-                CHECK(relative_rms(found.fused->logits(slot), logits) < kRelativeRms);
+                const std::vector<float> logits = expected.passes->logits(row);
+                CHECK(relative_rms(found.fused->logits(row), logits) < kRelativeRms);
                 if (other == token) continue;
                 ++ties;
                 const double apart =
                     logits.at(static_cast<std::size_t>(token)) - logits.at(static_cast<std::size_t>(other));
                 CHECK(apart < kTie * rms(logits));
-                if (ours[at].state == SequenceAdvance::State::running) found.fused->replace_newest(slot, token);
+                if (ours[at].state == SequenceAdvance::State::running) found.fused->replace_newest(row, token);
             }
         }
         WARN("heads of " << head_dim << ": " << ties << " ties of " << 3 * 99 << " tokens");
@@ -121,31 +121,31 @@ TEST_CASE("the fused decoder makes the tokens of passes, unless their logits tie
     }
 }
 
-TEST_CASE("the fused decoder has the same bits by itself, in a batch of 8, in any slot, in calls of any length",
+TEST_CASE("the fused decoder has the same bits by itself, in a batch of 8, in any row, in calls of any length",
           "[gpu]") {
     if (!has_hopper()) return;
     const ModelConfig model = fused_model(64);
     const SequenceStart sequence =
         sequence_of(random_tokens(70, 1), 200, {.temperature = 0.9f, .top_k = 50, .seed = 5});
-    Generation alone(model, {.slots = 1, .context = 300}), batch(model, {.slots = 8, .context = 300});
+    Generation alone(model, {.batch = 1, .context = 300}), batch(model, {.batch = 8, .context = 300});
     const Tokens expected = tokens_of(*alone.fused, 0, sequence, 1);
     const std::vector<float> logits = alone.fused->logits(0);
     REQUIRE(expected.size() == 200);
     CHECK(tokens_of(*alone.fused, 0, sequence, 32) == expected);
     CHECK(alone.fused->logits(0) == logits);
-    for (const int slot : {0, 5, 7}) {
+    for (const int row : {0, 5, 7}) {
         for (int other = 0; other < 8; ++other) {
             const auto length = static_cast<std::size_t>(1 + 35 * other);
-            if (other != slot) batch.fused->start(other, sequence_of(random_tokens(length, length), 5 + 20 * other));
+            if (other != row) batch.fused->start(other, sequence_of(random_tokens(length, length), 5 + 20 * other));
         }
-        CHECK(tokens_of(*batch.fused, slot, sequence, slot == 5 ? 32 : 7) == expected);
-        CHECK(batch.fused->logits(slot) == logits);
+        CHECK(tokens_of(*batch.fused, row, sequence, row == 5 ? 32 : 7) == expected);
+        CHECK(batch.fused->logits(row) == logits);
     }
 }
 
 TEST_CASE("the fused decoder's loss of 4096 tokens is the evaluation's", "[gpu]") {
     if (!has_hopper()) return;
-    Generation model(fused_model(64), {.slots = 1, .context = 4097}, {Pass::evaluate}, 4096);
+    Generation model(fused_model(64), {.batch = 1, .context = 4097}, {Pass::evaluate}, 4096);
     const Tokens text = random_tokens(4097, 3);
     textbook::Batch batch;
     batch.batch = 1;
@@ -161,7 +161,7 @@ TEST_CASE("the fused decoder's loss of 4096 tokens is the evaluation's", "[gpu]"
 
 TEST_CASE("an interrupt ends a launch of the fused kernel after its step, and nothing is lost", "[gpu]") {
     if (!has_hopper()) return;
-    Generation model(fused_model(128), {.slots = 1, .context = 300});
+    Generation model(fused_model(128), {.batch = 1, .context = 300});
     const SequenceStart sequence = sequence_of(random_tokens(7, 1), 100);
     const Tokens expected = tokens_of(*model.fused, 0, sequence, 32);
     model.fused->start(0, sequence);
@@ -178,10 +178,10 @@ TEST_CASE("an interrupt ends a launch of the fused kernel after its step, and no
     CHECK(made == expected);
 }
 
-TEST_CASE("a logit of the fused kernel that is not finite ends with the slot and the position", "[gpu]") {
+TEST_CASE("a logit of the fused kernel that is not finite ends with the row and the position", "[gpu]") {
     if (!has_hopper()) return;
     const ModelConfig model = fused_model(64);
-    Generation generation(model, {.slots = 2, .context = 300});
+    Generation generation(model, {.batch = 2, .context = 300});
     textbook::Weights weights = coda::test::random_weights(model, 7);
     weights.at("model.norm.weight")[0] = std::nan("");
     generation.run.set_weights(weights);
@@ -192,14 +192,14 @@ TEST_CASE("a logit of the fused kernel that is not finite ends with the slot and
     } catch (const Error& error) {
         message = error.what();
     }
-    CHECK_THAT(message, Contains("the logit of token 0 is not finite, at position 40 of the sequence in slot 1"));
+    CHECK_THAT(message, Contains("the logit of token 0 is not finite, at position 40 of the sequence in row 1"));
     CHECK(generation.fused->advance(1)[1].state == SequenceAdvance::State::idle);
 }
 
 TEST_CASE("a model that the fused kernel does not take is refused with the operand", "[gpu]") {
     if (!has_hopper()) return;
     const ModelConfig model = small_model(64, true);  // of width 264
-    const GenerationShape shape{.slots = 1, .context = 20};
+    const GenerationShape shape{.batch = 1, .context = 20};
     ModelRun run(model, {.batch = 1, .seq_len = 2, .passes = passes_of(Mode::generate), .generation = shape},
                  kMixedBf16);
     run.start(make_hopper_executor);
@@ -211,18 +211,18 @@ TEST_CASE("a model that the fused kernel does not take is refused with the opera
 TEST_CASE("the fused decoder makes 100 000 tokens, the same in every round", "[gpu][.long]") {
     if (!has_hopper()) return;
     constexpr std::int64_t kContext = 2000, kTokens = 100'000;
-    Generation model(fused_model(64), {.slots = 8, .context = kContext});
+    Generation model(fused_model(64), {.batch = 8, .context = kContext});
     std::vector<Tokens> first;
     for (std::int64_t made = 0; made < kTokens;) {
-        for (int slot = 0; slot < 8; ++slot)
-            model.fused->start(slot, sequence_of(random_tokens(static_cast<std::size_t>(1 + 100 * slot), 9), kContext));
+        for (int row = 0; row < 8; ++row)
+            model.fused->start(row, sequence_of(random_tokens(static_cast<std::size_t>(1 + 100 * row), 9), kContext));
         std::vector<Tokens> tokens(8);
         for (bool running = true; running;) {
             running = false;
             const std::vector<SequenceAdvance> advances = model.fused->advance(32);
-            for (std::size_t slot = 0; slot < 8; ++slot) {
-                const SequenceAdvance& here = advances[slot];
-                tokens[slot].insert(tokens[slot].end(), here.tokens.begin(), here.tokens.end());
+            for (std::size_t row = 0; row < 8; ++row) {
+                const SequenceAdvance& here = advances[row];
+                tokens[row].insert(tokens[row].end(), here.tokens.begin(), here.tokens.end());
                 running = running || here.state == SequenceAdvance::State::running;
             }
         }

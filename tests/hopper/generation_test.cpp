@@ -23,7 +23,7 @@ Tokens random_tokens(std::size_t count, std::uint64_t seed) {
 
 struct Generation {
     ModelRun run;
-    std::unique_ptr<SlotDecoder> decoder;
+    std::unique_ptr<BatchDecoder> decoder;
 
     Generation(const ModelConfig& model, const GenerationShape& shape, bool on_gpu)
         : run(model, {.batch = 1, .seq_len = 2, .passes = passes_of(Mode::generate), .generation = shape}, kMixedBf16) {
@@ -32,8 +32,8 @@ struct Generation {
         decoder = pass_decoder(run);
     }
 
-    std::vector<double> logits(int slot) {
-        const std::vector<double> all = run.elements(run.schedules.host.sequences.logits.row_slice(slot, 1));
+    std::vector<double> logits(int row) {
+        const std::vector<double> all = run.elements(run.schedules.host.sequences.logits.row_slice(row, 1));
         return {all.begin(), all.begin() + run.model.vocab_size};
     }
 };
@@ -51,11 +51,11 @@ double relative_rms(const std::vector<double>& a, const std::vector<double>& b) 
     return std::sqrt(apart / size);
 }
 
-Tokens tokens_of(Decoder& decoder, int slot, const SequenceStart& sequence, int steps) {
-    decoder.start(slot, sequence);
+Tokens tokens_of(Decoder& decoder, int row, const SequenceStart& sequence, int steps) {
+    decoder.start(row, sequence);
     Tokens tokens;
     for (auto state = SequenceAdvance::State::running; state == SequenceAdvance::State::running;) {
-        const SequenceAdvance advance = decoder.advance(steps).at(static_cast<std::size_t>(slot));
+        const SequenceAdvance advance = decoder.advance(steps).at(static_cast<std::size_t>(row));
         tokens.insert(tokens.end(), advance.tokens.begin(), advance.tokens.end());
         state = advance.state;
     }
@@ -68,23 +68,23 @@ TEST_CASE("the GPU decodes the logits of the CPU in bf16 storage, for 64 tokens"
     if (!has_hopper()) return;
     for (const auto& [head_dim, tied] : {std::pair{64, false}, std::pair{128, true}}) {
         const ModelConfig model = small_model(head_dim, tied);
-        const GenerationShape shape{.slots = 4, .context = 400};
+        const GenerationShape shape{.batch = 4, .context = 400};
         Generation cpu(model, shape, false), gpu(model, shape, true);
-        const std::size_t prompts[] = {1, 130, 300};  // the fourth slot is idle
-        for (int slot = 0; slot < 3; ++slot) {
+        const std::size_t prompts[] = {1, 130, 300};  // the fourth row is idle
+        for (int row = 0; row < 3; ++row) {
             for (Generation* each : {&cpu, &gpu})
-                each->decoder->start(slot,
-                                     sequence_of(random_tokens(prompts[slot], static_cast<std::uint64_t>(slot)), 64));
+                each->decoder->start(row,
+                                     sequence_of(random_tokens(prompts[row], static_cast<std::uint64_t>(row)), 64));
         }
         for (int step = 0; step < 64; ++step) {
             const std::vector<SequenceAdvance> made = cpu.decoder->advance(1);
             gpu.decoder->advance(1);
-            for (int slot = 0; slot < 3; ++slot) {
-                INFO("heads of " << head_dim << ", slot " << slot << ", token " << step);
-                CHECK(relative_rms(gpu.logits(slot), cpu.logits(slot)) < 2e-2);
+            for (int row = 0; row < 3; ++row) {
+                INFO("heads of " << head_dim << ", row " << row << ", token " << step);
+                CHECK(relative_rms(gpu.logits(row), cpu.logits(row)) < 2e-2);
                 // Both continue with the CPU's token.
-                gpu.run.executor->upload(part_of(gpu.run.schedules.host.sequences.token, slot, 1),
-                                         made[static_cast<std::size_t>(slot)].tokens.data());
+                gpu.run.executor->upload(part_of(gpu.run.schedules.host.sequences.token, row, 1),
+                                         made[static_cast<std::size_t>(row)].tokens.data());
             }
         }
     }
@@ -93,7 +93,7 @@ TEST_CASE("the GPU decodes the logits of the CPU in bf16 storage, for 64 tokens"
 TEST_CASE("the GPU's decoded logits are those after a prefill of the same text", "[gpu]") {
     if (!has_hopper()) return;
     const ModelConfig model = small_model(64, false);
-    Generation gpu(model, {.slots = 2, .context = 300}, true);
+    Generation gpu(model, {.batch = 2, .context = 300}, true);
     Tokens text = random_tokens(100, 3);
     const Tokens made = tokens_of(*gpu.decoder, 0, sequence_of(text, 100), 10);
     const std::vector<double> decoded = gpu.logits(0);
@@ -107,23 +107,23 @@ TEST_CASE("a sequence on the GPU has the same bits by itself and with others, an
     if (!has_hopper()) return;
     const ModelConfig model = small_model(64, true);
     const SequenceStart sequence = sequence_of(random_tokens(70, 1), 64);
-    Generation alone(model, {.slots = 1, .context = 300}, true), batch(model, {.slots = 8, .context = 300}, true);
+    Generation alone(model, {.batch = 1, .context = 300}, true), batch(model, {.batch = 8, .context = 300}, true);
     const Tokens expected = tokens_of(*alone.decoder, 0, sequence, 1);
     const std::vector<double> logits = alone.logits(0);
     CHECK(tokens_of(*alone.decoder, 0, sequence, 32) == expected);
-    for (const int slot : {0, 5}) {
+    for (const int row : {0, 5}) {
         for (int other = 0; other < 8; ++other) {
             const auto length = static_cast<std::size_t>(1 + 35 * other);
-            if (other != slot) batch.decoder->start(other, sequence_of(random_tokens(length, length), 5 + other));
+            if (other != row) batch.decoder->start(other, sequence_of(random_tokens(length, length), 5 + other));
         }
-        CHECK(tokens_of(*batch.decoder, slot, sequence, 7) == expected);
-        CHECK(batch.logits(slot) == logits);
+        CHECK(tokens_of(*batch.decoder, row, sequence, 7) == expected);
+        CHECK(batch.logits(row) == logits);
     }
 }
 
 TEST_CASE("every operation of generation is what the oracle says", "[gpu]") {
     if (!has_hopper()) return;
-    Generation gpu(small_model(128, true), {.slots = 3, .context = 300}, true);
+    Generation gpu(small_model(128, true), {.batch = 3, .context = 300}, true);
     std::int64_t lines = 0;
     const auto checked = [&](Pass pass) {
         gpu.run.executor->run_checked(pass, [&](const OracleLine& line) {
@@ -132,7 +132,7 @@ TEST_CASE("every operation of generation is what the oracle says", "[gpu]") {
             ++lines;
         });
     };
-    const std::unique_ptr<SlotDecoder> decoder = pass_decoder(gpu.run, checked);
+    const std::unique_ptr<BatchDecoder> decoder = pass_decoder(gpu.run, checked);
     decoder->start(0, sequence_of(random_tokens(200, 1), 10));
     decoder->start(2, sequence_of(random_tokens(20, 2), 10));
     decoder->advance(2);

@@ -59,7 +59,7 @@ struct F8Run : ModelRun {
                     .chunks = chunks,
                     .recompute = recompute,
                     .passes = passes,
-                    .generation = {.slots = passes.has(Pass::decode) ? 1 : 0, .context = kSeqLen},
+                    .generation = {.batch = passes.has(Pass::decode) ? 1 : 0, .context = kSeqLen},
                     .gemms = precision},
                    kMixedBf16),
           precision_(precision) {}

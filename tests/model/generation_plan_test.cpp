@@ -57,7 +57,7 @@ TEST_CASE("prompts are padded to 128 2^k rows, and to the context") {
 }
 
 TEST_CASE("the lists of generation are the forward pass over the newest tokens, and over a prompt up to its cache") {
-    const Schedules schedules = generation_of(tiny_model(), {.slots = 3, .context = 200}, kFloat32);
+    const Schedules schedules = generation_of(tiny_model(), {.batch = 3, .context = 200}, kFloat32);
     std::vector<std::string> decode = {"Embed"}, prefill = {"Embed"};
     for (int layer = 0; layer < 2; ++layer) {
         for (const char* op : {"LinearRope", "DecodeAttention", "LinearResidualRms", "FinishRstd", "LinearSwiglu",
@@ -83,7 +83,7 @@ TEST_CASE("the lists of generation are the forward pass over the newest tokens, 
 }
 
 TEST_CASE("the passes of generation are checked for hazards") {
-    Schedules schedules = generation_of(tiny_model(), {.slots = 2, .context = 200}, kMixedBf16);
+    Schedules schedules = generation_of(tiny_model(), {.batch = 2, .context = 200}, kMixedBf16);
     plan_and_check(schedules);
     SECTION("attention before the projection that makes its operands") {
         std::swap(schedules.decode[1], schedules.decode[2]);
@@ -107,7 +107,7 @@ TEST_CASE("the passes of generation are checked for hazards") {
 TEST_CASE("a plan has a cache where it generates, and nothing of training") {
     ModelConfig model = tiny_model();
     model.tie_word_embeddings = GENERATE(false, true);
-    const GenerationShape shape{.slots = 3, .context = 50};
+    const GenerationShape shape{.batch = 3, .context = 50};
     const Schedules schedules = generation_of(model, shape, kMixedBf16);
     const MemoryPlan plan = plan_and_check(schedules);
     const HostViews& host = schedules.host;
@@ -129,7 +129,7 @@ TEST_CASE("a plan has a cache where it generates, and nothing of training") {
 }
 
 TEST_CASE("every op of generation has the scratch that it needs") {
-    const Schedules schedules = generation_of(tiny_model(), {.slots = 3, .context = 600}, kMixedBf16);
+    const Schedules schedules = generation_of(tiny_model(), {.batch = 3, .context = 600}, kMixedBf16);
     for (const Step& step : schedules.decode) {
         if (const auto* op = std::get_if<DecodeAttention>(&step.op)) {
             CHECK(op->scratch_bytes() == 3 * 4 * 3 * (8 + 2) * 4);
@@ -140,7 +140,7 @@ TEST_CASE("every op of generation has the scratch that it needs") {
 
 TEST_CASE("a decode step costs every weight once, and the cache at a full context") {
     const ModelConfig model = llama1b_untied();
-    const Schedules schedules = generation_of(model, {.slots = 1, .context = 8192}, kMixedBf16);
+    const Schedules schedules = generation_of(model, {.batch = 1, .context = 8192}, kMixedBf16);
     double bytes = 0, cache = 0;
     for (const Step& step : schedules.decode) bytes += cost(step.op).bytes;
     cache = static_cast<double>(schedules.host.cache.keys.bytes() + schedules.host.cache.values.bytes());
@@ -196,11 +196,12 @@ TEST_CASE("a decoder made from a configuration has the losses of its evaluation"
     session.run(Pass::evaluate);
     const double expected = download_scalar(session.executor(), session.host().val_loss);
 
-    const std::unique_ptr<SlotDecoder> decoder = make_decoder(config, {.slots = 2, .context = 64}, source, {}, console);
-    CHECK(decoder->slots() == 2);
+    const std::unique_ptr<BatchDecoder> decoder =
+        make_decoder(config, {.batch = 2, .context = 64}, source, {}, console);
+    CHECK(decoder->batch() == 2);
     CHECK(decoder->context() == 64);
     CHECK(std::abs(score(*decoder, tokens).loss - expected) < 1e-5);
-    CHECK_THAT(message_of([&] { make_decoder(config, {.slots = 9, .context = 64}, source, {}, console); }),
+    CHECK_THAT(message_of([&] { make_decoder(config, {.batch = 9, .context = 64}, source, {}, console); }),
                Contains("9 sequences side by side: it takes 1 to 8"));
     std::fclose(said);
 }

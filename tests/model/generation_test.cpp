@@ -28,7 +28,7 @@ SequenceStart sequence_of(const Tokens& prompt, std::int64_t max_tokens, std::ui
 /// A model with a decoder. In double the weights need the master's memory, which an update has.
 struct Generation {
     ModelRun run;
-    std::unique_ptr<SlotDecoder> decoder;
+    std::unique_ptr<BatchDecoder> decoder;
 
     Generation(const ModelConfig& model, const GenerationShape& shape, const Precision& precision)
         : run(model, sizes_of(shape, precision), precision) {
@@ -44,8 +44,8 @@ struct Generation {
         return {.batch = 1, .seq_len = 2, .passes = passes, .generation = shape};
     }
 
-    std::vector<double> logits(int slot) {
-        const std::vector<double> all = run.elements(run.schedules.host.sequences.logits.row_slice(slot, 1));
+    std::vector<double> logits(int row) {
+        const std::vector<double> all = run.elements(run.schedules.host.sequences.logits.row_slice(row, 1));
         return {all.begin(), all.begin() + run.model.vocab_size};
     }
 };
@@ -78,28 +78,28 @@ ModelConfig model_of(const Case& c) {
 /// Runs sequences side by side to their ends, one step per call, and compares every row's logits.
 void require_textbook(const ModelConfig& model, Generation& generation, std::vector<Tokens> sequences,
                       std::int64_t max_tokens) {
-    for (std::size_t slot = 0; slot < sequences.size(); ++slot)
-        generation.decoder->start(static_cast<int>(slot), sequence_of(sequences[slot], max_tokens, slot));
+    for (std::size_t row = 0; row < sequences.size(); ++row)
+        generation.decoder->start(static_cast<int>(row), sequence_of(sequences[row], max_tokens, row));
     for (bool running = true; running;) {
         const std::vector<SequenceAdvance> advances = generation.decoder->advance(1);
         running = false;
-        for (std::size_t slot = 0; slot < sequences.size(); ++slot) {
-            if (advances[slot].tokens.empty()) continue;
-            INFO("slot " << slot << ", position " << sequences[slot].size());
-            REQUIRE(relative_error(generation.logits(static_cast<int>(slot)),
-                                   textbook_logits(model, sequences[slot])) <= 1e-12);
-            sequences[slot].push_back(advances[slot].tokens.at(0));
-            running = running || advances[slot].state == State::running;
+        for (std::size_t row = 0; row < sequences.size(); ++row) {
+            if (advances[row].tokens.empty()) continue;
+            INFO("row " << row << ", position " << sequences[row].size());
+            REQUIRE(relative_error(generation.logits(static_cast<int>(row)), textbook_logits(model, sequences[row])) <=
+                    1e-12);
+            sequences[row].push_back(advances[row].tokens.at(0));
+            running = running || advances[row].state == State::running;
         }
     }
 }
 
-/// Runs a sequence in `slot` to its end and returns its tokens.
-Tokens tokens_of(Decoder& decoder, int slot, const SequenceStart& sequence, int steps = 3) {
-    decoder.start(slot, sequence);
+/// Runs a sequence in `row` to its end and returns its tokens.
+Tokens tokens_of(Decoder& decoder, int row, const SequenceStart& sequence, int steps = 3) {
+    decoder.start(row, sequence);
     Tokens tokens;
     for (State state = State::running; state == State::running;) {
-        const SequenceAdvance advance = decoder.advance(steps).at(static_cast<std::size_t>(slot));
+        const SequenceAdvance advance = decoder.advance(steps).at(static_cast<std::size_t>(row));
         tokens.insert(tokens.end(), advance.tokens.begin(), advance.tokens.end());
         state = advance.state;
     }
@@ -115,9 +115,9 @@ TEST_CASE("decoding in double has the textbook's logits at every position") {
                             Case{.name = "tied", .tied = true}, Case{.name = "scaled RoPE", .scaled = true});
     INFO(c.name);
     const ModelConfig model = model_of(c);
-    Generation generation(model, {.slots = 4, .context = 14}, kFloat64);
+    Generation generation(model, {.batch = 4, .context = 14}, kFloat64);
     // One token, the longest prompt that there is room for, and two between; to the end of the context, then again in
-    // slots that other sequences have left.
+    // batch that other sequences have left.
     require_textbook(model, generation, {random_tokens(1, 1), random_tokens(13, 2), random_tokens(6, 3)}, 100);
     require_textbook(model, generation,
                      {random_tokens(9, 4), random_tokens(1, 5), random_tokens(2, 6), random_tokens(11, 7)}, 5);
@@ -125,20 +125,20 @@ TEST_CASE("decoding in double has the textbook's logits at every position") {
 
 TEST_CASE("prompts of every padded length have the textbook's logits") {
     const ModelConfig model = tiny_model();
-    Generation generation(model, {.slots = 4, .context = 300}, kFloat64);
+    Generation generation(model, {.batch = 4, .context = 300}, kFloat64);
     CHECK(generation.run.schedules.prefill.size() == 3);
     require_textbook(model, generation,
                      {random_tokens(128, 1), random_tokens(129, 2), random_tokens(130, 3), random_tokens(257, 4)}, 2);
     require_textbook(model, generation, {random_tokens(299, 5), random_tokens(258, 6)}, 2);
 }
 
-TEST_CASE("a sequence has the same bits by itself and with others, in any slot, for any number of steps per call") {
+TEST_CASE("a sequence has the same bits by itself and with others, in any row, for any number of steps per call") {
     const ModelConfig model = model_of({.name = "", .tied = true});
     const Precision precision = GENERATE(kFloat32, kMixedBf16);
-    const GenerationShape shape{.slots = 8, .context = 40};
+    const GenerationShape shape{.batch = 8, .context = 40};
     const SequenceStart sequence = sequence_of(random_tokens(7, 1), 32);
 
-    Generation alone(model, {.slots = 1, .context = 40}, precision);
+    Generation alone(model, {.batch = 1, .context = 40}, precision);
     const Tokens expected = tokens_of(*alone.decoder, 0, sequence, 1);
     const std::vector<double> logits = alone.logits(0);
     REQUIRE(expected.size() == 32);
@@ -146,25 +146,25 @@ TEST_CASE("a sequence has the same bits by itself and with others, in any slot, 
     CHECK(alone.logits(0) == logits);
 
     Generation batch(model, shape, precision);
-    for (const int slot : {0, 3, 7}) {
+    for (const int row : {0, 3, 7}) {
         for (int other = 0; other < 8; ++other) {
-            if (other == slot) continue;
+            if (other == row) continue;
             const auto length = static_cast<std::size_t>(1 + 5 * other);
             batch.decoder->start(other, sequence_of(random_tokens(length, 90 + length), 1 + other, 50 + length));
         }
-        CHECK(tokens_of(*batch.decoder, slot, sequence, slot == 3 ? 32 : 5) == expected);
-        CHECK(batch.logits(slot) == logits);
+        CHECK(tokens_of(*batch.decoder, row, sequence, row == 3 ? 32 : 5) == expected);
+        CHECK(batch.logits(row) == logits);
     }
 }
 
 TEST_CASE("sequences with the same prompt and other seeds differ") {
-    Generation generation(tiny_model(), {.slots = 2, .context = 40}, kFloat32);
+    Generation generation(tiny_model(), {.batch = 2, .context = 40}, kFloat32);
     CHECK(tokens_of(*generation.decoder, 0, sequence_of({1, 2, 3}, 30, 1)) !=
           tokens_of(*generation.decoder, 1, sequence_of({1, 2, 3}, 30, 2)));
 }
 
 TEST_CASE("each sequence ends by itself") {
-    Generation generation(tiny_model(), {.slots = 3, .context = 20}, kFloat32);
+    Generation generation(tiny_model(), {.batch = 3, .context = 20}, kFloat32);
     Decoder& decoder = *generation.decoder;
     const SequenceStart sequence = sequence_of(random_tokens(4, 1), 10);
     const Tokens free = tokens_of(decoder, 0, sequence);
@@ -191,7 +191,7 @@ TEST_CASE("each sequence ends by itself") {
         CHECK(idle.state == State::idle);
     }
 
-    // Stopped from outside, and started again in the same slot.
+    // Stopped from outside, and started again in the same row.
     decoder.start(1, full);
     CHECK(decoder.advance(3)[1].state == State::running);
     decoder.stop(1);
@@ -199,8 +199,8 @@ TEST_CASE("each sequence ends by itself") {
     CHECK(tokens_of(decoder, 1, sequence) == free);
 }
 
-TEST_CASE("an idle slot's cache stays unchanged") {
-    Generation generation(tiny_model(), {.slots = 2, .context = 20}, kFloat32);
+TEST_CASE("an idle row's cache stays unchanged") {
+    Generation generation(tiny_model(), {.batch = 2, .context = 20}, kFloat32);
     const HostViews& host = generation.run.schedules.host;
     tokens_of(*generation.decoder, 1, sequence_of(random_tokens(9, 1), 4));
     const auto slot_1 = [&](const View& cache) {
@@ -218,9 +218,9 @@ TEST_CASE("an idle slot's cache stays unchanged") {
     CHECK(slot_1(host.cache.values) == values);
 }
 
-TEST_CASE("a logit that is not finite ends with the slot and the position") {
+TEST_CASE("a logit that is not finite ends with the row and the position") {
     const ModelConfig model = tiny_model();
-    Generation generation(model, {.slots = 2, .context = 20}, kFloat32);
+    Generation generation(model, {.batch = 2, .context = 20}, kFloat32);
     generation.decoder->start(1, sequence_of(random_tokens(4, 1), 10));
     CHECK(generation.decoder->advance(1)[1].tokens.size() == 1);
     textbook::Weights weights = textbook::random_weights(model, 7);
@@ -229,16 +229,16 @@ TEST_CASE("a logit that is not finite ends with the slot and the position") {
     CHECK_THROWS_AS(generation.decoder->advance(1), NonFiniteError);
     generation.decoder->start(1, sequence_of(random_tokens(4, 1), 10));
     CHECK_THAT(message_of([&] { generation.decoder->advance(1); }),
-               Contains("the logit of token 0 is not finite, at position 4 of the sequence in slot 1"));
+               Contains("the logit of token 0 is not finite, at position 4 of the sequence in row 1"));
     CHECK(generation.decoder->advance(1)[1].state == State::idle);
 }
 
 TEST_CASE("a sequence that does not fit is refused with what it has and what there is room for") {
-    Generation generation(tiny_model(), {.slots = 2, .context = 20}, kFloat32);
-    const auto refused = [&](int slot, const SequenceStart& sequence) {
-        return message_of([&] { generation.decoder->start(slot, sequence); });
+    Generation generation(tiny_model(), {.batch = 2, .context = 20}, kFloat32);
+    const auto refused = [&](int row, const SequenceStart& sequence) {
+        return message_of([&] { generation.decoder->start(row, sequence); });
     };
-    CHECK_THAT(refused(2, sequence_of({1}, 1)), Contains("no slot 2") && Contains("there are 2"));
+    CHECK_THAT(refused(2, sequence_of({1}, 1)), Contains("no row 2") && Contains("there are 2"));
     CHECK_THAT(refused(0, sequence_of({}, 1)), Contains("at least one token"));
     CHECK_THAT(refused(0, sequence_of(random_tokens(20, 1), 1)), Contains("20 tokens") && Contains("up to 19"));
     CHECK_THAT(refused(0, sequence_of({1}, 0)), Contains("at least 1"));

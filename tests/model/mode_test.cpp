@@ -56,7 +56,7 @@ TEST_CASE("an evaluation without master weights has the losses of one within tra
 TEST_CASE("generation without master weights has the logits of generation within training, bit for bit") {
     const ModelConfig model = tied_or_not(GENERATE(false, true));
     const Precision precision = GENERATE(kFloat32, kMixedBf16);
-    const Sizes sizes{.generation = {.slots = 1, .context = 12}};
+    const Sizes sizes{.generation = {.batch = 1, .context = 12}};
     const PassSet generation = passes_of(Mode::generate);
     ModelRun whole = started(model, sizes, kAllPasses | generation, precision);
     ModelRun alone = started(model, sizes, generation, precision);
@@ -66,7 +66,7 @@ TEST_CASE("generation without master weights has the logits of generation within
     for (std::int32_t next = 0; next < 10; ++next) {
         tokens.push_back(7 * next % 37);
         whole.step({random_batch(model, 2, 6, static_cast<std::uint64_t>(next))});  // leaves its own values behind
-        for (SlotDecoder* each : {decoder.get(), decoder_alone.get()}) {
+        for (BatchDecoder* each : {decoder.get(), decoder_alone.get()}) {
             each->start(0, {.prompt = tokens, .choice = {}, .max_tokens = 1, .end_tokens = {}});
             each->advance(1);
         }

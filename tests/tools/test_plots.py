@@ -77,7 +77,7 @@ class PictureTest(LogTestCase):
         for stage, kind in enumerate(kinds):
             for sm in (0, 1):
                 for warp in (0, 8):
-                    at = {"ph": "X", "cat": kind, "pid": sm, "tid": warp, "args": {"stage": stage}}
+                    at = {"ph": "X", "cat": kind, "pid": sm, "tid": warp, "args": {"op": stage}}
                     events += [at | {"name": "wait", "ts": 10.0 * stage, "dur": 4.0 + sm},
                                at | {"name": kind, "ts": 10.0 * stage + 4 + sm, "dur": 3.0}]
         return self.file(f"{len(kinds)}.trace.json", {"traceEvents": events})

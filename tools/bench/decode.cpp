@@ -126,7 +126,7 @@ nlohmann::json measure(const std::string& name, int batch, int context, const Op
     request.precision = kMixedBf16;
     request.seq_len = 1;
     request.micro_batch_size = 1;
-    request.generation = {.slots = batch, .context = context + kSteps * kLaunchesInARow};
+    request.generation = {.batch = batch, .context = context + kSteps * kLaunchesInARow};
     const ModelConfig model = model_of(name);
     const Schedules schedules = build_schedules(model, parameter_layout(model), request, PassSet{Pass::decode});
     const Schedule* const decode[] = {&schedules.decode};

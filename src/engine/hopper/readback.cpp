@@ -36,16 +36,16 @@ std::size_t room_of(const View& view) { return static_cast<std::size_t>(round_up
 
 class ReadbackPool::Pending : public Readback {
   public:
-    Pending(ReadbackPool& pool, Slot slot, std::vector<View> views)
-        : pool_(pool), slot_(slot), views_(std::move(views)) {}
+    Pending(ReadbackPool& pool, Buffer buffer, std::vector<View> views)
+        : pool_(pool), buffer_(buffer), views_(std::move(views)) {}
     ~Pending() override {
-        cudaEventSynchronize(slot_.arrived);
-        pool_.spare_.push_back(slot_);
+        cudaEventSynchronize(buffer_.arrived);
+        pool_.spare_.push_back(buffer_);
     }
     std::vector<double> wait() override {
-        CUDA_CHECK(cudaEventSynchronize(slot_.arrived));
+        CUDA_CHECK(cudaEventSynchronize(buffer_.arrived));
         std::vector<double> values;
-        const std::byte* at = slot_.bytes;
+        const std::byte* at = buffer_.bytes;
         for (const View& view : views_) {
             append(view, at, values);
             at += room_of(view);
@@ -55,45 +55,45 @@ class ReadbackPool::Pending : public Readback {
 
   private:
     ReadbackPool& pool_;
-    Slot slot_;
+    Buffer buffer_;
     std::vector<View> views_;
 };
 
 ReadbackPool::~ReadbackPool() {
-    for (const Slot& slot : spare_) {
-        cudaFreeHost(slot.bytes);
-        cudaEventDestroy(slot.arrived);
+    for (const Buffer& buffer : spare_) {
+        cudaFreeHost(buffer.bytes);
+        cudaEventDestroy(buffer.arrived);
     }
 }
 
-ReadbackPool::Slot ReadbackPool::slot_of(std::size_t bytes) {
-    const auto fits = [bytes](const Slot& slot) { return slot.capacity >= bytes; };
+ReadbackPool::Buffer ReadbackPool::buffer_of(std::size_t bytes) {
+    const auto fits = [bytes](const Buffer& buffer) { return buffer.capacity >= bytes; };
     const auto spare = std::find_if(spare_.begin(), spare_.end(), fits);
-    Slot slot;
+    Buffer buffer;
     if (spare == spare_.end()) {
-        CUDA_CHECK(cudaMallocHost(reinterpret_cast<void**>(&slot.bytes), bytes));
-        CUDA_CHECK(cudaEventCreateWithFlags(&slot.arrived, cudaEventDisableTiming));
-        slot.capacity = bytes;
+        CUDA_CHECK(cudaMallocHost(reinterpret_cast<void**>(&buffer.bytes), bytes));
+        CUDA_CHECK(cudaEventCreateWithFlags(&buffer.arrived, cudaEventDisableTiming));
+        buffer.capacity = bytes;
     } else {
-        slot = *spare;
+        buffer = *spare;
         spare_.erase(spare);
     }
-    return slot;
+    return buffer;
 }
 
 std::unique_ptr<Readback> ReadbackPool::read(const std::vector<View>& views, const Memory& memory,
                                              cudaStream_t stream) {
     std::size_t bytes = 0;
     for (const View& view : views) bytes += room_of(view);
-    const Slot slot = slot_of(bytes);
-    std::byte* at = slot.bytes;
+    const Buffer buffer = buffer_of(bytes);
+    std::byte* at = buffer.bytes;
     for (const View& view : views) {
         CUDA_CHECK(cudaMemcpyAsync(at, memory.address(view), static_cast<std::size_t>(view.bytes()),
                                    cudaMemcpyDeviceToHost, stream));
         at += room_of(view);
     }
-    CUDA_CHECK(cudaEventRecord(slot.arrived, stream));
-    return std::make_unique<Pending>(*this, slot, views);
+    CUDA_CHECK(cudaEventRecord(buffer.arrived, stream));
+    return std::make_unique<Pending>(*this, buffer, views);
 }
 
 }  // namespace coda

@@ -12,7 +12,7 @@
 
 namespace coda {
 
-/// Pinned slots and events, used again when a Readback is gone. Must outlive its Readbacks.
+/// Pinned buffers and events, used again when a Readback is gone. Must outlive its Readbacks.
 class ReadbackPool {
   public:
     ReadbackPool() = default;
@@ -24,16 +24,16 @@ class ReadbackPool {
     std::unique_ptr<Readback> read(const std::vector<View>& views, const Memory& memory, cudaStream_t stream);
 
   private:
-    struct Slot {
+    struct Buffer {
         std::byte* bytes = nullptr;  // pinned; each view begins at a multiple of 8
         std::size_t capacity = 0;
         cudaEvent_t arrived{};
     };
     class Pending;
 
-    Slot slot_of(std::size_t bytes);
+    Buffer buffer_of(std::size_t bytes);
 
-    std::vector<Slot> spare_;
+    std::vector<Buffer> spare_;
 };
 
 }  // namespace coda

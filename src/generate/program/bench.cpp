@@ -56,7 +56,7 @@ std::optional<Measured> measure(Decoder& decoder, std::int64_t length, std::int6
     measured.prefill_ms = ms_of([&] { decoder.start(0, sequence); });  // the first time of a length is not timed
     measured.prefill_ms = ms_of([&] { decoder.start(0, sequence); });
     measured.first_token_ms = measured.prefill_ms + ms_of([&] { decoder.advance(1); });
-    for (int slot = 0; slot < decoder.slots(); ++slot) decoder.start(slot, sequence);
+    for (int row = 0; row < decoder.batch(); ++row) decoder.start(row, sequence);
     std::vector<double> times;
     double before = 0;
     for (int call = 0; call < calls.untimed + calls.timed && !interrupted(); ++call) {
@@ -64,7 +64,7 @@ std::optional<Measured> measure(Decoder& decoder, std::int64_t length, std::int6
         const double ms = ms_of([&] { decoder.advance(calls.steps); });
         if (call >= calls.untimed) times.push_back(ms / calls.steps);
     }
-    for (int slot = 0; slot < decoder.slots(); ++slot) decoder.stop(slot);
+    for (int row = 0; row < decoder.batch(); ++row) decoder.stop(row);
     if (interrupted()) return std::nullopt;
     std::sort(times.begin(), times.end());
     measured.ms = times[times.size() / 2];
@@ -77,21 +77,21 @@ void print_line(const Decoder& decoder, std::int64_t length, const Measured& mea
     std::array<char, 32> share_text{};
     if (std::isfinite(share)) std::snprintf(share_text.data(), share_text.size(), " %8.0f%%", 100 * share);
     std::array<char, 200> line{};
-    std::snprintf(line.data(), line.size(), "%5d %8lld %12.3f %14.3f %12.3f %12.1f %12.1f%s\n", decoder.slots(),
+    std::snprintf(line.data(), line.size(), "%5d %8lld %12.3f %14.3f %12.3f %12.1f %12.1f%s\n", decoder.batch(),
                   static_cast<long long>(length), measured.prefill_ms, measured.first_token_ms, measured.ms,
-                  1000 / measured.ms, 1000 * decoder.slots() / measured.ms, share_text.data());
+                  1000 / measured.ms, 1000 * decoder.batch() / measured.ms, share_text.data());
     print(line.data());
 }
 
 void print_json(const Decoder& decoder, std::int64_t length, const Measured& measured) {
-    nlohmann::ordered_json record{{"batch", decoder.slots()},
+    nlohmann::ordered_json record{{"batch", decoder.batch()},
                                   {"context", length},
                                   {"steps_per_launch", decoder.steps_per_call()},
                                   {"prefill_ms", measured.prefill_ms},
                                   {"first_token_ms", measured.first_token_ms},
                                   {"ms", measured.ms},
                                   {"steps_per_s", 1000 / measured.ms},
-                                  {"tokens_per_s", 1000 * decoder.slots() / measured.ms},
+                                  {"tokens_per_s", 1000 * decoder.batch() / measured.ms},
                                   {"bytes", measured.bytes}};
     if (const double peak = decoder.peak_bytes_per_s(); std::isfinite(peak)) {
         record["peak_tb_s"] = peak / 1e12;
@@ -104,8 +104,8 @@ void print_json(const Decoder& decoder, std::int64_t length, const Measured& mea
 
 void bench(const MakeDecoder& make, const BenchShape& shape) {
     bool first = true;
-    for (int slots = 1; slots <= shape.most_slots; slots *= 2) {
-        const std::unique_ptr<Decoder> decoder = make(slots);
+    for (int batch = 1; batch <= shape.most_slots; batch *= 2) {
+        const std::unique_ptr<Decoder> decoder = make(batch);
         const std::int64_t room = shape.context - Calls(*decoder).tokens();
         require(room >= kShortest, "--bench: a context of ", shape.context, " positions is too short; ",
                 shape.context - room + kShortest, " are needed");

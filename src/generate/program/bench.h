@@ -9,8 +9,8 @@
 
 namespace coda {
 
-/// Makes a decoder with `slots` slots.
-using MakeDecoder = std::function<std::unique_ptr<Decoder>(int slots)>;
+/// Makes a decoder with a batch of `batch`.
+using MakeDecoder = std::function<std::unique_ptr<Decoder>(int batch)>;
 
 struct BenchShape {
     int most_slots = 8;

@@ -184,8 +184,8 @@ int generate(const GenerateOptions& options) {
         const WeightsSource weights = open_weights();
         const int most = options.batch > 1 ? options.batch : 8;
         bench(
-            [&](int slots) {
-                return make_decoder(model.config, {slots, context}, weights, options.decoder, notes);
+            [&](int batch) {
+                return make_decoder(model.config, {batch, context}, weights, options.decoder, notes);
             },
             {.most_slots = most, .context = context, .vocab = model.config.model.vocab_size, .json = options.json});
         return interrupted() ? kExitInterrupted : kExitDone;
@@ -195,7 +195,7 @@ int generate(const GenerateOptions& options) {
     const std::unique_ptr<TextCodec> codec = codec_of(options, model);
     Requests requests(options, defaults, PromptReader(rules_of(options, model, *codec, context)));
     if (interrupted()) return kExitInterrupted;
-    std::unique_ptr<SlotDecoder> decoder;
+    std::unique_ptr<BatchDecoder> decoder;
     {
         WeightsSource weights = open_weights();
         decoder = make_decoder(model.config, {options.batch, context}, weights, options.decoder, notes);

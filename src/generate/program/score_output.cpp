@@ -14,7 +14,7 @@ ScoreOutput::ScoreOutput(const GenerateOptions& options) : lines_(options.lines(
     if (options.logits) logits_.emplace(*options.logits, FileWriter::Mode::create);
 }
 
-void ScoreOutput::score(SlotDecoder& decoder, const GenerationRequest& request, const PreparedPrompt& prompt) {
+void ScoreOutput::score(BatchDecoder& decoder, const GenerationRequest& request, const PreparedPrompt& prompt) {
     std::int64_t written = 0;
     const auto keep = [&](std::span<const float> row) {
         if (logits_) logits_->write(std::as_bytes(row));

@@ -19,7 +19,7 @@ class ScoreOutput {
 
     /// Scores a request's tokens, at least two, and prints them: a line of JSON {"id", "loss", "tokens"} where answers
     /// are lines. After an interrupt it prints nothing, and the file ends with the text before.
-    void score(SlotDecoder& decoder, const GenerationRequest& request, const PreparedPrompt& prompt);
+    void score(BatchDecoder& decoder, const GenerationRequest& request, const PreparedPrompt& prompt);
 
     /// The file is complete.
     void finish();

@@ -1,5 +1,5 @@
 // A decoder over launches of many steps, without the kernel that has them: passes in its place, or a script.
-#include "src/generate/slot_decoder.h"
+#include "src/generate/batch_decoder.h"
 
 #include <csignal>
 
@@ -40,10 +40,10 @@ class PassesPerLaunch : public DecodeLaunches {
             if (!stop) run_.executor->run(Pass::decode);
             const Tokens tokens = read(rows.token);
             made.states = read(rows.state);
-            for (std::size_t slot = 0; slot < tokens.size(); ++slot) {
-                const bool ran = before[slot] == static_cast<int>(RowState::running) && !stop;
-                const bool failed = made.states[slot] == static_cast<int>(RowState::failed);
-                made.tokens.push_back(ran && !failed ? tokens[slot] : -1);
+            for (std::size_t row = 0; row < tokens.size(); ++row) {
+                const bool ran = before[row] == static_cast<int>(RowState::running) && !stop;
+                const bool failed = made.states[row] == static_cast<int>(RowState::failed);
+                made.tokens.push_back(ran && !failed ? tokens[row] : -1);
             }
             stop = stop || cancelled();
         }
@@ -85,7 +85,7 @@ struct Model {
     std::function<void(Pass)> pass() {
         return [this](Pass pass) { run.executor->run(pass); };
     }
-    SlotDecoder decoder(std::unique_ptr<DecodeLaunches> launches) {
+    BatchDecoder decoder(std::unique_ptr<DecodeLaunches> launches) {
         return {*run.executor, run.schedules, pass(), std::move(launches)};
     }
 };
@@ -105,10 +105,10 @@ Made made_of(Decoder& decoder, const Tokens& end_tokens, int steps) {
     Made made{.tokens = std::vector<Tokens>(3), .ends = std::vector<State>(3, State::running)};
     while (std::count(made.ends.begin(), made.ends.end(), State::running) > 0) {
         const std::vector<SequenceAdvance> advances = decoder.advance(steps);
-        for (std::size_t slot = 0; slot < 3; ++slot) {
-            const Tokens& tokens = advances[slot].tokens;
-            made.tokens[slot].insert(made.tokens[slot].end(), tokens.begin(), tokens.end());
-            if (advances[slot].state != State::idle) made.ends[slot] = advances[slot].state;
+        for (std::size_t row = 0; row < 3; ++row) {
+            const Tokens& tokens = advances[row].tokens;
+            made.tokens[row].insert(made.tokens[row].end(), tokens.begin(), tokens.end());
+            if (advances[row].state != State::idle) made.ends[row] = advances[row].state;
         }
     }
     return made;
@@ -172,10 +172,10 @@ std::pair<std::string, int> chosen(Executor& executor, Model& model, const Decod
 }  // namespace
 
 TEST_CASE("a sequence has been prefilled when start() returns") {
-    Model model({.slots = 1, .context = 20});
+    Model model({.batch = 1, .context = 20});
     OfferingExecutor executor(*model.run.executor, {});
     bool prefilled = false;
-    SlotDecoder decoder(
+    BatchDecoder decoder(
         executor, model.run.schedules,
         [&](Pass pass) {
             model.pass()(pass);
@@ -191,8 +191,8 @@ TEST_CASE("a sequence has been prefilled when start() returns") {
 }
 
 TEST_CASE("launches of many steps make the tokens of passes, whatever the steps per launch and call") {
-    Model model({.slots = 3, .context = 20});
-    const std::unique_ptr<SlotDecoder> passes = pass_decoder(model.run);
+    Model model({.batch = 3, .context = 20});
+    const std::unique_ptr<BatchDecoder> passes = pass_decoder(model.run);
     const Tokens free = made_of(*passes, {}, 1).tokens[0];
     REQUIRE(free.size() == 17);
     const Made expected = made_of(*passes, {free[9]}, 1);
@@ -202,7 +202,7 @@ TEST_CASE("launches of many steps make the tokens of passes, whatever the steps 
     for (const int most : {1, 3, 32}) {
         for (const int steps : {1, 4, 100}) {
             CAPTURE(most, steps);
-            SlotDecoder decoder = model.decoder(std::make_unique<PassesPerLaunch>(model.run, most));
+            BatchDecoder decoder = model.decoder(std::make_unique<PassesPerLaunch>(model.run, most));
             const Made made = made_of(decoder, {free[9]}, steps);
             CHECK(made.tokens == expected.tokens);
             CHECK(made.ends == expected.ends);
@@ -211,10 +211,10 @@ TEST_CASE("launches of many steps make the tokens of passes, whatever the steps 
 }
 
 TEST_CASE("a call of many steps is launches of up to the most, and no more when all have ended") {
-    Model model({.slots = 2, .context = 200});
+    Model model({.batch = 2, .context = 200});
     auto owned = std::make_unique<PassesPerLaunch>(model.run, 32);
     PassesPerLaunch& launches = *owned;
-    SlotDecoder decoder = model.decoder(std::move(owned));
+    BatchDecoder decoder = model.decoder(std::move(owned));
     CHECK(decoder.steps_per_call() == 32);
     decoder.start(1, sequence_of({1, 2}, 190));
     CHECK(decoder.advance(70)[1].tokens.size() == 70);
@@ -227,9 +227,9 @@ TEST_CASE("a call of many steps is launches of up to the most, and no more when 
 }
 
 TEST_CASE("an interrupt ends a launch after its step, and the call") {
-    Model model({.slots = 1, .context = 100});
-    SlotDecoder decoder = model.decoder(std::make_unique<PassesPerLaunch>(model.run, 8));
-    const std::unique_ptr<SlotDecoder> passes = pass_decoder(model.run);
+    Model model({.batch = 1, .context = 100});
+    BatchDecoder decoder = model.decoder(std::make_unique<PassesPerLaunch>(model.run, 8));
+    const std::unique_ptr<BatchDecoder> passes = pass_decoder(model.run);
     passes->start(0, sequence_of({1, 2}, 6));
     const Tokens expected = passes->advance(6)[0].tokens;
     for (Decoder* each : {static_cast<Decoder*>(&decoder), static_cast<Decoder*>(passes.get())}) {
@@ -245,11 +245,11 @@ TEST_CASE("an interrupt ends a launch after its step, and the call") {
 }
 
 TEST_CASE("a logit that is not finite is told after the tokens before it") {
-    Model model({.slots = 2, .context = 20});
+    Model model({.batch = 2, .context = 20});
     const auto state = [](RowState a, RowState b) {
         return std::vector{static_cast<std::int32_t>(a), static_cast<std::int32_t>(b)};
     };
-    SlotDecoder decoder = model.decoder(std::make_unique<ScriptedLaunches>(std::vector<DecodedSteps>{
+    BatchDecoder decoder = model.decoder(std::make_unique<ScriptedLaunches>(std::vector<DecodedSteps>{
         {.tokens = {7, 8, 9, 10, 11, -1, 12, -1}, .states = state(RowState::running, RowState::failed)},
         {.tokens = {13, -1, 14, -1, 15, -1, 16, -1}, .states = state(RowState::running, RowState::failed)},
         {.tokens = {17, -1, 18, -1, 19, -1, 20, -1}, .states = state(RowState::running, RowState::idle)}}));
@@ -266,14 +266,14 @@ TEST_CASE("a logit that is not finite is told after the tokens before it") {
 }
 
 TEST_CASE("bytes that steps must read: the matrices once per step, each sequence's cache as long as it is") {
-    Model model({.slots = 2, .context = 20});
+    Model model({.batch = 2, .context = 20});
     const ModelConfig& shape = model.run.model;
     // Elements in fp32: qkv, attn_out, gate and up, down per layer; the head, whose rows are padded to 64.
     const double layer = 16.0 * (4 + 2 * 2) * 8 + 4 * 8 * 16 + 2 * 20 * 16 + 20 * 16;
     const double weights = 4 * (2 * layer + 64 * 16);
     const double position = 4.0 * 2 * 2 * 2 * 8;  // keys and values of two layers and heads
     REQUIRE(shape.num_hidden_layers == 2);
-    const std::unique_ptr<SlotDecoder> decoder = pass_decoder(model.run);
+    const std::unique_ptr<BatchDecoder> decoder = pass_decoder(model.run);
     CHECK(decoder->bytes_read() == 0);
     decoder->start(0, sequence_of({1, 2, 3}, 4));
     CHECK(decoder->bytes_read() == 0);
@@ -286,7 +286,7 @@ TEST_CASE("bytes that steps must read: the matrices once per step, each sequence
 TEST_CASE("the loss of a text by decoding is the evaluation's") {
     ModelConfig shape = tiny_model();
     shape.tie_word_embeddings = GENERATE(false, true);
-    Model model({.slots = 1, .context = 13}, {Pass::evaluate}, shape);
+    Model model({.batch = 1, .context = 13}, {Pass::evaluate}, shape);
     textbook::Batch batch;
     batch.batch = 1;
     batch.seq_len = 12;
@@ -294,7 +294,7 @@ TEST_CASE("the loss of a text by decoding is the evaluation's") {
     batch.tokens.assign(text.begin(), text.end() - 1);
     batch.targets.assign(text.begin() + 1, text.end());
     const double expected = model.run.evaluate(batch);
-    SlotDecoder decoder = model.decoder(std::make_unique<PassesPerLaunch>(model.run, 32));
+    BatchDecoder decoder = model.decoder(std::make_unique<PassesPerLaunch>(model.run, 32));
     std::size_t rows = 0;
     const Score found = score(decoder, text, [&](std::span<const float> row) {
         CHECK(row.size() == 37);
@@ -311,7 +311,7 @@ TEST_CASE("the loss of a text by decoding is the evaluation's") {
 }
 
 TEST_CASE("the fused kernel is taken where it is offered, and said why not where the model does not fit") {
-    Model model({.slots = 1, .context = 20});
+    Model model({.batch = 1, .context = 20});
     Executor& cpu = *model.run.executor;
     const auto launches = [&] { return std::make_unique<PassesPerLaunch>(model.run, 32); };
     {
