@@ -55,15 +55,15 @@ TEST_CASE("every order of tiles gives the same bits", "[gpu]") {
         const GemmCase made = cases::make_case({program, 1600, 1408, 256});
         Bytes first;
         for (const hopper::Raster& raster :
-             {hopper::Raster{}, hopper::Raster{.group_rows = 512}, hopper::Raster{.panel_columns = 512},
-              hopper::Raster{.panel_columns = 1024}}) {
+             {hopper::Raster{}, hopper::Raster{.group_rows = 512}, hopper::Raster{.group_columns = 512},
+              hopper::Raster{.group_columns = 1024}}) {
             const cases::DeviceBuffers device(made.buffers, 5);
             hopper::Request choice;
             choice.raster = raster;
             hopper::prepare(made.op, device.memory(), choice)(nullptr);
             CUDA_CHECK(cudaDeviceSynchronize());
             Bytes bytes = download(made.buffers, device.memory());
-            INFO(program << ", groups of " << raster.group_rows << " rows or " << raster.panel_columns << " columns");
+            INFO(program << ", groups of " << raster.group_rows << " rows or " << raster.group_columns << " columns");
             if (first.empty()) {
                 first = std::move(bytes);
             } else {

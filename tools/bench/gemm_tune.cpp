@@ -21,7 +21,7 @@ struct Variant {
 
 std::string description(const TileConfig& tile, const Raster& raster, bool overlap) {
     const char* roles = tile.specialization == hopper::WarpSpecialization::pingpong ? "pingpong" : "cooperative";
-    const std::string order = raster.panel_columns > 0 ? text("panels of ", raster.panel_columns, " columns")
+    const std::string order = raster.group_columns > 0 ? text("groups of ", raster.group_columns, " columns")
                               : raster.group_rows > 0  ? text("groups of ", raster.group_rows, " rows")
                                                        : std::string("near squares");
     return text(roles, " ", tile.m, "x", tile.n, ", cluster ", tile.cluster_m, "x", tile.cluster_n, ", ", tile.stages,
@@ -67,7 +67,7 @@ void tune(const GemmCase& made, const Turns& turns, oracle::CublasLt& cublas) {
     variants = {tile};
     for (const Raster& order :
          {Raster{}, Raster{.group_rows = 1024}, Raster{.group_rows = 2048}, Raster{.group_rows = 4096},
-          Raster{.panel_columns = 1024}, Raster{.panel_columns = 2048}, Raster{.panel_columns = 4096}}) {
+          Raster{.group_columns = 1024}, Raster{.group_columns = 2048}, Raster{.group_columns = 4096}}) {
         Variant variant = tile;
         variant.choice.raster = order;
         variant.launches = contest.prepare(variant.choice);

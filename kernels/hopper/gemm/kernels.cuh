@@ -37,7 +37,7 @@ inline bool b_stays(const Problem& problem, std::int64_t resident_bytes) {
 }
 
 /// The order in which a tile configuration visits a shape. Where all of B stays in L2, or B has few columns, all of
-/// them pass under few rows of A. Otherwise the configuration decides: either a panel of B's columns stays in L2, or a
+/// them pass under few rows of A. Otherwise the configuration decides: either a group of B's columns stays in L2, or a
 /// group of A's rows stays while all of B passes. If it names neither, groups of rows keep a wave close to a square.
 inline TileOrder tile_order(const Problem& problem, const TileConfig& tile, const Raster& raster,
                             std::int64_t resident_bytes) {
@@ -46,8 +46,8 @@ inline TileOrder tile_order(const Problem& problem, const TileConfig& tile, cons
     if (b_stays(problem, resident_bytes) || (raster.group_rows == 0 && problem.n <= kSquareColumns)) {
         order.group = order.tiles_n;
         order.along_n = true;
-    } else if (raster.panel_columns > 0) {
-        order.group = std::max(1, raster.panel_columns / columns);
+    } else if (raster.group_columns > 0) {
+        order.group = std::max(1, raster.group_columns / columns);
         order.along_n = true;
     } else {
         const int group_rows = raster.group_rows > 0 ? raster.group_rows : static_cast<int>(kSquareColumns);

@@ -34,13 +34,13 @@ constexpr TileConfig three_blocks(Raster raster) {
 
 // Programs that only store.
 struct Wide {
-    static constexpr TileConfig config{.m = 128, .n = 256, .stages = 4, .slots = 2, .raster = {.panel_columns = 2048}};
+    static constexpr TileConfig config{.m = 128, .n = 256, .stages = 4, .slots = 2, .raster = {.group_columns = 2048}};
     static constexpr double rate = 1.0, fixed = 100;
 };
 // As in cuBLAS, two CTAs side by side share A. Faster than Wide by 1.6% at 8192³, slower by 4% at K 2048.
 struct Tall {
     static constexpr TileConfig config{
-        .m = 256, .n = 128, .stages = 4, .slots = 2, .cluster_m = 1, .cluster_n = 2, .raster = {.panel_columns = 2048}};
+        .m = 256, .n = 128, .stages = 4, .slots = 2, .cluster_m = 1, .cluster_n = 2, .raster = {.group_columns = 2048}};
     static constexpr double rate = 1.01, fixed = 150;
 };
 struct Medium {
@@ -50,13 +50,13 @@ struct Medium {
 };
 struct Square {
     static constexpr TileConfig config{
-        .m = 128, .n = 128, .stages = 6, .slots = 2, .specialization = pingpong, .raster = {.panel_columns = 2048}};
+        .m = 128, .n = 128, .stages = 6, .slots = 2, .specialization = pingpong, .raster = {.group_columns = 2048}};
     static constexpr double rate = 0.97, fixed = 0;
 };
 // For N 2048 and 4096, which 192 does not divide: 0.98 to 1.02 of cuBLAS's time from K 4096 to 8192, where the tiles
 // above take 1.01 to 1.06. Square is as fast at K 2048, and Tall from K 16384 on.
 struct ThreeBlocks {
-    static constexpr TileConfig config = three_blocks({.panel_columns = 2048});
+    static constexpr TileConfig config = three_blocks({.group_columns = 2048});
     static constexpr double rate = 0.99, fixed = 80;
 };
 
@@ -86,7 +86,7 @@ struct CrossEntropyTall {
 // Slots of 4 KiB. Faster than 128x128 by 4% at N 3072, K 2048 and N 6144, K 4096.
 struct Rope {
     static constexpr TileConfig config{
-        .m = 128, .n = 192, .stages = 5, .slots = 3, .specialization = pingpong, .raster = {.panel_columns = 2304}};
+        .m = 128, .n = 192, .stages = 5, .slots = 3, .specialization = pingpong, .raster = {.group_columns = 2304}};
     static constexpr double rate = 1.0, fixed = 0;
 };
 
@@ -107,23 +107,23 @@ struct InPlace {
 // the norm's weight, this tile was 2% faster at K 4096, 4% at K 8192 and 8% at K 14336, where it was also 6% faster
 // than a cooperative 256x128.
 struct ResidualRms {
-    static constexpr TileConfig config = three_blocks({.panel_columns = 2048});
+    static constexpr TileConfig config = three_blocks({.group_columns = 2048});
     static constexpr double rate = 1.053, fixed = 206;
 };
 struct RmsBackward {
     static constexpr TileConfig config{
-        .m = 128, .n = 128, .stages = 5, .slots = 3, .specialization = pingpong, .raster = {.panel_columns = 2048}};
+        .m = 128, .n = 128, .stages = 5, .slots = 3, .specialization = pingpong, .raster = {.group_columns = 2048}};
     static constexpr double rate = 0.93, fixed = 0;
 };
 // For large K, where the epilogue no longer counts and the wide tile reads less: 9% slower than 128x128 at K 3072, 5%
 // faster at K 16384.
 struct RmsBackwardWide {
-    static constexpr TileConfig config{.m = 128, .n = 256, .stages = 3, .slots = 4, .raster = {.panel_columns = 2048}};
+    static constexpr TileConfig config{.m = 128, .n = 256, .stages = 3, .slots = 4, .raster = {.group_columns = 2048}};
     static constexpr double rate = 1.0, fixed = 500;
 };
 // Bound by L2: 192x128 with A shared reads a quarter less than 128x128, and is 2 to 6% faster at N 8192, K 2048.
 struct SwigluBackward {
-    static constexpr TileConfig config = three_blocks({.panel_columns = 2048});
+    static constexpr TileConfig config = three_blocks({.group_columns = 2048});
     static constexpr double rate = 1.0, fixed = 0;
 };
 // Slots of 12 KiB. There are no registers for more rows.
@@ -160,17 +160,17 @@ struct F8 {
 // With promotion, a consumer has two sets of accumulators: 64 x 192 or 64 x 128 of them. Narrow has less shared-memory
 // traffic, and Small divides the widths of most models.
 struct PromotedNarrow {
-    static constexpr TileConfig config{.m = 128, .n = 192, .stages = 4, .slots = 2, .raster = {.panel_columns = 2304}};
+    static constexpr TileConfig config{.m = 128, .n = 192, .stages = 4, .slots = 2, .raster = {.group_columns = 2304}};
     static constexpr double rate = 0.98, fixed = 50;
 };
 struct PromotedSmall {
-    static constexpr TileConfig config{.m = 128, .n = 128, .stages = 5, .slots = 2, .raster = {.panel_columns = 2048}};
+    static constexpr TileConfig config{.m = 128, .n = 128, .stages = 5, .slots = 2, .raster = {.group_columns = 2048}};
     static constexpr double rate = 0.95, fixed = 50;
 };
 // The same with 2 x 2 CTAs, which load two thirds as much.
 struct PromotedShared {
     static constexpr TileConfig config{
-        .m = 128, .n = 128, .stages = 5, .slots = 2, .cluster_m = 2, .cluster_n = 2, .raster = {.panel_columns = 2048}};
+        .m = 128, .n = 128, .stages = 5, .slots = 2, .cluster_m = 2, .cluster_n = 2, .raster = {.group_columns = 2048}};
     static constexpr double rate = 0.9, fixed = 50;
 };
 
@@ -183,7 +183,7 @@ struct SwigluF8 {
 };
 struct SwigluF8Square {
     static constexpr TileConfig config{
-        .m = 128, .n = 128, .stages = 5, .slots = 4, .specialization = pingpong, .raster = {.panel_columns = 2048}};
+        .m = 128, .n = 128, .stages = 5, .slots = 4, .specialization = pingpong, .raster = {.group_columns = 2048}};
     static constexpr double rate = 1.0, fixed = 0;
 };
 // RmsBackward from FP8 with promotion. The tensor cores work through the epilogue, in the second set of accumulators.
@@ -191,12 +191,12 @@ struct SwigluF8Square {
 // overlap, 1.066 with it.
 struct RmsBackwardPromoted {
     static constexpr TileConfig config{
-        .m = 128, .n = 192, .stages = 4, .slots = 3, .raster = {.panel_columns = 2304}, .overlaps = true};
+        .m = 128, .n = 192, .stages = 4, .slots = 3, .raster = {.group_columns = 2304}, .overlaps = true};
     static constexpr double rate = 0.98, fixed = 50;
 };
 struct RmsBackwardPromotedSmall {
     static constexpr TileConfig config{
-        .m = 128, .n = 128, .stages = 5, .slots = 3, .raster = {.panel_columns = 2048}, .overlaps = true};
+        .m = 128, .n = 128, .stages = 5, .slots = 3, .raster = {.group_columns = 2048}, .overlaps = true};
     static constexpr double rate = 0.95, fixed = 50;
 };
 
@@ -205,7 +205,7 @@ struct RmsBackwardPromotedSmall {
 // groups of 2048 rows 1.029; 6/2 1.066; 192x128 4/3 1.044, 4/4 1.057.
 struct SwigluBackwardF8 {
     static constexpr TileConfig config{
-        .m = 128, .n = 128, .stages = 5, .slots = 4, .specialization = pingpong, .raster = {.panel_columns = 2048}};
+        .m = 128, .n = 128, .stages = 5, .slots = 4, .specialization = pingpong, .raster = {.group_columns = 2048}};
     static constexpr double rate = 1.0, fixed = 0;
 };
 struct SwigluBackwardF8Shared {
@@ -216,7 +216,7 @@ struct SwigluBackwardF8Shared {
                                        .specialization = pingpong,
                                        .cluster_m = 1,
                                        .cluster_n = 2,
-                                       .raster = {.panel_columns = 2048}};
+                                       .raster = {.group_columns = 2048}};
     static constexpr double rate = 0.99, fixed = 0;
 };
 

@@ -12,7 +12,7 @@ inline constexpr int kGemmThreads = kWarpgroupThreads * (1 + kConsumers);  // an
 /// The order in which tiles are visited.
 struct Raster {
     int group_rows = 0;     // rows of a group of tiles under which all columns pass; 0: by the size of the operands
-    int panel_columns = 0;  // not 0: groups are panels of this many columns instead, under which all rows pass (of all
+    int group_columns = 0;  // not 0: groups of this many columns instead, under which all rows pass (of all
                             // columns, where all of B stays in L2)
 };
 
