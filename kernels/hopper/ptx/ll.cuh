@@ -1,6 +1,6 @@
-// LL words, of 8 bytes in global memory, through which running CTAs hand each other data. An access of 8 aligned bytes is
-// one access: whoever sees half of a word's new value sees all of it. Relaxed: other memory is not ordered with them.
-// And numbers of 4 bytes, each of which says by its value whether it is there, or how far a warp has come.
+// LL words, of 8 bytes in global memory, through which running CTAs hand each other data. An access of 8 aligned bytes
+// is one access: whoever sees half of a word's new value sees all of it. Relaxed: other memory is not ordered with
+// them. And numbers of 4 bytes, each of which says by its value whether it is there, or how far a warp has come.
 #pragma once
 
 #include <cstdint>
