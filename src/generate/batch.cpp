@@ -25,7 +25,7 @@ GenerationBatch::GenerationBatch(Decoder& decoder, TextCodec& codec, OnText on_t
 }
 
 void GenerationBatch::start(const GenerationRequest& request, std::vector<std::int32_t> prompt,
-                            std::vector<std::int32_t> end_tokens) {
+                            std::vector<std::int32_t> end_tokens, bool own_text) {
     const auto free = std::find(rows_.begin(), rows_.end(), std::nullopt);
     require(free != rows_.end(), "every row of the decoder has a sequence");
     const auto prompt_tokens = static_cast<std::int64_t>(prompt.size());
@@ -38,6 +38,7 @@ void GenerationBatch::start(const GenerationRequest& request, std::vector<std::i
                                                             .choice = request.choice,
                                                             .max_tokens = request.max_tokens,
                                                             .end_tokens = std::move(end_tokens)});
+    sequence.bytes_of = own_text ? codec_.begin_text() : [this](std::int32_t token) { return codec_.decode(token); };
     figures_.prefill_s += seconds_since(sequence.started);
     figures_.prompt_tokens += prompt_tokens;
     ++figures_.sequences;
@@ -56,7 +57,7 @@ void GenerationBatch::take(Sequence& sequence, std::int32_t token) {
     ++figures_.tokens;
     const auto& ends = sequence.end_tokens;
     if (std::find(ends.begin(), ends.end(), token) != ends.end() || !codec_.is_text(token)) return;
-    put(sequence, sequence.stop.add(sequence.characters.add(codec_.decode(token))));
+    put(sequence, sequence.stop.add(sequence.characters.add(sequence.bytes_of(token))));
 }
 
 GenerationAnswer GenerationBatch::finish(std::size_t row, Finish why) {

@@ -36,8 +36,8 @@ class GenerationBatch {
     bool full() const { return running_ == decoder_.batch(); }
 
     /// Begins a sequence in a free row. `end_tokens` end it and are no text.
-    void start(const GenerationRequest& request, std::vector<std::int32_t> prompt,
-               std::vector<std::int32_t> end_tokens);
+    void start(const GenerationRequest& request, std::vector<std::int32_t> prompt, std::vector<std::int32_t> end_tokens,
+               bool own_text = false);
 
     /// What step() should be asked for: one step where a sequence has no token yet, so that it is shown at once, else
     /// what the decoder makes at a time.
@@ -59,6 +59,7 @@ class GenerationBatch {
         GenerationRequest request;
         GenerationAnswer answer;
         std::vector<std::int32_t> end_tokens;
+        std::function<std::string(std::int32_t)> bytes_of{};
         Utf8Stream characters{};
         StopTexts stop{};
         Clock::time_point started{};

@@ -18,6 +18,10 @@ class ByteCodec : public TextCodec {
 
 std::optional<std::int32_t> TextCodec::id_of(const std::string&) const { return std::nullopt; }
 
+std::function<std::string(std::int32_t)> TextCodec::begin_text() {
+    return [this](std::int32_t token) { return decode(token); };
+}
+
 bool TextCodec::is_text(std::int32_t) const { return true; }
 
 std::unique_ptr<TextCodec> make_byte_codec() { return std::make_unique<ByteCodec>(); }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -17,6 +18,9 @@ class TextCodec {
     virtual std::vector<std::int32_t> encode_plain(const std::string& text) { return encode(text); }
     /// The bytes of one token; a character may need several tokens.
     virtual std::string decode(std::int32_t token) = 0;
+    /// The bytes of one token after another, as a text of its own: decode(), without what the tokenizer leaves out at
+    /// the beginning of a text. The codec must outlive it.
+    virtual std::function<std::string(std::int32_t)> begin_text();
     /// The token of this text, if the vocabulary has one.
     virtual std::optional<std::int32_t> id_of(const std::string& token) const;
     /// Whether a token is part of the text: not where it is a mark, such as an end of text, or where the vocabulary of

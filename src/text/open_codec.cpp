@@ -3,7 +3,7 @@
 #include "src/core/errors.h"
 #include "src/io/run_tokenizer.h"
 #ifdef CODA_TOKENIZER
-#include "src/tokenize/tokenizer.h"
+#include "src/tokenize/encoder.h"
 #endif
 
 namespace coda {
@@ -24,6 +24,12 @@ class TokenizerCodec : public TextCodec {
     }
     std::string decode(std::int32_t token) override {
         return std::string(tokenizer_.bytes_of(static_cast<std::uint32_t>(token)));
+    }
+
+    std::function<std::string(std::int32_t)> begin_text() override {
+        return [stream = TokenStream(tokenizer_)](std::int32_t token) mutable {
+            return stream.add(static_cast<std::uint32_t>(token));
+        };
     }
 
     std::optional<std::int32_t> id_of(const std::string& token) const override {

@@ -1,9 +1,73 @@
 #include "src/tokenize/added_tokens.h"
 
+#include <utf8proc.h>
+
 #include <algorithm>
 #include <cstring>
+#include <utility>
+
+#include "src/core/utf8.h"
 
 namespace coda {
+namespace {
+
+/// The code point that ends before text[end].
+CodePoint last_code_point(std::string_view text, std::size_t end) {
+    std::size_t begin = end;
+    while (begin > 0 && (static_cast<unsigned char>(text[--begin]) & 0xC0U) == 0x80U) {
+    }
+    return decode_utf8(text.substr(begin, end - begin));
+}
+
+/// What Rust's regular expressions take for part of a word: Alphabetic, marks, decimal digits, connectors and joiners.
+bool is_word(char32_t value) {
+    switch (utf8proc_category(static_cast<utf8proc_int32_t>(value))) {
+        case UTF8PROC_CATEGORY_LU:
+        case UTF8PROC_CATEGORY_LL:
+        case UTF8PROC_CATEGORY_LT:
+        case UTF8PROC_CATEGORY_LM:
+        case UTF8PROC_CATEGORY_LO:
+        case UTF8PROC_CATEGORY_MN:
+        case UTF8PROC_CATEGORY_MC:
+        case UTF8PROC_CATEGORY_ME:
+        case UTF8PROC_CATEGORY_ND:
+        case UTF8PROC_CATEGORY_NL:
+        case UTF8PROC_CATEGORY_PC: return true;
+        default: break;
+    }
+    // Symbols that are Alphabetic, and the joiners.
+    constexpr std::array<std::pair<char32_t, char32_t>, 5> kOthers{
+        {{0x200C, 0x200D}, {0x24B6, 0x24E9}, {0x1F130, 0x1F149}, {0x1F150, 0x1F169}, {0x1F170, 0x1F189}}};
+    return std::any_of(kOthers.begin(), kOthers.end(),
+                       [value](const auto& range) { return value >= range.first && value <= range.second; });
+}
+
+bool word_before(std::string_view text, std::size_t at) { return at > 0 && is_word(last_code_point(text, at).value); }
+
+bool word_at(std::string_view text, std::size_t at) {
+    return at < text.size() && is_word(decode_utf8(text.substr(at)).value);
+}
+
+/// Where the white space that ends before text[at] begins.
+std::size_t spaces_before(std::string_view text, std::size_t at) {
+    while (at > 0) {
+        const CodePoint last = last_code_point(text, at);
+        if (last.length == 0 || !is_space(last.value)) break;
+        at -= last.length;
+    }
+    return at;
+}
+
+/// Where the white space that begins at text[at] ends.
+std::size_t spaces_after(std::string_view text, std::size_t at) {
+    for (;;) {
+        const CodePoint next = decode_utf8(text.substr(at));
+        if (next.length == 0 || !is_space(next.value)) return at;
+        at += next.length;
+    }
+}
+
+}  // namespace
 
 AddedTokenFinder::AddedTokenFinder(std::vector<AddedToken> tokens) {
     group_of_.fill(-1);
@@ -36,15 +100,26 @@ const AddedToken* AddedTokenFinder::at(std::string_view text, std::size_t at) co
     return nullptr;
 }
 
-std::optional<AddedTokenFinder::Found> AddedTokenFinder::find(std::string_view text, std::size_t from) const {
+std::optional<AddedTokenFinder::Found> AddedTokenFinder::find(std::string_view text, std::size_t from,
+                                                              std::size_t taken, SpecialTokens special) const {
     if (groups_.empty()) return std::nullopt;
     for (std::size_t i = from; i < text.size(); ++i) {
-        if (groups_.size() == 1) {  // as in all known families: "<"
+        if (groups_.size() == 1) {  // as in most families: "<"
             const void* next = std::memchr(text.data() + i, groups_.front().common.front(), text.size() - i);
             if (next == nullptr) return std::nullopt;
             i = static_cast<std::size_t>(static_cast<const char*>(next) - text.data());
         }
-        if (const AddedToken* token = at(text, i)) return Found{i, i + token->content.size(), token->id};
+        const AddedToken* token = at(text, i);
+        if (token == nullptr) continue;
+        const std::size_t next = i + token->content.size();
+        const bool stays_text = (token->special && special == SpecialTokens::plain) ||
+                                (token->single_word && (word_before(text, i) || word_at(text, next)));
+        if (stays_text) {
+            i = next - 1;
+            continue;
+        }
+        return Found{token->lstrip ? std::max(taken, spaces_before(text, i)) : i,
+                     token->rstrip ? spaces_after(text, next) : next, next, token->id};
     }
     return std::nullopt;
 }

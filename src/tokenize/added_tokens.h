@@ -1,4 +1,4 @@
-// Tokens that are found in the raw text, before the pre-tokenizer sees it.
+// Tokens that are found in the text before the pre-tokenizer sees it.
 #pragma once
 
 #include <array>
@@ -13,9 +13,15 @@ namespace coda {
 struct AddedToken {
     std::uint32_t id = 0;
     std::string content;
-    bool special = false;     // left out of decoded text by --skip-special
-    bool normalized = false;  // looked for after the normalizer, not before
+    bool special = false;      // left out of decoded text by --skip-special
+    bool normalized = false;   // looked for after the normalizer, not before
+    bool single_word = false;  // not next to a character of a word
+    bool lstrip = false;       // takes the white space before it
+    bool rstrip = false;       // takes the white space after it
 };
+
+/// A special token that is spelled out in a text: found as that token, as `tokenizers` do, or text like any other.
+enum class SpecialTokens : std::uint8_t { found, plain };
 
 /// Leftmost-longest search for a set of tokens.
 class AddedTokenFinder {
@@ -23,17 +29,19 @@ class AddedTokenFinder {
     explicit AddedTokenFinder(std::vector<AddedToken> tokens);
 
     struct Found {
-        std::size_t begin = 0, end = 0;
+        std::size_t begin = 0, end = 0;  // with the white space that the token takes
+        std::size_t next = 0;            // where the search continues
         std::uint32_t id = 0;
     };
-    /// The first occurrence that begins at or after `from`, the longest where several begin together.
-    std::optional<Found> find(std::string_view text, std::size_t from) const;
+    /// The first token that begins at or after `from`, the longest where several begin together, but none that stays
+    /// text. Bytes before `taken` belong to an earlier token.
+    std::optional<Found> find(std::string_view text, std::size_t from, std::size_t taken, SpecialTokens special) const;
 
     /// Whether an occurrence of any token, overlapped by another or not, begins at or before `end` and ends at or after
     /// `begin`.
     bool touches(std::string_view text, std::size_t begin, std::size_t end) const;
 
-    std::size_t longest() const { return longest_; }  // bytes
+    std::size_t longest() const { return longest_; }  // bytes, without white space that is taken
 
   private:
     /// The longest token at `at`.

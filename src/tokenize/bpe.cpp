@@ -1,6 +1,7 @@
 #include "src/tokenize/bpe.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <functional>
 #include <limits>
@@ -44,18 +45,18 @@ const MergeTable::Entry* MergeTable::find(std::uint32_t left, std::uint32_t righ
     }
 }
 
-void BytePairEncoder::encode(std::string_view word, std::vector<std::uint32_t>& out) {
-    if (word.size() <= kShortWord) {
-        encode_short(word, out);
+void PairMerger::merge(std::span<const std::uint32_t> symbols, std::vector<std::uint32_t>& out) {
+    if (symbols.size() <= kShortWord) {
+        merge_short(symbols, out);
     } else {
-        encode_long(word, out);
+        merge_long(symbols, out);
     }
 }
 
-void BytePairEncoder::encode_short(std::string_view word, std::vector<std::uint32_t>& out) {
+void PairMerger::merge_short(std::span<const std::uint32_t> symbols, std::vector<std::uint32_t>& out) {
     std::array<std::uint32_t, kShortWord> ids, ranks, results;
-    std::size_t count = word.size();
-    for (std::size_t i = 0; i < count; ++i) ids[i] = byte_ids_[static_cast<unsigned char>(word[i])];
+    std::size_t count = symbols.size();
+    std::copy(symbols.begin(), symbols.end(), ids.begin());
     const auto look_up = [&](std::size_t i) {
         const MergeTable::Entry* merge = merges_.find(ids[i], ids[i + 1]);
         ranks[i] = merge != nullptr ? merge->rank : kNoRank;
@@ -77,7 +78,7 @@ void BytePairEncoder::encode_short(std::string_view word, std::vector<std::uint3
     out.insert(out.end(), ids.begin(), ids.begin() + count);
 }
 
-void BytePairEncoder::push(std::int32_t left) {
+void PairMerger::push(std::int32_t left) {
     if (left < 0) return;
     const Symbol& symbol = symbols_[static_cast<std::size_t>(left)];
     if (symbol.next < 0) return;
@@ -87,13 +88,13 @@ void BytePairEncoder::push(std::int32_t left) {
     std::push_heap(heap_.begin(), heap_.end(), std::greater<>());
 }
 
-void BytePairEncoder::encode_long(std::string_view word, std::vector<std::uint32_t>& out) {
-    const auto count = static_cast<std::int32_t>(word.size());
-    symbols_.resize(word.size());
+void PairMerger::merge_long(std::span<const std::uint32_t> symbols, std::vector<std::uint32_t>& out) {
+    const auto count = static_cast<std::int32_t>(symbols.size());
+    symbols_.resize(symbols.size());
     heap_.clear();
     for (std::int32_t i = 0; i < count; ++i) {
         const auto at = static_cast<std::size_t>(i);
-        symbols_[at] = {byte_ids_[static_cast<unsigned char>(word[at])], 1, i - 1, i + 1 < count ? i + 1 : -1};
+        symbols_[at] = {symbols[at], 1, i - 1, i + 1 < count ? i + 1 : -1};
     }
     for (std::int32_t i = 0; i < count; ++i) push(i);
     while (!heap_.empty()) {

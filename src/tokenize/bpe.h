@@ -1,13 +1,12 @@
-// Byte-pair encoding of one pre-token: the adjacent pair whose merge has the lowest rank, the leftmost of equals,
+// Byte-pair encoding of one piece of text: the adjacent pair whose merge has the lowest rank, the leftmost of equals,
 // becomes one token, until no pair has a merge.
 #pragma once
 
-#include <array>
 #include <cstdint>
-#include <string_view>
+#include <span>
 #include <vector>
 
-#include "src/tokenize/tokenizer_json.h"
+#include "src/tokenize/tokenizer_spec.h"
 
 namespace coda {
 
@@ -33,18 +32,17 @@ class MergeTable {
     int shift_ = 0;
 };
 
-/// Encodes with one table. Each thread has its own, as it keeps its work space. The table must outlive it.
-class BytePairEncoder {
+/// Merges with one table. Each thread has its own, as it keeps its work space. The table must outlive it.
+class PairMerger {
   public:
-    BytePairEncoder(const MergeTable& merges, const std::array<std::uint32_t, 256>& byte_ids)
-        : merges_(merges), byte_ids_(byte_ids) {}
+    explicit PairMerger(const MergeTable& merges) : merges_(merges) {}
 
-    /// Appends the tokens of `word`.
-    void encode(std::string_view word, std::vector<std::uint32_t>& out);
+    /// Appends what the tokens of `symbols` are merged to.
+    void merge(std::span<const std::uint32_t> symbols, std::vector<std::uint32_t>& out);
 
   private:
-    void encode_short(std::string_view word, std::vector<std::uint32_t>& out);
-    void encode_long(std::string_view word, std::vector<std::uint32_t>& out);
+    void merge_short(std::span<const std::uint32_t> symbols, std::vector<std::uint32_t>& out);
+    void merge_long(std::span<const std::uint32_t> symbols, std::vector<std::uint32_t>& out);
 
     struct Symbol {  // of a doubly linked list; a symbol merged into its left neighbour has length 0
         std::uint32_t id, length;
@@ -61,7 +59,6 @@ class BytePairEncoder {
     void push(std::int32_t left);
 
     const MergeTable& merges_;
-    std::array<std::uint32_t, 256> byte_ids_;
     std::vector<Symbol> symbols_;
     std::vector<Candidate> heap_;
 };

@@ -1,39 +1,120 @@
 #include "src/tokenize/cuts.h"
 
+#include <utf8proc.h>
+
+#include <algorithm>
+#include <string>
+
 #include "src/core/utf8.h"
 
 namespace coda {
 namespace {
 
-bool is_visible(char c) { return c > ' ' && c <= '~'; }
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
-bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
+constexpr std::size_t kLongestCharacter = 4;  // bytes
 
-/// The place before text[at] as a cut of a kind; length 0 for none.
-std::size_t line_cut(std::string_view text, std::size_t at) {
-    if (text[at - 1] != '\n') return 0;
-    const CodePoint next = decode_utf8(text.substr(at));
-    return is_space(next.value) ? 0 : next.length;
+bool is_ascii(char c) { return static_cast<unsigned char>(c) < 0x80; }
+
+std::string spelled(char32_t value) {
+    std::string out;
+    append_utf8(out, value);
+    return out;
 }
 
-std::size_t word_cut(std::string_view text, std::size_t at) {
-    return text[at] == ' ' && is_visible(text[at - 1]) && is_visible(text[at + 1]) ? 1 : 0;
+char32_t last_character(std::string_view text) {
+    std::size_t begin = text.size() - 1;
+    while (begin > 0 && (static_cast<unsigned char>(text[begin]) & 0xC0U) == 0x80U) --begin;
+    return decode_utf8(text.substr(begin)).value;
 }
 
-std::size_t digit_cut(std::string_view text, std::size_t at) {
-    return is_digit(text[at - 1]) && is_letter(text[at]) ? 1 : 0;
+/// Whether NFC may compose `value` with what stands before it.
+bool joins_leftward(char32_t value) {
+    if (value < 0x300) return false;
+    const utf8proc_category_t category = utf8proc_category(static_cast<utf8proc_int32_t>(value));
+    const bool mark = category == UTF8PROC_CATEGORY_MN || category == UTF8PROC_CATEGORY_MC;
+    return mark || category == UTF8PROC_CATEGORY_ME || (value >= 0x1160 && value <= 0x11FF);
 }
 
 }  // namespace
 
-Cut find_cut(const Tokenizer& tokenizer, std::string_view text) {
+TextCutter::TextCutter(const Tokenizer& tokenizer) : tokenizer_(tokenizer), nfc_(tokenizer.normalizer().has_nfc()) {
+    for (const PreTokenizerStep& step : tokenizer.steps()) {
+        const bool splits = step.kind == PreTokenizerStep::Kind::split;
+        pairs_.push_back(splits ? std::make_unique<RegexPairs>(step.regex, step.where) : nullptr);
+    }
+}
+
+bool TextCutter::derive(char32_t x, char32_t y) const {
+    if (is_space(x) && is_space(y)) return false;
+    std::string storage, left = tokenizer_.normalizer().replaced(spelled(x)),
+                         right = tokenizer_.normalizer().replaced(spelled(y));
+    if (left.empty() || right.empty()) return false;
+    const auto& steps = tokenizer_.steps();
+    for (std::size_t i = 0; i < steps.size(); ++i) {
+        const PreTokenizerStep& step = steps[i];
+        if (step.kind == PreTokenizerStep::Kind::metaspace) {
+            if (i > 0) return false;
+            if (left == " ") left = step.replacement;
+            if (right == " ") right = step.replacement;
+            continue;
+        }
+        const char32_t before = last_character(left), after = decode_utf8(right).value;
+        const PairFate fate = pairs_[i]->fate(before, after);
+        if (fate == PairFate::untouched) continue;
+        if (fate == PairFate::unknown) return false;
+        const bool kept =
+            step.behavior == SplitBehavior::isolated || step.behavior == SplitBehavior::removed ||
+            // A match joins what follows it, and never a match what it follows.
+            (step.behavior == SplitBehavior::merged_with_next && !step.invert && pairs_[i]->is_match(after));
+        return kept;
+    }
+    const BpeModel& model = tokenizer_.model();
+    return !model.word_start().empty() && right.starts_with(model.word_start()) && model.divides_after(left);
+}
+
+bool TextCutter::divides(char32_t x, char32_t y) {
+    const auto [known, is_new] = known_.emplace(std::pair(x, y), false);
+    if (is_new) known->second = derive(x, y);
+    return known->second;
+}
+
+bool TextCutter::composes(std::string_view text, std::size_t at, char32_t y, std::size_t length) const {
+    if (!nfc_) return false;
+    const CodePoint next = decode_utf8(text.substr(at + length));
+    return joins_leftward(y) || next.length == 0 || joins_leftward(next.value);
+}
+
+bool TextCutter::added_token_touches(std::string_view text, std::size_t begin, std::size_t end) const {
+    if (tokenizer_.added().touches(text, begin, end)) return true;
+    const AddedTokenFinder& normalized = tokenizer_.normalized_added();
+    if (normalized.longest() == 0) return false;
+    // What the normalizer makes of the surroundings, in which such a token would lie. NFC makes a text shorter by no
+    // more than this.
+    const std::size_t reach = 4 * normalized.longest() + 4 * kLongestCharacter;
+    std::size_t first = begin - std::min(begin, reach);
+    while (first < begin && !is_ascii(text[first])) ++first;
+    std::size_t last = std::min(text.size(), end + reach);
+    while (last > end && last < text.size() && !is_ascii(text[last])) --last;
+    std::string left_storage, right_storage;
+    const std::string_view raw_right = text.substr(begin, last - begin);
+    std::string whole(tokenizer_.normalizer().apply(text.substr(first, begin - first), false, left_storage));
+    const std::size_t place = whole.size();
+    whole += tokenizer_.normalizer().apply(raw_right.substr(0, valid_utf8(raw_right)), false, right_storage);
+    return normalized.touches(whole, place, place + kLongestCharacter);
+}
+
+Cut TextCutter::find(std::string_view text) {
     // An added token that begins before the end of the known text may continue after it.
-    const std::size_t margin = tokenizer.longest_added_token() + 4;
-    if (!tokenizer.can_be_cut() || text.size() <= margin) return {};
-    for (const auto kind : {line_cut, word_cut, digit_cut}) {
+    const std::size_t margin =
+        std::max(tokenizer_.added().longest(), 4 * tokenizer_.normalized_added().longest()) + 6 * kLongestCharacter;
+    if (text.size() <= margin) return {};
+    for (const bool lines : {true, false}) {
         for (std::size_t at = text.size() - margin; at > 0; --at) {
-            const std::size_t lookahead = kind(text, at);
-            if (lookahead > 0 && !tokenizer.added_token_touches(text, at, at + lookahead)) return {at, lookahead};
+            const char before = text[at - 1];
+            if (lines ? before != '\n' : !is_ascii(before)) continue;
+            const CodePoint next = decode_utf8(text.substr(at));
+            if (next.length == 0 || !divides(static_cast<unsigned char>(before), next.value)) continue;
+            if (composes(text, at, next.value, next.length)) continue;
+            if (!added_token_touches(text, at, at + next.length)) return {at, next.length};
         }
     }
     return {};

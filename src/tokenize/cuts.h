@@ -1,33 +1,52 @@
 // Where a long text may be cut so that its parts give the tokens of the whole.
 //
-// In the expressions of GPT-2, Llama-3 and Qwen2 a token never reaches across these places, and a token that ends there
-// depends on no more than the one code point after it:
+// A cut lies between two characters x and y which the tokenizer keeps apart whatever stands around them. The left part
+// is encoded with y as its lookahead, the right part as one that follows a cut. What keeps them apart is derived from
+// the tokenizer:
 //
-//   line   after "\n", before a code point that is not white space
-//   word   before one space that stands between two visible ASCII characters
-//   digit  between an ASCII digit and an ASCII letter, in this order
-//
-// Proof, with L letters, N numbers: only the alternatives of white space and ` ?[^\s\p{L}\p{N}]+[\r\n]*` hold "\n", and
-// what follows it there is white space. At "word" the space is not followed by white space, so no alternative that has
-// taken a visible character continues into it. No alternative continues from a number to a letter. NFC composes neither
-// with white space nor with ASCII letters on the right. Parts between added tokens are texts of their own, so no cut is
-// made at a place that an added token touches.
+//   added tokens   none touches the place, and x and y are not both white space, which a token with lstrip or rstrip
+//                  could take across it
+//   normalizer     Replace treats single characters, and NFC composes neither x with y nor y with what follows it
+//   pre-tokenizer  step by step: an expression surely ends or begins a match there (regex_pairs.h), and no later step
+//                  sees both; or it leaves both alone, and the next step decides. Metaspace may come first.
+//   BPE            if no step divides them: no token of the vocabulary reaches from x to y (bpe_model.h)
 #pragma once
 
 #include <cstddef>
+#include <map>
 #include <string_view>
+#include <utility>
+#include <vector>
 
+#include "src/tokenize/regex_pairs.h"
 #include "src/tokenize/tokenizer.h"
 
 namespace coda {
 
 struct Cut {
     std::size_t at = 0;         // bytes of the first part; 0 when there is no place to cut
-    std::size_t lookahead = 0;  // bytes of the code point after it
+    std::size_t lookahead = 0;  // bytes of the character after it
 };
 
-/// The last "line" of `text`, else the last "word", else the last "digit". `text` is the start of a longer one and need
-/// not be valid UTF-8.
-Cut find_cut(const Tokenizer& tokenizer, std::string_view text);
+class TextCutter {
+  public:
+    /// The tokenizer must outlive it.
+    explicit TextCutter(const Tokenizer& tokenizer);
+
+    /// The last cut after a line end of `text`, else the last one at all after an ASCII character. `text` is the start
+    /// of a longer one and need not be valid UTF-8.
+    Cut find(std::string_view text);
+
+  private:
+    bool divides(char32_t x, char32_t y);
+    bool derive(char32_t x, char32_t y) const;
+    bool composes(std::string_view text, std::size_t at, char32_t y, std::size_t length) const;
+    bool added_token_touches(std::string_view text, std::size_t begin, std::size_t end) const;
+
+    const Tokenizer& tokenizer_;
+    std::vector<std::unique_ptr<RegexPairs>> pairs_;  // by step, null for one without an expression
+    std::map<std::pair<char32_t, char32_t>, bool> known_;
+    bool nfc_ = false;
+};
 
 }  // namespace coda

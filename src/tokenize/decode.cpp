@@ -11,6 +11,7 @@
 #include "src/io/output_file.h"
 #include "src/io/tokens.h"
 #include "src/tokenize/run.h"
+#include "src/tokenize/tokenizer.h"
 
 namespace coda {
 namespace {
@@ -76,6 +77,7 @@ void decode(const TokenizeOptions& options) {
     TextOutput output(options.out, options.overwrite, inputs);
     std::vector<std::int32_t> tokens;
     std::string text;
+    TokenStream stream(tokenizer);
     for (const fs::path& path : shards) {
         require(path.extension() != ".txt", path.string(), ": not a shard of tokens but a text");
         const TokenFile file(path, vocab);
@@ -85,7 +87,7 @@ void decode(const TokenizeOptions& options) {
             text.clear();
             for (const std::int32_t token : tokens) {
                 const auto id = static_cast<std::uint32_t>(token);
-                if (!skipped[id]) text += tokenizer.bytes_of(id);
+                if (!skipped[id]) text += stream.add(id);
             }
             output.write(text);
             if (interrupted()) throw InterruptedError("interrupted");

@@ -5,8 +5,8 @@
 #include <string_view>
 
 #include "kernels/core/error.h"
-#include "src/config/json_file.h"
 #include "src/core/utf8.h"
+#include "src/tokenize/python_json.h"
 
 namespace coda {
 namespace {
@@ -32,14 +32,12 @@ void encode_text(const Segment& segment, const DocumentOptions& options, Encoder
     });
     if (segment.first && options.bos) out.push_back(*options.bos);
     // The lookahead is a valid code point, so mending the text before it has not changed its length.
-    encoder.encode(text, segment.lookahead, out);
+    encoder.encode(text, {.begins = segment.first, .lookahead = segment.lookahead}, out);
     if (segment.last && options.eos) out.push_back(*options.eos);
     result.documents += segment.last ? 1 : 0;
 }
 
-/// The document of a JSON line.
-std::string text_of_line(std::string_view line, const std::string& place, const std::string& field) {
-    const nlohmann::json object = parse_json_text(std::string(line), place);
+std::string field_of(const nlohmann::json& object, const std::string& place, const std::string& field) {
     require(object.is_object(), place, ": a JSON object with the field \"", field, "\" is expected on every line");
     const auto found = object.find(field);
     require(found != object.end(), place, ": no field \"", field, "\"; name the one that holds the text with --field");
@@ -47,12 +45,30 @@ std::string text_of_line(std::string_view line, const std::string& place, const 
     return found->get<std::string>();
 }
 
+/// The document of a JSON line.
+std::string text_of_line(const std::string& line, const std::string& place, const DocumentOptions& options,
+                         Encoded& result) {
+    const auto read = [&](std::string_view lone) {
+        return field_of(parse_python_json(line, place, lone), place, options.field);
+    };
+    std::string document = read(kReplacementEscape);
+    if (line.find("\\ud") == std::string::npos && line.find("\\uD") == std::string::npos) return document;
+    // Only surrogates without partner make a difference between these two.
+    if (document == read("")) return document;
+    require(
+        options.invalid_utf8 == InvalidUtf8::replace, place,
+        ": the text has half of a surrogate pair (\\ud800 to \\udfff), which is no character; mend the file, or give "
+        "--invalid-utf8 replace, which puts U+FFFD there");
+    ++result.replaced;
+    return document;
+}
+
 void encode_line(std::string_view line, const std::string& place, bool validation, const DocumentOptions& options,
                  Encoder& encoder, Encoded& result) {
     std::string storage;
     line = valid_text(line, options, result, storage,
                       [&](std::size_t byte) { return text(place, ": byte ", byte, " of the line"); });
-    const std::string document = text_of_line(line, place, options.field);
+    const std::string document = text_of_line(std::string(line), place, options, result);
     if (document.empty()) {
         ++result.empty_documents;
         return;

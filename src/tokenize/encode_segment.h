@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "src/tokenize/encoder.h"
 #include "src/tokenize/segments.h"
-#include "src/tokenize/tokenizer.h"
 
 namespace coda {
 

@@ -2,7 +2,7 @@
 //
 // Tokenizer files are written for Oniguruma. The part of its syntax that means the same to both engines is accepted,
 // and anything else is refused by name: literals; the escapes \r \n \t \s \S \d \D and \p{..} \P{..} of a general
-// category; classes of these; ? * + {m,n}, lazy and possessive; |; and the groups ( (?: (?i: (?= (?!. `\s` is
+// category; classes of these; ? * + {m,n}, lazy and possessive; |; $; and the groups ( (?: (?i: (?= (?!. `\s` is
 // White_Space, as in Oniguruma (PCRE2 adds U+180E).
 #pragma once
 

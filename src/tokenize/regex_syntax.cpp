@@ -27,8 +27,8 @@ class Translator {
   private:
     [[noreturn]] void refuse(std::string_view part) const {
         throw Error(text(where_, ": \"", part, "\" in the regular expression ", whole_,
-                         " is not known to this program, which takes the expressions of the GPT-2, Llama-3 and Qwen2 "
-                         "families"));
+                         " is not supported: it may mean another thing to PCRE2, this program's engine, than to the "
+                         "library's"));
     }
 
     std::string_view take(std::size_t count) {
@@ -44,8 +44,11 @@ class Translator {
             case '(': return group();
             case '{': return repeat();
             case '^':
-            case '$':
             case '.': refuse(take(1));
+            case '$':  // Oniguruma's: before a line end, and at the end even after one
+                take(1);
+                out_ += R"((?=\n|\z))";
+                return;
             case '#':  // both engines take these literally outside (?x)
             default: out_ += take(1);
         }

@@ -7,7 +7,6 @@
 
 #include "kernels/core/error.h"
 #include "src/core/errors.h"
-#include "src/tokenize/cuts.h"
 #include "src/tokenize/split_point.h"
 
 namespace coda {
@@ -35,7 +34,7 @@ bool is_validation(std::int64_t document, double fraction) {
 }
 
 SegmentReader::SegmentReader(const Tokenizer& tokenizer, std::vector<std::string> inputs, const SegmentOptions& options)
-    : tokenizer_(tokenizer), inputs_(std::move(inputs)), options_(options) {
+    : cutter_(tokenizer), inputs_(std::move(inputs)), options_(options) {
     for (const std::string& input : inputs_) {
         const TextFormat format = format_of(input, options_.format);
         if (options_.split_at == SplitAt::blank_line && format == TextFormat::jsonl) {
@@ -99,13 +98,11 @@ std::optional<Segment> SegmentReader::next_text() {
         const bool ends_here = before_boundary ? left <= pending_.size() : end_;
         const std::size_t known = before_boundary ? std::min(left, pending_.size()) : pending_.size();
         whole = ends_here && known <= wanted;
-        cut =
-            whole ? Cut{known, 0} : find_cut(tokenizer_, std::string_view(pending_).substr(0, std::min(known, wanted)));
+        cut = whole ? Cut{known, 0} : cutter_.find(std::string_view(pending_).substr(0, std::min(known, wanted)));
         if (whole || cut.at > 0) break;
         require(wanted < options_.max_segment_bytes, source_->name(), ": ", options_.max_segment_bytes,
-                " bytes from byte ", offset_, " on have no line end, space or digit where the text could be cut",
-                tokenizer_.can_be_cut() ? "" : " for the tokenizer's regular expression, which is of no known family",
-                "; break the text up");
+                " bytes from byte ", offset_,
+                " on have no place where the tokenizer surely keeps two characters apart; break the text up");
     }
     if (whole && cut.at == 0 && !before_boundary) return std::nullopt;
     Segment segment = take(cut.at);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "src/tokenize/byte_source.h"
+#include "src/tokenize/cuts.h"
 #include "src/tokenize/tokenizer.h"
 
 namespace coda {
@@ -63,7 +64,7 @@ class SegmentReader {
     std::optional<Segment> next_lines();
     Segment take(std::size_t bytes);
 
-    const Tokenizer& tokenizer_;
+    TextCutter cutter_;
     std::vector<std::string> inputs_;
     SegmentOptions options_;
     std::size_t opened_ = 0;

@@ -1,21 +1,19 @@
 // A tokenizer: text to ids as Hugging Face's `tokenizers` encodes it without its post-processor, and back.
 //
-//   text -> added tokens taken out -> normalizer -> normalized added tokens taken out -> regular expression -> BPE
+//   text -> added tokens taken out -> normalizer -> normalized added tokens taken out -> pre-tokenizer -> BPE
 #pragma once
 
-#include <algorithm>
-#include <array>
 #include <cstdint>
+#include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
-#include "src/tokenize/bpe.h"
+#include "src/tokenize/added_tokens.h"
+#include "src/tokenize/bpe_model.h"
+#include "src/tokenize/normalizer.h"
 #include "src/tokenize/regex.h"
-#include "src/tokenize/token_cache.h"
 #include "src/tokenize/tokenizer_json.h"
 
 namespace coda {
@@ -31,59 +29,51 @@ class Tokenizer {
     const std::string& file() const { return spec_.file; }
     std::int64_t vocab_size() const { return spec_.vocab_size(); }  // the largest id + 1
 
-    /// The id of a token by its text: an added token, else one of the vocabulary.
+    /// The id of a token by its text: an added token, else one of the vocabulary, as the file spells it.
     std::optional<std::uint32_t> id_of(const std::string& token) const;
 
     /// Whether a token has this id.
-    bool has(std::uint32_t id) const { return id < spec_.bytes.size() && !spec_.bytes[id].empty(); }
+    bool has(std::uint32_t id) const { return id < spec_.bytes.size() && spec_.bytes[id].has_value(); }
 
     /// Whether `id` is an added token that is marked special.
-    bool is_special(std::uint32_t id) const;
+    bool is_special(std::uint32_t id) const { return id < special_.size() && special_[id]; }
 
-    /// The bytes of a token, an added token as its text. Throws Error for an id that no token has.
+    /// The bytes of a token wherever it stands, an added token as its text; see TokenStream for a text's beginning.
+    /// Throws Error for an id that no token has.
     std::string_view bytes_of(std::uint32_t id) const;
 
-    /// Whether a long text may be encoded in pieces (see cuts.h): the expression belongs to a known family.
-    bool can_be_cut() const { return can_be_cut_; }
-
-    /// Whether an added token lies at or within [begin, end] of `text`, where a cut must not be made.
-    bool added_token_touches(std::string_view text, std::size_t begin, std::size_t end) const;
-    std::size_t longest_added_token() const { return std::max(added_.longest(), normalized_added_.longest()); }
+    // What a text goes through, for the encoder and for the cuts of a long text.
+    const AddedTokenFinder& added() const { return added_; }
+    const AddedTokenFinder& normalized_added() const { return normalized_added_; }
+    const Normalizer& normalizer() const { return normalizer_; }
+    const std::vector<PreTokenizerStep>& steps() const { return spec_.pre_tokenizer; }
+    const Regex& regex(std::size_t step) const { return *regexes_[step]; }
+    const BpeModel& model() const { return model_; }
+    const TextStart& start() const { return spec_.start; }
 
   private:
-    friend class Encoder;
     TokenizerSpec spec_;
-    Regex regex_;
-    MergeTable merges_;
-    std::array<std::uint32_t, 256> byte_ids_{};
-    AddedTokenFinder added_, normalized_added_, plain_, normalized_plain_;
-    bool can_be_cut_ = false;
+    Normalizer normalizer_;
+    std::vector<std::unique_ptr<Regex>> regexes_;  // by step, null for one without
+    BpeModel model_;
+    AddedTokenFinder added_, normalized_added_;
+    std::vector<bool> special_;  // by id
 };
 
-/// A special token that is spelled out in a text: found as that token, as `tokenizers` do, or text like any other.
-enum class SpecialTokens : std::uint8_t { found, plain };
-
-/// Encodes. Each thread has its own. The tokenizer must outlive it.
-class Encoder {
+/// Tokens to bytes, one after another, as a text of its own: what a decoder takes off the beginning of a text is
+/// missing. All other bytes are fixed, so that a text can be shown as it grows.
+class TokenStream {
   public:
-    explicit Encoder(const Tokenizer& tokenizer, SpecialTokens special = SpecialTokens::found);
+    /// The tokenizer must outlive it.
+    explicit TokenStream(const Tokenizer& tokenizer) : tokenizer_(tokenizer), strips_(tokenizer.start().count) {}
 
-    /// Appends the ids of `text`, valid UTF-8, without its last `lookahead` bytes, which the regular expression sees
-    /// but which are not encoded: the text continues with them after a cut. Throws Error where a token lies across the
-    /// cut.
-    void encode(std::string_view text, std::size_t lookahead, std::vector<std::uint32_t>& out);
-    void encode(std::string_view text, std::vector<std::uint32_t>& out) { encode(text, 0, out); }
+    /// The bytes that `id` adds. Throws Error for an id that no token has.
+    std::string add(std::uint32_t id);
 
   private:
-    void normalize(std::string_view text, std::size_t end, std::vector<std::uint32_t>& out);
-    void split(std::string_view text, std::size_t end, std::vector<std::uint32_t>& out);
-    void encode_word(std::string_view word, std::vector<std::uint32_t>& out);
-
     const Tokenizer& tokenizer_;
-    const AddedTokenFinder &added_, &normalized_added_;  // the tokens that are looked for
-    RegexScanner regex_;
-    BytePairEncoder pairs_;
-    TokenCache cache_;
+    std::int64_t strips_ = 0;  // characters that may still be taken off
+    bool begun_ = false;
 };
 
 }  // namespace coda

@@ -134,4 +134,6 @@ TEST_CASE("chat templates withstand their corpus and mutations") { run("chat_tem
 
 #ifdef CODA_TOKENIZER
 TEST_CASE("the tokenizer.json reader withstands its corpus and mutations") { run("tokenizer", fuzz::tokenizer, 300); }
+
+TEST_CASE("the reader of JSON lines withstands its corpus and mutations") { run("json_line", fuzz::json_line, 3000); }
 #endif

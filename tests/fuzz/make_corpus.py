@@ -206,7 +206,30 @@ def tokenizer():
     put("tokenizer", "valid_gpt2.json", file())
     put("tokenizer", "valid_split.json", file(pre_tokenizer=sequence, normalizer={"type": "NFC"},
                                               model={"ignore_merges": True, "merges": [["t", "e"], ["x", "t"]]}))
-    put("tokenizer", "no_byte.json", file(model={"vocab": {k: v for k, v in vocab.items() if v}}))
+    put("tokenizer", "valid_no_byte.json", file(model={"vocab": {k: v for k, v in vocab.items() if v not in (0, 259)} | {"12": 0},
+                                                       "unk_token": None},
+                                                added_tokens=[]))
+    config = {"added_tokens_decoder": {"260": {"content": "<|end|>", "special": True, "lstrip": True, "rstrip": True},
+                                       "261": {"content": "again", "single_word": True}}}
+    put("tokenizer", "valid_config.json", file() + "\x1e" + json.dumps(config))
+    digits = {"type": "Digits", "individual_digits": True}
+    several = [digits, split | {"pattern": {"String": "("}, "behavior": "MergedWithPrevious"},
+               split | {"pattern": {"Regex": "[\\p{L}\\p{M}]+|\\s+$"}, "behavior": "Removed", "invert": True}, byte_level]
+    put("tokenizer", "valid_steps.json", file(pre_tokenizer=sequence | {"pretokenizers": several}))
+    replace = {"type": "Replace", "pattern": {"String": " "}, "content": "\u2581"}
+    spm_tokens = ["<unk>", *(f"<0x{byte:02X}>" for byte in range(256)), *"\u2581Someagin.12", "\u2581a", "in", "ag"]
+    spm = {"vocab": {token: i for i, token in enumerate(dict.fromkeys(spm_tokens))}, "merges": ["\u2581 a", "i n", "a g"],
+           "byte_fallback": True, "fuse_unk": True, "unk_token": "<unk>"}
+    strip = [{"type": "Replace", "pattern": {"String": "\u2581"}, "content": " "}, {"type": "ByteFallback"},
+             {"type": "Fuse"}, {"type": "Strip", "content": " ", "start": 1, "stop": 0}]
+    end = {"id": len(spm["vocab"]), "content": "<|end|>", "special": True, "normalized": True}
+    characters = {"model": spm, "added_tokens": [end], "decoder": {"type": "Sequence", "decoders": strip}}
+    put("tokenizer", "valid_prepend.json", file(**characters, pre_tokenizer=None, normalizer={
+        "type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "\u2581"}, replace]}))
+    for scheme in ("first", "always"):
+        metaspace = {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": scheme, "split": scheme == "always"}
+        put("tokenizer", f"valid_metaspace_{scheme}.json",
+            file(**characters | {"decoder": metaspace}, pre_tokenizer=metaspace))
     put("tokenizer", "same_id.json", file(model={"vocab": vocab | {"text": 7}}))
     put("tokenizer", "unknown_merge.json", file(model={"merges": ["t q"]}))
     put("tokenizer", "id_too_large.json", file(added_tokens=[{"id": 2**22, "content": "x"}]))
@@ -214,6 +237,15 @@ def tokenizer():
     put("tokenizer", "empty_match.json", file(pre_tokenizer={
         "type": "Sequence", "pretokenizers": [split | {"pattern": {"Regex": "a*"}}, byte_level | {"use_regex": False}]}))
     put("tokenizer", "cut.json", file()[:500])
+
+
+def json_line():
+    put("json_line", "valid_plain", '{"text": "a\\u00e9\\ud83d\\ude42", "n": [1, -2.5, {"x": null}]}')
+    put("json_line", "valid_nan", '{"score": NaN, "low": -Infinity, "high": Infinity, "big": 1e999, "text": "NaN"}')
+    put("json_line", "valid_surrogate", '{"text": "one \\ud83d end \\ude42\\ud83d\\ud83d\\ude42"}')
+    put("json_line", "valid_twice", '{"text": "a", "text": "b"}')
+    put("json_line", "number", '{"n": 01, "text": ""}')
+    put("json_line", "open", '{"text": "a\\')
 
 
 def request():
@@ -260,6 +292,7 @@ def seeds() -> dict[str, bytes]:
     hf_config()
     run_log()
     tokenizer()
+    json_line()
     request()
     chat_template()
     return SEEDS

@@ -46,7 +46,11 @@ void request(std::span<const std::byte> input);
 /// A chat template: an accepted one renders a conversation whose first and last pieces are markers of its family.
 void chat_template(std::span<const std::byte> input);
 
-/// A tokenizer.json: an accepted one encodes text to ids that all have bytes. Only where the tokenizer is built.
+/// A tokenizer.json, with a tokenizer_config.json after a byte 0x1E: an accepted one encodes text to ids that all can
+/// be decoded, the same in parts between cuts. Only where the tokenizer is built.
 void tokenizer(std::span<const std::byte> input);
+
+/// A line of JSON as Python reads it: an accepted one is strict JSON once mended. Only where the tokenizer is built.
+void json_line(std::span<const std::byte> input);
 
 }  // namespace coda::fuzz

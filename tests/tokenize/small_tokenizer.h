@@ -7,7 +7,7 @@
 
 #include "src/core/utf8.h"
 #include "src/tokenize/byte_alphabet.h"
-#include "src/tokenize/tokenizer.h"
+#include "src/tokenize/encoder.h"
 
 namespace coda {
 

@@ -35,7 +35,7 @@ class OutputTest(ProgramTestCase):
     def test_wide_tokens(self):
         tokenizer = json.loads(json.dumps(BYTES))
         for last, wide in ((65535, False), (65536, True)):
-            tokenizer["added_tokens"][0]["id"] = last
+            tokenizer["added_tokens"][0]["id"] = tokenizer["model"]["vocab"]["<|endoftext|>"] = last
             self.write("wide.json", json.dumps(tokenizer))
             self.write("a.txt", "a")
             self.run_program("--tokenizer", "wide.json", "--out", "o", "--overwrite", "a.txt")

@@ -146,7 +146,7 @@ class StrangeTextTest(ProgramTestCase):
 
     def test_text_that_cannot_be_cut(self):
         self.write("a.txt", b"x" * (65 << 20))
-        self.refused("a.txt", says=["a.txt", "no line end, space or digit"])
+        self.refused("a.txt", says=["a.txt", "no place where the tokenizer surely keeps two characters apart"])
 
     def test_special_tokens_in_text(self):
         text = "a<|endoftext|>b<|endoftext|<|endoftext|>"
@@ -190,26 +190,63 @@ class CommandLineTest(ProgramTestCase):
         split = small_tokenizer("llama3")["pre_tokenizer"]["pretokenizers"][0]
         changes = [
             ("normalizer", {"type": "Lowercase"}, "the normalizer Lowercase"),
-            ("pre_tokenizer", None, "no pre-tokenizer"), ("pre_tokenizer", {"type": "Metaspace"}, "Metaspace"),
+            ("normalizer", {"type": "Replace", "pattern": {"Regex": " +"}, "content": "_"}, "a Replace by a Regex"),
+            ("pre_tokenizer", {"type": "Whitespace"}, "the pre-tokenizer Whitespace"),
+            ("pre_tokenizer", {"type": "Metaspace", "replacement": "ab"}, "the replacement is one character"),
             ("pre_tokenizer", {**byte_level, "add_prefix_space": True}, "add_prefix_space"),
-            ("pre_tokenizer", {"type": "Sequence", "pretokenizers": [{"type": "Digits"}, byte_level]},
-             "[Digits, ByteLevel]"),
+            ("pre_tokenizer", {"type": "Sequence", "pretokenizers": [byte_level, {"type": "Digits"}]},
+             "Digits after ByteLevel"),
             ("pre_tokenizer", {"type": "Sequence", "pretokenizers": [
                 {**split, "pattern": {"Regex": r"\h+"}}, {**byte_level, "use_regex": False}]}, '"\\h"'),
             ("pre_tokenizer", {"type": "Sequence", "pretokenizers": [
-                {**split, "behavior": "Removed"}, {**byte_level, "use_regex": False}]}, "Removed"),
+                {**split, "behavior": "Kept"}, {**byte_level, "use_regex": False}]}, "there is no behavior Kept"),
             ("model", {**BYTES["model"], "type": "WordPiece"}, "the model WordPiece"),
             ("model", {**BYTES["model"], "dropout": 0.1}, "dropout"),
-            ("model", {**BYTES["model"], "byte_fallback": True}, "byte_fallback"),
-            ("model", {**BYTES["model"], "end_of_word_suffix": "</w>"}, "end_of_word_suffix"),
+            ("model", {**BYTES["model"], "end_of_word_suffix": "</w>"}, "a marker of word pieces"),
             ("post_processor", {"type": "BertProcessing"}, "the post-processor BertProcessing"),
-            ("decoder", {"type": "WordPiece"}, "the decoder WordPiece"), ("truncation", {}, "truncation"),
-            ("added_tokens", [{**BYTES["added_tokens"][0], "lstrip": True}], "with lstrip"),
+            ("decoder", {"type": "WordPiece"}, "the decoder WordPiece"),
+            ("decoder", {"type": "Sequence", "decoders": [
+                {"type": "Fuse"}, {"type": "Strip", "content": " ", "start": 0, "stop": 1}]}, "a Strip of the end"),
+            ("added_tokens", [{**BYTES["added_tokens"][0], "id": 300}], "the library gives it the id 256"),
         ]
         for key, value, says in changes:
             with self.subTest(says):
                 self.write("t.json", json.dumps({**BYTES, key: value}))
                 self.refused("a.txt", says=["t.json: " + key, says])
+
+    def test_a_decoder_is_needed_for_characters(self):
+        self.write("a.txt", "a")
+        self.write("t.json", json.dumps({**BYTES, "pre_tokenizer": None, "decoder": None}))
+        self.refused("a.txt", says=["t.json: decoder", "no decoder"])
+
+    def test_a_sentencepiece_model_is_refused_with_the_cure(self):
+        self.write("a.txt", "a")
+        self.write("tokenizer.model", b"\n\x0e\n\x05<unk>")
+        done = self.run_program("--tokenizer", "tokenizer.model", "--out", "o", "a.txt", expect=RUNTIME)
+        self.assertIn("save_pretrained", done.stderr)
+
+    def test_tokens_of_tokenizer_config(self):
+        """Its added_tokens_decoder adds what tokenizer.json lacks, and its flags win."""
+        self.write("tokenizer.json", json.dumps(BYTES))
+        self.write("tokenizer_config.json", json.dumps({"added_tokens_decoder": {
+            "256": {"content": "<|endoftext|>", "special": True, "lstrip": True},
+            "257": {"content": "<tool>", "special": False}}}))
+        self.write("a.txt", "a  <|endoftext|><tool>")
+        self.run_program("--tokenizer", "tokenizer.json", "--out", "o", "--bos", "none", "--eos", "none", "a.txt")
+        self.assertEqual(self.tokens(), [*ids("a"), END, END + 1])
+        self.write("tokenizer_config.json", json.dumps({"added_tokens_decoder": {"300": {"content": "<tool>"}}}))
+        done = self.run_program("--tokenizer", "tokenizer.json", "--out", "p", "a.txt", expect=RUNTIME)
+        self.assertIn("tokenizer_config.json: added_tokens_decoder.300: <tool> has id 300 here", done.stderr)
+
+    def test_json_as_python_reads_it(self):
+        self.write("a.jsonl", '{"n": NaN, "m": [1e999, -Infinity], "text": "a", "text": "b\\ud83d\\ude42"}\n'
+                              '{"text": "c", "beside": "\\ud83d"}\n')
+        self.tokenize("a.jsonl", "--bos", "none")
+        self.assertEqual(self.tokens(), [*ids("b\U0001f642"), *ids("c")])
+        self.write("b.jsonl", '{"text": "a\\ud83d\\u0041"}\n')
+        self.refused("b.jsonl", "--overwrite", says=["b.jsonl: line 1", "half of a surrogate pair"])
+        self.tokenize("b.jsonl", "--bos", "none", "--overwrite", "--invalid-utf8", "replace")
+        self.assertEqual(self.tokens(), ids("a\ufffdA"))
 
 
 if __name__ == "__main__":

@@ -40,7 +40,8 @@ std::unique_ptr<TextCodec> codec_of(const GenerateOptions& options, const ModelF
     if (model.tokenizer) return open_text_codec(model.tokenizer->string(), vocab);
     require(vocab == 256, "--model: there is no tokenizer.json ", model.run ? "with the run " : "in ",
             model.folder.string(), ", and a vocabulary of ", vocab,
-            " tokens needs one for text; give --tokenizer FILE (only a vocabulary of 256 stands for bytes)");
+            " tokens needs one for text; give --tokenizer FILE, or make one with transformers: "
+            "AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR) (only a vocabulary of 256 stands for bytes)");
     return make_byte_codec();
 }
 
@@ -129,8 +130,8 @@ void run(GenerationBatch& batch, Requests& requests, const std::function<void(co
                     more = !wait;
                     break;
                 }
-                batch.start(prepared->first, std::move(prepared->second.tokens),
-                            std::move(prepared->second.end_tokens));
+                batch.start(prepared->first, std::move(prepared->second.tokens), std::move(prepared->second.end_tokens),
+                            prepared->second.own_text);
             }
         } catch (const Error&) {
             bad = std::current_exception();

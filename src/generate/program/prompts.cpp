@@ -54,6 +54,7 @@ PreparedPrompt PromptReader::prepare(const GenerationRequest& request) {
     if (request.prompt && rules_.chat) messages.push_back({.role = "user", .content = *request.prompt});
     if (!messages.empty()) {
         prepared.tokens = chat_tokens(std::move(messages), request.place);
+        prepared.own_text = true;
         const std::int32_t end = marker(end_of_message(*template_));
         if (std::find(prepared.end_tokens.begin(), prepared.end_tokens.end(), end) == prepared.end_tokens.end()) {
             prepared.end_tokens.push_back(end);

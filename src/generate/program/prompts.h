@@ -29,6 +29,7 @@ struct PromptRules {
 
 struct PreparedPrompt {
     std::vector<std::int32_t> tokens, end_tokens;
+    bool own_text = false;  // what follows is a text of its own, not a continuation: the answer of a chat
 };
 
 class PromptReader {

@@ -1,0 +1,78 @@
+#include "src/tokenize/normalizer.h"
+
+#include <utf8proc.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <memory>
+
+#include "kernels/core/error.h"
+#include "src/core/utf8.h"
+
+namespace coda {
+namespace {
+
+/// The text in Unicode's normalization form C.
+std::string nfc(std::string_view text) {
+    utf8proc_uint8_t* result = nullptr;
+    const utf8proc_ssize_t length =
+        utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()), static_cast<utf8proc_ssize_t>(text.size()),
+                     &result, static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
+    const std::unique_ptr<utf8proc_uint8_t, decltype(&std::free)> owned(result, &std::free);
+    require(length >= 0, "text cannot be normalized (NFC): ", utf8proc_errmsg(length));
+    return {reinterpret_cast<const char*>(result), static_cast<std::size_t>(length)};
+}
+
+/// Whether `text` is its own NFC, at a glance: no code point below U+0300, whose first byte is 0xCC, ever changes.
+bool surely_nfc(std::string_view text) {
+    return std::all_of(text.begin(), text.end(), [](char byte) { return static_cast<unsigned char>(byte) < 0xCC; });
+}
+
+std::string replace(std::string_view text, const NormalizerStep& step) {
+    std::string out;
+    out.reserve(text.size() + text.size() / 4);
+    for (std::size_t at = 0;;) {
+        const std::size_t found = text.find(step.pattern, at);
+        out += text.substr(at, found - at);
+        if (found == std::string_view::npos) return out;
+        out += step.content;
+        at = found + step.pattern.size();
+    }
+}
+
+}  // namespace
+
+std::string_view Normalizer::apply(std::string_view text, bool begins, std::string& storage) const {
+    for (const NormalizerStep& step : steps_) {
+        switch (step.kind) {
+            case NormalizerStep::Kind::nfc:
+                if (surely_nfc(text)) continue;
+                storage = nfc(text);
+                break;
+            case NormalizerStep::Kind::prepend:
+                if (!begins || text.empty()) continue;
+                storage = step.content + std::string(text);
+                break;
+            case NormalizerStep::Kind::replace: storage = replace(text, step);
+        }
+        text = storage;
+    }
+    return text;
+}
+
+bool Normalizer::has_nfc() const {
+    return std::any_of(steps_.begin(), steps_.end(),
+                       [](const NormalizerStep& step) { return step.kind == NormalizerStep::Kind::nfc; });
+}
+
+std::string Normalizer::replaced(std::string_view character) const {
+    std::string result(character);
+    for (const NormalizerStep& step : steps_) {
+        if (step.kind != NormalizerStep::Kind::replace) continue;
+        if (decode_utf8(step.pattern).length != step.pattern.size()) return {};
+        result = replace(result, step);
+    }
+    return result;
+}
+
+}  // namespace coda

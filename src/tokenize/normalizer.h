@@ -1,0 +1,30 @@
+// A tokenizer's normalizer: what is done to a stretch of text between added tokens.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "src/tokenize/tokenizer_spec.h"
+
+namespace coda {
+
+class Normalizer {
+  public:
+    explicit Normalizer(std::vector<NormalizerStep> steps) : steps_(std::move(steps)) {}
+
+    /// The normalized text: `text` itself where that is clear at a glance, else in `storage`. A stretch that does not
+    /// begin here, since the text was cut, gets nothing before it. Throws Error for text that is no valid UTF-8.
+    std::string_view apply(std::string_view text, bool begins, std::string& storage) const;
+
+    bool has_nfc() const;
+
+    /// The text that a character becomes by Replace. Empty where a pattern of several characters may hold it.
+    std::string replaced(std::string_view character) const;
+
+  private:
+    std::vector<NormalizerStep> steps_;
+};
+
+}  // namespace coda
