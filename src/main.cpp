@@ -16,7 +16,6 @@
 #include "src/engine/plan_report.h"
 #include "src/io/hf.h"
 #include "src/io/run_tokenizer.h"
-#include "src/text/open_codec.h"
 #include "src/train/checkpoints.h"
 #include "src/train/trainer.h"
 
@@ -52,7 +51,7 @@ RunOptions run_options(const CommandLine& command) {
 /// What the samples of a training run follow; null without samples.
 std::shared_ptr<const RunPrompts> training_prompts(const CommandLine& command) {
     if (!command.trains() || command.config.samples.interval == 0) return nullptr;
-    return std::make_shared<const RunPrompts>(run_prompts(command.config, text_codec(command.config, command.resume)));
+    return std::make_shared<const RunPrompts>(run_prompts(command.config, command.resume));
 }
 
 /// The tokenizer of the tokens that are read; samples have a codec of their own.
@@ -69,6 +68,8 @@ std::optional<RunTokenizer> exported_tokenizer(const CommandLine& command, Conso
         return std::nullopt;
     }
 }
+
+DType export_dtype(const CommandLine& command) { return command.export_float32 ? DType::f32 : DType::bf16; }
 
 void print_data(const Config& config, const EvaluationData& data, const std::string& training) {
     print(text("data                ", training, data.validation->sequences(), " validation sequences of ",
@@ -165,7 +166,7 @@ int use_weights(const CommandLine& command, const RunOptions& options) {
     if (command.export_dir) {
         for (const std::string& refusal : hf_refusals(config.model)) console.line("note: " + refusal);
         require_finite_weights(*weights, layout);
-        export_weights(*command.export_dir, config.model, layout, *weights, DType::f32, kMaxShardBytes,
+        export_weights(*command.export_dir, config.model, layout, *weights, export_dtype(command), kMaxShardBytes,
                        exported_tokenizer(command, console));
         console.line(text("weights of step ", source.step(), " in ", *command.export_dir));
     }

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Trains the same model on the same batches from the same weights in PyTorch, and writes the same log.
 
-    coda_train --config C --export INIT                      the initial weights
+    coda_train --config C --export INIT --export-dtype float32   the initial weights
     coda_train --config C --dump-batches B.npy               a run, and the batches that it reads
     tools/torch_reference.py --config C --init INIT --batches B.npy --out ref.jsonl
     tools/compare_loss.py runs/C/log.jsonl ref.jsonl --atol 0.01

@@ -132,7 +132,7 @@ def main() -> int:
 
         line = next(line for line in coda("--eval").splitlines() if line.startswith("validation loss"))
         found = float(line.split()[2])
-        coda("--export", "exported")
+        coda("--export", "exported", "--export-dtype", "float32")
 
         tokens = torch.tensor(list(data), device=device)
         sequences = torch.stack([tokens[i : i + SEQ_LEN + 1] for i in range(0, len(data) - 1, SEQ_LEN)])

@@ -182,12 +182,42 @@ struct Codec<std::vector<std::string>> {
     }
 };
 
+/// A list of integers; one counts as a list of one and is written so, null as an empty list.
+template <>
+struct Codec<std::vector<std::int64_t>> {
+    static constexpr FlagSyntax syntax = FlagSyntax::json;
+    static std::string value_word() { return "INT|[INT, ...]|null"; }
+    static std::string expects(const Range& range) {
+        return Codec<std::int64_t>::expects(range) + ", a list of them or null";
+    }
+    static nlohmann::json write(const std::vector<std::int64_t>& value) {
+        if (value.empty()) return nullptr;
+        return value.size() == 1 ? nlohmann::json(value.front()) : nlohmann::json(value);
+    }
+
+    static bool read(const nlohmann::json& value, const std::string& where, const Range& range,
+                     std::vector<std::int64_t>& out) {
+        out.clear();
+        if (value.is_null()) return true;
+        if (!value.is_array()) return Codec<std::int64_t>::read(value, where, range, out.emplace_back());
+        for (const nlohmann::json& element : value) {
+            std::int64_t token = 0;
+            read_value(element, text(where, "[", out.size(), "]"), range, token);
+            out.push_back(token);
+        }
+        return true;
+    }
+};
+
 /// The names of an enum's values, in the order that errors and --help list them.
 template <class Enum, std::size_t count>
 using Names = std::array<std::pair<const char*, Enum>, count>;
 
 constexpr Names<Recompute, 3> names_of(Recompute) {
     return {{{"none", Recompute::none}, {"swiglu", Recompute::swiglu}, {"mlp", Recompute::mlp}}};
+}
+constexpr Names<RopeType, 2> names_of(RopeType) {
+    return {{{"llama3", RopeType::llama3}, {"linear", RopeType::linear}}};
 }
 constexpr Names<Moments, 2> names_of(Moments) { return {{{"fp32", Moments::fp32}, {"bf16", Moments::bf16}}}; }
 constexpr Names<LrScheduleType, 4> names_of(LrScheduleType) {
@@ -250,8 +280,8 @@ inline void refuse_unknown_parts(const nlohmann::json& object, const std::string
     }
 }
 
-/// Hugging Face's object. All four numbers are required, as in Hugging Face: a forgotten factor must not become a
-/// default.
+/// Hugging Face's object. All numbers of its type are required, as in Hugging Face: a forgotten factor must not become
+/// a default.
 template <>
 struct Codec<RopeScaling> {
     static constexpr FlagSyntax syntax = FlagSyntax::json;
@@ -259,24 +289,26 @@ struct Codec<RopeScaling> {
     static std::string expects(const Range&) { return R"(an object {"rope_type": "llama3", "factor": ...})"; }
 
     static nlohmann::json write(const RopeScaling& value) {
-        return {{"rope_type", "llama3"},
-                {"factor", value.factor},
-                {"low_freq_factor", value.low_freq_factor},
-                {"high_freq_factor", value.high_freq_factor},
-                {"original_max_position_embeddings", value.original_max_position_embeddings}};
+        nlohmann::json object{{"rope_type", Codec<RopeType>::write(value.type)}, {"factor", value.factor}};
+        if (value.type == RopeType::linear) return object;
+        object["low_freq_factor"] = value.low_freq_factor;
+        object["high_freq_factor"] = value.high_freq_factor;
+        object["original_max_position_embeddings"] = value.original_max_position_embeddings;
+        return object;
     }
 
     static bool read(const nlohmann::json& value, const std::string& where, const Range&, RopeScaling& out) {
         if (!value.is_object()) return false;
         const std::string type_key = where + ".rope_type";
         const nlohmann::json& type = part(value, where, "rope_type");
-        if (type != "llama3") {
-            throw UsageError(
-                text(type_key, ": expected \"llama3\" (or null for all of ", where, "), found ", found_text(type)));
+        if (!Codec<RopeType>::read(type, type_key, {}, out.type)) {
+            throw UsageError(text(type_key, ": expected ", Codec<RopeType>::expects({}), " (or null for all of ", where,
+                                  "), found ", found_text(type)));
         }
-        refuse_unknown_parts(value, where, write(RopeScaling{}));
+        refuse_unknown_parts(value, where, write(out));
         const Range above_zero{.min = 0, .min_excluded = true};
         read_part(value, where, "factor", Range{.min = 1}, out.factor);
+        if (out.type == RopeType::linear) return true;
         read_part(value, where, "low_freq_factor", above_zero, out.low_freq_factor);
         read_part(value, where, "high_freq_factor", above_zero, out.high_freq_factor);
         read_part(value, where, "original_max_position_embeddings", Range{.min = 1, .max = 0x1p31},

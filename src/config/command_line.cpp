@@ -10,6 +10,7 @@
 
 #include "src/config/json_file.h"
 #include "src/config/nearest.h"
+#include "src/config/recorded_run.h"
 #include "src/config/retired.h"
 #include "src/config/schema.h"
 #include "src/config/shell_quote.h"
@@ -123,6 +124,9 @@ class Parser {
         add_word(init_from_, "DIR", "Start from a Hugging Face folder; its config.json gives the model section");
         add_switch("--eval", result_.eval, "Only run the validation and the evaluation and print their results");
         add_word(export_, "DIR", "Write the weights as a Hugging Face folder");
+        add_word(export_dtype_, "bfloat16|float32",
+                 "With --export, the weights as they are computed with, in half the space, or the master weights "
+                 "(default: bfloat16)");
         add_word(dump_batches_, "FILE", "Write the token batches for a reference implementation");
         add_switch("--overwrite", result_.overwrite,
                    "Let --timing, --tensor-stats and --dump-batches replace files of these names");
@@ -156,6 +160,7 @@ class Parser {
     void check_words(const std::vector<std::string>& left_over) const;
     void read_decoder();
     void read_allowed();
+    void read_export();
     nlohmann::json read_config_file() const;
     void apply_flags(nlohmann::json& document) const;
     void apply_hf_model(nlohmann::json& document, const std::string& folder) const;
@@ -169,7 +174,8 @@ class Parser {
     bool help_ = false;
     WordFlag config_{"--config"}, timing_{"--timing"}, tensor_stats_{"--tensor-stats"},
         tensor_stats_every_{"--tensor-stats-every"}, oracle_{"--oracle"}, allow_{"--allow"}, init_from_{"--init-from"},
-        export_{"--export"}, dump_batches_{"--dump-batches"}, decoder_{"--decoder"}, watchdog_{"--watchdog"};
+        export_{"--export"}, export_dtype_{"--export-dtype"}, dump_batches_{"--dump-batches"}, decoder_{"--decoder"},
+        watchdog_{"--watchdog"};
     std::deque<KeyFlag> keys_;  // the options hold references to its elements
 };
 
@@ -227,7 +233,7 @@ std::string Parser::source_of(const Key& key) const {
 
 void Parser::apply_hf_model(nlohmann::json& document, const std::string& folder) const {
     const std::string file = (std::filesystem::path(folder) / "config.json").string();
-    const nlohmann::json section = model_section_from_hf(read_json_file(file), file);
+    const nlohmann::json section = model_section_from_hf_folder(folder);
     for (const Key& key : schema()) {
         if (key.section != "model" || !section.contains(key.name)) continue;
         const nlohmann::json* given = key.find(document);
@@ -241,6 +247,12 @@ void Parser::apply_hf_model(nlohmann::json& document, const std::string& folder)
             }
         }
         key.put(document, section[key.name]);
+    }
+    const std::filesystem::path tokenizer = std::filesystem::path(folder) / "tokenizer.json";
+    std::error_code ignored;
+    const Key& key = key_of("data", "tokenizer");
+    if (key.find(document) == nullptr && std::filesystem::exists(tokenizer, ignored)) {
+        key.put(document, tokenizer.string());
     }
 }
 
@@ -276,6 +288,17 @@ void Parser::read_allowed() {
     }
 }
 
+void Parser::read_export() {
+    result_.export_dir = export_.value();
+    const std::optional<std::string> dtype = export_dtype_.value();
+    if (!dtype) return;
+    if (!result_.export_dir) throw UsageError("--export-dtype: goes with --export DIR, which is not given");
+    if (*dtype != "bfloat16" && *dtype != "float32") {
+        throw UsageError(text("--export-dtype: expected bfloat16 or float32, found ", quote(*dtype)));
+    }
+    result_.export_float32 = *dtype == "float32";
+}
+
 void Parser::read_decoder() {
     const bool samples = result_.trains() && result_.config.samples.interval > 0;
     for (const WordFlag* flag : {&decoder_, &watchdog_}) {
@@ -302,7 +325,7 @@ CommandLine Parser::parse(int argc, const char* const* argv) {
 
     result_.timing = timing_.value();
     result_.init_from = init_from_.value();
-    result_.export_dir = export_.value();
+    read_export();
     result_.dump_batches = dump_batches_.value();
     result_.tensor_stats = tensor_stats_.value();
     if (result_.overwrite && !result_.timing && !result_.tensor_stats && !result_.dump_batches) {
@@ -326,7 +349,8 @@ CommandLine Parser::parse(int argc, const char* const* argv) {
         throw UsageError(text(where, ": ", error.what()));
     }
     apply_flags(document);
-    if (result_.init_from) apply_hf_model(document, *result_.init_from);
+    const bool recorded = result_.resume && take_recorded(document, name);
+    if (result_.init_from && !recorded) apply_hf_model(document, *result_.init_from);
     const bool flags = std::any_of(keys_.begin(), keys_.end(), [](const KeyFlag& f) { return f.option->count() > 0; });
     if (flags) where += " with the flags";
     try {

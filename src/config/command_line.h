@@ -21,6 +21,7 @@ struct CommandLine {
     std::optional<std::string> help;  // print this text and exit; config is empty
     std::optional<std::string> config_path;
     std::optional<std::string> timing, tensor_stats, init_from, export_dir, dump_batches;
+    bool export_float32 = false;  // the weights of export_dir: the masters' bits, or rounded to bf16
     std::int64_t tensor_stats_every = 1;
     std::optional<std::int64_t> oracle_step;                      // in [1, training.steps]
     bool allow_other_device = false, allow_changed_data = false;  // --allow, with --resume
@@ -34,9 +35,10 @@ struct CommandLine {
 };
 
 /// Parses argv. With --init-from DIR the model section comes from DIR/config.json; model keys may then be left out, and
-/// those given must agree with it.
-/// Throws UsageError naming the flag, or file and key, for a bad command line or config. Throws Error naming the file
-/// when DIR/config.json cannot be read or is not a LLaMA that this program can run.
+/// those given must agree with it. DIR/tokenizer.json is data.tokenizer where that key is not given. With --resume and
+/// a checkpoint in output.directory, both come from the checkpoint instead, and DIR is not read. Throws UsageError
+/// naming the flag, or file and key, for a bad command line or config. Throws Error naming the file when
+/// DIR/config.json cannot be read or is not a LLaMA that this program can run.
 CommandLine parse_command_line(int argc, const char* const* argv);
 
 }  // namespace coda

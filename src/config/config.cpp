@@ -35,7 +35,7 @@ void derive(Config& config, const std::string& name) {
         model.head_dim = model.hidden_size / model.num_attention_heads;
     }
     if (model.max_position_embeddings == 0) model.max_position_embeddings = config.training.seq_len;
-    if (config.output.directory.empty()) config.output.directory = "runs/" + name;
+    if (config.output.directory.empty()) config.output.directory = default_directory(name);
 }
 
 void validate_token(const ModelConfig& model, const std::optional<std::int64_t>& token, const char* name) {
@@ -48,7 +48,7 @@ void validate(const ModelConfig& model) {
           model.num_attention_heads, " is not divisible by model.num_key_value_heads ", model.num_key_value_heads);
     check(model.head_dim % 2 == 0, "model.head_dim ", model.head_dim, " is odd; rotary embedding needs pairs");
     validate_token(model, model.bos_token_id, "bos_token_id");
-    validate_token(model, model.eos_token_id, "eos_token_id");
+    for (const std::int64_t token : model.eos_token_id) validate_token(model, token, "eos_token_id");
 
     // Element counts and offsets are 64-bit integers; this bound keeps them far from overflow when they are multiplied.
     constexpr double kMaxParameters = 0x1p40;
@@ -114,6 +114,8 @@ Config parse(const nlohmann::json& json, const std::string& name) {
 }
 
 }  // namespace
+
+std::string default_directory(const std::string& name) { return "runs/" + name; }
 
 Config parse_config(const nlohmann::json& json, const std::string& name) {
     Config config = parse(json, name);

@@ -9,14 +9,18 @@
 
 namespace coda {
 
-/// Frequency rescaling of LLaMA 3.1 and later ("rope_type": "llama3"). Wavelengths below
-/// original_max_position_embeddings / high_freq_factor keep their frequency, those above
-/// original_max_position_embeddings / low_freq_factor are slowed by `factor`, and those between are blended.
+enum class RopeType { llama3, linear };
+
+/// Rescaling of the rotary frequencies. Linear: every frequency is divided by `factor`, as if positions lay closer. Of
+/// LLaMA 3.1 and later ("llama3"): wavelengths below original_max_position_embeddings / high_freq_factor keep their
+/// frequency, those above original_max_position_embeddings / low_freq_factor are slowed by `factor`, and those between
+/// are blended.
 struct RopeScaling {
     double factor = 8;
     double low_freq_factor = 1;
     double high_freq_factor = 4;
     std::int64_t original_max_position_embeddings = 8192;
+    RopeType type = RopeType::llama3;  // linear: only `factor` has a meaning
 };
 
 /// Names as in Hugging Face's config.json.
@@ -35,7 +39,7 @@ struct ModelConfig {
     std::int64_t max_position_embeddings = 0;  // default: training.seq_len
     double initializer_range = 0.02;
     std::optional<std::int64_t> bos_token_id;
-    std::optional<std::int64_t> eos_token_id;
+    std::vector<std::int64_t> eos_token_id;  // each ends a text; empty: none
 };
 
 struct DataConfig {
@@ -155,6 +159,9 @@ struct Config {
 /// A retired key (src/config/retired.h) is read where it has its fixed value, and refused with the reason otherwise.
 Config parse_config(const nlohmann::json& json, const std::string& name);
 
+/// output.directory of a configuration of this name that gives none.
+std::string default_directory(const std::string& name);
+
 /// The configuration of a run as its checkpoint holds it. Retired keys may have any value, and what FP8 operands go
 /// with is not checked: the run has taken its steps.
 Config parse_recorded_config(const nlohmann::json& json, const std::string& name);
@@ -170,8 +177,12 @@ nlohmann::json to_hf_json(const ModelConfig& model);
 std::vector<std::string> hf_refusals(const ModelConfig& model);
 
 /// The model section from a Hugging Face config.json. Throws Error naming `file` when it is not a LLaMA that this
-/// program can run: another model_type, hidden_act other than silu, attention_bias or mlp_bias true, an unknown rope
-/// type, ...
+/// program can run: another model_type (of known ones with what they have that a LLaMA has not), a sliding window,
+/// hidden_act other than silu, attention_bias or mlp_bias true, quantized weights, an unknown rope type, ...
 nlohmann::json model_section_from_hf(const nlohmann::json& hf, const std::string& file);
+
+/// The model section of a Hugging Face folder: from its config.json, with the end tokens of generation_config.json
+/// where that has some. Throws Error also where the folder has only an adapter.
+nlohmann::json model_section_from_hf_folder(const std::string& folder);
 
 }  // namespace coda

@@ -1,8 +1,14 @@
 // Between the model section and Hugging Face's config.json.
 #include <algorithm>
+#include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <utility>
 
+#include "src/config/codec.h"
 #include "src/config/config.h"
+#include "src/config/json_file.h"
 #include "src/config/schema.h"
 #include "src/core/errors.h"
 
@@ -24,8 +30,10 @@ class HfConfig {
         return found == hf_.end() ? absent : *found;
     }
 
+    bool has(const char* key) const { return hf_.contains(key); }
+
     const nlohmann::json& required(const char* key) const {
-        require(hf_.contains(key), file_, ": missing key ", key);
+        require(has(key), file_, ": missing key ", key);
         return get(key);
     }
 
@@ -34,8 +42,8 @@ class HfConfig {
     }
 
     /// Refuses a model that needs what this program lacks.
-    void must_be(const char* key, const nlohmann::json& supported, bool may_be_absent = true) const {
-        if (get(key).is_null() && may_be_absent) return;
+    void must_be(const char* key, const nlohmann::json& supported) const {
+        if (get(key).is_null()) return;
         require(get(key) == supported, file_, ": ", key, " is ", found_text(get(key)), "; only ", supported.dump(),
                 " is supported");
     }
@@ -68,9 +76,9 @@ Rope rope_of(const HfConfig& hf, const char* key) {
     if (!object.contains("rope_type")) object["rope_type"] = object.value("type", nlohmann::json("default"));
     object.erase("type");
     const nlohmann::json type = object["rope_type"];
-    require(type == "default" || type == "llama3", hf.file(), ": ", key, ".rope_type is ", found_text(type),
-            "; only \"default\" and \"llama3\" are supported");
-    if (type == "llama3") rope.scaling = object;
+    require(type == "default" || type == "llama3" || type == "linear", hf.file(), ": ", key, ".rope_type is ",
+            found_text(type), "; only \"default\", \"linear\" and \"llama3\" are supported");
+    if (type != "default") rope.scaling = object;
     return rope;
 }
 
@@ -93,22 +101,82 @@ void put_rope(const HfConfig& hf, nlohmann::json& section) {
     section["rope_scaling"] = rope.scaling;
 }
 
-// Instruct models list several end tokens; the first of them ends a document.
-nlohmann::json first_token(const nlohmann::json& tokens) {
-    return tokens.is_array() && !tokens.empty() ? tokens.front() : tokens;
+/// A model_type whose function is LLaMA's, and transformers' defaults where its file omits a key.
+struct Family {
+    const char *model_type, *architecture;
+    std::int64_t max_position_embeddings;
+    std::optional<std::int64_t> num_key_value_heads{};  // absent: as many as query heads
+    std::optional<std::int64_t> sliding_window{};       // absent: it has no such key
+};
+constexpr Family kFamilies[] = {
+    {.model_type = "llama", .architecture = "LlamaForCausalLM", .max_position_embeddings = 2048},
+    {.model_type = "mistral",
+     .architecture = "MistralForCausalLM",
+     .max_position_embeddings = 131072,
+     .num_key_value_heads = 8,
+     .sliding_window = 4096},
+};
+
+/// Why a model that people have is not one of these; by the beginning of its model_type.
+constexpr std::pair<const char*, const char*> kOtherModels[] = {
+    {"smollm3", "layers without rotary embedding"},
+    {"granite", "multipliers of embedding, attention, residuals and logits"},
+    {"qwen2_moe", "experts"},
+    {"qwen2", "biases of q, k and v"},
+    {"qwen3_moe", "experts"},
+    {"qwen3", "norms of q and k"},
+    {"olmo2", "norms after its blocks"},
+    {"olmo3", "norms after its blocks"},
+    {"phi3", "q, k, v and gate, up as one matrix each"},
+    {"gemma", "norms with 1 + weight, GELU and a scaled embedding"},
+    {"cohere", "blocks in parallel and LayerNorm"},
+    {"mixtral", "experts"},
+    {"deepseek", "experts or latent attention"},
+    {"gpt", "LayerNorm and another MLP"},
+};
+
+const Family& family_of(const HfConfig& hf) {
+    const nlohmann::json& type = hf.get("model_type");
+    for (const Family& family : kFamilies) {
+        if (type == family.model_type) return family;
+    }
+    std::string why;
+    for (const auto& [begin, has] : kOtherModels) {
+        if (!type.is_string() || !type.get<std::string>().starts_with(begin)) continue;
+        why = text(", which has ", has);
+        break;
+    }
+    throw Error(text(hf.file(), ": model_type is ", found_text(type), why,
+                     "; only \"llama\", and \"mistral\" without a sliding window, are supported"));
 }
 
-void refuse_unsupported(const HfConfig& hf) {
-    hf.must_be("model_type", "llama", false);
+/// A window at least as long as every sequence cuts nothing.
+void check_window(const HfConfig& hf, const Family& family, const nlohmann::json& positions) {
+    if (!family.sliding_window) return;
+    const nlohmann::json usual = *family.sliding_window;
+    const nlohmann::json& window = hf.has("sliding_window") ? hf.get("sliding_window") : usual;
+    if (window.is_null()) return;
+    require(window.is_number() && positions.is_number() && window >= positions, hf.file(), ": sliding_window is ",
+            found_text(window), hf.has("sliding_window") ? "" : " (the default of this model_type)",
+            "; attention within a window shorter than max_position_embeddings ", found_text(positions),
+            " is not supported");
+}
+
+void refuse_unsupported(const HfConfig& hf, const Family& family) {
     hf.must_be("hidden_act", "silu");
     hf.must_be("attention_bias", false);
     hf.must_be("mlp_bias", false);
     hf.must_be("attention_dropout", 0.0);
     hf.must_be("partial_rotary_factor", 1.0);
-    hf.must_be("quantization_config", nullptr);
+    const nlohmann::json& quantization = hf.get("quantization_config");
+    const nlohmann::json method =
+        quantization.is_object() ? quantization.value("quant_method", nlohmann::json()) : nlohmann::json();
+    require(quantization.is_null(), hf.file(), ": quantization_config: the weights are quantized (",
+            method.is_string() ? method.get<std::string>() : "in a way that it does not name",
+            "); take the model's folder in bf16, fp16 or fp32");
     const nlohmann::json& architectures = hf.get("architectures");
-    require(architectures.is_null() || architectures == nlohmann::json::array({"LlamaForCausalLM"}), hf.file(),
-            ": architectures: only [\"LlamaForCausalLM\"] is supported");
+    require(architectures.is_null() || architectures == nlohmann::json::array({family.architecture}), hf.file(),
+            ": architectures: only [\"", family.architecture, "\"] is supported");
 }
 
 }  // namespace
@@ -146,25 +214,31 @@ std::vector<std::string> hf_refusals(const ModelConfig& model) {
 
 nlohmann::json model_section_from_hf(const nlohmann::json& json, const std::string& file) {
     const HfConfig hf(json, file);
-    refuse_unsupported(hf);
+    const Family& family = family_of(hf);
+    refuse_unsupported(hf, family);
 
-    // The defaults of transformers' LlamaConfig, not ours: a file that omits a key means them.
+    // The defaults of transformers, not ours: a file that omits a key means them.
     nlohmann::json section;
     for (const char* key :
          {"hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "vocab_size"}) {
         section[key] = hf.required(key);
     }
-    section["num_key_value_heads"] = hf.or_default("num_key_value_heads", section["num_attention_heads"]);
+    section["num_key_value_heads"] = hf.get("num_key_value_heads");
+    if (!hf.has("num_key_value_heads") && family.num_key_value_heads) {
+        section["num_key_value_heads"] = *family.num_key_value_heads;
+    }
+    if (section["num_key_value_heads"].is_null()) section["num_key_value_heads"] = section["num_attention_heads"];
     if (!hf.get("head_dim").is_null()) section["head_dim"] = hf.get("head_dim");
     section["rms_norm_eps"] = hf.or_default("rms_norm_eps", 1e-6);
     section["tie_word_embeddings"] = hf.or_default("tie_word_embeddings", false);
-    section["max_position_embeddings"] = hf.or_default("max_position_embeddings", 2048);
+    section["max_position_embeddings"] = hf.or_default("max_position_embeddings", family.max_position_embeddings);
+    check_window(hf, family, section["max_position_embeddings"]);
     put_rope(hf, section);
 
     // These say nothing about the trained function, so a file without them leaves the choice to the run's config.
     if (json.contains("initializer_range")) section["initializer_range"] = hf.get("initializer_range");
     if (json.contains("bos_token_id")) section["bos_token_id"] = hf.get("bos_token_id");
-    if (json.contains("eos_token_id")) section["eos_token_id"] = first_token(hf.get("eos_token_id"));
+    if (json.contains("eos_token_id")) section["eos_token_id"] = hf.get("eos_token_id");
 
     Config config;
     for (const Key& key : schema()) {
@@ -181,6 +255,29 @@ nlohmann::json model_section_from_hf(const nlohmann::json& json, const std::stri
                 " is not divisible by num_attention_heads ", model.num_attention_heads, ", and there is no head_dim");
         section["head_dim"] = model.hidden_size / model.num_attention_heads;
     }
+    return section;
+}
+
+nlohmann::json model_section_from_hf_folder(const std::string& folder) {
+    const std::filesystem::path path = folder, config = path / "config.json",
+                                generation = path / "generation_config.json";
+    std::error_code ignored;
+    const auto is_there = [&](const std::filesystem::path& file) { return std::filesystem::exists(file, ignored); };
+    require(is_there(config) || !is_there(path / "adapter_config.json"), folder,
+            ": an adapter without the model that it changes; merge it into that model first");
+    nlohmann::json section = model_section_from_hf(read_json_file(config.string()), config.string());
+    if (!is_there(generation)) return section;
+    const nlohmann::json document = read_json_file(generation.string());
+    require(document.is_object(), generation.string(), ": expected an object, found ", found_text(document));
+    const nlohmann::json ends = document.value("eos_token_id", nlohmann::json());
+    if (ends.is_null() || ends == nlohmann::json::array()) return section;
+    ModelConfig scratch;
+    try {
+        read_value(ends, text(generation.string(), ": eos_token_id"), {.min = 0}, scratch.eos_token_id);
+    } catch (const UsageError& error) {
+        throw Error(error.what());
+    }
+    section["eos_token_id"] = ends;
     return section;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "kernels/core/error.h"
 #include "src/config/retired.h"
 #include "src/core/printable.h"
 
@@ -93,14 +94,14 @@ void add_model(std::vector<Key>& keys) {
         .add("rms_norm_eps", &C::rms_norm_eps, kOwn, kEpsilon, "Added to the mean square in RMSNorm")
         .add("rope_theta", &C::rope_theta, kOwn, above(0), "Base of the rotary frequencies")
         .add("rope_scaling", &C::rope_scaling, kOwn, {},
-             "Hugging Face's object of rope_type llama3: factor, low_freq_factor, high_freq_factor, "
-             "original_max_position_embeddings")
+             "Hugging Face's object of rope_type linear (factor) or llama3 (factor, low_freq_factor, "
+             "high_freq_factor, original_max_position_embeddings)")
         .add("tie_word_embeddings", &C::tie_word_embeddings, kOwn, {}, "Use the embedding as LM head")
         .add("max_position_embeddings", &C::max_position_embeddings, derived("training.seq_len"), kPositiveCount,
              "Longest sequence the model is meant for")
         .add("initializer_range", &C::initializer_range, kOwn, above(0), "Standard deviation of initial matrices")
         .add("bos_token_id", &C::bos_token_id, kOwn, kCount, "Token that begins a document")
-        .add("eos_token_id", &C::eos_token_id, kOwn, kCount, "Token that ends a document; for export only");
+        .add("eos_token_id", &C::eos_token_id, kOwn, kCount, "Token that ends a text, or a list of them");
 }
 
 void add_data(std::vector<Key>& keys) {
@@ -251,6 +252,12 @@ void Key::put(nlohmann::json& document, nlohmann::json value) const {
 const std::vector<Key>& schema() {
     static const std::vector<Key> keys = build_schema();
     return keys;
+}
+
+const Key& key_of(const std::string& section, const std::string& name) {
+    const Key* key = find_key(section, name);
+    require(key != nullptr, "the configuration has no key ", section, ".", name);
+    return *key;
 }
 
 Config read_present_keys(const nlohmann::json& document) {

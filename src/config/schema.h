@@ -36,6 +36,9 @@ struct Key {
 /// All keys, section by section, in the order of Config's members.
 const std::vector<Key>& schema();
 
+/// The key of this name. Throws Error if there is none.
+const Key& key_of(const std::string& section, const std::string& name);
+
 /// Reads the keys that `document` has and checks each by itself (type and range). Throws UsageError for a bad value,
 /// and for an unknown key or section, naming the nearest known one. Absent keys keep their default; required ones may
 /// be absent.

@@ -38,7 +38,7 @@ void GenerationBatch::start(const GenerationRequest& request, std::vector<std::i
                                                             .choice = request.choice,
                                                             .max_tokens = request.max_tokens,
                                                             .end_tokens = std::move(end_tokens)});
-    sequence.bytes_of = own_text ? codec_.begin_text() : [this](std::int32_t token) { return codec_.decode(token); };
+    sequence.bytes_of = own_text ? codec_.text_stream() : [this](std::int32_t token) { return codec_.decode(token); };
     figures_.prefill_s += seconds_since(sequence.started);
     figures_.prompt_tokens += prompt_tokens;
     ++figures_.sequences;

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <system_error>
 
 #include "kernels/core/error.h"
+#include "src/config/json_file.h"
 #include "src/core/choice_options.h"
 
 namespace coda {
@@ -140,6 +142,13 @@ GenerationConfig parse_generation_config(const json& document, const std::string
     }
     config.ignored = reader.left_over();
     return config;
+}
+
+GenerationConfig generation_config_in(const std::filesystem::path& folder) {
+    const std::filesystem::path path = folder / "generation_config.json";
+    std::error_code ignored;
+    if (!std::filesystem::exists(path, ignored)) return {};
+    return parse_generation_config(read_json_file(path.string()), path.string());
 }
 
 }  // namespace coda

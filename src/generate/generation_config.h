@@ -1,6 +1,7 @@
 // generation_config.json of a Hugging Face folder: what ends a text, and how its tokens are chosen.
 #pragma once
 
+#include <filesystem>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
@@ -24,5 +25,8 @@ struct GenerationConfig {
 
 /// Throws Error "FILE: KEY: ..." for a value of the wrong type or out of range.
 GenerationConfig parse_generation_config(const nlohmann::json& json, const std::string& file);
+
+/// parse_generation_config of the file in `folder`; an empty one where there is no such file.
+GenerationConfig generation_config_in(const std::filesystem::path& folder);
 
 }  // namespace coda

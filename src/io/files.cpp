@@ -10,8 +10,6 @@
 #include <system_error>
 #include <utility>
 
-#include "src/core/file_kind.h"
-
 namespace coda {
 namespace {
 
@@ -29,52 +27,7 @@ struct Descriptor {
     }
 };
 
-/// A descriptor to read a regular file, and its size. Anything else is refused before it is opened: a FIFO would hang.
-int open_regular(const fs::path& path, std::int64_t& bytes) {
-    struct stat status {};
-    if (::stat(path.c_str(), &status) != 0) fail("open", path, errno);
-    require(S_ISREG(status.st_mode), "open ", path.string(), ": ", file_kind(fs::status(path).type()),
-            ", not a regular file");
-    const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    if (descriptor < 0) fail("open", path, errno);
-    if (::fstat(descriptor, &status) != 0) {
-        const int error = errno;
-        ::close(descriptor);
-        fail("stat", path, error);
-    }
-    bytes = status.st_size;
-    return descriptor;
-}
-
 }  // namespace
-
-FileReader::FileReader(fs::path path) : path_(std::move(path)) { descriptor_ = open_regular(path_, bytes_); }
-
-FileReader::~FileReader() {
-    if (descriptor_ >= 0) ::close(descriptor_);
-}
-
-FileReader::FileReader(FileReader&& other) noexcept
-    : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)), bytes_(other.bytes_) {}
-
-FileReader& FileReader::operator=(FileReader&& other) noexcept {
-    std::swap(path_, other.path_);
-    std::swap(descriptor_, other.descriptor_);
-    std::swap(bytes_, other.bytes_);
-    return *this;
-}
-
-void FileReader::read_at(std::int64_t offset, std::span<std::byte> out) const {
-    while (!out.empty()) {
-        const ssize_t got = ::pread(descriptor_, out.data(), out.size(), offset);
-        if (got < 0 && errno == EINTR) continue;
-        if (got < 0) fail("read", path_, errno);
-        require(got > 0, "read ", path_.string(), ": it ends at byte ", offset, " and had ", bytes_,
-                " bytes when it was opened; was it cut short by another program?");
-        out = out.subspan(static_cast<std::size_t>(got));
-        offset += got;
-    }
-}
 
 FileWriter::FileWriter(fs::path path, Mode mode) : path_(std::move(path)) {
     const int flags = O_WRONLY | O_CREAT | O_CLOEXEC | (mode == Mode::create ? O_EXCL : O_APPEND);

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -18,8 +19,13 @@ namespace coda {
 /// The bytes of `text`, not copied.
 inline std::span<const std::byte> bytes_of(std::string_view text) { return std::as_bytes(std::span(text)); }
 
+/// Descriptors that all FileReaders have together; a data set may have more files than a process may open.
+inline constexpr int kMostOpenFiles = 256;
+
 /// A regular file that is read in parts. It may be cut short while it is open: a read then fails, where the pages of a
-/// mapped file would end the process with SIGBUS. So no file is mapped.
+/// mapped file would end the process with SIGBUS. So no file is mapped. With more than kMostOpenFiles readers, the file
+/// that was not read for longest is closed, and opened again by its next read, which fails where another file has its
+/// name by then.
 class FileReader {
   public:
     explicit FileReader(std::filesystem::path path);
@@ -27,14 +33,14 @@ class FileReader {
     FileReader(FileReader&& other) noexcept;
     FileReader& operator=(FileReader&& other) noexcept;
 
-    std::int64_t bytes() const { return bytes_; }  // when it was opened
+    std::int64_t bytes() const;  // when it was opened first
     /// Fills `out` from `offset`. Any number of threads may read.
     void read_at(std::int64_t offset, std::span<std::byte> out) const;
 
+    struct File;
+
   private:
-    std::filesystem::path path_;
-    int descriptor_ = -1;
-    std::int64_t bytes_ = 0;
+    std::unique_ptr<File> file_;
 };
 
 /// A file being written through unbuffered write(2). Not durable until finish() returns.

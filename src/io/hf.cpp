@@ -9,6 +9,7 @@
 
 #include "kernels/core/error.h"
 #include "src/config/json_file.h"
+#include "src/io/export_files.h"
 #include "src/io/files.h"
 
 namespace coda {
@@ -74,6 +75,13 @@ bool is_ignored(const StoredTensor& tensor, const SafetensorsFolder& checkpoint,
     return true;
 }
 
+/// Whether a tensor of this name is a part of a quantized matrix.
+bool is_quantized(const std::string& name) {
+    const auto ends = [&](const char* end) { return name.ends_with(end); };
+    return ends(".qweight") || ends(".qzeros") || ends(".weight_scale") || ends(".weight_scale_inv") ||
+           ends(".weight_packed") || ends(".absmax") || ends(".SCB");
+}
+
 /// Throws unless the checkpoint has exactly the model's tensors.
 void check_tensors(const fs::path& folder, const SafetensorsFolder& checkpoint, const ParameterLayout& layout) {
     Fault missing("missing"), unexpected("unexpected"), misshapen("of another shape than the model's");
@@ -89,6 +97,10 @@ void check_tensors(const fs::path& folder, const SafetensorsFolder& checkpoint, 
         }
     }
     for (const auto& [name, tensor] : checkpoint.tensors()) {
+        require(!is_quantized(name), tensor.file, ": ", name,
+                ": the weights are quantized; take the model's folder in bf16, fp16 or fp32");
+        require(name.find(".lora_") == std::string::npos, tensor.file, ": ", name,
+                ": an adapter; merge it into its model first");
         if (!expected.contains(name) && !is_ignored(tensor, checkpoint, layout)) unexpected.add(name);
     }
     const std::string faults = missing.message() + unexpected.message() + misshapen.message();
@@ -162,6 +174,7 @@ void export_weights(const fs::path& folder, const ModelConfig& model, const Para
         write_safetensors_folder(aside, tensors, dtype, max_shard_bytes, row_of);
         replace_file(aside / "config.json", bytes_of(config.dump(2) + "\n"));
         if (tokenizer) copy_tokenizer(*tokenizer, aside);
+        complete_export(aside, model);
         rename_path(aside, target);
     } catch (...) {
         fs::remove_all(aside, ignored);

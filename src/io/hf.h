@@ -45,9 +45,9 @@ class HfWeights : public MasterWeights {
 void check_export_folder(const std::filesystem::path& folder);
 
 /// Writes config.json and the weights as `dtype` (f32: the same bits; bf16: rounded to nearest even), sharded when they
-/// take more than max_shard_bytes, and copies `tokenizer`'s files. transformers loads the folder unchanged. It is
-/// written as "<folder>.partial" and renamed, so it is complete wherever it exists; on error the partial folder is
-/// removed.
+/// take more than max_shard_bytes, copies `tokenizer`'s files and completes them (export_files.h). transformers loads
+/// the folder unchanged. It is written as "<folder>.partial" and renamed, so it is complete wherever it exists; on
+/// error the partial folder is removed.
 void export_weights(const std::filesystem::path& folder, const ModelConfig& model, const ParameterLayout& layout,
                     const MasterWeights& master, DType dtype, std::int64_t max_shard_bytes = kMaxShardBytes,
                     const std::optional<RunTokenizer>& tokenizer = {});

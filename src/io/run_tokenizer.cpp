@@ -17,7 +17,7 @@ using nlohmann::json;
 
 constexpr const char* kFile = "tokenizer.json";
 constexpr const char* kBeside[] = {"tokenizer_config.json", "generation_config.json", "special_tokens_map.json",
-                                   "chat_template.jinja"};
+                                   "chat_template.jinja", "tokenizer.model"};
 
 fs::path copy_of(const fs::path& run) { return run / "tokenizer" / kFile; }
 
@@ -26,9 +26,14 @@ bool is_there(const fs::path& path) {
     return fs::exists(path, ignored);
 }
 
-/// The largest id + 1 of a tokenizer.json: of model.vocab, {token: id} or a list in the order of the ids, and of
-/// added_tokens. Throws Error naming `file` and the part that is not so.
-std::int64_t vocab_size_of(const json& tokenizer, const std::string& file) {
+/// The largest id + 1 of a tokenizer.json.
+struct VocabSizes {
+    std::int64_t vocab = 0;  // of model.vocab, {token: id} or a list in the order of the ids
+    std::int64_t all = 0;    // with added_tokens
+};
+
+/// Throws Error naming `file` and the part that is not so.
+VocabSizes vocab_sizes_of(const json& tokenizer, const std::string& file) {
     std::int64_t size = 0;
     const auto take = [&](const json& id, const char* part) {
         require(id.is_number_unsigned() && id.get<std::uint64_t>() < std::uint64_t{1} << 31, file, ": ", part,
@@ -44,13 +49,14 @@ std::int64_t vocab_size_of(const json& tokenizer, const std::string& file) {
     if (vocab.is_object()) {
         for (const auto& [token, id] : vocab.items()) take(id, "model.vocab");
     }
+    const std::int64_t vocab_size = size;
     const json added = tokenizer.value("added_tokens", json::array());
     require(added.is_array(), file, ": added_tokens: expected a list");
     for (const json& token : added) {
         require(token.is_object() && token.contains("id"), file, ": added_tokens: expected objects with an id");
         take(token["id"], "added_tokens");
     }
-    return size;
+    return {vocab_size, size};
 }
 
 void write_new(const fs::path& file, const std::string& contents) {
@@ -77,15 +83,17 @@ std::optional<RunTokenizer> open_tokenizer(const Config& config, bool resume) {
     const std::optional<fs::path> file = tokenizer_file(config, resume);
     if (!file) return std::nullopt;
     RunTokenizer tokenizer{.file = *file, .sha256 = {}};
+    VocabSizes sizes;
     try {
         const std::string contents = read_file(*file);
         tokenizer.sha256 = sha256(bytes_of(contents));
-        tokenizer.vocab_size = vocab_size_of(parse_json_text(contents, file->string()), file->string());
+        sizes = vocab_sizes_of(parse_json_text(contents, file->string()), file->string());
     } catch (const Error& error) {
         throw Error(text("data.tokenizer: ", error.what()));
     }
-    if (tokenizer.vocab_size > config.model.vocab_size) {
-        throw UsageError(text("data.tokenizer: the ids of ", file->string(), " reach to ", tokenizer.vocab_size - 1,
+    tokenizer.vocab_size = sizes.all;
+    if (sizes.vocab > config.model.vocab_size) {
+        throw UsageError(text("data.tokenizer: the ids of ", file->string(), " reach to ", sizes.vocab - 1,
                               ", but model.vocab_size is ", config.model.vocab_size));
     }
     return tokenizer;

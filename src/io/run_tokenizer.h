@@ -1,9 +1,9 @@
 // The tokenizer of a run, data.tokenizer, and the copy of its files that the run's folder keeps:
 //
 //   <run>/tokenizer/tokenizer.json         the file that data.tokenizer names, under whatever name
-//   <run>/tokenizer/tokenizer_config.json  likewise generation_config.json, special_tokens_map.json and
-//                                          chat_template.jinja: those that lie next to it, if it is itself named
-//                                          tokenizer.json
+//   <run>/tokenizer/tokenizer_config.json  likewise generation_config.json, special_tokens_map.json,
+//                                          chat_template.jinja and tokenizer.model: those that lie next to it, if it is
+//                                          itself named tokenizer.json
 //
 // The run's log and its checkpoints hold record().
 #pragma once
@@ -31,7 +31,8 @@ struct RunTokenizer {
 std::optional<std::filesystem::path> tokenizer_file(const Config& config, bool resume);
 
 /// Reads and checks that file. Throws Error naming the key and the file when it is not a tokenizer.json, and UsageError
-/// when it has ids that are not below model.vocab_size.
+/// when its vocabulary has ids that are not below model.vocab_size. Added tokens may lie beyond: such a token is an
+/// error when a text needs it.
 std::optional<RunTokenizer> open_tokenizer(const Config& config, bool resume);
 
 /// Compares with the state of the checkpoint that a run continues from. Throws UsageError when that has another

@@ -201,9 +201,9 @@ std::vector<StoredTensor> parse_safetensors(BytesAt source, std::int64_t bytes, 
     std::vector<StoredTensor> tensors;
     for (const auto& [name, value] : header.items()) {
         if (name == kMetadata) {
-            require(value.is_object() &&
-                        std::all_of(value.begin(), value.end(), [](const Json& v) { return v.is_string(); }),
-                    file, ": __metadata__ must be an object of strings");
+            require(value.is_null() || (value.is_object() && std::all_of(value.begin(), value.end(),
+                                                                         [](const Json& v) { return v.is_string(); })),
+                    file, ": __metadata__ must be an object of strings, or null");
         } else {
             tensors.push_back(parse_tensor(name, value, data, size, file));
         }

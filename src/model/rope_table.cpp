@@ -7,12 +7,13 @@ namespace coda {
 
 namespace {
 
-/// Angle per position of pair i, after LLaMA 3.1's rescaling of long wavelengths.
+/// Angle per position of pair i, after the rescaling of its frequency.
 double pair_frequency(const ModelConfig& model, std::int64_t pair) {
     const double exponent = -2.0 * static_cast<double>(pair) / static_cast<double>(model.head_dim);
     const double frequency = std::pow(model.rope_theta, exponent);
     if (!model.rope_scaling) return frequency;
     const RopeScaling& scaling = *model.rope_scaling;
+    if (scaling.type == RopeType::linear) return frequency / scaling.factor;
     const double wavelength = 2.0 * std::numbers::pi / frequency;
     const auto original = static_cast<double>(scaling.original_max_position_embeddings);
     if (wavelength < original / scaling.high_freq_factor) return frequency;

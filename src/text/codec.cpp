@@ -18,7 +18,7 @@ class ByteCodec : public TextCodec {
 
 std::optional<std::int32_t> TextCodec::id_of(const std::string&) const { return std::nullopt; }
 
-std::function<std::string(std::int32_t)> TextCodec::begin_text() {
+std::function<std::string(std::int32_t)> TextCodec::text_stream() {
     return [this](std::int32_t token) { return decode(token); };
 }
 

@@ -20,7 +20,7 @@ class TextCodec {
     virtual std::string decode(std::int32_t token) = 0;
     /// The bytes of one token after another, as a text of its own: decode(), without what the tokenizer leaves out at
     /// the beginning of a text. The codec must outlive it.
-    virtual std::function<std::string(std::int32_t)> begin_text();
+    virtual std::function<std::string(std::int32_t)> text_stream();
     /// The token of this text, if the vocabulary has one.
     virtual std::optional<std::int32_t> id_of(const std::string& token) const;
     /// Whether a token is part of the text: not where it is a mark, such as an end of text, or where the vocabulary of

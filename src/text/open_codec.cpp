@@ -14,8 +14,11 @@ namespace {
 class TokenizerCodec : public TextCodec {
   public:
     TokenizerCodec(const std::string& file, std::int64_t vocab) : tokenizer_(read_tokenizer(file)) {
-        require(tokenizer_.vocab_size() <= vocab, file, ": its ids reach to ", tokenizer_.vocab_size() - 1,
-                ", but model.vocab_size is ", vocab, "; was the model trained with another tokenizer?");
+        for (std::int64_t id = tokenizer_.vocab_size() - 1; id >= vocab; --id) {
+            const auto token = static_cast<std::uint32_t>(id);
+            require(!tokenizer_.has(token) || tokenizer_.is_added(token), file, ": its ids reach to ", id,
+                    ", but model.vocab_size is ", vocab, "; was the model trained with another tokenizer?");
+        }
     }
 
     std::vector<std::int32_t> encode(const std::string& text) override { return encoded(text, SpecialTokens::found); }
@@ -26,7 +29,7 @@ class TokenizerCodec : public TextCodec {
         return std::string(tokenizer_.bytes_of(static_cast<std::uint32_t>(token)));
     }
 
-    std::function<std::string(std::int32_t)> begin_text() override {
+    std::function<std::string(std::int32_t)> text_stream() override {
         return [stream = TokenStream(tokenizer_)](std::int32_t token) mutable {
             return stream.add(static_cast<std::uint32_t>(token));
         };

@@ -11,7 +11,7 @@ namespace coda {
 
 /// The codec of data.tokenizer (with `resume`, the run's copy if the file is gone). Without it: bytes if the vocabulary
 /// is theirs (256), else null. Throws UsageError for a tokenizer in a build without them, and Error naming the file if
-/// it is not a tokenizer of this vocabulary.
+/// it is not a tokenizer of this vocabulary; only added tokens may lie beyond it.
 std::unique_ptr<TextCodec> text_codec(const Config& config, bool resume);
 
 /// The codec of `tokenizer`, a tokenizer.json of a model with `vocab` tokens. Throws as text_codec.

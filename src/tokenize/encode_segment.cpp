@@ -30,10 +30,10 @@ void encode_text(const Segment& segment, const DocumentOptions& options, Encoder
     const std::string_view text = valid_text(segment.text, options, result, storage, [&](std::size_t byte) {
         return coda::text(segment.source, ": byte ", segment.offset + static_cast<std::int64_t>(byte));
     });
-    if (segment.first && options.bos) out.push_back(*options.bos);
+    if (segment.first) out.insert(out.end(), options.bos.begin(), options.bos.end());
     // The lookahead is a valid code point, so mending the text before it has not changed its length.
     encoder.encode(text, {.begins = segment.first, .lookahead = segment.lookahead}, out);
-    if (segment.last && options.eos) out.push_back(*options.eos);
+    if (segment.last) out.insert(out.end(), options.eos.begin(), options.eos.end());
     result.documents += segment.last ? 1 : 0;
 }
 
@@ -74,9 +74,9 @@ void encode_line(std::string_view line, const std::string& place, bool validatio
         return;
     }
     std::vector<std::uint32_t>& out = validation ? result.validation : result.train;
-    if (options.bos) out.push_back(*options.bos);
+    out.insert(out.end(), options.bos.begin(), options.bos.end());
     encoder.encode(document, out);
-    if (options.eos) out.push_back(*options.eos);
+    out.insert(out.end(), options.eos.begin(), options.eos.end());
     ++result.documents;
 }
 

@@ -14,8 +14,8 @@ namespace coda {
 enum class InvalidUtf8 { stop, replace };
 
 struct DocumentOptions {
-    std::optional<std::uint32_t> bos, eos;  // put before and after every document that has text
-    std::string field = "text";             // of a JSON line
+    std::vector<std::uint32_t> bos, eos;  // put before and after every document that has text
+    std::string field = "text";           // of a JSON line
     InvalidUtf8 invalid_utf8 = InvalidUtf8::stop;
     double val_fraction = 0;  // jsonl: see is_validation()
 };

@@ -59,12 +59,12 @@ void add_options(CLI::App& app, TokenizeOptions& o) {
         "Validation takes whole documents, evenly spread (default), or the end of every text, from its last "
         "blank line within the first 1 - F of the characters on");
     app.add_option("--bos", o.bos,
-                   "Token before each document: its text, none, or auto (default): <|begin_of_text|>, else "
-                   "<|endoftext|>, whichever the tokenizer has")
+                   "Token before each document: its text, none, or auto (default): as the tokenizer's files begin a "
+                   "text, else <|begin_of_text|>, <s> or <|endoftext|>, whichever it has")
         ->option_text("TOKEN");
     app.add_option("--eos", o.eos,
-                   "Token after each document: its text, none, or auto (default): <|end_of_text|> where the tokenizer "
-                   "has it")
+                   "Token after each document: its text, none, or auto (default): as the tokenizer's template ends a "
+                   "text, else <|end_of_text|> or </s>, where it has the token that begins a text with it")
         ->option_text("TOKEN");
     app.add_option("--vocab", o.vocab, "The model's vocab_size: refuse a tokenizer with larger ids")
         ->option_text("N")

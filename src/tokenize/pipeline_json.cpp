@@ -246,7 +246,7 @@ std::string TokenDecoder::bytes_of(const std::string& token, bool added) const {
     return bytes;
 }
 
-void TokenDecoder::add_start(const std::string& token, std::uint32_t id, TextStart& start) const {
+void TokenDecoder::add_start(const std::string& token, std::uint32_t id, DecodedStart& start) const {
     start.strip = strip_;
     start.count = count_;
     if (!dropped_.empty() && token.find(dropped_) != std::string::npos) {

@@ -22,7 +22,7 @@ class TokenDecoder {
     std::string bytes_of(const std::string& token, bool added) const;
 
     /// Sets spec.start and, of the tokens, `token` with `id`, the bytes at the beginning of a text.
-    void add_start(const std::string& token, std::uint32_t id, TextStart& start) const;
+    void add_start(const std::string& token, std::uint32_t id, DecodedStart& start) const;
 
   private:
     struct Step {

@@ -9,6 +9,7 @@
 #include "src/core/errors.h"
 #include "src/core/interrupt.h"
 #include "src/core/printable.h"
+#include "src/io/text_marks.h"
 #include "src/io/tokens.h"
 #include "src/tokenize/ordered_workers.h"
 #include "src/tokenize/progress.h"
@@ -24,30 +25,29 @@ namespace fs = std::filesystem;
 constexpr std::int64_t kBytesInWork = std::int64_t{4} << 20;
 constexpr std::int64_t kBytesInWorkPerThread = std::int64_t{1} << 20;
 
-/// The token of --bos or --eos; the first of `candidates` that the tokenizer has where it is "auto".
-std::optional<std::uint32_t> mark(const Tokenizer& tokenizer, const char* flag, const std::string& given,
-                                  std::initializer_list<const char*> candidates) {
-    if (given == "none") return std::nullopt;
-    if (given != "auto") {
-        const auto id = tokenizer.id_of(given);
-        if (!id) throw UsageError(text(flag, " ", given, ": ", tokenizer.file(), " has no such token"));
-        return id;
-    }
-    for (const char* candidate : candidates) {
-        if (const auto id = tokenizer.id_of(candidate)) return id;
-    }
-    return std::nullopt;
+void say(const std::string& line) { std::fprintf(stderr, "coda_tokenize: %s\n", printable(line).c_str()); }
+
+/// The tokens of --bos or --eos, which for "auto" are `automatic`.
+std::vector<std::uint32_t> marks(const Tokenizer& tokenizer, const char* flag, const std::string& given,
+                                 const std::vector<std::int32_t>& automatic) {
+    if (given == "none") return {};
+    if (given == "auto") return {automatic.begin(), automatic.end()};
+    const auto id = tokenizer.id_of(given);
+    if (!id) throw UsageError(text(flag, " ", given, ": ", tokenizer.file(), " has no such token"));
+    return {*id};
 }
 
 DocumentOptions document_options(const TokenizeOptions& options, const Tokenizer& tokenizer) {
     DocumentOptions result = options.documents;
-    result.bos = mark(tokenizer, "--bos", options.bos, {"<|begin_of_text|>", "<|endoftext|>"});
-    result.eos = mark(tokenizer, "--eos", options.eos, {"<|end_of_text|>"});
-    if (!result.bos && !result.eos && options.bos == "auto" && options.eos == "auto") {
-        throw UsageError(text(options.tokenizer,
-                              " has none of the tokens that --bos auto and --eos auto know; name the "
-                              "tokens that mark documents, or say none"));
+    const DocumentMarks automatic = document_marks(TokenizerFiles(options.tokenizer));
+    result.bos = marks(tokenizer, "--bos", options.bos, automatic.begin.tokens);
+    result.eos = marks(tokenizer, "--eos", options.eos, automatic.end.tokens);
+    if (result.bos.empty() && result.eos.empty() && options.bos == "auto" && options.eos == "auto") {
+        throw UsageError(text(options.tokenizer, ": ", automatic.begin.reason,
+                              "; name the tokens that mark documents with --bos and --eos, or say none"));
     }
+    if (options.bos == "auto") say(automatic.begin.reason);
+    if (options.eos == "auto") say(automatic.end.reason);
     return result;
 }
 
@@ -117,8 +117,6 @@ class Output {
     const Totals& totals() const { return totals_; }
 
   private:
-    static void say(const std::string& line) { std::fprintf(stderr, "coda_tokenize: %s\n", printable(line).c_str()); }
-
     static void report(ShardWriter& writer) {
         const std::int64_t tokens = writer.tokens();
         const std::vector<fs::path> files = writer.commit();

@@ -55,13 +55,18 @@ std::optional<std::uint32_t> Tokenizer::id_of(const std::string& token) const {
     return std::nullopt;
 }
 
+bool Tokenizer::is_added(std::uint32_t id) const {
+    return std::any_of(spec_.added.begin(), spec_.added.end(),
+                       [id](const AddedToken& token) { return token.id == id; });
+}
+
 std::string_view Tokenizer::bytes_of(std::uint32_t id) const {
     require(has(id), spec_.file, ": no token has id ", id);
     return *spec_.bytes[id];
 }
 
 std::string TokenStream::add(std::uint32_t id) {
-    const TextStart& start = tokenizer_.start();
+    const DecodedStart& start = tokenizer_.start();
     std::string_view bytes = tokenizer_.bytes_of(id);
     const auto other = std::exchange(begun_, true) ? start.first.end() : start.first.find(id);
     if (other != start.first.end()) bytes = other->second;

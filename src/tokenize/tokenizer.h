@@ -35,6 +35,9 @@ class Tokenizer {
     /// Whether a token has this id.
     bool has(std::uint32_t id) const { return id < spec_.bytes.size() && spec_.bytes[id].has_value(); }
 
+    /// Whether `id` is an added token.
+    bool is_added(std::uint32_t id) const;
+
     /// Whether `id` is an added token that is marked special.
     bool is_special(std::uint32_t id) const { return id < special_.size() && special_[id]; }
 
@@ -49,7 +52,7 @@ class Tokenizer {
     const std::vector<PreTokenizerStep>& steps() const { return spec_.pre_tokenizer; }
     const Regex& regex(std::size_t step) const { return *regexes_[step]; }
     const BpeModel& model() const { return model_; }
-    const TextStart& start() const { return spec_.start; }
+    const DecodedStart& start() const { return spec_.start; }
 
   private:
     TokenizerSpec spec_;

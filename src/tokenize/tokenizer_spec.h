@@ -52,7 +52,7 @@ struct PreTokenizerStep {
 };
 
 /// What a text that is decoded from its beginning lacks of the bytes of its tokens.
-struct TextStart {
+struct DecodedStart {
     std::string strip{};  // this character, up to `count` times
     std::int64_t count = 0;
     std::unordered_map<std::uint32_t, std::string> first{};  // the bytes of a first token, where they are others
@@ -71,7 +71,7 @@ struct TokenizerSpec {
     bool fuse_unk = false;                   // one for a run
     std::vector<AddedToken> added{};
     std::vector<std::optional<std::string>> bytes{};  // by id: what a token is decoded to
-    TextStart start{};
+    DecodedStart start{};
 
     /// The largest id + 1.
     std::int64_t vocab_size() const { return static_cast<std::int64_t>(bytes.size()); }

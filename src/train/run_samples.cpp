@@ -6,6 +6,11 @@
 #include "src/core/choice_options.h"
 #include "src/core/errors.h"
 #include "src/core/printable.h"
+#include "src/generate/generation_config.h"
+#include "src/io/run_tokenizer.h"
+#include "src/io/text_marks.h"
+#include "src/model/tensors/streams.h"
+#include "src/text/open_codec.h"
 
 namespace coda {
 
@@ -16,17 +21,23 @@ std::int32_t separator_of(const Config& config) {
     return static_cast<std::int32_t>(config.data.document_mask ? config.model.bos_token_id.value_or(-1) : -1);
 }
 
-/// What the model sees of a prompt.
+/// What the model sees of a prompt; without one, what begins a document.
 std::vector<std::int32_t> prompt_tokens(const std::optional<std::string>& prompt, const Config& config,
-                                        TextCodec* codec) {
+                                        TextCodec* codec, const std::vector<std::int32_t>& start) {
     std::vector<std::int32_t> tokens;
-    if (config.model.bos_token_id) tokens.push_back(static_cast<std::int32_t>(*config.model.bos_token_id));
-    if (codec && (prompt || tokens.empty())) {
-        const std::vector<std::int32_t> encoded = codec->encode(prompt.value_or("\n"));
-        tokens.insert(tokens.end(), encoded.begin(), encoded.end());
+    if (codec && prompt) tokens = codec->encode(*prompt);
+    begin_text(start, tokens);
+    if (tokens.empty() && config.model.bos_token_id) {
+        tokens.push_back(static_cast<std::int32_t>(*config.model.bos_token_id));
     }
+    if (tokens.empty() && codec && !prompt) tokens = codec->encode("\n");
     if (tokens.empty())
         throw UsageError("samples.prompts: an empty text, and the model has no bos_token_id to begin with");
+    for (const std::int32_t token : tokens) {
+        if (token < config.model.vocab_size) continue;
+        throw UsageError(text("samples.prompts: ", quote(prompt.value_or("")), " has the token ", token,
+                              ", which is outside of model.vocab_size ", config.model.vocab_size));
+    }
     const auto last = std::find(tokens.rbegin(), tokens.rend(), separator_of(config));
     if (last != tokens.rend()) tokens.erase(tokens.begin(), last.base() - 1);
     if (static_cast<std::int64_t>(tokens.size()) >= config.training.seq_len) {
@@ -48,7 +59,8 @@ ChoiceOptions choice_of(const SamplesConfig& samples) {
             .seed = samples.seed};
 }
 
-RunPrompts run_prompts(const Config& config, std::shared_ptr<TextCodec> codec) {
+RunPrompts run_prompts(const Config& config, bool resume) {
+    std::shared_ptr<TextCodec> codec = text_codec(config, resume);
     const SamplesConfig& samples = config.samples;
     require_choice_options(choice_of(samples), "samples.");
     if (!codec && !samples.prompts.empty()) {
@@ -60,10 +72,28 @@ RunPrompts run_prompts(const Config& config, std::shared_ptr<TextCodec> codec) {
             "samples.interval: nothing to begin a sample with: the model has no bos_token_id, and there is no "
             "tokenizer for samples.prompts; give data.tokenizer, or samples.interval 0");
     }
-    RunPrompts prompts{.codec = std::move(codec), .starts = {}};
+    const std::optional<std::filesystem::path> file = tokenizer_file(config, resume);
+    const std::optional<TokenizerFiles> files = file ? std::optional<TokenizerFiles>(*file) : std::nullopt;
+    const TextStart start =
+        text_start(files ? &*files : nullptr, {.model_bos = config.model.bos_token_id, .of_run = true});
+    RunPrompts prompts{.codec = std::move(codec), .starts = {}, .note = start.note};
+    if (file && file->filename() == "tokenizer.json") {
+        prompts.end_tokens = generation_config_in(file->parent_path()).end_tokens;
+    }
+    const std::vector<std::int64_t>& ends = config.model.eos_token_id;
+    if (prompts.end_tokens.empty()) prompts.end_tokens.assign(ends.begin(), ends.end());
+    const std::int32_t separator = separator_of(config);
+    std::vector<std::int32_t>& end_tokens = prompts.end_tokens;
+    if (separator >= 0 && std::find(end_tokens.begin(), end_tokens.end(), separator) == end_tokens.end()) {
+        end_tokens.push_back(separator);
+    }
+    if (static_cast<std::int64_t>(end_tokens.size()) > kMostEndTokens) {
+        throw UsageError(text("model.eos_token_id: the model has ", end_tokens.size(),
+                              " end tokens, and a sample takes up to ", kMostEndTokens));
+    }
     const auto add = [&](const std::optional<std::string>& given) {
         prompts.starts.push_back({.text = prompts.codec ? std::optional(given.value_or("")) : std::nullopt,
-                                  .tokens = prompt_tokens(given, config, prompts.codec.get())});
+                                  .tokens = prompt_tokens(given, config, prompts.codec.get(), start.tokens)});
     };
     for (const std::string& prompt : samples.prompts) add(prompt);
     if (samples.prompts.empty()) add(std::nullopt);
@@ -81,8 +111,8 @@ RunSamples::RunSamples(Session& session, std::shared_ptr<const RunPrompts> promp
     const Config& config = session.config();
     options_.tokens = config.samples.tokens;
     options_.choice = choice_of(config.samples);
-    if (config.model.eos_token_id) options_.end_tokens.push_back(static_cast<std::int32_t>(*config.model.eos_token_id));
-    if (const std::int32_t separator = separator_of(config); separator >= 0) options_.end_tokens.push_back(separator);
+    options_.end_tokens = prompts_->end_tokens;
+    if (!prompts_->note.empty()) session.console().line("note: of the samples, " + prompts_->note);
 }
 
 void RunSamples::make(std::int64_t step, const std::function<void(const SampleRecord&)>& made) {

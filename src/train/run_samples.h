@@ -23,12 +23,16 @@ struct RunPrompts {
     };
     std::shared_ptr<TextCodec> codec;  // null: samples have no text
     std::vector<Start> starts;
+    std::vector<std::int32_t> end_tokens{};  // each ends a sample
+    std::string note{};                      // what begins a text, and why; may be empty
 };
 
-/// The prompts of samples.prompts. A prompt begins with model.bos_token_id, if that is set, and with
-/// data.document_mask at its last document, which is all that the model would see. Throws UsageError, naming the key,
-/// if a prompt has no first token, is text without a codec, or leaves no room in training.seq_len.
-RunPrompts run_prompts(const Config& config, std::shared_ptr<TextCodec> codec);
+/// The prompts of samples.prompts, begun and ended as coda_generate does with the run's folder: the tokenizer's files
+/// in data.tokenizer's folder decide (src/io/text_marks.h, generation_config.json), else model.bos_token_id and
+/// model.eos_token_id. With data.document_mask a prompt begins at its last document, which is all that the model would
+/// see. Throws UsageError, naming the key, if a prompt has no first token, is text without a codec, has a token beyond
+/// the vocabulary, or leaves no room in training.seq_len. `resume` as of text_codec.
+RunPrompts run_prompts(const Config& config, bool resume);
 
 /// The passes of a training run: Mode::train's, and with samples.interval also Mode::generate's.
 PassSet training_passes(const Config& config);
@@ -40,7 +44,7 @@ class RunSamples {
 
     /// Calls made(sample) for one sample after another, in the order of the prompts. Sample i has the seed samples.seed
     /// + i at every step, so it shows what training changed. It ends after samples.tokens, where training.seq_len is
-    /// full, at model.eos_token_id or, with data.document_mask, where a document begins. Throws NonFiniteError, naming
+    /// full, at an end token or, with data.document_mask, where a document begins. Throws NonFiniteError, naming
     /// step and sample, when a logit is not finite.
     void make(std::int64_t step, const std::function<void(const SampleRecord&)>& made);
 

@@ -245,7 +245,7 @@ TEST_CASE("a float without a fraction is an integer, a long string is shortened 
     CHECK(error_of(changed("/device", std::string(10000, 'x'))).size() < 200);
 }
 
-TEST_CASE("rope_scaling is complete, of type llama3 and consistent") {
+TEST_CASE("rope_scaling is complete, of a known type and consistent") {
     const json good = {{"rope_type", "llama3"},
                        {"factor", 8.0},
                        {"low_freq_factor", 1.0},
@@ -267,6 +267,22 @@ TEST_CASE("rope_scaling is complete, of type llama3 and consistent") {
     CHECK(lacking(error_with("low_freq_facor", 1.0),
                   {"unknown key model.rope_scaling.low_freq_facor; the nearest known key is "
                    "model.rope_scaling.low_freq_factor"}) == "");
+    CHECK(error_of(changed("/model/rope_scaling", {{"rope_type", "linear"}, {"factor", 2.5}})).empty());
+    CHECK(lacking(error_with("rope_type", "linear"),
+                  {"unknown key model.rope_scaling.", "model.rope_scaling.factor"}) == "");
+}
+
+TEST_CASE("end tokens are one, several or none") {
+    const auto ends = [](const json& value) {
+        return parse_config(changed("/model/eos_token_id", value), "small").model.eos_token_id;
+    };
+    CHECK(ends(3) == std::vector<std::int64_t>{3});
+    CHECK(ends({3, 4}) == std::vector<std::int64_t>{3, 4});
+    CHECK(ends(nullptr).empty());
+    CHECK(to_json(parse_config(changed("/model/eos_token_id", {3}), "small"))["model"]["eos_token_id"] == 3);
+    CHECK(lacking(error_of(changed("/model/eos_token_id", {3, "x"})), {"model.eos_token_id[1]: expected an integer"}) ==
+          "");
+    CHECK(lacking(error_of(changed("/model/eos_token_id", {3, 999})), {"model.eos_token_id 999"}) == "");
 }
 
 TEST_CASE("settings that contradict each other are refused by name") {

@@ -121,10 +121,70 @@ TEST_CASE("variants of the rotary parameters") {
     CHECK(lacking(refusal(partial), {"rope_parameters.partial_rotary_factor"}) == "");
 }
 
-TEST_CASE("an instruct model's list of end tokens gives its first") {
+TEST_CASE("an instruct model's list of end tokens is kept") {
     json hf = llama32();
     hf["eos_token_id"] = {128001, 128008, 128009};
-    CHECK(model_section_from_hf(hf, "f")["eos_token_id"] == 128001);
+    json document = coda::test::small_document();
+    document["model"] = model_section_from_hf(hf, "f");
+    const coda::Config config = coda::parse_config(document, "small");
+    CHECK(config.model.eos_token_id == std::vector<std::int64_t>{128001, 128008, 128009});
+    CHECK(to_hf_json(config.model)["eos_token_id"] == hf["eos_token_id"]);
+}
+
+TEST_CASE("linear RoPE scaling is read in each spelling and written as transformers 4 and 5 read it") {
+    json legacy = llama2();
+    legacy["rope_scaling"] = {{"type", "linear"}, {"factor", 4.0}};
+    json of_5 = llama32_v5();
+    of_5["rope_parameters"] = {{"rope_theta", 10000.0}, {"rope_type", "linear"}, {"factor", 4.0}};
+    const json linear = {{"rope_type", "linear"}, {"factor", 4.0}};
+    for (const json& hf : {legacy, of_5}) {
+        json document = coda::test::small_document();
+        document["model"] = model_section_from_hf(hf, "f");
+        CHECK(document["model"]["rope_scaling"] == linear);
+        const json written = to_hf_json(coda::parse_config(document, "small").model);
+        CHECK(written["rope_scaling"] == linear);
+        CHECK(written["rope_theta"] == 10000.0);
+        CHECK_FALSE(written.contains("rope_parameters"));
+    }
+}
+
+TEST_CASE("a mistral without a window is a LLaMA, with its own defaults") {
+    json hf = llama2();
+    hf["model_type"] = "mistral";
+    hf["architectures"] = {"MistralForCausalLM"};
+    hf["sliding_window"] = nullptr;
+    json expected = model_section_from_hf(llama2(), "f");
+    CHECK(model_section_from_hf(hf, "f") == expected);
+    hf["sliding_window"] = 4096;
+    CHECK(model_section_from_hf(hf, "f") == expected);
+    hf["sliding_window"] = 4095;
+    CHECK(lacking(refusal(hf), {"DIR/config.json: sliding_window is 4095", "max_position_embeddings 4096"}) == "");
+    hf.erase("sliding_window");
+    CHECK(refusal(hf) == "");
+    hf.erase("max_position_embeddings");
+    CHECK(lacking(refusal(hf), {"sliding_window is 4096 (the default", "max_position_embeddings 131072"}) == "");
+    hf["sliding_window"] = nullptr;
+    hf.erase("num_key_value_heads");
+    CHECK(model_section_from_hf(hf, "f")["num_key_value_heads"] == 8);
+    CHECK(model_section_from_hf(hf, "f")["max_position_embeddings"] == 131072);
+}
+
+TEST_CASE("other models are refused with what they have that a LLaMA has not") {
+    for (const auto& [type, why] : {std::pair("smollm3", "layers without rotary embedding"),
+                                    {"granite", "multipliers"},
+                                    {"qwen2", "biases of q, k and v"},
+                                    {"qwen3", "norms of q and k"},
+                                    {"qwen3_moe", "experts"},
+                                    {"olmo2", "norms after its blocks"},
+                                    {"phi3", "as one matrix each"},
+                                    {"gemma3_text", "1 + weight"},
+                                    {"cohere2", "LayerNorm"},
+                                    {"mamba", "only \"llama\""}}) {
+        INFO(type);
+        CHECK(lacking(refusal_with("model_type", type), {"DIR/config.json: model_type is", type, why}) == "");
+    }
+    CHECK(lacking(refusal_with("quantization_config", {{"quant_method", "gptq"}, {"bits", 4}}),
+                  {"the weights are quantized (gptq)"}) == "");
 }
 
 TEST_CASE("what says nothing about the function is left to the run's config when absent") {
@@ -140,7 +200,7 @@ TEST_CASE("models that this program cannot run are refused by file and key") {
         json value;
     };
     const Case cases[] = {
-        {"model_type", "mistral"},   {"model_type", nullptr},
+        {"model_type", "mixtral"},   {"model_type", nullptr},
         {"hidden_act", "gelu"},      {"attention_bias", true},
         {"mlp_bias", true},          {"attention_dropout", 0.1},
         {"hidden_size", "wide"},     {"quantization_config", {{"bits", 4}}},
@@ -153,8 +213,10 @@ TEST_CASE("models that this program cannot run are refused by file and key") {
         INFO(each.key << " " << each.value);
         CHECK(lacking(refusal_with(each.key, each.value), {"DIR/config.json: ", each.key}) == "");
     }
-    CHECK(lacking(refusal_with("rope_scaling", {{"type", "linear"}, {"factor", 2.0}}),
-                  {"DIR/config.json", "rope_scaling.rope_type is the string \"linear\""}) == "");
+    for (const char* type : {"yarn", "dynamic"}) {
+        CHECK(lacking(refusal_with("rope_scaling", {{"type", type}, {"factor", 2.0}}),
+                      {"DIR/config.json", "rope_scaling.rope_type is the string", type}) == "");
+    }
     CHECK(lacking(refusal_with("rope_scaling", {{"rope_type", "llama3"}, {"factor", 2.0}}),
                   {"DIR/config.json", "missing key", "rope_scaling.low_freq_factor"}) == "");
     CHECK(lacking(refusal_with("head_dim", 0), {"head_dim: expected an integer in [2,"}) == "");
@@ -176,7 +238,7 @@ TEST_CASE("to_hf_json is what transformers' LlamaForCausalLM loads") {
     model.max_position_embeddings = 131072;
     model.tie_word_embeddings = true;
     model.bos_token_id = 128000;
-    model.eos_token_id = 128001;
+    model.eos_token_id = {128001};
     model.rope_scaling = coda::RopeScaling{.factor = 32};
 
     json expected = llama32();
@@ -185,7 +247,7 @@ TEST_CASE("to_hf_json is what transformers' LlamaForCausalLM loads") {
     CHECK(to_hf_json(model) == expected);
 
     model.rope_scaling.reset();
-    model.eos_token_id.reset();
+    model.eos_token_id.clear();
     CHECK(to_hf_json(model)["rope_scaling"].is_null());
     CHECK(to_hf_json(model)["eos_token_id"].is_null());
 }

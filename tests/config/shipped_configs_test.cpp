@@ -84,7 +84,7 @@ TEST_CASE("the LLaMA configs are the published models") {
         CHECK(model.rope_theta == 500000);
         CHECK(model.max_position_embeddings == 131072);
         CHECK(model.bos_token_id == 128000);
-        CHECK(model.eos_token_id == 128001);
+        CHECK(model.eos_token_id == std::vector<std::int64_t>{128001});
         CHECK(shipped(name).training.seq_len == 8192);
     }
     CHECK(shipped("llama8b").optimizer.moments == coda::Moments::bf16);

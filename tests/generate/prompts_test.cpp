@@ -19,7 +19,7 @@ ListCodec codec_of_chat() {
 }
 
 PromptRules rules_of(TextCodec& codec) {
-    return {.codec = codec, .vocab = 9, .context = 20, .bos = 8, .end_tokens = {0}, .read_template = [] {
+    return {.codec = codec, .vocab = 9, .context = 20, .start = {8}, .bos = 8, .end_tokens = {0}, .read_template = [] {
                 return ChatTemplate{.family = ChatFamily::chatml};
             }};
 }
@@ -28,7 +28,7 @@ GenerationRequest prompt(const std::string& text) { return {.prompt = text, .pla
 
 }  // namespace
 
-TEST_CASE("a prompt begins with the model's bos token, once") {
+TEST_CASE("a prompt begins as a text does, once, and an empty one at least with the bos token") {
     ListCodec codec = codec_of_chat();
     PromptReader reader(rules_of(codec));
     CHECK(reader.prepare(prompt("ab")).tokens == Tokens{8, 1, 2});
@@ -37,8 +37,9 @@ TEST_CASE("a prompt begins with the model's bos token, once") {
     CHECK(reader.prepare({.tokens = {1, 2}, .place = "p:1"}).tokens == Tokens{1, 2});  // tokens are taken unchanged
     CHECK(reader.prepare(prompt("a")).end_tokens == Tokens{0});
     PromptRules without = rules_of(codec);
-    without.bos.reset();
+    without.start.clear();
     CHECK(PromptReader(without).prepare(prompt("ab")).tokens == Tokens{1, 2});
+    CHECK(PromptReader(without).prepare(prompt("")).tokens == Tokens{8});
 }
 
 TEST_CASE("a chat has special tokens only for its markers") {
@@ -75,6 +76,7 @@ TEST_CASE("a prompt that cannot be is refused with its place") {
     CHECK_NOTHROW(reader.prepare(prompt(std::string(18, 'a'))));
     CHECK_THROWS_WITH(reader.prepare({.messages = {{"user", "a"}, {"system", "a"}}, .place = "p:1"}),
                       Contains("a system message is the first"));
+    rules.start.clear();
     rules.bos.reset();
     CHECK_THROWS_WITH(PromptReader(rules).prepare(prompt("")), Contains("p:1: there is nothing to begin with"));
     GenerationRequest flag = prompt("");

@@ -4,8 +4,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <csignal>
+#include <iterator>
+#include <span>
+#include <thread>
 #include <vector>
 
 #include "tests/catch.h"
@@ -34,6 +38,46 @@ TEST_CASE("a reader has the file's bytes, as many as there were when it was open
     CHECK(part[0] == std::byte{'a'});
     fs::resize_file(folder / "data", 1);
     CHECK_THROWS_WITH(moved.read_at(0, part), Contains("ends at byte 1 and had 3 bytes") && Contains("cut short"));
+}
+
+TEST_CASE("more files than may be open are read, and one that was replaced is named") {
+    const ScratchFolder scratch;
+    const auto path = [&](int i) { return scratch.path() / text("file", i); };
+    const auto descriptors = [] {
+        return std::distance(fs::directory_iterator("/proc/self/fd"), fs::directory_iterator());
+    };
+    const auto before = descriptors();
+    constexpr int kFiles = kMostOpenFiles + 50;
+    std::vector<FileReader> readers;
+    for (int i = 0; i < kFiles; ++i) {
+        put(path(i), text("content of ", i));
+        readers.emplace_back(path(i));
+    }
+    CHECK(descriptors() - before <= kMostOpenFiles);
+    const auto reads = [&](int i) {
+        const std::string expected = text("content of ", i);
+        std::string found(expected.size(), ' ');
+        const FileReader& reader = readers[static_cast<std::size_t>(i)];
+        reader.read_at(0, std::as_writable_bytes(std::span(found)));
+        return found == expected && reader.bytes() == static_cast<std::int64_t>(expected.size());
+    };
+    std::atomic<int> wrong = 0;
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 4; ++t) {
+        threads.emplace_back([&, t] {
+            for (int i = 0; i < 2 * kFiles; ++i) wrong += reads((i * (2 * t + 1)) % kFiles) ? 0 : 1;
+        });
+    }
+    for (std::thread& thread : threads) thread.join();
+    CHECK(wrong == 0);
+    CHECK(descriptors() - before <= kMostOpenFiles);
+
+    put(scratch.path() / "other", "content of 0");
+    fs::rename(scratch.path() / "other", path(0));
+    for (int i = 1; i < kFiles; ++i) CHECK(reads(i));
+    CHECK_THROWS_WITH(reads(0), Contains("file0") && Contains("another file has its name"));
+    readers.clear();
+    CHECK(descriptors() == before);
 }
 
 TEST_CASE("what cannot be opened is named") {

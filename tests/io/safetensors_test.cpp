@@ -75,6 +75,8 @@ TEST_CASE("every float dtype of safetensors is read exactly") {
         R"("f":{"dtype":"F32","shape":[],"data_offsets":[24,28]},"empty":{"dtype":"F32","shape":[0,4],"data_offsets":[28,28]},)"
         R"("d":{"dtype":"F64","shape":[1,2],"data_offsets":[28,44]},"__metadata__":{"format":"pt"}}  )",
         half + raw<std::uint16_t>({0x3f80, 0xc040}) + raw<float>({0.1f}) + raw<double>({0.1, -1e300}));
+    CHECK(parse(image(R"({"__metadata__":null,"a":{"dtype":"F32","shape":[],"data_offsets":[0,4]}})", raw<float>({1})))
+              .size() == 1);
     const std::vector<StoredTensor> tensors = parse(file);
     REQUIRE(tensors.size() == 5);  // in the order of their data
 

@@ -126,7 +126,9 @@ std::vector<double> inverse_frequencies(const ModelConfig& config) {
     std::vector<double> frequencies;
     for (std::int64_t i = 0; i < width; i += 2) {
         double frequency = 1 / std::pow(config.rope_theta, static_cast<double>(i) / static_cast<double>(width));
-        if (config.rope_scaling) {
+        if (config.rope_scaling && config.rope_scaling->type == RopeType::linear) {
+            frequency /= config.rope_scaling->factor;
+        } else if (config.rope_scaling) {
             const RopeScaling& scaling = *config.rope_scaling;
             const auto context = static_cast<double>(scaling.original_max_position_embeddings);
             const double wavelength = 2 * std::numbers::pi / frequency;

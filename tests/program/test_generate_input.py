@@ -40,7 +40,7 @@ class InputTest(GenerateTestCase):
 
     def test_a_prompt_of_standard_input(self):
         self.train(changes=SHORT)
-        self.train("--resume", "--export", "exported", changes=SHORT)
+        self.train("--resume", "--export", "exported", "--export-dtype", "float32", changes=SHORT)
         with open(self.path("exported", "config.json"), encoding="utf-8") as file:
             config = {**json.load(file), "bos_token_id": 1}  # so that an empty prompt is one
         self.write("exported/config.json", json.dumps(config).encode())
@@ -69,7 +69,7 @@ class InputTest(GenerateTestCase):
 
     def test_a_model_that_cannot_be(self):
         self.train(changes=SHORT)
-        self.train("--resume", "--export", "exported", changes=SHORT)
+        self.train("--resume", "--export", "exported", "--export-dtype", "float32", changes=SHORT)
         with open(self.path("exported", "config.json"), encoding="utf-8") as file:
             config = json.load(file)
         for changes, says in (({"eos_token_id": 99999}, ["exported/config.json", "eos_token_id 99999"]),

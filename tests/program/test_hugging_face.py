@@ -16,6 +16,8 @@ SEQ, BATCH = 8, 2
 # 2^-24 relative may enter, 10 * 20 * 24 * 2^-24 = 3e-4 at the very worst; roundings do not conspire so.
 LOSS_TOLERANCE = 3e-5
 
+WIDE = ["--export-dtype", "float32"]
+
 
 class HuggingFaceTestCase(ProgramTestCase):
     def setUp(self):
@@ -105,12 +107,12 @@ class ExportTest(HuggingFaceTestCase):
                 changes = {"model.tie_word_embeddings": tied, "output.directory": f"run_{tied}"}
                 self.train("--export", names[0], changes=changes)
                 self.train(changes=changes)
-                self.train("--resume", "--export", names[1], changes=changes)
+                self.train("--resume", "--export", names[1], *WIDE, changes=changes)
                 self.assertNotEqual(self.files(names[0])["model.safetensors"],
                                     self.files(names[1])["model.safetensors"])
                 without_model = HuggingFaceTestCase.config(self, changes={"output.directory": "none"}, name="bare.json",
                                                            base={**CONFIG, "model": {}})
-                self.run_program("--config", without_model, "--init-from", names[1], "--export", names[2])
+                self.run_program("--config", without_model, "--init-from", names[1], "--export", names[2], *WIDE)
                 self.assertEqual(self.files(names[1]), self.files(names[2]))
                 self.assertNotIn("none", self.tree())
 
@@ -123,9 +125,9 @@ class ExportTest(HuggingFaceTestCase):
                 self.assertAlmostEqual(self.expected_loss(config, tensors), loss, delta=LOSS_TOLERANCE)
 
     def test_folder(self):
-        self.train("--export", "some/where/out/")
+        self.train("--export", "some/where/out/", *WIDE)
         self.assertEqual(self.tree("some"), ["where", "where/out", "where/out/config.json",
-                                             "where/out/model.safetensors"])
+                                             "where/out/generation_config.json", "where/out/model.safetensors"])
         config = json.loads(self.read("some/where/out/config.json"))
         for key, value in {**self.MODEL, "architectures": ["LlamaForCausalLM"], "model_type": "llama",
                            "hidden_act": "silu", "torch_dtype": "float32", "head_dim": 4,

@@ -53,7 +53,8 @@ class StreamingTest(ProgramTestCase):
         return int(re.search(r"^  arena +([\d,]+) B", plan, re.M)[1].replace(",", ""))
 
     def export(self, *arguments, folder, changes=None):
-        peak = self.limited(*arguments, "--export", folder, changes=changes, allowed=OVERHEAD)
+        peak = self.limited(*arguments, "--export", folder, "--export-dtype", "float32", changes=changes,
+                            allowed=OVERHEAD)
         self.assertEqual(self.code, DONE, self.said)
         self.assertLess(peak, OVERHEAD)
         return self.path(folder, "model.safetensors")

@@ -28,7 +28,7 @@ class ReferenceTest(ProgramTestCase):
     def prepare(self, **changes):
         """Trains, with its batches dumped and its initial weights exported; the name of the config file."""
         config = self.config({**CHANGES, **changes})
-        self.run_program("--config", config, "--export", "init")
+        self.run_program("--config", config, "--export", "init", "--export-dtype", "float32")
         self.run_program("--config", config, "--dump-batches", "batches.npy")
         return config
 

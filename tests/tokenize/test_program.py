@@ -148,6 +148,33 @@ class StrangeTextTest(ProgramTestCase):
         self.write("a.txt", b"x" * (65 << 20))
         self.refused("a.txt", says=["a.txt", "no place where the tokenizer surely keeps two characters apart"])
 
+    def test_documents_are_marked_as_the_tokenizers_files_say(self):
+        self.write("a.txt", "ab")
+        level = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True}
+        tokenizer = small_tokenizer("llama3", added=["<s>"])
+        token = {each["content"]: each["id"] for each in tokenizer["added_tokens"]}
+        turn = token["<|eot_id|>"]
+        template = {"type": "TemplateProcessing", "pair": [], "single": [
+            {"SpecialToken": {"id": "<|eot_id|>", "type_id": 0}}, {"SpecialToken": {"id": "<s>", "type_id": 0}},
+            {"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": "<|eot_id|>", "type_id": 0}}],
+            "special_tokens": {name: {"id": name, "ids": [token[name]], "tokens": [name]}
+                               for name in ("<|eot_id|>", "<s>")}}
+        both = {"type": "Sequence", "processors": [level, template]}
+        llama = {"tokenizer_class": "LlamaTokenizerFast", "bos_token": "<|eot_id|>"}
+        known = [token["<|begin_of_text|>"]], [token["<|end_of_text|>"]]
+        for post, settings, (begin, end), says in (
+                (None, None, known, "the tokenizer has this token"),
+                (both, None, ([turn, token["<s>"]], [turn]), "tokenizer.json's template"),
+                (None, llama, ([turn], known[1]), "default of LlamaTokenizerFast"),
+                (both, {**llama, "add_bos_token": False}, ([], [turn]), "add_bos_token false")):
+            with self.subTest(says):
+                self.write("tokenizer.json", json.dumps({**tokenizer, "post_processor": post}).encode())
+                if settings:
+                    self.write("tokenizer_config.json", json.dumps(settings).encode())
+                done = self.run_program("--tokenizer", "tokenizer.json", "--out", "o", "--overwrite", "a.txt")
+                self.assertEqual(self.tokens(), [*begin, *ids("ab"), *end])
+                self.assertIn(says, done.stderr)
+
     def test_special_tokens_in_text(self):
         text = "a<|endoftext|>b<|endoftext|<|endoftext|>"
         self.write("a.txt", text)

@@ -51,7 +51,7 @@ def losses(check):
         with open(check.options.config, encoding="utf-8") as file:
             base = json.load(file)
     config = check.config("losses", base, {"training.steps": steps})
-    check.train("--config", config, "--export", check.path("init"))
+    check.train("--config", config, "--export", check.path("init"), "--export-dtype", "float32")
     check.train("--config", config, "--dump-batches", check.path("batches.npy"))
     logs = {"coda": os.path.join(check.path("losses"), "log.jsonl")}
     for name, precision in (("torch_bf16", "bf16-params"), ("torch_autocast", "bf16-autocast"), ("torch_fp32", "fp32")):

@@ -42,7 +42,8 @@ def byte_model(check, sizes):
         changes |= SMALLER
     run = check.config("bytes", SMALL, changes | {"checkpoint.at_end": True})
     check.train("--config", run)
-    check.train("--config", run, "--resume", "--export", check.path("exported"))
+    check.train("--config", run, "--resume", "--export", check.path("exported"), "--export-dtype",
+                "float32")
     length = {"training.seq_len": sizes.scored, "training.micro_batch_size": 1, "training.grad_accumulation_steps": 1}
     return check.path("bytes"), check.config("evaluation", SMALL, changes | length), text
 

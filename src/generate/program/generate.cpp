@@ -17,6 +17,7 @@
 #include "src/generate/program/prompts.h"
 #include "src/generate/program/score_output.h"
 #include "src/io/files.h"
+#include "src/io/text_marks.h"
 #include "src/text/open_codec.h"
 
 namespace coda {
@@ -147,7 +148,19 @@ void run(GenerationBatch& batch, Requests& requests, const std::function<void(co
     if (bad) std::rethrow_exception(bad);
 }
 
-PromptRules rules_of(const GenerateOptions& options, const ModelFolder& model, TextCodec& codec, std::int64_t context) {
+/// What begins a text; says which row of the rule gave it.
+std::vector<std::int32_t> start_of(const GenerateOptions& options, const ModelFolder& model, Console& notes) {
+    const auto file = options.tokenizer ? std::optional<std::filesystem::path>(*options.tokenizer) : model.tokenizer;
+    const std::optional<TokenizerFiles> files = file ? std::optional<TokenizerFiles>(*file) : std::nullopt;
+    TextStart start =
+        text_start(files ? &*files : nullptr,
+                   {.model_bos = model.config.model.bos_token_id, .of_run = model.run, .forced = options.bos});
+    if (!start.note.empty() && !options.chat) notes.line("note: " + start.note);
+    return std::move(start.tokens);
+}
+
+PromptRules rules_of(const GenerateOptions& options, const ModelFolder& model, TextCodec& codec, std::int64_t context,
+                     Console& notes) {
     const ModelConfig& shape = model.config.model;
     PromptRules rules{.codec = codec,
                       .vocab = shape.vocab_size,
@@ -158,7 +171,8 @@ PromptRules rules_of(const GenerateOptions& options, const ModelFolder& model, T
                       .system = options.system,
                       .date = options.date.value_or(chat_date()),
                       .read_template = [&model] { return model.chat_template(); }};
-    if (model.adds_bos && shape.bos_token_id) rules.bos = static_cast<std::int32_t>(*shape.bos_token_id);
+    rules.start = start_of(options, model, notes);
+    if (shape.bos_token_id) rules.bos = static_cast<std::int32_t>(*shape.bos_token_id);
     return rules;
 }
 
@@ -194,7 +208,7 @@ int generate(const GenerateOptions& options) {
 
     say_ignored(model.generation, notes);
     const std::unique_ptr<TextCodec> codec = codec_of(options, model);
-    Requests requests(options, defaults, PromptReader(rules_of(options, model, *codec, context)));
+    Requests requests(options, defaults, PromptReader(rules_of(options, model, *codec, context, notes)));
     if (interrupted()) return kExitInterrupted;
     std::unique_ptr<BatchDecoder> decoder;
     {

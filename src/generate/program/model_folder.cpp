@@ -5,6 +5,7 @@
 #include <system_error>
 
 #include "src/config/json_file.h"
+#include "src/config/recorded_run.h"
 #include "src/core/errors.h"
 #include "src/io/files.h"
 #include "src/io/hf.h"
@@ -20,32 +21,21 @@ bool is_there(const fs::path& path) {
     return fs::exists(path, ignored);
 }
 
-/// The checkpoints of a run, the newest first.
-std::vector<fs::path> checkpoints_of(const fs::path& run) {
-    std::vector<fs::path> found;
-    std::error_code ignored;
-    for (const auto& entry : fs::directory_iterator(run / "checkpoints", ignored)) {
-        if (entry.path().filename().string().starts_with("step_")) found.push_back(entry.path());
-    }
-    std::sort(found.rbegin(), found.rend());
-    return found;
-}
-
-/// The configuration of a run, as its newest readable checkpoint has it; the weights are opened, and their folder
-/// locked, afterwards. Every checkpoint of a run has the same model.
+/// The configuration of a run; the weights are opened, and their folder locked, afterwards.
 Config config_of_run(const fs::path& run) {
-    std::string last;
-    for (const fs::path& checkpoint : checkpoints_of(run)) {
-        try {
-            const json meta = read_json_file((checkpoint / "meta.json").string());
-            Config config = parse_recorded_config(meta.at("state").at("config"), run.filename().string());
+    std::string why;
+    const json recorded = recorded_config(run, why);
+    try {
+        if (!recorded.is_null()) {
+            Config config = parse_recorded_config(recorded, run.filename().string());
             config.output.directory = run.string();  // it may have been moved
             return config;
-        } catch (const std::exception& error) {
-            last = text("; ", error.what());
         }
+    } catch (const std::exception& error) {
+        why = error.what();
     }
-    throw Error(text("--model: there is no complete checkpoint in ", (run / "checkpoints").string(), last));
+    throw Error(text("--model: there is no complete checkpoint in ", (run / "checkpoints").string(),
+                     why.empty() ? "" : "; ", why));
 }
 
 /// A configuration with the model of config.json; the sections of training have no meaning here.
@@ -60,14 +50,6 @@ Config config_of_hf(const fs::path& folder) {
     } catch (const Error& error) {
         throw Error(text(file, ": ", error.what()));
     }
-}
-
-/// eos_token_id of config.json, which is a number or a list.
-std::vector<std::int32_t> end_tokens_of(const fs::path& folder) {
-    const std::string file = (folder / "config.json").string();
-    const json document = read_hf_config(folder);
-    if (!document.contains("eos_token_id")) return {};
-    return parse_generation_config({{"eos_token_id", document["eos_token_id"]}}, file).end_tokens;
 }
 
 }  // namespace
@@ -116,21 +98,10 @@ ModelFolder open_model_folder(const std::string& name) {
         model.beside_ = model.folder;
         if (is_there(model.folder / "tokenizer.json")) model.tokenizer = model.folder / "tokenizer.json";
     }
-    const fs::path generation = model.beside_ / "generation_config.json";
-    if (is_there(generation)) {
-        model.generation = parse_generation_config(read_json_file(generation.string()), generation.string());
-    }
-    if (model.generation.end_tokens.empty() && !model.run) model.generation.end_tokens = end_tokens_of(model.folder);
-    if (model.generation.end_tokens.empty() && model.config.model.eos_token_id) {
-        model.generation.end_tokens.push_back(static_cast<std::int32_t>(*model.config.model.eos_token_id));
-    }
-    const fs::path tokenizer_config = model.beside_ / "tokenizer_config.json";
-    if (is_there(tokenizer_config)) {
-        const json document = read_json_file(tokenizer_config.string());
-        const auto says_none = [&](const char* key, const json& value) {
-            return document.is_object() && document.contains(key) && document[key] == value;
-        };
-        model.adds_bos = !says_none("add_bos_token", false) && !says_none("bos_token", nullptr);
+    model.generation = generation_config_in(model.beside_);
+    if (model.generation.end_tokens.empty()) {
+        const std::vector<std::int64_t>& ends = model.config.model.eos_token_id;
+        model.generation.end_tokens.assign(ends.begin(), ends.end());
     }
     return model;
 }

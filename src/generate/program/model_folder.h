@@ -18,8 +18,7 @@ struct ModelFolder {
     bool run = false;                                // it has checkpoints
     Config config;                                   // of a Hugging Face folder only the model
     std::optional<std::filesystem::path> tokenizer;  // tokenizer.json
-    GenerationConfig generation;                     // without its file, config.json gives the end tokens
-    bool adds_bos = true;                            // tokenizer_config.json does not say otherwise
+    GenerationConfig generation;                     // the end tokens are config.json's where it has none
 
     /// The chat template in chat_template.jinja, else in tokenizer_config.json. Throws Error if neither has one, or it
     /// is not known.

@@ -20,7 +20,8 @@ namespace {
 
 constexpr const char* kFooter =
     R"(The text goes to standard output as it is made, figures and notes to standard error. Without a prompt the model begins
-with its bos_token_id. Defaults of the model's generation_config.json, where it has some, stand before those above.
+with its bos_token_id. A stop text that is one special token of the tokenizer ends the sequence as its end tokens do.
+Defaults of the model's generation_config.json, where it has some, stand before those above.
 
 --prompts: one JSON object per line, {"prompt" | "tokens" | "messages", and if wanted "id", "max_tokens", "seed",
 "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "stop"}; a line's value stands before the flag's. An
@@ -70,7 +71,7 @@ class Parser {
 
     CLI::App app_{"Text from a LLaMA: a Hugging Face folder, or a run's newest checkpoint.", "coda_generate"};
     GenerateOptions options_;
-    std::string device_ = "auto", decoder_ = "auto";
+    std::string device_ = "auto", decoder_ = "auto", bos_;
 };
 
 void Parser::add_input() {
@@ -82,6 +83,10 @@ void Parser::add_input() {
     add("--prompt", options_.prompt, "TEXT", "What the text follows");
     add("--prompt-file", options_.prompt_file, "FILE", "The same from a file, unchanged; - is standard input");
     add("--prompts", options_.prompts, "FILE.jsonl", "Many prompts, as JSON Lines; - is standard input");
+    add("--bos", bos_, "yes|no",
+        "Whether a text begins with the token that begins one (default: as the tokenizer's files say); not of a chat, "
+        "nor of \"tokens\"")
+        ->check(CLI::IsMember({"yes", "no"}));
     app_.add_flag("--chat", options_.chat,
                   "The prompt is a user's message, put into the model's chat template (Llama 3, ChatML)");
     add("--system", options_.system, "TEXT", "The system message of a chat that has none");
@@ -160,7 +165,7 @@ void Parser::check() const {
     both("--prompt", "--prompt-file");
     both("--prompt", "--prompts");
     both("--prompt-file", "--prompts");
-    for (const char* flag : {"--prompt", "--prompt-file", "--prompts", "--chat", "--stop", "--score"}) {
+    for (const char* flag : {"--prompt", "--prompt-file", "--prompts", "--chat", "--stop", "--score", "--bos"}) {
         both("--bench", flag);
     }
     if (options_.logits && !options_.score) throw UsageError("--logits: goes with --score, which is not given");
@@ -207,6 +212,7 @@ GenerateOptions Parser::parse(int argc, const char* const* argv) {
     check_words();
     read_value(nlohmann::json(device_), "--device", {}, options_.device);
     options_.decoder.choice = decoder_choice(decoder_);
+    if (!bos_.empty()) options_.bos = bos_ == "yes";
     check();
     return options_;
 }

@@ -19,6 +19,7 @@ struct GenerateOptions {
     std::optional<std::string> prompt, prompt_file;  // one text; "-" is standard input
     std::optional<std::string> prompts;              // JSON Lines; "-" is standard input
     bool chat = false;                               // prompts are messages of a user
+    std::optional<bool> bos;                         // a text begins with BOS; default: as the model's files say
     std::optional<std::string> system, date;         // of a chat
     std::int64_t max_tokens = 256;                   // per sequence
     std::optional<std::int64_t> context;             // positions per sequence

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "src/core/errors.h"
+#include "src/io/text_marks.h"
 #include "src/model/tensors/streams.h"
 #include "src/tokenize/chat/render.h"
 
@@ -18,6 +19,11 @@ namespace {
 
 void append(std::vector<std::int32_t>& tokens, const std::vector<std::int32_t>& more) {
     tokens.insert(tokens.end(), more.begin(), more.end());
+}
+
+void add_end(PreparedPrompt& prepared, std::int32_t token) {
+    std::vector<std::int32_t>& ends = prepared.end_tokens;
+    if (std::find(ends.begin(), ends.end(), token) == ends.end()) ends.push_back(token);
 }
 
 }  // namespace
@@ -55,20 +61,19 @@ PreparedPrompt PromptReader::prepare(const GenerationRequest& request) {
     if (!messages.empty()) {
         prepared.tokens = chat_tokens(std::move(messages), request.place);
         prepared.own_text = true;
-        const std::int32_t end = marker(end_of_message(*template_));
-        if (std::find(prepared.end_tokens.begin(), prepared.end_tokens.end(), end) == prepared.end_tokens.end()) {
-            prepared.end_tokens.push_back(end);
-        }
+        add_end(prepared, marker(end_of_message(*template_)));
     } else if (request.prompt) {
         prepared.tokens = rules_.codec.encode(*request.prompt);
-        const bool begun = !prepared.tokens.empty() && prepared.tokens.front() == rules_.bos;
-        if (rules_.bos && !begun) prepared.tokens.insert(prepared.tokens.begin(), *rules_.bos);
+        begin_text(rules_.start, prepared.tokens);
+        if (prepared.tokens.empty() && rules_.bos) prepared.tokens = {*rules_.bos};
+    }
+    for (const std::string& stop : request.stop) {
+        const std::optional<std::int32_t> token = rules_.codec.id_of(stop);
+        if (token && !rules_.codec.is_text(*token)) add_end(prepared, *token);
     }
     const auto count = static_cast<std::int64_t>(prepared.tokens.size());
     if (count == 0) {
-        refuse(request.place,
-               "there is nothing to begin with: the prompt is empty, and the model has no bos_token_id "
-               "that begins a text");
+        refuse(request.place, "there is nothing to begin with: the prompt is empty, and the model has no bos_token_id");
     }
     if (rules_.score && count < 2) refuse(request.place, "a text of one token has no loss: nothing follows it");
     require(static_cast<std::int64_t>(prepared.end_tokens.size()) <= kMostEndTokens, "eos_token_id: the model has ",

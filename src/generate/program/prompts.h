@@ -18,7 +18,8 @@ namespace coda {
 struct PromptRules {
     TextCodec& codec;
     std::int64_t vocab = 0, context = 0;
-    std::optional<std::int32_t> bos{};  // begins a text
+    std::vector<std::int32_t> start{};  // begins a text (src/io/text_marks.h)
+    std::optional<std::int32_t> bos{};  // begins an empty one that no token begins
     std::vector<std::int32_t> end_tokens{};
     bool chat = false;                              // a "prompt" is a user's message
     bool score = false;                             // it is a text whose loss is asked for

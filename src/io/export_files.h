@@ -1,0 +1,23 @@
+// What lies next to the weights of an exported folder, so that transformers 4 and 5, vLLM and llama.cpp's converter
+// make the same tokens of a text, and end it at the same ones:
+//
+//   tokenizer.json         the run's; truncation and padding null. Its TemplateProcessing has the tokens with which a
+//                          text begins (text_marks.h), the one way that all readers share
+//   tokenizer_config.json  the run's; else class PreTrainedTokenizerFast with bos, eos and pad as texts of the
+//   tokenizer generation_config.json the run's; else bos, all end tokens, and the first of them as pad
+//   chat_template.jinja    the run's, also where it was in tokenizer_config.json
+//
+// special_tokens_map.json and tokenizer.model are the run's.
+#pragma once
+
+#include <filesystem>
+
+#include "src/config/config.h"
+
+namespace coda {
+
+/// Completes `folder`, which has the tokenizer's files as copy_tokenizer leaves them, or none. Throws Error naming the
+/// file.
+void complete_export(const std::filesystem::path& folder, const ModelConfig& model);
+
+}  // namespace coda

@@ -1,0 +1,82 @@
+// How a text begins, and the tokens that mark documents: one rule for prompts, samples of training and token shards.
+//
+//      the files say                                                  a text begins with
+//   1  --bos yes or --bos no                                          so
+//   2  class Llama*, CodeLlama* or GPTNeoX*, add_bos_token is given   bos_token if it is true, else nothing
+//   3  tokenizer.json has a TemplateProcessing                        its ids before $A
+//   4  class Llama* or CodeLlama*, add_bos_token is not given         bos_token
+//   5  none of these                                                  nothing; model.bos_token_id without a tokenizer,
+//                                                                     and in a run whose tokenizer_config.json has
+//                                                                     neither a class nor bos_token, or is missing
+//
+// Class, add_bos_token and bos_token are those of the tokenizer_config.json that lies next to a file named
+// tokenizer.json. transformers 4 and 5 give the same ids wherever they agree with each other, but for prompts that
+// spell the first token, which they put there twice.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace coda {
+
+/// tokenizer.json, and what lies next to it.
+class TokenizerFiles {
+  public:
+    /// Throws Error naming the file that is malformed.
+    explicit TokenizerFiles(const std::filesystem::path& tokenizer_json);
+
+    std::optional<std::int32_t> id_of(const std::string& token) const;
+    std::optional<std::string> text_of(std::int32_t id) const;
+    bool names_bos() const;  // tokenizer_config.json has a class or bos_token, so what adds none is no oversight
+
+    struct Marks {
+        std::vector<std::int32_t> tokens;
+        std::string reason;  // as a clause after "because"
+    };
+    std::optional<Marks> begin() const;       // rows 2 to 4
+    std::optional<std::int32_t> bos() const;  // bos_token, or the class's own, where the tokenizer has it
+    std::vector<std::int32_t> template_begin() const { return template_before_; }
+    std::vector<std::int32_t> template_end() const { return template_after_; }
+    bool has_template() const { return has_template_; }
+
+  private:
+    void read_template(const nlohmann::json& post_processor);
+    std::string tokenizer_class() const;
+    std::optional<std::string> bos_text() const;
+
+    std::string file_;
+    nlohmann::json tokenizer_, settings_, special_;  // the latter two null where there is no such file
+    bool has_template_ = false;
+    std::vector<std::int32_t> template_before_{}, template_after_{};  // $A of `single`
+};
+
+struct TextStartOptions {
+    std::optional<std::int64_t> model_bos{};  // model.bos_token_id
+    bool of_run = false;                      // of a run and its samples, not of a Hugging Face folder
+    std::optional<bool> forced{};             // --bos
+};
+
+struct TextStart {
+    std::vector<std::int32_t> tokens;
+    std::string note;  // "a text begins with <s> (1), because ..."; empty where there is nothing to say
+};
+
+/// `files` is null without a tokenizer. Throws UsageError for --bos yes where no such token is known.
+TextStart text_start(const TokenizerFiles* files, const TextStartOptions& options);
+
+/// Puts `start` before `tokens`, unless they begin with it.
+void begin_text(const std::vector<std::int32_t>& start, std::vector<std::int32_t>& tokens);
+
+/// The marks of documents that --bos auto and --eos auto of coda_tokenize choose: rows 2 to 4, else the first of
+/// <|begin_of_text|>, <s> and <|endoftext|> that the tokenizer has; and the ids of the template after $A, else the end
+/// that belongs to one of these.
+struct DocumentMarks {
+    TokenizerFiles::Marks begin, end;
+};
+DocumentMarks document_marks(const TokenizerFiles& files);
+
+}  // namespace coda

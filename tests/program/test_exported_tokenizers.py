@@ -1,0 +1,94 @@
+"""AutoTokenizer of transformers makes of an export what coda_generate does; skipped where transformers is missing."""
+
+import json
+import os
+import subprocess
+import unittest
+
+from program import DONE, TIMEOUT_S, ProgramTestCase
+from test_folders import BEGIN, CONFIG, GENERATE, TEMPLATE, TURN, VOCAB, changed, shard, small_tokenizer
+
+try:
+    from transformers import AutoTokenizer
+except ImportError:
+    AutoTokenizer = None
+
+FAST = {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<|endoftext|>", "eos_token": "<|im_end|>"}
+LLAMA = {**FAST, "tokenizer_class": "LlamaTokenizerFast"}
+QWEN, LLAMA3, GPT2 = (small_tokenizer(name) for name in ("qwen2", "llama3", "gpt2"))
+SEQUENCE = {"type": "Sequence", "processors": [QWEN["pre_tokenizer"]["pretokenizers"][1], TEMPLATE]}
+LEVEL = QWEN["pre_tokenizer"]["pretokenizers"][1]
+CUT = {"direction": "Right", "max_length": 2, "strategy": "LongestFirst", "stride": 0}
+PAD = {"strategy": {"Fixed": 12}, "direction": "Right", "pad_to_multiple_of": None, "pad_id": 0, "pad_type_id": 0,
+       "pad_token": "!"}
+TEXTS = ["hello world", "  two  spaces\n\nand 123 digits", "a<|endoftext|>b", "Zürich 東京 🙂", "\t\r\n"]
+
+# Name: tokenizer.json, the files next to it, what begins a text. The model has a bos and two end tokens.
+KINDS = {
+    "nothing next to it": (QWEN, {}, [BEGIN]),
+    "a byte-level post-processor": ({**QWEN, "post_processor": LEVEL}, {}, [BEGIN]),
+    "a template": ({**QWEN, "post_processor": TEMPLATE}, {}, [BEGIN]),
+    "a template within a Sequence": ({**QWEN, "post_processor": SEQUENCE}, {}, [BEGIN]),
+    "truncation and padding": ({**QWEN, "truncation": CUT, "padding": PAD}, {}, [BEGIN]),
+    "a fast class without a template": (QWEN, {"tokenizer_config": FAST}, []),
+    "a fast class with a template": ({**QWEN, "post_processor": TEMPLATE},
+                                     {"tokenizer_config": {**FAST, "add_bos_token": False}}, [BEGIN]),
+    "a GPT-2 class": (GPT2, {"tokenizer_config": {"tokenizer_class": "GPT2Tokenizer", "bos_token": "<|endoftext|>",
+                                                  "eos_token": "<|endoftext|>", "add_bos_token": False}}, []),
+    "a Qwen class": (QWEN, {"tokenizer_config": {"tokenizer_class": "Qwen2Tokenizer", "eos_token": "<|im_end|>",
+                                                 "bos_token": None, "pad_token": "<|endoftext|>"}}, []),
+    "a chat template": (QWEN, {"tokenizer_config": {**FAST, "chat_template": "{{ messages[0].content }}"}}, []),
+    "a Llama 3 tokenizer": (LLAMA3, {}, [BEGIN]),
+    "a map of special tokens": ({**QWEN, "post_processor": TEMPLATE},
+                                {"tokenizer_config": FAST, "special_tokens_map": {"eos_token": "<|im_end|>"}}, [BEGIN]),
+    "a Llama class, byte-level": (QWEN, {"tokenizer_config": {**LLAMA, "add_bos_token": True}}, [BEGIN]),
+}
+
+
+@unittest.skipIf(AutoTokenizer is None, "needs transformers: pip install transformers")
+class ExportedTokenizersTest(ProgramTestCase):
+    def setUp(self):
+        super().setUp()
+        self.write("tokens.bin", shard([1, 2, 3] * 100))
+
+    def config(self, changes=None, name="config.json", base=None):
+        base = changed(CONFIG, {"model.vocab_size": VOCAB + 5, "data.train": "tokens.bin", "model.bos_token_id": BEGIN,
+                                "model.eos_token_id": [TURN, TURN - 1], "model.initializer_range": 0.5,
+                                "model.max_position_embeddings": 512})
+        return super().config(changes, name, base)
+
+    def losses(self, folder, requests):
+        done = subprocess.run([GENERATE, "--model", folder, "--device", "cpu", "--score", "--prompts", "-"],
+                              cwd=self.folder, input="".join(json.dumps(line) + "\n" for line in requests),
+                              capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+        self.assertEqual(done.returncode, DONE, done.stderr)
+        return [json.loads(line)["loss"] for line in done.stdout.splitlines()]
+
+    def test_ids(self):
+        for index, (name, (tokenizer, beside, start)) in enumerate(KINDS.items()):
+            with self.subTest(name):
+                given, out = f"given{index}", f"out{index}"
+                os.mkdir(self.path(given))
+                for stem, document in {"tokenizer": tokenizer, **beside}.items():
+                    self.write(f"{given}/{stem}.json", json.dumps(document).encode())
+                self.train("--export", out, changes={"data.tokenizer": f"{given}/tokenizer.json"})
+                loaded = AutoTokenizer.from_pretrained(self.path(out))
+                ids = [loaded(text)["input_ids"] for text in TEXTS]
+                for each in ids:
+                    self.assertEqual(each[:len(start)], start)
+                    self.assertLess(max(each), VOCAB)
+                self.assertEqual(self.losses(out, [{"prompt": text} for text in TEXTS]),
+                                 self.losses(out, [{"tokens": each} for each in ids]))
+                settings = json.loads(self.read(out, "tokenizer_config.json"))
+                self.assertEqual(loaded.eos_token, settings["eos_token"])
+                self.assertEqual(loaded.convert_tokens_to_ids(settings["eos_token"]), loaded.eos_token_id)
+                if "chat_template" in settings:
+                    self.assertEqual(self.read(out, "chat_template.jinja").decode(), settings["chat_template"])
+                if not beside:
+                    self.assertEqual(json.loads(self.read(out, "generation_config.json"))["eos_token_id"],
+                                     [TURN, TURN - 1])
+                    self.assertEqual(loaded.eos_token_id, TURN)
+
+
+if __name__ == "__main__":
+    unittest.main()
