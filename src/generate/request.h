@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "kernels/math/sampling.h"
-#include "src/tokenize/chat/render.h"
+#include "src/tokenize/chat/template.h"
 
 namespace coda {
 

@@ -16,6 +16,10 @@ class ByteCodec : public TextCodec {
 
 }  // namespace
 
+std::vector<std::int32_t> TextCodec::encode_chat(const std::string& text, std::span<const TextRange>) {
+    return encode(text);
+}
+
 std::optional<std::int32_t> TextCodec::id_of(const std::string&) const { return std::nullopt; }
 
 std::function<std::string(std::int32_t)> TextCodec::text_stream() {

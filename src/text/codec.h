@@ -5,8 +5,11 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
+
+#include "src/core/text_range.h"
 
 namespace coda {
 
@@ -14,8 +17,8 @@ class TextCodec {
   public:
     virtual ~TextCodec() = default;
     virtual std::vector<std::int32_t> encode(const std::string& text) = 0;
-    /// As encode(), but a special token that is spelled out in the text stays text.
-    virtual std::vector<std::int32_t> encode_plain(const std::string& text) { return encode(text); }
+    /// As encode(), but a special token that is spelled out with a byte of one of `messages`, in order, stays text.
+    virtual std::vector<std::int32_t> encode_chat(const std::string& text, std::span<const TextRange> messages);
     /// The bytes of one token; a character may need several tokens.
     virtual std::string decode(std::int32_t token) = 0;
     /// The bytes of one token after another, as a text of its own: decode(), without what the tokenizer leaves out at

@@ -21,9 +21,11 @@ class TokenizerCodec : public TextCodec {
         }
     }
 
-    std::vector<std::int32_t> encode(const std::string& text) override { return encoded(text, SpecialTokens::found); }
-    std::vector<std::int32_t> encode_plain(const std::string& text) override {
-        return encoded(text, SpecialTokens::plain);
+    std::vector<std::int32_t> encode(const std::string& text) override { return encode_chat(text, {}); }
+    std::vector<std::int32_t> encode_chat(const std::string& text, std::span<const TextRange> messages) override {
+        std::vector<std::uint32_t> ids;
+        Encoder(tokenizer_).encode(text, {.plain = {messages.begin(), messages.end()}}, ids);
+        return {ids.begin(), ids.end()};
     }
     std::string decode(std::int32_t token) override {
         return std::string(tokenizer_.bytes_of(static_cast<std::uint32_t>(token)));
@@ -45,12 +47,6 @@ class TokenizerCodec : public TextCodec {
     }
 
   private:
-    std::vector<std::int32_t> encoded(const std::string& text, SpecialTokens special) {
-        std::vector<std::uint32_t> ids;
-        Encoder(tokenizer_, special).encode(text, ids);
-        return {ids.begin(), ids.end()};
-    }
-
     Tokenizer tokenizer_;
 };
 

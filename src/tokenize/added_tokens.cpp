@@ -88,21 +88,29 @@ AddedTokenFinder::AddedTokenFinder(std::vector<AddedToken> tokens) {
     }
 }
 
-const AddedToken* AddedTokenFinder::at(std::string_view text, std::size_t at) const {
+const AddedToken* AddedTokenFinder::at(std::string_view text, std::size_t at, std::size_t limit) const {
     const std::int16_t index = group_of_[static_cast<unsigned char>(text[at])];
     if (index < 0) return nullptr;
     const Group& group = groups_[static_cast<std::size_t>(index)];
     const std::string_view rest = text.substr(at);
     if (!rest.starts_with(group.common)) return nullptr;
     for (const AddedToken& token : group.longest_first) {
-        if (rest.starts_with(token.content)) return &token;
+        if (token.content.size() < limit && rest.starts_with(token.content)) return &token;
     }
     return nullptr;
 }
 
 std::optional<AddedTokenFinder::Found> AddedTokenFinder::find(std::string_view text, std::size_t from,
-                                                              std::size_t taken, SpecialTokens special) const {
+                                                              std::size_t taken, std::span<const TextRange> plain,
+                                                              std::size_t origin) const {
     if (groups_.empty()) return std::nullopt;
+    const auto is_plain = [&](const AddedToken& token, std::size_t begin) {
+        return token.special && coda::touches(plain, origin + begin, origin + begin + token.content.size());
+    };
+    // One that is spelled out by a message and by what stands next to it must not hide a shorter one there.
+    const auto is_partly_plain = [&](const AddedToken& token, std::size_t begin) {
+        return is_plain(token, begin) && !covers(plain, origin + begin, origin + begin + token.content.size());
+    };
     for (std::size_t i = from; i < text.size(); ++i) {
         if (groups_.size() == 1) {  // as in most families: "<"
             const void* next = std::memchr(text.data() + i, groups_.front().common.front(), text.size() - i);
@@ -110,10 +118,11 @@ std::optional<AddedTokenFinder::Found> AddedTokenFinder::find(std::string_view t
             i = static_cast<std::size_t>(static_cast<const char*>(next) - text.data());
         }
         const AddedToken* token = at(text, i);
+        while (token != nullptr && is_partly_plain(*token, i)) token = at(text, i, token->content.size());
         if (token == nullptr) continue;
         const std::size_t next = i + token->content.size();
-        const bool stays_text = (token->special && special == SpecialTokens::plain) ||
-                                (token->single_word && (word_before(text, i) || word_at(text, next)));
+        const bool stays_text =
+            is_plain(*token, i) || (token->single_word && (word_before(text, i) || word_at(text, next)));
         if (stays_text) {
             i = next - 1;
             continue;

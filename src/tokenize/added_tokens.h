@@ -4,9 +4,12 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "src/core/text_range.h"
 
 namespace coda {
 
@@ -20,9 +23,6 @@ struct AddedToken {
     bool rstrip = false;       // takes the white space after it
 };
 
-/// A special token that is spelled out in a text: found as that token, as `tokenizers` do, or text like any other.
-enum class SpecialTokens : std::uint8_t { found, plain };
-
 /// Leftmost-longest search for a set of tokens.
 class AddedTokenFinder {
   public:
@@ -34,8 +34,10 @@ class AddedTokenFinder {
         std::uint32_t id = 0;
     };
     /// The first token that begins at or after `from`, the longest where several begin together, but none that stays
-    /// text. Bytes before `taken` belong to an earlier token.
-    std::optional<Found> find(std::string_view text, std::size_t from, std::size_t taken, SpecialTokens special) const;
+    /// text: a special one with a byte in `plain`, whose positions are counted from `origin` bytes before the text.
+    /// Bytes before `taken` belong to an earlier token.
+    std::optional<Found> find(std::string_view text, std::size_t from, std::size_t taken,
+                              std::span<const TextRange> plain, std::size_t origin) const;
 
     /// Whether an occurrence of any token, overlapped by another or not, begins at or before `end` and ends at or after
     /// `begin`.
@@ -44,8 +46,8 @@ class AddedTokenFinder {
     std::size_t longest() const { return longest_; }  // bytes, without white space that is taken
 
   private:
-    /// The longest token at `at`.
-    const AddedToken* at(std::string_view text, std::size_t at) const;
+    /// The longest token at `at` of less than `limit` bytes.
+    const AddedToken* at(std::string_view text, std::size_t at, std::size_t limit = std::string_view::npos) const;
 
     struct Group {           // tokens with the same first byte
         std::string common;  // what they all begin with

@@ -45,11 +45,13 @@ const MergeTable::Entry* MergeTable::find(std::uint32_t left, std::uint32_t righ
     }
 }
 
-void PairMerger::merge(std::span<const std::uint32_t> symbols, std::vector<std::uint32_t>& out) {
-    if (symbols.size() <= kShortWord) {
+void PairMerger::merge(std::span<const std::uint32_t> symbols, std::vector<std::uint32_t>& out,
+                       std::vector<std::uint32_t>* lengths) {
+    if (symbols.empty()) return;
+    if (symbols.size() <= kShortWord && lengths == nullptr) {
         merge_short(symbols, out);
     } else {
-        merge_long(symbols, out);
+        merge_long(symbols, out, lengths);
     }
 }
 
@@ -88,7 +90,8 @@ void PairMerger::push(std::int32_t left) {
     std::push_heap(heap_.begin(), heap_.end(), std::greater<>());
 }
 
-void PairMerger::merge_long(std::span<const std::uint32_t> symbols, std::vector<std::uint32_t>& out) {
+void PairMerger::merge_long(std::span<const std::uint32_t> symbols, std::vector<std::uint32_t>& out,
+                            std::vector<std::uint32_t>* lengths) {
     const auto count = static_cast<std::int32_t>(symbols.size());
     symbols_.resize(symbols.size());
     heap_.clear();
@@ -117,6 +120,7 @@ void PairMerger::merge_long(std::span<const std::uint32_t> symbols, std::vector<
     }
     for (std::int32_t i = 0; i >= 0; i = symbols_[static_cast<std::size_t>(i)].next) {
         out.push_back(symbols_[static_cast<std::size_t>(i)].id);
+        if (lengths != nullptr) lengths->push_back(symbols_[static_cast<std::size_t>(i)].length);
     }
     if (symbols_.capacity() > kKeptWorkspace) {  // one giant word must not hold memory for the rest of the run
         symbols_ = {};

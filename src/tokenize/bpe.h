@@ -37,12 +37,14 @@ class PairMerger {
   public:
     explicit PairMerger(const MergeTable& merges) : merges_(merges) {}
 
-    /// Appends what the tokens of `symbols` are merged to.
-    void merge(std::span<const std::uint32_t> symbols, std::vector<std::uint32_t>& out);
+    /// Appends what the tokens of `symbols` are merged to; to `lengths`, of how many symbols each is made.
+    void merge(std::span<const std::uint32_t> symbols, std::vector<std::uint32_t>& out,
+               std::vector<std::uint32_t>* lengths = nullptr);
 
   private:
     void merge_short(std::span<const std::uint32_t> symbols, std::vector<std::uint32_t>& out);
-    void merge_long(std::span<const std::uint32_t> symbols, std::vector<std::uint32_t>& out);
+    void merge_long(std::span<const std::uint32_t> symbols, std::vector<std::uint32_t>& out,
+                    std::vector<std::uint32_t>* lengths);
 
     struct Symbol {  // of a doubly linked list; a symbol merged into its left neighbour has length 0
         std::uint32_t id, length;

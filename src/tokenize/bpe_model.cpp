@@ -117,7 +117,8 @@ bool BpeModel::add_fallback(std::string_view character, std::vector<std::uint32_
     return true;
 }
 
-void BpeModel::symbols(std::string_view piece, std::vector<std::uint32_t>& out) const {
+void BpeModel::symbols(std::string_view piece, std::vector<std::uint32_t>& out, std::vector<std::size_t>* ends) const {
+    if (ends != nullptr) ends->clear();
     if (byte_level_) {  // as a rule every byte has a token
         out.resize(piece.size());
         bool all = true;
@@ -125,18 +126,25 @@ void BpeModel::symbols(std::string_view piece, std::vector<std::uint32_t>& out) 
             out[i] = unit_ids_[static_cast<unsigned char>(piece[i])];
             all = all && out[i] != kNoToken;
         }
+        for (std::size_t i = 0; all && ends != nullptr && i < piece.size(); ++i) ends->push_back(i + 1);
         if (all) return;
     }
     out.clear();
     bool waiting = false;  // an unknown token, which is written before the next unit that has a token
+    const std::size_t size = piece.size();
     while (!piece.empty()) {
+        // The symbols that the unit before this one has added end here.
+        if (ends != nullptr) ends->resize(out.size(), size - piece.size());
         const CodePoint unit =
             byte_level_ ? CodePoint{static_cast<unsigned char>(piece.front()), 1} : decode_utf8(piece);
         const std::string_view spelling = piece.substr(0, unit.length);
         piece.remove_prefix(unit.length);
         const std::uint32_t id = token_of(unit.value);
         if (id != kNoToken) {
-            if (waiting) out.push_back(unk_id_);
+            if (waiting) {
+                out.push_back(unk_id_);
+                if (ends != nullptr) ends->resize(out.size(), size - piece.size() - spelling.size());
+            }
             waiting = false;
             out.push_back(id);
             continue;
@@ -152,6 +160,7 @@ void BpeModel::symbols(std::string_view piece, std::vector<std::uint32_t>& out) 
         waiting = true;
     }
     if (waiting) out.push_back(unk_id_);
+    if (ends != nullptr) ends->resize(out.size(), size);
 }
 
 }  // namespace coda

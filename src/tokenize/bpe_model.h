@@ -26,8 +26,9 @@ class BpeModel {
 
     /// Replaces `out` by the tokens of the units of `piece`, valid UTF-8. A unit without token is dropped, or stands as
     /// its bytes' tokens or as the unknown token. Throws Error where an unknown token is needed that the vocabulary
-    /// lacks.
-    void symbols(std::string_view piece, std::vector<std::uint32_t>& out) const;
+    /// lacks. `ends` is replaced by where in the piece each of them ends.
+    void symbols(std::string_view piece, std::vector<std::uint32_t>& out,
+                 std::vector<std::size_t>* ends = nullptr) const;
 
     /// The unit before which pieces may be divided, as no token reaches across; empty if there is none. It is the one
     /// that most tokens begin with: of words, the space before them.

@@ -26,14 +26,6 @@ char32_t last_character(std::string_view text) {
     return decode_utf8(text.substr(begin)).value;
 }
 
-/// Whether NFC may compose `value` with what stands before it.
-bool joins_leftward(char32_t value) {
-    if (value < 0x300) return false;
-    const utf8proc_category_t category = utf8proc_category(static_cast<utf8proc_int32_t>(value));
-    const bool mark = category == UTF8PROC_CATEGORY_MN || category == UTF8PROC_CATEGORY_MC;
-    return mark || category == UTF8PROC_CATEGORY_ME || (value >= 0x1160 && value <= 0x11FF);
-}
-
 }  // namespace
 
 TextCutter::TextCutter(const Tokenizer& tokenizer) : tokenizer_(tokenizer), nfc_(tokenizer.normalizer().has_nfc()) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "kernels/core/error.h"
 
@@ -26,8 +27,7 @@ void replace_spaces(std::string_view text, std::string_view replacement, std::st
 
 }  // namespace
 
-Encoder::Encoder(const Tokenizer& tokenizer, SpecialTokens special)
-    : tokenizer_(tokenizer), special_(special), merger_(tokenizer.model().merges()) {
+Encoder::Encoder(const Tokenizer& tokenizer) : tokenizer_(tokenizer), merger_(tokenizer.model().merges()) {
     for (std::size_t i = 0; i < tokenizer.steps().size(); ++i) {
         const bool splits = tokenizer.steps()[i].kind == PreTokenizerStep::Kind::split;
         splits_ = splits_ || splits;
@@ -36,18 +36,28 @@ Encoder::Encoder(const Tokenizer& tokenizer, SpecialTokens special)
 }
 
 Encoder::Piece Encoder::Piece::part(std::size_t begin, std::size_t end) const {
-    return {text.substr(begin, end - begin), std::min(end, size) - begin, begins || begin > 0,
-            begins_text && begin == 0};
+    return {text.substr(begin, end - begin),
+            std::min(end, size) - begin,
+            begins || begin > 0,
+            begins_text && begin == 0,
+            ranges,
+            origin + begin};
 }
 
 /// Calls gap(piece) for the stretches between added tokens and appends the tokens' ids.
 template <class Gap>
 void Encoder::between(const AddedTokenFinder& finder, Piece piece, std::vector<std::uint32_t>& out, Gap&& gap) {
     const std::string_view text = piece.text.substr(0, piece.size);
+    const std::span<const TextRange> plain =
+        piece.ranges != nullptr ? std::span<const TextRange>(piece.ranges->plain) : std::span<const TextRange>();
     std::size_t from = 0, taken = 0;
-    while (const auto found = finder.find(text, from, taken, special_)) {
+    while (const auto found = finder.find(text, from, taken, plain, piece.origin)) {
         if (found->begin > taken) gap(piece.part(taken, found->begin));
         out.push_back(found->id);
+        if (counts_ != nullptr) {
+            const std::size_t origin = piece.origin;
+            counts_->push_back(touches(piece.ranges->counted, origin + found->begin, origin + found->end));
+        }
         taken = found->end;
         from = found->next;
     }
@@ -59,10 +69,26 @@ void Encoder::encode(std::string_view text, TextPart part, std::vector<std::uint
     between(tokenizer_.added(), whole, out, [&](const Piece& gap) { normalize(gap, out); });
 }
 
+void Encoder::encode(std::string_view text, const TextRanges& ranges, std::vector<std::uint32_t>& out,
+                     std::vector<bool>* counts) {
+    const Piece whole{text, text.size(), true, true, &ranges};
+    if (counts != nullptr) counts->resize(out.size());
+    counts_ = counts;
+    between(tokenizer_.added(), whole, out, [&](const Piece& gap) { normalize(gap, out); });
+    counts_ = nullptr;
+}
+
 void Encoder::normalize(Piece piece, std::vector<std::uint32_t>& out) {
     std::string storage, lookahead_storage;
     const std::string_view given = piece.text.substr(0, piece.size), seen = piece.text.substr(piece.size);
-    const std::string_view text = tokenizer_.normalizer().apply(given, piece.begins, storage);
+    TextRanges ranges;
+    if (piece.ranges != nullptr) {
+        ranges = piece.ranges->within(piece.origin, piece.origin + piece.size);
+        piece.ranges = &ranges;
+        piece.origin = 0;
+    }
+    const std::string_view text =
+        tokenizer_.normalizer().apply(given, piece.begins, storage, piece.ranges != nullptr ? &ranges : nullptr);
     const std::string_view lookahead = tokenizer_.normalizer().apply(seen, false, lookahead_storage);
     if (text.data() != given.data() || lookahead.data() != seen.data()) {
         piece.size = text.size();
@@ -94,7 +120,20 @@ void Encoder::next(std::size_t index, std::string_view text, std::vector<std::ui
     cached(index, text, out, encode);
 }
 
+/// Encodes a piece of which all bytes count, or none, or of which that is not asked, and says whether it is one.
+bool Encoder::run_alike(std::size_t index, Piece piece, std::vector<std::uint32_t>& out) {
+    if (piece.ranges == nullptr) return false;
+    const std::size_t end = piece.origin + piece.size;
+    const bool counts = counts_ != nullptr && touches(piece.ranges->counted, piece.origin, end);
+    if (counts && !covers(piece.ranges->counted, piece.origin, end)) return false;
+    piece.ranges = nullptr;
+    run(index, piece, out);
+    if (counts_ != nullptr) counts_->resize(out.size(), counts);
+    return true;
+}
+
 void Encoder::run(std::size_t index, Piece piece, std::vector<std::uint32_t>& out) {
+    if (run_alike(index, piece, out)) return;
     if (index == scanners_.size()) return words(piece, out);
     if (scanners_[index] != nullptr) return split(index, piece, out);
     metaspace(index, piece, out);
@@ -118,8 +157,9 @@ void Encoder::split(std::size_t index, Piece piece, std::vector<std::uint32_t>& 
     RegexScanner& scanner = *scanners_[index];
     const bool usual = piece.begins && !piece.begins_text;
     const auto emit = [&](std::size_t begin, std::size_t end) {
-        if (end <= piece.size && (begin > 0 || usual))
+        if (end <= piece.size && (begin > 0 || usual) && piece.ranges == nullptr) {
             return next(index + 1, piece.text.substr(begin, end - begin), out);
+        }
         if (begin < piece.size) run(index + 1, piece.part(begin, end), out);
     };
     if (rule.behavior == SplitBehavior::isolated || rule.behavior == SplitBehavior::removed) {
@@ -147,15 +187,23 @@ void Encoder::split(std::size_t index, Piece piece, std::vector<std::uint32_t>& 
 
 void Encoder::metaspace(std::size_t index, Piece piece, std::vector<std::uint32_t>& out) {
     const PreTokenizerStep& rule = tokenizer_.steps()[index];
+    TextRanges ranges;
+    if (piece.ranges != nullptr) {
+        ranges = piece.ranges->within(piece.origin, piece.origin + piece.size);
+        ranges.after_replace(piece.text, " ", rule.replacement.size());
+    }
     std::string changed;
     changed.reserve(piece.text.size() + piece.text.size() / 4 + 4);
     replace_spaces(piece.text.substr(0, piece.size), rule.replacement, changed);
     const bool prepends =
         rule.prepend == PrependScheme::always || (rule.prepend == PrependScheme::first && piece.begins_text);
-    if (prepends && piece.begins && !changed.starts_with(rule.replacement)) changed.insert(0, rule.replacement);
+    if (prepends && piece.begins && !changed.starts_with(rule.replacement)) {
+        changed.insert(0, rule.replacement);
+        ranges.after_prepend(rule.replacement.size());
+    }
     const std::size_t size = changed.size();
     replace_spaces(piece.text.substr(piece.size), rule.replacement, changed);
-    run(index + 1, {changed, size, piece.begins, piece.begins_text}, out);
+    run(index + 1, {changed, size, piece.begins, piece.begins_text, piece.ranges != nullptr ? &ranges : nullptr}, out);
 }
 
 /// Encodes a piece that no step divides further, in words where that changes no token.
@@ -167,11 +215,12 @@ void Encoder::words(Piece piece, std::vector<std::uint32_t>& out) {
                 (!start.empty() && piece.text.substr(piece.size).starts_with(start) && model.divides_after(text)),
             tokenizer_.file(), ": a token lies across a place where the text was cut");
     const bool divided = !start.empty() && (!splits_ || text.size() > TokenCache::kLongestKey);
-    if (!divided) return word(text, out);
+    if (!divided) return piece.ranges != nullptr ? word_in_part(piece, out) : word(text, out);
     std::size_t begin = 0;
     const auto take = [&](std::size_t end) {
         const std::string_view next = text.substr(begin, end - begin);
-        begin = end;
+        const std::size_t from = std::exchange(begin, end);
+        if (piece.ranges != nullptr) return word_in_part(piece.part(from, end), out);
         if (next.size() > TokenCache::kLongestKey) return word(next, out);
         cached(scanners_.size() + 1, next, out, [&] { word(next, out); });
     };
@@ -186,6 +235,28 @@ void Encoder::word(std::string_view word, std::vector<std::uint32_t>& out) {
     if (const auto whole = model.whole(word)) return out.push_back(*whole);
     model.symbols(word, symbols_);
     merger_.merge(symbols_, out);
+}
+
+/// The same of a word of which a part may count.
+void Encoder::word_in_part(const Piece& word, std::vector<std::uint32_t>& out) {
+    const BpeModel& model = tokenizer_.model();
+    const std::string_view text = word.text.substr(0, word.size);
+    std::vector<std::size_t> ends{word.size};  // of each symbol
+    std::vector<std::uint32_t> lengths{1};     // of each token, in symbols
+    if (const auto whole = model.whole(text)) {
+        out.push_back(*whole);
+    } else {
+        lengths.clear();
+        model.symbols(text, symbols_, &ends);
+        merger_.merge(symbols_, out, &lengths);
+    }
+    std::size_t begin = 0, symbol = 0;
+    for (const std::uint32_t length : lengths) {
+        symbol += length;
+        const std::size_t end = ends[symbol - 1];
+        counts_->push_back(touches(word.ranges->counted, word.origin + begin, word.origin + end));
+        begin = end;
+    }
 }
 
 }  // namespace coda

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "src/tokenize/text_ranges.h"
 #include "src/tokenize/token_cache.h"
 #include "src/tokenize/tokenizer.h"
 
@@ -21,12 +22,17 @@ struct TextPart {
 /// Encodes. Each thread has its own. The tokenizer must outlive it.
 class Encoder {
   public:
-    explicit Encoder(const Tokenizer& tokenizer, SpecialTokens special = SpecialTokens::found);
+    explicit Encoder(const Tokenizer& tokenizer);
 
     /// Appends the ids of `text`, valid UTF-8. Throws Error where a token lies across a cut, and for a character that
     /// needs an unknown token which the vocabulary lacks.
     void encode(std::string_view text, TextPart part, std::vector<std::uint32_t>& out);
-    void encode(std::string_view text, std::vector<std::uint32_t>& out) { encode(text, {}, out); }
+    void encode(std::string_view text, std::vector<std::uint32_t>& out) { encode(text, TextPart{}, out); }
+
+    /// The same of a whole text of which `ranges` says what is a message's. `counts` gets, for each token, whether a
+    /// byte of it is counted.
+    void encode(std::string_view text, const TextRanges& ranges, std::vector<std::uint32_t>& out,
+                std::vector<bool>* counts = nullptr);
 
   private:
     /// A stretch of text on its way through the steps: the first `size` bytes; what follows is only looked at.
@@ -35,6 +41,8 @@ class Encoder {
         std::size_t size = 0;
         bool begins = true;       // the stretch does not follow a cut
         bool begins_text = true;  // it is at the very beginning of the text
+        const TextRanges* ranges = nullptr;
+        std::size_t origin = 0;  // where it begins, in the positions of `ranges`
         bool whole() const { return size == text.size(); }
         /// Bytes [begin, end); an end beyond `size` is one that the cut hides.
         Piece part(std::size_t begin, std::size_t end) const;
@@ -47,18 +55,20 @@ class Encoder {
     void normalize(Piece piece, std::vector<std::uint32_t>& out);
     void next(std::size_t index, std::string_view text, std::vector<std::uint32_t>& out);
     void run(std::size_t index, Piece piece, std::vector<std::uint32_t>& out);
+    bool run_alike(std::size_t index, Piece piece, std::vector<std::uint32_t>& out);
     void split(std::size_t index, Piece piece, std::vector<std::uint32_t>& out);
     void metaspace(std::size_t index, Piece piece, std::vector<std::uint32_t>& out);
     void words(Piece piece, std::vector<std::uint32_t>& out);
     void word(std::string_view word, std::vector<std::uint32_t>& out);
+    void word_in_part(const Piece& word, std::vector<std::uint32_t>& out);
 
     const Tokenizer& tokenizer_;
-    SpecialTokens special_;
     std::vector<std::unique_ptr<RegexScanner>> scanners_;  // by step, null for one without an expression
     bool splits_ = false;                                  // a step divides pieces
     PairMerger merger_;
     TokenCache cache_;
     std::vector<std::uint32_t> symbols_;
+    std::vector<bool>* counts_ = nullptr;  // of encode()
 };
 
 }  // namespace coda

@@ -40,20 +40,55 @@ std::string replace(std::string_view text, const NormalizerStep& step) {
     }
 }
 
+/// The ranges of a text that becomes `normalized` by NFC. The text is divided where nothing composes across, at or
+/// around their ends.
+void move_by_nfc(std::string_view text, std::string_view normalized, TextRanges& ranges) {
+    for (std::vector<TextRange>* list : {&ranges.plain, &ranges.counted}) {
+        std::size_t from = 0, to = 0;  // the same place in both texts
+        const auto moved = [&](std::size_t byte, bool is_end) {
+            while (byte > from && byte < text.size() && joins_leftward(decode_utf8(text.substr(byte)).value)) {
+                do byte += is_end ? 1 : std::size_t(-1);
+                while (byte < text.size() && (static_cast<unsigned char>(text[byte]) & 0xC0U) == 0x80U);
+            }
+            if (byte > from) to += nfc(text.substr(from, byte - from)).size();
+            from = std::max(from, byte);
+            return std::min(to, normalized.size());
+        };
+        for (TextRange& range : *list) {
+            const std::size_t begin = moved(range.begin, false);
+            range = {begin, moved(range.end, true)};
+        }
+    }
+}
+
 }  // namespace
 
-std::string_view Normalizer::apply(std::string_view text, bool begins, std::string& storage) const {
+bool joins_leftward(char32_t value) {
+    if (value < 0x300) return false;
+    const utf8proc_category_t category = utf8proc_category(static_cast<utf8proc_int32_t>(value));
+    const bool mark = category == UTF8PROC_CATEGORY_MN || category == UTF8PROC_CATEGORY_MC;
+    return mark || category == UTF8PROC_CATEGORY_ME || (value >= 0x1160 && value <= 0x11FF);
+}
+
+std::string_view Normalizer::apply(std::string_view text, bool begins, std::string& storage, TextRanges* ranges) const {
     for (const NormalizerStep& step : steps_) {
         switch (step.kind) {
             case NormalizerStep::Kind::nfc:
                 if (surely_nfc(text)) continue;
-                storage = nfc(text);
+                {
+                    std::string normalized = nfc(text);
+                    if (ranges != nullptr) move_by_nfc(text, normalized, *ranges);
+                    storage = std::move(normalized);
+                }
                 break;
             case NormalizerStep::Kind::prepend:
                 if (!begins || text.empty()) continue;
+                if (ranges != nullptr) ranges->after_prepend(step.content.size());
                 storage = step.content + std::string(text);
                 break;
-            case NormalizerStep::Kind::replace: storage = replace(text, step);
+            case NormalizerStep::Kind::replace:
+                if (ranges != nullptr) ranges->after_replace(text, step.pattern, step.content.size());
+                storage = replace(text, step);
         }
         text = storage;
     }

@@ -6,17 +6,23 @@
 #include <utility>
 #include <vector>
 
+#include "src/tokenize/text_ranges.h"
 #include "src/tokenize/tokenizer_spec.h"
 
 namespace coda {
+
+/// Whether NFC may compose `value` with what stands before it.
+bool joins_leftward(char32_t value);
 
 class Normalizer {
   public:
     explicit Normalizer(std::vector<NormalizerStep> steps) : steps_(std::move(steps)) {}
 
     /// The normalized text: `text` itself where that is clear at a glance, else in `storage`. A stretch that does not
-    /// begin here, since the text was cut, gets nothing before it. Throws Error for text that is no valid UTF-8.
-    std::string_view apply(std::string_view text, bool begins, std::string& storage) const;
+    /// begin here, since the text was cut, gets nothing before it. `ranges` of the text become those of the result.
+    /// Throws Error for text that is no valid UTF-8.
+    std::string_view apply(std::string_view text, bool begins, std::string& storage,
+                           TextRanges* ranges = nullptr) const;
 
     bool has_nfc() const;
 

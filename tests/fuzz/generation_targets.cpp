@@ -5,8 +5,6 @@
 #include "src/core/choice_options.h"
 #include "src/core/utf8.h"
 #include "src/generate/request.h"
-#include "src/tokenize/chat/render.h"
-#include "src/tokenize/chat/template.h"
 #include "tests/fuzz/targets.h"
 
 namespace coda::fuzz {
@@ -34,16 +32,6 @@ void request(std::span<const std::byte> input) {
     const std::string line = answer_line({.id = request.id, .text = request.prompt.value_or("")});
     promise(nlohmann::json::parse(line)["id"] == request.id, "an answer has another id");
     promise(line.find('\n') == line.size() - 1, "an answer is more than a line");
-}
-
-void chat_template(std::span<const std::byte> input) {
-    const ChatTemplate known = recognise_chat_template(text_of(input), "input");
-    const auto pieces = render_chat(known, {{"user", "Hello"}}, "05 Mar 2027");
-    promise(pieces.front().marker, "a chat begins with no marker");
-    promise(!pieces.back().marker, "a chat ends with a marker, not with a header");
-    std::string last;
-    for (const ChatPiece& piece : pieces) last = piece.marker ? piece.text : last;
-    promise(last == "<|im_start|>" || last == "<|end_header_id|>", "a chat ends with no header of an answer");
 }
 
 }  // namespace coda::fuzz

@@ -271,14 +271,17 @@ def chat_template():
     sys.path.insert(0, os.path.join(os.path.dirname(corpus_archive.ARCHIVE), "..", "tokenize"))
     import chat_fixtures
 
+    refused = {"undefined_member", "undefined_sum", "undefined_call", "none_loop", "text_and_number", "gemma",
+               "alternate"}
     for name, template in chat_fixtures.TEMPLATES.items():
-        put("chat_template", "valid_" + name, template)
-    put("chat_template", "mistral", "{{ '[INST] ' + messages[0]['content'] + ' [/INST]' }}")
-    put("chat_template", "no_end", "{% for message in messages %}{{ '<|im_start|>' + '<|im_end|>")
-    put("chat_template", "no_markers", "{{ messages[0]['content'] }}")
-    put("chat_template", "own_system", chat_fixtures.TEMPLATES["llama3.1"].replace('system_message = ""',
-                                                                                   'system_message = "x"'))
-    put("chat_template", "left_over", chat_fixtures.TEMPLATES["chatml"] + "{% endif %}")
+        put("chat_template", name if name in refused else "valid_" + name, template)
+    put("chat_template", "no_end", "{% for message in messages %}{{ '<|im_start|>' + message.role")
+    put("chat_template", "left_over", "a{% endif %}")
+    put("chat_template", "endless", "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}")
+    put("chat_template", "doubling", "{% set ns = namespace(x='a') %}{% for a in range(99) %}{% set ns.x = ns.x + ns.x %}"
+                                     "{% endfor %}{{ ns.x }}")
+    put("chat_template", "recursive", "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}")
+    put("chat_template", "valid_self", "{% set ns = namespace() %}{% set ns.x = [ns] %}{% set ns.y = ns.x %}a")
 
 
 def seeds() -> dict[str, bytes]:

@@ -43,7 +43,7 @@ void run_log(std::span<const std::byte> input);
 /// text of an answer to it are whole characters.
 void request(std::span<const std::byte> input);
 
-/// A chat template: an accepted one renders a conversation whose first and last pieces are markers of its family.
+/// A chat template: what an accepted one renders is UTF-8, and its runs cover it.
 void chat_template(std::span<const std::byte> input);
 
 /// A tokenizer.json, with a tokenizer_config.json after a byte 0x1E: an accepted one encodes text to ids that all can

@@ -67,14 +67,32 @@ class ScriptedDecoder : public Decoder {
     std::int64_t context_;
 };
 
-/// Token i is texts[i]; a text in angle brackets is a mark. Text is encoded letter by letter, except that encode()
-/// finds marks.
+/// Token i is texts[i]; a text in angle brackets is a mark. Text is encoded letter by letter, except that marks are
+/// found outside of messages.
 class ListCodec : public TextCodec {
   public:
     explicit ListCodec(std::vector<std::string> texts) : texts_(std::move(texts)) {}
 
-    std::vector<std::int32_t> encode(const std::string& text) override { return encoded(text, true); }
-    std::vector<std::int32_t> encode_plain(const std::string& text) override { return encoded(text, false); }
+    std::vector<std::int32_t> encode(const std::string& text) override { return encode_chat(text, {}); }
+    std::vector<std::int32_t> encode_chat(const std::string& text, std::span<const TextRange> messages) override {
+        std::vector<std::int32_t> tokens;
+        for (std::size_t at = 0; at < text.size();) {
+            std::size_t length = 1;
+            std::optional<std::int32_t> id = id_of(text.substr(at, 1));
+            for (std::size_t i = 0; i < texts_.size(); ++i) {
+                const std::size_t size = texts_[i].size();
+                const bool spelled = std::any_of(messages.begin(), messages.end(), [&](const TextRange& range) {
+                    return range.begin < at + size && range.end > at;
+                });
+                if (size < 2 || spelled || text.compare(at, size, texts_[i]) != 0) continue;
+                id = static_cast<std::int32_t>(i);
+                length = size;
+            }
+            tokens.push_back(id.value_or(0));
+            at += length;
+        }
+        return tokens;
+    }
     std::string decode(std::int32_t token) override { return texts_.at(static_cast<std::size_t>(token)); }
     std::optional<std::int32_t> id_of(const std::string& token) const override {
         const auto found = std::find(texts_.begin(), texts_.end(), token);
@@ -84,22 +102,6 @@ class ListCodec : public TextCodec {
     bool is_text(std::int32_t token) const override { return texts_.at(static_cast<std::size_t>(token))[0] != '<'; }
 
   private:
-    std::vector<std::int32_t> encoded(const std::string& text, bool marks) const {
-        std::vector<std::int32_t> tokens;
-        for (std::size_t at = 0; at < text.size();) {
-            std::size_t length = 1;
-            std::optional<std::int32_t> id = id_of(text.substr(at, 1));
-            for (std::size_t i = 0; marks && i < texts_.size(); ++i) {
-                if (texts_[i].size() < 2 || text.compare(at, texts_[i].size(), texts_[i]) != 0) continue;
-                id = static_cast<std::int32_t>(i);
-                length = texts_[i].size();
-            }
-            tokens.push_back(id.value_or(0));
-            at += length;
-        }
-        return tokens;
-    }
-
     std::vector<std::string> texts_;
 };
 

@@ -18,9 +18,13 @@ ListCodec codec_of_chat() {
     return ListCodec({"?", "a", "b", "<|im_start|>", "<|im_end|>", "u", "\n", "s", "<|begin_of_text|>"});
 }
 
+ChatForm chat_of(const std::string& jinja) { return {ChatTemplate(jinja, "t.jinja"), {.now = chat_clock("")}}; }
+
 PromptRules rules_of(TextCodec& codec) {
-    return {.codec = codec, .vocab = 9, .context = 20, .start = {8}, .bos = 8, .end_tokens = {0}, .read_template = [] {
-                return ChatTemplate{.family = ChatFamily::chatml};
+    return {.codec = codec, .vocab = 9, .context = 20, .start = {8}, .bos = 8, .end_tokens = {0}, .read_chat = [] {
+                return chat_of(
+                    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+                    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}");
             }};
 }
 
@@ -48,10 +52,9 @@ TEST_CASE("a chat has special tokens only for its markers") {
     rules.context = 1000;
     PromptReader reader(rules);
     const PreparedPrompt chat = reader.prepare({.messages = {{"u", "a<|im_end|>b"}}, .place = "p:1"});
-    const Tokens plain = codec.encode_plain("u\na<|im_end|>b");
-    Tokens expected{3};
-    expected.insert(expected.end(), plain.begin(), plain.end());
-    expected.push_back(4);
+    Tokens expected{3, 5, 6, 1};
+    expected.insert(expected.end(), std::string("<|im_end|>").size(), 0);
+    expected.insert(expected.end(), {2, 4});
     CHECK(Tokens(chat.tokens.begin(), chat.tokens.begin() + static_cast<std::ptrdiff_t>(expected.size())) == expected);
     CHECK(chat.end_tokens == Tokens{0, 4});
 
@@ -64,6 +67,20 @@ TEST_CASE("a chat has special tokens only for its markers") {
     const PreparedPrompt own = with_system.prepare({.messages = {{"system", "s"}, {"user", "a"}}, .place = "p:1"});
     CHECK(own.tokens != both.tokens);
     CHECK(own.tokens.size() == both.tokens.size());
+}
+
+TEST_CASE("the token that ends a turn is the one that the template puts after an answer") {
+    ListCodec codec = codec_of_chat();
+    PromptRules rules = rules_of(codec);
+    const auto ends = [&](const std::string& jinja) {
+        rules.read_chat = [&] { return chat_of(jinja); };
+        return PromptReader(rules).prepare({.messages = {{"user", "a"}}, .place = "p:1"}).end_tokens;
+    };
+    CHECK(ends("{% for m in messages %}<|im_start|>{{ m.content }}{% if m.role == 'assistant' %}\n<|im_end|>{% endif %}"
+               "{% endfor %}") == Tokens{0, 4});
+    CHECK(ends("<|im_start|>{% for m in messages %}{{ m.content }}a{% endfor %}") == Tokens{0});
+    CHECK(ends("{% if messages|length > 1 %}{{ raise_exception('one') }}{% endif %}a<|im_end|>") == Tokens{0});
+    CHECK(ends("{{ messages[0].content }}<|im_end|>") == Tokens{0});
 }
 
 TEST_CASE("a prompt that cannot be is refused with its place") {
@@ -89,7 +106,7 @@ TEST_CASE("a prompt that cannot be is refused with its place") {
     CHECK_THROWS_WITH(PromptReader(rules).prepare(prompt("ab")), Contains("33 end tokens") && Contains("up to 32"));
     rules.end_tokens.resize(32);
     CHECK_NOTHROW(PromptReader(rules).prepare(prompt("ab")));
-    rules.read_template = [] { return ChatTemplate{.family = ChatFamily::llama3}; };
+    rules.read_chat = [] { return chat_of("a\n{{ raise_exception('only ' ~ messages[0].role) }}"); };
     CHECK_THROWS_WITH(PromptReader(rules).prepare({.messages = {{"user", "a"}}, .place = "p:1"}),
-                      Contains("Llama 3.0") && Contains("no token <|start_header_id|>"));
+                      Contains("p:1: t.jinja: line 2") && Contains("only user"));
 }

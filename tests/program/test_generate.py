@@ -379,10 +379,12 @@ class ChatTest(GenerateTestCase):
         with self.subTest("tokenizer_config.json may say that no bos token begins a text"):
             self.write("run/tokenizer/tokenizer_config.json", b'{"bos_token": null}')
             self.assertEqual(count(text="ab"), 2)
-        with self.subTest("a template that is not known is refused by name, and only by a chat"):
-            self.write("run/tokenizer/chat_template.jinja", b"{{ '[INST] ' + messages[0]['content'] + ' [/INST]' }}")
+        with self.subTest("what a template refuses is an error with its text and line, and only in a chat"):
+            self.write("run/tokenizer/chat_template.jinja", b"a\n{{ raise_exception('no ' + messages[0].content) }}")
             self.refuse_generate("--model", "run", "--chat", "--prompt", "a",
-                                 says=["chat_template.jinja", "[INST]", "Mistral", "ChatML"])
+                                 says=["chat_template.jinja: line 2", "no a"])
+            self.write("run/tokenizer/chat_template.jinja", b"{% if %}")
+            self.refuse_generate("--model", "run", "--chat", "--prompt", "a", says="chat_template.jinja: line 1")
             self.text("--prompt", "a")
 
     def test_the_tokenizer(self):

@@ -5,8 +5,6 @@
 
 #include "kernels/core/error.h"
 #include "src/io/files.h"
-#include "src/tokenize/chat/jinja_words.h"
-#include "src/tokenize/chat/render.h"
 #include "src/tokenize/chat/template.h"
 #include "tests/catch.h"
 
@@ -16,7 +14,7 @@ using nlohmann::json;
 
 namespace {
 
-/// tests/tokenize/chat_fixtures.json, or the output of chat_fixtures.py --templates that CODA_CHAT_FIXTURES names.
+/// tests/tokenize/chat_fixtures.json, or a file like it that CODA_CHAT_FIXTURES names.
 json fixtures() {
     const char* other = std::getenv("CODA_CHAT_FIXTURES");
     const std::string here = __FILE__;
@@ -29,199 +27,166 @@ std::vector<ChatMessage> messages_of(const json& list) {
     return messages;
 }
 
-std::string template_of(const char* name) {
-    const json all = fixtures();
-    for (const json& each : all["cases"]) {
-        if (each["name"] == name) return each["template"];
+Rendered rendered(const std::string& jinja, const std::vector<ChatMessage>& messages = {{"user", "Hello"}},
+                  const ChatLimits& limits = {}) {
+    return ChatTemplate(jinja, "t.jinja", limits)
+        .render(messages, {.tokens = {{"eos_token", "</s>"}}, .now = chat_clock("05 Mar 2027")});
+}
+
+/// The runs as "text/message", with "g" after it within {% generation %}.
+std::vector<std::string> runs_of(const Rendered& rendered) {
+    std::vector<std::string> runs;
+    for (const RenderedRun& run : rendered.runs) {
+        runs.push_back(rendered.text.substr(run.begin, run.end - run.begin) + "/" + std::to_string(run.message) +
+                       (run.generation ? "g" : ""));
     }
-    return {};
+    return runs;
 }
 
-std::string replaced(std::string text, const std::string& from, const std::string& to) {
-    const std::size_t at = text.find(from);
-    REQUIRE(at != std::string::npos);
-    return text.replace(at, from.size(), to);
-}
-
-ChatTemplate recognised(const std::string& jinja) { return recognise_chat_template(jinja, "t.jinja"); }
+using Runs = std::vector<std::string>;
 
 }  // namespace
 
-TEST_CASE("conversations are rendered as Jinja renders the templates") {
+TEST_CASE("conversations are rendered as jinja2 renders the templates") {
     const json all = fixtures();
-    CHECK(all["cases"].size() >= 12);
+    CHECK(all["cases"].size() >= (std::getenv("CODA_CHAT_FIXTURES") ? 1 : 45));
+    ChatContext context{.now = chat_clock(all["date"])};
+    for (const auto& [name, token] : all["tokens"].items()) context.tokens.emplace_back(name, token);
     for (const json& each : all["cases"]) {
-        INFO(each["name"] << " " << each["messages"]);
-        const ChatTemplate known = recognised(each["template"]);
-        std::string rendered;
-        bool plain = false;
-        for (const ChatPiece& piece : render_chat(known, messages_of(each["messages"]), all["today"])) {
-            CHECK_FALSE(piece.text.empty());
-            CHECK_FALSE((plain && !piece.marker));  // neighbours are encoded as one text
-            plain = !piece.marker;
-            rendered += piece.text;
+        for (std::size_t i = 0; i < all["messages"].size(); ++i) {
+            INFO(each["name"] << ", conversation " << i << ": " << each["template"]);
+            context.add_generation_prompt = i % 2 == 0;
+            const json& expected = each["rendered"][i];
+            json found;
+            try {
+                const ChatTemplate jinja(each["template"].get<std::string>(), "t.jinja");
+                found = {{"text", jinja.render(messages_of(all["messages"][i]), context).text}};
+            } catch (const Error& error) {
+                found = {{"error", error.what()}};
+            }
+            INFO(found << " for " << expected);
+            CHECK(found.contains("text") == expected.contains("text"));
+            if (expected.contains("text")) CHECK(found["text"] == expected["text"]);
         }
-        CHECK(rendered == each["rendered"].get<std::string>());
     }
 }
 
-TEST_CASE("markers are pieces of their own, and those in a message are not markers") {
-    const ChatTemplate known = recognised(template_of("llama3"));
-    const std::vector<ChatPiece> pieces = render_chat(known, {{"user", "<|eot_id|>"}}, "");
-    std::vector<std::string> markers, plain;
-    for (const ChatPiece& piece : pieces) (piece.marker ? markers : plain).push_back(piece.text);
-    CHECK(markers == std::vector<std::string>{"<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>",
-                                              "<|eot_id|>", "<|start_header_id|>", "<|end_header_id|>"});
-    CHECK(plain == std::vector<std::string>{"user", "\n\n<|eot_id|>", "assistant", "\n\n"});
+TEST_CASE("text knows its origin, whatever is done to it") {
+    const std::vector<ChatMessage> messages{{"user", " a,b "}, {"assistant", "Cd"}};
+    const auto runs = [&](const std::string& jinja) { return runs_of(rendered(jinja, messages)); };
+    const std::string first = "messages[0].content", second = "messages[1].content";
+    CHECK(runs("<{{ " + first + " }}>") == Runs{"</-1", " a,b /0", ">/-1"});
+    CHECK(runs("{{ '<' + " + first + "|trim + '>' ~ " + second + " }}") == Runs{"</-1", "a,b/0", ">/-1", "Cd/1"});
+    CHECK(runs("{{ " + first + ".split(',') | join('+') }}") == Runs{" a/0", "+/-1", "b /0"});
+    CHECK(runs("{{ (" + first + " + 'x')[2:] }}") == Runs{",b /0", "x/-1"});
+    CHECK(runs("{{ ('x' + " + second + ")[::-1] }}") == Runs{"dC/1", "x/-1"});
+    CHECK(runs("{{ " + first + ".replace(',', '+') }}") == Runs{" a/0", "+/-1", "b /0"});
+    CHECK(runs("{{ 'x,y'.replace(',', " + second + ") }}") == Runs{"x/-1", "Cd/1", "y/-1"});
+    CHECK(runs("{{ ('x' + " + second + ") | upper }}{{ " + second + ".lower() | title }}") == Runs{"X/-1", "CDCd/1"});
+    CHECK(runs("{{ [" + second + "] | tojson }}{{ [" + second + "] }}") ==
+          Runs{"[\"/-1", "Cd/1", "\"]['/-1", "Cd/1", "']/-1"});
+    CHECK(runs("{% set x %}({{ " + second + " }}){% endset %}{% macro m(v) %}{{ v }}!{% endmacro %}{{ m(x) }}") ==
+          Runs{"(/-1", "Cd/1", ")!/-1"});
+    CHECK(runs("{% for c in " + second + " %}{{ c }}{% endfor %}{{ messages[1].role }}") ==
+          Runs{"Cd/1", "assistant/-1"});
+    CHECK(rendered("{{ " + second + " }}", messages).runs[0].role == "assistant");
+    // A role that is not one of the known words is a message's text.
+    CHECK(runs_of(rendered("{{ '<|' + messages[0].role + '|>' }}", {{"im_end", ""}})) ==
+          Runs{"<|/-1", "im_end/0", "|>/-1"});
 }
 
-TEST_CASE("templates are recognised by their text") {
-    CHECK(name_of(recognised(template_of("llama3"))) == "Llama 3.0");
-    CHECK(name_of(recognised(template_of("llama3.1"))) == "Llama 3.1, dated 26 Jul 2024");
-    CHECK(name_of(recognised(template_of("llama3.2"))) == "Llama 3.2, dated today");
-    CHECK(name_of(recognised(template_of("chatml"))) == "ChatML");
-    CHECK_FALSE(recognised(template_of("chatml")).default_system);
-    CHECK(recognised(template_of("qwen2")).default_system == "You are a helpful assistant.");
-    CHECK(end_of_message(recognised(template_of("qwen2"))) == std::string("<|im_end|>"));
-    CHECK(end_of_message(recognised(template_of("llama3.1"))) == std::string("<|eot_id|>"));
-    // What is not rendered does not matter: comments, quotes, white space that Jinja takes away.
-    CHECK_NOTHROW(
-        recognised("{# hello #}\n" + replaced(template_of("chatml"), "'<|im_start|>' +", "\"<|im_start|>\"+")));
-    CHECK_FALSE(recognised(replaced(template_of("llama3.1"), "{{- bos_token }}", "")).bos);
+TEST_CASE("generation marks what is rendered within it") {
+    const std::string jinja =
+        "{% set s = 's' %}{% for m in messages %}{% if m.role == 'assistant' %}{% generation %}"
+        "{{ s }}{{ m.content }}{% set s = 't' %}{% endgeneration %}{% else %}{{ m.content }}"
+        "{% endif %}{{ s }}{% endfor %}";
+    const Rendered both = rendered(jinja, {{"user", "U"}, {"assistant", "A"}});
+    CHECK(both.has_generation);
+    CHECK(runs_of(both) == Runs{"U/0", "s/-1", "s/-1g", "A/1g", "s/-1"});
+    CHECK_FALSE(rendered("a").has_generation);
+    CHECK(rendered("{% if false %}{% generation %}{% endgeneration %}{% endif %}a").has_generation);
 }
 
-TEST_CASE("a template that would render another text is refused with the part that makes it so") {
+TEST_CASE("errors name file, line and what it was") {
     const auto refused = [](const std::string& jinja, const std::string& says) {
         INFO(jinja);
-        CHECK_THROWS_WITH(recognised(jinja), Contains(says) && Contains("t.jinja: ") && Contains("Llama 3.0 to 3.3"));
+        CHECK_THROWS_WITH(rendered(jinja), Contains("t.jinja: line ") && Contains(says));
     };
-    refused("{{ '[INST] ' + messages[0]['content'] }}", "Mistral or Llama 2");
-    refused("{{ '<start_of_turn>' }}", "Gemma");
-    refused("{{ '<|user|>' }}", "Zephyr");
-    refused(template_of("chatml") + "{{ '<think>\\n\\n</think>\\n' }}", "Qwen3");
-    refused("{{ messages[0].content }}", "the markers of neither");
-    refused(replaced(template_of("llama3"), " | trim", ""), "does not trim");
-    refused(replaced(template_of("chatml"), "message['content']", "message['content'] | trim"), "it trims");
-    refused(replaced(template_of("llama3"), "<|end_header_id|>\n\n", "<|end_header_id|>\n"), "<|end_header_id|>\\x0a");
-    refused(replaced(template_of("llama3.1"), "December 2023", "March 2024"), "March 2024");
-    refused(replaced(template_of("llama3.1"), "set system_message = \"\"", "set system_message = \"You are x\""),
-            "a system message of its own");
-    refused(replaced(template_of("llama3.1"), "{{- system_message }}", "{{- 'Be kind. ' + system_message }}"),
-            "Be kind");
-    refused(replaced(template_of("llama3.1"), "system<|end_header_id|>", "Metadata<|end_header_id|>"), "Metadata");
-    refused(replaced(template_of("chatml"), "{% endfor %}", "{{ eos_token }}{% endfor %}"), "eos_token");
-    refused("x" + template_of("chatml"), "outside of tags");
-    refused(replaced(template_of("qwen2"), "{% endfor %}",
-                     "{% if loop.last %}{{ '<|im_start|>system\\nOther.<|im_end|>\\n' }}{% endif %}{% endfor %}"),
-            "two system messages");
-    CHECK_THROWS_WITH(recognised("{{ 'a"), Contains("t.jinja"));
-    CHECK_THROWS_WITH(recognised("{% if x "), Contains("t.jinja"));
-    CHECK_THROWS_WITH(recognised("{# x "), Contains("t.jinja"));
-    CHECK_THROWS_AS(recognised("{% endif %}" + template_of("chatml")), Error);
-    CHECK_THROWS_AS(recognised(""), Error);
-}
-
-TEST_CASE("a template of known strings in another order is refused") {
-    const auto refused = [](const std::string& jinja) {
+    refused("a\n{{ raise_exception('Not so.') }}", "line 2: the template refuses: Not so.");
+    refused("\n\n{{ missing.x }}", "line 3: \"missing\" is undefined");
+    refused("{{ 1 | abs }}", "the filter abs is not supported");
+    refused("{{ 1 is callable }}", "the test callable is not supported");
+    refused("{{ 'a'.zfill(3) }}", "the method zfill of a text is not supported");
+    refused("{{ [].append(1) }}", "the method append of a list is not supported");
+    refused("{{ cycler(1) }}", "the function cycler() is not supported");
+    refused("\n{% include 'x' %}", "line 2: the tag \"include\" is not supported");
+    refused("{{ 2 ** 3 }}", "the operator ** is not supported");
+    refused("{{ 9223372036854775807 + 1 }}", "beyond 64 bits");
+    refused("{{ 1 // 0 }}", "division by zero");
+    refused("{% set messages.x = 1 %}", "namespace()");
+    refused("{{ 'a' | join(1, 2, 3) }}", "the filter join takes at most 2");
+    refused("{{ [1] | tojson(colour=1) }}", "no parameter colour");
+    // What is not Jinja is an error before anything is rendered.
+    for (const char* jinja : {"{{ 'a",
+                              "{% if x ",
+                              "{# x ",
+                              "{% endif %}",
+                              "{% if x %}",
+                              "{% for x %}{% endfor %}",
+                              "{{ }}",
+                              "{{ (1 }}",
+                              "{{ 1) }}",
+                              "{% wibble %}",
+                              "{{ 1 2 }}",
+                              "{{ a. }}",
+                              "{{ a ! b }}",
+                              "{% raw %}",
+                              "{% break %}",
+                              "{{ '\\xZZ' }}",
+                              "{{ 99999999999999999999 }}",
+                              "\xff",
+                              "{% macro m(a=1, b) %}{% endmacro %}",
+                              "{{ f(a=1, 2) }}",
+                              "{% set x %}"}) {
         INFO(jinja);
-        CHECK_THROWS_WITH(recognised(jinja), Contains("t.jinja: ") && Contains("in another order"));
-    };
-    const std::string chatml = template_of("chatml"), llama3 = template_of("llama3"), dated = template_of("llama3.1");
-    refused(replaced(chatml, "'<|im_end|>' + '\\n'", "'<|im_end|>'"));
-    refused(replaced(chatml, "message['role'] + '\\n' + message['content']", "message['role'] + message['content']"));
-    refused(replaced(chatml, "message['role'] + '\\n' + message['content']",
-                     "message['content'] + '\\n' + message['role']"));
-    refused(replaced(chatml, "message['content'] + ", ""));
-    const std::string own = "{{ '<|im_start|>system\\nOwn.<|im_end|>\\n' }}";
-    refused(replaced(chatml, "{% endfor %}", own + "{% endfor %}"));
-    refused(own + "{{ '<|im_start|>assistant\\n' }}");
-    refused(replaced(chatml, "{{ '<|im_start|>assistant\\n' }}", ""));
-    refused(replaced(chatml, "'<|im_start|>assistant\\n'", "'<|im_start|>user\\n'"));
-    refused(replaced(llama3, "{% set content = bos_token + content %}", "{% set content = content + bos_token %}"));
-    refused(replaced(llama3, "'<|end_header_id|>\n\n'+ ", ""));
-    refused(replaced(dated, "{{- system_message }}\n{{- \"<|eot_id|>\" }}",
-                     "{{- \"<|eot_id|>\" }}\n{{- system_message }}"));
-}
-
-TEST_CASE("the same text in other expressions is known") {
-    const std::string chatml = template_of("chatml");
-    CHECK_NOTHROW(
-        recognised(replaced(chatml, "+ '<|im_end|>' + '\\n'}}",
-                            "}}{% if not loop.last or add_generation_prompt %}{{ '<|im_end|>\\n'}}{% endif %}")));
-    CHECK_NOTHROW(recognised(
-        replaced(chatml, "message['role'] + '\\n' + message['content']", "message.role + '\\n' }}{{ message.content")));
-    // As Qwen2.5's, whose messages with tool calls are put together piece by piece.
-    const ChatTemplate qwen = recognised(R"({%- if tools %}
-    {{- '<|im_start|>system\n' }}
-    {%- if messages[0]['role'] == 'system' %}
-        {{- messages[0]['content'] }}
-    {%- else %}
-        {{- 'You help.' }}
-    {%- endif %}
-    {{- "\n\n# Tools\n" }}
-{%- else %}
-    {%- if messages[0]['role'] == 'system' %}
-        {{- '<|im_start|>system\n' + messages[0]['content'] + '<|im_end|>\n' }}
-    {%- else %}
-        {{- '<|im_start|>system\nYou help.<|im_end|>\n' }}
-    {%- endif %}
-{%- endif %}
-{%- for message in messages %}
-    {%- if (message.role == "user") or (message.role == "system" and not loop.first) or (message.role == "assistant" and not message.tool_calls) %}
-        {{- '<|im_start|>' + message.role + '\n' + message.content + '<|im_end|>' + '\n' }}
-    {%- elif message.role == "assistant" %}
-        {{- '<|im_start|>' + message.role }}
-        {%- if message.content %}
-            {{- '\n' + message.content }}
-        {%- endif %}
-        {%- for tool_call in message.tool_calls %}
-            {{- '\n<tool_call>\n' }}
-        {%- endfor %}
-        {{- '<|im_end|>\n' }}
-    {%- elif message.role == "tool" %}
-        {{- '<|im_start|>user' }}
-    {%- endif %}
-{%- endfor %}
-{%- if add_generation_prompt %}
-    {{- '<|im_start|>assistant\n' }}
-{%- endif %}
-)");
-    CHECK(qwen.default_system == "You help.");
-}
-
-TEST_CASE("the words of a template") {
-    std::string words;
-    for (const JinjaWord& word :
-         jinja_words("a{%- if x['k'] == \"\\n'\" -%}  \n b{{ y | trim }}\n{% endif %}\n z\n", "t")) {
-        words += std::to_string(static_cast<int>(word.kind)) + word.text + ";";
+        CHECK_THROWS_WITH(ChatTemplate(jinja, "t.jinja"), Contains("t.jinja: "));
     }
-    CHECK(words == "6a;0;4if;4x;5[;3k;5];5=;5=;3\n';2;6b;1;4y;5|;4trim;2;6\n;0;4endif;2;6 z;");
 }
 
-TEST_CASE("white space before a tag is rendered where the line does not begin with it") {
-    const auto outside = [](const std::string& jinja) {
-        std::string text;
-        for (const JinjaWord& word : jinja_words(jinja, "t")) {
-            if (word.kind == JinjaWord::Kind::outside) text += word.text;
-        }
-        return text;
+TEST_CASE("a template that would take too much ends in an error") {
+    const auto refused = [](const std::string& jinja, const std::string& says) {
+        INFO(jinja.substr(0, 100));
+        CHECK_THROWS_WITH(rendered(jinja, {{"user", "a"}}, {.nodes = 1'000'000}), Contains(says));
     };
-    CHECK(outside("{{ a }} {% if b %}") == " ");
-    CHECK(outside("{% if a %} {% if b %}") == " ");
-    CHECK(outside("  {% if a %}\n \t{% if b %}") == "");
-    CHECK(outside("{{ a }}\n {% if b %}") == "\n");
-    CHECK(outside("{{ a }} {%- if b %}") == "");
-    CHECK(outside("{{ a -}} {% if b %}") == "");
-    CHECK(outside(" {%+ if a %}") == " ");
-    CHECK(outside(" {{ a }}") == " ");
-    const std::string chatml = template_of("chatml");
-    CHECK_THROWS_WITH(recognised(replaced(chatml, "assistant\\n' }}", "assistant\\n' }} ")),
-                      Contains("outside of tags"));
+    const auto repeated = [](const std::string& part, int times) {
+        std::string all;
+        for (int i = 0; i < times; ++i) all += part;
+        return all;
+    };
+    refused(std::string((1 << 20) + 1, 'a'), "more than 1048576 bytes");
+    refused(repeated("{% if true %}", 101) + repeated("{% endif %}", 101), "nested more than 100 deep");
+    refused("{{ " + repeated("(", 101) + "1" + repeated(")", 101) + " }}", "nested more than 100 deep");
+    refused("{{ " + repeated("not ", 101) + "1 }}", "nested more than 100 deep");
+    refused("{{ a" + repeated("[0]", 102) + " }}", "in a row");
+    refused("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "more than 100 deep");
+    refused("{% for i in range(2000) %}{% for j in range(2000) %}{% endfor %}{% endfor %}", "more than 1000000 nodes");
+    refused("{{ range(100001) }}", "more than 100000 elements");
+    refused("{{ 'a' * 20000000 }}", "a text of more than");
+    refused("{% set ns = namespace(x='a') %}{% for i in range(40) %}{% set ns.x = ns.x + ns.x %}{% endfor %}",
+            "a text of more");
+    refused("{% set ns = namespace(x=[]) %}{% for i in range(200) %}{% set ns.x = [ns.x] %}{% endfor %}",
+            "nested more than 100");
+    refused("{% set ns = namespace(x=[1]) %}{% for i in range(60) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}",
+            "parts");
+    refused("{% set ns = namespace(d={}) %}{% for i in range(200) %}{% set ns.d = {'a': ns.d.get} %}{% endfor %}",
+            "nested more");
+    CHECK(rendered("{% set ns = namespace() %}{% set ns.x = ns %}{% set ns.y = [ns] %}a").text == "a");
+    CHECK(rendered("{{ " + repeated("'a' + ", 1000) + "'a' }}").text.size() == 1001);
 }
 
-TEST_CASE("the date of a chat") {
-    const std::string date = chat_date();
-    REQUIRE(date.size() == 11);
-    CHECK(date.substr(7) >= "2024");
-    CHECK((date[2] == ' ' && date[6] == ' '));
+TEST_CASE("today is the local day, or the one that is given") {
+    CHECK(chat_clock("")("%d %b %Y").size() == 11);
+    CHECK(chat_clock("26 Jul 2024")("%Y-%m-%d %A") == "2024-07-26 Friday");
+    CHECK(chat_clock("")("").empty());
+    CHECK_THROWS_WITH(chat_clock("tomorrow"), Contains("--date") && Contains("tomorrow"));
 }

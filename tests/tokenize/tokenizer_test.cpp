@@ -67,21 +67,31 @@ TEST_CASE("added tokens are taken leftmost and longest, look-alikes are text") {
     CHECK_FALSE(tokenizer.id_of("<|none|>").has_value());
 }
 
-TEST_CASE("plain text has no special tokens, and the same others") {
+TEST_CASE("what a message spells is no special token, but may be another added token") {
     nlohmann::json json = small_tokenizer_json({"a b"});
     json["added_tokens"].push_back({{"id", 260}, {"content", "<tool>"}, {"special", false}, {"normalized", false}});
     json["added_tokens"].push_back({{"id", 261}, {"content", "<eot>"}, {"special", true}, {"normalized", true}});
     const Tokenizer tokenizer(parse_tokenizer(json.dump(), "small.json"));
-    Encoder encoder(tokenizer, SpecialTokens::plain);
+    Encoder encoder(tokenizer);
+    const TextRanges all{.plain = {{0, 100}}};
     Ids ids, spelled;
-    encoder.encode("ab<|end|><eot>", ids);
+    encoder.encode("ab<|end|><eot>", all, ids);
     for (const char byte : std::string("<|end|><eot>")) spelled.push_back(static_cast<unsigned char>(byte));
     spelled.insert(spelled.begin(), 256);
     CHECK(ids == spelled);
     CHECK(encoded(tokenizer, "ab<|end|><eot>") == Ids{256, 257, 261});
     ids.clear();
-    encoder.encode("a<tool>", ids);
+    encoder.encode("a<tool>", all, ids);
     CHECK(ids == Ids{'a', 260});
+    // One byte of a message is enough, and what comes before and after it does not matter.
+    ids.clear();
+    const TextRanges some{.plain = {{0, 1}, {4, 5}, {9, 10}}};
+    encoder.encode("a<eot>b<eot>", some, ids);
+    CHECK(ids == Ids{'a', '<', 'e', 'o', 't', '>', 'b', '<', 'e', 'o', 't', '>'});
+    ids.clear();
+    const TextRanges others{.plain = {{0, 1}, {6, 7}}};
+    encoder.encode("a<eot>b<|end|>", others, ids);
+    CHECK(ids == Ids{'a', 261, 'b', 257});
     CHECK(tokenizer.has(256));
     CHECK_FALSE((tokenizer.has(290) || tokenizer.has(1000)));
 }

@@ -169,8 +169,9 @@ PromptRules rules_of(const GenerateOptions& options, const ModelFolder& model, T
                       .chat = options.chat,
                       .score = options.score,
                       .system = options.system,
-                      .date = options.date.value_or(chat_date()),
-                      .read_template = [&model] { return model.chat_template(); }};
+                      .read_chat = [&model, date = options.date.value_or("")]() -> ChatForm {
+                          return {model.chat_template(), {.tokens = model.named_tokens(), .now = chat_clock(date)}};
+                      }};
     rules.start = start_of(options, model, notes);
     if (shape.bos_token_id) rules.bos = static_cast<std::int32_t>(*shape.bos_token_id);
     return rules;

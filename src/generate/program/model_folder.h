@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "src/config/config.h"
@@ -21,8 +22,12 @@ struct ModelFolder {
     GenerationConfig generation;                     // the end tokens are config.json's where it has none
 
     /// The chat template in chat_template.jinja, else in tokenizer_config.json. Throws Error if neither has one, or it
-    /// is not known.
+    /// is no template.
     ChatTemplate chat_template() const;
+
+    /// What a template finds as bos_token, eos_token and so on: texts of tokenizer_config.json, else of
+    /// special_tokens_map.json.
+    std::vector<std::pair<std::string, std::string>> named_tokens() const;
 
     /// How its weights are opened.
     WeightsRequest weights() const;

@@ -14,6 +14,7 @@
 #include "src/core/choice_options.h"
 #include "src/core/errors.h"
 #include "src/core/utf8.h"
+#include "src/tokenize/chat/template.h"
 
 namespace coda {
 namespace {
@@ -87,8 +88,7 @@ void Parser::add_input() {
         "Whether a text begins with the token that begins one (default: as the tokenizer's files say); not of a chat, "
         "nor of \"tokens\"")
         ->check(CLI::IsMember({"yes", "no"}));
-    app_.add_flag("--chat", options_.chat,
-                  "The prompt is a user's message, put into the model's chat template (Llama 3, ChatML)");
+    app_.add_flag("--chat", options_.chat, "The prompt is a user's message, put into the model's chat template");
     add("--system", options_.system, "TEXT", "The system message of a chat that has none");
     add("--date", options_.date, "TEXT",
         "The date that a template shows which asks for today's, as \"26 Jul 2024\" (default: today)");
@@ -189,7 +189,14 @@ void Parser::check() const {
     };
     if (options_.prompt) text_of("--prompt", *options_.prompt);
     if (options_.system) text_of("--system", *options_.system);
-    if (options_.date) text_of("--date", *options_.date);
+    if (options_.date) {
+        text_of("--date", *options_.date);
+        try {
+            chat_clock(*options_.date);
+        } catch (const Error& error) {
+            throw UsageError(error.what());
+        }
+    }
     for (const std::string& stop : options_.stop) {
         if (stop.empty()) throw UsageError("--stop: an empty text would end every text");
         text_of("--stop", stop);

@@ -6,7 +6,6 @@
 #include "src/core/errors.h"
 #include "src/io/text_marks.h"
 #include "src/model/tensors/streams.h"
-#include "src/tokenize/chat/render.h"
 
 namespace coda {
 namespace {
@@ -17,10 +16,6 @@ namespace {
     throw Error(message);
 }
 
-void append(std::vector<std::int32_t>& tokens, const std::vector<std::int32_t>& more) {
-    tokens.insert(tokens.end(), more.begin(), more.end());
-}
-
 void add_end(PreparedPrompt& prepared, std::int32_t token) {
     std::vector<std::int32_t>& ends = prepared.end_tokens;
     if (std::find(ends.begin(), ends.end(), token) == ends.end()) ends.push_back(token);
@@ -28,30 +23,50 @@ void add_end(PreparedPrompt& prepared, std::int32_t token) {
 
 }  // namespace
 
-std::int32_t PromptReader::marker(const std::string& text) const {
-    const std::optional<std::int32_t> id = rules_.codec.id_of(text);
-    require(id.has_value(), "the chat template belongs to ", name_of(*template_), ", but the tokenizer has no token ",
-            text);
-    return *id;
+/// The tokens of a rendered text. What a message spells never becomes a special token.
+std::vector<std::int32_t> PromptReader::encode(const Rendered& rendered) const {
+    std::vector<TextRange> messages;
+    for (const RenderedRun& run : rendered.runs) {
+        if (run.message >= 0) messages.push_back({run.begin, run.end});
+    }
+    return rules_.codec.encode_chat(rendered.text, messages);
+}
+
+/// The special token that the template puts after an assistant's message, if it puts one there.
+std::optional<std::int32_t> PromptReader::end_of_turn() const {
+    ChatContext context = chat_->context;
+    context.add_generation_prompt = false;
+    Rendered rendered;
+    try {
+        rendered = chat_->jinja.render({{"user", "a"}, {"assistant", "b"}}, context);
+    } catch (const Error&) {  // it wants other conversations
+        return std::nullopt;
+    }
+    std::size_t end = 0;
+    for (const RenderedRun& run : rendered.runs) end = run.message == 1 ? run.end : end;
+    if (end == 0) return std::nullopt;
+    for (const std::int32_t token : rules_.codec.encode_chat(rendered.text.substr(end), {})) {
+        if (!rules_.codec.is_text(token)) return token;
+    }
+    return std::nullopt;
 }
 
 std::vector<std::int32_t> PromptReader::chat_tokens(std::vector<ChatMessage> messages, const std::string& place) {
-    if (!template_) template_ = rules_.read_template();
+    if (!chat_) {
+        chat_ = rules_.read_chat();
+        end_of_turn_ = end_of_turn();
+    }
     if (rules_.system && messages.front().role != "system") {
         messages.insert(messages.begin(), {.role = "system", .content = *rules_.system});
     }
     for (std::size_t i = 1; i < messages.size(); ++i) {
         if (messages[i].role == "system") refuse(place, "a system message is the first of a chat, or there is none");
     }
-    std::vector<std::int32_t> tokens;
-    for (const ChatPiece& piece : render_chat(*template_, messages, rules_.date)) {
-        if (piece.marker) {
-            tokens.push_back(marker(piece.text));
-        } else {
-            append(tokens, rules_.codec.encode_plain(piece.text));
-        }
+    try {
+        return encode(chat_->jinja.render(messages, chat_->context));
+    } catch (const Error& error) {
+        throw Error(text(place, ": ", error.what()));
     }
-    return tokens;
 }
 
 PreparedPrompt PromptReader::prepare(const GenerationRequest& request) {
@@ -61,7 +76,7 @@ PreparedPrompt PromptReader::prepare(const GenerationRequest& request) {
     if (!messages.empty()) {
         prepared.tokens = chat_tokens(std::move(messages), request.place);
         prepared.own_text = true;
-        add_end(prepared, marker(end_of_message(*template_)));
+        if (end_of_turn_) add_end(prepared, *end_of_turn_);
     } else if (request.prompt) {
         prepared.tokens = rules_.codec.encode(*request.prompt);
         begin_text(rules_.start, prepared.tokens);

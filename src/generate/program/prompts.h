@@ -14,6 +14,12 @@
 
 namespace coda {
 
+/// How a conversation becomes a text.
+struct ChatForm {
+    ChatTemplate jinja;
+    ChatContext context{};
+};
+
 /// How prompts become tokens; the same for all of them.
 struct PromptRules {
     TextCodec& codec;
@@ -21,11 +27,10 @@ struct PromptRules {
     std::vector<std::int32_t> start{};  // begins a text (src/io/text_marks.h)
     std::optional<std::int32_t> bos{};  // begins an empty one that no token begins
     std::vector<std::int32_t> end_tokens{};
-    bool chat = false;                              // a "prompt" is a user's message
-    bool score = false;                             // it is a text whose loss is asked for
-    std::optional<std::string> system{};            // of a chat that has none
-    std::string date{};                             // that a chat template shows
-    std::function<ChatTemplate()> read_template{};  // called once, by the first chat
+    bool chat = false;                      // a "prompt" is a user's message
+    bool score = false;                     // it is a text whose loss is asked for
+    std::optional<std::string> system{};    // of a chat that has none
+    std::function<ChatForm()> read_chat{};  // called once, by the first chat
 };
 
 struct PreparedPrompt {
@@ -39,16 +44,17 @@ class PromptReader {
 
     /// Throws Error, or UsageError where request.place is "--prompt", that names the place: nothing to begin with, a
     /// token outside of the vocabulary, a prompt that leaves no room in the context, one token without a loss, a chat
-    /// without a known template, a tokenizer that lacks a marker of the template, more end tokens than a sequence
-    /// takes.
+    /// that has no template or that its template refuses, more end tokens than a sequence takes.
     PreparedPrompt prepare(const GenerationRequest& request);
 
   private:
     std::vector<std::int32_t> chat_tokens(std::vector<ChatMessage> messages, const std::string& place);
-    std::int32_t marker(const std::string& text) const;
+    std::vector<std::int32_t> encode(const Rendered& rendered) const;
+    std::optional<std::int32_t> end_of_turn() const;
 
     PromptRules rules_;
-    std::optional<ChatTemplate> template_;
+    std::optional<ChatForm> chat_;
+    std::optional<std::int32_t> end_of_turn_;
 };
 
 }  // namespace coda
