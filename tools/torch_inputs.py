@@ -43,23 +43,24 @@ def read_weights(folder: str) -> dict[str, torch.Tensor]:
 
 
 def read_batches(path: str) -> torch.Tensor:
-    """(micro-batches, tokens | targets, batch, length) int32, as --dump-batches writes it."""
+    """(micro-batches, tokens | targets | begins, batch, length) int32, as --dump-batches writes it."""
     try:
         with open(path, "rb") as file:
             magic, length = file.read(8), int.from_bytes(file.read(2), "little")
             header = file.read(length).decode("latin-1")
-            shape = re.match(r"\{'descr': '<i4', .*'shape': \((\d+), 2, (\d+), (\d+)\)", header)
+            shape = re.match(r"\{'descr': '<i4', .*'shape': \((\d+), 3, (\d+), (\d+)\)", header)
             if magic != b"\x93NUMPY\x01\x00" or not shape:
                 raise InputError(f"{path}: not what coda_train --dump-batches writes")
             count, batch, seq_len = map(int, shape.groups())
-            return torch.frombuffer(bytearray(file.read()), dtype=torch.int32).reshape(count, 2, batch, seq_len).long()
+            return torch.frombuffer(bytearray(file.read()), dtype=torch.int32).reshape(count, 3, batch, seq_len).long()
     except (OSError, ValueError, RuntimeError) as error:
         raise InputError(f"{path}: {error}") from None
 
 
 def read_validation(path: str, config: dict) -> list[torch.Tensor]:
-    """The micro-batches of a validation, (tokens | targets, batch, length) each, from a token shard: windows that share
-    the one token that is the last target of the one and the first token of the next, as coda_train cuts them."""
+    """The micro-batches of a validation, (tokens | targets | begins, batch, length) each, from a token shard without a
+    mask: windows that share the one token that is the last target of the one and the first token of the next, as
+    coda_train cuts them."""
     try:
         with open(path, "rb") as file:
             data = bytearray(file.read())
@@ -77,4 +78,6 @@ def read_validation(path: str, config: dict) -> list[torch.Tensor]:
     if windows < 1:
         raise InputError(f"{path}: {count} tokens hold no sequence of {length}")
     both = torch.stack([tokens[start:start + windows * length].view(windows, length) for start in (0, 1)])
-    return list(both.split(batch, 1))
+    bos = config["model"]["bos_token_id"]
+    begins = both[:1] == (-1 if bos is None else bos)
+    return list(torch.cat([both, begins]).split(batch, 1))

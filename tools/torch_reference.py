@@ -178,26 +178,26 @@ class Llama(nn.Module):
     def __init__(self, config):
         super().__init__()
         model = config["model"]
-        self.bos = model["bos_token_id"] if config["data"]["document_mask"] else None
+        self.document_mask = config["data"]["document_mask"]
         self.model = Body(model)
         self.lm_head = nn.Linear(model["hidden_size"], model["vocab_size"], bias=False)
         if model["tie_word_embeddings"]:
             self.lm_head.weight = self.model.embed_tokens.weight
         self.register_buffer("frequencies", rope_frequencies(model), persistent=False)
 
-    def positions(self, tokens):
+    def positions(self, begins):
         """Of every token in its document, (batch, length), and the mask of what attention may see, None for causal."""
-        batch, length = tokens.shape
-        index = torch.arange(length, device=tokens.device).expand(batch, length)
-        if self.bos is None:
+        batch, length = begins.shape
+        index = torch.arange(length, device=begins.device).expand(batch, length)
+        if not self.document_mask:
             return index, None
-        start = torch.where(tokens == self.bos, index, 0).cummax(1).values
+        start = torch.where(begins > 0, index, 0).cummax(1).values
         causal = index[:, None, :] <= index[:, :, None]
         return index - start, (causal & (index[:, None, :] >= start[:, :, None]))[:, None]
 
-    def forward(self, tokens, targets):
-        """The sum of the losses of the valid targets, float32."""
-        positions, mask = self.positions(tokens)
+    def forward(self, tokens, targets, begins):
+        """The sum of the losses of the valid targets, float32. begins: not 0 where a document begins."""
+        positions, mask = self.positions(begins)
         x = self.model.embed_tokens(tokens)
         angles = (positions[:, None, :, None] * self.frequencies).repeat(1, 1, 1, 2)
         cos, sin = angles.cos().float(), angles.sin().float()
@@ -238,13 +238,13 @@ class Trainer:
 
     def step(self, number: int, micro_batches: torch.Tensor) -> tuple[float, float, float]:
         """(loss, gradient norm before clipping, learning rate)."""
-        tokens, targets = (part.to(self.device) for part in micro_batches.unbind(1))
+        tokens, targets, begins = (part.to(self.device) for part in micro_batches.unbind(1))
         valid = max(1, int((targets >= 0).sum()))
         targets = targets.masked_fill(targets < 0, IGNORED)
         loss = 0.0
-        for micro_tokens, micro_targets in zip(tokens, targets):
+        for micro_tokens, micro_targets, micro_begins in zip(tokens, targets, begins):
             with torch.autocast(self.device, dtype=torch.bfloat16, enabled=self.autocast):
-                part = self.loss(micro_tokens, micro_targets) / valid
+                part = self.loss(micro_tokens, micro_targets, micro_begins) / valid
             part.backward()
             loss += part.item()
             self.collect()
@@ -265,9 +265,9 @@ class Trainer:
     def validate(self, micro_batches: list[torch.Tensor]) -> float:
         """The mean loss per target; the last micro-batch may be smaller."""
         total, count = 0.0, 0
-        for tokens, targets in micro_batches:
+        for tokens, targets, begins in (part.to(self.device) for part in micro_batches):
             with torch.no_grad(), torch.autocast(self.device, dtype=torch.bfloat16, enabled=self.autocast):
-                total += self.model(tokens.to(self.device), targets.to(self.device)).item()
+                total += self.model(tokens, targets, begins).item()
             count += targets.numel()
         return total / count
 

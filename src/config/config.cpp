@@ -99,8 +99,6 @@ void validate(const Config& config) {
     validate(config.model);
     validate(config.training);
     check(!config.data.train.empty(), "data.train: the list is empty");
-    check(!config.data.document_mask || config.model.bos_token_id,
-          "data.document_mask: needs model.bos_token_id, which tells where a document begins");
     check(config.training.seq_len <= config.model.max_position_embeddings, "training.seq_len ", config.training.seq_len,
           " is more than model.max_position_embeddings ", config.model.max_position_embeddings);
 }

@@ -48,17 +48,8 @@ std::vector<double> download_vector(Executor& executor, const View& view) {
     return values;
 }
 
-TokenBatch load_batch(const Loader& loader, std::int64_t first_sequence, std::int64_t sequences, std::int64_t seq_len) {
-    TokenBatch batch;
-    batch.tokens.resize(static_cast<std::size_t>(sequences * seq_len));
-    batch.targets.resize(batch.tokens.size());
-    loader.batch(first_sequence, sequences, batch.tokens, batch.targets);
-    batch.valid = std::count_if(batch.targets.begin(), batch.targets.end(), [](std::int32_t t) { return t >= 0; });
-    return batch;
-}
-
-Feed::Feed(Executor& executor, const HostViews& host, TokenInput& tokens, std::int64_t seq_len, std::int32_t bos)
-    : executor_(executor), host_(host), tokens_(tokens), seq_len_(seq_len), bos_(bos) {
+Feed::Feed(Executor& executor, const HostViews& host, TokenInput& tokens, std::int64_t seq_len)
+    : executor_(executor), host_(host), tokens_(tokens), seq_len_(seq_len) {
     positions_.resize(static_cast<std::size_t>(host.tokens.cols));
     for (std::size_t m = 0; m < positions_.size(); ++m) {
         positions_[m] = static_cast<std::int32_t>(m % static_cast<std::size_t>(seq_len));
@@ -70,7 +61,7 @@ void Feed::upload(const TokenBatch& batch) {
     tokens_.upload(batch.tokens);
     executor_.upload(host_.targets, batch.targets.data());
     if (host_.doc_start) {
-        document_starts(batch.tokens, seq_len_, bos_, positions_, doc_start_);
+        document_starts(batch.begins, seq_len_, positions_, doc_start_);
         executor_.upload(host_.doc_start, doc_start_.data());
     }
     executor_.upload(host_.positions, positions_.data());

@@ -17,19 +17,12 @@ double download_scalar(Executor& executor, const View& view);
 /// The elements of a contiguous view of floating-point numbers.
 std::vector<double> download_vector(Executor& executor, const View& view);
 
-/// Token batches as a micro-batch of (micro_batch_size, seq_len) consumes them.
-struct TokenBatch {
-    std::vector<std::int32_t> tokens, targets;  // (M)
-    std::int64_t valid = 0;                     // targets that count
-};
-TokenBatch load_batch(const Loader& loader, std::int64_t first_sequence, std::int64_t sequences, std::int64_t seq_len);
-
 class Feed {
   public:
-    /// `bos`: documents begin at this token (document_mask); ignored where host.doc_start is absent.
-    Feed(Executor& executor, const HostViews& host, TokenInput& tokens, std::int64_t seq_len, std::int32_t bos);
+    Feed(Executor& executor, const HostViews& host, TokenInput& tokens, std::int64_t seq_len);
 
-    /// Tokens, targets, positions and document starts of one micro-batch.
+    /// Tokens, targets and positions of one micro-batch of (micro_batch_size, seq_len), and where host.doc_start is,
+    /// with document_mask, its document starts.
     void upload(const TokenBatch& batch);
 
   private:
@@ -37,7 +30,6 @@ class Feed {
     HostViews host_;
     TokenInput& tokens_;
     std::int64_t seq_len_;
-    std::int32_t bos_;
     std::vector<std::int32_t> positions_, doc_start_;
 };
 

@@ -31,8 +31,7 @@ Session::Session(const Config& config, PassSet passes, bool times_ops, Console& 
     }
     executor_ = make_executor(device, schedules_, plan_);
     tokens_ = std::make_unique<TokenInput>(*executor_, schedules_);
-    feed_ = std::make_unique<Feed>(*executor_, host(), *tokens_, config.training.seq_len,
-                                   static_cast<std::int32_t>(config.model.bos_token_id.value_or(-1)));
+    feed_ = std::make_unique<Feed>(*executor_, host(), *tokens_, config.training.seq_len);
     if (times_ops) {
         timing_ = std::make_unique<TimingRecorder>(schedules_, executor_->peaks(), executor_->asynchronous());
     }

@@ -38,6 +38,16 @@ std::map<std::string, const json*> by_name(const json& fingerprint) {
     return files;
 }
 
+/// How the file `name` has changed.
+std::string change_of(const std::string& name, const json& was, const json& is) {
+    if (was.at("bytes") == is.at("bytes") && was.at("xxh64") == is.at("xxh64")) {
+        if (!was.contains("mask")) return text(name, " had no mask and has one");
+        return text(name, is.contains("mask") ? " has another mask" : " had a mask and has none");
+    }
+    return text(name, " had ", was.at("bytes").dump(), " bytes and has ", is.at("bytes").dump(),
+                was.at("bytes") == is.at("bytes") ? ", with other contents" : "");
+}
+
 }  // namespace
 
 json data_fingerprint(const TokenRanges& ranges) {
@@ -49,6 +59,7 @@ json data_fingerprint(const TokenRanges& ranges) {
         fingerprint.push_back({{"name", valid_utf8(file.name())},
                                {"bytes", file.file().bytes()},
                                {"xxh64", hex(sampled_checksum(file.file()))}});
+        if (file.mask() != nullptr) fingerprint.back()["mask"] = hex(sampled_checksum(file.mask()->file()));
     }
     return fingerprint;
 }
@@ -61,9 +72,7 @@ DataChanges compare_data(const json& before, const json& now) {
         if (earlier == was.end()) {
             changes.added.push_back(name);
         } else if (*earlier->second != *file) {
-            changes.changed.push_back(
-                text(name, " had ", earlier->second->at("bytes").dump(), " bytes and has ", file->at("bytes").dump(),
-                     earlier->second->at("bytes") == file->at("bytes") ? ", with other contents" : ""));
+            changes.changed.push_back(change_of(name, *earlier->second, *file));
         }
     }
     for (const auto& [name, file] : was) {

@@ -9,8 +9,9 @@
 
 namespace coda {
 
-/// [{"name", "bytes", "xxh64"}, ...] of the files of `ranges`, each once. The checksum is the XXH64 of 64 blocks of 4
-/// KiB, evenly spaced, the file's first and last among them; of the whole file where it is smaller.
+/// [{"name", "bytes", "xxh64"}, ...] of the files of `ranges`, each once, with "mask" where a mask lies next to it. The
+/// checksums xxh64 and mask are the XXH64 of 64 blocks of 4 KiB, evenly spaced, the file's first and last among them;
+/// of the whole file where it is smaller.
 nlohmann::json data_fingerprint(const TokenRanges& ranges);
 
 struct DataChanges {

@@ -59,11 +59,12 @@ std::int64_t validation_begin(const TokenRanges& files, std::int64_t seq_len) {
     return begin;
 }
 
-Datasets split(const TokenRanges& files, std::int64_t begin) {
+Datasets split(const TokenRanges& files, std::int64_t begin, std::int64_t seq_len) {
     Datasets parts;
     std::int64_t file_begin = 0;
     for (const TokenRange& file : files) {
-        const std::int64_t cut = std::clamp<std::int64_t>(begin - file_begin, 0, file.count());
+        std::int64_t cut = std::clamp<std::int64_t>(begin - file_begin, 0, file.count());
+        if (file.file->mask() != nullptr && cut < file.count()) cut -= cut % seq_len;
         if (cut > 0) parts.train.push_back({file.file, 0, cut});
         if (cut < file.count()) parts.val.push_back({file.file, cut, file.count()});
         file_begin += file.count();
@@ -92,7 +93,7 @@ Datasets open_datasets(const DataConfig& data, std::int64_t seq_len, std::int64_
     TokenRanges train = open_ranges(data.train, data, vocab);
     require_sequence(train, "data.train", seq_len, kAdvice);
     if (!data.val.empty()) return {std::move(train), open_validation(data, seq_len, vocab)};
-    Datasets parts = split(train, validation_begin(train, seq_len));
+    Datasets parts = split(train, validation_begin(train, seq_len), seq_len);
     require_sequence(parts.train, "data.train (without the last 10%, which are validation)", seq_len,
                      "give more data, a smaller training.seq_len, or data.val");
     return parts;
@@ -108,47 +109,67 @@ Loader::Loader(TokenRanges ranges, const LoaderOptions& options, std::int64_t ba
             "training.seq_len");
 }
 
-void Loader::batch(std::int64_t first, std::int64_t count, std::span<std::int32_t> tokens,
-                   std::span<std::int32_t> targets) const {
-    const auto seq_len = static_cast<std::size_t>(options_.seq_len);
-    const auto elements = static_cast<std::size_t>(count) * seq_len;
-    require(first >= 0 && tokens.size() == elements && targets.size() == elements, "a batch of sequences [", first,
-            ", ", first + count, ") of ", seq_len, " tokens cannot be read into ", tokens.size(), " tokens and ",
-            targets.size(), " targets");
-    std::vector<std::int32_t> window(seq_len + 1);
+TokenBatch Loader::batch(std::int64_t first, std::int64_t count) const {
+    require(first >= 0 && count >= 0, "there is no batch of the sequences [", first, ", ", first + count, ")");
+    const auto elements = static_cast<std::size_t>(count * options_.seq_len);
+    TokenBatch batch;
+    batch.tokens.assign(elements, 0);
+    batch.targets.assign(elements, kIgnoredTarget);
+    batch.begins.assign(elements, 0);
     for (std::int64_t row = 0; row < count; ++row) {
-        const auto out = static_cast<std::size_t>(row) * seq_len;
         const std::int64_t epoch = (first + row) / sequences();
         std::int64_t sequence = (first + row) % sequences();
-        if (epoch > 0 && !options_.repeat) {
-            std::fill_n(&tokens[out], seq_len, 0);
-            std::fill_n(&targets[out], seq_len, kIgnoredTarget);
-            continue;
-        }
+        if (epoch > 0 && !options_.repeat) break;
         if (options_.shuffle)
             sequence =
                 Permutation(sequences(), options_.seed ^ kShuffleKey, static_cast<std::uint64_t>(epoch))(sequence);
-        const auto after = std::upper_bound(first_.begin(), first_.end(), sequence);
-        const auto index = std::distance(first_.begin(), after) - 1;
-        const TokenRange& range = ranges_[static_cast<std::size_t>(index)];
-        const std::int64_t begin =
-            range.begin + (sequence - first_[static_cast<std::size_t>(index)]) * options_.seq_len;
-        range.file->read(begin, window, options_.vocab);
-        std::copy(window.begin(), window.end() - 1, &tokens[out]);
-        std::copy(window.begin() + 1, window.end(), &targets[out]);
+        read_row(sequence, static_cast<std::size_t>(row), batch);
+    }
+    batch.valid = std::count_if(batch.targets.begin(), batch.targets.end(), [](std::int32_t t) { return t >= 0; });
+    return batch;
+}
+
+void Loader::read_row(std::int64_t sequence, std::size_t row, TokenBatch& batch) const {
+    const auto seq_len = static_cast<std::size_t>(options_.seq_len);
+    const auto after = std::upper_bound(first_.begin(), first_.end(), sequence);
+    const auto index = static_cast<std::size_t>(std::distance(first_.begin(), after) - 1);
+    const TokenFile& file = *ranges_[index].file;
+    const std::int64_t begin = ranges_[index].begin + (sequence - first_[index]) * options_.seq_len;
+    std::vector<std::int32_t> window(seq_len + 1);
+    file.read(begin, window, options_.vocab);
+    const auto out = static_cast<std::ptrdiff_t>(row * seq_len);
+    std::copy(window.begin(), window.end() - 1, batch.tokens.begin() + out);
+    if (file.mask() == nullptr) {
+        std::copy(window.begin() + 1, window.end(), batch.targets.begin() + out);
+        const std::vector<std::uint8_t> begins = begins_at(options_.bos, std::span(window).first(seq_len));
+        std::copy(begins.begin(), begins.end(), batch.begins.begin() + out);
+        return;
+    }
+    std::vector<std::uint8_t> mask(window.size());
+    file.mask()->read(begin, mask);
+    for (std::size_t t = 0; t < seq_len; ++t) {
+        if (counts_as_target(mask[t + 1])) batch.targets[row * seq_len + t] = window[t + 1];
+        batch.begins[row * seq_len + t] = (mask[t] & kMaskBegin) != 0 ? 1 : 0;
     }
 }
 
-void document_starts(std::span<const std::int32_t> tokens, std::int64_t seq_len, std::int32_t bos,
-                     std::span<std::int32_t> positions, std::span<std::int32_t> doc_start) {
-    require(seq_len > 0 && tokens.size() % static_cast<std::size_t>(seq_len) == 0 &&
-                positions.size() == tokens.size() && doc_start.size() == tokens.size(),
-            "document starts of ", tokens.size(), " tokens in sequences of ", seq_len, " cannot be written to ",
+std::vector<std::uint8_t> begins_at(std::int32_t bos, std::span<const std::int32_t> tokens) {
+    std::vector<std::uint8_t> begins(tokens.size());
+    std::transform(tokens.begin(), tokens.end(), begins.begin(),
+                   [bos](std::int32_t token) { return static_cast<std::uint8_t>(token == bos ? 1 : 0); });
+    return begins;
+}
+
+void document_starts(std::span<const std::uint8_t> begins, std::int64_t seq_len, std::span<std::int32_t> positions,
+                     std::span<std::int32_t> doc_start) {
+    require(seq_len > 0 && begins.size() % static_cast<std::size_t>(seq_len) == 0 &&
+                positions.size() == begins.size() && doc_start.size() == begins.size(),
+            "document starts of ", begins.size(), " tokens in sequences of ", seq_len, " cannot be written to ",
             positions.size(), " positions and ", doc_start.size(), " starts");
     std::int32_t start = 0;
-    for (std::size_t i = 0; i < tokens.size(); ++i) {
+    for (std::size_t i = 0; i < begins.size(); ++i) {
         const auto position = static_cast<std::int32_t>(i % static_cast<std::size_t>(seq_len));
-        if (position == 0 || tokens[i] == bos) start = position;
+        if (position == 0 || begins[i] != 0) start = position;
         doc_start[i] = start;
         positions[i] = position - start;
     }

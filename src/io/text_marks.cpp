@@ -126,9 +126,16 @@ bool TokenizerFiles::names_bos() const {
     return settings_.is_object() && (settings_.contains("tokenizer_class") || settings_.contains("bos_token"));
 }
 
+std::optional<std::string> TokenizerFiles::named(const char* key) const {
+    if (settings_.is_object() && settings_.contains(key)) return token_text(settings_[key]);
+    if (special_.is_object() && special_.contains(key)) return token_text(special_[key]);
+    return std::nullopt;
+}
+
 std::optional<std::string> TokenizerFiles::bos_text() const {
-    if (settings_.is_object() && settings_.contains("bos_token")) return token_text(settings_["bos_token"]);
-    if (special_.is_object() && special_.contains("bos_token")) return token_text(special_["bos_token"]);
+    const bool given = (settings_.is_object() && settings_.contains("bos_token")) ||
+                       (special_.is_object() && special_.contains("bos_token"));
+    if (given) return named("bos_token");
     if (begins(tokenizer_class(), {"Llama", "CodeLlama"})) return "<s>";
     if (begins(tokenizer_class(), {"GPTNeoX"})) return "<|endoftext|>";
     return std::nullopt;
@@ -136,6 +143,11 @@ std::optional<std::string> TokenizerFiles::bos_text() const {
 
 std::optional<std::int32_t> TokenizerFiles::bos() const {
     const std::optional<std::string> token = bos_text();
+    return token ? id_of(*token) : std::nullopt;
+}
+
+std::optional<std::int32_t> TokenizerFiles::eos() const {
+    const std::optional<std::string> token = named("eos_token");
     return token ? id_of(*token) : std::nullopt;
 }
 

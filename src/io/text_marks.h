@@ -39,6 +39,7 @@ class TokenizerFiles {
     };
     std::optional<Marks> begin() const;       // rows 2 to 4
     std::optional<std::int32_t> bos() const;  // bos_token, or the class's own, where the tokenizer has it
+    std::optional<std::int32_t> eos() const;  // eos_token
     std::vector<std::int32_t> template_begin() const { return template_before_; }
     std::vector<std::int32_t> template_end() const { return template_after_; }
     bool has_template() const { return has_template_; }
@@ -46,6 +47,7 @@ class TokenizerFiles {
   private:
     void read_template(const nlohmann::json& post_processor);
     std::string tokenizer_class() const;
+    std::optional<std::string> named(const char* key) const;
     std::optional<std::string> bos_text() const;
 
     std::string file_;

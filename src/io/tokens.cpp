@@ -108,6 +108,9 @@ TokenFile::TokenFile(const fs::path& path, std::int64_t vocab) : name_(path.stri
         std::vector<std::byte> head(static_cast<std::size_t>(std::min(file_.bytes(), kShardHeaderBytes)));
         file_.read_at(0, head);
         layout_ = shard_layout(head, file_.bytes(), name_);
+        const fs::path mask = mask_path(path);
+        std::error_code ignored;
+        if (fs::exists(fs::symlink_status(mask, ignored))) mask_.emplace(mask, layout_.count);
     }
     std::vector<std::int32_t> first_tokens(static_cast<std::size_t>(std::min(layout_.count, kCheckedTokens)));
     read(0, first_tokens, vocab);

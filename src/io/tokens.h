@@ -13,11 +13,13 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "src/io/files.h"
+#include "src/io/token_mask.h"
 
 namespace coda {
 
@@ -51,23 +53,25 @@ TokenView parse_shard(std::span<const std::byte> file, const std::string& name);
 void read_tokens(const TokenView& view, std::int64_t first, std::span<std::int32_t> out, std::int64_t vocab,
                  const std::string& name);
 
-/// An open token file: text if its name ends in .txt, else a shard. A read throws Error when the file was cut short
-/// since.
+/// An open token file: text if its name ends in .txt, else a shard, with the mask that lies next to it, if one does. A
+/// read throws Error when the file was cut short since.
 class TokenFile {
   public:
     /// Throws Error naming the file when it is absent, unreadable, a folder or not a valid shard, or has an id >= vocab
-    /// in its first kCheckedTokens tokens.
+    /// in its first kCheckedTokens tokens, or when its mask is not a valid one.
     TokenFile(const std::filesystem::path& path, std::int64_t vocab);
 
     const std::string& name() const { return name_; }
     std::int64_t count() const { return layout_.count; }
     void read(std::int64_t first, std::span<std::int32_t> out, std::int64_t vocab) const;
     const FileReader& file() const { return file_; }
+    const TokenMask* mask() const { return mask_ ? &*mask_ : nullptr; }
 
   private:
     std::string name_;
     FileReader file_;
     TokenLayout layout_;
+    std::optional<TokenMask> mask_;
 };
 
 /// The files that the patterns of a config name, pattern by pattern. An existing path is itself; anything else is a

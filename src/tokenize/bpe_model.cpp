@@ -117,8 +117,8 @@ bool BpeModel::add_fallback(std::string_view character, std::vector<std::uint32_
     return true;
 }
 
-void BpeModel::symbols(std::string_view piece, std::vector<std::uint32_t>& out, std::vector<std::size_t>* ends) const {
-    if (ends != nullptr) ends->clear();
+void BpeModel::symbols(std::string_view piece, std::vector<std::uint32_t>& out, std::vector<TextRange>* places) const {
+    if (places != nullptr) places->clear();
     if (byte_level_) {  // as a rule every byte has a token
         out.resize(piece.size());
         bool all = true;
@@ -126,41 +126,49 @@ void BpeModel::symbols(std::string_view piece, std::vector<std::uint32_t>& out, 
             out[i] = unit_ids_[static_cast<unsigned char>(piece[i])];
             all = all && out[i] != kNoToken;
         }
-        for (std::size_t i = 0; all && ends != nullptr && i < piece.size(); ++i) ends->push_back(i + 1);
+        for (std::size_t i = 0; all && places != nullptr && i < piece.size(); ++i) places->push_back({i, i + 1});
         if (all) return;
     }
     out.clear();
-    bool waiting = false;  // an unknown token, which is written before the next unit that has a token
-    const std::size_t size = piece.size();
-    while (!piece.empty()) {
-        // The symbols that the unit before this one has added end here.
-        if (ends != nullptr) ends->resize(out.size(), size - piece.size());
+    TextRange unknown{};  // waits as one token, which is written before the next unit that has a token
+    // The symbols that were added last stand for these bytes.
+    const auto placed = [&](const TextRange& place) {
+        if (places != nullptr) places->resize(out.size(), place);
+    };
+    const auto write_unknown = [&] {
+        if (unknown.begin == unknown.end) return;
+        out.push_back(unk_id_);
+        placed(unknown);
+        unknown = {};
+    };
+    for (std::size_t at = 0; at < piece.size();) {
         const CodePoint unit =
-            byte_level_ ? CodePoint{static_cast<unsigned char>(piece.front()), 1} : decode_utf8(piece);
-        const std::string_view spelling = piece.substr(0, unit.length);
-        piece.remove_prefix(unit.length);
+            byte_level_ ? CodePoint{static_cast<unsigned char>(piece[at]), 1} : decode_utf8(piece.substr(at));
+        const std::string_view spelling = piece.substr(at, unit.length);
+        const TextRange place{at, at + unit.length};
+        at = place.end;
         const std::uint32_t id = token_of(unit.value);
         if (id != kNoToken) {
-            if (waiting) {
-                out.push_back(unk_id_);
-                if (ends != nullptr) ends->resize(out.size(), size - piece.size() - spelling.size());
-            }
-            waiting = false;
+            write_unknown();
             out.push_back(id);
+            placed(place);
             continue;
         }
         if (byte_fallback_) {
             const std::string stand_in = byte_level_ ? spelled(byte_alphabet()[unit.value]) : std::string(spelling);
-            if (add_fallback(stand_in, out)) continue;
+            if (add_fallback(stand_in, out)) {
+                placed(place);
+                continue;
+            }
         }
         if (!has_unk_) continue;
         require(unk_id_ != kNoToken, file_, ": model.unk_token is not in the vocabulary, and the text has \"", spelling,
                 "\", which no token stands for");
-        if (waiting && !fuse_unk_) out.push_back(unk_id_);
-        waiting = true;
+        if (!fuse_unk_) write_unknown();
+        if (unknown.begin == unknown.end) unknown.begin = place.begin;
+        unknown.end = place.end;
     }
-    if (waiting) out.push_back(unk_id_);
-    if (ends != nullptr) ends->resize(out.size(), size);
+    write_unknown();
 }
 
 }  // namespace coda

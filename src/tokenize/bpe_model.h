@@ -9,6 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "src/core/text_range.h"
 #include "src/tokenize/bpe.h"
 #include "src/tokenize/tokenizer_spec.h"
 
@@ -26,9 +27,9 @@ class BpeModel {
 
     /// Replaces `out` by the tokens of the units of `piece`, valid UTF-8. A unit without token is dropped, or stands as
     /// its bytes' tokens or as the unknown token. Throws Error where an unknown token is needed that the vocabulary
-    /// lacks. `ends` is replaced by where in the piece each of them ends.
+    /// lacks. `places` is replaced by the bytes of the piece that each of them stands for.
     void symbols(std::string_view piece, std::vector<std::uint32_t>& out,
-                 std::vector<std::size_t>* ends = nullptr) const;
+                 std::vector<TextRange>* places = nullptr) const;
 
     /// The unit before which pieces may be divided, as no token reaches across; empty if there is none. It is the one
     /// that most tokens begin with: of words, the space before them.

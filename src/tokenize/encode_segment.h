@@ -7,11 +7,10 @@
 #include <vector>
 
 #include "src/tokenize/encoder.h"
+#include "src/tokenize/given_text.h"
 #include "src/tokenize/segments.h"
 
 namespace coda {
-
-enum class InvalidUtf8 { stop, replace };
 
 struct DocumentOptions {
     std::vector<std::uint32_t> bos, eos;  // put before and after every document that has text

@@ -241,21 +241,20 @@ void Encoder::word(std::string_view word, std::vector<std::uint32_t>& out) {
 void Encoder::word_in_part(const Piece& word, std::vector<std::uint32_t>& out) {
     const BpeModel& model = tokenizer_.model();
     const std::string_view text = word.text.substr(0, word.size);
-    std::vector<std::size_t> ends{word.size};  // of each symbol
-    std::vector<std::uint32_t> lengths{1};     // of each token, in symbols
+    std::vector<TextRange> places{{0, word.size}};  // of each symbol
+    std::vector<std::uint32_t> lengths{1};          // of each token, in symbols
     if (const auto whole = model.whole(text)) {
         out.push_back(*whole);
     } else {
         lengths.clear();
-        model.symbols(text, symbols_, &ends);
+        model.symbols(text, symbols_, &places);
         merger_.merge(symbols_, out, &lengths);
     }
-    std::size_t begin = 0, symbol = 0;
+    std::size_t symbol = 0;
     for (const std::uint32_t length : lengths) {
-        symbol += length;
-        const std::size_t end = ends[symbol - 1];
+        const std::size_t begin = places[symbol].begin, end = places[symbol + length - 1].end;
         counts_->push_back(touches(word.ranges->counted, word.origin + begin, word.origin + end));
-        begin = end;
+        symbol += length;
     }
 }
 

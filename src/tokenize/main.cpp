@@ -12,7 +12,11 @@ int main(int argc, char** argv) {
             print(*options.print);
         } else {
             watch_interrupts();
-            options.decode ? decode(options) : tokenize(options);
+            if (options.decode) {
+                decode(options);
+            } else {
+                options.seq_len > 0 ? tokenize_conversations(options) : tokenize(options);
+            }
         }
         close_standard_output();
         return kExitDone;

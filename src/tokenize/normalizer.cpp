@@ -40,17 +40,35 @@ std::string replace(std::string_view text, const NormalizerStep& step) {
     }
 }
 
-/// The ranges of a text that becomes `normalized` by NFC. The text is divided where nothing composes across, at or
-/// around their ends.
+/// The other characters that NFC may compose with the one at a place of a text.
+TextRange composing(std::string_view text, std::size_t at) {
+    const auto joins = [&](std::size_t byte) { return joins_leftward(decode_utf8(text.substr(byte)).value); };
+    const auto continues = [&](std::size_t byte) { return (static_cast<unsigned char>(text[byte]) & 0xC0U) == 0x80U; };
+    TextRange around{at, at};
+    while (around.begin > 0 && joins(around.begin)) {
+        do --around.begin;
+        while (around.begin > 0 && continues(around.begin));
+    }
+    while (around.end < text.size() && joins(around.end)) {
+        do ++around.end;
+        while (around.end < text.size() && continues(around.end));
+    }
+    return around;
+}
+
+/// The ranges of a text that becomes `normalized` by NFC. What is composed across the end of a range belongs to it.
 void move_by_nfc(std::string_view text, std::string_view normalized, TextRanges& ranges) {
+    const auto piece = [text](std::size_t begin, std::size_t end) { return nfc(text.substr(begin, end - begin)); };
     for (std::vector<TextRange>* list : {&ranges.plain, &ranges.counted}) {
         std::size_t from = 0, to = 0;  // the same place in both texts
         const auto moved = [&](std::size_t byte, bool is_end) {
-            while (byte > from && byte < text.size() && joins_leftward(decode_utf8(text.substr(byte)).value)) {
-                do byte += is_end ? 1 : std::size_t(-1);
-                while (byte < text.size() && (static_cast<unsigned char>(text[byte]) & 0xC0U) == 0x80U);
+            if (byte < text.size() && joins_leftward(decode_utf8(text.substr(byte)).value)) {
+                const TextRange around = composing(text, byte);
+                const bool apart =
+                    piece(around.begin, byte) + piece(byte, around.end) == piece(around.begin, around.end);
+                if (!apart) byte = is_end ? around.end : around.begin;
             }
-            if (byte > from) to += nfc(text.substr(from, byte - from)).size();
+            if (byte > from) to += piece(from, byte).size();
             from = std::max(from, byte);
             return std::min(to, normalized.size());
         };

@@ -66,6 +66,15 @@ void add_options(CLI::App& app, TokenizeOptions& o) {
                    "Token after each document: its text, none, or auto (default): as the tokenizer's template ends a "
                    "text, else <|end_of_text|> or </s>, where it has the token that begins a text with it")
         ->option_text("TOKEN");
+    app.add_option("--seq-len", o.seq_len,
+                   "Fine-tuning data: pack conversations (JSON Lines) into rows of N tokens, the model's "
+                   "training.seq_len, and write STEM.mask next to STEM.bin")
+        ->option_text("N")
+        ->check(CLI::Range(std::int64_t{2}, std::int64_t{1} << 30));
+    choice<TrainOn>(app, "--train-on", o.train_on,
+                    {{"assistant", TrainOn::assistant}, {"last", TrainOn::last}, {"all", TrainOn::all}},
+                    "With --seq-len: what counts as a target: what the assistant says (default), only the last of "
+                    "it, or all tokens");
     app.add_option("--vocab", o.vocab, "The model's vocab_size: refuse a tokenizer with larger ids")
         ->option_text("N")
         ->check(CLI::PositiveNumber);
@@ -84,7 +93,7 @@ void check(const CLI::App& app, const TokenizeOptions& o) {
     const auto given = [&](const char* flag) { return app.get_option(flag)->count() > 0; };
     if (o.decode) {
         for (const char* flag : {"--format", "--field", "--shard-tokens", "--val-fraction", "--split-at", "--bos",
-                                 "--eos", "--vocab", "--invalid-utf8", "--threads"}) {
+                                 "--eos", "--vocab", "--invalid-utf8", "--threads", "--seq-len", "--train-on"}) {
             if (given(flag)) throw UsageError(text(flag, " has no meaning with --decode"));
         }
         return;
@@ -92,6 +101,12 @@ void check(const CLI::App& app, const TokenizeOptions& o) {
     if (o.skip_special) throw UsageError("--skip-special has no meaning without --decode");
     if (o.out.empty()) throw UsageError("--out STEM is required: where the shards go");
     if (o.segments.val_fraction >= 1) throw UsageError("--val-fraction must be below 1: training needs data too");
+    if (given("--train-on") && o.seq_len == 0) throw UsageError("--train-on has no meaning without --seq-len");
+    if (o.seq_len > 0) {
+        for (const char* flag : {"--format", "--field", "--shard-tokens", "--split-at"}) {
+            if (given(flag)) throw UsageError(text(flag, " has no meaning with --seq-len"));
+        }
+    }
     if (given("--split-at") && o.segments.val_fraction == 0) {
         throw UsageError("--split-at has no meaning without --val-fraction");
     }

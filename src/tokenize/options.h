@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "src/tokenize/encode_segment.h"
+#include "src/tokenize/masked_tokens.h"
 #include "src/tokenize/segments.h"
 
 namespace coda {
@@ -20,7 +21,9 @@ struct TokenizeOptions {
     std::string bos = "auto", eos = "auto";
     std::int64_t shard_tokens = 0;  // 0: one file
     std::int64_t vocab = 0;         // 0: not checked
-    std::size_t threads = 0;        // 0: all cores
+    std::int64_t seq_len = 0;       // fine-tuning data in rows of this many tokens; 0: documents
+    TrainOn train_on = TrainOn::assistant;
+    std::size_t threads = 0;  // 0: all cores
     bool overwrite = false, decode = false, skip_special = false;
 
     std::optional<std::string> print;  // --help or --version: print this and exit

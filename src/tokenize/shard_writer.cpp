@@ -17,15 +17,18 @@ constexpr std::size_t kBufferBytes = std::size_t{1} << 20;
 
 fs::path folder_of(const fs::path& stem) { return fs::absolute(stem).parent_path(); }
 
-/// Finished shards of `stem`: STEM.bin and STEM_dddddd.bin.
+/// Finished shards and masks of `stem`: STEM.bin, STEM_dddddd.bin, and .mask for .bin.
 std::vector<fs::path> existing_shards(const fs::path& stem) {
     const std::string name = stem.filename().string();
     std::vector<fs::path> found;
     std::error_code error;
     for (const auto& entry : fs::directory_iterator(folder_of(stem), error)) {
         std::string file = entry.path().filename().string();
-        if (!file.starts_with(name) || !file.ends_with(".bin")) continue;
-        const std::string_view middle = std::string_view(file).substr(name.size(), file.size() - name.size() - 4);
+        const std::string extension = entry.path().extension().string();
+        if (!file.starts_with(name) || (extension != ".bin" && extension != ".mask")) continue;
+        if (file.size() < name.size() + extension.size()) continue;
+        const std::string_view middle =
+            std::string_view(file).substr(name.size(), file.size() - name.size() - extension.size());
         const bool numbered = middle.size() >= 7 && middle[0] == '_' &&
                               middle.find_first_not_of("0123456789", 1) == std::string_view::npos;
         if (middle.empty() || numbered) found.push_back(entry.path());
@@ -34,11 +37,20 @@ std::vector<fs::path> existing_shards(const fs::path& stem) {
     return found;
 }
 
-std::vector<std::byte> header(bool wide, std::int64_t count) {
-    const std::array<std::int32_t, 3> words{wide ? 20240801 : 20240520, wide ? 7 : 1, static_cast<std::int32_t>(count)};
+std::vector<std::byte> header(std::int32_t magic, std::int32_t version, std::int64_t count) {
+    const std::array<std::int32_t, 3> words{magic, version, static_cast<std::int32_t>(count)};
     std::vector<std::byte> bytes(kShardHeaderBytes);
     std::memcpy(bytes.data(), words.data(), sizeof words);
     return bytes;
+}
+
+std::vector<std::byte> shard_header(bool wide, std::int64_t count) {
+    return wide ? header(20240801, 7, count) : header(20240520, 1, count);
+}
+
+/// "STEM_0.mask.new" of "STEM_0.bin.new".
+fs::path aside_of_mask(const fs::path& aside) {
+    return mask_path(fs::path(aside).replace_extension()).string() + ".new";
 }
 
 }  // namespace
@@ -57,7 +69,10 @@ ShardWriter::ShardWriter(fs::path stem, std::int64_t vocab, std::int64_t shard_t
 ShardWriter::~ShardWriter() {
     writer_.reset();
     std::error_code ignored;
-    for (const fs::path& aside : asides_) fs::remove(aside, ignored);
+    for (const fs::path& aside : asides_) {
+        fs::remove(aside, ignored);
+        fs::remove(aside_of_mask(aside), ignored);
+    }
 }
 
 fs::path ShardWriter::final_path(std::size_t shard) const {
@@ -69,11 +84,11 @@ fs::path ShardWriter::final_path(std::size_t shard) const {
 void ShardWriter::open_shard() {
     const fs::path aside = text(stem_.string(), "_", asides_.size(), ".bin.new");
     std::error_code ignored;
-    fs::remove(aside, ignored);  // of a run that was killed
+    for (const fs::path& old : {aside, aside_of_mask(aside)}) fs::remove(old, ignored);  // of a run that was killed
     writer_.emplace(aside, FileWriter::Mode::create);
     asides_.push_back(aside);
     in_shard_ = 0;
-    writer_->write(header(wide_, 0));
+    writer_->write(shard_header(wide_, 0));
 }
 
 void ShardWriter::flush() {
@@ -83,9 +98,27 @@ void ShardWriter::flush() {
 
 void ShardWriter::seal() {
     flush();
-    writer_->write_at(0, header(wide_, in_shard_));
+    writer_->write_at(0, shard_header(wide_, in_shard_));
     writer_->finish();
     writer_.reset();
+    if (mask_.empty()) return;
+    FileWriter mask(aside_of_mask(asides_.back()), FileWriter::Mode::create);
+    mask.write(header(kMaskMagic, kMaskVersion, in_shard_));
+    mask.write(std::as_bytes(std::span(mask_)));
+    mask.finish();
+    mask_.clear();
+}
+
+void ShardWriter::add(std::span<const std::uint32_t> tokens, std::span<const std::uint8_t> mask) {
+    require(tokens.size() == mask.size(), tokens.size(), " tokens have a mask of ", mask.size());
+    while (!tokens.empty()) {
+        const auto room = static_cast<std::size_t>(shard_tokens_ - (writer_ ? in_shard_ : 0));
+        const std::size_t count = std::min(tokens.size(), room);
+        mask_.insert(mask_.end(), mask.begin(), mask.begin() + static_cast<std::ptrdiff_t>(count));
+        add(tokens.first(count));
+        tokens = tokens.subspan(count);
+        mask = mask.subspan(count);
+    }
 }
 
 void ShardWriter::add(std::span<const std::uint32_t> tokens) {
@@ -114,17 +147,27 @@ void ShardWriter::finish() {
 }
 
 std::vector<fs::path> ShardWriter::commit() {
-    std::vector<fs::path> written;
+    std::vector<fs::path> written, all;
+    std::error_code none;
     for (std::size_t i = 0; i < asides_.size(); ++i) {
         written.push_back(final_path(i));
-        rename_path(asides_[i], written.back());
+        all.push_back(written.back());
+        if (const fs::path mask = aside_of_mask(asides_[i]); fs::exists(mask, none)) {
+            all.push_back(mask_path(written.back()));
+            rename_path(mask, all.back());
+        }
     }
+    const auto remove_others = [&](const char* extension) {
+        for (const fs::path& old : existing_shards(stem_)) {
+            const bool ours = std::any_of(all.begin(), all.end(),
+                                          [&](const fs::path& path) { return path.filename() == old.filename(); });
+            if (!ours && old.extension() == extension) fs::remove(old);
+        }
+    };
+    remove_others(".mask");  // before a new shard comes to lie next to it
+    for (std::size_t i = 0; i < asides_.size(); ++i) rename_path(asides_[i], written[i]);
     asides_.clear();
-    for (const fs::path& old : existing_shards(stem_)) {
-        const bool ours = std::any_of(written.begin(), written.end(),
-                                      [&](const fs::path& path) { return path.filename() == old.filename(); });
-        if (!ours) fs::remove(old);
-    }
+    remove_others(".bin");
     sync_folder(folder_of(stem_));
     return written;
 }

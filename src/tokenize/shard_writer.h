@@ -1,5 +1,5 @@
 // Token shards while they are written: aside as "<name>.new", and under their names only when all of them are complete.
-// src/io/tokens.h has the format.
+// src/io/tokens.h has the format, and src/io/token_mask.h that of masks.
 #pragma once
 
 #include <cstddef>
@@ -27,13 +27,17 @@ class ShardWriter {
     ShardWriter(const ShardWriter&) = delete;
     ShardWriter& operator=(const ShardWriter&) = delete;
 
+    /// Tokens without a mask.
     void add(std::span<const std::uint32_t> tokens);
+    /// Tokens with the mask of each; all that is added to a writer has one.
+    void add(std::span<const std::uint32_t> tokens, std::span<const std::uint8_t> mask);
     std::int64_t tokens() const { return tokens_; }
 
     /// Writes out all that has been added, durably; nothing has its name yet.
     void finish();
 
-    /// Gives the shards their names and removes others of this stem, which an earlier run left. After finish().
+    /// Gives masks and then shards their names and removes others of this stem, which an earlier run left. After
+    /// finish(). Returns the shards.
     std::vector<std::filesystem::path> commit();
 
     static constexpr std::int64_t kMaxShardTokens = 2147483647;
@@ -51,6 +55,7 @@ class ShardWriter {
     std::vector<std::filesystem::path> asides_;  // in order; the last is writer_'s if it is open
     std::optional<FileWriter> writer_;
     std::vector<std::byte> buffer_;
+    std::vector<std::uint8_t> mask_;  // of the shard that is open
     std::int64_t in_shard_ = 0, tokens_ = 0;
 };
 

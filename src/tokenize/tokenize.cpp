@@ -3,7 +3,6 @@
 #include <filesystem>
 #include <memory>
 #include <system_error>
-#include <thread>
 
 #include "src/core/console.h"
 #include "src/core/errors.h"
@@ -11,6 +10,7 @@
 #include "src/core/printable.h"
 #include "src/io/text_marks.h"
 #include "src/io/tokens.h"
+#include "src/tokenize/inputs.h"
 #include "src/tokenize/ordered_workers.h"
 #include "src/tokenize/progress.h"
 #include "src/tokenize/run.h"
@@ -20,22 +20,6 @@ namespace coda {
 namespace {
 
 namespace fs = std::filesystem;
-
-/// Text in flight: room for some segments per thread.
-constexpr std::int64_t kBytesInWork = std::int64_t{4} << 20;
-constexpr std::int64_t kBytesInWorkPerThread = std::int64_t{1} << 20;
-
-void say(const std::string& line) { std::fprintf(stderr, "coda_tokenize: %s\n", printable(line).c_str()); }
-
-/// The tokens of --bos or --eos, which for "auto" are `automatic`.
-std::vector<std::uint32_t> marks(const Tokenizer& tokenizer, const char* flag, const std::string& given,
-                                 const std::vector<std::int32_t>& automatic) {
-    if (given == "none") return {};
-    if (given == "auto") return {automatic.begin(), automatic.end()};
-    const auto id = tokenizer.id_of(given);
-    if (!id) throw UsageError(text(flag, " ", given, ": ", tokenizer.file(), " has no such token"));
-    return {*id};
-}
 
 DocumentOptions document_options(const TokenizeOptions& options, const Tokenizer& tokenizer) {
     DocumentOptions result = options.documents;
@@ -49,31 +33,6 @@ DocumentOptions document_options(const TokenizeOptions& options, const Tokenizer
     if (options.bos == "auto") say(automatic.begin.reason);
     if (options.eos == "auto") say(automatic.end.reason);
     return result;
-}
-
-std::vector<std::string> expand_inputs(const std::vector<std::string>& patterns) {
-    std::vector<std::string> inputs;
-    for (const std::string& pattern : patterns) {
-        if (pattern == "-") {
-            inputs.push_back(pattern);
-            continue;
-        }
-        for (const fs::path& path : expand_paths({pattern})) inputs.push_back(path.string());
-    }
-    if (std::count(inputs.begin(), inputs.end(), "-") > 1) throw UsageError("standard input (-) can be read only once");
-    return inputs;
-}
-
-/// Bytes of all inputs; 0 when one has no known size.
-std::int64_t total_bytes(const std::vector<std::string>& inputs) {
-    std::int64_t total = 0;
-    for (const std::string& input : inputs) {
-        std::error_code error;
-        const auto size = fs::file_size(input, error);
-        if (error) return 0;
-        total += static_cast<std::int64_t>(size);
-    }
-    return total;
 }
 
 struct Totals {
@@ -132,9 +91,7 @@ class Output {
 
 void tokenize(const TokenizeOptions& options) {
     const Tokenizer tokenizer(read_tokenizer(options.tokenizer));
-    require(options.vocab == 0 || tokenizer.vocab_size() <= options.vocab, options.tokenizer, ": its ids go up to ",
-            tokenizer.vocab_size() - 1, ", beyond --vocab ", options.vocab,
-            "; the model needs a vocab_size of at least ", tokenizer.vocab_size());
+    require_vocab(tokenizer, options);
     const DocumentOptions documents = document_options(options, tokenizer);
     const std::vector<std::string> inputs = expand_inputs(options.inputs);
     SegmentReader reader(tokenizer, inputs, options.segments);
@@ -143,14 +100,12 @@ void tokenize(const TokenizeOptions& options) {
     for (const std::string& input : inputs) files.add(input);
     Output output(options, tokenizer.vocab_size(), files);
 
-    const std::size_t threads =
-        options.threads > 0 ? options.threads : std::max<std::size_t>(1, std::thread::hardware_concurrency());
-    OrderedWorkers<Segment, Encoded> workers(
-        threads, kBytesInWork + kBytesInWorkPerThread * static_cast<std::int64_t>(threads), [&] {
-            return [encoder = std::make_shared<Encoder>(tokenizer), &documents](Segment& segment) {
-                return encode_segment(segment, documents, *encoder);
-            };
-        });
+    const std::size_t threads = thread_count(options);
+    OrderedWorkers<Segment, Encoded> workers(threads, bytes_in_work(threads), [&] {
+        return [encoder = std::make_shared<Encoder>(tokenizer), &documents](Segment& segment) {
+            return encode_segment(segment, documents, *encoder);
+        };
+    });
     const auto begin = std::chrono::steady_clock::now();
     {
         Progress progress(total_bytes(inputs));

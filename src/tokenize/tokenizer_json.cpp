@@ -9,6 +9,7 @@
 
 #include "src/config/json_file.h"
 #include "src/io/files.h"
+#include "src/tokenize/normalizer.h"
 #include "src/tokenize/pipeline_json.h"
 
 namespace coda {
@@ -114,8 +115,8 @@ AddedToken added_token(const JsonPart& part, std::uint32_t id) {
 /// Reads added tokens one after the other, each with the id that the library would give it.
 class AddedTokenReader {
   public:
-    AddedTokenReader(const TokenDecoder& decoder, TokenizerSpec& spec)
-        : decoder_(decoder), spec_(spec), next_(static_cast<std::uint32_t>(spec.vocabulary.size())) {}
+    explicit AddedTokenReader(TokenizerSpec& spec)
+        : spec_(spec), next_(static_cast<std::uint32_t>(spec.vocabulary.size())) {}
 
     void add(const JsonPart& part, const AddedToken& token) {
         const auto known = spec_.vocabulary.find(token.content);
@@ -126,8 +127,7 @@ class AddedTokenReader {
         std::optional<std::string>& bytes = entry_of(spec_, id);
         part.require_that(known != spec_.vocabulary.end() || !bytes, "id ", id, " of ", token.content,
                           " is the id of another token");
-        bytes = decoder_.bytes_of(token.content, true);
-        decoder_.add_start(token.content, id, spec_.start);
+        bytes = token.content;
         next_ = std::max(next_, id + 1);
         place_.emplace(token.content, spec_.added.size());
         spec_.added.push_back(token);
@@ -140,7 +140,6 @@ class AddedTokenReader {
     }
 
   private:
-    const TokenDecoder& decoder_;
     TokenizerSpec& spec_;
     std::uint32_t next_;
     std::unordered_map<std::string, std::size_t> place_;
@@ -181,6 +180,19 @@ void read_config_tokens(const JsonPart& part, AddedTokenReader& reader) {
     }
 }
 
+/// What added tokens are decoded to: a normalized one's text as the normalizer leaves it, but for a byte-level
+/// vocabulary.
+void decode_added_tokens(const TokenDecoder& decoder, TokenizerSpec& spec) {
+    const Normalizer normalizer(spec.normalizer);
+    for (const AddedToken& token : spec.added) {
+        std::string storage;
+        const bool changes = token.normalized && !spec.byte_level;
+        const std::string content(changes ? normalizer.apply(token.content, true, storage) : token.content);
+        spec.bytes[token.id] = decoder.bytes_of(content, true);
+        decoder.add_start(content, token.id, spec.start);
+    }
+}
+
 }  // namespace
 
 TokenizerSpec parse_tokenizer(const std::string& content, const std::string& file, const std::string& config) {
@@ -194,13 +206,14 @@ TokenizerSpec parse_tokenizer(const std::string& content, const std::string& fil
     check_post_processor(root["post_processor"]);
     const TokenDecoder decoder(root["decoder"], spec.byte_level);
     read_model(root["model"], decoder, spec);
-    AddedTokenReader added(decoder, spec);
+    AddedTokenReader added(spec);
     read_added_tokens(root["added_tokens"], added);
     if (!config.empty()) {
         const std::string name = (fs::path(file).parent_path() / "tokenizer_config.json").string();
         const json settings = parse_json_text(config, name);
         read_config_tokens(JsonPart{settings, name + ":"}["added_tokens_decoder"], added);
     }
+    decode_added_tokens(decoder, spec);
     return spec;
 }
 

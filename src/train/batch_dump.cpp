@@ -1,6 +1,6 @@
 #include "src/train/batch_dump.h"
 
-#include "src/engine/feed.h"
+#include "src/io/files.h"
 
 namespace coda {
 
@@ -8,7 +8,7 @@ namespace {
 
 /// Version 1.0 of the format: magic, version, header length, a Python dict padded with spaces to 64 bytes.
 std::string npy_header(std::int64_t micro_batches, std::int64_t batch, std::int64_t seq_len) {
-    std::string dict = text("{'descr': '<i4', 'fortran_order': False, 'shape': (", micro_batches, ", 2, ", batch, ", ",
+    std::string dict = text("{'descr': '<i4', 'fortran_order': False, 'shape': (", micro_batches, ", 3, ", batch, ", ",
                             seq_len, "), }");
     constexpr std::size_t kPrefix = 10;
     while ((kPrefix + dict.size() + 1) % 64 != 0) dict += ' ';
@@ -29,10 +29,11 @@ void dump_batches(const std::filesystem::path& file, const Loader& loader, std::
         FileWriter out(aside, FileWriter::Mode::create);
         out.write(bytes_of(npy_header(micro_batches, micro_batch_size, seq_len)));
         for (std::int64_t i = 0; i < micro_batches; ++i) {
-            const TokenBatch batch =
-                load_batch(loader, first_sequence + i * micro_batch_size, micro_batch_size, seq_len);
-            out.write(std::as_bytes(std::span(batch.tokens)));
-            out.write(std::as_bytes(std::span(batch.targets)));
+            const TokenBatch batch = loader.batch(first_sequence + i * micro_batch_size, micro_batch_size);
+            const std::vector<std::int32_t> begins(batch.begins.begin(), batch.begins.end());
+            for (const auto* plane : {&batch.tokens, &batch.targets, &begins}) {
+                out.write(std::as_bytes(std::span(*plane)));
+            }
         }
         out.finish();
         rename_path(aside, file);

@@ -24,7 +24,7 @@ ValidationLoss Evaluator::validation() {
     for (std::int64_t i = 0; i < config.validation.batches; ++i) {
         const std::int64_t first = i * training.micro_batch_size;
         if (first >= data_.validation->sequences()) break;
-        const TokenBatch batch = load_batch(*data_.validation, first, training.micro_batch_size, training.seq_len);
+        const TokenBatch batch = data_.validation->batch(first, training.micro_batch_size);
         run(batch);
         sum += download_scalar(session_.executor(), session_.host().val_loss) * static_cast<double>(batch.valid);
         total += batch.valid;
@@ -36,7 +36,9 @@ ValidationLoss Evaluator::validation() {
 std::vector<EvaluationRecord> Evaluator::choices(std::int64_t step) {
     const Config& config = session_.config();
     const TrainingConfig& training = config.training;
-    const auto losses_of = [&](const TokenBatch& batch) {
+    const auto bos = static_cast<std::int32_t>(config.model.bos_token_id.value_or(-1));
+    const auto losses_of = [&](TokenBatch batch) {
+        batch.begins = begins_at(bos, batch.tokens);
         run(batch);
         return download_vector(session_.executor(), session_.host().losses);
     };

@@ -16,8 +16,8 @@
 #include <functional>
 #include <vector>
 
-#include "src/engine/feed.h"
 #include "src/io/evaluation_shard.h"
+#include "src/io/loader.h"
 
 namespace coda {
 
@@ -28,7 +28,8 @@ struct MultipleChoiceResult {
     std::int64_t truncated = 0;  // rows that lost a part of their context
 };
 
-/// The losses of all positions of a micro-batch, in their order; 0 where the target is ignored.
+/// The losses of all positions of a micro-batch, in their order; 0 where the target is ignored. The batch does not say
+/// where documents begin.
 using TokenLosses = std::function<std::vector<double>(const TokenBatch&)>;
 
 /// Evaluates the first `limit` examples (0: all) in micro-batches of `rows` rows of `seq_len` tokens. Rows of an

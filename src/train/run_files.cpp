@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "kernels/core/error.h"
+#include "src/core/errors.h"
 #include "src/engine/timing.h"
 #include "src/io/output_file.h"
 #include "src/io/tokens.h"
@@ -15,13 +16,26 @@ namespace {
 
 namespace fs = std::filesystem;
 
+std::unique_ptr<Loader> make_loader(const Config& config, TokenRanges ranges, bool trains, std::int64_t step) {
+    if (config.data.document_mask && !config.model.bos_token_id) {
+        for (const TokenRange& range : ranges) {
+            if (range.file->mask() != nullptr) continue;
+            throw UsageError(
+                text("data.document_mask: needs model.bos_token_id, which tells where a document begins in ",
+                     range.file->name(), ", because no mask lies next to it"));
+        }
+    }
+    const LoaderOptions options{.seq_len = config.training.seq_len,
+                                .vocab = config.model.vocab_size,
+                                .shuffle = trains && config.data.shuffle,
+                                .repeat = trains,
+                                .seed = config.training.seed,
+                                .bos = static_cast<std::int32_t>(config.model.bos_token_id.value_or(-1))};
+    return std::make_unique<Loader>(std::move(ranges), options, step);
+}
+
 std::unique_ptr<Loader> validation_loader(const Config& config, TokenRanges ranges) {
-    const LoaderOptions in_order{.seq_len = config.training.seq_len,
-                                 .vocab = config.model.vocab_size,
-                                 .shuffle = false,
-                                 .repeat = false,
-                                 .seed = config.training.seed};
-    return std::make_unique<Loader>(std::move(ranges), in_order, 1);
+    return make_loader(config, std::move(ranges), false, 1);
 }
 
 std::vector<EvaluationShard> open_shards(const Config& config) {
@@ -33,7 +47,10 @@ InputFiles inputs_of(const Config& config, const RunOptions& options) {
     for (const auto* patterns : {&config.data.train, &config.data.val, &config.evaluation.files}) {
         for (const std::string& pattern : *patterns) {
             try {
-                for (const fs::path& file : expand_paths({pattern})) inputs.add(file);
+                for (const fs::path& file : expand_paths({pattern})) {
+                    inputs.add(file);
+                    inputs.add(mask_path(file));
+                }
             } catch (const Error&) {
                 continue;  // no such file: who opens the data says so, and how to get it
             }
@@ -67,14 +84,9 @@ void require_outside(const std::string& flag, const fs::path& path, const fs::pa
 TrainingData open_training_data(const Config& config) {
     const TrainingConfig& training = config.training;
     Datasets data = open_datasets(config.data, training.seq_len, config.model.vocab_size);
-    const LoaderOptions shuffled{.seq_len = training.seq_len,
-                                 .vocab = config.model.vocab_size,
-                                 .shuffle = config.data.shuffle,
-                                 .repeat = true,
-                                 .seed = training.seed};
     const std::int64_t step = training.micro_batch_size * training.grad_accumulation_steps;
     TrainingData opened;
-    opened.train = std::make_unique<Loader>(std::move(data.train), shuffled, step);
+    opened.train = make_loader(config, std::move(data.train), true, step);
     opened.evaluation.validation = validation_loader(config, std::move(data.val));
     opened.evaluation.shards = open_shards(config);
     return opened;
@@ -86,6 +98,19 @@ EvaluationData open_evaluation_data(const Config& config) {
         validation_loader(config, open_validation(config.data, config.training.seq_len, config.model.vocab_size));
     opened.shards = open_shards(config);
     return opened;
+}
+
+std::string note_of_few_targets(const TokenRanges& train) {
+    std::int64_t targets = 0, tokens = 0;
+    for (const TokenRange& range : train) {
+        if (range.file->mask() == nullptr) continue;
+        targets += range.file->mask()->targets();
+        tokens += range.file->count();
+    }
+    const double share = static_cast<double>(targets) / static_cast<double>(std::max<std::int64_t>(1, tokens));
+    if (tokens == 0 || share >= kFewTargets) return {};
+    return text("note: the masks of data.train count ", targets, " of ", tokens, " tokens, less than ",
+                100 * kFewTargets, "%: is coda_tokenize's --train-on what was meant?");
 }
 
 void require_own_directory(const Config& config, const RunOptions& options) {

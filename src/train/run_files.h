@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "src/config/config.h"
@@ -28,6 +29,9 @@ struct TrainingData {
 /// data.
 TrainingData open_training_data(const Config& config);
 EvaluationData open_evaluation_data(const Config& config);
+
+/// A note for the console where less than kFewTargets of the tokens in files with a mask are targets, else "".
+std::string note_of_few_targets(const TokenRanges& train);
 
 /// Throws Error when training would overwrite another run, whose log is in output.directory.
 void require_own_directory(const Config& config, const RunOptions& options);

@@ -132,8 +132,7 @@ Trainer::StepBatches Trainer::load_step(std::int64_t step) const {
     // The loss is a mean over the valid targets of the whole step, so they are counted before its first micro-batch.
     StepBatches loaded;
     for (std::int64_t i = 0; i < training.grad_accumulation_steps; ++i) {
-        loaded.batches.push_back(load_batch(*data_.train, first + i * training.micro_batch_size,
-                                            training.micro_batch_size, training.seq_len));
+        loaded.batches.push_back(data_.train->batch(first + i * training.micro_batch_size, training.micro_batch_size));
         loaded.valid += loaded.batches.back().valid;
     }
     return loaded;
@@ -294,6 +293,8 @@ int Trainer::train() {
                        session_.executor().device_name(), ": ", steps - done, " steps of ", tokens_per_step(),
                        " tokens, arena ", bytes_text(static_cast<double>(session_.plan().arena_bytes())),
                        ", output in ", run_directory().string()));
+    const std::string note = note_of_few_targets(data_.train->ranges());
+    if (!note.empty()) console_.line(note);
     if (weights_.resumed() && done >= steps) {
         console_.line(text("nothing to do: the checkpoint is already at step ", done, " of ", steps));
         return kExitDone;

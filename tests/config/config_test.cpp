@@ -301,7 +301,6 @@ TEST_CASE("settings that contradict each other are refused by name") {
         {"/model/max_position_embeddings", 31, {"training.seq_len 32", "model.max_position_embeddings 31"}},
         {"/training/lm_head_chunks", 65, {"training.lm_head_chunks 65", "= 64"}},
         {"/training/micro_batch_size", 1 << 27, {"training.micro_batch_size 134217728", "2^31 - 1"}},
-        {"/data/document_mask", true, {"data.document_mask", "model.bos_token_id"}},
     };
     for (const Case& each : cases) {
         const std::string error = error_of(changed(each.pointer, each.value));

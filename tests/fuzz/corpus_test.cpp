@@ -112,6 +112,8 @@ TEST_CASE("the reader of a safetensors index withstands its corpus and mutations
 
 TEST_CASE("the shard reader withstands its corpus and mutations") { run("shard", fuzz::shard, 3000); }
 
+TEST_CASE("the reader of masks withstands its corpus and mutations") { run("token_mask", fuzz::token_mask, 3000); }
+
 TEST_CASE("the evaluation shard reader withstands its corpus and mutations") {
     run("evaluation_shard", fuzz::evaluation_shard, 3000);
 }
@@ -136,4 +138,8 @@ TEST_CASE("chat templates withstand their corpus and mutations") { run("chat_tem
 TEST_CASE("the tokenizer.json reader withstands its corpus and mutations") { run("tokenizer", fuzz::tokenizer, 300); }
 
 TEST_CASE("the reader of JSON lines withstands its corpus and mutations") { run("json_line", fuzz::json_line, 3000); }
+
+TEST_CASE("the reader of conversations withstands its corpus and mutations") {
+    run("conversation", fuzz::conversation, 3000);
+}
 #endif

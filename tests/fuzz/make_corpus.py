@@ -54,6 +54,21 @@ def shard():
     put("shard", "short_header", image(20240520, 1, 1, [1], "H")[:600])
 
 
+def token_mask():
+    def image(mask, count=None, magic=20251125, version=1):
+        return struct.pack("<256i", magic, version, len(mask) if count is None else count, *[0] * 253) + bytes(mask)
+
+    put("token_mask", "valid_conversations", image([2, 0, 1, 1, 3, 1, 0]))
+    put("token_mask", "valid_one", image([0]))
+    put("token_mask", "unknown_bit", image([2, 1, 4]))
+    put("token_mask", "count_too_large", image([2, 1, 1], count=4))
+    put("token_mask", "count_negative", image([2, 1, 1], count=-3))
+    put("token_mask", "none", image([]))
+    put("token_mask", "wrong_magic", image([2, 1], magic=20240520))
+    put("token_mask", "wrong_version", image([2, 1], version=2))
+    put("token_mask", "short_header", image([2, 1])[:600])
+
+
 MODEL = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
          "vocab_size": 256}
 LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
@@ -248,6 +263,22 @@ def json_line():
     put("json_line", "open", '{"text": "a\\')
 
 
+def conversation():
+    turns = [{"role": "system", "content": "s"}, {"role": "user", "content": "<|end|>"},
+             {"role": "assistant", "content": "e\u0301 \u4e2d<|endless|>\n"}]
+    put("conversation", "valid_messages", json.dumps({"messages": turns, "id": 1}))
+    put("conversation", "valid_sharegpt", json.dumps({"conversations": [{"from": "human", "value": "<|"},
+                                                                        {"from": "gpt", "value": "end|>"}]}))
+    put("conversation", "valid_texts", '{"prompt": "p", "completion": "c\\ud83d", "score": NaN}')
+    put("conversation", "valid_lists", json.dumps({"prompt": turns[:2], "completion": turns[2:]}))
+    put("conversation", "valid_text", b'{"text": "\xc3 t"}')
+    put("conversation", "no_completion", '{"prompt": "p"}')
+    put("conversation", "no_messages", '{"messages": []}')
+    put("conversation", "role", '{"messages": [{"role": "tool", "content": "c"}]}')
+    put("conversation", "tools", '{"messages": [{"role": "user", "content": "c", "tool_calls": [1]}]}')
+    put("conversation", "list", '[{"text": "t"}]')
+
+
 def request():
     def line(**keys):
         return json.dumps(keys, ensure_ascii=False)
@@ -289,6 +320,7 @@ def seeds() -> dict[str, bytes]:
     safetensors()
     safetensors_index()
     shard()
+    token_mask()
     evaluation_shard()
     checkpoint_meta()
     config()
@@ -296,6 +328,7 @@ def seeds() -> dict[str, bytes]:
     run_log()
     tokenizer()
     json_line()
+    conversation()
     request()
     chat_template()
     return SEEDS

@@ -12,6 +12,7 @@
 #include "src/config/json_file.h"
 #include "src/io/evaluation_shard.h"
 #include "src/io/safetensors.h"
+#include "src/io/token_mask.h"
 #include "src/io/tokens.h"
 
 namespace coda::fuzz {
@@ -72,6 +73,17 @@ void shard(std::span<const std::byte> input) {
         for (const std::int32_t token : part)
             promise(token >= 0 && token < kVocab, "an id outside the vocabulary was read");
     }
+}
+
+void token_mask(std::span<const std::byte> input) {
+    const std::int64_t tokens = mask_tokens(input, static_cast<std::int64_t>(input.size()), "input");
+    promise(tokens > 0 && tokens == static_cast<std::int64_t>(input.size()) - kShardHeaderBytes,
+            "the mask does not end with the file");
+    const std::span mask(reinterpret_cast<const std::uint8_t*>(input.data()) + kShardHeaderBytes,
+                         static_cast<std::size_t>(tokens));
+    require_mask_bits(mask, 0, "input");
+    promise(std::all_of(mask.begin(), mask.end(), [](std::uint8_t byte) { return byte < 4; }),
+            "a byte with unknown bits was accepted");
 }
 
 void evaluation_shard(std::span<const std::byte> input) {

@@ -23,6 +23,9 @@ void safetensors_index(std::span<const std::byte> input);
 /// A token shard: all its tokens can be read, or an id is refused.
 void shard(std::span<const std::byte> input);
 
+/// The mask of a token shard: an accepted one has a byte of two bits for each token.
+void token_mask(std::span<const std::byte> input);
+
 /// A multiple-choice evaluation shard: every example of an accepted one lies within it, in order.
 void evaluation_shard(std::span<const std::byte> input);
 
@@ -52,5 +55,9 @@ void tokenizer(std::span<const std::byte> input);
 
 /// A line of JSON as Python reads it: an accepted one is strict JSON once mended. Only where the tokenizer is built.
 void json_line(std::span<const std::byte> input);
+
+/// A line of fine-tuning data: an accepted conversation has a mask for each of its tokens, and no message of it spells
+/// a special token. Only where the tokenizer is built.
+void conversation(std::span<const std::byte> input);
 
 }  // namespace coda::fuzz

@@ -6,10 +6,13 @@
 
 #include "kernels/core/error.h"
 #include "src/core/utf8.h"
+#include "src/tokenize/conversation.h"
 #include "src/tokenize/cuts.h"
 #include "src/tokenize/encoder.h"
-#include "src/tokenize/python_json.h"
+#include "src/tokenize/given_text.h"
+#include "src/tokenize/masked_tokens.h"
 #include "tests/fuzz/targets.h"
+#include "tests/tokenize/small_tokenizer.h"
 
 namespace coda::fuzz {
 
@@ -52,6 +55,31 @@ void json_line(std::span<const std::byte> input) {
     const nlohmann::json mended = nlohmann::json::parse(strict_json(line, kReplacementEscape), nullptr, false);
     promise(!mended.is_discarded(), "an accepted line is not strict once mended");
     promise(!value.dump().empty(), "an accepted value cannot be written");
+}
+
+void conversation(std::span<const std::byte> input) {
+    static const Tokenizer tokenizer(small_spec({"e n", "e r", "s e"}));
+    static const ChatTemplate chat(
+        "{% for m in messages %}<|end|>{{ m.role }}\n{{ m.content }}{% if m.role == 'user' %}<|endless|>{% endif %}"
+        "{% endfor %}",
+        "chat");
+    static MaskedEncoder encoder(tokenizer);
+    const std::string_view line(reinterpret_cast<const char*>(input.data()), input.size());
+    std::int64_t replaced = 0;
+    const Conversation read = from_json_line(line, "line", InvalidUtf8::replace, replaced,
+                                             [](const nlohmann::json& json) { return conversation_of(json, "line"); });
+    promise(read.prompt_messages <= read.messages.size(), "a prompt has more messages than the conversation");
+    if (!read.is_chat()) return;
+    std::size_t expected = read.messages.size(), special = 0;
+    std::vector<bool> counts;
+    for (const ChatMessage& message : read.messages) {
+        counts.push_back(message.role == "assistant");
+        expected += message.role == "user" ? 1 : 0;
+    }
+    const MaskedTokens tokens = encoder.encode(chat.render(read.messages, {}), counts, TrainOn::assistant);
+    promise(tokens.tokens.size() == tokens.mask.size(), "a token has no mask");
+    for (const std::uint32_t id : tokens.tokens) special += tokenizer.is_special(id) ? 1 : 0;
+    promise(special == expected, "a message spells a special token");
 }
 
 }  // namespace coda::fuzz

@@ -22,10 +22,9 @@ struct Batch {
 };
 
 Batch read(const Loader& loader, std::int64_t first, std::int64_t count, std::int64_t seq_len) {
-    const auto elements = static_cast<std::size_t>(count * seq_len);
-    Batch batch{std::vector<std::int32_t>(elements, -7), std::vector<std::int32_t>(elements, -7)};
-    loader.batch(first, count, batch.tokens, batch.targets);
-    return batch;
+    const TokenBatch batch = loader.batch(first, count);
+    REQUIRE(batch.begins.size() == static_cast<std::size_t>(count * seq_len));
+    return {batch.tokens, batch.targets};
 }
 
 TokenRanges ranges_of(const fs::path& pattern) {
@@ -212,13 +211,12 @@ TEST_CASE("a batch with an id outside the vocabulary names file and place") {
                       Contains("late.bin") && Contains("token 1048584 has id 50000"));
 }
 
-TEST_CASE("a batch of the wrong size is refused") {
+TEST_CASE("a batch before the first sequence is refused") {
     const ScratchFolder scratch;
     put_counting_shard(scratch.path() / "a.bin", 0, 100);
     const Loader loader(ranges_of(scratch.path() / "a.bin"), {.seq_len = 4, .vocab = kVocab}, 1);
-    std::vector<std::int32_t> tokens(8), targets(7);
-    CHECK_THROWS_AS(loader.batch(0, 2, tokens, targets), Error);
-    CHECK_THROWS_AS(loader.batch(-1, 2, tokens, tokens), Error);
+    CHECK_THROWS_AS(loader.batch(-1, 2), Error);
+    CHECK_THROWS_AS(loader.batch(0, -2), Error);
 }
 
 TEST_CASE("documents start at BOS and at the beginning of every sequence") {
@@ -227,13 +225,13 @@ TEST_CASE("documents start at BOS and at the beginning of every sequence") {
                                               bos, bos, 5,   6, 7, 8,    //
                                               1,   2,   3,   4, 5, 6};
     std::vector<std::int32_t> positions(18), doc_start(18);
-    document_starts(tokens, 6, bos, positions, doc_start);
+    const std::vector<std::uint8_t> begins = begins_at(bos, tokens);
+    document_starts(begins, 6, positions, doc_start);
     CHECK(doc_start == std::vector<std::int32_t>{0, 0, 2, 2, 2, 5, 0, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0});
     CHECK(positions == std::vector<std::int32_t>{0, 1, 0, 1, 2, 0, 0, 0, 1, 2, 3, 4, 0, 1, 2, 3, 4, 5});
-    const std::span<const std::int32_t> ragged(tokens.data(), 17);
-    CHECK_THROWS_AS(document_starts(ragged, 6, bos, std::span(positions).first(17), std::span(doc_start).first(17)),
-                    Error);
-    CHECK_THROWS_AS(document_starts(tokens, 6, bos, std::span(positions).first(12), doc_start), Error);
+    const std::span<const std::uint8_t> ragged(begins.data(), 17);
+    CHECK_THROWS_AS(document_starts(ragged, 6, std::span(positions).first(17), std::span(doc_start).first(17)), Error);
+    CHECK_THROWS_AS(document_starts(begins, 6, std::span(positions).first(12), doc_start), Error);
 }
 
 TEST_CASE("the real data splits and reads") {

@@ -26,6 +26,14 @@ std::string shard_bytes(const std::vector<Token>& tokens) {
     return bytes;
 }
 
+/// The bytes of a mask.
+inline std::string mask_bytes(const std::vector<std::uint8_t>& mask) {
+    std::array<std::int32_t, 256> header{20251125, 1, static_cast<std::int32_t>(mask.size())};
+    std::string bytes(sizeof(header), '\0');
+    std::memcpy(bytes.data(), header.data(), sizeof(header));
+    return bytes.append(mask.begin(), mask.end());
+}
+
 /// A shard of `count` tokens first, first + 1, ...
 inline void put_counting_shard(const std::filesystem::path& path, std::int64_t first, std::int64_t count) {
     std::vector<std::uint32_t> tokens(static_cast<std::size_t>(count));

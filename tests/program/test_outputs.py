@@ -29,11 +29,11 @@ class DumpBatchesTest(ProgramTestCase):
             "training.seq_len": self.SEQ, "training.micro_batch_size": self.MICRO, "training.steps": self.STEPS,
             "training.grad_accumulation_steps": self.ACCUMULATION, **changes})
         shape, values = read_npy(self.read("batches.npy"))
-        self.assertEqual(shape, (self.STEPS * self.ACCUMULATION, 2, self.MICRO, self.SEQ))
-        self.assertEqual(len(values), shape[0] * 2 * self.MICRO * self.SEQ)
+        self.assertEqual(shape, (self.STEPS * self.ACCUMULATION, 3, self.MICRO, self.SEQ))
+        self.assertEqual(len(values), shape[0] * 3 * self.MICRO * self.SEQ)
         rows = [values[i:i + self.SEQ] for i in range(0, len(values), self.SEQ)]
         pairs = []
-        for start in range(0, len(rows), 2 * self.MICRO):
+        for start in range(0, len(rows), 3 * self.MICRO):
             pairs += zip(rows[start:start + self.MICRO], rows[start + self.MICRO:start + 2 * self.MICRO])
         return pairs
 

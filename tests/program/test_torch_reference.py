@@ -185,7 +185,7 @@ class RivalTest(unittest.TestCase):
                 block.gate_up.weight.copy_(torch.cat((mlp.gate_proj.weight, mlp.up_proj.weight)))
                 block.down.weight.copy_(mlp.down_proj.weight)
         tokens, targets = torch.randint(0, 50, (2, 3, 24))
-        expected = reference(tokens, targets) / targets.numel()
+        expected = reference(tokens, targets, torch.zeros_like(tokens)) / targets.numel()
         found = rival(tokens, targets)
         self.assertAlmostEqual(found.item(), expected.item(), delta=1e-5)
         expected.backward()

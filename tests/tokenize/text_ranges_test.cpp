@@ -70,6 +70,8 @@ TEST_CASE("ranges follow a text through its normalizer") {
     CHECK(whole.plain == Pairs{{1, 3}});
     CHECK(normalized(nfc, "ae\xCC\x81z", {{0, 2}, {4, 5}}).plain == Pairs{{0, 3}, {3, 4}});
     CHECK(normalized(nfc, "ae\xCC\x81z", {{2, 5}}).plain == Pairs{{1, 4}});
+    // A line end composes with nothing.
+    CHECK(normalized(nfc, "e\xCC\x81\n\xCC\x81z", {{4, 7}}).plain == Pairs{{3, 6}});
 }
 
 TEST_CASE("a special token that a message helps to spell hides no shorter one") {

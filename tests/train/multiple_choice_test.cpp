@@ -162,7 +162,7 @@ TEST_CASE("the sums of a model in double agree with the textbook model's, comple
     ModelRun run(model, sizes, kFloat64);
     run.start();
     run.set_weights(weights);
-    Feed feed(*run.executor, run.schedules.host, *run.tokens, sizes.seq_len, -1);
+    Feed feed(*run.executor, run.schedules.host, *run.tokens, sizes.seq_len);
     std::vector<double> sums;
     const MultipleChoiceResult result =
         evaluate_multiple_choice(*file.shard, 0, sizes.batch, sizes.seq_len, [&](const TokenBatch& batch) {

@@ -2,85 +2,15 @@
 #include "src/train/trainer.h"
 
 #include <cmath>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "src/core/errors.h"
 #include "src/engine/finite_state.h"
 #include "tests/catch.h"
-#include "tests/io/scratch_folder.h"
+#include "tests/train/training_folder.h"
 
 using namespace coda;
 using Catch::Contains;
-
-namespace {
-
-/// An llm.c shard of `count` tokens below 64.
-void write_shard(const std::filesystem::path& file, std::size_t count) {
-    std::vector<std::int32_t> header(256, 0);
-    header[0] = 20240520;
-    header[1] = 1;
-    header[2] = static_cast<std::int32_t>(count);
-    std::vector<std::uint16_t> tokens;
-    for (std::size_t i = 0; i < count; ++i) tokens.push_back(static_cast<std::uint16_t>(i * i * 7 % 61));
-    std::ofstream out(file, std::ios::binary);
-    out.write(reinterpret_cast<const char*>(header.data()), 1024);
-    out.write(reinterpret_cast<const char*>(tokens.data()), static_cast<std::streamsize>(2 * count));
-}
-
-class Folder {
-  public:
-    Folder() { write_shard(scratch_.path() / "tokens.bin", 1200); }
-    ~Folder() { std::fclose(output_); }
-
-    Config config(const std::string& run) const {
-        nlohmann::json json = nlohmann::json::parse(R"({
-            "model": {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4,
-                      "num_key_value_heads": 2, "vocab_size": 64, "tie_word_embeddings": true},
-            "training": {"seq_len": 8, "micro_batch_size": 3, "grad_accumulation_steps": 2, "steps": 2},
-            "validation": {"batches": 3},
-            "device": "cpu"
-        })");
-        json["data"]["train"] = (scratch_.path() / "tokens.bin").string();
-        json["output"]["directory"] = (scratch_.path() / run).string();
-        return parse_config(json, "test");
-    }
-    /// Nothing of it reaches the test's own output.
-    RunOptions options() const {
-        RunOptions options;
-        options.command = "a test";
-        options.out = options.err = output_;
-        return options;
-    }
-    nlohmann::json log(const std::string& run) const {
-        std::ifstream in(scratch_.path() / run / "log.jsonl");
-        nlohmann::json records = nlohmann::json::array();
-        for (std::string line; std::getline(in, line);) records.push_back(nlohmann::json::parse(line));
-        return records;
-    }
-    /// Weights and moments of a checkpoint, to the bit.
-    std::string state(const std::string& run, std::int64_t step) const {
-        std::string all;
-        for (const char* segment : {"master.bin", "m.bin", "v.bin"}) {
-            const auto folder = scratch_.path() / run / "checkpoints" / text("step_0000000", step);
-            std::ifstream in(folder / segment, std::ios::binary);
-            all.append(std::istreambuf_iterator<char>(in), {});
-        }
-        return all;
-    }
-    std::string said() const {
-        std::rewind(output_);
-        std::string all(1 << 14, '\0');
-        all.resize(std::fread(all.data(), 1, all.size(), output_));
-        return all;
-    }
-
-  private:
-    ScratchFolder scratch_;
-    std::FILE* output_ = std::tmpfile();
-};
-
-}  // namespace
 
 TEST_CASE("two trainers of one configuration train, evaluate and log the same") {
     const Folder folder;
@@ -159,53 +89,6 @@ TEST_CASE("a checkpoint of a version without the watch over spikes continues") {
     CHECK(log[43]["step"] == 41);        // behind step 40 the validation and the second start
     CHECK(log[43]["norm_z"].is_null());  // the warm-up begins again
     CHECK_THAT(folder.said(), !Contains("skip_spikes"));
-}
-
-// No data file can make such a step, so its loader is of one epoch, beyond which all targets are ignored: step 2 has
-// targets in the first of its two micro-batches, steps 3 and 4 have none.
-TEST_CASE("a step without a counted target changes no weight and no moment, and says so") {
-    const Folder folder;
-    const auto config_of = [&](const char* run, std::int64_t steps, std::int64_t accumulation) {
-        Config config = folder.config(run);
-        config.training.steps = steps;
-        config.training.grad_accumulation_steps = accumulation;
-        config.lr_schedule.type = LrScheduleType::constant;
-        config.checkpoint = {.interval = 1, .keep = 9};
-        return config;
-    };
-    const auto train = [&](const Config& config, bool resume) {
-        TrainingData data = open_training_data(config);
-        TokenRanges tokens = open_datasets(config.data, 8, 64).train;
-        tokens[0].end = 9 * 8 + 1;
-        data.train =
-            std::make_unique<Loader>(std::move(tokens), LoaderOptions{.seq_len = 8, .vocab = 64, .repeat = false}, 6);
-        RunOptions options = folder.options();
-        options.resume = resume;
-        return Trainer(config, options, std::move(data)).train();
-    };
-    CHECK(train(config_of("run", 4, 2), false) == kExitDone);
-    CHECK((folder.state("run", 1) != folder.state("run", 2)));
-    CHECK((folder.state("run", 2) == folder.state("run", 3)));
-    CHECK((folder.state("run", 2) == folder.state("run", 4)));
-    const nlohmann::json log = folder.log("run");
-    for (const std::size_t step : {1, 2}) {
-        CHECK(log[step]["loss"].is_number());
-        CHECK_FALSE(log[step].contains("skipped"));
-    }
-    for (const std::size_t step : {3, 4}) {
-        CHECK(log[step]["loss"].is_null());
-        CHECK(log[step]["grad_norm"] == 0);
-        CHECK(log[step]["norm_z"].is_null());
-        CHECK(log[step]["skipped"] == "no counted target");
-    }
-    CHECK(log[5]["val_loss"].is_number());
-    CHECK_THAT(folder.said(), Contains("step 3 has no counted target: the update was dropped") &&
-                                  Contains("step 4 has no counted target") && !Contains("step 2 has"));
-
-    // The empty micro-batch of step 2 has no part in its loss or gradient.
-    CHECK(train(config_of("split", 1, 2), false) == kExitDone);
-    CHECK(train(config_of("split", 2, 1), true) == kExitDone);
-    CHECK((folder.state("split", 2) == folder.state("run", 2)));
 }
 
 TEST_CASE("a validation without a counted target is null and no reason to stop") {

@@ -52,6 +52,7 @@ TokenBatch random_batch(const Config& config) {
         batch.tokens.push_back(token(random));
         batch.targets.push_back(token(random));
     }
+    batch.begins = begins_at(static_cast<std::int32_t>(config.model.bos_token_id.value_or(-1)), batch.tokens);
     batch.valid = static_cast<std::int64_t>(count);
     return batch;
 }
@@ -94,9 +95,7 @@ class Session {
         const HostViews& host = schedules_.host;
         const TokenBatch batch = random_batch(config);
         TokenInput tokens(*executor_, schedules_);
-        Feed(*executor_, host, tokens, config.training.seq_len,
-             static_cast<std::int32_t>(config.model.bos_token_id.value_or(-1)))
-            .upload(batch);
+        Feed(*executor_, host, tokens, config.training.seq_len).upload(batch);
         upload_scalar(*executor_, host.alpha, 1.0 / static_cast<double>(batch.valid));
         if (scales.needs_calibration()) {
             scales.calibrate([&] { executor_->run(Pass::first); });

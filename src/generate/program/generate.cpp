@@ -162,16 +162,15 @@ std::vector<std::int32_t> start_of(const GenerateOptions& options, const ModelFo
 PromptRules rules_of(const GenerateOptions& options, const ModelFolder& model, TextCodec& codec, std::int64_t context,
                      Console& notes) {
     const ModelConfig& shape = model.config.model;
-    PromptRules rules{.codec = codec,
-                      .vocab = shape.vocab_size,
-                      .context = context,
-                      .end_tokens = model.generation.end_tokens,
-                      .chat = options.chat,
-                      .score = options.score,
-                      .system = options.system,
-                      .read_chat = [&model, date = options.date.value_or("")]() -> ChatForm {
-                          return {model.chat_template(), {.tokens = model.named_tokens(), .now = chat_clock(date)}};
-                      }};
+    PromptRules rules{
+        .codec = codec,
+        .vocab = shape.vocab_size,
+        .context = context,
+        .end_tokens = model.generation.end_tokens,
+        .chat = options.chat,
+        .score = options.score,
+        .system = options.system,
+        .read_chat = [&model, date = options.date.value_or("")] { return model.chat_form(chat_clock(date)); }};
     rules.start = start_of(options, model, notes);
     if (shape.bos_token_id) rules.bos = static_cast<std::int32_t>(*shape.bos_token_id);
     return rules;

@@ -1,8 +1,8 @@
 #include "src/generate/program/model_folder.h"
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <system_error>
+#include <utility>
 
 #include "src/config/json_file.h"
 #include "src/config/recorded_run.h"
@@ -58,41 +58,12 @@ WeightsRequest ModelFolder::weights() const {
     return {.resume = run, .init_from = run ? std::nullopt : std::optional(folder)};
 }
 
-ChatTemplate ModelFolder::chat_template() const {
-    const fs::path jinja = beside_ / "chat_template.jinja", settings = beside_ / "tokenizer_config.json";
-    if (is_there(jinja)) return ChatTemplate(read_file(jinja), jinja.string());
-    const std::string where = settings.string() + ": chat_template";
-    if (is_there(settings)) {
-        const json document = read_json_file(settings.string());
-        const json given = document.is_object() ? document.value("chat_template", json()) : json();
-        if (given.is_string()) return ChatTemplate(given.get<std::string>(), where);
-        for (const json& named : given.is_array() ? given : json::array()) {
-            if (!named.is_object() || named.value("name", json()) != "default") continue;
-            require(named.contains("template") && named["template"].is_string(), where, ": \"default\" is no text");
-            return ChatTemplate(named["template"].get<std::string>(), where);
-        }
-        require(given.is_null(), where, ": expected a text, or a list of templates with one named \"default\"");
-    }
-    throw Error(text("a chat needs the model's chat template, and there is neither ", jinja.string(),
-                     " nor chat_template in ", settings.string(), "; is it a model for chats?"));
-}
-
-std::vector<std::pair<std::string, std::string>> ModelFolder::named_tokens() const {
-    std::vector<std::pair<std::string, std::string>> tokens;
-    const auto known = [&](const std::string& name) {
-        return std::any_of(tokens.begin(), tokens.end(), [&](const auto& token) { return token.first == name; });
-    };
-    for (const char* file : {"tokenizer_config.json", "special_tokens_map.json"}) {
-        if (!is_there(beside_ / file)) continue;
-        const json document = read_json_file((beside_ / file).string());
-        for (const char* kind : {"bos", "eos", "unk", "sep", "pad", "cls", "mask"}) {
-            const std::string name = std::string(kind) + "_token";
-            json token = document.is_object() ? document.value(name, json()) : json();
-            if (token.is_object()) token = token.value("content", json());
-            if (token.is_string() && !known(name)) tokens.emplace_back(name, token.get<std::string>());
-        }
-    }
-    return tokens;
+ChatForm ModelFolder::chat_form(std::function<std::string(const std::string& format)> now) const {
+    std::optional<ChatForm> form = read_chat_form(beside_, std::move(now));
+    require(form.has_value(), "a chat needs the model's chat template, and there is neither ",
+            (beside_ / "chat_template.jinja").string(), " nor chat_template in ",
+            (beside_ / "tokenizer_config.json").string(), "; is it a model for chats?");
+    return std::move(*form);
 }
 
 ModelFolder open_model_folder(const std::string& name) {

@@ -2,15 +2,14 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
-#include <utility>
-#include <vector>
 
 #include "src/config/config.h"
 #include "src/engine/weights_source.h"
 #include "src/generate/generation_config.h"
-#include "src/tokenize/chat/template.h"
+#include "src/tokenize/chat/chat_files.h"
 
 namespace coda {
 
@@ -21,13 +20,8 @@ struct ModelFolder {
     std::optional<std::filesystem::path> tokenizer;  // tokenizer.json
     GenerationConfig generation;                     // the end tokens are config.json's where it has none
 
-    /// The chat template in chat_template.jinja, else in tokenizer_config.json. Throws Error if neither has one, or it
-    /// is no template.
-    ChatTemplate chat_template() const;
-
-    /// What a template finds as bos_token, eos_token and so on: texts of tokenizer_config.json, else of
-    /// special_tokens_map.json.
-    std::vector<std::pair<std::string, std::string>> named_tokens() const;
+    /// How its conversations become texts. Throws Error if it has no chat template, or it is no template.
+    ChatForm chat_form(std::function<std::string(const std::string& format)> now) const;
 
     /// How its weights are opened.
     WeightsRequest weights() const;

@@ -10,15 +10,9 @@
 #include "src/config/config.h"
 #include "src/generate/request.h"
 #include "src/text/codec.h"
-#include "src/tokenize/chat/template.h"
+#include "src/tokenize/chat/chat_files.h"
 
 namespace coda {
-
-/// How a conversation becomes a text.
-struct ChatForm {
-    ChatTemplate jinja;
-    ChatContext context{};
-};
 
 /// How prompts become tokens; the same for all of them.
 struct PromptRules {

@@ -27,6 +27,7 @@ namespace coda {
 struct ChatMessage {
     std::string role;  // "system", "user" or "assistant"
     std::string content;
+    bool operator==(const ChatMessage&) const = default;
 };
 
 /// A stretch of a rendered conversation.

@@ -1,0 +1,64 @@
+#include "src/io/token_mask.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <vector>
+
+#include "src/io/tokens.h"
+
+namespace coda {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::int64_t kBlockTokens = std::int64_t{1} << 20;
+
+}  // namespace
+
+fs::path mask_path(const fs::path& shard) { return fs::path(shard).replace_extension(".mask"); }
+
+std::int64_t mask_tokens(std::span<const std::byte> head, std::int64_t size, const std::string& name) {
+    require(size >= kShardHeaderBytes, name, ": ", size, " bytes are too few for a mask, whose header alone has ",
+            kShardHeaderBytes);
+    std::array<std::int32_t, 3> header{};
+    std::memcpy(header.data(), head.data(), sizeof(header));
+    const auto [magic, version, count] = header;
+    require(magic == kMaskMagic, name, ": not a mask: it begins with ", magic, " where ", kMaskMagic, " is expected");
+    require(version == kMaskVersion, name, ": mask of version ", version, "; version ", kMaskVersion, " is expected");
+    require(count > 0, name, ": the mask's header says ", count, " tokens; at least 1 is expected");
+    const std::int64_t expected = kShardHeaderBytes + std::int64_t{count};
+    require(size == expected, name, ": the file has ", size, " bytes, but its header says ", count,
+            " tokens, which makes ", expected, "; was it cut off or written only in part?");
+    return count;
+}
+
+void require_mask_bits(std::span<const std::uint8_t> mask, std::int64_t first, const std::string& name) {
+    const auto bad =
+        std::find_if(mask.begin(), mask.end(), [](std::uint8_t byte) { return byte > (kMaskTarget | kMaskBegin); });
+    require(bad == mask.end(), name, ": token ", first + (bad - mask.begin()), " has the byte ",
+            static_cast<int>(bad == mask.end() ? 0 : *bad),
+            "; bits 0 (a target) and 1 (a conversation begins) are known");
+}
+
+TokenMask::TokenMask(const fs::path& path, std::int64_t tokens) : name_(path.string()), file_(path) {
+    std::vector<std::byte> head(static_cast<std::size_t>(std::min(file_.bytes(), kShardHeaderBytes)));
+    file_.read_at(0, head);
+    const std::int64_t count = mask_tokens(head, file_.bytes(), name_);
+    require(count == tokens, name_, ": a mask of ", count, " tokens, but the shard next to it has ", tokens,
+            "; both must be of one run of coda_tokenize");
+    std::vector<std::uint8_t> block;
+    for (std::int64_t first = 0; first < count; first += kBlockTokens) {
+        block.resize(static_cast<std::size_t>(std::min(kBlockTokens, count - first)));
+        read(first, block);
+        targets_ += std::count_if(block.begin(), block.end(), counts_as_target);
+    }
+}
+
+void TokenMask::read(std::int64_t first, std::span<std::uint8_t> out) const {
+    file_.read_at(kShardHeaderBytes + first, std::as_writable_bytes(out));
+    require_mask_bits(out, first, name_);
+}
+
+}  // namespace coda
