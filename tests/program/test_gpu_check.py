@@ -42,6 +42,7 @@ class GpuCheckTest(ProgramTestCase):
             self.assertRegex(listed, rf"(?m)^{name} +\S")
         self.assertIn("no part 'speed'", self.check("--only", "speed", expect=2))
         self.assertIn("--tokens", self.check("--only", "repeat", expect=2))
+        self.assertRegex(self.check("--only", "smollm2", "--smollm2", self.folder, expect=1), "smollm2 +FAILED ")
         self.assertIn("no file no_such.bin", self.check("--tokens", "no_such.bin", expect=2))
 
     def test_a_missing_program_fails_its_part(self):

@@ -136,5 +136,17 @@ class GenerationTest(unittest.TestCase):
                 self.run_part(**arguments)
 
 
+class SmolLm2Test(unittest.TestCase):
+    def test_the_folder_is_made_where_it_is_not_there(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for name, made in ((folder, []), (os.path.join(folder, "new"), ["smollm2.py"])):
+                options = types.SimpleNamespace(smollm2=name, bin="bin", device="cuda")
+                check = types.SimpleNamespace(options=options, run=mock.Mock(), python=mock.Mock(return_value="a\nb\n"))
+                self.assertEqual(PARTS["smollm2"](check), "a; b")
+                self.assertEqual([os.path.basename(call.args[2]) for call in check.run.call_args_list], made)
+                check.python.assert_called_once_with("smollm2_check.py", "--bin", "bin", "--model", name, "--device",
+                                                     "cuda")
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -139,6 +139,11 @@ SCHEMAS = {
         key=("config", "seed", "precision", "steps"),
         required=("tokens", "val_loss", "last", "mean_of_last"),
     ),
+    # tools/campaign/fp8_cost: the mean loss over `tokens` at fixed weights, and its distance from fp32's.
+    "fp8_cost": Schema(
+        key=("model", "precision", "tokens", "seq_len"),
+        required=("loss", "minus_fp32"),
+    ),
     # One campaign of tools/campaign each. `device` is what it ran on, cpu or cuda; `gpu` says whose results these are.
     # `runs` are kills, executions, test cases or runs of the program; `failures` is 0 where everything held.
     "reliability": Schema(

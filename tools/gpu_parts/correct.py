@@ -3,6 +3,7 @@
 import os
 import re
 import subprocess
+import sys
 
 from .registry import FP8, SMALL, Failed, part
 
@@ -50,3 +51,15 @@ def export(check):
         decoded, trained = out.strip().splitlines()[-2:]
         said.append(f"{decoder}: {decoded}")
     return "; ".join([trained, *said])
+
+
+@part
+def smollm2(check):
+    """SmolLM2-135M-Instruct: transformers' loss, logits and greedy texts; needs no --tokens"""
+    folder = check.options.smollm2
+    if not os.path.isdir(folder):
+        check.run(sys.executable, "-B", os.path.join(os.path.dirname(__file__), "..", "..", "data", "smollm2.py"),
+                  "--folder", folder)
+    out = check.python("smollm2_check.py", "--bin", check.options.bin, "--model", folder, "--device",
+                       check.options.device)
+    return "; ".join(out.strip().splitlines())
