@@ -85,10 +85,9 @@ bool put_start(Json& tokenizer, const TokenizerFiles& files, const std::vector<s
     return true;
 }
 
-void complete_tokenizer(const fs::path& path, const TokenizerFiles& files, const ModelConfig& model) {
+void complete_tokenizer(const fs::path& path, const TokenizerFiles& files, const std::vector<std::int32_t>& start) {
     Json tokenizer = Json::parse(read_file(path));
-    bool changed =
-        put_start(tokenizer, files, text_start(&files, {.model_bos = model.bos_token_id, .of_run = true}).tokens);
+    bool changed = put_start(tokenizer, files, start);
     for (const char* key : {"truncation", "padding"}) {
         if (!tokenizer.contains(key) || tokenizer[key].is_null()) continue;
         tokenizer[key] = nullptr;
@@ -124,6 +123,16 @@ std::optional<std::string> template_text(const nlohmann::json& settings) {
     return std::nullopt;
 }
 
+/// add_bos_token has no effect in transformers where the template decides, but in llama.cpp's converter it has.
+void complete_settings(const fs::path& path, bool begins_with_bos) {
+    Json settings = Json::parse(read_file(path));
+    if (!settings.is_object()) return;
+    const auto found = settings.find("add_bos_token");
+    if (found == settings.end() || !found->is_boolean() || found->get<bool>() == begins_with_bos) return;
+    *found = begins_with_bos;
+    write_json(path, settings);
+}
+
 }  // namespace
 
 void complete_export(const fs::path& folder, const ModelConfig& model) {
@@ -131,11 +140,14 @@ void complete_export(const fs::path& folder, const ModelConfig& model) {
     const fs::path generation = folder / "generation_config.json", chat = folder / "chat_template.jinja";
     if (is_there(tokenizer)) {
         const TokenizerFiles files(tokenizer);
-        complete_tokenizer(tokenizer, files, model);
+        const TextStart start = text_start(&files, {.model_bos = model.bos_token_id, .of_run = true});
+        complete_tokenizer(tokenizer, files, start.tokens);
         if (!is_there(settings)) {
             write_json(settings, tokenizer_config(files, model));
-        } else if (const auto text = template_text(read_json_file(settings.string())); text && !is_there(chat)) {
-            replace_file(chat, bytes_of(*text));
+        } else {
+            const auto text = template_text(read_json_file(settings.string()));
+            if (text && !is_there(chat)) replace_file(chat, bytes_of(*text));
+            complete_settings(settings, !start.tokens.empty());
         }
     }
     Json defaults = Json::object();

@@ -98,6 +98,21 @@ TEST_CASE_METHOD(Folder, "truncation and padding become null, and a class's own 
     CHECK(begin().empty());
 }
 
+TEST_CASE_METHOD(Folder, "add_bos_token says how texts begin, also where only the template decides") {
+    const json single = {{"type", "TemplateProcessing"},
+                         {"single", {{{"SpecialToken", {{"id", "<s>"}}}}, {{"Sequence", {{"id", "A"}}}}}},
+                         {"special_tokens", {{"<s>", {{"ids", {1}}}}}}};
+    for (const bool has_template : {true, false}) {
+        tokenizer(has_template ? single : json());
+        for (const bool given : {true, false}) {
+            const json settings = {{"tokenizer_class", "PreTrainedTokenizerFast"}, {"add_bos_token", given}};
+            put(path("tokenizer_config.json"), settings.dump());
+            complete_export(scratch.path(), model);
+            CHECK(read("tokenizer_config.json")["add_bos_token"] == has_template);
+        }
+    }
+}
+
 TEST_CASE_METHOD(Folder, "without a tokenizer there are only the end tokens") {
     model.eos_token_id = {3, 4};
     complete_export(scratch.path(), model);

@@ -1,4 +1,5 @@
-"""AutoTokenizer of transformers makes of an export what coda_generate does; skipped where transformers is missing."""
+"""AutoTokenizer of transformers makes of an export what coda_generate does, and the reader of llama.cpp's converter finds
+the same tokens; each skipped where its package is missing."""
 
 import json
 import os
@@ -12,6 +13,10 @@ try:
     from transformers import AutoTokenizer
 except ImportError:
     AutoTokenizer = None
+try:
+    from gguf import SpecialVocab
+except ImportError:
+    SpecialVocab = None
 
 FAST = {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<|endoftext|>", "eos_token": "<|im_end|>"}
 LLAMA = {**FAST, "tokenizer_class": "LlamaTokenizerFast"}
@@ -45,7 +50,6 @@ KINDS = {
 }
 
 
-@unittest.skipIf(AutoTokenizer is None, "needs transformers: pip install transformers")
 class ExportedTokenizersTest(ProgramTestCase):
     def setUp(self):
         super().setUp()
@@ -64,14 +68,33 @@ class ExportedTokenizersTest(ProgramTestCase):
         self.assertEqual(done.returncode, DONE, done.stderr)
         return [json.loads(line)["loss"] for line in done.stdout.splitlines()]
 
+    def export(self, tokenizer, beside, out):
+        given = f"given_{out}"
+        os.mkdir(self.path(given))
+        for stem, document in {"tokenizer": tokenizer, **beside}.items():
+            self.write(f"{given}/{stem}.json", json.dumps(document).encode())
+        self.train("--export", out, changes={"data.tokenizer": f"{given}/tokenizer.json"})
+
+    @unittest.skipIf(SpecialVocab is None, "needs gguf: pip install gguf")
+    def test_llama_cpp(self):
+        for index, (name, (tokenizer, beside, start)) in enumerate(KINDS.items()):
+            with self.subTest(name):
+                out = f"out{index}"
+                self.export(tokenizer, beside, out)
+                found = SpecialVocab(self.path(out), n_vocab=VOCAB + 5)
+                settings = json.loads(self.read(out, "tokenizer_config.json"))
+                ids = {token["content"]: token["id"] for token in tokenizer["added_tokens"]}
+                self.assertEqual(found.special_token_ids["eos"], ids[settings["eos_token"]])
+                if start:
+                    self.assertEqual(found.special_token_ids["bos"], start[0])
+                self.assertEqual(found.add_special_token.get("bos", False), bool(start))
+
+    @unittest.skipIf(AutoTokenizer is None, "needs transformers: pip install transformers")
     def test_ids(self):
         for index, (name, (tokenizer, beside, start)) in enumerate(KINDS.items()):
             with self.subTest(name):
-                given, out = f"given{index}", f"out{index}"
-                os.mkdir(self.path(given))
-                for stem, document in {"tokenizer": tokenizer, **beside}.items():
-                    self.write(f"{given}/{stem}.json", json.dumps(document).encode())
-                self.train("--export", out, changes={"data.tokenizer": f"{given}/tokenizer.json"})
+                out = f"out{index}"
+                self.export(tokenizer, beside, out)
                 loaded = AutoTokenizer.from_pretrained(self.path(out))
                 ids = [loaded(text)["input_ids"] for text in TEXTS]
                 for each in ids:
