@@ -158,7 +158,9 @@ int use_weights(const CommandLine& command, const RunOptions& options) {
     if (!passes.empty()) session.emplace(config, passes, options.timing.has_value(), console);
     if (session) require_patience(config, passes, works_of(command, session->schedules()));
     const ParameterLayout layout = parameter_layout(config.model);
-    const WeightsSource source(config, options.weights(), false, data_tokenizer(command), console);
+    const std::optional<RunTokenizer> tokenizer =
+        command.export_dir ? exported_tokenizer(command, console) : data_tokenizer(command);
+    const WeightsSource source(config, options.weights(), false, tokenizer, console);
     const std::unique_ptr<MasterWeights> weights = source.open(layout);
     if (session) session->set_weights(*weights);
 
@@ -167,7 +169,7 @@ int use_weights(const CommandLine& command, const RunOptions& options) {
         for (const std::string& refusal : hf_refusals(config.model)) console.line("note: " + refusal);
         require_finite_weights(*weights, layout);
         export_weights(*command.export_dir, config.model, layout, *weights, export_dtype(command), kMaxShardBytes,
-                       exported_tokenizer(command, console));
+                       tokenizer);
         console.line(text("weights of step ", source.step(), " in ", *command.export_dir));
     }
     if (session && options.timing) session->write_timing(*options.timing, options.command);

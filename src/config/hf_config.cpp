@@ -78,6 +78,7 @@ Rope rope_of(const HfConfig& hf, const char* key) {
     const nlohmann::json type = object["rope_type"];
     require(type == "default" || type == "llama3" || type == "linear", hf.file(), ": ", key, ".rope_type is ",
             found_text(type), "; only \"default\", \"linear\" and \"llama3\" are supported");
+    if (type == "linear") object = {{"rope_type", type}, {"factor", object.value("factor", nlohmann::json())}};
     if (type != "default") rope.scaling = object;
     return rope;
 }
@@ -132,7 +133,13 @@ constexpr std::pair<const char*, const char*> kOtherModels[] = {
     {"cohere", "blocks in parallel and LayerNorm"},
     {"mixtral", "experts"},
     {"deepseek", "experts or latent attention"},
+    {"gpt_oss", "experts and attention sinks"},
     {"gpt", "LayerNorm and another MLP"},
+    {"llama4", "experts and layers without rotary embedding"},
+    {"mistral3", "a part for images"},
+    {"phi", "LayerNorm and blocks in parallel"},
+    {"olmo", "LayerNorm without weights"},
+    {"starcoder2", "LayerNorm, biases and another MLP"},
 };
 
 const Family& family_of(const HfConfig& hf) {
@@ -146,8 +153,29 @@ const Family& family_of(const HfConfig& hf) {
         why = text(", which has ", has);
         break;
     }
-    throw Error(text(hf.file(), ": model_type is ", found_text(type), why,
+    throw Error(text(hf.file(), ": ",
+                     hf.has("model_type") ? "model_type is " + found_text(type) : "there is no model_type", why,
                      "; only \"llama\", and \"mistral\" without a sliding window, are supported"));
+}
+
+/// Leaves out the end tokens that the model has no row for, as it cannot make them. Throws Error naming `file` where
+/// none is left, and for such a first token.
+void check_marks(nlohmann::json& section, const std::string& file) {
+    const nlohmann::json& vocab = section["vocab_size"];
+    const auto beyond = [&](const nlohmann::json& token) {
+        return token.is_number_integer() && vocab.is_number_integer() && token >= vocab;
+    };
+    for (const char* key : {"bos_token_id", "eos_token_id"}) {
+        const auto token = section.find(key);
+        if (token == section.end()) continue;
+        nlohmann::json kept = nlohmann::json::array();
+        for (const nlohmann::json& each : token->is_array() ? *token : nlohmann::json::array({*token})) {
+            if (!beyond(each)) kept.push_back(each);
+        }
+        require(!kept.empty() || *token == kept, file, ": ", key, " ", token->dump(),
+                " is outside of the model's vocab_size ", vocab.dump());
+        if (token->is_array()) *token = kept;
+    }
 }
 
 /// A window at least as long as every sequence cuts nothing.
@@ -239,6 +267,7 @@ nlohmann::json model_section_from_hf(const nlohmann::json& json, const std::stri
     if (json.contains("initializer_range")) section["initializer_range"] = hf.get("initializer_range");
     if (json.contains("bos_token_id")) section["bos_token_id"] = hf.get("bos_token_id");
     if (json.contains("eos_token_id")) section["eos_token_id"] = hf.get("eos_token_id");
+    check_marks(section, file);
 
     Config config;
     for (const Key& key : schema()) {
@@ -263,6 +292,7 @@ nlohmann::json model_section_from_hf_folder(const std::string& folder) {
                                 generation = path / "generation_config.json";
     std::error_code ignored;
     const auto is_there = [&](const std::filesystem::path& file) { return std::filesystem::exists(file, ignored); };
+    require(std::filesystem::is_directory(path, ignored), folder, ": no such folder");
     require(is_there(config) || !is_there(path / "adapter_config.json"), folder,
             ": an adapter without the model that it changes; merge it into that model first");
     nlohmann::json section = model_section_from_hf(read_json_file(config.string()), config.string());
@@ -278,6 +308,7 @@ nlohmann::json model_section_from_hf_folder(const std::string& folder) {
         throw Error(error.what());
     }
     section["eos_token_id"] = ends;
+    check_marks(section, generation.string());
     return section;
 }
 

@@ -48,10 +48,18 @@ bool take_recorded(nlohmann::json& document, const std::string& name) {
     const bool lacks = std::any_of(schema().begin(), schema().end(), [&](const Key& key) {
         return key.section == "model" && key.required && key.find(document) == nullptr;
     });
+    const fs::path kept = fs::path(config.output.directory) / "tokenizer" / "tokenizer.json";
+    std::error_code unreadable;
     for (const Key& key : schema()) {
-        const bool taken = key.section == "model" ? lacks : key.path() == "data.tokenizer";
-        if (!taken || key.find(document) != nullptr) continue;
-        if (const nlohmann::json* value = key.find(recorded)) key.put(document, *value);
+        const bool is_tokenizer = key.path() == "data.tokenizer";
+        // By default the longest sequence is training.seq_len, which may change.
+        const bool of_model = key.section == "model" && (lacks || key.name != "max_position_embeddings");
+        if ((!of_model && !is_tokenizer) || key.find(document) != nullptr) continue;
+        if (is_tokenizer && fs::exists(kept, unreadable)) {
+            key.put(document, kept.string());
+        } else if (const nlohmann::json* value = key.find(recorded)) {
+            key.put(document, *value);
+        }
     }
     return true;
 }

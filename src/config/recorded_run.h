@@ -11,10 +11,10 @@ namespace coda {
 /// same model. Null without one; `why` is then the reason if the newest cannot be read.
 nlohmann::json recorded_config(const std::filesystem::path& run, std::string& why);
 
-/// Completes the `document` of a run that continues, which needs nothing but its own folder: where the model section
-/// lacks a required key, all of its absent keys are the recorded ones, and so is an absent data.tokenizer. `name` as of
-/// parse_config. Returns false, and does nothing, if no checkpoint is there. Throws UsageError for an output.directory
-/// that is no path.
+/// Completes the `document` of a run that continues, which needs nothing but its own folder: absent keys of the model
+/// section are the recorded ones (max_position_embeddings only if a required key is absent), and an absent
+/// data.tokenizer is the run's copy. `name` as of parse_config. Returns false, and does nothing, if no checkpoint is
+/// there. Throws UsageError for an output.directory that is no path.
 bool take_recorded(nlohmann::json& document, const std::string& name);
 
 }  // namespace coda

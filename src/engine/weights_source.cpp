@@ -1,8 +1,11 @@
 #include "src/engine/weights_source.h"
 
+#include <fstream>
 #include <nlohmann/json.hpp>
+#include <string>
 
 #include "kernels/core/integers.h"
+#include "src/core/errors.h"
 #include "src/core/printable.h"
 #include "src/engine/model_state.h"
 #include "src/engine/recipe_check.h"
@@ -12,6 +15,20 @@
 #include "src/model/initialise.h"
 
 namespace coda {
+namespace {
+
+/// Whether the log of a run says that it began with the weights of a Hugging Face folder.
+bool began_with_folder(const std::filesystem::path& run) {
+    std::ifstream log(run / "log.jsonl");
+    std::string header;
+    if (!std::getline(log, header)) return false;
+    const nlohmann::json record = nlohmann::json::parse(header, nullptr, false);
+    if (!record.is_object()) return false;
+    const nlohmann::json command = record.value("command", nlohmann::json());
+    return command.is_string() && command.get<std::string>().find(" --init-from") != std::string::npos;
+}
+
+}  // namespace
 
 WeightsSource::WeightsSource(const Config& config, const WeightsRequest& request, bool trains,
                              const std::optional<RunTokenizer>& tokenizer, Console& console)
@@ -29,6 +46,10 @@ WeightsSource::WeightsSource(const Config& config, const WeightsRequest& request
     }
     require(trains, "--resume: there is no complete checkpoint in ", run.string(),
             ", so no weights to take from it; check --output.directory");
+    if (!init_from_ && began_with_folder(run)) {
+        throw UsageError(text("--resume: there is no complete checkpoint in ", run.string(),
+                              ", and the run began with --init-from; give it again to start from those weights"));
+    }
     console_.line(text("no complete checkpoint in ", run.string(), ": starting from the beginning"));
 }
 

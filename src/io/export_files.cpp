@@ -16,11 +16,6 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;  // a rewritten file keeps its order
 
-bool is_there(const fs::path& path) {
-    std::error_code ignored;
-    return fs::exists(path, ignored);
-}
-
 void write_json(const fs::path& path, const Json& document) { replace_file(path, bytes_of(document.dump(2) + "\n")); }
 
 Json sequence(const char* name, int type) { return {{"Sequence", {{"id", name}, {"type_id", type}}}}; }
@@ -99,7 +94,7 @@ void complete_tokenizer(const fs::path& path, const TokenizerFiles& files, const
 Json tokenizer_config(const TokenizerFiles& files, const ModelConfig& model) {
     Json config = {{"tokenizer_class", "PreTrainedTokenizerFast"}};
     const auto put = [&](const char* key, std::int64_t token) {
-        if (const auto name = files.text_of(static_cast<std::int32_t>(token))) config[key] = *name;
+        if (const auto name = files.added_text_of(static_cast<std::int32_t>(token))) config[key] = *name;
     };
     if (model.bos_token_id) put("bos_token", *model.bos_token_id);
     if (!model.eos_token_id.empty()) {
@@ -123,14 +118,27 @@ std::optional<std::string> template_text(const nlohmann::json& settings) {
     return std::nullopt;
 }
 
-/// add_bos_token has no effect in transformers where the template decides, but in llama.cpp's converter it has.
-void complete_settings(const fs::path& path, bool begins_with_bos) {
-    Json settings = Json::parse(read_file(path));
-    if (!settings.is_object()) return;
-    const auto found = settings.find("add_bos_token");
-    if (found == settings.end() || !found->is_boolean() || found->get<bool>() == begins_with_bos) return;
-    *found = begins_with_bos;
-    write_json(path, settings);
+/// The run's tokenizer_config.json, where readers would take something else than tokenizer.json from it: classes that
+/// replace its template or normalizer, or that transformers 4 does not know, and the default class, become one that
+/// reads it as it is. add_bos_token and add_eos_token have no effect in that class, but in llama.cpp's converter.
+void complete_settings(const fs::path& path, const TokenizerFiles& files, const ModelConfig& model,
+                       bool begins_with_bos) {
+    const Json before = Json::parse(read_file(path));
+    if (!before.is_object()) return;
+    Json settings = before;
+    const Json made = tokenizer_config(files, model);
+    const Json& given = settings["tokenizer_class"];
+    const std::string name = given.is_string() ? given.get<std::string>() : "";
+    const auto is_kind = [&](const char* kind) { return name.starts_with(kind); };
+    if (name.empty() || name == "TokenizersBackend" || is_kind("Llama") || is_kind("CodeLlama") || is_kind("GPTNeoX")) {
+        settings["tokenizer_class"] = made["tokenizer_class"];
+    }
+    for (const char* key : {"bos_token", "eos_token"}) {
+        if (!settings.contains(key) && made.contains(key)) settings[key] = made[key];
+    }
+    if (settings.contains("add_bos_token")) settings["add_bos_token"] = begins_with_bos;
+    if (settings.contains("add_eos_token")) settings["add_eos_token"] = false;
+    if (settings != before) write_json(path, settings);
 }
 
 }  // namespace
@@ -147,7 +155,7 @@ void complete_export(const fs::path& folder, const ModelConfig& model) {
         } else {
             const auto text = template_text(read_json_file(settings.string()));
             if (text && !is_there(chat)) replace_file(chat, bytes_of(*text));
-            complete_settings(settings, !start.tokens.empty());
+            complete_settings(settings, files, model, !start.tokens.empty());
         }
     }
     Json defaults = Json::object();
@@ -156,7 +164,15 @@ void complete_export(const fs::path& folder, const ModelConfig& model) {
         defaults["eos_token_id"] = model.eos_token_id;
         defaults["pad_token_id"] = model.eos_token_id.front();
     }
-    if (!defaults.empty() && !is_there(generation)) write_json(generation, defaults);
+    if (defaults.empty()) return;
+    if (!is_there(generation)) return write_json(generation, defaults);
+    Json given = Json::parse(read_file(generation));
+    if (!given.is_object() || model.eos_token_id.empty() ||
+        given.value("eos_token_id", Json()) == defaults["eos_token_id"]) {
+        return;
+    }
+    given["eos_token_id"] = defaults["eos_token_id"];
+    write_json(generation, given);
 }
 
 }  // namespace coda

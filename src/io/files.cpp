@@ -91,6 +91,11 @@ bool leads_to(const fs::path& path, int descriptor) {
            open.st_ino == named.st_ino;
 }
 
+bool is_there(const std::filesystem::path& path) {
+    std::error_code ignored;
+    return std::filesystem::exists(path, ignored);
+}
+
 std::string read_file(const fs::path& path) {
     const FileReader file(path);
     std::string contents(static_cast<std::size_t>(file.bytes()), '\0');

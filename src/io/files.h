@@ -74,6 +74,9 @@ class FileWriter {
 /// replaced.
 bool leads_to(const std::filesystem::path& path, int descriptor);
 
+/// Whether there is a file or folder; false where that cannot be found out.
+bool is_there(const std::filesystem::path& path);
+
 /// The whole file as text.
 std::string read_file(const std::filesystem::path& path);
 

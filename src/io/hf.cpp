@@ -109,15 +109,6 @@ void check_tensors(const fs::path& folder, const SafetensorsFolder& checkpoint, 
 
 }  // namespace
 
-nlohmann::json read_hf_config(const fs::path& folder) {
-    std::error_code unreadable;
-    require(fs::is_directory(folder, unreadable), folder.string(), ": no such folder");
-    const std::string file = (folder / "config.json").string();
-    nlohmann::json config = read_json_file(file);
-    require(config.is_object(), file, ": not a JSON object");
-    return config;
-}
-
 HfWeights::HfWeights(const fs::path& folder, const ParameterLayout& layout) : folder_(folder), layout_(layout) {
     check_tensors(folder, folder_, layout);
     for (const HfTensor& tensor : layout.tensors) tensors_.push_back(&folder_.tensors().at(tensor.name));

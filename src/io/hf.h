@@ -21,9 +21,6 @@ namespace coda {
 
 inline constexpr std::int64_t kMaxShardBytes = 5'000'000'000;  // as transformers' save_pretrained
 
-/// config.json of the folder. Throws Error naming the file when it is missing or not a JSON object.
-nlohmann::json read_hf_config(const std::filesystem::path& folder);
-
 /// The weights of a folder's safetensors (F32, BF16, F16 or F64); padding is 0. `layout` must outlive it.
 class HfWeights : public MasterWeights {
   public:

@@ -64,8 +64,10 @@ Datasets split(const TokenRanges& files, std::int64_t begin, std::int64_t seq_le
     std::int64_t file_begin = 0;
     for (const TokenRange& file : files) {
         std::int64_t cut = std::clamp<std::int64_t>(begin - file_begin, 0, file.count());
-        if (file.file->mask() != nullptr && cut < file.count()) cut -= cut % seq_len;
-        if (cut > 0) parts.train.push_back({file.file, 0, cut});
+        const bool by_rows = file.file->mask() != nullptr && cut < file.count();
+        if (by_rows) cut -= cut % seq_len;
+        // The token after the last row is its last target, which is none: it begins a conversation.
+        if (cut > 0) parts.train.push_back({file.file, 0, by_rows ? cut + 1 : cut});
         if (cut < file.count()) parts.val.push_back({file.file, cut, file.count()});
         file_begin += file.count();
     }

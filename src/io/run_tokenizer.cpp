@@ -8,6 +8,7 @@
 #include "src/core/errors.h"
 #include "src/io/files.h"
 #include "src/io/sha256.h"
+#include "src/io/text_marks.h"
 
 namespace coda {
 namespace {
@@ -20,11 +21,6 @@ constexpr const char* kBeside[] = {"tokenizer_config.json", "generation_config.j
                                    "chat_template.jinja", "tokenizer.model"};
 
 fs::path copy_of(const fs::path& run) { return run / "tokenizer" / kFile; }
-
-bool is_there(const fs::path& path) {
-    std::error_code ignored;
-    return fs::exists(path, ignored);
-}
 
 /// The largest id + 1 of a tokenizer.json.
 struct VocabSizes {
@@ -88,6 +84,7 @@ std::optional<RunTokenizer> open_tokenizer(const Config& config, bool resume) {
         const std::string contents = read_file(*file);
         tokenizer.sha256 = sha256(bytes_of(contents));
         sizes = vocab_sizes_of(parse_json_text(contents, file->string()), file->string());
+        const TokenizerFiles readable(*file);  // what lies next to it too
     } catch (const Error& error) {
         throw Error(text("data.tokenizer: ", error.what()));
     }

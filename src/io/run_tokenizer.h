@@ -30,7 +30,8 @@ struct RunTokenizer {
 /// without the key. Throws Error naming the key when there is neither.
 std::optional<std::filesystem::path> tokenizer_file(const Config& config, bool resume);
 
-/// Reads and checks that file. Throws Error naming the key and the file when it is not a tokenizer.json, and UsageError
+/// Reads and checks that file. Throws Error naming the key and the file when it is not a tokenizer.json, or what lies
+/// next to it cannot be read, and UsageError
 /// when its vocabulary has ids that are not below model.vocab_size. Added tokens may lie beyond: such a token is an
 /// error when a text needs it.
 std::optional<RunTokenizer> open_tokenizer(const Config& config, bool resume);

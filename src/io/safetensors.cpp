@@ -242,8 +242,10 @@ SafetensorsFolder::SafetensorsFolder(const fs::path& folder) {
         return;
     }
     const fs::path path = folder / kIndexFile;
+    const bool is_adapter = fs::exists(folder / "adapter_config.json", unreadable);
     require(fs::exists(path, unreadable), folder.string(), ": has neither ", kSingleFile, " nor ", kIndexFile,
-            "; weights in another format (pytorch_model.bin) must be saved as safetensors first");
+            is_adapter ? "; it is an adapter: merge it into the model that it changes first"
+                       : "; weights in another format (pytorch_model.bin) must be saved as safetensors first");
 
     const std::string file = path.string();
     const Json index = read_json_file(file);

@@ -104,11 +104,16 @@ std::optional<std::int32_t> TokenizerFiles::id_of(const std::string& token) cons
     return taken(member(member(member(tokenizer_, "model"), "vocab"), token.c_str()));
 }
 
-std::optional<std::string> TokenizerFiles::text_of(std::int32_t id) const {
+std::optional<std::string> TokenizerFiles::added_text_of(std::int32_t id) const {
     const json& added = member(tokenizer_, "added_tokens");
     for (const json& each : added.is_array() ? added : json::array()) {
         if (member(each, "id") == id) return token_text(each);
     }
+    return std::nullopt;
+}
+
+std::optional<std::string> TokenizerFiles::text_of(std::int32_t id) const {
+    if (std::optional<std::string> added = added_text_of(id)) return added;
     const json& vocab = member(member(tokenizer_, "model"), "vocab");
     if (!vocab.is_object()) return std::nullopt;
     for (const auto& [token, value] : vocab.items()) {
@@ -153,18 +158,19 @@ std::optional<std::int32_t> TokenizerFiles::eos() const {
 
 std::optional<TokenizerFiles::Marks> TokenizerFiles::begin() const {
     const std::string name = tokenizer_class();
-    const bool llama = begins(name, {"Llama", "CodeLlama"});
+    const bool llama = begins(name, {"Llama", "CodeLlama"}), neox = begins(name, {"GPTNeoX"});
     const json& add = member(settings_, "add_bos_token");
     const auto with_bos = [&](std::string reason) {
         const std::optional<std::int32_t> token = bos();
         if (!token) reason += ", but there is no such token";
         return Marks{token ? std::vector{*token} : std::vector<std::int32_t>{}, reason};
     };
-    if ((llama || begins(name, {"GPTNeoX"})) && add.is_boolean()) {
+    if ((llama || neox) && add.is_boolean()) {
         const std::string reason = text("tokenizer_config.json has add_bos_token ", add.dump(), " for a ", name);
         return add.get<bool>() ? with_bos(reason) : Marks{{}, reason};
     }
-    if (has_template_) return Marks{template_before_, "so tokenizer.json's template has it"};
+    if (neox) return Marks{{}, text("that is the default of ", name, " in tokenizer_config.json")};
+    if (has_template_) return Marks{template_before_, "tokenizer.json's template says so"};
     if (llama) return with_bos(text("that is the default of ", name, " in tokenizer_config.json"));
     return std::nullopt;
 }
@@ -206,7 +212,7 @@ DocumentMarks document_marks(const TokenizerFiles& files) {
     DocumentMarks marks;
     const std::optional<TokenizerFiles::Marks> begin = files.begin();
     if (begin) marks.begin = *begin;
-    if (!files.template_end().empty()) marks.end = {files.template_end(), "so tokenizer.json's template has it"};
+    if (!files.template_end().empty()) marks.end = {files.template_end(), "tokenizer.json's template says so"};
     for (const auto& [first, last] : kKnown) {
         const std::optional<std::int32_t> id = files.id_of(first);
         if (!id) continue;

@@ -2,7 +2,7 @@
 //
 //      the files say                                                  a text begins with
 //   1  --bos yes or --bos no                                          so
-//   2  class Llama*, CodeLlama* or GPTNeoX*, add_bos_token is given   bos_token if it is true, else nothing
+//   2  class Llama*, CodeLlama*, add_bos_token is given; GPTNeoX*    bos_token if that is true, else nothing
 //   3  tokenizer.json has a TemplateProcessing                        its ids before $A
 //   4  class Llama* or CodeLlama*, add_bos_token is not given         bos_token
 //   5  none of these                                                  nothing; model.bos_token_id without a tokenizer,
@@ -31,6 +31,7 @@ class TokenizerFiles {
 
     std::optional<std::int32_t> id_of(const std::string& token) const;
     std::optional<std::string> text_of(std::int32_t id) const;
+    std::optional<std::string> added_text_of(std::int32_t id) const;  // of an added token
     bool names_bos() const;  // tokenizer_config.json has a class or bos_token, so what adds none is no oversight
 
     struct Marks {
@@ -42,7 +43,6 @@ class TokenizerFiles {
     std::optional<std::int32_t> eos() const;  // eos_token
     std::vector<std::int32_t> template_begin() const { return template_before_; }
     std::vector<std::int32_t> template_end() const { return template_after_; }
-    bool has_template() const { return has_template_; }
 
   private:
     void read_template(const nlohmann::json& post_processor);

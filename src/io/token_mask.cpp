@@ -48,6 +48,10 @@ TokenMask::TokenMask(const fs::path& path, std::int64_t tokens) : name_(path.str
     const std::int64_t count = mask_tokens(head, file_.bytes(), name_);
     require(count == tokens, name_, ": a mask of ", count, " tokens, but the shard next to it has ", tokens,
             "; both must be of one run of coda_tokenize");
+    std::int32_t row = 0;
+    std::memcpy(&row, head.data() + 3 * sizeof row, sizeof row);
+    require(row >= 0, name_, ": the mask's header says rows of ", row, " tokens");
+    row_ = row;
     std::vector<std::uint8_t> block;
     for (std::int64_t first = 0; first < count; first += kBlockTokens) {
         block.resize(static_cast<std::size_t>(std::min(kBlockTokens, count - first)));

@@ -1,7 +1,7 @@
 // The mask of a token shard: which of its tokens training learns to predict, and where conversations begin.
 //
-//   NAME.mask, next to NAME.bin   1024-byte header of 256 int32: {20251125, 1, count}, the others unused; then a byte
-//                                 per token: kMaskTarget, kMaskBegin, or both
+//   NAME.mask, next to NAME.bin   1024-byte header of 256 int32: {20251125, 1, count, tokens of a row or 0}, the others
+//                                 unused; then a byte per token: kMaskTarget, kMaskBegin, or both
 //
 // It only ever lies next to its shard: a reader that does not know masks sees a plain shard.
 #pragma once
@@ -47,6 +47,7 @@ class TokenMask {
 
     const FileReader& file() const { return file_; }
     std::int64_t targets() const { return targets_; }  // tokens that count
+    std::int64_t row() const { return row_; }          // tokens of a row of its packing; 0: not said
 
     /// The bytes of tokens [first, first + out.size()), which are within the shard.
     void read(std::int64_t first, std::span<std::uint8_t> out) const;
@@ -54,7 +55,7 @@ class TokenMask {
   private:
     std::string name_;
     FileReader file_;
-    std::int64_t targets_ = 0;
+    std::int64_t targets_ = 0, row_ = 0;
 };
 
 }  // namespace coda

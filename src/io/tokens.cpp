@@ -140,4 +140,13 @@ std::vector<fs::path> expand_paths(const std::vector<std::string>& patterns,
     return paths;
 }
 
+bool have_masks(const std::vector<std::string>& patterns) {
+    try {
+        const std::vector<std::filesystem::path> files = expand_paths(patterns);
+        return std::any_of(files.begin(), files.end(), [](const auto& file) { return is_there(mask_path(file)); });
+    } catch (const Error&) {  // said where the data are opened
+        return false;
+    }
+}
+
 }  // namespace coda

@@ -80,4 +80,7 @@ class TokenFile {
 std::vector<std::filesystem::path> expand_paths(const std::vector<std::string>& patterns,
                                                 const std::function<std::string(const std::string&)>& advice = {});
 
+/// Whether a mask lies next to a file that the patterns name; false where they name none.
+bool have_masks(const std::vector<std::string>& patterns);
+
 }  // namespace coda

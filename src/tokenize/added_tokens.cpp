@@ -71,8 +71,6 @@ std::size_t spaces_after(std::string_view text, std::size_t at) {
 
 AddedTokenFinder::AddedTokenFinder(std::vector<AddedToken> tokens) {
     group_of_.fill(-1);
-    std::stable_sort(tokens.begin(), tokens.end(),
-                     [](const AddedToken& a, const AddedToken& b) { return a.content.size() > b.content.size(); });
     for (AddedToken& token : tokens) {
         longest_ = std::max(longest_, token.content.size());
         std::int16_t& index = group_of_[static_cast<unsigned char>(token.content.front())];
@@ -84,7 +82,13 @@ AddedTokenFinder::AddedTokenFinder(std::vector<AddedToken> tokens) {
         const auto differ =
             std::mismatch(group.common.begin(), group.common.end(), token.content.begin(), token.content.end());
         group.common.erase(differ.first, group.common.end());
-        group.longest_first.push_back(std::move(token));
+        group.sizes.push_back(token.content.size());
+        std::string content = token.content;
+        group.tokens.emplace(std::move(content), std::move(token));  // the first of equal ones
+    }
+    for (Group& group : groups_) {
+        std::sort(group.sizes.rbegin(), group.sizes.rend());
+        group.sizes.erase(std::unique(group.sizes.begin(), group.sizes.end()), group.sizes.end());
     }
 }
 
@@ -94,8 +98,10 @@ const AddedToken* AddedTokenFinder::at(std::string_view text, std::size_t at, st
     const Group& group = groups_[static_cast<std::size_t>(index)];
     const std::string_view rest = text.substr(at);
     if (!rest.starts_with(group.common)) return nullptr;
-    for (const AddedToken& token : group.longest_first) {
-        if (token.content.size() < limit && rest.starts_with(token.content)) return &token;
+    for (const std::size_t size : group.sizes) {
+        if (size >= limit || size > rest.size()) continue;
+        const auto found = group.tokens.find(rest.substr(0, size));
+        if (found != group.tokens.end()) return &found->second;
     }
     return nullptr;
 }
@@ -121,14 +127,14 @@ std::optional<AddedTokenFinder::Found> AddedTokenFinder::find(std::string_view t
         while (token != nullptr && is_partly_plain(*token, i)) token = at(text, i, token->content.size());
         if (token == nullptr) continue;
         const std::size_t next = i + token->content.size();
-        const bool stays_text =
-            is_plain(*token, i) || (token->single_word && (word_before(text, i) || word_at(text, next)));
+        const bool stays_text = next <= taken || is_plain(*token, i) ||
+                                (token->single_word && (word_before(text, i) || word_at(text, next)));
         if (stays_text) {
             i = next - 1;
             continue;
         }
         return Found{token->lstrip ? std::max(taken, spaces_before(text, i)) : i,
-                     token->rstrip ? spaces_after(text, next) : next, next, token->id};
+                     token->rstrip ? spaces_after(text, next) : next, i, next, token->id};
     }
     return std::nullopt;
 }

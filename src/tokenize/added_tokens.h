@@ -3,10 +3,12 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "src/core/text_range.h"
@@ -30,12 +32,12 @@ class AddedTokenFinder {
 
     struct Found {
         std::size_t begin = 0, end = 0;  // with the white space that the token takes
-        std::size_t next = 0;            // where the search continues
+        std::size_t own = 0, next = 0;   // without that white space; the search continues at `next`
         std::uint32_t id = 0;
     };
     /// The first token that begins at or after `from`, the longest where several begin together, but none that stays
-    /// text: a special one with a byte in `plain`, whose positions are counted from `origin` bytes before the text.
-    /// Bytes before `taken` belong to an earlier token.
+    /// text: one within the bytes before `taken`, which belong to an earlier token, and a special one with a byte in
+    /// `plain`, whose positions are counted from `origin` bytes before the text.
     std::optional<Found> find(std::string_view text, std::size_t from, std::size_t taken,
                               std::span<const TextRange> plain, std::size_t origin) const;
 
@@ -49,9 +51,14 @@ class AddedTokenFinder {
     /// The longest token at `at` of less than `limit` bytes.
     const AddedToken* at(std::string_view text, std::size_t at, std::size_t limit = std::string_view::npos) const;
 
-    struct Group {           // tokens with the same first byte
-        std::string common;  // what they all begin with
-        std::vector<AddedToken> longest_first{};
+    struct TextHash {
+        using is_transparent = void;
+        std::size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
+    };
+    struct Group {                         // tokens with the same first byte
+        std::string common;                // what they all begin with
+        std::vector<std::size_t> sizes{};  // of their texts, the largest first
+        std::unordered_map<std::string, AddedToken, TextHash, std::equal_to<>> tokens{};
     };
     std::vector<Group> groups_;
     std::array<std::int16_t, 256> group_of_{};  // by first byte, -1 for none

@@ -31,6 +31,9 @@ class BpeModel {
     void symbols(std::string_view piece, std::vector<std::uint32_t>& out,
                  std::vector<TextRange>* places = nullptr) const;
 
+    /// Whether a token stands for units without one.
+    bool is_unknown(std::uint32_t id) const { return has_unk_ && id == unk_id_; }
+
     /// The unit before which pieces may be divided, as no token reaches across; empty if there is none. It is the one
     /// that most tokens begin with: of words, the space before them.
     const std::string& word_start() const { return word_start_; }

@@ -1,6 +1,7 @@
 #include "src/tokenize/encoder.h"
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
 #include <string>
 #include <utility>
@@ -54,9 +55,13 @@ void Encoder::between(const AddedTokenFinder& finder, Piece piece, std::vector<s
     while (const auto found = finder.find(text, from, taken, plain, piece.origin)) {
         if (found->begin > taken) gap(piece.part(taken, found->begin));
         out.push_back(found->id);
-        if (counts_ != nullptr) {
+        if (follows_) {
+            // The white space that it takes may count, but does not make it a message's.
+            const TextRanges& ranges = *piece.ranges;
             const std::size_t origin = piece.origin;
-            counts_->push_back(touches(piece.ranges->counted, origin + found->begin, origin + found->end));
+            const int own = ranges.touched(origin + found->own, origin + found->next) & kTouchesPlain;
+            const int all = ranges.touched(origin + found->begin, origin + found->end) & kTouchesCounted;
+            touched_.push_back(static_cast<std::uint8_t>(own | all));
         }
         taken = found->end;
         from = found->next;
@@ -70,12 +75,36 @@ void Encoder::encode(std::string_view text, TextPart part, std::vector<std::uint
 }
 
 void Encoder::encode(std::string_view text, const TextRanges& ranges, std::vector<std::uint32_t>& out,
-                     std::vector<bool>* counts) {
-    const Piece whole{text, text.size(), true, true, &ranges};
-    if (counts != nullptr) counts->resize(out.size());
-    counts_ = counts;
-    between(tokenizer_.added(), whole, out, [&](const Piece& gap) { normalize(gap, out); });
-    counts_ = nullptr;
+                     std::vector<std::uint8_t>* touched) {
+    struct Following {
+        explicit Following(bool& flag) : flag_(flag) { flag_ = true; }
+        ~Following() { flag_ = false; }
+        Following(const Following&) = delete;
+        Following& operator=(const Following&) = delete;
+        bool& flag_;
+    };
+    std::vector<std::uint32_t> ids;
+    {
+        const Following following(follows_);
+        touched_.clear();
+        between(tokenizer_.added(), {text, text.size(), true, true, &ranges}, ids,
+                [&](const Piece& gap) { normalize(gap, ids); });
+    }
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+        const std::size_t before = out.size();
+        // What is not found as a special token can still be one, as a word of the vocabulary or by merges.
+        const auto is_mark = [&](std::uint32_t id) {
+            return tokenizer_.is_special(id) && !tokenizer_.model().is_unknown(id);
+        };
+        if ((touched_[i] & kTouchesPlain) != 0 && is_mark(ids[i])) {
+            tokenizer_.model().symbols(tokenizer_.content_of_added(ids[i]), symbols_);
+            std::copy_if(symbols_.begin(), symbols_.end(), std::back_inserter(out),
+                         [&](std::uint32_t id) { return !is_mark(id); });
+        } else {
+            out.push_back(ids[i]);
+        }
+        if (touched != nullptr) touched->insert(touched->end(), out.size() - before, touched_[i]);
+    }
 }
 
 void Encoder::normalize(Piece piece, std::vector<std::uint32_t>& out) {
@@ -120,15 +149,13 @@ void Encoder::next(std::size_t index, std::string_view text, std::vector<std::ui
     cached(index, text, out, encode);
 }
 
-/// Encodes a piece of which all bytes count, or none, or of which that is not asked, and says whether it is one.
+/// Encodes a piece of which all bytes have the same bits, or that has no ranges, and says whether it is one.
 bool Encoder::run_alike(std::size_t index, Piece piece, std::vector<std::uint32_t>& out) {
-    if (piece.ranges == nullptr) return false;
-    const std::size_t end = piece.origin + piece.size;
-    const bool counts = counts_ != nullptr && touches(piece.ranges->counted, piece.origin, end);
-    if (counts && !covers(piece.ranges->counted, piece.origin, end)) return false;
+    if (piece.ranges == nullptr || !piece.ranges->alike(piece.origin, piece.origin + piece.size)) return false;
+    const std::uint8_t touched = piece.ranges->touched(piece.origin, piece.origin + piece.size);
     piece.ranges = nullptr;
     run(index, piece, out);
-    if (counts_ != nullptr) counts_->resize(out.size(), counts);
+    touched_.resize(out.size(), touched);
     return true;
 }
 
@@ -237,7 +264,7 @@ void Encoder::word(std::string_view word, std::vector<std::uint32_t>& out) {
     merger_.merge(symbols_, out);
 }
 
-/// The same of a word of which a part may count.
+/// The same of a word whose bytes have different bits.
 void Encoder::word_in_part(const Piece& word, std::vector<std::uint32_t>& out) {
     const BpeModel& model = tokenizer_.model();
     const std::string_view text = word.text.substr(0, word.size);
@@ -253,7 +280,7 @@ void Encoder::word_in_part(const Piece& word, std::vector<std::uint32_t>& out) {
     std::size_t symbol = 0;
     for (const std::uint32_t length : lengths) {
         const std::size_t begin = places[symbol].begin, end = places[symbol + length - 1].end;
-        counts_->push_back(touches(word.ranges->counted, word.origin + begin, word.origin + end));
+        touched_.push_back(word.ranges->touched(word.origin + begin, word.origin + end));
         symbol += length;
     }
 }

@@ -29,10 +29,9 @@ class Encoder {
     void encode(std::string_view text, TextPart part, std::vector<std::uint32_t>& out);
     void encode(std::string_view text, std::vector<std::uint32_t>& out) { encode(text, TextPart{}, out); }
 
-    /// The same of a whole text of which `ranges` says what is a message's. `counts` gets, for each token, whether a
-    /// byte of it is counted.
+    /// The same of a whole text of which `ranges` says what is a message's. `touched` gets each token's bits.
     void encode(std::string_view text, const TextRanges& ranges, std::vector<std::uint32_t>& out,
-                std::vector<bool>* counts = nullptr);
+                std::vector<std::uint8_t>* touched = nullptr);
 
   private:
     /// A stretch of text on its way through the steps: the first `size` bytes; what follows is only looked at.
@@ -68,7 +67,8 @@ class Encoder {
     PairMerger merger_;
     TokenCache cache_;
     std::vector<std::uint32_t> symbols_;
-    std::vector<bool>* counts_ = nullptr;  // of encode()
+    bool follows_ = false;               // the text has ranges, and
+    std::vector<std::uint8_t> touched_;  // these are its tokens' bits
 };
 
 }  // namespace coda

@@ -37,7 +37,14 @@ std::vector<TextRange> counted(const Rendered& rendered, const std::vector<bool>
         if (is_message) stretches.back().counts = may_count;
     }
     std::erase_if(stretches, [](const Stretch& each) { return !each.counts; });
-    if (train_on == TrainOn::last && stretches.size() > 1) stretches.erase(stretches.begin(), stretches.end() - 1);
+    if (train_on == TrainOn::last && !stretches.empty()) {
+        // A template may divide an answer, with its own text between the parts.
+        const std::int32_t last = stretches.back().message;
+        const std::size_t before = stretches.size() - 1;
+        std::erase_if(stretches, [&, i = std::size_t{0}](const Stretch& each) mutable {
+            return i++ < before && (rendered.has_generation || each.message != last);
+        });
+    }
     std::vector<TextRange> ranges;
     for (const Stretch& each : stretches) ranges.push_back(each.range);
     return ranges;
@@ -46,23 +53,18 @@ std::vector<TextRange> counted(const Rendered& rendered, const std::vector<bool>
 }  // namespace
 
 MaskedTokens MaskedEncoder::encode(const Rendered& rendered, const std::vector<bool>& counts, TrainOn train_on) {
-    const std::vector<TextRange> messages = of_messages(rendered);
     MaskedTokens out;
-    std::vector<bool> is_target;
-    encoder_.encode(rendered.text, {.plain = messages, .counted = counted(rendered, counts, train_on)}, out.tokens,
-                    &is_target);
-    if (!rendered.has_generation && train_on != TrainOn::all) {
-        std::vector<std::uint32_t> same;
-        std::vector<bool> is_message;
-        encoder_.encode(rendered.text, {.plain = messages, .counted = messages}, same, &is_message);
-        bool open = false;  // a turn that counts has not ended
-        for (std::size_t i = 0; i < is_target.size(); ++i) {
-            const bool ends = open && tokenizer_.is_special(out.tokens[i]);
-            open = is_target[i] || (open && !ends && !is_message[i]);
-            if (ends) is_target[i] = true;
-        }
+    std::vector<std::uint8_t> touched;
+    encoder_.encode(rendered.text, {.plain = of_messages(rendered), .counted = counted(rendered, counts, train_on)},
+                    out.tokens, &touched);
+    const bool ends_count = !rendered.has_generation && train_on != TrainOn::all;
+    bool open = false;  // a turn that counts has not ended
+    for (std::size_t i = 0; i < touched.size(); ++i) {
+        const bool is_counted = (touched[i] & kTouchesCounted) != 0, is_message = (touched[i] & kTouchesPlain) != 0;
+        const bool ends = ends_count && open && !is_counted && tokenizer_.is_special(out.tokens[i]);
+        open = is_counted || (open && !ends && !is_message);
+        out.mask.push_back(is_counted || ends ? kMaskTarget : 0);
     }
-    for (const bool each : is_target) out.mask.push_back(each ? kMaskTarget : 0);
     if (!out.mask.empty()) out.mask.front() |= kMaskBegin;
     return out;
 }

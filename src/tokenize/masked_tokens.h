@@ -1,7 +1,8 @@
 // A rendered conversation as tokens, and which of them count.
 //
 // A token counts if a byte of it is inside a {% generation %} block. With a template without such blocks it counts if a
-// byte of it is an assistant's message, and so does the next special token, which ends the turn.
+// byte of it is an assistant's message, and so does the next special token, which ends the turn. Of an empty answer
+// nothing counts.
 //
 // Special tokens are found only in the template's own text, never where a byte is a message's. What lies between them
 // is encoded as one text, so a token may hold bytes of the template and of a message.

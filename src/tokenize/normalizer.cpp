@@ -3,8 +3,11 @@
 #include <utf8proc.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <memory>
+#include <utility>
+#include <vector>
 
 #include "kernels/core/error.h"
 #include "src/core/utf8.h"
@@ -12,8 +15,64 @@
 namespace coda {
 namespace {
 
+constexpr std::size_t kLongRun = 64;  // marks in a row
+
+/// A code point's canonical combining class; 0 of what is no mark.
+int combining_class(char32_t value) {
+    return value < 0x300 ? 0 : utf8proc_get_property(static_cast<utf8proc_int32_t>(value))->combining_class;
+}
+
+/// Whether there may be so many marks in a row. One of them stands at one of these places.
+bool may_have_long_run(std::string_view text) {
+    for (std::size_t at = kLongRun; at < text.size(); at += kLongRun) {
+        std::size_t begin = at;
+        while ((static_cast<unsigned char>(text[begin]) & 0xC0U) == 0x80U) --begin;
+        if (combining_class(decode_utf8(text.substr(begin)).value) != 0) return true;
+    }
+    return false;
+}
+
+/// The text with its marks, in long runs, in canonical order. utf8proc puts them into it one place at a time, which
+/// takes the square of their number.
+std::string with_sorted_marks(std::string_view text) {
+    std::string out;
+    std::vector<std::pair<int, char32_t>> run;  // with their classes
+    std::size_t begin = 0;
+    const auto end_run = [&](std::size_t end) {
+        if (run.size() <= kLongRun) {
+            out += text.substr(begin, end - begin);
+        } else {
+            std::stable_sort(run.begin(), run.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+            for (const auto& [unused, value] : run) append_utf8(out, value);
+        }
+        run.clear();
+        begin = end;
+    };
+    for (std::size_t at = 0; at < text.size();) {
+        const CodePoint each = decode_utf8(text.substr(at));
+        if (each.length == 0) break;
+        std::array<utf8proc_int32_t, 8> parts{};
+        int boundary = 0;
+        const utf8proc_ssize_t count = utf8proc_decompose_char(static_cast<utf8proc_int32_t>(each.value), parts.data(),
+                                                               parts.size(), UTF8PROC_DECOMPOSE, &boundary);
+        const bool is_mark = count > 0 && combining_class(static_cast<char32_t>(parts[0])) != 0;
+        if (!is_mark && !run.empty()) end_run(at);
+        if (!is_mark) end_run(at + each.length);
+        for (utf8proc_ssize_t i = 0; is_mark && i < count; ++i) {
+            const auto value = static_cast<char32_t>(parts[static_cast<std::size_t>(i)]);
+            run.emplace_back(combining_class(value), value);
+        }
+        at += each.length;
+    }
+    end_run(text.size());
+    return out;
+}
+
 /// The text in Unicode's normalization form C.
-std::string nfc(std::string_view text) {
+std::string nfc(std::string_view given) {
+    const bool long_run = may_have_long_run(given);
+    const std::string sorted = long_run ? with_sorted_marks(given) : std::string();
+    const std::string_view text = long_run ? std::string_view(sorted) : given;
     utf8proc_uint8_t* result = nullptr;
     const utf8proc_ssize_t length =
         utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()), static_cast<utf8proc_ssize_t>(text.size()),
@@ -45,11 +104,12 @@ TextRange composing(std::string_view text, std::size_t at) {
     const auto joins = [&](std::size_t byte) { return joins_leftward(decode_utf8(text.substr(byte)).value); };
     const auto continues = [&](std::size_t byte) { return (static_cast<unsigned char>(text[byte]) & 0xC0U) == 0x80U; };
     TextRange around{at, at};
-    while (around.begin > 0 && joins(around.begin)) {
+    // As many marks as there are in a text that is one: what is beyond may lie on either side of a range's end.
+    for (std::size_t i = 0; i < kLongRun && around.begin > 0 && joins(around.begin); ++i) {
         do --around.begin;
         while (around.begin > 0 && continues(around.begin));
     }
-    while (around.end < text.size() && joins(around.end)) {
+    for (std::size_t i = 0; i < kLongRun && around.end < text.size() && joins(around.end); ++i) {
         do ++around.end;
         while (around.end < text.size() && continues(around.end));
     }

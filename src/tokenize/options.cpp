@@ -20,7 +20,11 @@ when all are complete; an error or Ctrl-C leaves nothing.
 
 Text is taken unchanged: NUL, carriage returns and a byte order mark are like other characters, and a special token that
 is spelled out in the text becomes that token. A document without text gives no tokens. JSON lines are held whole, up
-to 1 GiB; text with no line end, space or digit to cut it at, up to 64 MiB.
+to 1 GiB; text in which no cut leaves all tokens as they are, up to 64 MiB.
+
+With --seq-len each line is a conversation: {"messages"}, {"conversations"}, {"prompt", "completion"} or {"text"}. They
+are rendered with the chat template in the tokenizer's folder and packed into rows; STEM.mask, next to STEM.bin, says
+which tokens are targets. In messages a special token that is spelled out stays text.
 
 Exit codes: 0 done, 1 run-time error, 2 bad command line, 130 interrupted.)";
 
@@ -35,7 +39,7 @@ CLI::Option* choice(CLI::App& app, const char* flag, Value& value, const std::ma
 }
 
 void add_options(CLI::App& app, TokenizeOptions& o) {
-    app.add_option("--tokenizer", o.tokenizer, "Hugging Face tokenizer.json: GPT-2, Llama-3 or Qwen2 family")
+    app.add_option("--tokenizer", o.tokenizer, "Hugging Face tokenizer.json with a BPE model")
         ->option_text("FILE (required)")
         ->required();
     app.add_option("inputs", o.inputs, "Files, globs or - (standard input); shards with --decode")

@@ -37,8 +37,9 @@ std::vector<fs::path> existing_shards(const fs::path& stem) {
     return found;
 }
 
-std::vector<std::byte> header(std::int32_t magic, std::int32_t version, std::int64_t count) {
-    const std::array<std::int32_t, 3> words{magic, version, static_cast<std::int32_t>(count)};
+std::vector<std::byte> header(std::int32_t magic, std::int32_t version, std::int64_t count, std::int64_t row = 0) {
+    const std::array<std::int32_t, 4> words{magic, version, static_cast<std::int32_t>(count),
+                                            static_cast<std::int32_t>(row)};
     std::vector<std::byte> bytes(kShardHeaderBytes);
     std::memcpy(bytes.data(), words.data(), sizeof words);
     return bytes;
@@ -103,13 +104,14 @@ void ShardWriter::seal() {
     writer_.reset();
     if (mask_.empty()) return;
     FileWriter mask(aside_of_mask(asides_.back()), FileWriter::Mode::create);
-    mask.write(header(kMaskMagic, kMaskVersion, in_shard_));
+    mask.write(header(kMaskMagic, kMaskVersion, in_shard_, row_));
     mask.write(std::as_bytes(std::span(mask_)));
     mask.finish();
     mask_.clear();
 }
 
-void ShardWriter::add(std::span<const std::uint32_t> tokens, std::span<const std::uint8_t> mask) {
+void ShardWriter::add(std::span<const std::uint32_t> tokens, std::span<const std::uint8_t> mask, std::int64_t row) {
+    row_ = row;
     require(tokens.size() == mask.size(), tokens.size(), " tokens have a mask of ", mask.size());
     while (!tokens.empty()) {
         const auto room = static_cast<std::size_t>(shard_tokens_ - (writer_ ? in_shard_ : 0));
@@ -154,6 +156,7 @@ std::vector<fs::path> ShardWriter::commit() {
         all.push_back(written.back());
         if (const fs::path mask = aside_of_mask(asides_[i]); fs::exists(mask, none)) {
             all.push_back(mask_path(written.back()));
+            fs::remove(written.back());  // an old shard must not lie next to a new mask, whenever this ends
             rename_path(mask, all.back());
         }
     }

@@ -29,8 +29,8 @@ class ShardWriter {
 
     /// Tokens without a mask.
     void add(std::span<const std::uint32_t> tokens);
-    /// Tokens with the mask of each; all that is added to a writer has one.
-    void add(std::span<const std::uint32_t> tokens, std::span<const std::uint8_t> mask);
+    /// Tokens with the mask of each, in rows of `row` tokens; all that is added to a writer has one.
+    void add(std::span<const std::uint32_t> tokens, std::span<const std::uint8_t> mask, std::int64_t row);
     std::int64_t tokens() const { return tokens_; }
 
     /// Writes out all that has been added, durably; nothing has its name yet.
@@ -56,6 +56,7 @@ class ShardWriter {
     std::optional<FileWriter> writer_;
     std::vector<std::byte> buffer_;
     std::vector<std::uint8_t> mask_;  // of the shard that is open
+    std::int64_t row_ = 0;            // its rows
     std::int64_t in_shard_ = 0, tokens_ = 0;
 };
 

@@ -15,6 +15,18 @@ std::vector<TextRange> list_within(const std::vector<TextRange>& ranges, std::si
 
 }  // namespace
 
+std::uint8_t TextRanges::touched(std::size_t begin, std::size_t end) const {
+    return static_cast<std::uint8_t>((touches(plain, begin, end) ? kTouchesPlain : 0) |
+                                     (touches(counted, begin, end) ? kTouchesCounted : 0));
+}
+
+bool TextRanges::alike(std::size_t begin, std::size_t end) const {
+    const auto all_or_none = [&](const std::vector<TextRange>& list) {
+        return !touches(list, begin, end) || covers(list, begin, end);
+    };
+    return all_or_none(plain) && all_or_none(counted);
+}
+
 TextRanges TextRanges::within(std::size_t begin, std::size_t end) const {
     return {list_within(plain, begin, end), list_within(counted, begin, end)};
 }

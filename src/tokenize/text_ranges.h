@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string_view>
 #include <vector>
 
@@ -9,10 +10,19 @@
 
 namespace coda {
 
+/// What a token has a byte of: bits.
+inline constexpr std::uint8_t kTouchesPlain = 1, kTouchesCounted = 2;
+
 /// Both lists are in order, and no range of a list overlaps another.
 struct TextRanges {
-    std::vector<TextRange> plain{};    // a special token that is spelled out with a byte of these stays text
-    std::vector<TextRange> counted{};  // a token with a byte of these counts as a target
+    std::vector<TextRange> plain{};    // no special token has a byte of these: what they spell stays text
+    std::vector<TextRange> counted{};  // the tokens with a byte of these are asked for
+
+    /// The bits of bytes [begin, end).
+    std::uint8_t touched(std::size_t begin, std::size_t end) const;
+
+    /// Whether all of these bytes have the same bits.
+    bool alike(std::size_t begin, std::size_t end) const;
 
     /// Those of bytes [begin, end), counted from `begin`.
     TextRanges within(std::size_t begin, std::size_t end) const;

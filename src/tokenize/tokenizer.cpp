@@ -60,6 +60,13 @@ bool Tokenizer::is_added(std::uint32_t id) const {
                        [id](const AddedToken& token) { return token.id == id; });
 }
 
+const std::string& Tokenizer::content_of_added(std::uint32_t id) const {
+    const auto found =
+        std::find_if(spec_.added.begin(), spec_.added.end(), [id](const AddedToken& token) { return token.id == id; });
+    require(found != spec_.added.end(), spec_.file, ": no added token has id ", id);
+    return found->content;
+}
+
 std::string_view Tokenizer::bytes_of(std::uint32_t id) const {
     require(has(id), spec_.file, ": no token has id ", id);
     return *spec_.bytes[id];

@@ -41,6 +41,9 @@ class Tokenizer {
     /// Whether `id` is an added token that is marked special.
     bool is_special(std::uint32_t id) const { return id < special_.size() && special_[id]; }
 
+    /// The text of an added token, as the file has it. Throws Error for an id that is none's.
+    const std::string& content_of_added(std::uint32_t id) const;
+
     /// The bytes of a token wherever it stands, an added token as its text; see TokenStream for a text's beginning.
     /// Throws Error for an id that no token has.
     std::string_view bytes_of(std::uint32_t id) const;

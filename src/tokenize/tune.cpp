@@ -26,26 +26,24 @@ namespace {
 /// Conversations of some lines.
 struct Part {
     std::vector<MaskedTokens> train, validation;
-    std::int64_t cut = 0;       // conversations longer than a row
-    std::int64_t silent = 0;    // conversations of which no token counts; they are in neither list
-    std::int64_t replaced = 0;  // places that were no UTF-8
+    std::int64_t truncated = 0;       // conversations longer than a row
+    std::int64_t without_target = 0;  // conversations of which no token counts; they are in neither list
+    std::int64_t replaced = 0;        // places that were no UTF-8
 };
 
 /// What all lines share.
 struct Setting {
     const Tokenizer& tokenizer;
     const TokenizeOptions& options;
-    std::optional<ChatForm> chat;
+    std::optional<ChatForm> chat{};
+    std::string no_chat{};           // why there is none
     std::vector<std::uint32_t> bos;  // before a text
     std::uint32_t end = 0;           // after a text, and in what is left of a row
 };
 
 Rendered rendered(const Conversation& conversation, const Setting& setting, const std::string& place) {
     if (conversation.is_chat()) {
-        require(setting.chat.has_value(), place,
-                ": messages need a chat template, chat_template.jinja or chat_template "
-                "in tokenizer_config.json, next to ",
-                setting.options.tokenizer);
+        require(setting.chat.has_value(), place, ": ", setting.no_chat);
         try {
             return setting.chat->jinja.render(conversation.messages, setting.chat->context);
         } catch (const Error& error) {
@@ -67,10 +65,16 @@ MaskedTokens encode(const Conversation& conversation, const Setting& setting, Ma
     }
     MaskedTokens tokens = encoder.encode(rendered(conversation, setting, place), counts, setting.options.train_on);
     if (conversation.is_chat() || tokens.tokens.empty()) return tokens;
-    tokens.mask.front() &= static_cast<std::uint8_t>(~kMaskBegin);
-    tokens.tokens.insert(tokens.tokens.begin(), setting.bos.begin(), setting.bos.end());
-    tokens.mask.insert(tokens.mask.begin(), setting.bos.size(), 0);
-    tokens.mask.front() |= kMaskBegin;
+    // A text may spell them already.
+    const auto& bos = setting.bos;
+    const bool begun = tokens.tokens.size() >= bos.size() && std::equal(bos.begin(), bos.end(), tokens.tokens.begin());
+    if (!begun) {
+        tokens.mask.front() &= static_cast<std::uint8_t>(~kMaskBegin);
+        tokens.tokens.insert(tokens.tokens.begin(), bos.begin(), bos.end());
+        tokens.mask.insert(tokens.mask.begin(), bos.size(), 0);
+        tokens.mask.front() |= kMaskBegin;
+    }
+    if (tokens.tokens.back() == setting.end) return tokens;
     tokens.tokens.push_back(setting.end);
     tokens.mask.push_back(kMaskTarget);
     return tokens;
@@ -95,14 +99,15 @@ Part encode_lines(const Segment& segment, const Setting& setting, MaskedEncoder&
             from_json_line(content, place, setting.options.documents.invalid_utf8, part.replaced,
                            [&](const nlohmann::json& object) { return conversation_of(object, place); });
         MaskedTokens tokens = encode(conversation, setting, encoder, place);
-        if (tokens.tokens.size() > row) {
-            ++part.cut;
+        const bool too_long = tokens.tokens.size() > row;
+        if (too_long) {
             tokens.tokens.resize(row);
             tokens.mask.resize(row);
         }
         if (counts_none(tokens)) {
-            ++part.silent;
+            ++part.without_target;
         } else {
+            part.truncated += too_long ? 1 : 0;
             (validation ? part.validation : part.train).push_back(std::move(tokens));
         }
     }
@@ -159,7 +164,7 @@ class PackedShard {
         const Rows packed = pack(conversations, static_cast<std::size_t>(setting_.options.seq_len), setting_.end);
         require(static_cast<std::int64_t>(packed.tokens.size()) <= ShardWriter::kMaxShardTokens, packed.tokens.size(),
                 " tokens are more than a shard holds; divide the input");
-        writer_.add(packed.tokens, packed.mask);
+        writer_.add(packed.tokens, packed.mask, setting_.options.seq_len);
         writer_.finish();
         const auto targets = std::count_if(packed.mask.begin(), packed.mask.end(), counts_as_target);
         const double all = static_cast<double>(packed.tokens.size());
@@ -191,9 +196,17 @@ void tokenize_conversations(const TokenizeOptions& options) {
     const std::optional<TokenizerFiles::Marks> begin = names.begin();
     Setting setting{.tokenizer = tokenizer,
                     .options = options,
-                    .chat = read_chat_form(std::filesystem::path(options.tokenizer).parent_path(), chat_clock("")),
                     .bos = marks(tokenizer, "--bos", options.bos, begin ? begin->tokens : std::vector<std::int32_t>{}),
                     .end = end_token(tokenizer, options, names, automatic)};
+    try {  // a template is an error where a conversation needs it
+        setting.chat = read_chat_form(std::filesystem::path(options.tokenizer).parent_path(), chat_clock(""));
+        setting.no_chat = text(
+            "messages need a chat template, chat_template.jinja or chat_template in "
+            "tokenizer_config.json, next to ",
+            options.tokenizer);
+    } catch (const Error& error) {
+        setting.no_chat = error.what();
+    }
     if (setting.chat) setting.chat->context.add_generation_prompt = false;
     say(text("a row is filled up with ", tokenizer.bytes_of(setting.end), " (", setting.end, ")"));
     const std::vector<std::string> inputs = expand_inputs(options.inputs);
@@ -219,8 +232,8 @@ void tokenize_conversations(const TokenizeOptions& options) {
         Part part = workers.take();
         std::move(part.train.begin(), part.train.end(), std::back_inserter(all.train));
         std::move(part.validation.begin(), part.validation.end(), std::back_inserter(all.validation));
-        all.cut += part.cut;
-        all.silent += part.silent;
+        all.truncated += part.truncated;
+        all.without_target += part.without_target;
         all.replaced += part.replaced;
         if (interrupted()) throw InterruptedError("interrupted; nothing was written");
     };
@@ -231,16 +244,17 @@ void tokenize_conversations(const TokenizeOptions& options) {
     }
     while (!workers.empty()) take_oldest();
 
-    require(!all.train.empty(), "no conversation of which a token counts is left for training (", all.silent,
+    require(!all.train.empty(), "no conversation of which a token counts is left for training (", all.without_target,
             " have none): no shard is written");
     require(!divided || !all.validation.empty(), "no conversation is left for validation; raise --val-fraction");
     train.write(all.train);
     if (validation) validation->write(all.validation);
     train.commit();
     if (validation) validation->commit();
-    if (all.cut > 0) say(text(all.cut, " conversations were longer than a row and lost their ends"));
+    if (all.truncated > 0) say(text(all.truncated, " conversations were longer than a row and lost their ends"));
     if (all.replaced > 0) say(text("invalid UTF-8 was replaced in ", all.replaced, " places"));
-    if (all.silent > 0) say(text(all.silent, " conversations were left out, as none of their tokens counts"));
+    if (all.without_target > 0)
+        say(text(all.without_target, " conversations were left out, as none of their tokens counts"));
 }
 
 }  // namespace coda

@@ -100,17 +100,24 @@ EvaluationData open_evaluation_data(const Config& config) {
     return opened;
 }
 
-std::string note_of_few_targets(const TokenRanges& train) {
-    std::int64_t targets = 0, tokens = 0;
+std::vector<std::string> notes_of_masks(const TokenRanges& train, std::int64_t seq_len) {
+    std::vector<std::string> notes;
+    std::int64_t targets = 0, tokens = 0, row = 0;
     for (const TokenRange& range : train) {
         if (range.file->mask() == nullptr) continue;
         targets += range.file->mask()->targets();
         tokens += range.file->count();
+        if (const std::int64_t its = range.file->mask()->row(); its != 0 && its != seq_len) row = its;
+    }
+    if (row != 0) {
+        notes.push_back(text("note: data.train was packed with --seq-len ", row, ", and training.seq_len is ", seq_len,
+                             ": sequences begin within conversations"));
     }
     const double share = static_cast<double>(targets) / static_cast<double>(std::max<std::int64_t>(1, tokens));
-    if (tokens == 0 || share >= kFewTargets) return {};
-    return text("note: the masks of data.train count ", targets, " of ", tokens, " tokens, less than ",
-                100 * kFewTargets, "%: is coda_tokenize's --train-on what was meant?");
+    if (tokens == 0 || share >= kFewTargets) return notes;
+    notes.push_back(text("note: the masks of data.train count ", targets, " of ", tokens, " tokens, less than ",
+                         100 * kFewTargets, "%: is coda_tokenize's --train-on what was meant?"));
+    return notes;
 }
 
 void require_own_directory(const Config& config, const RunOptions& options) {

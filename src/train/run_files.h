@@ -30,8 +30,9 @@ struct TrainingData {
 TrainingData open_training_data(const Config& config);
 EvaluationData open_evaluation_data(const Config& config);
 
-/// A note for the console where less than kFewTargets of the tokens in files with a mask are targets, else "".
-std::string note_of_few_targets(const TokenRanges& train);
+/// Notes for the console where less than kFewTargets of the tokens in files with a mask are targets, and where rows of
+/// their packing are not sequences of the run.
+std::vector<std::string> notes_of_masks(const TokenRanges& train, std::int64_t seq_len);
 
 /// Throws Error when training would overwrite another run, whose log is in output.directory.
 void require_own_directory(const Config& config, const RunOptions& options);

@@ -9,6 +9,7 @@
 #include "src/generate/generation_config.h"
 #include "src/io/run_tokenizer.h"
 #include "src/io/text_marks.h"
+#include "src/io/tokens.h"
 #include "src/model/tensors/streams.h"
 #include "src/text/open_codec.h"
 
@@ -16,9 +17,11 @@ namespace coda {
 
 namespace {
 
-/// The token that begins a document where data.document_mask keeps them apart, else -1.
+/// The token that begins a document where data.document_mask keeps them apart, else -1: masks say by themselves where a
+/// document begins.
 std::int32_t separator_of(const Config& config) {
-    return static_cast<std::int32_t>(config.data.document_mask ? config.model.bos_token_id.value_or(-1) : -1);
+    const bool separates = config.data.document_mask && !have_masks(config.data.train);
+    return static_cast<std::int32_t>(separates ? config.model.bos_token_id.value_or(-1) : -1);
 }
 
 /// What the model sees of a prompt; without one, what begins a document.
@@ -77,11 +80,11 @@ RunPrompts run_prompts(const Config& config, bool resume) {
     const TextStart start =
         text_start(files ? &*files : nullptr, {.model_bos = config.model.bos_token_id, .of_run = true});
     RunPrompts prompts{.codec = std::move(codec), .starts = {}, .note = start.note};
-    if (file && file->filename() == "tokenizer.json") {
+    const std::vector<std::int64_t>& ends = config.model.eos_token_id;
+    prompts.end_tokens.assign(ends.begin(), ends.end());
+    if (prompts.end_tokens.empty() && file && file->filename() == "tokenizer.json") {
         prompts.end_tokens = generation_config_in(file->parent_path()).end_tokens;
     }
-    const std::vector<std::int64_t>& ends = config.model.eos_token_id;
-    if (prompts.end_tokens.empty()) prompts.end_tokens.assign(ends.begin(), ends.end());
     const std::int32_t separator = separator_of(config);
     std::vector<std::int32_t>& end_tokens = prompts.end_tokens;
     if (separator >= 0 && std::find(end_tokens.begin(), end_tokens.end(), separator) == end_tokens.end()) {

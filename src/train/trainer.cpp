@@ -293,8 +293,9 @@ int Trainer::train() {
                        session_.executor().device_name(), ": ", steps - done, " steps of ", tokens_per_step(),
                        " tokens, arena ", bytes_text(static_cast<double>(session_.plan().arena_bytes())),
                        ", output in ", run_directory().string()));
-    const std::string note = note_of_few_targets(data_.train->ranges());
-    if (!note.empty()) console_.line(note);
+    for (const std::string& note : notes_of_masks(data_.train->ranges(), session_.config().training.seq_len)) {
+        console_.line(note);
+    }
     if (weights_.resumed() && done >= steps) {
         console_.line(text("nothing to do: the checkpoint is already at step ", done, " of ", steps));
         return kExitDone;

@@ -71,11 +71,11 @@ TEST_CASE_METHOD(Folder, "what the run has stays, bit for bit, where all readers
                   {"special_tokens", {{"<s>", {{"ids", {1}}}}}}};
     tokenizer(given);
     put(path("tokenizer_config.json"), R"({"bos_token":"<s>","chat_template":"{{ 1 }}"})");
-    put(path("generation_config.json"), R"({"eos_token_id":[1]})");
+    put(path("generation_config.json"), R"({"eos_token_id":[1],"top_k":5})");
     const std::string before = read_file(path("tokenizer.json"));
     complete_export(scratch.path(), model);
     CHECK(read_file(path("tokenizer.json")) == before);
-    CHECK(read("generation_config.json")["eos_token_id"] == json{1});
+    CHECK(read("generation_config.json") == json{{"eos_token_id", {2}}, {"top_k", 5}});  // the model's ends
     CHECK(read_file(path("chat_template.jinja")) == "{{ 1 }}");
 
     put(path("chat_template.jinja"), "{{ 2 }}");

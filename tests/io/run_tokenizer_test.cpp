@@ -130,7 +130,7 @@ TEST_CASE_METHOD(Fixture, "a checkpoint of another tokenizer is refused") {
 
 TEST_CASE_METHOD(Fixture, "the copy has the files that lie next to tokenizer.json") {
     put(file.parent_path() / "tokenizer_config.json", "{\"a\": 1}");
-    put(file.parent_path() / "special_tokens_map.json", "");
+    put(file.parent_path() / "special_tokens_map.json", "{}");
     put(file.parent_path() / "model.safetensors", "no part of it");
     keep();
     CHECK(names(run) == Names{"tokenizer"});
@@ -139,7 +139,7 @@ TEST_CASE_METHOD(Fixture, "the copy has the files that lie next to tokenizer.jso
     CHECK(read_file(run / "tokenizer/tokenizer_config.json") == "{\"a\": 1}");
 
     // The same tokenizer.json does not change the copy, another one replaces all of it.
-    put(file.parent_path() / "tokenizer_config.json", "changed");
+    put(file.parent_path() / "tokenizer_config.json", "{\"a\": 2}");
     keep();
     CHECK(read_file(run / "tokenizer/tokenizer_config.json") == "{\"a\": 1}");
     fs::remove(file.parent_path() / "special_tokens_map.json");

@@ -114,7 +114,8 @@ TEST_CASE("validation out of a file with a mask begins with a row") {
     const ScratchFolder scratch;
     put_masked_shard(scratch.path() / "a.bin", 0, std::vector<std::uint8_t>(8 * 20 + 1, kTarget));
     const Datasets parts = open_datasets({{(scratch.path() / "a.bin").string()}, {}, true, false}, 8, 1000);
-    CHECK(parts.train.at(0).end == 144);  // the last tenth begins at token 145
+    CHECK(parts.train.at(0).end == 145);  // the last tenth begins at token 145; rows end before 144
+    CHECK(parts.train.at(0).sequences(8) == 18);
     CHECK(parts.val.at(0).begin == 144);
     CHECK(parts.val.at(0).sequences(8) == 2);
 }

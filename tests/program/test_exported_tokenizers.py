@@ -8,6 +8,7 @@ import unittest
 
 from program import DONE, TIMEOUT_S, ProgramTestCase
 from test_folders import BEGIN, CONFIG, GENERATE, TEMPLATE, TURN, VOCAB, changed, shard, small_tokenizer
+import families  # of tests/tokenize, whose path test_folders has added
 
 try:
     from transformers import AutoTokenizer
@@ -26,6 +27,11 @@ LEVEL = QWEN["pre_tokenizer"]["pretokenizers"][1]
 CUT = {"direction": "Right", "max_length": 2, "strategy": "LongestFirst", "stride": 0}
 PAD = {"strategy": {"Fixed": 12}, "direction": "Right", "pad_to_multiple_of": None, "pad_id": 0, "pad_type_id": 0,
        "pad_token": "!"}
+CHARACTERS, METASPACE = families.build("1_llama2"), families.build("3_mistral")
+MODEL_VOCAB = 1200
+SPM_BEGIN = next(token["id"] for token in CHARACTERS["added_tokens"] if token["content"] == "<s>")
+SPM = {"tokenizer_class": "LlamaTokenizerFast", "bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
+NEOX = {"tokenizer_class": "GPTNeoXTokenizerFast", "bos_token": "<|endoftext|>", "eos_token": "<|endoftext|>"}
 TEXTS = ["hello world", "  two  spaces\n\nand 123 digits", "a<|endoftext|>b", "Zürich 東京 🙂", "\t\r\n"]
 
 # Name: tokenizer.json, the files next to it, what begins a text. The model has a bos and two end tokens.
@@ -46,6 +52,13 @@ KINDS = {
     "a Llama 3 tokenizer": (LLAMA3, {}, [BEGIN]),
     "a map of special tokens": ({**QWEN, "post_processor": TEMPLATE},
                                 {"tokenizer_config": FAST, "special_tokens_map": {"eos_token": "<|im_end|>"}}, [BEGIN]),
+    "a class of transformers 5": (QWEN, {"tokenizer_config": {**FAST, "tokenizer_class": "TokenizersBackend"}}, []),
+    "neither class nor tokens": (QWEN, {"tokenizer_config": {"model_max_length": 100}}, [BEGIN]),
+    "no class": (QWEN, {"tokenizer_config": {"bos_token": "<|endoftext|>", "eos_token": "<|im_end|>"}}, []),
+    "a NeoX class with a template": ({**QWEN, "post_processor": TEMPLATE}, {"tokenizer_config": NEOX}, []),
+    "a NeoX class that adds": (QWEN, {"tokenizer_config": {**NEOX, "add_bos_token": True}}, [BEGIN]),
+    "a Llama class, characters": (CHARACTERS, {"tokenizer_config": {**SPM, "add_eos_token": True}}, [SPM_BEGIN]),
+    "a Llama class, Metaspace": (METASPACE, {"tokenizer_config": {**SPM, "legacy": True}}, [SPM_BEGIN]),
     "a Llama class, byte-level": (QWEN, {"tokenizer_config": {**LLAMA, "add_bos_token": True}}, [BEGIN]),
 }
 
@@ -56,7 +69,7 @@ class ExportedTokenizersTest(ProgramTestCase):
         self.write("tokens.bin", shard([1, 2, 3] * 100))
 
     def config(self, changes=None, name="config.json", base=None):
-        base = changed(CONFIG, {"model.vocab_size": VOCAB + 5, "data.train": "tokens.bin", "model.bos_token_id": BEGIN,
+        base = changed(CONFIG, {"model.vocab_size": MODEL_VOCAB, "data.train": "tokens.bin", "model.bos_token_id": BEGIN,
                                 "model.eos_token_id": [TURN, TURN - 1], "model.initializer_range": 0.5,
                                 "model.max_position_embeddings": 512})
         return super().config(changes, name, base)
@@ -73,7 +86,11 @@ class ExportedTokenizersTest(ProgramTestCase):
         os.mkdir(self.path(given))
         for stem, document in {"tokenizer": tokenizer, **beside}.items():
             self.write(f"{given}/{stem}.json", json.dumps(document).encode())
-        self.train("--export", out, changes={"data.tokenizer": f"{given}/tokenizer.json"})
+        changes = {"data.tokenizer": f"{given}/tokenizer.json"}
+        ids = {token["content"]: token["id"] for token in tokenizer["added_tokens"]}
+        if "<s>" in ids:
+            changes |= {"model.bos_token_id": ids["<s>"], "model.eos_token_id": ids["</s>"]}
+        self.train("--export", out, changes=changes)
 
     @unittest.skipIf(SpecialVocab is None, "needs gguf: pip install gguf")
     def test_llama_cpp(self):
@@ -81,7 +98,7 @@ class ExportedTokenizersTest(ProgramTestCase):
             with self.subTest(name):
                 out = f"out{index}"
                 self.export(tokenizer, beside, out)
-                found = SpecialVocab(self.path(out), n_vocab=VOCAB + 5)
+                found = SpecialVocab(self.path(out), n_vocab=MODEL_VOCAB)
                 settings = json.loads(self.read(out, "tokenizer_config.json"))
                 ids = {token["content"]: token["id"] for token in tokenizer["added_tokens"]}
                 self.assertEqual(found.special_token_ids["eos"], ids[settings["eos_token"]])
@@ -99,7 +116,7 @@ class ExportedTokenizersTest(ProgramTestCase):
                 ids = [loaded(text)["input_ids"] for text in TEXTS]
                 for each in ids:
                     self.assertEqual(each[:len(start)], start)
-                    self.assertLess(max(each), VOCAB)
+                    self.assertLess(max(each), MODEL_VOCAB)
                 self.assertEqual(self.losses(out, [{"prompt": text} for text in TEXTS]),
                                  self.losses(out, [{"tokens": each} for each in ids]))
                 settings = json.loads(self.read(out, "tokenizer_config.json"))

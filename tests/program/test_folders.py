@@ -4,6 +4,7 @@ import json
 import os
 import resource
 import shutil
+import struct
 import subprocess
 import sys
 import unittest
@@ -131,9 +132,16 @@ class FoldersTest(ProgramTestCase):
 
         self.put("tok/generation_config.json", {"eos_token_id": [0, with_bos[1]]})
         self.assertEqual(samples("ends")[0][0], with_bos[:with_bos.index(with_bos[1]) + 1])
-        os.remove(self.path("tok/generation_config.json"))
         ends = {"model.eos_token_id": [0, with_bos[2]]}
         self.assertEqual(samples("listed", **ends)[0][0], with_bos[:with_bos.index(with_bos[2]) + 1])
+        os.remove(self.path("tok/generation_config.json"))
+
+        # Masks say where conversations begin: the token does not divide a prompt.
+        count = 600
+        self.write("tokens.mask", struct.pack("<256i", 20251125, 1, count, *[0] * 253) + bytes([1]) * count)
+        found, _ = samples("masked", **{"data.document_mask": True, "samples.prompts": ["abc<|im_end|>abc"]})
+        self.assertEqual(found, made("masked", [TURN, *text, TURN, *text]))
+        self.assertNotEqual(found, made("masked", [TURN, *text]))
 
     def test_a_stop_text_that_is_one_special_token_is_an_end_token(self):
         self.model_folder("hf")
@@ -145,6 +153,11 @@ class FoldersTest(ProgramTestCase):
         for answer in ended:
             self.assertEqual(answer["tokens"].index(TURN), len(answer["tokens"]) - 1)
             self.assertEqual(answer["finish"], "stop")
+        for stop in ("<|im_end|>\n", " <|im_end|>", "<|im_end|><|im_end|>"):
+            done = subprocess.run([GENERATE, "--device", "cpu", "--model", "hf", "--prompt", "a", "--stop", stop],
+                                  cwd=self.folder, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertIn("has the special token <|im_end|> in it", done.stderr)
 
     def test_a_run_of_a_folder_continues_without_it(self):
         self.model_folder("hf", config={"eos_token_id": 3}, generation_config={"eos_token_id": [BEGIN, TURN]},
@@ -173,6 +186,43 @@ class FoldersTest(ProgramTestCase):
                            1.8 * os.path.getsize(self.path("out/model.safetensors")))
         self.refuse("--export-dtype", "float32", code=2, says=["--export-dtype: goes with --export"])
         self.refuse("--export", "x", "--export-dtype", "f16", code=2, says=["bfloat16 or float32"])
+
+    def test_a_run_of_a_folder_keeps_what_the_folder_had(self):
+        self.model_folder("hf", config={"bos_token_id": BEGIN}, chat_template="{{ messages }}",
+                          tokenizer_config={"tokenizer_class": "PreTrainedTokenizerFast"})
+        full = self.config()  # with a model section that does not have the folder's bos_token_id
+        self.run_program("--config", full, "--init-from", "hf")
+        self.put("hf/tokenizer.json", {**TOKENIZER, "version": "2.0"})
+        self.put("hf/tokenizer_config.json", {"tokenizer_class": "Other"})
+        self.put("hf/chat_template.jinja", "another")
+        self.run_program("--config", full, "--resume", "--training.steps", "3")
+        self.run_program("--config", full, "--resume", "--export", "out")
+        self.assertEqual(json.loads(self.read("out/tokenizer.json")), TOKENIZER)
+        self.assertEqual(self.read("out/chat_template.jinja"), b"{{ messages }}")
+        self.assertNotIn(b"Other", self.read("out/tokenizer_config.json"))
+        # Another tokenizer is not exported with the run's weights.
+        done = self.run_program("--config", full, "--resume", "--export", "other", "--data.tokenizer", "hf/tokenizer.json",
+                                expect=2)
+        self.assertIn("SHA-256", done.err)
+        self.assertFalse(os.path.exists(self.path("other")))
+
+    def test_a_run_of_a_folder_does_not_start_again_without_it(self):
+        self.model_folder("hf")
+        full = self.config()
+        self.run_program("--config", full, "--init-from", "hf")
+        shutil.rmtree(self.path("run/checkpoints"))
+        done = self.run_program("--config", full, "--resume", expect=2)
+        self.assertIn("the run began with --init-from", done.err)
+        self.run_program("--config", full, "--resume", "--init-from", "hf")
+
+    def test_tokens_beyond_the_vocabulary_end_nothing(self):
+        self.model_folder("hf", generation_config={"eos_token_id": [VOCAB, TURN]})
+        self.run_program("--config", self.config({"model": {}}), "--init-from", "hf")
+        self.assertEqual(self.log().header["config"]["model"]["eos_token_id"], TURN)
+        self.generate("--model", "hf", "--tokens", "2", "--prompt", "a")
+        for key in ("bos_token_id", "eos_token_id"):
+            self.model_folder(key, config={key: VOCAB + 9})
+            self.refuse("--init-from", key, changes={"model": {}}, says=[f"{key}/config.json", f"{key} {VOCAB + 9}"])
 
     def test_end_tokens_of_a_folder_without_a_tokenizer_are_kept(self):
         self.model_folder("hf", tokenizer=None, config={"eos_token_id": [5, 6]})
@@ -207,6 +257,12 @@ class FoldersTest(ProgramTestCase):
             self.put("hf/config.json", before)
         self.put("adapter/adapter_config.json", {})
         self.refuse("--init-from", "adapter", changes={"model": {}}, says=["adapter", "merge it"])
+        done = subprocess.run([GENERATE, "--model", "adapter", "--prompt", "a"], cwd=self.folder, capture_output=True,
+                              text=True, timeout=TIMEOUT_S, check=False)
+        self.assertIn("an adapter without the model", done.stderr)
+        self.put("hf/adapter_config.json", {})
+        os.remove(self.path("hf/model.safetensors"))
+        self.refuse("--init-from", "hf", changes={"model": {}}, says=["it is an adapter"])
 
 
 if __name__ == "__main__":

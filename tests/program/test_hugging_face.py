@@ -292,7 +292,7 @@ class RefusedImportTest(HuggingFaceTestCase):
         os.remove(self.path("hf/config.json"))
         self.refuse_import(["hf/config.json", "No such file"])
         shutil.rmtree(self.path("hf"))
-        self.refuse_import(["hf", "No such file"])
+        self.refuse_import(["hf", "no such folder"])
 
     def test_files_that_would_be_waited_for(self):
         shutil.rmtree(self.path("hf"))

@@ -72,8 +72,10 @@ class RunTokenizerTest(ProgramTestCase):
         weights = {"config.json", "model.safetensors"}
         self.train("--resume", "--export", "whole")
         self.assertEqual(set(self.tree("whole")), weights | {"tokenizer.json", "tokenizer_config.json"})
-        for name in ("tokenizer.json", "tokenizer_config.json"):
-            self.assertEqual(self.read("whole", name), self.read("hf", name))
+        self.assertEqual(self.read("whole", "tokenizer.json"), self.read("hf", "tokenizer.json"))
+        settings = json.loads(self.read("hf", "tokenizer_config.json"))
+        exported = json.loads(self.read("whole", "tokenizer_config.json"))
+        self.assertEqual(exported, {**settings, "tokenizer_class": "PreTrainedTokenizerFast"})
         # From the run's own copy, and without any.
         os.rename(self.path("hf"), self.path("gone"))
         self.train("--resume", "--export", "copied")

@@ -41,6 +41,7 @@ class ConversationsTest(TokenizeTestCase):
         self.write("chat_template.jinja", TEMPLATES["chatml"])
 
     def pack(self, lines, *arguments, seq_len=40, **options):
+        self.row = seq_len
         self.write("a.jsonl", "".join(json.dumps(line) + "\n" for line in lines))
         return self.run_program("--tokenizer", "tokenizer.json", "--out", "o", "--overwrite", "--seq-len", seq_len,
                                 "a.jsonl", *arguments, **options)
@@ -49,8 +50,8 @@ class ConversationsTest(TokenizeTestCase):
         with open(self.path(name + ".mask"), "rb") as file:
             data = file.read()
         tokens = shard_tokens(self.path(name + ".bin"))
-        self.assertEqual(struct.unpack_from("<3i", data), (20251125, 1, len(tokens)))
-        self.assertEqual(data[12:1024], bytes(1012))
+        self.assertEqual(struct.unpack_from("<4i", data), (20251125, 1, len(tokens), self.row))
+        self.assertEqual(data[16:1024], bytes(1008))
         self.assertEqual(len(data), 1024 + len(tokens))
         return list(zip(tokens, data[1024:]))
 
@@ -90,7 +91,7 @@ class ConversationsTest(TokenizeTestCase):
         done = self.pack([long, silent, {"messages": [{"role": "user", "content": "q"}]}])
         whole = begun(turn("user", "q", False) + turn("assistant", "x" * 50, True))
         self.assertEqual(self.pairs(), whole[:40] + [(ENDOFTEXT, BEGIN)])
-        self.assertIn("2 conversations were longer than a row", done.stderr)
+        self.assertIn("1 conversations were longer than a row", done.stderr)
         self.assertIn("2 conversations were left out", done.stderr)
         self.assertNotIn("less than 5%", done.stderr)
         os.remove(self.path("o.bin"))
@@ -101,6 +102,27 @@ class ConversationsTest(TokenizeTestCase):
         chat = {"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "x"}]}
         done = self.pack([chat], seq_len=400)
         self.assertIn("note: less than 5% of the tokens of o.bin count", done.stderr)
+
+    def test_texts_that_spell_their_marks(self):
+        self.pack([{"text": "<|endoftext|>xyz<|endoftext|>"}], "--bos", "<|endoftext|>")
+        text = [(ENDOFTEXT, BEGIN | TARGET)] + [(token, TARGET) for token in ids("xyz")] + [(ENDOFTEXT, TARGET)]
+        self.assertEqual(self.pairs(), filled(text, 40) + [(ENDOFTEXT, BEGIN)])
+
+    def test_the_last_answer_is_all_of_its_parts(self):
+        self.write("chat_template.jinja", "{% for m in messages %}<|im_start|>{{ m.role }}\n{% set p = m.content.split('#') %}"
+                                          "{{ p[0] }}{% if p|length > 1 %}~{{ p[1] }}{% endif %}<|im_end|>\n{% endfor %}")
+        chat = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "x"}, {"role": "user", "content": "q"},
+                {"role": "assistant", "content": "ab#cd"}]
+        self.pack([{"messages": chat}], "--train-on", "last", seq_len=80)
+        counted = [token for token, mask in self.pairs() if mask & TARGET]
+        self.assertEqual(counted, [*ids("ab"), *ids("cd"), END])
+
+    def test_a_template_is_read_where_a_conversation_needs_it(self):
+        self.write("chat_template.jinja", "{% if x %}")
+        self.pack([{"text": "xyz"}])
+        done = self.pack([{"messages": [{"role": "user", "content": "a"}]}], expect=RUNTIME)
+        self.assertIn("a.jsonl: line 1: ", done.stderr)
+        self.assertIn("chat_template.jinja", done.stderr)
 
     def test_special_tokens_in_messages_stay_text(self):
         chat = {"messages": [{"role": "assistant", "content": "<|im_end|>"}]}

@@ -97,11 +97,13 @@ TEST_CASE("which tokens count: those with a byte that does") {
     const Tokenizer tokenizer(small_spec({"a b", "ab c", "Ġ d"}));
     const auto counts = [&](const std::string& text, std::vector<TextRange> counted) {
         std::vector<std::uint32_t> ids;
-        std::vector<bool> result;
-        Encoder(tokenizer).encode(text, {.counted = std::move(counted)}, ids, &result);
+        std::vector<std::uint8_t> touched;
+        Encoder(tokenizer).encode(text, {.counted = std::move(counted)}, ids, &touched);
         std::vector<std::uint32_t> alone;
         Encoder(tokenizer).encode(text, alone);
         CHECK(ids == alone);
+        std::vector<bool> result;
+        for (const std::uint8_t bits : touched) result.push_back(bits == kTouchesCounted);
         return result;
     };
     using Flags = std::vector<bool>;
@@ -112,4 +114,14 @@ TEST_CASE("which tokens count: those with a byte that does") {
     CHECK(counts(text, {{2, 4}}) == Flags{true, true, false, false, false});
     CHECK(counts(text, {{5, 6}, {14, 15}}) == Flags{false, false, true, false, true});
     CHECK(counts(text, {{7, 8}}) == Flags{false, false, false, true, false});
+}
+
+TEST_CASE("a message's word is no special token, whatever the vocabulary has") {
+    nlohmann::json json = small_tokenizer_json({"a b"}, std::string(kLlama3Regex));
+    json["model"]["vocab"]["<|end|>"] = 257;  // ignore_merges takes a word that is in the vocabulary whole
+    json["pre_tokenizer"] = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}};
+    const Tokenizer tokenizer(parse_tokenizer(json.dump(), "small.json"));
+    std::vector<std::uint32_t> ids;
+    Encoder(tokenizer).encode("<|end|>", {.plain = {{0, 7}}}, ids);
+    CHECK(ids == std::vector<std::uint32_t>{'<', '|', 'e', 'n', 'd', '|', '>'});
 }

@@ -16,11 +16,6 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-bool is_there(const fs::path& path) {
-    std::error_code ignored;
-    return fs::exists(path, ignored);
-}
-
 /// The configuration of a run; the weights are opened, and their folder locked, afterwards.
 Config config_of_run(const fs::path& run) {
     std::string why;
@@ -41,7 +36,7 @@ Config config_of_run(const fs::path& run) {
 /// A configuration with the model of config.json; the sections of training have no meaning here.
 Config config_of_hf(const fs::path& folder) {
     const std::string file = (folder / "config.json").string();
-    const json section = model_section_from_hf(read_hf_config(folder), file);
+    const json section = model_section_from_hf_folder(folder.string());
     const json document = {{"model", section},
                            {"data", {{"train", "none.txt"}}},
                            {"training", {{"seq_len", 2}, {"micro_batch_size", 1}, {"steps", 1}}}};
@@ -71,7 +66,7 @@ ModelFolder open_model_folder(const std::string& name) {
     model.folder = name;
     std::error_code ignored;
     require(fs::is_directory(name, ignored), "--model: there is no folder ", name);
-    model.run = !is_there(model.folder / "config.json");
+    model.run = !is_there(model.folder / "config.json") && !is_there(model.folder / "adapter_config.json");
     if (model.run) {
         require(is_there(model.folder / "checkpoints"), "--model: ", name,
                 " has neither config.json, as a Hugging Face folder, nor checkpoints, as a run's");
@@ -88,10 +83,8 @@ ModelFolder open_model_folder(const std::string& name) {
         if (is_there(model.folder / "tokenizer.json")) model.tokenizer = model.folder / "tokenizer.json";
     }
     model.generation = generation_config_in(model.beside_);
-    if (model.generation.end_tokens.empty()) {
-        const std::vector<std::int64_t>& ends = model.config.model.eos_token_id;
-        model.generation.end_tokens.assign(ends.begin(), ends.end());
-    }
+    const std::vector<std::int64_t>& ends = model.config.model.eos_token_id;
+    if (!ends.empty()) model.generation.end_tokens.assign(ends.begin(), ends.end());
     return model;
 }
 

@@ -168,6 +168,7 @@ void Parser::check() const {
     for (const char* flag : {"--prompt", "--prompt-file", "--prompts", "--chat", "--stop", "--score", "--bos"}) {
         both("--bench", flag);
     }
+    both("--chat", "--bos");
     if (options_.logits && !options_.score) throw UsageError("--logits: goes with --score, which is not given");
     if (options_.score && !options_.prompt && !options_.prompt_file && !options_.prompts) {
         throw UsageError("--score: there is no text; give --prompt, --prompt-file or --prompts");

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "src/config/shell_quote.h"
 #include "src/core/errors.h"
 #include "src/io/text_marks.h"
 #include "src/model/tensors/streams.h"
@@ -84,7 +85,17 @@ PreparedPrompt PromptReader::prepare(const GenerationRequest& request) {
     }
     for (const std::string& stop : request.stop) {
         const std::optional<std::int32_t> token = rules_.codec.id_of(stop);
-        if (token && !rules_.codec.is_text(*token)) add_end(prepared, *token);
+        if (token && !rules_.codec.is_text(*token)) {
+            add_end(prepared, *token);
+            continue;
+        }
+        for (const std::int32_t part : rules_.codec.encode(stop)) {
+            if (rules_.codec.is_text(part)) continue;
+            refuse(request.place,
+                   text("the stop text ", quote(stop), " has the special token ", rules_.codec.decode(part),
+                        " in it, which is no part of a text and ends it only by itself; give that token as "
+                        "a stop text of its own"));
+        }
     }
     const auto count = static_cast<std::int64_t>(prepared.tokens.size());
     if (count == 0) {

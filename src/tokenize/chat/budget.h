@@ -4,6 +4,8 @@
 #include <cstdint>
 
 #include "kernels/core/error.h"
+#include "src/core/errors.h"
+#include "src/core/interrupt.h"
 #include "src/tokenize/chat/origin_text.h"
 
 namespace coda {
@@ -25,6 +27,7 @@ class Budget {
     Budget(const ChatLimits& limits, std::size_t message_bytes)
         : limits_(limits),
           nodes_(limits.nodes),
+          next_look_(limits.nodes - kNodesBetweenLooks),
           text_(limits.output + limits.output_per_message_byte * message_bytes) {}
 
     const ChatLimits& limits() const { return limits_; }
@@ -32,6 +35,9 @@ class Budget {
     void spend(std::size_t nodes) {
         nodes_ -= static_cast<std::int64_t>(nodes);
         require(nodes_ >= 0, "the template evaluates more than ", limits_.nodes, " nodes");
+        if (nodes_ >= next_look_) return;
+        next_look_ = nodes_ - kNodesBetweenLooks;
+        if (interrupted()) throw InterruptedError("interrupted while a chat template was rendered");
     }
     void check_text(std::size_t bytes) const {
         require(bytes <= text_, "the template makes a text of more than ", text_, " bytes");
@@ -48,7 +54,8 @@ class Budget {
 
   private:
     const ChatLimits& limits_;
-    std::int64_t nodes_;
+    static constexpr std::int64_t kNodesBetweenLooks = 1 << 16;
+    std::int64_t nodes_, next_look_;
     std::size_t text_;
 };
 

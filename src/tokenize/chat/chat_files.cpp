@@ -14,11 +14,6 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-bool is_there(const fs::path& path) {
-    std::error_code ignored;
-    return fs::exists(path, ignored);
-}
-
 /// A JSON object; null where the file is not there or has something else.
 json object_in(const fs::path& file) {
     if (!is_there(file)) return {};

@@ -73,6 +73,8 @@ Value Interpreter::name(const std::string& name) const {
         if (found != scope->variables.end()) return found->second;
     }
     if (is_builtin(name)) return Value(std::make_shared<const Function>(Function{.name = name}));
+    const bool of_macro = name == "varargs" || name == "kwargs" || name == "caller";
+    require(!of_macro || calls_ == 0, "\"", name, "\" of a macro is not supported");
     return Value::undefined(text("\"", name, "\" is undefined"));
 }
 

@@ -24,7 +24,6 @@ struct Scope {
 struct Loop {
     std::vector<Value> items{};
     std::size_t index = 0;
-    int depth = 1;
     std::vector<Value> changed{};  // what loop.changed() was given last
     bool asked = false;            // whether it was
 };

@@ -47,7 +47,11 @@ Value Interpreter::call_builtin(const std::string& name, const Arguments& given)
     }
     if (name == "strftime_now") {
         const Bound bound(what, given, {"format"});
-        return Value::of(now_(bound.text(0).bytes()));
+        const OriginText& format = bound.text(0);
+        for (const OriginText::Run& run : format.runs()) {
+            require(run.origin.message < 0, what, " is given a part of a message");
+        }
+        return Value::of(now_(format.bytes()));
     }
     throw Error(text("the function ", what, " is not supported"));
 }
@@ -124,9 +128,11 @@ Value Interpreter::call_loop(const Function& function, const Arguments& given) {
         return given.positional[loop.index % given.positional.size()];
     }
     const auto& before = loop.changed;
+    for (std::size_t i = 0; i < std::min(before.size(), given.positional.size()); ++i) {
+        budget_.spend(1 + comparison_cost(before[i], given.positional[i]));
+    }
     const bool same =
         loop.asked && std::equal(before.begin(), before.end(), given.positional.begin(), given.positional.end(), equal);
-    for (const Value& each : given.positional) budget_.spend(each.weight() / 8);
     loop.changed = given.positional;
     loop.asked = true;
     return Value(!same);

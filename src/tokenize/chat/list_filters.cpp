@@ -25,12 +25,16 @@ struct Call {
     std::vector<Value> items() const { return items_of(value, budget); }
 };
 
+constexpr int kMostSteps = 100;
+
 /// A member by its dotted path; numbers are indices.
 Value member(const Value& object, const Value& path, Budget& budget) {
     if (!path.is(Kind::text)) return item(object, path, budget);
     Value value = object;
     std::string_view rest = path.text().bytes();
-    while (true) {
+    for (int steps = 1;; ++steps) {
+        require(steps <= kMostSteps, "a path to a member has more than ", kMostSteps, " steps");
+        budget.spend(1);
         const std::size_t dot = std::min(rest.find('.'), rest.size());
         const std::string name(rest.substr(0, dot));
         const bool index = !name.empty() && name.size() < 10 && name.find_first_not_of("0123456789") == name.npos;

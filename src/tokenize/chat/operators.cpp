@@ -100,7 +100,7 @@ bool contains(const Value& container, const Value& wanted, Budget& budget) {
             return container.dict().find(wanted) != nullptr;
         case Kind::list:
             for (const Value& each : items_of(container, budget)) {
-                budget.spend(std::min(each.weight(), wanted.weight()) / 8);
+                budget.spend(comparison_cost(each, wanted));
                 if (equal(each, wanted)) return true;
             }
             return false;
@@ -143,7 +143,7 @@ Value negative(const Value& value) {
 bool compares(const std::string& sign, const Value& a, const Value& b, Budget& budget) {
     if (sign == "in") return contains(b, a, budget);
     if (sign == "not in") return !contains(b, a, budget);
-    budget.spend(std::min(a.weight(), b.weight()) / 8);
+    budget.spend(comparison_cost(a, b));
     if (sign == "==") return equal(a, b);
     if (sign == "!=") return !equal(a, b);
     if (sign == "<") return less(a, b);

@@ -10,13 +10,27 @@ namespace {
 using Kind = Expression::Kind;
 using Nested = TokenStream::Nested;
 
+/// Members, calls, filters, tests and conditions in a row, each of which holds the one before.
+class Links {
+  public:
+    explicit Links(const TokenStream& tokens) : tokens_(tokens) {}
+    void add() {
+        if (++count_ > kMost) tokens_.fail(text("an expression has more than ", kMost, " parts in a row"));
+    }
+
+  private:
+    static constexpr int kMost = 100;
+    const TokenStream& tokens_;
+    int count_ = 0;
+};
+
 class Parser {
   public:
     explicit Parser(TokenStream& tokens) : tokens_(tokens) {}
 
     ExpressionPtr expression() {
         ExpressionPtr first = any();
-        while (tokens_.is_name("if")) {
+        for (Links links(tokens_); tokens_.is_name("if"); links.add()) {
             ExpressionPtr result = make(Kind::conditional);
             tokens_.next();
             result->parts.push_back(std::move(first));
@@ -33,7 +47,7 @@ class Parser {
     }
 
     ExpressionPtr filters(ExpressionPtr input) {
-        while (tokens_.take_sign("|")) {
+        for (Links links(tokens_); tokens_.take_sign("|"); links.add()) {
             const Token name = tokens_.expect(Token::Kind::name, "a filter's name");
             ExpressionPtr result = make(Kind::filter, name.line);
             result->text = name.text + dotted();
@@ -120,7 +134,7 @@ class Parser {
             result = primary();
         }
         result = postfix(std::move(result));
-        while (with_filters) {
+        for (Links links(tokens_); with_filters; links.add()) {
             if (tokens_.is_sign("|")) {
                 result = filters(std::move(result));
             } else if (tokens_.is_name("is")) {
@@ -215,8 +229,7 @@ class Parser {
     }
 
     ExpressionPtr postfix(ExpressionPtr value) {
-        for (int links = 0;; ++links) {
-            if (links > 100) tokens_.fail("an expression has more than 100 attributes and calls in a row");
+        for (Links links(tokens_);; links.add()) {
             if (tokens_.is_sign(".")) {
                 tokens_.next();
                 const bool index = tokens_.is(Token::Kind::integer);

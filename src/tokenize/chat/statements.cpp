@@ -37,6 +37,8 @@ void Interpreter::print(const OriginText& text) {
     }
 }
 
+constexpr std::size_t kNodesOfKeptScope = 50;  // its memory is held until the end
+
 Interpreter::Flow Interpreter::run(const Body& body) {
     for (const Statement& statement : body) {
         const Flow flow = run(statement);
@@ -79,7 +81,9 @@ Interpreter::Flow Interpreter::run(const Statement& statement) {
             break;
         }
         case Kind::macro:
-            for (Scope* scope = scope_; scope != nullptr; scope = scope->parent) scope->kept = true;
+            for (Scope* scope = scope_; scope != nullptr; scope = scope->parent) {
+                if (!std::exchange(scope->kept, true)) budget_.spend(kNodesOfKeptScope);
+            }
             scope_->variables[statement.text] = Value(std::make_shared<const Function>(
                 Function{.kind = Function::Kind::macro, .name = statement.text, .macro = &statement, .scope = scope_}));
             break;

@@ -4,7 +4,7 @@
 //   text, comments, white space control (trim_blocks and lstrip_blocks, as transformers has them), raw
 //   for (unpacking, if, else, break, continue, loop), if, set (also of namespaces and of blocks), macro, generation
 //   literals, lists, dicts, tuples, attributes, indices, slices, + - * / // % ~, comparisons, in, and, or, not, inline
-//   if the filters of filters.cpp and list_filters.cpp, the tests of conditions.cpp, the methods of methods.cpp
+//   if, the filters of filters.cpp and list_filters.cpp, the tests of conditions.cpp, the methods of methods.cpp
 //   namespace, raise_exception, range, strftime_now
 //
 // Its values behave as Python's. Text knows where it is from: the template, or a message's content. Nothing of a

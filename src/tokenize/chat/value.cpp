@@ -142,6 +142,7 @@ bool equal(const Value& a, const Value& b) {
             if (&a.list() == &b.list()) return true;
             return a.list().form == b.list().form && a.list().indexed() && equal_items(a.list().items, b.list().items);
         case Kind::dict:
+            if (&a.dict() == &b.dict()) return true;
             if (a.dict().entries.size() != b.dict().entries.size()) return false;
             return std::all_of(a.dict().entries.begin(), a.dict().entries.end(), [&](const auto& entry) {
                 const Value* other = b.dict().find(entry.first);
@@ -150,6 +151,17 @@ bool equal(const Value& a, const Value& b) {
         case Kind::function: return &a.function() == &b.function();
         default: return false;
     }
+}
+
+std::size_t comparison_cost(const Value& a, const Value& b) {
+    if (a.kind() != b.kind()) return 0;
+    if (a.is(Kind::dict)) return &a.dict() == &b.dict() ? 0 : a.weight() * b.weight() / 8;
+    std::size_t cost = std::min(a.weight(), b.weight()) / 8;
+    if (!a.is(Kind::list) || a.depth() <= 1 || b.depth() <= 1) return cost;
+    const auto& left = a.list().items;
+    const auto& right = b.list().items;
+    for (std::size_t i = 0; i < std::min(left.size(), right.size()); ++i) cost += comparison_cost(left[i], right[i]);
+    return cost;
 }
 
 bool less(const Value& a, const Value& b) {

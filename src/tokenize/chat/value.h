@@ -103,6 +103,8 @@ Value make_list(std::vector<Value> items, List::Form form = List::Form::list);
 Value make_dict(Dict dict);  // computes depth and weight
 
 bool equal(const Value& a, const Value& b);
+/// About how many nodes a comparison costs: of dicts, which are searched key by key, the product of their weights.
+std::size_t comparison_cost(const Value& a, const Value& b);
 /// a < b. Throws Error for types that have no order.
 bool less(const Value& a, const Value& b);
 
