@@ -34,7 +34,7 @@ import tempfile
 
 try:
     import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 except ImportError as error:
     sys.exit(f"smollm2_check.py: needs PyTorch and transformers: {error}")
 
@@ -139,7 +139,8 @@ def text_problem(found, expected, exact_logits, rounded_logits) -> tuple[bool, s
 class Transformers:
     def __init__(self, folder: str, device: str):
         self.device = device
-        self.tokenizer = AutoTokenizer.from_pretrained(folder)
+        # AutoTokenizer of transformers 5 builds a GPT2Tokenizer, which loses the file's Digits.
+        self.tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
         self.models = {name: AutoModelForCausalLM.from_pretrained(folder).to(dtype).eval().to(device)
                        for name, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16))}
 

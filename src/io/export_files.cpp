@@ -118,21 +118,16 @@ std::optional<std::string> template_text(const nlohmann::json& settings) {
     return std::nullopt;
 }
 
-/// The run's tokenizer_config.json, where readers would take something else than tokenizer.json from it: classes that
-/// replace its template or normalizer, or that transformers 4 does not know, and the default class, become one that
-/// reads it as it is. add_bos_token and add_eos_token have no effect in that class, but in llama.cpp's converter.
+/// The run's tokenizer_config.json, with the class that takes tokenizer.json as it is: others replace its template
+/// (LlamaTokenizerFast in transformers 4) or build its steps by themselves (LlamaTokenizer and GPT2Tokenizer in
+/// transformers 5). add_bos_token and add_eos_token have no effect in that class, but in llama.cpp's converter.
 void complete_settings(const fs::path& path, const TokenizerFiles& files, const ModelConfig& model,
                        bool begins_with_bos) {
     const Json before = Json::parse(read_file(path));
     if (!before.is_object()) return;
     Json settings = before;
     const Json made = tokenizer_config(files, model);
-    const Json& given = settings["tokenizer_class"];
-    const std::string name = given.is_string() ? given.get<std::string>() : "";
-    const auto is_kind = [&](const char* kind) { return name.starts_with(kind); };
-    if (name.empty() || name == "TokenizersBackend" || is_kind("Llama") || is_kind("CodeLlama") || is_kind("GPTNeoX")) {
-        settings["tokenizer_class"] = made["tokenizer_class"];
-    }
+    settings["tokenizer_class"] = made["tokenizer_class"];
     for (const char* key : {"bos_token", "eos_token"}) {
         if (!settings.contains(key) && made.contains(key)) settings[key] = made[key];
     }

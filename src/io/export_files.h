@@ -3,9 +3,9 @@
 //
 //   tokenizer.json         the run's; truncation and padding null. Its TemplateProcessing has the tokens with which a
 //                          text begins (text_marks.h), the one way that all readers share
-//   tokenizer_config.json  the run's, with class PreTrainedTokenizerFast in place of one that does not read
-//                          tokenizer.json as it is, add_bos_token as texts begin, and bos and eos where they are
-//                          absent; without one these, as texts that tokenizer.json has
+//   tokenizer_config.json  the run's, with class PreTrainedTokenizerFast, which takes tokenizer.json as it is,
+//                          add_bos_token as texts begin, and bos and eos where they are absent; without one these, as
+//                          texts that tokenizer.json has
 //   generation_config.json the run's, with all end tokens of the model; without one bos, these, and the first of them
 //                          as pad
 //   chat_template.jinja    the run's, also where it was in tokenizer_config.json

@@ -29,6 +29,7 @@ PAD = {"strategy": {"Fixed": 12}, "direction": "Right", "pad_to_multiple_of": No
        "pad_token": "!"}
 CHARACTERS, METASPACE = families.build("1_llama2"), families.build("3_mistral")
 MODEL_VOCAB = 1200
+DIGITS = families.build("6_smollm")
 SPM_BEGIN = next(token["id"] for token in CHARACTERS["added_tokens"] if token["content"] == "<s>")
 SPM = {"tokenizer_class": "LlamaTokenizerFast", "bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
 NEOX = {"tokenizer_class": "GPTNeoXTokenizerFast", "bos_token": "<|endoftext|>", "eos_token": "<|endoftext|>"}
@@ -52,6 +53,8 @@ KINDS = {
     "a Llama 3 tokenizer": (LLAMA3, {}, [BEGIN]),
     "a map of special tokens": ({**QWEN, "post_processor": TEMPLATE},
                                 {"tokenizer_config": FAST, "special_tokens_map": {"eos_token": "<|im_end|>"}}, [BEGIN]),
+    "a GPT-2 class with Digits": (DIGITS, {"tokenizer_config": {"tokenizer_class": "GPT2Tokenizer",
+                                                                "eos_token": "<|im_end|>"}}, []),
     "a class of transformers 5": (QWEN, {"tokenizer_config": {**FAST, "tokenizer_class": "TokenizersBackend"}}, []),
     "neither class nor tokens": (QWEN, {"tokenizer_config": {"model_max_length": 100}}, [BEGIN]),
     "no class": (QWEN, {"tokenizer_config": {"bos_token": "<|endoftext|>", "eos_token": "<|im_end|>"}}, []),

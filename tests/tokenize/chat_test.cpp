@@ -126,6 +126,8 @@ TEST_CASE("errors name file, line and what it was") {
     refused("{% set messages.x = 1 %}", "namespace()");
     refused("{{ 'a' | join(1, 2, 3) }}", "the filter join takes at most 2");
     refused("{{ [1] | tojson(colour=1) }}", "no parameter colour");
+    refused("{% macro m() %}{{ varargs }}{% endmacro %}{{ m(1) }}", "takes at most 0 arguments");
+    refused("{% macro m() %}{{ kwargs }}{% endmacro %}{{ m() }}", "\"kwargs\" of a macro is not supported");
     // What is not Jinja is an error before anything is rendered.
     for (const char* jinja : {"{{ 'a",
                               "{% if x ",
@@ -180,6 +182,25 @@ TEST_CASE("a template that would take too much ends in an error") {
             "parts");
     refused("{% set ns = namespace(d={}) %}{% for i in range(200) %}{% set ns.d = {'a': ns.d.get} %}{% endfor %}",
             "nested more");
+    refused("{{ x" + repeated("|upper", 102) + " }}", "in a row");
+    refused("{{ 1" + repeated(" if 1", 102) + " }}", "in a row");
+    refused("{{ 1" + repeated(" is a(1)", 102) + " }}", "in a row");
+    refused("{{ ['x']|map(attribute='0.' * 100 ~ '0')|list }}", "more than 100 steps");
+    refused("{{ (['x'] * 20000)|map(attribute='0.0.0.0.0.0.0.0.0.0' ~ '.0' * 50)|list }}", "more than 1000000 nodes");
+    refused("{% set d = {" + repeated("'a': 1, ", 1) +
+                "} %}{% for i in range(30000) %}{% macro m() %}{% endmacro %}"
+                "{% endfor %}",
+            "more than 1000000 nodes");
+    // Two dicts of 300 keys: 3000 comparisons cost 3000 times 300 * 300 / 8 and more.
+    const auto dict = [](const std::string& last) {
+        std::string all = "{";
+        for (int i = 0; i < 300; ++i) all += std::to_string(i) + ": 1, ";
+        return all + last + "}";
+    };
+    refused("{% set a = " + dict("'x': 1") + " %}{% set b = " + dict("'x': 2") + " %}" +
+                repeated("{{ a == b }}{{ [a] == [b] }}{{ a in [b] }}", 100),
+            "more than 1000000 nodes");
+    refused("{{ strftime_now(messages[0].content) }}", "is given a part of a message");
     CHECK(rendered("{% set ns = namespace() %}{% set ns.x = ns %}{% set ns.y = [ns] %}a").text == "a");
     CHECK(rendered("{{ " + repeated("'a' + ", 1000) + "'a' }}").text.size() == 1001);
 }

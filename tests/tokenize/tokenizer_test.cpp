@@ -67,6 +67,40 @@ TEST_CASE("added tokens are taken leftmost and longest, look-alikes are text") {
     CHECK_FALSE(tokenizer.id_of("<|none|>").has_value());
 }
 
+TEST_CASE("white space that a token takes is no other token") {
+    nlohmann::json json = small_tokenizer_json({"a b"});
+    json["added_tokens"].push_back({{"id", 260}, {"content", "<s>"}, {"special", true}, {"rstrip", true}});
+    json["added_tokens"].push_back({{"id", 261}, {"content", "\n\n"}, {"special", false}, {"normalized", false}});
+    json["added_tokens"].push_back({{"id", 262}, {"content", " x"}, {"special", false}, {"normalized", false}});
+    const Tokenizer tokenizer(parse_tokenizer(json.dump(), "small.json"));
+    CHECK(encoded(tokenizer, "<s>\n\na") == Ids{260, 'a'});
+    CHECK(encoded(tokenizer, "<s>  x") == Ids{260, 262});  // reaches beyond it
+    CHECK(encoded(tokenizer, "\n\n<s>") == Ids{261, 260});
+}
+
+TEST_CASE("many added tokens that begin alike, and long runs of marks, take no longer") {
+    nlohmann::json json = small_tokenizer_json({});
+    json["normalizer"] = {{"type", "NFC"}};
+    for (int i = 0; i < 5000; ++i) {
+        json["added_tokens"].push_back(
+            {{"id", 259 + i}, {"content", "<unused" + std::to_string(i) + ">"}, {"special", true}});
+    }
+    const Tokenizer tokenizer(parse_tokenizer(json.dump(), "small.json"));
+    CHECK(encoded(tokenizer, "<unused4999><unused5000>").front() == 259 + 4999);
+    // Minutes, if each "<" were compared with all of them.
+    CHECK(encoded(tokenizer, std::string(2'000'000, '<')).size() == 2'000'000);
+    // Marks of two classes in turns: canonical order has all of the lower class first.
+    std::string marks, low, high;
+    for (int i = 0; i < 100'000; ++i) {
+        marks += "\xCC\x81\xCC\x96";  // U+0301 of class 230, U+0316 of class 220
+        low += "\xCC\x96";
+        high += "\xCC\x81";
+    }
+    std::string storage;
+    CHECK(tokenizer.normalizer().apply("b" + marks + "c", true, storage) == "b" + low + high + "c");
+    CHECK(tokenizer.normalizer().apply("a" + marks + "c", true, storage) == "\xC3\xA1" + low + high.substr(2) + "c");
+}
+
 TEST_CASE("what a message spells is no special token, but may be another added token") {
     nlohmann::json json = small_tokenizer_json({"a b"});
     json["added_tokens"].push_back({{"id", 260}, {"content", "<tool>"}, {"special", false}, {"normalized", false}});
