@@ -101,6 +101,10 @@ int describe(const CommandLine& command) {
     if (!command.dry_run) return kExitDone;
 
     require_outputs(config, run_options(command));
+    if (command.init_from && !command.resume) {
+        const HfWeights readable(*command.init_from, layout);
+        print(text("weights             ", *command.init_from, ": as the model needs them\n"));
+    }
     print(print_plan(config, layout, schedules, plan));
     if (command.trains() || command.export_dir) {
         for (const std::string& refusal : hf_refusals(config.model)) print("note: " + refusal + "\n");

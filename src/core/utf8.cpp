@@ -52,6 +52,19 @@ CodePoint decode_utf8(std::string_view text) {
     return {value, length};
 }
 
+CodePoint last_code_point(std::string_view text, std::size_t end) {
+    std::size_t begin = end;
+    while (begin > 0 && (static_cast<unsigned char>(text[--begin]) & 0xC0U) == 0x80U) {
+    }
+    return decode_utf8(text.substr(begin, end - begin));
+}
+
+std::string utf8_of(char32_t value) {
+    std::string out;
+    append_utf8(out, value);
+    return out;
+}
+
 void append_utf8(std::string& out, char32_t value) {
     const auto put = [&](char32_t byte) { out.push_back(static_cast<char>(byte)); };
     const auto continuation = [&](int shift) { put(0x80 | (value >> shift & 0x3F)); };

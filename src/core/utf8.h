@@ -16,8 +16,14 @@ struct CodePoint {
 /// The code point at the start of `text`.
 CodePoint decode_utf8(std::string_view text);
 
+/// The code point that ends at byte `end` of `text`, valid UTF-8; `end` > 0.
+CodePoint last_code_point(std::string_view text, std::size_t end);
+
 /// Appends a Unicode scalar value.
 void append_utf8(std::string& out, char32_t value);
+
+/// A Unicode scalar value as text.
+std::string utf8_of(char32_t value);
 
 /// The number of bytes before the first invalid sequence: text.size() where all is valid.
 std::size_t valid_utf8(std::string_view text);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <span>
 #include <string>
 #include <system_error>
 #include <vector>
@@ -105,6 +106,10 @@ void check_tensors(const fs::path& folder, const SafetensorsFolder& checkpoint, 
     }
     const std::string faults = missing.message() + unexpected.message() + misshapen.message();
     require(faults.empty(), folder.string(), ": the tensors do not fit the model:", faults);
+    for (const std::string& name : expected) {
+        double first = 0;
+        checkpoint.tensors().at(name).read(0, std::span(&first, 1));  // a dtype that cannot be read is said here
+    }
 }
 
 }  // namespace

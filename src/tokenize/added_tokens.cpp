@@ -11,14 +11,6 @@
 namespace coda {
 namespace {
 
-/// The code point that ends before text[end].
-CodePoint last_code_point(std::string_view text, std::size_t end) {
-    std::size_t begin = end;
-    while (begin > 0 && (static_cast<unsigned char>(text[--begin]) & 0xC0U) == 0x80U) {
-    }
-    return decode_utf8(text.substr(begin, end - begin));
-}
-
 /// What Rust's regular expressions take for part of a word: Alphabetic, marks, decimal digits, connectors and joiners.
 bool is_word(char32_t value) {
     switch (utf8proc_category(static_cast<utf8proc_int32_t>(value))) {

@@ -26,12 +26,6 @@ std::u32string units_of(const std::string& token, bool byte_level) {
     return units;
 }
 
-std::string spelled(char32_t value) {
-    std::string out;
-    append_utf8(out, value);
-    return out;
-}
-
 }  // namespace
 
 BpeModel::BpeModel(const TokenizerSpec& spec)
@@ -84,7 +78,7 @@ void BpeModel::find_word_start(const TokenizerSpec& spec) {
     });
     if (most == begun.end()) return;
     const char32_t start = most->first;
-    word_start_ = byte_level_ ? std::string(1, static_cast<char>(start)) : spelled(start);
+    word_start_ = byte_level_ ? std::string(1, static_cast<char>(start)) : utf8_of(start);
     joined_.resize(unit_ids_.size());
     for (std::size_t unit = 0; unit < unit_ids_.size(); ++unit) joined_[unit] = unit_ids_[unit] == kNoToken;
     for (const auto& [token, id] : spec.vocabulary) {
@@ -96,9 +90,8 @@ void BpeModel::find_word_start(const TokenizerSpec& spec) {
 }
 
 bool BpeModel::divides_after(std::string_view text) const {
-    std::size_t begin = text.size() - 1;
-    while (!byte_level_ && begin > 0 && (static_cast<unsigned char>(text[begin]) & 0xC0U) == 0x80U) --begin;
-    const char32_t unit = byte_level_ ? static_cast<unsigned char>(text.back()) : decode_utf8(text.substr(begin)).value;
+    const char32_t unit =
+        byte_level_ ? static_cast<unsigned char>(text.back()) : last_code_point(text, text.size()).value;
     return unit < joined_.size() && !joined_[unit];
 }
 
@@ -155,7 +148,7 @@ void BpeModel::symbols(std::string_view piece, std::vector<std::uint32_t>& out, 
             continue;
         }
         if (byte_fallback_) {
-            const std::string stand_in = byte_level_ ? spelled(byte_alphabet()[unit.value]) : std::string(spelling);
+            const std::string stand_in = byte_level_ ? utf8_of(byte_alphabet()[unit.value]) : std::string(spelling);
             if (add_fallback(stand_in, out)) {
                 placed(place);
                 continue;

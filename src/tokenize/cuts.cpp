@@ -14,18 +14,6 @@ constexpr std::size_t kLongestCharacter = 4;  // bytes
 
 bool is_ascii(char c) { return static_cast<unsigned char>(c) < 0x80; }
 
-std::string spelled(char32_t value) {
-    std::string out;
-    append_utf8(out, value);
-    return out;
-}
-
-char32_t last_character(std::string_view text) {
-    std::size_t begin = text.size() - 1;
-    while (begin > 0 && (static_cast<unsigned char>(text[begin]) & 0xC0U) == 0x80U) --begin;
-    return decode_utf8(text.substr(begin)).value;
-}
-
 }  // namespace
 
 TextCutter::TextCutter(const Tokenizer& tokenizer) : tokenizer_(tokenizer), nfc_(tokenizer.normalizer().has_nfc()) {
@@ -37,8 +25,8 @@ TextCutter::TextCutter(const Tokenizer& tokenizer) : tokenizer_(tokenizer), nfc_
 
 bool TextCutter::derive(char32_t x, char32_t y) const {
     if (is_space(x) && is_space(y)) return false;
-    std::string storage, left = tokenizer_.normalizer().replaced(spelled(x)),
-                         right = tokenizer_.normalizer().replaced(spelled(y));
+    std::string storage, left = tokenizer_.normalizer().replaced(utf8_of(x)),
+                         right = tokenizer_.normalizer().replaced(utf8_of(y));
     if (left.empty() || right.empty()) return false;
     const auto& steps = tokenizer_.steps();
     for (std::size_t i = 0; i < steps.size(); ++i) {
@@ -49,7 +37,7 @@ bool TextCutter::derive(char32_t x, char32_t y) const {
             if (right == " ") right = step.replacement;
             continue;
         }
-        const char32_t before = last_character(left), after = decode_utf8(right).value;
+        const char32_t before = last_code_point(left, left.size()).value, after = decode_utf8(right).value;
         const PairFate fate = pairs_[i]->fate(before, after);
         if (fate == PairFate::untouched) continue;
         if (fate == PairFate::unknown) return false;

@@ -16,16 +16,6 @@ std::uint64_t hash_at(std::size_t step, std::string_view text) {
     return hash_bytes(text) + std::uint64_t{0x9E3779B97F4A7C15U} * step;
 }
 
-void replace_spaces(std::string_view text, std::string_view replacement, std::string& out) {
-    for (;;) {
-        const std::size_t space = text.find(' ');
-        out += text.substr(0, space);
-        if (space == std::string_view::npos) return;
-        out += replacement;
-        text.remove_prefix(space + 1);
-    }
-}
-
 }  // namespace
 
 Encoder::Encoder(const Tokenizer& tokenizer) : tokenizer_(tokenizer), merger_(tokenizer.model().merges()) {
@@ -219,9 +209,7 @@ void Encoder::metaspace(std::size_t index, Piece piece, std::vector<std::uint32_
         ranges = piece.ranges->within(piece.origin, piece.origin + piece.size);
         ranges.after_replace(piece.text, " ", rule.replacement.size());
     }
-    std::string changed;
-    changed.reserve(piece.text.size() + piece.text.size() / 4 + 4);
-    replace_spaces(piece.text.substr(0, piece.size), rule.replacement, changed);
+    std::string changed = replaced(piece.text.substr(0, piece.size), " ", rule.replacement);
     const bool prepends =
         rule.prepend == PrependScheme::always || (rule.prepend == PrependScheme::first && piece.begins_text);
     if (prepends && piece.begins && !changed.starts_with(rule.replacement)) {
@@ -229,7 +217,7 @@ void Encoder::metaspace(std::size_t index, Piece piece, std::vector<std::uint32_
         ranges.after_prepend(rule.replacement.size());
     }
     const std::size_t size = changed.size();
-    replace_spaces(piece.text.substr(piece.size), rule.replacement, changed);
+    changed += replaced(piece.text.substr(piece.size), " ", rule.replacement);
     run(index + 1, {changed, size, piece.begins, piece.begins_text, piece.ranges != nullptr ? &ranges : nullptr}, out);
 }
 

@@ -87,18 +87,6 @@ bool surely_nfc(std::string_view text) {
     return std::all_of(text.begin(), text.end(), [](char byte) { return static_cast<unsigned char>(byte) < 0xCC; });
 }
 
-std::string replace(std::string_view text, const NormalizerStep& step) {
-    std::string out;
-    out.reserve(text.size() + text.size() / 4);
-    for (std::size_t at = 0;;) {
-        const std::size_t found = text.find(step.pattern, at);
-        out += text.substr(at, found - at);
-        if (found == std::string_view::npos) return out;
-        out += step.content;
-        at = found + step.pattern.size();
-    }
-}
-
 /// The other characters that NFC may compose with the one at a place of a text.
 TextRange composing(std::string_view text, std::size_t at) {
     const auto joins = [&](std::size_t byte) { return joins_leftward(decode_utf8(text.substr(byte)).value); };
@@ -141,6 +129,18 @@ void move_by_nfc(std::string_view text, std::string_view normalized, TextRanges&
 
 }  // namespace
 
+std::string replaced(std::string_view text, std::string_view pattern, std::string_view content) {
+    std::string out;
+    out.reserve(text.size() + text.size() / 4);
+    for (std::size_t at = 0;;) {
+        const std::size_t found = text.find(pattern, at);
+        out += text.substr(at, found - at);
+        if (found == std::string_view::npos) return out;
+        out += content;
+        at = found + pattern.size();
+    }
+}
+
 bool joins_leftward(char32_t value) {
     if (value < 0x300) return false;
     const utf8proc_category_t category = utf8proc_category(static_cast<utf8proc_int32_t>(value));
@@ -166,7 +166,7 @@ std::string_view Normalizer::apply(std::string_view text, bool begins, std::stri
                 break;
             case NormalizerStep::Kind::replace:
                 if (ranges != nullptr) ranges->after_replace(text, step.pattern, step.content.size());
-                storage = replace(text, step);
+                storage = coda::replaced(text, step.pattern, step.content);
         }
         text = storage;
     }
@@ -183,7 +183,7 @@ std::string Normalizer::replaced(std::string_view character) const {
     for (const NormalizerStep& step : steps_) {
         if (step.kind != NormalizerStep::Kind::replace) continue;
         if (decode_utf8(step.pattern).length != step.pattern.size()) return {};
-        result = replace(result, step);
+        result = coda::replaced(result, step.pattern, step.content);
     }
     return result;
 }

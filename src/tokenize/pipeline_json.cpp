@@ -7,6 +7,7 @@
 
 #include "src/core/utf8.h"
 #include "src/tokenize/byte_alphabet.h"
+#include "src/tokenize/normalizer.h"
 
 namespace coda {
 namespace {
@@ -19,17 +20,6 @@ std::optional<std::string> literal_of(const JsonPart& part) {
     pattern.object();
     if (pattern["String"].is_null()) return std::nullopt;
     return pattern["String"].filled_string();
-}
-
-std::string replaced(std::string_view text, std::string_view pattern, std::string_view content) {
-    std::string out;
-    for (std::size_t at = 0;;) {
-        const std::size_t found = text.find(pattern, at);
-        out += text.substr(at, found - at);
-        if (found == std::string_view::npos) return out;
-        out += content;
-        at = found + pattern.size();
-    }
 }
 
 /// The expression that matches `literal`.

@@ -46,6 +46,8 @@ Rendered rendered(const Conversation& conversation, const Setting& setting, cons
         require(setting.chat.has_value(), place, ": ", setting.no_chat);
         try {
             return setting.chat->jinja.render(conversation.messages, setting.chat->context);
+        } catch (const InterruptedError&) {
+            throw;
         } catch (const Error& error) {
             throw Error(text(place, ": ", error.what()));
         }
@@ -121,16 +123,16 @@ std::uint32_t end_token(const Tokenizer& tokenizer, const TokenizeOptions& optio
     if (known.empty() && files.eos()) known = {*files.eos()};
     if (known.empty()) known = automatic.begin.tokens;
     const std::vector<std::uint32_t> tokens = marks(tokenizer, "--eos", options.eos, known);
-    if (tokens.empty()) throw UsageError("--eos: rows are filled up with a token; name one that the tokenizer has");
+    if (tokens.empty()) throw UsageError("--eos: rows are padded with a token; name one that the tokenizer has");
     return tokens.back();
 }
 
-/// Rows of conversations, filled up with the end token, and one more of it: the target of the last row's last token.
+/// Rows of conversations, padded with the end token, and one more of it: the target of the last row's last token.
 struct Rows {
     std::vector<std::uint32_t> tokens;
     std::vector<std::uint8_t> mask;
     std::size_t rows = 0;
-    std::int64_t filled = 0;
+    std::int64_t padding = 0;
 };
 
 Rows pack(const std::vector<MaskedTokens>& conversations, std::size_t row, std::uint32_t end) {
@@ -144,7 +146,7 @@ Rows pack(const std::vector<MaskedTokens>& conversations, std::size_t row, std::
             result.mask.insert(result.mask.end(), each.mask.begin(), each.mask.end());
         }
         const std::size_t until = ++result.rows * row;
-        result.filled += static_cast<std::int64_t>(until - result.tokens.size());
+        result.padding += static_cast<std::int64_t>(until - result.tokens.size());
         if (result.tokens.size() < until) result.mask.push_back(kMaskBegin);
         result.tokens.resize(until, end);
         result.mask.resize(until, 0);
@@ -169,14 +171,14 @@ class PackedShard {
         const auto targets = std::count_if(packed.mask.begin(), packed.mask.end(), counts_as_target);
         const double all = static_cast<double>(packed.tokens.size());
         numbers_ = text(conversations.size(), " conversations in ", packed.rows, " rows of ", setting_.options.seq_len,
-                        " tokens, ", packed.filled, " of them filled up; ", targets, " tokens count");
+                        " tokens, ", packed.padding, " of them padding; ", targets, " targets");
         few_ = static_cast<double>(targets) < kFewTargets * all;
     }
 
     void commit() {
         const std::string file = writer_.commit().front().string();
         say(text(file, ": ", numbers_));
-        if (few_) say(text("note: less than ", 100 * kFewTargets, "% of the tokens of ", file, " count"));
+        if (few_) say(text("note: less than ", 100 * kFewTargets, "% of the tokens of ", file, " are targets"));
     }
 
   private:
@@ -208,7 +210,7 @@ void tokenize_conversations(const TokenizeOptions& options) {
         setting.no_chat = error.what();
     }
     if (setting.chat) setting.chat->context.add_generation_prompt = false;
-    say(text("a row is filled up with ", tokenizer.bytes_of(setting.end), " (", setting.end, ")"));
+    say(text("rows are padded with ", tokenizer.bytes_of(setting.end), " (", setting.end, ")"));
     const std::vector<std::string> inputs = expand_inputs(options.inputs);
     InputFiles files;
     files.add(options.tokenizer);
@@ -251,7 +253,7 @@ void tokenize_conversations(const TokenizeOptions& options) {
     if (validation) validation->write(all.validation);
     train.commit();
     if (validation) validation->commit();
-    if (all.truncated > 0) say(text(all.truncated, " conversations were longer than a row and lost their ends"));
+    if (all.truncated > 0) say(text(all.truncated, " conversations were longer than a row and were truncated"));
     if (all.replaced > 0) say(text("invalid UTF-8 was replaced in ", all.replaced, " places"));
     if (all.without_target > 0)
         say(text(all.without_target, " conversations were left out, as none of their tokens counts"));

@@ -192,7 +192,7 @@ class RefusedImportTest(HuggingFaceTestCase):
         write_folder(self.path("hf"), HF_CONFIG, self.tensors)
 
     def refuse_import(self, says, code=RUNTIME):
-        for arguments in (["--export", "out"], []):
+        for arguments in (["--export", "out"], [], ["--dry-run"]):
             self.refuse("--init-from", "hf", *arguments, says=says, code=code)
 
     def put(self, contents, name="model.safetensors"):

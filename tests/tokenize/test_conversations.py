@@ -68,7 +68,7 @@ class ConversationsTest(TokenizeTestCase):
         self.assertEqual([len(shared), len(chatted), len(both), len(text)], [26, 25, 6, 4])
         self.assertEqual(self.pairs(), rows[0] + rows[1] + [(ENDOFTEXT, BEGIN)])
         targets = 5 + 3 + 4 + 3  # the first token of a text does not count, as nothing is before it
-        self.assertIn(f"4 conversations in 2 rows of 40 tokens, 19 of them filled up; {targets} tokens count",
+        self.assertIn(f"4 conversations in 2 rows of 40 tokens, 19 of them padding; {targets} targets",
                       done.stderr)
 
     def test_modes(self):
@@ -91,7 +91,7 @@ class ConversationsTest(TokenizeTestCase):
         done = self.pack([long, silent, {"messages": [{"role": "user", "content": "q"}]}])
         whole = begun(turn("user", "q", False) + turn("assistant", "x" * 50, True))
         self.assertEqual(self.pairs(), whole[:40] + [(ENDOFTEXT, BEGIN)])
-        self.assertIn("1 conversations were longer than a row", done.stderr)
+        self.assertIn("1 conversations were longer than a row and were truncated", done.stderr)
         self.assertIn("2 conversations were left out", done.stderr)
         self.assertNotIn("less than 5%", done.stderr)
         os.remove(self.path("o.bin"))
@@ -101,7 +101,7 @@ class ConversationsTest(TokenizeTestCase):
         self.assertEqual(self.files(), before)
         chat = {"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "x"}]}
         done = self.pack([chat], seq_len=400)
-        self.assertIn("note: less than 5% of the tokens of o.bin count", done.stderr)
+        self.assertIn("note: less than 5% of the tokens of o.bin are targets", done.stderr)
 
     def test_texts_that_spell_their_marks(self):
         self.pack([{"text": "<|endoftext|>xyz<|endoftext|>"}], "--bos", "<|endoftext|>")

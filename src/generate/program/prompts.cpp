@@ -40,6 +40,8 @@ std::optional<std::int32_t> PromptReader::end_of_turn() const {
     Rendered rendered;
     try {
         rendered = chat_->jinja.render({{"user", "a"}, {"assistant", "b"}}, context);
+    } catch (const InterruptedError&) {
+        throw;
     } catch (const Error&) {  // it wants other conversations
         return std::nullopt;
     }
@@ -65,6 +67,8 @@ std::vector<std::int32_t> PromptReader::chat_tokens(std::vector<ChatMessage> mes
     }
     try {
         return encode(chat_->jinja.render(messages, chat_->context));
+    } catch (const InterruptedError&) {
+        throw;
     } catch (const Error& error) {
         throw Error(text(place, ": ", error.what()));
     }

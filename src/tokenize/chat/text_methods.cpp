@@ -13,13 +13,6 @@ namespace {
 
 bool continues(char byte) { return (byte & 0xC0) == 0x80; }
 
-/// The code point that ends at byte `end`.
-CodePoint before(std::string_view text, std::size_t end) {
-    std::size_t begin = end - 1;
-    while (begin > 0 && continues(text[begin])) --begin;
-    return decode_utf8(text.substr(begin, end - begin));
-}
-
 template <class Taken>
 std::size_t leading(std::string_view text, Taken&& taken) {
     std::size_t at = 0;
@@ -35,7 +28,7 @@ template <class Taken>
 std::size_t trailing(std::string_view text, Taken&& taken) {
     std::size_t end = text.size();
     while (end > 0) {
-        const CodePoint last = before(text, end);
+        const CodePoint last = last_code_point(text, end);
         if (last.length == 0 || !taken(last.value)) break;
         end -= last.length;
     }
@@ -178,7 +171,7 @@ OriginText replaced(const OriginText& text, std::string_view old, const OriginTe
 OriginText reversed(const OriginText& text) {
     OriginText result;
     for (std::size_t end = text.size(); end > 0;) {
-        const std::size_t length = std::max<std::size_t>(before(text.bytes(), end).length, 1);
+        const std::size_t length = std::max<std::size_t>(last_code_point(text.bytes(), end).length, 1);
         result.append(text, end - length, end);
         end -= length;
     }
