@@ -83,8 +83,9 @@ std::optional<RunTokenizer> open_tokenizer(const Config& config, bool resume) {
     try {
         const std::string contents = read_file(*file);
         tokenizer.sha256 = sha256(bytes_of(contents));
-        sizes = vocab_sizes_of(parse_json_text(contents, file->string()), file->string());
-        const TokenizerFiles readable(*file);  // what lies next to it too
+        json document = parse_json_text(contents, file->string());
+        sizes = vocab_sizes_of(document, file->string());
+        const TokenizerFiles readable(*file, std::move(document));  // what lies next to it too
     } catch (const Error& error) {
         throw Error(text("data.tokenizer: ", error.what()));
     }

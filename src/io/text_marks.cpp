@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <system_error>
+#include <utility>
 
 #include "src/config/json_file.h"
 #include "src/core/errors.h"
@@ -56,7 +57,10 @@ std::string names_of(const std::vector<std::int32_t>& tokens, const TokenizerFil
 }  // namespace
 
 TokenizerFiles::TokenizerFiles(const fs::path& tokenizer_json)
-    : file_(tokenizer_json.string()), tokenizer_(parse_json_text(read_file(tokenizer_json), file_)) {
+    : TokenizerFiles(tokenizer_json, parse_json_text(read_file(tokenizer_json), tokenizer_json.string())) {}
+
+TokenizerFiles::TokenizerFiles(const fs::path& tokenizer_json, json document, Vocabulary vocabulary)
+    : file_(tokenizer_json.string()), vocabulary_(std::move(vocabulary)), tokenizer_(std::move(document)) {
     read_template(member(tokenizer_, "post_processor"));
     if (tokenizer_json.filename() != "tokenizer.json") return;
     settings_ = object_beside(tokenizer_json.parent_path(), "tokenizer_config.json");
@@ -100,6 +104,10 @@ std::optional<std::int32_t> TokenizerFiles::id_of(const std::string& token) cons
     const json& added = member(tokenizer_, "added_tokens");
     for (const json& each : added.is_array() ? added : json::array()) {
         if (member(each, "content") == token) return taken(member(each, "id"));
+    }
+    if (vocabulary_) {
+        const std::optional<std::uint32_t> id = vocabulary_(token);
+        return id && *id <= kMostId ? std::optional(static_cast<std::int32_t>(*id)) : std::nullopt;
     }
     return taken(member(member(member(tokenizer_, "model"), "vocab"), token.c_str()));
 }

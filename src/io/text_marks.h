@@ -16,6 +16,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -28,6 +29,11 @@ class TokenizerFiles {
   public:
     /// Throws Error naming the file that is malformed.
     explicit TokenizerFiles(const std::filesystem::path& tokenizer_json);
+
+    /// `document` is the file, for who has read it. Without its model, `vocabulary` gives the id of a token by its
+    /// text.
+    using Vocabulary = std::function<std::optional<std::uint32_t>(const std::string& token)>;
+    TokenizerFiles(const std::filesystem::path& tokenizer_json, nlohmann::json document, Vocabulary vocabulary = {});
 
     std::optional<std::int32_t> id_of(const std::string& token) const;
     std::optional<std::string> text_of(std::int32_t id) const;
@@ -51,6 +57,7 @@ class TokenizerFiles {
     std::optional<std::string> bos_text() const;
 
     std::string file_;
+    Vocabulary vocabulary_;
     nlohmann::json tokenizer_, settings_, special_;  // the latter two null where there is no such file
     bool has_template_ = false;
     std::vector<std::int32_t> template_before_{}, template_after_{};  // $A of `single`

@@ -37,10 +37,10 @@ auto from_json_line(std::string_view given, const std::string& place, InvalidUtf
     std::string storage;
     const std::string line(valid_text(given, invalid, replaced, storage,
                                       [&](std::size_t byte) { return text(place, ": byte ", byte, " of the line"); }));
-    auto taken = take(parse_python_json(line, place, kReplacementEscape));
-    if (line.find("\\ud") == std::string::npos && line.find("\\uD") == std::string::npos) return taken;
+    bool mended = false;
+    auto taken = take(parse_python_json(line, place, kReplacementEscape, &mended));
     // Only surrogates without partner make a difference between these two.
-    if (taken == take(parse_python_json(line, place, ""))) return taken;
+    if (!mended || taken == take(parse_python_json(line, place, ""))) return taken;
     require(
         invalid == InvalidUtf8::replace, place,
         ": the text has half of a surrogate pair (\\ud800 to \\udfff), which is no character; mend the file, or give "

@@ -23,6 +23,10 @@ std::vector<std::uint32_t> marks(const Tokenizer& tokenizer, const char* flag, c
     return {*id};
 }
 
+TokenizerFiles files_of(const Tokenizer& tokenizer) {
+    return {tokenizer.file(), tokenizer.document(), [&](const std::string& token) { return tokenizer.id_of(token); }};
+}
+
 std::vector<std::string> expand_inputs(const std::vector<std::string>& patterns) {
     std::vector<std::string> inputs;
     for (const std::string& pattern : patterns) {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "src/io/text_marks.h"
 #include "src/tokenize/options.h"
 #include "src/tokenize/tokenizer.h"
 
@@ -15,6 +16,9 @@ namespace coda {
 /// does not have.
 std::vector<std::uint32_t> marks(const Tokenizer& tokenizer, const char* flag, const std::string& given,
                                  const std::vector<std::int32_t>& automatic);
+
+/// What the tokenizer's files say of first and last tokens. The tokenizer must outlive it.
+TokenizerFiles files_of(const Tokenizer& tokenizer);
 
 /// The files that the patterns name, "-" among them. Throws UsageError where that comes twice.
 std::vector<std::string> expand_inputs(const std::vector<std::string>& patterns);

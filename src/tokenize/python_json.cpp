@@ -104,7 +104,7 @@ std::string strict_json(std::string_view line, std::string_view lone) {
     return out;
 }
 
-json parse_python_json(const std::string& line, const std::string& place, std::string_view lone) {
+json parse_python_json(const std::string& line, const std::string& place, std::string_view lone, bool* mended) {
     const auto too_deep = [](int depth, json::parse_event_t, json&) {
         require(depth <= kMaxDepth, "nested too deeply");
         return true;
@@ -120,6 +120,7 @@ json parse_python_json(const std::string& line, const std::string& place, std::s
             value = json(json::value_t::discarded);
         }
         if (value.is_discarded()) throw;
+        if (mended != nullptr) *mended = true;
         return value;
     }
 }

@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 
 DocumentOptions document_options(const TokenizeOptions& options, const Tokenizer& tokenizer) {
     DocumentOptions result = options.documents;
-    const DocumentMarks automatic = document_marks(TokenizerFiles(options.tokenizer));
+    const DocumentMarks automatic = document_marks(files_of(tokenizer));
     result.bos = marks(tokenizer, "--bos", options.bos, automatic.begin.tokens);
     result.eos = marks(tokenizer, "--eos", options.eos, automatic.end.tokens);
     if (result.bos.empty() && result.eos.empty() && options.bos == "auto" && options.eos == "auto") {

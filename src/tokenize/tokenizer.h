@@ -27,7 +27,8 @@ class Tokenizer {
     Tokenizer& operator=(const Tokenizer&) = delete;
 
     const std::string& file() const { return spec_.file; }
-    std::int64_t vocab_size() const { return spec_.vocab_size(); }  // the largest id + 1
+    const nlohmann::json& document() const { return spec_.document; }  // the file without its model
+    std::int64_t vocab_size() const { return spec_.vocab_size(); }     // the largest id + 1
 
     /// The id of a token by its text: an added token, else one of the vocabulary, as the file spells it.
     std::optional<std::uint32_t> id_of(const std::string& token) const;

@@ -196,7 +196,7 @@ void decode_added_tokens(const TokenDecoder& decoder, TokenizerSpec& spec) {
 }  // namespace
 
 TokenizerSpec parse_tokenizer(const std::string& content, const std::string& file, const std::string& config) {
-    const json document = parse_json_text(content, file);
+    json document = parse_json_text(content, file);
     const JsonPart root{document, file + ":"};
     require(document.is_object() && document.contains("model"), file,
             ": not a tokenizer.json, which is an object with the key \"model\"", kCure);
@@ -214,6 +214,8 @@ TokenizerSpec parse_tokenizer(const std::string& content, const std::string& fil
         read_config_tokens(JsonPart{settings, name + ":"}["added_tokens_decoder"], added);
     }
     decode_added_tokens(decoder, spec);
+    document.erase("model");
+    spec.document = std::move(document);
     return spec;
 }
 

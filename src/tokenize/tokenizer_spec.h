@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -72,6 +73,7 @@ struct TokenizerSpec {
     std::vector<AddedToken> added{};
     std::vector<std::optional<std::string>> bytes{};  // by id: what a token is decoded to
     DecodedStart start{};
+    nlohmann::json document{};  // the file without its model
 
     /// The largest id + 1.
     std::int64_t vocab_size() const { return static_cast<std::int64_t>(bytes.size()); }

@@ -193,7 +193,7 @@ class PackedShard {
 void tokenize_conversations(const TokenizeOptions& options) {
     const Tokenizer tokenizer(read_tokenizer(options.tokenizer));
     require_vocab(tokenizer, options);
-    const TokenizerFiles names(options.tokenizer);
+    const TokenizerFiles names = files_of(tokenizer);
     const DocumentMarks automatic = document_marks(names);
     const std::optional<TokenizerFiles::Marks> begin = names.begin();
     Setting setting{.tokenizer = tokenizer,
