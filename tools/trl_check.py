@@ -4,7 +4,7 @@
     data/smollm2.py
     tools/trl_check.py --bin build/cpu/bin --model data/smollm2 --steps 200
 
-It makes conversations of 70 to 120 tokens, so that of rows of 128 tokens each has one conversation. TRL has them in the
+It makes conversations of 70 to 120 tokens, so that each row of 128 tokens has one conversation. TRL has them in the
 order of coda_tokenize's rows, with assistant_only_loss and the model's chat template, where {% generation %} encloses
 what an assistant says and the token that ends its turn. Both sides start from the weights of --model, and have the same
 AdamW, clipping and batches. What must hold:

@@ -47,7 +47,7 @@ struct DataConfig {
     std::vector<std::string> train;
     std::vector<std::string> val;  // empty: the last 10% of train
     bool shuffle = true;
-    bool document_mask = false;              // keep packed documents apart: those of masks, else of model.bos_token_id
+    bool document_mask = false;              // keep packed documents apart: masks say where they begin, else bos
     std::optional<std::string> tokenizer{};  // path of the Hugging Face tokenizer.json that made the tokens
 };
 

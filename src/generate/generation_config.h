@@ -26,7 +26,7 @@ struct GenerationConfig {
 /// Throws Error "FILE: KEY: ..." for a value of the wrong type or out of range.
 GenerationConfig parse_generation_config(const nlohmann::json& json, const std::string& file);
 
-/// parse_generation_config of the file in `folder`; an empty one where there is no such file.
+/// Parses the file in `folder`; without the file, all is absent.
 GenerationConfig generation_config_in(const std::filesystem::path& folder);
 
 }  // namespace coda

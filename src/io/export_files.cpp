@@ -43,7 +43,7 @@ Json* template_of(Json& post_processor) {
     return nullptr;
 }
 
-/// Makes a text begin with `start`. Without a name for one of its tokens the template stays as it is.
+/// Puts `start` into the template. Where one of these tokens has no name, the template stays as it is.
 bool put_start(Json& tokenizer, const TokenizerFiles& files, const std::vector<std::int32_t>& start) {
     if (start == files.template_begin()) return false;
     std::vector<std::string> names;
@@ -106,21 +106,9 @@ Json tokenizer_config(const TokenizerFiles& files, const ModelConfig& model) {
     return config;
 }
 
-/// The template of tokenizer_config.json: a text, or the one of a list that is named "default".
-std::optional<std::string> template_text(const nlohmann::json& settings) {
-    if (!settings.is_object() || !settings.contains("chat_template")) return std::nullopt;
-    const nlohmann::json& given = settings["chat_template"];
-    if (given.is_string()) return given.get<std::string>();
-    for (const nlohmann::json& named : given.is_array() ? given : nlohmann::json::array()) {
-        if (!named.is_object() || named.value("name", nlohmann::json()) != "default") continue;
-        if (named.contains("template") && named["template"].is_string()) return named["template"].get<std::string>();
-    }
-    return std::nullopt;
-}
-
-/// The run's tokenizer_config.json, with the class that takes tokenizer.json as it is: others replace its template
-/// (LlamaTokenizerFast in transformers 4) or build its steps by themselves (LlamaTokenizer and GPT2Tokenizer in
-/// transformers 5). add_bos_token and add_eos_token have no effect in that class, but in llama.cpp's converter.
+/// Mends the run's tokenizer_config.json. PreTrainedTokenizerFast takes tokenizer.json as it is; other classes replace
+/// the template (LlamaTokenizerFast in transformers 4) or build other steps (LlamaTokenizer and GPT2Tokenizer in
+/// transformers 5). llama.cpp's converter reads add_bos_token and add_eos_token, which this class ignores.
 void complete_settings(const fs::path& path, const TokenizerFiles& files, const ModelConfig& model,
                        bool begins_with_bos) {
     const Json before = Json::parse(read_file(path));
@@ -148,7 +136,7 @@ void complete_export(const fs::path& folder, const ModelConfig& model) {
         if (!is_there(settings)) {
             write_json(settings, tokenizer_config(files, model));
         } else {
-            const auto text = template_text(read_json_file(settings.string()));
+            const auto text = chat_template_text(read_json_file(settings.string()));
             if (text && !is_there(chat)) replace_file(chat, bytes_of(*text));
             complete_settings(settings, files, model, !start.tokens.empty());
         }

@@ -45,7 +45,7 @@ bool begins(const std::string& name, std::initializer_list<const char*> prefixes
 }
 
 std::string names_of(const std::vector<std::int32_t>& tokens, const TokenizerFiles* files) {
-    if (tokens.empty()) return "no token of its own";
+    if (tokens.empty()) return "no token";
     std::string names;
     for (const std::int32_t token : tokens) {
         const std::optional<std::string> name = files ? files->text_of(token) : std::nullopt;
@@ -180,6 +180,16 @@ std::optional<TokenizerFiles::Marks> TokenizerFiles::begin() const {
     if (neox) return Marks{{}, text("that is the default of ", name, " in tokenizer_config.json")};
     if (has_template_) return Marks{template_before_, "tokenizer.json's template says so"};
     if (llama) return with_bos(text("that is the default of ", name, " in tokenizer_config.json"));
+    return std::nullopt;
+}
+
+std::optional<std::string> chat_template_text(const json& settings) {
+    const json& given = member(settings, "chat_template");
+    if (given.is_string()) return given.get<std::string>();
+    for (const json& named : given.is_array() ? given : json::array()) {
+        const json& content = member(named, "template");
+        if (member(named, "name") == "default" && content.is_string()) return content.get<std::string>();
+    }
     return std::nullopt;
 }
 

@@ -9,9 +9,9 @@
 //                                                                     and in a run whose tokenizer_config.json has
 //                                                                     neither a class nor bos_token, or is missing
 //
-// Class, add_bos_token and bos_token are those of the tokenizer_config.json that lies next to a file named
-// tokenizer.json. transformers 4 and 5 give the same ids wherever they agree with each other, but for prompts that
-// spell the first token, which they put there twice.
+// The tokenizer_config.json next to a file named tokenizer.json gives class, add_bos_token and bos_token. transformers
+// 4 and 5 give the same ids wherever they agree with each other, but for prompts that spell the first token, which they
+// put there twice.
 #pragma once
 
 #include <cstdint>
@@ -62,6 +62,9 @@ class TokenizerFiles {
     bool has_template_ = false;
     std::vector<std::int32_t> template_before_{}, template_after_{};  // $A of `single`
 };
+
+/// chat_template of a tokenizer_config.json: a text, or the text named "default" in a list; nothing for anything else.
+std::optional<std::string> chat_template_text(const nlohmann::json& settings);
 
 struct TextStartOptions {
     std::optional<std::int64_t> model_bos{};  // model.bos_token_id

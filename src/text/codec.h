@@ -21,8 +21,8 @@ class TextCodec {
     virtual std::vector<std::int32_t> encode_chat(const std::string& text, std::span<const TextRange> messages);
     /// The bytes of one token; a character may need several tokens.
     virtual std::string decode(std::int32_t token) = 0;
-    /// The bytes of one token after another, as a text of its own: decode(), without what the tokenizer leaves out at
-    /// the beginning of a text. The codec must outlive it.
+    /// The bytes of one token after another, as a new text: decode(), without what the tokenizer leaves out at the
+    /// beginning of a text. The codec must outlive it.
     virtual std::function<std::string(std::int32_t)> text_stream();
     /// The token of this text, if the vocabulary has one.
     virtual std::optional<std::int32_t> id_of(const std::string& token) const;

@@ -55,15 +55,9 @@ Encoded encode_segment(const Segment& segment, const DocumentOptions& options, E
         encode_text(segment, options, encoder, result);
         return result;
     }
-    std::int64_t line = segment.line, document = segment.document;
-    for (std::string_view rest = segment.text; !rest.empty(); ++line) {
-        const std::size_t end = std::min(rest.find('\n'), rest.size());
-        const std::string_view content = rest.substr(0, end);
-        rest.remove_prefix(std::min(end + 1, rest.size()));
-        if (is_blank_line(content)) continue;
-        encode_line(content, text(segment.source, ": line ", line), is_validation(document++, options.val_fraction),
-                    options, encoder, result);
-    }
+    for_each_line(segment, [&](std::string_view line, const std::string& place, std::int64_t document) {
+        encode_line(line, place, is_validation(document, options.val_fraction), options, encoder, result);
+    });
     return result;
 }
 

@@ -209,7 +209,7 @@ void Encoder::metaspace(std::size_t index, Piece piece, std::vector<std::uint32_
         ranges = piece.ranges->within(piece.origin, piece.origin + piece.size);
         ranges.after_replace(piece.text, " ", rule.replacement.size());
     }
-    std::string changed = replaced(piece.text.substr(0, piece.size), " ", rule.replacement);
+    std::string changed = replace_all(piece.text.substr(0, piece.size), " ", rule.replacement);
     const bool prepends =
         rule.prepend == PrependScheme::always || (rule.prepend == PrependScheme::first && piece.begins_text);
     if (prepends && piece.begins && !changed.starts_with(rule.replacement)) {
@@ -217,7 +217,7 @@ void Encoder::metaspace(std::size_t index, Piece piece, std::vector<std::uint32_
         ranges.after_prepend(rule.replacement.size());
     }
     const std::size_t size = changed.size();
-    changed += replaced(piece.text.substr(piece.size), " ", rule.replacement);
+    changed += replace_all(piece.text.substr(piece.size), " ", rule.replacement);
     run(index + 1, {changed, size, piece.begins, piece.begins_text, piece.ranges != nullptr ? &ranges : nullptr}, out);
 }
 

@@ -129,7 +129,7 @@ void move_by_nfc(std::string_view text, std::string_view normalized, TextRanges&
 
 }  // namespace
 
-std::string replaced(std::string_view text, std::string_view pattern, std::string_view content) {
+std::string replace_all(std::string_view text, std::string_view pattern, std::string_view content) {
     std::string out;
     out.reserve(text.size() + text.size() / 4);
     for (std::size_t at = 0;;) {
@@ -166,7 +166,7 @@ std::string_view Normalizer::apply(std::string_view text, bool begins, std::stri
                 break;
             case NormalizerStep::Kind::replace:
                 if (ranges != nullptr) ranges->after_replace(text, step.pattern, step.content.size());
-                storage = coda::replaced(text, step.pattern, step.content);
+                storage = replace_all(text, step.pattern, step.content);
         }
         text = storage;
     }
@@ -183,7 +183,7 @@ std::string Normalizer::replaced(std::string_view character) const {
     for (const NormalizerStep& step : steps_) {
         if (step.kind != NormalizerStep::Kind::replace) continue;
         if (decode_utf8(step.pattern).length != step.pattern.size()) return {};
-        result = coda::replaced(result, step.pattern, step.content);
+        result = replace_all(result, step.pattern, step.content);
     }
     return result;
 }

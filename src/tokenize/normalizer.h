@@ -12,7 +12,7 @@
 namespace coda {
 
 /// The text with each occurrence of `pattern` replaced.
-std::string replaced(std::string_view text, std::string_view pattern, std::string_view content);
+std::string replace_all(std::string_view text, std::string_view pattern, std::string_view content);
 
 /// Whether NFC may compose `value` with what stands before it.
 bool joins_leftward(char32_t value);

@@ -227,7 +227,7 @@ std::string TokenDecoder::bytes_of(const std::string& token, bool added) const {
             case Step::Kind::byte_fallback:
                 if (const auto byte = fallback_byte(bytes)) bytes = std::string(1, *byte);
                 break;
-            case Step::Kind::replace: bytes = replaced(bytes, step.pattern, step.content); break;
+            case Step::Kind::replace: bytes = replace_all(bytes, step.pattern, step.content); break;
             case Step::Kind::strip:
                 bytes =
                     std::string(without_end(without_start(bytes, step.pattern, step.begin), step.pattern, step.end));
@@ -240,7 +240,7 @@ void TokenDecoder::add_start(const std::string& token, std::uint32_t id, Decoded
     start.strip = strip_;
     start.count = count_;
     if (!dropped_.empty() && token.find(dropped_) != std::string::npos) {
-        start.first[id] = replaced(token, dropped_, "");
+        start.first[id] = replace_all(token, dropped_, "");
     }
 }
 

@@ -1,6 +1,7 @@
 // Inputs as the pieces of work that threads take: parts of a text, or whole lines of JSON.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -8,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "kernels/core/error.h"
 #include "src/tokenize/byte_source.h"
 #include "src/tokenize/cuts.h"
 #include "src/tokenize/tokenizer.h"
@@ -79,5 +81,18 @@ class SegmentReader {
     std::int64_t boundary_ = -1;  // txt: the offset where the validation part begins; -1 for none
     bool end_ = false, begun_ = false;
 };
+
+/// Calls visit(line, place, document) for the lines of a segment of JSON Lines that are not blank; `document` counts
+/// them.
+template <class Visit>
+void for_each_line(const Segment& segment, Visit&& visit) {
+    std::int64_t line = segment.line, document = segment.document;
+    for (std::string_view rest = segment.text; !rest.empty(); ++line) {
+        const std::size_t end = std::min(rest.find('\n'), rest.size());
+        const std::string_view content = rest.substr(0, end);
+        rest.remove_prefix(std::min(end + 1, rest.size()));
+        if (!is_blank_line(content)) visit(content, text(segment.source, ": line ", line), document++);
+    }
+}
 
 }  // namespace coda

@@ -67,8 +67,8 @@ class Tokenizer {
     std::vector<bool> special_;  // by id
 };
 
-/// Tokens to bytes, one after another, as a text of its own: what a decoder takes off the beginning of a text is
-/// missing. All other bytes are fixed, so that a text can be shown as it grows.
+/// Tokens to bytes, one after another, as a new text: without what a decoder takes off the beginning of a text. All
+/// other bytes are fixed, so that a text can be shown as it grows.
 class TokenStream {
   public:
     /// The tokenizer must outlive it.

@@ -89,14 +89,8 @@ bool counts_none(const MaskedTokens& tokens) {
 Part encode_lines(const Segment& segment, const Setting& setting, MaskedEncoder& encoder) {
     Part part;
     const auto row = static_cast<std::size_t>(setting.options.seq_len);
-    std::int64_t line = segment.line, document = segment.document;
-    for (std::string_view rest = segment.text; !rest.empty(); ++line) {
-        const std::size_t end = std::min(rest.find('\n'), rest.size());
-        const std::string_view content = rest.substr(0, end);
-        rest.remove_prefix(std::min(end + 1, rest.size()));
-        if (is_blank_line(content)) continue;
-        const std::string place = text(segment.source, ": line ", line);
-        const bool validation = is_validation(document++, setting.options.segments.val_fraction);
+    for_each_line(segment, [&](std::string_view content, const std::string& place, std::int64_t document) {
+        const bool validation = is_validation(document, setting.options.segments.val_fraction);
         const Conversation conversation =
             from_json_line(content, place, setting.options.documents.invalid_utf8, part.replaced,
                            [&](const nlohmann::json& object) { return conversation_of(object, place); });
@@ -112,7 +106,7 @@ Part encode_lines(const Segment& segment, const Setting& setting, MaskedEncoder&
             part.truncated += too_long ? 1 : 0;
             (validation ? part.validation : part.train).push_back(std::move(tokens));
         }
-    }
+    });
     return part;
 }
 

@@ -17,8 +17,8 @@ namespace coda {
 
 namespace {
 
-/// The token that begins a document where data.document_mask keeps them apart, else -1: masks say by themselves where a
-/// document begins.
+/// The token that begins a document where data.document_mask keeps them apart. -1 without it, and with masks, which say
+/// where a document begins.
 std::int32_t separator_of(const Config& config) {
     const bool separates = config.data.document_mask && !have_masks(config.data.train);
     return static_cast<std::int32_t>(separates ? config.model.bos_token_id.value_or(-1) : -1);

@@ -1,6 +1,6 @@
 """Made-up tokenizers with the configurations of real model families, and hostile texts for them.
 
-build(NAME) is a tokenizer.json as a value; its vocabulary is learned from random text by a small BPE trainer of its own,
+build(NAME) is a tokenizer.json as a value; a small BPE trainer learns its vocabulary from random text,
 so that no package is needed.
 """
 

@@ -1,4 +1,4 @@
-"""Masks of conversations equal those of the `tokenizers` package's offsets, for made-up tokenizers of every family.
+"""Masks of conversations equal what the `tokenizers` package's offsets give, for made-up tokenizers of every family.
 
 A token counts if one of its characters is the assistant's. CODA_MASK_CONVERSATIONS=10000 compares more than the 40 of each
 family that are usual.

@@ -97,8 +97,7 @@ PreparedPrompt PromptReader::prepare(const GenerationRequest& request) {
             if (rules_.codec.is_text(part)) continue;
             refuse(request.place,
                    text("the stop text ", quote(stop), " has the special token ", rules_.codec.decode(part),
-                        " in it, which is no part of a text and ends it only by itself; give that token as "
-                        "a stop text of its own"));
+                        " in it, which no text has; give that token as another stop text"));
         }
     }
     const auto count = static_cast<std::int64_t>(prepared.tokens.size());

@@ -19,7 +19,7 @@ struct PromptRules {
     TextCodec& codec;
     std::int64_t vocab = 0, context = 0;
     std::vector<std::int32_t> start{};  // begins a text (src/io/text_marks.h)
-    std::optional<std::int32_t> bos{};  // begins an empty one that no token begins
+    std::optional<std::int32_t> bos{};  // the first token of an empty text that otherwise has none
     std::vector<std::int32_t> end_tokens{};
     bool chat = false;                      // a "prompt" is a user's message
     bool score = false;                     // it is a text whose loss is asked for
@@ -29,7 +29,7 @@ struct PromptRules {
 
 struct PreparedPrompt {
     std::vector<std::int32_t> tokens, end_tokens;
-    bool own_text = false;  // what follows is a text of its own, not a continuation: the answer of a chat
+    bool own_text = false;  // the answer of a chat: a new text, which does not continue the prompt
 };
 
 class PromptReader {

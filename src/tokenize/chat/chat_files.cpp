@@ -7,6 +7,7 @@
 #include "kernels/core/error.h"
 #include "src/config/json_file.h"
 #include "src/io/files.h"
+#include "src/io/text_marks.h"
 
 namespace coda {
 namespace {
@@ -26,14 +27,9 @@ std::optional<ChatTemplate> read_template(const fs::path& folder) {
     if (is_there(jinja)) return ChatTemplate(read_file(jinja), jinja.string());
     const std::string where = settings.string() + ": chat_template";
     const json document = object_in(settings);
-    const json given = document.is_object() ? document.value("chat_template", json()) : json();
-    if (given.is_string()) return ChatTemplate(given.get<std::string>(), where);
-    for (const json& named : given.is_array() ? given : json::array()) {
-        if (!named.is_object() || named.value("name", json()) != "default") continue;
-        require(named.contains("template") && named["template"].is_string(), where, ": \"default\" is no text");
-        return ChatTemplate(named["template"].get<std::string>(), where);
-    }
-    require(given.is_null(), where, ": expected a text, or a list of templates with one named \"default\"");
+    if (const auto found = chat_template_text(document)) return ChatTemplate(*found, where);
+    const bool none = !document.is_object() || document.value("chat_template", json()).is_null();
+    require(none, where, ": expected a text, or a list of templates with one named \"default\"");
     return std::nullopt;
 }
 

@@ -17,7 +17,7 @@ struct ChatForm {
 };
 
 /// chat_template.jinja, else chat_template of tokenizer_config.json; nothing where neither is there. Its tokens
-/// (bos_token, eos_token and so on) are those of tokenizer_config.json, else of special_tokens_map.json. Throws Error
+/// (bos_token, eos_token and so on) come from tokenizer_config.json, else from special_tokens_map.json. Throws Error
 /// naming the file for what is no template.
 std::optional<ChatForm> read_chat_form(const std::filesystem::path& folder,
                                        std::function<std::string(const std::string& format)> now);

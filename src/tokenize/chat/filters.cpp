@@ -8,6 +8,7 @@
 
 #include "src/core/utf8.h"
 #include "src/tokenize/chat/arguments.h"
+#include "src/tokenize/chat/filter_call.h"
 #include "src/tokenize/chat/list_filters.h"
 #include "src/tokenize/chat/operators.h"
 #include "src/tokenize/chat/text_methods.h"
@@ -18,21 +19,7 @@ namespace {
 
 using Kind = Value::Kind;
 
-struct Call {
-    const std::string& what;  // "the filter NAME"
-    const Value& value;
-    const Arguments& given;
-    Budget& budget;
-
-    Bound bound(std::initializer_list<std::string_view> parameters) const { return {what, given, parameters}; }
-    OriginText text() const {
-        OriginText result = str(value, budget);
-        budget.spend_text(result);
-        return result;
-    }
-};
-
-Value trim(const Call& call) {
+Value trim(const FilterCall& call) {
     const Bound given = call.bound({"chars"});
     std::optional<std::string_view> characters;
     if (!given.has_none(0)) characters = given.text(0).bytes();
@@ -40,13 +27,13 @@ Value trim(const Call& call) {
 }
 
 template <Case form>
-Value change_case(const Call& call) {
+Value change_case(const FilterCall& call) {
     call.bound({});
     return Value(with_case(call.text(), form));
 }
 
 /// Jinja's own: a word begins after white space, a hyphen or an opening bracket.
-Value title(const Call& call) {
+Value title(const FilterCall& call) {
     call.bound({});
     const OriginText text = call.text();
     OriginText result;
@@ -70,30 +57,30 @@ Value title(const Call& call) {
     return Value(std::move(result));
 }
 
-Value to_text(const Call& call) {
+Value to_text(const FilterCall& call) {
     call.bound({});
     return Value(call.text());
 }
 
-Value count(const Call& call) {
+Value count(const FilterCall& call) {
     call.bound({});
     return Value(length(call.value, call.budget));
 }
 
-Value or_default(const Call& call) {
+Value or_default(const FilterCall& call) {
     const Bound given = call.bound({"default_value", "boolean"});
     const bool absent = call.value.is(Kind::undefined) || (given.truth(1) && !call.value.truth());
     return !absent ? call.value : given.has(0) ? given[0] : Value(OriginText());
 }
 
-Value replace(const Call& call) {
+Value replace(const FilterCall& call) {
     const Bound given = call.bound({"old", "new", "count"});
     const std::int64_t most = given.has_none(2) ? -1 : given.whole(2, -1);
     return Value(
         replaced(call.text(), str(given[0], call.budget).bytes(), str(given[1], call.budget), most, call.budget));
 }
 
-Value tojson(const Call& call) {
+Value tojson(const FilterCall& call) {
     const Bound given = call.bound({"ensure_ascii", "indent", "separators", "sort_keys"});
     JsonOptions options{.sort_keys = given.truth(3), .ascii = given.truth(0)};
     if (!given.has_none(1)) {
@@ -114,7 +101,7 @@ Value tojson(const Call& call) {
 }
 
 /// int(): the default where Python's int() and int(float()) both fail.
-Value to_int(const Call& call) {
+Value to_int(const FilterCall& call) {
     const Bound given = call.bound({"default", "base"});
     Value without(std::int64_t{0});
     if (given.has(0)) without = given[0];
@@ -143,7 +130,7 @@ Value to_int(const Call& call) {
     return Value(static_cast<std::int64_t>(number));
 }
 
-using Filter = Value (*)(const Call&);
+using Filter = Value (*)(const FilterCall&);
 
 const std::unordered_map<std::string_view, Filter>& filters() {
     static const std::unordered_map<std::string_view, Filter> known{

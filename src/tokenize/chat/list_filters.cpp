@@ -5,6 +5,7 @@
 
 #include "src/tokenize/chat/arguments.h"
 #include "src/tokenize/chat/conditions.h"
+#include "src/tokenize/chat/filter_call.h"
 #include "src/tokenize/chat/filters.h"
 #include "src/tokenize/chat/operators.h"
 #include "src/tokenize/chat/text_methods.h"
@@ -14,16 +15,6 @@ namespace coda::jinja {
 namespace {
 
 using Kind = Value::Kind;
-
-struct Call {
-    const std::string& what;  // "the filter NAME"
-    const Value& value;
-    const Arguments& given;
-    Budget& budget;
-
-    Bound bound(std::initializer_list<std::string_view> parameters) const { return {what, given, parameters}; }
-    std::vector<Value> items() const { return items_of(value, budget); }
-};
 
 constexpr int kMostSteps = 100;
 
@@ -51,13 +42,13 @@ Arguments after(const Arguments& given, std::size_t count) {
     return rest;
 }
 
-const OriginText& first_text(const Call& call, std::size_t index) {
+const OriginText& first_text(const FilterCall& call, std::size_t index) {
     require(call.given.positional.size() > index && call.given.positional[index].is(Kind::text), call.what,
             ": a name is expected");
     return call.given.positional[index].text();
 }
 
-Value map(const Call& call) {
+Value map(const FilterCall& call) {
     std::vector<Value> results;
     if (call.given.positional.empty()) {
         const Bound given = Bound(call.what, call.given, {"attribute", "default"});
@@ -77,7 +68,7 @@ Value map(const Call& call) {
 }
 
 /// select, reject, selectattr, rejectattr.
-Value choose(const Call& call, bool by_attribute, bool wanted) {
+Value choose(const FilterCall& call, bool by_attribute, bool wanted) {
     const std::size_t test = by_attribute ? 1 : 0;
     if (by_attribute) require(!call.given.positional.empty(), call.what, ": an attribute is expected");
     const bool tested = call.given.positional.size() > test;
@@ -92,7 +83,7 @@ Value choose(const Call& call, bool by_attribute, bool wanted) {
     return make_list(std::move(results), List::Form::lazy);
 }
 
-Value join(const Call& call) {
+Value join(const FilterCall& call) {
     const Bound given = call.bound({"d", "attribute"});
     const OriginText separator = given.has(0) ? str(given[0], call.budget) : OriginText();
     OriginText result;
@@ -107,7 +98,7 @@ Value join(const Call& call) {
     return Value(std::move(result));
 }
 
-Value items(const Call& call) {
+Value items(const FilterCall& call) {
     call.bound({});
     std::vector<Value> pairs;
     if (!call.value.is(Kind::undefined)) {
@@ -120,7 +111,7 @@ Value items(const Call& call) {
     return make_list(std::move(pairs), List::Form::lazy);
 }
 
-Value dictsort(const Call& call) {
+Value dictsort(const FilterCall& call) {
     const Bound given = call.bound({"case_sensitive", "by", "reverse"});
     require_defined(call.value);
     require(call.value.is(Kind::dict), call.what, " takes a dict, found ", call.value.type());
@@ -143,7 +134,7 @@ Value dictsort(const Call& call) {
     return make_list(std::move(pairs));
 }
 
-Value reverse(const Call& call) {
+Value reverse(const FilterCall& call) {
     call.bound({});
     if (call.value.is(Kind::text)) {
         call.budget.spend_text(call.value.text());
@@ -154,7 +145,7 @@ Value reverse(const Call& call) {
     return make_list(std::move(all), List::Form::lazy);
 }
 
-Value first_or_last(const Call& call, bool first) {
+Value first_or_last(const FilterCall& call, bool first) {
     call.bound({});
     if (call.value.is(Kind::undefined)) return Value::undefined("there is no item: the sequence is empty");
     const bool lazy = call.value.is(Kind::list) && call.value.list().form == List::Form::lazy;
@@ -172,7 +163,7 @@ Value first_or_last(const Call& call, bool first) {
     return first ? all.front() : all.back();
 }
 
-Value list(const Call& call) {
+Value list(const FilterCall& call) {
     call.bound({});
     return make_list(call.items());
 }
@@ -182,7 +173,7 @@ Value list(const Call& call) {
 std::optional<Value> list_filtered(const std::string& name, const Value& value, const Arguments& given,
                                    Budget& budget) {
     const std::string what = "the filter " + name;
-    const Call call{what, value, given, budget};
+    const FilterCall call{what, value, given, budget};
     if (name == "map") return map(call);
     if (name == "select") return choose(call, false, true);
     if (name == "reject") return choose(call, false, false);
