@@ -34,9 +34,9 @@ if sys.argv[1] == "step":
     record = dict(part="forward_backward", forward_ms=ms)
     json.dump(dict(header=header, records=[record]), open(options["--json"], "w"))
     sys.exit()
-record = dict(model="llama1b", dtype="bf16", head="bf16", batch=int(options["--batches"]),
-              context=int(options["--contexts"]), ms=ms, steps_per_s=1000 / ms, bytes=2.5e9, stream_tb_s=4.7,
-              share_of_bandwidth=2.5e9 / ms / 4.7e9)
+record = dict(model="llama1b", dtype="bf16", head="bf16", decoder=options["--decoders"],
+              batch=int(options["--batches"]), context=int(options["--contexts"]), ms=ms, steps_per_s=1000 / ms,
+              bytes=2.5e9, stream_tb_s=4.7, share_of_bandwidth=2.5e9 / ms / 4.7e9)
 json.dump(dict(header=header, records=[record]), open(options["--json"], "w"))
 """
 GENERATE = """#!{python}
@@ -104,8 +104,9 @@ class DecodeTest(ScriptCase):
         done = self.run_script("--batches", "1,2", "--contexts", "8", "--json", self.path("run.json"))
         self.assertIn("llama1b batch 2 context     8", done.stdout)
         made = self.merged("decode")
-        self.assertEqual([(r["batch"], r["context"]) for r in made], [(1, 8), (2, 8)])
-        for first, record in zip((1, 4), made):
+        self.assertEqual([(r["batch"], r["context"], r["decoder"]) for r in made],
+                         [(batch, 8, decoder) for batch in (1, 2) for decoder in ("fused", "passes")])
+        for first, record in zip((1, 5), made[::2]):  # each shape: three rounds, then our passes
             self.assertEqual(record["rounds_ms"], [first, first + 1, first + 2])  # in turns, three rounds
             self.assertEqual(record["ms"], first + 1)
             self.assertIn(record["torch_attention"], ("math", "sdpa"))

@@ -1,14 +1,15 @@
-// coda_bench decode: steps/s of the fused decode kernel, with random weights, for the shapes of Llama-3.2-1B and
-// Llama-3.1-8B.
+// coda_bench decode: steps/s of decoding with random weights, for the shapes of Llama-3.2-1B and Llama-3.1-8B.
 //
-// Launches of 32 greedy steps, the median of them; after four, 128 tokens, every sequence is set back to its context.
-// "stream": bytes of weights and cache that a step must read, over the time, and its share of --stream, which is what
-// bulk copies by themselves reach. --ops and --trace show where the time of one step goes.
+// A time is of 127 greedy steps that follow one another, launched as coda_generate launches them: wall time, with the
+// host's work between launches, the median of several runs; every sequence begins at its context. `kernel` is the time
+// of the launches by themselves. The share is bytes of weights and cache that a step must read, over the wall time, of
+// what bulk copies by themselves reach, measured first. --ops and --trace show where the time of one step goes.
 #include <cuda_runtime.h>
 #include <nlohmann/json.hpp>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <fstream>
 #include <memory>
@@ -19,9 +20,13 @@
 #include "kernels/hopper/decode/plan/lower.h"
 #include "kernels/hopper/sm90/check.h"
 #include "src/core/memory_plan.h"
+#include "src/engine/hopper_executor.h"
+#include "src/generate/pass_launches.h"
 #include "src/model/schedules.h"
 #include "tools/bench/commands.h"
+#include "tools/bench/read_stream.h"
 #include "tools/bench/result_header.h"
+#include "tools/bench/timer.h"
 
 namespace coda::bench {
 
@@ -29,13 +34,14 @@ namespace {
 
 struct Options {
     std::vector<std::string> models{"1B", "8B"};
-    std::vector<int> batches{1, 2, 4, 8}, contexts{256, 8192};
-    int launches = 8, in_flight = 56;
-    double stream = 4.71, watchdog = 2, warm_up = 0.1;
+    std::vector<int> batches{1, 2, 4, 8}, contexts{96, 128, 256, 1024, 8192};
+    std::vector<std::string> decoders{"fused"};
+    int runs = 5, in_flight = 56;
+    double stream = 0, watchdog = 2, warm_up = 0.1;
     std::string json, trace;
     bool overwrite = false, ops = false;
 };
-constexpr int kSteps = 32, kLaunchesInARow = 4;
+constexpr int kSteps = 127;  // of a run: a prompt, then 128 tokens, of which prefill makes the first
 
 ModelConfig model_of(const std::string& name) {
     ModelConfig model;
@@ -56,23 +62,6 @@ ModelConfig model_of(const std::string& name) {
     }
     return model;
 }
-
-/// One allocation, all of it normal numbers.
-class Arena {
-  public:
-    explicit Arena(std::int64_t bytes) {
-        CUDA_CHECK(cudaMalloc(&memory_, static_cast<std::size_t>(bytes)));
-        cases::fill_normal(memory_, bytes / 2, 1, nullptr);
-        CUDA_CHECK(cudaDeviceSynchronize());
-    }
-    ~Arena() { cudaFree(memory_); }
-    Arena(const Arena&) = delete;
-    Arena& operator=(const Arena&) = delete;
-    std::byte* get() const { return static_cast<std::byte*>(memory_); }
-
-  private:
-    void* memory_ = nullptr;
-};
 
 void set_words(const Memory& memory, const View& view, std::int32_t value) {
     const std::vector<std::int32_t> words(static_cast<std::size_t>(view.count()), value);
@@ -106,101 +95,157 @@ double stream_bytes(const hopper::decode::DecodePlan& plan, int context) {
     return bytes;
 }
 
-/// Milliseconds of a launch.
-float time_launch(hopper::decode::FusedDecode& fused, cudaEvent_t begin, cudaEvent_t end) {
-    CUDA_CHECK(cudaEventRecord(begin));
-    fused.launch(kSteps, nullptr);
-    CUDA_CHECK(cudaEventRecord(end));
-    fused.finish(nullptr);
-    float milliseconds = 0;
-    CUDA_CHECK(cudaEventElapsedTime(&milliseconds, begin, end));
-    const std::vector<std::int32_t> made = fused.made(kSteps);
-    require(std::all_of(made.begin(), made.end(), [](std::int32_t token) { return token >= 0; }),
-            "decode: a sequence of the benchmark ended");
-    return milliseconds;
+/// A model of random weights, ready to decode.
+class RandomModel {
+  public:
+    RandomModel(const std::string& name, int batch, int context) {
+        ScheduleOptions request;
+        request.precision = kMixedBf16;
+        request.seq_len = 1;
+        request.micro_batch_size = 1;
+        request.generation = {.batch = batch, .context = context + kSteps};
+        const ModelConfig model = model_of(name);
+        schedules_ = build_schedules(model, parameter_layout(model), request, PassSet{Pass::decode});
+        schedules_.prefill.clear();  // nobody runs it, so its buffers need no memory
+        const Schedule* const decode[] = {&schedules_.decode};
+        const MemoryPlan plan = plan_memory(schedules_.buffers, decode);
+        executor_ = make_hopper_executor(schedules_, plan);
+        for (std::size_t id = 0; id < plan.offset.size(); ++id) {
+            if (plan.offset[id] < 0) continue;
+            const std::int64_t bytes = schedules_.buffers[static_cast<BufferId>(id)].bytes;
+            View all{.buffer = static_cast<BufferId>(id), .dtype = DType::bf16, .rows = 1, .cols = bytes / 2};
+            all.ld = all.cols;
+            cases::fill_normal(memory().address(all), bytes / 2, id + 1, nullptr);
+        }
+        CUDA_CHECK(cudaDeviceSynchronize());
+    }
+
+    const Schedules& schedules() const { return schedules_; }
+    const SequenceRows& sequences() const { return schedules_.host.sequences; }
+    const Memory& memory() const { return executor_->memory(); }
+
+    std::unique_ptr<DecodeLaunches> launches(const std::string& decoder, double watchdog) {
+        if (decoder == "passes")
+            return std::make_unique<PassLaunches>(*executor_, schedules_, [this](Pass pass) { executor_->run(pass); });
+        DecodeLaunchesOffer offer = executor_->offer_decode_launches(watchdog);
+        require(offer.launches != nullptr, "decode: ", offer.problem);
+        return std::move(offer.launches);
+    }
+
+  private:
+    Schedules schedules_;
+    std::unique_ptr<Executor> executor_;
+};
+
+/// Runs kSteps steps from `context` on. Returns microseconds per step.
+double wall_us(RandomModel& model, DecodeLaunches& launches, int context) {
+    set_sequences(model.memory(), model.sequences(), context);
+    CUDA_CHECK(cudaDeviceSynchronize());
+    const auto begin = std::chrono::steady_clock::now();
+    for (int done = 0; done < kSteps;) {
+        const int now = std::min(kSteps - done, launches.most_steps());
+        const DecodedSteps made = launches.run(now, [] { return false; });
+        require(std::all_of(made.tokens.begin(), made.tokens.end(), [](std::int32_t token) { return token >= 0; }),
+                "decode: a sequence of the benchmark ended");
+        done += now;
+    }
+    const std::chrono::duration<double, std::micro> wall = std::chrono::steady_clock::now() - begin;
+    return wall.count() / kSteps;
+}
+
+/// Microseconds per step of the fused kernel's launches by themselves.
+double kernel_us(RandomModel& model, hopper::decode::FusedDecode& fused, int most_steps, int context) {
+    set_sequences(model.memory(), model.sequences(), context);
+    CUDA_CHECK(cudaDeviceSynchronize());
+    double milliseconds = 0;
+    for (int done = 0; done < kSteps;) {
+        const int now = std::min(kSteps - done, most_steps);
+        Timer timer;
+        milliseconds += timer.run({[&](hopper::Stream stream) { fused.launch(now, stream); }}, 1);
+        fused.finish(nullptr);
+        done += now;
+    }
+    return 1e3 * milliseconds / kSteps;
+}
+
+/// What --ops and --trace show of the traced step.
+void show_trace(const hopper::decode::FusedDecode& fused, const Options& options) {
+    if (options.ops) std::fputs(hopper::decode::op_table(fused.trace(), fused.plan()).c_str(), stdout);
+    if (options.trace.empty()) return;
+    std::ofstream file(options.trace);
+    file << hopper::decode::chrome_trace(fused.trace(), fused.plan());
+    file.close();
+    require(file.good(), "decode: ", options.trace, " could not be written");
 }
 
 /// Prints a line and returns the record.
-nlohmann::json measure(const std::string& name, int batch, int context, const Options& options, Clocks& clocks) {
-    ScheduleOptions request;
-    request.precision = kMixedBf16;
-    request.seq_len = 1;
-    request.micro_batch_size = 1;
-    request.generation = {.batch = batch, .context = context + kSteps * kLaunchesInARow};
-    const ModelConfig model = model_of(name);
-    const Schedules schedules = build_schedules(model, parameter_layout(model), request, PassSet{Pass::decode});
-    const Schedule* const decode[] = {&schedules.decode};
-    const MemoryPlan plan = plan_memory(schedules.buffers, decode);
-    const Arena arena(plan.arena_bytes());
-    std::vector<std::byte*> bases;
-    for (const std::int64_t offset : plan.offset) bases.push_back(offset < 0 ? nullptr : arena.get() + offset);
-    const Memory memory(bases);
+nlohmann::json measure(const std::string& name, const std::string& decoder, int batch, int context,
+                       const Options& options, Clocks& clocks) {
+    RandomModel model(name, batch, context);
+    const bool traced = options.ops || !options.trace.empty(), is_fused = decoder == "fused";
     hopper::decode::FusedDecode fused(
-        hopper::decode::lower(schedules.decode, memory, hopper::decode::multiprocessors()),
-        {.watchdog_seconds = options.watchdog,
-         .in_flight_bytes = options.in_flight * 1024,
-         .traced_step = options.ops || !options.trace.empty() ? kSteps / 2 : -1});
-    cudaEvent_t begin{}, end{};
-    CUDA_CHECK(cudaEventCreate(&begin));
-    CUDA_CHECK(cudaEventCreate(&end));
-    std::vector<double> microseconds;
-    double warm_ms = 0;
-    for (int launch = 0; static_cast<int>(microseconds.size()) < options.launches; ++launch) {
-        if (launch % kLaunchesInARow == 0) set_sequences(memory, schedules.host.sequences, context);
-        const double milliseconds = time_launch(fused, begin, end);
-        // The first four launches and as many more as --warm-up lasts.
-        const bool row_done = (launch + 1) % kLaunchesInARow == 0;
-        if (warm_ms >= 0) {
-            warm_ms += milliseconds;
-            if (row_done && warm_ms >= 1e3 * options.warm_up) warm_ms = -1;
-            continue;
-        }
-        microseconds.push_back(milliseconds * 1e3 / kSteps);
+        hopper::decode::lower(model.schedules().decode, model.memory(), hopper::decode::multiprocessors()),
+        {.watchdog_seconds = options.watchdog, .in_flight_bytes = options.in_flight * 1024});
+    const double bytes = stream_bytes(fused.plan(), context);
+    const std::unique_ptr<DecodeLaunches> launches = model.launches(decoder, options.watchdog);
+    for (double warm = 0; warm < 1e6 * options.warm_up;) warm += kSteps * wall_us(model, *launches, context);
+    std::vector<double> wall, kernel;
+    for (int run = 0; run < options.runs; ++run) {
+        wall.push_back(wall_us(model, *launches, context));
+        if (is_fused) kernel.push_back(kernel_us(model, fused, launches->most_steps(), context));
     }
     clocks = current_clocks();
-    CUDA_CHECK(cudaEventDestroy(begin));
-    CUDA_CHECK(cudaEventDestroy(end));
-    std::sort(microseconds.begin(), microseconds.end());
-    const double median = microseconds[microseconds.size() / 2];
-    const double bytes = stream_bytes(fused.plan(), context);
-    const double rate = bytes / median * 1e-6;  // TB/s
-    std::printf("%-3s batch %d context %5d  %8.1f us  %7.1f steps/s  %5.2f TB/s  %3.0f%% of the stream\n", name.c_str(),
-                batch, context, median, 1e6 / median, rate, 100 * rate / options.stream);
-    if (options.ops) std::fputs(hopper::decode::op_table(fused.trace(), fused.plan()).c_str(), stdout);
-    if (!options.trace.empty()) {
-        std::ofstream file(options.trace);
-        file << hopper::decode::chrome_trace(fused.trace(), fused.plan());
-        file.close();
-        require(file.good(), "decode: ", options.trace, " could not be written");
+    const double us = median(wall), rate = bytes / us * 1e-6;  // TB/s
+    std::printf("%-3s %-6s batch %d context %5d  %8.1f us  %7.1f steps/s  %5.2f TB/s  %3.0f%% of the stream",
+                name.c_str(), decoder.c_str(), batch, context, us, 1e6 / us, rate, 100 * rate / options.stream);
+    if (is_fused) std::printf("  kernel %8.1f us", median(kernel));
+    std::printf("\n");
+    if (is_fused && traced) {
+        constexpr int kTracedStep = 16;
+        hopper::decode::FusedDecode shown(fused.plan(), {.watchdog_seconds = options.watchdog,
+                                                         .in_flight_bytes = options.in_flight * 1024,
+                                                         .traced_step = kTracedStep});
+        kernel_us(model, shown, launches->most_steps(), context);
+        std::printf("with a step that is traced: kernel %.1f us\n",
+                    kernel_us(model, shown, launches->most_steps(), context));
+        show_trace(shown, options);
     }
     std::fflush(stdout);
-    return {{"model", name == "1B" ? "llama1b" : "llama8b"},
-            {"dtype", "bf16"},
-            {"head", "bf16"},
-            {"batch", batch},
-            {"context", context},
-            {"ms", median * 1e-3},
-            {"steps_per_s", 1e6 / median},
-            {"bytes", bytes},
-            {"stream_tb_s", options.stream},
-            {"share_of_bandwidth", rate / options.stream}};
+    nlohmann::json record = {{"model", name == "1B" ? "llama1b" : "llama8b"},
+                             {"dtype", "bf16"},
+                             {"head", "bf16"},
+                             {"decoder", decoder},
+                             {"batch", batch},
+                             {"context", context},
+                             {"ms", us * 1e-3},
+                             {"steps_per_s", 1e6 / us},
+                             {"bytes", bytes},
+                             {"stream_tb_s", options.stream},
+                             {"share_of_bandwidth", rate / options.stream}};
+    if (is_fused) record["kernel_ms"] = median(kernel) * 1e-3;
+    return record;
 }
 
 }  // namespace
 
 void add_decode(CLI::App& app) {
     auto options = std::make_shared<Options>();
-    CLI::App* command = app.add_subcommand("decode", "The fused decode kernel: steps/s and share of the stream");
+    CLI::App* command = app.add_subcommand("decode", "Decoding: steps/s and share of the stream");
     command->add_option("--models", options->models, "1B, 8B")->delimiter(',');
     command->add_option("--batches", options->batches, "Sequences")->delimiter(',');
     command->add_option("--contexts", options->contexts, "Tokens of each sequence")->delimiter(',');
-    command->add_option("--launches", options->launches, "Of 32 steps each")->check(CLI::PositiveNumber);
-    command->add_option("--in-flight", options->in_flight, "KB of loads per SM at a time")->check(CLI::PositiveNumber);
-    command->add_option("--stream", options->stream, "TB/s of bulk copies by themselves")->check(CLI::PositiveNumber);
+    command->add_option("--decoders", options->decoders, "fused: the fused kernel; passes: the op list")
+        ->delimiter(',')
+        ->check(CLI::IsMember({"fused", "passes"}));
+    command->add_option("--runs", options->runs, "Of 127 steps each")->check(CLI::PositiveNumber);
+    command->add_option("--in-flight", options->in_flight, "KB of loads per SM at a time, for `kernel`")
+        ->check(CLI::PositiveNumber);
+    command->add_option("--stream", options->stream, "TB/s of reads by themselves, instead of measuring them")
+        ->check(CLI::PositiveNumber);
     command->add_flag("--ops", options->ops, "A table of the ops of a step, which is traced");
     command->add_option("--trace", options->trace, "File for the last row's step, in Chrome's trace format");
     command->add_option("--watchdog", options->watchdog, "Seconds")->check(CLI::PositiveNumber);
-    command->add_option("--warm-up", options->warm_up, "Seconds of launches that are not timed")
+    command->add_option("--warm-up", options->warm_up, "Seconds of steps that are not timed")
         ->check(CLI::NonNegativeNumber);
     command->add_option("--json", options->json, "Write {header, records} for tools/bench/records.py");
     command->add_flag("--overwrite", options->overwrite, "--json and --trace may replace files");
@@ -208,10 +253,15 @@ void add_decode(CLI::App& app) {
         require_outputs({{"--json", options->json}, {"--trace", options->trace}}, options->overwrite);
         nlohmann::json records = nlohmann::json::array();
         Clocks clocks;
+        if (options->stream == 0) {
+            options->stream = read_stream_tb_s();
+            std::printf("bulk copies by themselves read %.2f TB/s\n", options->stream);
+        }
         for (const std::string& name : options->models)
             for (const int context : options->contexts)
                 for (const int batch : options->batches)
-                    records.push_back(measure(name, batch, context, *options, clocks));
+                    for (const std::string& decoder : options->decoders)
+                        records.push_back(measure(name, decoder, batch, context, *options, clocks));
         if (!options->json.empty()) write_run(options->json, clocks, records);
     });
 }

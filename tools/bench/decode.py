@@ -9,9 +9,10 @@ graph of a step of static shapes by torch.compile with coordinate descent tuning
 product, gate and up in one, the largest logit as the next token. Its attention is SDPA with a mask over the cache, by the
 math backend, which the compiler fuses, or by the backend that PyTorch takes; of those in --attention the faster counts.
 
-A time is of one step: the mean of the 128 tokens after `context` tokens of each sequence. Every round runs coda_bench
-decode, then the rival; ratio is ours over PyTorch's, the median of the rounds' ratios, so smaller is better. Shares are
-of the speed of reads by themselves: the speed of a sum over 8 GiB, measured first.
+A time is of one step: wall time over the 127 tokens that follow the first one after `context` tokens of each sequence,
+ours with the host's work between launches. Every round runs coda_bench decode, then the rival; ratio is ours over
+PyTorch's, the median of the rounds' ratios, so smaller is better. A record of its own has our op list without the fused
+kernel.
 
 --json FILE writes {header, records} for tools/bench/records.py (decode), after every shape. --eager leaves torch.compile
 out, to try the script with --models tiny; without CUDA everything of PyTorch runs on the CPU, for the same purpose.
@@ -40,7 +41,7 @@ from torch_step import Norm, rotate
 
 CUDA = torch.cuda.is_available()
 DEVICE = "cuda" if CUDA else "cpu"
-TOKENS = 128  # that are timed
+TOKENS = 127  # that are timed
 _LLAMA3 = {"vocab_size": 128256, "num_attention_heads": 32, "num_key_value_heads": 8, "rms_norm_eps": 1e-5,
            "rope_theta": 500000.0}
 MODELS = {
@@ -160,22 +161,6 @@ def synchronize():
         torch.cuda.synchronize()
 
 
-def read_tb_per_s():
-    """Of a sum over 8 GiB, the median of several; None without CUDA, where nobody asks."""
-    if not CUDA:
-        return None
-    data = torch.zeros(1 << 30, dtype=torch.int64, device=DEVICE)
-    times = []
-    for _ in range(12):
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        begin.record()
-        data.sum()
-        end.record()
-        end.synchronize()
-        times.append(begin.elapsed_time(end))
-    return data.numel() * 8 / sorted(times[2:])[len(times[2:]) // 2] / 1e9
-
-
 def free_memory():
     torch._dynamo.reset()
     gc.collect()
@@ -210,30 +195,32 @@ def fastest_rival(options, model, batch, context):
     return made_rival(options, model, batch, context, fastest)[0]
 
 
-def coda_decode(options, model, batch, context, stream):
+def coda_decode(options, model, batch, context, decoder="fused"):
     """(header, record) of one run of coda_bench decode."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "decode.json"
         command = [options.bench, "decode", "--models", model, "--batches", str(batch), "--contexts", str(context),
-                   "--launches", "12", "--warm-up", str(options.warm_up), "--json", str(path)]
-        if stream:
-            command += ["--stream", f"{stream:.4f}"]
+                   "--decoders", decoder, "--warm-up", str(options.warm_up), "--json", str(path)]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         run = json.loads(path.read_text())
         return run["header"], run["records"][0]
 
 
-def compare(options, model, batch, context, stream):
-    """(coda_bench's header, the record) of one shape."""
+def compare(options, model, batch, context):
+    """(coda_bench's header, the records) of one shape."""
     rival = fastest_rival(options, model, batch, context)
     ours, theirs, header = [], [], None
     for number in range(options.rounds):
-        header, record = coda_decode(options, model, batch, context, stream)
+        header, record = coda_decode(options, model, batch, context)
         ours.append(record)
         rival.warm_up(options.warm_up)
         theirs.append(rival.tokens_ms())
         print(f"round {number + 1}  ours {record['ms']:.3f} ms  PyTorch {theirs[-1]:.3f} ms", flush=True)
-    return header, records.compared(ours, "torch", theirs) | {"torch_attention": rival.attention}
+    attention, rival = rival.attention, None
+    free_memory()
+    passes = coda_decode(options, model, batch, context, "passes")[1]
+    print(f"our op list, without the fused kernel: {passes['ms']:.3f} ms", flush=True)
+    return header, [records.compared(ours, "torch", theirs) | {"torch_attention": attention}, passes]
 
 
 def line(record):
@@ -249,7 +236,8 @@ def main() -> int:
     parser.add_argument("bench", metavar="BENCH")
     parser.add_argument("--models", type=words, default=["1B", "8B"], help="default: 1B,8B")
     parser.add_argument("--batches", type=numbers, default=[1, 4, 8], help="default: 1,4,8")
-    parser.add_argument("--contexts", type=numbers, default=[256, 8192], help="default: 256,8192")
+    parser.add_argument("--contexts", type=numbers, default=[96, 256, 8192],
+                        help="default: 96,256,8192")
     parser.add_argument("--attention", type=words, default=list(ATTENTION), help="default: math,sdpa")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--rounds", type=int, default=3)
@@ -265,16 +253,13 @@ def main() -> int:
     torch.manual_seed(0)
     torch._inductor.config.coordinate_descent_tuning = True
     torch.set_float32_matmul_precision("high")
-    stream = read_tb_per_s()
-    if stream:
-        print(f"torch {torch.__version__}; a sum over 8 GiB reads {stream:.2f} TB/s", flush=True)
     measured = []
     for model in options.models:
         for context in options.contexts:
             for batch in options.batches:
-                header, record = compare(options, model, batch, context, stream)
-                measured.append(record)
-                print(line(record), flush=True)
+                header, made = compare(options, model, batch, context)
+                measured += made
+                print(line(made[0]), flush=True)
                 if options.json:  # after every shape, so that a run that is cut short loses no more than one
                     header |= {"torch": torch.__version__, "command": " ".join(sys.argv)}
                     records.write(options.json, header, measured)

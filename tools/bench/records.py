@@ -103,12 +103,13 @@ SCHEMAS = {
         optional=("watts", "mhz", "bf16_watts", "bf16_mhz"),
         rivals={"ratio": "bf16_ms"},
     ),
-    # A step of coda_bench decode and PyTorch's (decode.py), greedy, the mean of the 128 tokens after `context` tokens
-    # of each sequence. stream_tb_s is what reads by themselves reach; the share is a share of it.
+    # A step of coda_bench decode and PyTorch's (decode.py), greedy: wall time over the 127 tokens that follow the first
+    # one after `context` tokens of each sequence. `decoder` fused or passes; kernel_ms is of the fused kernel's
+    # launches by themselves. stream_tb_s is what reads by themselves reach; the share is a share of it.
     "decode": Schema(
-        key=("model", "dtype", "head", "batch", "context"),
+        key=("model", "dtype", "head", "decoder", "batch", "context"),
         required=("ms", "steps_per_s", "bytes", "stream_tb_s", "share_of_bandwidth"),
-        optional=("torch_ms", "ratio", "torch_attention"),
+        optional=("kernel_ms", "torch_ms", "ratio", "torch_attention"),
         rivals={"ratio": "torch_ms"},
     ),
     # coda_generate --bench (generate.py). The share is a share of peak_tb_s, which follows from the memory's clock and
@@ -154,7 +155,7 @@ SCHEMAS = {
 }
 
 _STRINGS = {"program", "layout", "precision", "pass", "tensor", "op", "shape", "config", "part", "recompute",
-            "trainer", "product", "kind", "accumulation", "campaign", "device", "model", "dtype", "head",
+            "trainer", "product", "kind", "accumulation", "campaign", "device", "model", "dtype", "head", "decoder",
             "torch_attention", *STAMP, "source_hash", "driver", "torch", "torchao", "torchao_recipe"}
 _INTEGERS = {"M", "N", "K", *_SHAPE, "batch", "context", "steps_per_launch", "lm_head_chunks", "steps", "seed",
              "tokens", "last", "first", "cudnn", "promotion", "runs", "failures", "kills_in_writing", "allowed"}

@@ -95,8 +95,9 @@ def decode(check):
     """decode.py: llama1b and llama8b shapes compared with torch.compile with CUDA graphs"""
     path = check.path("decode.json")
     check.python(os.path.join("bench", "decode.py"), check.program("coda_bench"), "--json", path)
-    return ", ".join(f"{r['model']} batch {r['batch']} context {r['context']} {r['steps_per_s']:.0f} steps/s "
-                     f"{r['ratio']:.3f}" for r in check.record_run("decode", path))
+    return ", ".join(f"{r['model']} batch {r['batch']} context {r['context']} {r['decoder']} {r['steps_per_s']:.0f} "
+                     "steps/s" + (f" {r['ratio']:.3f}" if "ratio" in r else "")
+                     for r in check.record_run("decode", path))
 
 
 @part
