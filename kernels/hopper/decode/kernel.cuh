@@ -61,10 +61,11 @@ __device__ void run_consumer(const WarpContext& all) {
             ctx.stamp(item, Stamp::begin);
             if (op.kind == OpKind::attention)
                 counts = run_attention<kHeadDim>(ctx, op, step, item, counts);
-            else if (op.kind == OpKind::choose)
-                counts.consumer_phase = run_choice(ctx.arguments, ctx.shared, tokens, item, counts.consumer_phase);
-            else
+            else if (op.kind != OpKind::choose)
                 run_gemm(ctx, op, tokens, item, counts);
+            else if (ctx.sm < ctx.shape().batch)
+                counts.consumer_phase =
+                    run_choice(ctx.state.arguments, ctx.shared, tokens, item, counts.consumer_phase);
         }
     }
 }
@@ -111,6 +112,7 @@ __device__ __forceinline__ void initialise(const WarpContext& ctx) {
         state.committed = 0;
         for (std::uint32_t& tiles : state.partials_read) tiles = 0;
         state.exiting = 0;
+        state.arguments = ctx.arguments;
     }
     const int batch = ctx.shape().batch, thread = static_cast<int>(threadIdx.x);
     if (thread < batch) {

@@ -1,7 +1,7 @@
 // The instances of the fused kernel (kernel.cuh), each kind in a source of its own. Host.
 #pragma once
 
-#include "kernels/hopper/decode/exchange/arguments.h"
+#include "kernels/hopper/decode/plan/arguments.h"
 
 namespace coda::hopper::decode {
 

@@ -2,9 +2,10 @@
 // read; and how a step begins. Device.
 #pragma once
 
-#include "kernels/hopper/decode/exchange/arguments.h"
 #include "kernels/hopper/decode/exchange/watchdog.cuh"
+#include "kernels/hopper/decode/plan/arguments.h"
 #include "kernels/hopper/decode/plan/attention_work.h"
+#include "kernels/hopper/decode/report/trace.h"
 
 namespace coda::hopper::decode {
 
@@ -31,7 +32,9 @@ __device__ __forceinline__ uint2 ll_data_pair(const ptx::LlPair& words) {
 }
 
 struct WarpContext {
-    const Arguments& arguments;
+    // By value: of a kernel's parameters whose address is never taken, each use is an operand in the constant bank. Of
+    // others, each use is a load, and those of a stage depend on one another.
+    const Arguments arguments;
     char* shared;
     SharedState& state;
     const DecodeOp* ops;  // in shared memory

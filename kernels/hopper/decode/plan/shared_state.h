@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "kernels/hopper/decode/plan/work.h"
+#include "kernels/hopper/decode/plan/arguments.h"
 
 namespace coda::hopper::decode {
 
@@ -21,6 +21,7 @@ struct SharedState {
     // Tiles whose partials an epilogue warp has read. It takes every second tile, in order.
     std::uint32_t partials_read[kEpilogueWarps];
     std::uint32_t exiting;  // all warps of the SM exit at their next wait
+    Arguments arguments;    // for a function that is not inlined (choose.cuh)
     // The sequences as the launch found them.
     std::int32_t start_token[kMaxBatch], start_length[kMaxBatch], start_running[kMaxBatch];
 };

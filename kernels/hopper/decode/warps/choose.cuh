@@ -137,12 +137,13 @@ class Chooser {
     std::uint32_t consumer_phase_;
 };
 
-/// A function of its own, so that its registers do not add to the GEMMs' registers.
-inline __device__ __noinline__ std::uint32_t run_choice(const Arguments& arguments, char* shared, StepTokens tokens,
-                                                        WorkItem item, std::uint32_t consumer_phase) {
-    if (static_cast<int>(blockIdx.x) >= arguments.operands.shape.batch) return consumer_phase;
+/// A function of its own, so that its registers do not add to the GEMMs' registers. It reads the arguments in shared
+/// memory: a pointer to the kernel's parameters would make every use of them a load, in the GEMMs too.
+inline __device__ __noinline__ std::uint32_t run_choice(const Arguments& shared_arguments, char* shared,
+                                                        StepTokens tokens, WorkItem item,
+                                                        std::uint32_t consumer_phase) {
     constexpr bool kLamport = false;  // whether the kernel has them or not: this op uses none
-    return Chooser(WarpContext(arguments, shared, kLamport), tokens, item, consumer_phase).run();
+    return Chooser(WarpContext(shared_arguments, shared, kLamport), tokens, item, consumer_phase).run();
 }
 
 }  // namespace coda::hopper::decode

@@ -2,9 +2,9 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
-#include "kernels/hopper/decode/report/report.h"
-#include "kernels/hopper/decode/report/trace.h"
+#include "kernels/hopper/decode/plan/decode_plan.h"
 
 namespace coda::hopper::decode {
 
@@ -22,8 +22,8 @@ struct Arguments {
     const std::int32_t* start = nullptr;   // (3, S): token, length, state before the launch
     std::int32_t* made = nullptr;          // (steps, S)
     const std::int32_t* cancel = nullptr;  // of the host
-    std::uint64_t* report = nullptr;       // report.h
-    std::uint64_t* trace = nullptr;        // of step `traced_step`: trace.h
+    std::uint64_t* report = nullptr;       // report/report.h
+    std::uint64_t* trace = nullptr;        // of step `traced_step`: report/trace.h
     int traced_step = -1;                  // -1: none
     std::uint64_t watchdog_nanoseconds = 0;
 };
