@@ -11,14 +11,18 @@ struct LlPair {
     std::uint64_t first, second;
 };
 
-/// Two words at a multiple of 16 bytes.
-__device__ __forceinline__ LlPair load_ll_pair(const std::uint64_t* address) {
-    LlPair words;
-    asm volatile("ld.relaxed.gpu.global.v2.b64 {%0, %1}, [%2];"
-                 : "=l"(words.first), "=l"(words.second)
-                 : "l"(address)
-                 : "memory");
-    return words;
+/// Two words at a multiple of 16 bytes; unchanged where not `wanted`. Predicated, as branches would keep loads that
+/// follow one another apart.
+__device__ __forceinline__ void load_ll_pair(LlPair& words, const std::uint64_t* address, bool wanted) {
+    asm volatile(
+        "{\n"
+        ".reg .pred wanted;\n"
+        "setp.ne.s32 wanted, %3, 0;\n"
+        "@wanted ld.relaxed.gpu.global.v2.b64 {%0, %1}, [%2];\n"
+        "}"
+        : "+l"(words.first), "+l"(words.second)
+        : "l"(address), "r"(static_cast<int>(wanted))
+        : "memory");
 }
 
 __device__ __forceinline__ std::uint64_t load_ll(const std::uint64_t* address) {
@@ -37,8 +41,7 @@ __device__ __forceinline__ void store_ll_pair(std::uint64_t* address, const LlPa
                  : "memory");
 }
 
-/// Four numbers at a multiple of 16 bytes, each one access; unchanged where not `wanted`. Predicated, as branches would
-/// keep loads that follow one another apart.
+/// Four numbers at a multiple of 16 bytes, each one access; unchanged where not `wanted`. Predicated as well.
 __device__ __forceinline__ void load_numbers(uint4& numbers, const void* address, bool wanted) {
     asm volatile(
         "{\n"

@@ -24,8 +24,14 @@ __device__ __forceinline__ bool not_before(std::uint64_t word, std::uint32_t epo
     return is_not_before(static_cast<std::uint32_t>(word >> 32), epoch);
 }
 __device__ __forceinline__ std::uint32_t ll_data(std::uint64_t word) { return static_cast<std::uint32_t>(word); }
-__device__ __forceinline__ bool have_epoch(const ptx::LlPair& words, std::uint32_t epoch) {
-    return has_epoch(words.first, epoch) && has_epoch(words.second, epoch);
+/// The bits in which the words' epochs differ from `epoch`: 0 where both have it. So one branch compares many words.
+__device__ __forceinline__ std::uint32_t missing(const ptx::LlPair& words, std::uint32_t epoch) {
+    return (static_cast<std::uint32_t>(words.first >> 32) ^ epoch) |
+           (static_cast<std::uint32_t>(words.second >> 32) ^ epoch);
+}
+/// What stands where no word is wanted: nothing is missing there.
+__device__ __forceinline__ ptx::LlPair ll_pair_without_data(std::uint32_t epoch) {
+    return {ll_word(0, epoch), ll_word(0, epoch)};
 }
 __device__ __forceinline__ uint2 ll_data_pair(const ptx::LlPair& words) {
     return {ll_data(words.first), ll_data(words.second)};

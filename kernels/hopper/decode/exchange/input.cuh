@@ -19,32 +19,51 @@ __device__ __forceinline__ float warp_sum(float value) {
     return value;
 }
 
-/// Copies up to kSliceColumns columns from words to shared memory at `to`. Returns this lane's share of the sum of
-/// their squares. One warp; all loads are on their way at a time.
-__device__ __forceinline__ float fetch_ll(const WarpContext& ctx, const std::uint64_t* from, int columns, char* to,
-                                          const WorkItem& item, std::uint32_t epoch) {
+/// A slice of one sequence's input, and its place in shared memory. Columns from `columns` to `padded` count as 0.
+struct InputSlice {
+    const std::uint64_t* from = nullptr;
+    char* to = nullptr;
+    int columns = 0, padded = 0;  // both 0: no slice
+};
+inline constexpr int kSlicesTogether = 2;
+
+/// Copies slices from words to shared memory. squares: this lane's share of the sums of their squares. One warp; all
+/// loads of all slices are on their way at a time.
+__device__ __forceinline__ void fetch_ll(const WarpContext& ctx, const InputSlice (&slices)[kSlicesTogether],
+                                         const WorkItem& item, std::uint32_t epoch, float (&squares)[kSlicesTogether]) {
     constexpr int kLoads = kSliceColumns / 4 / 32;
-    ptx::LlPair words[kLoads] = {};  // else registers would keep the words of the call before
-    const auto each = [&](const auto& fn) {
+    ptx::LlPair words[kSlicesTogether][kLoads];
+#pragma unroll
+    for (auto& of_slice : words)
+#pragma unroll
+        for (ptx::LlPair& pair : of_slice) pair = ll_pair_without_data(epoch);
+    ctx.watchdog.wait_or_exit(item, Awaited::input, [&] {
+        std::uint32_t bits = 0;
+#pragma unroll
+        for (int i = 0; i < kSlicesTogether; ++i)
+#pragma unroll
+            for (int u = 0; u < kLoads; ++u) {
+                const int four = ctx.lane + 32 * u;
+                ptx::load_ll_pair(words[i][u], slices[i].from + 2 * four, 4 * four < slices[i].columns);
+            }
+#pragma unroll
+        for (const auto& of_slice : words)
+#pragma unroll
+            for (const ptx::LlPair& pair : of_slice) bits |= missing(pair, epoch);
+        return bits == 0;
+    });
+#pragma unroll
+    for (int i = 0; i < kSlicesTogether; ++i) {
+        squares[i] = 0;
 #pragma unroll
         for (int u = 0; u < kLoads; ++u) {
             const int four = ctx.lane + 32 * u;
-            if (four < columns / 4) fn(four, words[u]);
+            if (4 * four >= slices[i].padded) continue;
+            const uint2 pair = ll_data_pair(words[i][u]);
+            *reinterpret_cast<uint2*>(slices[i].to + 8 * four) = pair;
+            squares[i] += square_sum(pair.x) + square_sum(pair.y);
         }
-    };
-    ctx.watchdog.wait_or_exit(item, Awaited::input, [&] {
-        each([&](int four, ptx::LlPair& word) { word = ptx::load_ll_pair(from + 2 * four); });
-        bool all = true;
-        each([&](int, const ptx::LlPair& word) { all = all && have_epoch(word, epoch); });
-        return all;
-    });
-    float square = 0;
-    each([&](int four, const ptx::LlPair& word) {
-        const uint2 pair = ll_data_pair(word);
-        *reinterpret_cast<uint2*>(to + 8 * four) = pair;
-        square += square_sum(pair.x) + square_sum(pair.y);
-    });
-    return square;
+    }
 }
 
 /// The same of a row of the embedding.
@@ -64,71 +83,106 @@ __device__ __forceinline__ bool has_input(const WarpContext& ctx, const DecodeOp
     return op.kind != OpKind::attn_out || ctx.state.start_running[sequence] != 0;
 }
 
-/// Copies a slice of every sequence's input to `to`, sequences `pitch` bytes apart; nothing for those without input.
-/// Lane b returns the sum of the squares of sequence b's slice.
+/// Copies a warp's slices of every sequence's input to shared memory; nothing for those without input. Lane b returns
+/// the sum of the squares of sequence b's slices, in order.
 class SliceFetch {
   public:
-    __device__ SliceFetch(const WarpContext& ctx, const DecodeOp& op, const Slices& slices, int slice, char* to,
-                          int pitch, const WorkItem& item)
+    /// Slices slice, slice + kConsumerWarps, ...; they are `apart` bytes apart, and sequences `pitch` bytes.
+    __device__ SliceFetch(const WarpContext& ctx, const DecodeOp& op, const Slices& slices, int slice, int rounds,
+                          char* to, int pitch, int apart, const WorkItem& item)
         : ctx_(ctx),
           op_(op),
+          slices_(slices),
           item_(item),
           to_(to),
+          slice_(slice),
+          rounds_(rounds),
           pitch_(pitch),
-          batch_(ctx.shape().batch),
-          first_(slices.first_column(slice)),
-          padded_(slices.blocks_of(slice) * kBlockColumns),
-          columns_(slices.columns_of(slice, op.columns)) {
+          apart_(apart),
+          batch_(ctx.shape().batch) {
         ptx::hide_origin(ctx_.lane);  // as in_op()
         ptx::hide_origin(batch_);
     }
 
     __device__ __forceinline__ float run(const StepTokens& tokens) {
         // Where there are Lamport buffers, other slices than rows do not come here: the constant leaves their code out.
-        const bool rows = ctx_.lamport || (op_.embedded && op_.kind == OpKind::qkv);
-#pragma unroll 1
-        for (int b = 0; b < batch_; ++b)
-            if (rows)
-                row(tokens, b);
-            else
-                words(b);
+        if (ctx_.lamport || (op_.embedded && op_.kind == OpKind::qkv))
+            rows(tokens);
+        else
+            words();
         return own_;
     }
 
   private:
-    __device__ __forceinline__ void words(int sequence) {
-        if (!has_input(ctx_, op_, sequence)) return;
-        const std::uint64_t* from = ctx_.words(input_of(ctx_.arguments.exchange, op_.kind).words) +
-                                    (std::int64_t{sequence} * op_.columns + first_) / 2;
-        const float square = fetch_ll(ctx_, from, columns_, to_ + sequence * pitch_, item_, item_.epoch - 1);
-        pad(sequence);
-        __syncwarp();
-        if (has_norm(op_.kind)) keep(sequence, square);
+    /// Round by round, and in a round sequence by sequence.
+    struct Place {
+        int round = 0, sequence = 0;
+    };
+    __device__ __forceinline__ void advance(Place& place) const {
+        if (++place.sequence < batch_) return;
+        place.sequence = 0;
+        ++place.round;
+    }
+    __device__ __forceinline__ bool has_slice(const Place& place) const { return rounds_ > place.round; }
+    __device__ __forceinline__ int slice_of(const Place& place) const { return slice_ + place.round * kConsumerWarps; }
+    __device__ __forceinline__ char* to(const Place& place) const {
+        return to_ + place.round * apart_ + place.sequence * pitch_;
     }
 
-    __device__ __forceinline__ void row(const StepTokens& tokens, int sequence) {
-        const Bf16* from = ctx_.operands().table + tokens.of(sequence) * ctx_.operands().table_ld + first_;
-        const float square = fetch_row(ctx_, from, columns_, to_ + sequence * pitch_);
-        pad(sequence);
-        __syncwarp();
-        keep(sequence, square);
+    __device__ __forceinline__ InputSlice input_slice(const Place& place) const {
+        if (!has_slice(place) || !has_input(ctx_, op_, place.sequence)) return {};
+        const int slice = slice_of(place);
+        return {ctx_.words(input_of(ctx_.arguments.exchange, op_.kind).words) +
+                    (std::int64_t{place.sequence} * op_.columns + slices_.first_column(slice)) / 2,
+                to(place), slices_.columns_of(slice, op_.columns), slices_.blocks_of(slice) * kBlockColumns};
     }
 
-    /// What a last block has behind the columns counts as 0.
-    __device__ __forceinline__ void pad(int sequence) const {
-        const int end = columns_ + 4 * ctx_.lane;
-        if (end < padded_) *reinterpret_cast<uint2*>(to_ + sequence * pitch_ + 2 * end) = uint2{};
+    __device__ __forceinline__ void words() {
+        static_assert(kSlicesTogether == 2);
+        Place place;
+#pragma unroll 1
+        while (has_slice(place)) {
+            const Place first = place;
+            advance(place);
+            const Place second = place;
+            advance(place);
+            const InputSlice slices[] = {input_slice(first), input_slice(second)};
+            float squares[kSlicesTogether];
+            fetch_ll(ctx_, slices, item_, item_.epoch - 1, squares);
+            __syncwarp();
+            if (!has_norm(op_.kind)) continue;
+            add(first.sequence, squares[0]);
+            if (has_slice(second)) add(second.sequence, squares[1]);
+        }
     }
-    __device__ __forceinline__ void keep(int sequence, float square) {
+
+    __device__ __forceinline__ void rows(const StepTokens& tokens) {
+        Place place;
+#pragma unroll 1
+        for (; has_slice(place); advance(place)) {
+            const int slice = slice_of(place), columns = slices_.columns_of(slice, op_.columns);
+            const Bf16* from = ctx_.operands().table + tokens.of(place.sequence) * ctx_.operands().table_ld +
+                               slices_.first_column(slice);
+            const float square = fetch_row(ctx_, from, columns, to(place));
+            // What a last block has behind the columns counts as 0.
+            if (const int end = columns + 4 * ctx_.lane; end < slices_.blocks_of(slice) * kBlockColumns)
+                *reinterpret_cast<uint2*>(to(place) + 2 * end) = uint2{};
+            __syncwarp();
+            add(place.sequence, square);
+        }
+    }
+
+    __device__ __forceinline__ void add(int sequence, float square) {
         const float sum = warp_sum(square);
-        if (ctx_.lane == sequence) own_ = sum;
+        if (ctx_.lane == sequence) own_ += sum;
     }
 
     WarpContext ctx_;
     const DecodeOp& op_;
+    const Slices& slices_;
     const WorkItem& item_;
     char* to_;
-    int pitch_, batch_, first_, padded_, columns_;
+    int slice_, rounds_, pitch_, apart_, batch_;
     float own_ = 0;
 };
 

@@ -28,7 +28,7 @@ class Watchdog {
         : report_(report), limit_(limit), exiting_(ptx::shared_address(&state.exiting)) {}
 
     /// Waits until ready(). Returns false if the warps of the SM exit first.
-    template <int kTurns = 64, class Ready>  // a poll_watchdog costs about as much as a turn that polls global memory
+    template <int kTurns = 64, class Ready>  // reading the clock costs about as much as a turn that polls global memory
     __device__ __forceinline__ bool wait(const WorkItem& item, Awaited awaited, const Ready& ready) const {
         std::uint64_t begin = 0;
         for (int turn = 1; !ready(); ++turn)

@@ -84,7 +84,7 @@ Layout layout_of(const DecodePlan& plan, int in_flight_bytes) {
     layout.stages = std::min((kMaxSharedBytes - end) / kStageBytes, kMaxStages);
     // With fewer, a load would wait for the MMAs on the stage before it.
     constexpr int kFewest = 3;
-    require(layout.stages >= kFewest, "decode: ", plan.ops.size(), " ops and ", shape.batch, " sequences exit_all ",
+    require(layout.stages >= kFewest, "decode: ", plan.ops.size(), " ops and ", shape.batch, " sequences leave ",
             std::max(layout.stages, 0), " stages of ", kStageBytes, " bytes in shared memory, and the kernel needs ",
             kFewest, ": use fewer sequences");
     layout.in_flight = std::clamp(in_flight_bytes / kStageBytes, 1, layout.stages);

@@ -116,23 +116,22 @@ class AttentionWarp {
     __device__ void fetch_at_once(const std::uint64_t* from, int loads, const std::uint64_t* key, int to_value,
                                   bool want_newest, char* to) const {
         const std::uint32_t epoch = item_.epoch - 1;
-        ptx::LlPair query[kQueryLoads] = {}, row[kPairs] = {};
+        ptx::LlPair query[kQueryLoads], row[kPairs];
+        for (ptx::LlPair& words : query) words = ll_pair_without_data(epoch);
+        for (ptx::LlPair& words : row) words = ll_pair_without_data(epoch);
         ctx_.watchdog.wait_or_exit(item_, Awaited::input, [&] {
+            std::uint32_t bits = 0;
 #pragma unroll
             for (int u = 0; u < kQueryLoads; ++u)
-                if (share(u) < loads) query[u] = ptx::load_ll_pair(from + 2 * share(u));
-            if (want_newest)
+                ptx::load_ll_pair(query[u], from + 2 * share(u), share(u) < loads);
 #pragma unroll
-                for (int i = 0; i < kPairs; ++i)
-                    row[i] = ptx::load_ll_pair(key + (of_value(i) ? to_value : 0) + column(i) / 2);
-            bool all = true;
+            for (int i = 0; i < kPairs; ++i)
+                ptx::load_ll_pair(row[i], key + (of_value(i) ? to_value : 0) + column(i) / 2, want_newest);
 #pragma unroll
-            for (int u = 0; u < kQueryLoads; ++u)
-                if (share(u) < loads) all = all && have_epoch(query[u], epoch);
-            if (want_newest)
+            for (const ptx::LlPair& words : query) bits |= missing(words, epoch);
 #pragma unroll
-                for (int i = 0; i < kPairs; ++i) all = all && have_epoch(row[i], epoch);
-            return all;
+            for (const ptx::LlPair& words : row) bits |= missing(words, epoch);
+            return bits == 0;
         });
 #pragma unroll
         for (int u = 0; u < kQueryLoads; ++u)

@@ -121,13 +121,13 @@ class AttentionEpilogue {
         static_assert(kReducedColumns == 32 && kMaxSplits <= 32);
         const std::uint64_t* first = split_ll(task.sequence, task.head, 0);
         std::uint64_t words[kMaxSplits] = {};
-        ptx::LlPair statistics{};
+        ptx::LlPair statistics = ll_pair_without_data(item_.epoch);
         ctx_.watchdog.wait_or_exit(item_, Awaited::splits, [&] {
 #pragma unroll
             for (int i = 0; i < kMaxSplits; ++i)
                 if (i < number) words[i] = ptx::load_ll(first + i * kSplitWords + task.column + ctx_.lane);
-            if (ctx_.lane < number) statistics = ptx::load_ll_pair(first + ctx_.lane * kSplitWords + kHeadDim);
-            bool all = ctx_.lane >= number || have_epoch(statistics, item_.epoch);
+            ptx::load_ll_pair(statistics, first + ctx_.lane * kSplitWords + kHeadDim, ctx_.lane < number);
+            bool all = missing(statistics, item_.epoch) == 0;
 #pragma unroll
             for (int i = 0; i < kMaxSplits; ++i)
                 if (i < number) all = all && has_epoch(words[i], item_.epoch);

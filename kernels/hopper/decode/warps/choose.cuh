@@ -51,8 +51,8 @@ class Chooser {
             const int source = min(base + ctx_.lane, sources - 1);
             ptx::LlPair first{}, second{};
             ctx_.watchdog.wait_or_exit(item_, Awaited::commit, [&] {
-                first = ptx::load_ll_pair(from + std::int64_t{4} * batch * source);
-                second = ptx::load_ll_pair(from + std::int64_t{4} * batch * source + 2);
+                ptx::load_ll_pair(first, from + std::int64_t{4} * batch * source, true);
+                ptx::load_ll_pair(second, from + std::int64_t{4} * batch * source + 2, true);
                 return not_before(first.first, epoch) && not_before(first.second, epoch) &&
                        not_before(second.first, epoch);
             });

@@ -104,14 +104,17 @@ __device__ __forceinline__ void multiply_kept(const WarpContext& ctx, const Deco
     float square = 0;
     // Before the sums, which would take registers from the loads.
     const bool by_lamport = comes_by_lamport(ctx, op);
+    if (ctx.warp < k_tiles) {
+        const KTile first = k_tile_of(slices, ctx.warp);
+        item.tile = own.tile(first.tile);
+        if (by_lamport) {
 #pragma unroll 1
-    for (int round = 0, m = ctx.warp; round < rounds && m < k_tiles; ++round, m += kConsumerWarps) {
-        const KTile k_tile = k_tile_of(slices, m);
-        item.tile = own.tile(k_tile.tile);
-        if (by_lamport)
-            fetch_lamport(ctx, op, slices, k_tile.slice, input + round * apart, item, round == 0);
-        else
-            square += SliceFetch(ctx, op, slices, k_tile.slice, input + round * apart, pitch, item).run(tokens);
+            for (int round = 0; round < rounds; ++round)
+                fetch_lamport(ctx, op, slices, first.slice + round * kConsumerWarps, input + round * apart, item,
+                              round == 0);
+        } else {
+            square = SliceFetch(ctx, op, slices, first.slice, rounds, input, pitch, apart, item).run(tokens);
+        }
     }
     __syncwarp();
     Sums sums;
@@ -159,7 +162,7 @@ __device__ __forceinline__ void multiply_fetched(const WarpContext& ctx, const D
             if (by_lamport)
                 fetch_lamport(ctx, op, slices, slice, input, item, first == 0 && slice == ctx.warp);
             else
-                square += SliceFetch(ctx, op, slices, slice, input, pitch, item).run(tokens);
+                square += SliceFetch(ctx, op, slices, slice, 1, input, pitch, 0, item).run(tokens);
             __syncwarp();
             ctx.stamp(item, Stamp::ready);
 #pragma unroll

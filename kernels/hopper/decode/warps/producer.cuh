@@ -58,7 +58,7 @@ class Producer {
         ctx_.stamp(item_, Stamp::ready);
         return true;
     }
-    /// A consumer may poll_watchdog at the stage's barrier: it is in the stage's own round now.
+    /// A consumer may poll the stage's barrier: it is in the stage's own round now.
     __device__ void end() {
         ptx::store_shared_release(ptx::shared_address(&ctx_.state.issued), ++count_);
         next_.advance(ctx_.layout().stages);
