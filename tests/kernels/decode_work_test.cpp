@@ -71,8 +71,8 @@ TEST_CASE("fused decode: slices cover every column once, and a warp keeps its sl
         const Slices slices = slices_of(columns);
         for (int warp = 0; warp < kConsumerWarps; ++warp) {
             std::vector<int> found;
-            for (int m = warp; m < 5 * kConsumerWarps * slices.number; m += kConsumerWarps)
-                found.push_back(k_tile_of(slices, m).slice);
+            for (OwnKTiles own(slices, warp); own.tile() < 5 * kConsumerWarps; own.advance())
+                found.push_back(own.slice());
             const auto rounds = static_cast<std::size_t>(slices.rounds());
             for (std::size_t i = 0; i + rounds < found.size(); ++i) REQUIRE(found[i] == found[i + rounds]);
             for (std::size_t i = 1; i < rounds; ++i) REQUIRE(found[i] > found[i - 1]);
@@ -85,7 +85,7 @@ namespace {
 /// The stages of a warp's loops where it keeps its slices, and where it fetches each for several tiles.
 std::vector<KTile> kept_k_tiles(const Slices& slices, int tiles, int warp) {
     std::vector<KTile> stages;
-    for (int m = warp; m < tiles * slices.number; m += kConsumerWarps) stages.push_back(k_tile_of(slices, m));
+    for (OwnKTiles own(slices, warp); own.tile() < tiles; own.advance()) stages.push_back({own.tile(), own.slice()});
     return stages;
 }
 std::vector<KTile> fetched_k_tiles(const Slices& slices, int tiles, int warp) {

@@ -85,7 +85,7 @@ __device__ void run_epilogue(const WarpContext& all) {
             if (op.kind == OpKind::attention) {
                 attention_tiles = run_attention_epilogue<kHeadDim>(ctx, op, warp, step, item, attention_tiles);
             } else if (op.kind != OpKind::choose) {
-                GemmEpilogue(ctx, op, tokens, item).run(warp, gemm_tiles);
+                GemmEpilogue<kHeadDim>(ctx, op, tokens, item).run(warp, gemm_tiles);
                 gemm_tiles += ctx.tiles_of(op).number;
             }
         }

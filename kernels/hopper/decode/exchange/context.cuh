@@ -37,6 +37,27 @@ __device__ __forceinline__ uint2 ll_data_pair(const ptx::LlPair& words) {
     return {ll_data(words.first), ll_data(words.second)};
 }
 
+/// A stage of the ring, and how often the ring has been filled before. A count would be divided by the number of
+/// stages, which is known only at run time, between the arrival of an input and its use.
+struct RingSlot {
+    int slot = 0;
+    std::uint32_t round = 0;
+
+    /// By at most a few rounds; ring: stages.
+    __device__ __forceinline__ void advance(int stages, int ring) {
+        for (slot += stages; slot >= ring; slot -= ring) ++round;
+    }
+    __device__ __forceinline__ void advance_far(int stages, int ring) {
+        slot += stages;
+        round += static_cast<std::uint32_t>(slot / ring);
+        slot %= ring;
+    }
+    /// Stages of the launch before it.
+    __device__ __forceinline__ std::uint32_t count(int ring) const {
+        return round * static_cast<std::uint32_t>(ring) + static_cast<std::uint32_t>(slot);
+    }
+};
+
 struct WarpContext {
     // By value: of a kernel's parameters whose address is never taken, each use is an operand in the constant bank. Of
     // others, each use is a load, and those of a stage depend on one another.
@@ -102,10 +123,9 @@ struct WarpContext {
         return any;
     }
 
-    /// The stage that is the n-th of this launch.
-    __device__ char* stage(std::uint32_t n) const {
-        return shared + n % static_cast<std::uint32_t>(layout().stages) * kStageBytes;
-    }
+    __device__ char* stage(const RingSlot& at) const { return shared + at.slot * kStageBytes; }
+    /// Of a tile, counted over all ops; their number is a power of two.
+    __device__ int partial_entry(int tile) const { return tile & (layout().partial_entries - 1); }
     __device__ float* partial(int entry, int index) const {
         return reinterpret_cast<float*>(shared + layout().partials) +
                (entry * kConsumerWarps + index) * layout().partial_floats;

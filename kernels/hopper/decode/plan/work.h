@@ -97,8 +97,29 @@ CODA_HD bool each_k_tile(const Slices& slices, int tiles, int together, const Fn
                     if (!fn(KTile{tile, slice})) return false;
     return true;
 }
-/// The m-th k-tile where each_k_tile takes one tile at a time.
-CODA_HD KTile k_tile_of(const Slices& slices, int m) { return {m / slices.number, m % slices.number}; }
+/// A consumer warp's k-tiles where each_k_tile takes one tile at a time, in order. Its own are m = warp, warp + 8, ...
+/// of the SM's; as the slices of a tile divide the number of warps, or are a multiple of it, no m is divided.
+class OwnKTiles {
+  public:
+    CODA_HD OwnKTiles(const Slices& slices, int warp)
+        : rounds_(slices.rounds()),
+          tile_step_(kConsumerWarps / slices.partials()),
+          first_slice_(warp % slices.partials()),
+          tile_(warp / slices.partials()) {}
+
+    CODA_HD int tile() const { return tile_; }  // as an index among the SM's own
+    CODA_HD int slice() const { return first_slice_ + round_ * kConsumerWarps; }
+    CODA_HD int round() const { return round_; }  // of the warp's slices of the tile
+    CODA_HD bool ends_tile() const { return round_ == rounds_ - 1; }
+    CODA_HD void advance() {
+        if (++round_ < rounds_) return;
+        round_ = 0;
+        tile_ += tile_step_;
+    }
+
+  private:
+    int rounds_, tile_step_, first_slice_, tile_, round_ = 0;
+};
 
 /// A word's epoch says which op of which step of which launch wrote it. A launch's first epoch is `base` + 1.
 CODA_HD std::uint32_t epoch_of(std::uint32_t base, int ops, int step, int op) {

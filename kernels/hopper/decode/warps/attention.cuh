@@ -38,8 +38,8 @@ class AttentionWarp {
     __device__ AttentionWarp(const WarpContext& ctx, const DecodeOp& op, int step, const WorkItem& item)
         : ctx_(ctx), op_(op), step_(step), item_(item), group_(ctx.shape().group()) {}
 
-    /// Adds blocks warp, warp + 8, ... of a tile whose first stage is the `stage`-th, and stores the sums in `partial`.
-    __device__ void run(const AttentionTile& tile, std::uint32_t stage, float* partial) {
+    /// Adds blocks warp, warp + 8, ... of a tile, whose stages these are, and stores the sums in `partial`.
+    __device__ void run(const AttentionTile& tile, OwnStages stage, float* partial) {
         const int length = ctx_.planned(tile.sequence, step_);
         const int end = length - tile.first_block * kPositions;  // of the tile's first position
         const bool has_second = end >= 2 && is_own(tile, (end - 2) / kPositions);
@@ -47,9 +47,8 @@ class AttentionWarp {
         if (has_second) fetch_stored(tile, length - 2);
         fetch(tile, has_newest);
         for (int block = ctx_.warp; block < tile.blocks; block += kConsumerWarps) {
-            const std::uint32_t n = stage + static_cast<std::uint32_t>(block);
             const int valid = end - block * kPositions;
-            char* rows = const_cast<char*>(wait_full(ctx_, n, item_));
+            char* rows = stage.wait_full(ctx_, item_);
             if (valid <= kPositions + 1) {
                 if (valid <= kPositions) put_row(0, rows, valid - 1);
                 if (valid >= 2) put_row(1, rows, valid - 2);
@@ -58,7 +57,7 @@ class AttentionWarp {
                 __syncwarp();
             }
             add_block(rows, min(kPositions, valid));
-            release(ctx_, n);
+            stage.release(ctx_);
         }
         write(partial);
     }
@@ -122,8 +121,7 @@ class AttentionWarp {
         ctx_.watchdog.wait_or_exit(item_, Awaited::input, [&] {
             std::uint32_t bits = 0;
 #pragma unroll
-            for (int u = 0; u < kQueryLoads; ++u)
-                ptx::load_ll_pair(query[u], from + 2 * share(u), share(u) < loads);
+            for (int u = 0; u < kQueryLoads; ++u) ptx::load_ll_pair(query[u], from + 2 * share(u), share(u) < loads);
 #pragma unroll
             for (int i = 0; i < kPairs; ++i)
                 ptx::load_ll_pair(row[i], key + (of_value(i) ? to_value : 0) + column(i) / 2, want_newest);
@@ -279,11 +277,11 @@ __device__ __forceinline__ ConsumerCounts run_attention(const WarpContext& ctx, 
         ctx.stamp(item, Stamp::ready);
         if (ctx.warp < tile.blocks) {
             AttentionWarp<kHeadDim> warp(ctx, op, step, item);
-            warp.run(tile, counts.stages, ctx.attention_partials(ctx.warp));
+            warp.run(tile, OwnStages(ctx, counts.stage), ctx.attention_partials(ctx.warp));
         }
         __syncwarp();
         if (ctx.lane == 0) ptx::mbarrier_arrive(ptx::shared_address(&ctx.state.attention_full));
-        counts.stages += static_cast<std::uint32_t>(tile.blocks);
+        counts.stage.advance_far(tile.blocks, ctx.layout().stages);
     }
     return counts;
 }

@@ -35,35 +35,47 @@ __device__ __forceinline__ void multiply(Sums& sums, const LaneRows& rows, const
 
 /// What a consumer warp counts over the ops.
 struct ConsumerCounts {
-    std::uint32_t stages = 0;  // of the SM
-    int gemm_tiles = 0;        // of the SM: entries of the ring of partials that were used
-    int attention_tiles = 0;   // of the SM
+    RingSlot stage;           // the next of the SM's
+    int gemm_tiles = 0;       // of the SM: entries of the ring of partials that were used
+    int attention_tiles = 0;  // of the SM
     std::uint32_t consumer_phase = 0;
 };
 
-/// Waits for the n-th stage of the launch.
-__device__ __forceinline__ const char* wait_full(const WarpContext& ctx, std::uint32_t n, const WorkItem& item) {
-    // A warp may be further ahead of the ring than the parity of a barrier can tell.
-    const std::uint32_t issued = ptx::shared_address(&ctx.state.issued);
-    ctx.watchdog.wait_or_exit(item, Awaited::stage, [=] { return ptx::load_shared_acquire(issued) > n; });
-    const auto ring = static_cast<std::uint32_t>(ctx.layout().stages);
-    ctx.watchdog.wait_barrier(item, Awaited::stage, &ctx.state.full[n % ring], n / ring & 1);
-    return ctx.stage(n);
-}
-__device__ __forceinline__ void release(const WarpContext& ctx, std::uint32_t n) {
-    __syncwarp();
-    const auto ring = static_cast<std::uint32_t>(ctx.layout().stages);
-    if (ctx.lane == 0) ptx::mbarrier_arrive(ptx::shared_address(&ctx.state.empty[n % ring]));
-}
+/// The stages that a consumer warp reads of an op's: the warp-th and every eighth from there.
+class OwnStages {
+  public:
+    __device__ __forceinline__ OwnStages(const WarpContext& ctx, const RingSlot& first) : at_(first) {
+        at_.advance(ctx.warp, ctx.layout().stages);
+    }
 
-/// Hands this warp's partial of a tile's sums, and of the sums of squares, to the epilogue warps.
+    /// Waits for the stage.
+    __device__ __forceinline__ char* wait_full(const WarpContext& ctx, const WorkItem& item) const {
+        // A warp may be further ahead of the ring than the parity of a barrier can tell.
+        const std::uint32_t issued = ptx::shared_address(&ctx.state.issued);
+        const std::uint32_t before = at_.count(ctx.layout().stages);
+        ctx.watchdog.wait_or_exit(item, Awaited::stage, [=] { return ptx::load_shared_acquire(issued) > before; });
+        ctx.watchdog.wait_barrier(item, Awaited::stage, &ctx.state.full[at_.slot], at_.round & 1);
+        return ctx.stage(at_);
+    }
+    /// Hands the stage back to the producer, and goes to the next.
+    __device__ __forceinline__ void release(const WarpContext& ctx) {
+        __syncwarp();
+        if (ctx.lane == 0) ptx::mbarrier_arrive(ptx::shared_address(&ctx.state.empty[at_.slot]));
+        at_.advance(kConsumerWarps, ctx.layout().stages);
+    }
+
+  private:
+    RingSlot at_;
+};
+
+/// Hands this warp's partial of a tile's sums, and of the sums of squares, to the epilogue warps. It counts as
+/// `arrivals` of the kConsumerWarps that their barrier waits for.
 __device__ __forceinline__ void store_partials(const WarpContext& ctx, const Sums& sums, float square, int tile,
-                                               int partial, int partials, const WorkItem& item) {
-    const int entry = tile % ctx.layout().partial_entries, round = tile / ctx.layout().partial_entries;
-    const int batch = ctx.shape().batch;
+                                               int partial, std::uint32_t arrivals, const WorkItem& item) {
+    const int entry = ctx.partial_entry(tile), batch = ctx.shape().batch;
     // Tile - partial_entries belongs to the same epilogue warp. Its count is waited for, as the parity of a barrier
     // could not tell rounds apart in which this warp had no tile of this entry.
-    if (round > 0) {
+    if (tile >= ctx.layout().partial_entries) {
         const std::uint32_t read = ptx::shared_address(&ctx.state.partials_read[tile % kEpilogueWarps]);
         const auto needed = static_cast<std::uint32_t>((tile - ctx.layout().partial_entries) / kEpilogueWarps);
         ctx.watchdog.wait_or_exit(item, Awaited::free_partials,
@@ -77,9 +89,7 @@ __device__ __forceinline__ void store_partials(const WarpContext& ctx, const Sum
     }
     if (ctx.lane < batch) to[kTileRows * batch + ctx.lane] = square;
     __syncwarp();
-    if (ctx.lane == 0)
-        ptx::mbarrier_arrive_many(ptx::shared_address(&ctx.state.partials_full[entry]),
-                                  static_cast<std::uint32_t>(kConsumerWarps / partials));
+    if (ctx.lane == 0) ptx::mbarrier_arrive_many(ptx::shared_address(&ctx.state.partials_full[entry]), arrivals);
 }
 
 /// The lane's column of inputs exists, and counts.
@@ -96,7 +106,7 @@ __device__ __forceinline__ bool comes_by_lamport(const WarpContext& ctx, const D
 __device__ __forceinline__ void multiply_kept(const WarpContext& ctx, const DecodeOp& op, const Slices& slices,
                                               const StepTokens& tokens, WorkItem item, const ConsumerCounts& counts) {
     const OwnTiles own = ctx.tiles_of(op);
-    const int k_tiles = own.number * slices.number, rounds = slices.rounds(), batch = ctx.shape().batch;
+    const int rounds = slices.rounds(), batch = ctx.shape().batch;
     const int pitch = ctx.lamport ? kInputPitch : input_pitch(rounds);
     const int apart = ctx.lamport ? batch * kInputPitch : 2 * kSliceColumns;  // bytes from a slice to the warp's next
     const bool live = is_live(ctx, op);
@@ -104,40 +114,40 @@ __device__ __forceinline__ void multiply_kept(const WarpContext& ctx, const Deco
     float square = 0;
     // Before the sums, which would take registers from the loads.
     const bool by_lamport = comes_by_lamport(ctx, op);
-    if (ctx.warp < k_tiles) {
-        const KTile first = k_tile_of(slices, ctx.warp);
-        item.tile = own.tile(first.tile);
+    OwnKTiles k_tile(slices, ctx.warp);
+    const auto arrivals = static_cast<std::uint32_t>(kConsumerWarps / slices.partials());
+    OwnStages stage(ctx, counts.stage);
+    if (k_tile.tile() < own.number) {
+        item.tile = own.tile(k_tile.tile());
         if (by_lamport) {
 #pragma unroll 1
             for (int round = 0; round < rounds; ++round)
-                fetch_lamport(ctx, op, slices, first.slice + round * kConsumerWarps, input + round * apart, item,
+                fetch_lamport(ctx, op, slices, k_tile.slice() + round * kConsumerWarps, input + round * apart, item,
                               round == 0);
         } else {
-            square = SliceFetch(ctx, op, slices, first.slice, rounds, input, pitch, apart, item).run(tokens);
+            square = SliceFetch(ctx, op, slices, k_tile.slice(), rounds, input, pitch, apart, item).run(tokens);
         }
     }
     __syncwarp();
     Sums sums;
-    int done = 0;  // slices of this warp so far
-    for (int m = ctx.warp; m < k_tiles; m += kConsumerWarps, ++done) {
-        const KTile k_tile = k_tile_of(slices, m);
-        const int round = done % rounds;
-        item.tile = own.tile(k_tile.tile);
-        if (round == 0) sums = {};
+    bool first_tile = true;
+    for (; k_tile.tile() < own.number; k_tile.advance()) {
+        item.tile = own.tile(k_tile.tile());
+        if (k_tile.round() == 0) sums = {};
         ctx.stamp(item, Stamp::ready);
-        const std::uint32_t n = counts.stages + static_cast<std::uint32_t>(m);
-        const char* weights = wait_full(ctx, n, item);
-        const char* slice = input + round * apart;
+        const char* weights = stage.wait_full(ctx, item);
+        const char* slice = input + k_tile.round() * apart;
         multiply(sums, rows_of_stage(weights, ctx.lane), slice + lane_row(ctx.lane) * pitch + 2 * lane_column(ctx.lane),
-                 live, slices.blocks_of(k_tile.slice));
-        release(ctx, n);
+                 live, slices.blocks_of(k_tile.slice()));
+        stage.release(ctx);
         // The squares of Lamport buffers come now, after the stage is free: nobody needs them before the first tile's
         // partials.
-        if (by_lamport && done < rounds && has_norm(op.kind))
-            square += lamport_squares(ctx, slice, slices.columns_of(k_tile.slice, op.columns));
-        if (round == rounds - 1)
-            store_partials(ctx, sums, square, counts.gemm_tiles + k_tile.tile, k_tile.slice % slices.partials(),
-                           slices.partials(), item);
+        if (by_lamport && first_tile && has_norm(op.kind))
+            square += lamport_squares(ctx, slice, slices.columns_of(k_tile.slice(), op.columns));
+        if (!k_tile.ends_tile()) continue;
+        store_partials(ctx, sums, square, counts.gemm_tiles + k_tile.tile(), k_tile.slice() % kConsumerWarps, arrivals,
+                       item);
+        first_tile = false;
     }
 }
 
@@ -150,7 +160,7 @@ __device__ __forceinline__ void multiply_fetched(const WarpContext& ctx, const D
     const int pitch = ctx.lamport ? kInputPitch : input_pitch(1);
     const bool live = is_live(ctx, op), by_lamport = comes_by_lamport(ctx, op);
     char* input = ctx.input();
-    std::uint32_t n = counts.stages + static_cast<std::uint32_t>(ctx.warp);
+    OwnStages stage(ctx, counts.stage);
 #pragma unroll 1
     for (int first = 0; first < own.number; first += kTilesTogether) {
         Sums sums[kTilesTogether];
@@ -169,11 +179,10 @@ __device__ __forceinline__ void multiply_fetched(const WarpContext& ctx, const D
             for (int t = 0; t < kTilesTogether; ++t) {
                 if (first + t >= own.number) continue;
                 item.tile = own.tile(first + t);
-                const char* weights = wait_full(ctx, n, item);
+                const char* weights = stage.wait_full(ctx, item);
                 multiply(sums[t], rows_of_stage(weights, ctx.lane),
                          input + lane_row(ctx.lane) * pitch + 2 * lane_column(ctx.lane), live, slices.blocks_of(slice));
-                release(ctx, n);
-                n += kConsumerWarps;
+                stage.release(ctx);
             }
             if (by_lamport && has_norm(op.kind))
                 square += lamport_squares(ctx, input, slices.columns_of(slice, op.columns));
@@ -182,7 +191,7 @@ __device__ __forceinline__ void multiply_fetched(const WarpContext& ctx, const D
         for (int t = 0; t < kTilesTogether; ++t) {
             if (first + t >= own.number) continue;
             item.tile = own.tile(first + t);
-            store_partials(ctx, sums[t], square, counts.gemm_tiles + first + t, ctx.warp, kConsumerWarps, item);
+            store_partials(ctx, sums[t], square, counts.gemm_tiles + first + t, ctx.warp, 1, item);
         }
     }
 }
@@ -197,7 +206,7 @@ __device__ __forceinline__ void run_gemm(const WarpContext& ctx, const DecodeOp&
     else
         multiply_fetched(ctx, op, slices, tokens, item, counts);
     const int tiles = ctx.tiles_of(op).number;
-    counts.stages += static_cast<std::uint32_t>(tiles * slices.number);
+    counts.stage.advance_far(tiles * slices.number, ctx.layout().stages);
     counts.gemm_tiles += tiles;
 }
 

@@ -38,6 +38,7 @@ struct BestLogit {
     }
 };
 
+template <int kHeadDim>  // the model's: nothing is divided by it
 class GemmEpilogue {
   public:
     __device__ GemmEpilogue(const WarpContext& ctx, const DecodeOp& op, const StepTokens& tokens, const WorkItem& item)
@@ -80,9 +81,9 @@ class GemmEpilogue {
             task.running = tokens_.running(task.sequence);
             if (4 * t < batch) fetch(task, tile);  // while the consumers still multiply
         }
-        const int entry = count % ctx_.layout().partial_entries, round = count / ctx_.layout().partial_entries;
-        ctx_.watchdog.wait_barrier(item_, Awaited::partials, &ctx_.state.partials_full[entry],
-                                   static_cast<std::uint32_t>(round & 1));
+        const int entry = ctx_.partial_entry(count);
+        const bool odd_round = (count & ctx_.layout().partial_entries) != 0;
+        ctx_.watchdog.wait_barrier(item_, Awaited::partials, &ctx_.state.partials_full[entry], odd_round ? 1 : 0);
         ctx_.stamp(item_, Stamp::ready);
 #pragma unroll
         for (int t = 0; t < kLaneTasks; ++t)
@@ -103,7 +104,7 @@ class GemmEpilogue {
         if (op_.kind == OpKind::qkv) {
             const int position = max(ctx_.planned(min(task.sequence, shape.batch - 1), tokens_.step) - 1, 0);
             const bool rotated = column < shape.q_columns() + shape.kv_columns();
-            const std::int64_t at = std::int64_t{position} * shape.head_dim + column % shape.head_dim;
+            const std::int64_t at = std::int64_t{position} * kHeadDim + column % kHeadDim;
             task.angle = rotated ? __ldg(reinterpret_cast<const float2*>(ctx_.operands().rope + at)) : float2{1, 0};
         }
         if (op_.kind != OpKind::attn_out && op_.kind != OpKind::down) return;
@@ -207,10 +208,10 @@ class GemmEpilogue {
             from_keys -= shape.kv_columns();
             cache = op_.values;
         }
-        const int head = from_keys / shape.head_dim;
+        const int head = from_keys / kHeadDim;
         const std::int64_t row = (std::int64_t{task.sequence} * shape.kv_heads + head) * shape.context +
                                  ctx_.planned(task.sequence, tokens_.step) - 1;
-        *reinterpret_cast<std::uint32_t*>(cache + row * shape.head_dim + from_keys % shape.head_dim) = pair;
+        *reinterpret_cast<std::uint32_t*>(cache + row * kHeadDim + from_keys % kHeadDim) = pair;
     }
 
     /// What a lane keeps of the head for each of its tasks' sequences.

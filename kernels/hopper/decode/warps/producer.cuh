@@ -42,7 +42,7 @@ class Producer {
 
     /// All copies land before the SM's shared memory may go.
     __device__ void drain() {
-        for (; oldest_.slot != next_.slot || oldest_.round != next_.round; oldest_.advance(ctx_.layout().stages))
+        for (; oldest_.slot != next_.slot || oldest_.round != next_.round; oldest_.advance(1, ctx_.layout().stages))
             ptx::mbarrier_wait(ptx::shared_address(&ctx_.state.full[oldest_.slot]), oldest_.round & 1);
     }
 
@@ -51,7 +51,7 @@ class Producer {
         const int ring = ctx_.layout().stages;
         if (count_ >= static_cast<std::uint32_t>(ctx_.layout().in_flight)) {
             if (!wait(Awaited::stage, ctx_.state.full[oldest_.slot], oldest_.round)) return false;
-            oldest_.advance(ring);
+            oldest_.advance(1, ring);
         }
         if (!wait(Awaited::free_stage, ctx_.state.empty[next_.slot], next_.round ^ 1)) return false;
         ptx::mbarrier_arrive_expect(full(), bytes);
@@ -61,7 +61,7 @@ class Producer {
     /// A consumer may poll the stage's barrier: it is in the stage's own round now.
     __device__ void end() {
         ptx::store_shared_release(ptx::shared_address(&ctx_.state.issued), ++count_);
-        next_.advance(ctx_.layout().stages);
+        next_.advance(1, ctx_.layout().stages);
     }
     __device__ bool wait(Awaited awaited, const std::uint64_t& barrier, std::uint32_t round) const {
         const std::uint32_t address = ptx::shared_address(&barrier);
@@ -125,17 +125,6 @@ class Producer {
         }
         return true;
     }
-
-    /// A stage of the ring, and how often the ring has been filled before.
-    struct RingSlot {
-        int slot = 0;
-        std::uint32_t round = 0;
-        __device__ void advance(int ring) {
-            if (++slot < ring) return;
-            slot = 0;
-            ++round;
-        }
-    };
 
     const WarpContext ctx_;
     std::uint64_t policy_;
