@@ -46,18 +46,30 @@ class Chooser {
         const std::uint32_t epoch = item_.epoch - 1;  // of the head
         best = 0;
         bad = INT_MAX;
+        constexpr int kLoads = 5;  // at the same time: the epilogue warps of 132 SMs in two turns
 #pragma unroll 1
-        for (int base = 0; base < sources; base += 32) {
-            const int source = min(base + ctx_.lane, sources - 1);
-            ptx::LlPair first{}, second{};
+        for (int base = 0; base < sources; base += 32 * kLoads) {
+            ptx::LlPair first[kLoads] = {};
+            std::uint64_t third[kLoads] = {};
             ctx_.watchdog.wait_or_exit(item_, Awaited::commit, [&] {
-                ptx::load_ll_pair(first, from + std::int64_t{4} * batch * source, true);
-                ptx::load_ll_pair(second, from + std::int64_t{4} * batch * source + 2, true);
-                return not_before(first.first, epoch) && not_before(first.second, epoch) &&
-                       not_before(second.first, epoch);
+#pragma unroll
+                for (int u = 0; u < kLoads; ++u) {
+                    const int source = min(base + 32 * u + ctx_.lane, sources - 1);
+                    ptx::load_ll_pair(first[u], from + std::int64_t{4} * batch * source, true);
+                    third[u] = ptx::load_ll(from + std::int64_t{4} * batch * source + 2);
+                }
+                bool all = true;
+#pragma unroll
+                for (int u = 0; u < kLoads; ++u)
+                    all = all & not_before(first[u].first, epoch) & not_before(first[u].second, epoch) &
+                          not_before(third[u], epoch);
+                return all;
             });
-            best = max(best, std::uint64_t{ll_data(first.first)} << 32 | ll_data(first.second));
-            bad = min(bad, static_cast<int>(ll_data(second.first)));
+#pragma unroll
+            for (int u = 0; u < kLoads; ++u) {
+                best = max(best, std::uint64_t{ll_data(first[u].first)} << 32 | ll_data(first[u].second));
+                bad = min(bad, static_cast<int>(ll_data(third[u])));
+            }
         }
         __syncwarp();
 #pragma unroll
@@ -77,6 +89,8 @@ class Chooser {
         if (ctx_.warp != 0 && (!runs || sampling::rules_of(rows.options[sequence]).greedy)) return;
         std::uint64_t best = 0;
         int bad = 0;
+        // Before the wait: the flag lies in the host's memory, and the tokens would wait for it.
+        const bool stop = *static_cast<const volatile std::int32_t*>(ctx_.arguments.cancel) != 0;
         gather(sequence, best, bad);
         ctx_.stamp(item_, Stamp::ready);
         const bool first_thread = threadIdx.x == 0;
@@ -86,14 +100,14 @@ class Chooser {
                 rows.status[sequence] = bad;
                 rows.state[sequence] = static_cast<std::int32_t>(RowState::failed);
             }
-            return commit(sequence, -1, false);
+            return commit(sequence, -1, false, stop);
         }
         const sampling::Rules rules = sampling::rules_of(rows.options[sequence]);
         int token = first_thread ? static_cast<int>(~static_cast<std::uint32_t>(best)) : -1;
         if (!rules.greedy) token = draw(sequence, rules, sampling::value_of(static_cast<std::uint32_t>(best >> 32)));
         if (token >= 0) {
             choice::advance(rows, sequence, token);
-            commit(sequence, token, rows.state[sequence] == static_cast<std::int32_t>(RowState::running));
+            commit(sequence, token, rows.state[sequence] == static_cast<std::int32_t>(RowState::running), stop);
         }
     }
 
@@ -117,16 +131,13 @@ class Chooser {
     }
 
     /// One thread, after everything that it has written.
-    __device__ void commit(int sequence, int token, bool running) const {
+    __device__ void commit(int sequence, int token, bool running, bool stop) const {
         const Arguments& arguments = ctx_.arguments;
         arguments.made[tokens_.step * ctx_.shape().batch + sequence] = token;
         std::uint64_t* words = ctx_.words(arguments.exchange.token);
         ptx::fence_gpu();
         ptx::fence_async();
-        if (sequence == 0) {
-            const bool stop = *static_cast<const volatile std::int32_t*>(arguments.cancel) != 0;
-            ptx::store_ll(words + ctx_.shape().batch, ll_word(stop ? 1 : 0, item_.epoch));
-        }
+        if (sequence == 0) ptx::store_ll(words + ctx_.shape().batch, ll_word(stop ? 1 : 0, item_.epoch));
         ptx::store_ll(words + sequence,
                       ll_word(running ? static_cast<std::uint32_t>(token) | 0x80000000u : 0, item_.epoch));
     }

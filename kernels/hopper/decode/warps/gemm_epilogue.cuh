@@ -154,8 +154,8 @@ class GemmEpilogue {
             case OpKind::qkv: {
                 const Pair<float> z = rotate_pair(Pair<float>{task.value.x, task.value.y}, task.angle.x, task.angle.y);
                 const std::uint32_t pair = pack_bf16(z.first, z.second);
-                store_key_value(task, column, pair);
-                return publish(task, exchange.qkv, shape.qkv_columns(), column, pair);
+                publish(task, exchange.qkv, shape.qkv_columns(), column, pair);  // first: attention waits for it
+                return store_key_value(task, column, pair);
             }
             case OpKind::attn_out:
             case OpKind::down: {
