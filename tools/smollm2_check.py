@@ -89,8 +89,9 @@ class Programs:
 
     def logits(self, decoder: str, tokens: list[int]) -> torch.Tensor:
         """(tokens - 1, vocabulary)"""
-        self.generate(decoder, [{"tokens": tokens}], "--score", "--logits", "logits.f32")
-        with open(self.path("logits.f32"), "rb") as file:
+        name = f"logits_{decoder}.f32"
+        self.generate(decoder, [{"tokens": tokens}], "--score", "--logits", name)
+        with open(self.path(name), "rb") as file:
             return torch.frombuffer(bytearray(file.read()), dtype=torch.float32).view(len(tokens) - 1, -1)
 
 
