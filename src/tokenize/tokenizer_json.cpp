@@ -40,7 +40,7 @@ void read_vocabulary(const JsonPart& part, const TokenDecoder& decoder, Tokenize
     part.require_that(part.object().size() <= JsonPart::kMaxIds, "more than ", JsonPart::kMaxIds, " tokens");
     spec.vocabulary.reserve(part.value.size());
     for (const auto& [token, value] : part.value.items()) {
-        const JsonPart entry{value, text(part.where, ".", token)};
+        const JsonPart entry = part.entry(token, value);
         const std::uint32_t id = entry.id();
         entry.require_that(!token.empty(), "the empty text is not a token");
         std::optional<std::string>& bytes = entry_of(spec, id);
@@ -160,7 +160,7 @@ void read_config_tokens(const JsonPart& part, AddedTokenReader& reader) {
     if (part.is_null()) return;
     std::map<std::uint32_t, AddedToken> tokens;  // in the order of their ids
     for (const auto& [key, value] : part.object().items()) {
-        const JsonPart entry{value, text(part.where, ".", key)};
+        const JsonPart entry = part.entry(key, value);
         std::uint32_t id = 0;
         const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
         entry.require_that(error == std::errc() && end == key.data() + key.size() && id < JsonPart::kMaxIds,
@@ -168,7 +168,7 @@ void read_config_tokens(const JsonPart& part, AddedTokenReader& reader) {
         tokens.emplace(id, added_token(entry, id));
     }
     for (const auto& [id, token] : tokens) {
-        const JsonPart entry{part.value, text(part.where, ".", id)};
+        const JsonPart entry = part.entry(std::to_string(id), part.value);
         AddedToken* known = reader.find(token.content);
         if (known == nullptr) {
             reader.add(entry, token);

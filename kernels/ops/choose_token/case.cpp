@@ -9,8 +9,7 @@ namespace coda::cases {
 namespace {
 
 OpCase choose_token(Size size, DType dtype, const ChoiceOptions& options) {
-    const auto [sequences, vocab] =
-        size == Size::step ? std::array<std::int64_t, 2>{8, 128256} : std::array<std::int64_t, 2>{5, 1003};
+    const std::int64_t sequences = size == Size::step ? 8 : 5, vocab = size == Size::step ? 128256 : 1003;
     OpCase made;
     for (std::int64_t s = 0; s < sequences; ++s) {
         ChoiceOptions own = options;
