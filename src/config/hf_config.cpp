@@ -9,6 +9,7 @@
 #include "src/config/codec.h"
 #include "src/config/config.h"
 #include "src/config/json_file.h"
+#include "src/config/quantization.h"
 #include "src/config/schema.h"
 #include "src/core/errors.h"
 
@@ -196,12 +197,7 @@ void refuse_unsupported(const HfConfig& hf, const Family& family) {
     hf.must_be("mlp_bias", false);
     hf.must_be("attention_dropout", 0.0);
     hf.must_be("partial_rotary_factor", 1.0);
-    const nlohmann::json& quantization = hf.get("quantization_config");
-    const nlohmann::json method =
-        quantization.is_object() ? quantization.value("quant_method", nlohmann::json()) : nlohmann::json();
-    require(quantization.is_null(), hf.file(), ": quantization_config: the weights are quantized (",
-            method.is_string() ? method.get<std::string>() : "in a way that it does not name",
-            "); take the model's folder in bf16, fp16 or fp32");
+    check_quantization(hf.get("quantization_config"), hf.file());
     const nlohmann::json& architectures = hf.get("architectures");
     require(architectures.is_null() || architectures == nlohmann::json::array({family.architecture}), hf.file(),
             ": architectures: only [\"", family.architecture, "\"] is supported");

@@ -69,11 +69,11 @@ nlohmann::json WeightsSource::saved(const char* key) const {
     return checkpoint_ ? checkpoint_->state.value(key, nlohmann::json()) : nlohmann::json();
 }
 
-void WeightsSource::say() const {
+void WeightsSource::say(const std::string& more) const {
     if (checkpoint_) {
         console_.line(text("resumed from ", checkpoint_->folder.string(), " at step ", checkpoint_->step));
     } else if (init_from_) {
-        console_.line(text("weights from ", init_from_->string()));
+        console_.line(text("weights from ", init_from_->string(), more));
     }
 }
 
@@ -88,14 +88,18 @@ void WeightsSource::load(Session& session) const {
 
 std::unique_ptr<MasterWeights> WeightsSource::open(const ParameterLayout& layout) const {
     std::unique_ptr<MasterWeights> weights;
+    std::string more;
     if (checkpoint_) {
         weights = std::make_unique<CheckpointWeights>(*checkpoint_, layout);
     } else if (init_from_) {
-        weights = std::make_unique<HfWeights>(*init_from_, layout);
+        auto folder = std::make_unique<HfWeights>(*init_from_, layout);
+        if (const std::size_t packed = folder->int4_matrices(); packed > 0)
+            more = text(", ", packed, " matrices unpacked from 4 bits");
+        weights = std::move(folder);
     } else {
         weights = std::make_unique<InitialWeights>(config_.model, layout, config_.training.seed);
     }
-    say();
+    say(more);
     return weights;
 }
 

@@ -58,7 +58,7 @@ class WeightsSource {
 
   private:
     std::int64_t counted(const char* what) const;
-    void say() const;
+    void say(const std::string& more = "") const;
 
     const Config& config_;
     Console& console_;

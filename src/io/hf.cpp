@@ -83,11 +83,13 @@ bool is_quantized(const std::string& name) {
            ends(".weight_packed") || ends(".absmax") || ends(".SCB");
 }
 
-/// Throws unless the checkpoint has exactly the model's tensors.
-void check_tensors(const fs::path& folder, const SafetensorsFolder& checkpoint, const ParameterLayout& layout) {
+/// Throws unless the checkpoint has exactly the model's tensors. `parts`: those of its quantized matrices.
+void check_tensors(const fs::path& folder, const SafetensorsFolder& checkpoint, const ParameterLayout& layout,
+                   const std::set<std::string>& parts, const std::set<std::string>& quantized) {
     Fault missing("missing"), unexpected("unexpected"), misshapen("of another shape than the model's");
     std::set<std::string> expected;
     for (const HfTensor& tensor : layout.tensors) {
+        if (quantized.contains(tensor.name)) continue;
         expected.insert(tensor.name);
         const auto found = checkpoint.tensors().find(tensor.name);
         if (found == checkpoint.tensors().end()) {
@@ -98,8 +100,11 @@ void check_tensors(const fs::path& folder, const SafetensorsFolder& checkpoint, 
         }
     }
     for (const auto& [name, tensor] : checkpoint.tensors()) {
-        require(!is_quantized(name), tensor.file, ": ", name,
-                ": the weights are quantized; take the model's folder in bf16, fp16 or fp32");
+        if (parts.contains(name)) continue;
+        require(
+            !is_quantized(name), tensor.file, ": ", name,
+            ": the weights are quantized in a way that this program does not read; take the model's folder in bf16, "
+            "fp16 or fp32");
         require(name.find(".lora_") == std::string::npos, tensor.file, ": ", name,
                 ": an adapter; merge it into its model first");
         if (!expected.contains(name) && !is_ignored(tensor, checkpoint, layout)) unexpected.add(name);
@@ -115,8 +120,33 @@ void check_tensors(const fs::path& folder, const SafetensorsFolder& checkpoint, 
 }  // namespace
 
 HfWeights::HfWeights(const fs::path& folder, const ParameterLayout& layout) : folder_(folder), layout_(layout) {
-    check_tensors(folder, folder_, layout);
-    for (const HfTensor& tensor : layout.tensors) tensors_.push_back(&folder_.tensors().at(tensor.name));
+    std::set<std::string> parts, quantized;
+    for (const HfTensor& tensor : layout.tensors) {
+        Source& source = tensors_.emplace_back();
+        if (!tensor.matrix || folder_.tensors().contains(tensor.name)) continue;
+        source.int4 = Int4Matrix::find(folder_, tensor.name, tensor.rows, tensor.cols);
+        if (!source.int4) continue;
+        quantized.insert(tensor.name);
+        parts.insert(source.int4->parts().begin(), source.int4->parts().end());
+    }
+    check_tensors(folder, folder_, layout, parts, quantized);
+    for (std::size_t t = 0; t < tensors_.size(); ++t) {
+        if (!tensors_[t].int4) tensors_[t].tensor = &folder_.tensors().at(layout.tensors[t].name);
+    }
+}
+
+std::size_t HfWeights::int4_matrices() const {
+    return static_cast<std::size_t>(
+        std::count_if(tensors_.begin(), tensors_.end(), [](const Source& source) { return source.int4.has_value(); }));
+}
+
+void HfWeights::read_part(std::size_t tensor, std::int64_t row, std::int64_t column, std::span<float> out) const {
+    const HfTensor& of = layout_.tensors[tensor];
+    const Source& source = tensors_[tensor];
+    if (source.int4)
+        int4_.read(*source.int4, of.rows, of.cols, row, column, out);
+    else
+        source.tensor->read(row * of.cols + column, out);
 }
 
 void HfWeights::read(std::int64_t first, std::span<float> out) const {
@@ -127,14 +157,13 @@ void HfWeights::read(std::int64_t first, std::span<float> out) const {
         if (!reaches(tensor, first, count)) continue;
         for (std::int64_t row = 0; row < tensor.rows; ++row) {
             const RowPart part = row_part(tensor, row, first, count);
-            if (part.count > 0) tensors_[t]->read(row * tensor.cols + part.column, part.of(out));
+            if (part.count > 0) read_part(t, row, part.column, part.of(out));
         }
     }
 }
 
 void HfWeights::read_row(std::size_t tensor, std::int64_t row, std::span<float> out) const {
-    const auto count = static_cast<std::int64_t>(out.size());
-    tensors_[tensor]->read(row * count, out);
+    read_part(tensor, row, 0, out);
 }
 
 void check_export_folder(const fs::path& folder) {

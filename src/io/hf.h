@@ -13,6 +13,7 @@
 
 #include "kernels/core/dtype.h"
 #include "src/config/config.h"
+#include "src/io/int4_matrix.h"
 #include "src/io/run_tokenizer.h"
 #include "src/io/safetensors.h"
 #include "src/model/master_weights.h"
@@ -21,7 +22,8 @@ namespace coda {
 
 inline constexpr std::int64_t kMaxShardBytes = 5'000'000'000;  // as transformers' save_pretrained
 
-/// The weights of a folder's safetensors (F32, BF16, F16 or F64); padding is 0. `layout` must outlive it.
+/// The weights of a folder's safetensors (F32, BF16, F16 or F64, or 4-bit integers as Int4Matrix reads them); padding
+/// is 0. `layout` must outlive it. Of one thread.
 class HfWeights : public MasterWeights {
   public:
     /// Throws one Error that names all missing, unexpected and wrongly shaped tensors (the first ten of each). Ignores
@@ -32,10 +34,22 @@ class HfWeights : public MasterWeights {
     void read(std::int64_t first, std::span<float> out) const override;
     void read_row(std::size_t tensor, std::int64_t row, std::span<float> out) const override;
 
+    /// Matrices of 4-bit integers among them.
+    std::size_t int4_matrices() const;
+
   private:
+    /// One of the two.
+    struct Source {
+        const StoredTensor* tensor = nullptr;
+        std::optional<Int4Matrix> int4{};
+    };
+    /// Elements of row `row` of the layout's tensor number `tensor`, from `column` on.
+    void read_part(std::size_t tensor, std::int64_t row, std::int64_t column, std::span<float> out) const;
+
     SafetensorsFolder folder_;
     const ParameterLayout& layout_;
-    std::vector<const StoredTensor*> tensors_;  // of the layout's
+    std::vector<Source> tensors_;  // of the layout's
+    mutable Int4Reader int4_;
 };
 
 /// Throws Error when export_weights would refuse `folder`: it exists and is not an empty folder.

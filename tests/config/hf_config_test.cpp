@@ -183,8 +183,10 @@ TEST_CASE("other models are refused with what they have that a LLaMA has not") {
         INFO(type);
         CHECK(lacking(refusal_with("model_type", type), {"DIR/config.json: model_type is", type, why}) == "");
     }
-    CHECK(lacking(refusal_with("quantization_config", {{"quant_method", "gptq"}, {"bits", 4}}),
-                  {"the weights are quantized (gptq)"}) == "");
+    CHECK(lacking(refusal_with("quantization_config", {{"quant_method", "bitsandbytes"}, {"bits", 4}}),
+                  {"the weights are quantized (bitsandbytes)", "GPTQ"}) == "");
+    CHECK(lacking(refusal_with("quantization_config", {{"quant_method", "gptq"}, {"bits", 4}, {"group_size", 64}}),
+                  {"quantization_config.group_size is 64"}) == "");
 }
 
 TEST_CASE("what says nothing about the function is left to the run's config when absent") {

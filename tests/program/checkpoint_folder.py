@@ -6,7 +6,7 @@ import os
 import random
 import struct
 
-DTYPES = {"F64": ("d", 8), "F32": ("f", 4), "F16": ("e", 2), "BF16": ("H", 2)}
+DTYPES = {"F64": ("d", 8), "F32": ("f", 4), "F16": ("e", 2), "BF16": ("H", 2), "I32": ("I", 4), "I64": ("q", 8)}
 
 HF_CONFIG = {
     "architectures": ["LlamaForCausalLM"],

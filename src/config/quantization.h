@@ -1,0 +1,16 @@
+// quantization_config of a Hugging Face folder's config.json: which quantized weights this program reads.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+namespace coda {
+
+/// Columns of a quantized matrix that have one scale.
+inline constexpr int kInt4Group = 128;
+
+/// Throws Error naming `file` and the key unless the weights are symmetric 4-bit integers in groups of kInt4Group
+/// columns, as compressed-tensors ("pack-quantized") or GPTQ store them, or `quantization` is null.
+void check_quantization(const nlohmann::json& quantization, const std::string& file);
+
+}  // namespace coda

@@ -1,0 +1,57 @@
+// Matrices of 4-bit integers in a checkpoint folder: w = q scale, q in [-8, 7], a scale per row and kInt4Group columns.
+//
+// Layouts, of a matrix (N, K) whose weight would be NAME.weight:
+//   compressed-tensors "pack-quantized"   NAME.weight_packed I32 (N, K/8): column 8 c + j of a row in bits 4 j to
+//     (vllm-project/compressed-tensors)   4 j + 3 of word c, as q + 8. NAME.weight_scale (N, K/128).
+//                                         NAME.weight_shape I64 [N, K]
+//   GPTQ (ModelCloud/GPTQModel)           NAME.qweight I32 (K/8, N): column 8 r + j of row n in bits 4 j to 4 j + 3 of
+//                                         word (r, n), as q + 8. NAME.scales (K/128, N). NAME.qzeros I32 (K/128, N/8):
+//                                         all 7 (one less than the zero) or, in version 2, all 8. NAME.g_idx I32 (K):
+//                                         k / 128
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "src/io/safetensors.h"
+
+namespace coda {
+
+class Int4Matrix {
+  public:
+    /// Nothing where the folder has no such matrix. Throws Error naming the tensor where its parts do not fit: a shape,
+    /// a type, zero points, an order of columns, or K that is no multiple of kInt4Group.
+    static std::optional<Int4Matrix> find(const SafetensorsFolder& folder, const std::string& weight, std::int64_t rows,
+                                          std::int64_t cols);
+
+    /// The tensors that it consists of.
+    const std::vector<std::string>& parts() const { return parts_; }
+
+    /// Rows [first, first + out.size() / K), each element the product in float.
+    void read_rows(std::int64_t first, std::span<float> out) const;
+
+  private:
+    const StoredTensor* words_ = nullptr;
+    const StoredTensor* scales_ = nullptr;
+    bool transposed_ = false;  // as GPTQ stores them
+    std::int64_t rows_ = 0, cols_ = 0;
+    std::vector<std::string> parts_;
+};
+
+/// Reads elements of one matrix after another, many rows at a time, since the words of GPTQ's rows lie apart.
+class Int4Reader {
+  public:
+    /// Elements [column, column + out.size()) of a row.
+    void read(const Int4Matrix& matrix, std::int64_t rows, std::int64_t cols, std::int64_t row, std::int64_t column,
+              std::span<float> out);
+
+  private:
+    const Int4Matrix* matrix_ = nullptr;
+    std::int64_t first_ = 0;  // of the rows that are here
+    std::vector<float> values_;
+};
+
+}  // namespace coda

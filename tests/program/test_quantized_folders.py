@@ -1,0 +1,163 @@
+"""Folders of 4-bit weights, compressed-tensors' and GPTQ's: the weights are q times scale, to the bit."""
+
+import copy
+import os
+import random
+import unittest
+
+from checkpoint_folder import HF_CONFIG, from_bytes, random_tensors, read_safetensors, to_bytes, write_folder
+from program import CONFIG, ProgramTestCase, shard
+
+GROUP = 128
+CONFIG_4 = {**HF_CONFIG, "hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 1}
+COMPRESSED = {"quant_method": "compressed-tensors", "format": "pack-quantized", "ignore": ["lm_head"],
+              "kv_cache_scheme": None, "quantization_status": "compressed",
+              "config_groups": {"group_0": {"targets": ["Linear"], "input_activations": None,
+                                            "output_activations": None,
+                                            "weights": {"num_bits": 4, "type": "int", "symmetric": True,
+                                                        "strategy": "group", "group_size": 128, "actorder": None}}}}
+GPTQ = {"quant_method": "gptq", "bits": 4, "group_size": 128, "sym": True, "desc_act": False}
+V2 = {**GPTQ, "checkpoint_format": "gptq_v2"}
+
+
+class Matrix:
+    """Random codes, every one of the sixteen among them, and scales of a storage type."""
+
+    def __init__(self, rows, columns, dtype, seed):
+        chance = random.Random(seed)
+        self.rows, self.columns, self.dtype = rows, columns, dtype
+        self.codes = [[chance.randrange(-8, 8) for _ in range(columns)] for _ in range(rows)]
+        scales = [chance.uniform(0.02, 0.2) for _ in range(rows * columns // GROUP)]
+        self.scales = from_bytes(to_bytes(from_bytes(to_bytes(scales, "F32"), "F32"), dtype), dtype)
+
+    def scale(self, row, group):
+        return self.scales[row * (self.columns // GROUP) + group]
+
+    def values(self):
+        return [code * self.scale(row, column // GROUP)
+                for row, codes in enumerate(self.codes) for column, code in enumerate(codes)]
+
+    def compressed(self, name):
+        stem = name.removesuffix("weight")
+        words = [sum((codes[c + j] + 8) << 4 * j for j in range(8)) for codes in self.codes
+                 for c in range(0, self.columns, 8)]
+        return {stem + "weight_packed": ("I32", [self.rows, self.columns // 8], words),
+                stem + "weight_scale": (self.dtype, [self.rows, self.columns // GROUP], self.scales),
+                stem + "weight_shape": ("I64", [2], [self.rows, self.columns])}
+
+    def gptq(self, name, zero=0x77777777):
+        stem = name.removesuffix("weight")
+        groups = self.columns // GROUP
+        words = [sum((self.codes[row][k + j] + 8) << 4 * j for j in range(8)) for k in range(0, self.columns, 8)
+                 for row in range(self.rows)]
+        scales = [self.scale(row, group) for group in range(groups) for row in range(self.rows)]
+        return {stem + "qweight": ("I32", [self.columns // 8, self.rows], words),
+                stem + "scales": (self.dtype, [groups, self.rows], scales),
+                stem + "qzeros": ("I32", [groups, self.rows // 8], [zero] * (groups * self.rows // 8)),
+                stem + "g_idx": ("I32", [self.columns], [k // GROUP for k in range(self.columns)])}
+
+
+class QuantizedFoldersTest(ProgramTestCase):
+    def setUp(self):
+        super().setUp()
+        self.write("tokens.bin", shard([(i * i * 31 + 7 * i) % 70 for i in range(200)]))
+        self.plain = random_tensors(CONFIG_4)
+        self.matrices = {}
+        for seed, (name, (_, shape, _)) in enumerate(self.plain.items()):
+            if "_proj" not in name:
+                continue
+            self.matrices[name] = Matrix(*shape, "BF16" if seed % 2 else "F16", seed)
+            self.plain[name] = ("F32", shape, self.matrices[name].values())
+
+    def config(self, changes=None, name="config.json", base=None):
+        changes = {"training.seq_len": 8, "training.micro_batch_size": 2, "data.train": "tokens.bin", **(changes or {})}
+        return super().config(changes, name, base or {**CONFIG, "model": {}})
+
+    def packed(self, pack):
+        """The model's tensors with the matrices of the layers packed."""
+        tensors = {}
+        for name, tensor in self.plain.items():
+            tensors |= pack(self.matrices[name], name) if name in self.matrices else {name: tensor}
+        return tensors
+
+    def put_folder(self, name, quantization, tensors, shards=1):
+        write_folder(self.path(name), {**CONFIG_4, "quantization_config": quantization}, tensors, shards)
+
+    def weights(self, folder):
+        self.train("--init-from", folder, "--export", folder + "_out", "--export-dtype", "float32")
+        return read_safetensors(self.path(folder + "_out", "model.safetensors"))
+
+    def test_weights_are_codes_times_scales(self):
+        write_folder(self.path("plain"), CONFIG_4, self.plain)
+        expected = self.weights("plain")
+        name = "model.layers.0.mlp.down_proj.weight"
+        self.assertEqual(expected[name][2], self.matrices[name].values())
+        for folder, config, tensors, shards in (
+                ("compressed", COMPRESSED, self.packed(Matrix.compressed), 1),
+                ("gptq", GPTQ, self.packed(Matrix.gptq), 1),
+                ("sharded", GPTQ, self.packed(Matrix.gptq), 5),
+                ("gptq2", V2, self.packed(lambda m, n: Matrix.gptq(m, n, 0x88888888)), 1)):
+            with self.subTest(folder):
+                self.put_folder(folder, config, tensors, shards)
+                self.assertEqual(self.weights(folder), expected)
+                self.assertIn(f"weights from {folder}, 7 matrices unpacked from 4 bits\n",
+                              self.train("--init-from", folder, "--eval").out)
+        # One wrong code is seen.
+        tensors = self.packed(Matrix.gptq)
+        tensors["model.layers.0.mlp.down_proj.qweight"][2][77] ^= 1 << 12
+        self.put_folder("wrong", GPTQ, tensors)
+        self.assertEqual([a == b for a, b in zip(self.weights("wrong")[name][2], expected[name][2])].count(False), 1)
+
+    def test_what_is_refused_by_key(self):
+        weights = COMPRESSED["config_groups"]["group_0"]["weights"]
+        for change, says in (({"format": "marlin-24"}, ["format is", "marlin-24", "pack-quantized"]),
+                             ({"kv_cache_scheme": {"num_bits": 8}}, ["kv_cache_scheme"]),
+                             ({"sparsity_config": {"format": "sparse-24-bitmask"}}, ["sparsity_config.format", "dense"]),
+                             ({"config_groups": {}}, ["config_groups is empty"]),
+                             ({"num_bits": 8}, ["config_groups.group_0.weights.num_bits is 8", "4 bits"]),
+                             ({"symmetric": False}, ["symmetric is false", "zero points"]),
+                             ({"group_size": 64}, ["group_size is 64", "128 columns"]),
+                             ({"strategy": "channel"}, ["strategy is", "128 columns"]),
+                             ({"actorder": "group"}, ["actorder is", "reorder"]),
+                             ({"type": "float"}, ["type is", "integers"])):
+            with self.subTest(change):
+                config = copy.deepcopy(COMPRESSED)
+                place = config if next(iter(change)) not in weights else config["config_groups"]["group_0"]["weights"]
+                place.update(change)
+                self.refuse_folder(config, {}, says)
+        for change, says in (({"bits": 3}, ["bits is 3", "4 bits"]), ({"sym": False}, ["sym is false"]),
+                             ({"desc_act": True}, ["desc_act is true", "reorder"]),
+                             ({"group_size": -1}, ["group_size is -1"]),
+                             ({"checkpoint_format": "marlin"}, ["checkpoint_format"]),
+                             ({"quant_method": "awq"}, ["quantized (awq)", "GPTQ"])):
+            with self.subTest(change):
+                self.refuse_folder({**GPTQ, **change}, {}, says)
+
+    def test_what_is_refused_by_tensor(self):
+        down = "model.layers.0.mlp.down_proj."
+        compressed, gptq = self.packed(Matrix.compressed), self.packed(Matrix.gptq)
+        for config, tensors, changes, says in (
+                (COMPRESSED, compressed, {"weight_scale": None}, ["lacks its tensor", "weight_scale"]),
+                (COMPRESSED, compressed, {"weight_scale": ("F32", [128, 4], [0.0] * 512)}, ["(128, 4)", "(128, 2)"]),
+                (COMPRESSED, compressed, {"weight_shape": ("I64", [2], [128, 255])}, ["(128, 255)", "(128, 256)"]),
+                (COMPRESSED, compressed, {"weight_packed": ("F32", [128, 32], [0.0] * 4096)}, ["F32", "I32"]),
+                (COMPRESSED, compressed, {"weight_g_idx": ("I32", [256], [0] * 256)}, ["g_idx", "reorders"]),
+                (COMPRESSED, compressed, {"weight_zero_point": ("I32", [128, 2], [0] * 256)}, ["zero points"]),
+                (GPTQ, gptq, {"g_idx": ("I32", [256], [k // 128 ^ (k == 200) for k in range(256)])},
+                 ["g_idx", "element 200 is 0"]),
+                (GPTQ, gptq, {"qzeros": ("I32", [2, 16], [0x77777777] * 31 + [0x77777776])}, ["zero points other than"]),
+                (GPTQ, gptq, {"scales": None}, ["lacks its tensor", "scales"]),
+                (GPTQ, gptq, {"bias": ("F16", [128], [0.0] * 128)}, ["bias"]),
+                (GPTQ, gptq, {"qweight": None}, ["quantized in a way", "down_proj"])):
+            with self.subTest(changes.keys(), says=says):
+                changed = {**tensors, **{down + end: value for end, value in changes.items()}}
+                self.refuse_folder(config, {name: value for name, value in changed.items() if value}, says)
+
+    def refuse_folder(self, quantization, tensors, says):
+        name = f"bad{len(os.listdir(self.folder))}"
+        write_folder(self.path(name), {**CONFIG_4, "quantization_config": quantization}, tensors)
+        self.refuse("--init-from", name, "--eval", says=says)
+
+
+if __name__ == "__main__":
+    unittest.main()
