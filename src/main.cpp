@@ -69,7 +69,10 @@ std::optional<RunTokenizer> exported_tokenizer(const CommandLine& command, Conso
     }
 }
 
-DType export_dtype(const CommandLine& command) { return command.export_float32 ? DType::f32 : DType::bf16; }
+ExportDtype export_dtype(const CommandLine& command) {
+    if (command.export_dtype == "int4") return ExportDtype::int4;
+    return command.export_dtype == "float32" ? ExportDtype::float32 : ExportDtype::bfloat16;
+}
 
 void print_data(const Config& config, const EvaluationData& data, const std::string& training) {
     print(text("data                ", training, data.validation->sequences(), " validation sequences of ",

@@ -124,9 +124,9 @@ class Parser {
         add_word(init_from_, "DIR", "Start from a Hugging Face folder; its config.json gives the model section");
         add_switch("--eval", result_.eval, "Only run the validation and the evaluation and print their results");
         add_word(export_, "DIR", "Write the weights as a Hugging Face folder");
-        add_word(export_dtype_, "bfloat16|float32",
-                 "With --export, the weights as they are computed with, in half the space, or the master weights "
-                 "(default: bfloat16)");
+        add_word(export_dtype_, "bfloat16|float32|int4",
+                 "With --export, the weights as they are computed with (default), the master weights, or the layers' "
+                 "matrices in 4 bits, as compressed-tensors packs them");
         add_word(dump_batches_, "FILE", "Write the token batches for a reference implementation");
         add_switch("--overwrite", result_.overwrite,
                    "Let --timing, --tensor-stats and --dump-batches replace files of these names");
@@ -293,10 +293,10 @@ void Parser::read_export() {
     const std::optional<std::string> dtype = export_dtype_.value();
     if (!dtype) return;
     if (!result_.export_dir) throw UsageError("--export-dtype: goes with --export DIR, which is not given");
-    if (*dtype != "bfloat16" && *dtype != "float32") {
-        throw UsageError(text("--export-dtype: expected bfloat16 or float32, found ", quote(*dtype)));
+    if (*dtype != "bfloat16" && *dtype != "float32" && *dtype != "int4") {
+        throw UsageError(text("--export-dtype: expected bfloat16, float32 or int4, found ", quote(*dtype)));
     }
-    result_.export_float32 = *dtype == "float32";
+    result_.export_dtype = *dtype;
 }
 
 void Parser::read_decoder() {

@@ -21,7 +21,7 @@ struct CommandLine {
     std::optional<std::string> help;  // print this text and exit; config is empty
     std::optional<std::string> config_path;
     std::optional<std::string> timing, tensor_stats, init_from, export_dir, dump_batches;
-    bool export_float32 = false;  // the weights of export_dir: the masters' bits, or rounded to bf16
+    std::string export_dtype = "bfloat16";  // of export_dir's weights: bfloat16, float32 or int4
     std::int64_t tensor_stats_every = 1;
     std::optional<std::int64_t> oracle_step;                      // in [1, training.steps]
     bool allow_other_device = false, allow_changed_data = false;  // --allow, with --resume

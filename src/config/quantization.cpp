@@ -86,4 +86,26 @@ void check_quantization(const json& quantization, const std::string& file) {
                      kInstead));
 }
 
+json packed_quantization() {
+    const json weights = {{"num_bits", 4},
+                          {"type", "int"},
+                          {"symmetric", true},
+                          {"strategy", "group"},
+                          {"group_size", kInt4Group},
+                          {"dynamic", false},
+                          {"actorder", nullptr},
+                          {"observer", "minmax"}};
+    return {{"quant_method", "compressed-tensors"},
+            {"format", "pack-quantized"},
+            {"quantization_status", "compressed"},
+            {"ignore", {"lm_head"}},
+            {"kv_cache_scheme", nullptr},
+            {"config_groups",
+             {{"group_0",
+               {{"targets", {"Linear"}},
+                {"weights", weights},
+                {"input_activations", nullptr},
+                {"output_activations", nullptr}}}}}};
+}
+
 }  // namespace coda

@@ -13,4 +13,7 @@ inline constexpr int kInt4Group = 128;
 /// columns, as compressed-tensors ("pack-quantized") or GPTQ store them, or `quantization` is null.
 void check_quantization(const nlohmann::json& quantization, const std::string& file);
 
+/// The quantization_config of a folder whose layers' matrices are stored as compressed-tensors' "pack-quantized".
+nlohmann::json packed_quantization();
+
 }  // namespace coda

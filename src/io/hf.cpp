@@ -10,6 +10,7 @@
 
 #include "kernels/core/error.h"
 #include "src/config/json_file.h"
+#include "src/config/quantization.h"
 #include "src/io/export_files.h"
 #include "src/io/files.h"
 
@@ -176,27 +177,101 @@ void check_export_folder(const fs::path& folder) {
             ": exists and is not empty; export to another path, or remove it first");
 }
 
+namespace {
+
+/// The tensors of an export, in the layout's order.
+class ExportedTensors {
+  public:
+    ExportedTensors(const ParameterLayout& layout, const MasterWeights& master, ExportDtype dtype)
+        : layout_(layout), master_(master) {
+        const std::string_view floats = dtype == ExportDtype::float32 ? "F32" : "BF16";
+        for (std::size_t t = 0; t < layout.tensors.size(); ++t) {
+            const HfTensor& tensor = layout.tensors[t];
+            if (dtype != ExportDtype::int4 || !is_quantizable(tensor)) {
+                add(t, Part::floats, {tensor.name, shape_of(tensor), floats});
+                continue;
+            }
+            add(t, Part::words, {tensor.name + "_packed", {tensor.rows, tensor.cols / 8}, "I32"});
+            add(t, Part::scales, {tensor.name + "_scale", {tensor.rows, tensor.cols / kInt4Group}, "BF16"});
+            add(t, Part::shape, {tensor.name + "_shape", {2}, "I64"});
+        }
+    }
+
+    /// The layers' matrices; embedding and head stay as they are.
+    static bool is_quantizable(const HfTensor& tensor) {
+        return tensor.matrix && tensor.name != kEmbedding && tensor.name != kHead;
+    }
+
+    const std::vector<TensorSpec>& specs() const { return specs_; }
+
+    void row(std::size_t index, std::int64_t row, std::span<std::byte> out) const {
+        const Place& place = places_[index];
+        const HfTensor& tensor = layout_.tensors[place.tensor];
+        if (place.part == Part::shape) {
+            const std::int64_t shape[] = {tensor.rows, tensor.cols};
+            return copy(std::as_bytes(std::span(shape)), out);
+        }
+        std::vector<float> values(static_cast<std::size_t>(tensor.cols));
+        master_.read_row(place.tensor, row, values);
+        if (place.part == Part::floats) return store_floats(specs_[index].dtype, values, out);
+        std::vector<std::uint32_t> words(values.size() / 8);
+        std::vector<Bf16> scales(values.size() / kInt4Group);
+        quantize_row(values, words, scales);
+        copy(place.part == Part::words ? std::as_bytes(std::span(words)) : std::as_bytes(std::span(scales)), out);
+    }
+
+  private:
+    enum class Part : std::uint8_t { floats, words, scales, shape };
+    struct Place {
+        std::size_t tensor;  // of the layout
+        Part part;
+    };
+    void add(std::size_t tensor, Part part, TensorSpec spec) {
+        places_.push_back({tensor, part});
+        specs_.push_back(std::move(spec));
+    }
+    static void copy(std::span<const std::byte> from, std::span<std::byte> out) {
+        std::copy(from.begin(), from.end(), out.begin());
+    }
+
+    const ParameterLayout& layout_;
+    const MasterWeights& master_;
+    std::vector<TensorSpec> specs_;
+    std::vector<Place> places_;
+};
+
+}  // namespace
+
+void check_export_dtype(const ParameterLayout& layout, ExportDtype dtype) {
+    if (dtype != ExportDtype::int4) return;
+    for (const HfTensor& tensor : layout.tensors) {
+        require(!ExportedTensors::is_quantizable(tensor) || tensor.cols % kInt4Group == 0,
+                "--export-dtype int4: ", tensor.name, " has ", tensor.cols, " columns, not a multiple of ", kInt4Group,
+                ", which have a scale each; export as bfloat16");
+    }
+}
+
 void export_weights(const fs::path& folder, const ModelConfig& model, const ParameterLayout& layout,
-                    const MasterWeights& master, DType dtype, std::int64_t max_shard_bytes,
+                    const MasterWeights& master, ExportDtype dtype, std::int64_t max_shard_bytes,
                     const std::optional<RunTokenizer>& tokenizer) {
     check_export_folder(folder);
+    check_export_dtype(layout, dtype);
     fs::path target = fs::absolute(folder).lexically_normal();
     if (!target.has_filename()) target = target.parent_path();  // "runs/out/"
 
-    std::vector<TensorSpec> tensors;
-    for (const HfTensor& tensor : layout.tensors) tensors.push_back({tensor.name, shape_of(tensor)});
-    const auto row_of = [&](std::size_t index, std::int64_t row, std::span<float> out) {
-        master.read_row(index, row, out);
-    };
+    const ExportedTensors tensors(layout, master, dtype);
     nlohmann::json config = to_hf_json(model);
-    config["torch_dtype"] = dtype == DType::bf16 ? "bfloat16" : "float32";
+    config["torch_dtype"] = dtype == ExportDtype::float32 ? "float32" : "bfloat16";
+    if (dtype == ExportDtype::int4) config["quantization_config"] = packed_quantization();
 
     const fs::path aside = target.string() + ".partial";
     std::error_code ignored;
     fs::remove_all(aside, ignored);  // a run that was killed may have left it
     try {
         make_folders(aside);
-        write_safetensors_folder(aside, tensors, dtype, max_shard_bytes, row_of);
+        write_safetensors_folder(
+            aside, tensors.specs(), max_shard_bytes,
+            [&](std::size_t index, std::int64_t row, std::span<std::byte> out) { tensors.row(index, row, out); });
         replace_file(aside / "config.json", bytes_of(config.dump(2) + "\n"));
         if (tokenizer) copy_tokenizer(*tokenizer, aside);
         complete_export(aside, model);

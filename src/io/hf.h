@@ -11,7 +11,6 @@
 #include <span>
 #include <vector>
 
-#include "kernels/core/dtype.h"
 #include "src/config/config.h"
 #include "src/io/int4_matrix.h"
 #include "src/io/run_tokenizer.h"
@@ -55,12 +54,18 @@ class HfWeights : public MasterWeights {
 /// Throws Error when export_weights would refuse `folder`: it exists and is not an empty folder.
 void check_export_folder(const std::filesystem::path& folder);
 
-/// Writes config.json and the weights as `dtype` (f32: the same bits; bf16: rounded to nearest even), sharded when they
-/// take more than max_shard_bytes, copies `tokenizer`'s files and completes them (export_files.h). transformers loads
-/// the folder unchanged. It is written as "<folder>.partial" and renamed, so it is complete wherever it exists; on
-/// error the partial folder is removed.
+/// float32: the masters' bits. bfloat16: rounded to nearest even. int4: the layers' matrices as codes (quantize_row),
+/// the rest in bf16.
+enum class ExportDtype : std::uint8_t { bfloat16, float32, int4 };
+
+/// Throws Error naming a matrix whose columns are no multiple of kInt4Group, where `dtype` is int4.
+void check_export_dtype(const ParameterLayout& layout, ExportDtype dtype);
+
+/// Writes config.json and the weights as `dtype`, sharded when they take more than max_shard_bytes, copies
+/// `tokenizer`'s files and completes them (export_files.h). transformers loads the folder unchanged. It is written as
+/// "<folder>.partial" and renamed, so it is complete wherever it exists; on error the partial folder is removed.
 void export_weights(const std::filesystem::path& folder, const ModelConfig& model, const ParameterLayout& layout,
-                    const MasterWeights& master, DType dtype, std::int64_t max_shard_bytes = kMaxShardBytes,
+                    const MasterWeights& master, ExportDtype dtype, std::int64_t max_shard_bytes = kMaxShardBytes,
                     const std::optional<RunTokenizer>& tokenizer = {});
 
 }  // namespace coda

@@ -1,6 +1,8 @@
 #include "src/io/int4_matrix.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <string_view>
 
 #include "kernels/core/error.h"
@@ -141,6 +143,51 @@ void Int4Matrix::read_rows(std::int64_t first, std::span<float> out) const {
                 scales[static_cast<std::size_t>(transposed_ ? group * count + row : row * groups + group)];
             for (std::int64_t j = 0; j < kPerWord; ++j)
                 out[static_cast<std::size_t>(row * cols_ + word * kPerWord + j)] = value_of(codes, j, scale);
+        }
+    }
+}
+
+namespace {
+
+constexpr int kLeast = -8, kMost = 7;
+
+double code_of(float value, float scale) {
+    return std::clamp(std::nearbyint(static_cast<double>(value) / static_cast<double>(scale)), double{kLeast},
+                      double{kMost});
+}
+
+Bf16 best_scale(std::span<const float> group) {
+    constexpr int kScales = 20;
+    constexpr double kStep = 0.02, kWidest = (kMost - kLeast) / 2.0;
+    double largest = 0;
+    for (const float value : group) largest = std::max(largest, std::abs(static_cast<double>(value)));
+    Bf16 best(1.0f);
+    double least = std::numeric_limits<double>::infinity();
+    for (int i = 0; i < kScales; ++i) {
+        const Bf16 scale(static_cast<float>((1 - kStep * i) * largest / kWidest));
+        if (!(scale > 0)) break;  // a group of zeros, or of numbers too small for a scale
+        double error = 0;
+        for (const float value : group) {
+            const double off = code_of(value, scale) * static_cast<double>(scale) - static_cast<double>(value);
+            error += off * off;
+        }
+        if (error < least) {
+            least = error;
+            best = scale;
+        }
+    }
+    return best;
+}
+
+}  // namespace
+
+void quantize_row(std::span<const float> row, std::span<std::uint32_t> words, std::span<Bf16> scales) {
+    std::fill(words.begin(), words.end(), 0u);
+    for (std::size_t g = 0; g < scales.size(); ++g) {
+        scales[g] = best_scale(row.subspan(g * kInt4Group, kInt4Group));
+        for (std::size_t i = g * kInt4Group; i < (g + 1) * kInt4Group; ++i) {
+            const auto code = static_cast<std::uint32_t>(static_cast<int>(code_of(row[i], scales[g])) + kZero);
+            words[i / kPerWord] |= code << (4 * (i % kPerWord));
         }
     }
 }

@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/core/dtype.h"
 #include "src/io/safetensors.h"
 
 namespace coda {
@@ -40,6 +41,11 @@ class Int4Matrix {
     std::int64_t rows_ = 0, cols_ = 0;
     std::vector<std::string> parts_;
 };
+
+/// A row as codes and scales, in the layout of weight_packed and weight_scale: each group of kInt4Group columns rounded
+/// to nearest by the scale of least square error among twenty, from (largest magnitude) / 7.5 down to 0.62 of it.
+/// row.size() is a multiple of kInt4Group; all elements are finite.
+void quantize_row(std::span<const float> row, std::span<std::uint32_t> words, std::span<Bf16> scales);
 
 /// Reads elements of one matrix after another, many rows at a time, since the words of GPTQ's rows lie apart.
 class Int4Reader {

@@ -11,6 +11,7 @@
 #include <tuple>
 #include <utility>
 
+#include "kernels/core/dtype.h"
 #include "kernels/core/error.h"
 #include "src/config/json_file.h"
 #include "src/io/files.h"
@@ -26,7 +27,7 @@ static_assert(std::endian::native == std::endian::little, "safetensors data is l
 constexpr std::int64_t kPrefix = 8;                // bytes of the header's length
 constexpr std::uint64_t kMaxHeader = 100'000'000;  // the format's own limit
 constexpr std::size_t kDataAlignment = 8;          // of the first data byte, in files written here
-constexpr std::size_t kBufferedElements = 1 << 20;
+constexpr std::size_t kBufferedBytes = 1 << 22;
 constexpr const char* kMetadata = "__metadata__";
 constexpr const char* kSingleFile = "model.safetensors";
 constexpr const char* kIndexFile = "model.safetensors.index.json";
@@ -127,35 +128,40 @@ std::int64_t count_of(const TensorSpec& tensor) {
     return std::accumulate(tensor.shape.begin(), tensor.shape.end(), std::int64_t{1}, std::multiplies<>());
 }
 
-/// Writes all rows of `tensor`, converted to Stored, through a buffer of bounded size.
-template <class Stored>
+/// Of the types that are written.
+std::int64_t bytes_of_element(std::string_view dtype) {
+    if (dtype == "F32" || dtype == "I32") return 4;
+    if (dtype == "BF16") return 2;
+    require(dtype == "I64", "a tensor of dtype ", dtype, ": F32, BF16, I32 and I64 are written");
+    return 8;
+}
+std::int64_t bytes_of_tensor(const TensorSpec& tensor) { return count_of(tensor) * bytes_of_element(tensor.dtype); }
+
+/// Writes all rows of `tensor` through a buffer of bounded size.
 void write_rows(FileWriter& out, std::size_t index, const TensorSpec& tensor, const RowSource& source) {
     const std::int64_t count = count_of(tensor), cols = tensor.shape.empty() ? 1 : tensor.shape.back();
-    std::vector<float> row(static_cast<std::size_t>(cols));
-    std::vector<Stored> buffer;
+    const auto row = static_cast<std::size_t>(cols * bytes_of_element(tensor.dtype));
+    std::vector<std::byte> buffer;
     for (std::int64_t first = 0; first < count; first += cols) {
-        source(index, first / cols, row);
-        if (buffer.size() + row.size() > kBufferedElements) {
-            out.write(std::as_bytes(std::span(buffer)));
+        if (buffer.size() + row > kBufferedBytes) {
+            out.write(buffer);
             buffer.clear();
         }
-        const std::size_t end = buffer.size();
-        buffer.resize(end + row.size());
-        for (std::size_t i = 0; i < row.size(); ++i) buffer[end + i] = Stored(row[i]);
+        buffer.resize(buffer.size() + row);
+        source(index, first / cols, std::span(buffer).last(row));
     }
-    out.write(std::as_bytes(std::span(buffer)));
+    out.write(buffer);
 }
 
 /// The header of a file of `tensors`, preceded by its length.
-std::string header_of(std::span<const TensorSpec> tensors, DType dtype) {
+std::string header_of(std::span<const TensorSpec> tensors) {
     nlohmann::ordered_json header;
     header[kMetadata] = {{"format", "pt"}};  // transformers refuses files without it
     std::int64_t end = 0;
     for (const TensorSpec& tensor : tensors) {
         const std::int64_t begin = end;
-        end += count_of(tensor) * size_of(dtype);
-        header[tensor.name] = {
-            {"dtype", dtype == DType::bf16 ? "BF16" : "F32"}, {"shape", tensor.shape}, {"data_offsets", {begin, end}}};
+        end += bytes_of_tensor(tensor);
+        header[tensor.name] = {{"dtype", tensor.dtype}, {"shape", tensor.shape}, {"data_offsets", {begin, end}}};
     }
     std::string json = header.dump();
     json.resize((json.size() + kDataAlignment - 1) / kDataAlignment * kDataAlignment, ' ');
@@ -281,23 +287,27 @@ void SafetensorsFolder::add_file(const fs::path& path) {
     }
 }
 
-void write_safetensors(const fs::path& path, std::span<const TensorSpec> tensors, DType dtype,
-                       const RowSource& source) {
-    require(dtype == DType::f32 || dtype == DType::bf16, path.string(), ": weights are written as f32 or bf16, not ",
-            name_of(dtype));
+void store_floats(std::string_view dtype, std::span<const float> row, std::span<std::byte> out) {
+    if (dtype == "F32") {
+        std::memcpy(out.data(), row.data(), out.size());
+        return;
+    }
+    require(dtype == "BF16", "floats are not stored as ", dtype);
+    for (std::size_t i = 0; i < row.size(); ++i) {
+        const Bf16 rounded(row[i]);
+        std::memcpy(out.data() + i * sizeof rounded, &rounded, sizeof rounded);
+    }
+}
+
+void write_safetensors(const fs::path& path, std::span<const TensorSpec> tensors, const RowSource& source) {
+    const std::string header = header_of(tensors);
     const fs::path aside = path.string() + ".new";
     std::error_code ignored;
     fs::remove(aside, ignored);  // a run that was killed may have left it
     try {
         FileWriter out(aside, FileWriter::Mode::create);
-        out.write(bytes_of(header_of(tensors, dtype)));
-        for (std::size_t i = 0; i < tensors.size(); ++i) {
-            if (dtype == DType::bf16) {
-                write_rows<Bf16>(out, i, tensors[i], source);
-            } else {
-                write_rows<float>(out, i, tensors[i], source);
-            }
-        }
+        out.write(bytes_of(header));
+        for (std::size_t i = 0; i < tensors.size(); ++i) write_rows(out, i, tensors[i], source);
         out.finish();
         rename_path(aside, path);
     } catch (...) {
@@ -307,13 +317,13 @@ void write_safetensors(const fs::path& path, std::span<const TensorSpec> tensors
     sync_folder(path.parent_path().empty() ? "." : path.parent_path());
 }
 
-void write_safetensors_folder(const fs::path& folder, std::span<const TensorSpec> tensors, DType dtype,
-                              std::int64_t max_shard_bytes, const RowSource& source) {
+void write_safetensors_folder(const fs::path& folder, std::span<const TensorSpec> tensors, std::int64_t max_shard_bytes,
+                              const RowSource& source) {
     require(max_shard_bytes > 0, folder.string(), ": a shard of ", max_shard_bytes, " bytes holds no tensor");
     std::vector<std::size_t> starts;  // index of each shard's first tensor
     std::int64_t total = 0, in_shard = 0;
     for (std::size_t i = 0; i < tensors.size(); ++i) {
-        const std::int64_t bytes = count_of(tensors[i]) * size_of(dtype);
+        const std::int64_t bytes = bytes_of_tensor(tensors[i]);
         if (starts.empty() || in_shard + bytes > max_shard_bytes) {
             starts.push_back(i);
             in_shard = 0;
@@ -321,7 +331,7 @@ void write_safetensors_folder(const fs::path& folder, std::span<const TensorSpec
         in_shard += bytes;
         total += bytes;
     }
-    if (starts.size() <= 1) return write_safetensors(folder / kSingleFile, tensors, dtype, source);
+    if (starts.size() <= 1) return write_safetensors(folder / kSingleFile, tensors, source);
 
     Json weight_map = Json::object();
     for (std::size_t shard = 0; shard < starts.size(); ++shard) {
@@ -330,8 +340,8 @@ void write_safetensors_folder(const fs::path& folder, std::span<const TensorSpec
         std::snprintf(name.data(), name.size(), "model-%05zu-of-%05zu.safetensors", shard + 1, starts.size());
         for (std::size_t i = first; i < last; ++i) weight_map[tensors[i].name] = name.data();
         write_safetensors(
-            folder / name.data(), tensors.subspan(first, last - first), dtype,
-            [&](std::size_t index, std::int64_t row, std::span<float> out) { source(first + index, row, out); });
+            folder / name.data(), tensors.subspan(first, last - first),
+            [&](std::size_t index, std::int64_t row, std::span<std::byte> out) { source(first + index, row, out); });
     }
     const Json index{{"metadata", {{"total_size", total}}}, {"weight_map", weight_map}};
     replace_file(folder / kIndexFile, bytes_of(index.dump(2) + "\n"));

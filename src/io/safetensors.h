@@ -19,8 +19,6 @@
 #include <string_view>
 #include <vector>
 
-#include "kernels/core/dtype.h"
-
 namespace coda {
 
 /// Fills `out` with a file's bytes from `offset` on.
@@ -64,25 +62,27 @@ class SafetensorsFolder {
     std::map<std::string, StoredTensor> tensors_;
 };
 
-/// A tensor to be written.
+/// A tensor to be written, of dtype F32, BF16, I32 or I64.
 struct TensorSpec {
     std::string name;
     std::vector<std::int64_t> shape;
+    std::string_view dtype = "F32";
 };
 
-/// Supplies elements [row * out.size(), (row + 1) * out.size()) of tensor `index` of the list being written; out.size()
-/// is the tensor's last dimension.
-using RowSource = std::function<void(std::size_t index, std::int64_t row, std::span<float> out)>;
+/// Supplies the bytes of row `row` of tensor `index` of the list being written: the elements along its last dimension.
+using RowSource = std::function<void(std::size_t index, std::int64_t row, std::span<std::byte> out)>;
 
-/// Writes one file with elements of `dtype` (f32, or bf16 rounded to nearest even), one row at a time. Throws Error
-/// naming `path`; the file then does not exist, or still has its former contents.
-void write_safetensors(const std::filesystem::path& path, std::span<const TensorSpec> tensors, DType dtype,
-                       const RowSource& source);
+/// A row as F32, or as BF16 rounded to nearest even.
+void store_floats(std::string_view dtype, std::span<const float> row, std::span<std::byte> out);
+
+/// Writes one file, one row at a time. Throws Error naming `path`; the file then does not exist, or still has its
+/// former contents.
+void write_safetensors(const std::filesystem::path& path, std::span<const TensorSpec> tensors, const RowSource& source);
 
 /// Writes model.safetensors into `folder` or, if the tensors take more than `max_shard_bytes`, shards
 /// model-00001-of-0000N.safetensors and model.safetensors.index.json. A tensor is never split: one that is larger than
 /// max_shard_bytes gets a shard of its own.
-void write_safetensors_folder(const std::filesystem::path& folder, std::span<const TensorSpec> tensors, DType dtype,
+void write_safetensors_folder(const std::filesystem::path& folder, std::span<const TensorSpec> tensors,
                               std::int64_t max_shard_bytes, const RowSource& source);
 
 }  // namespace coda

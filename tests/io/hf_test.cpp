@@ -16,11 +16,13 @@
 #include "tests/io/faults.h"
 #include "tests/io/interop.h"
 #include "tests/io/scratch_folder.h"
+#include "tests/io/write_floats.h"
 #include "tests/model/host_weights.h"
 #include "tests/tiny_model.h"
 
 using namespace coda;
 using coda::test::HostWeights;
+using coda::test::write_floats;
 namespace fs = std::filesystem;
 
 namespace {
@@ -65,7 +67,8 @@ std::string import_refusal(const fs::path& folder, const ParameterLayout& layout
 
 /// A checkpoint file of the model's tensors as `edit` leaves them; element i of every tensor is i.
 template <class Edit>
-void write_edited(const fs::path& folder, const ParameterLayout& layout, const Edit& edit, DType dtype = DType::f32) {
+void write_edited(const fs::path& folder, const ParameterLayout& layout, const Edit& edit,
+                  std::string_view dtype = "F32") {
     std::map<std::string, std::vector<std::int64_t>> shapes;
     for (const HfTensor& tensor : layout.tensors) {
         shapes[tensor.name] = tensor.matrix ? std::vector{tensor.rows, tensor.cols} : std::vector{tensor.cols};
@@ -73,12 +76,11 @@ void write_edited(const fs::path& folder, const ParameterLayout& layout, const E
     edit(shapes);
     std::vector<TensorSpec> specs;
     for (const auto& [name, shape] : shapes) specs.push_back({name, shape});
-    write_safetensors(folder / "model.safetensors", specs, dtype,
-                      [](std::size_t, std::int64_t row, std::span<float> out) {
-                          for (std::size_t i = 0; i < out.size(); ++i) {
-                              out[i] = static_cast<float>(static_cast<std::size_t>(row) * out.size() + i);
-                          }
-                      });
+    write_floats(folder / "model.safetensors", specs, dtype, [](std::size_t, std::int64_t row, std::span<float> out) {
+        for (std::size_t i = 0; i < out.size(); ++i) {
+            out[i] = static_cast<float>(static_cast<std::size_t>(row) * out.size() + i);
+        }
+    });
 }
 
 std::size_t entries(const fs::path& folder) {
@@ -95,7 +97,7 @@ TEST_CASE("an exported checkpoint is imported with the same bits, in one file an
         const std::vector<float> master = numbered(layout);
         for (const std::int64_t shard_bytes : {kMaxShardBytes, std::int64_t{9000}}) {
             const fs::path out = folder.path() / text("nested/out-", tied, "-", shard_bytes, "/");
-            export_weights(out, model, layout, HostWeights(layout, master), DType::f32, shard_bytes);
+            export_weights(out, model, layout, HostWeights(layout, master), ExportDtype::float32, shard_bytes);
             CHECK(fs::exists(out / "model.safetensors.index.json") == (shard_bytes == 9000));
             const std::vector<float> read = imported(out, layout);
             CHECK(std::memcmp(read.data(), master.data(), master.size() * sizeof(float)) == 0);
@@ -109,7 +111,7 @@ TEST_CASE("imported weights read in parts or by rows are those read at once") {
     const ModelConfig model = small_model(false);
     const ParameterLayout layout = parameter_layout(model);
     const std::vector<float> master = numbered(layout);
-    export_weights(folder.path(), model, layout, HostWeights(layout, master), DType::f32);
+    export_weights(folder.path(), model, layout, HostWeights(layout, master), ExportDtype::float32);
     const HfWeights weights(folder.path(), layout);
     for (const std::size_t size : {std::size_t{5}, std::size_t{333}, master.size() - 1}) {
         std::vector<float> parts(master.size(), -1.0f);
@@ -134,7 +136,7 @@ TEST_CASE("bf16 export rounds, and what it rounded is imported exactly") {
     const ModelConfig model = small_model(true);
     const ParameterLayout layout = parameter_layout(model);
     const std::vector<float> master = numbered(layout);
-    export_weights(folder.path(), model, layout, HostWeights(layout, master), DType::bf16);
+    export_weights(folder.path(), model, layout, HostWeights(layout, master), ExportDtype::bfloat16);
     const std::vector<float> read = imported(folder.path(), layout);
     for (std::size_t i = 0; i < master.size(); ++i) {
         if (read[i] != float(Bf16(master[i]))) FAIL("element " << i << ": " << read[i] << " for " << master[i]);
@@ -147,7 +149,7 @@ TEST_CASE("exported tensors have Hugging Face's row order") {
     const ModelConfig model = small_model(false);
     const ParameterLayout layout = parameter_layout(model);
     const std::vector<float> master = numbered(layout);
-    export_weights(folder.path(), model, layout, HostWeights(layout, master), DType::f32);
+    export_weights(folder.path(), model, layout, HostWeights(layout, master), ExportDtype::float32);
     const SafetensorsFolder checkpoint(folder.path());
     const auto row = [&](const std::string& name, std::int64_t index) {
         std::vector<float> out(24);
@@ -246,7 +248,8 @@ TEST_CASE("an export overwrites nothing") {
     const std::vector<float> master = numbered(layout);
     const fs::path out = folder.path() / "out";
     const auto refusal = [&] {
-        return message_of([&] { export_weights(out, model, layout, HostWeights(layout, master), DType::f32); });
+        return message_of(
+            [&] { export_weights(out, model, layout, HostWeights(layout, master), ExportDtype::float32); });
     };
 
     std::ofstream(out) << "a file";
@@ -277,8 +280,8 @@ TEST_CASE("an export in which any system call fails leaves nothing half-written"
         {
             Faults faults;
             faults.fail_at(call, ENOSPC);
-            message =
-                message_of([&] { export_weights(out, model, layout, HostWeights(layout, master), DType::f32, 9000); });
+            message = message_of(
+                [&] { export_weights(out, model, layout, HostWeights(layout, master), ExportDtype::float32, 9000); });
         }
         INFO("call " << call << ": " << message);
         failed = !message.empty();
@@ -323,9 +326,10 @@ TEST_CASE("transformers loads what we export and we import what it saves", "[int
         }
 
         std::string exported = "export";
-        for (const DType dtype : {DType::f32, DType::bf16}) {
+        for (const ExportDtype dtype : {ExportDtype::float32, ExportDtype::bfloat16}) {
             for (const std::int64_t shard_bytes : {kMaxShardBytes, std::int64_t{9000}}) {
-                const fs::path out = folder.path() / text("out-", tied, "-", name_of(dtype), "-", shard_bytes);
+                const char* name = dtype == ExportDtype::float32 ? "f32" : "bf16";
+                const fs::path out = folder.path() / text("out-", tied, "-", name, "-", shard_bytes);
                 export_weights(out, model, layout, HostWeights(layout, master), dtype, shard_bytes);
                 exported += text(" ", out.string());
             }

@@ -185,7 +185,7 @@ class FoldersTest(ProgramTestCase):
         self.assertGreater(os.path.getsize(self.path("wide/model.safetensors")),
                            1.8 * os.path.getsize(self.path("out/model.safetensors")))
         self.refuse("--export-dtype", "float32", code=2, says=["--export-dtype: goes with --export"])
-        self.refuse("--export", "x", "--export-dtype", "f16", code=2, says=["bfloat16 or float32"])
+        self.refuse("--export", "x", "--export-dtype", "f16", code=2, says=["bfloat16, float32 or int4"])
 
     def test_a_run_of_a_folder_keeps_what_the_folder_had(self):
         self.model_folder("hf", config={"bos_token_id": BEGIN}, chat_template="{{ messages }}",

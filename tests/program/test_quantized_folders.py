@@ -1,8 +1,10 @@
-"""Folders of 4-bit weights, compressed-tensors' and GPTQ's: the weights are q times scale, to the bit."""
+"""Folders of 4-bit weights: read, compressed-tensors' and GPTQ's, the weights are q times scale to the bit; written by
+--export-dtype int4, codes and scales are those of the search, to the bit."""
 
 import copy
 import os
 import random
+import struct
 import unittest
 
 from checkpoint_folder import HF_CONFIG, from_bytes, random_tensors, read_safetensors, to_bytes, write_folder
@@ -57,6 +59,30 @@ class Matrix:
                 stem + "g_idx": ("I32", [self.columns], [k // GROUP for k in range(self.columns)])}
 
 
+def bf16(value):
+    """Rounded to nearest even, by way of float."""
+    bits, = struct.unpack("<I", struct.pack("<f", value))
+    return struct.unpack("<f", struct.pack("<I", (bits + 0x7fff + (bits >> 16 & 1)) >> 16 << 16))[0]
+
+
+def quantized(group):
+    """(codes, scale) of the scale of least square error among twenty."""
+    best = None
+    for i in range(20):
+        scale = bf16((1 - 0.02 * i) * max(map(abs, group)) / 7.5)
+        codes = [min(max(round(value / scale), -8), 7) for value in group]
+        error = 0.0
+        for code, value in zip(codes, group):
+            error += (code * scale - value) ** 2
+        if best is None or error < best[0]:
+            best = error, codes, scale
+    return best[1:]
+
+
+def unpacked(words):
+    return [(word >> 4 * j & 15) - 8 for word in words for j in range(8)]
+
+
 class QuantizedFoldersTest(ProgramTestCase):
     def setUp(self):
         super().setUp()
@@ -107,6 +133,41 @@ class QuantizedFoldersTest(ProgramTestCase):
         tensors["model.layers.0.mlp.down_proj.qweight"][2][77] ^= 1 << 12
         self.put_folder("wrong", GPTQ, tensors)
         self.assertEqual([a == b for a, b in zip(self.weights("wrong")[name][2], expected[name][2])].count(False), 1)
+
+    def test_written_codes_are_those_of_the_search(self):
+        plain = random_tensors(CONFIG_4, seed=5)
+        down, norm = "model.layers.0.mlp.down_proj.weight", "model.norm.weight"
+        values = plain[down][2]
+        values[128:256] = [0.0] * 128  # a group of zeros
+        values[256:384] = [1e-30 * value for value in values[256:384]]
+        values[300] = 100.0  # one outlier
+        write_folder(self.path("plain"), CONFIG_4, plain)
+        self.train("--init-from", "plain", "--export", "packed", "--export-dtype", "int4")
+        packed = read_safetensors(self.path("packed", "model.safetensors"))
+        self.assertEqual([name for name in packed if "down_proj" in name],
+                         [down + end for end in ("_packed", "_scale", "_shape")])
+        self.assertEqual(packed[norm][::2], ("BF16", [bf16(value) for value in plain[norm][2]]))
+        self.assertEqual(packed["lm_head.weight"][0], "BF16")
+        self.assertEqual(packed[down + "_shape"], ("I64", [2], [128, 256]))
+        wide = self.weights("packed")
+        for name, (_, shape, floats) in plain.items():
+            if "_proj" not in name:
+                continue
+            self.assertEqual(packed[name + "_packed"][:2], ("I32", [shape[0], shape[1] // 8]))
+            self.assertEqual(packed[name + "_scale"][:2], ("BF16", [shape[0], shape[1] // 128]))
+            codes, scales = unpacked(packed[name + "_packed"][2]), packed[name + "_scale"][2]
+            found = [(codes[i:i + 128], scales[i // 128]) for i in range(0, len(codes), 128)]
+            groups = [floats[i:i + 128] for i in range(0, len(floats), 128)]
+            expected = [quantized(group) if any(group) else ([0] * 128, 1.0) for group in groups]
+            self.assertEqual(found, expected, name)
+            self.assertEqual(wide[name][2], [code * scales[i // 128] for i, code in enumerate(codes)])
+        # The folder computes what the same weights in float32 do.
+        losses = [self.train("--init-from", folder, "--eval").out.splitlines()[-1] for folder in ("packed", "packed_out")]
+        self.assertRegex(losses[0], "loss")
+        self.assertEqual(*losses)
+        write_folder(self.path("narrow"), HF_CONFIG, random_tensors(HF_CONFIG))
+        self.refuse("--init-from", "narrow", "--export", "out", "--export-dtype", "int4",
+                    says=["--export-dtype int4", "q_proj.weight has 16 columns", "128"])
 
     def test_what_is_refused_by_key(self):
         weights = COMPRESSED["config_groups"]["group_0"]["weights"]
