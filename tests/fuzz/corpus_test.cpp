@@ -110,6 +110,10 @@ TEST_CASE("the reader of a safetensors index withstands its corpus and mutations
     run("safetensors_index", fuzz::safetensors_index, 300);
 }
 
+TEST_CASE("the reader of 4-bit matrices withstands its corpus and mutations") {
+    run("int4_matrix", fuzz::int4_matrix, 300);
+}
+
 TEST_CASE("the shard reader withstands its corpus and mutations") { run("shard", fuzz::shard, 3000); }
 
 TEST_CASE("the reader of masks withstands its corpus and mutations") { run("token_mask", fuzz::token_mask, 3000); }

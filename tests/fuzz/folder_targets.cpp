@@ -1,15 +1,19 @@
 // The targets whose readers take a folder: each writes its input as one file of a folder of its own.
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "kernels/core/error.h"
 #include "src/io/checkpoint.h"
 #include "src/io/checksum.h"
 #include "src/io/files.h"
+#include "src/io/int4_matrix.h"
 #include "src/io/run_log.h"
 #include "src/io/safetensors.h"
 #include "tests/fuzz/targets.h"
@@ -75,6 +79,27 @@ void safetensors_index(std::span<const std::byte> input) {
         promise(file == (name == "a" ? "one.safetensors" : "two.safetensors"),
                 "a tensor comes from a shard that does not hold it");
     }
+}
+
+void int4_matrix(std::span<const std::byte> input) {
+    constexpr std::int64_t kRows = 8, kColumns = 256;
+    static const Folder kFolder;
+    put(kFolder.path() / "model.safetensors", input);
+    const SafetensorsFolder opened(kFolder.path());
+    const std::optional<Int4Matrix> matrix = Int4Matrix::find(opened, "m.weight", kRows, kColumns);
+    require(matrix.has_value(), "there is no such matrix");
+    std::vector<float> all(kRows * kColumns);
+    matrix->read_rows(0, all);
+    Int4Reader reader;
+    for (std::int64_t row = kRows - 1; row >= 0; --row) {
+        std::vector<float> own(kColumns - 7);
+        reader.read(*matrix, kRows, kColumns, row, 7, own);
+        promise(std::memcmp(own.data(), &all[static_cast<std::size_t>(row * kColumns + 7)],
+                            own.size() * sizeof(float)) == 0,
+                "a row differs where it is read by itself");
+    }
+    for (const std::string& part : matrix->parts())
+        promise(opened.tensors().contains(part), "a part is not a tensor of the folder");
 }
 
 void checkpoint_meta(std::span<const std::byte> input) {

@@ -16,14 +16,17 @@ def put(target, name, data):
     SEEDS[f"{target}/{name}"] = data if isinstance(data, bytes) else data.encode()
 
 
+def image(header, data=b"", length=None):
+    """A safetensors file."""
+    text = header if isinstance(header, str) else json.dumps(header, separators=(",", ":"))
+    return struct.pack("<Q", len(text) if length is None else length) + text.encode() + data
+
+
+def tensor(dtype, shape, begin, end):
+    return {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
+
+
 def safetensors():
-    def image(header, data=b"", length=None):
-        text = header if isinstance(header, str) else json.dumps(header, separators=(",", ":"))
-        return struct.pack("<Q", len(text) if length is None else length) + text.encode() + data
-
-    def tensor(dtype, shape, begin, end):
-        return {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
-
     put("safetensors", "valid_empty", image({}))
     put("safetensors", "valid_dtypes", image(
         {"__metadata__": {"format": "pt"}, "a": tensor("F32", [2, 1], 0, 8), "b": tensor("BF16", [2], 8, 12),
@@ -39,6 +42,32 @@ def safetensors():
                                           '"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}', b"\0"))
     put("safetensors", "nested", image('{"a":' + "[" * 300))
     put("safetensors", "truncated", b"\x10\0\0")
+
+
+def int4_matrix():
+    def file(*parts):
+        """Of (end of the name, dtype, shape, bytes)."""
+        header, data = {}, b""
+        for end, dtype, shape, content in parts:
+            header["m." + end] = tensor(dtype, shape, len(data), len(data) + len(content))
+            data += content
+        return image(header, data)
+
+    words, scales = bytes(range(256)) * 4, struct.pack("<16e", *[0.5 + i / 64 for i in range(16)])
+    packed = ("weight_packed", "I32", [8, 32], words), ("weight_scale", "F16", [8, 2], scales)
+    shape = "weight_shape", "I64", [2], struct.pack("<2q", 8, 256)
+    gptq = ("qweight", "I32", [32, 8], words), ("scales", "F16", [2, 8], scales)
+    zeros, order = b"\x77" * 8, struct.pack("<256i", *[k // 128 for k in range(256)])
+    put("int4_matrix", "valid_packed", file(*packed, shape))
+    put("int4_matrix", "valid_gptq", file(*gptq, ("qzeros", "I32", [2, 1], zeros)))
+    put("int4_matrix", "valid_gptq2",
+        file(*gptq, ("qzeros", "I32", [2, 1], b"\x88" * 8), ("g_idx", "I32", [256], order)))
+    put("int4_matrix", "other_shape", file(*packed, (*shape[:3], struct.pack("<2q", 8, 128))))
+    put("int4_matrix", "no_shape", file(*packed))
+    put("int4_matrix", "zero_points", file(*gptq, ("qzeros", "I32", [2, 1], b"\x66" * 8)))
+    put("int4_matrix", "other_order",
+        file(*gptq, ("qzeros", "I32", [2, 1], zeros), ("g_idx", "I32", [256], bytes(1024))))
+    put("int4_matrix", "integer_scales", file(packed[0], ("weight_scale", "I16", [8, 2], scales), shape))
 
 
 def shard():
@@ -319,6 +348,7 @@ def seeds() -> dict[str, bytes]:
     SEEDS.clear()
     safetensors()
     safetensors_index()
+    int4_matrix()
     shard()
     token_mask()
     evaluation_shard()

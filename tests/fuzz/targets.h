@@ -20,6 +20,10 @@ void safetensors(std::span<const std::byte> input);
 /// model.safetensors.index.json with two good shards: an accepted one names each of their tensors, in its shard.
 void safetensors_index(std::span<const std::byte> input);
 
+/// A safetensors file with a matrix (8, 256) of 4-bit integers: an accepted one can be read as a whole, and the same
+/// row by row.
+void int4_matrix(std::span<const std::byte> input);
+
 /// A token shard: all its tokens can be read, or an id is refused.
 void shard(std::span<const std::byte> input);
 
