@@ -69,11 +69,6 @@ std::optional<RunTokenizer> exported_tokenizer(const CommandLine& command, Conso
     }
 }
 
-ExportDtype export_dtype(const CommandLine& command) {
-    if (command.export_dtype == "int4") return ExportDtype::int4;
-    return command.export_dtype == "float32" ? ExportDtype::float32 : ExportDtype::bfloat16;
-}
-
 void print_data(const Config& config, const EvaluationData& data, const std::string& training) {
     print(text("data                ", training, data.validation->sequences(), " validation sequences of ",
                config.training.seq_len, " tokens\n"));
@@ -175,7 +170,7 @@ int use_weights(const CommandLine& command, const RunOptions& options) {
     if (command.export_dir) {
         for (const std::string& refusal : hf_refusals(config.model)) console.line("note: " + refusal);
         require_finite_weights(*weights, layout);
-        export_weights(*command.export_dir, config.model, layout, *weights, export_dtype(command), kMaxShardBytes,
+        export_weights(*command.export_dir, config.model, layout, *weights, command.export_dtype, kMaxShardBytes,
                        tokenizer);
         console.line(text("weights of step ", source.step(), " in ", *command.export_dir));
     }

@@ -293,10 +293,14 @@ void Parser::read_export() {
     const std::optional<std::string> dtype = export_dtype_.value();
     if (!dtype) return;
     if (!result_.export_dir) throw UsageError("--export-dtype: goes with --export DIR, which is not given");
-    if (*dtype != "bfloat16" && *dtype != "float32" && *dtype != "int4") {
-        throw UsageError(text("--export-dtype: expected bfloat16, float32 or int4, found ", quote(*dtype)));
+    constexpr std::pair<const char*, ExportDtype> kDtypes[] = {
+        {"bfloat16", ExportDtype::bfloat16}, {"float32", ExportDtype::float32}, {"int4", ExportDtype::int4}};
+    for (const auto& [name, value] : kDtypes) {
+        if (*dtype != name) continue;
+        result_.export_dtype = value;
+        return;
     }
-    result_.export_dtype = *dtype;
+    throw UsageError(text("--export-dtype: expected bfloat16, float32 or int4, found ", quote(*dtype)));
 }
 
 void Parser::read_decoder() {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "src/config/config.h"
+#include "src/config/export_dtype.h"
 #include "src/core/decoder_options.h"
 
 namespace coda {
@@ -21,7 +22,7 @@ struct CommandLine {
     std::optional<std::string> help;  // print this text and exit; config is empty
     std::optional<std::string> config_path;
     std::optional<std::string> timing, tensor_stats, init_from, export_dir, dump_batches;
-    std::string export_dtype = "bfloat16";  // of export_dir's weights: bfloat16, float32 or int4
+    ExportDtype export_dtype = ExportDtype::bfloat16;  // of export_dir's weights
     std::int64_t tensor_stats_every = 1;
     std::optional<std::int64_t> oracle_step;                      // in [1, training.steps]
     bool allow_other_device = false, allow_changed_data = false;  // --allow, with --resume

@@ -1,8 +1,6 @@
 #include "src/config/quantization.h"
 
-#include <array>
 #include <nlohmann/json.hpp>
-#include <utility>
 #include <vector>
 
 #include "src/config/codec.h"
@@ -14,20 +12,18 @@ namespace {
 
 using nlohmann::json;
 
-constexpr const char* kInstead = "; take the model's folder in bf16, fp16 or fp32";
-
 /// A part of quantization_config with its place, which errors name.
 struct Part {
     const json& value;
     std::string where;
 
-    /// Refuses any other value; null counts as one of `allowed` where it is among them.
+    /// An absent key counts as null.
     void must_be(const char* key, const std::vector<json>& allowed, const char* why) const {
         const json given = value.value(key, json());
         for (const json& each : allowed) {
             if (given == each) return;
         }
-        throw Error(text(where, ".", key, " is ", found_text(given), ": ", why, kInstead));
+        throw Error(text(where, ".", key, " is ", found_text(given), ": ", why, kTakeFloats));
     }
     Part of(const char* key) const {
         require(value.contains(key) && value[key].is_object(), where, ".", key, ": expected an object, found ",
@@ -37,6 +33,7 @@ struct Part {
 };
 
 constexpr const char* kBits = "the weights that this program reads have 4 bits";
+static_assert(kInt4Group == 128, "the next message says so");
 constexpr const char* kGroups = "the weights that this program reads have a scale per 128 columns";
 constexpr const char* kSymmetric = "the weights that this program reads are symmetric, without zero points";
 constexpr const char* kOrder = "this program does not reorder columns";
@@ -47,7 +44,7 @@ void check_compressed_tensors(const Part& config) {
     if (config.value.contains("sparsity_config") && config.value["sparsity_config"].is_object())
         config.of("sparsity_config").must_be("format", {json(), "dense"}, "the weights must be dense");
     const Part groups = config.of("config_groups");
-    require(!groups.value.empty(), groups.where, " is empty", kInstead);
+    require(!groups.value.empty(), groups.where, " is empty", kTakeFloats);
     for (const auto& [name, group] : groups.value.items()) {
         const Part part{group, groups.where + "." + name};
         require(group.is_object(), part.where, ": expected an object, found ", found_text(group));
@@ -83,7 +80,7 @@ void check_quantization(const json& quantization, const std::string& file) {
     throw Error(text(config.where, ": the weights are quantized (",
                      method.is_string() ? method.get<std::string>() : "in a way that it does not name",
                      "); of quantized weights this program reads compressed-tensors' \"pack-quantized\" and GPTQ",
-                     kInstead));
+                     kTakeFloats));
 }
 
 json packed_quantization() {

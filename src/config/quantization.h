@@ -9,6 +9,9 @@ namespace coda {
 /// Columns of a quantized matrix that have one scale.
 inline constexpr int kInt4Group = 128;
 
+/// The end of every refusal of quantized weights: what to do.
+inline constexpr const char* kTakeFloats = "; take the model's folder in bf16, fp16 or fp32";
+
 /// Throws Error naming `file` and the key unless the weights are symmetric 4-bit integers in groups of kInt4Group
 /// columns, as compressed-tensors ("pack-quantized") or GPTQ store them, or `quantization` is null.
 void check_quantization(const nlohmann::json& quantization, const std::string& file);

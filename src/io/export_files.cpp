@@ -43,7 +43,7 @@ Json* template_of(Json& post_processor) {
     return nullptr;
 }
 
-/// Puts `start` into the template. Where one of these tokens has no name, the template stays as it is.
+/// Makes the template begin with the tokens of `start`. Changes nothing if a token has no name.
 bool put_start(Json& tokenizer, const TokenizerFiles& files, const std::vector<std::int32_t>& start) {
     if (start == files.template_begin()) return false;
     std::vector<std::string> names;
@@ -106,9 +106,10 @@ Json tokenizer_config(const TokenizerFiles& files, const ModelConfig& model) {
     return config;
 }
 
-/// Mends the run's tokenizer_config.json. PreTrainedTokenizerFast takes tokenizer.json as it is; other classes replace
-/// the template (LlamaTokenizerFast in transformers 4) or build other steps (LlamaTokenizer and GPT2Tokenizer in
-/// transformers 5). llama.cpp's converter reads add_bos_token and add_eos_token, which this class ignores.
+/// Completes the run's tokenizer_config.json. Its class becomes PreTrainedTokenizerFast, which changes nothing in
+/// tokenizer.json. LlamaTokenizerFast of transformers 4 would replace the template, and LlamaTokenizer and
+/// GPT2Tokenizer of transformers 5 would build other steps. llama.cpp's converter reads add_bos_token and
+/// add_eos_token, which PreTrainedTokenizerFast ignores.
 void complete_settings(const fs::path& path, const TokenizerFiles& files, const ModelConfig& model,
                        bool begins_with_bos) {
     const Json before = Json::parse(read_file(path));

@@ -47,12 +47,6 @@ std::vector<std::int64_t> shape_of(const HfTensor& tensor) {
     return tensor.matrix ? std::vector{tensor.rows, tensor.cols} : std::vector{tensor.cols};
 }
 
-std::string shape_text(const std::vector<std::int64_t>& shape) {
-    std::string out = "(";
-    for (std::size_t i = 0; i < shape.size(); ++i) out += text(i == 0 ? "" : ", ", shape[i]);
-    return out + ")";
-}
-
 bool same_values(const StoredTensor& a, const StoredTensor& b) {
     if (a.shape != b.shape) return false;
     constexpr std::int64_t kPart = 1 << 16;
@@ -84,14 +78,19 @@ bool is_quantized(const std::string& name) {
            ends(".weight_packed") || ends(".absmax") || ends(".SCB");
 }
 
-/// Throws unless the checkpoint has exactly the model's tensors. `parts`: those of its quantized matrices.
+/// Throws unless the checkpoint has exactly the model's tensors. int4: of the layout's, those that it has quantized.
 void check_tensors(const fs::path& folder, const SafetensorsFolder& checkpoint, const ParameterLayout& layout,
-                   const std::set<std::string>& parts, const std::set<std::string>& quantized) {
+                   std::span<const std::optional<Int4Matrix>> int4) {
     Fault missing("missing"), unexpected("unexpected"), misshapen("of another shape than the model's");
-    std::set<std::string> expected;
-    for (const HfTensor& tensor : layout.tensors) {
-        if (quantized.contains(tensor.name)) continue;
+    std::set<std::string> expected, floats;
+    for (std::size_t t = 0; t < layout.tensors.size(); ++t) {
+        const HfTensor& tensor = layout.tensors[t];
+        if (int4[t]) {
+            expected.insert(int4[t]->parts().begin(), int4[t]->parts().end());
+            continue;
+        }
         expected.insert(tensor.name);
+        floats.insert(tensor.name);
         const auto found = checkpoint.tensors().find(tensor.name);
         if (found == checkpoint.tensors().end()) {
             missing.add(tensor.name);
@@ -101,18 +100,16 @@ void check_tensors(const fs::path& folder, const SafetensorsFolder& checkpoint, 
         }
     }
     for (const auto& [name, tensor] : checkpoint.tensors()) {
-        if (parts.contains(name)) continue;
-        require(
-            !is_quantized(name), tensor.file, ": ", name,
-            ": the weights are quantized in a way that this program does not read; take the model's folder in bf16, "
-            "fp16 or fp32");
+        if (expected.contains(name)) continue;
+        require(!is_quantized(name), tensor.file, ": ", name,
+                ": the weights are quantized in a way that this program does not read", kTakeFloats);
         require(name.find(".lora_") == std::string::npos, tensor.file, ": ", name,
                 ": an adapter; merge it into its model first");
-        if (!expected.contains(name) && !is_ignored(tensor, checkpoint, layout)) unexpected.add(name);
+        if (!is_ignored(tensor, checkpoint, layout)) unexpected.add(name);
     }
     const std::string faults = missing.message() + unexpected.message() + misshapen.message();
     require(faults.empty(), folder.string(), ": the tensors do not fit the model:", faults);
-    for (const std::string& name : expected) {
+    for (const std::string& name : floats) {
         double first = 0;
         checkpoint.tensors().at(name).read(0, std::span(&first, 1));  // a dtype that cannot be read is said here
     }
@@ -121,33 +118,25 @@ void check_tensors(const fs::path& folder, const SafetensorsFolder& checkpoint, 
 }  // namespace
 
 HfWeights::HfWeights(const fs::path& folder, const ParameterLayout& layout) : folder_(folder), layout_(layout) {
-    std::set<std::string> parts, quantized;
     for (const HfTensor& tensor : layout.tensors) {
-        Source& source = tensors_.emplace_back();
-        if (!tensor.matrix || folder_.tensors().contains(tensor.name)) continue;
-        source.int4 = Int4Matrix::find(folder_, tensor.name, tensor.rows, tensor.cols);
-        if (!source.int4) continue;
-        quantized.insert(tensor.name);
-        parts.insert(source.int4->parts().begin(), source.int4->parts().end());
+        std::optional<Int4Matrix>& int4 = int4_.emplace_back();
+        if (tensor.matrix && !folder_.tensors().contains(tensor.name))
+            int4 = Int4Matrix::find(folder_, tensor.name, tensor.rows, tensor.cols);
     }
-    check_tensors(folder, folder_, layout, parts, quantized);
-    for (std::size_t t = 0; t < tensors_.size(); ++t) {
-        if (!tensors_[t].int4) tensors_[t].tensor = &folder_.tensors().at(layout.tensors[t].name);
-    }
+    check_tensors(folder, folder_, layout, int4_);
+    for (std::size_t t = 0; t < int4_.size(); ++t)
+        tensors_.push_back(int4_[t] ? nullptr : &folder_.tensors().at(layout.tensors[t].name));
 }
 
 std::size_t HfWeights::int4_matrices() const {
-    return static_cast<std::size_t>(
-        std::count_if(tensors_.begin(), tensors_.end(), [](const Source& source) { return source.int4.has_value(); }));
+    return static_cast<std::size_t>(std::count(tensors_.begin(), tensors_.end(), nullptr));
 }
 
 void HfWeights::read_part(std::size_t tensor, std::int64_t row, std::int64_t column, std::span<float> out) const {
-    const HfTensor& of = layout_.tensors[tensor];
-    const Source& source = tensors_[tensor];
-    if (source.int4)
-        int4_.read(*source.int4, of.rows, of.cols, row, column, out);
+    if (const std::optional<Int4Matrix>& int4 = int4_[tensor])
+        int4_reader_.read(*int4, row, column, out);
     else
-        source.tensor->read(row * of.cols + column, out);
+        tensors_[tensor]->read(row * layout_.tensors[tensor].cols + column, out);
 }
 
 void HfWeights::read(std::int64_t first, std::span<float> out) const {
@@ -179,7 +168,7 @@ void check_export_folder(const fs::path& folder) {
 
 namespace {
 
-/// The tensors of an export, in the layout's order.
+/// The tensors of an export, in the layout's order. A matrix is quantized once, when its codes are written.
 class ExportedTensors {
   public:
     ExportedTensors(const ParameterLayout& layout, const MasterWeights& master, ExportDtype dtype)
@@ -191,33 +180,36 @@ class ExportedTensors {
                 add(t, Part::floats, {tensor.name, shape_of(tensor), floats});
                 continue;
             }
-            add(t, Part::words, {tensor.name + "_packed", {tensor.rows, tensor.cols / 8}, "I32"});
+            require(tensor.cols % kInt4Group == 0, "--export-dtype int4: ", tensor.name, " has ", tensor.cols,
+                    " columns, not a multiple of ", kInt4Group, ", which have a scale each; export as bfloat16");
+            add(t, Part::words, {tensor.name + "_packed", {tensor.rows, tensor.cols / kInt4PerWord}, "I32"});
             add(t, Part::scales, {tensor.name + "_scale", {tensor.rows, tensor.cols / kInt4Group}, "BF16"});
             add(t, Part::shape, {tensor.name + "_shape", {2}, "I64"});
         }
     }
 
-    /// The layers' matrices; embedding and head stay as they are.
-    static bool is_quantizable(const HfTensor& tensor) {
-        return tensor.matrix && tensor.name != kEmbedding && tensor.name != kHead;
-    }
-
     const std::vector<TensorSpec>& specs() const { return specs_; }
 
-    void row(std::size_t index, std::int64_t row, std::span<std::byte> out) const {
+    /// A RowSource.
+    void row(std::size_t index, std::int64_t row, std::span<std::byte> out) {
         const Place& place = places_[index];
         const HfTensor& tensor = layout_.tensors[place.tensor];
+        const auto groups = static_cast<std::size_t>(tensor.cols / kInt4Group);
         if (place.part == Part::shape) {
             const std::int64_t shape[] = {tensor.rows, tensor.cols};
             return copy(std::as_bytes(std::span(shape)), out);
         }
+        if (place.part == Part::words) scales_.resize(static_cast<std::size_t>(tensor.rows) * groups);
+        const std::span scales = place.part == Part::floats
+                                     ? std::span<Bf16>()
+                                     : std::span(scales_).subspan(static_cast<std::size_t>(row) * groups, groups);
+        if (place.part == Part::scales) return copy(std::as_bytes(scales), out);
         std::vector<float> values(static_cast<std::size_t>(tensor.cols));
         master_.read_row(place.tensor, row, values);
         if (place.part == Part::floats) return store_floats(specs_[index].dtype, values, out);
-        std::vector<std::uint32_t> words(values.size() / 8);
-        std::vector<Bf16> scales(values.size() / kInt4Group);
+        std::vector<std::uint32_t> words(values.size() / kInt4PerWord);
         quantize_row(values, words, scales);
-        copy(place.part == Part::words ? std::as_bytes(std::span(words)) : std::as_bytes(std::span(scales)), out);
+        copy(std::as_bytes(std::span(words)), out);
     }
 
   private:
@@ -230,6 +222,10 @@ class ExportedTensors {
         places_.push_back({tensor, part});
         specs_.push_back(std::move(spec));
     }
+    /// The layers' matrices; embedding and head stay in bf16.
+    static bool is_quantizable(const HfTensor& tensor) {
+        return tensor.matrix && tensor.name != kEmbedding && tensor.name != kHead;
+    }
     static void copy(std::span<const std::byte> from, std::span<std::byte> out) {
         std::copy(from.begin(), from.end(), out.begin());
     }
@@ -238,28 +234,19 @@ class ExportedTensors {
     const MasterWeights& master_;
     std::vector<TensorSpec> specs_;
     std::vector<Place> places_;
+    std::vector<Bf16> scales_;  // of the matrix whose codes were written last
 };
 
 }  // namespace
-
-void check_export_dtype(const ParameterLayout& layout, ExportDtype dtype) {
-    if (dtype != ExportDtype::int4) return;
-    for (const HfTensor& tensor : layout.tensors) {
-        require(!ExportedTensors::is_quantizable(tensor) || tensor.cols % kInt4Group == 0,
-                "--export-dtype int4: ", tensor.name, " has ", tensor.cols, " columns, not a multiple of ", kInt4Group,
-                ", which have a scale each; export as bfloat16");
-    }
-}
 
 void export_weights(const fs::path& folder, const ModelConfig& model, const ParameterLayout& layout,
                     const MasterWeights& master, ExportDtype dtype, std::int64_t max_shard_bytes,
                     const std::optional<RunTokenizer>& tokenizer) {
     check_export_folder(folder);
-    check_export_dtype(layout, dtype);
     fs::path target = fs::absolute(folder).lexically_normal();
     if (!target.has_filename()) target = target.parent_path();  // "runs/out/"
 
-    const ExportedTensors tensors(layout, master, dtype);
+    ExportedTensors tensors(layout, master, dtype);
     nlohmann::json config = to_hf_json(model);
     config["torch_dtype"] = dtype == ExportDtype::float32 ? "float32" : "bfloat16";
     if (dtype == ExportDtype::int4) config["quantization_config"] = packed_quantization();

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "src/config/config.h"
+#include "src/config/export_dtype.h"
 #include "src/io/int4_matrix.h"
 #include "src/io/run_tokenizer.h"
 #include "src/io/safetensors.h"
@@ -37,33 +38,23 @@ class HfWeights : public MasterWeights {
     std::size_t int4_matrices() const;
 
   private:
-    /// One of the two.
-    struct Source {
-        const StoredTensor* tensor = nullptr;
-        std::optional<Int4Matrix> int4{};
-    };
     /// Elements of row `row` of the layout's tensor number `tensor`, from `column` on.
     void read_part(std::size_t tensor, std::int64_t row, std::int64_t column, std::span<float> out) const;
 
     SafetensorsFolder folder_;
     const ParameterLayout& layout_;
-    std::vector<Source> tensors_;  // of the layout's
-    mutable Int4Reader int4_;
+    std::vector<const StoredTensor*> tensors_;     // of the layout's; null where it is quantized
+    std::vector<std::optional<Int4Matrix>> int4_;  // of the layout's; absent where it is not
+    mutable Int4Reader int4_reader_;
 };
 
 /// Throws Error when export_weights would refuse `folder`: it exists and is not an empty folder.
 void check_export_folder(const std::filesystem::path& folder);
 
-/// float32: the masters' bits. bfloat16: rounded to nearest even. int4: the layers' matrices as codes (quantize_row),
-/// the rest in bf16.
-enum class ExportDtype : std::uint8_t { bfloat16, float32, int4 };
-
-/// Throws Error naming a matrix whose columns are no multiple of kInt4Group, where `dtype` is int4.
-void check_export_dtype(const ParameterLayout& layout, ExportDtype dtype);
-
 /// Writes config.json and the weights as `dtype`, sharded when they take more than max_shard_bytes, copies
 /// `tokenizer`'s files and completes them (export_files.h). transformers loads the folder unchanged. It is written as
-/// "<folder>.partial" and renamed, so it is complete wherever it exists; on error the partial folder is removed.
+/// "<folder>.partial" and renamed, so it is complete wherever it exists; on error the partial folder is removed. int4
+/// needs matrices whose columns are a multiple of kInt4Group.
 void export_weights(const std::filesystem::path& folder, const ModelConfig& model, const ParameterLayout& layout,
                     const MasterWeights& master, ExportDtype dtype, std::int64_t max_shard_bytes = kMaxShardBytes,
                     const std::optional<RunTokenizer>& tokenizer = {});

@@ -12,15 +12,8 @@ namespace coda {
 
 namespace {
 
-constexpr int kPerWord = 8, kZero = 8;
-
+constexpr int kZero = 8;                                     // the code of q = 0
 constexpr std::int64_t kMostValues = std::int64_t{1} << 20;  // that a reader holds
-
-std::string shape_text(const std::vector<std::int64_t>& shape) {
-    std::string out;
-    for (const std::int64_t extent : shape) out += text(out.empty() ? "(" : ", ", extent);
-    return out + ")";
-}
 
 /// The parts of one matrix, by the ends of their names.
 class Parts {
@@ -34,7 +27,7 @@ class Parts {
     /// Adds the part to the matrix's.
     const StoredTensor& get(const char* end, const std::vector<std::int64_t>& shape, std::string_view dtype) {
         const StoredTensor* part = find(end);
-        require(part != nullptr, "a quantized matrix lacks its tensor ", stem_, end);
+        require(part != nullptr, file, ": a quantized matrix lacks its tensor ", stem_, end);
         require(dtype.empty() || part->dtype == dtype, part->file, ": ", part->name, " has dtype ", part->dtype,
                 ", where ", dtype, " is expected");
         require(part->shape == shape, part->file, ": ", part->name, " has the shape ", shape_text(part->shape),
@@ -44,11 +37,11 @@ class Parts {
     }
     void must_not_have(const char* end, const char* why) const {
         const StoredTensor* part = find(end);
-        require(part == nullptr, part == nullptr ? "" : part->file, ": ", stem_, end, ": ", why,
-                "; take the model's folder in bf16, fp16 or fp32");
+        if (part != nullptr) throw Error(text(part->file, ": ", part->name, ": ", why, kTakeFloats));
     }
 
     std::vector<std::string> names;
+    std::string file;  // of the words, for messages
 
   private:
     const SafetensorsFolder& folder_;
@@ -56,18 +49,17 @@ class Parts {
 };
 
 template <class T>
-std::vector<T> elements_of(const StoredTensor& tensor, std::int64_t first, std::int64_t count) {
-    std::vector<T> elements(static_cast<std::size_t>(count));
-    (*tensor.source)(tensor.begin + first * static_cast<std::int64_t>(sizeof(T)),
-                     std::as_writable_bytes(std::span(elements)));
-    return elements;
+void read_elements(const StoredTensor& tensor, std::int64_t first, std::span<T> out) {
+    (*tensor.source)(tensor.begin + first * static_cast<std::int64_t>(sizeof(T)), std::as_writable_bytes(out));
 }
 template <class T>
 std::vector<T> elements_of(const StoredTensor& tensor) {
-    return elements_of<T>(tensor, 0, tensor.count);
+    std::vector<T> elements(static_cast<std::size_t>(tensor.count));
+    read_elements(tensor, 0, std::span(elements));
+    return elements;
 }
 
-/// All zeros are 8, less one in version 1.
+/// The zero point of a symmetric matrix is 8. Version 1 of GPTQ's layout stores one less.
 void check_zeros(const StoredTensor& tensor) {
     const std::vector<std::uint32_t> words = elements_of<std::uint32_t>(tensor);
     const bool first = std::all_of(words.begin(), words.end(), [](std::uint32_t word) { return word == 0x77777777u; });
@@ -85,9 +77,34 @@ void check_order(const StoredTensor& tensor) {
 }
 
 float value_of(std::uint32_t word, std::int64_t column, float scale) {
-    const auto code = static_cast<int>(word >> (4 * (column % kPerWord)) & 15u);
+    const auto code = static_cast<int>(word >> (4 * (column % kInt4PerWord)) & 15u);
     return static_cast<float>(code - kZero) * scale;
 }
+
+/// Rows of a matrix (N, C), which is stored as such or as (C, N).
+template <class T>
+class Rows {
+  public:
+    /// Rows [first, first + count). read(element, out) fills `out` with what is stored from `element` on.
+    template <class Read>
+    Rows(std::int64_t rows, std::int64_t columns, bool transposed, std::int64_t first, std::int64_t count,
+         const Read& read)
+        : row_step_(transposed ? 1 : columns),
+          column_step_(transposed ? count : 1),
+          values_(static_cast<std::size_t>(count * columns)) {
+        if (!transposed) read(first * columns, std::span(values_));
+        for (std::int64_t column = 0; transposed && column < columns; ++column)
+            read(column * rows + first,
+                 std::span(values_).subspan(static_cast<std::size_t>(column * count), static_cast<std::size_t>(count)));
+    }
+    T at(std::int64_t row, std::int64_t column) const {
+        return values_[static_cast<std::size_t>(row * row_step_ + column * column_step_)];
+    }
+
+  private:
+    std::int64_t row_step_, column_step_;
+    std::vector<T> values_;
+};
 
 }  // namespace
 
@@ -99,23 +116,27 @@ std::optional<Int4Matrix> Int4Matrix::find(const SafetensorsFolder& folder, cons
     Int4Matrix matrix;
     matrix.rows_ = rows;
     matrix.cols_ = cols;
-    matrix.transposed_ = parts.find("weight_packed") == nullptr;
-    if (matrix.transposed_ && parts.find("qweight") == nullptr) return std::nullopt;
+    const StoredTensor* words = parts.find("weight_packed");
+    matrix.transposed_ = words == nullptr;
+    if (matrix.transposed_) words = parts.find("qweight");
+    if (words == nullptr) return std::nullopt;
+    parts.file = words->file;
     require(cols % kInt4Group == 0, weight, ": a quantized matrix of ", cols, " columns, not a multiple of ",
             kInt4Group);
     if (matrix.transposed_) {
-        matrix.words_ = &parts.get("qweight", {cols / kPerWord, rows}, "I32");
+        matrix.words_ = &parts.get("qweight", {cols / kInt4PerWord, rows}, "I32");
         matrix.scales_ = &parts.get("scales", {cols / kInt4Group, rows}, {});
-        check_zeros(parts.get("qzeros", {cols / kInt4Group, rows / kPerWord}, "I32"));
+        check_zeros(parts.get("qzeros", {cols / kInt4Group, rows / kInt4PerWord}, "I32"));
         if (parts.find("g_idx") != nullptr) check_order(parts.get("g_idx", {cols}, "I32"));
         parts.must_not_have("bias", "it has a bias");
     } else {
         parts.must_not_have("weight_zero_point", "it has zero points");
         parts.must_not_have("weight_g_idx", "it reorders columns");
-        matrix.words_ = &parts.get("weight_packed", {rows, cols / kPerWord}, "I32");
+        matrix.words_ = &parts.get("weight_packed", {rows, cols / kInt4PerWord}, "I32");
         matrix.scales_ = &parts.get("weight_scale", {rows, cols / kInt4Group}, {});
-        const std::vector<std::int64_t> shape = elements_of<std::int64_t>(parts.get("weight_shape", {2}, "I64"));
-        require(shape == std::vector{rows, cols}, weight, "_shape is ", shape_text(shape), ", where ",
+        const StoredTensor& part = parts.get("weight_shape", {2}, "I64");
+        const std::vector<std::int64_t> shape = elements_of<std::int64_t>(part);
+        require(shape == std::vector{rows, cols}, part.file, ": ", part.name, " is ", shape_text(shape), ", where ",
                 shape_text({rows, cols}), " is expected");
     }
     matrix.parts_ = std::move(parts.names);
@@ -123,28 +144,16 @@ std::optional<Int4Matrix> Int4Matrix::find(const SafetensorsFolder& folder, cons
 }
 
 void Int4Matrix::read_rows(std::int64_t first, std::span<float> out) const {
-    const std::int64_t count = static_cast<std::int64_t>(out.size()) / cols_, words = cols_ / kPerWord,
-                       groups = cols_ / kInt4Group;
-    std::vector<float> scales(static_cast<std::size_t>(count * groups));
-    std::vector<std::uint32_t> stored;
-    if (!transposed_) {
-        stored = elements_of<std::uint32_t>(*words_, first * words, count * words);
-        scales_->read(first * groups, std::span(scales));
-    }
-    for (std::int64_t group = 0; transposed_ && group < groups; ++group)
-        scales_->read(group * rows_ + first, std::span(scales).subspan(static_cast<std::size_t>(group * count),
-                                                                       static_cast<std::size_t>(count)));
-    for (std::int64_t word = 0; word < words; ++word) {
-        if (transposed_) stored = elements_of<std::uint32_t>(*words_, word * rows_ + first, count);
-        const std::int64_t group = word * kPerWord / kInt4Group;
-        for (std::int64_t row = 0; row < count; ++row) {
-            const std::uint32_t codes = stored[static_cast<std::size_t>(transposed_ ? row : row * words + word)];
-            const float scale =
-                scales[static_cast<std::size_t>(transposed_ ? group * count + row : row * groups + group)];
-            for (std::int64_t j = 0; j < kPerWord; ++j)
-                out[static_cast<std::size_t>(row * cols_ + word * kPerWord + j)] = value_of(codes, j, scale);
-        }
-    }
+    const std::int64_t count = static_cast<std::int64_t>(out.size()) / cols_;
+    const Rows<std::uint32_t> words(
+        rows_, cols_ / kInt4PerWord, transposed_, first, count,
+        [&](std::int64_t element, std::span<std::uint32_t> to) { read_elements(*words_, element, to); });
+    const Rows<float> scales(rows_, cols_ / kInt4Group, transposed_, first, count,
+                             [&](std::int64_t element, std::span<float> to) { scales_->read(element, to); });
+    for (std::int64_t row = 0; row < count; ++row)
+        for (std::int64_t column = 0; column < cols_; ++column)
+            out[static_cast<std::size_t>(row * cols_ + column)] =
+                value_of(words.at(row, column / kInt4PerWord), column, scales.at(row, column / kInt4Group));
 }
 
 namespace {
@@ -187,16 +196,15 @@ void quantize_row(std::span<const float> row, std::span<std::uint32_t> words, st
         scales[g] = best_scale(row.subspan(g * kInt4Group, kInt4Group));
         for (std::size_t i = g * kInt4Group; i < (g + 1) * kInt4Group; ++i) {
             const auto code = static_cast<std::uint32_t>(static_cast<int>(code_of(row[i], scales[g])) + kZero);
-            words[i / kPerWord] |= code << (4 * (i % kPerWord));
+            words[i / kInt4PerWord] |= code << (4 * (i % kInt4PerWord));
         }
     }
 }
 
-void Int4Reader::read(const Int4Matrix& matrix, std::int64_t rows, std::int64_t cols, std::int64_t row,
-                      std::int64_t column, std::span<float> out) {
-    const std::int64_t held = static_cast<std::int64_t>(values_.size()) / cols;
+void Int4Reader::read(const Int4Matrix& matrix, std::int64_t row, std::int64_t column, std::span<float> out) {
+    const std::int64_t cols = matrix.cols(), held = static_cast<std::int64_t>(values_.size()) / cols;
     if (matrix_ != &matrix || row < first_ || row >= first_ + held) {
-        const std::int64_t count = std::min(std::max(kMostValues / cols, std::int64_t{1}), rows - row);
+        const std::int64_t count = std::min(std::max(kMostValues / cols, std::int64_t{1}), matrix.rows() - row);
         values_.resize(static_cast<std::size_t>(count * cols));
         matrix_ = nullptr;  // until the values are there
         matrix.read_rows(row, values_);

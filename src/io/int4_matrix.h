@@ -21,12 +21,17 @@
 
 namespace coda {
 
+inline constexpr int kInt4PerWord = 8;
+
 class Int4Matrix {
   public:
     /// Nothing where the folder has no such matrix. Throws Error naming the tensor where its parts do not fit: a shape,
     /// a type, zero points, an order of columns, or K that is no multiple of kInt4Group.
     static std::optional<Int4Matrix> find(const SafetensorsFolder& folder, const std::string& weight, std::int64_t rows,
                                           std::int64_t cols);
+
+    std::int64_t rows() const { return rows_; }
+    std::int64_t cols() const { return cols_; }
 
     /// The tensors that it consists of.
     const std::vector<std::string>& parts() const { return parts_; }
@@ -51,8 +56,7 @@ void quantize_row(std::span<const float> row, std::span<std::uint32_t> words, st
 class Int4Reader {
   public:
     /// Elements [column, column + out.size()) of a row.
-    void read(const Int4Matrix& matrix, std::int64_t rows, std::int64_t cols, std::int64_t row, std::int64_t column,
-              std::span<float> out);
+    void read(const Int4Matrix& matrix, std::int64_t row, std::int64_t column, std::span<float> out);
 
   private:
     const Int4Matrix* matrix_ = nullptr;

@@ -72,12 +72,6 @@ std::vector<std::int64_t> sizes(const Json& json, const std::string& where) {
     return values;
 }
 
-std::string shape_text(const std::vector<std::int64_t>& shape) {
-    std::string out = "[";
-    for (std::size_t i = 0; i < shape.size(); ++i) out += text(i == 0 ? "" : ", ", shape[i]);
-    return out + "]";
-}
-
 /// A tensor of the header. The file has `size` data bytes, from byte `data` on.
 StoredTensor parse_tensor(const std::string& name, const Json& json, std::int64_t data, std::int64_t size,
                           const std::string& file) {
@@ -128,12 +122,11 @@ std::int64_t count_of(const TensorSpec& tensor) {
     return std::accumulate(tensor.shape.begin(), tensor.shape.end(), std::int64_t{1}, std::multiplies<>());
 }
 
-/// Of the types that are written.
 std::int64_t bytes_of_element(std::string_view dtype) {
-    if (dtype == "F32" || dtype == "I32") return 4;
-    if (dtype == "BF16") return 2;
-    require(dtype == "I64", "a tensor of dtype ", dtype, ": F32, BF16, I32 and I64 are written");
-    return 8;
+    const auto* const known = std::find_if(std::begin(kDtypeBits), std::end(kDtypeBits),
+                                           [&](const auto& entry) { return dtype == entry.first; });
+    require(known != std::end(kDtypeBits) && known->second % 8 == 0, "a tensor of dtype ", dtype, " cannot be written");
+    return known->second / 8;
 }
 std::int64_t bytes_of_tensor(const TensorSpec& tensor) { return count_of(tensor) * bytes_of_element(tensor.dtype); }
 
@@ -172,6 +165,12 @@ std::string header_of(std::span<const TensorSpec> tensors) {
 }
 
 }  // namespace
+
+std::string shape_text(const std::vector<std::int64_t>& shape) {
+    std::string out = "[";
+    for (std::size_t i = 0; i < shape.size(); ++i) out += text(i == 0 ? "" : ", ", shape[i]);
+    return out + "]";
+}
 
 template <class Real>
 void StoredTensor::read(std::int64_t first, std::span<Real> out) const {

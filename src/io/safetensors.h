@@ -40,6 +40,9 @@ struct StoredTensor {
     void read(std::int64_t first, std::span<Real> out) const;
 };
 
+/// "[2, 3]"
+std::string shape_text(const std::vector<std::int64_t>& shape);
+
 /// The tensors of a safetensors file of `bytes` bytes, in the order of their data. Throws Error naming `file`, and the
 /// tensor if there is one, for anything the format does not allow.
 std::vector<StoredTensor> parse_safetensors(BytesAt source, std::int64_t bytes, const std::string& file);
@@ -62,7 +65,7 @@ class SafetensorsFolder {
     std::map<std::string, StoredTensor> tensors_;
 };
 
-/// A tensor to be written, of dtype F32, BF16, I32 or I64.
+/// A tensor to be written; an element takes whole bytes.
 struct TensorSpec {
     std::string name;
     std::vector<std::int64_t> shape;
@@ -70,6 +73,7 @@ struct TensorSpec {
 };
 
 /// Supplies the bytes of row `row` of tensor `index` of the list being written: the elements along its last dimension.
+/// Asked for in order, row after row and tensor after tensor.
 using RowSource = std::function<void(std::size_t index, std::int64_t row, std::span<std::byte> out)>;
 
 /// A row as F32, or as BF16 rounded to nearest even.

@@ -24,7 +24,8 @@ struct JsonPart {
     const nlohmann::json& array() const;
     /// The value of a key, null where there is none.
     JsonPart operator[](const char* key) const;
-    /// The i-th of a list, and the value of an object's key. Named without a stream: there are 10^5 of them.
+    /// The i-th of a list, and the value of an object's key. Their places are joined without a stream: a
+    /// vocabulary has 10^5 keys.
     JsonPart element(std::size_t i) const { return {value[i], where + "[" + std::to_string(i) + "]"}; }
     JsonPart entry(const std::string& key, const nlohmann::json& of_key) const { return {of_key, where + "." + key}; }
     std::string string() const;

@@ -93,7 +93,7 @@ void int4_matrix(std::span<const std::byte> input) {
     Int4Reader reader;
     for (std::int64_t row = kRows - 1; row >= 0; --row) {
         std::vector<float> own(kColumns - 7);
-        reader.read(*matrix, kRows, kColumns, row, 7, own);
+        reader.read(*matrix, row, 7, own);
         promise(std::memcmp(own.data(), &all[static_cast<std::size_t>(row * kColumns + 7)],
                             own.size() * sizeof(float)) == 0,
                 "a row differs where it is read by itself");

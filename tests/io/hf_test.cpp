@@ -197,8 +197,8 @@ TEST_CASE("missing, unexpected and wrongly shaped tensors are all named in one e
     CHECK(contains(message, folder.path().string()));
     CHECK(contains(message, "2 missing: model.layers.0.mlp.up_proj.weight, model.norm.weight"));
     CHECK(contains(message, "1 unexpected: model.layers.2.mlp.up_proj.weight"));
-    CHECK(contains(message, "model.layers.1.mlp.down_proj.weight (40, 24) for (24, 40)"));
-    CHECK(contains(message, "model.layers.1.input_layernorm.weight (24, 1) for (24)"));
+    CHECK(contains(message, "model.layers.1.mlp.down_proj.weight [40, 24] for [24, 40]"));
+    CHECK(contains(message, "model.layers.1.input_layernorm.weight [24, 1] for [24]"));
 
     write_edited(folder.path(), layout, [](auto& shapes) {
         for (int i = 0; i < 1000; ++i) shapes[text("extra.", 1000 + i)] = {1};

@@ -206,7 +206,7 @@ class RefusedImportTest(HuggingFaceTestCase):
         del tensors[q]
         self.put(safetensors(tensors))
         self.refuse_import([f"1 missing: {q}", "1 unexpected: model.layers.2.mlp.up_proj.weight",
-                            f"{down} (24, 16) for (16, 24)", "hf"])
+                            f"{down} [24, 16] for [16, 24]", "hf"])
 
     def test_many_missing_tensors_are_counted(self):
         self.put(safetensors({"model.norm.weight": self.tensors["model.norm.weight"]}))
@@ -286,7 +286,7 @@ class RefusedImportTest(HuggingFaceTestCase):
         refuse({"hidden_size": "16"}, ["hf/config.json", "hidden_size"])
         refuse({"attention_bias": True}, ["hf/config.json", "attention_bias"])
         refuse({"rope_scaling": {"rope_type": "yarn", "factor": 2}}, ["hf/config.json", "yarn"])
-        refuse({"vocab_size": 80}, ["model.embed_tokens.weight (70, 16) for (80, 16)"])
+        refuse({"vocab_size": 80}, ["model.embed_tokens.weight [70, 16] for [80, 16]"])
         self.put(b"{", "config.json")
         self.refuse_import(["hf/config.json:1:"])
         os.remove(self.path("hf/config.json"))

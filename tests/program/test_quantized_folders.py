@@ -1,5 +1,5 @@
-"""Folders of 4-bit weights: read, compressed-tensors' and GPTQ's, the weights are q times scale to the bit; written by
---export-dtype int4, codes and scales are those of the search, to the bit."""
+"""Folders of 4-bit weights. Reading one gives q times scale, to the bit, in both layouts. --export-dtype int4 writes
+the codes and scales that a second implementation of the search finds."""
 
 import copy
 import os
@@ -199,8 +199,8 @@ class QuantizedFoldersTest(ProgramTestCase):
         compressed, gptq = self.packed(Matrix.compressed), self.packed(Matrix.gptq)
         for config, tensors, changes, says in (
                 (COMPRESSED, compressed, {"weight_scale": None}, ["lacks its tensor", "weight_scale"]),
-                (COMPRESSED, compressed, {"weight_scale": ("F32", [128, 4], [0.0] * 512)}, ["(128, 4)", "(128, 2)"]),
-                (COMPRESSED, compressed, {"weight_shape": ("I64", [2], [128, 255])}, ["(128, 255)", "(128, 256)"]),
+                (COMPRESSED, compressed, {"weight_scale": ("F32", [128, 4], [0.0] * 512)}, ["[128, 4]", "[128, 2]"]),
+                (COMPRESSED, compressed, {"weight_shape": ("I64", [2], [128, 255])}, ["[128, 255]", "[128, 256]"]),
                 (COMPRESSED, compressed, {"weight_packed": ("F32", [128, 32], [0.0] * 4096)}, ["F32", "I32"]),
                 (COMPRESSED, compressed, {"weight_g_idx": ("I32", [256], [0] * 256)}, ["g_idx", "reorders"]),
                 (COMPRESSED, compressed, {"weight_zero_point": ("I32", [128, 2], [0] * 256)}, ["zero points"]),

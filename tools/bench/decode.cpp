@@ -1,9 +1,10 @@
 // coda_bench decode: steps/s of decoding with random weights, for the shapes of Llama-3.2-1B and Llama-3.1-8B.
 //
-// A time is of 127 greedy steps that follow one another, launched as coda_generate launches them: wall time, with the
-// host's work between launches, the median of several runs; every sequence begins at its context. `kernel` is the time
-// of the launches by themselves. The share is bytes of weights and cache that a step must read, over the wall time, of
-// what bulk copies by themselves reach, measured first. --ops and --trace show where the time of one step goes.
+// A time is the wall time of a step: 127 greedy steps, launched as coda_generate launches them, with the host's work
+// between launches; the median of several runs. Every sequence begins at its context. `kernel` is the time of the
+// launches only. A step must read its weights and cache: their bytes over the wall time are a share of the stream,
+// which is what bulk copies reach when nothing else runs. The program measures the stream first. --ops and --trace show
+// where the time of one step goes.
 #include <cuda_runtime.h>
 #include <nlohmann/json.hpp>
 
@@ -153,7 +154,7 @@ double wall_us(RandomModel& model, DecodeLaunches& launches, int context) {
     return wall.count() / kSteps;
 }
 
-/// Microseconds per step of the fused kernel's launches by themselves.
+/// Microseconds per step of the fused kernel's launches, without the host's work.
 double kernel_us(RandomModel& model, hopper::decode::FusedDecode& fused, int most_steps, int context) {
     set_sequences(model.memory(), model.sequences(), context);
     CUDA_CHECK(cudaDeviceSynchronize());
@@ -240,7 +241,7 @@ void add_decode(CLI::App& app) {
     command->add_option("--runs", options->runs, "Of 127 steps each")->check(CLI::PositiveNumber);
     command->add_option("--in-flight", options->in_flight, "KB of loads per SM at a time, for `kernel`")
         ->check(CLI::PositiveNumber);
-    command->add_option("--stream", options->stream, "TB/s of reads by themselves, instead of measuring them")
+    command->add_option("--stream", options->stream, "TB/s of the stream, instead of measuring it")
         ->check(CLI::PositiveNumber);
     command->add_flag("--ops", options->ops, "A table of the ops of a step, which is traced");
     command->add_option("--trace", options->trace, "File for the last row's step, in Chrome's trace format");
@@ -255,7 +256,7 @@ void add_decode(CLI::App& app) {
         Clocks clocks;
         if (options->stream == 0) {
             options->stream = read_stream_tb_s();
-            std::printf("bulk copies by themselves read %.2f TB/s\n", options->stream);
+            std::printf("the stream: bulk copies read %.2f TB/s\n", options->stream);
         }
         for (const std::string& name : options->models)
             for (const int context : options->contexts)

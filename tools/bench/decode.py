@@ -11,8 +11,8 @@ math backend, which the compiler fuses, or by the backend that PyTorch takes; of
 
 A time is of one step: wall time over the 127 tokens that follow the first one after `context` tokens of each sequence,
 ours with the host's work between launches. Every round runs coda_bench decode, then the rival; ratio is ours over
-PyTorch's, the median of the rounds' ratios, so smaller is better. A record of its own has our op list without the fused
-kernel.
+PyTorch's, the median of the rounds' ratios, so smaller is better. A second record has the time of our op list, without
+the fused kernel.
 
 --json FILE writes {header, records} for tools/bench/records.py (decode), after every shape. --eager leaves torch.compile
 out, to try the script with --models tiny; without CUDA everything of PyTorch runs on the CPU, for the same purpose.
@@ -236,8 +236,7 @@ def main() -> int:
     parser.add_argument("bench", metavar="BENCH")
     parser.add_argument("--models", type=words, default=["1B", "8B"], help="default: 1B,8B")
     parser.add_argument("--batches", type=numbers, default=[1, 4, 8], help="default: 1,4,8")
-    parser.add_argument("--contexts", type=numbers, default=[96, 256, 8192],
-                        help="default: 96,256,8192")
+    parser.add_argument("--contexts", type=numbers, default=[96, 256, 8192], help="default: 96,256,8192")
     parser.add_argument("--attention", type=words, default=list(ATTENTION), help="default: math,sdpa")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--rounds", type=int, default=3)

@@ -104,8 +104,8 @@ SCHEMAS = {
         rivals={"ratio": "bf16_ms"},
     ),
     # A step of coda_bench decode and PyTorch's (decode.py), greedy: wall time over the 127 tokens that follow the first
-    # one after `context` tokens of each sequence. `decoder` fused or passes; kernel_ms is of the fused kernel's
-    # launches by themselves. stream_tb_s is what reads by themselves reach; the share is a share of it.
+    # one after `context` tokens of each sequence. `decoder` is fused or passes; kernel_ms is the time of the fused
+    # kernel's launches only. stream_tb_s is the speed of reads when nothing else runs; the share is a share of it.
     "decode": Schema(
         key=("model", "dtype", "head", "decoder", "batch", "context"),
         required=("ms", "steps_per_s", "bytes", "stream_tb_s", "share_of_bandwidth"),

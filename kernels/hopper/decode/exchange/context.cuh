@@ -24,7 +24,7 @@ __device__ __forceinline__ bool not_before(std::uint64_t word, std::uint32_t epo
     return is_not_before(static_cast<std::uint32_t>(word >> 32), epoch);
 }
 __device__ __forceinline__ std::uint32_t ll_data(std::uint64_t word) { return static_cast<std::uint32_t>(word); }
-/// The bits in which the words' epochs differ from `epoch`: 0 where both have it. So one branch compares many words.
+/// 0 where both words have the epoch. Bits, so that one branch compares many words.
 __device__ __forceinline__ std::uint32_t missing(const ptx::LlPair& words, std::uint32_t epoch) {
     return (static_cast<std::uint32_t>(words.first >> 32) ^ epoch) |
            (static_cast<std::uint32_t>(words.second >> 32) ^ epoch);
@@ -37,8 +37,8 @@ __device__ __forceinline__ uint2 ll_data_pair(const ptx::LlPair& words) {
     return {ll_data(words.first), ll_data(words.second)};
 }
 
-/// A stage of the ring, and how often the ring has been filled before. A count would be divided by the number of
-/// stages, which is known only at run time, between the arrival of an input and its use.
+/// A stage of the ring, and how often the ring has been filled before. With a count in its place, every k-tile would
+/// wait for a division by the number of stages, which is known only at run time.
 struct RingSlot {
     int slot = 0;
     std::uint32_t round = 0;
@@ -59,8 +59,8 @@ struct RingSlot {
 };
 
 struct WarpContext {
-    // By value: of a kernel's parameters whose address is never taken, each use is an operand in the constant bank. Of
-    // others, each use is a load, and those of a stage depend on one another.
+    // By value: the compiler then reads the kernel's parameters as operands in the constant bank. If their address were
+    // taken, it would load them from memory, and the loads of a k-tile would wait for one another.
     const Arguments arguments;
     char* shared;
     SharedState& state;

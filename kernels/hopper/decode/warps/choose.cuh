@@ -148,8 +148,8 @@ class Chooser {
     std::uint32_t consumer_phase_;
 };
 
-/// A function of its own, so that its registers do not add to the GEMMs' registers. It reads the arguments in shared
-/// memory: a pointer to the kernel's parameters would make every use of them a load, in the GEMMs too.
+/// Not inlined: its registers would come on top of the GEMM loops' registers. It reads a copy of the arguments in
+/// shared memory, since a pointer to the kernel's parameters would make every use of them a load, in the GEMMs too.
 inline __device__ __noinline__ std::uint32_t run_choice(const Arguments& shared_arguments, char* shared,
                                                         StepTokens tokens, WorkItem item,
                                                         std::uint32_t consumer_phase) {
