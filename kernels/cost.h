@@ -21,6 +21,7 @@ namespace coda {
 ///   GradNorm              2 per element
 ///   AdamW                 16 per parameter
 ///   RoundWeights          1 per element
+///   UnpackInt4            1 per element
 /// bytes: every operand counts once; In is read, Out is written, InOut is both. Scratch is not counted. Of some
 /// operands only a part counts:
 ///   a gathered or scattered table             at most one row per token

@@ -45,6 +45,7 @@
 #include "kernels/ops/quantise/op.h"
 #include "kernels/ops/round_weights/op.h"
 #include "kernels/ops/scales/op.h"
+#include "kernels/ops/unpack_int4/op.h"
 #include "kernels/ops/weight_gradient/op.h"
 #include "kernels/ops/zero/op.h"
 
@@ -82,6 +83,7 @@ using Op = std::variant<
     GradNorm,
     AdamW,
     RoundWeights,
+    UnpackInt4,
     UpdateScales>;
 // clang-format on
 

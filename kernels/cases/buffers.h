@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "kernels/core/operand.h"
+#include "kernels/math/int4.h"
 
 namespace coda::cases {
 
@@ -17,7 +18,15 @@ enum class Fill {
     angles,     // pairs cos, sin of a uniform angle
     positions,  // i32 row % scale
     targets,    // i32 in [-1, scale)
+    int4,       // i32 units of kernels/math/int4.h; rows are whole units apart
 };
+
+/// Word `index` of units, made of random bits: codes, or two scales of 2^-7 to 2 and of either sign. Random scales
+/// would be infinite or NaN now and then.
+CODA_HD std::int32_t int4_word(std::int64_t index, std::uint32_t random) {
+    const bool codes = index % kInt4UnitWords < kInt4CodeWords;
+    return static_cast<std::int32_t>(codes ? random : (random & 0x83ff83ffu) | 0x3c003c00u);
+}
 
 struct Buffer {
     const char* name;

@@ -36,6 +36,7 @@ __global__ void fill_kernel(void* memory, DType dtype, std::int64_t count, Fill 
             const Random4 random = philox(seed, stream, static_cast<std::uint64_t>(i));
             const std::int64_t value = fill == Fill::ones        ? limit
                                        : fill == Fill::positions ? i % limit
+                                       : fill == Fill::int4      ? int4_word(i, random.word[0])
                                                                  : random.word[0] % (limit + 1) - 1;
             static_cast<std::int32_t*>(memory)[i] = static_cast<std::int32_t>(value);
         } else if (fill == Fill::angles) {
@@ -59,6 +60,11 @@ __global__ void fill_kernel(void* memory, DType dtype, std::int64_t count, Fill 
 
 void fill_normal(void* memory, std::int64_t count, std::uint64_t seed, cudaStream_t stream) {
     fill_kernel<<<1024, 256, 0, stream>>>(memory, DType::bf16, count, Fill::normal, 1.0f, seed, 0);
+    CUDA_CHECK(cudaGetLastError());
+}
+
+void fill_units(std::int32_t* memory, std::int64_t words, std::uint64_t seed, cudaStream_t stream) {
+    fill_kernel<<<1024, 256, 0, stream>>>(memory, DType::i32, words, Fill::int4, 1.0f, seed, 0);
     CUDA_CHECK(cudaGetLastError());
 }
 

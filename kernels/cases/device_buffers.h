@@ -28,5 +28,7 @@ class DeviceBuffers {
 
 /// Fills `count` bf16 numbers on the device from N(0, 1), asynchronously on `stream`.
 void fill_normal(void* memory, std::int64_t count, std::uint64_t seed, cudaStream_t stream);
+/// `words` of whole units of 4-bit integers (Fill::int4).
+void fill_units(std::int32_t* memory, std::int64_t words, std::uint64_t seed, cudaStream_t stream);
 
 }  // namespace coda::cases

@@ -59,6 +59,7 @@ struct Twice {
                 if (!tokens.empty()) return tokens[static_cast<std::size_t>(column)];
                 return static_cast<double>((row * buffer.view.cols + column) % static_cast<std::int64_t>(buffer.scale));
             case Fill::targets: return std::floor(uniform * (buffer.scale + 1)) - 1;
+            case Fill::int4: return cases::int4_word(column, static_cast<std::uint32_t>(bits()));
         }
         return 0;
     }
