@@ -4,10 +4,9 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
-namespace coda {
+#include "kernels/math/int4.h"
 
-/// Columns of a quantized matrix that have one scale.
-inline constexpr int kInt4Group = 128;
+namespace coda {
 
 /// The end of every refusal of quantized weights: what to do.
 inline constexpr const char* kTakeFloats = "; take the model's folder in bf16, fp16 or fp32";

@@ -5,6 +5,7 @@
 
 #include "kernels/core/error.h"
 #include "kernels/ops/optimizer/norm_fold.h"
+#include "src/engine/int4_units.h"
 #include "src/io/checkpoint.h"
 #include "src/io/checkpoint_weights.h"
 
@@ -49,6 +50,39 @@ void send_working(Executor& executor, const Schedules& schedules, const Paramete
     };
     if (host.working.dtype == DType::bf16) return send(std::vector<Bf16>());
     send(std::vector<Master>());
+}
+
+/// Makes the working copy of a single matrix.
+void send_copy(Executor& executor, const View& copy, const PackedTensor& place, const ParameterLayout& layout,
+               const NormWeights<float>& norms, const MasterWeights& weights) {
+    std::vector<float> part;
+    const auto send = [&]<class Working>(std::vector<Working> working) {
+        for (std::int64_t first = 0; first < place.count(); first += kWeightsPart) {
+            const std::int64_t count = std::min(kWeightsPart, place.count() - first);
+            part.resize(static_cast<std::size_t>(count));
+            weights.read(place.offset + first, part);
+            working.resize(part.size());
+            fill_working(layout.folds, norms, place.offset + first, count, part.data(), working.data());
+            executor.upload(part_of(flat(copy), first, count), working.data());
+        }
+    };
+    if (copy.dtype == DType::bf16) return send(std::vector<Bf16>());
+    send(std::vector<float>());
+}
+
+/// What a plan without master weights keeps of its matrices where each has a copy of its own.
+void send_copies(Executor& executor, const Schedules& schedules, const ParameterLayout& layout,
+                 const NormWeights<float>& norms, const MasterWeights& weights) {
+    if (schedules.uses(schedules.weights.norms())) executor.upload(schedules.weights.norms(), norms.values);
+    for (std::size_t i = 0; i < layout.matrices.size(); ++i) {
+        const Projection& projection = schedules.weights.projection(i);
+        if (projection.units()) {
+            if (!schedules.uses(projection.units())) continue;
+            executor.upload(flat(projection.units()), int4_units(layout, layout.matrices[i], weights).data());
+        } else if (schedules.uses(projection.value())) {
+            send_copy(executor, projection.value(), layout.matrices[i].place, layout, norms, weights);
+        }
+    }
 }
 
 /// fn(Master()) for the type of the master weights.
@@ -101,13 +135,16 @@ void send_weights(Executor& executor, const Schedules& schedules, const Paramete
     const bool keeps_master = schedules.uses(host.master);
     std::vector<float> norms(static_cast<std::size_t>(layout.count - layout.matrix_count)), staging;
     weights.read(layout.matrix_count, norms);
-    send_working(executor, schedules, layout, NormWeights<float>{norms.data(), layout.matrix_count},
-                 [&](std::int64_t first, std::int64_t count) {
-                     staging.resize(static_cast<std::size_t>(count));
-                     weights.read(first, staging);
-                     if (keeps_master) executor.upload(part_of(host.master, first, count), staging.data());
-                     return staging.data();
-                 });
+    if (!keeps_master && schedules.weights.own_copies())
+        send_copies(executor, schedules, layout, {norms.data(), layout.matrix_count}, weights);
+    else
+        send_working(executor, schedules, layout, NormWeights<float>{norms.data(), layout.matrix_count},
+                     [&](std::int64_t first, std::int64_t count) {
+                         staging.resize(static_cast<std::size_t>(count));
+                         weights.read(first, staging);
+                         if (keeps_master) executor.upload(part_of(host.master, first, count), staging.data());
+                         return staging.data();
+                     });
     if (schedules.uses(host.embedding)) send_embedding(executor, host.embedding, layout.embedding_table(), weights);
 }
 

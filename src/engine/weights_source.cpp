@@ -7,6 +7,7 @@
 #include "kernels/core/integers.h"
 #include "src/core/errors.h"
 #include "src/core/printable.h"
+#include "src/engine/int4_units.h"
 #include "src/engine/model_state.h"
 #include "src/engine/recipe_check.h"
 #include "src/io/checkpoint_weights.h"
@@ -86,6 +87,11 @@ void WeightsSource::load(Session& session) const {
     }
 }
 
+std::vector<std::size_t> WeightsSource::int4_matrices(const ParameterLayout& layout) const {
+    if (checkpoint_ || !init_from_) return {};
+    return coda::int4_matrices(layout, HfWeights(*init_from_, layout));
+}
+
 std::unique_ptr<MasterWeights> WeightsSource::open(const ParameterLayout& layout) const {
     std::unique_ptr<MasterWeights> weights;
     std::string more;
@@ -94,7 +100,7 @@ std::unique_ptr<MasterWeights> WeightsSource::open(const ParameterLayout& layout
     } else if (init_from_) {
         auto folder = std::make_unique<HfWeights>(*init_from_, layout);
         if (const std::size_t packed = folder->int4_matrices(); packed > 0)
-            more = text(", ", packed, " matrices unpacked from 4 bits");
+            more = text(", ", packed, " matrices of 4-bit integers");
         weights = std::move(folder);
     } else {
         weights = std::make_unique<InitialWeights>(config_.model, layout, config_.training.seed);

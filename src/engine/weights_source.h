@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "src/core/console.h"
 #include "src/engine/session.h"
@@ -33,6 +34,9 @@ class WeightsSource {
 
     /// Only the master weights, to be read in parts; without a device. `layout` must outlive them.
     std::unique_ptr<MasterWeights> open(const ParameterLayout& layout) const;
+
+    /// The numbers of the layout's matrices that a plan may keep as 4-bit integers.
+    std::vector<std::size_t> int4_matrices(const ParameterLayout& layout) const;
 
     bool resumed() const { return checkpoint_.has_value(); }
     std::int64_t step() const { return checkpoint_ ? checkpoint_->step : 0; }  // optimizer steps of the weights

@@ -48,7 +48,9 @@ std::unique_ptr<BatchDecoder> make_decoder(const Config& config, const Generatio
                                            Console& console) {
     require(shape.batch >= 1 && shape.batch <= kMostSequences, "generation of ", shape.batch,
             " sequences side by side: it takes 1 to ", kMostSequences);
-    return std::make_unique<SessionDecoder>(of_prefill(config, shape), shape, weights, options, console);
+    GenerationShape kept = shape;
+    kept.int4 = weights.int4_matrices(parameter_layout(config.model));
+    return std::make_unique<SessionDecoder>(of_prefill(config, shape), kept, weights, options, console);
 }
 
 }  // namespace coda

@@ -156,6 +156,11 @@ void HfWeights::read_row(std::size_t tensor, std::int64_t row, std::span<float> 
     read_part(tensor, row, 0, out);
 }
 
+void HfWeights::read_int4_row(std::size_t tensor, std::int64_t row, std::span<std::uint32_t> words,
+                              std::span<Bf16> scales) const {
+    int4_reader_.read(*int4_[tensor], row, words, scales);
+}
+
 void check_export_folder(const fs::path& folder) {
     std::error_code error;
     const fs::file_status status = fs::status(folder, error);

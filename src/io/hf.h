@@ -34,6 +34,10 @@ class HfWeights : public MasterWeights {
     void read(std::int64_t first, std::span<float> out) const override;
     void read_row(std::size_t tensor, std::int64_t row, std::span<float> out) const override;
 
+    bool is_int4(std::size_t tensor) const override { return tensors_[tensor] == nullptr; }
+    void read_int4_row(std::size_t tensor, std::int64_t row, std::span<std::uint32_t> words,
+                       std::span<Bf16> scales) const override;
+
     /// Matrices of 4-bit integers among them.
     std::size_t int4_matrices() const;
 

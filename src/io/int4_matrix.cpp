@@ -12,7 +12,6 @@ namespace coda {
 
 namespace {
 
-constexpr int kZero = 8;                                     // the code of q = 0
 constexpr std::int64_t kMostValues = std::int64_t{1} << 20;  // that a reader holds
 
 /// The parts of one matrix, by the ends of their names.
@@ -78,33 +77,8 @@ void check_order(const StoredTensor& tensor) {
 
 float value_of(std::uint32_t word, std::int64_t column, float scale) {
     const auto code = static_cast<int>(word >> (4 * (column % kInt4PerWord)) & 15u);
-    return static_cast<float>(code - kZero) * scale;
+    return static_cast<float>(code - kInt4Zero) * scale;
 }
-
-/// Rows of a matrix (N, C), which is stored as such or as (C, N).
-template <class T>
-class Rows {
-  public:
-    /// Rows [first, first + count). read(element, out) fills `out` with what is stored from `element` on.
-    template <class Read>
-    Rows(std::int64_t rows, std::int64_t columns, bool transposed, std::int64_t first, std::int64_t count,
-         const Read& read)
-        : row_step_(transposed ? 1 : columns),
-          column_step_(transposed ? count : 1),
-          values_(static_cast<std::size_t>(count * columns)) {
-        if (!transposed) read(first * columns, std::span(values_));
-        for (std::int64_t column = 0; transposed && column < columns; ++column)
-            read(column * rows + first,
-                 std::span(values_).subspan(static_cast<std::size_t>(column * count), static_cast<std::size_t>(count)));
-    }
-    T at(std::int64_t row, std::int64_t column) const {
-        return values_[static_cast<std::size_t>(row * row_step_ + column * column_step_)];
-    }
-
-  private:
-    std::int64_t row_step_, column_step_;
-    std::vector<T> values_;
-};
 
 }  // namespace
 
@@ -143,17 +117,20 @@ std::optional<Int4Matrix> Int4Matrix::find(const SafetensorsFolder& folder, cons
     return matrix;
 }
 
-void Int4Matrix::read_rows(std::int64_t first, std::span<float> out) const {
-    const std::int64_t count = static_cast<std::int64_t>(out.size()) / cols_;
-    const Rows<std::uint32_t> words(
-        rows_, cols_ / kInt4PerWord, transposed_, first, count,
-        [&](std::int64_t element, std::span<std::uint32_t> to) { read_elements(*words_, element, to); });
-    const Rows<float> scales(rows_, cols_ / kInt4Group, transposed_, first, count,
-                             [&](std::int64_t element, std::span<float> to) { scales_->read(element, to); });
-    for (std::int64_t row = 0; row < count; ++row)
-        for (std::int64_t column = 0; column < cols_; ++column)
-            out[static_cast<std::size_t>(row * cols_ + column)] =
-                value_of(words.at(row, column / kInt4PerWord), column, scales.at(row, column / kInt4Group));
+void Int4Matrix::read_rows(std::int64_t first, std::span<std::uint32_t> words, std::span<float> scales) const {
+    const auto read = [&]<class T>(std::span<T> out, std::int64_t columns, const auto& stored) {
+        const std::int64_t count = static_cast<std::int64_t>(out.size()) / columns;
+        if (!transposed_) return stored(first * columns, out);
+        std::vector<T> part(static_cast<std::size_t>(count));
+        for (std::int64_t column = 0; column < columns; ++column) {
+            stored(column * rows_ + first, std::span(part));
+            for (std::int64_t row = 0; row < count; ++row)
+                out[static_cast<std::size_t>(row * columns + column)] = part[static_cast<std::size_t>(row)];
+        }
+    };
+    read(words, cols_ / kInt4PerWord,
+         [&](std::int64_t element, std::span<std::uint32_t> to) { read_elements(*words_, element, to); });
+    read(scales, cols_ / kInt4Group, [&](std::int64_t element, std::span<float> to) { scales_->read(element, to); });
 }
 
 namespace {
@@ -195,24 +172,44 @@ void quantize_row(std::span<const float> row, std::span<std::uint32_t> words, st
     for (std::size_t g = 0; g < scales.size(); ++g) {
         scales[g] = best_scale(row.subspan(g * kInt4Group, kInt4Group));
         for (std::size_t i = g * kInt4Group; i < (g + 1) * kInt4Group; ++i) {
-            const auto code = static_cast<std::uint32_t>(static_cast<int>(code_of(row[i], scales[g])) + kZero);
+            const auto code = static_cast<std::uint32_t>(static_cast<int>(code_of(row[i], scales[g])) + kInt4Zero);
             words[i / kInt4PerWord] |= code << (4 * (i % kInt4PerWord));
         }
     }
 }
 
-void Int4Reader::read(const Int4Matrix& matrix, std::int64_t row, std::int64_t column, std::span<float> out) {
-    const std::int64_t cols = matrix.cols(), held = static_cast<std::int64_t>(values_.size()) / cols;
+Int4Reader::Row Int4Reader::row_of(const Int4Matrix& matrix, std::int64_t row) {
+    const auto words = static_cast<std::size_t>(matrix.cols() / kInt4PerWord);
+    const auto scales = static_cast<std::size_t>(matrix.cols() / kInt4Group);
+    const auto held = static_cast<std::int64_t>(words_.size() / words);
     if (matrix_ != &matrix || row < first_ || row >= first_ + held) {
-        const std::int64_t count = std::min(std::max(kMostValues / cols, std::int64_t{1}), matrix.rows() - row);
-        values_.resize(static_cast<std::size_t>(count * cols));
-        matrix_ = nullptr;  // until the values are there
-        matrix.read_rows(row, values_);
+        const std::int64_t most = std::max(kMostValues / matrix.cols(), std::int64_t{1});
+        const auto count = static_cast<std::size_t>(std::min(most, matrix.rows() - row));
+        words_.resize(count * words);
+        scales_.resize(count * scales);
+        matrix_ = nullptr;  // until they are there
+        matrix.read_rows(row, words_, scales_);
         matrix_ = &matrix;
         first_ = row;
     }
-    const auto from = values_.begin() + static_cast<std::ptrdiff_t>((row - first_) * cols + column);
-    std::copy(from, from + static_cast<std::ptrdiff_t>(out.size()), out.begin());
+    const auto at = static_cast<std::size_t>(row - first_);
+    return {std::span(words_).subspan(at * words, words), std::span(scales_).subspan(at * scales, scales)};
+}
+
+void Int4Reader::read(const Int4Matrix& matrix, std::int64_t row, std::int64_t column, std::span<float> out) {
+    const Row stored = row_of(matrix, row);
+    for (float& value : out) {
+        value = value_of(stored.words[static_cast<std::size_t>(column / kInt4PerWord)], column,
+                         stored.scales[static_cast<std::size_t>(column / kInt4Group)]);
+        ++column;
+    }
+}
+
+void Int4Reader::read(const Int4Matrix& matrix, std::int64_t row, std::span<std::uint32_t> words,
+                      std::span<Bf16> scales) {
+    const Row stored = row_of(matrix, row);
+    std::copy(stored.words.begin(), stored.words.end(), words.begin());
+    std::transform(stored.scales.begin(), stored.scales.end(), scales.begin(), [](float scale) { return Bf16(scale); });
 }
 
 }  // namespace coda

@@ -36,8 +36,9 @@ class Int4Matrix {
     /// The tensors that it consists of.
     const std::vector<std::string>& parts() const { return parts_; }
 
-    /// Rows [first, first + out.size() / K), each element the product in float.
-    void read_rows(std::int64_t first, std::span<float> out) const;
+    /// Rows from `first` on, as many as the spans hold: a row has K / 8 words, in the layout of weight_packed, and
+    /// K / 128 scales.
+    void read_rows(std::int64_t first, std::span<std::uint32_t> words, std::span<float> scales) const;
 
   private:
     const StoredTensor* words_ = nullptr;
@@ -55,13 +56,22 @@ void quantize_row(std::span<const float> row, std::span<std::uint32_t> words, st
 /// Reads elements of one matrix after another, many rows at a time, since the words of GPTQ's rows lie apart.
 class Int4Reader {
   public:
-    /// Elements [column, column + out.size()) of a row.
+    /// Elements [column, column + out.size()) of a row, each the product in float.
     void read(const Int4Matrix& matrix, std::int64_t row, std::int64_t column, std::span<float> out);
+    /// A whole row's words and scales; scales of another type are rounded to bf16.
+    void read(const Int4Matrix& matrix, std::int64_t row, std::span<std::uint32_t> words, std::span<Bf16> scales);
 
   private:
+    struct Row {
+        std::span<const std::uint32_t> words;
+        std::span<const float> scales;
+    };
+    Row row_of(const Int4Matrix& matrix, std::int64_t row);
+
     const Int4Matrix* matrix_ = nullptr;
     std::int64_t first_ = 0;  // of the rows that are here
-    std::vector<float> values_;
+    std::vector<std::uint32_t> words_;
+    std::vector<float> scales_;
 };
 
 }  // namespace coda

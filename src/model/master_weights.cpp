@@ -2,7 +2,14 @@
 
 #include <algorithm>
 
+#include "kernels/core/error.h"
+
 namespace coda {
+
+void MasterWeights::read_int4_row(std::size_t tensor, std::int64_t /*row*/, std::span<std::uint32_t> /*words*/,
+                                  std::span<Bf16> /*scales*/) const {
+    throw Error(text("tensor ", tensor, " has no 4-bit integers"));
+}
 
 RowPart row_part(const HfTensor& tensor, std::int64_t row, std::int64_t first, std::int64_t count) {
     const std::int64_t offset = tensor.row_offset(row);

@@ -21,6 +21,13 @@ class MasterWeights {
 
     /// A row of the layout's Hugging Face tensor number `tensor`; out.size() is its `cols`.
     virtual void read_row(std::size_t tensor, std::int64_t row, std::span<float> out) const = 0;
+
+    /// Whether the layout's Hugging Face tensor number `tensor` consists of 4-bit integers.
+    virtual bool is_int4(std::size_t /*tensor*/) const { return false; }
+    /// A row of such a tensor as it is: its `cols` codes, q + 8, eight to a word from the lowest bits on, and a scale
+    /// for every kInt4Group of them. A scale of another type is rounded to bf16, in which products with it are made.
+    virtual void read_int4_row(std::size_t tensor, std::int64_t row, std::span<std::uint32_t> words,
+                               std::span<Bf16> scales) const;
 };
 
 /// What elements [first, first + count) of the flat segment have of a tensor's row.

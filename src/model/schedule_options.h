@@ -13,6 +13,8 @@ namespace coda {
 struct GenerationShape {
     std::int64_t batch = 0;    // sequences; 0: no generation
     std::int64_t context = 0;  // positions of each
+    /// Numbers of ParameterLayout::matrices that are kept as 4-bit integers (kernels/math/int4.h), ascending.
+    std::vector<std::size_t> int4{};
 };
 
 /// Rows of the prefill passes, ascending: 128 2^k below the context, and the context. A prompt is padded to the

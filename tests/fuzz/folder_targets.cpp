@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "kernels/core/error.h"
+#include "kernels/math/int4.h"
 #include "src/io/checkpoint.h"
 #include "src/io/checksum.h"
 #include "src/io/files.h"
@@ -88,15 +89,25 @@ void int4_matrix(std::span<const std::byte> input) {
     const SafetensorsFolder opened(kFolder.path());
     const std::optional<Int4Matrix> matrix = Int4Matrix::find(opened, "m.weight", kRows, kColumns);
     require(matrix.has_value(), "there is no such matrix");
-    std::vector<float> all(kRows * kColumns);
-    matrix->read_rows(0, all);
+    constexpr std::size_t kWords = kColumns / kInt4PerWord, kGroups = kColumns / kInt4Group;
+    std::vector<std::uint32_t> all(kRows * kWords);
+    std::vector<float> scales(kRows * kGroups);
+    matrix->read_rows(0, all, scales);
     Int4Reader reader;
     for (std::int64_t row = kRows - 1; row >= 0; --row) {
         std::vector<float> own(kColumns - 7);
         reader.read(*matrix, row, 7, own);
-        promise(std::memcmp(own.data(), &all[static_cast<std::size_t>(row * kColumns + 7)],
-                            own.size() * sizeof(float)) == 0,
-                "a row differs where it is read by itself");
+        std::vector<std::uint32_t> words(kWords);
+        std::vector<Bf16> rounded(kGroups);
+        reader.read(*matrix, row, words, rounded);
+        const auto at = static_cast<std::size_t>(row);
+        promise(std::equal(words.begin(), words.end(), all.begin() + row * static_cast<std::int64_t>(kWords)),
+                "a row's words differ where it is read by itself");
+        for (std::size_t i = 7; i < kColumns; ++i) {
+            const auto code = static_cast<int>(words[i / kInt4PerWord] >> (4 * (i % kInt4PerWord)) & 15U);
+            const float value = static_cast<float>(code - kInt4Zero) * scales[at * kGroups + i / kInt4Group];
+            promise(std::memcmp(&own[i - 7], &value, sizeof value) == 0, "an element is not code times scale");
+        }
     }
     for (const std::string& part : matrix->parts())
         promise(opened.tensors().contains(part), "a part is not a tensor of the folder");

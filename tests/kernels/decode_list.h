@@ -2,9 +2,12 @@
 #pragma once
 
 #include <cmath>
+#include <random>
 #include <string>
 
 #include "kernels/core/integers.h"
+#include "kernels/cpu/run.h"
+#include "kernels/math/int4.h"
 #include "kernels/ops.h"
 #include "tests/kernels/fixture.h"
 
@@ -14,6 +17,8 @@ struct DecodeSizes {
     std::int64_t batch = 1, layers = 2, width = 80, feed_forward = 144;
     std::int64_t heads = 4, kv_heads = 2, head_dim = 64, context = 300;
     std::int64_t vocab = 101, padded_vocab = 112;
+    bool int4 = false, int4_head = false;  // 4-bit integers: the layers' matrices, the head's
+    bool norms = true;                     // these have the weights of norms before them, and scales with a mantissa
 
     std::int64_t q_columns() const { return heads * head_dim; }
     std::int64_t qkv_columns() const { return (heads + 2 * kv_heads) * head_dim; }
@@ -35,7 +40,7 @@ class DecodeList {
     View token, lengths, positions, state, status, seen, logits;
     std::vector<View> keys, values;  // by layer
 
-    explicit DecodeList(const DecodeSizes& given, double weight_scale = 0.15) : sizes(given), scale_(weight_scale) {
+    explicit DecodeList(const DecodeSizes& given, float weight_scale = 0.15f) : sizes(given), scale_(weight_scale) {
         const std::int64_t batch = sizes.batch;
         token = ints(batch);
         lengths = ints(batch);
@@ -54,7 +59,18 @@ class DecodeList {
                 buffers.set(rope_, p, 2 * i, std::cos(angle));
                 buffers.set(rope_, p, 2 * i + 1, std::sin(angle));
             }
+        if (sizes.norms && (sizes.int4 || sizes.int4_head))
+            norms_ = buffers.random(DType::f32, 1, (2 * sizes.layers + 1) * sizes.width, 0.5, 1.5);
         build();
+    }
+
+    /// Unpacks the 4-bit integers here and now: what is left of the list reads the same matrices in bf16.
+    void unpack() {
+        std::erase_if(schedule, [&](const Step& step) {
+            if (!std::holds_alternative<UnpackInt4>(step.op)) return false;
+            cpu::run(step.op, buffers.memory());
+            return true;
+        });
     }
 
     void set_row(std::int64_t row, const DecodeRow& from, int newest) {
@@ -93,6 +109,33 @@ class DecodeList {
     View weights(std::int64_t rows, std::int64_t cols) {
         return buffers.random(DType::bf16, rows, cols, -scale_, scale_);
     }
+    /// The operand w of a GEMM, and the step that unpacks it. norm: the number of the norm before it; -1: none.
+    View w(int layer, const char* name, std::int64_t rows, std::int64_t cols, std::int64_t norm = -1) {
+        if (!(layer < 0 ? sizes.int4_head : sizes.int4)) return weights(rows, cols);
+        UnpackInt4 op;
+        op.units = buffers.matrix(DType::i32, rows / kInt4Rows, cols / kInt4Group * kInt4UnitWords);
+        auto* const words = buffers.memory().at<std::int32_t>(op.units);
+        for (std::int64_t i = 0; i < op.units.count(); ++i) words[i] = static_cast<std::int32_t>(random_());
+        // Powers of two where there are no norms: then the matrix in bf16 has the same numbers.
+        const auto scale = [&] {
+            const float some = scale_ / 8 * (0.5f + 1e-3f * static_cast<float>(random_() % 1000));
+            return std::uint32_t{Bf16(sizes.norms ? some : std::exp2(std::floor(std::log2(some)))).bits};
+        };
+        for (std::int64_t i = 0; i < op.units.count(); i += kInt4UnitWords)
+            for (std::int64_t j = kInt4CodeWords; j < kInt4UnitWords; ++j)
+                words[i + j] = static_cast<std::int32_t>(scale() | scale() << 16 | (random_() & 0x80008000u));
+        if (norms_ && norm >= 0) {
+            View gamma = norms_;
+            gamma.offset += norm * sizes.width * size_of(gamma.dtype);
+            gamma.cols = gamma.ld = sizes.width;
+            op.gamma = gamma;
+        }
+        op.working = buffers.matrix(DType::bf16, rows, cols);
+        written(op.working);
+        const View working = op.working;
+        add(layer, name, op);
+        return working;
+    }
     View activation(std::int64_t cols) { return buffers.matrix(DType::bf16, sizes.batch, cols); }
     View statistic(std::int64_t rows = 1) { return buffers.matrix(DType::f32, rows, sizes.batch); }
     static View written(View& view) {
@@ -113,10 +156,10 @@ class DecodeList {
                   .rstd = rstd,
                   .eps = kEps});
         const auto close = [&](int layer, const char* name, const View& a, std::int64_t k) {
+            const View matrix = w(layer, "weights", d, k);
             const View next = activation(d), square = statistic(ceil_div(d, tile)), next_rstd = statistic();
             add(layer, name,
-                LinearResidualRms{
-                    .a = a, .w = weights(d, k), .residual = x, .x = next, .square = square, .tile = tile});
+                LinearResidualRms{.a = a, .w = matrix, .residual = x, .x = next, .square = square, .tile = tile});
             add(layer, "rstd", FinishRstd{.square = square, .rstd = next_rstd, .width = d, .eps = kEps});
             x = next;
             rstd = next_rstd;
@@ -126,9 +169,10 @@ class DecodeList {
             const std::int64_t rows = batch * sizes.kv_heads * sizes.context;
             keys.push_back(buffers.random(DType::bf16, rows, sizes.head_dim, -1, 1));
             values.push_back(buffers.random(DType::bf16, rows, sizes.head_dim, -1, 1));
+            const View qkv_weights = w(l, "qkv_weights", sizes.qkv_columns(), d, 2 * l);
             add(l, "qkv",
                 LinearRope{.a = x,
-                           .w = weights(sizes.qkv_columns(), d),
+                           .w = qkv_weights,
                            .rstd = rstd,
                            .positions = positions,
                            .rope = rope_,
@@ -148,12 +192,13 @@ class DecodeList {
             attention.scratch = buffers.vector(DType::u8, attention.scratch_bytes());
             add(l, "attention", attention);
             close(l, "attn_out", o, sizes.q_columns());
-            add(l, "gate_up", LinearSwiglu{.a = x, .w = weights(2 * f, d), .rstd = rstd, .z = {}, .y = y});
+            const View gate_up_weights = w(l, "gate_up_weights", 2 * f, d, 2 * l + 1);
+            add(l, "gate_up", LinearSwiglu{.a = x, .w = gate_up_weights, .rstd = rstd, .z = {}, .y = y});
             close(l, "down", y, f);
         }
         View all = activation(sizes.padded_vocab);
-        add(-1, "logits",
-            Linear{.a = x, .w = weights(sizes.padded_vocab, d), .rstd = rstd, .out = {all, Beta::overwrite}});
+        const View head = w(-1, "head_weights", sizes.padded_vocab, d, 2 * sizes.layers);
+        add(-1, "logits", Linear{.a = x, .w = head, .rstd = rstd, .out = {all, Beta::overwrite}});
         all.cols = sizes.vocab;
         logits = all;
         add(-1, "choose",
@@ -169,8 +214,9 @@ class DecodeList {
                         .status = status});
     }
 
-    double scale_;
-    View limits_, ends_, options_, rope_;
+    float scale_;
+    std::mt19937 random_;
+    View norms_, limits_, ends_, options_, rope_;
 };
 
 }  // namespace coda::test

@@ -106,6 +106,50 @@ TEST_CASE("fused decode: an op list becomes five ops a layer, the head and the c
     CHECK(lower(list.schedule, Memory::shapes_only(), 132).ops.size() == 12);
 }
 
+TEST_CASE("fused decode: 4-bit integers are read as they are, with the weights of norms") {
+    DecodeList list({.batch = 3, .width = 256, .feed_forward = 640, .int4 = true});
+    const Memory memory = list.buffers.memory();
+    const DecodePlan plan = lower(list.schedule, memory, 132);
+    REQUIRE(plan.ops.size() == 12);
+    CHECK(plan.operands.shape.int4);
+    const float* norms = memory.at<float>(op_of<UnpackInt4>(list).gamma);
+    CHECK(plan.operands.norms == norms);
+    for (int l = 0, unpack = 0; l < 2; ++l)
+        for (const int op : {0, 2, 3, 4}) {
+            CAPTURE(l, op);
+            const UnpackInt4& from = op_of<UnpackInt4>(list, unpack++);
+            const DecodeOp& found = plan.ops[static_cast<std::size_t>(5 * l + op)];
+            CHECK(found.int4);
+            CHECK(found.weights == memory.at<std::int32_t>(from.units));
+            CHECK(found.norm == (op == 0 ? 512 * l : op == 3 ? 512 * l + 256 : -1));
+            CHECK(found.tiles == from.working.rows / 16);
+            CHECK(found.columns == from.working.cols);
+        }
+    CHECK(!plan.ops[10].int4);
+    CHECK(plan.ops[10].weights == memory.at<Bf16>(op_of<Linear>(list).w));
+    CHECK(plan.lds[10] == 256);
+
+    DecodeList head({.width = 256, .feed_forward = 640, .int4_head = true});
+    const DecodePlan with_head = lower(head.schedule, head.buffers.memory(), 132);
+    CHECK(with_head.operands.shape.int4);
+    CHECK(!with_head.ops[3].int4);
+    CHECK(with_head.ops[10].int4);
+    CHECK(with_head.ops[10].norm == 0);
+
+    head.unpack();
+    const DecodePlan unpacked = lower(head.schedule, head.buffers.memory(), 132);
+    CHECK(!unpacked.operands.shape.int4);
+    CHECK(!unpacked.ops[10].int4);
+
+    op_of<UnpackInt4>(list, 1).working.version += 1;
+    CHECK_THAT(refusal_of(list), Contains("layer 0 attn_out") && Contains("operand w"));
+    DecodeList other({.width = 256, .feed_forward = 640, .int4 = true});
+    op_of<UnpackInt4>(other, 2).gamma = {};
+    CHECK(lower(other.schedule, other.buffers.memory(), 132).ops[3].norm == -1);
+    std::swap(op_of<UnpackInt4>(other, 0).gamma, op_of<UnpackInt4>(other, 4).gamma);
+    CHECK_THAT(refusal_of(other), Contains("layer 1 qkv") && Contains("gamma"));
+}
+
 TEST_CASE("fused decode: sizes that the kernel does not take are refused by name") {
     CHECK(refusal_of(DecodeSizes{}) == "accepted");
     CHECK_THAT(refusal_of({.batch = 9}), Contains("9 sequences"));
@@ -140,32 +184,34 @@ TEST_CASE("fused decode: a list of another form is refused, and the message says
 
 TEST_CASE("fused decode: every part of shared memory has room of its own") {
     for (const int batch : {1, 2, 3, 4, 5, 8})
-        for (const DecodePlan& plan :
-             {plan_of(16, 2048, 8192, 32, 8, 64, batch), plan_of(28, 3072, 8192, 24, 8, 128, batch),
-              plan_of(32, 4096, 14336, 32, 8, 128, batch), plan_of(1, 16, 16, 1, 1, 64, batch)}) {
-            const Layout layout = layout_of(plan);
-            CAPTURE(batch, plan.operands.shape.width, layout.stages);
-            std::vector<std::pair<int, int>> partials = {
-                {0, layout.stages * kStageBytes},
-                {layout.input, kConsumerWarps * layout.input_bytes},
-                {layout.partials, 4 * layout.partial_entries * kConsumerWarps * layout.partial_floats},
-                {layout.attention, 4 * kConsumerWarps * layout.attention_floats},
-                {layout.ops, static_cast<int>(plan.ops.size() * sizeof(DecodeOp))},
-                {layout.state, static_cast<int>(sizeof(SharedState))}};
-            for (std::size_t i = 0; i < partials.size(); ++i) {
-                CHECK(partials[i].first % 128 == 0);
-                const int end = i + 1 < partials.size() ? partials[i + 1].first : layout.bytes;
-                CHECK(partials[i].first + partials[i].second <= end);
+        for (const bool int4 : {false, true})
+            for (DecodePlan plan :
+                 {plan_of(16, 2048, 8192, 32, 8, 64, batch), plan_of(28, 3072, 8192, 24, 8, 128, batch),
+                  plan_of(32, 4096, 14336, 32, 8, 128, batch), plan_of(1, 16, 16, 1, 1, 64, batch)}) {
+                plan.operands.shape.int4 = int4;
+                const Layout layout = layout_of(plan);
+                CAPTURE(batch, int4, plan.operands.shape.width, layout.stages);
+                std::vector<std::pair<int, int>> partials = {
+                    {0, layout.stages * stage_bytes(plan.operands.shape.int4)},
+                    {layout.input, kConsumerWarps * layout.input_bytes},
+                    {layout.partials, 4 * layout.partial_entries * kConsumerWarps * layout.partial_floats},
+                    {layout.attention, 4 * kConsumerWarps * layout.attention_floats},
+                    {layout.ops, static_cast<int>(plan.ops.size() * sizeof(DecodeOp))},
+                    {layout.state, static_cast<int>(sizeof(SharedState))}};
+                for (std::size_t i = 0; i < partials.size(); ++i) {
+                    CHECK(partials[i].first % 128 == 0);
+                    const int end = i + 1 < partials.size() ? partials[i + 1].first : layout.bytes;
+                    CHECK(partials[i].first + partials[i].second <= end);
+                }
+                CHECK(layout.bytes <= hopper::kMaxSharedBytes);
+                CHECK(layout.stages >= 3);
+                CHECK(layout.stages <= kMaxStages);
+                CHECK(layout.in_flight >= 1);
+                CHECK(layout.in_flight <= layout.stages);
+                CHECK(layout.partial_entries <= kMaxPartialEntries);
+                CHECK(layout.partial_entries % kEpilogueWarps == 0);  // an entry is always of the same epilogue warp
+                CHECK(layout.input_bytes % 16 == 0);
             }
-            CHECK(layout.bytes <= hopper::kMaxSharedBytes);
-            CHECK(layout.stages >= 3);
-            CHECK(layout.stages <= kMaxStages);
-            CHECK(layout.in_flight >= 1);
-            CHECK(layout.in_flight <= layout.stages);
-            CHECK(layout.partial_entries <= kMaxPartialEntries);
-            CHECK(layout.partial_entries % kEpilogueWarps == 0);  // an entry is always of the same epilogue warp
-            CHECK(layout.input_bytes % 16 == 0);
-        }
     const Layout layout = layout_of(plan_of(16, 2048, 8192, 32, 8, 64, 1));
     CHECK(layout.stages >= 9);
     std::string message = "accepted";

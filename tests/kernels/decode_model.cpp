@@ -26,10 +26,10 @@ DecodeModel::DecodeModel(DecodePlan plan, ModelOptions options)
         Sm& sm = sms_[i];
         sm.number = static_cast<int>(i);
         sm.full.assign(ring, Phases(1));
-        sm.empty.assign(ring, Phases(1));
+        sm.empty.assign(ring, Phases(plan_.operands.shape.int4 ? kStageSlices : 1));
         sm.stage.assign(ring, -1);
         sm.k_tile.assign(ring, {-1, -1});
-        sm.used.assign(ring, false);
+        sm.used.assign(ring, 0);
         sm.partials_full.assign(entries, Phases(kConsumerWarps));
         sm.partials.assign(entries, std::vector<int>(kConsumerWarps, -1));
     }
@@ -105,8 +105,8 @@ Warp DecodeModel::consumer(Sm& sm, int warp) {
                             co_await Until("an issued block", [&] { return sm.issued > n; });
                             co_await Until("a block", [&] { return sm.full[slot].passed(n / layout_.stages); });
                             if (sm.stage[slot] != n) fail("another stage than the block");
-                            sm.used[slot] = false;
-                            sm.empty[slot].arrive();
+                            --sm.used[slot];
+                            sm.empty[slot].arrive(shape.int4 ? kStageSlices : 1);
                         }
                         const auto partial = static_cast<std::size_t>(warp);
                         if (sm.unread[partial] != 0) fail("a tile's sums were overwritten");
@@ -137,7 +137,7 @@ Warp DecodeModel::consumer(Sm& sm, int warp) {
                 }
             } else {
                 const OwnTiles own = own_tiles(op.tiles, op.rotation, sm.number, plan_.grid);
-                const Slices slices = slices_of(op.columns);
+                const Slices slices = shape.slices(op.columns);
                 const int kept = resident_slices(slices, shape.batch);
                 const InputVector input = input_of(exchange_, op.kind);
                 const bool embedded = op.kind == OpKind::qkv && op.embedded;
@@ -168,20 +168,22 @@ Warp DecodeModel::consumer(Sm& sm, int warp) {
                         if (fetched(b)) co_await slice_of(first_slice + round * kConsumerWarps, b);
                 const int together = tiles_together(slices, shape.batch);
                 const int apart = slices.number < kConsumerWarps ? kConsumerWarps / slices.number : together;
-                std::int64_t n = stages + warp;
+                const int readers = stage_slices(slices, op.int4);
+                std::int64_t n = stages + warp / readers;
                 for (int tile = first_tile; tile < own.number; tile += apart) {
                     const int end = std::min(tile + together, own.number);
                     for (int slice = first_slice; slice < slices.number; slice += kConsumerWarps) {
                         for (int b = 0; b < shape.batch && kept == 0; ++b)
                             if (fetched(b)) co_await slice_of(slice, b);
-                        for (int t = tile; t < end; ++t, n += kConsumerWarps) {
+                        for (int t = tile; t < end; ++t, n += kConsumerWarps / readers) {
                             const auto slot = static_cast<std::size_t>(n % layout_.stages);
                             co_await Until("an issued stage", [&] { return sm.issued > n; });
                             co_await Until("a stage", [&] { return sm.full[slot].passed(n / layout_.stages); });
-                            if (sm.stage[slot] != n || sm.k_tile[slot].tile != t || sm.k_tile[slot].slice != slice)
+                            if (sm.stage[slot] != n || sm.k_tile[slot].tile != t ||
+                                sm.k_tile[slot].slice != slice - slice % readers)
                                 fail("another stage than the slice");
-                            sm.used[slot] = false;
-                            sm.empty[slot].arrive();
+                            --sm.used[slot];
+                            sm.empty[slot].arrive(shape.int4 ? kStageSlices / readers : 1);
                         }
                     }
                     for (int t = tile; t < end; ++t) {
@@ -199,7 +201,7 @@ Warp DecodeModel::consumer(Sm& sm, int warp) {
                                                                                            slices.partials());
                     }
                 }
-                stages += std::int64_t{own.number} * slices.number;
+                stages += std::int64_t{own.number} * (slices.number / readers);
                 tiles += own.number;
             }
         }
@@ -287,7 +289,7 @@ Warp DecodeModel::epilogue(Sm& sm, int warp) {
                                        kTileRows / 2, now - (first ? 3 : 2));
                 const auto entry = static_cast<std::size_t>(count % layout_.partial_entries);
                 co_await Until("sums", [&] { return sm.partials_full[entry].passed(count / layout_.partial_entries); });
-                for (int i = 0; i < slices_of(op.columns).partials(); ++i) {
+                for (int i = 0; i < shape.slices(op.columns).partials(); ++i) {
                     int& partial = sm.partials[entry][static_cast<std::size_t>(i)];
                     if (partial != count) fail(text("sums of tile ", partial, " instead of ", count));
                     partial = -1;
@@ -327,9 +329,10 @@ Warp DecodeModel::producer(Sm& sm) {
                 for (int index = 0; index < own.number; ++index)
                     stages.resize(stages.size() + static_cast<std::size_t>(all.tile(own.tile(index)).blocks));
             } else if (is_gemm(op.kind)) {
-                const Slices slices = slices_of(op.columns);
+                const Slices slices = plan_.operands.shape.slices(op.columns);
                 each_k_tile(slices, own_tiles(op.tiles, op.rotation, sm.number, plan_.grid).number,
-                            tiles_together(slices, plan_.operands.shape.batch), [&](KTile stage) {
+                            tiles_together(slices, plan_.operands.shape.batch), stage_slices(slices, op.int4),
+                            [&](KTile stage) {
                                 stages.push_back(stage);
                                 return true;
                             });
@@ -342,8 +345,8 @@ Warp DecodeModel::producer(Sm& sm) {
                         return sm.full[static_cast<std::size_t>(earlier % ring)].passed(earlier / ring);
                     });
                 co_await Until("a free stage", [&] { return sm.empty[slot].passed(n / ring ^ 1); });
-                if (sm.used[slot]) fail("a stage was overwritten");
-                sm.used[slot] = true;
+                if (sm.used[slot] != 0) fail("a stage was overwritten");
+                sm.used[slot] = is_gemm(op.kind) ? stage_slices(plan_.operands.shape.slices(op.columns), op.int4) : 1;
                 sm.stage[slot] = n;
                 sm.k_tile[slot] = stage;
                 sm.full[slot].arrive_expect();

@@ -13,7 +13,7 @@ struct DecodeModel::Sm {
     std::vector<Phases> full, empty;
     std::vector<std::int64_t> stage;            // what a place holds
     std::vector<hopper::decode::KTile> k_tile;  // of a GEMM: which tile and slice
-    std::vector<bool> used;                     // it is not free
+    std::vector<int> used;                      // warps that have yet to read it
     std::vector<int> landing;                   // places whose copy is on its way
     std::int64_t issued = 0;
     bool all_issued = false;

@@ -33,42 +33,49 @@ AttentionTiles<Lengths> attention_tiles_of(const std::vector<int>& lengths, int 
 }  // namespace
 
 TEST_CASE("fused decode: slices cover every column once, and a warp keeps its slices from tile to tile") {
-    for (int columns = kStepColumns; columns <= 30000; columns += kStepColumns) {
-        const Slices slices = slices_of(columns);
-        CAPTURE(columns, slices.number);
-        REQUIRE((kConsumerWarps % slices.number == 0 || slices.number % kConsumerWarps == 0));
-        REQUIRE(slices.first_block(0) == 0);
-        REQUIRE(slices.most <= kSliceBlocks);
-        const int blocks = slices.first_block(slices.number);
-        REQUIRE(blocks * kBlockColumns >= columns);
-        REQUIRE((blocks - 1) * kBlockColumns < columns);
-        int covered = 0;
-        for (int j = 0; j < slices.number; ++j) {
-            REQUIRE(slices.first_column(j) == slices.first_block(j) * kBlockColumns);
-            REQUIRE(slices.first_block(j) + slices.blocks_of(j) == slices.first_block(j + 1));
-            // One copy has one size: only what is behind the matrix may be missing from it.
-            REQUIRE((slices.blocks_of(j) == slices.most || slices.first_block(j + 1) == blocks));
-            REQUIRE(slices.columns_of(j, columns) >= 0);
-            covered += slices.columns_of(j, columns);
+    for (int columns = kStepColumns; columns <= 30000; columns += kStepColumns)
+        for (const bool int4 : {false, true}) {
+            const Slices slices = slices_of(columns, int4);
+            CAPTURE(columns, slices.number, int4);
+            if (int4) {
+                REQUIRE(slices.most % kUnitBlocks == 0);
+                REQUIRE(slices.number % stage_slices(slices, true) == 0);
+                REQUIRE(kConsumerWarps % stage_slices(slices, true) == 0);
+                REQUIRE(stage_slices(slices, true) * slices.most / kUnitBlocks * kUnitBytes <= stage_bytes(true));
+            }
+            REQUIRE((kConsumerWarps % slices.number == 0 || slices.number % kConsumerWarps == 0));
+            REQUIRE(slices.first_block(0) == 0);
+            REQUIRE(slices.most <= kSliceBlocks);
+            const int blocks = slices.first_block(slices.number);
+            REQUIRE(blocks * kBlockColumns >= columns);
+            REQUIRE((blocks - 1) * kBlockColumns < columns);
+            int covered = 0;
+            for (int j = 0; j < slices.number; ++j) {
+                REQUIRE(slices.first_column(j) == slices.first_block(j) * kBlockColumns);
+                REQUIRE(slices.first_block(j) + slices.blocks_of(j) == slices.first_block(j + 1));
+                // One copy has one size: only what is behind the matrix may be missing from it.
+                REQUIRE((slices.blocks_of(j) == slices.most || slices.first_block(j + 1) == blocks));
+                REQUIRE(slices.columns_of(j, columns) >= 0);
+                covered += slices.columns_of(j, columns);
+            }
+            REQUIRE(covered == columns);
+            REQUIRE(slices.partials() * slices.rounds() == slices.number);
         }
-        REQUIRE(covered == columns);
-        REQUIRE(slices.partials() * slices.rounds() == slices.number);
-    }
     for (const int columns : {2048, 3072, 4096, 8192, 14336}) {  // released models: nothing is copied for nothing
-        const Slices slices = slices_of(columns);
+        const Slices slices = slices_of(columns, false);
         CHECK(slices.number * slices.most == slices.blocks);
     }
     // A tile that goes alone is one whose slices are kept, and those of a tile that has fewer than the warps always
     // are.
     for (const int columns : {16, 2048, 4096, 8192, 14336})
         for (int batch = 1; batch <= kMaxBatch; ++batch) {
-            const Slices slices = slices_of(columns);
+            const Slices slices = slices_of(columns, false);
             CHECK((tiles_together(slices, batch) == 1) == (resident_slices(slices, batch) == slices.rounds()));
             CHECK((slices.rounds() > 1 || tiles_together(slices, batch) == 1));
         }
     // A warp's stages of successive tiles name the same slices, in the same order.
     for (const int columns : {16, 512, 768, 2048, 4096, 5632, 8192, 14336, 28672}) {
-        const Slices slices = slices_of(columns);
+        const Slices slices = slices_of(columns, false);
         for (int warp = 0; warp < kConsumerWarps; ++warp) {
             std::vector<int> found;
             for (OwnKTiles own(slices, warp); own.tile() < 5 * kConsumerWarps; own.advance())
@@ -103,7 +110,7 @@ TEST_CASE("fused decode: every tile and slice exactly once, by one warp, in the 
         for (const int tiles : {1, 3, 48, 131, 132, 133, 192, 1024, 8016})
             for (const int columns : {16, 528, 2048, 5632, 8192}) {
                 if (tiles > 1024 && columns != 2048) continue;
-                const Slices slices = slices_of(columns);
+                const Slices slices = slices_of(columns, false);
                 const int rotation = (tiles * 37 + columns) % grid;
                 std::vector<int> seen(static_cast<std::size_t>(tiles * slices.number));
                 int least = tiles, most = 0;
@@ -114,10 +121,20 @@ TEST_CASE("fused decode: every tile and slice exactly once, by one warp, in the 
                     for (const int together : {1, kTilesTogether}) {
                         if (together > 1 && slices.rounds() == 1) continue;  // these are kept
                         std::vector<std::pair<int, int>> produced;
-                        each_k_tile(slices, own.number, together, [&](KTile stage) {
+                        each_k_tile(slices, own.number, together, 1, [&](KTile stage) {
                             produced.emplace_back(own.tile(stage.tile), stage.slice);
                             return true;
                         });
+                        // The first k-tile of every stage of 4-bit integers, whose readers are neighbours.
+                        const int readers = stage_slices(slices, true);
+                        std::size_t at = 0;
+                        each_k_tile(slices, own.number, together, readers, [&](KTile stage) {
+                            REQUIRE(at < produced.size());
+                            REQUIRE(produced[at] == std::pair(own.tile(stage.tile), stage.slice));
+                            at += static_cast<std::size_t>(readers);
+                            return true;
+                        });
+                        REQUIRE(at == produced.size());
                         std::vector<std::pair<int, int>> consumed(produced.size(), {-1, -1});
                         for (int warp = 0; warp < kConsumerWarps; ++warp) {
                             auto m = static_cast<std::size_t>(warp);
@@ -262,7 +279,7 @@ int input(int column, int k) { return (column * 7 + k * 5) % 11 - 5; }
 /// A stage as the copies bring it: of a matrix of `columns` columns in which row 16 follows row 15, as another tile of
 /// weights would. What no copy writes is 99.
 std::vector<std::int16_t> chunk_of(const Slices& slices, int columns, int slice) {
-    std::vector<std::int16_t> stage(kStageBytes / 2, 99);
+    std::vector<std::int16_t> stage(stage_bytes(false) / 2, 99);
     const bool whole = in_whole_blocks(columns);
     const int blocks = whole ? slices.most : slices.blocks_of(slice);
     for (int block = 0; block < blocks; ++block)
@@ -281,7 +298,7 @@ std::vector<std::int16_t> chunk_of(const Slices& slices, int columns, int slice)
 TEST_CASE("fused decode: stages and lanes make the GEMM of 16 rows and up to 8 columns") {
     // The copies, and the hardware's MMA on what the lanes load, in whole numbers, against plain sums.
     for (const int columns : {16, 32, 48, 64, 80, 336, 352, 512, 528, 704, 1408, 2048, 4624}) {
-        const Slices slices = slices_of(columns);
+        const Slices slices = slices_of(columns, false);
         std::vector<int> result(16 * 8);
         for (int slice = 0; slice < slices.number; ++slice) {
             const std::vector<std::int16_t> stage = chunk_of(slices, columns, slice);
@@ -322,7 +339,7 @@ TEST_CASE("fused decode: stages and lanes make the GEMM of 16 rows and up to 8 c
 
 TEST_CASE("fused decode: a Lamport buffer has a slice of every sequence where the lanes load it") {
     for (const int columns : {16, 528, 2048, 4624, 14336}) {
-        const Slices slices = slices_of(columns);
+        const Slices slices = slices_of(columns, false);
         std::set<std::int64_t> found;
         for (int slice = 0; slice < slices.number; ++slice)
             for (int lane = 0; lane < 32; ++lane)
@@ -366,7 +383,7 @@ TEST_CASE("fused decode: the lanes that load at a time fall on different banks")
         }
         return banks.size() == 8;
     };
-    alignas(128) static const char stage[kStageBytes] = {};
+    alignas(128) static const char stage[stage_bytes(false)] = {};
     for (int lane = 0; lane < 32; lane += 8) {
         CHECK(different(lane, [&](int l) { return rows_of_stage(stage, l).first - stage; }));
         CHECK(different(lane, [&](int l) { return rows_of_stage(stage, l).second - stage; }));

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/cost.h"
+#include "kernels/math/int4.h"
 #include "src/engine/hopper_executor.h"
 #include "src/engine/plan_report.h"
 #include "src/generate/make_decoder.h"
@@ -126,6 +127,58 @@ TEST_CASE("a plan has a cache where it generates, and nothing of training") {
         const Schedules other = build_schedules(model, parameter_layout(model), options, passes_of(mode));
         CHECK(placed(other, plan_and_check(other), MemorySegment::caches) == 0);
     }
+}
+
+TEST_CASE("a plan keeps 4-bit integers, and their matrices only while an op reads them") {
+    ModelConfig model = tiny_model();
+    model.hidden_size = 128;
+    model.intermediate_size = 256;
+    model.num_attention_heads = 4;
+    model.num_key_value_heads = 2;
+    model.head_dim = 32;
+    model.tie_word_embeddings = GENERATE(false, true);
+    const bool head = GENERATE(false, true);
+    const ParameterLayout layout = parameter_layout(model);
+    GenerationShape shape{.batch = 3, .context = 50};
+    const Schedules plain = generation_of(model, shape, kMixedBf16);
+    for (std::size_t i = 0; i < layout.matrices.size(); ++i)
+        if (layout.matrices[i].layer >= 0 || (head && !layout.tied() && i == layout.head.matrix))
+            shape.int4.push_back(i);
+    const Schedules schedules = generation_of(model, shape, kMixedBf16);
+    const MemoryPlan plan = plan_and_check(schedules);
+    double packed = 0, largest = 0, unpacked_bytes = 0;
+    for (const std::size_t i : shape.int4) {
+        const PackedTensor& place = layout.matrices[i].place;
+        packed += static_cast<double>(place.count() / (kInt4Rows * kInt4Group) * kInt4UnitWords * 4);
+        unpacked_bytes += static_cast<double>(2 * place.count());
+        largest = std::max(largest, static_cast<double>(2 * place.count()));
+    }
+    for (const Schedule* schedule : {&schedules.decode, &schedules.prefill.back()})
+        for (std::size_t i = 0; i + 1 < schedule->size(); ++i) {
+            const auto* unpack = std::get_if<UnpackInt4>(&(*schedule)[i].op);
+            if (unpack == nullptr) continue;
+            bool read = false;  // by the step that follows
+            for_each_operand((*schedule)[i + 1].op, [&](const char*, const View& view, Access access) {
+                read = read || (access == Access::in && view.buffer == unpack->working.buffer &&
+                                view.version == unpack->working.version);
+            });
+            CHECK(read);
+            const bool after_norm = (*schedule)[i].name == "qkv_weights" || (*schedule)[i].name == "gate_up_weights" ||
+                                    (*schedule)[i].layer < 0;
+            CHECK(static_cast<bool>(unpack->gamma) == after_norm);
+        }
+    CHECK(std::ranges::count(ops_of(schedules.decode), "UnpackInt4") == std::ssize(shape.int4));
+    CHECK(!schedules.uses(schedules.host.working));
+    const double saved = step_bytes(plain.decode).weights - step_bytes(schedules.decode).weights;
+    CHECK(saved == unpacked_bytes - packed);
+    // The weights in memory shrink by as much, but for the weights of norms and the alignment of buffers.
+    const MemoryPlan plain_plan = plan_and_check(plain);
+    const auto weights_of = [](const Schedules& of, const MemoryPlan& in) {
+        return static_cast<double>(placed(of, in, MemorySegment::weights));
+    };
+    CHECK(weights_of(plain, plain_plan) - weights_of(schedules, plan) > 0.9 * saved - 4.0 * 128 * 5);
+    CHECK(plan.transient_bytes >= static_cast<std::int64_t>(largest));
+    CHECK(static_cast<double>(plan.transient_bytes - plain_plan.transient_bytes) < largest + 4096);
 }
 
 TEST_CASE("every op of generation has the scratch that it needs") {

@@ -58,7 +58,7 @@ struct LayerAlone {
         dx = persistent("dx", precision.storage, kTokens, config.hidden_size);
 
         const ModelShape shape = model_shape(config, kSeqLen, kBatch);
-        const Weights weights(plan.matrices(), host.segments(), {}, false, buffers);
+        const Weights weights(plan.matrices(), host.segments(), {}, buffers);
         Layer layer(parameters, weights, shape, recompute, buffers);
         StepList step(schedules.first);
         step.enter(Phase::forward, 0);

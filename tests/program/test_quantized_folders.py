@@ -5,11 +5,13 @@ import copy
 import os
 import random
 import struct
+import subprocess
 import unittest
 
 from checkpoint_folder import HF_CONFIG, from_bytes, random_tensors, read_safetensors, to_bytes, write_folder
-from program import CONFIG, ProgramTestCase, shard
+from program import CONFIG, PROGRAM, TIMEOUT_S, ProgramTestCase, shard
 
+GENERATE = os.path.join(os.path.dirname(PROGRAM), "coda_generate")
 GROUP = 128
 CONFIG_4 = {**HF_CONFIG, "hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 1}
 COMPRESSED = {"quant_method": "compressed-tensors", "format": "pack-quantized", "ignore": ["lm_head"],
@@ -126,13 +128,43 @@ class QuantizedFoldersTest(ProgramTestCase):
             with self.subTest(folder):
                 self.put_folder(folder, config, tensors, shards)
                 self.assertEqual(self.weights(folder), expected)
-                self.assertIn(f"weights from {folder}, 7 matrices unpacked from 4 bits\n",
+                self.assertIn(f"weights from {folder}, 7 matrices of 4-bit integers\n",
                               self.train("--init-from", folder, "--eval").out)
         # One wrong code is seen.
         tensors = self.packed(Matrix.gptq)
         tensors["model.layers.0.mlp.down_proj.qweight"][2][77] ^= 1 << 12
         self.put_folder("wrong", GPTQ, tensors)
         self.assertEqual([a == b for a, b in zip(self.weights("wrong")[name][2], expected[name][2])].count(False), 1)
+
+    def logits(self, folder):
+        """Of every position of a prompt, decoded token by token, and what was said."""
+        name = self.path(folder + ".logits")
+        done = subprocess.run([GENERATE, "--model", folder, "--prompt", "!\"#$%&'()*+,-./0123456789", "--score",
+                               "--context", "64", "--device", "cpu", "--logits", name], cwd=self.folder,
+                              env=self.environment(1), capture_output=True, timeout=TIMEOUT_S, check=False, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        with open(name, "rb") as file:
+            data = file.read()
+        return struct.unpack(f"<{len(data) // 4}f", data), done.stderr
+
+    def test_generation_keeps_the_codes(self):
+        config = {**CONFIG_4, "vocab_size": 256}  # bytes
+        self.plain = random_tensors(config)
+        for matrix in self.matrices.values():  # of another type, scales would be rounded to bf16
+            matrix.scales = [bf16(scale) for scale in matrix.scales]
+            matrix.dtype = "F32"
+        folders = {"compressed": (COMPRESSED, Matrix.compressed), "gptq": (GPTQ, Matrix.gptq)}
+        for name, (quantization, pack) in folders.items():
+            write_folder(self.path(name), {**config, "quantization_config": quantization}, self.packed(pack))
+        for name, matrix in self.matrices.items():
+            self.plain[name] = ("F32", self.plain[name][1], matrix.values())
+        write_folder(self.path("floats"), config, self.plain)
+        expected, said = self.logits("floats")
+        self.assertNotIn("4-bit", said)
+        for name in folders:
+            found, said = self.logits(name)
+            self.assertIn("7 matrices of 4-bit integers", said)
+            self.assertEqual(found, expected)
 
     def test_written_codes_are_those_of_the_search(self):
         plain = random_tensors(CONFIG_4, seed=5)

@@ -20,6 +20,7 @@
 #include "kernels/hopper/decode/launch.h"
 #include "kernels/hopper/decode/plan/lower.h"
 #include "kernels/hopper/sm90/check.h"
+#include "kernels/math/int4.h"
 #include "src/core/memory_plan.h"
 #include "src/engine/hopper_executor.h"
 #include "src/generate/pass_launches.h"
@@ -36,7 +37,7 @@ namespace {
 struct Options {
     std::vector<std::string> models{"1B", "8B"};
     std::vector<int> batches{1, 2, 4, 8}, contexts{96, 128, 256, 1024, 8192};
-    std::vector<std::string> decoders{"fused"};
+    std::vector<std::string> weights{"bf16"}, decoders{"fused"};
     int runs = 5, in_flight = 56;
     double stream = 0, watchdog = 2, warm_up = 0.1;
     std::string json, trace;
@@ -90,7 +91,8 @@ double stream_bytes(const hopper::decode::DecodePlan& plan, int context) {
     const hopper::decode::Shape& shape = plan.operands.shape;
     double bytes = 0;
     for (const hopper::decode::DecodeOp& op : plan.ops) {
-        bytes += 2.0 * hopper::decode::kTileRows * op.tiles * op.columns;
+        const double elements = 1.0 * hopper::decode::kTileRows * op.tiles * op.columns;
+        bytes += op.int4 ? elements / (kInt4Rows * kInt4Group) * hopper::decode::kUnitBytes : 2 * elements;
         if (op.kind == hopper::decode::OpKind::attention) bytes += 4.0 * shape.batch * shape.kv_columns() * context;
     }
     return bytes;
@@ -99,14 +101,17 @@ double stream_bytes(const hopper::decode::DecodePlan& plan, int context) {
 /// A model of random weights, ready to decode.
 class RandomModel {
   public:
-    RandomModel(const std::string& name, int batch, int context) {
+    RandomModel(const std::string& name, const std::string& weights, int batch, int context) {
         ScheduleOptions request;
         request.precision = kMixedBf16;
         request.seq_len = 1;
         request.micro_batch_size = 1;
         request.generation = {.batch = batch, .context = context + kSteps};
         const ModelConfig model = model_of(name);
-        schedules_ = build_schedules(model, parameter_layout(model), request, PassSet{Pass::decode});
+        const ParameterLayout layout = parameter_layout(model);
+        for (std::size_t i = 0; weights == "int4" && i < layout.matrices.size(); ++i)
+            if (layout.matrices[i].layer >= 0) request.generation.int4.push_back(i);
+        schedules_ = build_schedules(model, layout, request, PassSet{Pass::decode});
         schedules_.prefill.clear();  // nobody runs it, so its buffers need no memory
         const Schedule* const decode[] = {&schedules_.decode};
         const MemoryPlan plan = plan_memory(schedules_.buffers, decode);
@@ -117,6 +122,10 @@ class RandomModel {
             View all{.buffer = static_cast<BufferId>(id), .dtype = DType::bf16, .rows = 1, .cols = bytes / 2};
             all.ld = all.cols;
             cases::fill_normal(memory().address(all), bytes / 2, id + 1, nullptr);
+        }
+        for (const std::size_t i : request.generation.int4) {
+            const View& units = schedules_.weights.projection(i).units();
+            cases::fill_units(memory().at<std::int32_t>(units), units.count(), i + 1, nullptr);
         }
         CUDA_CHECK(cudaDeviceSynchronize());
     }
@@ -180,9 +189,9 @@ void show_trace(const hopper::decode::FusedDecode& fused, const Options& options
 }
 
 /// Prints a line and returns the record.
-nlohmann::json measure(const std::string& name, const std::string& decoder, int batch, int context,
-                       const Options& options, Clocks& clocks) {
-    RandomModel model(name, batch, context);
+nlohmann::json measure(const std::string& name, const std::string& weights, const std::string& decoder, int batch,
+                       int context, const Options& options, Clocks& clocks) {
+    RandomModel model(name, weights, batch, context);
     const bool traced = options.ops || !options.trace.empty(), is_fused = decoder == "fused";
     hopper::decode::FusedDecode fused(
         hopper::decode::lower(model.schedules().decode, model.memory(), hopper::decode::multiprocessors()),
@@ -197,8 +206,9 @@ nlohmann::json measure(const std::string& name, const std::string& decoder, int 
     }
     clocks = current_clocks();
     const double us = median(wall), rate = bytes / us * 1e-6;  // TB/s
-    std::printf("%-3s %-6s batch %d context %5d  %8.1f us  %7.1f steps/s  %5.2f TB/s  %3.0f%% of the stream",
-                name.c_str(), decoder.c_str(), batch, context, us, 1e6 / us, rate, 100 * rate / options.stream);
+    std::printf("%-3s %-4s %-6s batch %d context %5d  %8.1f us  %7.1f steps/s  %5.2f TB/s  %3.0f%% of the stream",
+                name.c_str(), weights.c_str(), decoder.c_str(), batch, context, us, 1e6 / us, rate,
+                100 * rate / options.stream);
     if (is_fused) std::printf("  kernel %8.1f us", median(kernel));
     std::printf("\n");
     if (is_fused && traced) {
@@ -213,7 +223,7 @@ nlohmann::json measure(const std::string& name, const std::string& decoder, int 
     }
     std::fflush(stdout);
     nlohmann::json record = {{"model", name == "1B" ? "llama1b" : "llama8b"},
-                             {"dtype", "bf16"},
+                             {"dtype", weights},
                              {"head", "bf16"},
                              {"decoder", decoder},
                              {"batch", batch},
@@ -235,6 +245,9 @@ void add_decode(CLI::App& app) {
     command->add_option("--models", options->models, "1B, 8B")->delimiter(',');
     command->add_option("--batches", options->batches, "Sequences")->delimiter(',');
     command->add_option("--contexts", options->contexts, "Tokens of each sequence")->delimiter(',');
+    command->add_option("--weights", options->weights, "bf16; int4: the layers' matrices, the head in bf16")
+        ->delimiter(',')
+        ->check(CLI::IsMember({"bf16", "int4"}));
     command->add_option("--decoders", options->decoders, "fused: the fused kernel; passes: the op list")
         ->delimiter(',')
         ->check(CLI::IsMember({"fused", "passes"}));
@@ -261,8 +274,9 @@ void add_decode(CLI::App& app) {
         for (const std::string& name : options->models)
             for (const int context : options->contexts)
                 for (const int batch : options->batches)
-                    for (const std::string& decoder : options->decoders)
-                        records.push_back(measure(name, decoder, batch, context, *options, clocks));
+                    for (const std::string& weights : options->weights)
+                        for (const std::string& decoder : options->decoders)
+                            records.push_back(measure(name, weights, decoder, batch, context, *options, clocks));
         if (!options->json.empty()) write_run(options->json, clocks, records);
     });
 }

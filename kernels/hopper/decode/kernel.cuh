@@ -9,7 +9,8 @@
 //
 // Roles      one CTA per SM, 11 warps: warps 0-7 are consumers (mma.sync, attention, choose), warps 8-9 reduce the
 //            consumers' partials and apply the epilogue, one thread of warp 10 is the producer
-// Pipelines  stages     producer -> consumer   full: 1 arrive + bytes   empty: 1 arrive of the warp that has read it
+// Pipelines  stages     producer -> consumer   full: 1 arrive + bytes   empty: the arrives of the warps that have read
+//                       it: 1, and kStageSlices where a kernel takes 4-bit integers, shared by the stage's readers
 //                       issued: a count, as a consumer may be further ahead of the ring than a parity can tell
 //            partials   consumers -> epilogue  full: 8 arrives          partials_read: a count per epilogue warp
 //            attention  consumers -> epilogue  full: 8 arrives          empty: 1 arrive per epilogue warp
@@ -101,7 +102,7 @@ __device__ __forceinline__ void initialise(const WarpContext& ctx) {
         };
         for (int i = 0; i < kMaxStages; ++i) {
             init(state.full[i], 1);
-            init(state.empty[i], 1);
+            init(state.empty[i], ctx.int4 ? kStageSlices : 1);
         }
         for (std::uint64_t& barrier : state.partials_full) init(barrier, kConsumerWarps);
         init(state.attention_full, kConsumerWarps);
@@ -127,16 +128,16 @@ __device__ __forceinline__ void initialise(const WarpContext& ctx) {
     const int words = ctx.arguments.op_count * static_cast<int>(sizeof(DecodeOp) / sizeof *to);
     for (int i = thread; i < words; i += kThreads) to[i] = from[i];
     for (int s = thread; s < ctx.arguments.op_count; s += kThreads)
-        if (is_gemm(ctx.arguments.ops[s].kind)) ptx::acquire_map(ctx.map(s));
+        if (ctx.has_map(ctx.arguments.ops[s])) ptx::acquire_map(ctx.map(s));
     __syncthreads();
 }
 
-/// Two kernels, one of which hands over Lamport buffers (Exchange), so that few sequences do not pay for what many
-/// need.
-template <int kHeadDim, bool kLamport>
+/// kLamport: hands over Lamport buffers (Exchange); kInt4: takes 4-bit integers too. Kernels apart, so that few
+/// sequences do not pay for what many need, nor bf16 for integers.
+template <int kHeadDim, bool kLamport, bool kInt4>
 __global__ __launch_bounds__(kThreads, 1) void fused_decode(const __grid_constant__ Arguments arguments) {
     extern __shared__ __align__(1024) char memory[];
-    const WarpContext ctx(arguments, memory, kLamport);
+    const WarpContext ctx(arguments, memory, kLamport, kInt4);
     initialise(ctx);
     if (ctx.warp < kConsumerWarps)
         run_consumer<kHeadDim>(ctx);

@@ -10,9 +10,13 @@ using Kernel = void (*)(Arguments);
 /// head_dim: 64 or 128.
 Kernel ll_kernel(int head_dim);
 Kernel lamport_kernel(int head_dim);
+Kernel ll_int4_kernel(int head_dim);
+Kernel lamport_int4_kernel(int head_dim);
 
 inline Kernel kernel_for(const Shape& shape) {
-    return uses_lamport(shape.batch) ? lamport_kernel(shape.head_dim) : ll_kernel(shape.head_dim);
+    const bool lamport = uses_lamport(shape.batch);
+    if (shape.int4) return lamport ? lamport_int4_kernel(shape.head_dim) : ll_int4_kernel(shape.head_dim);
+    return lamport ? lamport_kernel(shape.head_dim) : ll_kernel(shape.head_dim);
 }
 
 }  // namespace coda::hopper::decode

@@ -3,6 +3,8 @@
 
 namespace coda::hopper::decode {
 
-Kernel lamport_kernel(int head_dim) { return head_dim == 64 ? fused_decode<64, true> : fused_decode<128, true>; }
+Kernel lamport_kernel(int head_dim) {
+    return head_dim == 64 ? fused_decode<64, true, false> : fused_decode<128, true, false>;
+}
 
 }  // namespace coda::hopper::decode

@@ -124,11 +124,13 @@ struct FusedDecode::Device {
         std::vector<CUtensorMap> all(plan.ops.size());
         for (std::size_t s = 0; s < all.size(); ++s) {
             const DecodeOp& op = plan.ops[s];
-            if (!is_gemm(op.kind)) continue;
-            const WeightBlocks blocks{
-                .weights = op.weights, .rows = std::int64_t{op.tiles} * kTileRows, .columns = op.columns, .ld = op.ld};
+            if (!is_gemm(op.kind) || op.int4) continue;
+            const WeightBlocks blocks{.weights = static_cast<const Bf16*>(op.weights),
+                                      .rows = std::int64_t{op.tiles} * kTileRows,
+                                      .columns = op.columns,
+                                      .ld = plan.lds[s]};
             all[s] = in_whole_blocks(op.columns)
-                         ? block_map(blocks, kTileRows, kBlockColumns, slices_of(op.columns).most)
+                         ? block_map(blocks, kTileRows, kBlockColumns, plan.operands.shape.slices(op.columns).most)
                          : row_map(blocks, kTileRows, kBlockColumns);
         }
         static_assert(sizeof(CUtensorMap) == kMapBytes);

@@ -152,7 +152,7 @@ void HeadBlock::evaluate(StepList& step, const BatchInputs& batch, const Stream&
 void HeadBlock::decode(StepList& step, const Stream& in, SequenceRows& rows) {
     step.enter(Phase::forward, -1);
     step("logits",
-         Linear{.a = in.x, .w = matrix_.value(), .rstd = in.rstd, .out = {write(rows.logits), Beta::overwrite}});
+         Linear{.a = in.x, .w = matrix_.forward(step), .rstd = in.rstd, .out = {write(rows.logits), Beta::overwrite}});
     View logits = rows.logits;  // without the padding of the vocabulary
     logits.cols = shape_.vocab;
     step("choose", ChooseToken{.options = rows.options,

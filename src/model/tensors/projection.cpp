@@ -3,6 +3,7 @@
 namespace coda {
 
 void Projection::make_value(StepList& step, const std::string& name) {
+    if (units_) return step(name, UnpackInt4{.units = units_, .gamma = gamma_, .working = write(value_)});
     step(name, RoundWeights{.master = master_, .gamma = gamma_, .working = write(value_)});
 }
 

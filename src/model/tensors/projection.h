@@ -1,8 +1,8 @@
 // A weight matrix in one schedule: z = x Wᵀ with x (M, K), W (N, K) and the gradient dz (M, N), as its block uses it.
 //
-// GEMMs read W in storage or, in FP8 training, as codes by rows (forward) and transposed (dgrad), each with the scalar
-// that undoes the scales of the two factors. Weights makes projections; views count the values of their buffers, so a
-// projection belongs to one copy of the model.
+// A plan for generation may keep W as 4-bit integers. GEMMs read W in storage or, in FP8 training, as codes by rows
+// (forward) and transposed (dgrad), each with the scalar that undoes the scales of the two factors. Weights makes
+// projections; views count the values of their buffers, so a projection belongs to one copy of the model.
 #pragma once
 
 #include "src/model/tensors/activation.h"
@@ -34,7 +34,7 @@ class Projection {
     /// Storage instead of codes, in a pass that rounds nothing.
     void read_storage() { codes_ = {}; }
 
-    /// w of x Wᵀ. Where no update leaves W in storage and GEMMs read it there, it is rounded first: step NAME_weights.
+    /// w of x Wᵀ. Where W is not kept in storage and GEMMs read it there, it is made first: step NAME_weights.
     Factor forward(StepList& step);
     /// w of dz W.
     Factor dgrad() const;
@@ -51,7 +51,9 @@ class Projection {
     const View& value() const { return value_; }
     const View& gradient() const { return gradient_; }
     Accumulate<Matrix> gradient(Beta beta) { return {write(gradient_), beta}; }
-    /// The weight of the norm before it, in the master; absent without one.
+    /// W as 4-bit integers (UnpackInt4); absent where it is not kept so.
+    const View& units() const { return units_; }
+    /// The weight of the norm before it, in the master or among Weights::norms(); absent without one.
     const View& gamma() const { return gamma_; }
     /// The gradient of the norm's weight from its partials.
     void norm_gradient(StepList& step, const char* name, const View& dgamma, Beta beta);
@@ -59,15 +61,15 @@ class Projection {
   private:
     friend class Weights;
 
-    /// Rounds W from the master to storage.
+    /// Makes W in storage of the master, or of 4-bit integers.
     void make_value(StepList& step, const std::string& name);
     std::string named(const char* suffix) const { return std::string(name_) + suffix; }
 
     const char* name_ = "";
     int layer_ = -1;
     View value_, gradient_, gamma_, gamma_gradient_;
-    View master_;       // what the value is rounded from, in a plan without a flat working copy
-    bool kept_ = true;  // whether updates leave the value behind
+    View master_, units_;  // what the value is made of, in a plan without a flat working copy
+    bool kept_ = true;     // whether the value stays from pass to pass
     Codes codes_;
     Scale input_, output_, output_gradient_;
 };

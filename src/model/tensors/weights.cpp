@@ -1,7 +1,10 @@
 #include "src/model/tensors/weights.h"
 
 #include <algorithm>
+#include <limits>
 #include <optional>
+
+#include "kernels/math/int4.h"
 
 namespace coda {
 
@@ -15,9 +18,9 @@ BlockBuffers buffers_of(const WeightMatrix& matrix, const BlockBuffers& buffers)
 
 }  // namespace
 
-Weights::Weights(std::span<const WeightMatrix> matrices, const Segments& segments, const F8Layers& f8, bool own_copies,
+Weights::Weights(std::span<const WeightMatrix> matrices, const Segments& segments, const WeightForms& forms,
                  const BlockBuffers& buffers)
-    : own_copies_(own_copies) {
+    : own_copies_(forms.own_copies) {
     for (const WeightMatrix& matrix : matrices) {
         Projection& projection = projections_.emplace_back();
         projection.name_ = matrix.name;
@@ -28,18 +31,44 @@ Weights::Weights(std::span<const WeightMatrix> matrices, const Segments& segment
         projection.gamma_ = Segments::part(segments.master, *matrix.norm);
         projection.gamma_gradient_ = Segments::part(segments.gradient, *matrix.norm);
     }
-    if (f8) add_codes(matrices, f8, buffers);
-    if (!own_copies) return;
+    if (forms.f8) add_codes(matrices, forms.f8, buffers);
+    if (!forms.int4.empty()) add_units(matrices, forms.int4, buffers);
+    if (forms.own_copies) add_copies(matrices, segments, buffers);
+}
+
+void Weights::add_copies(std::span<const WeightMatrix> matrices, const Segments& segments,
+                         const BlockBuffers& buffers) {
     for (std::size_t i = 0; i < matrices.size(); ++i) {
         const WeightMatrix& matrix = matrices[i];
         Projection& projection = projections_[i];
         const BlockBuffers to = buffers_of(matrix, buffers);
         const std::string name = text(matrix.name, " working weights");
         projection.master_ = Segments::part(segments.master, matrix.place);
-        projection.kept_ = !projection.f8();
+        projection.kept_ = !projection.f8() && !projection.units_;
         projection.value_ = projection.kept_ ? to.persistent(name, MemorySegment::weights, to.precision().storage,
                                                              matrix.place.rows, matrix.place.cols)
                                              : to.activation(name, matrix.place.rows, matrix.place.cols);
+    }
+}
+
+void Weights::add_units(std::span<const WeightMatrix> matrices, const std::vector<std::size_t>& int4,
+                        const BlockBuffers& buffers) {
+    std::int64_t first = std::numeric_limits<std::int64_t>::max(), end = 0;
+    for (const WeightMatrix& matrix : matrices) {
+        if (!matrix.norm) continue;
+        first = std::min(first, matrix.norm->offset);
+        end = std::max(end, matrix.norm->offset + matrix.norm->count());
+    }
+    const DType master = buffers.precision().master;
+    if (first < end) norms_ = buffers.persistent("norm weights", MemorySegment::weights, master, 1, end - first);
+    for (const std::size_t i : int4) {
+        const WeightMatrix& matrix = matrices[i];
+        Projection& projection = projections_[i];
+        projection.units_ =
+            buffers_of(matrix, buffers)
+                .persistent(text(matrix.name, " int4"), MemorySegment::weights, DType::i32,
+                            matrix.place.rows / kInt4Rows, matrix.place.cols / kInt4Group * kInt4UnitWords);
+        if (matrix.norm) projection.gamma_ = part_of(norms_, matrix.norm->offset - first, matrix.norm->count());
     }
 }
 

@@ -1,9 +1,9 @@
 // The matrices of a model in the memory of one plan: flat segments, working copies, FP8 codes and scales. Each schedule
 // takes its projections from here.
 //
-// The working copy, which GEMMs read in storage, is one flat segment. A plan that trains in FP8 and generates nothing
-// has a copy per matrix instead: where training reads codes, the copy exists only from where it is rounded to where it
-// is read, so that the codes take the bytes of the flat copy.
+// The working copy, which GEMMs read in storage, is one flat segment. A plan that trains in FP8 and generates nothing,
+// or that keeps 4-bit integers, has a copy per matrix instead: where training reads codes, and of 4-bit integers, the
+// copy exists only from where it is made to where it is read.
 #pragma once
 
 #include <array>
@@ -38,11 +38,19 @@ struct F8Layers {
     explicit operator bool() const { return first < end; }
 };
 
+/// What a plan keeps its matrices as.
+struct WeightForms {
+    F8Layers f8{};
+    std::vector<std::size_t> int4{};  // numbers of matrices, ascending
+    bool own_copies = false;          // a working copy per matrix; wanted with int4
+};
+
 class Weights {
   public:
     Weights() = default;
-    /// Adds codes and scales of FP8 matrices to `buffers`, and with `own_copies` the matrices' working copies.
-    Weights(std::span<const WeightMatrix> matrices, const Segments& segments, const F8Layers& f8, bool own_copies,
+    /// Adds codes and scales of FP8 matrices and units of 4-bit integers to `buffers`, and with own_copies the
+    /// matrices' working copies.
+    Weights(std::span<const WeightMatrix> matrices, const Segments& segments, const WeightForms& forms,
             const BlockBuffers& buffers);
 
     /// The projection of matrix number `matrix` of the declarations.
@@ -53,6 +61,11 @@ class Weights {
 
     /// Whether each matrix has a working copy instead of its part of the flat one.
     bool own_copies() const { return own_copies_; }
+    /// By the number of their declarations.
+    const std::vector<Projection>& projections() const { return projections_; }
+    /// The weights of all norms in the order of the flat segment, (1, n) master; absent without 4-bit integers, whose
+    /// matrices cannot carry them.
+    const View& norms() const { return norms_; }
     /// Whether any matrix is read as codes.
     bool f8() const { return !tensors_.empty(); }
     const ScaleViews& views() const { return views_; }
@@ -68,9 +81,13 @@ class Weights {
   private:
     /// The scale of one of tensors_, or of normalised inputs.
     Scale scale_of(std::int32_t tensor) const;
+    void add_copies(std::span<const WeightMatrix> matrices, const Segments& segments, const BlockBuffers& buffers);
+    void add_units(std::span<const WeightMatrix> matrices, const std::vector<std::size_t>& int4,
+                   const BlockBuffers& buffers);
     void add_codes(std::span<const WeightMatrix> matrices, const F8Layers& f8, const BlockBuffers& buffers);
 
     bool own_copies_ = false;
+    View norms_;
     ScaleViews views_;
     std::vector<Projection> projections_;
     std::vector<ScaledTensor> tensors_;

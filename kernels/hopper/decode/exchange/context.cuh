@@ -67,9 +67,10 @@ struct WarpContext {
     const DecodeOp* ops;  // in shared memory
     int sm, grid, warp, lane;
     bool lamport;  // hand over the inputs of GEMMs: uses_lamport(), as a constant
+    bool int4;     // weights may be 4-bit integers: a constant
     Watchdog watchdog;
 
-    __device__ WarpContext(const Arguments& given, char* memory, bool uses_lamport)
+    __device__ WarpContext(const Arguments& given, char* memory, bool uses_lamport, bool takes_int4)
         : arguments(given),
           shared(memory),
           state(*reinterpret_cast<SharedState*>(memory + given.layout.state)),
@@ -79,6 +80,7 @@ struct WarpContext {
           warp(static_cast<int>(threadIdx.x) / 32),
           lane(static_cast<int>(threadIdx.x) % 32),
           lamport(uses_lamport),
+          int4(takes_int4),
           watchdog(given.report, given.watchdog_nanoseconds, state) {}
 
     __device__ const Operands& operands() const { return arguments.operands; }
@@ -93,6 +95,9 @@ struct WarpContext {
     /// The tensor map of a GEMM's weights.
     __device__ const void* map(int op) const { return arguments.maps + std::int64_t{kMapBytes} * op; }
 
+    __device__ bool is_int4(const DecodeOp& op) const { return int4 && op.int4; }
+    __device__ bool has_map(const DecodeOp& op) const { return is_gemm(op.kind) && !is_int4(op); }
+    __device__ Slices slices(int columns) const { return slices_of(columns, int4); }
     __device__ OwnTiles tiles_of(const DecodeOp& op) const { return own_tiles(op.tiles, op.rotation, sm, grid); }
     __device__ WorkItem item(int step, int op) const {
         return {step, op, -1, epoch_of(arguments.epoch, arguments.op_count, step, op)};
@@ -123,7 +128,7 @@ struct WarpContext {
         return any;
     }
 
-    __device__ char* stage(const RingSlot& at) const { return shared + at.slot * kStageBytes; }
+    __device__ char* stage(const RingSlot& at) const { return shared + at.slot * stage_bytes(int4); }
     /// Of a tile, counted over all ops; their number is a power of two.
     __device__ int partial_entry(int tile) const { return tile & (layout().partial_entries - 1); }
     __device__ float* partial(int entry, int index) const {

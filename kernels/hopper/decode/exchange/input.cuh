@@ -83,8 +83,20 @@ __device__ __forceinline__ bool has_input(const WarpContext& ctx, const DecodeOp
     return op.kind != OpKind::attn_out || ctx.state.start_running[sequence] != 0;
 }
 
+/// The op's weights lack the weight of the norm before it (norm_weight.cuh).
+__device__ __forceinline__ bool scales_input(const WarpContext& ctx, const DecodeOp& op) {
+    return ctx.int4 && op.norm >= 0;
+}
+
+/// Where a warp has one slice of one sequence, the lanes' shares of the sum of its squares are added later: nobody
+/// needs the sum before the first tile's partials.
+__device__ __forceinline__ bool sums_late(const WarpContext& ctx, int rounds) {
+    return !ctx.lamport && ctx.shape().batch == 1 && rounds == 1;
+}
+
 /// Copies a warp's slices of every sequence's input to shared memory; nothing for those without input. Lane b returns
-/// the sum of the squares of sequence b's slices, in order.
+/// the sum of the squares of sequence b's slices, in order, or with sums_late() each lane its share; 0 of inputs that
+/// NormWeight scales.
 class SliceFetch {
   public:
     /// Slices slice, slice + kConsumerWarps, ...; they are `apart` bytes apart, and sequences `pitch` bytes.
@@ -150,7 +162,7 @@ class SliceFetch {
             float squares[kSlicesTogether];
             fetch_ll(ctx_, slices, item_, item_.epoch - 1, squares);
             __syncwarp();
-            if (!has_norm(op_.kind)) continue;
+            if (!sums_squares()) continue;
             add(first.sequence, squares[0]);
             if (has_slice(second)) add(second.sequence, squares[1]);
         }
@@ -168,11 +180,18 @@ class SliceFetch {
             if (const int end = columns + 4 * ctx_.lane; end < slices_.blocks_of(slice) * kBlockColumns)
                 *reinterpret_cast<uint2*>(to(place) + 2 * end) = uint2{};
             __syncwarp();
-            add(place.sequence, square);
+            if (sums_squares()) add(place.sequence, square);
         }
     }
 
+    /// NormWeight sums its own.
+    __device__ __forceinline__ bool sums_squares() const { return has_norm(op_.kind) && !scales_input(ctx_, op_); }
+
     __device__ __forceinline__ void add(int sequence, float square) {
+        if (sums_late(ctx_, slices_.rounds())) {
+            own_ = square;
+            return;
+        }
         const float sum = warp_sum(square);
         if (ctx_.lane == sequence) own_ += sum;
     }

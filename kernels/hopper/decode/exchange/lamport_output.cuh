@@ -11,7 +11,7 @@ class LamportOutput {
   public:
     LamportOutput() = default;
     __device__ LamportOutput(const WarpContext& ctx, const WorkItem& item, std::int64_t vector, int columns)
-        : slices_(slices_of(columns)) {
+        : slices_(ctx.slices(columns)) {
         const int buffer = ctx.buffer_of(item.step, item.op);
         to_ = ctx.lamport_of(vector, buffer);
         emptied_ = ctx.lamport_of(vector, emptied_buffer(buffer));

@@ -39,7 +39,17 @@ class Watchdog {
     /// The same for threads that have nothing to finish: they exit.
     template <int kTurns = 64, class Ready>
     __device__ __forceinline__ void wait_or_exit(const WorkItem& item, Awaited awaited, const Ready& ready) const {
-        if (!wait<kTurns>(item, awaited, ready)) ptx::exit_thread();
+        std::uint64_t begin = 0;
+        for (int turn = 1; !ready(); ++turn) {
+            if (turn % kTurns != 0) continue;
+            if (ptx::load_shared_acquire(exiting_) != 0) leave();
+            const std::uint64_t now = ptx::global_time();
+            if (begin == 0) begin = now;
+            if (now - begin >= limit_) {
+                report_late(report_, item.step, item.op, item.tile, awaited);
+                leave();
+            }
+        }
     }
     __device__ __forceinline__ void wait_barrier(const WorkItem& item, Awaited awaited, const std::uint64_t* barrier,
                                                  std::uint32_t parity) const {
@@ -59,14 +69,23 @@ class Watchdog {
         const std::uint64_t now = ptx::global_time();
         if (begin == 0) return now;
         if (now - begin < limit) return begin;
+        report_late(report, item.step, item.op, item.tile, awaited);
+        return 0;
+    }
+    /// Not inlined: code that never runs would stand between instructions that do.
+    __device__ static __noinline__ void report_late(std::uint64_t* report, int step, int op, int tile,
+                                                    Awaited awaited) {
         const LateWait wait{.awaited = awaited,
-                            .step = item.step,
-                            .op = item.op,
-                            .tile = item.tile,
+                            .step = step,
+                            .op = op,
+                            .tile = tile,
                             .sm = static_cast<int>(blockIdx.x),
                             .warp = static_cast<int>(threadIdx.x / 32)};
         atomicMax(reinterpret_cast<unsigned long long*>(report), key_of(wait));
-        return 0;
+    }
+    [[noreturn]] __device__ static __forceinline__ void leave() {
+        ptx::exit_thread();
+        __builtin_unreachable();
     }
 
     std::uint64_t* report_;

@@ -8,7 +8,7 @@ namespace coda::hopper::decode {
 
 /// Keys and values of a block lie in one stage, half each.
 inline constexpr int kBlockHalfBytes = 8192;
-static_assert(2 * kBlockHalfBytes <= kStageBytes);
+static_assert(2 * kBlockHalfBytes <= stage_bytes(false));
 CODA_HD constexpr int block_positions(int head_dim) { return kBlockHalfBytes / 2 / head_dim; }
 
 /// A split has up to one block per consumer warp, and more only where kMaxSplits would be exceeded.

@@ -42,7 +42,7 @@ Exchange exchange_of(const Shape& shape, int grid) {
     exchange.token = add(batch + 1);
     if (!uses_lamport(shape.batch)) return exchange;
     const auto add_lamport = [&](int columns) {
-        return add(slices_of(columns).number * std::int64_t{kLamportSliceBytes} / 8);
+        return add(shape.slices(columns).number * std::int64_t{kLamportSliceBytes} / 8);
     };
     exchange.lamport = exchange.words;
     exchange.o_lamport = add_lamport(shape.q_columns());
@@ -60,7 +60,7 @@ Layout layout_of(const DecodePlan& plan, int in_flight_bytes) {
     Layout layout;
     for (const DecodeOp& op : plan.ops) {
         if (!is_gemm(op.kind)) continue;
-        const int kept = resident_slices(slices_of(op.columns), shape.batch);
+        const int kept = resident_slices(shape.slices(op.columns), shape.batch);
         const int bytes =
             shape.batch * (uses_lamport(shape.batch) ? std::max(kept, 1) * kInputPitch : input_pitch(kept));
         layout.input_bytes = std::max(layout.input_bytes, bytes);
@@ -81,14 +81,15 @@ Layout layout_of(const DecodePlan& plan, int in_flight_bytes) {
     layout.attention = add(4LL * kConsumerWarps * layout.attention_floats);
     layout.ops = add(static_cast<std::int64_t>(plan.ops.size() * sizeof(DecodeOp)));
     layout.state = add(sizeof(SharedState));
-    layout.stages = std::min((kMaxSharedBytes - end) / kStageBytes, kMaxStages);
+    const int bytes_of_stage = stage_bytes(shape.int4);
+    layout.stages = std::min((kMaxSharedBytes - end) / bytes_of_stage, kMaxStages);
     // With fewer, a load would wait for the MMAs on the stage before it.
     constexpr int kFewest = 3;
     require(layout.stages >= kFewest, "decode: ", plan.ops.size(), " ops and ", shape.batch, " sequences leave ",
-            std::max(layout.stages, 0), " stages of ", kStageBytes, " bytes in shared memory, and the kernel needs ",
+            std::max(layout.stages, 0), " stages of ", bytes_of_stage, " bytes in shared memory, and the kernel needs ",
             kFewest, ": use fewer sequences");
-    layout.in_flight = std::clamp(in_flight_bytes / kStageBytes, 1, layout.stages);
-    const int ring = layout.stages * kStageBytes;
+    layout.in_flight = std::clamp(in_flight_bytes / bytes_of_stage, 1, layout.stages);
+    const int ring = layout.stages * bytes_of_stage;
     for (int* offset : {&layout.input, &layout.partials, &layout.attention, &layout.ops, &layout.state})
         *offset += ring;
     layout.bytes = ring + end;

@@ -25,13 +25,14 @@ CODA_HD bool has_norm(OpKind kind) { return kind == OpKind::qkv || kind == OpKin
 
 /// One entry of the list, which every SM copies to shared memory.
 struct DecodeOp {
-    const Bf16* weights = nullptr;            // (16 tiles, columns) of a GEMM
+    const void* weights = nullptr;            // (16 tiles, columns) of a GEMM: bf16, or units
     Bf16 *keys = nullptr, *values = nullptr;  // of the layer: attention, and qkv
-    std::int32_t ld = 0;                      // elements from one row of the weights to the next
-    std::int32_t tiles = 0, columns = 0;      // of a GEMM
-    std::int16_t rotation = 0;                // own_tiles
+    std::int32_t norm = -1;               // of Operands::norms: the weight of the norm before it; -1: none, or folded
+    std::int32_t tiles = 0, columns = 0;  // of a GEMM
+    std::int16_t rotation = 0;            // own_tiles
     OpKind kind = OpKind::qkv;
-    bool embedded = false;  // layer 0: x is the token's row of the embedding
+    bool embedded : 1 = false;  // layer 0: x is the token's row of the embedding
+    bool int4 : 1 = false;      // the weights are 4-bit integers, in units (kernels/math/int4.h); bf16 otherwise
 };
 static_assert(sizeof(DecodeOp) == 40);
 
@@ -41,7 +42,9 @@ struct Shape {
     int width = 0, feed_forward = 0;
     int heads = 0, kv_heads = 0, head_dim = 0, context = 0;
     int vocab = 0, padded_vocab = 0;
+    bool int4 = false;  // weights may be 4-bit integers
 
+    CODA_HD Slices slices(int columns) const { return slices_of(columns, int4); }
     CODA_HD int group() const { return heads / kv_heads; }
     CODA_HD int q_columns() const { return heads * head_dim; }
     CODA_HD int kv_columns() const { return kv_heads * head_dim; }
@@ -53,8 +56,9 @@ struct Operands {
     Shape shape;
     const Bf16* table = nullptr;  // (V, d): the embedding
     std::int64_t table_ld = 0;
-    const float* rope = nullptr;  // (context, hd): cos, sin of every pair
-    Bf16* logits = nullptr;       // (S, padded V)
+    const float* rope = nullptr;   // (context, hd): cos, sin of every pair
+    const float* norms = nullptr;  // of matrices of 4-bit integers
+    Bf16* logits = nullptr;        // (S, padded V)
     std::int64_t logits_ld = 0;
     ChoiceRows choice;
     float eps = 0;
@@ -62,6 +66,7 @@ struct Operands {
 
 struct DecodePlan {
     std::vector<DecodeOp> ops;
+    std::vector<std::int64_t> lds;  // of each op in bf16: elements from one row of the weights to the next
     Operands operands;
     int grid = 0;  // SMs
 };
@@ -118,7 +123,7 @@ CODA_HD InputVector input_of(const Exchange& exchange, OpKind kind) {
 
 /// Shared memory of an SM, in bytes from its start.
 struct Layout {
-    int stages = 0;     // of the ring, at 0
+    int stages = 0;     // of the ring, at 0: each stage_bytes
     int in_flight = 0;  // stages that may be loading at the same time
     int input = 0;      // per consumer warp: `input_bytes`
     int input_bytes = 0;

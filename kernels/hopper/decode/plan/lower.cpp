@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "kernels/core/cache_shape.h"
 #include "kernels/core/error.h"
@@ -22,16 +23,16 @@ bool same_place(const View& a, const View& b) { return a.buffer == b.buffer && a
 class Lowering {
   public:
     Lowering(const Schedule& schedule, const Memory& memory, int grid)
-        : schedule_(schedule), memory_(memory), plan_{.ops = {}, .operands = {}, .grid = grid} {}
+        : schedule_(schedule), memory_(memory), plan_{.ops = {}, .lds = {}, .operands = {}, .grid = grid} {}
 
     DecodePlan run() {
         require(plan_.grid >= 1 && plan_.grid <= kMostSms, "decode: ", plan_.grid, " SMs");
         const auto* choose = schedule_.empty() ? nullptr : std::get_if<ChooseToken>(&schedule_.back().op);
         require(choose != nullptr, "decode: the list does not end with ChooseToken");
         embed(next<Embed>());
-        while (next_ < schedule_.size() && std::holds_alternative<LinearRope>(schedule_[next_].op)) layer();
+        while (follows<LinearRope>()) layer();
         require(layers_ > 0, "decode: the list has no layer");
-        head(next<Linear>());
+        head(next_gemm<Linear>());
         this->choose(next<ChooseToken>());
         require(next_ == schedule_.size(), "decode: steps after ", schedule_[next_ - 1].name);
         require(plan_.ops.size() <= kMostOps, "decode: ", layers_, " layers");
@@ -51,6 +52,21 @@ class Lowering {
                 coda::name_of(step.op), ", expected ", T::name);
         where_ = step.layer < 0 ? text(step.name) : text("layer ", step.layer, " ", step.name);
         return *op;
+    }
+
+    /// A GEMM, and what unpacks its weights before it, if they are 4-bit integers.
+    template <class T>
+    const T& next_gemm() {
+        unpacks_ = holds<UnpackInt4>(next_) ? &next<UnpackInt4>() : nullptr;
+        return next<T>();
+    }
+    template <class T>
+    bool holds(std::size_t at) const {
+        return at < schedule_.size() && std::holds_alternative<T>(schedule_[at].op);
+    }
+    template <class T>
+    bool follows() const {
+        return holds<T>(next_ + (holds<UnpackInt4>(next_) ? 1 : 0));
     }
 
     /// The operand is what an earlier op of the pattern made.
@@ -75,14 +91,48 @@ class Lowering {
 
     DecodeOp gemm(OpKind kind, const View& w, int columns, int rows) {
         expect_shape("w", w, rows, columns, DType::bf16);
+        if (unpacks_ != nullptr) return int4_gemm(kind, w, columns, rows);
         const Bf16* weights = memory_.at<Bf16>(w);
         require(w.ld % 8 == 0 && reinterpret_cast<std::uintptr_t>(weights) % 16 == 0 && w.ld <= 1 << 30,
                 "decode: ", where_, ": rows of w (", w.ld, " elements apart) do not start at multiples of 16 bytes");
-        return {.weights = weights,
-                .ld = static_cast<std::int32_t>(w.ld),
+        ld_ = w.ld;
+        return {.weights = weights, .tiles = rows / kTileRows, .columns = columns, .kind = kind};
+    }
+
+    /// Of units that unpacks_ reads; the kernel does not store what it makes of them.
+    DecodeOp int4_gemm(OpKind kind, const View& w, int columns, int rows) {
+        const UnpackInt4& op = *unpacks_;
+        expect("w", w, op.working);
+        require(rows % kInt4Rows == 0 && columns % kInt4Group == 0, "decode: ", where_, ": w is ", rows, " x ", columns,
+                ", and 4-bit integers come in units of ", kInt4Rows, " x ", kInt4Group);
+        const std::int64_t words = columns / kInt4Group * kInt4UnitWords;
+        expect_shape("units", op.units, rows / kInt4Rows, words, DType::i32);
+        const auto* units = memory_.at<std::int32_t>(op.units);
+        require(op.units.ld == words && reinterpret_cast<std::uintptr_t>(units) % 16 == 0, "decode: ", where_,
+                ": the units of w are not contiguous from a multiple of 16 bytes on");
+        shape().int4 = true;
+        ld_ = 0;
+        return {.weights = units,
+                .norm = op.gamma ? norm(op.gamma, columns) : -1,
                 .tiles = rows / kTileRows,
                 .columns = columns,
-                .kind = kind};
+                .kind = kind,
+                .int4 = true};
+    }
+    /// The weights of all norms lie in one vector, of which the first one that comes is where Operands::norms begins.
+    std::int32_t norm(const View& gamma, int columns) {
+        expect_shape("gamma", gamma, 1, columns, DType::f32);
+        const auto* weight = memory_.at<float>(gamma);
+        if (plan_.operands.norms == nullptr) plan_.operands.norms = weight;
+        const std::ptrdiff_t from = weight - plan_.operands.norms;
+        require(reinterpret_cast<std::uintptr_t>(weight) % 16 == 0 && from >= 0 &&
+                    from <= std::numeric_limits<std::int32_t>::max(),
+                "decode: ", where_, ": gamma does not lie behind the first norm's, at a multiple of 16 bytes");
+        return static_cast<std::int32_t>(from);
+    }
+    void add(const DecodeOp& op) {
+        plan_.ops.push_back(op);
+        plan_.lds.push_back(std::exchange(ld_, 0));
     }
 
     void embed(const Embed& op) {
@@ -106,31 +156,33 @@ class Lowering {
 
     void layer() {
         const View in = x_;
-        const LinearRope& qkv = next<LinearRope>();
+        const LinearRope& qkv = next_gemm<LinearRope>();
         expect("a", qkv.a, x_);
         expect("rstd", qkv.rstd, rstd_);
         const std::string at_qkv = where_;
+        const UnpackInt4* const unpacks = unpacks_;
         const DecodeAttention& attention = next<DecodeAttention>();
         const std::string at_attention = where_;
         sizes(attention, qkv);
         expect("qkv", attention.qkv, qkv.out);
         where_ = at_qkv;
+        unpacks_ = unpacks;
         const DecodeOp entry = gemm(OpKind::qkv, qkv.w, shape().width, shape().qkv_columns());
         rope(qkv);
         where_ = at_attention;
         add_attention(attention, entry);
-        residual(OpKind::attn_out, next<LinearResidualRms>(), o_, shape().q_columns(), in);
+        residual(OpKind::attn_out, next_gemm<LinearResidualRms>(), o_, shape().q_columns(), in);
         finish(next<FinishRstd>());
-        const LinearSwiglu& swiglu = next<LinearSwiglu>();
+        const LinearSwiglu& swiglu = next_gemm<LinearSwiglu>();
         expect("a", swiglu.a, x_);
         expect("rstd", swiglu.rstd, rstd_);
         const int feed_forward = width("the feed-forward width", swiglu.y.cols);
         require(layers_ == 0 || feed_forward == shape().feed_forward, "decode: ", where_, ": y has ", feed_forward,
                 " columns, and in layer 0 ", shape().feed_forward);
         shape().feed_forward = feed_forward;
-        plan_.ops.push_back(gemm(OpKind::gate_up, swiglu.w, shape().width, 2 * feed_forward));
+        add(gemm(OpKind::gate_up, swiglu.w, shape().width, 2 * feed_forward));
         const View y = swiglu.y, middle = x_;
-        residual(OpKind::down, next<LinearResidualRms>(), y, feed_forward, middle);
+        residual(OpKind::down, next_gemm<LinearResidualRms>(), y, feed_forward, middle);
         finish(next<FinishRstd>());
         ++layers_;
     }
@@ -186,8 +238,8 @@ class Lowering {
         qkv.keys = attention.keys;
         qkv.values = attention.values;
         qkv.embedded = attention.embedded;
-        plan_.ops.push_back(qkv);
-        plan_.ops.push_back(attention);
+        add(qkv);
+        add(attention);
         o_ = op.o;
     }
 
@@ -196,7 +248,7 @@ class Lowering {
         expect("residual", op.residual, old);
         DecodeOp entry = gemm(kind, op.w, columns, shape().width);
         entry.embedded = layers_ == 0 && kind == OpKind::attn_out;
-        plan_.ops.push_back(entry);
+        add(entry);
         x_ = op.x;
         square_ = op.square;
     }
@@ -217,7 +269,7 @@ class Lowering {
         const int padded = width("the padded vocabulary", op.out.cols);
         shape().padded_vocab = padded;
         expect_shape("out", op.out, shape().batch, padded, DType::bf16);
-        plan_.ops.push_back(gemm(OpKind::head, op.w, shape().width, padded));
+        add(gemm(OpKind::head, op.w, shape().width, padded));
         plan_.operands.logits = memory_.at<Bf16>(op.out);
         plan_.operands.logits_ld = op.out.ld;
         logits_ = op.out;
@@ -258,7 +310,7 @@ class Lowering {
         rows.state = vector("state", op.state);
         rows.token = vector("token", op.token);
         rows.status = vector("status", op.status);
-        plan_.ops.push_back({.kind = OpKind::choose});
+        add({.kind = OpKind::choose});
     }
 
     /// An op's tiles begin at the SM after the last one of the op before, so that over a step no SM has more than
@@ -274,6 +326,8 @@ class Lowering {
     const Schedule& schedule_;
     const Memory& memory_;
     DecodePlan plan_;
+    const UnpackInt4* unpacks_ = nullptr;  // the weights of the GEMM that is looked at
+    std::int64_t ld_ = 0;                  // of the weights that gemm() has looked at
     std::size_t next_ = 0;
     int layers_ = 0;
     std::string where_;                                       // for messages

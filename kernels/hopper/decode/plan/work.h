@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "kernels/core/dtype.h"
+#include "kernels/math/int4.h"
 
 namespace coda::hopper::decode {
 
@@ -19,10 +20,23 @@ inline constexpr int kMaxGroup = 8;      // query heads per key/value head: colu
 inline constexpr int kTileRows = 16;     // rows of a weight matrix that an MMA takes
 inline constexpr int kStepColumns = 16;  // columns of it
 
-// A stage holds a k-tile: up to eight blocks of 16 rows and 64 columns, as one copy through a tensor map lays them out.
+// A k-tile in bf16: up to eight blocks of 16 rows and 64 columns, as one copy through a tensor map lays them out.
 inline constexpr int kBlockColumns = 64, kSliceBlocks = 8, kSliceColumns = kBlockColumns * kSliceBlocks;
 inline constexpr int kBlockRowBytes = 2 * kBlockColumns, kBlockBytes = kTileRows * kBlockRowBytes;
-inline constexpr int kStageBytes = kSliceBlocks * kBlockBytes;
+// A k-tile in 4-bit integers: up to four units of 16 rows and 128 columns.
+inline constexpr int kUnitBytes = 4 * kInt4UnitWords, kUnitBlocks = kInt4Group / kBlockColumns;
+static_assert(kInt4Rows == kTileRows && kSliceBlocks % kUnitBlocks == 0);
+
+// A stage of the ring holds a k-tile in bf16 or, in 4-bit integers, those of up to kStageSlices neighbouring slices of
+// a tile, which lie one behind the other: a copy of a single one would be too small to keep up with memory.
+inline constexpr int kStageSlices = 4;
+inline constexpr int kSwizzleBytes = 1024;  // where a tensor map's pattern repeats
+/// int4: of a kernel that takes 4-bit integers too.
+CODA_HD constexpr int stage_bytes(bool int4) {
+    constexpr int kBf16 = kSliceBlocks * kBlockBytes, kInt4 = kStageSlices * kSliceBlocks / kUnitBlocks * kUnitBytes;
+    static_assert(kBf16 % kSwizzleBytes == 0 && kInt4 > kBf16);
+    return int4 ? (kInt4 + kSwizzleBytes - 1) / kSwizzleBytes * kSwizzleBytes : kBf16;
+}
 
 /// The columns of a matrix in slices of up to kSliceBlocks blocks. All slices are equal but the last ones, which may be
 /// shorter or empty. Their number divides the number of consumer warps, or is a multiple of it, so that a warp has the
@@ -45,8 +59,8 @@ struct Slices {
     CODA_HD int rounds() const { return number < kConsumerWarps ? 1 : number / kConsumerWarps; }
 };
 
-/// Of `columns`, a positive multiple of kStepColumns.
-CODA_HD Slices slices_of(int columns) {
+/// Of `columns`, a positive multiple of kStepColumns. int4: slices consist of whole units, as long as the columns do.
+CODA_HD Slices slices_of(int columns, bool int4) {
     Slices slices;
     slices.blocks = (columns + kBlockColumns - 1) / kBlockColumns;
     const int least = (slices.blocks + kSliceBlocks - 1) / kSliceBlocks;
@@ -54,8 +68,17 @@ CODA_HD Slices slices_of(int columns) {
     while (slices.number < least && slices.number < kConsumerWarps) slices.number *= 2;
     if (least > kConsumerWarps) slices.number = (least + kConsumerWarps - 1) / kConsumerWarps * kConsumerWarps;
     slices.most = (slices.blocks + slices.number - 1) / slices.number;
+    if (int4) slices.most = (slices.most + kUnitBlocks - 1) / kUnitBlocks * kUnitBlocks;
     return slices;
 }
+
+/// log2 of the slices of a tile that a stage holds. Divisions by a number that is known only at run time would be on
+/// the way of every k-tile.
+CODA_HD int stage_shift(const Slices& slices, bool int4) {
+    static_assert(kStageSlices == 4);
+    return !int4 ? 0 : slices.number < kStageSlices ? slices.number / 2 : 2;
+}
+CODA_HD int stage_slices(const Slices& slices, bool int4) { return 1 << stage_shift(slices, int4); }
 
 /// Whether one copy loads a k-tile, through a tensor map whose rows are blocks. A last block that is not whole would
 /// reach into the next row of the matrix: such a matrix is copied block by block, with zeros behind its end.
@@ -86,14 +109,15 @@ struct KTile {
     int tile, slice;  // the tile as an index among the SM's own
 };
 /// Calls fn(k-tile) in order, `together` tiles at a time: kConsumerWarps slices of each of these tiles, then the next
-/// slices. It stops when fn returns false, and returns false then.
+/// slices. It stops when fn returns false, and returns false then. apart: 1, or stage_slices for the first k-tile of
+/// every stage.
 template <class Fn>
-CODA_HD bool each_k_tile(const Slices& slices, int tiles, int together, const Fn& fn) {
+CODA_HD bool each_k_tile(const Slices& slices, int tiles, int together, int apart, const Fn& fn) {
     const int partials = slices.partials();
     for (int first = 0; first < tiles; first += together)
         for (int from = 0; from < slices.number; from += partials)
             for (int tile = first; tile < first + together && tile < tiles; ++tile)
-                for (int slice = from; slice < from + partials; ++slice)
+                for (int slice = from; slice < from + partials; slice += apart)
                     if (!fn(KTile{tile, slice})) return false;
     return true;
 }

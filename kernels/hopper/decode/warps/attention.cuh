@@ -277,7 +277,7 @@ __device__ __forceinline__ ConsumerCounts run_attention(const WarpContext& ctx, 
         ctx.stamp(item, Stamp::ready);
         if (ctx.warp < tile.blocks) {
             AttentionWarp<kHeadDim> warp(ctx, op, step, item);
-            warp.run(tile, OwnStages(ctx, counts.stage), ctx.attention_partials(ctx.warp));
+            warp.run(tile, OwnStages(ctx, counts.stage, 0), ctx.attention_partials(ctx.warp));
         }
         __syncwarp();
         if (ctx.lane == 0) ptx::mbarrier_arrive(ptx::shared_address(&ctx.state.attention_full));

@@ -2,36 +2,11 @@
 #pragma once
 
 #include "kernels/hopper/decode/exchange/lamport_input.cuh"
-#include "kernels/hopper/decode/plan/fragment.h"
+#include "kernels/hopper/decode/exchange/norm_weight.cuh"
+#include "kernels/hopper/decode/warps/multiply.cuh"
 #include "kernels/hopper/ptx/mbarrier.cuh"
-#include "kernels/hopper/ptx/mma.cuh"
 
 namespace coda::hopper::decode {
-
-/// Four sums, so that an MMA need not wait for the one before. They are added in order at the end.
-struct Sums {
-    float of[4][4] = {};
-
-    __device__ float total(int i) const { return of[0][i] + of[1][i] + of[2][i] + of[3][i]; }
-};
-
-/// Adds 16 rows times the lanes' columns of inputs; both in shared memory. Lanes whose column does not exist are not
-/// `live`: it counts as 0. One warp; the loads of kUnroll blocks are on their way at a time.
-template <int kUnroll = 2>
-__device__ __forceinline__ void multiply(Sums& sums, const LaneRows& rows, const char* column, bool live, int blocks) {
-    const auto load = [](const char* from) { return *reinterpret_cast<const uint4*>(from); };
-#pragma unroll kUnroll
-    for (int block = 0; block < blocks; ++block) {
-        const char *first = rows.first + block * rows.block, *second = rows.second + block * rows.block;
-        const char* input = column + block * kBlockRowBytes;
-        const uint4 a = load(first), c = load(second), e = load(first + rows.far), g = load(second + rows.far);
-        const uint4 b = live ? load(input) : uint4{}, d = live ? load(input + 16) : uint4{};
-        ptx::mma_m16n8k16(sums.of[0], a.x, e.x, a.y, e.y, b.x, b.y);
-        ptx::mma_m16n8k16(sums.of[1], a.z, e.z, a.w, e.w, b.z, b.w);
-        ptx::mma_m16n8k16(sums.of[2], c.x, g.x, c.y, g.y, d.x, d.y);
-        ptx::mma_m16n8k16(sums.of[3], c.z, g.z, c.w, g.w, d.z, d.w);
-    }
-}
 
 /// What a consumer warp counts over the ops.
 struct ConsumerCounts {
@@ -41,31 +16,44 @@ struct ConsumerCounts {
     std::uint32_t consumer_phase = 0;
 };
 
-/// The stages that a consumer warp reads of an op's: the warp-th and every eighth from there.
+/// The stages that a consumer warp reads of an op's: those of the warp-th k-tile or cache block and of every eighth
+/// from there. 2^shift neighbouring warps share a stage.
 class OwnStages {
   public:
-    __device__ __forceinline__ OwnStages(const WarpContext& ctx, const RingSlot& first) : at_(first) {
-        at_.advance(ctx.warp, ctx.layout().stages);
+    __device__ __forceinline__ OwnStages(const WarpContext& ctx, const RingSlot& first, int shift)
+        : at_(first), shift_(shift) {
+        at_.advance(ctx.warp >> shift, ctx.layout().stages);
     }
 
     /// Waits for the stage.
-    __device__ __forceinline__ char* wait_full(const WarpContext& ctx, const WorkItem& item) const {
+    __device__ __forceinline__ char* wait_full(const WarpContext& ctx, const WorkItem& item) {
         // A warp may be further ahead of the ring than the parity of a barrier can tell.
-        const std::uint32_t issued = ptx::shared_address(&ctx.state.issued);
         const std::uint32_t before = at_.count(ctx.layout().stages);
-        ctx.watchdog.wait_or_exit(item, Awaited::stage, [=] { return ptx::load_shared_acquire(issued) > before; });
+        if (seen_ <= before) {
+            const std::uint32_t issued = ptx::shared_address(&ctx.state.issued);
+            ctx.watchdog.wait_or_exit(item, Awaited::stage,
+                                      [&] { return (seen_ = ptx::load_shared_acquire(issued)) > before; });
+        }
         ctx.watchdog.wait_barrier(item, Awaited::stage, &ctx.state.full[at_.slot], at_.round & 1);
         return ctx.stage(at_);
     }
     /// Hands the stage back to the producer, and goes to the next.
     __device__ __forceinline__ void release(const WarpContext& ctx) {
         __syncwarp();
-        if (ctx.lane == 0) ptx::mbarrier_arrive(ptx::shared_address(&ctx.state.empty[at_.slot]));
-        at_.advance(kConsumerWarps, ctx.layout().stages);
+        if (ctx.lane == 0) {
+            const std::uint32_t empty = ptx::shared_address(&ctx.state.empty[at_.slot]);
+            if (ctx.int4)
+                ptx::mbarrier_arrive_many(empty, static_cast<std::uint32_t>(kStageSlices >> shift_));
+            else
+                ptx::mbarrier_arrive(empty);
+        }
+        at_.advance(kConsumerWarps >> shift_, ctx.layout().stages);
     }
 
   private:
     RingSlot at_;
+    int shift_;
+    std::uint32_t seen_ = 0;  // of `issued`
 };
 
 /// Hands this warp's partial of a tile's sums, and of the sums of squares, to the epilogue warps. It counts as
@@ -102,6 +90,37 @@ __device__ __forceinline__ bool comes_by_lamport(const WarpContext& ctx, const D
     return ctx.lamport && !(op.embedded && op.kind == OpKind::qkv);
 }
 
+/// A consumer warp's k-tiles of a GEMM in their stages.
+class WeightStages {
+  public:
+    __device__ __forceinline__ WeightStages(const WarpContext& ctx, const DecodeOp& op, const Slices& slices,
+                                            const RingSlot& first)
+        : int4_(ctx.is_int4(op)),
+          from_((ctx.warp & (stage_slices(slices, int4_) - 1)) * (slices.most / kUnitBlocks * kUnitBytes)),
+          stage_(ctx, first, stage_shift(slices, int4_)) {}
+
+    /// Waits for the next k-tile, adds its products with the lanes' columns of inputs, and hands it back.
+    __device__ __forceinline__ void multiply_next(const WarpContext& ctx, Sums& sums, const char* column, bool live,
+                                                  int blocks, const WorkItem& item) {
+        const char* weights = stage_.wait_full(ctx, item);
+        if (int4_)
+            multiply_units(sums, weights + from_, ctx.lane, column, live, blocks / kUnitBlocks);
+        else
+            multiply(sums, rows_of_stage(weights, ctx.lane), column, live, blocks);
+        stage_.release(ctx);
+    }
+
+  private:
+    bool int4_;
+    int from_;  // bytes from the start of a stage
+    OwnStages stage_;
+};
+
+/// The lane's place in a slice of the inputs.
+__device__ __forceinline__ int input_offset(const WarpContext& ctx, int pitch) {
+    return lane_row(ctx.lane) * pitch + 2 * lane_column(ctx.lane);
+}
+
 /// A consumer warp's share of a GEMM whose slices it keeps: it fetches them before the first tile.
 __device__ __forceinline__ void multiply_kept(const WarpContext& ctx, const DecodeOp& op, const Slices& slices,
                                               const StepTokens& tokens, WorkItem item, const ConsumerCounts& counts) {
@@ -116,9 +135,11 @@ __device__ __forceinline__ void multiply_kept(const WarpContext& ctx, const Deco
     const bool by_lamport = comes_by_lamport(ctx, op);
     OwnKTiles k_tile(slices, ctx.warp);
     const auto arrivals = static_cast<std::uint32_t>(kConsumerWarps / slices.partials());
-    OwnStages stage(ctx, counts.stage);
+    WeightStages weights(ctx, op, slices, counts.stage);
+    const bool scales = scales_input(ctx, op), late = sums_late(ctx, rounds);
     if (k_tile.tile() < own.number) {
         item.tile = own.tile(k_tile.tile());
+        if (scales) NormWeight(ctx, op, slices, k_tile.slice()).prefetch(ctx.lane);
         if (by_lamport) {
 #pragma unroll 1
             for (int round = 0; round < rounds; ++round)
@@ -126,6 +147,12 @@ __device__ __forceinline__ void multiply_kept(const WarpContext& ctx, const Deco
                               round == 0);
         } else {
             square = SliceFetch(ctx, op, slices, k_tile.slice(), rounds, input, pitch, apart, item).run(tokens);
+        }
+        if (scales) {
+#pragma unroll 1
+            for (int round = 0; round < rounds; ++round)
+                square += NormWeight(ctx, op, slices, k_tile.slice() + round * kConsumerWarps)
+                              .apply(ctx, input + round * apart, pitch, late);
         }
     }
     __syncwarp();
@@ -135,15 +162,14 @@ __device__ __forceinline__ void multiply_kept(const WarpContext& ctx, const Deco
         item.tile = own.tile(k_tile.tile());
         if (k_tile.round() == 0) sums = {};
         ctx.stamp(item, Stamp::ready);
-        const char* weights = stage.wait_full(ctx, item);
         const char* slice = input + k_tile.round() * apart;
-        multiply(sums, rows_of_stage(weights, ctx.lane), slice + lane_row(ctx.lane) * pitch + 2 * lane_column(ctx.lane),
-                 live, slices.blocks_of(k_tile.slice()));
-        stage.release(ctx);
+        weights.multiply_next(ctx, sums, slice + input_offset(ctx, pitch), live, slices.blocks_of(k_tile.slice()),
+                              item);
         // The squares of Lamport buffers come now, after the stage is free: nobody needs them before the first tile's
         // partials.
-        if (by_lamport && first_tile && has_norm(op.kind))
+        if (by_lamport && first_tile && has_norm(op.kind) && !scales)
             square += lamport_squares(ctx, slice, slices.columns_of(k_tile.slice(), op.columns));
+        if (late && first_tile && has_norm(op.kind)) square = warp_sum(square);
         if (!k_tile.ends_tile()) continue;
         store_partials(ctx, sums, square, counts.gemm_tiles + k_tile.tile(), k_tile.slice() % kConsumerWarps, arrivals,
                        item);
@@ -159,8 +185,9 @@ __device__ __forceinline__ void multiply_fetched(const WarpContext& ctx, const D
     const OwnTiles own = ctx.tiles_of(op);
     const int pitch = ctx.lamport ? kInputPitch : input_pitch(1);
     const bool live = is_live(ctx, op), by_lamport = comes_by_lamport(ctx, op);
+    const bool scales = scales_input(ctx, op);
     char* input = ctx.input();
-    OwnStages stage(ctx, counts.stage);
+    WeightStages weights(ctx, op, slices, counts.stage);
 #pragma unroll 1
     for (int first = 0; first < own.number; first += kTilesTogether) {
         Sums sums[kTilesTogether];
@@ -168,23 +195,23 @@ __device__ __forceinline__ void multiply_fetched(const WarpContext& ctx, const D
 #pragma unroll 1
         for (int slice = ctx.warp; slice < slices.number; slice += kConsumerWarps) {
             item.tile = own.tile(first);
+            if (scales) NormWeight(ctx, op, slices, slice).prefetch(ctx.lane);
             __syncwarp();  // all lanes have used what is there
             if (by_lamport)
                 fetch_lamport(ctx, op, slices, slice, input, item, first == 0 && slice == ctx.warp);
             else
                 square += SliceFetch(ctx, op, slices, slice, 1, input, pitch, 0, item).run(tokens);
             __syncwarp();
+            if (scales) square += NormWeight(ctx, op, slices, slice).apply(ctx, input, pitch, false);
             ctx.stamp(item, Stamp::ready);
 #pragma unroll
             for (int t = 0; t < kTilesTogether; ++t) {
                 if (first + t >= own.number) continue;
                 item.tile = own.tile(first + t);
-                const char* weights = stage.wait_full(ctx, item);
-                multiply(sums[t], rows_of_stage(weights, ctx.lane),
-                         input + lane_row(ctx.lane) * pitch + 2 * lane_column(ctx.lane), live, slices.blocks_of(slice));
-                stage.release(ctx);
+                weights.multiply_next(ctx, sums[t], input + input_offset(ctx, pitch), live, slices.blocks_of(slice),
+                                      item);
             }
-            if (by_lamport && has_norm(op.kind))
+            if (by_lamport && has_norm(op.kind) && !scales)
                 square += lamport_squares(ctx, input, slices.columns_of(slice, op.columns));
         }
 #pragma unroll
@@ -199,14 +226,14 @@ __device__ __forceinline__ void multiply_fetched(const WarpContext& ctx, const D
 /// A consumer warp's share of a GEMM.
 __device__ __forceinline__ void run_gemm(const WarpContext& ctx, const DecodeOp& op, const StepTokens& tokens,
                                          const WorkItem& item, ConsumerCounts& counts) {
-    const Slices slices = slices_of(op.columns);
+    const Slices slices = ctx.slices(op.columns);
     if (ctx.lamport && op.kind == OpKind::attn_out && !op.embedded) await_arrivals(ctx, item);
     if (resident_slices(slices, ctx.shape().batch) > 0)
         multiply_kept(ctx, op, slices, tokens, item, counts);
     else
         multiply_fetched(ctx, op, slices, tokens, item, counts);
     const int tiles = ctx.tiles_of(op).number;
-    counts.stage.advance_far(tiles * slices.number, ctx.layout().stages);
+    counts.stage.advance_far(tiles * (slices.number >> stage_shift(slices, ctx.is_int4(op))), ctx.layout().stages);
     counts.gemm_tiles += tiles;
 }
 

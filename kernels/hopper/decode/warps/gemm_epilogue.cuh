@@ -47,7 +47,7 @@ class GemmEpilogue {
     /// The own tiles with an even or an odd number, counted over all ops from `first`.
     __device__ void run(int epilogue_warp, int first) {
         const OwnTiles own = ctx_.tiles_of(op_);
-        const Slices slices = slices_of(op_.columns);
+        const Slices slices = ctx_.slices(op_.columns);
         if (ctx_.lamport) begin_lamport();
         if (op_.kind == OpKind::head) begin_head();
         for (int i = 0; i < own.number; ++i) {
@@ -87,14 +87,16 @@ class GemmEpilogue {
         ctx_.stamp(item_, Stamp::ready);
 #pragma unroll
         for (int t = 0; t < kLaneTasks; ++t)
-            if (tasks[t].active) reduce_partials(tasks[t], entry, partials);
+            if (tasks[t].active) reduce_partials(tasks[t], entry, partials, rstd_[t]);
+        has_rstd_ = true;
+#pragma unroll
+        for (int t = 0; t < kLaneTasks; ++t)
+            if (4 * t < batch) finish(tasks[t], tile);
+        // Last, as other SMs wait for the results, and a store that releases takes its time.
         __syncwarp();
         if (ctx_.lane == 0)
             ptx::store_shared_release(ptx::shared_address(&ctx_.state.partials_read[count % kEpilogueWarps]),
                                       static_cast<std::uint32_t>(count / kEpilogueWarps + 1));
-#pragma unroll
-        for (int t = 0; t < kLaneTasks; ++t)
-            if (4 * t < batch) finish(tasks[t], tile);
     }
 
     /// What the task needs besides the sums.
@@ -127,22 +129,35 @@ class GemmEpilogue {
         __syncwarp();
     }
 
-    __device__ void reduce_partials(Task& task, int entry, int partials) const {
-        const int batch = ctx_.shape().batch;
-        float2 sum{0, 0};
-        float square = 0;
-        for (int i = 0; i < partials; ++i) {
-            const float* partial = ctx_.partial(entry, i);
-            sum.x += partial[task.sequence * kTileRows + 2 * task.pair];
-            sum.y += partial[task.sequence * kTileRows + 2 * task.pair + 1];
-            square += partial[kTileRows * batch + task.sequence];
+    /// rstd: of the task's sequence, which all tiles of an op share; the first one sets it.
+    __device__ void reduce_partials(Task& task, int entry, int partials, float& rstd) const {
+        float2 sum{0, 0}, parts[kConsumerWarps] = {};
+#pragma unroll
+        for (int i = 0; i < kConsumerWarps; ++i) {  // all loads on their way at a time
+            if (i >= partials) continue;
+            const float* partial = ctx_.partial(entry, i) + task.sequence * kTileRows + 2 * task.pair;
+            parts[i] = {partial[0], partial[1]};
+        }
+#pragma unroll
+        for (const float2& part : parts) {
+            sum.x += part.x;
+            sum.y += part.y;
         }
         if (has_norm(op_.kind)) {
-            const float rstd = 1.0f / sqrtf(square / static_cast<float>(op_.columns) + ctx_.operands().eps);
+            if (!has_rstd_) rstd = rstd_of(task.sequence, entry, partials);
             sum.x *= rstd;
             sum.y *= rstd;
         }
         task.value = sum;
+    }
+    __device__ float rstd_of(int sequence, int entry, int partials) const {
+        float square = 0, parts[kConsumerWarps] = {};
+#pragma unroll
+        for (int i = 0; i < kConsumerWarps; ++i)
+            if (i < partials) parts[i] = ctx_.partial(entry, i)[kTileRows * ctx_.shape().batch + sequence];
+#pragma unroll
+        for (const float part : parts) square += part;
+        return 1.0f / sqrtf(square / static_cast<float>(op_.columns) + ctx_.operands().eps);
     }
 
     /// All lanes come here; those whose task is not active do nothing.
@@ -282,6 +297,8 @@ class GemmEpilogue {
     const StepTokens tokens_;
     WorkItem item_;
     LamportOutput lamport_;
+    float rstd_[kLaneTasks] = {};
+    bool has_rstd_ = false;
     LaneHead first_head_, second_head_;
 };
 

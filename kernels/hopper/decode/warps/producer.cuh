@@ -34,8 +34,9 @@ class Producer {
                 const DecodeOp& op = ctx_.ops[s];
                 ctx_.stamp(item_, Stamp::begin);
                 const int after = s + 1 < ctx_.arguments.op_count ? s + 1 : 0;
-                if (is_gemm(ctx_.ops[after].kind)) ptx::prefetch_map(ctx_.map(after));
-                if (is_gemm(op.kind) && !gemm(op, ctx_.map(s))) return;
+                if (ctx_.has_map(ctx_.ops[after])) ptx::prefetch_map(ctx_.map(after));
+                if (ctx_.has_map(op) && !gemm(op, ctx_.map(s))) return;
+                if (ctx_.is_int4(op) && !units(op)) return;
                 if (op.kind == OpKind::attention && !attention(op, step)) return;
             }
     }
@@ -58,9 +59,10 @@ class Producer {
         ctx_.stamp(item_, Stamp::ready);
         return true;
     }
-    /// A consumer may poll the stage's barrier: it is in the stage's own round now.
+    /// A consumer may poll the stage's barrier: it is in the stage's own round now. That is so since the round before
+    /// was read, which begin() has waited for. So the store need not wait for the copy, as one that releases would.
     __device__ void end() {
-        ptx::store_shared_release(ptx::shared_address(&ctx_.state.issued), ++count_);
+        ptx::store_shared_relaxed(ptx::shared_address(&ctx_.state.issued), ++count_);
         next_.advance(1, ctx_.layout().stages);
     }
     __device__ bool wait(Awaited awaited, const std::uint64_t& barrier, std::uint32_t round) const {
@@ -71,14 +73,14 @@ class Producer {
     /// Of the stage that has begun.
     __device__ std::uint32_t full() const { return ptx::shared_address(&ctx_.state.full[next_.slot]); }
     __device__ std::uint32_t memory() const {
-        return ptx::shared_address(ctx_.shared) + static_cast<std::uint32_t>(next_.slot * kStageBytes);
+        return ptx::shared_address(ctx_.shared) + static_cast<std::uint32_t>(next_.slot * stage_bytes(ctx_.int4));
     }
 
     __device__ bool gemm(const DecodeOp& op, const void* map) {
         const OwnTiles own = ctx_.tiles_of(op);
-        const Slices slices = slices_of(op.columns);
+        const Slices slices = ctx_.slices(op.columns);
         const bool whole = in_whole_blocks(op.columns);
-        return each_k_tile(slices, own.number, tiles_together(slices, ctx_.shape().batch), [&](KTile k_tile) {
+        return each_k_tile(slices, own.number, tiles_together(slices, ctx_.shape().batch), 1, [&](KTile k_tile) {
             item_.tile = own.tile(k_tile.tile);
             const int row = item_.tile * kTileRows, first = slices.first_block(k_tile.slice);
             const int blocks = whole ? slices.most : slices.blocks_of(k_tile.slice);
@@ -91,6 +93,25 @@ class Producer {
                     ptx::tensor_stream(memory() + static_cast<std::uint32_t>(block * kBlockBytes), map,
                                        (first + block) * kBlockColumns, row, 0, full(), policy_);
             }
+            end();
+            return true;
+        });
+    }
+
+    /// A GEMM whose weights are 4-bit integers.
+    __device__ bool units(const DecodeOp& op) {
+        const OwnTiles own = ctx_.tiles_of(op);
+        const Slices slices = ctx_.slices(op.columns);
+        const auto row_bytes = std::int64_t{slices.blocks / kUnitBlocks} * kUnitBytes;
+        const int together = tiles_together(slices, ctx_.shape().batch), apart = stage_slices(slices, true);
+        return each_k_tile(slices, own.number, together, apart, [&](KTile k_tile) {
+            item_.tile = own.tile(k_tile.tile);
+            const int first = slices.first_block(k_tile.slice), behind = slices.first_block(k_tile.slice + apart);
+            const auto bytes = static_cast<std::uint32_t>((behind - first) / kUnitBlocks * kUnitBytes);
+            if (!begin(bytes)) return false;
+            const char* from =
+                static_cast<const char*>(op.weights) + item_.tile * row_bytes + first / kUnitBlocks * kUnitBytes;
+            if (bytes > 0) ptx::bulk_stream(memory(), from, bytes, full(), policy_);
             end();
             return true;
         });
