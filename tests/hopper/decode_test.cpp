@@ -125,9 +125,10 @@ TEST_CASE("fused decode: one step has the logits and caches of the op list", "[g
                     for (std::int64_t j = 0; j < mine.cols; ++j) {
                         const double a = got.buffers.get(mine, row, j), e = expected.buffers.get(theirs, row, j);
                         if (newest)
-                            // Of 4-bit integers the largest shape has elements of 4 (RMS) that are 1% off, and 10^5 of
-                            // them: the farthest is 4.5 times as far.
-                            REQUIRE(std::abs(a - e) <= (sizes.int4 ? 0.2 : 0.1) + 0.05 * std::abs(e));
+                            // From layer 1 on, attention makes more of all roundings, as its scores are about 16.
+                            // Weights that are 2^-9 off (RMS) move an element by 0.08 (RMS) there and the farthest of
+                            // all by 0.34. 4-bit integers are rounded in other places than the list's matrices.
+                            REQUIRE(std::abs(a - e) <= (sizes.int4 && l > 0 ? 0.4 : 0.1) + 0.05 * std::abs(e));
                         else
                             REQUIRE(a == e);
                     }

@@ -88,15 +88,8 @@ __device__ __forceinline__ bool scales_input(const WarpContext& ctx, const Decod
     return ctx.int4 && op.norm >= 0;
 }
 
-/// Where a warp has one slice of one sequence, the lanes' shares of the sum of its squares are added later: nobody
-/// needs the sum before the first tile's partials.
-__device__ __forceinline__ bool sums_late(const WarpContext& ctx, int rounds) {
-    return !ctx.lamport && ctx.shape().batch == 1 && rounds == 1;
-}
-
 /// Copies a warp's slices of every sequence's input to shared memory; nothing for those without input. Lane b returns
-/// the sum of the squares of sequence b's slices, in order, or with sums_late() each lane its share; 0 of inputs that
-/// NormWeight scales.
+/// the sum of the squares of sequence b's slices, in order; 0 of inputs that NormWeight scales.
 class SliceFetch {
   public:
     /// Slices slice, slice + kConsumerWarps, ...; they are `apart` bytes apart, and sequences `pitch` bytes.
@@ -188,10 +181,6 @@ class SliceFetch {
     __device__ __forceinline__ bool sums_squares() const { return has_norm(op_.kind) && !scales_input(ctx_, op_); }
 
     __device__ __forceinline__ void add(int sequence, float square) {
-        if (sums_late(ctx_, slices_.rounds())) {
-            own_ = square;
-            return;
-        }
         const float sum = warp_sum(square);
         if (ctx_.lane == sequence) own_ += sum;
     }

@@ -22,9 +22,8 @@ class NormWeight {
     }
 
     /// Multiplies the slice of every sequence, `pitch` bytes apart, and rounds the products. Lane b returns the sum of
-    /// the squares that sequence b's elements had before, added in SliceFetch's order; late: each lane its share
-    /// (sums_late). One warp.
-    __device__ __forceinline__ float apply(const WarpContext& ctx, char* slice, int pitch, bool late) const {
+    /// the squares that sequence b's elements had before, added in SliceFetch's order. One warp.
+    __device__ __forceinline__ float apply(const WarpContext& ctx, char* slice, int pitch) const {
         float4 weight[kLoads] = {};  // without a value the registers of all of the loop below would spill
 #pragma unroll
         for (int u = 0; u < kLoads; ++u)
@@ -43,12 +42,8 @@ class NormWeight {
                 *at = {pack_bf16(first.x * norm_factor(weight[u].x), first.y * norm_factor(weight[u].y)),
                        pack_bf16(second.x * norm_factor(weight[u].z), second.y * norm_factor(weight[u].w))};
             }
-            if (late) {
-                own = square;
-            } else {
-                const float sum = warp_sum(square);
-                if (ctx.lane == b) own = sum;
-            }
+            const float sum = warp_sum(square);
+            if (ctx.lane == b) own = sum;
         }
         __syncwarp();
         return own;

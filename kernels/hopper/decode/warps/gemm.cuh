@@ -136,7 +136,7 @@ __device__ __forceinline__ void multiply_kept(const WarpContext& ctx, const Deco
     OwnKTiles k_tile(slices, ctx.warp);
     const auto arrivals = static_cast<std::uint32_t>(kConsumerWarps / slices.partials());
     WeightStages weights(ctx, op, slices, counts.stage);
-    const bool scales = scales_input(ctx, op), late = sums_late(ctx, rounds);
+    const bool scales = scales_input(ctx, op);
     if (k_tile.tile() < own.number) {
         item.tile = own.tile(k_tile.tile());
         if (scales) NormWeight(ctx, op, slices, k_tile.slice()).prefetch(ctx.lane);
@@ -152,7 +152,7 @@ __device__ __forceinline__ void multiply_kept(const WarpContext& ctx, const Deco
 #pragma unroll 1
             for (int round = 0; round < rounds; ++round)
                 square += NormWeight(ctx, op, slices, k_tile.slice() + round * kConsumerWarps)
-                              .apply(ctx, input + round * apart, pitch, late);
+                              .apply(ctx, input + round * apart, pitch);
         }
     }
     __syncwarp();
@@ -169,7 +169,6 @@ __device__ __forceinline__ void multiply_kept(const WarpContext& ctx, const Deco
         // partials.
         if (by_lamport && first_tile && has_norm(op.kind) && !scales)
             square += lamport_squares(ctx, slice, slices.columns_of(k_tile.slice(), op.columns));
-        if (late && first_tile && has_norm(op.kind)) square = warp_sum(square);
         if (!k_tile.ends_tile()) continue;
         store_partials(ctx, sums, square, counts.gemm_tiles + k_tile.tile(), k_tile.slice() % kConsumerWarps, arrivals,
                        item);
@@ -202,7 +201,7 @@ __device__ __forceinline__ void multiply_fetched(const WarpContext& ctx, const D
             else
                 square += SliceFetch(ctx, op, slices, slice, 1, input, pitch, 0, item).run(tokens);
             __syncwarp();
-            if (scales) square += NormWeight(ctx, op, slices, slice).apply(ctx, input, pitch, false);
+            if (scales) square += NormWeight(ctx, op, slices, slice).apply(ctx, input, pitch);
             ctx.stamp(item, Stamp::ready);
 #pragma unroll
             for (int t = 0; t < kTilesTogether; ++t) {
