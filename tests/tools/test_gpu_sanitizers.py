@@ -58,12 +58,11 @@ JOIN = ("Read", DECODE + "AttentionEpilogue<(int)128>::join_warps(const coda::ho
         "/a/attention_epilogue.cuh:63")
 RELEASE = ("Write", "coda::hopper::ptx::store_shared_release(unsigned int, unsigned int)", "mbarrier_poll.cuh:35")
 ACQUIRE = ("Read", "coda::hopper::ptx::load_shared_acquire(unsigned int)", "mbarrier_poll.cuh:30")
-NO_SOURCE = ("Read", "void coda::hopper::decode::fused_decode<(int)64, (bool)1>(coda::hopper::decode::Arguments)", "")
-CHOICE = ("Read", "[clone void coda::hopper::decode::fused_decode<(int)64, (bool)0>(coda::hopper::decode::Arguments)] "
+NO_SOURCE = ("Read", "void coda::hopper::decode::fused_decode<(int)64, (bool)1, (bool)0>(coda::hopper::decode::Arguments)", "")
+CHOICE = ("Read", "[clone void coda::hopper::decode::fused_decode<(int)64, (bool)0, (bool)1>(coda::hopper::decode::Arguments)] "
           "coda::hopper::decode::run_choice(const coda::hopper::decode::fused_decode::Arguments &, char *)", "")
 COPY = ("Write", "coda::hopper::ptx::bulk_stream(unsigned int, const void *, unsigned int)", "stream.cuh:19")
-MULTIPLY = ("Read", "void coda::hopper::decode::multiply<(int)2>(coda::hopper::decode::Sums &, const char *)::[lambda(const "
-            "char *) (instance 1)]::operator ()(const char *) const", "gemm.cuh:22")
+MULTIPLY = ("Read", "coda::hopper::decode::load_vector(const char *)", "multiply.cuh:22")
 CHOOSE = ("Write", "void coda::hopper::choice::choose_warp<coda::hopper::decode::ConsumerBlock>(const T1 &, unsigned long)",
           "row_choice.cuh:197")
 TOKEN = ("Read", "int coda::hopper::choice::token_of<__nv_bfloat16, coda::hopper::decode::ConsumerBlock>(const "

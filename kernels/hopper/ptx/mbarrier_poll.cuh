@@ -31,11 +31,6 @@ __device__ __forceinline__ std::uint32_t load_shared_acquire(std::uint32_t addre
     return value;
 }
 
-/// Orders nothing, and so does not wait for what the thread has under way.
-__device__ __forceinline__ void store_shared_relaxed(std::uint32_t address, std::uint32_t value) {
-    asm volatile("st.relaxed.cta.shared::cta.b32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
-}
-
 __device__ __forceinline__ void store_shared_release(std::uint32_t address, std::uint32_t value) {
     asm volatile("st.release.cta.shared::cta.b32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
 }

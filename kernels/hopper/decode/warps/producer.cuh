@@ -59,10 +59,9 @@ class Producer {
         ctx_.stamp(item_, Stamp::ready);
         return true;
     }
-    /// A consumer may poll the stage's barrier: it is in the stage's own round now. That is so since the round before
-    /// was read, which begin() has waited for. So the store need not wait for the copy, as one that releases would.
+    /// A consumer may poll the stage's barrier: it is in the stage's own round now.
     __device__ void end() {
-        ptx::store_shared_relaxed(ptx::shared_address(&ctx_.state.issued), ++count_);
+        ptx::store_shared_release(ptx::shared_address(&ctx_.state.issued), ++count_);
         next_.advance(1, ctx_.layout().stages);
     }
     __device__ bool wait(Awaited awaited, const std::uint64_t& barrier, std::uint32_t round) const {
