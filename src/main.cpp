@@ -16,6 +16,7 @@
 #include "src/engine/plan_report.h"
 #include "src/io/hf.h"
 #include "src/io/run_tokenizer.h"
+#include "src/train/calibration.h"
 #include "src/train/checkpoints.h"
 #include "src/train/trainer.h"
 
@@ -27,7 +28,7 @@ using namespace coda;
 PassSet passes_of(const CommandLine& command) {
     if (command.trains()) return training_passes(command.config);
     PassSet passes = passes_of(Mode::export_);
-    if (command.eval) passes = passes | passes_of(Mode::evaluate);
+    if (command.eval || command.calibrate > 0) passes = passes | passes_of(Mode::evaluate);
     return passes;
 }
 
@@ -156,6 +157,8 @@ int use_weights(const CommandLine& command, const RunOptions& options) {
     const PassSet passes = passes_of(command);
     EvaluationData data;
     if (command.eval) data = open_evaluation_data(config);
+    TrainingData calibration;
+    if (command.calibrate > 0) calibration = open_training_data(config);
     std::optional<Session> session;
     if (!passes.empty()) session.emplace(config, passes, options.timing.has_value(), console);
     if (session) require_patience(config, passes, works_of(command, session->schedules()));
@@ -170,8 +173,11 @@ int use_weights(const CommandLine& command, const RunOptions& options) {
     if (command.export_dir) {
         for (const std::string& refusal : hf_refusals(config.model)) console.line("note: " + refusal);
         require_finite_weights(*weights, layout);
-        export_weights(*command.export_dir, config.model, layout, *weights, command.export_dtype, kMaxShardBytes,
-                       tokenizer);
+        std::unique_ptr<MasterWeights> rounded;
+        if (command.calibrate > 0)
+            rounded = calibrated(*session, std::move(calibration), command.calibrate, layout, *weights, console);
+        export_weights(*command.export_dir, config.model, layout, rounded ? *rounded : *weights, command.export_dtype,
+                       kMaxShardBytes, tokenizer);
         console.line(text("weights of step ", source.step(), " in ", *command.export_dir));
     }
     if (session && options.timing) session->write_timing(*options.timing, options.command);

@@ -127,6 +127,9 @@ class Parser {
         add_word(export_dtype_, "bfloat16|float32|int4",
                  "With --export, the weights as they are computed with (default), the master weights, or the layers' "
                  "matrices in 4 bits, as compressed-tensors packs them");
+        add_word(calibrate_, "N",
+                 "With --export-dtype int4, round by GPTQ over N training sequences instead of to nearest, and print "
+                 "what each costs on the validation data");
         add_word(dump_batches_, "FILE", "Write the token batches for a reference implementation");
         add_switch("--overwrite", result_.overwrite,
                    "Let --timing, --tensor-stats and --dump-batches replace files of these names");
@@ -174,8 +177,8 @@ class Parser {
     bool help_ = false;
     WordFlag config_{"--config"}, timing_{"--timing"}, tensor_stats_{"--tensor-stats"},
         tensor_stats_every_{"--tensor-stats-every"}, oracle_{"--oracle"}, allow_{"--allow"}, init_from_{"--init-from"},
-        export_{"--export"}, export_dtype_{"--export-dtype"}, dump_batches_{"--dump-batches"}, decoder_{"--decoder"},
-        watchdog_{"--watchdog"};
+        export_{"--export"}, export_dtype_{"--export-dtype"}, calibrate_{"--calibrate"},
+        dump_batches_{"--dump-batches"}, decoder_{"--decoder"}, watchdog_{"--watchdog"};
     std::deque<KeyFlag> keys_;  // the options hold references to its elements
 };
 
@@ -336,6 +339,10 @@ CommandLine Parser::parse(int argc, const char* const* argv) {
         throw UsageError(
             "--overwrite: goes with --timing FILE, --tensor-stats FILE or --dump-batches FILE, and none is given");
     }
+    if (calibrate_.option->count() > 0 && result_.export_dtype != ExportDtype::int4) {
+        throw UsageError("--calibrate: goes with --export DIR --export-dtype int4, which is not given");
+    }
+    read_number(calibrate_, {.min = 1, .max = kMaxInt32}, result_.calibrate);
     if (tensor_stats_every_.option->count() > 0 && !result_.tensor_stats) {
         throw UsageError("--tensor-stats-every: goes with --tensor-stats FILE, which is not given");
     }

@@ -23,6 +23,7 @@ struct CommandLine {
     std::optional<std::string> config_path;
     std::optional<std::string> timing, tensor_stats, init_from, export_dir, dump_batches;
     ExportDtype export_dtype = ExportDtype::bfloat16;  // of export_dir's weights
+    std::int64_t calibrate = 0;                        // training sequences for GPTQ, with int4; 0: to nearest
     std::int64_t tensor_stats_every = 1;
     std::optional<std::int64_t> oracle_step;                      // in [1, training.steps]
     bool allow_other_device = false, allow_changed_data = false;  // --allow, with --resume

@@ -11,17 +11,6 @@ namespace {
 
 constexpr std::int64_t kPerWord = 8;
 
-/// The numbers of the Hugging Face tensors that a packed matrix consists of.
-std::vector<std::size_t> tensors_of(const ParameterLayout& layout, const PackedTensor& place) {
-    std::vector<std::size_t> numbers;
-    for (std::size_t t = 0; t < layout.tensors.size(); ++t) {
-        const HfTensor& tensor = layout.tensors[t];
-        if (tensor.matrix && tensor.offset >= place.offset && tensor.offset < place.offset + place.count())
-            numbers.push_back(t);
-    }
-    return numbers;
-}
-
 /// Codes of four neighbouring columns, from the lowest bits on, as a word of a unit has them (int4_code).
 constexpr std::uint32_t spread(std::uint32_t codes) { return (codes & 0x0f0fU) | (codes & 0xf0f0U) << 12U; }
 static_assert(spread(0x4321) == (0x1U << int4_code(0, 0).bit | 0x2U << int4_code(0, 1).bit |

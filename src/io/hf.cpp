@@ -210,10 +210,14 @@ class ExportedTensors {
                                      : std::span(scales_).subspan(static_cast<std::size_t>(row) * groups, groups);
         if (place.part == Part::scales) return copy(std::as_bytes(scales), out);
         std::vector<float> values(static_cast<std::size_t>(tensor.cols));
-        master_.read_row(place.tensor, row, values);
-        if (place.part == Part::floats) return store_floats(specs_[index].dtype, values, out);
         std::vector<std::uint32_t> words(values.size() / kInt4PerWord);
-        quantize_row(values, words, scales);
+        const bool has_codes = place.part == Part::words && master_.is_int4(place.tensor);
+        if (has_codes)
+            master_.read_int4_row(place.tensor, row, words, scales);
+        else
+            master_.read_row(place.tensor, row, values);
+        if (place.part == Part::floats) return store_floats(specs_[index].dtype, values, out);
+        if (!has_codes) quantize_row(values, words, scales);
         copy(std::as_bytes(std::span(words)), out);
     }
 

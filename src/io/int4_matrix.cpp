@@ -137,12 +137,16 @@ namespace {
 
 constexpr int kLeast = -8, kMost = 7;
 
-double code_of(float value, float scale) {
+double number_of(float value, float scale) {
     return std::clamp(std::nearbyint(static_cast<double>(value) / static_cast<double>(scale)), double{kLeast},
                       double{kMost});
 }
 
-Bf16 best_scale(std::span<const float> group) {
+}  // namespace
+
+int int4_of(float value, Bf16 scale) { return static_cast<int>(number_of(value, scale)); }
+
+Bf16 int4_scale_of(std::span<const float> group) {
     constexpr int kScales = 20;
     constexpr double kStep = 0.02, kWidest = (kMost - kLeast) / 2.0;
     double largest = 0;
@@ -154,7 +158,7 @@ Bf16 best_scale(std::span<const float> group) {
         if (!(scale > 0)) break;  // a group of zeros, or of numbers too small for a scale
         double error = 0;
         for (const float value : group) {
-            const double off = code_of(value, scale) * static_cast<double>(scale) - static_cast<double>(value);
+            const double off = number_of(value, scale) * static_cast<double>(scale) - static_cast<double>(value);
             error += off * off;
         }
         if (error < least) {
@@ -165,14 +169,12 @@ Bf16 best_scale(std::span<const float> group) {
     return best;
 }
 
-}  // namespace
-
 void quantize_row(std::span<const float> row, std::span<std::uint32_t> words, std::span<Bf16> scales) {
     std::fill(words.begin(), words.end(), 0u);
     for (std::size_t g = 0; g < scales.size(); ++g) {
-        scales[g] = best_scale(row.subspan(g * kInt4Group, kInt4Group));
+        scales[g] = int4_scale_of(row.subspan(g * kInt4Group, kInt4Group));
         for (std::size_t i = g * kInt4Group; i < (g + 1) * kInt4Group; ++i) {
-            const auto code = static_cast<std::uint32_t>(static_cast<int>(code_of(row[i], scales[g])) + kInt4Zero);
+            const auto code = static_cast<std::uint32_t>(int4_of(row[i], scales[g]) + kInt4Zero);
             words[i / kInt4PerWord] |= code << (4 * (i % kInt4PerWord));
         }
     }

@@ -33,4 +33,14 @@ ParameterLayout parameter_layout(const ModelConfig& model) {
     return walk(model, ParameterPlan(walk(model, ParameterPlan(0)).matrix_count));
 }
 
+std::vector<std::size_t> tensors_of(const ParameterLayout& layout, const PackedTensor& matrix) {
+    std::vector<std::size_t> numbers;
+    for (std::size_t t = 0; t < layout.tensors.size(); ++t) {
+        const HfTensor& tensor = layout.tensors[t];
+        if (tensor.matrix && tensor.offset >= matrix.offset && tensor.offset < matrix.offset + matrix.count())
+            numbers.push_back(t);
+    }
+    return numbers;
+}
+
 }  // namespace coda

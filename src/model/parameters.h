@@ -40,4 +40,7 @@ struct ParameterLayout {
 
 ParameterLayout parameter_layout(const ModelConfig& model);
 
+/// The numbers of the Hugging Face tensors that a packed matrix consists of.
+std::vector<std::size_t> tensors_of(const ParameterLayout& layout, const PackedTensor& matrix);
+
 }  // namespace coda

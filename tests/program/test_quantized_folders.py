@@ -2,14 +2,16 @@
 the codes and scales that a second implementation of the search finds."""
 
 import copy
+import math
 import os
 import random
+import re
 import struct
 import subprocess
 import unittest
 
 from checkpoint_folder import HF_CONFIG, from_bytes, random_tensors, read_safetensors, to_bytes, write_folder
-from program import CONFIG, PROGRAM, TIMEOUT_S, ProgramTestCase, shard
+from program import CONFIG, PROGRAM, TIMEOUT_S, USAGE, ProgramTestCase, shard
 
 GENERATE = os.path.join(os.path.dirname(PROGRAM), "coda_generate")
 GROUP = 128
@@ -200,6 +202,37 @@ class QuantizedFoldersTest(ProgramTestCase):
         write_folder(self.path("narrow"), HF_CONFIG, random_tensors(HF_CONFIG))
         self.refuse("--init-from", "narrow", "--export", "out", "--export-dtype", "int4",
                     says=["--export-dtype int4", "q_proj.weight has 16 columns", "128"])
+
+    def test_calibration(self):
+        plain = {name: (dtype, shape, [bf16(value) for value in values])  # what is not rounded is written in bf16
+                 for name, (dtype, shape, values) in random_tensors(CONFIG_4, seed=5).items()}
+        write_folder(self.path("plain"), CONFIG_4, plain)
+        out = self.train("--init-from", "plain", "--export", "gptq", "--export-dtype", "int4", "--calibrate", "7").out
+        said = re.findall(r"validation loss (\S+), perplexity (\S+) over (\d+) tokens: (.*)\n", out)
+        self.assertEqual([line[3] for line in said], ["as they are", "rounded to nearest", "by GPTQ"])
+        for loss, perplexity, _, _ in said:
+            self.assertAlmostEqual(math.exp(float(loss)), float(perplexity), delta=1e-4 * float(perplexity))
+        self.assertIn("calibration: 8 of 8 sequences\n", out)  # whole micro-batches
+        self.assertIn("layer 1 of 1 is rounded\n", out)
+        # What is printed is of what is written.
+        self.train("--init-from", "plain", "--export", "nearest", "--export-dtype", "int4")
+        for folder, (loss, _, tokens, _) in (("plain", said[0]), ("nearest", said[1]), ("gptq", said[2])):
+            line = self.train("--init-from", folder, "--eval").out.splitlines()[-1]
+            self.assertEqual(line, f"validation loss {loss} over {tokens} tokens", folder)
+        gptq, nearest = (read_safetensors(self.path(folder, "model.safetensors")) for folder in ("gptq", "nearest"))
+        for name, tensor in gptq.items():
+            if not name.endswith("_scale"):  # a row's first group has the same one
+                self.assertEqual(tensor == nearest[name], not name.endswith("_packed"), name)
+        # A folder of 4-bit weights stays what it is.
+        self.train("--init-from", "gptq", "--export", "again", "--export-dtype", "int4")
+        self.assertEqual(read_safetensors(self.path("again", "model.safetensors")), gptq)
+
+        self.refuse("--init-from", "plain", "--export", "out", "--export-dtype", "int4", "--calibrate", "9999",
+                    says=["--calibrate: 9999 sequences", "data.train has"])
+        for arguments in (["--export", "out", "--calibrate", "4"], ["--calibrate", "4"],
+                          ["--eval", "--calibrate", "4"]):
+            self.refuse("--init-from", "plain", *arguments, code=USAGE, says=["--calibrate: goes with", "int4"])
+        self.assertFalse(os.path.exists(self.path("out")))
 
     def test_what_is_refused_by_key(self):
         weights = COMPRESSED["config_groups"]["group_0"]["weights"]

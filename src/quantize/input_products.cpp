@@ -1,0 +1,93 @@
+#include "src/quantize/input_products.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/core/error.h"
+#include "src/engine/feed.h"
+
+namespace coda {
+
+namespace {
+
+constexpr std::int64_t kRowsTogether = 8;  // of the products, for which an input is loaded
+
+/// The upper triangle of products (n, n) plus Σ x xᵀ of the rows of x (m, n).
+void add_products(std::vector<float>& products, const std::vector<float>& x, std::int64_t n) {
+    const std::int64_t m = static_cast<std::int64_t>(x.size()) / n;
+#pragma omp parallel for schedule(dynamic)
+    for (std::int64_t first = 0; first < n; first += kRowsTogether) {
+        const std::int64_t end = std::min(first + kRowsTogether, n);
+        for (std::int64_t row = 0; row < m; ++row) {
+            const float* const from = x.data() + row * n;
+            for (std::int64_t i = first; i < end; ++i) {
+                float* const to = products.data() + i * n;
+                const float factor = from[i];
+#pragma omp simd
+                for (std::int64_t j = first; j < n; ++j) to[j] += factor * from[j];
+            }
+        }
+    }
+}
+
+}  // namespace
+
+InputProducts::InputProducts(Executor& executor, const Schedules& schedules, const ParameterLayout& layout,
+                             const MasterWeights& weights)
+    : executor_(executor), schedules_(schedules), products_(layout.matrices.size()), norms_(layout.matrices.size()) {
+    for (std::size_t i = 0; i < layout.matrices.size(); ++i) {
+        const WeightMatrix& matrix = layout.matrices[i];
+        if (matrix.layer < 0) continue;
+        products_[i].resize(static_cast<std::size_t>(matrix.place.cols * matrix.place.cols));
+        if (!matrix.norm) continue;
+        norms_[i].resize(static_cast<std::size_t>(matrix.norm->count()));
+        weights.read(matrix.norm->offset, norms_[i]);
+    }
+}
+
+std::vector<float> InputProducts::input_of(const View& view, const TensorScalars& scalars,
+                                           const std::vector<float>& norm) {
+    require(view.ld == view.cols, "the inputs of a matrix have gaps between rows");
+    std::vector<std::byte> staging;
+    const std::span<const std::byte> bytes = executor_.bytes(view, staging);
+    std::vector<float> x(static_cast<std::size_t>(view.count()));
+    if (view.dtype == DType::bf16) {
+        std::vector<Bf16> stored(x.size());
+        std::memcpy(stored.data(), bytes.data(), bytes.size());
+        std::copy(stored.begin(), stored.end(), x.begin());
+    } else {
+        require(view.dtype == DType::f32, "the inputs of a matrix are ", name_of(view.dtype));
+        std::memcpy(x.data(), bytes.data(), bytes.size());
+    }
+    const auto values_of = [&](const View& of) { return of ? download_vector(executor_, of) : std::vector<double>(); };
+    const std::vector<double> times = values_of(scalars.times), over = values_of(scalars.over);
+    const double whole = scalars.factor ? download_scalar(executor_, scalars.factor) : 1;
+#pragma omp parallel for
+    for (std::int64_t row = 0; row < view.rows; ++row) {
+        const auto r = static_cast<std::size_t>(row);
+        const auto factor = static_cast<float>(whole * (times.empty() ? 1 : times[r]) / (over.empty() ? 1 : over[r]));
+        for (std::int64_t j = 0; j < view.cols; ++j)
+            x[static_cast<std::size_t>(row * view.cols + j)] *=
+                factor * (norm.empty() ? 1.0F : norm[static_cast<std::size_t>(j)]);
+    }
+    return x;
+}
+
+void InputProducts::after(Pass pass, std::size_t index, double, double) {
+    const Step& step = schedules_[pass][index];
+    if (step.layer < 0) return;
+    std::visit(
+        [&]<class Op>(const Op& op) {
+            if constexpr (Op::traits.has(Trait::w)) {
+                const Projection* projection = schedules_.weights.projection_of(op.w);
+                require(projection != nullptr, "step '", step.name, "' multiplies by no matrix of the model");
+                const auto matrix = static_cast<std::size_t>(projection - schedules_.weights.projections().data());
+                TensorScalars scalars;
+                if constexpr (Op::traits.has(Trait::scalars_of_a)) scalars = op.scalars_of_a();
+                add_products(products_[matrix], input_of(op.a, scalars, norms_[matrix]), op.a.cols);
+            }
+        },
+        step.op);
+}
+
+}  // namespace coda

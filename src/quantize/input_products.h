@@ -1,0 +1,38 @@
+// What GPTQ knows of a matrix's inputs: Σ x xᵀ over the tokens of a calibration.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "src/engine/executor.h"
+#include "src/model/master_weights.h"
+
+namespace coda {
+
+/// Observes Pass::evaluate and adds the products of the inputs of every layer's matrices, on the host: fp32, (K, K) for
+/// each, 33 GB of llama8b. The inputs are those of the Hugging Face matrices: with the weight of the norm before them.
+class InputProducts : public StepObserver {
+  public:
+    /// `layout`, the executor and the schedules must outlive it; `weights` are those in the executor.
+    InputProducts(Executor& executor, const Schedules& schedules, const ParameterLayout& layout,
+                  const MasterWeights& weights);
+
+    bool reads_results() const override { return true; }
+    void after(Pass pass, std::size_t index, double start_us, double ms) override;
+
+    /// Of matrix number `matrix` of the layout: the upper triangle of (K, K). Empty for one of no layer.
+    std::span<const float> of(std::size_t matrix) const { return products_[matrix]; }
+    /// Frees it.
+    void release(std::size_t matrix) { products_[matrix] = {}; }
+
+  private:
+    /// The input of a GEMM as float, (rows, cols).
+    std::vector<float> input_of(const View& view, const TensorScalars& scalars, const std::vector<float>& norm);
+
+    Executor& executor_;
+    const Schedules& schedules_;
+    std::vector<std::vector<float>> products_, norms_;
+};
+
+}  // namespace coda
