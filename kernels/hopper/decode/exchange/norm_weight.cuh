@@ -15,7 +15,7 @@ class NormWeight {
         : from_(ctx.operands().norms + op.norm + slices.first_column(slice)),
           columns_(slices.columns_of(slice, op.columns)) {}
 
-    /// Brings it to L1 while the input is awaited: a lane touches a line. Registers that kept it would be one too many.
+    /// Brings it to L1 while the input is awaited: a lane touches a line. If registers kept it, others would spill.
     __device__ __forceinline__ void prefetch(int lane) const {
         static_assert(kSliceColumns <= 32 * kLine);
         if (lane * kLine < columns_) ptx::touch(from_ + lane * kLine);
@@ -24,7 +24,7 @@ class NormWeight {
     /// Multiplies the slice of every sequence, `pitch` bytes apart, and rounds the products. Lane b returns the sum of
     /// the squares that sequence b's elements had before, added in SliceFetch's order. One warp.
     __device__ __forceinline__ float apply(const WarpContext& ctx, char* slice, int pitch) const {
-        float4 weight[kLoads] = {};  // without a value the registers of all of the loop below would spill
+        float4 weight[kLoads] = {};  // without values, registers of the loop below spill
 #pragma unroll
         for (int u = 0; u < kLoads; ++u)
             if (column(ctx, u) < columns_) weight[u] = __ldg(reinterpret_cast<const float4*>(from_ + column(ctx, u)));

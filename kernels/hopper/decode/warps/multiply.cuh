@@ -43,7 +43,7 @@ __device__ __forceinline__ void multiply_codes(float (&sums)[4], std::uint32_t c
 }
 
 /// The same of units of 4-bit integers, which lie one behind the other. The sum of a unit's products is multiplied by
-/// the scale of its row: numbers times scales would have to be rounded, and there are 32 times as many.
+/// the scale of its row: numbers times scales would have to be rounded, and there are 16 times as many.
 __device__ __forceinline__ void multiply_units(Sums& sums, const char* units, int lane, const char* column, bool live,
                                                int number) {
     const char* own = units + 16 * lane;
