@@ -71,7 +71,8 @@ class GpuCheckTest(ProgramTestCase):
 
     def test_generation(self):
         out = self.on_cpu("generation")
-        self.assertRegex(out, r"generation +ok .*passes loss \S+ from --eval's; 8 sequences equal .*; 480 tokens")
+        self.assertRegex(out, r"generation +ok .*passes loss \S+ from --eval's; int4 passes loss \S+ from --eval's; "
+                              r"8 sequences equal .*; 960 tokens")
 
     def test_runs_of_different_bits_fail(self):
         bin_folder = self.wrapper('exec PROGRAM "$@" --training.seed $$')

@@ -90,33 +90,37 @@ class RequireSameTest(LogTestCase):
 class GenerationTest(unittest.TestCase):
     """coda_generate stands for a function here: a token of sequence i at place n is 10 i + n."""
 
-    def run_part(self, device="cuda", loss=0.0, wrong=lambda tokens, **call: tokens):
+    def run_part(self, device="cuda", loss=0.0, wrong=lambda tokens, **call: tokens, only="run"):
+        """only: the folder of what is wrong."""
         calls = []
+        folders = {"": ("run", "exported"), "int4 ": ("int4", "int4")}
 
         def generate(check, folder, *arguments):
             options = dict(zip(arguments, arguments[1:]))
             if "--score" in arguments:
-                return [{"loss": 2.0 + loss, "tokens": 256}]
+                return [{"loss": 2.0 + (loss if folder == only else 0.0), "tokens": 256}]
             call = {"batch": int(options["--batch"]), "count": int(options["--tokens"]),
                     "decoder": options["--decoder"]}
             calls.append(call)
             with open(options["--prompts"], encoding="utf-8") as file:
                 prompts = [json.loads(line) for line in file]
-            return [{"id": row["id"], "tokens": wrong([10 * row["id"] + n for n in range(call["count"])], **call)}
+            changed = wrong if folder == only else lambda tokens, **_: tokens
+            return [{"id": row["id"], "tokens": changed([10 * row["id"] + n for n in range(call["count"])], **call)}
                     for row in reversed(prompts)]
 
         with tempfile.TemporaryDirectory() as folder:
             check = types.SimpleNamespace(options=types.SimpleNamespace(device=device),
                                           path=lambda name: os.path.join(folder, name))
             with mock.patch.multiple(generation, generate=generate, eval_loss=lambda *_: 2.0,
-                                     byte_model=lambda *_: ("run", "evaluation", bytes(5000))):
+                                     byte_model=lambda *_: (folders, "evaluation", bytes(5000))):
                 said = PARTS["generation"](check)
         return said, calls
 
     def test_good(self):
         said, calls = self.run_part()
         self.assertIn("fused loss +0.0e+00 from --eval's; passes loss", said)
-        self.assertIn("; 100000 tokens", said)
+        self.assertIn("int4 fused loss +0.0e+00 from --eval's; int4 passes loss", said)
+        self.assertIn("; 200000 tokens", said)
         self.assertEqual({call["decoder"] for call in calls}, {"fused", "passes"})
         said, calls = self.run_part("cpu")
         self.assertEqual({call["decoder"] for call in calls}, {"passes"})
@@ -132,8 +136,9 @@ class GenerationTest(unittest.TestCase):
                 ("too few", {"wrong": lambda tokens, count, **_: tokens[:count - (count == 12500)]}, "99992 tokens"),
                 ("long", {"wrong": lambda tokens, count, **_: [7, *tokens[1:]] if count == 12500 else tokens},
                  "begins with other tokens")):
-            with self.subTest(name), self.assertRaisesRegex(Failed, said):
-                self.run_part(**arguments)
+            for only, form in (("run", ""), ("int4", "int4 ")):
+                with self.subTest(name, only=only), self.assertRaisesRegex(Failed, form + ".*" + said):
+                    self.run_part(only=only, **arguments)
 
 
 class SmolLm2Test(unittest.TestCase):

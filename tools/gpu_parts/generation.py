@@ -18,7 +18,6 @@ class Sizes:
         self.step = 130 if cuda else 13  # by which each of the eight prompts is longer than the one before
         self.tokens = 300 if cuda else 20
         self.many = 12500 if cuda else 60  # tokens of each of the eight, for a long run
-        self.model = SMALL["model"] | ({} if cuda else {"hidden_size": 32, "intermediate_size": 56, "head_dim": 8})
 
 
 def write_lines(path, rows):
@@ -27,8 +26,9 @@ def write_lines(path, rows):
 
 
 def byte_model(check, sizes):
-    """(folder of a run, configuration of its evaluation, the text that is evaluated). The tokens are the bytes of
-    --tokens, of whatever kind it is, so that no tokenizer is needed."""
+    """(folders of a model, as it is trained and in 4 bits: each for coda_generate and for --init-from; configuration of
+    its evaluation; the text that is evaluated). The tokens are the bytes of --tokens, of whatever kind it is, so that
+    no tokenizer is needed."""
     with open(check.options.tokens, "rb") as file:
         data = file.read(2_000_000)
     text = data[-(sizes.scored + 1):]
@@ -38,18 +38,19 @@ def byte_model(check, sizes):
     changes = {"data.train": check.path("train.txt"), "data.val": check.path("text.txt"), "data.document_mask": False,
                "model.vocab_size": 256, "model.bos_token_id": None, "model.max_position_embeddings": 32768,
                "training.steps": 60}
-    if check.options.device == "cpu":
-        changes |= SMALLER
+    if check.options.device == "cpu":  # 4-bit integers come in groups of 128 columns
+        changes |= SMALLER | {"model.hidden_size": 128, "model.intermediate_size": 128, "model.head_dim": 32}
     run = check.config("bytes", SMALL, changes | {"checkpoint.at_end": True})
     check.train("--config", run)
-    check.train("--config", run, "--resume", "--export", check.path("exported"), "--export-dtype",
-                "float32")
+    folders = {"": (check.path("bytes"), check.path("exported")), "int4 ": (check.path("exported_int4"),) * 2}
+    for (_, exported), dtype in zip(folders.values(), ("float32", "int4")):
+        check.train("--config", run, "--resume", "--export", exported, "--export-dtype", dtype)
     length = {"training.seq_len": sizes.scored, "training.micro_batch_size": 1, "training.grad_accumulation_steps": 1}
-    return check.path("bytes"), check.config("evaluation", SMALL, changes | length), text
+    return folders, check.config("evaluation", SMALL, changes | length), text
 
 
-def eval_loss(check, config):
-    out = check.train("--config", config, "--init-from", check.path("exported"), "--eval")
+def eval_loss(check, config, folder):
+    out = check.train("--config", config, "--init-from", folder, "--eval")
     line = next((line for line in out.splitlines() if line.startswith("validation loss")), None)
     if line is None:
         raise Failed("coda_train --eval printed no validation loss")
@@ -70,33 +71,47 @@ def tokens_of(check, folder, sizes, batch, tokens, decoder):
     return {answer["id"]: answer["tokens"] for answer in answers}
 
 
+def same_tokens(check, folder, sizes, decoder, name):
+    """Raises Failed unless the sequences are equal in every batch."""
+    first = tokens_of(check, folder, sizes, 8, sizes.tokens, decoder)
+    for batch in (8, 3, 1):
+        if tokens_of(check, folder, sizes, batch, sizes.tokens, decoder) != first:
+            raise Failed(f"{name}: other tokens in a second run, in batches of {batch}")
+
+
+def long_run(check, folder, sizes, decoder, name):
+    """Makes many tokens; returns their number."""
+    many = tokens_of(check, folder, sizes, 8, sizes.many, decoder)
+    count = sum(map(len, many.values()))
+    if count != 8 * sizes.many:
+        raise Failed(f"{name}: {count} tokens of {8 * sizes.many}")
+    reference = tokens_of(check, folder, sizes, 1, sizes.tokens, decoder)
+    if any(many[prompt][:len(tokens)] != tokens for prompt, tokens in reference.items()):
+        raise Failed(f"{name}: a long run begins with other tokens than a short one")
+    return count
+
+
 @part
 def generation(check):
-    """coda_generate: the loss of --eval, the same bits in every batch, 100 000 tokens"""
+    """coda_generate, also in 4 bits: the loss of --eval, the same bits in every batch, 100 000 tokens of each"""
     sizes = Sizes(check.options.device)
-    folder, evaluation, text = byte_model(check, sizes)
+    folders, evaluation, text = byte_model(check, sizes)
     write_lines(check.path("text.jsonl"), [{"tokens": list(text)}])
     prompts = [{"id": i, "tokens": list(text[:1 + sizes.step * i]), "seed": 7 + i} for i in range(8)]
     write_lines(check.path("prompts.jsonl"), prompts)
-    expected, said = eval_loss(check, evaluation), []
-    for decoder in sizes.decoders:
-        scored, = generate(check, folder, "--score", "--prompts", check.path("text.jsonl"), "--context",
-                           str(sizes.scored + 8), "--decoder", decoder)
-        if abs(scored["loss"] - expected) >= LOSS_TOLERANCE:
-            raise Failed(f"{decoder}: the loss of {scored['tokens']} decoded tokens is {scored['loss']}, "
-                         f"--eval's is {expected}")
-        said.append(f"{decoder} loss {scored['loss'] - expected:+.1e} from --eval's")
-        first = tokens_of(check, folder, sizes, 8, sizes.tokens, decoder)
-        for batch in (8, 3, 1):
-            if tokens_of(check, folder, sizes, batch, sizes.tokens, decoder) != first:
-                raise Failed(f"{decoder}: other tokens in a second run, in batches of {batch}")
-    many = tokens_of(check, folder, sizes, 8, sizes.many, sizes.decoders[0])
-    count = sum(map(len, many.values()))
-    if count != 8 * sizes.many:
-        raise Failed(f"{count} tokens of {8 * sizes.many}")
-    reference = tokens_of(check, folder, sizes, 1, sizes.tokens, sizes.decoders[0])
-    if any(many[name][:len(tokens)] != tokens for name, tokens in reference.items()):
-        raise Failed("a long run begins with other tokens than a short one")
+    said, count = [], 0
+    for form, (folder, exported) in folders.items():
+        expected = eval_loss(check, evaluation, exported)
+        for decoder in sizes.decoders:
+            name = form + decoder
+            scored, = generate(check, folder, "--score", "--prompts", check.path("text.jsonl"), "--context",
+                               str(sizes.scored + 8), "--decoder", decoder)
+            if abs(scored["loss"] - expected) >= LOSS_TOLERANCE:
+                raise Failed(f"{name}: the loss of {scored['tokens']} decoded tokens is {scored['loss']}, "
+                             f"--eval's is {expected}")
+            said.append(f"{name} loss {scored['loss'] - expected:+.1e} from --eval's")
+            same_tokens(check, folder, sizes, decoder, name)
+        count += long_run(check, folder, sizes, sizes.decoders[0], form + sizes.decoders[0])
     return "; ".join([*said, "8 sequences equal in batches of 8, 3 and 1", f"{count} tokens"])
 
 
