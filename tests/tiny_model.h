@@ -20,6 +20,15 @@ inline ModelConfig tiny_model() {
     return model;
 }
 
+/// The columns of all matrices in layers are whole groups of 128 4-bit integers.
+inline ModelConfig tiny_int4_model() {
+    ModelConfig model = tiny_model();
+    model.hidden_size = 128;
+    model.intermediate_size = 256;
+    model.head_dim = 32;
+    return model;
+}
+
 /// The shape of Llama-3.2-1B with a head of its own.
 inline ModelConfig llama1b_untied() {
     ModelConfig model;

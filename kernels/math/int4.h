@@ -18,7 +18,8 @@ namespace coda {
 inline constexpr int kInt4Group = 128;
 inline constexpr int kInt4Rows = 16;  // of a unit
 inline constexpr int kInt4Zero = 8;   // the code of q = 0
-inline constexpr int kInt4CodeWords = kInt4Rows * kInt4Group / 8;
+inline constexpr int kInt4PerWord = 8;
+inline constexpr int kInt4CodeWords = kInt4Rows * kInt4Group / kInt4PerWord;
 /// The codes, then a word for each pair of rows r and r + 8: their scales, r's in the low half.
 inline constexpr int kInt4UnitWords = kInt4CodeWords + kInt4Rows / 2;
 

@@ -9,8 +9,6 @@ namespace coda {
 
 namespace {
 
-constexpr std::int64_t kPerWord = 8;
-
 /// Codes of four neighbouring columns, from the lowest bits on, as a word of a unit has them (int4_code).
 constexpr std::uint32_t spread(std::uint32_t codes) { return (codes & 0x0f0fU) | (codes & 0xf0f0U) << 12U; }
 static_assert(spread(0x4321) == (0x1U << int4_code(0, 0).bit | 0x2U << int4_code(0, 1).bit |
@@ -36,7 +34,7 @@ std::vector<std::uint32_t> int4_units(const ParameterLayout& layout, const Weigh
     const std::int64_t rows = matrix.place.rows, cols = matrix.place.cols;
     require(rows % kInt4Rows == 0 && cols % kInt4Group == 0, matrix.name, ": ", rows, " x ", cols,
             " is not a matrix of whole units");
-    const std::int64_t words = cols / kPerWord, groups = cols / kInt4Group;
+    const std::int64_t words = cols / kInt4PerWord, groups = cols / kInt4Group;
     // Rows in the order of the packed matrix; padding has codes of 0 and scales of 0.
     std::vector<std::uint32_t> codes(static_cast<std::size_t>(rows * words), 0x88888888U);
     std::vector<Bf16> scales(static_cast<std::size_t>(rows * groups), Bf16(0.0F));
@@ -56,9 +54,9 @@ std::vector<std::uint32_t> int4_units(const ParameterLayout& layout, const Weigh
             for (std::int64_t group = 0; group < groups; ++group) {
                 std::uint32_t* const unit = units.data() + (tile * groups + group) * kInt4UnitWords;
                 const auto place = [&](const Int4Place& to, std::uint32_t bits) { unit[to.word] |= bits << to.bit; };
-                for (int column = 0; column < kInt4Group; column += kPerWord) {
+                for (int column = 0; column < kInt4Group; column += kInt4PerWord) {
                     const std::uint32_t word =
-                        codes[static_cast<std::size_t>(from * words + (group * kInt4Group + column) / kPerWord)];
+                        codes[static_cast<std::size_t>(from * words + (group * kInt4Group + column) / kInt4PerWord)];
                     place(int4_code(static_cast<int>(row), column), spread(word & 0xffffU));
                     place(int4_code(static_cast<int>(row), column + 4), spread(word >> 16U));
                 }

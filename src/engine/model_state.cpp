@@ -70,7 +70,7 @@ void send_copy(Executor& executor, const View& copy, const PackedTensor& place, 
     send(std::vector<float>());
 }
 
-/// What a plan without master weights keeps of its matrices where each has a copy of its own.
+/// Fills the copy of each matrix in a plan that has such copies and no master weights.
 void send_copies(Executor& executor, const Schedules& schedules, const ParameterLayout& layout,
                  const NormWeights<float>& norms, const MasterWeights& weights) {
     if (schedules.uses(schedules.weights.norms())) executor.upload(schedules.weights.norms(), norms.values);

@@ -28,9 +28,12 @@ std::vector<GemmTensor> tensors_of(const Step& step, const Op& op, const Weights
     const std::string matrix = step.layer < 0 ? "lm_head" : projection->name();
     TensorScalars of_a;
     if constexpr (Op::traits.has(Trait::scalars_of_a)) of_a = op.scalars_of_a();
-    GemmTensor a{.name = matrix + (dgrad ? ".output_gradient" : ".input"), .view = op.a, .scalars = of_a};
+    GemmTensor a{.name = matrix + (dgrad ? ".output_gradient" : ".input"),
+                 .view = op.a,
+                 .scalars = of_a,
+                 .projection = projection};
     if (dgrad) return {a};
-    return {a, {.name = matrix + ".weight", .view = op.w}};
+    return {a, {.name = matrix + ".weight", .view = op.w, .projection = projection}};
 }
 
 /// The value of every row; empty for an absent view.
@@ -47,6 +50,15 @@ std::vector<GemmTensor> gemm_tensors(const Step& step, const Weights& weights) {
             return {};
         },
         step.op);
+}
+
+std::vector<double> row_factors(Executor& executor, const TensorScalars& scalars, std::int64_t rows) {
+    const std::vector<double> times = values_of(executor, scalars.times), over = values_of(executor, scalars.over);
+    const double whole = scalars.factor ? download_scalar(executor, scalars.factor) : 1;
+    std::vector<double> factors(static_cast<std::size_t>(rows));
+    for (std::size_t r = 0; r < factors.size(); ++r)
+        factors[r] = whole * (times.empty() ? 1 : times[r]) / (over.empty() ? 1 : over[r]);
+    return factors;
 }
 
 void TensorStats::add(const RowStats& row, std::int64_t columns, double factor) {
@@ -75,13 +87,11 @@ void TensorWatch::after(Pass pass, std::size_t index, double, double) {
     const Step& step = schedules_[pass][index];
     for (const GemmTensor& tensor : gemm_tensors(step, schedules_.weights)) {
         const std::vector<RowStats> rows = executor_.row_stats(tensor.view);
-        const std::vector<double> times = values_of(executor_, tensor.scalars.times);
-        const std::vector<double> over = values_of(executor_, tensor.scalars.over);
-        const double whole = tensor.scalars.factor ? download_scalar(executor_, tensor.scalars.factor) : 1;
+        const std::vector<double> factors =
+            row_factors(executor_, tensor.scalars, static_cast<std::int64_t>(rows.size()));
         TensorStats& stats = entry(step.layer, tensor.name);
         for (std::size_t r = 0; r < rows.size(); ++r) {
-            const double factor = whole * (times.empty() ? 1 : times[r]) / (over.empty() ? 1 : over[r]);
-            stats.add(rows[r], tensor.view.cols, factor);
+            stats.add(rows[r], tensor.view.cols, factors[r]);
         }
     }
 }

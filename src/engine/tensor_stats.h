@@ -14,10 +14,14 @@ namespace coda {
 /// An operand of a weight matrix's GEMMs: the input, the weight as the GEMM reads it (with the weight of the norm
 /// before it in its columns), or the gradient of the output.
 struct GemmTensor {
-    std::string name;         // "gate_up.input", "gate_up.weight", "gate_up.output_gradient"
-    View view;                // (rows, columns)
-    TensorScalars scalars{};  // that turn the view into the tensor
+    std::string name;                        // "gate_up.input", "gate_up.weight", "gate_up.output_gradient"
+    View view;                               // (rows, columns)
+    TensorScalars scalars{};                 // that turn the view into the tensor
+    const Projection* projection = nullptr;  // the matrix
 };
+
+/// What multiplies each row of a view to make it the tensor.
+std::vector<double> row_factors(Executor& executor, const TensorScalars& scalars, std::int64_t rows);
 
 /// The tensors that `step` is the first to read: input and weight in the forward pass, and the output's gradient in a
 /// dgrad. They still have their values when the step is done. Empty for any other step. `weights`: of its schedules.

@@ -75,11 +75,6 @@ void check_order(const StoredTensor& tensor) {
     }
 }
 
-float value_of(std::uint32_t word, std::int64_t column, float scale) {
-    const auto code = static_cast<int>(word >> (4 * (column % kInt4PerWord)) & 15u);
-    return static_cast<float>(code - kInt4Zero) * scale;
-}
-
 }  // namespace
 
 std::optional<Int4Matrix> Int4Matrix::find(const SafetensorsFolder& folder, const std::string& weight,
@@ -200,11 +195,7 @@ Int4Reader::Row Int4Reader::row_of(const Int4Matrix& matrix, std::int64_t row) {
 
 void Int4Reader::read(const Int4Matrix& matrix, std::int64_t row, std::int64_t column, std::span<float> out) {
     const Row stored = row_of(matrix, row);
-    for (float& value : out) {
-        value = value_of(stored.words[static_cast<std::size_t>(column / kInt4PerWord)], column,
-                         stored.scales[static_cast<std::size_t>(column / kInt4Group)]);
-        ++column;
-    }
+    unpack_int4(stored.words, stored.scales, column, out);
 }
 
 void Int4Reader::read(const Int4Matrix& matrix, std::int64_t row, std::span<std::uint32_t> words,

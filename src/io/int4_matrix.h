@@ -17,11 +17,10 @@
 #include <vector>
 
 #include "kernels/core/dtype.h"
+#include "kernels/math/int4.h"
 #include "src/io/safetensors.h"
 
 namespace coda {
-
-inline constexpr int kInt4PerWord = 8;
 
 class Int4Matrix {
   public:
@@ -47,6 +46,18 @@ class Int4Matrix {
     std::int64_t rows_ = 0, cols_ = 0;
     std::vector<std::string> parts_;
 };
+
+/// Elements [column, column + out.size()) of a row of codes, in the layout of weight_packed, each the product in float.
+template <class Scale>
+void unpack_int4(std::span<const std::uint32_t> words, std::span<const Scale> scales, std::int64_t column,
+                 std::span<float> out) {
+    for (float& value : out) {
+        const std::uint32_t word = words[static_cast<std::size_t>(column / kInt4PerWord)];
+        const auto code = static_cast<int>(word >> (4 * (column % kInt4PerWord)) & 15U);
+        value = static_cast<float>(code - kInt4Zero) * scales[static_cast<std::size_t>(column / kInt4Group)];
+        ++column;
+    }
+}
 
 /// The number nearest to value / scale.
 int int4_of(float value, Bf16 scale);

@@ -24,8 +24,8 @@ class MasterWeights {
 
     /// Whether the layout's Hugging Face tensor number `tensor` consists of 4-bit integers.
     virtual bool is_int4(std::size_t /*tensor*/) const { return false; }
-    /// A row of such a tensor as it is: its `cols` codes, q + 8, eight to a word from the lowest bits on, and a scale
-    /// for every kInt4Group of them. A scale of another type is rounded to bf16, in which products with it are made.
+    /// A row of such a tensor: its `cols` codes, q + 8, eight to a word, the first one in the lowest bits; and its
+    /// scales, one for every kInt4Group codes. Scales of another type are rounded to bf16.
     virtual void read_int4_row(std::size_t tensor, std::int64_t row, std::span<std::uint32_t> words,
                                std::span<Bf16> scales) const;
 };

@@ -4,7 +4,6 @@
 #include <cstring>
 
 #include "kernels/core/error.h"
-#include "src/engine/feed.h"
 
 namespace coda {
 
@@ -45,8 +44,8 @@ InputProducts::InputProducts(Executor& executor, const Schedules& schedules, con
     }
 }
 
-std::vector<float> InputProducts::input_of(const View& view, const TensorScalars& scalars,
-                                           const std::vector<float>& norm) {
+std::vector<float> InputProducts::input_of(const GemmTensor& input, const std::vector<float>& norm) {
+    const View& view = input.view;
     require(view.ld == view.cols, "the inputs of a matrix have gaps between rows");
     std::vector<std::byte> staging;
     const std::span<const std::byte> bytes = executor_.bytes(view, staging);
@@ -59,13 +58,10 @@ std::vector<float> InputProducts::input_of(const View& view, const TensorScalars
         require(view.dtype == DType::f32, "the inputs of a matrix are ", name_of(view.dtype));
         std::memcpy(x.data(), bytes.data(), bytes.size());
     }
-    const auto values_of = [&](const View& of) { return of ? download_vector(executor_, of) : std::vector<double>(); };
-    const std::vector<double> times = values_of(scalars.times), over = values_of(scalars.over);
-    const double whole = scalars.factor ? download_scalar(executor_, scalars.factor) : 1;
+    const std::vector<double> factors = row_factors(executor_, input.scalars, view.rows);
 #pragma omp parallel for
     for (std::int64_t row = 0; row < view.rows; ++row) {
-        const auto r = static_cast<std::size_t>(row);
-        const auto factor = static_cast<float>(whole * (times.empty() ? 1 : times[r]) / (over.empty() ? 1 : over[r]));
+        const auto factor = static_cast<float>(factors[static_cast<std::size_t>(row)]);
         for (std::int64_t j = 0; j < view.cols; ++j)
             x[static_cast<std::size_t>(row * view.cols + j)] *=
                 factor * (norm.empty() ? 1.0F : norm[static_cast<std::size_t>(j)]);
@@ -75,19 +71,11 @@ std::vector<float> InputProducts::input_of(const View& view, const TensorScalars
 
 void InputProducts::after(Pass pass, std::size_t index, double, double) {
     const Step& step = schedules_[pass][index];
-    if (step.layer < 0) return;
-    std::visit(
-        [&]<class Op>(const Op& op) {
-            if constexpr (Op::traits.has(Trait::w)) {
-                const Projection* projection = schedules_.weights.projection_of(op.w);
-                require(projection != nullptr, "step '", step.name, "' multiplies by no matrix of the model");
-                const auto matrix = static_cast<std::size_t>(projection - schedules_.weights.projections().data());
-                TensorScalars scalars;
-                if constexpr (Op::traits.has(Trait::scalars_of_a)) scalars = op.scalars_of_a();
-                add_products(products_[matrix], input_of(op.a, scalars, norms_[matrix]), op.a.cols);
-            }
-        },
-        step.op);
+    const std::vector<GemmTensor> tensors = gemm_tensors(step, schedules_.weights);
+    if (step.layer < 0 || tensors.empty()) return;
+    const GemmTensor& input = tensors.front();
+    const auto matrix = static_cast<std::size_t>(input.projection - schedules_.weights.projections().data());
+    add_products(products_[matrix], input_of(input, norms_[matrix]), input.view.cols);
 }
 
 }  // namespace coda

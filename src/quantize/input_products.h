@@ -6,12 +6,13 @@
 #include <vector>
 
 #include "src/engine/executor.h"
+#include "src/engine/tensor_stats.h"
 #include "src/model/master_weights.h"
 
 namespace coda {
 
-/// Observes Pass::evaluate and adds the products of the inputs of every layer's matrices, on the host: fp32, (K, K) for
-/// each, 33 GB of llama8b. The inputs are those of the Hugging Face matrices: with the weight of the norm before them.
+/// Observes Pass::evaluate and adds up x xᵀ for every layer's matrices, on the host: a (K, K) in fp32 each. llama8b
+/// needs 33 GB. As a Hugging Face matrix expects it, an input includes the weight of the norm before the matrix.
 class InputProducts : public StepObserver {
   public:
     /// `layout`, the executor and the schedules must outlive it; `weights` are those in the executor.
@@ -27,8 +28,8 @@ class InputProducts : public StepObserver {
     void release(std::size_t matrix) { products_[matrix] = {}; }
 
   private:
-    /// The input of a GEMM as float, (rows, cols).
-    std::vector<float> input_of(const View& view, const TensorScalars& scalars, const std::vector<float>& norm);
+    /// (rows, cols), with the weight of the norm before the matrix; `norm` is empty without one.
+    std::vector<float> input_of(const GemmTensor& input, const std::vector<float>& norm);
 
     Executor& executor_;
     const Schedules& schedules_;

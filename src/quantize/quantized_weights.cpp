@@ -14,17 +14,6 @@ namespace {
 
 constexpr std::int64_t kMostValues = std::int64_t{1} << 24;  // of the rows that are rounded at a time
 
-/// Elements [column, column + out.size()) of a row of codes.
-void unpack(std::span<const std::uint32_t> words, std::span<const Bf16> scales, std::int64_t column,
-            std::span<float> out) {
-    for (float& value : out) {
-        const auto code = static_cast<int>(
-            words[static_cast<std::size_t>(column / kInt4PerWord)] >> (4 * (column % kInt4PerWord)) & 15U);
-        value = static_cast<float>(code - kInt4Zero) * scales[static_cast<std::size_t>(column / kInt4Group)];
-        ++column;
-    }
-}
-
 template <class T>
 std::span<T> row_of(std::span<T> all, std::int64_t row, std::int64_t columns) {
     return all.subspan(static_cast<std::size_t>(row * columns), static_cast<std::size_t>(columns));
@@ -93,8 +82,8 @@ void QuantizedWeights::read(std::int64_t first, std::span<float> out) const {
         for (std::int64_t row = 0; row < tensor.rows; ++row) {
             const RowPart part = row_part(tensor, row, first, count);
             if (part.count > 0)
-                unpack(row_of(words, row, tensor.cols / kInt4PerWord), row_of(scales, row, tensor.cols / kInt4Group),
-                       part.column, part.of(out));
+                unpack_int4(row_of(words, row, tensor.cols / kInt4PerWord),
+                            row_of(scales, row, tensor.cols / kInt4Group), part.column, part.of(out));
         }
     }
 }
@@ -102,8 +91,8 @@ void QuantizedWeights::read(std::int64_t first, std::span<float> out) const {
 void QuantizedWeights::read_row(std::size_t tensor, std::int64_t row, std::span<float> out) const {
     if (!rounded(tensor)) return source_.read_row(tensor, row, out);
     const std::int64_t cols = layout_.tensors[tensor].cols;
-    unpack(row_of(std::span<const std::uint32_t>(codes_[tensor].words), row, cols / kInt4PerWord),
-           row_of(std::span<const Bf16>(codes_[tensor].scales), row, cols / kInt4Group), 0, out);
+    unpack_int4(row_of(std::span<const std::uint32_t>(codes_[tensor].words), row, cols / kInt4PerWord),
+                row_of(std::span<const Bf16>(codes_[tensor].scales), row, cols / kInt4Group), 0, out);
 }
 
 void QuantizedWeights::read_int4_row(std::size_t tensor, std::int64_t row, std::span<std::uint32_t> words,

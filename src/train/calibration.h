@@ -10,10 +10,10 @@
 
 namespace coda {
 
-/// `weights`, those in the session, whose layers' matrices are rounded so that the products with their inputs change
-/// least, over the first `sequences` training sequences. Prints the validation loss and perplexity of the weights as
-/// they are, rounded to nearest, and by GPTQ; with those the session ends. The session runs Pass::evaluate. `layout`
-/// and `weights` must outlive the result. Throws Error where there are fewer sequences, or no validation target.
+/// Rounds the layers' matrices of `weights` by GPTQ over the first `sequences` training sequences. `weights` must be
+/// the session's; afterwards the session has the result. Prints the validation loss and perplexity of the weights as
+/// they are, rounded to nearest, and by GPTQ. The session runs Pass::evaluate. `layout` and `weights` must outlive the
+/// result. Throws Error where there are fewer sequences, or no validation target.
 std::unique_ptr<MasterWeights> calibrated(Session& session, TrainingData data, std::int64_t sequences,
                                           const ParameterLayout& layout, const MasterWeights& weights,
                                           Console& console);

@@ -130,12 +130,7 @@ TEST_CASE("a plan has a cache where it generates, and nothing of training") {
 }
 
 TEST_CASE("a plan keeps 4-bit integers, and their matrices only while an op reads them") {
-    ModelConfig model = tiny_model();
-    model.hidden_size = 128;
-    model.intermediate_size = 256;
-    model.num_attention_heads = 4;
-    model.num_key_value_heads = 2;
-    model.head_dim = 32;
+    ModelConfig model = tiny_int4_model();
     model.tie_word_embeddings = GENERATE(false, true);
     const bool head = GENERATE(false, true);
     const ParameterLayout layout = parameter_layout(model);

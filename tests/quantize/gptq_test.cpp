@@ -46,7 +46,7 @@ double error_of(const Rounded& rounded, const std::vector<float>& w, const std::
 
 }  // namespace
 
-TEST_CASE("GPTQ makes the codes of its definition, and errors far below those of rounding to nearest") {
+TEST_CASE("GPTQ makes the codes of its definition, with far smaller errors than rounding to nearest") {
     constexpr std::int64_t kRows = 21, kColumns = 384, kInputs = 700;
     const std::vector<float> x = random_inputs(kInputs, kColumns, 5);
     std::vector<float> w = random_inputs(kRows, kColumns, 9);

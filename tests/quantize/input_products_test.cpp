@@ -45,20 +45,10 @@ class Reference : public StepObserver {
     ModelRun& run_;
 };
 
-ModelConfig wide_model() {
-    ModelConfig model = tiny_model();
-    model.hidden_size = 128;
-    model.intermediate_size = 256;
-    model.num_attention_heads = 4;
-    model.num_key_value_heads = 2;
-    model.head_dim = 32;
-    return model;
-}
-
 }  // namespace
 
-TEST_CASE("products of inputs are those of the Hugging Face matrices, norms' weights included") {
-    const ModelConfig model = wide_model();
+TEST_CASE("products of inputs include the weight of the norm before the matrix") {
+    const ModelConfig model = tiny_int4_model();
     ModelRun run(model, {.batch = 2, .seq_len = 6, .passes = passes_of(Mode::evaluate)}, kFloat32);
     run.start();
     const textbook::Weights weights = textbook::random_weights(model, 3);
@@ -102,7 +92,7 @@ TEST_CASE("products of inputs are those of the Hugging Face matrices, norms' wei
 }
 
 TEST_CASE("weights that are rounded keep everything but the layers' matrices, and read the same in any order") {
-    const ModelConfig model = wide_model();
+    const ModelConfig model = tiny_int4_model();
     const ParameterLayout layout = parameter_layout(model);
     std::vector<float> flat(static_cast<std::size_t>(layout.count));
     for (std::size_t i = 0; i < flat.size(); ++i) flat[i] = std::sin(0.37F * static_cast<float>(i));

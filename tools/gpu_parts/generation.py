@@ -26,9 +26,9 @@ def write_lines(path, rows):
 
 
 def byte_model(check, sizes):
-    """(folders of a model, as it is trained and in 4 bits: each for coda_generate and for --init-from; configuration of
-    its evaluation; the text that is evaluated). The tokens are the bytes of --tokens, of whatever kind it is, so that
-    no tokenizer is needed."""
+    """Trains a model and exports it. Returns folders, the configuration of its evaluation, and the text that is
+    evaluated. folders: of the model as it is trained and of the model in 4 bits, the folder for coda_generate and the
+    folder for --init-from. The tokens are the bytes of --tokens, so that no tokenizer is needed."""
     with open(check.options.tokens, "rb") as file:
         data = file.read(2_000_000)
     text = data[-(sizes.scored + 1):]

@@ -38,11 +38,11 @@ struct F8Layers {
     explicit operator bool() const { return first < end; }
 };
 
-/// What a plan keeps its matrices as.
+/// The forms in which a plan keeps its matrices.
 struct WeightForms {
     F8Layers f8{};
     std::vector<std::size_t> int4{};  // numbers of matrices, ascending
-    bool own_copies = false;          // a working copy per matrix; wanted with int4
+    bool own_copies = false;          // a working copy per matrix; required with int4
 };
 
 class Weights {

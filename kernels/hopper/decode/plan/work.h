@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "kernels/core/dtype.h"
+#include "kernels/hopper/sm90/limits.h"
 #include "kernels/math/int4.h"
 
 namespace coda::hopper::decode {
@@ -27,15 +28,15 @@ inline constexpr int kBlockRowBytes = 2 * kBlockColumns, kBlockBytes = kTileRows
 inline constexpr int kUnitBytes = 4 * kInt4UnitWords, kUnitBlocks = kInt4Group / kBlockColumns;
 static_assert(kInt4Rows == kTileRows && kSliceBlocks % kUnitBlocks == 0);
 
-// A stage of the ring holds a k-tile in bf16 or, in 4-bit integers, those of up to kStageSlices neighbouring slices of
-// a tile, which lie one behind the other: a copy of a single one would be too small to keep up with memory.
+// A stage of the ring holds one k-tile in bf16. In 4-bit integers it holds the k-tiles of up to kStageSlices
+// neighbouring slices of a tile, which are contiguous: a copy of one of these k-tiles would be too small to keep up
+// with memory.
 inline constexpr int kStageSlices = 4;
-inline constexpr int kSwizzleBytes = 1024;  // where a tensor map's pattern repeats
 /// int4: of a kernel that takes 4-bit integers too.
 CODA_HD constexpr int stage_bytes(bool int4) {
     constexpr int kBf16 = kSliceBlocks * kBlockBytes, kInt4 = kStageSlices * kSliceBlocks / kUnitBlocks * kUnitBytes;
-    static_assert(kBf16 % kSwizzleBytes == 0 && kInt4 > kBf16);
-    return int4 ? (kInt4 + kSwizzleBytes - 1) / kSwizzleBytes * kSwizzleBytes : kBf16;
+    static_assert(kBf16 % kSwizzleAtomBytes == 0 && kInt4 > kBf16);
+    return int4 ? (kInt4 + kSwizzleAtomBytes - 1) / kSwizzleAtomBytes * kSwizzleAtomBytes : kBf16;
 }
 
 /// The columns of a matrix in slices of up to kSliceBlocks blocks. All slices are equal but the last ones, which may be

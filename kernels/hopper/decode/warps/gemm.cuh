@@ -16,8 +16,8 @@ struct ConsumerCounts {
     std::uint32_t consumer_phase = 0;
 };
 
-/// The stages that a consumer warp reads of an op's: those of the warp-th k-tile or cache block and of every eighth
-/// from there. 2^shift neighbouring warps share a stage.
+/// The stages of an op that a consumer warp reads. The warp has the op's k-tiles (or cache blocks) number warp, warp +
+/// 8, and so on. 2^shift neighbouring warps share a stage.
 class OwnStages {
   public:
     __device__ __forceinline__ OwnStages(const WarpContext& ctx, const RingSlot& first, int shift)
