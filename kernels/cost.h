@@ -18,7 +18,8 @@ namespace coda {
 ///   ExactCrossEntropy     0: it computes nothing in a run whose rows are not flagged
 ///   QuantiseF8, CountF8   2 per element
 ///   UpdateScales          1 per element of the history
-///   GradNorm              2 per element
+///   SumSquares            2 per element
+///   GradNorm              1 per sum of squares
 ///   AdamW                 16 per parameter
 ///   RoundWeights          1 per element
 ///   UnpackInt4            1 per element

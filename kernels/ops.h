@@ -80,6 +80,7 @@ using Op = std::variant<
     Zero,
     QuantiseF8,
     CountF8,
+    SumSquares,
     GradNorm,
     AdamW,
     RoundWeights,

@@ -45,7 +45,9 @@ __global__ void fill_kernel(void* memory, DType dtype, std::int64_t count, Fill 
             static_cast<float*>(memory)[i] = i % 2 == 0 ? cospif(turns) : sinpif(turns);
         } else {
             const float value = draw(fill, scale, seed, stream, static_cast<std::uint64_t>(i));
-            if (dtype == DType::f32) {
+            if (dtype == DType::f64) {
+                static_cast<double*>(memory)[i] = value;
+            } else if (dtype == DType::f32) {
                 static_cast<float*>(memory)[i] = value;
             } else if (is_f8(dtype)) {
                 with_f8(dtype, [&](auto f8) { static_cast<decltype(f8)*>(memory)[i] = decltype(f8)(value); });

@@ -72,10 +72,11 @@ Schedule evaluate_schedule(Model model) {
 }
 
 Schedule update_schedule(const ParameterLayout& layout, const ScheduleOptions& options, const HostViews& host,
-                         const Weights& weights) {
+                         const Weights& weights, BufferTable& buffers) {
     Schedule schedule;
     StepList step(schedule);
-    build_update(layout, options, host, weights, step);
+    const View squares = buffers.activation("sums of squares", DType::f64, 1, SumSquares::sums_of(layout.count));
+    build_update(layout, options, host, weights, squares, step);
     return schedule;
 }
 
@@ -187,7 +188,9 @@ Schedules build_schedules(const ModelConfig& model, const ParameterLayout& layou
 
     if (passes.has(Pass::first)) schedules.first = micro_batch_schedule(blocks, Beta::overwrite);
     if (passes.has(Pass::further)) schedules.further = micro_batch_schedule(blocks, Beta::accumulate);
-    if (passes.has(Pass::update)) schedules.update = update_schedule(layout, options, host, weights);
+    if (passes.has(Pass::update)) {
+        schedules.update = update_schedule(layout, options, host, weights, schedules.buffers);
+    }
     if (passes.has(Pass::scales) && weights.f8()) schedules.scales = scales_schedule(host, weights);
     if (passes.has(Pass::evaluate)) schedules.evaluate = evaluate_schedule(blocks);
     if (passes.has(Pass::decode) || passes.has(Pass::prefill)) {

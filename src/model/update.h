@@ -9,8 +9,8 @@
 namespace coda {
 
 /// Gradient norm and AdamW, over the flat segments; then the scales of FP8 tensors and the matrices' copies
-/// (Weights::renew).
+/// (Weights::renew). `squares`: (1, SumSquares::sums_of(layout.count)) f64.
 void build_update(const ParameterLayout& layout, const ScheduleOptions& options, HostViews host, const Weights& weights,
-                  StepList& step);
+                  View squares, StepList& step);
 
 }  // namespace coda

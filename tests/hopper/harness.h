@@ -56,6 +56,11 @@ inline double element(const std::vector<std::byte>& bytes, const View& view, std
             std::memcpy(&value, at, sizeof value);
             return static_cast<double>(static_cast<float>(value));
         });
+    if (view.dtype == DType::f64) {
+        double value = 0;
+        std::memcpy(&value, at, sizeof value);
+        return value;
+    }
     float value = 0;
     std::memcpy(&value, at, sizeof value);
     return static_cast<double>(value);

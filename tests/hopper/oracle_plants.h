@@ -95,6 +95,7 @@ class Planting {
         const auto whole = static_cast<std::int32_t>(value);
         if (is_f8(view_.dtype)) with_f8(view_.dtype, [&]<class F8>(F8) { *to = std::byte{F8(number).bits}; });
         if (view_.dtype == DType::bf16) std::memcpy(to, &rounded, sizeof rounded);
+        if (view_.dtype == DType::f64) std::memcpy(to, &value, sizeof value);
         if (view_.dtype == DType::f32) std::memcpy(to, &number, sizeof number);
         if (view_.dtype == DType::i32) std::memcpy(to, &whole, sizeof whole);
     }

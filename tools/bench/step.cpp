@@ -68,7 +68,7 @@ void print(const std::string& name, const Config& config, const StepResult& resu
     std::printf("backward            %9.2f ms\n", t.backward);
     std::printf("forward + backward  %9.2f ms   MFU %4.1f%%\n", t.forward_backward,
                 100 * result.mfu(t.forward_backward));
-    std::printf("optimizer           %9.2f ms   GradNorm %.2f, AdamW %.2f", t.update, t.grad_norm, t.adamw);
+    std::printf("optimizer           %9.2f ms   gradient norm %.2f, AdamW %.2f", t.update, t.grad_norm, t.adamw);
     if (f8) std::printf(", FP8 scales and weights %.2f", t.f8_update);
     std::printf("\n");
     std::printf("whole step          %9.2f ms   MFU %4.1f%%   %.0f tokens/s\n", t.whole, 100 * result.mfu(t.whole),

@@ -172,6 +172,7 @@ void add_ops(Session& session, StepTimes& times) {
     const StepMedians update = session.observed(Pass::update);
     const Schedule& updates = session.schedules().update;
     for (std::size_t i = 0; i < updates.size(); ++i) {
+        if (std::holds_alternative<SumSquares>(updates[i].op)) times.grad_norm += update.of(i);
         if (std::holds_alternative<GradNorm>(updates[i].op)) times.grad_norm += update.of(i);
         if (std::holds_alternative<AdamW>(updates[i].op)) times.adamw += update.of(i);
         if (std::holds_alternative<UpdateScales>(updates[i].op)) times.f8_update += update.of(i);

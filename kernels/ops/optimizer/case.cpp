@@ -23,11 +23,11 @@ OpCase adamw(std::int64_t count, DType moments) {
     op.lr = made.scalar(1e-4);
     op.correction1 = op.correction2 = op.clip = made.scalar(1);
     op.step = op.skip = made.zero();
-    op.decayed = count - count / 1000 / 64 * 64;
-    if (count == kTestParameters) op.decayed = count - 128;
+    op.norms = made.add("norms", DType::f32, 1, columns, Fill::normal);
+    op.first_norm = count;
     // Matrices that follow a norm alternate with others, as in a model.
-    for (std::int64_t first = 0; first + rows * columns <= op.decayed; first += 3 * rows * columns / 2)
-        op.folds.push_back({.first = first, .rows = rows, .cols = columns, .gamma = op.decayed});
+    for (std::int64_t first = 0; first + rows * columns <= count; first += 3 * rows * columns / 2)
+        op.folds.push_back({.first = first, .rows = rows, .cols = columns, .gamma = count});
     op.beta1 = 0.9;
     op.beta2 = 0.95;
     op.eps = 1e-8;
@@ -40,19 +40,28 @@ OpCase adamw(Size size) {
 }
 
 template <std::int64_t kCount>
-OpCase grad_norm(Size size) {
+OpCase sum_squares(Size size) {
     const std::int64_t count = size == Size::step ? kCount : kTestParameters;
     OpCase made;
-    GradNorm op;
+    SumSquares op;
     op.grad = made.add("grad", DType::f32, 1, count, Fill::normal);
+    op.sums = made.result("sums", DType::f64, 1, SumSquares::sums_of(count));
+    return made.finish(op, text(count, " elements"));
+}
+
+template <std::int64_t kCount>
+OpCase grad_norm(Size size) {
+    const std::int64_t count = SumSquares::sums_of(size == Size::step ? kCount : kTestParameters);
+    OpCase made;
+    GradNorm op;
+    op.sums = made.add("sums", DType::f64, 1, count, Fill::positive);
     op.loss = made.scalar(1);
     op.drop_above = made.scalar(std::numeric_limits<float>::infinity());
     op.norm = made.result("norm", DType::f32, 1, 1);
     op.clip = made.result("clip", DType::f32, 1, 1);
     op.skip = made.zero();
-    op.scratch = made.scratch(op.scratch_bytes());
     op.max_norm = 1;
-    return made.finish(op, text(count, " elements"));
+    return made.finish(op, text(count, " sums"));
 }
 
 }  // namespace
@@ -64,6 +73,10 @@ OpCases cases_of<AdamW>() {
                        {adamw<kParameters, DType::bf16>},
                        {adamw<kFewParameters, DType::f32>},
                        {adamw<kFewParameters, DType::bf16>}}};
+}
+template <>
+OpCases cases_of<SumSquares>() {
+    return {.programs = {}, .others = {{sum_squares<kParameters>}, {sum_squares<kFewParameters>}}};
 }
 template <>
 OpCases cases_of<GradNorm>() {

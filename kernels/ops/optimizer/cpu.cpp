@@ -1,4 +1,4 @@
-// GradNorm, AdamW - over the flat segments of parameters, in blocks of fixed size.
+// SumSquares, GradNorm, AdamW - over the flat segments of parameters, in blocks of fixed size.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -14,13 +14,13 @@
 namespace coda::cpu {
 namespace {
 
-/// Calls fn(Compute()) for the type of gradients and master weights.
+/// Calls fn(Compute()) for the type of gradients, master weights and statistics.
 template <class Fn>
-void dispatch_gradient(const char* op, const View& grad, Fn&& fn) {
-    switch (grad.dtype) {
+void dispatch_gradient(const char* op, const char* operand, const View& view, Fn&& fn) {
+    switch (view.dtype) {
         case DType::f64: return fn(double());
         case DType::f32: return fn(float());
-        default: throw Error(text(op, ": operand grad is ", name_of(grad.dtype), ", expected f64 or f32"));
+        default: throw Error(text(op, ": operand ", operand, " is ", name_of(view.dtype), ", expected f64 or f32"));
     }
 }
 
@@ -37,7 +37,7 @@ double sum_of_squares(const Compute* values, std::int64_t count) {
 
 constexpr std::int64_t kBlock = 2048;  // parameters that AdamW updates at a time
 
-/// rounding_bits of a block of elements. The block begins at a multiple of four.
+/// rounding_bits of a block of the model's elements. The block begins at a multiple of four.
 struct RandomBlock {
     std::uint32_t word[kBlock];
 
@@ -88,7 +88,7 @@ struct Update {
         complement2;  // 1 - beta, computed in double: in float, beta2 = 0.999 would put it off by 1e-5
     Compute eps, lr, correction1, correction2, clip;
 
-    /// Updates one run of elements with the same decay; `keep` = 1 - lr decay.
+    /// Updates a run of elements; `keep` = 1 - lr weight_decay.
     void run(const Compute* grad, Compute* master, Compute* m, Compute* v, std::int64_t count, Compute keep) const {
 #pragma omp simd
         for (std::int64_t i = 0; i < count; ++i) {
@@ -103,25 +103,32 @@ struct Update {
 }  // namespace
 
 template <>
-void execute(const GradNorm& op, const Memory& memory) {
-    constexpr std::int64_t kNormBlock = 1 << 16;
-    dispatch_gradient(GradNorm::name, op.grad, [&]<class Compute>(Compute) {
+void execute(const SumSquares& op, const Memory& memory) {
+    dispatch_gradient(SumSquares::name, "grad", op.grad, [&]<class Compute>(Compute) {
         const std::int64_t count = op.grad.cols;
-        const Operands operands(GradNorm::name, memory);
+        const Operands operands(SumSquares::name, memory);
         const auto* grad = operands.get<Compute>("grad", op.grad, 1, count);
+        auto* sums = operands.get<double>("sums", op.sums, 1, SumSquares::sums_of(count));
+#pragma omp parallel for
+        for (std::int64_t first = 0; first < count; first += SumSquares::kBlock)
+            sums[first / SumSquares::kBlock] =
+                sum_of_squares(grad + first, std::min(SumSquares::kBlock, count - first));
+    });
+}
+
+template <>
+void execute(const GradNorm& op, const Memory& memory) {
+    dispatch_gradient(GradNorm::name, "loss", op.loss, [&]<class Compute>(Compute) {
+        const Operands operands(GradNorm::name, memory);
+        const auto* sums = operands.get<double>("sums", op.sums, 1, op.sums.cols);
         const auto* loss = operands.get<Compute>("loss", op.loss, 1, 1);
         const auto* drop_above = operands.get<Compute>("drop_above", op.drop_above, 1, 1);
         auto* norm = operands.get<Compute>("norm", op.norm, 1, 1);
         auto* clip = operands.get<Compute>("clip", op.clip, 1, 1);
         auto* skip = operands.get<std::int32_t>("skip", op.skip, 1, 1);
 
-        std::vector<double> sums(static_cast<std::size_t>(ceil_div(count, kNormBlock)));
-#pragma omp parallel for
-        for (std::int64_t first = 0; first < count; first += kNormBlock)
-            sums[static_cast<std::size_t>(first / kNormBlock)] =
-                sum_of_squares(grad + first, std::min(kNormBlock, count - first));
         double total = 0;
-        for (const double sum : sums) total += sum;
+        for (std::int64_t i = 0; i < op.sums.cols; ++i) total += sums[i];
 
         *norm = static_cast<Compute>(std::sqrt(total));
         *clip = op.max_norm > 0 ? static_cast<Compute>(std::min(1.0, op.max_norm / std::sqrt(total))) : Compute(1);
@@ -133,11 +140,9 @@ void execute(const GradNorm& op, const Memory& memory) {
 
 template <>
 void execute(const AdamW& op, const Memory& memory) {
-    dispatch_gradient(AdamW::name, op.grad, [&]<class Compute>(Compute) {
+    dispatch_gradient(AdamW::name, "grad", op.grad, [&]<class Compute>(Compute) {
         const std::int64_t count = op.grad.cols;
-        require(op.decayed >= 0 && op.decayed <= count, AdamW::name, ": decayed ", op.decayed, " is outside [0, ",
-                count, "], the elements of grad");
-        require_folds(op);
+        require_parts(op);
         const Operands operands(AdamW::name, memory);
         const auto* grad = operands.get<Compute>("grad", op.grad, 1, count);
         auto* master = operands.get<Compute>("master", op.master, 1, count);
@@ -146,6 +151,8 @@ void execute(const AdamW& op, const Memory& memory) {
         const bool rounds = op.working.dtype == DType::bf16;
         auto* working_bf16 = rounds ? operands.get<Bf16>("working", op.working, 1, count) : nullptr;
         auto* working_full = rounds ? nullptr : operands.get_optional<Compute>("working", op.working, 1, count);
+        const NormWeights<Compute> norms{operands.get_optional<Compute>("norms", op.norms, 1, op.norms.cols),
+                                         op.first_norm};
         const auto scalar = [&](const char* operand, const View& view) {
             return *operands.get<Compute>(operand, view, 1, 1);
         };
@@ -165,30 +172,19 @@ void execute(const AdamW& op, const Memory& memory) {
 #pragma omp parallel for
         for (std::int64_t first = 0; first < count; first += kBlock) {
             const std::int64_t number = std::min(kBlock, count - first);
-            const std::int64_t decayed = std::clamp<std::int64_t>(op.decayed - first, 0, number);
             Compute m[kBlock], v[kBlock];
             moment1.load(first, number, m);
             moment2.load(first, number, v);
-            const Compute* g = grad + first;
             Compute* w = master + first;
-            update.run(g, w, m, v, decayed, keep);
-            update.run(g + decayed, w + decayed, m + decayed, v + decayed, number - decayed, Compute(1));
+            update.run(grad + first, w, m, v, number, keep);
+            if (rounds)
+                fill_working(op.folds, norms, op.first + first, number, w, working_bf16 + first);
+            else if (working_full)
+                fill_working(op.folds, norms, op.first + first, number, w, working_full + first);
             RandomBlock random;
-            if (moment1.rounded || moment2.rounded) random.fill(op.seed, step, first, number);
+            if (moment1.rounded || moment2.rounded) random.fill(op.seed, step, op.first + first, number);
             moment1.store(first, number, m, random, 0);
             moment2.store(first, number, v, random, 16);
-        }
-
-        if (!op.working) return;
-        // The fold reads the updated weights of norms, so it comes after them.
-        const NormWeights<Compute> norms{master, 0};
-#pragma omp parallel for
-        for (std::int64_t first = 0; first < count; first += kBlock) {
-            const std::int64_t number = std::min(kBlock, count - first);
-            if (rounds)
-                fill_working(op.folds, norms, first, number, master + first, working_bf16 + first);
-            else
-                fill_working(op.folds, norms, first, number, master + first, working_full + first);
         }
     });
 }

@@ -1,15 +1,13 @@
 // adamw - the update of every parameter; nothing is written where skip is not 0
 //
 //   g = clip grad;  m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g²
-//   master = master (1 - lr decay) - lr (m correction1) / (sqrt(v correction2) + eps)
+//   master = master (1 - lr weight_decay) - lr (m correction1) / (sqrt(v correction2) + eps)
 //   working = round(master), in the columns of a folded matrix round(master norm_factor(gamma)); optional
 //
-//   grad, master (n) fp32; m, v (n) both fp32 or both bf16; working (n) bf16; n a multiple of 8. `decay` applies to the
-//   first `decayed` elements. bf16 moments are rounded stochastically by rounding_bits (math/random.h), with one philox
-//   per thread, for its four elements.
+//   grad, master (n) fp32; m, v (n) both fp32 or both bf16; working (n) bf16; n a multiple of 8. bf16 moments are
+//   rounded stochastically by rounding_bits (math/random.h), with one philox per thread, for its four elements. Folds
+//   and random bits go by elements of the model, of which `origin` vectors come before these.
 //
-// Folded matrices need the updated weights of norms, which lie behind them: a small launch updates the weights of
-// norms, then a second one the rest.
 // A thread takes four neighbouring elements: 16 bytes of each fp32 vector and 8 of each bf16 one, so every access of a
 // warp is one run of whole lines.
 #include <cuda_runtime.h>
@@ -31,7 +29,7 @@ namespace {
 
 constexpr int kThreads = 256;
 
-/// NormFold counted in vectors of four elements, with all rows as one run.
+/// NormFold counted in vectors of four elements, with all rows as one run; gamma from the first of norms on.
 struct Fold {
     unsigned first, count, cols, gamma;
 
@@ -54,8 +52,8 @@ struct AdamWArguments {
     const float* clip;
     const std::int32_t* step;
     const std::int32_t* skip;
-    std::int64_t first, end;  // vectors of this launch
-    std::int64_t decayed;
+    const float4* norms;
+    std::int64_t vectors, origin;
     float beta1, beta2, complement1, complement2, eps, weight_decay;
     std::uint64_t seed;
 };
@@ -95,9 +93,9 @@ __device__ void store_rounded(uint2* to, const Four& four, const Random4& random
     __stcs(to, uint2{bits[0] | bits[1] << 16, bits[2] | bits[3] << 16});
 }
 
-/// Factors of vector `at` in the working copy, 1 outside folds. `block` is the block's first vector: the search begins
-/// there, in the same way for all threads.
-__device__ Four norm_factors(const Folds& folds, const float4* master, unsigned block, unsigned at) {
+/// Factors of the model's vector `at` in the working copy, 1 outside folds. `block` is the block's first vector: the
+/// search begins there, in the same way for all threads.
+__device__ Four norm_factors(const Folds& folds, const float4* norms, unsigned block, unsigned at) {
     int low = 0, high = folds.number;  // the first fold that ends after `block`
     while (low < high) {
         const int middle = (low + high) / 2;
@@ -110,14 +108,14 @@ __device__ Four norm_factors(const Folds& folds, const float4* master, unsigned 
     while (low < folds.number && folds.fold[low].end() <= at) ++low;
     if (low == folds.number || at < folds.fold[low].first) return {{1, 1, 1, 1}};
     const Fold fold = folds.fold[low];
-    const float4 gamma = master[fold.gamma + (at - fold.first) % fold.cols];
+    const float4 gamma = norms[fold.gamma + (at - fold.first) % fold.cols];
     return {{norm_factor(gamma.x), norm_factor(gamma.y), norm_factor(gamma.z), norm_factor(gamma.w)}};
 }
 
 template <class Moment, bool kWorking>
 __global__ __launch_bounds__(kThreads) void adamw(const AdamWArguments arguments, const __grid_constant__ Folds folds) {
-    const std::int64_t block = arguments.first + std::int64_t{blockIdx.x} * kThreads, at = block + threadIdx.x;
-    if (at >= arguments.end) return;
+    const std::int64_t block = std::int64_t{blockIdx.x} * kThreads, at = block + threadIdx.x;
+    if (at >= arguments.vectors) return;
     auto* const m_at = static_cast<Moment*>(arguments.m) + at;
     auto* const v_at = static_cast<Moment*>(arguments.v) + at;
     const Four grad = load(arguments.grad + at);
@@ -126,18 +124,18 @@ __global__ __launch_bounds__(kThreads) void adamw(const AdamWArguments arguments
     const float correction1 = *arguments.correction1, correction2 = *arguments.correction2;
     Four factor;
     if constexpr (kWorking)
-        factor = norm_factors(folds, arguments.master, static_cast<unsigned>(block), static_cast<unsigned>(at));
+        factor = norm_factors(folds, arguments.norms, static_cast<unsigned>(arguments.origin + block),
+                              static_cast<unsigned>(arguments.origin + at));
     if (*arguments.skip != 0) return;
 
     const float keep = 1.0f - lr * arguments.weight_decay;
-    const std::int64_t first = 4 * at;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
         const float g = clip * grad.value[i];
         m.value[i] = arguments.beta1 * m.value[i] + arguments.complement1 * g;
         v.value[i] = arguments.beta2 * v.value[i] + arguments.complement2 * g * g;
-        const float kept = master.value[i] * (first + i < arguments.decayed ? keep : 1.0f);
-        master.value[i] = kept - lr * (m.value[i] * correction1) / (sqrtf(v.value[i] * correction2) + arguments.eps);
+        master.value[i] = master.value[i] * keep -
+                          lr * (m.value[i] * correction1) / (sqrtf(v.value[i] * correction2) + arguments.eps);
     }
     store(arguments.master + at, master);
     if constexpr (kWorking)
@@ -149,47 +147,37 @@ __global__ __launch_bounds__(kThreads) void adamw(const AdamWArguments arguments
         store(v_at, v);
     } else {
         const auto step = static_cast<std::uint64_t>(*arguments.step);
-        const Random4 random = philox(arguments.seed, step, static_cast<std::uint64_t>(at));
+        const Random4 random = philox(arguments.seed, step, static_cast<std::uint64_t>(arguments.origin + at));
         store_rounded(m_at, m, random, 0);
         store_rounded(v_at, v, random, 16);
     }
 }
 
 Folds folds_of(const AdamW& op) {
-    require_folds(op);
+    require_parts(op);
     require(static_cast<std::int64_t>(op.folds.size()) <= limits::kMaxFolds, op.name, ": ", op.folds.size(),
             " folded matrices, the kernel takes up to ", limits::kMaxFolds);
     Folds folds;
     for (const NormFold& fold : op.folds) {
-        require(fold.first % 4 == 0 && fold.cols % 4 == 0 && fold.gamma % 4 == 0, op.name, ": the folded matrix (",
-                fold.rows, ", ", fold.cols, ") at ", fold.first, " and its norm's weight at ", fold.gamma,
-                " are not whole vectors of four elements");
-        folds.fold[folds.number++] = {static_cast<unsigned>(fold.first / 4),
-                                      static_cast<unsigned>(fold.rows * fold.cols / 4),
-                                      static_cast<unsigned>(fold.cols / 4), static_cast<unsigned>(fold.gamma / 4)};
+        require(fold.first % 4 == 0 && fold.cols % 4 == 0 && (fold.gamma - op.first_norm) % 4 == 0, op.name,
+                ": the folded matrix (", fold.rows, ", ", fold.cols, ") at ", fold.first, " and its norm's weight at ",
+                fold.gamma, " are not whole vectors of four elements");
+        folds.fold[folds.number++] = {
+            static_cast<unsigned>(fold.first / 4), static_cast<unsigned>(fold.rows * fold.cols / 4),
+            static_cast<unsigned>(fold.cols / 4), static_cast<unsigned>((fold.gamma - op.first_norm) / 4)};
     }
     return folds;
 }
 
-/// Where there are folds, launches the undecayed vectors first, which include the weights of norms.
 template <class Moment>
-Launch launch_update(const AdamWArguments& arguments, const Folds& folds, std::int64_t vectors) {
-    const auto launch = [arguments, folds](std::int64_t first, std::int64_t end, Stream stream) {
-        AdamWArguments part = arguments;
-        part.first = first;
-        part.end = end;
-        const auto blocks = static_cast<unsigned>(ceil_div(end - first, std::int64_t{kThreads}));
-        if (part.working != nullptr)
-            adamw<Moment, true><<<blocks, kThreads, 0, stream>>>(part, folds);
-        else
-            adamw<Moment, false><<<blocks, kThreads, 0, stream>>>(part, folds);
-        CUDA_CHECK(cudaGetLastError());
-    };
-    const bool folded = arguments.working != nullptr && folds.number > 0;
-    const std::int64_t matrices = folded ? arguments.decayed / 4 : vectors;
+Launch launch_update(const AdamWArguments& arguments, const Folds& folds) {
     return [=](Stream stream) {
-        if (matrices < vectors) launch(matrices, vectors, stream);
-        launch(0, matrices, stream);
+        const auto blocks = static_cast<unsigned>(ceil_div(arguments.vectors, std::int64_t{kThreads}));
+        if (arguments.working != nullptr)
+            adamw<Moment, true><<<blocks, kThreads, 0, stream>>>(arguments, folds);
+        else
+            adamw<Moment, false><<<blocks, kThreads, 0, stream>>>(arguments, folds);
+        CUDA_CHECK(cudaGetLastError());
     };
 }
 
@@ -199,12 +187,9 @@ template <>
 Launch bind(const AdamW& op, const Plan&, const Memory& memory) {
     const PointwiseOperands operands(op.name, memory);
     const std::int64_t count = op.grad.cols;
-    require(op.decayed >= 0 && op.decayed <= count, op.name, ": decayed ", op.decayed, " is outside [0, ", count,
-            "], the elements of grad");
     require(count % 8 == 0, op.name, ": ", count, " parameters are not a multiple of 8");
-    require(count < std::int64_t{4} << 32, op.name, ": ", count, " parameters, the kernel takes fewer than 2^34");
-    require(op.folds.empty() || op.decayed % 4 == 0, op.name, ": decayed ", op.decayed,
-            " is not a multiple of 4, with folded matrices");
+    require(op.first + count < std::int64_t{4} << 32, op.name, ": parameters up to number ", op.first + count,
+            ", the kernel takes fewer than 2^34");
     AdamWArguments arguments{};
     arguments.grad = reinterpret_cast<const float4*>(operands.get_vectors<float>("grad", op.grad, 1, count));
     arguments.master = reinterpret_cast<float4*>(operands.get_vectors<float>("master", op.master, 1, count));
@@ -223,7 +208,11 @@ Launch bind(const AdamW& op, const Plan&, const Memory& memory) {
     arguments.clip = operands.get<float>("clip", op.clip, 1, 1);
     arguments.step = operands.get<std::int32_t>("step", op.step, 1, 1);
     arguments.skip = operands.get<std::int32_t>("skip", op.skip, 1, 1);
-    arguments.decayed = op.decayed;
+    arguments.vectors = count / 4;
+    arguments.origin = op.first / 4;
+    if (op.norms)
+        arguments.norms =
+            reinterpret_cast<const float4*>(operands.get_vectors<float>("norms", op.norms, 1, op.norms.cols));
     arguments.beta1 = static_cast<float>(op.beta1);
     arguments.beta2 = static_cast<float>(op.beta2);
     arguments.complement1 = static_cast<float>(1 - op.beta1);
@@ -232,8 +221,7 @@ Launch bind(const AdamW& op, const Plan&, const Memory& memory) {
     arguments.weight_decay = static_cast<float>(op.weight_decay);
     arguments.seed = op.seed;
     const Folds folds = folds_of(op);
-    return rounded ? launch_update<uint2>(arguments, folds, count / 4)
-                   : launch_update<float4>(arguments, folds, count / 4);
+    return rounded ? launch_update<uint2>(arguments, folds) : launch_update<float4>(arguments, folds);
 }
 
 template <>

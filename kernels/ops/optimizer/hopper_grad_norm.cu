@@ -1,11 +1,13 @@
-// grad_norm - Euclidean norm of the flat gradient; from it, the clip factor and whether the update is skipped
+// sum_squares, grad_norm - Euclidean norm of the flat gradient; from it, the clip factor and whether the update is
+// skipped
 //
-//   norm = sqrt(Σ grad²)                              grad (n) fp32, norm scalar fp32
+//   sums = Σ grad² of each 2^16 elements              grad (n) fp32, sums (n / 2^16) fp64
+//   norm = sqrt(Σ sums)                               scalar fp32
 //   clip = min(1, max_norm / norm), 1 without a limit
 //   skip = reasons not to update: kNonFinite, which stays once it is set, and kDropped where norm > drop_above
 //
-// Squares are summed in double: a block sums 2^16 consecutive elements, then a second kernel of one block adds these
-// sums. The order depends only on n. Elements are read once, 16 bytes per access; n must be a multiple of 4.
+// Squares are summed in double: a block sums 2^16 consecutive elements, and a kernel of one block adds these sums. The
+// order depends only on n. Elements are read once, 16 bytes per access; n must be a multiple of 4.
 #include <cuda_runtime.h>
 
 #include "kernels/core/integers.h"
@@ -20,7 +22,7 @@ namespace coda::hopper {
 namespace {
 
 constexpr int kThreads = 256, kBatch = 8, kFinishThreads = 1024;
-constexpr int kBlockVectors = static_cast<int>(GradNorm::kBlock / 4);
+constexpr int kBlockVectors = static_cast<int>(SumSquares::kBlock / 4);
 static_assert(kBlockVectors % (kThreads * kBatch) == 0, "a block is whole batches of every thread");
 
 __global__ __launch_bounds__(kThreads) void sum_squares(const float4* grad, std::int64_t vectors, double* sums) {
@@ -73,14 +75,29 @@ __global__ __launch_bounds__(kFinishThreads) void finish_norm(FinishArguments ar
 }  // namespace
 
 template <>
+Launch bind(const SumSquares& op, const Plan&, const Memory& memory) {
+    const PointwiseOperands operands(op.name, memory);
+    const std::int64_t count = op.grad.cols, blocks = SumSquares::sums_of(count);
+    const auto* grad = reinterpret_cast<const float4*>(operands.get_vectors<float>("grad", op.grad, 1, count));
+    auto* sums = operands.get<double>("sums", op.sums, 1, blocks);
+    return [=](Stream stream) {
+        sum_squares<<<static_cast<unsigned>(blocks), kThreads, 0, stream>>>(grad, count / 4, sums);
+        CUDA_CHECK(cudaGetLastError());
+    };
+}
+
+template <>
+Plan choose(const SumSquares& op, const Request&) {
+    bind(op, {}, Memory::shapes_only());
+    return {};
+}
+
+template <>
 Launch bind(const GradNorm& op, const Plan&, const Memory& memory) {
     const PointwiseOperands operands(op.name, memory);
-    const std::int64_t count = op.grad.cols;
-    const auto* grad = reinterpret_cast<const float4*>(operands.get_vectors<float>("grad", op.grad, 1, count));
-    auto* sums = reinterpret_cast<double*>(operands.scratch(op.scratch, op.scratch_bytes()));
     FinishArguments finish{};
-    finish.sums = sums;
-    finish.count = ceil_div(count, GradNorm::kBlock);
+    finish.count = op.sums.cols;
+    finish.sums = operands.get<double>("sums", op.sums, 1, finish.count);
     finish.loss = operands.get<float>("loss", op.loss, 1, 1);
     finish.drop_above = operands.get<float>("drop_above", op.drop_above, 1, 1);
     finish.norm = operands.get<float>("norm", op.norm, 1, 1);
@@ -88,8 +105,6 @@ Launch bind(const GradNorm& op, const Plan&, const Memory& memory) {
     finish.skip = operands.get<std::int32_t>("skip", op.skip, 1, 1);
     finish.max_norm = op.max_norm;
     return [=](Stream stream) {
-        sum_squares<<<static_cast<unsigned>(finish.count), kThreads, 0, stream>>>(grad, count / 4, sums);
-        CUDA_CHECK(cudaGetLastError());
         finish_norm<<<1, kFinishThreads, 0, stream>>>(finish);
         CUDA_CHECK(cudaGetLastError());
     };

@@ -11,9 +11,9 @@
 
 namespace coda {
 
-/// Throws Error unless the op's folds are in order, do not overlap and lie among the elements that decay, and their
-/// norms' weights lie among those that do not.
-void require_folds(const AdamW& op);
+/// Throws Error unless the op begins at a multiple of four elements, its folds are in order and do not overlap, and
+/// their norms' weights lie in the operand `norms`.
+void require_parts(const AdamW& op);
 
 /// Elements of the flat parameters from `first` on, which include the weights of norms.
 template <class Master>

@@ -1,6 +1,8 @@
-// GradNorm and AdamW, checked by their formulas in op.h over the whole flat segment, in double.
+// SumSquares, GradNorm and AdamW, checked by their formulas in op.h over the whole flat segment, in double.
 #include <algorithm>
 #include <cmath>
+#include <numeric>
+#include <vector>
 
 #include "kernels/math/random.h"
 #include "kernels/math/rms.h"
@@ -30,7 +32,7 @@ struct Update {
     Tensor grad, master, m, v;
     double lr, correction1, correction2, clip;
     double beta1, beta2, eps, weight_decay;
-    std::int64_t decayed;
+    std::int64_t first;  // element of the model
     bool skip;
     std::uint64_t seed, step;
 
@@ -39,15 +41,14 @@ struct Update {
         if (skip) return {old_master, old_m, old_v};
         const double g = clip * static_cast<double>(grad[i]);
         const double new_m = beta1 * old_m + (1 - beta1) * g, new_v = beta2 * old_v + (1 - beta2) * g * g;
-        const double decay = i < decayed ? lr * weight_decay : 0;
-        return {old_master * (1 - decay) - lr * (new_m * correction1) / (sqrt(new_v * correction2) + eps), new_m,
-                new_v};
+        return {old_master * (1 - lr * weight_decay) - lr * (new_m * correction1) / (sqrt(new_v * correction2) + eps),
+                new_m, new_v};
     }
 
     /// A moment as stored: bf16 by stochastic rounding with half `half` of the element's random bits.
     __device__ double stored(double moment, DType dtype, std::int64_t i, int half) const {
         if (dtype != DType::bf16 || skip) return moment;
-        const std::uint32_t random = rounding_bits(seed, step, static_cast<std::uint64_t>(i)) >> (16 * half);
+        const std::uint32_t random = rounding_bits(seed, step, static_cast<std::uint64_t>(first + i)) >> (16 * half);
         const unsigned bits = stochastic_bf16(static_cast<float>(moment), random);
         return static_cast<double>(__uint_as_float(bits << 16));
     }
@@ -56,9 +57,28 @@ struct Update {
 }  // namespace
 
 template <>
+void check_op(const SumSquares& op, OpCheck& check) {
+    const float* grad = check.memory().at<float>(op.grad);
+    const double* sums = check.memory().at<double>(op.sums);
+    const std::int64_t count = op.grad.cols;
+    compare(
+        check, "sums", 1, op.sums.cols, [=] __device__(std::int64_t, std::int64_t i) { return sums[i]; },
+        [=] __device__(std::int64_t, std::int64_t i) {
+            const std::int64_t end = min((i + 1) * SumSquares::kBlock, count);
+            double sum = 0;
+            for (std::int64_t at = i * SumSquares::kBlock; at < end; ++at)
+                sum += static_cast<double>(grad[at]) * static_cast<double>(grad[at]);
+            return sum;
+        });
+}
+
+template <>
 void check_op(const GradNorm& op, OpCheck& check) {
-    const Tensor grad = live(check, op.grad);
-    const double norm = std::sqrt(sums_over(check, 1, op.grad.cols, grad, grad).expected);
+    std::vector<double> sums(static_cast<std::size_t>(op.sums.cols));
+    CUDA_CHECK(cudaMemcpyAsync(sums.data(), check.memory().at<double>(op.sums), sums.size() * sizeof(double),
+                               cudaMemcpyDeviceToHost, check.stream()));
+    CUDA_CHECK(cudaStreamSynchronize(check.stream()));
+    const double norm = std::sqrt(std::accumulate(sums.begin(), sums.end(), 0.0));
     const double clip = op.max_norm > 0 ? std::min(1.0, op.max_norm / norm) : 1.0;
     const auto constant = [&](const char* operand, const View& view, double value) {
         compare(check, operand, 1, 1, live(check, view), [=] __device__(std::int64_t, std::int64_t) { return value; });
@@ -95,7 +115,7 @@ void check_op(const AdamW& op, OpCheck& check) {
                         .beta2 = op.beta2,
                         .eps = op.eps,
                         .weight_decay = op.weight_decay,
-                        .decayed = op.decayed,
+                        .first = op.first,
                         .skip = scalar<std::int32_t>(check, op.skip) != 0,
                         .seed = op.seed,
                         .step = static_cast<std::uint64_t>(scalar<std::int32_t>(check, op.step))};
@@ -108,29 +128,33 @@ void check_op(const AdamW& op, OpCheck& check) {
             [=] __device__(std::int64_t, std::int64_t i) { return update.stored(update(i).m, m, i, 0); });
     compare(check, "v", 1, count, live(check, op.v),
             [=] __device__(std::int64_t, std::int64_t i) { return update.stored(update(i).v, v, i, 1); });
-    // The working copy is round(master ⊙ norm_factor(gamma)) of the master and gamma that this op wrote. After a
+    // The working copy is round(master ⊙ norm_factor(gamma)) of the master that this op wrote. After a
     // skipped update there is nothing to compare it with.
     if (update.skip || !op.working) return;
     const Tensor working = live(check, op.working);
     const bool rounds = op.working.dtype == DType::bf16;
-    const auto compare_rows = [&](std::int64_t first, std::int64_t rows, std::int64_t cols, std::int64_t gamma) {
+    const float* norms = op.norms ? check.memory().at<float>(op.norms) : nullptr;
+    // Elements [begin, end) of the model, where they are among these, as a run of a matrix's rows.
+    const auto compare_run = [&](std::int64_t begin, std::int64_t end, const NormFold* fold) {
+        const std::int64_t from = max(begin, op.first) - op.first, to = min(end, op.first + count) - op.first;
+        if (from >= to) return;
+        const std::int64_t start = fold ? op.first + from - fold->first : 0, cols = fold ? fold->cols : 1;
+        const float* gamma = fold ? norms + (fold->gamma - op.first_norm) : nullptr;
         compare(
-            check, "working", rows, cols,
-            [=] __device__(std::int64_t row, std::int64_t column) { return working[first + row * cols + column]; },
-            [=] __device__(std::int64_t row, std::int64_t column) {
-                const float factor = gamma < 0 ? 1.0f : norm_factor(master[gamma + column]);
-                const float value = master[first + row * cols + column] * factor;
+            check, "working", 1, to - from, [=] __device__(std::int64_t, std::int64_t i) { return working[from + i]; },
+            [=] __device__(std::int64_t, std::int64_t i) {
+                const float factor = gamma ? norm_factor(gamma[(start + i) % cols]) : 1.0f;
+                const float value = master[from + i] * factor;
                 return rounds ? __bfloat162float(__float2bfloat16(value)) : value;
             });
     };
-    constexpr std::int64_t kNoNorm = -1;
-    std::int64_t next = 0;
+    std::int64_t next = op.first;
     for (const NormFold& fold : op.folds) {
-        if (next < fold.first) compare_rows(next, 1, fold.first - next, kNoNorm);
-        compare_rows(fold.first, fold.rows, fold.cols, fold.gamma);
-        next = fold.end();
+        compare_run(next, fold.first, nullptr);
+        compare_run(fold.first, fold.end(), &fold);
+        next = max(next, fold.end());
     }
-    if (next < count) compare_rows(next, 1, count - next, kNoNorm);
+    compare_run(next, op.first + count, nullptr);
 }
 
 }  // namespace coda::oracle

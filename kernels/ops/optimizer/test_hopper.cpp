@@ -1,8 +1,8 @@
-// GradNorm and AdamW on the GPU against cpu::run.
+// SumSquares, GradNorm and AdamW on the GPU against cpu::run.
 //
-// Tolerances, u = 2^-24. Both sides sum squares in double, so norm and clip differ at most by the rounding to fp32: 2
-// u. AdamW is the same formula in fp32, but compilers fuse different multiplications with their sums. A fused
-// multiply-add drops one rounding, so with g' = clip g
+// Tolerances, u = 2^-24. Both sides sum squares in double, 2^16 terms at most at a time, so sums differ by 2^-37 of
+// themselves and norm and clip at most by the rounding to fp32: 2 u. AdamW is the same formula in fp32, but compilers
+// fuse different multiplications with their sums. A fused multiply-add drops one rounding, so with g' = clip g
 //   m: 3 u (|beta1 m| + |(1 - beta1) g'|)        v: 4 u v, whose terms are positive
 //   master: 2 u (|w| + |w'|), m's error times lr correction1 / denominator, and 16 u of the quotient: half of v's error
 //   and 2 u for each of seven operations
@@ -24,39 +24,55 @@ constexpr double kUnit = 0x1p-24;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
-GradNorm grad_norm(Buffers& buffers, std::int64_t count, double max_norm, double loss = 2) {
+/// The ops that make the norm of a gradient.
+struct Norm {
+    SumSquares squares;
     GradNorm op;
-    op.grad = buffers.random(DType::f32, 1, count);
-    op.loss = buffers.scalar(DType::f32, loss);
-    op.drop_above = buffers.scalar(DType::f32, kInfinity);
-    op.norm = buffers.matrix(DType::f32, 1, 1);
-    op.clip = buffers.matrix(DType::f32, 1, 1);
-    op.skip = buffers.scalar(DType::i32, 0);
-    op.scratch = buffers.vector(DType::u8, op.scratch_bytes());
-    op.max_norm = max_norm;
-    return op;
-}
 
-void check_norm(Buffers& buffers, const GradNorm& op) {
+    Norm(Buffers& buffers, std::int64_t count, double max_norm, double loss = 2) {
+        squares.grad = buffers.random(DType::f32, 1, count);
+        squares.sums = op.sums = buffers.vector(DType::f64, SumSquares::sums_of(count));
+        op.loss = buffers.scalar(DType::f32, loss);
+        op.drop_above = buffers.scalar(DType::f32, kInfinity);
+        op.norm = buffers.matrix(DType::f32, 1, 1);
+        op.clip = buffers.matrix(DType::f32, 1, 1);
+        op.skip = buffers.scalar(DType::i32, 0);
+        op.max_norm = max_norm;
+    }
+    void run_on_gpu(Buffers& buffers) const {
+        coda::test::run_on_gpu(squares, buffers);
+        coda::test::run_on_gpu(op, buffers);
+    }
+};
+
+void check_norm(Buffers& buffers, const Norm& made) {
+    const auto& [squares, op] = made;
+    const auto same = [](double got, double expected, double tolerance) {
+        return got == expected || (std::isnan(got) && std::isnan(expected)) ||
+               std::abs(got - expected) <= tolerance * std::abs(expected);
+    };
+    INFO("norm of " << squares.grad.cols << ", limit " << op.max_norm);
+    const std::string grad = buffers.bits(squares.grad);
+    cpu::run(squares, buffers.memory());
+    const std::vector<double> sums = buffers.values(squares.sums);
+    buffers.poison(squares.sums);
+    coda::test::run_on_gpu(squares, buffers);
+    for (std::int64_t i = 0; i < squares.sums.cols; ++i)
+        CHECK(same(buffers.get(squares.sums, 0, i), sums[static_cast<std::size_t>(i)], 0x1p-37));
+    CHECK((buffers.bits(squares.grad) == grad));
+
     GpuCopy copy(buffers, operands_of(op));
     hopper::prepare(op, copy.memory())(nullptr);
     cpu::run(op, buffers.memory());
     const double norm = buffers.get(op.norm, 0, 0), clip = buffers.get(op.clip, 0, 0);
     const double skip = buffers.get(op.skip, 0, 0);
-    const std::string grad = buffers.bits(op.grad);
     copy.download();
-    INFO("GradNorm of " << op.grad.cols << ", limit " << op.max_norm << ": norm " << norm);
-    const auto same = [](double got, double expected) {
-        return got == expected || (std::isnan(got) && std::isnan(expected)) ||
-               std::abs(got - expected) <= 2 * kUnit * std::abs(expected);
-    };
-    CHECK(same(buffers.get(op.norm, 0, 0), norm));
-    CHECK(same(buffers.get(op.clip, 0, 0), clip));
+    CHECK(same(buffers.get(op.norm, 0, 0), norm, 2 * kUnit));
+    CHECK(same(buffers.get(op.clip, 0, 0), clip, 2 * kUnit));
     CHECK(buffers.get(op.skip, 0, 0) == skip);
-    CHECK((buffers.bits(op.grad) == grad));
 }
 
-/// AdamW at step 3; the decayed part ends within a vector.
+/// AdamW at step 3.
 AdamW adamw(Buffers& buffers, DType moments, std::int64_t count) {
     const auto scalar = [&](double value) { return buffers.scalar(DType::f32, value); };
     AdamW op;
@@ -65,7 +81,6 @@ AdamW adamw(Buffers& buffers, DType moments, std::int64_t count) {
     op.eps = 1e-3;
     op.weight_decay = 0.1;
     op.seed = 0x123456789abcdef;
-    op.decayed = count / 3 + 1;
     op.grad = buffers.random(DType::f32, 1, count);
     op.master = buffers.random(DType::f32, 1, count);
     op.m = buffers.random(moments, 1, count);
@@ -80,16 +95,19 @@ AdamW adamw(Buffers& buffers, DType moments, std::int64_t count) {
     return op;
 }
 
-/// The same with matrices that follow norms: some adjacent, some apart, some ending within a block of threads.
+/// The same of a part of a model, with matrices that follow norms: one begins before the part, one ends after it, some
+/// are adjacent, some apart, some end within a block of threads.
 AdamW folded_adamw(Buffers& buffers, DType moments) {
-    AdamW op = adamw(buffers, moments, 40000);
-    op.decayed = 39000;
-    op.folds = {{.first = 8, .rows = 100, .cols = 64, .gamma = 39000},
-                {.first = 6408, .rows = 3, .cols = 200, .gamma = 39500},
-                {.first = 7020, .rows = 1, .cols = 4, .gamma = 39996},
-                {.first = 7024, .rows = 40, .cols = 640, .gamma = 39064}};
-    for (const View& view : {View(op.grad), View(op.m), View(op.v)}) buffers.set(view, 0, 39500, 0);
-    buffers.set(op.master, 0, 39500, -0x1p-60);  // a norm's weight at rest, closer to 0 than a factor may be
+    AdamW op = adamw(buffers, moments, 39000);
+    op.first = 80000;
+    op.norms = buffers.random(DType::f32, 1, 1000);
+    op.first_norm = 500000;
+    op.folds = {{.first = 79608, .rows = 100, .cols = 64, .gamma = 500000},
+                {.first = 86408, .rows = 3, .cols = 200, .gamma = 500500},
+                {.first = 87020, .rows = 1, .cols = 4, .gamma = 500996},
+                {.first = 87024, .rows = 40, .cols = 640, .gamma = 500064},
+                {.first = 112624, .rows = 100, .cols = 80, .gamma = 500700}};
+    buffers.set(op.norms, 0, 500, -0x1p-60);  // closer to 0 than a factor may be
     return op;
 }
 
@@ -139,8 +157,9 @@ void check_update(DType moments, const Make& make) {
                 2 * kUnit * (std::abs(w) + std::abs(updated)) + quotient * (m_error + 16 * kUnit * std::abs(next_m)));
         float factor = 1;
         for (const NormFold& fold : op.folds)
-            if (i >= fold.first && i < fold.end()) {
-                const auto gamma = static_cast<float>(got.get(op.master, 0, fold.gamma + (i - fold.first) % fold.cols));
+            if (op.first + i >= fold.first && op.first + i < fold.end()) {
+                const std::int64_t column = (op.first + i - fold.first) % fold.cols;
+                const auto gamma = static_cast<float>(got.get(op.norms, 0, fold.gamma - op.first_norm + column));
                 factor = std::copysign(std::max(std::abs(gamma), 0x1p-40f), gamma);
             }
         REQUIRE(got.get(op.working, 0, i) == static_cast<float>(Bf16(static_cast<float>(updated) * factor)));
@@ -157,15 +176,15 @@ TEST_CASE("GradNorm on the GPU", "[gpu]") {
     for (const std::int64_t count : {4, 8, 1000, 65536, 65540, 800008})
         for (const double limit : {0.0, 0.25, 1e6}) {
             Buffers buffers;
-            check_norm(buffers, grad_norm(buffers, count, limit));
+            check_norm(buffers, Norm(buffers, count, limit));
         }
     Buffers zero;
-    const GradNorm none = grad_norm(zero, 64, 1);
-    for (std::int64_t i = 0; i < 64; ++i) zero.set(none.grad, 0, i, 0);
+    const Norm none(zero, 64, 1);
+    for (std::int64_t i = 0; i < 64; ++i) zero.set(none.squares.grad, 0, i, 0);
     check_norm(zero, none);
     Buffers large;  // squares beyond fp32
-    const GradNorm huge = grad_norm(large, 64, 1);
-    large.set(huge.grad, 0, 9, 1e30);
+    const Norm huge(large, 64, 1);
+    large.set(huge.squares.grad, 0, 9, 1e30);
     check_norm(large, huge);
 }
 
@@ -174,31 +193,32 @@ TEST_CASE("GradNorm on the GPU marks anything non-finite and never clears the ma
     for (const float bad : {kNan, kInfinity, -kInfinity})
         for (const std::int64_t at : {0, 65535, 65536, 70003}) {
             Buffers buffers;
-            const GradNorm op = grad_norm(buffers, 70004, 1);
-            buffers.set(op.grad, 0, at, bad);
-            check_norm(buffers, op);
-            REQUIRE(buffers.get(op.skip, 0, 0) == 1);
-            buffers.set(op.grad, 0, at, 1);
-            run_on_gpu(op, buffers);
-            REQUIRE(buffers.get(op.skip, 0, 0) == 1);
+            const Norm norm(buffers, 70004, 1);
+            buffers.set(norm.squares.grad, 0, at, bad);
+            check_norm(buffers, norm);
+            REQUIRE(buffers.get(norm.op.skip, 0, 0) == 1);
+            buffers.set(norm.squares.grad, 0, at, 1);
+            norm.run_on_gpu(buffers);
+            REQUIRE(buffers.get(norm.op.skip, 0, 0) == 1);
         }
     Buffers buffers;
-    const GradNorm op = grad_norm(buffers, 8, 1, kNan);
-    check_norm(buffers, op);
-    REQUIRE(buffers.get(op.skip, 0, 0) == 1);
+    const Norm norm(buffers, 8, 1, kNan);
+    check_norm(buffers, norm);
+    REQUIRE(buffers.get(norm.op.skip, 0, 0) == 1);
 }
 
 TEST_CASE("GradNorm on the GPU drops the update of a norm above the limit, for only that step", "[gpu]") {
     if (!has_hopper()) return;
     constexpr std::int64_t kCount = 70004;
     Buffers buffers;
-    const GradNorm op = grad_norm(buffers, kCount, 1);
-    check_norm(buffers, op);
+    const Norm made(buffers, kCount, 1);
+    const GradNorm& op = made.op;
+    check_norm(buffers, made);
     const auto norm = static_cast<float>(buffers.get(op.norm, 0, 0));
     // The skip of the step before is still there each time.
     const auto skip_with = [&](float limit) {
         buffers.set(op.drop_above, 0, 0, limit);
-        run_on_gpu(op, buffers);
+        made.run_on_gpu(buffers);
         return buffers.get(op.skip, 0, 0);
     };
     const float least = std::nextafter(norm, 0.0f);
@@ -206,12 +226,12 @@ TEST_CASE("GradNorm on the GPU drops the update of a norm above the limit, for o
     CHECK(skip_with(least) == GradNorm::kDropped);
     CHECK(skip_with(-1) == GradNorm::kDropped);
     CHECK(skip_with(2 * norm) == 0);
-    for (std::int64_t i = 0; i < kCount; ++i) buffers.set(op.grad, 0, i, 0);
+    for (std::int64_t i = 0; i < kCount; ++i) buffers.set(made.squares.grad, 0, i, 0);
     CHECK(skip_with(0) == 0);
     CHECK(skip_with(-1) == GradNorm::kDropped);
-    buffers.set(op.grad, 0, 65537, kInfinity);
+    buffers.set(made.squares.grad, 0, 65537, kInfinity);
     CHECK(skip_with(1) == GradNorm::kNonFinite + GradNorm::kDropped);
-    buffers.set(op.grad, 0, 65537, 4);
+    buffers.set(made.squares.grad, 0, 65537, 4);
     CHECK(skip_with(kInfinity) == GradNorm::kNonFinite);
     CHECK(skip_with(2) == GradNorm::kNonFinite + GradNorm::kDropped);
 }
@@ -284,19 +304,22 @@ TEST_CASE("bf16 moments on the GPU are rounded by the words of seed, step and el
     op.lr = op.correction1 = op.correction2 = op.clip = scalar(1.0f);
     op.step = scalar(std::int32_t{3});
     op.skip = scalar(std::int32_t{0});
+    SumSquares squares;
+    squares.grad = op.grad;
+    squares.sums = vector(DType::f64, SumSquares::sums_of(kCount));
     GradNorm norm;
-    norm.grad = op.grad;
+    norm.sums = squares.sums;
     norm.loss = op.lr;
     norm.drop_above = scalar(kInfinity);
     norm.norm = scalar(0.0f);
     norm.clip = scalar(0.0f);
     norm.skip = op.skip;
-    norm.scratch = vector(DType::u8, norm.scratch_bytes());
     const std::vector<float> gradient(kLooked, kGradient);
     for (const std::int64_t first : {std::int64_t{0}, kCount - kLooked})
         CUDA_CHECK(cudaMemcpy(bases[0] + 4 * first, gradient.data(), 4 * kLooked, cudaMemcpyHostToDevice));
 
     const Memory memory(bases);
+    hopper::prepare(squares, memory)(nullptr);
     hopper::prepare(norm, memory)(nullptr);
     hopper::prepare(op, memory)(nullptr);
     CUDA_CHECK(cudaDeviceSynchronize());
@@ -326,25 +349,23 @@ TEST_CASE("the update on the GPU names what it cannot run", "[gpu]") {
     CHECK_THAT(refusal(adamw(buffers, DType::f32, 12), buffers),
                Catch::Contains("12 parameters are not a multiple of 8"));
     AdamW folded = adamw(buffers, DType::f32, 64);
-    folded.decayed = 40;
-    folded.folds = {{.first = 0, .rows = 2, .cols = 6, .gamma = 40}};
+    folded.norms = buffers.random(DType::f32, 1, 16);
+    folded.first_norm = 64;
+    folded.folds = {{.first = 0, .rows = 2, .cols = 6, .gamma = 64}};
     CHECK_THAT(refusal(folded, buffers),
-               Catch::Contains("(2, 6) at 0 and its norm's weight at 40 are not whole vectors"));
-    folded.folds = {{.first = 0, .rows = 2, .cols = 8, .gamma = 32}};
-    CHECK_THAT(refusal(folded, buffers), Catch::Contains("weight at 32 for the folded matrix at 0 does not lie"));
-    folded.folds[0].gamma = 40;
-    folded.decayed = 38;
-    CHECK_THAT(refusal(folded, buffers), Catch::Contains("decayed 38 is not a multiple of 4"));
+               Catch::Contains("(2, 6) at 0 and its norm's weight at 64 are not whole vectors"));
+    folded.folds = {{.first = 0, .rows = 2, .cols = 8, .gamma = 56}};
+    CHECK_THAT(refusal(folded, buffers), Catch::Contains("weight at 56 for the folded matrix at 0 does not lie"));
+    folded.folds.clear();
+    folded.first = 18;
+    CHECK_THAT(refusal(folded, buffers), Catch::Contains("number 18 of the model"));
     AdamW mixed = adamw(buffers, DType::f32, 16);
     mixed.v = buffers.vector(DType::bf16, 16);
     CHECK_THAT(refusal(mixed, buffers), Catch::Contains("operand v is bf16, expected f32"));
-    mixed.v = mixed.m;
-    mixed.decayed = 17;
-    CHECK_THAT(refusal(mixed, buffers), Catch::Contains("decayed 17 is outside [0, 16]"));
-    CHECK_THAT(refusal(grad_norm(buffers, 6, 1), buffers), Catch::Contains("whole vectors of 16 bytes"));
-    GradNorm norm = grad_norm(buffers, 100000, 1);
-    norm.scratch.cols -= 1;
-    CHECK_THAT(refusal(norm, buffers), Catch::Contains("operand scratch has 15 bytes, needs 16"));
+    CHECK_THAT(refusal(Norm(buffers, 6, 1).squares, buffers), Catch::Contains("whole vectors of 16 bytes"));
+    SumSquares squares = Norm(buffers, 100000, 1).squares;
+    squares.sums.cols -= 1;
+    CHECK_THAT(refusal(squares, buffers), Catch::Contains("operand sums is (1, 1), expected (1, 2)"));
 }
 
 TEST_CASE("AdamW on the GPU without a working copy updates the same weights and moments", "[gpu]") {

@@ -6,15 +6,21 @@ using namespace coda::test;
 
 namespace {
 
-GradNorm grad_norm(Operands& operands, std::int64_t count, double max_norm) {
-    GradNorm op;
+SumSquares sum_squares(Operands& operands, std::int64_t count) {
+    SumSquares op;
     op.grad = operands.statistic(count, Fill::normal, 0.1);
+    op.sums = operands.add(DType::f64, 1, SumSquares::sums_of(count), Fill::nothing);
+    return op;
+}
+
+GradNorm grad_norm(Operands& operands, double max_norm) {
+    GradNorm op;
+    op.sums = operands.add(DType::f64, 1, 77, Fill::positive, 10);
     op.loss = operands.scalar(2.5);
     op.drop_above = operands.scalar(INFINITY);
     op.norm = operands.result(1);
     op.clip = operands.result(1);
     op.skip = operands.flag();
-    op.scratch = operands.scratch(op.scratch_bytes());
     op.max_norm = max_norm;
     return op;
 }
@@ -35,9 +41,11 @@ struct Optimizer {
         op.clip = operands.scalar(0.75);
         op.step = operands.add(DType::i32, 1, 1, Fill::positions, 1);
         op.skip = operands.flag();
-        op.decayed = count / 2 / 8 * 8;
-        op.folds = {{.first = 16, .rows = 3, .cols = 8, .gamma = op.decayed},
-                    {.first = 64, .rows = 20, .cols = 16, .gamma = op.decayed + 16}};
+        op.norms = operands.statistic(64, Fill::normal);
+        op.first_norm = 2 * count;
+        op.first = 160;
+        op.folds = {{.first = 100, .rows = 13, .cols = 8, .gamma = op.first_norm},
+                    {.first = 240, .rows = 20, .cols = 16, .gamma = op.first_norm + 16}};
         op.beta1 = 0.9;
         op.beta2 = 0.95;
         op.eps = 1e-8;
@@ -51,9 +59,12 @@ struct Optimizer {
 TEST_CASE("the oracle judges the optimizer", "[gpu][oracle]") {
     if (!has_hopper()) return;
     constexpr std::int64_t kCount = 100'000;
+    Operands squares;
+    const SumSquares sums = sum_squares(squares, 5 * kCount);
+    judge(squares, sums, "SumSquares");
     for (const double max_norm : {0.0, 1.0}) {
         Operands operands;
-        const GradNorm op = grad_norm(operands, kCount, max_norm);
+        const GradNorm op = grad_norm(operands, max_norm);
         judge(operands, op, "GradNorm");
     }
     for (const DType moments : {DType::f32, DType::bf16}) {
@@ -80,7 +91,7 @@ TEST_CASE("the oracle knows what makes an update be skipped", "[gpu][oracle]") {
                                                  {3, 2.5f, 1},
                                                  {2, 2.5f, 1e6f}}) {
         Operands operands;
-        const GradNorm op = grad_norm(operands, 1000, 1.0);
+        const GradNorm op = grad_norm(operands, 1.0);
         const cases::DeviceBuffers device(operands.buffers, 17);
         CUDA_CHECK(cudaMemcpy(device.memory().address(op.skip), &skip, sizeof skip, cudaMemcpyHostToDevice));
         CUDA_CHECK(cudaMemcpy(device.memory().address(op.loss), &loss, sizeof loss, cudaMemcpyHostToDevice));

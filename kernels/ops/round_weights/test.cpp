@@ -11,24 +11,32 @@ TEST_CASE("RoundWeights makes the working copy that AdamW writes") {
     for (const DType storage : {DType::bf16, DType::f32, DType::f64}) {
         const DType wide = storage == DType::f64 ? DType::f64 : DType::f32;
         Buffers b;
+        const View master = b.random(wide, 1, kCount, -2, 2);
+        b.set(master, 0, 2 * kMatrix + 3, 0);  // a weight of 0, whose factor is not
+        const auto vector_part = [&](std::int64_t first, std::int64_t count) {
+            View view = master;
+            view.offset += first * size_of(wide);
+            view.cols = view.ld = count;
+            return view;
+        };
         AdamW update;
-        update.grad = b.random(wide, 1, kCount, -1, 1);
-        update.master = b.random(wide, 1, kCount, -2, 2);
-        b.set(update.master, 0, 2 * kMatrix + 3, 0);  // a weight of 0, whose factor is not
-        update.v = b.random(wide, 1, kCount, 0, 1);
-        update.m = b.random(wide, 1, kCount, -1, 1);
-        update.working = b.vector(storage, kCount);
+        update.grad = b.random(wide, 1, 2 * kMatrix, -1, 1);
+        update.master = vector_part(0, 2 * kMatrix);
+        update.norms = vector_part(2 * kMatrix, kColumns);
+        update.v = b.random(wide, 1, 2 * kMatrix, 0, 1);
+        update.m = b.random(wide, 1, 2 * kMatrix, -1, 1);
+        update.working = b.vector(storage, 2 * kMatrix);
         update.lr = b.scalar(wide, 0);  // the masters stay
         update.correction1 = update.correction2 = update.clip = b.scalar(wide, 1);
         update.step = b.scalar(DType::i32, 1);
         update.skip = b.scalar(DType::i32, 0);
-        update.decayed = 2 * kMatrix;
+        update.first_norm = 2 * kMatrix;
         update.folds = {{.first = kMatrix, .rows = kRows, .cols = kColumns, .gamma = 2 * kMatrix}};
         cpu::run(update, b.memory());
         const std::vector<double> expected = b.values(update.working);
 
         const auto part = [&](std::int64_t first, std::int64_t rows) {
-            View view = update.master;
+            View view = master;
             view.offset += first * size_of(wide);
             view.rows = rows;
             view.cols = view.ld = kColumns;
