@@ -33,6 +33,7 @@
 #include "kernels/ops/choose_token/op.h"
 #include "kernels/ops/cross_entropy/op.h"
 #include "kernels/ops/embedding/op.h"
+#include "kernels/ops/exchange/op.h"
 #include "kernels/ops/finish/op.h"
 #include "kernels/ops/key_value_cache/op.h"
 #include "kernels/ops/linear/op.h"
@@ -42,6 +43,7 @@
 #include "kernels/ops/linear_rope/op.h"
 #include "kernels/ops/linear_swiglu/op.h"
 #include "kernels/ops/optimizer/op.h"
+#include "kernels/ops/parts/op.h"
 #include "kernels/ops/quantise/op.h"
 #include "kernels/ops/round_weights/op.h"
 #include "kernels/ops/scales/op.h"
@@ -80,6 +82,9 @@ using Op = std::variant<
     Zero,
     QuantiseF8,
     CountF8,
+    StartExchange,
+    FinishExchange,
+    ReduceParts,
     SumSquares,
     GradNorm,
     AdamW,
@@ -120,6 +125,11 @@ void for_each_operand(const T& op, Fn&& fn) {
     visit_operands(op, [&](const char* name, const auto& operand) {
         if (operand) fn(name, static_cast<const View&>(operand), operand.access());
     });
+}
+
+/// Whether the op moves bytes between ranks.
+inline bool between_ranks(const Op& op) {
+    return std::visit([]<class T>(const T&) { return T::traits.has(Trait::between_ranks); }, op);
 }
 
 template <class Fn>

@@ -1,4 +1,4 @@
-// The addresses of buffers: the only thing that an executor needs besides the op itself.
+// The addresses of buffers, and the other ranks where there are several: all that an executor needs besides the op.
 #pragma once
 
 #include <cstddef>
@@ -7,6 +7,7 @@
 
 #include "kernels/core/error.h"
 #include "kernels/core/operand.h"
+#include "kernels/core/peers.h"
 
 namespace coda {
 
@@ -14,7 +15,8 @@ namespace coda {
 class Memory {
   public:
     Memory() = default;
-    explicit Memory(std::vector<std::byte*> bases) : bases_(std::move(bases)) {}
+    /// `peers`: of an executor with several ranks; must outlive it.
+    explicit Memory(std::vector<std::byte*> bases, Peers* peers = nullptr) : bases_(std::move(bases)), peers_(peers) {}
 
     /// Puts every view at nullptr, for checks of operands before memory is allocated.
     static Memory shapes_only() {
@@ -40,8 +42,14 @@ class Memory {
         return reinterpret_cast<T*>(address(view));
     }
 
+    Peers& peers() const {
+        require(peers_ != nullptr, "an op between ranks ran where there is only one");
+        return *peers_;
+    }
+
   private:
     std::vector<std::byte*> bases_;
+    Peers* peers_ = nullptr;
     bool shapes_only_ = false;
 };
 

@@ -10,6 +10,7 @@
 namespace coda {
 
 #define CODA_TRAITS(X) \
+    X(between_ranks)   \
     X(bytes_of)        \
     X(codes_only)      \
     X(contraction)     \

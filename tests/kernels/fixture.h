@@ -115,10 +115,10 @@ class Buffers {
         return true;
     }
 
-    Memory memory() const {
+    Memory memory(Peers* peers = nullptr) const {
         std::vector<std::byte*> bases;
         for (const auto& buffer : storage_) bases.push_back(buffer.get());
-        return Memory(std::move(bases));
+        return Memory(std::move(bases), peers);
     }
 
   private:
