@@ -1,5 +1,4 @@
 #include <omp.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -8,6 +7,7 @@
 #include <cstring>
 #include <deque>
 #include <fstream>
+#include <optional>
 #include <utility>
 
 #include "kernels/core/f8.h"
@@ -15,6 +15,7 @@
 #include "kernels/cpu/run.h"
 #include "src/engine/executor.h"
 #include "src/engine/feed.h"
+#include "src/engine/host_arena.h"
 
 namespace coda {
 
@@ -25,33 +26,11 @@ double now_us() {
     return duration<double, std::micro>(steady_clock::now().time_since_epoch()).count();
 }
 
-/// Zeroed pages from the system: 4 KiB aligned, touched only when first written.
-class Arena {
-  public:
-    explicit Arena(std::int64_t bytes) : bytes_(static_cast<std::size_t>(bytes)) {
-        void* memory = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        require(memory != MAP_FAILED, "cannot reserve ", bytes, " bytes of memory");
-        base_ = static_cast<std::byte*>(memory);
-    }
-    Arena(Arena&& other) noexcept : bytes_(other.bytes_), base_(std::exchange(other.base_, nullptr)) {}
-    ~Arena() {
-        if (base_) munmap(base_, bytes_);
-    }
-    Arena(const Arena&) = delete;
-    Arena& operator=(const Arena&) = delete;
-
-    std::byte* base() const { return base_; }
-
-  private:
-    std::size_t bytes_;
-    std::byte* base_;
-};
-
 class HostCopy : public StateCopy {
   public:
     HostCopy(const std::vector<View>& views, const Memory& memory) {
         for (const View& view : views) {
-            parts_.push_back({memory.address(view), static_cast<std::size_t>(view.bytes()), Arena(view.bytes())});
+            parts_.push_back({memory.address(view), static_cast<std::size_t>(view.bytes()), HostArena(view.bytes())});
         }
     }
     void take() override {
@@ -72,7 +51,7 @@ class HostCopy : public StateCopy {
     struct Part {
         const std::byte* source;
         std::size_t bytes;
-        Arena copy;
+        HostArena copy;
     };
     std::deque<Part> parts_;
 };
@@ -96,13 +75,14 @@ std::int64_t first_nonfinite_of(std::span<const std::byte> bytes) {
 
 class CpuExecutor : public Executor {
   public:
-    CpuExecutor(const Schedules& schedules, const MemoryPlan& plan)
-        : schedules_(schedules), arena_(plan.arena_bytes()) {
+    CpuExecutor(const Schedules& schedules, const MemoryPlan& plan, Team* team) : schedules_(schedules) {
+        std::byte* const base = team ? team->memory(plan.arena_bytes()) : arena_.emplace(plan.arena_bytes()).base();
         std::vector<std::byte*> bases;
-        for (const std::int64_t offset : plan.offset) bases.push_back(offset < 0 ? nullptr : arena_.base() + offset);
+        for (const std::int64_t offset : plan.offset) bases.push_back(offset < 0 ? nullptr : base + offset);
         bases.push_back(reinterpret_cast<std::byte*>(counts_.data()));
         counts_view_ = counted_pair_after(plan);
-        memory_ = Memory(std::move(bases));
+        memory_ = Memory(std::move(bases), team);
+        if (team) team->set_transfers(transfers_of(schedules, plan));
     }
 
     std::string device_name() const override { return text("CPU, ", omp_get_max_threads(), " threads"); }
@@ -177,7 +157,7 @@ class CpuExecutor : public Executor {
 
   private:
     const Schedules& schedules_;
-    Arena arena_;
+    std::optional<HostArena> arena_;  // without a team
     CountedPair counts_{};
     View counts_view_;
     Memory memory_;
@@ -203,8 +183,8 @@ std::int64_t available_host_memory() {
     return available;
 }
 
-std::unique_ptr<Executor> make_cpu_executor(const Schedules& schedules, const MemoryPlan& plan) {
-    return std::make_unique<CpuExecutor>(schedules, plan);
+std::unique_ptr<Executor> make_cpu_executor(const Schedules& schedules, const MemoryPlan& plan, Team* team) {
+    return std::make_unique<CpuExecutor>(schedules, plan, team);
 }
 
 }  // namespace coda

@@ -88,8 +88,10 @@ std::string fit_line(const Config& config, DeviceChoice device, PassSet passes, 
                         " are free on the GPU\n");
 }
 
-std::unique_ptr<Executor> make_executor(DeviceChoice device, const Schedules& schedules, const MemoryPlan& plan) {
-    return device == DeviceChoice::cuda ? make_hopper_executor(schedules, plan) : make_cpu_executor(schedules, plan);
+std::unique_ptr<Executor> make_executor(DeviceChoice device, const Schedules& schedules, const MemoryPlan& plan,
+                                        Team* team) {
+    return device == DeviceChoice::cuda ? make_hopper_executor(schedules, plan, team)
+                                        : make_cpu_executor(schedules, plan, team);
 }
 
 }  // namespace coda

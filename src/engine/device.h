@@ -41,6 +41,7 @@ void require_generation_fit_on(DeviceChoice device, const Schedules& schedules, 
 std::string fit_line(const Config& config, DeviceChoice device, PassSet passes, const MemoryPlan& plan);
 
 /// Allocates the arena on the device. `schedules` must outlive the executor.
-std::unique_ptr<Executor> make_executor(DeviceChoice device, const Schedules& schedules, const MemoryPlan& plan);
+std::unique_ptr<Executor> make_executor(DeviceChoice device, const Schedules& schedules, const MemoryPlan& plan,
+                                        Team* team);
 
 }  // namespace coda

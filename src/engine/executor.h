@@ -14,6 +14,7 @@
 #include "src/core/memory_plan.h"
 #include "src/engine/code_counts.h"
 #include "src/engine/decode_launches.h"
+#include "src/engine/team.h"
 #include "src/model/schedules.h"
 
 namespace coda {
@@ -126,8 +127,9 @@ class Executor {
 /// Bytes of memory that the host can still give, for the CPU executor.
 std::int64_t available_host_memory();
 
-/// Allocates the arena on the host (zeroed) and runs passes through cpu::run. `schedules` must outlive it.
+/// Allocates the arena on the host (zeroed) and runs passes through cpu::run. `schedules` must outlive it. `team`:
+/// whose memory the arena is, and which the ops between ranks ask; null: there is one rank, and the arena is its own.
 /// Throws Error when the arena exceeds the memory of the machine.
-std::unique_ptr<Executor> make_cpu_executor(const Schedules& schedules, const MemoryPlan& plan);
+std::unique_ptr<Executor> make_cpu_executor(const Schedules& schedules, const MemoryPlan& plan, Team* team);
 
 }  // namespace coda

@@ -24,8 +24,12 @@ std::string place_of(const ParameterLayout& layout, std::int64_t element) {
     return text("element ", element, " of the padding");
 }
 
-/// What an element of a segment is, and of which tensor.
-std::string named(const Session& session, std::string_view segment, std::int64_t element) {
+/// What an element of a segment's view is, and of which tensor.
+std::string named(const Session& session, const StateSegment& in, std::int64_t element) {
+    const std::string_view segment = in.name;
+    const auto range = std::find_if(in.ranges.begin(), in.ranges.end(),
+                                    [&](const OwnRange& each) { return element < each.at + each.count; });
+    element += range->first - range->at;
     if (segment == kF8Segment) {
         const std::vector<ScaledTensor>& tensors = session.schedules().weights.tensors();
         const ScaledTensor& tensor = tensors[static_cast<std::size_t>(element) % tensors.size()];
@@ -38,10 +42,10 @@ std::string named(const Session& session, std::string_view segment, std::int64_t
 }  // namespace
 
 void require_finite_state(Session& session, std::int64_t step) {
-    for (const StateSegment& segment : state_segments(session.host())) {
+    for (const StateSegment& segment : state_segments(session.schedules(), session.layout())) {
         const std::int64_t bad = session.executor().first_nonfinite(segment.view);
         if (bad < 0) continue;
-        throw NonFiniteError(text("step ", step, ": ", named(session, segment.name, bad),
+        throw NonFiniteError(text("step ", step, ": ", named(session, segment, bad),
                                   ". The step is not saved, and earlier checkpoints are as they were; try a lower "
                                   "optimizer.learning_rate, or --resume from the last checkpoint with one"));
     }

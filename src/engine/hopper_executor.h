@@ -32,6 +32,6 @@ inline constexpr std::int64_t kDeviceOverheadBytes = std::int64_t{700} << 20;
 /// Allocates the arena on the current device (persistent buffers zeroed), prepares every op and captures a CUDA graph
 /// of each pass when it first runs. `schedules` must outlive it. Throws Error when the device cannot hold the arena, or
 /// an op does not fit its kernel.
-std::unique_ptr<Executor> make_hopper_executor(const Schedules& schedules, const MemoryPlan& plan);
+std::unique_ptr<Executor> make_hopper_executor(const Schedules& schedules, const MemoryPlan& plan, Team* team);
 
 }  // namespace coda

@@ -26,30 +26,58 @@ View flat(View matrix) {
     return matrix;
 }
 
-/// Makes the working copy, where the plan has one, of the master weights that part(first, count) gives, count elements
-/// from `first` on.
-template <class Master, class Part>
-void send_working(Executor& executor, const Schedules& schedules, const ParameterLayout& layout,
-                  const NormWeights<Master>& norms, const Part& part) {
-    constexpr std::int64_t kBlock = 1 << 16;
-    const HostViews& host = schedules.host;
-    const bool has_working = schedules.uses(host.working);
-    const auto send = [&]<class Working>(std::vector<Working> working) {
-        for (std::int64_t first = 0; first < layout.count; first += kWeightsPart) {
-            const std::int64_t count = std::min(kWeightsPart, layout.count - first);
-            const Master* master = part(first, count);
-            if (!has_working) continue;
-            working.resize(static_cast<std::size_t>(count));
+/// Makes the working copy, where the plan has one, of master weights that come in parts.
+template <class Master>
+class WorkingCopy {
+  public:
+    WorkingCopy(Executor& executor, const Schedules& schedules, const ParameterLayout& layout,
+                const NormWeights<Master>& norms)
+        : executor_(executor),
+          working_(schedules.uses(schedules.host.working) ? schedules.host.working : View{}),
+          folds_(layout.folds),
+          norms_(norms) {}
+
+    /// `master`: `count` elements from `first` on.
+    void send(std::int64_t first, std::int64_t count, const Master* master) const {
+        if (!working_) return;
+        if (working_.dtype == DType::bf16) return send(first, count, master, std::vector<Bf16>());
+        send(first, count, master, std::vector<Master>());
+    }
+
+  private:
+    template <class Working>
+    void send(std::int64_t first, std::int64_t count, const Master* master, std::vector<Working> working) const {
+        constexpr std::int64_t kBlock = 1 << 16;
+        working.resize(static_cast<std::size_t>(count));
 #pragma omp parallel for
-            for (std::int64_t at = 0; at < count; at += kBlock) {
-                fill_working(layout.folds, norms, first + at, std::min(kBlock, count - at), master + at,
-                             working.data() + at);
-            }
-            executor.upload(part_of(host.working, first, count), working.data());
-        }
-    };
-    if (host.working.dtype == DType::bf16) return send(std::vector<Bf16>());
-    send(std::vector<Master>());
+        for (std::int64_t at = 0; at < count; at += kBlock)
+            fill_working(folds_, norms_, first + at, std::min(kBlock, count - at), master + at, working.data() + at);
+        executor_.upload(part_of(working_, first, count), working.data());
+    }
+
+    Executor& executor_;
+    View working_;
+    const std::vector<NormFold>& folds_;
+    NormWeights<Master> norms_;
+};
+
+/// Calls fn(first, count) for parts of the flat segment.
+template <class Fn>
+void for_each_part(const ParameterLayout& layout, const Fn& fn) {
+    for (std::int64_t first = 0; first < layout.count; first += kWeightsPart)
+        fn(first, std::min(kWeightsPart, layout.count - first));
+}
+
+/// Sends what the rank has of the bytes of elements of the model, from element `first` on, to its segment.
+void upload_own(Executor& executor, const Division& division, const View& segment, std::int64_t first,
+                std::span<const std::byte> bytes) {
+    const std::int64_t size = size_of(segment.dtype), end = first + static_cast<std::int64_t>(bytes.size()) / size;
+    for (const OwnRange& range : division.own()) {
+        const std::int64_t from = std::max(first, range.first), to = std::min(end, range.first + range.count);
+        if (from >= to) continue;
+        executor.upload(part_of(segment, range.at + from - range.first, to - from),
+                        bytes.data() + (from - first) * size);
+    }
 }
 
 /// Makes the working copy of a single matrix.
@@ -118,12 +146,12 @@ void renew_working(Executor& executor, const Schedules& schedules, const Paramet
         const std::int64_t norm_count = layout.count - layout.matrix_count;
         std::vector<Master> norms(static_cast<std::size_t>(norm_count));
         executor.download(part_of(host.master, layout.matrix_count, norm_count), norms.data());
+        const WorkingCopy<Master> working(executor, schedules, layout, {norms.data(), layout.matrix_count});
         std::vector<std::byte> staging;
-        send_working(executor, schedules, layout, NormWeights<Master>{norms.data(), layout.matrix_count},
-                     [&](std::int64_t first, std::int64_t count) {
-                         const auto bytes = executor.bytes(part_of(host.master, first, count), staging);
-                         return reinterpret_cast<const Master*>(bytes.data());
-                     });
+        for_each_part(layout, [&](std::int64_t first, std::int64_t count) {
+            const auto bytes = executor.bytes(part_of(host.master, first, count), staging);
+            working.send(first, count, reinterpret_cast<const Master*>(bytes.data()));
+        });
     });
 }
 
@@ -135,22 +163,31 @@ void send_weights(Executor& executor, const Schedules& schedules, const Paramete
     const bool keeps_master = schedules.uses(host.master);
     std::vector<float> norms(static_cast<std::size_t>(layout.count - layout.matrix_count)), staging;
     weights.read(layout.matrix_count, norms);
-    if (!keeps_master && schedules.weights.own_copies())
+    if (!keeps_master && schedules.weights.own_copies()) {
         send_copies(executor, schedules, layout, {norms.data(), layout.matrix_count}, weights);
-    else
-        send_working(executor, schedules, layout, NormWeights<float>{norms.data(), layout.matrix_count},
-                     [&](std::int64_t first, std::int64_t count) {
-                         staging.resize(static_cast<std::size_t>(count));
-                         weights.read(first, staging);
-                         if (keeps_master) executor.upload(part_of(host.master, first, count), staging.data());
-                         return staging.data();
-                     });
+    } else {
+        const WorkingCopy<float> working(executor, schedules, layout, {norms.data(), layout.matrix_count});
+        for_each_part(layout, [&](std::int64_t first, std::int64_t count) {
+            staging.resize(static_cast<std::size_t>(count));
+            weights.read(first, staging);
+            if (keeps_master)
+                upload_own(executor, schedules.division, host.master, first, std::as_bytes(std::span(staging)));
+            working.send(first, count, staging.data());
+        });
+    }
     if (schedules.uses(host.embedding)) send_embedding(executor, host.embedding, layout.embedding_table(), weights);
 }
 
-std::vector<StateSegment> state_segments(const HostViews& host) {
-    std::vector<StateSegment> segments = {{kMasterSegment, host.master}, {"m", host.m}, {"v", host.v}};
-    if (host.f8.history) segments.push_back({kF8Segment, flat(host.f8.history)});
+std::vector<StateSegment> state_segments(const Schedules& schedules, const ParameterLayout& layout) {
+    const HostViews& host = schedules.host;
+    const std::vector<OwnRange>& own = schedules.division.own();
+    std::vector<StateSegment> segments = {{kMasterSegment, host.master, own, layout.count},
+                                          {"m", host.m, own, layout.count},
+                                          {"v", host.v, own, layout.count}};
+    if (host.f8.history) {
+        const View history = flat(host.f8.history);
+        segments.push_back({kF8Segment, history, {{0, history.cols, 0}}, history.cols});
+    }
     return segments;
 }
 
@@ -163,14 +200,30 @@ Segment executor_segment(Executor& executor, const StateSegment& segment) {
 
 void load_state(Executor& executor, const Schedules& schedules, const ParameterLayout& layout,
                 const CheckpointInfo& checkpoint) {
-    for (const StateSegment& named : state_segments(schedules.host)) {
+    const HostViews& host = schedules.host;
+    for (const StateSegment& named : state_segments(schedules, layout)) {
         if (named.name == std::string_view(kF8Segment)) continue;
-        require_segment_size(checkpoint, named.name, named.view.bytes());
+        require_segment_size(checkpoint, named.name, named.bytes());
+        if (named.name == std::string_view(kMasterSegment)) continue;
         read_segment(checkpoint, named.name, [&](std::int64_t offset, std::span<const std::byte> part) {
-            executor.upload(bytes_of(named.view, offset, part.size()), part.data());
+            upload_own(executor, schedules.division, named.view, offset / size_of(named.view.dtype), part);
         });
     }
-    renew_working(executor, schedules, layout);
+    dispatch_master(host, [&]<class Master>(Master) {
+        constexpr auto kSize = static_cast<std::int64_t>(sizeof(Master));
+        std::vector<Master> norms(static_cast<std::size_t>(layout.count - layout.matrix_count));
+        segment_reader(checkpoint, kMasterSegment)
+            .read_at(layout.matrix_count * kSize, std::as_writable_bytes(std::span(norms)));
+        const WorkingCopy<Master> working(executor, schedules, layout, {norms.data(), layout.matrix_count});
+        read_segment(checkpoint, kMasterSegment, [&](std::int64_t offset, std::span<const std::byte> part) {
+            const auto* master = reinterpret_cast<const Master*>(part.data());
+            const std::int64_t first = offset / kSize, count = static_cast<std::int64_t>(part.size()) / kSize;
+            upload_own(executor, schedules.division, host.master, first, part);
+            working.send(first, count, master);
+        });
+    });
+    if (schedules.uses(host.embedding))
+        send_embedding(executor, host.embedding, layout.embedding_table(), CheckpointWeights(checkpoint, layout));
 }
 
 }  // namespace coda

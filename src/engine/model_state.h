@@ -22,8 +22,12 @@ void send_weights(Executor& executor, const Schedules& schedules, const Paramete
 struct StateSegment {
     const char* name;
     View view;
+    std::vector<OwnRange> ranges{};  // elements of the checkpoint's segment that the view has: all, or a rank's
+    std::int64_t count = 0;          // elements of the checkpoint's segment
+
+    std::int64_t bytes() const { return count * size_of(view.dtype); }
 };
-std::vector<StateSegment> state_segments(const HostViews& host);
+std::vector<StateSegment> state_segments(const Schedules& schedules, const ParameterLayout& layout);
 
 /// The segment as a checkpoint takes it, read from the executor's memory when it is written.
 Segment executor_segment(Executor& executor, const StateSegment& segment);

@@ -177,7 +177,8 @@ std::int64_t arena_bytes_of(const Config& config, const Precision& precision, Pa
 }
 
 double step_flops(const Config& config, const Schedules& schedules) {
-    return 3 * forward_flops(schedules) * static_cast<double>(config.training.grad_accumulation_steps);
+    return 3 * forward_flops(schedules) *
+           static_cast<double>(config.training.grad_accumulation_steps / schedules.division.ranks());
 }
 
 std::vector<std::string> fitting_settings(const Config& config, const Precision& precision, PassSet passes,

@@ -10,7 +10,7 @@
 namespace coda {
 
 Session::Session(const Config& config, PassSet passes, bool times_ops, Console& console,
-                 const GenerationShape& generation)
+                 const GenerationShape& generation, Team* team)
     : config_(config), console_(console), layout_(parameter_layout(config.model)) {
     const DeviceChoice device = resolve_device(config, passes);
     require_device(config, device, passes);
@@ -22,6 +22,11 @@ Session::Session(const Config& config, PassSet passes, bool times_ops, Console& 
 
     ScheduleOptions options = schedule_options(config, precision_of(config, device));
     if (generation.batch > 0) options.generation = generation;
+    if (team) {
+        options.rank = team->rank();
+        options.ranks = team->ranks();
+        options.micro_batches = config.training.grad_accumulation_steps / team->ranks();
+    }
     schedules_ = build_schedules(config.model, layout_, options, passes);
     plan_ = plan_and_check(schedules_);
     if (generation.batch > 0) {
@@ -29,7 +34,7 @@ Session::Session(const Config& config, PassSet passes, bool times_ops, Console& 
     } else {
         require_fit_on(config, device, passes, plan_);
     }
-    executor_ = make_executor(device, schedules_, plan_);
+    executor_ = make_executor(device, schedules_, plan_, team);
     tokens_ = std::make_unique<TokenInput>(*executor_, schedules_);
     feed_ = std::make_unique<Feed>(*executor_, host(), *tokens_, config.training.seq_len);
     if (times_ops) {

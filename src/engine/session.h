@@ -19,9 +19,10 @@ class Session {
   public:
     /// Builds and checks the schedules of `passes`, and allocates. Throws before it allocates when memory or device do
     /// not allow it. `times_ops`: passes run operation by operation, timed, where the recorder asks for it.
-    /// `generation`: of Pass::decode and Pass::prefill; by default one sequence of training.seq_len.
+    /// `generation`: of Pass::decode and Pass::prefill; by default one sequence of training.seq_len. `team`: whose rank
+    /// this is; null: there is one rank.
     Session(const Config& config, PassSet passes, bool times_ops, Console& console,
-            const GenerationShape& generation = {});
+            const GenerationShape& generation = {}, Team* team = nullptr);
     Session(const Session&) = delete;
     Session& operator=(const Session&) = delete;
 

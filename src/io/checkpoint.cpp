@@ -81,9 +81,10 @@ void require_name(const std::string& segment) {
     require(plain && !segment.empty(), "'", segment, "' cannot name a checkpoint segment");
 }
 
-void require_names(std::span<const Segment> segments) {
+template <class Named>
+void require_names(const Named& segments) {
     std::set<std::string> seen;
-    for (const Segment& segment : segments) {
+    for (const auto& segment : segments) {
         require_name(segment.name);
         require(seen.insert(segment.name).second, "checkpoint segment '", segment.name, "' is given twice");
     }
@@ -106,10 +107,10 @@ json write_segment(const fs::path& folder, const Segment& segment) {
     return {{"name", segment.name}, {"bytes", segment.bytes}, {"xxh64", hex(hash.digest())}};
 }
 
-void write_contents(const fs::path& folder, std::int64_t step, const json& state, std::span<const Segment> segments) {
+/// `segments`: what meta.json says of each.
+void write_marker(const fs::path& folder, std::int64_t step, const json& state, json segments) {
     json meta = {{"format", kFormat}, {"version", kVersion}, {"step", step}, {"state", state}};
-    meta["segments"] = json::array();
-    for (const Segment& segment : segments) meta["segments"].push_back(write_segment(folder, segment));
+    meta["segments"] = std::move(segments);
     const std::string contents = meta.dump(2) + "\n";
     write_file(folder / kMetaFile, contents);
     write_file(folder / kMarkerFile, hex(xxh64(bytes_of(contents))) + "\n");
@@ -224,18 +225,83 @@ const SegmentInfo& CheckpointInfo::segment(const std::string& name) const {
     return *found;
 }
 
+namespace {
+
+fs::path temporary_folder(const fs::path& run, std::int64_t step) {
+    return checkpoints_folder(run) / text(kTemporaryPrefix, folder_name(step));
+}
+
+/// Makes the temporary folder, and locks it.
+std::shared_ptr<const FolderLock> begin_folder(const fs::path& run, std::int64_t step) {
+    const fs::path folder = checkpoints_folder(run), temporary = temporary_folder(run, step);
+    make_folders(folder);
+    remove_temporaries(folder);
+    make_folders(temporary);
+    return FolderLock::exclusive(temporary);
+}
+
+/// After it was published.
+void end_folder(const fs::path& run, std::int64_t step, std::int64_t keep) {
+    const fs::path folder = checkpoints_folder(run);
+    sync_folder(folder);
+    remove_temporaries(folder);
+    if (keep > 0) delete_oldest(folder, step, keep);
+}
+
+/// What meta.json says of a segment that is in its file.
+json written_segment(const fs::path& folder, const SegmentSize& segment) {
+    const FileReader file(segment_file(folder, segment.name));
+    std::vector<std::byte> part(static_cast<std::size_t>(std::min(segment.bytes, kCheckpointChunk)));
+    Xxh64 hash;
+    for (std::int64_t at = 0; at < segment.bytes; at += kCheckpointChunk) {
+        const std::span read =
+            std::span(part).first(static_cast<std::size_t>(std::min(kCheckpointChunk, segment.bytes - at)));
+        file.read_at(at, read);
+        hash.update(read);
+    }
+    return {{"name", segment.name}, {"bytes", segment.bytes}, {"xxh64", hex(hash.digest())}};
+}
+
+}  // namespace
+
+CheckpointDraft::CheckpointDraft(fs::path run, std::int64_t step, std::vector<SegmentSize> segments)
+    : run_(std::move(run)), temporary_(temporary_folder(run_, step)), step_(step), segments_(std::move(segments)) {
+    require_names(segments_);
+    being_written_ = begin_folder(run_, step);
+    for (const SegmentSize& segment : segments_) {
+        FileWriter file(segment_file(temporary_, segment.name), FileWriter::Mode::create);
+        file.truncate(segment.bytes);
+        file.finish();
+    }
+}
+
+CheckpointDraft::~CheckpointDraft() {
+    std::error_code ignored;
+    if (!temporary_.empty()) fs::remove_all(temporary_, ignored);
+}
+
+void CheckpointDraft::complete(const json& state, std::int64_t keep) {
+    json segments = json::array();
+    for (const SegmentSize& segment : segments_) segments.push_back(written_segment(temporary_, segment));
+    write_marker(temporary_, step_, state, std::move(segments));
+    publish_folder(temporary_, checkpoints_folder(run_) / folder_name(step_));
+    temporary_.clear();
+    end_folder(run_, step_, keep);
+}
+
+CheckpointPart::CheckpointPart(const fs::path& run, std::int64_t step, const std::string& segment)
+    : file_(segment_file(temporary_folder(run, step), segment), FileWriter::Mode::update) {}
+
 void write_checkpoint(const fs::path& run, std::int64_t step, const json& state, std::span<const Segment> segments,
                       std::int64_t keep) {
-    const fs::path folder = checkpoints_folder(run);
-    const fs::path temporary = folder / text(kTemporaryPrefix, folder_name(step));
+    const fs::path folder = checkpoints_folder(run), temporary = temporary_folder(run, step);
     require(step >= 0 && keep >= 0, "a checkpoint of step ", step, " with keep ", keep, " cannot be written");
     require_names(segments);
     try {
-        make_folders(folder);
-        remove_temporaries(folder);
-        make_folders(temporary);
-        const auto being_written = FolderLock::exclusive(temporary);
-        write_contents(temporary, step, state, segments);
+        const auto being_written = begin_folder(run, step);
+        json written = json::array();
+        for (const Segment& segment : segments) written.push_back(write_segment(temporary, segment));
+        write_marker(temporary, step, state, std::move(written));
         publish_folder(temporary, folder / folder_name(step));
     } catch (const std::exception& error) {
         std::error_code ignored;
@@ -243,9 +309,7 @@ void write_checkpoint(const fs::path& run, std::int64_t step, const json& state,
         throw Error(text("the checkpoint of step ", step, " was not written: ", error.what(),
                          "; earlier checkpoints are untouched"));
     }
-    sync_folder(folder);
-    remove_temporaries(folder);
-    if (keep > 0) delete_oldest(folder, step, keep);
+    end_folder(run, step, keep);
 }
 
 CheckpointInfo open_checkpoint(const fs::path& folder) {

@@ -75,6 +75,44 @@ struct CheckpointInfo {
 void write_checkpoint(const std::filesystem::path& run, std::int64_t step, const nlohmann::json& state,
                       std::span<const Segment> segments, std::int64_t keep);
 
+/// Names and bytes of the segments that several processes write.
+struct SegmentSize {
+    std::string name;
+    std::int64_t bytes = 0;
+};
+
+/// A checkpoint that several processes write together: the first makes it, each writes its parts (CheckpointPart), and
+/// when all have, the first completes it. Until then it has a temporary name, as in write_checkpoint. Without
+/// complete() it is removed.
+class CheckpointDraft {
+  public:
+    CheckpointDraft(std::filesystem::path run, std::int64_t step, std::vector<SegmentSize> segments);
+    ~CheckpointDraft();
+    CheckpointDraft(const CheckpointDraft&) = delete;
+    CheckpointDraft& operator=(const CheckpointDraft&) = delete;
+
+    /// Reads the segments for their checksums. Then as write_checkpoint ends.
+    void complete(const nlohmann::json& state, std::int64_t keep);
+
+  private:
+    std::filesystem::path run_, temporary_;
+    std::int64_t step_;
+    std::vector<SegmentSize> segments_;
+    std::shared_ptr<const FolderLock> being_written_;
+};
+
+/// A process's parts of a segment of the draft.
+class CheckpointPart {
+  public:
+    /// Throws Error where the draft cannot be seen, as in a folder that only looks shared.
+    CheckpointPart(const std::filesystem::path& run, std::int64_t step, const std::string& segment);
+    void write(std::int64_t offset, std::span<const std::byte> bytes) { file_.write_at(offset, bytes); }
+    void finish() { file_.finish(); }
+
+  private:
+    FileWriter file_;
+};
+
 /// Reads and verifies one checkpoint folder, including size and checksum of every segment. Throws Error naming the file
 /// that is missing, foreign or damaged.
 CheckpointInfo open_checkpoint(const std::filesystem::path& folder);

@@ -30,9 +30,9 @@ struct Descriptor {
 }  // namespace
 
 FileWriter::FileWriter(fs::path path, Mode mode) : path_(std::move(path)) {
-    const int flags = O_WRONLY | O_CREAT | O_CLOEXEC | (mode == Mode::create ? O_EXCL : O_APPEND);
-    descriptor_ = ::open(path_.c_str(), flags, 0666);
-    if (descriptor_ < 0) fail("create", path_, errno);
+    const int how = mode == Mode::create ? O_CREAT | O_EXCL : mode == Mode::append ? O_CREAT | O_APPEND : 0;
+    descriptor_ = ::open(path_.c_str(), O_WRONLY | O_CLOEXEC | how, 0666);
+    if (descriptor_ < 0) fail(mode == Mode::update ? "open" : "create", path_, errno);
 }
 
 FileWriter::~FileWriter() {

@@ -46,7 +46,12 @@ class FileReader {
 /// A file being written through unbuffered write(2). Not durable until finish() returns.
 class FileWriter {
   public:
-    enum class Mode { create, append };  // create: the file must not exist; append: it is created if absent
+    enum class Mode {
+        create,
+        append,
+        update
+    };  // create: the file must not exist; append: it is created if absent;
+        // update: it must exist, and keeps what is not overwritten
 
     FileWriter(std::filesystem::path path, Mode mode);
     ~FileWriter();  // closes; what was written without finish() or sync() may be lost in a power failure

@@ -87,8 +87,6 @@ void add_generation(const ModelConfig& model, const ParameterLayout& layout, con
     HostViews& host = schedules.host;
     const BlockBuffers buffers(schedules.buffers, options.precision);
     const std::vector<std::int64_t> lengths = prefill_lengths(shape.context);
-    host.embedding = buffers.persistent("embedding", MemorySegment::weights, options.precision.storage,
-                                        layout.embedding_table().rows, layout.embedding_table().cols);
     host.cache = add_cache(buffers, model, shape);
     host.sequences = add_sequences(buffers, model, shape.batch);
     const auto prompt_input = [&](const char* name, std::int64_t columns) {

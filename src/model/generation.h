@@ -6,7 +6,7 @@
 namespace coda {
 
 /// Adds the buffers of options.generation, their views in HostViews, and the schedules decode and prefill.
-/// `has_master`: the plan has master weights.
+/// `has_master`: the plan has all master weights.
 void add_generation(const ModelConfig& model, const ParameterLayout& layout, const ScheduleOptions& options,
                     bool has_master, Schedules& schedules);
 

@@ -29,13 +29,19 @@ struct HostViews : BatchInputs {  // written before each micro-batch; `rope` onc
         View place;              // (1, 3) i32
     } prefill;
     SequenceRows sequences;
-    View embedding;       // (V padded, d) storage: what generation looks a tied embedding up in without a master
+    // (V padded, d) storage: what a tied embedding is looked up in by generation without a master, and by every pass
+    // of several ranks, which have only parts of the master.
+    View embedding;
     KeyValueCache cache;  // of all layers, one after the other
     ScaleViews f8;        // of FP8 training
-    // State: flat segments of ParameterLayout.count elements.
+    // State: flat segments of ParameterLayout.count elements; of master, m and v what the rank has (Division).
     View master, gradient, m, v;
+    View norms;                   // of master: the weights of norms
+    std::int64_t first_norm = 0;  // element of the model
     View working;  // storage dtype, with the weights of norms in the matrices after them (ParameterLayout.folds)
-    Segments segments() const { return {.master = master, .working = working, .gradient = gradient}; }
+    Segments segments() const {
+        return {.master = master, .norms = norms, .first_norm = first_norm, .working = working, .gradient = gradient};
+    }
 };
 
 }  // namespace coda

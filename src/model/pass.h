@@ -8,13 +8,14 @@
 
 namespace coda {
 
-/// A step of the optimizer is `first`, then `further` for every other micro-batch, then `update`. `scales`, of FP8
+/// A step of the optimizer is `first`, then `further` for every other micro-batch, then `update`. `last` takes the
+/// place of a rank's last micro-batch where there are several ranks: it exchanges the gradients. `scales`, of FP8
 /// training only, makes scales and the weights' FP8 copies without an update: when a run begins and when it continues.
 ///
 /// Generation with a cache: a `prefill` takes all tokens of a prompt but the last into the cache of one sequence;
 /// `decode` takes one token of each sequence, the newest, and chooses the next one. Pass::prefill is the first of
 /// kPrefillPasses, which differ in their number of rows (prefill_lengths).
-enum class Pass : std::uint8_t { first, further, update, scales, evaluate, decode, prefill };
+enum class Pass : std::uint8_t { first, further, last, update, scales, evaluate, decode, prefill };
 inline constexpr int kPrefillPasses = 16;
 constexpr Pass prefill_pass(std::size_t index) {
     return static_cast<Pass>(static_cast<std::size_t>(Pass::prefill) + index);
@@ -56,7 +57,7 @@ enum class Mode : std::uint8_t { train, evaluate, generate, export_ };
 /// Training evaluates too. An export runs nothing: weights are written from where they are read.
 constexpr PassSet passes_of(Mode mode) {
     switch (mode) {
-        case Mode::train: return {Pass::first, Pass::further, Pass::update, Pass::scales, Pass::evaluate};
+        case Mode::train: return {Pass::first, Pass::further, Pass::last, Pass::update, Pass::scales, Pass::evaluate};
         case Mode::evaluate: return {Pass::evaluate};
         case Mode::generate: return {Pass::decode, Pass::prefill};
         case Mode::export_: return {};

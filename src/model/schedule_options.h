@@ -34,7 +34,9 @@ struct ScheduleOptions {
     OptimizerConfig optimizer;
     std::uint64_t seed = 0;
     GenerationShape generation{};
-    PrecisionConfig gemms{};  // of the passes that train
+    PrecisionConfig gemms{};         // of the passes that train
+    int rank = 0, ranks = 1;         // of the team
+    std::int64_t micro_batches = 1;  // of a rank in a step; it matters where there are several ranks
 };
 ScheduleOptions schedule_options(const Config& config, const Precision& precision);
 

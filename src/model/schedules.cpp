@@ -13,14 +13,18 @@ namespace coda {
 
 namespace {
 
-void add_segments(const BlockBuffers& buffers, std::int64_t n, Moments moments, HostViews& host) {
+void add_segments(const BlockBuffers& buffers, const ParameterLayout& layout, const Division& division, Moments moments,
+                  HostViews& host) {
     const Precision& precision = buffers.precision();
     const DType moment = moments == Moments::bf16 ? DType::bf16 : precision.master;
-    host.master = buffers.persistent("master weights", MemorySegment::weights, precision.master, 1, n);
+    const std::int64_t n = layout.count, own = division.own_count(), norms = n - layout.matrix_count;
+    host.master = buffers.persistent("master weights", MemorySegment::weights, precision.master, 1, own);
+    host.norms = part_of(host.master, division.place_of(layout.matrix_count, norms), norms);
+    host.first_norm = layout.matrix_count;
     host.working = buffers.persistent("working weights", MemorySegment::weights, precision.storage, 1, n);
     host.gradient = buffers.persistent("gradients", MemorySegment::gradients, precision.gradient, 1, n);
-    host.m = buffers.persistent("first moments", MemorySegment::optimizer, moment, 1, n);
-    host.v = buffers.persistent("second moments", MemorySegment::optimizer, moment, 1, n);
+    host.m = buffers.persistent("first moments", MemorySegment::optimizer, moment, 1, own);
+    host.v = buffers.persistent("second moments", MemorySegment::optimizer, moment, 1, own);
 }
 
 void add_inputs(const BlockBuffers& buffers, const ModelShape& s, std::int64_t context, bool document_mask,
@@ -46,6 +50,12 @@ void add_inputs(const BlockBuffers& buffers, const ModelShape& s, std::int64_t c
     host.skip = input("skip flag", DType::i32, 1, 1);
 }
 
+void add_embedding(const BlockBuffers& buffers, const ParameterLayout& layout, HostViews& host) {
+    const PackedTensor& table = layout.embedding_table();
+    host.embedding =
+        buffers.persistent("embedding", MemorySegment::weights, buffers.precision().storage, table.rows, table.cols);
+}
+
 /// Which layers train with FP8 factors.
 F8Layers f8_layers(const PrecisionConfig& precision, std::size_t layers) {
     if (!precision.has_fp8) return {};
@@ -53,12 +63,15 @@ F8Layers f8_layers(const PrecisionConfig& precision, std::size_t layers) {
             .end = static_cast<int>(layers) - static_cast<int>(precision.bf16_last_layers)};
 }
 
-Schedule micro_batch_schedule(Model model, Beta beta) {
+/// `exchanges`: of a rank's last micro-batch.
+Schedule micro_batch_schedule(Model model, Beta beta, const View& gradient, Exchanges* exchanges,
+                              BufferTable& buffers) {
     Schedule schedule;
     StepList step(schedule);
     build_forward(model, step);
     model.head.train(step, model.batch, model.out(), model.dx, beta);
     build_backward(model, step, beta);
+    if (exchanges) exchange_gradients(*exchanges, gradient, buffers, schedule);
     return schedule;
 }
 
@@ -72,18 +85,17 @@ Schedule evaluate_schedule(Model model) {
 }
 
 Schedule update_schedule(const ParameterLayout& layout, const ScheduleOptions& options, const HostViews& host,
-                         const Weights& weights, BufferTable& buffers) {
+                         const Weights& weights, Exchanges& exchanges, BufferTable& buffers) {
     Schedule schedule;
     StepList step(schedule);
-    const View squares = buffers.activation("sums of squares", DType::f64, 1, SumSquares::sums_of(layout.count));
-    build_update(layout, options, host, weights, squares, step);
+    build_update(layout, options, host, weights, exchanges, buffers, step);
     return schedule;
 }
 
-Schedule scales_schedule(const HostViews& host, const Weights& weights) {
+Schedule scales_schedule(const HostViews& host, const Weights& weights, Exchanges& exchanges) {
     Schedule schedule;
     StepList step(schedule);
-    weights.renew(step, host.segments(), host.step, host.skip);
+    build_renewal(host, weights, exchanges, step);
     return schedule;
 }
 
@@ -100,6 +112,7 @@ const char* name_of(Pass pass) {
     switch (pass) {
         case Pass::first: return "first micro-batch";
         case Pass::further: return "further micro-batch";
+        case Pass::last: return "last micro-batch";
         case Pass::update: return "update";
         case Pass::scales: return "scales";
         case Pass::evaluate: return "evaluate";
@@ -114,6 +127,7 @@ const Schedule& Schedules::operator[](Pass pass) const {
     switch (pass) {
         case Pass::first: return first;
         case Pass::further: return further;
+        case Pass::last: return last;
         case Pass::update: return update;
         case Pass::scales: return scales;
         case Pass::evaluate: return evaluate;
@@ -169,34 +183,46 @@ Schedules build_schedules(const ModelConfig& model, const ParameterLayout& layou
     HostViews& host = schedules.host;
     const BlockBuffers buffers(schedules.buffers, options.precision);
     const ModelShape shape = model_shape(model, options.seq_len, options.micro_batch_size);
-    add_segments(buffers, layout.count, options.optimizer.moments, host);
+    const Division& division = schedules.division = Division(layout, options.rank, options.ranks);
+    add_segments(buffers, layout, division, options.optimizer.moments, host);
     add_inputs(buffers, shape, options.generation.context, options.document_mask, host);
     const bool generates = passes.has(Pass::decode) || passes.has(Pass::prefill);
     const F8Layers f8 = passes.has(Pass::first) ? f8_layers(options.gemms, layout.layers.size()) : F8Layers{};
     const std::vector<std::size_t>& int4 = options.generation.int4;
     require(int4.empty() || !f8, "a plan that trains in FP8 keeps no 4-bit integers");
-    const WeightForms forms{.f8 = f8, .int4 = int4, .own_copies = (f8 && !generates) || !int4.empty()};
+    const WeightForms forms{
+        .f8 = f8, .int4 = int4, .own_copies = (f8 && !generates && !division.divides()) || !int4.empty()};
     const Weights& weights = schedules.weights = {layout.matrices, host.segments(), forms, buffers};
     host.f8 = weights.views();
-    const bool has_master = passes.has(Pass::update);
-    const Model blocks = make_model(layout, shape, options, host, weights,
-                                    embedding_rows(layout, weights, host.master, has_master, host.embedded), buffers);
+    const bool has_master = passes.has(Pass::update) && !division.divides();
+    Exchanges exchanges(division, schedules.buffers, schedules.transfers);
+    if (generates || division.divides()) add_embedding(buffers, layout, host);
+    const Model blocks = make_model(
+        layout, shape, options, host, weights,
+        embedding_rows(layout, weights, host.master, has_master, division.divides() ? host.embedding : host.embedded),
+        buffers);
     const HeadBlock::Results& results = blocks.head.results();
     host.loss = results.loss;
     host.losses = results.losses;
     host.val_loss = results.val_loss;
 
-    if (passes.has(Pass::first)) schedules.first = micro_batch_schedule(blocks, Beta::overwrite);
-    if (passes.has(Pass::further)) schedules.further = micro_batch_schedule(blocks, Beta::accumulate);
-    if (passes.has(Pass::update)) {
-        schedules.update = update_schedule(layout, options, host, weights, schedules.buffers);
+    const auto micro_batch = [&](Beta beta, Exchanges* exchanged) {
+        return micro_batch_schedule(blocks, beta, host.gradient, exchanged, schedules.buffers);
+    };
+    if (passes.has(Pass::first)) schedules.first = micro_batch(Beta::overwrite, nullptr);
+    if (passes.has(Pass::further)) schedules.further = micro_batch(Beta::accumulate, nullptr);
+    if (passes.has(Pass::last) && division.divides()) {
+        schedules.last = micro_batch(options.micro_batches > 1 ? Beta::accumulate : Beta::overwrite, &exchanges);
     }
-    if (passes.has(Pass::scales) && weights.f8()) schedules.scales = scales_schedule(host, weights);
+    if (passes.has(Pass::update)) {
+        schedules.update = update_schedule(layout, options, host, weights, exchanges, schedules.buffers);
+    }
+    if (passes.has(Pass::scales) && weights.f8()) schedules.scales = scales_schedule(host, weights, exchanges);
     if (passes.has(Pass::evaluate)) schedules.evaluate = evaluate_schedule(blocks);
     if (passes.has(Pass::decode) || passes.has(Pass::prefill)) {
         add_generation(model, layout, options, has_master, schedules);
     }
-    std::vector<Schedule*> all = {&schedules.first,  &schedules.further,  &schedules.update,
+    std::vector<Schedule*> all = {&schedules.first,  &schedules.further,  &schedules.last,  &schedules.update,
                                   &schedules.scales, &schedules.evaluate, &schedules.decode};
     for (Schedule& prefill : schedules.prefill) all.push_back(&prefill);
     add_scratch(schedules.buffers, all);

@@ -6,6 +6,7 @@
 #include "kernels/ops.h"
 #include "src/core/buffers.h"
 #include "src/core/memory_plan.h"
+#include "src/model/division.h"
 #include "src/model/host_views.h"
 #include "src/model/parameters.h"
 #include "src/model/pass.h"
@@ -15,10 +16,12 @@
 namespace coda {
 
 struct Schedules {
+    Division division;
     BufferTable buffers;
     HostViews host;
-    Schedule first, further, update, scales, evaluate, decode;  // empty where it was not requested
-    std::vector<Schedule> prefill;                              // by length, as prefill_lengths has them
+    Schedule first, further, last, update, scales, evaluate, decode;  // empty where it was not requested
+    std::vector<Schedule> prefill;                                    // by length, as prefill_lengths has them
+    std::int32_t transfers = 0;                                       // numbers that StartExchange has in all of them
     Weights weights;
 
     const Schedule& operator[](Pass pass) const;
@@ -32,7 +35,7 @@ struct Schedules {
 
 /// The schedules of `passes`. Without Pass::update there are no master weights on the device: the host fills the
 /// working copy, and looks up a tied embedding (HostViews::embedded; generation has HostViews::embedding).
-/// Pass::decode and Pass::prefill need options.generation.
+/// Pass::decode and Pass::prefill need options.generation. Pass::last is absent with one rank.
 Schedules build_schedules(const ModelConfig& model, const ParameterLayout& layout, const ScheduleOptions& options,
                           PassSet passes = kAllPasses);
 

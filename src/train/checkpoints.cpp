@@ -8,6 +8,7 @@
 #include "src/engine/device.h"
 #include "src/engine/finite_state.h"
 #include "src/engine/model_state.h"
+#include "src/io/checkpoint.h"
 
 namespace coda {
 
@@ -24,8 +25,9 @@ bool wants_copy(const Config& config) {
 
 std::int64_t checkpoint_copy_bytes(const Config& config, const Schedules& schedules) {
     std::int64_t bytes = 0;
-    if (!wants_copy(config)) return bytes;
-    for (const StateSegment& segment : state_segments(schedules.host)) bytes += segment.view.bytes();
+    if (!wants_copy(config) || schedules.division.divides()) return bytes;
+    for (const View& view : {schedules.host.master, schedules.host.m, schedules.host.v, schedules.host.f8.history})
+        if (view) bytes += view.bytes();
     return bytes;
 }
 
@@ -37,8 +39,20 @@ std::string checkpoint_line(const Config& config, const Schedules& schedules) {
                 " in host memory; --checkpoint.background false needs none, and the run waits for each\n");
 }
 
-Checkpoints::Checkpoints(Session& session, Console& console)
+void require_finite_states(Session& session, const Ranks& ranks, std::int64_t step) {
+    std::string problem;
+    try {
+        require_finite_state(session, step);
+    } catch (const NonFiniteError& error) {
+        problem = error.what();
+    }
+    problem = ranks.first_text(ranks.share({.number = 0, .text = problem}));
+    if (!problem.empty()) throw NonFiniteError(problem);
+}
+
+Checkpoints::Checkpoints(Session& session, const Ranks& ranks, Console& console)
     : session_(session),
+      ranks_(ranks),
       console_(console),
       writer_(session.config().output.directory, session.config().checkpoint.keep) {
     const std::int64_t bytes = checkpoint_copy_bytes(session.config(), session.schedules());
@@ -53,7 +67,8 @@ Checkpoints::Checkpoints(Session& session, Console& console)
     } else {
         try {
             std::vector<View> views;
-            for (const StateSegment& segment : state_segments(session.host())) views.push_back(segment.view);
+            for (const StateSegment& segment : state_segments(session.schedules(), session.layout()))
+                views.push_back(segment.view);
             copy_ = &executor.make_state_copy(views);
             return;
         } catch (const Error& error) {
@@ -66,16 +81,27 @@ Checkpoints::Checkpoints(Session& session, Console& console)
 }
 
 void Checkpoints::save(std::int64_t step, const nlohmann::json& state, const std::function<void()>& log_is_safe) {
-    require_finite_state(session_, step);
+    require_finite_states(session_, ranks_, step);
     if (const auto outcome = writer_.wait()) take_outcome(*outcome);
+    std::string problem;
     try {
         log_is_safe();
     } catch (const Error& error) {
+        problem = error.what();
+    }
+    problem = ranks_.first_text(ranks_.share({.number = 0, .text = problem}));
+    if (!problem.empty()) {
         return take_outcome({step, text("the checkpoint of step ", step, " was not written, as its log cannot be: ",
-                                        error.what(), "; earlier checkpoints are untouched")});
+                                        problem, "; earlier checkpoints are untouched")});
+    }
+    if (ranks_.count() > 1) {
+        problem = write_together(step, state);
+        if (problem.empty()) return take_outcome({step, std::nullopt});
+        return take_outcome({step, text("the checkpoint of step ", step, " was not written: ", problem,
+                                        "; earlier checkpoints are untouched")});
     }
     CheckpointWriter::Job job{.step = step, .state = state, .segments = {}, .ready = {}};
-    const std::vector<StateSegment> segments = state_segments(session_.host());
+    const std::vector<StateSegment> segments = state_segments(session_.schedules(), session_.layout());
     if (copy_) {
         copy_->take();
         for (std::size_t i = 0; i < segments.size(); ++i) job.segments.emplace_back(segments[i].name, copy_->bytes(i));
@@ -86,6 +112,54 @@ void Checkpoints::save(std::int64_t step, const nlohmann::json& state, const std
     for (const StateSegment& segment : segments) job.segments.push_back(executor_segment(session_.executor(), segment));
     writer_.start(std::move(job));
     take_outcome(*writer_.wait());
+}
+
+std::string Checkpoints::write_together(std::int64_t step, const nlohmann::json& state) {
+    const Config& config = session_.config();
+    std::optional<CheckpointDraft> draft;  // of the first rank
+    // Each part is done by all ranks, or nothing that follows by any.
+    const auto together = [&](const std::function<void()>& part) {
+        std::string problem;
+        try {
+            part();
+        } catch (const Error& error) {
+            problem = error.what();
+        }
+        return ranks_.first_text(ranks_.share({.number = 0, .text = problem}));
+    };
+    const auto make = [&] {
+        if (!ranks_.leads()) return;
+        std::vector<SegmentSize> sizes;
+        for (const StateSegment& segment : state_segments(session_.schedules(), session_.layout()))
+            sizes.push_back({segment.name, segment.bytes()});
+        draft.emplace(config.output.directory, step, std::move(sizes));
+    };
+    const auto complete = [&] {
+        if (draft) draft->complete(state, config.checkpoint.keep);
+    };
+    for (const std::function<void()>& part :
+         {std::function<void()>(make), std::function<void()>([&] { write_own_parts(step); }),
+          std::function<void()>(complete)}) {
+        if (std::string problem = together(part); !problem.empty()) return problem;
+    }
+    return "";
+}
+
+void Checkpoints::write_own_parts(std::int64_t step) {
+    std::vector<std::byte> staging;
+    for (const StateSegment& segment : state_segments(session_.schedules(), session_.layout())) {
+        const bool shared = segment.ranges.front().count == segment.count;  // every rank has it, and one writes it
+        if (shared && !ranks_.leads()) continue;
+        CheckpointPart part(session_.config().output.directory, step, segment.name);
+        const std::int64_t size = size_of(segment.view.dtype), most = kCheckpointChunk / size;
+        for (const OwnRange& range : segment.ranges) {
+            for (std::int64_t at = 0; at < range.count; at += most) {
+                const View view = part_of(segment.view, range.at + at, std::min(most, range.count - at));
+                part.write((range.first + at) * size, session_.executor().bytes(view, staging));
+            }
+        }
+        part.finish();
+    }
 }
 
 void Checkpoints::look() {

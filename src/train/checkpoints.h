@@ -11,6 +11,7 @@
 #include "src/core/console.h"
 #include "src/engine/session.h"
 #include "src/train/checkpoint_writer.h"
+#include "src/train/ranks.h"
 
 namespace coda {
 
@@ -20,17 +21,20 @@ std::int64_t checkpoint_copy_bytes(const Config& config, const Schedules& schedu
 /// What --dry-run says of it.
 std::string checkpoint_line(const Config& config, const Schedules& schedules);
 
+/// Throws NonFiniteError where a weight or moment of any rank is not finite. All ranks ask.
+void require_finite_states(Session& session, const Ranks& ranks, std::int64_t step);
+
 class Checkpoints {
   public:
     /// Takes the memory for the copy, if the configuration wants one and the host has it; else says that saving stops
     /// the run. Before weights are loaded.
-    Checkpoints(Session& session, Console& console);
+    Checkpoints(Session& session, const Ranks& ranks, Console& console);
 
     /// Saves what the session holds as the state after `step`. One that was under way is finished first. With a copy,
     /// returns when the copy has begun: the step that follows runs during the copy and the writing. What cannot be
     /// written is said, and kept for finish(). `log_is_safe` comes first and may throw Error: a checkpoint never stands
     /// on disk before the log of its steps. Throws NonFiniteError, and writes nothing, when a weight or moment is not
-    /// finite.
+    /// finite. Several ranks save together: each writes its parts while the run waits, and the first one the rest.
     void save(std::int64_t step, const nlohmann::json& state, const std::function<void()>& log_is_safe);
 
     /// Says how the one under way ended, if it has.
@@ -40,9 +44,13 @@ class Checkpoints {
     void finish();
 
   private:
+    /// What is wrong with it, on any rank; empty: it is written.
+    std::string write_together(std::int64_t step, const nlohmann::json& state);
+    void write_own_parts(std::int64_t step);
     void take_outcome(const CheckpointWriter::Outcome& outcome);
 
     Session& session_;
+    const Ranks& ranks_;
     Console& console_;
     StateCopy* copy_ = nullptr;  // of the executor; null: checkpoints are written from its memory while the run waits
     CheckpointWriter writer_;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "src/core/decoder_options.h"
+#include "src/engine/team.h"
 #include "src/engine/weights_source.h"
 
 namespace coda {
@@ -35,6 +36,7 @@ struct RunOptions {
     std::optional<std::int64_t> oracle_step;            // step to check operation by operation, and end with
     std::shared_ptr<const RunPrompts> prompts{};        // with samples.interval: what the samples follow
     DecoderOptions decoder{};                           // of the samples
+    Team* team = nullptr;                               // whose rank the run is; null: there is one rank
     std::string command;                                // how the run was started, for its log
     std::FILE* out = stdout;                            // progress
     std::FILE* err = stderr;                            // what was passed over

@@ -18,6 +18,7 @@
 #include "src/io/data_fingerprint.h"
 #include "src/train/batch_dump.h"
 #include "src/train/learning_rate.h"
+#include "src/train/rank_options.h"
 
 namespace coda {
 
@@ -33,8 +34,14 @@ double seconds_now() {
     return duration<double>(steady_clock::now().time_since_epoch()).count();
 }
 
+/// Taken in place: a lock does not move.
+std::unique_ptr<RunLock> lock_of(const Ranks& ranks, const Config& config, const RunOptions& options) {
+    return ranks.leads() ? std::make_unique<RunLock>(config.output.directory, options.command) : nullptr;
+}
+
 /// Outputs first, which takes no reading.
 TrainingData open_checked(const Config& config, const RunOptions& options) {
+    if (!Ranks(options.team).leads()) return open_training_data(config);
     require_own_directory(config, options);
     require_outputs(config, options);
     return open_training_data(config);
@@ -47,20 +54,23 @@ Trainer::Trainer(const Config& config, const RunOptions& options)
 
 Trainer::Trainer(const Config& config, const RunOptions& options, TrainingData data)
     : config_(config),
-      options_(options),
+      options_(options_of_rank(config, options)),
+      ranks_(options.team),
       console_(options.out, options.oracle_step ? Console::Loss::thrown : Console::Loss::tolerated),
       data_(std::move(data)),
       tokenizer_(open_tokenizer(config, options.resume)),
-      lock_(config.output.directory, options.command),
-      session_(config_, training_passes(config_), options.timing.has_value(), console_),
+      lock_(lock_of(ranks_, config, options)),
+      session_(config_, training_passes(config_), options_.timing.has_value(), console_, {}, options.team),
       weights_(config_, options_.weights(), true, tokenizer_, console_),
       scales_(session_.executor(), session_.schedules(), config_.precision),
-      checkpoints_(session_, console_),
+      checkpoints_(session_, ranks_, console_),
       identity_(identity()),
       evaluator_(session_, std::move(data_.evaluation), console_),
       step_flops_(step_flops(config_, session_.schedules())),
       watch_(config_.training.skip_spikes) {
-    require_own_directory(config_, options_);  // again: another run may have come before the lock
+    if (ranks_.leads()) {
+        require_own_directory(config_, options_);  // again: another run may have come before the lock
+    }
     require_patience(config_, training_passes(config_),
                      {training_work(config_, session_.schedules(), config_.training.steps - weights_.step())});
     if (const nlohmann::json* state = weights_.saved_state()) {
@@ -79,6 +89,8 @@ RunIdentity Trainer::identity() {
             .data = {{"train", data_fingerprint(data_.train->ranges())},
                      {"validation", data_fingerprint(data_.evaluation.validation->ranges())}}};
 }
+
+std::int64_t Trainer::micro_batches() const { return config_.training.grad_accumulation_steps / ranks_.count(); }
 
 std::int64_t Trainer::sequences_per_step() const {
     return config_.training.micro_batch_size * config_.training.grad_accumulation_steps;
@@ -109,10 +121,10 @@ void Trainer::open_log() {
 }
 
 void Trainer::restore_folder() {
-    if (lock_.intact() && log_->is_at_path()) return;
+    if (!ranks_.leads() || (lock_->intact() && log_->is_at_path())) return;
     const std::string folder = run_directory().string();
     try {
-        if (!lock_.intact()) lock_.renew();
+        if (!lock_->intact()) lock_->renew();
         if (!log_->is_at_path()) log_->write_anew();
         console_.line(text(folder, " was deleted or moved, or its log was: the log so far is there again, and the run ",
                            "continues in it; checkpoints that are gone stay gone"));
@@ -127,23 +139,32 @@ void Trainer::restore_folder() {
 }
 
 Trainer::StepBatches Trainer::load_step(std::int64_t step) const {
-    const TrainingConfig& training = config_.training;
-    const std::int64_t first = sequences_before(step);
-    // The loss is a mean over the valid targets of the whole step, so they are counted before its first micro-batch.
+    const std::int64_t sequences = config_.training.micro_batch_size;
+    const std::int64_t first = sequences_before(step) + ranks_.rank() * micro_batches() * sequences;
     StepBatches loaded;
-    for (std::int64_t i = 0; i < training.grad_accumulation_steps; ++i) {
-        loaded.batches.push_back(data_.train->batch(first + i * training.micro_batch_size, training.micro_batch_size));
-        loaded.valid += loaded.batches.back().valid;
+    Ranks::Word mine;
+    try {
+        for (std::int64_t i = 0; i < micro_batches(); ++i) {
+            loaded.batches.push_back(data_.train->batch(first + i * sequences, sequences));
+            mine.number += loaded.batches.back().valid;
+        }
+    } catch (const Error& error) {
+        mine.text = error.what();
     }
+    // The loss is a mean over the valid targets of the whole step, so they are counted before its first micro-batch.
+    const std::vector<Ranks::Word> all = ranks_.share(mine);
+    const std::string problem = ranks_.first_text(all);
+    require(problem.empty(), problem);
+    for (const Ranks::Word& word : all) loaded.valid += word.number;
     return loaded;
 }
 
 void Trainer::run_micro_batches(const StepBatches& batches, const std::function<void(Pass)>& run) {
     session_.set_alpha(batches.valid);
-    Pass pass = Pass::first;
-    for (const TokenBatch& batch : batches.batches) {
-        session_.feed(batch);
-        run(std::exchange(pass, Pass::further));
+    for (std::size_t i = 0; i < batches.batches.size(); ++i) {
+        session_.feed(batches.batches[i]);
+        const bool last = i + 1 == batches.batches.size() && session_.schedules().has(Pass::last);
+        run(last ? Pass::last : i == 0 ? Pass::first : Pass::further);
     }
 }
 
@@ -220,7 +241,8 @@ void Trainer::stop_non_finite(std::int64_t step, const StepResult& result) {
     // step began with.
     NonFiniteFinder finder(session_.executor(), session_.schedules());
     run_micro_batches(load_step(step), [&](Pass pass) { session_.executor().run_observed(pass, finder); });
-    const std::string culprit = finder.found().value_or("no op on its own: the gradient norm overflowed");
+    const std::string found = ranks_.first_text(ranks_.share({.number = 0, .text = finder.found().value_or("")}));
+    const std::string culprit = found.empty() ? "no op on its own: the gradient norm overflowed" : found;
     throw NonFiniteError(text("step ", step, ": loss ", result.loss, ", gradient norm ", result.norm,
                               "; the first result that is not finite: ", culprit,
                               ". The weights were not updated; try a lower optimizer.learning_rate, more "
@@ -256,7 +278,7 @@ int Trainer::check_step(std::int64_t step) {
 
 void Trainer::validate(std::int64_t step) {
     const ValidationLoss validation = evaluate();
-    log_->write_validation(step, validation.loss);
+    if (log_) log_->write_validation(step, validation.loss);
     console_.line(validation.tokens > 0
                       ? text("validation at step ", step, ": loss ", json_number(validation.loss), " over ",
                              validation.tokens, " tokens")
@@ -277,7 +299,9 @@ void Trainer::checkpoint(std::int64_t step) {
     state[kSpikeWatch] = watch_.state();
     saved_ = step;
     restore_folder();
-    checkpoints_.save(step, state, [this] { log_->sync(); });
+    checkpoints_.save(step, state, [this] {
+        if (log_) log_->sync();
+    });
 }
 
 int Trainer::train() {
@@ -288,9 +312,10 @@ int Trainer::train() {
                      std::max<std::int64_t>(0, steps - done) * config.training.grad_accumulation_steps,
                      config.training.micro_batch_size, config.training.seq_len);
     }
-    open_log();
+    if (ranks_.leads()) open_log();
+    const std::string ranks = ranks_.count() > 1 ? text(", rank ", ranks_.rank(), " of ", ranks_.count()) : "";
     console_.line(text("training ", count_text(static_cast<double>(session_.layout().parameters)), " parameters on ",
-                       session_.executor().device_name(), ": ", steps - done, " steps of ", tokens_per_step(),
+                       session_.executor().device_name(), ranks, ": ", steps - done, " steps of ", tokens_per_step(),
                        " tokens, arena ", bytes_text(static_cast<double>(session_.plan().arena_bytes())),
                        ", output in ", run_directory().string()));
     for (const std::string& note : notes_of_masks(data_.train->ranges(), session_.config().training.seq_len)) {
@@ -327,7 +352,11 @@ int Trainer::train() {
         settle_before();
         checkpoints_.look();
 
-        const bool last = step == steps, stop = interrupted(), asked = save_requested();
+        constexpr std::int64_t kStop = 1, kSave = 2;
+        std::int64_t requests = 0;  // of any rank, so that all do the same
+        const std::int64_t mine = (interrupted() ? kStop : 0) | (save_requested() ? kSave : 0);
+        for (const Ranks::Word& word : ranks_.share({.number = mine, .text = {}})) requests |= word.number;
+        const bool last = step == steps, stop = (requests & kStop) != 0, asked = (requests & kSave) != 0;
         const auto due = [&](std::int64_t interval) { return interval > 0 && step % interval == 0; };
         const bool validates = due(config.validation.interval) || (last && config.validation.batches > 0);
         const bool evaluates = due(config.evaluation.interval) || last;
@@ -350,9 +379,9 @@ int Trainer::train() {
             return kExitInterrupted;
         }
     }
-    if (saved_ != steps) require_finite_state(session_, steps);
+    if (saved_ != steps) require_finite_states(session_, ranks_, steps);
     checkpoints_.finish();
-    log_->sync();
+    if (log_) log_->sync();
     write_observations();
     return kExitDone;
 }

@@ -15,6 +15,7 @@
 #include "src/train/checkpoints.h"
 #include "src/train/evaluator.h"
 #include "src/train/f8_scales.h"
+#include "src/train/ranks.h"
 #include "src/train/recent_mean.h"
 #include "src/train/resume_check.h"
 #include "src/train/run_files.h"
@@ -26,6 +27,10 @@ namespace coda {
 
 class Trainer {
   public:
+    /// With options.team, one of several ranks, which all do the same: the first one has the log and the lock of the
+    /// folder, and all write their parts of the checkpoints. training.grad_accumulation_steps must be a multiple of
+    /// their number: rank r of N takes the r-th Nth of a step's micro-batches.
+    ///
     /// Opens the data, locks the run's folder, allocates, and takes the weights from where the options say. Throws
     /// before it allocates when data, outputs, memory or device do not allow the run, or another process has it.
     Trainer(const Config& config, const RunOptions& options);
@@ -61,13 +66,14 @@ class Trainer {
         std::vector<CodeCounts> f8_counts;   // where the step counts them
     };
 
-    /// The micro-batches of a step, and how many targets of it count.
+    /// The rank's micro-batches of a step, and how many targets of the whole step count.
     struct StepBatches {
         std::vector<TokenBatch> batches;
         std::int64_t valid = 0;
     };
 
     std::filesystem::path run_directory() const { return config_.output.directory; }
+    std::int64_t micro_batches() const;  // of this rank in a step
     std::int64_t sequences_per_step() const;
     std::int64_t tokens_per_step() const;
     std::int64_t sequences_before(std::int64_t step) const;
@@ -97,10 +103,11 @@ class Trainer {
 
     Config config_;
     RunOptions options_;
+    Ranks ranks_;
     Console console_;
     TrainingData data_;
     std::optional<RunTokenizer> tokenizer_;
-    RunLock lock_;
+    std::unique_ptr<RunLock> lock_;  // of the first rank
     Session session_;
     WeightsSource weights_;
     F8Scales scales_;
@@ -108,9 +115,9 @@ class Trainer {
     RunIdentity identity_;
     Evaluator evaluator_;
     std::optional<RunSamples> samples_;  // with samples.interval
-    std::optional<RunLog> log_;
-    bool folder_lost_ = false;  // and it was said
-    std::int64_t saved_ = -1;   // the latest step that was given to checkpoints_
+    std::optional<RunLog> log_;          // of the first rank
+    bool folder_lost_ = false;           // and it was said
+    std::int64_t saved_ = -1;            // the latest step that was given to checkpoints_
     double step_flops_ = 0;
     RecentMean step_ms_;
     SpikeWatch watch_;

@@ -11,14 +11,14 @@ constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
 
 void Trainer::write_evaluations(std::int64_t step) {
     for (const EvaluationRecord& record : evaluator_.choices(step)) {
-        log_->write_evaluation(record);
+        if (log_) log_->write_evaluation(record);
         console_.line(text("evaluation at step ", step, ": ", evaluation_line(record)));
     }
 }
 
 void Trainer::write_samples(std::int64_t step) {
     samples_->make(step, [this](const SampleRecord& record) {
-        log_->write_sample(record);
+        if (log_) log_->write_sample(record);
         console_.line(sample_line(record));
     });
 }
@@ -42,6 +42,7 @@ void Trainer::report(std::int64_t step, const StepResult& result) {
     } else if (scores.spike() || result.dropped) {
         console_.line(spike_line(step, result.loss, result.norm, scores, result.dropped));
     }
+    if (!log_) return;
     log_->write(
         {.step = step,
          .loss = result.loss,

@@ -168,8 +168,8 @@ TEST_CASE("no op of an FP8 step reads what the step has not written: a poisoned 
         std::vector<std::vector<double>> results;
         for (const int poison : {0x00, 0xff}) {  // 0xff: NaN in every floating-point type
             Run run(c);
-            run.begin(c, [&](const Schedules& schedules, const MemoryPlan& plan) {
-                auto executor = make_hopper_executor(schedules, plan);
+            run.begin(c, [&](const Schedules& schedules, const MemoryPlan& plan, Team*) {
+                auto executor = make_hopper_executor(schedules, plan, nullptr);
                 poison_arena(*executor, schedules, plan, poison);
                 return executor;
             });

@@ -142,8 +142,8 @@ TEST_CASE("two steps with every output filled before its op", "[gpu]") {
         ModelRun run(model, c.sizes, kMixedBf16), cpu(model, c.sizes, kMixedBf16);
         for (Schedule* schedule : {&run.schedules.first, &run.schedules.further, &run.schedules.update})
             *schedule = with_outputs_filled(*schedule);
-        run.start([](const Schedules& schedules, const MemoryPlan& plan) {
-            return make_hopper_executor(schedules, without_sharing(schedules, plan));
+        run.start([](const Schedules& schedules, const MemoryPlan& plan, Team*) {
+            return make_hopper_executor(schedules, without_sharing(schedules, plan), nullptr);
         });
         cpu.start();
         for (ModelRun* each : {&run, &cpu}) each->set_weights(weights);

@@ -25,6 +25,9 @@ struct Sizes {
     PassSet passes = kAllPasses;
     GenerationShape generation{};
     PrecisionConfig gemms{};
+    double max_grad_norm = 1.0;
+    int rank = 0, ranks = 1;
+    std::int64_t micro_batches = 1;  // of a rank
 };
 
 /// Transient buffers each in memory of their own, so that none is initialised by another.
@@ -83,18 +86,21 @@ class ModelRun {
         options.lm_head_chunks = sizes.chunks;
         options.recompute = sizes.recompute;
         options.document_mask = sizes.document_mask;
-        options.max_grad_norm = 1.0;
+        options.max_grad_norm = sizes.max_grad_norm;
         options.optimizer = sizes.optimizer;
         options.generation = sizes.generation;
         options.gemms = sizes.gemms;
+        options.rank = sizes.rank;
+        options.ranks = sizes.ranks;
+        options.micro_batches = sizes.micro_batches;
         schedules = build_schedules(config, layout, options, sizes.passes);
     }
 
     /// Allocates; the schedules may be changed before this.
     template <class MakeExecutor = decltype(&make_cpu_executor)>
-    void start(MakeExecutor make_executor = make_cpu_executor) {
+    void start(MakeExecutor make_executor = make_cpu_executor, Team* team = nullptr) {
         plan = plan_memory(schedules.buffers, schedules.all());
-        executor = make_executor(schedules, plan);
+        executor = make_executor(schedules, plan, team);
         set_elements(schedules.host.rope, rope_table(model, schedules.host.rope.rows));
         tokens = std::make_unique<TokenInput>(*executor, schedules);
         if (schedules.uses(schedules.host.gradient)) poison(schedules.host.gradient);  // whatever is not written shows
@@ -108,7 +114,7 @@ class ModelRun {
                 std::copy_n(source.begin() + row * tensor.cols, tensor.cols, flat.begin() + tensor.row_offset(row));
             }
         }
-        if (schedules.uses(schedules.host.master)) {
+        if (schedules.uses(schedules.host.master) && !schedules.division.divides()) {
             set_elements(schedules.host.master, flat);
             renew_working(*executor, schedules, layout);
         } else {
@@ -163,6 +169,24 @@ class ModelRun {
         return download_scalar(*executor, schedules.host.val_loss);
     }
 
+    void feed(const textbook::Batch& batch) {
+        const auto count = static_cast<std::size_t>(sizes_.batch * sizes_.seq_len);
+        std::vector<std::int32_t> positions(count), doc_start(count);
+        for (std::size_t m = 0; m < count; ++m) {
+            const std::size_t t = m % static_cast<std::size_t>(sizes_.seq_len);
+            std::size_t start = t;
+            while (start > 0 && (batch.document.empty() || batch.document[m - t + start - 1] == batch.document[m])) {
+                --start;
+            }
+            doc_start[m] = static_cast<std::int32_t>(start);
+            positions[m] = static_cast<std::int32_t>(batch.restart_positions ? t - start : t);
+        }
+        tokens->upload(batch.tokens);
+        executor->upload(schedules.host.targets, batch.targets.data());
+        executor->upload(schedules.host.positions, positions.data());
+        if (schedules.host.doc_start) executor->upload(schedules.host.doc_start, doc_start.data());
+    }
+
     void set_elements(const View& view, const std::vector<double>& values) {
         test::set_elements(*executor, view, values);
     }
@@ -193,24 +217,6 @@ class ModelRun {
             }
         }
         set_elements(view, flat);
-    }
-
-    void feed(const textbook::Batch& batch) {
-        const auto count = static_cast<std::size_t>(sizes_.batch * sizes_.seq_len);
-        std::vector<std::int32_t> positions(count), doc_start(count);
-        for (std::size_t m = 0; m < count; ++m) {
-            const std::size_t t = m % static_cast<std::size_t>(sizes_.seq_len);
-            std::size_t start = t;
-            while (start > 0 && (batch.document.empty() || batch.document[m - t + start - 1] == batch.document[m])) {
-                --start;
-            }
-            doc_start[m] = static_cast<std::int32_t>(start);
-            positions[m] = static_cast<std::int32_t>(batch.restart_positions ? t - start : t);
-        }
-        tokens->upload(batch.tokens);
-        executor->upload(schedules.host.targets, batch.targets.data());
-        executor->upload(schedules.host.positions, positions.data());
-        if (schedules.host.doc_start) executor->upload(schedules.host.doc_start, doc_start.data());
     }
 
     Sizes sizes_;

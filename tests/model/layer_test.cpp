@@ -49,6 +49,8 @@ struct LayerAlone {
         };
         HostViews& host = schedules.host;
         host.master = persistent("master", precision.master, 1, plan.norm_end());
+        host.first_norm = plan.matrix_end();
+        host.norms = part_of(host.master, plan.matrix_end(), plan.norm_end() - plan.matrix_end());
         host.working = persistent("working", precision.storage, 1, plan.norm_end());
         host.gradient = persistent("gradient", precision.gradient, 1, plan.norm_end());
         host.positions = persistent("positions", DType::i32, 1, kTokens);
@@ -67,7 +69,7 @@ struct LayerAlone {
         View written = dx;
         layer.backward(step, host, written, Beta::overwrite, nullptr);
         add_scratch(schedules.buffers, {&schedules.first});
-        executor = make_cpu_executor(schedules, without_sharing(schedules, plan_and_check(schedules)));
+        executor = make_cpu_executor(schedules, without_sharing(schedules, plan_and_check(schedules)), nullptr);
     }
 
     static std::int64_t place(ParameterPlan& plan, const ModelConfig& config) {

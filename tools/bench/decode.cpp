@@ -115,7 +115,7 @@ class RandomModel {
         schedules_.prefill.clear();  // nobody runs it, so its buffers need no memory
         const Schedule* const decode[] = {&schedules_.decode};
         const MemoryPlan plan = plan_memory(schedules_.buffers, decode);
-        executor_ = make_hopper_executor(schedules_, plan);
+        executor_ = make_hopper_executor(schedules_, plan, nullptr);
         for (std::size_t id = 0; id < plan.offset.size(); ++id) {
             if (plan.offset[id] < 0) continue;
             const std::int64_t bytes = schedules_.buffers[static_cast<BufferId>(id)].bytes;

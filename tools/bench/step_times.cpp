@@ -85,7 +85,7 @@ class Session {
         : layout_(parameter_layout(config.model)), plan_(plan_of(config, schedules_, layout_)) {
         require_fit_on(config, DeviceChoice::cuda, passes_of(Mode::train), plan_);
         const std::int64_t before = free_memory();
-        executor_ = make_hopper_executor(schedules_, plan_);
+        executor_ = make_hopper_executor(schedules_, plan_, nullptr);
         const std::vector<double> rope = rope_table(config.model, config.training.seq_len);
         executor_->upload(schedules_.host.rope, std::vector<float>(rope.begin(), rope.end()).data());
         send_weights(*executor_, schedules_, layout_, InitialWeights(config.model, layout_, config.training.seed));

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <chrono>
+#include <optional>
 
 #include "kernels/hopper/pointwise/nonfinite.h"
 #include "kernels/hopper/pointwise/row_stats.h"
@@ -63,31 +64,42 @@ std::string label_of(const Step& step) {
     return step.layer < 0 ? text(step.name) : text("layer ", step.layer, " ", step.name);
 }
 
-/// A pass: its launches in order, and their graph once it has run.
+/// Launches [first, end) of a pass: a graph of kernels, or an op between ranks, which no graph can have.
+struct Leg {
+    std::size_t first, end;
+    cudaGraphExec_t graph{};  // null: the launches themselves
+};
+
+/// A pass: its launches in order, and its legs once it has run. With one rank it is a single graph.
 struct PreparedPass {
     std::vector<hopper::Launch> launches;
-    cudaGraphExec_t graph{};
+    std::vector<Leg> legs;
     bool prepared = false;
 };
 
 class HopperExecutor : public Executor {
   public:
-    HopperExecutor(const Schedules& schedules, const MemoryPlan& plan)
-        : schedules_(schedules), arena_("the arena", plan.arena_bytes()), staging_(kStagingBytes, stream_.get()) {
+    HopperExecutor(const Schedules& schedules, const MemoryPlan& plan, Team* team)
+        : schedules_(schedules), staging_(kStagingBytes, stream_.get()) {
+        std::byte* const base =
+            team ? team->memory(plan.arena_bytes()) : arena_.emplace("the arena", plan.arena_bytes()).base();
         std::vector<std::byte*> bases;
-        for (const std::int64_t offset : plan.offset) bases.push_back(offset < 0 ? nullptr : arena_.base() + offset);
+        for (const std::int64_t offset : plan.offset) bases.push_back(offset < 0 ? nullptr : base + offset);
         CUDA_CHECK(cudaMalloc(reinterpret_cast<void**>(&counts_), sizeof(CountedPair)));
         bases.push_back(counts_);
         counts_view_ = counted_pair_after(plan);
-        memory_ = Memory(std::move(bases));
-        CUDA_CHECK(cudaMemsetAsync(arena_.base(), 0, static_cast<std::size_t>(plan.persistent_bytes), stream_.get()));
+        memory_ = Memory(std::move(bases), team);
+        if (team) team->set_transfers(transfers_of(schedules, plan));
+        CUDA_CHECK(cudaMemsetAsync(base, 0, static_cast<std::size_t>(plan.persistent_bytes), stream_.get()));
         CUDA_CHECK(cudaMalloc(reinterpret_cast<void**>(&bad_element_), sizeof *bad_element_));
         // Kernels that refuse a shape do it now. The passes that a training run comes to later share the kernels of the
         // first, and the shorter prefills share the kernels of the longest.
         const bool trains = schedules.has(Pass::first);
         for (const Pass pass : schedules.passes()) {
             const bool shorter_prefill = is_prefill(pass) && prefill_index(pass) + 1 < schedules.prefill.size();
-            if ((!trains && !shorter_prefill) || pass == Pass::first || pass == Pass::update) graph_of(pass);
+            if ((!trains && !shorter_prefill) || pass == Pass::first || pass == Pass::last || pass == Pass::update) {
+                legs_of(pass);
+            }
         }
         finish();
         std::size_t free = 0, total = 0;
@@ -97,7 +109,8 @@ class HopperExecutor : public Executor {
     ~HopperExecutor() override {
         cudaStreamSynchronize(stream_.get());
         for (const PreparedPass& pass : passes_)
-            if (pass.graph) cudaGraphExecDestroy(pass.graph);
+            for (const Leg& leg : pass.legs)
+                if (leg.graph) cudaGraphExecDestroy(leg.graph);
         for (const cudaEvent_t event : events_) cudaEventDestroy(event);
         cudaFree(bad_element_);
         cudaFree(counts_);
@@ -184,7 +197,13 @@ class HopperExecutor : public Executor {
 
     void run(Pass pass) override {
         hold(pass);
-        CUDA_CHECK(cudaGraphLaunch(graph_of(pass), stream_.get()));
+        for (const Leg& leg : legs_of(pass)) {
+            if (leg.graph) {
+                CUDA_CHECK(cudaGraphLaunch(leg.graph, stream_.get()));
+            } else {
+                launch(passes_[static_cast<std::size_t>(pass)], leg);
+            }
+        }
     }
 
     void run_observed(Pass pass, StepObserver& observer) override {
@@ -247,18 +266,35 @@ class HopperExecutor : public Executor {
         return here;
     }
 
-    cudaGraphExec_t graph_of(Pass pass) {
+    void launch(const PreparedPass& pass, const Leg& leg) {
+        for (std::size_t i = leg.first; i < leg.end; ++i) pass.launches[i](stream_.get());
+    }
+
+    const std::vector<Leg>& legs_of(Pass pass) {
         PreparedPass& here = prepared(pass);
-        if (here.graph) return here.graph;
+        if (!here.legs.empty()) return here.legs;
+        const Schedule& schedule = schedules_[pass];
+        for (std::size_t i = 0; i < schedule.size(); ++i) {
+            const bool joins = i > 0 && between_ranks(schedule[i].op) == between_ranks(schedule[i - 1].op);
+            if (!joins) here.legs.push_back({i, i});
+            here.legs.back().end = i + 1;
+        }
+        for (Leg& leg : here.legs)
+            if (!between_ranks(schedule[leg.first].op)) leg.graph = captured(here, leg);
+        return here.legs;
+    }
+
+    cudaGraphExec_t captured(const PreparedPass& pass, const Leg& leg) {
         cudaGraph_t graph{};
+        cudaGraphExec_t executable{};
         CUDA_CHECK(cudaStreamBeginCapture(stream_.get(), cudaStreamCaptureModeThreadLocal));
-        for (const hopper::Launch& launch : here.launches) launch(stream_.get());
+        launch(pass, leg);
         CUDA_CHECK(cudaStreamEndCapture(stream_.get(), &graph));
-        const cudaError_t status = cudaGraphInstantiate(&here.graph, graph, 0);
+        const cudaError_t status = cudaGraphInstantiate(&executable, graph, 0);
         cudaGraphDestroy(graph);
         CUDA_CHECK(status);
-        CUDA_CHECK(cudaGraphUpload(here.graph, stream_.get()));
-        return here.graph;
+        CUDA_CHECK(cudaGraphUpload(executable, stream_.get()));
+        return executable;
     }
 
     void require_events(std::size_t count) {
@@ -280,7 +316,7 @@ class HopperExecutor : public Executor {
 
     const Schedules& schedules_;
     OwnStream stream_;
-    DeviceArena arena_;
+    std::optional<DeviceArena> arena_;  // without a team
     StagingRing staging_;
     ReadbackPool readbacks_;
     std::unique_ptr<PinnedStateCopy> copy_;
@@ -297,8 +333,8 @@ class HopperExecutor : public Executor {
 
 }  // namespace
 
-std::unique_ptr<Executor> make_hopper_executor(const Schedules& schedules, const MemoryPlan& plan) {
-    return std::make_unique<HopperExecutor>(schedules, plan);
+std::unique_ptr<Executor> make_hopper_executor(const Schedules& schedules, const MemoryPlan& plan, Team* team) {
+    return std::make_unique<HopperExecutor>(schedules, plan, team);
 }
 
 }  // namespace coda

@@ -12,7 +12,7 @@ std::optional<GpuProblem> gpu_problem() {
     return gpu_problem(facts);
 }
 DeviceMemory device_memory() { throw Error(gpu_problem()->what); }
-std::unique_ptr<Executor> make_hopper_executor(const Schedules&, const MemoryPlan&) {
+std::unique_ptr<Executor> make_hopper_executor(const Schedules&, const MemoryPlan&, Team*) {
     throw Error(gpu_problem()->what);
 }
 

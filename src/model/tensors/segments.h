@@ -6,12 +6,19 @@
 
 namespace coda {
 
-/// ParameterLayout.count elements each.
+/// ParameterLayout.count elements each, but for master: what the rank has of them (Division).
 struct Segments {
-    View master;    // master type
-    View working;   // storage, with the weights of norms in the matrices after them
-    View gradient;  // gradient type
+    View master;                  // master type
+    View norms;                   // the weights of all norms, which lie in master
+    std::int64_t first_norm = 0;  // element of the model
+    View working;                 // storage, with the weights of norms in the matrices after them
+    View gradient;                // gradient type
 
+    /// The weight of a norm.
+    View norm(PackedTensor place) const {
+        place.offset -= first_norm;
+        return part(norms, place);
+    }
     static View part(const View& segment, const PackedTensor& tensor) {
         View view = segment;
         view.offset += tensor.offset * size_of(segment.dtype);

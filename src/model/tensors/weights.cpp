@@ -28,7 +28,7 @@ Weights::Weights(std::span<const WeightMatrix> matrices, const Segments& segment
         projection.value_ = Segments::part(segments.working, matrix.place);
         projection.gradient_ = Segments::part(segments.gradient, matrix.place);
         if (!matrix.norm) continue;
-        projection.gamma_ = Segments::part(segments.master, *matrix.norm);
+        projection.gamma_ = segments.norm(*matrix.norm);
         projection.gamma_gradient_ = Segments::part(segments.gradient, *matrix.norm);
     }
     if (forms.f8) add_codes(matrices, forms.f8, buffers);
@@ -137,8 +137,10 @@ void Weights::add_codes(std::span<const WeightMatrix> matrices, const F8Layers& 
     }
 }
 
-void Weights::renew(StepList& step, const Segments& updated, const View& number, const View& skip) const {
+void Weights::renew(StepList& step, const Segments& updated, const View& number, const View& skip,
+                    const View& amax) const {
     ScaleViews views = views_;
+    views.amax = amax;
     step.enter(Phase::update, -1);
     step("f8_scales", UpdateScales{.amax = write(views.amax),
                                    .history = write(views.history),
@@ -150,7 +152,8 @@ void Weights::renew(StepList& step, const Segments& updated, const View& number,
     std::vector<Projection> projections = projections_;
     for (Projection& each : projections) {
         if (!own_copies_) each.value_.version = updated.working.version;
-        each.master_.version = each.gamma_.version = updated.master.version;
+        each.master_.version = updated.master.version;
+        each.gamma_.version = updated.norms.version;
         if (own_copies_ && each.kept_) each.make_value(step, "kept_weights");
     }
     for (Projection& each : projections) {

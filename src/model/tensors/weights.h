@@ -75,8 +75,8 @@ class Weights {
     /// The scales of the next step from the largest magnitudes of this one, and with them the codes of the weights,
     /// whose own largest magnitudes count for the step after: codes and the scale that undoes them change together.
     /// Before them the working copies that training reads in storage. `updated`: the segments as the update left them.
-    /// `number` and `skip`: of the step (UpdateScales).
-    void renew(StepList& step, const Segments& updated, const View& number, const View& skip) const;
+    /// `number` and `skip`: of the step (UpdateScales). `amax`: views().amax, with the value that is to count.
+    void renew(StepList& step, const Segments& updated, const View& number, const View& skip, const View& amax) const;
 
   private:
     /// The scale of one of tensors_, or of normalised inputs.

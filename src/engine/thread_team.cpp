@@ -1,0 +1,133 @@
+#include "src/engine/thread_team.h"
+
+#include <omp.h>
+
+#include <cstring>
+#include <exception>
+#include <thread>
+#include <utility>
+
+#include "kernels/core/error.h"
+#include "src/engine/host_arena.h"
+
+namespace coda {
+
+namespace {
+
+/// What the threads have in common.
+class Meeting {
+  public:
+    explicit Meeting(int ranks) : bases(static_cast<std::size_t>(ranks)), shared(static_cast<std::size_t>(ranks)) {}
+
+    /// Waits until all ranks have come here. What they wrote before is seen by all afterwards.
+    void meet() {
+        std::unique_lock lock(mutex_);
+        require_all_here();
+        const std::uint64_t round = round_;
+        if (++here_ == bases.size()) {
+            here_ = 0;
+            ++round_;
+            changed_.notify_all();
+            return;
+        }
+        changed_.wait(lock, [&] { return round_ != round || gone_; });
+        if (round_ == round) require_all_here();
+    }
+
+    /// A rank leaves, and those that wait or come later are told why.
+    void leave(int rank, const std::string& why) {
+        const std::lock_guard lock(mutex_);
+        if (!gone_) gone_ = text("rank ", rank, " has stopped: ", why);
+        changed_.notify_all();
+    }
+
+    std::vector<std::byte*> bases;               // of every rank's memory
+    std::vector<std::vector<std::byte>> shared;  // of every rank
+
+  private:
+    void require_all_here() const { require(!gone_, gone_.value_or("")); }
+
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    std::size_t here_ = 0;
+    std::uint64_t round_ = 0;
+    std::optional<std::string> gone_;
+};
+
+class ThreadTeam : public Team {
+  public:
+    ThreadTeam(Meeting& meeting, int rank) : meeting_(meeting), rank_(rank) {}
+
+    int rank() const override { return rank_; }
+    int ranks() const override { return static_cast<int>(meeting_.bases.size()); }
+
+    std::byte* memory(std::int64_t bytes) override {
+        arena_.emplace(bytes);
+        return meeting_.bases[static_cast<std::size_t>(rank_)] = arena_->base();
+    }
+
+    void set_transfers(std::vector<Transfer> transfers) override {
+        transfers_ = std::move(transfers);
+        meeting_.meet();  // all memories are there
+    }
+
+    std::vector<std::byte> share(std::span<const std::byte> mine) override {
+        meeting_.shared[static_cast<std::size_t>(rank_)].assign(mine.begin(), mine.end());
+        meeting_.meet();
+        std::vector<std::byte> all;
+        for (const std::vector<std::byte>& each : meeting_.shared) all.insert(all.end(), each.begin(), each.end());
+        meeting_.meet();
+        return all;
+    }
+
+    void start(std::int32_t, CUstream_st*) override {}
+
+    /// Each rank fetches what it is to have, when all have come as far; and goes on when all have it.
+    void finish(std::int32_t transfer, CUstream_st*) override {
+        const Transfer& moved = transfers_.at(static_cast<std::size_t>(transfer));
+        const bool scatters = moved.how == StartExchange::How::scatter;
+        meeting_.meet();
+        for (int from = 0; from < ranks(); ++from) {
+            if (!scatters && from == rank_) continue;
+            const std::byte* base = meeting_.bases[static_cast<std::size_t>(from)];
+            const std::int64_t source =
+                scatters ? moved.source + rank_ * moved.bytes : moved.target + from * moved.bytes;
+            std::memcpy(arena_->base() + moved.target + from * moved.bytes, base + source,
+                        static_cast<std::size_t>(moved.bytes));
+        }
+        meeting_.meet();
+    }
+
+  private:
+    Meeting& meeting_;
+    int rank_;
+    std::optional<HostArena> arena_;
+    std::vector<Transfer> transfers_;
+};
+
+}  // namespace
+
+void run_thread_team(int ranks, int threads, const std::function<void(Team&)>& body) {
+    Meeting meeting(ranks);
+    std::mutex mutex;
+    std::exception_ptr first;
+    const auto run = [&](int rank) {
+        omp_set_num_threads(threads);
+        try {
+            ThreadTeam team(meeting, rank);
+            body(team);
+        } catch (const std::exception& error) {
+            {
+                const std::lock_guard lock(mutex);
+                if (!first) first = std::current_exception();
+            }
+            meeting.leave(rank, error.what());
+        }
+    };
+    std::vector<std::thread> others;
+    for (int rank = 0; rank < ranks; ++rank) others.emplace_back(run, rank);
+    for (std::thread& other : others) other.join();
+    if (first) std::rethrow_exception(first);
+}
+
+}  // namespace coda

@@ -1,0 +1,169 @@
+#include "src/model/exchanges.h"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "kernels/core/error.h"
+
+namespace coda {
+
+StartExchange Exchanges::start(StartExchange::How how, const View& source) {
+    StartExchange op;
+    op.source = source;
+    op.how = how;
+    op.ranks = division_.ranks();
+    op.rank = division_.rank();
+    op.transfer = transfers_++;
+    return op;
+}
+
+Exchanges::UnderWay Exchanges::scatter(StepList& step, const std::string& name, const View& source, View& target) {
+    StartExchange op = start(StartExchange::How::scatter, source);
+    op.target = write(target);
+    step(text("send_", name), op);
+    return {name, source, target, op.transfer};
+}
+
+Exchanges::UnderWay Exchanges::gather(StepList& step, const std::string& name, const View& source) {
+    StartExchange op = start(StartExchange::How::gather, source);
+    View target = buffers_.activation(text("all ranks' ", name), source.dtype, division_.ranks(), source.cols);
+    op.target = write(target);
+    step(text("send_", name), op);
+    return {name, {}, target, op.transfer};
+}
+
+Exchanges::UnderWay Exchanges::gather_in_place(StepList& step, const std::string& name, const View& whole) {
+    const std::int64_t rank = division_.rank(), ranks = division_.ranks(), part = whole.cols / ranks;
+    StartExchange op = start(StartExchange::How::gather, part_of(whole, rank * part, part));
+    if (rank > 0) op.before = part_of(whole, 0, rank * part);
+    if (rank + 1 < ranks) op.after = part_of(whole, (rank + 1) * part, (ranks - 1 - rank) * part);
+    step(text("send_", name), op);
+    return {name, {}, whole, op.transfer};
+}
+
+View Exchanges::finish(StepList& step, const UnderWay& under_way) {
+    FinishExchange op;
+    op.source = under_way.source;
+    View target = under_way.target;
+    op.target = write(target);
+    op.transfer = under_way.transfer;
+    step(text("receive_", under_way.name), op);
+    return target;
+}
+
+void Exchanges::reduce(StepList& step, const UnderWay& gathered, ReduceParts::How how, View& value) {
+    const View parts = finish(step, gathered);
+    step(text("all_", gathered.name), ReduceParts{.parts = parts, .out = write(value), .how = how});
+}
+
+namespace {
+
+/// The last step that writes elements of `range`, and the value that it makes.
+struct LastWrite {
+    std::size_t step = 0;
+    std::uint32_t version = 0;
+};
+
+LastWrite last_write(const Schedule& schedule, const View& segment, std::int64_t first, std::int64_t count) {
+    const std::int64_t size = size_of(segment.dtype), begin = segment.offset + first * size, end = begin + count * size;
+    LastWrite last;
+    for (std::size_t i = 0; i < schedule.size(); ++i) {
+        for_each_operand(schedule[i].op, [&](const char*, const View& view, Access access) {
+            if (access == Access::in || view.buffer != segment.buffer) return;
+            if (view.offset < end && view.offset + view.span_bytes() > begin) last = {i, view.version};
+        });
+    }
+    require(last.version > 0, "no step writes the gradients from element ", first, " on");
+    return last;
+}
+
+struct ReadyBucket {
+    Bucket bucket;
+    LastWrite last;
+};
+
+/// In the order in which their gradients become final.
+std::vector<ReadyBucket> ready_buckets(const Division& division, const View& gradient, const Schedule& schedule) {
+    std::vector<ReadyBucket> ready;
+    for (const Bucket& bucket : division.buckets())
+        ready.push_back({bucket, last_write(schedule, gradient, bucket.first, bucket.part * division.ranks())});
+    std::stable_sort(ready.begin(), ready.end(),
+                     [](const ReadyBucket& a, const ReadyBucket& b) { return a.last.step < b.last.step; });
+    return ready;
+}
+
+/// The exchanges of one pass, one bucket after the other.
+class GradientExchange {
+  public:
+    GradientExchange(Exchanges& exchanges, const View& gradient, BufferTable& buffers)
+        : exchanges_(exchanges), gradient_(gradient) {
+        const Division& division = exchanges.division();
+        for (std::size_t s = 0; s < slots_.size(); ++s) {
+            slots_[s] = buffers.activation(text("gradients of all ranks ", s), gradient.dtype, division.ranks(),
+                                           division.largest_part());
+        }
+    }
+
+    void send(StepList& step, const ReadyBucket& ready) {
+        Sent& sent = sent_[next_];
+        if (sent.under_way) add(step, sent);
+        View& slot = slots_[next_];
+        slot.cols = slot.ld = ready.bucket.part;
+        next_ = 1 - next_;
+        sent.own = part(ready.bucket.part_of(exchanges_.division().rank()), ready.last.version);
+        const ElementRange whole{ready.bucket.first, ready.bucket.part * exchanges_.division().ranks()};
+        sent.under_way = exchanges_.scatter(step, "gradients", part(whole, ready.last.version), slot);
+    }
+
+    /// Adds what is still under way, the older first.
+    void finish(StepList& step) {
+        for (int i = 0; i < 2; ++i, next_ = 1 - next_)
+            if (sent_[next_].under_way) add(step, sent_[next_]);
+    }
+
+  private:
+    struct Sent {
+        std::optional<Exchanges::UnderWay> under_way;
+        View own;
+    };
+
+    View part(const ElementRange& range, std::uint32_t version) const {
+        View view = part_of(gradient_, range.first, range.count);
+        view.version = version;
+        return view;
+    }
+
+    void add(StepList& step, Sent& sent) {
+        const View parts = exchanges_.finish(step, *sent.under_way);
+        slots_[static_cast<std::size_t>(&sent - sent_.data())].version = parts.version;
+        step("sum_gradients", ReduceParts{.parts = parts, .out = write(sent.own), .how = ReduceParts::How::sum});
+        sent.under_way.reset();
+    }
+
+    Exchanges& exchanges_;
+    View gradient_;
+    std::array<View, 2> slots_;
+    std::array<Sent, 2> sent_;
+    std::size_t next_ = 0;  // slot
+};
+
+}  // namespace
+
+void exchange_gradients(Exchanges& exchanges, const View& gradient, BufferTable& buffers, Schedule& schedule) {
+    const Schedule made = std::exchange(schedule, {});
+    StepList step(schedule);
+    GradientExchange exchange(exchanges, gradient, buffers);
+    const std::vector<ReadyBucket> ready = ready_buckets(exchanges.division(), gradient, made);
+    auto next = ready.begin();
+    for (std::size_t i = 0; i < made.size(); ++i) {
+        schedule.push_back(made[i]);
+        step.enter(made[i].phase, made[i].layer);
+        for (; next != ready.end() && next->last.step == i; ++next) exchange.send(step, *next);
+    }
+    exchange.finish(step);
+}
+
+}  // namespace coda

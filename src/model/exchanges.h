@@ -1,0 +1,54 @@
+// The steps by which a schedule of several ranks exchanges what they have.
+#pragma once
+
+#include <string>
+
+#include "src/core/buffers.h"
+#include "src/model/division.h"
+#include "src/model/tensors/step_list.h"
+
+namespace coda {
+
+/// Issues exchanges and numbers them. Targets are buffers of their own, or those that are given.
+class Exchanges {
+  public:
+    /// `transfers`: how many there are so far, in all schedules.
+    Exchanges(const Division& division, BufferTable& buffers, std::int32_t& transfers)
+        : division_(division), buffers_(buffers), transfers_(transfers) {}
+
+    const Division& division() const { return division_; }
+
+    /// What has started.
+    struct UnderWay {
+        std::string name;
+        View source;  // of a scatter
+        View target;
+        std::int32_t transfer = 0;
+    };
+
+    /// Part r of `source` goes to rank r. `target`: (N, n), overwritten.
+    UnderWay scatter(StepList& step, const std::string& name, const View& source, View& target);
+    /// `source`, (1, n), goes to all.
+    UnderWay gather(StepList& step, const std::string& name, const View& source);
+    /// The rank's own part of `whole`, (1, N n), has its value, and goes to all; the others follow.
+    UnderWay gather_in_place(StepList& step, const std::string& name, const View& whole);
+    /// What has arrived.
+    View finish(StepList& step, const UnderWay& under_way);
+
+    /// Finishes a gather of `value` and makes all ranks' values of it into one.
+    void reduce(StepList& step, const UnderWay& gathered, ReduceParts::How how, View& value);
+
+  private:
+    StartExchange start(StartExchange::How how, const View& source);
+
+    const Division& division_;
+    BufferTable& buffers_;
+    std::int32_t& transfers_;
+};
+
+/// Puts the exchange of the gradients into a pass that makes them: each bucket is scattered when its last gradient has
+/// been written, while the steps that follow run, and its sum lands in the rank's own part. Two buckets are under way
+/// at most.
+void exchange_gradients(Exchanges& exchanges, const View& gradient, BufferTable& buffers, Schedule& schedule);
+
+}  // namespace coda

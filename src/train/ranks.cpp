@@ -1,0 +1,43 @@
+#include "src/train/ranks.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/core/error.h"
+
+namespace coda {
+
+namespace {
+
+struct Record {
+    std::int64_t number;
+    char text[Ranks::kMostText];  // ends with a zero, unless it is full
+};
+
+}  // namespace
+
+std::vector<Ranks::Word> Ranks::share(const Word& mine) const {
+    if (!team_) return {mine};
+    Record record{mine.number, {}};
+    std::memcpy(record.text, mine.text.data(), std::min(mine.text.size(), kMostText));
+    const std::vector<std::byte> all = team_->share(std::as_bytes(std::span(&record, 1)));
+    std::vector<Word> words;
+    for (int rank = 0; rank < count(); ++rank) {
+        std::memcpy(&record, all.data() + static_cast<std::size_t>(rank) * sizeof record, sizeof record);
+        words.push_back({record.number, {record.text, strnlen(record.text, kMostText)}});
+    }
+    return words;
+}
+
+std::string Ranks::first_text(const std::vector<Word>& words) const {
+    const auto found = std::find_if(words.begin(), words.end(), [](const Word& word) { return !word.text.empty(); });
+    if (found == words.end()) return "";
+    return count() == 1 ? found->text : text("rank ", found - words.begin(), ": ", found->text);
+}
+
+void Ranks::require_none(const std::string& problem) const {
+    const std::string first = first_text(share({.number = 0, .text = problem}));
+    require(first.empty(), first);
+}
+
+}  // namespace coda

@@ -1,0 +1,232 @@
+// Several ranks, each a thread with a model of its own, against one model that plays the ranks in turn: the gradients
+// of each rank's micro-batches are downloaded, added in the order of ranks, and uploaded for one update. Everything
+// must have the same bits: what fp32 sums depend on is their order, and both have the same one.
+#include <cstring>
+#include <map>
+#include <mutex>
+
+#include "src/engine/thread_team.h"
+#include "src/train/f8_scales.h"
+#include "tests/catch.h"
+#include "tests/model/f8_run.h"
+
+using namespace coda;
+using namespace coda::test;
+
+namespace {
+
+constexpr double kRate = 1e-2, kBeta1 = 0.9, kBeta2 = 0.95;
+constexpr int kSteps = 3;
+
+struct RanksCase {
+    const char* name;
+    Precision precision;
+    bool tied = false;
+    Moments moments = Moments::fp32;
+    PrecisionConfig gemms{};
+    std::int64_t micro_batches = 1;
+    std::int64_t chunks = 1;
+};
+
+const RanksCase kCases[] = {
+    {"fp32", kFloat32},
+    {"bf16", kMixedBf16},
+    {"bf16, tied", kMixedBf16, true},
+    {"fp32, tied, two micro-batches", kFloat32, true, Moments::fp32, {}, 2},
+    {"bf16 moments, head in chunks", kMixedBf16, false, Moments::bf16, {}, 3, 2},
+    {"FP8", kMixedBf16, false, Moments::fp32, PrecisionConfig::fp8()},
+    {"FP8, tied, first layer bf16, two micro-batches", kMixedBf16, true, Moments::bf16, kFirstBf16, 2},
+};
+
+ModelConfig model_of(const RanksCase& c) {
+    ModelConfig model = c.gemms.has_fp8 ? small_model() : tiny_model();
+    model.hidden_size = 32;  // a layer's matrices are divisible by 2 and 4 ranks, not by 3
+    model.tie_word_embeddings = c.tied;
+    return model;
+}
+
+Sizes sizes_of(const RanksCase& c) {
+    Sizes sizes{.batch = kBatch, .seq_len = kSeqLen, .chunks = c.chunks, .gemms = c.gemms, .max_grad_norm = 0};
+    sizes.optimizer.moments = c.moments;
+    sizes.micro_batches = c.micro_batches;
+    return sizes;
+}
+
+/// Micro-batch `i` of a step, of all ranks' micro-batches.
+textbook::Batch batch_of(const RanksCase& c, int step, std::int64_t i) {
+    return random_batch(model_of(c), kBatch, kSeqLen, static_cast<std::uint64_t>(1000 * step + i));
+}
+
+std::vector<textbook::Batch> batches_of(const RanksCase& c, int step, std::int64_t first, std::int64_t number) {
+    std::vector<textbook::Batch> batches;
+    for (std::int64_t i = first; i < first + number; ++i) batches.push_back(batch_of(c, step, i));
+    return batches;
+}
+
+/// What a step left, as bytes of elements of the model in their order.
+struct Left {
+    std::map<std::string, std::string> segments;
+    double loss = 0, norm = 0;
+};
+
+/// A rank's segments, put to their places in the model's.
+void collect(ModelRun& run, Left& left) {
+    const HostViews& host = run.schedules.host;
+    const auto take = [&](const char* name, const View& view, const std::vector<OwnRange>& ranges) {
+        std::vector<std::byte> staging;
+        const std::span<const std::byte> bytes = run.executor->bytes(view, staging);
+        const auto size = static_cast<std::size_t>(size_of(view.dtype));
+        std::string& whole = left.segments[name];
+        whole.resize(static_cast<std::size_t>(run.layout.count) * size);
+        for (const OwnRange& range : ranges)
+            std::memcpy(whole.data() + static_cast<std::size_t>(range.first) * size,
+                        bytes.data() + static_cast<std::size_t>(range.at) * size,
+                        static_cast<std::size_t>(range.count) * size);
+    };
+    std::vector<OwnRange> own = run.schedules.division.own(), in_place = own;
+    for (OwnRange& range : in_place) range.at = range.first;
+    take("gradient", host.gradient, in_place);
+    take("master", host.master, own);
+    take("m", host.m, own);
+    take("v", host.v, own);
+}
+
+std::string whole_of(ModelRun& run, const View& view) {
+    std::vector<std::byte> staging;
+    const std::span<const std::byte> bytes = run.executor->bytes(view, staging);
+    return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+/// One model that plays the ranks in turn.
+std::vector<Left> play(const RanksCase& c, int ranks) {
+    Sizes sizes = sizes_of(c);
+    if (c.gemms.has_fp8) sizes.passes = kWithGeneration, sizes.generation = {.batch = 1, .context = kSeqLen};
+    ModelRun run(model_of(c), sizes, c.precision);
+    run.start();
+    run.set_weights(textbook::random_weights(run.model, 7, 0.4));
+    F8Scales scales(*run.executor, run.schedules, c.gemms);
+    scales.load(nullptr);
+    const HostViews& host = run.schedules.host;
+    // Gradients and loss of all ranks, in the order of ranks, are left in the model's buffers.
+    const auto run_all = [&](int step) {
+        std::vector<float> sum, mine(static_cast<std::size_t>(run.layout.count));
+        float loss = 0;
+        const auto all = batches_of(c, step, 0, ranks * c.micro_batches);
+        for (int rank = 0; rank < ranks; ++rank) {
+            upload_scalar(*run.executor, host.alpha, 1.0 / static_cast<double>(ModelRun::valid_targets(all)));
+            const std::span own(all.data() + rank * c.micro_batches, static_cast<std::size_t>(c.micro_batches));
+            bool first = true;
+            for (const textbook::Batch& batch : own) {
+                run.feed(batch);
+                run.executor->run(first ? Pass::first : Pass::further);
+                first = false;
+            }
+            run.executor->download(host.gradient, mine.data());
+            if (rank == 0) sum = mine;
+            for (std::size_t i = 0; rank > 0 && i < sum.size(); ++i) sum[i] += mine[i];
+            const auto own_loss = static_cast<float>(download_scalar(*run.executor, host.loss));
+            loss = rank == 0 ? own_loss : loss + own_loss;
+        }
+        run.executor->upload(host.gradient, sum.data());
+        upload_scalar(*run.executor, host.loss, static_cast<double>(loss));
+    };
+    if (scales.needs_calibration()) scales.calibrate([&] { run_all(1); });
+    std::vector<Left> all;
+    for (int step = 1; step <= kSteps; ++step) {
+        run_all(step);
+        Left& left = all.emplace_back();
+        left.norm = run.update(step, kRate, kBeta1, kBeta2);
+        left.loss = download_scalar(*run.executor, host.loss);
+        collect(run, left);
+        left.segments["working"] = whole_of(run, host.working);
+    }
+    return all;
+}
+
+struct RankResult {
+    std::vector<Left> steps;
+    std::vector<std::string> working;
+};
+
+RankResult train(const RanksCase& c, Team& team, std::vector<Left>& together, std::mutex& mutex) {
+    Sizes sizes = sizes_of(c);
+    sizes.rank = team.rank();
+    sizes.ranks = team.ranks();
+    ModelRun run(model_of(c), sizes, c.precision);
+    run.start(make_cpu_executor, &team);
+    run.set_weights(textbook::random_weights(run.model, 7, 0.4));
+    F8Scales scales(*run.executor, run.schedules, c.gemms);
+    scales.load(nullptr);
+    const HostViews& host = run.schedules.host;
+    const auto run_own = [&](int step) {
+        const auto all = batches_of(c, step, 0, team.ranks() * c.micro_batches);
+        upload_scalar(*run.executor, host.alpha, 1.0 / static_cast<double>(ModelRun::valid_targets(all)));
+        for (std::int64_t i = 0; i < c.micro_batches; ++i) {
+            run.feed(all[static_cast<std::size_t>(team.rank() * c.micro_batches + i)]);
+            run.executor->run(i + 1 == c.micro_batches ? Pass::last : i == 0 ? Pass::first : Pass::further);
+        }
+    };
+    if (scales.needs_calibration()) scales.calibrate([&] { run_own(1); });
+    RankResult result;
+    for (int step = 1; step <= kSteps; ++step) {
+        run_own(step);
+        Left& left = result.steps.emplace_back();
+        left.norm = run.update(step, kRate, kBeta1, kBeta2);
+        left.loss = download_scalar(*run.executor, host.loss);
+        result.working.push_back(whole_of(run, host.working));
+        const std::lock_guard lock(mutex);
+        collect(run, together[static_cast<std::size_t>(step - 1)]);
+    }
+    return result;
+}
+
+}  // namespace
+
+TEST_CASE("several ranks have the bits of one model that plays them in turn") {
+    for (const RanksCase& c : kCases)
+        for (const int ranks : {2, 3, 4}) {
+            INFO(c.name << ", " << ranks << " ranks");
+            const std::vector<Left> expected = play(c, ranks);
+            std::vector<Left> together(kSteps);
+            std::vector<RankResult> results(static_cast<std::size_t>(ranks));
+            std::mutex mutex;
+            run_thread_team(ranks, 1, [&](Team& team) {
+                results[static_cast<std::size_t>(team.rank())] = train(c, team, together, mutex);
+            });
+            for (std::size_t step = 0; step < kSteps; ++step) {
+                INFO("step " << step + 1);
+                for (const auto& [name, bytes] : together[step].segments) {
+                    INFO(name);
+                    CHECK((bytes == expected[step].segments.at(name)));
+                }
+                for (const RankResult& rank : results) {
+                    CHECK((rank.working[step] == expected[step].segments.at("working")));
+                    CHECK(rank.steps[step].loss == expected[step].loss);
+                    CHECK(rank.steps[step].norm == results[0].steps[step].norm);
+                    // Squares are summed in double, in another order, and rounded once to fp32.
+                    CHECK(std::abs(rank.steps[step].norm / expected[step].norm - 1) <= 0x1p-23);
+                }
+            }
+        }
+}
+
+TEST_CASE("a rank that fails is named by the others, which stop") {
+    std::mutex mutex;
+    std::vector<std::string> said(3);
+    CHECK_THROWS_WITH(run_thread_team(3, 1,
+                                      [&](Team& team) {
+                                          const std::byte mine[1] = {};
+                                          team.share(mine);
+                                          if (team.rank() == 1) throw Error("no more data");
+                                          try {
+                                              team.share(mine);
+                                          } catch (const Error& error) {
+                                              const std::lock_guard lock(mutex);
+                                              said[static_cast<std::size_t>(team.rank())] = error.what();
+                                              throw;
+                                          }
+                                      }),
+                      Catch::Contains("no more data"));
+    CHECK(said[0] == "rank 1 has stopped: no more data");
+    CHECK(said[2] == "rank 1 has stopped: no more data");
+}

@@ -1,0 +1,135 @@
+// A training run of several ranks, each a thread: what its first rank writes, and how it continues.
+#include <nlohmann/json.hpp>
+
+#include "src/core/errors.h"
+#include "src/engine/thread_team.h"
+#include "src/train/trainer.h"
+#include "tests/catch.h"
+#include "tests/train/training_folder.h"
+
+using namespace coda;
+using Catch::Contains;
+
+namespace {
+
+/// A model that 2, 3 and 4 ranks can divide, and steps of 12 micro-batches.
+Config config_of(const Folder& folder, const std::string& run, std::int64_t steps) {
+    Config config = folder.config(run);
+    config.model.hidden_size = 32;
+    config.model.intermediate_size = 48;
+    config.training.micro_batch_size = 1;
+    config.training.grad_accumulation_steps = 12;
+    config.training.steps = steps;
+    config.lr_schedule.decay_steps = 4;
+    return config;
+}
+
+int train(const Folder& folder, const Config& config, int ranks, bool resume = false) {
+    std::vector<int> codes(static_cast<std::size_t>(ranks));
+    run_thread_team(ranks, 1, [&](Team& team) {
+        RunOptions options = folder.options();
+        options.resume = resume;
+        options.team = &team;
+        codes[static_cast<std::size_t>(team.rank())] = Trainer(config, options).train();
+    });
+    for (const int code : codes) CHECK(code == codes[0]);
+    return codes[0];
+}
+
+std::vector<double> losses(const nlohmann::json& log) {
+    std::vector<double> found;
+    for (const nlohmann::json& record : log)
+        if (record.contains("loss")) found.push_back(record["loss"]);
+    return found;
+}
+
+}  // namespace
+
+TEST_CASE("several ranks train as one does, but for the order of sums") {
+    const Folder folder;
+    CHECK(Trainer(config_of(folder, "one", 4), folder.options()).train() == kExitDone);
+    const std::vector<double> expected = losses(folder.log("one"));
+    for (const int ranks : {2, 3, 4}) {
+        INFO(ranks << " ranks");
+        const std::string run = "ranks" + std::to_string(ranks), again = run + "_again";
+        CHECK(train(folder, config_of(folder, run, 4), ranks) == kExitDone);
+        CHECK(train(folder, config_of(folder, again, 4), ranks) == kExitDone);
+        const std::vector<double> found = losses(folder.log(run));
+        REQUIRE(found.size() == expected.size());
+        // Sums of 12 micro-batches in fp32, in another order: 24 2^-24 of the magnitudes' sum, and AdamW's first steps
+        // divide by a gradient's own size.
+        for (std::size_t i = 0; i < found.size(); ++i) CHECK(found[i] == Approx(expected[i]).epsilon(1e-5));
+        CHECK((folder.state(run, 4) == folder.state(again, 4)));
+        CHECK(folder.state(run, 4).size() == folder.state("one", 4).size());
+        CHECK(losses(folder.log(again)) == found);
+    }
+}
+
+// One rank adds a micro-batch's weight gradients to the sum of those before, and so do ranks. Only the embedding's rows
+// are added one token at a time, so it is left out; after one step, since the next one reads it.
+TEST_CASE("ranks of one micro-batch each have one rank's bits") {
+    const Folder folder;
+    for (const int ranks : {2, 3, 4}) {
+        const std::string one = "one" + std::to_string(ranks), all = "all" + std::to_string(ranks);
+        Config config = config_of(folder, one, 1);
+        config.model.tie_word_embeddings = false;
+        config.training.grad_accumulation_steps = ranks;
+        config.training.max_grad_norm = 0;  // the norm's own sum has another order
+        CHECK(Trainer(config, folder.options()).train() == kExitDone);
+        config.output.directory = (folder.path() / all).string();
+        CHECK(train(folder, config, ranks) == kExitDone);
+        const std::size_t embedding = 64 * 32 * sizeof(float);
+        for (const char* segment : {"master.bin", "m.bin", "v.bin"})
+            CHECK((folder.segment(all, 1, segment).substr(embedding) ==
+                   folder.segment(one, 1, segment).substr(embedding)));
+        CHECK(losses(folder.log(all)) == losses(folder.log(one)));
+    }
+}
+
+TEST_CASE("a checkpoint of any number of ranks is continued by any other") {
+    const Folder folder;
+    for (const int first : {1, 2, 4})
+        for (const int second : {1, 2, 3}) {
+            INFO(first << " ranks, then " << second);
+            const std::string run = "from" + std::to_string(first) + "to" + std::to_string(second);
+            CHECK(train(folder, config_of(folder, run, 2), first) == kExitDone);
+            const std::string saved = folder.state(run, 2);
+            // A run that has nothing left to do reads the checkpoint and leaves it.
+            CHECK(train(folder, config_of(folder, run, 2), second, true) == kExitDone);
+            CHECK((folder.state(run, 2) == saved));
+            CHECK(train(folder, config_of(folder, run, 4), second, true) == kExitDone);
+            if (first != second) continue;
+            const std::string whole = "whole" + std::to_string(first);
+            CHECK(train(folder, config_of(folder, whole, 4), first) == kExitDone);
+            CHECK((folder.state(run, 4) == folder.state(whole, 4)));
+        }
+}
+
+TEST_CASE("ranks that cannot share a step's micro-batches are told what would do") {
+    const Folder folder;
+    Config config = config_of(folder, "run", 2);
+    config.training.grad_accumulation_steps = 3;
+    CHECK_THAT(message_of([&] { train(folder, config, 2); }),
+               Contains("training.grad_accumulation_steps is 3") && Contains("a multiple of 2, such as 4"));
+}
+
+TEST_CASE("a rank whose data fails stops all, with its name, after the steps before are saved") {
+    const Folder folder;
+    Config config = config_of(folder, "run", 3);
+    config.data.shuffle = false;
+    // The file loses its last tokens when it is open: only the last rank's micro-batches lie there.
+    std::string said;
+    run_thread_team(2, 1, [&](Team& team) {
+        RunOptions options = folder.options();
+        options.team = &team;
+        Trainer trainer(config, options);
+        const std::byte mine[1] = {};
+        team.share(mine);
+        if (team.rank() == 0) std::filesystem::resize_file(folder.path() / "tokens.bin", 1024 + 2 * 150);
+        team.share(mine);
+        const std::string message = message_of([&] { trainer.train(); });
+        if (team.rank() == 0) said = message;
+    });
+    CHECK_THAT(said, Contains("rank 1: ") && Contains("step 2 cannot be read") && Contains("Step 1 is complete"));
+    CHECK(!folder.state("run", 1).empty());
+}
