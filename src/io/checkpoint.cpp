@@ -286,6 +286,7 @@ void CheckpointDraft::complete(const json& state, std::int64_t keep) {
     write_marker(temporary_, step_, state, std::move(segments));
     publish_folder(temporary_, checkpoints_folder(run_) / folder_name(step_));
     temporary_.clear();
+    being_written_.reset();
     end_folder(run_, step_, keep);
 }
 
