@@ -9,10 +9,14 @@ namespace coda {
 
 namespace {
 
-/// Codes of four neighbouring columns, from the lowest bits on, as a word of a unit has them (int4_code).
-constexpr std::uint32_t spread(std::uint32_t codes) { return (codes & 0x0f0fU) | (codes & 0xf0f0U) << 12U; }
-static_assert(spread(0x4321) == (0x1U << int4_code(0, 0).bit | 0x2U << int4_code(0, 1).bit |
-                                 0x3U << int4_code(0, 2).bit | 0x4U << int4_code(0, 3).bit));
+/// Codes q + kInt4Zero of four neighbouring columns, from the lowest bits on, as a word of a unit has them (int4_code).
+constexpr std::uint32_t spread(std::uint32_t codes) {
+    const std::uint32_t bytes =
+        (codes & 0xfU) | (codes & 0xf0U) << 4U | (codes & 0xf00U) << 8U | (codes & 0xf000U) << 12U;
+    return bytes ^ 0x08080808U;  // in two's complement
+}
+static_assert(spread(0xd98b) == (0x3U << int4_code(0, 0).bit | 0x0U << int4_code(0, 1).bit |
+                                 0x1U << int4_code(0, 2).bit | 0x5U << int4_code(0, 3).bit));
 
 }  // namespace
 

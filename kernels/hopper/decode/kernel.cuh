@@ -1,6 +1,7 @@
 // fused_decode - a model's whole decode step, many steps per launch
 //
-//   GEMM       z = x Wᵀ, x (S, K) and W (N, K) in bf16, S <= 8 sequences -> fp32;  results = epilogue(z)
+//   GEMM       z = x Wᵀ, x (S, K) in bf16, W (N, K) in bf16 or 4-bit integers, S <= 8 sequences -> fp32;
+//              results = epilogue(z)
 //   attention  o = softmax(q Kᵀ / sqrt(hd)) V over the cache, in splits of a sequence's positions
 //   choose     the next token of each sequence from its logits
 //
@@ -18,7 +19,8 @@
 //            committed  consumer 0 -> producer: a count of the steps whose tokens are known
 // Exchange   between SMs, through L2: LL words or Lamport buffers, and per layer an arrival (plan/decode_plan.h)
 // Timeline   load     per k-tile or cache block: wait empty, and at the limit in flight for the oldest load; copy
-//            consume  GEMM: fetch slices of x; per k-tile: wait full, MMAs, release; per tile: store partials
+//            consume  GEMM: fetch slices of x, for 4-bit integers as fixed point; per k-tile: wait full, MMAs, release;
+//                     per tile: store partials
 //                     attention: fetch the queries; per block: wait full, running maximum, release; store partials
 //                     choose: on SM b, reduce the largest logits of sequence b, or draw; commit its token
 //            finish   per tile: fetch what the epilogue reads, wait full, reduce in order, epilogue, hand over

@@ -25,6 +25,13 @@ __device__ __forceinline__ float minimum_or_nan(float value, float limit) {
     return result;
 }
 
+/// The larger magnitude; NaN where one is NaN.
+__device__ __forceinline__ float largest_magnitude_or_nan(float a, float b) {
+    float result;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(fabsf(a)), "f"(fabsf(b)));
+    return result;
+}
+
 /// Two bf16 in a word, `low` in its lower half, rounded to nearest, ties to even.
 __device__ __forceinline__ std::uint32_t round_to_bf16x2(float low, float high) {
     std::uint32_t pair;

@@ -30,9 +30,9 @@ void execute(const UnpackInt4& op, const Memory& memory) {
                 const auto row_in_unit = static_cast<int>(row % kInt4Rows);
                 const auto column_in_unit = static_cast<int>(column % kInt4Group);
                 const std::int32_t* unit = units[row / kInt4Rows] + column / kInt4Group * kInt4UnitWords;
-                const std::uint32_t code = bits_at(unit, int4_code(row_in_unit, column_in_unit)) & 15;
+                const int q = int4_of_code(bits_at(unit, int4_code(row_in_unit, column_in_unit)));
                 const auto scale = std::bit_cast<float>(bits_at(unit, int4_scale(row_in_unit)) << 16);
-                const Compute master = static_cast<Compute>(static_cast<int>(code) - kInt4Zero) * Compute(scale);
+                const Compute master = static_cast<Compute>(q) * Compute(scale);
                 const Compute factor = gamma ? norm_factor(gamma[column]) : Compute(1);
                 working[row][column] = Storage(master * factor);
             }

@@ -3,9 +3,9 @@
 //   working = round(q scale), with gamma round(q scale norm_factor(gamma)), gamma over the columns
 //   q and scale in units (kernels/math/int4.h), gamma (K) fp32, working (N, K) bf16; N a multiple of 16, K of 128
 //
-// Bound by memory, 2.5 bytes per element. A thread takes eight neighbouring columns of rows r and r + 8 of a unit,
-// whose codes are two neighbouring words. The threads of a warp then read 256 bytes in a row, and write 128 of each of
-// 4 rows at a time.
+// Bound by memory, 2.5 bytes per element. A thread takes four neighbouring words of codes: of rows r and r + 8 of a
+// unit, eight neighbouring columns of each half. The threads of a warp then read 256 bytes in a row, and write 128 of
+// each of 4 rows at a time.
 #include <cuda_runtime.h>
 
 #include "kernels/core/integers.h"
@@ -23,8 +23,8 @@ namespace coda::hopper {
 
 namespace {
 
-constexpr int kThreads = 256, kUnitThreads = kInt4CodeWords / 2, kBlockUnits = kThreads / kUnitThreads;
-constexpr int kUnitGroups = kInt4Group / 8;  // of 8 columns
+constexpr int kThreads = 256, kUnitThreads = kInt4CodeWords / 4, kBlockUnits = kThreads / kUnitThreads;
+constexpr int kUnitGroups = kInt4Group / 8, kHalfGroups = kUnitGroups / 2;  // of 8 columns
 static_assert(kInt4UnitWords % 4 == 0, "units begin at whole vectors where rows of them do");
 
 struct UnpackArguments {
@@ -40,35 +40,38 @@ __global__ __launch_bounds__(kThreads) void unpack_int4(const UnpackArguments ar
     if (at >= arguments.count) return;
     const unsigned unit_row = at / arguments.width, unit_column = at % arguments.width;
     const auto thread = static_cast<int>(threadIdx.x % kUnitThreads);
-    const int row = thread % 64 / 8, group = thread / 64 * 8 + thread % 8;
+    const int row = thread / kHalfGroups, group = thread % kHalfGroups;
     const std::uint32_t* const unit =
         arguments.units + unit_row * arguments.units_ld + std::int64_t{unit_column} * kInt4UnitWords;
-    const uint2 codes = __ldcs(reinterpret_cast<const uint2*>(unit + int4_code(row, 8 * group).word));
+    const uint4 codes = __ldcs(reinterpret_cast<const uint4*>(unit + int4_code(row, 8 * group).word));
     const std::uint32_t scales = __ldg(unit + int4_scale(row).word);
-    const std::int64_t to = std::int64_t{unit_column} * kUnitGroups + group;
-
-    float factors[8] = {1, 1, 1, 1, 1, 1, 1, 1};
-    if (arguments.gamma != nullptr) {
 #pragma unroll
-        for (int i = 0; i < 2; ++i) {
-            const float4 gamma = __ldg(arguments.gamma + 2 * to + i);
-            factors[4 * i] = norm_factor(gamma.x);
-            factors[4 * i + 1] = norm_factor(gamma.y);
-            factors[4 * i + 2] = norm_factor(gamma.z);
-            factors[4 * i + 3] = norm_factor(gamma.w);
+    for (int half = 0; half < 2; ++half) {
+        const std::int64_t to = std::int64_t{unit_column} * kUnitGroups + half * kHalfGroups + group;
+        float factors[8] = {1, 1, 1, 1, 1, 1, 1, 1};
+        if (arguments.gamma != nullptr) {
+#pragma unroll
+            for (int i = 0; i < 2; ++i) {
+                const float4 gamma = __ldg(arguments.gamma + 2 * to + i);
+                factors[4 * i] = norm_factor(gamma.x);
+                factors[4 * i + 1] = norm_factor(gamma.y);
+                factors[4 * i + 2] = norm_factor(gamma.z);
+                factors[4 * i + 3] = norm_factor(gamma.w);
+            }
         }
-    }
 #pragma unroll
-    for (int far = 0; far < kInt4Rows; far += 8) {
-        const float scale = __uint_as_float(scales >> int4_scale(far).bit << 16);
-        Eight eight;
+        for (int far = 0; far < kInt4Rows; far += 8) {
+            const float scale = __uint_as_float(scales >> int4_scale(far).bit << 16);
+            Eight eight;
 #pragma unroll
-        for (int i = 0; i < 8; ++i) {
-            const Int4Place place = int4_code(far, i);
-            const std::uint32_t code = (place.word == 0 ? codes.x : codes.y) >> place.bit & 15;
-            eight.value[i] = static_cast<float>(static_cast<int>(code) - kInt4Zero) * scale * factors[i];
+            for (int i = 0; i < 8; ++i) {
+                const std::uint32_t first = half == 0 ? codes.x : codes.z, second = half == 0 ? codes.y : codes.w;
+                const int q = int4_of_code((i < 4 ? first : second) >> int4_code(far, i).bit);
+                eight.value[i] = static_cast<float>(q) * scale * factors[i];
+            }
+            arguments.working[(std::int64_t{unit_row} * kInt4Rows + row + far) * arguments.working_ld + to] =
+                pack(eight);
         }
-        arguments.working[(std::int64_t{unit_row} * kInt4Rows + row + far) * arguments.working_ld + to] = pack(eight);
     }
 }
 

@@ -18,7 +18,7 @@ void check_op(const UnpackInt4& op, OpCheck& check) {
                 const auto inside = static_cast<int>(row % kInt4Rows);
                 const Int4Place code = int4_code(inside, static_cast<int>(column % kInt4Group));
                 const Int4Place scale = int4_scale(inside);
-                const int q = static_cast<int>(static_cast<unsigned>(unit[code.word]) >> code.bit & 15) - kInt4Zero;
+                const int q = int4_of_code(static_cast<unsigned>(unit[code.word]) >> code.bit);
                 const float master = q * __uint_as_float(static_cast<unsigned>(unit[scale.word]) >> scale.bit << 16);
                 const float factor = folds ? norm_factor(gamma[column]) : 1.0f;
                 return __bfloat162float(__float2bfloat16(master * factor));

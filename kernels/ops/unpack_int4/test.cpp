@@ -8,9 +8,9 @@ using namespace coda::test;
 
 namespace {
 
-/// Calls fn(row, column, q, scale) for every number, by the fragments of mma.m16n8k16: lane l has rows l / 4 and
-/// l / 4 + 8, in its registers a0 and a2, and a1 and a3, each with two neighbouring columns. Register a_i has the
-/// nibbles i of both halves of a word.
+/// Calls fn(row, column, q, scale) for every number, by the fragments of mma.m16n8k32: lane l has rows l / 4 and
+/// l / 4 + 8. Of each of its words the low halves of the bytes are the first row's register, and the high halves the
+/// second's. Words 2 h and 2 h + 1 of vector v have columns 64 h + 32 v + 8 (l % 4) to 7 further on.
 template <class Fn>
 void for_each_number(const Buffers& buffers, const View& units, const Fn& fn) {
     const auto word_of = [&](std::int64_t row, std::int64_t word) {
@@ -18,20 +18,21 @@ void for_each_number(const Buffers& buffers, const View& units, const Fn& fn) {
     };
     for (std::int64_t i = 0; i < units.rows; ++i)
         for (std::int64_t j = 0; j < units.cols / kUnitWords; ++j)
-            for (int half = 0; half < 2; ++half)
+            for (int vector = 0; vector < 2; ++vector)
                 for (int lane = 0; lane < 32; ++lane)
-                    for (int product = 0; product < 4; ++product)
-                        for (int a = 0; a < 4; ++a)
-                            for (int second = 0; second < 2; ++second) {
-                                const std::int64_t unit = j * kUnitWords;
-                                const std::uint32_t codes = word_of(i, unit + 128 * half + 4 * lane + product);
-                                const std::uint32_t scales = word_of(i, unit + 256 + lane / 4);
-                                const int q = static_cast<int>(codes >> (4 * a + 16 * second) & 15) - 8;
-                                const std::uint32_t scale = a % 2 == 0 ? scales << 16 : scales & 0xffff0000u;
-                                const int row = lane / 4 + 8 * (a % 2);
-                                const int column = 64 * half + 16 * (lane % 4) + 4 * product + 2 * (a / 2) + second;
-                                fn(kUnitRows * i + row, kUnitColumns * j + column, q, std::bit_cast<float>(scale));
-                            }
+                    for (int word = 0; word < 4; ++word)
+                        for (int nibble = 0; nibble < 8; ++nibble) {
+                            const std::int64_t unit = j * kUnitWords;
+                            const std::uint32_t codes = word_of(i, unit + 128 * vector + 4 * lane + word);
+                            const std::uint32_t scales = word_of(i, unit + 256 + lane / 4);
+                            const bool far = nibble % 2 != 0;
+                            const int q = static_cast<std::int32_t>(codes << (28 - 4 * nibble)) >> 28;
+                            const std::uint32_t scale = far ? scales & 0xffff0000u : scales << 16;
+                            const int row = lane / 4 + (far ? 8 : 0);
+                            const int column =
+                                64 * (word / 2) + 32 * vector + 8 * (lane % 4) + 4 * (word % 2) + nibble / 2;
+                            fn(kUnitRows * i + row, kUnitColumns * j + column, q, std::bit_cast<float>(scale));
+                        }
 }
 
 }  // namespace

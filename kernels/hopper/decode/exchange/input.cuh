@@ -83,13 +83,8 @@ __device__ __forceinline__ bool has_input(const WarpContext& ctx, const DecodeOp
     return op.kind != OpKind::attn_out || ctx.state.start_running[sequence] != 0;
 }
 
-/// The op's weights lack the weight of the norm before it (norm_weight.cuh).
-__device__ __forceinline__ bool scales_input(const WarpContext& ctx, const DecodeOp& op) {
-    return ctx.int4 && op.norm >= 0;
-}
-
 /// Copies a warp's slices of every sequence's input to shared memory; nothing for those without input. Lane b returns
-/// the sum of the squares of sequence b's slices, in order; 0 of inputs that NormWeight scales.
+/// the sum of the squares of sequence b's slices, in order; 0 of inputs that FixedPointInput converts.
 class SliceFetch {
   public:
     /// Slices slice, slice + kConsumerWarps, ...; they are `apart` bytes apart, and sequences `pitch` bytes.
@@ -177,8 +172,8 @@ class SliceFetch {
         }
     }
 
-    /// NormWeight sums its own.
-    __device__ __forceinline__ bool sums_squares() const { return has_norm(op_.kind) && !scales_input(ctx_, op_); }
+    /// FixedPointInput sums its own.
+    __device__ __forceinline__ bool sums_squares() const { return has_norm(op_.kind) && !ctx_.is_int4(op_); }
 
     __device__ __forceinline__ void add(int sequence, float square) {
         const float sum = warp_sum(square);

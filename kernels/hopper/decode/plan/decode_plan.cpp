@@ -61,8 +61,8 @@ Layout layout_of(const DecodePlan& plan, int in_flight_bytes) {
     for (const DecodeOp& op : plan.ops) {
         if (!is_gemm(op.kind)) continue;
         const int kept = resident_slices(shape.slices(op.columns), shape.batch);
-        const int bytes =
-            shape.batch * (uses_lamport(shape.batch) ? std::max(kept, 1) * kInputPitch : input_pitch(kept));
+        const int bytes = shape.batch * (uses_lamport(shape.batch) || shape.int4 ? std::max(kept, 1) * kInputPitch
+                                                                                 : input_pitch(kept));
         layout.input_bytes = std::max(layout.input_bytes, bytes);
     }
     layout.input_bytes = std::max(layout.input_bytes, AttentionInput::bytes(shape.head_dim));

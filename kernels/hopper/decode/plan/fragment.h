@@ -1,5 +1,5 @@
-// Which elements the lanes of a warp give to an MMA of 16 rows, 16 columns of weights and 8 columns of inputs. Host and
-// device.
+// Which elements the lanes of a warp give to an MMA of 16 rows, 16 columns of weights and 8 columns of inputs; and to
+// an integer MMA, which takes 32 columns of weights. Host and device.
 //
 // The hardware fixes which lane holds which (row, k) of the operands, but the sum over k does not care which column of
 // the matrix is called k. So of a block of 64 columns (four MMAs) lane l takes columns 16 (l % 4) to 16 (l % 4) + 15:
@@ -41,5 +41,25 @@ CODA_HD int result_column(int lane, int i) { return lane % 4 * 2 + i % 2; }
 
 /// The k that the hardware gives to element i (0 to 3) of a lane's four of a step: pairs 2 (l % 4), and 8 further on.
 CODA_HD int hardware_k(int lane, int i) { return lane % 4 * 2 + i % 2 + (i >= 2 ? 8 : 0); }
+
+// Of 4-bit integers, an MMA's columns of inputs are the high and the low pieces (kernels/math/fixed_point.h) of four
+// sequences in turn. They take the place of a slice in bf16: 256 bytes for a unit, with the scales behind the slice. A
+// unit has 8 parts. Part p has columns 8 p to 8 p + 7 of each 64, in this order: 16 bytes of high pieces, and 16 of low
+// ones.
+inline constexpr int kPieceSequences = 4;  // of an MMA
+inline constexpr int kUnitInputBytes = 2 * kInt4Group, kScalesOffset = 2 * kSliceColumns;
+inline constexpr int kUnitParts = 8;
+
+/// The bytes of a part's pieces in its unit. Parts 4 to 7 have the low pieces first, so that all parts of one kind, and
+/// both kinds of 4, lie on different banks.
+CODA_HD int piece_offset(int part, bool low) {
+    return part / 4 * 128 + (part / 4 ^ (low ? 1 : 0)) * 64 + part % 4 * 16;
+}
+/// What a lane multiplies: of which of the four sequences, which piece, and which part of each half of a unit.
+CODA_HD int piece_sequence(int lane) { return lane / 8; }
+CODA_HD bool has_low_piece(int lane) { return lane / 4 % 2 != 0; }
+CODA_HD int lane_part(int lane, int half) { return 4 * half + lane % 4; }
+/// The sequence of the sum i of a lane: four more for the second MMA's. Its row is result_row(lane, i).
+CODA_HD int integer_result_sequence(int lane, int i) { return lane % 4 + i % 2 * kPieceSequences; }
 
 }  // namespace coda::hopper::decode

@@ -1,7 +1,7 @@
 // The products of a k-tile: 16 rows of weights, in either format, times the inputs of up to eight sequences. Device.
 #pragma once
 
-#include "kernels/hopper/decode/plan/fragment.h"
+#include "kernels/hopper/decode/plan/decode_plan.h"
 #include "kernels/hopper/ptx/int4.cuh"
 #include "kernels/hopper/ptx/mma.cuh"
 #include "kernels/hopper/sm90/bf16_pair.cuh"
@@ -35,35 +35,65 @@ __device__ __forceinline__ void multiply(Sums& sums, const LaneRows& rows, const
     }
 }
 
-/// A word of codes as weights: of rows r and r + 8 two pairs each.
-__device__ __forceinline__ void multiply_codes(float (&sums)[4], std::uint32_t codes, std::uint32_t b0,
-                                               std::uint32_t b1) {
-    ptx::mma_m16n8k16(sums, ptx::numbers_of(codes), ptx::numbers_of(codes >> 4), ptx::numbers_of(codes >> 8),
-                      ptx::numbers_of(codes >> 12), b0, b1);
-}
+/// A slice of the inputs as fixed-point pieces, of all sequences.
+struct PieceSlice {
+    const char* first;        // in shared memory, of sequence 0
+    int batch;                // sequences
+    std::uint32_t has_input;  // a bit for each; others count as 0
+};
 
-/// The same of units of 4-bit integers, which lie one behind the other. The sum of a unit's products is multiplied by
-/// the scale of its row: numbers times scales would have to be rounded, and there are 16 times as many.
-__device__ __forceinline__ void multiply_units(Sums& sums, const char* units, int lane, const char* column, bool live,
+/// The sums of an MMA of 8-bit integers: of rows r and r + 8 the high and the low pieces' of a sequence each.
+struct IntegerSums {
+    int of[4] = {};
+
+    /// 128 columns' sums are below 2^29. far: of row r + 8.
+    __device__ float total(int far) const { return static_cast<float>(256 * of[2 * far] + of[2 * far + 1]); }
+};
+
+/// The same of units of 4-bit integers, which lie one behind the other. A unit's sums are exact. They are multiplied by
+/// the scales of row and input: its numbers times scales would have to be rounded, and there are 16 times as many.
+/// kMmas: 1 for up to four sequences. sums.of[0][i] is of integer_result_sequence(lane, i).
+template <int kMmas>
+__device__ __forceinline__ void multiply_units(Sums& sums, const char* units, int lane, const PieceSlice& input,
                                                int number) {
     const char* own = units + 16 * lane;
     const char* own_scales = units + 4 * kInt4CodeWords + lane_row(lane) * 4;
-#pragma unroll 1  // two units at a time are 6% slower
+    const char *columns[kMmas][2], *inputs_scale[kMmas];
+    bool live[kMmas];
+#pragma unroll
+    for (int m = 0; m < kMmas; ++m) {
+        // Lanes without a sequence take the last one's. Their results are not used.
+        const auto slice_of = [&](int sequence) {
+            return input.first + min(sequence + m * kPieceSequences, input.batch - 1) * kInputPitch;
+        };
+        const char* slice = slice_of(piece_sequence(lane));
+        for (int half = 0; half < 2; ++half)
+            columns[m][half] = slice + piece_offset(lane_part(lane, half), has_low_piece(lane));
+        inputs_scale[m] = slice_of(integer_result_sequence(lane, 0)) + kScalesOffset;
+        live[m] = (input.has_input >> integer_result_sequence(lane, m) & 1u) != 0;
+    }
+#pragma unroll(kMmas == 1 ? 2 : 1)  // either one otherwise: 1% slower
     for (int unit = 0; unit < number; ++unit) {
         const float2 scales = unpack_bf16(*reinterpret_cast<const std::uint32_t*>(own_scales + unit * kUnitBytes));
-        Sums of_unit;
+        IntegerSums of_unit[kMmas];
 #pragma unroll
-        for (int block = 0; block < kUnitBlocks; ++block) {
-            const char* input = column + (unit * kUnitBlocks + block) * kBlockRowBytes;
-            const uint4 codes = load_vector(own + unit * kUnitBytes + block * 32 * 16);
-            const uint4 b = live ? load_vector(input) : uint4{}, d = live ? load_vector(input + 16) : uint4{};
-            multiply_codes(of_unit.of[0], codes.x, b.x, b.y);
-            multiply_codes(of_unit.of[1], codes.y, b.z, b.w);
-            multiply_codes(of_unit.of[2], codes.z, d.x, d.y);
-            multiply_codes(of_unit.of[3], codes.w, d.z, d.w);
+        for (int half = 0; half < 2; ++half) {
+            const uint4 codes = load_vector(own + unit * kUnitBytes + half * 32 * 16);
+#pragma unroll
+            for (int m = 0; m < kMmas; ++m) {
+                const uint4 b = load_vector(columns[m][half] + unit * kUnitInputBytes);
+                ptx::mma_m16n8k32(of_unit[m].of, ptx::low_codes(codes.x), ptx::high_codes(codes.x),
+                                  ptx::low_codes(codes.y), ptx::high_codes(codes.y), b.x, b.y);
+                ptx::mma_m16n8k32(of_unit[m].of, ptx::low_codes(codes.z), ptx::high_codes(codes.z),
+                                  ptx::low_codes(codes.w), ptx::high_codes(codes.w), b.z, b.w);
+            }
         }
 #pragma unroll
-        for (int i = 0; i < 4; ++i) sums.of[0][i] = fmaf(i < 2 ? scales.x : scales.y, of_unit.total(i), sums.of[0][i]);
+        for (int m = 0; m < kMmas; ++m) {
+            const float scale = live[m] ? *reinterpret_cast<const float*>(inputs_scale[m] + 4 * unit) : 0.0f;
+            sums.of[0][m] = fmaf(scales.x * scale, of_unit[m].total(0), sums.of[0][m]);
+            sums.of[0][m + 2] = fmaf(scales.y * scale, of_unit[m].total(1), sums.of[0][m + 2]);
+        }
     }
 }
 
