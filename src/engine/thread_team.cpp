@@ -82,7 +82,7 @@ class ThreadTeam : public Team {
 
     void start(std::int32_t, CUstream_st*) override {}
 
-    /// Each rank fetches what it is to have, when all have come as far; and goes on when all have it.
+    /// Each rank fetches what it is to have when all have come as far, and returns when all have it.
     void finish(std::int32_t transfer, CUstream_st*) override {
         const Transfer& moved = transfers_.at(static_cast<std::size_t>(transfer));
         const bool scatters = moved.how == StartExchange::How::scatter;

@@ -39,17 +39,6 @@ std::string checkpoint_line(const Config& config, const Schedules& schedules) {
                 " in host memory; --checkpoint.background false needs none, and the run waits for each\n");
 }
 
-void require_finite_states(Session& session, const Ranks& ranks, std::int64_t step) {
-    std::string problem;
-    try {
-        require_finite_state(session, step);
-    } catch (const NonFiniteError& error) {
-        problem = error.what();
-    }
-    problem = ranks.first_text(ranks.share({.number = 0, .text = problem}));
-    if (!problem.empty()) throw NonFiniteError(problem);
-}
-
 Checkpoints::Checkpoints(Session& session, const Ranks& ranks, Console& console)
     : session_(session),
       ranks_(ranks),
@@ -81,7 +70,7 @@ Checkpoints::Checkpoints(Session& session, const Ranks& ranks, Console& console)
 }
 
 void Checkpoints::save(std::int64_t step, const nlohmann::json& state, const std::function<void()>& log_is_safe) {
-    require_finite_states(session_, ranks_, step);
+    ranks_.require_finite([&] { require_finite_state(session_, step); });
     if (const auto outcome = writer_.wait()) take_outcome(*outcome);
     std::string problem;
     try {

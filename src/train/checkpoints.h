@@ -21,9 +21,6 @@ std::int64_t checkpoint_copy_bytes(const Config& config, const Schedules& schedu
 /// What --dry-run says of it.
 std::string checkpoint_line(const Config& config, const Schedules& schedules);
 
-/// Throws NonFiniteError where a weight or moment of any rank is not finite. All ranks ask.
-void require_finite_states(Session& session, const Ranks& ranks, std::int64_t step);
-
 class Checkpoints {
   public:
     /// Takes the memory for the copy, if the configuration wants one and the host has it; else says that saving stops

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "kernels/core/error.h"
+#include "src/core/errors.h"
 
 namespace coda {
 
@@ -35,9 +36,15 @@ std::string Ranks::first_text(const std::vector<Word>& words) const {
     return count() == 1 ? found->text : text("rank ", found - words.begin(), ": ", found->text);
 }
 
-void Ranks::require_none(const std::string& problem) const {
-    const std::string first = first_text(share({.number = 0, .text = problem}));
-    require(first.empty(), first);
+void Ranks::require_finite(const std::function<void()>& check) const {
+    std::string problem;
+    try {
+        check();
+    } catch (const NonFiniteError& error) {
+        problem = error.what();
+    }
+    problem = first_text(share({.number = 0, .text = problem}));
+    if (!problem.empty()) throw NonFiniteError(problem);
 }
 
 }  // namespace coda

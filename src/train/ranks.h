@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -33,8 +34,8 @@ class Ranks {
     /// The first text that is not empty, with the name of its rank where there are several; empty without one.
     std::string first_text(const std::vector<Word>& words) const;
 
-    /// Throws Error with the first problem that any rank has.
-    void require_none(const std::string& problem) const;
+    /// Each rank checks what it has by check(), which may throw NonFiniteError. If any did, all throw the first one's.
+    void require_finite(const std::function<void()>& check) const;
 
   private:
     Team* team_;

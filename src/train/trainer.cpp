@@ -233,7 +233,7 @@ void Trainer::settle(StepUnderWay& under_way) {
     const StepResult result = result_of(under_way);
     report(under_way.step, result);
     if (result.skipped) stop_non_finite(under_way.step, result);
-    require_finite(under_way.step, result.f8);
+    ranks_.require_finite([&] { require_finite(under_way.step, result.f8); });
 }
 
 void Trainer::stop_non_finite(std::int64_t step, const StepResult& result) {
@@ -379,7 +379,7 @@ int Trainer::train() {
             return kExitInterrupted;
         }
     }
-    if (saved_ != steps) require_finite_states(session_, ranks_, steps);
+    if (saved_ != steps) ranks_.require_finite([&] { require_finite_state(session_, steps); });
     checkpoints_.finish();
     if (log_) log_->sync();
     write_observations();

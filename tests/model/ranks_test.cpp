@@ -214,7 +214,7 @@ TEST_CASE("several ranks have the bits of one model that plays them in turn") {
 // ranks; what comes is two buckets of gradients and, in FP8, the flat working copy.
 TEST_CASE("the lists of a rank of a real model have no hazard, and its memory is what the division leaves") {
     for (const bool f8 : {false, true}) {
-        std::int64_t alone = 0;
+        std::int64_t with_one = 0;
         for (const int ranks : {1, 2, 8}) {
             INFO((f8 ? "FP8, " : "bf16, ") << ranks << " ranks");
             const ModelConfig model = llama1b_untied();
@@ -229,7 +229,7 @@ TEST_CASE("the lists of a rank of a real model have no hazard, and its memory is
             const Schedules schedules = build_schedules(model, layout, options);
             const std::int64_t bytes = plan_and_check(schedules).arena_bytes();
             if (ranks == 1) {
-                alone = bytes;
+                with_one = bytes;
                 CHECK(schedules.last.empty());
                 CHECK(schedules.transfers == 0);
                 continue;
@@ -239,7 +239,7 @@ TEST_CASE("the lists of a rank of a real model have no hazard, and its memory is
             // FP8 with one rank keeps copies of the embedding and the head only, and makes each other one for a moment
             // in memory that transient buffers share: the 2%.
             const std::int64_t copies = f8 ? 2 * (matrices - 2 * layout.embedding_table().count()) : 0;
-            const double expected = static_cast<double>(alone - saved + slots + copies);
+            const double expected = static_cast<double>(with_one - saved + slots + copies);
             CHECK(static_cast<double>(bytes) == Approx(expected).epsilon(0.02));
         }
     }

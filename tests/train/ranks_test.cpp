@@ -113,6 +113,27 @@ TEST_CASE("ranks that cannot share a step's micro-batches are told what would do
                Contains("training.grad_accumulation_steps is 3") && Contains("a multiple of 2, such as 4"));
 }
 
+TEST_CASE("ranks whose loss is not finite stop alike, and say where it began") {
+    const Folder folder;
+    Config config = config_of(folder, "run", 8);
+    config.optimizer.learning_rate = 1e30;
+    config.training.max_grad_norm = 0;
+    config.validation.batches = 0;
+    std::vector<std::string> said(2);
+    run_thread_team(2, 1, [&](Team& team) {
+        RunOptions options = folder.options();
+        options.team = &team;
+        Trainer trainer(config, options);
+        try {
+            trainer.train();
+        } catch (const NonFiniteError& error) {
+            said[static_cast<std::size_t>(team.rank())] = error.what();
+        }
+    });
+    CHECK_THAT(said[0], Contains("the first result that is not finite: rank ") && Contains("were not updated"));
+    CHECK(said[1] == said[0]);
+}
+
 TEST_CASE("a rank whose data fails stops all, with its name, after the steps before are saved") {
     const Folder folder;
     Config config = config_of(folder, "run", 3);

@@ -17,7 +17,7 @@ void require_exchange(const StartExchange& op) {
         return;
     }
     require(!scatters, op.name, ": operand target is missing");
-    const auto beside = [&](const char* operand, const View& view, std::int64_t parts, std::int64_t offset) {
+    const auto next_to = [&](const char* operand, const View& view, std::int64_t parts, std::int64_t offset) {
         require(static_cast<bool>(view) == (parts > 0), op.name, ": operand ", operand,
                 parts > 0 ? " is missing" : " must be absent");
         if (parts == 0) return;
@@ -25,8 +25,8 @@ void require_exchange(const StartExchange& op) {
         require(view.buffer == op.source.buffer && view.offset == offset, op.name, ": operand ", operand,
                 " does not lie next to source");
     };
-    beside("before", op.before, op.rank, op.source.offset - op.rank * op.source.bytes());
-    beside("after", op.after, op.ranks - 1 - op.rank, op.source.offset + op.source.bytes());
+    next_to("before", op.before, op.rank, op.source.offset - op.rank * op.source.bytes());
+    next_to("after", op.after, op.ranks - 1 - op.rank, op.source.offset + op.source.bytes());
 }
 
 }  // namespace coda
