@@ -182,7 +182,7 @@ RankResult train(const RanksCase& c, Team& team, std::vector<Left>& together, st
 
 }  // namespace
 
-TEST_CASE("several ranks have the bits of one model that plays them in turn") {
+TEST_CASE("several ranks have the bits of one model that plays them in turn", "[threads]") {
     for (const RanksCase& c : kCases)
         for (const int ranks : {2, 3, 4}) {
             INFO(c.name << ", " << ranks << " ranks");
@@ -245,7 +245,7 @@ TEST_CASE("the lists of a rank of a real model have no hazard, and its memory is
     }
 }
 
-TEST_CASE("a rank that fails is named by the others, which stop") {
+TEST_CASE("a rank that fails is named by the others, which stop", "[threads]") {
     std::mutex mutex;
     std::vector<std::string> said(3);
     CHECK_THROWS_WITH(run_thread_team(3, 1,

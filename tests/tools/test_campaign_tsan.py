@@ -46,7 +46,7 @@ class TsanTest(LogTestCase):
 
     def test_no_test(self):
         out = self.tsan('echo "No test cases matched"', expect=1, suite="test_train")
-        self.assertIn("FAILED test_train ran no test ([checkpoint_writer],*checkpoint_writer*)", out)
+        self.assertIn("FAILED test_train ran no test ([threads],[checkpoint_writer],*checkpoint_writer*)", out)
 
     def test_a_fatal_start(self):
         out = self.tsan('echo "FATAL: ThreadSanitizer: unexpected memory mapping" >&2; exit 66', expect=1)

@@ -45,7 +45,7 @@ std::vector<double> losses(const nlohmann::json& log) {
 
 }  // namespace
 
-TEST_CASE("several ranks train as one does, but for the order of sums") {
+TEST_CASE("several ranks train as one does, but for the order of sums", "[threads]") {
     const Folder folder;
     CHECK(Trainer(config_of(folder, "one", 4), folder.options()).train() == kExitDone);
     const std::vector<double> expected = losses(folder.log("one"));
@@ -67,7 +67,7 @@ TEST_CASE("several ranks train as one does, but for the order of sums") {
 
 // One rank adds a micro-batch's weight gradients to the sum of those before, and so do ranks. Only the embedding's rows
 // are added one token at a time, so it is left out; after one step, since the next one reads it.
-TEST_CASE("ranks of one micro-batch each have one rank's bits") {
+TEST_CASE("ranks of one micro-batch each have one rank's bits", "[threads]") {
     const Folder folder;
     for (const int ranks : {2, 3, 4}) {
         const std::string one = "one" + std::to_string(ranks), all = "all" + std::to_string(ranks);
@@ -86,7 +86,7 @@ TEST_CASE("ranks of one micro-batch each have one rank's bits") {
     }
 }
 
-TEST_CASE("a checkpoint of any number of ranks is continued by any other") {
+TEST_CASE("a checkpoint of any number of ranks is continued by any other", "[threads]") {
     const Folder folder;
     for (const int first : {1, 2, 4})
         for (const int second : {1, 2, 3}) {
@@ -105,7 +105,7 @@ TEST_CASE("a checkpoint of any number of ranks is continued by any other") {
         }
 }
 
-TEST_CASE("ranks that cannot share a step's micro-batches are told what would do") {
+TEST_CASE("ranks that cannot share a step's micro-batches are told what would do", "[threads]") {
     const Folder folder;
     Config config = config_of(folder, "run", 2);
     config.training.grad_accumulation_steps = 3;
@@ -113,7 +113,7 @@ TEST_CASE("ranks that cannot share a step's micro-batches are told what would do
                Contains("training.grad_accumulation_steps is 3") && Contains("a multiple of 2, such as 4"));
 }
 
-TEST_CASE("ranks whose loss is not finite stop alike, and say where it began") {
+TEST_CASE("ranks whose loss is not finite stop alike, and say where it began", "[threads]") {
     const Folder folder;
     Config config = config_of(folder, "run", 8);
     config.optimizer.learning_rate = 1e30;
@@ -134,7 +134,7 @@ TEST_CASE("ranks whose loss is not finite stop alike, and say where it began") {
     CHECK(said[1] == said[0]);
 }
 
-TEST_CASE("a rank whose data fails stops all, with its name, after the steps before are saved") {
+TEST_CASE("a rank whose data fails stops all, with its name, after the steps before are saved", "[threads]") {
     const Folder folder;
     Config config = config_of(folder, "run", 3);
     config.data.shuffle = false;
