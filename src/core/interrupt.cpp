@@ -1,16 +1,18 @@
 #include "src/core/interrupt.h"
 
+#include <atomic>
 #include <csignal>
 
 namespace coda {
 
 namespace {
 
-// A signal handler can reach only static storage.
-volatile std::sig_atomic_t stop_seen = 0, save_seen = 0;
+// A signal handler can reach only static storage, and of other threads only what is lock-free.
+std::atomic<bool> stop_seen = false, save_seen = false;
+static_assert(std::atomic<bool>::is_always_lock_free);
 
-extern "C" void remember_stop(int) { stop_seen = 1; }
-extern "C" void remember_save(int) { save_seen = 1; }
+extern "C" void remember_stop(int) { stop_seen = true; }
+extern "C" void remember_save(int) { save_seen = true; }
 
 void handle(int signal, void (*handler)(int), int flags) {
     struct sigaction action {};
@@ -28,24 +30,20 @@ bool is_ignored(int signal) {
 }  // namespace
 
 void watch_interrupts() {
-    stop_seen = 0;
+    stop_seen = false;
     constexpr int kOnce = static_cast<int>(SA_RESETHAND | SA_RESTART);
     handle(SIGINT, remember_stop, kOnce);
     handle(SIGTERM, remember_stop, kOnce);
     if (!is_ignored(SIGHUP)) handle(SIGHUP, remember_stop, SA_RESTART);
 }
 
-bool interrupted() { return stop_seen != 0; }
+bool interrupted() { return stop_seen; }
 
 void watch_save_requests() {
-    save_seen = 0;
+    save_seen = false;
     handle(SIGUSR1, remember_save, SA_RESTART);
 }
 
-bool save_requested() {
-    if (save_seen == 0) return false;
-    save_seen = 0;
-    return true;
-}
+bool save_requested() { return save_seen.exchange(false); }
 
 }  // namespace coda
