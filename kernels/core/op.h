@@ -15,11 +15,11 @@
 //                    the other operands, which must be set. Only bf16 storage runs on Hopper, so ops of other storage
 //                    types need none
 //   tolerance(...)   the oracle's tolerance for an operand, where that is not the rounding of its type
-//   between_ranks    the op moves bytes between ranks (Memory::peers): no kernel, so no graph has it, and no case tests
-//   it part_of(name)    the operand to which a part named in the oracle's report belongs in_place()       pairs of an
-//   operand and a result that may be the same elements takes_f8         the op has kernels for FP8 factors
-//   (kernels/core/factors.h) storage_only     fields of operands that are absent where the factors are FP8, and
-//   codes_only, where they are not
+//   part_of(name)    the operand to which a part named in the oracle's report belongs
+//   in_place()       pairs of an operand and a result that may be the same elements
+//   takes_f8         the op has kernels for FP8 factors (kernels/core/factors.h)
+//   storage_only     fields of operands that are absent where the factors are FP8, and codes_only, where they are not
+//   between_ranks    the op moves bytes between ranks (Memory::peers): it has no kernel, and no graph can hold it
 #pragma once
 
 #include <cstdint>
