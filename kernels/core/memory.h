@@ -1,4 +1,4 @@
-// The addresses of buffers, and the other ranks where there are several: all that an executor needs besides the op.
+// The addresses of buffers and, with several ranks, the peers: what an executor needs besides the op.
 #pragma once
 
 #include <cstddef>

@@ -42,7 +42,7 @@ std::string named(const Session& session, const StateSegment& in, std::int64_t e
 }  // namespace
 
 void require_finite_state(Session& session, std::int64_t step) {
-    for (const StateSegment& segment : state_segments(session.schedules(), session.layout())) {
+    for (const StateSegment& segment : state_segments(session.schedules())) {
         const std::int64_t bad = session.executor().first_nonfinite(segment.view);
         if (bad < 0) continue;
         throw NonFiniteError(text("step ", step, ": ", named(session, segment, bad),

@@ -178,12 +178,12 @@ void send_weights(Executor& executor, const Schedules& schedules, const Paramete
     if (schedules.uses(host.embedding)) send_embedding(executor, host.embedding, layout.embedding_table(), weights);
 }
 
-std::vector<StateSegment> state_segments(const Schedules& schedules, const ParameterLayout& layout) {
+std::vector<StateSegment> state_segments(const Schedules& schedules) {
     const HostViews& host = schedules.host;
     const std::vector<OwnRange>& own = schedules.division.own();
-    std::vector<StateSegment> segments = {{kMasterSegment, host.master, own, layout.count},
-                                          {"m", host.m, own, layout.count},
-                                          {"v", host.v, own, layout.count}};
+    const std::int64_t count = schedules.division.count();
+    std::vector<StateSegment> segments = {
+        {kMasterSegment, host.master, own, count}, {"m", host.m, own, count}, {"v", host.v, own, count}};
     if (host.f8.history) {
         const View history = flat(host.f8.history);
         segments.push_back({kF8Segment, history, {{0, history.cols, 0}}, history.cols});
@@ -201,7 +201,7 @@ Segment executor_segment(Executor& executor, const StateSegment& segment) {
 void load_state(Executor& executor, const Schedules& schedules, const ParameterLayout& layout,
                 const CheckpointInfo& checkpoint) {
     const HostViews& host = schedules.host;
-    for (const StateSegment& named : state_segments(schedules, layout)) {
+    for (const StateSegment& named : state_segments(schedules)) {
         if (named.name == std::string_view(kF8Segment)) continue;
         require_segment_size(checkpoint, named.name, named.bytes());
         if (named.name == std::string_view(kMasterSegment)) continue;

@@ -27,7 +27,7 @@ struct StateSegment {
 
     std::int64_t bytes() const { return count * size_of(view.dtype); }
 };
-std::vector<StateSegment> state_segments(const Schedules& schedules, const ParameterLayout& layout);
+std::vector<StateSegment> state_segments(const Schedules& schedules);
 
 /// The segment as a checkpoint takes it, read from the executor's memory when it is written.
 Segment executor_segment(Executor& executor, const StateSegment& segment);

@@ -1,4 +1,4 @@
-// The ranks of a training run: how each reaches the others. A rank is a process with a GPU of its own, or a thread.
+// How the ranks of a training run reach each other. A rank is a process with its own GPU, or a thread.
 #pragma once
 
 #include <cstddef>

@@ -15,12 +15,12 @@ namespace coda {
 namespace {
 
 /// What the threads have in common.
-class Meeting {
+class Group {
   public:
-    explicit Meeting(int ranks) : bases(static_cast<std::size_t>(ranks)), shared(static_cast<std::size_t>(ranks)) {}
+    explicit Group(int ranks) : bases(static_cast<std::size_t>(ranks)), shared(static_cast<std::size_t>(ranks)) {}
 
-    /// Waits until all ranks have come here. What they wrote before is seen by all afterwards.
-    void meet() {
+    /// Waits until all ranks have called. What they wrote before is seen by all afterwards.
+    void barrier() {
         std::unique_lock lock(mutex_);
         require_all_here();
         const std::uint64_t round = round_;
@@ -56,27 +56,27 @@ class Meeting {
 
 class ThreadTeam : public Team {
   public:
-    ThreadTeam(Meeting& meeting, int rank) : meeting_(meeting), rank_(rank) {}
+    ThreadTeam(Group& group, int rank) : group_(group), rank_(rank) {}
 
     int rank() const override { return rank_; }
-    int ranks() const override { return static_cast<int>(meeting_.bases.size()); }
+    int ranks() const override { return static_cast<int>(group_.bases.size()); }
 
     std::byte* memory(std::int64_t bytes) override {
         arena_.emplace(bytes);
-        return meeting_.bases[static_cast<std::size_t>(rank_)] = arena_->base();
+        return group_.bases[static_cast<std::size_t>(rank_)] = arena_->base();
     }
 
     void set_transfers(std::vector<Transfer> transfers) override {
         transfers_ = std::move(transfers);
-        meeting_.meet();  // all memories are there
+        group_.barrier();  // all memories are there
     }
 
     std::vector<std::byte> share(std::span<const std::byte> mine) override {
-        meeting_.shared[static_cast<std::size_t>(rank_)].assign(mine.begin(), mine.end());
-        meeting_.meet();
+        group_.shared[static_cast<std::size_t>(rank_)].assign(mine.begin(), mine.end());
+        group_.barrier();
         std::vector<std::byte> all;
-        for (const std::vector<std::byte>& each : meeting_.shared) all.insert(all.end(), each.begin(), each.end());
-        meeting_.meet();
+        for (const std::vector<std::byte>& each : group_.shared) all.insert(all.end(), each.begin(), each.end());
+        group_.barrier();
         return all;
     }
 
@@ -86,20 +86,20 @@ class ThreadTeam : public Team {
     void finish(std::int32_t transfer, CUstream_st*) override {
         const Transfer& moved = transfers_.at(static_cast<std::size_t>(transfer));
         const bool scatters = moved.how == StartExchange::How::scatter;
-        meeting_.meet();
+        group_.barrier();
         for (int from = 0; from < ranks(); ++from) {
             if (!scatters && from == rank_) continue;
-            const std::byte* base = meeting_.bases[static_cast<std::size_t>(from)];
+            const std::byte* base = group_.bases[static_cast<std::size_t>(from)];
             const std::int64_t source =
                 scatters ? moved.source + rank_ * moved.bytes : moved.target + from * moved.bytes;
             std::memcpy(arena_->base() + moved.target + from * moved.bytes, base + source,
                         static_cast<std::size_t>(moved.bytes));
         }
-        meeting_.meet();
+        group_.barrier();
     }
 
   private:
-    Meeting& meeting_;
+    Group& group_;
     int rank_;
     std::optional<HostArena> arena_;
     std::vector<Transfer> transfers_;
@@ -108,20 +108,20 @@ class ThreadTeam : public Team {
 }  // namespace
 
 void run_thread_team(int ranks, int threads, const std::function<void(Team&)>& body) {
-    Meeting meeting(ranks);
+    Group group(ranks);
     std::mutex mutex;
     std::exception_ptr first;
     const auto run = [&](int rank) {
         omp_set_num_threads(threads);
         try {
-            ThreadTeam team(meeting, rank);
+            ThreadTeam team(group, rank);
             body(team);
         } catch (const std::exception& error) {
             {
                 const std::lock_guard lock(mutex);
                 if (!first) first = std::current_exception();
             }
-            meeting.leave(rank, error.what());
+            group.leave(rank, error.what());
         }
     };
     std::vector<std::thread> others;

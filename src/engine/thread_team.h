@@ -14,8 +14,8 @@
 
 namespace coda {
 
-/// Runs body(team) for every rank of `ranks`, each on a thread of its own with `threads` OpenMP threads. When all have
-/// ended, throws what the first rank to fail threw; the others see Error, naming it.
+/// Runs body(team) for each of `ranks` ranks, on its own thread with `threads` OpenMP threads. After all have ended,
+/// throws what the first failing rank threw. The calls of the other ranks throw Error, naming that rank.
 void run_thread_team(int ranks, int threads, const std::function<void(Team&)>& body);
 
 }  // namespace coda

@@ -9,31 +9,21 @@ namespace coda {
 
 namespace {
 
-/// The matrices that become final together in the backward pass: a layer's, the embedding, the head.
-std::vector<ElementRange> groups_of(const ParameterLayout& layout) {
-    std::vector<ElementRange> groups;
-    int layer = -1;
+/// The matrices whose gradients become final together: a layer's, the embedding, the head.
+struct Group {
+    ElementRange elements;
+    int layer;  // -1: none
+};
+
+std::vector<Group> groups_of(const ParameterLayout& layout) {
+    std::vector<Group> groups;
     for (const WeightMatrix& matrix : layout.matrices) {
-        const std::int64_t count = matrix.place.count();
-        if (!groups.empty() && matrix.layer >= 0 && matrix.layer == layer)
-            groups.back().count += count;
+        if (!groups.empty() && matrix.layer >= 0 && matrix.layer == groups.back().layer)
+            groups.back().elements.count += matrix.place.count();
         else
-            groups.push_back({matrix.place.offset, count});
-        layer = matrix.layer;
+            groups.push_back({{matrix.place.offset, matrix.place.count()}, matrix.layer});
     }
     return groups;
-}
-
-std::int64_t largest_layer(const ParameterLayout& layout) {
-    std::int64_t largest = 0, sum = 0;
-    int layer = -1;
-    for (const WeightMatrix& matrix : layout.matrices) {
-        if (matrix.layer < 0) continue;
-        sum = matrix.layer == layer ? sum + matrix.place.count() : matrix.place.count();
-        layer = matrix.layer;
-        largest = std::max(largest, sum);
-    }
-    return largest;
 }
 
 }  // namespace
@@ -46,12 +36,16 @@ Division::Division(const ParameterLayout& layout, int rank, int ranks) : rank_(r
         own_ = {{0, layout.count, 0}};
         return;
     }
-    const std::int64_t unit = kPartUnit * ranks, most = std::max(unit, largest_layer(layout) / unit * unit);
+    const std::vector<Group> groups = groups_of(layout);
+    const std::int64_t unit = kPartUnit * ranks;
+    std::int64_t most = unit;  // elements of a bucket
+    for (const Group& group : groups)
+        if (group.layer >= 0) most = std::max(most, group.elements.count / unit * unit);
     const auto take = [&](std::int64_t first, std::int64_t count) {
         if (count == 0) return;
         own_.push_back({first, count, own_.empty() ? 0 : own_count()});
     };
-    for (const ElementRange& group : groups_of(layout)) {
+    for (const auto& [group, layer] : groups) {
         std::int64_t first = group.first;
         for (; group.end() - first >= unit; first += buckets_.back().part * ranks) {
             const std::int64_t count = std::min(most, (group.end() - first) / unit * unit);

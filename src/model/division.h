@@ -1,9 +1,9 @@
-// How the flat parameters are divided among the ranks of a team (ZeRO-1): each rank has all gradients and the whole
-// working copy, and master weights, moments and the update of its own parts.
+// How the flat parameters are divided among the ranks of a team (ZeRO-1). Each rank has all gradients and the whole
+// working copy. It has master weights and moments of its parts only, and updates these parts.
 //
 // A bucket is what is exchanged at once: a layer's matrices, or a piece of the embedding or of the head that is no
-// larger. It is divided into N equal parts, part r of rank r, of a multiple of kPartUnit elements. The few elements
-// that are left over at a bucket's end (none where its size is a multiple of N kPartUnit) and the weights of norms are
+// larger. It is divided into N equal parts of a multiple of kPartUnit elements; part r belongs to rank r. The few
+// elements left over at a bucket's end (none if its size is a multiple of N kPartUnit) and the weights of norms are
 // shared: every rank has them and updates them in the same way, from the sum of all ranks' gradients. With one rank
 // everything is shared, and nothing is exchanged.
 #pragma once
@@ -54,6 +54,8 @@ class Division {
     /// What the rank has, by its place: the model's elements in their order.
     const std::vector<OwnRange>& own() const { return own_; }
     std::int64_t own_count() const { return own_.back().at + own_.back().count; }
+    /// Elements of the model. Norms, which every rank has, are the last ones.
+    std::int64_t count() const { return own_.back().first + own_.back().count; }
     /// Where its segments have `count` elements from the model's element `first` on. Throws Error where they have not.
     std::int64_t place_of(std::int64_t first, std::int64_t count) const;
 

@@ -98,12 +98,11 @@ std::vector<ReadyBucket> ready_buckets(const Division& division, const View& gra
 /// The exchanges of one pass, one bucket after the other.
 class GradientExchange {
   public:
-    GradientExchange(Exchanges& exchanges, const View& gradient, BufferTable& buffers)
-        : exchanges_(exchanges), gradient_(gradient) {
+    GradientExchange(Exchanges& exchanges, const View& gradient) : exchanges_(exchanges), gradient_(gradient) {
         const Division& division = exchanges.division();
         for (std::size_t s = 0; s < slots_.size(); ++s) {
-            slots_[s] = buffers.activation(text("gradients of all ranks ", s), gradient.dtype, division.ranks(),
-                                           division.largest_part());
+            slots_[s] = exchanges.buffers().activation(text("gradients of all ranks ", s), gradient.dtype,
+                                                       division.ranks(), division.largest_part());
         }
     }
 
@@ -152,10 +151,10 @@ class GradientExchange {
 
 }  // namespace
 
-void exchange_gradients(Exchanges& exchanges, const View& gradient, BufferTable& buffers, Schedule& schedule) {
+void exchange_gradients(Exchanges& exchanges, const View& gradient, Schedule& schedule) {
     const Schedule made = std::exchange(schedule, {});
     StepList step(schedule);
-    GradientExchange exchange(exchanges, gradient, buffers);
+    GradientExchange exchange(exchanges, gradient);
     const std::vector<ReadyBucket> ready = ready_buckets(exchanges.division(), gradient, made);
     auto next = ready.begin();
     for (std::size_t i = 0; i < made.size(); ++i) {

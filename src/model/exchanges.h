@@ -17,6 +17,7 @@ class Exchanges {
         : division_(division), buffers_(buffers), transfers_(transfers) {}
 
     const Division& division() const { return division_; }
+    BufferTable& buffers() const { return buffers_; }
 
     /// What has started.
     struct UnderWay {
@@ -49,6 +50,6 @@ class Exchanges {
 /// Puts the exchange of the gradients into a pass that makes them: each bucket is scattered when its last gradient has
 /// been written, while the steps that follow run, and its sum lands in the rank's own part. Two buckets are under way
 /// at most.
-void exchange_gradients(Exchanges& exchanges, const View& gradient, BufferTable& buffers, Schedule& schedule);
+void exchange_gradients(Exchanges& exchanges, const View& gradient, Schedule& schedule);
 
 }  // namespace coda

@@ -64,14 +64,13 @@ F8Layers f8_layers(const PrecisionConfig& precision, std::size_t layers) {
 }
 
 /// `exchanges`: of a rank's last micro-batch.
-Schedule micro_batch_schedule(Model model, Beta beta, const View& gradient, Exchanges* exchanges,
-                              BufferTable& buffers) {
+Schedule micro_batch_schedule(Model model, Beta beta, const View& gradient, Exchanges* exchanges) {
     Schedule schedule;
     StepList step(schedule);
     build_forward(model, step);
     model.head.train(step, model.batch, model.out(), model.dx, beta);
     build_backward(model, step, beta);
-    if (exchanges) exchange_gradients(*exchanges, gradient, buffers, schedule);
+    if (exchanges) exchange_gradients(*exchanges, gradient, schedule);
     return schedule;
 }
 
@@ -85,10 +84,10 @@ Schedule evaluate_schedule(Model model) {
 }
 
 Schedule update_schedule(const ParameterLayout& layout, const ScheduleOptions& options, const HostViews& host,
-                         const Weights& weights, Exchanges& exchanges, BufferTable& buffers) {
+                         const Weights& weights, Exchanges& exchanges) {
     Schedule schedule;
     StepList step(schedule);
-    build_update(layout, options, host, weights, exchanges, buffers, step);
+    build_update(layout, options, host, weights, exchanges, step);
     return schedule;
 }
 
@@ -207,7 +206,7 @@ Schedules build_schedules(const ModelConfig& model, const ParameterLayout& layou
     host.val_loss = results.val_loss;
 
     const auto micro_batch = [&](Beta beta, Exchanges* exchanged) {
-        return micro_batch_schedule(blocks, beta, host.gradient, exchanged, schedules.buffers);
+        return micro_batch_schedule(blocks, beta, host.gradient, exchanged);
     };
     if (passes.has(Pass::first)) schedules.first = micro_batch(Beta::overwrite, nullptr);
     if (passes.has(Pass::further)) schedules.further = micro_batch(Beta::accumulate, nullptr);
@@ -215,7 +214,7 @@ Schedules build_schedules(const ModelConfig& model, const ParameterLayout& layou
         schedules.last = micro_batch(options.micro_batches > 1 ? Beta::accumulate : Beta::overwrite, &exchanges);
     }
     if (passes.has(Pass::update)) {
-        schedules.update = update_schedule(layout, options, host, weights, exchanges, schedules.buffers);
+        schedules.update = update_schedule(layout, options, host, weights, exchanges);
     }
     if (passes.has(Pass::scales) && weights.f8()) schedules.scales = scales_schedule(host, weights, exchanges);
     if (passes.has(Pass::evaluate)) schedules.evaluate = evaluate_schedule(blocks);

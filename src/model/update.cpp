@@ -7,14 +7,13 @@ namespace {
 class Update {
   public:
     Update(const ParameterLayout& layout, const ScheduleOptions& options, HostViews& host, const Weights& weights,
-           Exchanges& exchanges, BufferTable& buffers, StepList& step)
+           Exchanges& exchanges, StepList& step)
         : layout_(layout),
           options_(options),
           host_(host),
           weights_(weights),
           exchanges_(exchanges),
           division_(exchanges.division()),
-          buffers_(buffers),
           step_(step) {}
 
     void issue() {
@@ -33,13 +32,14 @@ class Update {
 
   private:
     View squares_of_all() {
-        View squares = buffers_.activation("sums of squares", DType::f64, 1, SumSquares::sums_of(layout_.count));
+        View squares =
+            exchanges_.buffers().activation("sums of squares", DType::f64, 1, SumSquares::sums_of(layout_.count));
         step_("sum_squares", SumSquares{.grad = host_.gradient, .sums = write(squares)});
         return squares;
     }
 
-    /// Sums of squares: a row of the buffer for each rank's parts, then those of what is shared. The shared gradients
-    /// and the loss become sums over all ranks on the way.
+    /// The buffer has a row of sums for each rank's parts, then the sums of the shared elements. This also sums the
+    /// shared gradients and the loss over all ranks.
     View squares_of_parts() {
         std::vector<Exchanges::UnderWay> shared;
         for (const ElementRange& range : division_.shared())
@@ -50,7 +50,7 @@ class Update {
         for (const Bucket& bucket : division_.buckets()) row += SumSquares::sums_of(bucket.part);
         for (const ElementRange& range : division_.shared()) rest += SumSquares::sums_of(range.count);
         const std::int64_t rows = row * division_.ranks();
-        View squares = buffers_.activation("sums of squares", DType::f64, 1, rows + rest);
+        View squares = exchanges_.buffers().activation("sums of squares", DType::f64, 1, rows + rest);
         write(squares);
         std::int64_t at = row * division_.rank();
         const auto sum = [&](const View& grad) {
@@ -157,16 +157,15 @@ class Update {
     const Weights& weights_;
     Exchanges& exchanges_;
     const Division& division_;
-    BufferTable& buffers_;
     StepList& step_;
 };
 
 }  // namespace
 
 void build_update(const ParameterLayout& layout, const ScheduleOptions& options, HostViews host, const Weights& weights,
-                  Exchanges& exchanges, BufferTable& buffers, StepList& step) {
+                  Exchanges& exchanges, StepList& step) {
     step.enter(Phase::update, -1);
-    Update(layout, options, host, weights, exchanges, buffers, step).issue();
+    Update(layout, options, host, weights, exchanges, step).issue();
     if (weights.f8()) build_renewal(host, weights, exchanges, step);
 }
 

@@ -13,7 +13,7 @@ namespace coda {
 /// matrices' copies (Weights::renew). Where there are several ranks, all of them get the sums of loss and shared
 /// gradients, the same norm, and the updated working copy.
 void build_update(const ParameterLayout& layout, const ScheduleOptions& options, HostViews host, const Weights& weights,
-                  Exchanges& exchanges, BufferTable& buffers, StepList& step);
+                  Exchanges& exchanges, StepList& step);
 
 /// The scales and copies of FP8 training, from the largest magnitudes of all ranks. `host`: as the update left it.
 void build_renewal(const HostViews& host, const Weights& weights, Exchanges& exchanges, StepList& step);

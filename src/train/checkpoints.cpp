@@ -26,8 +26,7 @@ bool wants_copy(const Config& config) {
 std::int64_t checkpoint_copy_bytes(const Config& config, const Schedules& schedules) {
     std::int64_t bytes = 0;
     if (!wants_copy(config) || schedules.division.divides()) return bytes;
-    for (const View& view : {schedules.host.master, schedules.host.m, schedules.host.v, schedules.host.f8.history})
-        if (view) bytes += view.bytes();
+    for (const StateSegment& segment : state_segments(schedules)) bytes += segment.bytes();
     return bytes;
 }
 
@@ -56,8 +55,7 @@ Checkpoints::Checkpoints(Session& session, const Ranks& ranks, Console& console)
     } else {
         try {
             std::vector<View> views;
-            for (const StateSegment& segment : state_segments(session.schedules(), session.layout()))
-                views.push_back(segment.view);
+            for (const StateSegment& segment : state_segments(session.schedules())) views.push_back(segment.view);
             copy_ = &executor.make_state_copy(views);
             return;
         } catch (const Error& error) {
@@ -90,7 +88,7 @@ void Checkpoints::save(std::int64_t step, const nlohmann::json& state, const std
                                         "; earlier checkpoints are untouched")});
     }
     CheckpointWriter::Job job{.step = step, .state = state, .segments = {}, .ready = {}};
-    const std::vector<StateSegment> segments = state_segments(session_.schedules(), session_.layout());
+    const std::vector<StateSegment> segments = state_segments(session_.schedules());
     if (copy_) {
         copy_->take();
         for (std::size_t i = 0; i < segments.size(); ++i) job.segments.emplace_back(segments[i].name, copy_->bytes(i));
@@ -119,7 +117,7 @@ std::string Checkpoints::write_together(std::int64_t step, const nlohmann::json&
     const auto make = [&] {
         if (!ranks_.leads()) return;
         std::vector<SegmentSize> sizes;
-        for (const StateSegment& segment : state_segments(session_.schedules(), session_.layout()))
+        for (const StateSegment& segment : state_segments(session_.schedules()))
             sizes.push_back({segment.name, segment.bytes()});
         draft.emplace(config.output.directory, step, std::move(sizes));
     };
@@ -136,7 +134,7 @@ std::string Checkpoints::write_together(std::int64_t step, const nlohmann::json&
 
 void Checkpoints::write_own_parts(std::int64_t step) {
     std::vector<std::byte> staging;
-    for (const StateSegment& segment : state_segments(session_.schedules(), session_.layout())) {
+    for (const StateSegment& segment : state_segments(session_.schedules())) {
         const bool shared = segment.ranges.front().count == segment.count;  // every rank has it, and one writes it
         if (shared && !ranks_.leads()) continue;
         CheckpointPart part(session_.config().output.directory, step, segment.name);

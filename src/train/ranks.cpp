@@ -17,23 +17,24 @@ struct Record {
 
 }  // namespace
 
-std::vector<Ranks::Word> Ranks::share(const Word& mine) const {
+std::vector<Ranks::Message> Ranks::share(const Message& mine) const {
     if (!team_) return {mine};
     Record record{mine.number, {}};
     std::memcpy(record.text, mine.text.data(), std::min(mine.text.size(), kMostText));
     const std::vector<std::byte> all = team_->share(std::as_bytes(std::span(&record, 1)));
-    std::vector<Word> words;
+    std::vector<Message> messages;
     for (int rank = 0; rank < count(); ++rank) {
         std::memcpy(&record, all.data() + static_cast<std::size_t>(rank) * sizeof record, sizeof record);
-        words.push_back({record.number, {record.text, strnlen(record.text, kMostText)}});
+        messages.push_back({record.number, {record.text, strnlen(record.text, kMostText)}});
     }
-    return words;
+    return messages;
 }
 
-std::string Ranks::first_text(const std::vector<Word>& words) const {
-    const auto found = std::find_if(words.begin(), words.end(), [](const Word& word) { return !word.text.empty(); });
-    if (found == words.end()) return "";
-    return count() == 1 ? found->text : text("rank ", found - words.begin(), ": ", found->text);
+std::string Ranks::first_text(const std::vector<Message>& messages) const {
+    const auto found =
+        std::find_if(messages.begin(), messages.end(), [](const Message& message) { return !message.text.empty(); });
+    if (found == messages.end()) return "";
+    return count() == 1 ? found->text : text("rank ", found - messages.begin(), ": ", found->text);
 }
 
 void Ranks::require_finite(const std::function<void()>& check) const {

@@ -17,24 +17,23 @@ class Ranks {
 
     int rank() const { return team_ ? team_->rank() : 0; }
     int count() const { return team_ ? team_->ranks() : 1; }
-    /// Whether this rank writes log, checkpoints' last words and files.
+    /// Whether this is the first rank, which writes the log and completes checkpoints.
     bool leads() const { return rank() == 0; }
-    Team* team() const { return team_; }
 
-    /// What a rank says: a number, and a text that is cut after kMostText bytes.
-    struct Word {
+    /// A number, and a text that is cut after kMostText bytes.
+    struct Message {
         std::int64_t number = 0;
         std::string text;
     };
     static constexpr std::size_t kMostText = 1000;
 
-    /// What all ranks say, in their order. All must ask.
-    std::vector<Word> share(const Word& mine) const;
+    /// The messages of all ranks, in their order. All must call.
+    std::vector<Message> share(const Message& mine) const;
 
     /// The first text that is not empty, with the name of its rank where there are several; empty without one.
-    std::string first_text(const std::vector<Word>& words) const;
+    std::string first_text(const std::vector<Message>& messages) const;
 
-    /// Each rank checks what it has by check(), which may throw NonFiniteError. If any did, all throw the first one's.
+    /// Calls check(), which may throw NonFiniteError. If any rank's did, all throw the first such rank's.
     void require_finite(const std::function<void()>& check) const;
 
   private:

@@ -142,7 +142,7 @@ Trainer::StepBatches Trainer::load_step(std::int64_t step) const {
     const std::int64_t sequences = config_.training.micro_batch_size;
     const std::int64_t first = sequences_before(step) + ranks_.rank() * micro_batches() * sequences;
     StepBatches loaded;
-    Ranks::Word mine;
+    Ranks::Message mine;
     try {
         for (std::int64_t i = 0; i < micro_batches(); ++i) {
             loaded.batches.push_back(data_.train->batch(first + i * sequences, sequences));
@@ -152,10 +152,10 @@ Trainer::StepBatches Trainer::load_step(std::int64_t step) const {
         mine.text = error.what();
     }
     // The loss is a mean over the valid targets of the whole step, so they are counted before its first micro-batch.
-    const std::vector<Ranks::Word> all = ranks_.share(mine);
+    const std::vector<Ranks::Message> all = ranks_.share(mine);
     const std::string problem = ranks_.first_text(all);
     require(problem.empty(), problem);
-    for (const Ranks::Word& word : all) loaded.valid += word.number;
+    for (const Ranks::Message& message : all) loaded.valid += message.number;
     return loaded;
 }
 
@@ -355,7 +355,7 @@ int Trainer::train() {
         constexpr std::int64_t kStop = 1, kSave = 2;
         std::int64_t requests = 0;  // of any rank, so that all do the same
         const std::int64_t mine = (interrupted() ? kStop : 0) | (save_requested() ? kSave : 0);
-        for (const Ranks::Word& word : ranks_.share({.number = mine, .text = {}})) requests |= word.number;
+        for (const Ranks::Message& message : ranks_.share({.number = mine, .text = {}})) requests |= message.number;
         const bool last = step == steps, stop = (requests & kStop) != 0, asked = (requests & kSave) != 0;
         const auto due = [&](std::int64_t interval) { return interval > 0 && step % interval == 0; };
         const bool validates = due(config.validation.interval) || (last && config.validation.batches > 0);

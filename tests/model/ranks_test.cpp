@@ -1,4 +1,4 @@
-// Several ranks, each a thread with a model of its own, against one model that plays the ranks in turn: the gradients
+// Several ranks, each a thread with its own model, against one model that plays the ranks in turn: the gradients
 // of each rank's micro-batches are downloaded, added in the order of ranks, and uploaded for one update. Everything
 // must have the same bits: what fp32 sums depend on is their order, and both have the same one.
 #include <cstring>

@@ -1,6 +1,6 @@
 // reduce_parts - out = parts[0] ∘ parts[1] ∘ ..., ∘ the sum or the larger one
 //
-//   parts (N, n) fp32, out (n) fp32; n a multiple of 4, or any n with rows that are not read as vectors
+//   parts (N, n) fp32, out (n) fp32
 //
 // A thread takes four neighbouring columns, 16 bytes of each row, or one column where rows are no whole vectors: losses
 // and largest magnitudes, which are few. It adds the rows in their order.
