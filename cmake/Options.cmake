@@ -11,6 +11,12 @@ if(CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
     set(CMAKE_CUDA_COMPILER_LAUNCHER ${CCACHE})
 endif()
 
+# Every object may go into libcoda, whose header says what others see.
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_CXX_VISIBILITY_PRESET hidden)
+set(CMAKE_CUDA_VISIBILITY_PRESET hidden)
+set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
+
 add_library(coda_options INTERFACE)
 target_include_directories(coda_options INTERFACE ${CMAKE_SOURCE_DIR})
 # The baseline is x86-64-v3 (AVX2, FMA) rather than -march=native: a binary moves between machines and gives the same bits.

@@ -22,6 +22,7 @@ namespace coda {
 namespace {
 
 constexpr double kMaxInt32 = 2147483647;
+constexpr double kMostRanks = 65536;
 
 /// The flag of a key and the words that followed it.
 struct KeyFlag {
@@ -109,6 +110,7 @@ class Parser {
         add_switch("--help,-h", help_, "Print this text");
         add_switch("--version", result_.version, "Print the build id");
         add_switch("--dry-run", result_.dry_run, "Check config, data and memory, print the plan, allocate nothing");
+        add_word(ranks_, "N", "With --dry-run, what each of N ranks needs (default: 1)");
         add_switch("--print-config", result_.print_config, "Print the resolved configuration");
         add_switch("--print-schedule", result_.print_schedule, "Print every operation of a step");
         add_word(timing_, "FILE",
@@ -175,7 +177,7 @@ class Parser {
         "coda_train"};
     CommandLine result_;
     bool help_ = false;
-    WordFlag config_{"--config"}, timing_{"--timing"}, tensor_stats_{"--tensor-stats"},
+    WordFlag config_{"--config"}, ranks_{"--ranks"}, timing_{"--timing"}, tensor_stats_{"--tensor-stats"},
         tensor_stats_every_{"--tensor-stats-every"}, oracle_{"--oracle"}, allow_{"--allow"}, init_from_{"--init-from"},
         export_{"--export"}, export_dtype_{"--export-dtype"}, calibrate_{"--calibrate"},
         dump_batches_{"--dump-batches"}, decoder_{"--decoder"}, watchdog_{"--watchdog"};
@@ -343,6 +345,10 @@ CommandLine Parser::parse(int argc, const char* const* argv) {
         throw UsageError("--calibrate: goes with --export DIR --export-dtype int4, which is not given");
     }
     read_number(calibrate_, {.min = 1, .max = kMaxInt32}, result_.calibrate);
+    if (ranks_.option->count() > 0 && !result_.dry_run && !result_.print_schedule) {
+        throw UsageError("--ranks: goes with --dry-run or --print-schedule; python3 -m coda_torch --ranks N trains");
+    }
+    read_number(ranks_, {.min = 1, .max = kMostRanks}, result_.ranks);
     if (tensor_stats_every_.option->count() > 0 && !result_.tensor_stats) {
         throw UsageError("--tensor-stats-every: goes with --tensor-stats FILE, which is not given");
     }

@@ -25,6 +25,7 @@ struct CommandLine {
     ExportDtype export_dtype = ExportDtype::bfloat16;  // of export_dir's weights
     std::int64_t calibrate = 0;                        // training sequences for GPTQ, with int4; 0: to nearest
     std::int64_t tensor_stats_every = 1;
+    std::int64_t ranks = 1;                                       // that a dry run plans for
     std::optional<std::int64_t> oracle_step;                      // in [1, training.steps]
     bool allow_other_device = false, allow_changed_data = false;  // --allow, with --resume
     // The decoder of samples during training. An error of a sample ends the run, so by default nothing is run that the
@@ -34,6 +35,8 @@ struct CommandLine {
 
     /// False where the mode only uses weights.
     bool trains() const { return !eval && !export_dir; }
+    /// Whether it starts a training run: nothing only prints an answer.
+    bool runs() const { return trains() && !help && !version && !print_config && !dry_run && !print_schedule; }
 };
 
 /// Parses argv. With --init-from DIR the model section comes from DIR/config.json; model keys may then be left out, and

@@ -1,5 +1,6 @@
 #include "src/config/shipped.h"
 
+#include <dlfcn.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -56,12 +57,15 @@ std::string tokenizer_option(const std::optional<std::string>& tokenizer, std::i
 }  // namespace
 
 std::vector<fs::path> share_folders() {
+    // Of the program, or of libcoda where that is what runs.
+    Dl_info object{};
     std::error_code error;
-    const fs::path executable = fs::read_symlink("/proc/self/exe", error);
+    if (dladdr(reinterpret_cast<const void*>(&find_config), &object) == 0) return {};
+    const fs::path file = fs::canonical(object.dli_fname, error);
     if (error) return {};
     std::vector<fs::path> folders;
     for (const char* from_bin : {CODA_SHARE_FROM_BIN, "../share/coda_train"}) {
-        const fs::path folder = (executable.parent_path() / from_bin).lexically_normal();
+        const fs::path folder = (file.parent_path() / from_bin).lexically_normal();
         if (std::count(folders.begin(), folders.end(), folder) == 0) folders.push_back(folder);
     }
     return folders;

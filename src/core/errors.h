@@ -1,6 +1,7 @@
 // Exceptions that end the program, by exit code: 0 done, 1 run-time error, 2 usage, 3 non-finite, 130 interrupted.
 #pragma once
 
+#include <exception>
 #include <string>
 
 #include "kernels/core/error.h"
@@ -32,5 +33,17 @@ class InterruptedError : public Error {
   public:
     using Error::Error;
 };
+
+/// What an error also is that every rank of a team throws alike, so that one of them says it (src/engine/ranks.h).
+struct AgreedError {
+    virtual ~AgreedError() = default;
+};
+template <class Base>
+struct Agreed : Base, AgreedError {
+    using Base::Base;
+};
+
+/// The exit code of an exception's type.
+ExitCode exit_code_of(const std::exception& error);
 
 }  // namespace coda

@@ -2,16 +2,28 @@
 
 #include <atomic>
 #include <csignal>
+#include <cstdint>
+#include <ctime>
 
 namespace coda {
 
 namespace {
 
 // A signal handler can reach only static storage, and of other threads only what is lock-free.
-std::atomic<bool> stop_seen = false, save_seen = false;
-static_assert(std::atomic<bool>::is_always_lock_free);
+std::atomic<bool> save_seen = false;
+std::atomic<std::int64_t> stop_seen = 0;  // nanoseconds of the monotonic clock; 0: none
+static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<std::int64_t>::is_always_lock_free);
 
-extern "C" void remember_stop(int) { stop_seen = true; }
+std::int64_t now() {
+    timespec time{};
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return std::int64_t{1000000000} * time.tv_sec + time.tv_nsec;
+}
+
+extern "C" void remember_stop(int) {
+    std::int64_t none = 0;
+    stop_seen.compare_exchange_strong(none, now());
+}
 extern "C" void remember_save(int) { save_seen = true; }
 
 void handle(int signal, void (*handler)(int), int flags) {
@@ -30,14 +42,19 @@ bool is_ignored(int signal) {
 }  // namespace
 
 void watch_interrupts() {
-    stop_seen = false;
+    stop_seen = 0;
     constexpr int kOnce = static_cast<int>(SA_RESETHAND | SA_RESTART);
     handle(SIGINT, remember_stop, kOnce);
     handle(SIGTERM, remember_stop, kOnce);
     if (!is_ignored(SIGHUP)) handle(SIGHUP, remember_stop, SA_RESTART);
 }
 
-bool interrupted() { return stop_seen; }
+bool interrupted() { return stop_seen != 0; }
+
+bool interrupted_for(double seconds) {
+    const std::int64_t seen = stop_seen;
+    return seen != 0 && static_cast<double>(now() - seen) > 1e9 * seconds;
+}
 
 void watch_save_requests() {
     save_seen = false;

@@ -11,6 +11,9 @@ void watch_interrupts();
 /// Whether one of them has arrived since watch_interrupts().
 bool interrupted();
 
+/// Whether the first of them arrived more than `seconds` ago.
+bool interrupted_for(double seconds);
+
 /// Installs the handler of SIGUSR1, which asks a run to save and continue. Without it the signal ends the process.
 void watch_save_requests();
 

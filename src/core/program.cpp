@@ -1,6 +1,7 @@
 #include "src/core/program.h"
 
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <new>
 
@@ -18,17 +19,17 @@ int run_program(const char* name, const std::function<int()>& body) {
     try {
         prepare_standard_streams();
         return body();
-    } catch (const UsageError& error) {
-        return fail(error.what(), kExitUsage);
-    } catch (const NonFiniteError& error) {
-        return fail(error.what(), kExitNonFinite);
-    } catch (const InterruptedError& error) {
-        return fail(error.what(), kExitInterrupted);
     } catch (const std::bad_alloc&) {
         return fail("out of memory: the system gives this program no more", kExitRuntime);
     } catch (const std::exception& error) {
-        return fail(error.what(), kExitRuntime);
+        return fail(error.what(), exit_code_of(error));
     }
+}
+
+void abandon_program(const std::string& message) {
+    std::fprintf(stderr, "coda_train: %s\n", printable(message).c_str());
+    std::fflush(nullptr);
+    std::_Exit(kExitRuntime);
 }
 
 }  // namespace coda

@@ -2,11 +2,16 @@
 #pragma once
 
 #include <functional>
+#include <string>
 
 namespace coda {
 
 /// Prepares the standard streams and runs `body`, whose result is the exit code. An exception becomes the line
 /// "NAME: message" on standard error and the code of its type (src/core/errors.h).
 int run_program(const char* name, const std::function<int()>& body);
+
+/// Ends the process at once with kExitRuntime and "coda_train: message" on standard error, without the clean-up that
+/// would wait for what does not come.
+[[noreturn]] void abandon_program(const std::string& message);
 
 }  // namespace coda

@@ -34,6 +34,12 @@ void prepare_standard_streams() {
     std::signal(SIGXFSZ, SIG_IGN);
 }
 
+std::FILE* null_stream() {
+    static std::FILE* const stream = std::fopen("/dev/null", "w");
+    require(stream != nullptr, "/dev/null cannot be opened: ", reason(errno));
+    return stream;
+}
+
 void print(std::string_view text) { print_bytes(printable(text)); }
 
 void print_bytes(std::string_view text) {

@@ -2,6 +2,7 @@
 // full or gone.
 #pragma once
 
+#include <cstdio>
 #include <string_view>
 
 namespace coda {
@@ -21,5 +22,8 @@ bool prints_to_terminal();
 
 /// The last that is done with standard output: throws Error when anything written to it through stdio did not arrive.
 void close_standard_output();
+
+/// Where nothing is kept.
+std::FILE* null_stream();
 
 }  // namespace coda

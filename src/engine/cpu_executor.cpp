@@ -76,7 +76,8 @@ std::int64_t first_nonfinite_of(std::span<const std::byte> bytes) {
 class CpuExecutor : public Executor {
   public:
     CpuExecutor(const Schedules& schedules, const MemoryPlan& plan, Team* team) : schedules_(schedules) {
-        std::byte* const base = team ? team->memory(plan.arena_bytes()) : arena_.emplace(plan.arena_bytes()).base();
+        std::byte* const base =
+            team ? team->memory(Where::host, plan.arena_bytes()) : arena_.emplace(plan.arena_bytes()).base();
         std::vector<std::byte*> bases;
         for (const std::int64_t offset : plan.offset) bases.push_back(offset < 0 ? nullptr : base + offset);
         bases.push_back(reinterpret_cast<std::byte*>(counts_.data()));

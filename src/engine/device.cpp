@@ -57,12 +57,12 @@ std::string cpu_time_line(const CpuWork& work) {
     return text("time on the CPU     ", cpu_time_text(work, omp_get_max_threads()), "\n");
 }
 
-void require_fit_on(const Config& config, DeviceChoice device, PassSet passes, const MemoryPlan& plan) {
+void require_fit_on(const Config& config, DeviceChoice device, PassSet passes, const MemoryPlan& plan, RankOf rank) {
     const Precision precision = precision_of(config, device);
     if (device == DeviceChoice::cuda) {
-        return require_fit(config, precision, passes, plan, device_memory().available, "the GPU");
+        return require_fit(config, precision, passes, plan, device_memory().available, "the GPU", rank);
     }
-    require_fit(config, precision, passes, plan, available_host_memory(), "this machine");
+    require_fit(config, precision, passes, plan, available_host_memory(), "this machine", rank);
 }
 
 void require_generation_fit_on(DeviceChoice device, const Schedules& schedules, const MemoryPlan& plan) {
@@ -72,9 +72,9 @@ void require_generation_fit_on(DeviceChoice device, const Schedules& schedules, 
     require_generation_fit(schedules, plan, available_host_memory(), "this machine");
 }
 
-std::string fit_line(const Config& config, DeviceChoice device, PassSet passes, const MemoryPlan& plan) {
+std::string fit_line(const Config& config, DeviceChoice device, PassSet passes, const MemoryPlan& plan, RankOf rank) {
     if (device == DeviceChoice::cpu) {
-        require_fit_on(config, device, passes, plan);
+        require_fit_on(config, device, passes, plan, rank);
         return text("fits                ", bytes_text(static_cast<double>(available_host_memory())),
                     " of memory are free on this machine\n");
     }
@@ -83,7 +83,7 @@ std::string fit_line(const Config& config, DeviceChoice device, PassSet passes, 
         text("process on the GPU  about ", bytes_text(static_cast<double>(plan.arena_bytes() + kDeviceOverheadBytes)),
              ", with CUDA's context, kernels and graphs\n");
     if (const auto problem = gpu_problem()) return lines + text("not compared        ", problem->what, "\n");
-    require_fit_on(config, device, passes, plan);
+    require_fit_on(config, device, passes, plan, rank);
     return lines + text("fits                ", bytes_text(static_cast<double>(device_memory().available)),
                         " are free on the GPU\n");
 }

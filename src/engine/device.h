@@ -31,14 +31,15 @@ void require_patience(const Config& config, PassSet passes, const std::vector<Cp
 std::string cpu_time_line(const CpuWork& work);
 
 /// Throws Error, with the settings that would help, when the arena does not fit into what the device has to give.
-void require_fit_on(const Config& config, DeviceChoice device, PassSet passes, const MemoryPlan& plan);
+void require_fit_on(const Config& config, DeviceChoice device, PassSet passes, const MemoryPlan& plan,
+                    RankOf rank = {});
 
 /// The same for a plan that generates, with what its cache takes.
 void require_generation_fit_on(DeviceChoice device, const Schedules& schedules, const MemoryPlan& plan);
 
 /// What a dry run says of the device: that the arena fits, with the process's total on a GPU, or that no GPU is here to
 /// compare with. Throws as require_fit_on, and where the model does not fit the device's kernels.
-std::string fit_line(const Config& config, DeviceChoice device, PassSet passes, const MemoryPlan& plan);
+std::string fit_line(const Config& config, DeviceChoice device, PassSet passes, const MemoryPlan& plan, RankOf rank);
 
 /// Allocates the arena on the device. `schedules` must outlive the executor.
 std::unique_ptr<Executor> make_executor(DeviceChoice device, const Schedules& schedules, const MemoryPlan& plan,

@@ -170,9 +170,9 @@ nlohmann::json plan_json(const ParameterLayout& layout, const Schedules& schedul
     return {{"parameters", layout.parameters}, {"arena_bytes", plan.arena_bytes()}, {"segments", segments}};
 }
 
-std::int64_t arena_bytes_of(const Config& config, const Precision& precision, PassSet passes) {
-    const Schedules schedules =
-        build_schedules(config.model, parameter_layout(config.model), schedule_options(config, precision), passes);
+std::int64_t arena_bytes_of(const Config& config, const Precision& precision, PassSet passes, RankOf rank) {
+    const Schedules schedules = build_schedules(config.model, parameter_layout(config.model),
+                                                schedule_options(config, precision, rank), passes);
     return plan_memory(schedules.buffers, schedules.all()).arena_bytes();
 }
 
@@ -182,10 +182,10 @@ double step_flops(const Config& config, const Schedules& schedules) {
 }
 
 std::vector<std::string> fitting_settings(const Config& config, const Precision& precision, PassSet passes,
-                                          std::int64_t capacity) {
+                                          std::int64_t capacity, RankOf rank) {
     std::vector<std::string> fitting;
     const auto consider = [&](const Config& candidate, const std::string& flags) {
-        const std::int64_t bytes = arena_bytes_of(candidate, precision, passes);
+        const std::int64_t bytes = arena_bytes_of(candidate, precision, passes, rank);
         if (bytes <= capacity) fitting.push_back(text(flags, "  (", bytes_text(static_cast<double>(bytes)), ")"));
         return bytes <= capacity;
     };
@@ -240,12 +240,12 @@ std::vector<std::string> fitting_settings(const Config& config, const Precision&
 }
 
 void require_fit(const Config& config, const Precision& precision, PassSet passes, const MemoryPlan& plan,
-                 std::int64_t capacity, const std::string& device) {
+                 std::int64_t capacity, const std::string& device, RankOf rank) {
     if (plan.arena_bytes() <= capacity) return;
     std::string message =
         text("the run needs ", bytes_text(static_cast<double>(plan.arena_bytes())), " (", plan.arena_bytes(),
              " bytes), and ", device, " has ", bytes_text(static_cast<double>(capacity)), " to give");
-    const std::vector<std::string> settings = fitting_settings(config, precision, passes, capacity);
+    const std::vector<std::string> settings = fitting_settings(config, precision, passes, capacity, rank);
     message += settings.empty() ? "; no setting makes this model fit at this sequence length: use a smaller "
                                   "training.seq_len or model"
                                 : "; any of these would fit:";

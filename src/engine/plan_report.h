@@ -24,8 +24,8 @@ std::string print_plan(const Config& config, const ParameterLayout& layout, cons
 ///   {"parameters", "arena_bytes", "segments": [{"name", "bytes"}, ...]}, the segments' bytes add up to the arena's.
 nlohmann::json plan_json(const ParameterLayout& layout, const Schedules& schedules, const MemoryPlan& plan);
 
-/// Bytes of the arena that the passes of a configuration need.
-std::int64_t arena_bytes_of(const Config& config, const Precision& precision, PassSet passes);
+/// Bytes of the arena that the passes of a configuration need, on one of the ranks.
+std::int64_t arena_bytes_of(const Config& config, const Precision& precision, PassSet passes, RankOf rank = {});
 
 /// Model FLOPs of one optimizer step, MFU's numerator: 2 M N K of every product and causal attention's two products of
 /// the forward pass, times three, since the backward pass has two products for each. What is recomputed there, by
@@ -35,11 +35,11 @@ double step_flops(const Config& config, const Schedules& schedules);
 /// The smallest changes of settings, as flags, each of which makes the arena fit into `capacity` bytes, with the bytes
 /// that it then takes. Empty when none of those known helps.
 std::vector<std::string> fitting_settings(const Config& config, const Precision& precision, PassSet passes,
-                                          std::int64_t capacity);
+                                          std::int64_t capacity, RankOf rank = {});
 
 /// Throws Error, with the settings that would help, when the plan does not fit into `capacity` bytes.
 void require_fit(const Config& config, const Precision& precision, PassSet passes, const MemoryPlan& plan,
-                 std::int64_t capacity, const std::string& device);
+                 std::int64_t capacity, const std::string& device, RankOf rank = {});
 
 /// Throws Error, with the size of the cache, when a plan that generates does not fit into `capacity` bytes.
 void require_generation_fit(const Schedules& schedules, const MemoryPlan& plan, std::int64_t capacity,

@@ -6,6 +6,7 @@
 #include "src/core/build_id.h"
 #include "src/engine/device.h"
 #include "src/engine/model_state.h"
+#include "src/engine/ranks.h"
 
 namespace coda {
 
@@ -13,27 +14,25 @@ Session::Session(const Config& config, PassSet passes, bool times_ops, Console& 
                  const GenerationShape& generation, Team* team)
     : config_(config), console_(console), layout_(parameter_layout(config.model)) {
     const DeviceChoice device = resolve_device(config, passes);
-    require_device(config, device, passes);
     if (const std::string why = why_not_gpu(config, passes); !why.empty())
         console.line("note: on the CPU, because " + why);
+    const RankOf rank = team ? RankOf{team->rank(), team->ranks()} : RankOf{};
+    Ranks(team).together([&] {
+        require_device(config, device, passes);
+        ScheduleOptions options = schedule_options(config, precision_of(config, device), rank);
+        if (generation.batch > 0) options.generation = generation;
+        schedules_ = build_schedules(config.model, layout_, options, passes);
+        plan_ = plan_and_check(schedules_);
+        if (generation.batch > 0) {
+            require_generation_fit_on(device, schedules_, plan_);
+        } else {
+            require_fit_on(config, device, passes, plan_, rank);
+        }
+    });
     if (passes.has(Pass::update)) {
         for (const std::string& refusal : hf_refusals(config.model)) console.line("note: " + refusal);
     }
 
-    ScheduleOptions options = schedule_options(config, precision_of(config, device));
-    if (generation.batch > 0) options.generation = generation;
-    if (team) {
-        options.rank = team->rank();
-        options.ranks = team->ranks();
-        options.micro_batches = config.training.grad_accumulation_steps / team->ranks();
-    }
-    schedules_ = build_schedules(config.model, layout_, options, passes);
-    plan_ = plan_and_check(schedules_);
-    if (generation.batch > 0) {
-        require_generation_fit_on(device, schedules_, plan_);
-    } else {
-        require_fit_on(config, device, passes, plan_);
-    }
     executor_ = make_executor(device, schedules_, plan_, team);
     tokens_ = std::make_unique<TokenInput>(*executor_, schedules_);
     feed_ = std::make_unique<Feed>(*executor_, host(), *tokens_, config.training.seq_len);

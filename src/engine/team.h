@@ -21,6 +21,9 @@ struct Transfer {
     std::int64_t source = 0, target = 0, bytes = 0;
 };
 
+/// Where the memory lies that ranks share.
+enum class Where { host, gpu };
+
 /// All ranks make the same calls in the same order, with the same sizes. Every call throws Error where another rank is
 /// gone, naming it.
 class Team : public Peers {
@@ -28,8 +31,9 @@ class Team : public Peers {
     virtual int rank() const = 0;
     virtual int ranks() const = 0;
 
-    /// Takes the memory that other ranks reach, aligned to kBufferAlignment and zeroed. Once.
-    virtual std::byte* memory(std::int64_t bytes) = 0;
+    /// Takes the memory that other ranks reach, aligned to kBufferAlignment and zeroed; on the current GPU, if on one.
+    /// Once.
+    virtual std::byte* memory(Where where, std::int64_t bytes) = 0;
 
     /// What start() and finish() are asked for, by number. Once.
     virtual void set_transfers(std::vector<Transfer> transfers) = 0;

@@ -2,13 +2,12 @@
 
 #include <omp.h>
 
-#include <cstring>
 #include <exception>
 #include <thread>
 #include <utility>
 
 #include "kernels/core/error.h"
-#include "src/engine/host_arena.h"
+#include "src/engine/rank_memory.h"
 
 namespace coda {
 
@@ -17,14 +16,14 @@ namespace {
 /// What the threads have in common.
 class Group {
   public:
-    explicit Group(int ranks) : bases(static_cast<std::size_t>(ranks)), shared(static_cast<std::size_t>(ranks)) {}
+    explicit Group(int ranks) : memories(static_cast<std::size_t>(ranks)), shared(static_cast<std::size_t>(ranks)) {}
 
     /// Waits until all ranks have called. What they wrote before is seen by all afterwards.
     void barrier() {
         std::unique_lock lock(mutex_);
         require_all_here();
         const std::uint64_t round = round_;
-        if (++here_ == bases.size()) {
+        if (++here_ == memories.size()) {
             here_ = 0;
             ++round_;
             changed_.notify_all();
@@ -41,8 +40,9 @@ class Group {
         changed_.notify_all();
     }
 
-    std::vector<std::byte*> bases;               // of every rank's memory
-    std::vector<std::vector<std::byte>> shared;  // of every rank
+    // Of every rank.
+    std::vector<std::unique_ptr<RankMemory>> memories;
+    std::vector<std::vector<std::byte>> shared;
 
   private:
     void require_all_here() const { require(!gone_, gone_.value_or("")); }
@@ -59,11 +59,11 @@ class ThreadTeam : public Team {
     ThreadTeam(Group& group, int rank) : group_(group), rank_(rank) {}
 
     int rank() const override { return rank_; }
-    int ranks() const override { return static_cast<int>(group_.bases.size()); }
+    int ranks() const override { return static_cast<int>(group_.memories.size()); }
 
-    std::byte* memory(std::int64_t bytes) override {
-        arena_.emplace(bytes);
-        return group_.bases[static_cast<std::size_t>(rank_)] = arena_->base();
+    std::byte* memory(Where where, std::int64_t bytes) override {
+        mine() = where == Where::gpu ? make_gpu_memory(bytes) : make_host_memory(bytes);
+        return mine()->base();
     }
 
     void set_transfers(std::vector<Transfer> transfers) override {
@@ -82,26 +82,32 @@ class ThreadTeam : public Team {
 
     void start(std::int32_t, CUstream_st*) override {}
 
-    /// Each rank fetches what it is to have when all have come as far, and returns when all have it.
-    void finish(std::int32_t transfer, CUstream_st*) override {
+    /// Each rank fetches what it is to have when all have come as far, and continues when all have it.
+    void finish(std::int32_t transfer, CUstream_st* stream) override {
         const Transfer& moved = transfers_.at(static_cast<std::size_t>(transfer));
         const bool scatters = moved.how == StartExchange::How::scatter;
+        using Mark = RankMemory::Mark;
+        mine()->set(Mark::offered, stream);
         group_.barrier();
         for (int from = 0; from < ranks(); ++from) {
             if (!scatters && from == rank_) continue;
-            const std::byte* base = group_.bases[static_cast<std::size_t>(from)];
+            const RankMemory& other = *group_.memories[static_cast<std::size_t>(from)];
             const std::int64_t source =
                 scatters ? moved.source + rank_ * moved.bytes : moved.target + from * moved.bytes;
-            std::memcpy(arena_->base() + moved.target + from * moved.bytes, base + source,
-                        static_cast<std::size_t>(moved.bytes));
+            other.wait(Mark::offered, stream);
+            mine()->copy(mine()->base() + moved.target + from * moved.bytes, other.base() + source, moved.bytes,
+                         stream);
         }
+        mine()->set(Mark::taken, stream);
         group_.barrier();
+        for (const auto& other : group_.memories) other->wait(Mark::taken, stream);
     }
 
   private:
+    std::unique_ptr<RankMemory>& mine() { return group_.memories[static_cast<std::size_t>(rank_)]; }
+
     Group& group_;
     int rank_;
-    std::optional<HostArena> arena_;
     std::vector<Transfer> transfers_;
 };
 

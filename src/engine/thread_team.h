@@ -1,4 +1,4 @@
-// A team whose ranks are threads of one process, on a CPU.
+// A team whose ranks are threads of one process, on a CPU or on one GPU.
 #pragma once
 
 #include <condition_variable>

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/core/error.h"
+#include "kernels/cost.h"
 
 namespace coda {
 
@@ -160,8 +161,12 @@ void exchange_gradients(Exchanges& exchanges, const View& gradient, Schedule& sc
     for (std::size_t i = 0; i < made.size(); ++i) {
         schedule.push_back(made[i]);
         step.enter(made[i].phase, made[i].layer);
-        for (; next != ready.end() && next->last.step == i; ++next) exchange.send(step, *next);
+        // A product lasts as long as a transfer at least, so one bucket behind each: the head's buckets, which are
+        // ready together, would otherwise wait for each other.
+        if (work_of(made[i].op) == Work::gemm && next != ready.end() && next->last.step <= i)
+            exchange.send(step, *next++);
     }
+    for (; next != ready.end(); ++next) exchange.send(step, *next);
     exchange.finish(step);
 }
 

@@ -23,6 +23,11 @@ struct GenerationShape {
 /// its own length. Throws Error if the context needs more than kPrefillPasses lengths.
 std::vector<std::int64_t> prefill_lengths(std::int64_t context);
 
+/// A rank of a team.
+struct RankOf {
+    int rank = 0, ranks = 1;
+};
+
 struct ScheduleOptions {
     Precision precision;
     std::int64_t seq_len = 0;
@@ -34,10 +39,10 @@ struct ScheduleOptions {
     OptimizerConfig optimizer;
     std::uint64_t seed = 0;
     GenerationShape generation{};
-    PrecisionConfig gemms{};         // of the passes that train
-    int rank = 0, ranks = 1;         // of the team
+    PrecisionConfig gemms{};  // of the passes that train
+    RankOf rank{};
     std::int64_t micro_batches = 1;  // of a rank in a step; it matters where there are several ranks
 };
-ScheduleOptions schedule_options(const Config& config, const Precision& precision);
+ScheduleOptions schedule_options(const Config& config, const Precision& precision, RankOf rank = {});
 
 }  // namespace coda

@@ -162,7 +162,7 @@ bool Schedules::uses(const View& view) const {
     return found;
 }
 
-ScheduleOptions schedule_options(const Config& config, const Precision& precision) {
+ScheduleOptions schedule_options(const Config& config, const Precision& precision, RankOf rank) {
     return {.precision = precision,
             .seq_len = config.training.seq_len,
             .micro_batch_size = config.training.micro_batch_size,
@@ -173,7 +173,9 @@ ScheduleOptions schedule_options(const Config& config, const Precision& precisio
             .optimizer = config.optimizer,
             .seed = config.training.seed,
             .generation = {.batch = 1, .context = config.training.seq_len},
-            .gemms = config.precision};
+            .gemms = config.precision,
+            .rank = rank,
+            .micro_batches = config.training.grad_accumulation_steps / rank.ranks};
 }
 
 Schedules build_schedules(const ModelConfig& model, const ParameterLayout& layout, const ScheduleOptions& options,
@@ -182,7 +184,7 @@ Schedules build_schedules(const ModelConfig& model, const ParameterLayout& layou
     HostViews& host = schedules.host;
     const BlockBuffers buffers(schedules.buffers, options.precision);
     const ModelShape shape = model_shape(model, options.seq_len, options.micro_batch_size);
-    const Division& division = schedules.division = Division(layout, options.rank, options.ranks);
+    const Division& division = schedules.division = Division(layout, options.rank.rank, options.rank.ranks);
     add_segments(buffers, layout, division, options.optimizer.moments, host);
     add_inputs(buffers, shape, options.generation.context, options.document_mask, host);
     const bool generates = passes.has(Pass::decode) || passes.has(Pass::prefill);

@@ -68,24 +68,24 @@ Checkpoints::Checkpoints(Session& session, const Ranks& ranks, Console& console)
 }
 
 void Checkpoints::save(std::int64_t step, const nlohmann::json& state, const std::function<void()>& log_is_safe) {
-    ranks_.require_finite([&] { require_finite_state(session_, step); });
+    ranks_.together([&] { require_finite_state(session_, step); });
     if (const auto outcome = writer_.wait()) take_outcome(*outcome);
-    std::string problem;
+    const auto not_written = [step](const auto&... why) {
+        return Outcome{step, text("the checkpoint of step ", step, " was not written", why...,
+                                  "; earlier checkpoints are untouched")};
+    };
     try {
-        log_is_safe();
+        ranks_.together(log_is_safe);
     } catch (const Error& error) {
-        problem = error.what();
-    }
-    problem = ranks_.first_text(ranks_.share({.number = 0, .text = problem}));
-    if (!problem.empty()) {
-        return take_outcome({step, text("the checkpoint of step ", step, " was not written, as its log cannot be: ",
-                                        problem, "; earlier checkpoints are untouched")});
+        return take_outcome(not_written(", as its log cannot be: ", error.what()));
     }
     if (ranks_.count() > 1) {
-        problem = write_together(step, state);
-        if (problem.empty()) return take_outcome({step, std::nullopt});
-        return take_outcome({step, text("the checkpoint of step ", step, " was not written: ", problem,
-                                        "; earlier checkpoints are untouched")});
+        try {
+            write_together(step, state);
+            return take_outcome({step, std::nullopt});
+        } catch (const Error& error) {
+            return take_outcome(not_written(": ", error.what()));
+        }
     }
     CheckpointWriter::Job job{.step = step, .state = state, .segments = {}, .ready = {}};
     const std::vector<StateSegment> segments = state_segments(session_.schedules());
@@ -101,35 +101,20 @@ void Checkpoints::save(std::int64_t step, const nlohmann::json& state, const std
     take_outcome(*writer_.wait());
 }
 
-std::string Checkpoints::write_together(std::int64_t step, const nlohmann::json& state) {
+void Checkpoints::write_together(std::int64_t step, const nlohmann::json& state) {
     const Config& config = session_.config();
     std::optional<CheckpointDraft> draft;  // of the first rank
-    // Each part is done by all ranks, or nothing that follows by any.
-    const auto together = [&](const std::function<void()>& part) {
-        std::string problem;
-        try {
-            part();
-        } catch (const Error& error) {
-            problem = error.what();
-        }
-        return ranks_.first_text(ranks_.share({.number = 0, .text = problem}));
-    };
-    const auto make = [&] {
+    ranks_.together([&] {
         if (!ranks_.leads()) return;
         std::vector<SegmentSize> sizes;
         for (const StateSegment& segment : state_segments(session_.schedules()))
             sizes.push_back({segment.name, segment.bytes()});
         draft.emplace(config.output.directory, step, std::move(sizes));
-    };
-    const auto complete = [&] {
+    });
+    ranks_.together([&] { write_own_parts(step); });
+    ranks_.together([&] {
         if (draft) draft->complete(state, config.checkpoint.keep);
-    };
-    for (const std::function<void()>& part :
-         {std::function<void()>(make), std::function<void()>([&] { write_own_parts(step); }),
-          std::function<void()>(complete)}) {
-        if (std::string problem = together(part); !problem.empty()) return problem;
-    }
-    return "";
+    });
 }
 
 void Checkpoints::write_own_parts(std::int64_t step) {
@@ -155,10 +140,10 @@ void Checkpoints::look() {
 
 void Checkpoints::finish() {
     if (const auto outcome = writer_.wait()) take_outcome(*outcome);
-    if (problem_) throw Error(*problem_);
+    if (problem_) ranks_.stop<Error>(*problem_);
 }
 
-void Checkpoints::take_outcome(const CheckpointWriter::Outcome& outcome) {
+void Checkpoints::take_outcome(const Outcome& outcome) {
     problem_ = outcome.problem;
     if (problem_) console_.line(text(*problem_, "; the next one that is due is tried again"));
 }

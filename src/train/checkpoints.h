@@ -9,9 +9,9 @@
 #include <string>
 
 #include "src/core/console.h"
+#include "src/engine/ranks.h"
 #include "src/engine/session.h"
 #include "src/train/checkpoint_writer.h"
-#include "src/train/ranks.h"
 
 namespace coda {
 
@@ -41,10 +41,11 @@ class Checkpoints {
     void finish();
 
   private:
-    /// What is wrong with it, on any rank; empty: it is written.
-    std::string write_together(std::int64_t step, const nlohmann::json& state);
+    using Outcome = CheckpointWriter::Outcome;
+
+    void write_together(std::int64_t step, const nlohmann::json& state);
     void write_own_parts(std::int64_t step);
-    void take_outcome(const CheckpointWriter::Outcome& outcome);
+    void take_outcome(const Outcome& outcome);
 
     Session& session_;
     const Ranks& ranks_;

@@ -87,4 +87,15 @@ void check_identity(const RunIdentity& now, const nlohmann::json& state, const R
     }
 }
 
+void require_same_step(const Ranks& ranks, std::int64_t step, const std::string& directory) {
+    const std::vector<Ranks::Message> steps = ranks.share({.number = step, .text = {}});
+    for (std::size_t rank = 1; rank < steps.size(); ++rank) {
+        if (steps[rank].number == steps[0].number) continue;
+        ranks.stop<Error>(text("the newest checkpoint in ", directory, " is of step ", steps[0].number,
+                               " for rank 0 and of step ", steps[rank].number, " for rank ", rank,
+                               " (0: there is none): all ranks need the same output.directory, on a file system that "
+                               "they share"));
+    }
+}
+
 }  // namespace coda

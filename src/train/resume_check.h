@@ -7,6 +7,7 @@
 #include "kernels/core/dtype.h"
 #include "src/config/config.h"
 #include "src/core/console.h"
+#include "src/engine/ranks.h"
 #include "src/train/run_options.h"
 
 namespace coda {
@@ -28,5 +29,9 @@ struct RunIdentity {
 /// compare.
 void check_identity(const RunIdentity& now, const nlohmann::json& state, const ResumePermissions& allow,
                     Console& console);
+
+/// Throws Error on all ranks unless the newest checkpoint in `directory` is of the same step for each; 0: there is
+/// none.
+void require_same_step(const Ranks& ranks, std::int64_t step, const std::string& directory);
 
 }  // namespace coda

@@ -39,24 +39,24 @@ std::unique_ptr<RunLock> lock_of(const Ranks& ranks, const Config& config, const
     return ranks.leads() ? std::make_unique<RunLock>(config.output.directory, options.command) : nullptr;
 }
 
-/// Outputs first, which takes no reading.
-TrainingData open_checked(const Config& config, const RunOptions& options) {
-    if (!Ranks(options.team).leads()) return open_training_data(config);
-    require_own_directory(config, options);
-    require_outputs(config, options);
+}  // namespace
+
+TrainingData Trainer::open(const Config& config, const RunOptions& options) {
+    const RunOptions own = options_of_rank(config, options);
+    if (Ranks(options.team).leads()) {
+        require_own_directory(config, own);
+        require_outputs(config, own);  // before the data, as it takes no reading
+    }
     return open_training_data(config);
 }
 
-}  // namespace
-
-Trainer::Trainer(const Config& config, const RunOptions& options)
-    : Trainer(config, options, open_checked(config, options)) {}
+Trainer::Trainer(const Config& config, const RunOptions& options) : Trainer(config, options, open(config, options)) {}
 
 Trainer::Trainer(const Config& config, const RunOptions& options, TrainingData data)
     : config_(config),
       options_(options_of_rank(config, options)),
       ranks_(options.team),
-      console_(options.out, options.oracle_step ? Console::Loss::thrown : Console::Loss::tolerated),
+      console_(options_.out, options_.oracle_step ? Console::Loss::thrown : Console::Loss::tolerated),
       data_(std::move(data)),
       tokenizer_(open_tokenizer(config, options.resume)),
       lock_(lock_of(ranks_, config, options)),
@@ -66,11 +66,13 @@ Trainer::Trainer(const Config& config, const RunOptions& options, TrainingData d
       checkpoints_(session_, ranks_, console_),
       identity_(identity()),
       evaluator_(session_, std::move(data_.evaluation), console_),
+      looks_at_once_(options.timing.has_value()),
       step_flops_(step_flops(config_, session_.schedules())),
       watch_(config_.training.skip_spikes) {
     if (ranks_.leads()) {
         require_own_directory(config_, options_);  // again: another run may have come before the lock
     }
+    require_same_step(ranks_, weights_.step(), config_.output.directory);
     require_patience(config_, training_passes(config_),
                      {training_work(config_, session_.schedules(), config_.training.steps - weights_.step())});
     if (const nlohmann::json* state = weights_.saved_state()) {
@@ -142,20 +144,15 @@ Trainer::StepBatches Trainer::load_step(std::int64_t step) const {
     const std::int64_t sequences = config_.training.micro_batch_size;
     const std::int64_t first = sequences_before(step) + ranks_.rank() * micro_batches() * sequences;
     StepBatches loaded;
-    Ranks::Message mine;
-    try {
+    std::int64_t valid = 0;
+    ranks_.together([&] {
         for (std::int64_t i = 0; i < micro_batches(); ++i) {
             loaded.batches.push_back(data_.train->batch(first + i * sequences, sequences));
-            mine.number += loaded.batches.back().valid;
+            valid += loaded.batches.back().valid;
         }
-    } catch (const Error& error) {
-        mine.text = error.what();
-    }
+    });
     // The loss is a mean over the valid targets of the whole step, so they are counted before its first micro-batch.
-    const std::vector<Ranks::Message> all = ranks_.share(mine);
-    const std::string problem = ranks_.first_text(all);
-    require(problem.empty(), problem);
-    for (const Ranks::Message& message : all) loaded.valid += message.number;
+    for (const Ranks::Message& message : ranks_.share({.number = valid, .text = {}})) loaded.valid += message.number;
     return loaded;
 }
 
@@ -233,7 +230,7 @@ void Trainer::settle(StepUnderWay& under_way) {
     const StepResult result = result_of(under_way);
     report(under_way.step, result);
     if (result.skipped) stop_non_finite(under_way.step, result);
-    ranks_.require_finite([&] { require_finite(under_way.step, result.f8); });
+    ranks_.together([&] { require_finite(under_way.step, result.f8); });
 }
 
 void Trainer::stop_non_finite(std::int64_t step, const StepResult& result) {
@@ -243,19 +240,19 @@ void Trainer::stop_non_finite(std::int64_t step, const StepResult& result) {
     run_micro_batches(load_step(step), [&](Pass pass) { session_.executor().run_observed(pass, finder); });
     const std::string found = ranks_.first_text(ranks_.share({.number = 0, .text = finder.found().value_or("")}));
     const std::string culprit = found.empty() ? "no op on its own: the gradient norm overflowed" : found;
-    throw NonFiniteError(text("step ", step, ": loss ", result.loss, ", gradient norm ", result.norm,
-                              "; the first result that is not finite: ", culprit,
-                              ". The weights were not updated; try a lower optimizer.learning_rate, more "
-                              "lr_schedule.warmup_steps, or --resume from the last checkpoint"));
+    ranks_.stop<NonFiniteError>(text("step ", step, ": loss ", result.loss, ", gradient norm ", result.norm,
+                                     "; the first result that is not finite: ", culprit,
+                                     ". The weights were not updated; try a lower optimizer.learning_rate, more "
+                                     "lr_schedule.warmup_steps, or --resume from the last checkpoint"));
 }
 
 void Trainer::stop_without_data(std::int64_t step, const Error& error) {
     const std::int64_t last = step - 1;
-    if (last == weights_.step()) throw error;
+    if (last == weights_.step()) ranks_.stop<Error>(error.what());
     if (saved_ != last) checkpoint(last);
     checkpoints_.finish();
-    throw Error(text("step ", step, " cannot be read: ", error.what(), " Step ", last,
-                     " is complete and saved: mend the data and continue with --resume"));
+    ranks_.stop<Error>(text("step ", step, " cannot be read: ", error.what(), " Step ", last,
+                            " is complete and saved: mend the data and continue with --resume"));
 }
 
 int Trainer::check_step(std::int64_t step) {
@@ -284,9 +281,10 @@ void Trainer::validate(std::int64_t step) {
                              validation.tokens, " tokens")
                       : text("note: validation at step ", step, " has no counted target, so no loss"));
     if (validation.tokens > 0 && !std::isfinite(validation.loss)) {
-        throw NonFiniteError(text("the validation loss at step ", step, " is ", unsigned_nan(validation.loss),
-                                  ". The step is not saved; try a lower optimizer.learning_rate, or --resume from the ",
-                                  "last checkpoint with one"));
+        ranks_.stop<NonFiniteError>(
+            text("the validation loss at step ", step, " is ", unsigned_nan(validation.loss),
+                 ". The step is not saved; try a lower optimizer.learning_rate, or --resume from the ",
+                 "last checkpoint with one"));
     }
 }
 
@@ -330,7 +328,7 @@ int Trainer::train() {
         session_.watch_tensors(*options_.tensor_stats, options_.tensor_stats_every, options_.command);
     }
     watch_interrupts();
-    const bool look_at_once = !session_.executor().asynchronous() || session_.timing();
+    const bool look_at_once = !session_.executor().asynchronous() || looks_at_once_;
     std::optional<StepUnderWay> before;  // the host looks at a step's results when the next one is enqueued
     const auto settle_before = [&] {
         if (before) settle(*before);
@@ -379,7 +377,7 @@ int Trainer::train() {
             return kExitInterrupted;
         }
     }
-    if (saved_ != steps) ranks_.require_finite([&] { require_finite_state(session_, steps); });
+    if (saved_ != steps) ranks_.together([&] { require_finite_state(session_, steps); });
     checkpoints_.finish();
     if (log_) log_->sync();
     write_observations();

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "src/core/console.h"
+#include "src/engine/ranks.h"
 #include "src/engine/session.h"
 #include "src/engine/weights_source.h"
 #include "src/io/run_lock.h"
@@ -15,7 +16,6 @@
 #include "src/train/checkpoints.h"
 #include "src/train/evaluator.h"
 #include "src/train/f8_scales.h"
-#include "src/train/ranks.h"
 #include "src/train/recent_mean.h"
 #include "src/train/resume_check.h"
 #include "src/train/run_files.h"
@@ -31,6 +31,10 @@ class Trainer {
     /// folder, and all write their parts of the checkpoints. training.grad_accumulation_steps must be a multiple of
     /// their number: rank r of N takes the r-th Nth of a step's micro-batches.
     ///
+    /// Checks the options and the run's folder, and opens the data. Throws UsageError or Error, naming key, flag or
+    /// file.
+    static TrainingData open(const Config& config, const RunOptions& options);
+
     /// Opens the data, locks the run's folder, allocates, and takes the weights from where the options say. Throws
     /// before it allocates when data, outputs, memory or device do not allow the run, or another process has it.
     Trainer(const Config& config, const RunOptions& options);
@@ -118,6 +122,7 @@ class Trainer {
     std::optional<RunLog> log_;          // of the first rank
     bool folder_lost_ = false;           // and it was said
     std::int64_t saved_ = -1;            // the latest step that was given to checkpoints_
+    bool looks_at_once_ = false;         // at a step's results, on all ranks alike, before the next step is enqueued
     double step_flops_ = 0;
     RecentMean step_ms_;
     SpikeWatch watch_;

@@ -90,8 +90,7 @@ class ModelRun {
         options.optimizer = sizes.optimizer;
         options.generation = sizes.generation;
         options.gemms = sizes.gemms;
-        options.rank = sizes.rank;
-        options.ranks = sizes.ranks;
+        options.rank = {sizes.rank, sizes.ranks};
         options.micro_batches = sizes.micro_batches;
         schedules = build_schedules(config, layout, options, sizes.passes);
     }

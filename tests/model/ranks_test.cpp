@@ -224,8 +224,7 @@ TEST_CASE("the lists of a rank of a real model have no hazard, and its memory is
             options.seq_len = 2048;
             options.micro_batch_size = 16;
             options.gemms = f8 ? PrecisionConfig::fp8() : PrecisionConfig{};
-            options.rank = ranks - 1;
-            options.ranks = ranks;
+            options.rank = {ranks - 1, ranks};
             const Schedules schedules = build_schedules(model, layout, options);
             const std::int64_t bytes = plan_and_check(schedules).arena_bytes();
             if (ranks == 1) {

@@ -35,7 +35,9 @@ class InstallTest(ProgramTestCase):
             return sorted(os.listdir(os.path.join(self.prefix, *folder)))
 
         programs = [name for name in ("coda_generate", "coda_tokenize", "coda_train") if os.path.exists(f"{BUILD}/bin/{name}")]
-        self.assertEqual(names(), ["bin", "share"])
+        self.assertEqual(names(), ["bin", "include", "lib", "share"])
+        self.assertEqual(names("include"), ["coda.h"])
+        self.assertEqual(names("lib"), ["libcoda.so", "libcoda.so.1"])
         self.assertEqual(names("bin"), programs)
         self.assertEqual(names("share"), ["coda_train"])
         self.assertEqual(names("share", "coda_train", "configs"), CONFIGS)

@@ -45,6 +45,15 @@ GpuFacts gpu_facts() {
 
 std::optional<GpuProblem> gpu_problem() { return gpu_problem(gpu_facts()); }
 
+void select_gpu(int device) {
+    if (gpu_problem()) return;
+    int count = 0;
+    CUDA_CHECK(cudaGetDeviceCount(&count));
+    require(device < count, "this rank takes GPU ", device, ", counted from 0, and the process sees ", count,
+            ": start as many ranks per machine as it has GPUs (see nvidia-smi and CUDA_VISIBLE_DEVICES)");
+    CUDA_CHECK(cudaSetDevice(device));
+}
+
 DeviceMemory device_memory() {
     std::size_t free = 0, total = 0;
     CUDA_CHECK(cudaMemGetInfo(&free, &total));

@@ -14,6 +14,7 @@
 #include "kernels/oracle/tolerance.h"
 #include "src/core/console.h"
 #include "src/engine/hopper/decode_launches.h"
+#include "src/engine/hopper/device_arena.h"
 #include "src/engine/hopper/readback.h"
 #include "src/engine/hopper/staging.h"
 #include "src/engine/hopper/state_copy.h"
@@ -42,24 +43,6 @@ class OwnStream {
     cudaStream_t stream_{};
 };
 
-class DeviceArena {
-  public:
-    DeviceArena(const char* what, std::int64_t bytes) {
-        const cudaError_t status = cudaMalloc(reinterpret_cast<void**>(&base_), static_cast<std::size_t>(bytes));
-        if (status != cudaSuccess) cudaGetLastError();
-        require(status == cudaSuccess, "the GPU has no ", bytes_text(static_cast<double>(bytes)), " (", bytes,
-                " bytes) in one piece for ", what, ": ", cudaGetErrorString(status),
-                "; another process may hold memory (see nvidia-smi)");
-    }
-    ~DeviceArena() { cudaFree(base_); }
-    DeviceArena(const DeviceArena&) = delete;
-    DeviceArena& operator=(const DeviceArena&) = delete;
-    std::byte* base() const { return base_; }
-
-  private:
-    std::byte* base_ = nullptr;
-};
-
 std::string label_of(const Step& step) {
     return step.layer < 0 ? text(step.name) : text("layer ", step.layer, " ", step.name);
 }
@@ -80,9 +63,9 @@ struct PreparedPass {
 class HopperExecutor : public Executor {
   public:
     HopperExecutor(const Schedules& schedules, const MemoryPlan& plan, Team* team)
-        : schedules_(schedules), staging_(kStagingBytes, stream_.get()) {
-        std::byte* const base =
-            team ? team->memory(plan.arena_bytes()) : arena_.emplace("the arena", plan.arena_bytes()).base();
+        : schedules_(schedules), staging_(kStagingBytes, stream_.get(), team != nullptr), readbacks_(team != nullptr) {
+        std::byte* const base = team ? team->memory(Where::gpu, plan.arena_bytes())
+                                     : arena_.emplace("the arena", plan.arena_bytes()).base();
         std::vector<std::byte*> bases;
         for (const std::int64_t offset : plan.offset) bases.push_back(offset < 0 ? nullptr : base + offset);
         CUDA_CHECK(cudaMalloc(reinterpret_cast<void**>(&counts_), sizeof(CountedPair)));

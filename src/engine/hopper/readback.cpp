@@ -5,6 +5,7 @@
 
 #include "kernels/core/integers.h"
 #include "kernels/hopper/sm90/check.h"
+#include "src/engine/hopper/wait.h"
 
 namespace coda {
 
@@ -43,7 +44,7 @@ class ReadbackPool::Pending : public Readback {
         pool_.spare_.push_back(buffer_);
     }
     std::vector<double> wait() override {
-        CUDA_CHECK(cudaEventSynchronize(buffer_.arrived));
+        wait_for(buffer_.arrived, pool_.for_ranks_);
         std::vector<double> values;
         const std::byte* at = buffer_.bytes;
         for (const View& view : views_) {

@@ -15,7 +15,8 @@ namespace coda {
 /// Pinned buffers and events, used again when a Readback is gone. Must outlive its Readbacks.
 class ReadbackPool {
   public:
-    ReadbackPool() = default;
+    /// `for_ranks`: of wait_for.
+    explicit ReadbackPool(bool for_ranks) : for_ranks_(for_ranks) {}
     ~ReadbackPool();
     ReadbackPool(const ReadbackPool&) = delete;
     ReadbackPool& operator=(const ReadbackPool&) = delete;
@@ -33,6 +34,7 @@ class ReadbackPool {
 
     Buffer buffer_of(std::size_t bytes);
 
+    bool for_ranks_;
     std::vector<Buffer> spare_;
 };
 

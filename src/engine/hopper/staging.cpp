@@ -4,10 +4,12 @@
 #include <cstring>
 
 #include "kernels/hopper/sm90/check.h"
+#include "src/engine/hopper/wait.h"
 
 namespace coda {
 
-StagingRing::StagingRing(std::size_t bytes, cudaStream_t stream) : bytes_(bytes), stream_(stream) {
+StagingRing::StagingRing(std::size_t bytes, cudaStream_t stream, bool for_ranks)
+    : bytes_(bytes), stream_(stream), for_ranks_(for_ranks) {
     CUDA_CHECK(cudaStreamCreateWithFlags(&copies_, cudaStreamNonBlocking));
     CUDA_CHECK(cudaMallocHost(reinterpret_cast<void**>(&host_), bytes));
     CUDA_CHECK(cudaMalloc(reinterpret_cast<void**>(&device_), bytes));
@@ -36,7 +38,7 @@ cudaEvent_t StagingRing::event() {
 }
 
 void StagingRing::release_oldest() {
-    CUDA_CHECK(cudaEventSynchronize(entries_.front().copied));
+    wait_for(entries_.front().copied, for_ranks_);
     spare_.push_back(entries_.front().copied);
     entries_.pop_front();
 }
@@ -83,7 +85,7 @@ void StagingRing::download(void* target, const void* source, std::size_t bytes) 
     for (std::size_t done = 0; done < bytes; done += half) {
         const std::size_t which = done / half % 2, part = std::min(bytes - done, half);
         if (done + half < bytes) fill(done + half, filled[1 - which]);
-        CUDA_CHECK(cudaEventSynchronize(filled[which]));
+        wait_for(filled[which], for_ranks_);
         std::memcpy(static_cast<std::byte*>(target) + done, host_ + which * half, part);
     }
     spare_.insert(spare_.end(), filled, filled + 2);

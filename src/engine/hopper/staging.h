@@ -12,7 +12,8 @@ namespace coda {
 
 class StagingRing {
   public:
-    StagingRing(std::size_t bytes, cudaStream_t stream);
+    /// `for_ranks`: of wait_for.
+    StagingRing(std::size_t bytes, cudaStream_t stream, bool for_ranks);
     ~StagingRing();
     StagingRing(const StagingRing&) = delete;
     StagingRing& operator=(const StagingRing&) = delete;
@@ -38,6 +39,7 @@ class StagingRing {
 
     std::size_t bytes_, next_ = 0;
     cudaStream_t stream_, copies_{};
+    bool for_ranks_;
     std::byte *host_ = nullptr, *device_ = nullptr;
     std::deque<Entry> entries_;  // oldest first
     std::vector<cudaEvent_t> spare_;

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "src/core/errors.h"
 #include "src/engine/team.h"
 
 namespace coda {
@@ -30,11 +31,23 @@ class Ranks {
     /// The messages of all ranks, in their order. All must call.
     std::vector<Message> share(const Message& mine) const;
 
+    /// The texts of all ranks, whole, in their order. All must call.
+    std::vector<std::string> share_text(const std::string& mine) const;
+
     /// The first text that is not empty, with the name of its rank where there are several; empty without one.
     std::string first_text(const std::vector<Message>& messages) const;
 
-    /// Calls check(), which may throw NonFiniteError. If any rank's did, all throw the first such rank's.
-    void require_finite(const std::function<void()>& check) const;
+    /// Every rank does its part. If part() throws on any of them, all throw the first such rank's error: of the same
+    /// exit code, and with its rank's name before the text where others have another text or none. It is an
+    /// AgreedError.
+    void together(const std::function<void()>& part) const;
+
+    /// Throws an error that every rank has found alike.
+    template <class Base>
+    [[noreturn]] void stop(const std::string& why) const {
+        if (!team_) throw Base(why);
+        throw Agreed<Base>(why);
+    }
 
   private:
     Team* team_;
