@@ -8,6 +8,7 @@
 
 #include "kernels/core/error.h"
 #include "kernels/cost.h"
+#include "src/model/square_sums.h"
 
 namespace coda {
 
@@ -82,6 +83,7 @@ LastWrite last_write(const Schedule& schedule, const View& segment, std::int64_t
 }
 
 struct ReadyBucket {
+    std::size_t index;  // of division.buckets()
     Bucket bucket;
     LastWrite last;
 };
@@ -89,8 +91,10 @@ struct ReadyBucket {
 /// In the order in which their gradients become final.
 std::vector<ReadyBucket> ready_buckets(const Division& division, const View& gradient, const Schedule& schedule) {
     std::vector<ReadyBucket> ready;
-    for (const Bucket& bucket : division.buckets())
-        ready.push_back({bucket, last_write(schedule, gradient, bucket.first, bucket.part * division.ranks())});
+    for (const Bucket& bucket : division.buckets()) {
+        ready.push_back(
+            {ready.size(), bucket, last_write(schedule, gradient, bucket.first, bucket.part * division.ranks())});
+    }
     std::stable_sort(ready.begin(), ready.end(),
                      [](const ReadyBucket& a, const ReadyBucket& b) { return a.last.step < b.last.step; });
     return ready;
@@ -99,7 +103,9 @@ std::vector<ReadyBucket> ready_buckets(const Division& division, const View& gra
 /// The exchanges of one pass, one bucket after the other.
 class GradientExchange {
   public:
-    GradientExchange(Exchanges& exchanges, const View& gradient) : exchanges_(exchanges), gradient_(gradient) {
+    GradientExchange(Exchanges& exchanges, const View& gradient, View squares)
+        : exchanges_(exchanges), gradient_(gradient), squares_(squares), sums_(exchanges.division()) {
+        write(squares_);
         const Division& division = exchanges.division();
         for (std::size_t s = 0; s < slots_.size(); ++s) {
             slots_[s] = exchanges.buffers().activation(text("gradients of all ranks ", s), gradient.dtype,
@@ -113,20 +119,24 @@ class GradientExchange {
         View& slot = slots_[next_];
         slot.cols = slot.ld = ready.bucket.part;
         next_ = 1 - next_;
+        sent.bucket = ready.index;
         sent.own = part(ready.bucket.part_of(exchanges_.division().rank()), ready.last.version);
         const ElementRange whole{ready.bucket.first, ready.bucket.part * exchanges_.division().ranks()};
         sent.under_way = exchanges_.scatter(step, "gradients", part(whole, ready.last.version), slot);
     }
 
-    /// Adds what is still under way, the older first.
+    /// Squares what has been added, then adds and squares what is still under way, the older first.
     void finish(StepList& step) {
+        square(step);
         for (int i = 0; i < 2; ++i, next_ = 1 - next_)
             if (sent_[next_].under_way) add(step, sent_[next_]);
+        square(step);
     }
 
   private:
     struct Sent {
         std::optional<Exchanges::UnderWay> under_way;
+        std::size_t bucket = 0;
         View own;
     };
 
@@ -141,21 +151,29 @@ class GradientExchange {
         slots_[static_cast<std::size_t>(&sent - sent_.data())].version = parts.version;
         step("sum_gradients", ReduceParts{.parts = parts, .out = write(sent.own), .how = ReduceParts::How::sum});
         sent.under_way.reset();
+        added_.push_back(sent);
+    }
+
+    void square(StepList& step) {
+        for (const Sent& sent : std::exchange(added_, {}))
+            step("sum_squares", SumSquares{.grad = sent.own, .sums = sums_.of_bucket(squares_, sent.bucket)});
     }
 
     Exchanges& exchanges_;
-    View gradient_;
+    View gradient_, squares_;
+    SquareSums sums_;
     std::array<View, 2> slots_;
     std::array<Sent, 2> sent_;
-    std::size_t next_ = 0;  // slot
+    std::vector<Sent> added_;  // and not squared
+    std::size_t next_ = 0;     // slot
 };
 
 }  // namespace
 
-void exchange_gradients(Exchanges& exchanges, const View& gradient, Schedule& schedule) {
+void exchange_gradients(Exchanges& exchanges, const View& gradient, View squares, Schedule& schedule) {
     const Schedule made = std::exchange(schedule, {});
     StepList step(schedule);
-    GradientExchange exchange(exchanges, gradient);
+    GradientExchange exchange(exchanges, gradient, squares);
     const std::vector<ReadyBucket> ready = ready_buckets(exchanges.division(), gradient, made);
     auto next = ready.begin();
     for (std::size_t i = 0; i < made.size(); ++i) {

@@ -49,7 +49,8 @@ class Exchanges {
 
 /// Puts the exchange of the gradients into a pass that makes them: each bucket is scattered when its last gradient has
 /// been written, while the steps that follow run, and its sum lands in the rank's own part. Two buckets are under way
-/// at most.
-void exchange_gradients(Exchanges& exchanges, const View& gradient, Schedule& schedule);
+/// at most. `squares`: of SquareSums, which gets the sums of the rank's parts, most of them while the last buckets are
+/// under way.
+void exchange_gradients(Exchanges& exchanges, const View& gradient, View squares, Schedule& schedule);
 
 }  // namespace coda

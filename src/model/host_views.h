@@ -36,7 +36,8 @@ struct HostViews : BatchInputs {  // written before each micro-batch; `rope` onc
     ScaleViews f8;        // of FP8 training
     // State: flat segments of ParameterLayout.count elements; of master, m and v what the rank has (Division).
     View master, gradient, m, v;
-    View norms;                   // of master: the weights of norms
+    View squares;  // of SquareSums, where there are several ranks: from the last micro-batch to the update
+    View norms;    // of master: the weights of norms
     std::int64_t first_norm = 0;  // element of the model
     View working;  // storage dtype, with the weights of norms in the matrices after them (ParameterLayout.folds)
     Segments segments() const {

@@ -7,6 +7,7 @@
 #include "src/model/generation.h"
 #include "src/model/model.h"
 #include "src/model/scratch.h"
+#include "src/model/square_sums.h"
 #include "src/model/update.h"
 
 namespace coda {
@@ -23,6 +24,10 @@ void add_segments(const BlockBuffers& buffers, const ParameterLayout& layout, co
     host.first_norm = layout.matrix_count;
     host.working = buffers.persistent("working weights", MemorySegment::weights, precision.storage, 1, n);
     host.gradient = buffers.persistent("gradients", MemorySegment::gradients, precision.gradient, 1, n);
+    if (division.divides()) {
+        const std::int64_t sums = SquareSums(division).count();
+        host.squares = buffers.persistent("sums of squares", MemorySegment::gradients, DType::f64, 1, sums);
+    }
     host.m = buffers.persistent("first moments", MemorySegment::optimizer, moment, 1, own);
     host.v = buffers.persistent("second moments", MemorySegment::optimizer, moment, 1, own);
 }
@@ -64,13 +69,13 @@ F8Layers f8_layers(const PrecisionConfig& precision, std::size_t layers) {
 }
 
 /// `exchanges`: of a rank's last micro-batch.
-Schedule micro_batch_schedule(Model model, Beta beta, const View& gradient, Exchanges* exchanges) {
+Schedule micro_batch_schedule(Model model, Beta beta, const HostViews& host, Exchanges* exchanges) {
     Schedule schedule;
     StepList step(schedule);
     build_forward(model, step);
     model.head.train(step, model.batch, model.out(), model.dx, beta);
     build_backward(model, step, beta);
-    if (exchanges) exchange_gradients(*exchanges, gradient, schedule);
+    if (exchanges) exchange_gradients(*exchanges, host.gradient, host.squares, schedule);
     return schedule;
 }
 
@@ -208,7 +213,7 @@ Schedules build_schedules(const ModelConfig& model, const ParameterLayout& layou
     host.val_loss = results.val_loss;
 
     const auto micro_batch = [&](Beta beta, Exchanges* exchanged) {
-        return micro_batch_schedule(blocks, beta, host.gradient, exchanged);
+        return micro_batch_schedule(blocks, beta, host, exchanged);
     };
     if (passes.has(Pass::first)) schedules.first = micro_batch(Beta::overwrite, nullptr);
     if (passes.has(Pass::further)) schedules.further = micro_batch(Beta::accumulate, nullptr);

@@ -1,5 +1,7 @@
 #include "src/model/update.h"
 
+#include "src/model/square_sums.h"
+
 namespace coda {
 
 namespace {
@@ -38,36 +40,25 @@ class Update {
         return squares;
     }
 
-    /// The buffer has a row of sums for each rank's parts, then the sums of the shared elements. This also sums the
-    /// shared gradients and the loss over all ranks.
+    /// The last micro-batch has left the sums of the rank's parts. This also sums the shared gradients and the loss
+    /// over all ranks.
     View squares_of_parts() {
         std::vector<Exchanges::UnderWay> shared;
         for (const ElementRange& range : division_.shared())
             shared.push_back(exchanges_.gather(step_, "shared_gradients", gradient(range)));
         const Exchanges::UnderWay loss = exchanges_.gather(step_, "loss", host_.loss);
 
-        std::int64_t row = 0, rest = 0;
-        for (const Bucket& bucket : division_.buckets()) row += SumSquares::sums_of(bucket.part);
-        for (const ElementRange& range : division_.shared()) rest += SumSquares::sums_of(range.count);
-        const std::int64_t rows = row * division_.ranks();
-        View squares = exchanges_.buffers().activation("sums of squares", DType::f64, 1, rows + rest);
-        write(squares);
-        std::int64_t at = row * division_.rank();
-        const auto sum = [&](const View& grad) {
-            const std::int64_t sums = SumSquares::sums_of(grad.cols);
-            step_("sum_squares", SumSquares{.grad = grad, .sums = part_of(squares, at, sums)});
-            at += sums;
-        };
-        for (const Bucket& bucket : division_.buckets()) sum(gradient(bucket.part_of(division_.rank())));
-        const Exchanges::UnderWay gathered = exchanges_.gather_in_place(step_, "squares", part_of(squares, 0, rows));
+        const SquareSums sums(division_);
+        View squares = host_.squares;
+        const Exchanges::UnderWay gathered =
+            exchanges_.gather_in_place(step_, "squares", part_of(squares, 0, sums.of_ranks()));
 
         // What other ranks' sums have after the exchange, shared ones have at once.
         write(squares);
-        at = rows;
         for (std::size_t i = 0; i < shared.size(); ++i) {
             View grad = gradient(division_.shared()[i]);
             exchanges_.reduce(step_, shared[i], ReduceParts::How::sum, grad);
-            sum(grad);
+            step_("sum_squares", SumSquares{.grad = grad, .sums = sums.of_shared(squares, i)});
         }
         exchanges_.reduce(step_, loss, ReduceParts::How::sum, host_.loss);
         exchanges_.finish(step_, gathered);
