@@ -1,11 +1,14 @@
 """tools/campaign/kill_resume with the program itself, and with programs that break what it checks."""
 
 import os
+import re
+import shutil
 import subprocess
 import sys
 import unittest
 
 from program import PROGRAM, ROOT, ProgramTestCase
+from ranks import NEEDS_TORCH, find_python
 
 sys.path.insert(0, os.path.join(ROOT, "tools", "campaign"))
 import victim  # noqa: E402
@@ -15,10 +18,11 @@ OLDER = 'set -- run/checkpoints/step_*; if [ $# -ge 2 ]; then '
 
 
 class KillResumeTest(ProgramTestCase):
-    def campaign(self, *arguments, kills=6, expect=0):
-        command = [sys.executable, "-B", TOOL, "--bin", os.path.dirname(PROGRAM), "--kills", str(kills), "--work",
+    def campaign(self, *arguments, kills=6, expect=0, python=sys.executable, **environment):
+        command = [python, "-B", TOOL, "--bin", os.path.dirname(PROGRAM), "--kills", str(kills), "--work",
                    self.path("work"), "--results", self.path("results"), *arguments]
-        done = subprocess.run(command, env=self.environment(1), capture_output=True, text=True, check=False)
+        done = subprocess.run(command, env={**self.environment(1), **environment}, capture_output=True, text=True,
+                              check=False)
         self.assertEqual(done.returncode, expect, done.stdout + done.stderr)
         return done.stdout if expect != 2 else done.stderr
 
@@ -44,6 +48,25 @@ class KillResumeTest(ProgramTestCase):
         self.assertIn("0 failures", self.campaign(*arguments, kills=3))
         self.assertIn(b'"campaign": "kill_resume fp8 fp32"', self.read("results", "h200_reliability.json"))
         self.assertIn(b'"f8"', self.read("work", "killed", "run", "log.jsonl"), "scales are a part of what resumes")
+
+    def test_held_of_ranks(self):
+        python = find_python() or self.skipTest(NEEDS_TORCH)
+        arguments = ("--ranks", "2", "--in-writing", "1", "--record", "--gpu", "NVIDIA H200")
+        out = self.campaign(*arguments, kills=4, python=python)
+        self.assertRegex(out, "4 kills of 2 ranks of 30 steps on cpu, [1-4] within a checkpoint's writing, 0 failures")
+        self.assertIn(b'"campaign": "kill_resume fp32 of 2 ranks"', self.read("results", "h200_reliability.json"))
+
+    def test_ranks_whose_launcher_names_another_one(self):
+        python = find_python() or self.skipTest(NEEDS_TORCH)
+        shutil.copytree(os.path.join(ROOT, "src", "coda_torch"), self.path("coda_torch"))
+        with open(self.path("coda_torch", "__main__.py"), "r+", encoding="utf-8") as file:
+            source, count = re.subn(r"coda_torch: rank \{rank\}", "coda_torch: rank {7 - rank}", file.read())
+            self.assertEqual(count, 1)
+            file.seek(0)
+            file.write(source)
+        arguments = ("--ranks", "2", "--in-writing", "0")
+        out = self.campaign(*arguments, kills=1, python=python, expect=1, PYTHONPATH=self.folder)
+        self.assertRegex(out, "FAILED kill 1 .*the launcher did not say 'coda_torch: rank [01] ")
 
     def test_another_loss(self):
         self.broken("given+=(--optimizer.learning_rate 0.002)", says="log.jsonl has .* where the uninterrupted run has")

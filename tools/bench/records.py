@@ -122,6 +122,15 @@ SCHEMAS = {
     ),
     "step": _STEP,
     "scaling": _STEP,  # without a rival
+    # A step of several GPUs of one host (ranks.py), a micro-batch of B sequences on each, or micro_batches of them.
+    # alone_ms: the slowest of the same GPUs, each running by itself at the same time. torch_ms: the better of DDP and
+    # FSDP2. gib: what a rank's process has on its GPU. waiting_ms: what the first rank's stream waits for others.
+    "ranks": Schema(
+        key=("config", "precision", "B", "T", "ranks", "micro_batches"),
+        required=("ms", "gib", "alone_ms", "ratio_alone"),
+        optional=("alone_gib", "waiting_ms", "torch_ms", "ratio", "ddp_ms", "fsdp2_ms", "ddp_gib", "fsdp2_gib"),
+        rivals={"ratio_alone": "alone_ms", "ratio": "torch_ms"},
+    ),
     # Medians over the steps of a training run on real tokens.
     "runs": Schema(
         key=("config", "precision", "B", "T", "steps"),
@@ -158,7 +167,8 @@ _STRINGS = {"program", "layout", "precision", "pass", "tensor", "op", "shape", "
             "trainer", "product", "kind", "accumulation", "campaign", "device", "model", "dtype", "head", "decoder",
             "torch_attention", *STAMP, "source_hash", "driver", "torch", "torchao", "torchao_recipe"}
 _INTEGERS = {"M", "N", "K", *_SHAPE, "batch", "context", "steps_per_launch", "lm_head_chunks", "steps", "seed",
-             "tokens", "last", "first", "cudnn", "promotion", "runs", "failures", "kills_in_writing", "allowed"}
+             "tokens", "last", "first", "cudnn", "promotion", "runs", "failures", "kills_in_writing", "allowed",
+             "ranks", "micro_batches"}
 # What a record without the field says: its sums have the one order that there is, as in records with True.
 _WITHOUT = {"deterministic": True}
 _BOOLEANS = {"deterministic", "limits_kept", "torchao_head", "torchao_fullgraph", "in_turns", "dx_f8"}

@@ -1,0 +1,86 @@
+"""Starts the ranks of coda_train on this machine, and ends with their exit code.
+
+    python3 -m coda_torch --ranks 2 --config llama1b.json ...
+
+What follows the number of ranks are the flags of coda_train. torchrun does the same on several machines; its own exit
+code is 1 for every failure, where this one is coda_train's: 0 done, 1 error, 2 bad use, 3 a result that is not finite,
+130 interrupted and saved.
+
+SIGINT, SIGTERM, SIGHUP and SIGUSR1 go to every rank. When a rank ends otherwise than with 0 or 130, the others are
+asked to stop, and after 60 seconds they are killed. If the launcher itself is killed, they stop as after SIGTERM.
+"""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+GRACE_S = 60
+FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
+EXPECTED = (0, 130)
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def start(ranks, flags):
+    environment = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()),
+                   "WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks), "CODA_TORCH_LAUNCHER": str(os.getpid())}
+    if "OMP_NUM_THREADS" not in environment:
+        environment["OMP_NUM_THREADS"] = str(max(1, len(os.sched_getaffinity(0)) // ranks))
+    # A group of their own: Ctrl-C of the terminal would reach them twice, and a second one ends a rank at once.
+    return [subprocess.Popen([sys.executable, "-m", "coda_torch.train", *flags], start_new_session=True,
+                             env={**environment, "RANK": str(rank), "LOCAL_RANK": str(rank)})
+            for rank in range(ranks)]
+
+
+def code_of(status):
+    return status if status >= 0 else 128 - status
+
+
+def watch(processes):
+    """Waits for all; the exit code of the first that failed, else of the first rank."""
+    failed, deadline = None, None
+    while any(process.poll() is None for process in processes):
+        for rank, process in enumerate(processes):
+            status = process.poll()
+            if status is None or status in EXPECTED or failed is not None:
+                continue
+            failed, deadline = code_of(status), time.monotonic() + GRACE_S
+            how = f"was ended by {signal.Signals(-status).name}" if status < 0 else f"ended with exit code {status}"
+            print(f"coda_torch: rank {rank} (pid {process.pid}) {how}; the others are asked to stop", file=sys.stderr,
+                  flush=True)
+            send(processes, signal.SIGTERM)
+        if deadline is not None and time.monotonic() > deadline:
+            send(processes, signal.SIGKILL)
+        time.sleep(0.05)
+    codes = [code_of(process.returncode) for process in processes]
+    if failed is not None:
+        return failed
+    return next((code for code in codes if code not in EXPECTED), codes[0])
+
+
+def send(processes, number):
+    for process in processes:
+        if process.poll() is None:
+            process.send_signal(number)
+
+
+def main():
+    words = sys.argv[1:]
+    if len(words) < 2 or words[0] != "--ranks" or not words[1].isdigit() or int(words[1]) < 1:
+        print(__doc__.strip(), file=sys.stderr)
+        return 2
+    processes = start(int(words[1]), words[2:])
+    for number in FORWARDED:
+        signal.signal(number, lambda received, _frame: send(processes, received))
+    return watch(processes)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

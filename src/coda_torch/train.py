@@ -1,0 +1,49 @@
+"""One rank of coda_train: torchrun --nproc-per-node 2 -m coda_torch.train --config llama1b.json ...
+
+Without torchrun's environment it is coda_train with one rank.
+"""
+
+import ctypes
+import os
+import signal
+import sys
+
+from coda_torch import library
+
+DONE, INTERRUPTED = 0, 130
+PR_SET_PDEATHSIG = 1
+
+
+def stop_with(launcher):
+    """Asks this rank to stop when the launcher is gone, which nobody could then ask."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != launcher:
+        sys.exit("coda_torch: the launcher is gone")
+
+
+def main():
+    arguments = sys.argv[1:]
+    if "RANK" not in os.environ:
+        return library.main(arguments)
+    # A rank that is gone is found by the next share(). What NCCL's threads do then would end this process sooner,
+    # without a message of its own.
+    os.environ.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0")
+    os.environ.setdefault("TORCH_NCCL_ENABLE_MONITORING", "0")
+    if "CODA_TORCH_LAUNCHER" in os.environ:
+        stop_with(int(os.environ["CODA_TORCH_LAUNCHER"]))
+    try:
+        from coda_torch.process_team import ProcessTeam
+    except ImportError as error:
+        sys.exit(f"coda_torch: several ranks need PyTorch: pip install torch ({error})")
+    team = ProcessTeam()
+    code = library.main(arguments, team)
+    if code in (DONE, INTERRUPTED):
+        team.close()
+    return code
+
+
+if __name__ == "__main__":
+    code = main()
+    sys.stdout.flush()
+    # Without a clean-up of NCCL, which can wait for a rank that is gone.
+    os._exit(code)
