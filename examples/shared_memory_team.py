@@ -79,7 +79,7 @@ def run(rank, ranks, barrier, folder, flags):
 
 
 def main():
-    if len(sys.argv) < 3 or sys.argv[1] != "--ranks" or not sys.argv[2].isdigit() or sys.argv[2] == "0":
+    if len(sys.argv) < 3 or sys.argv[1] != "--ranks" or not sys.argv[2].isdecimal() or int(sys.argv[2]) < 1:
         sys.exit(__doc__)
     ranks, flags = int(sys.argv[2]), sys.argv[3:]
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, len(os.sched_getaffinity(0)) // ranks)))

@@ -45,8 +45,9 @@ def code_of(status):
 
 def watch(processes):
     """Waits for all; the exit code of the first that failed, else of the first rank."""
-    failed, deadline = None, None
-    while any(process.poll() is None for process in processes):
+    failed, deadline, running = None, None, True
+    while running:
+        running = any(process.poll() is None for process in processes)  # before each is looked at: none is missed
         for rank, process in enumerate(processes):
             status = process.poll()
             if status is None or status in EXPECTED or failed is not None:
@@ -73,9 +74,10 @@ def send(processes, number):
 
 def main():
     words = sys.argv[1:]
-    if len(words) < 2 or words[0] != "--ranks" or not words[1].isdigit() or int(words[1]) < 1:
+    if len(words) < 2 or words[0] != "--ranks" or not words[1].isdecimal() or int(words[1]) < 1:
         print(__doc__.strip(), file=sys.stderr)
         return 2
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # in the ranks too: before libcoda handles it nothing can be saved
     processes = start(int(words[1]), words[2:])
     for number in FORWARDED:
         signal.signal(number, lambda received, _frame: send(processes, received))

@@ -48,7 +48,7 @@ class ProcessTeam(library.Team):
     def share(self, mine):
         parts = [torch.empty(len(mine), dtype=torch.uint8) for _ in range(self.ranks)]
         self._named(lambda: dist.all_gather(parts, torch.frombuffer(bytearray(mine), dtype=torch.uint8)))
-        return b"".join(part.numpy().tobytes() for part in parts)
+        return b"".join(bytes(part.tolist()) for part in parts)
 
     def start(self, transfer, stream):
         self._named(lambda: self.mover.start(transfer, stream))
@@ -61,8 +61,13 @@ class ProcessTeam(library.Team):
         self.store.set(f"left {number}", f"rank {self.rank} has stopped: {why}")
 
     def close(self):
-        """When all ranks have come to the end: until then they need the store, which is in the first one's process."""
-        dist.barrier()
+        """Waits until all ranks have come to the end, as they need the store, which is in the first one's process.
+        Whether they all have."""
+        try:
+            dist.barrier()
+        except RuntimeError:
+            return False
+        return True
 
     def _named(self, call):
         """What gloo and NCCL say of a rank that is gone does not name it."""

@@ -10,7 +10,7 @@ import sys
 
 from coda_torch import library
 
-DONE, INTERRUPTED = 0, 130
+DONE, FAILED, INTERRUPTED = 0, 1, 130
 PR_SET_PDEATHSIG = 1
 
 
@@ -29,6 +29,7 @@ def main():
     # without a message of its own.
     os.environ.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0")
     os.environ.setdefault("TORCH_NCCL_ENABLE_MONITORING", "0")
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     if "CODA_TORCH_LAUNCHER" in os.environ:
         stop_with(int(os.environ["CODA_TORCH_LAUNCHER"]))
     try:
@@ -37,8 +38,8 @@ def main():
         sys.exit(f"coda_torch: several ranks need PyTorch: pip install torch ({error})")
     team = ProcessTeam()
     code = library.main(arguments, team)
-    if code in (DONE, INTERRUPTED):
-        team.close()
+    if code in (DONE, INTERRUPTED) and not team.close():
+        return FAILED  # another rank has said why
     return code
 
 

@@ -34,6 +34,12 @@ class InterruptedError : public Error {
     using Error::Error;
 };
 
+/// Another rank is gone, so nothing can be done together any more.
+class LostRankError : public Error {
+  public:
+    using Error::Error;
+};
+
 /// What an error also is that every rank of a team throws alike, so that one of them says it (src/engine/ranks.h).
 struct AgreedError {
     virtual ~AgreedError() = default;

@@ -20,8 +20,8 @@ std::optional<GpuProblem> gpu_problem();
 /// Why the Hopper kernels cannot run these passes of the configuration, naming the key. Nothing where they can.
 std::optional<std::string> hopper_problem(const Config& config, PassSet passes);
 
-/// Makes `device`, a number among the GPUs that the process sees, the current device of this thread. Nothing where no
-/// GPU can be used, which is said where one is asked for. Throws Error where there are fewer.
+/// Makes `device`, a number among the GPUs that the process sees, the current device of this thread. Throws Error where
+/// there are fewer.
 void select_gpu(int device);
 
 /// Memory of the current device in bytes, and what of it an arena may take: what is free, less the executor's overhead.

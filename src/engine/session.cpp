@@ -5,6 +5,7 @@
 
 #include "src/core/build_id.h"
 #include "src/engine/device.h"
+#include "src/engine/hopper_executor.h"
 #include "src/engine/model_state.h"
 #include "src/engine/ranks.h"
 
@@ -19,6 +20,7 @@ Session::Session(const Config& config, PassSet passes, bool times_ops, Console& 
     const RankOf rank = team ? RankOf{team->rank(), team->ranks()} : RankOf{};
     Ranks(team).together([&] {
         require_device(config, device, passes);
+        if (device == DeviceChoice::cuda && team) select_gpu(team->device());
         ScheduleOptions options = schedule_options(config, precision_of(config, device), rank);
         if (generation.batch > 0) options.generation = generation;
         schedules_ = build_schedules(config.model, layout_, options, passes);

@@ -8,6 +8,7 @@
 
 #include "kernels/core/peers.h"
 #include "kernels/ops/exchange/op.h"
+#include "src/core/errors.h"
 #include "src/core/memory_plan.h"
 #include "src/model/schedules.h"
 
@@ -24,12 +25,14 @@ struct Transfer {
 /// Where the memory lies that ranks share.
 enum class Where { host, gpu };
 
-/// All ranks make the same calls in the same order, with the same sizes. Every call throws Error where another rank is
-/// gone, naming it.
+/// All ranks make the same calls in the same order, with the same sizes. Every call throws LostRankError where another
+/// rank is gone, naming it.
 class Team : public Peers {
   public:
     virtual int rank() const = 0;
     virtual int ranks() const = 0;
+    /// The GPU that a run on GPUs takes, of those that the process sees.
+    virtual int device() const = 0;
 
     /// Takes the memory that other ranks reach, aligned to kBufferAlignment and zeroed; on the current GPU, if on one.
     /// Once.

@@ -45,7 +45,9 @@ class Group {
     std::vector<std::vector<std::byte>> shared;
 
   private:
-    void require_all_here() const { require(!gone_, gone_.value_or("")); }
+    void require_all_here() const {
+        if (gone_) throw LostRankError(*gone_);
+    }
 
     std::mutex mutex_;
     std::condition_variable changed_;
@@ -60,6 +62,7 @@ class ThreadTeam : public Team {
 
     int rank() const override { return rank_; }
     int ranks() const override { return static_cast<int>(group_.memories.size()); }
+    int device() const override { return 0; }
 
     std::byte* memory(Where where, std::int64_t bytes) override {
         mine() = where == Where::gpu ? make_gpu_memory(bytes) : make_host_memory(bytes);

@@ -49,7 +49,7 @@ void CallbackTeam::check(int failure) const {
     if (failure == 0) return;
     const std::string why = team_.why(team_.context);
     if (on_gpu_) abandon_program(ranks() == 1 ? why : text("rank ", rank(), ": ", why));
-    throw Error(why);
+    throw LostRankError(why);
 }
 
 }  // namespace coda

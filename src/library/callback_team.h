@@ -15,6 +15,7 @@ class CallbackTeam : public Team {
 
     int rank() const override { return team_.rank; }
     int ranks() const override { return team_.ranks; }
+    int device() const override { return team_.device; }
     std::byte* memory(Where where, std::int64_t bytes) override;
     void set_transfers(std::vector<Transfer> transfers) override;
     std::vector<std::byte> share(std::span<const std::byte> mine) override;
@@ -25,8 +26,8 @@ class CallbackTeam : public Team {
     void leave(const std::string& why);
 
   private:
-    /// Throws Error with the caller's words unless `failure` is 0. On a GPU the process ends with them instead, since a
-    /// clean-up would wait for a GPU that waits for the others.
+    /// Throws LostRankError with the caller's words unless `failure` is 0. On a GPU the process ends with them instead,
+    /// since a clean-up would wait for a GPU that waits for the others.
     void check(int failure) const;
 
     coda_team team_;

@@ -8,7 +8,6 @@
 #include "src/core/build_id.h"
 #include "src/core/errors.h"
 #include "src/core/program.h"
-#include "src/engine/hopper_executor.h"
 #include "src/engine/ranks.h"
 #include "src/library/callback_team.h"
 #include "src/train/program/run.h"
@@ -39,7 +38,6 @@ int coda_main(int argc, const char* const* argv, const coda_team* team) {
         if (!team) return run(parse_command_line(argc, argv), nullptr);
         CallbackTeam ranks(*team);
         if (team->threads > 0) omp_set_num_threads(team->threads);
-        select_gpu(team->device);
         return run_rank(argc, argv, ranks);
     });
     std::fflush(stdout);  // the caller may end the process without it

@@ -18,7 +18,9 @@ struct Group {
 std::vector<Group> groups_of(const ParameterLayout& layout) {
     std::vector<Group> groups;
     for (const WeightMatrix& matrix : layout.matrices) {
-        if (!groups.empty() && matrix.layer >= 0 && matrix.layer == groups.back().layer)
+        // Nothing writes the gradients of a gap between two matrices, so none is exchanged.
+        if (!groups.empty() && matrix.layer >= 0 && matrix.layer == groups.back().layer &&
+            groups.back().elements.end() == matrix.place.offset)
             groups.back().elements.count += matrix.place.count();
         else
             groups.push_back({{matrix.place.offset, matrix.place.count()}, matrix.layer});

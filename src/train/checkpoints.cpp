@@ -76,6 +76,8 @@ void Checkpoints::save(std::int64_t step, const nlohmann::json& state, const std
     };
     try {
         ranks_.together(log_is_safe);
+    } catch (const LostRankError&) {
+        throw;
     } catch (const Error& error) {
         return take_outcome(not_written(", as its log cannot be: ", error.what()));
     }
@@ -83,6 +85,8 @@ void Checkpoints::save(std::int64_t step, const nlohmann::json& state, const std
         try {
             write_together(step, state);
             return take_outcome({step, std::nullopt});
+        } catch (const LostRankError&) {
+            throw;
         } catch (const Error& error) {
             return take_outcome(not_written(": ", error.what()));
         }

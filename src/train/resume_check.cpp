@@ -87,7 +87,15 @@ void check_identity(const RunIdentity& now, const nlohmann::json& state, const R
     }
 }
 
-void require_same_step(const Ranks& ranks, std::int64_t step, const std::string& directory) {
+void require_same_inputs(const Ranks& ranks, const RunIdentity& identity, std::int64_t step,
+                         const std::string& directory) {
+    const std::vector<std::string> data = ranks.share_text(identity.data.dump());
+    for (std::size_t rank = 1; rank < data.size(); ++rank) {
+        if (data[rank] == data[0]) continue;
+        ranks.stop<Error>(text("rank ", rank,
+                               " reads other data than rank 0: data.train and data.val must be the same "
+                               "files for all ranks"));
+    }
     const std::vector<Ranks::Message> steps = ranks.share({.number = step, .text = {}});
     for (std::size_t rank = 1; rank < steps.size(); ++rank) {
         if (steps[rank].number == steps[0].number) continue;

@@ -1,4 +1,5 @@
-// Whether a run may continue from a checkpoint: what must agree, what is noted, and what is asked for.
+// Whether a run may continue from a checkpoint, and its ranks with each other: what must agree, what is noted, and what
+// is asked for.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -30,8 +31,9 @@ struct RunIdentity {
 void check_identity(const RunIdentity& now, const nlohmann::json& state, const ResumePermissions& allow,
                     Console& console);
 
-/// Throws Error on all ranks unless the newest checkpoint in `directory` is of the same step for each; 0: there is
-/// none.
-void require_same_step(const Ranks& ranks, std::int64_t step, const std::string& directory);
+/// Throws Error on all ranks unless they read the same data, and find a newest checkpoint of the same step in
+/// `directory`; 0: there is none.
+void require_same_inputs(const Ranks& ranks, const RunIdentity& identity, std::int64_t step,
+                         const std::string& directory);
 
 }  // namespace coda

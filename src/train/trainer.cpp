@@ -72,7 +72,7 @@ Trainer::Trainer(const Config& config, const RunOptions& options, TrainingData d
     if (ranks_.leads()) {
         require_own_directory(config_, options_);  // again: another run may have come before the lock
     }
-    require_same_step(ranks_, weights_.step(), config_.output.directory);
+    require_same_inputs(ranks_, identity_, weights_.step(), config_.output.directory);
     require_patience(config_, training_passes(config_),
                      {training_work(config_, session_.schedules(), config_.training.steps - weights_.step())});
     if (const nlohmann::json* state = weights_.saved_state()) {
@@ -342,6 +342,8 @@ int Trainer::train() {
         StepBatches batches;
         try {
             batches = load_step(step);
+        } catch (const LostRankError&) {
+            throw;
         } catch (const Error& error) {
             settle_before();
             stop_without_data(step, error);

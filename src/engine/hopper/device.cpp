@@ -46,7 +46,6 @@ GpuFacts gpu_facts() {
 std::optional<GpuProblem> gpu_problem() { return gpu_problem(gpu_facts()); }
 
 void select_gpu(int device) {
-    if (gpu_problem()) return;
     int count = 0;
     CUDA_CHECK(cudaGetDeviceCount(&count));
     require(device < count, "this rank takes GPU ", device, ", counted from 0, and the process sees ", count,

@@ -12,7 +12,7 @@ std::optional<GpuProblem> gpu_problem() {
     facts.sign = nvidia_gpu_sign();
     return gpu_problem(facts);
 }
-void select_gpu(int) {}
+void select_gpu(int) { throw Error(gpu_problem()->what); }
 std::unique_ptr<RankMemory> make_gpu_memory(std::int64_t) { throw Error(gpu_problem()->what); }
 DeviceMemory device_memory() { throw Error(gpu_problem()->what); }
 std::unique_ptr<Executor> make_hopper_executor(const Schedules&, const MemoryPlan&, Team*) {
