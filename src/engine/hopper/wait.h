@@ -5,10 +5,10 @@
 
 namespace coda {
 
-/// Waits for an event. `for_ranks`: its stream may be waiting for other ranks. If they do not come, and this process
-/// has been asked to stop for kPatience seconds, the process ends with a message.
-void wait_for(cudaEvent_t event, bool for_ranks);
+inline constexpr double kPatience = 20;  // seconds
 
-inline constexpr double kPatience = 20;
+/// Waits for an event. `for_ranks`: its stream may be waiting for other ranks. If they do not come, and this process
+/// was asked to stop kPatience ago, the process ends with a message.
+void wait_for(cudaEvent_t event, bool for_ranks);
 
 }  // namespace coda
