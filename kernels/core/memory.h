@@ -1,4 +1,4 @@
-// The addresses of buffers and, with several ranks, the peers: what an executor needs besides the op.
+// What an executor needs in addition to an op: the addresses of its buffers and, with several ranks, the peers.
 #pragma once
 
 #include <cstddef>

@@ -70,7 +70,7 @@ class ProcessTeam(library.Team):
         return True
 
     def _named(self, call):
-        """What gloo and NCCL say of a rank that is gone does not name it."""
+        """Calls; an error names the lost rank, which the messages of gloo and NCCL do not."""
         try:
             call()
         except RuntimeError as error:

@@ -15,7 +15,7 @@ PR_SET_PDEATHSIG = 1
 
 
 def stop_with(launcher):
-    """Asks this rank to stop when the launcher is gone, which nobody could then ask."""
+    """The kernel sends this rank SIGTERM when its launcher dies: without a launcher nobody could stop the ranks."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != launcher:
         sys.exit("coda_torch: the launcher is gone")
@@ -25,8 +25,7 @@ def main():
     arguments = sys.argv[1:]
     if "RANK" not in os.environ:
         return library.main(arguments)
-    # A rank that is gone is found by the next share(). What NCCL's threads do then would end this process sooner,
-    # without a message of its own.
+    # The next share() finds a lost rank and names it. NCCL's threads would end this process before that, without a name.
     os.environ.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0")
     os.environ.setdefault("TORCH_NCCL_ENABLE_MONITORING", "0")
     signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -35,7 +35,7 @@ struct CommandLine {
 
     /// False where the mode only uses weights.
     bool trains() const { return !eval && !export_dir; }
-    /// Whether it starts a training run: nothing only prints an answer.
+    /// Whether it starts a training run, and does not only print an answer.
     bool runs() const { return trains() && !help && !version && !print_config && !dry_run && !print_schedule; }
 };
 

@@ -1,7 +1,7 @@
 // What ships with the program: configurations, and the scripts that make the data they name.
 //
-// Both lie in share/coda_train, which is found relative to the executable: in the installation's share folder, or next
-// to bin/ in a build tree, where it leads to the source tree.
+// Both lie in share/coda_train, which is found relative to the program or libcoda: in the installation's share folder,
+// or next to bin/ in a build tree, where it leads to the source tree.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace coda {
 
-/// Where share/coda_train may be, whether it is there or not. Empty where the system does not name the executable.
+/// Where share/coda_train may be, whether it is there or not. Empty where the system does not name that file.
 std::vector<std::filesystem::path> share_folders();
 
 /// The path of the file that --config NAME means. A name with a slash is a path and nothing else. A bare name is a file

@@ -34,13 +34,13 @@ class InterruptedError : public Error {
     using Error::Error;
 };
 
-/// Another rank is gone, so nothing can be done together any more.
+/// Another rank is gone, so no call of the team can succeed.
 class LostRankError : public Error {
   public:
     using Error::Error;
 };
 
-/// What an error also is that every rank of a team throws alike, so that one of them says it (src/engine/ranks.h).
+/// Marks an error that every rank of a team throws alike: only the first rank prints it (src/engine/ranks.h).
 struct AgreedError {
     virtual ~AgreedError() = default;
 };

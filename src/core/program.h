@@ -10,8 +10,8 @@ namespace coda {
 /// "NAME: message" on standard error and the code of its type (src/core/errors.h).
 int run_program(const char* name, const std::function<int()>& body);
 
-/// Ends the process at once with kExitRuntime and "coda_train: message" on standard error, without the clean-up that
-/// would wait for what does not come.
+/// Ends the process at once with kExitRuntime and "coda_train: message" on standard error, without a clean-up,
+/// which would wait for a GPU that does not finish.
 [[noreturn]] void abandon_program(const std::string& message);
 
 }  // namespace coda

@@ -23,7 +23,7 @@ bool prints_to_terminal();
 /// The last that is done with standard output: throws Error when anything written to it through stdio did not arrive.
 void close_standard_output();
 
-/// Where nothing is kept.
+/// /dev/null, for a rank whose console output is not wanted.
 std::FILE* null_stream();
 
 }  // namespace coda

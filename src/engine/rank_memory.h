@@ -28,7 +28,7 @@ class RankMemory {
 
 std::unique_ptr<RankMemory> make_host_memory(std::int64_t bytes);
 
-/// On the current GPU; in src/engine/hopper. Throws Error where there is none.
+/// On the current GPU. Throws Error if a build has no kernels, or the GPU has no such memory.
 std::unique_ptr<RankMemory> make_gpu_memory(std::int64_t bytes);
 
 }  // namespace coda

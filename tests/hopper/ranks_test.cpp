@@ -1,13 +1,11 @@
 // A training run of several ranks, each a thread, which share one GPU.
 #include "src/core/errors.h"
 #include "src/engine/hopper_executor.h"
-#include "src/engine/thread_team.h"
 #include "src/io/files.h"
 #include "src/io/sha256.h"
-#include "src/train/trainer.h"
 #include "tests/catch.h"
 #include "tests/hopper/harness.h"
-#include "tests/train/training_folder.h"
+#include "tests/train/rank_training.h"
 
 using namespace coda;
 using namespace coda::test;
@@ -30,14 +28,6 @@ Config config_of(const Folder& folder, const std::string& run, int micro_batches
     return config;
 }
 
-void train(const Folder& folder, const Config& config, int ranks) {
-    run_thread_team(ranks, 1, [&](Team& team) {
-        RunOptions options = folder.options();
-        options.team = &team;
-        CHECK(Trainer(config, options).train() == kExitDone);
-    });
-}
-
 }  // namespace
 
 // As on a CPU (tests/train/ranks_test.cpp): the sums of micro-batches have one rank's order, but for the rows of the
@@ -51,9 +41,8 @@ TEST_CASE("ranks of one micro-batch each have one rank's bits on a GPU", "[gpu]"
         config.training.steps = 1;
         config.training.max_grad_norm = 0;
         CHECK(Trainer(config, folder.options()).train() == kExitDone);
-        const std::string one = folder.state("one" + std::to_string(ranks), 1);
         config.output.directory = (folder.path() / ("all" + std::to_string(ranks))).string();
-        train(folder, config, ranks);
+        CHECK(train_ranks(folder, config, ranks) == kExitDone);
         const std::size_t embedding = 64 * 128 * sizeof(float);
         for (const char* segment : {"master.bin", "m.bin", "v.bin"}) {
             INFO(segment);
@@ -71,7 +60,7 @@ TEST_CASE("two ranks on one GPU repeat their bits", "[gpu]") {
     const auto digest = [&](const std::string& run, const char* precision) {
         Config config = config_of(folder, run, 4);
         if (precision == std::string("fp8")) config.precision = PrecisionConfig::fp8();
-        train(folder, config, 2);
+        CHECK(train_ranks(folder, config, 2) == kExitDone);
         const std::string state = folder.state(run, 3);
         REQUIRE(!state.empty());
         return sha256(bytes_of(state));

@@ -156,8 +156,8 @@ class RanksTestCase(ProgramTestCase):
         return self.read("errors.txt").decode()
 
     def each_rank(self, flags, folders=("", ""), environments=({}, {}), preexec=(None, None), while_running=None):
-        """Runs ranks that differ, each a process with flags, folder, environment and preexec_fn of its own, which all
-        read config.json. Calls while_running(processes). Returns what each has returned and said."""
+        """Runs one process per rank. Each has its own flags, folder, environment and preexec_fn; all read config.json.
+        Calls while_running(processes). Returns a Result per rank."""
         port, processes = str(free_port()), []
         for rank, own in enumerate(flags):
             environment = {**self.environment(1), "RANK": str(rank), "WORLD_SIZE": str(len(flags)),
@@ -201,7 +201,7 @@ class RanksTestCase(ProgramTestCase):
         self.assertEqual(self.tree(), before, "a refused run changed the folder")
 
     def state(self, run="run", step=None):
-        """SHA-256 of weights and moments in a run's last checkpoint, or that of a step."""
+        """SHA-256 of each file of weights and moments in the checkpoint of a step; by default of the last one."""
         name = self.checkpoints(run)[-1] if step is None else f"step_{step:08}"
         folder = os.path.join(run, "checkpoints", name)
         files = [file for file in self.tree(folder) if file.endswith(".bin")]

@@ -73,7 +73,7 @@ class BitsTest(RanksTestCase):
         self.assert_same_first_step(3, {})
 
     def test_matrices_with_gaps_between_them(self):
-        # A matrix begins at a multiple of 64 weights; those of a layer have 800, 400, 1920 and 960.
+        # Matrices begin at multiples of 64 weights. The matrices of this layer have 800, 400, 1920 and 960 weights.
         self.assert_same_first_step(2, {"model.hidden_size": 20, "model.intermediate_size": 48,
                                         "model.num_attention_heads": 2, "model.num_key_value_heads": 1})
 

@@ -2,10 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "src/core/errors.h"
-#include "src/engine/thread_team.h"
-#include "src/train/trainer.h"
-#include "tests/catch.h"
-#include "tests/train/training_folder.h"
+#include "tests/train/rank_training.h"
 
 using namespace coda;
 using Catch::Contains;
@@ -24,18 +21,6 @@ Config config_of(const Folder& folder, const std::string& run, std::int64_t step
     return config;
 }
 
-int train(const Folder& folder, const Config& config, int ranks, bool resume = false) {
-    std::vector<int> codes(static_cast<std::size_t>(ranks));
-    run_thread_team(ranks, 1, [&](Team& team) {
-        RunOptions options = folder.options();
-        options.resume = resume;
-        options.team = &team;
-        codes[static_cast<std::size_t>(team.rank())] = Trainer(config, options).train();
-    });
-    for (const int code : codes) CHECK(code == codes[0]);
-    return codes[0];
-}
-
 std::vector<double> losses(const nlohmann::json& log) {
     std::vector<double> found;
     for (const nlohmann::json& record : log)
@@ -52,8 +37,8 @@ TEST_CASE("several ranks train as one does, but for the order of sums", "[thread
     for (const int ranks : {2, 3, 4}) {
         INFO(ranks << " ranks");
         const std::string run = "ranks" + std::to_string(ranks), again = run + "_again";
-        CHECK(train(folder, config_of(folder, run, 4), ranks) == kExitDone);
-        CHECK(train(folder, config_of(folder, again, 4), ranks) == kExitDone);
+        CHECK(train_ranks(folder, config_of(folder, run, 4), ranks) == kExitDone);
+        CHECK(train_ranks(folder, config_of(folder, again, 4), ranks) == kExitDone);
         const std::vector<double> found = losses(folder.log(run));
         REQUIRE(found.size() == expected.size());
         // Sums of 12 micro-batches in fp32, in another order: 24 2^-24 of the magnitudes' sum, and AdamW's first steps
@@ -77,7 +62,7 @@ TEST_CASE("ranks of one micro-batch each have one rank's bits", "[threads]") {
         config.training.max_grad_norm = 0;  // the norm's own sum has another order
         CHECK(Trainer(config, folder.options()).train() == kExitDone);
         config.output.directory = (folder.path() / all).string();
-        CHECK(train(folder, config, ranks) == kExitDone);
+        CHECK(train_ranks(folder, config, ranks) == kExitDone);
         const std::size_t embedding = 64 * 32 * sizeof(float);
         for (const char* segment : {"master.bin", "m.bin", "v.bin"})
             CHECK((folder.segment(all, 1, segment).substr(embedding) ==
@@ -92,15 +77,15 @@ TEST_CASE("a checkpoint of any number of ranks is continued by any other", "[thr
         for (const int second : {1, 2, 3}) {
             INFO(first << " ranks, then " << second);
             const std::string run = "from" + std::to_string(first) + "to" + std::to_string(second);
-            CHECK(train(folder, config_of(folder, run, 2), first) == kExitDone);
+            CHECK(train_ranks(folder, config_of(folder, run, 2), first) == kExitDone);
             const std::string saved = folder.state(run, 2);
             // A run that has nothing left to do reads the checkpoint and leaves it.
-            CHECK(train(folder, config_of(folder, run, 2), second, true) == kExitDone);
+            CHECK(train_ranks(folder, config_of(folder, run, 2), second, true) == kExitDone);
             CHECK((folder.state(run, 2) == saved));
-            CHECK(train(folder, config_of(folder, run, 4), second, true) == kExitDone);
+            CHECK(train_ranks(folder, config_of(folder, run, 4), second, true) == kExitDone);
             if (first != second) continue;
             const std::string whole = "whole" + std::to_string(first);
-            CHECK(train(folder, config_of(folder, whole, 4), first) == kExitDone);
+            CHECK(train_ranks(folder, config_of(folder, whole, 4), first) == kExitDone);
             CHECK((folder.state(run, 4) == folder.state(whole, 4)));
         }
 }
@@ -109,7 +94,7 @@ TEST_CASE("ranks that cannot share a step's micro-batches are told what would do
     const Folder folder;
     Config config = config_of(folder, "run", 2);
     config.training.grad_accumulation_steps = 3;
-    CHECK_THAT(message_of([&] { train(folder, config, 2); }),
+    CHECK_THAT(message_of([&] { train_ranks(folder, config, 2); }),
                Contains("training.grad_accumulation_steps is 3") && Contains("a multiple of 2, such as 4"));
 }
 

@@ -34,7 +34,7 @@ WARM_UP = 10  # steps
 
 
 def run_flags(options, name, folder, ranks):
-    """As many micro-batches per GPU, by itself or not."""
+    """Of coda_train, with the same number of micro-batches per GPU for any number of ranks."""
     flags = ["--config", options.config, "--device", "cuda", "--training.steps", str(options.steps + WARM_UP),
              "--training.grad_accumulation_steps", str(ranks * options.micro_batches), "--validation.interval", "0",
              "--validation.batches", "1", "--checkpoint.interval", "0", "--checkpoint.at_end", "false",
@@ -112,10 +112,11 @@ def main():
     parser.add_argument("--parts", default="alone,together", help="of alone, together, ddp, fsdp2")
     parser.add_argument("--timing", action="store_true")
     parser.add_argument("--json", metavar="FILE")
-    own, _, flags = " ".join(sys.argv[1:]).partition(" -- ")
-    options = parser.parse_args(own.split())
+    words = [*sys.argv[1:], "--"]
+    own = words.index("--")  # then the flags of coda_train
+    options = parser.parse_args(words[:own])
     options.flags = ["--training.micro_batch_size", str(options.batch), "--training.seq_len", str(options.length),
-                     "--precision", options.precision, *flags.split()]
+                     "--precision", options.precision, *words[own + 1:-1]]
     record = {"config": Path(options.config).stem, "precision": options.precision, "B": options.batch,
               "T": options.length, "ranks": options.ranks, "micro_batches": options.micro_batches}
     header = {"command": " ".join(sys.argv)}

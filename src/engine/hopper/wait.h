@@ -7,8 +7,8 @@ namespace coda {
 
 inline constexpr double kPatience = 20;  // seconds
 
-/// Waits for an event. `for_ranks`: its stream may be waiting for other ranks. If they do not come, and this process
-/// was asked to stop kPatience ago, the process ends with a message.
+/// Waits for an event. `for_ranks`: its stream may be waiting for other ranks. If this process was asked to stop
+/// kPatience ago and the event has still not come, the process ends with a message.
 void wait_for(cudaEvent_t event, bool for_ranks);
 
 }  // namespace coda
