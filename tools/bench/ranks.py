@@ -5,12 +5,13 @@
 
 PROGRAM is coda_train, LIB its libcoda.so. One micro-batch per rank and step, unless --micro-batches says otherwise:
   alone      coda_train on every GPU at the same time, each by itself; the slowest counts
-  together   the ranks of one run, by coda_torch
+  together   the ranks of one run, by coda_torch; after `alone`, the slowest GPU has the first rank
   ddp, fsdp2 PyTorch under torch.compile: fp32 parameters, bf16 GEMMs, clipping, fused AdamW. DDP compiles the whole model
              under autocast; FSDP2 shards every block, keeps its weights until the backward pass, compiles every block and
              the head with its loss, and has bf16 parameters by its mixed precision
-Times are medians over a run's steps after the first ten. With --timing, `waiting` is what a rank's stream waits for
-others in a step: the times of FinishExchange.
+Times are medians over a run's steps after the first ten. With --timing, `waiting` is what the first rank's stream waits
+for others in a step, the times of FinishExchange: on the slowest GPU what exchanges cost, on another one also what that
+GPU is ahead of the slowest.
 
 --json FILE writes {header, records} for tools/bench/records.py (ranks).
 """
@@ -72,13 +73,17 @@ def start(command, **environment):
 
 def alone(options, folder):
     ended([start([options.program, *run_flags(options, f"alone{gpu}", folder, 1)], CUDA_VISIBLE_DEVICES=str(gpu))
-           for gpu in range(options.ranks)])
-    return max((result_of(folder, f"alone{gpu}", options) for gpu in range(options.ranks)), key=lambda run: run["ms"])
+           for gpu in options.gpus])
+    runs = {gpu: result_of(folder, f"alone{gpu}", options) for gpu in options.gpus}
+    print("each GPU", "  ".join(f"{gpu}: {run['ms']:.5g} ms" for gpu, run in runs.items()), flush=True)
+    options.gpus.sort(key=lambda gpu: -runs[gpu]["ms"])
+    return runs[options.gpus[0]]
 
 
 def together(options, folder):
     ended([start([sys.executable, "-m", "coda_torch", "--ranks", str(options.ranks),
-                  *run_flags(options, "together", folder, options.ranks)])])
+                  *run_flags(options, "together", folder, options.ranks)],
+                 CUDA_VISIBLE_DEVICES=",".join(map(str, options.gpus)))])
     return result_of(folder, "together", options)
 
 
@@ -115,6 +120,7 @@ def main():
     words = [*sys.argv[1:], "--"]
     own = words.index("--")  # then the flags of coda_train
     options = parser.parse_args(words[:own])
+    options.gpus = list(range(options.ranks))
     options.flags = ["--training.micro_batch_size", str(options.batch), "--training.seq_len", str(options.length),
                      "--precision", options.precision, *words[own + 1:-1]]
     record = {"config": Path(options.config).stem, "precision": options.precision, "B": options.batch,
