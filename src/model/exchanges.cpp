@@ -8,6 +8,7 @@
 
 #include "kernels/core/error.h"
 #include "kernels/cost.h"
+#include "src/model/late_products.h"
 #include "src/model/square_sums.h"
 
 namespace coda {
@@ -113,12 +114,20 @@ class GradientExchange {
         }
     }
 
+    /// A product lasts as long as a transfer at least: what was under way before it has arrived after it.
+    void pass_product() {
+        for (Sent& sent : sent_) sent.behind_product = true;
+    }
+    /// Whether a bucket can be sent without waiting for one before.
+    bool has_room() const { return !sent_[next_].under_way || sent_[next_].behind_product; }
+
     void send(StepList& step, const ReadyBucket& ready) {
         Sent& sent = sent_[next_];
         if (sent.under_way) add(step, sent);
         View& slot = slots_[next_];
         slot.cols = slot.ld = ready.bucket.part;
         next_ = 1 - next_;
+        sent.behind_product = false;
         sent.bucket = ready.index;
         sent.own = part(ready.bucket.part_of(exchanges_.division().rank()), ready.last.version);
         const ElementRange whole{ready.bucket.first, ready.bucket.part * exchanges_.division().ranks()};
@@ -136,6 +145,7 @@ class GradientExchange {
   private:
     struct Sent {
         std::optional<Exchanges::UnderWay> under_way;
+        bool behind_product = false;  // whether a product has followed
         std::size_t bucket = 0;
         View own;
     };
@@ -171,6 +181,7 @@ class GradientExchange {
 }  // namespace
 
 void exchange_gradients(Exchanges& exchanges, const View& gradient, View squares, Schedule& schedule) {
+    put_products_last(schedule);
     const Schedule made = std::exchange(schedule, {});
     StepList step(schedule);
     GradientExchange exchange(exchanges, gradient, squares);
@@ -179,10 +190,8 @@ void exchange_gradients(Exchanges& exchanges, const View& gradient, View squares
     for (std::size_t i = 0; i < made.size(); ++i) {
         schedule.push_back(made[i]);
         step.enter(made[i].phase, made[i].layer);
-        // A product lasts as long as a transfer at least, so one bucket behind each: the head's buckets, which are
-        // ready together, would otherwise wait for each other.
-        if (work_of(made[i].op) == Work::gemm && next != ready.end() && next->last.step <= i)
-            exchange.send(step, *next++);
+        if (work_of(made[i].op) == Work::gemm) exchange.pass_product();
+        while (next != ready.end() && next->last.step <= i && exchange.has_room()) exchange.send(step, *next++);
     }
     for (; next != ready.end(); ++next) exchange.send(step, *next);
     exchange.finish(step);

@@ -1,0 +1,47 @@
+#include "src/model/late_products.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "kernels/cost.h"
+
+namespace coda {
+
+namespace {
+
+bool overlap(const View& a, const View& b) {
+    return a.buffer == b.buffer && a.offset < b.offset + b.span_bytes() && b.offset < a.offset + a.span_bytes();
+}
+
+/// Whether a step of [begin, end) writes what `op` reads.
+bool overwritten(const Op& op, const Step* begin, const Step* end) {
+    bool found = false;
+    for_each_operand(op, [&](const char*, const View& read, Access how) {
+        if (how != Access::in) return;
+        for (const Step* step = begin; step < end; ++step) {
+            for_each_operand(step->op, [&](const char*, const View& written, Access access) {
+                found = found || (access != Access::in && overlap(read, written));
+            });
+        }
+    });
+    return found;
+}
+
+}  // namespace
+
+void put_products_last(Schedule& schedule) {
+    const Schedule made = std::exchange(schedule, {});
+    Schedule late;
+    for (std::size_t i = 0; i < made.size(); ++i) {
+        const Step& step = made[i];
+        const bool waits = step.layer >= 0 && step.layer < kLateLayers &&
+                           std::holds_alternative<WeightGradient>(step.op) &&
+                           !overwritten(step.op, made.data() + i + 1, made.data() + made.size());
+        (waits ? late : schedule).push_back(step);
+    }
+    std::stable_sort(late.begin(), late.end(),
+                     [](const Step& a, const Step& b) { return cost(a.op).flops > cost(b.op).flops; });
+    schedule.insert(schedule.end(), late.begin(), late.end());
+}
+
+}  // namespace coda
