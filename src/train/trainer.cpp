@@ -63,6 +63,7 @@ Trainer::Trainer(const Config& config, const RunOptions& options, TrainingData d
       session_(config_, training_passes(config_), options_.timing.has_value(), console_, {}, options.team),
       weights_(config_, options_.weights(), true, tokenizer_, console_),
       scales_(session_.executor(), session_.schedules(), config_.precision),
+      passes_(session_, scales_),
       checkpoints_(session_, ranks_, console_),
       identity_(identity()),
       evaluator_(session_, std::move(data_.evaluation), console_),
@@ -140,7 +141,7 @@ void Trainer::restore_folder() {
     folder_lost_ = false;
 }
 
-Trainer::StepBatches Trainer::load_step(std::int64_t step) const {
+StepBatches Trainer::load_step(std::int64_t step) const {
     const std::int64_t sequences = config_.training.micro_batch_size;
     const std::int64_t first = sequences_before(step) + ranks_.rank() * micro_batches() * sequences;
     StepBatches loaded;
@@ -156,51 +157,24 @@ Trainer::StepBatches Trainer::load_step(std::int64_t step) const {
     return loaded;
 }
 
-void Trainer::run_micro_batches(const StepBatches& batches, const std::function<void(Pass)>& run) {
-    session_.set_alpha(batches.valid);
-    for (std::size_t i = 0; i < batches.batches.size(); ++i) {
-        session_.feed(batches.batches[i]);
-        const bool last = i + 1 == batches.batches.size() && session_.schedules().has(Pass::last);
-        run(last ? Pass::last : i == 0 ? Pass::first : Pass::further);
-    }
-}
-
-void Trainer::upload_update_scalars(std::int64_t step, double lr, std::int64_t counted) {
-    constexpr double kEveryNorm = -1;
-    const OptimizerConfig& optimizer = config_.optimizer;
-    const HostViews& host = session_.host();
-    const auto t = static_cast<double>(step);
-    upload_scalar(session_.executor(), host.lr, lr);
-    upload_scalar(session_.executor(), host.correction1, 1.0 / (1.0 - std::pow(optimizer.beta1, t)));
-    upload_scalar(session_.executor(), host.correction2, 1.0 / (1.0 - std::pow(optimizer.beta2, t)));
-    upload_scalar(session_.executor(), host.step, t);
-    // Without a target there is no gradient, and decay by itself is no step.
-    upload_scalar(session_.executor(), host.drop_above, counted > 0 ? watch_.drop_above(step) : kEveryNorm);
-}
-
-void Trainer::calibrate(const StepBatches& batches) {
-    if (!scales_.needs_calibration() || batches.valid == 0) return;
-    scales_.calibrate([&] { run_micro_batches(batches, [&](Pass pass) { session_.executor().run(pass); }); });
-}
-
 Trainer::StepUnderWay Trainer::start_step(std::int64_t step, const StepBatches& batches) {
     const Config& config = config_;
     const HostViews& host = session_.host();
     StepUnderWay under_way;
     under_way.step = step;
-    calibrate(batches);
+    passes_.calibrate(batches);
     under_way.started = seconds_now();
     under_way.lr = learning_rate(config.optimizer, config.lr_schedule, config.training.steps, step);
     if (session_.timing()) session_.timing()->begin_step(step);
     if (session_.tensors()) session_.tensors()->begin_step(step);
 
     F8Counts* counter = session_.timing() ? nullptr : scales_.counter(step);
-    run_micro_batches(
+    passes_.run_micro_batches(
         batches, [&](Pass pass) { counter ? session_.executor().run_observed(pass, *counter) : session_.run(pass); });
     if (counter) under_way.f8_counts = counter->counts();
     if (session_.tensors()) session_.tensors()->end_step();
     under_way.counted = batches.valid;
-    upload_update_scalars(step, under_way.lr, batches.valid);
+    passes_.upload_update_scalars(step, under_way.lr, batches.valid, watch_.drop_above(step));
     under_way.f8 = scales_.read();
     session_.run(Pass::update);
     under_way.readback = session_.executor().read_values({host.loss, host.norm, host.skip});
@@ -237,7 +211,7 @@ void Trainer::stop_non_finite(std::int64_t step, const StepResult& result) {
     // This update was skipped, and so was the update of any later step. So the weights are still the ones that this
     // step began with.
     NonFiniteFinder finder(session_.executor(), session_.schedules());
-    run_micro_batches(load_step(step), [&](Pass pass) { session_.executor().run_observed(pass, finder); });
+    passes_.run_micro_batches(load_step(step), [&](Pass pass) { session_.executor().run_observed(pass, finder); });
     const std::string found = ranks_.first_text(ranks_.share({.number = 0, .text = finder.found().value_or("")}));
     const std::string culprit = found.empty() ? "no op on its own: the gradient norm overflowed" : found;
     ranks_.stop<NonFiniteError>(text("step ", step, ": loss ", result.loss, ", gradient norm ", result.norm,
@@ -264,10 +238,10 @@ int Trainer::check_step(std::int64_t step) {
     };
     const auto checked = [&](Pass pass) { session_.executor().run_checked(pass, print); };
     const StepBatches batches = load_step(step);
-    calibrate(batches);
-    run_micro_batches(batches, checked);
-    upload_update_scalars(step, learning_rate(config_.optimizer, config_.lr_schedule, config_.training.steps, step),
-                          batches.valid);
+    passes_.calibrate(batches);
+    passes_.run_micro_batches(batches, checked);
+    const double lr = learning_rate(config_.optimizer, config_.lr_schedule, config_.training.steps, step);
+    passes_.upload_update_scalars(step, lr, batches.valid, watch_.drop_above(step));
     checked(Pass::update);
     console_.line(text("oracle at step ", step, ": ", operations, " operations, ", beyond, " beyond their tolerance"));
     return beyond == 0 ? kExitDone : kExitRuntime;

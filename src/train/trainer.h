@@ -1,7 +1,6 @@
 // The training run: from a configuration to a loss curve.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -22,6 +21,7 @@
 #include "src/train/run_options.h"
 #include "src/train/run_samples.h"
 #include "src/train/spike_watch.h"
+#include "src/train/step_passes.h"
 
 namespace coda {
 
@@ -70,12 +70,6 @@ class Trainer {
         std::vector<CodeCounts> f8_counts;   // where the step counts them
     };
 
-    /// The rank's micro-batches of a step, and how many targets of the whole step count.
-    struct StepBatches {
-        std::vector<TokenBatch> batches;
-        std::int64_t valid = 0;
-    };
-
     std::filesystem::path run_directory() const { return config_.output.directory; }
     std::int64_t micro_batches() const;  // of this rank in a step
     std::int64_t sequences_per_step() const;
@@ -87,14 +81,9 @@ class Trainer {
     void open_log();
     void restore_folder();
     StepBatches load_step(std::int64_t step) const;
-    /// Finds the scales of FP8 tensors where no step has.
-    void calibrate(const StepBatches& batches);
     StepUnderWay start_step(std::int64_t step, const StepBatches& batches);
     StepResult result_of(StepUnderWay& step);
     void settle(StepUnderWay& step);
-    /// Feeds and runs micro-batches, each by `run`.
-    void run_micro_batches(const StepBatches& batches, const std::function<void(Pass)>& run);
-    void upload_update_scalars(std::int64_t step, double lr, std::int64_t counted);
     [[noreturn]] void stop_without_data(std::int64_t step, const Error& error);
     int check_step(std::int64_t step);
     [[noreturn]] void stop_non_finite(std::int64_t step, const StepResult& result);
@@ -115,6 +104,7 @@ class Trainer {
     Session session_;
     WeightsSource weights_;
     F8Scales scales_;
+    StepPasses passes_;
     Checkpoints checkpoints_;
     RunIdentity identity_;
     Evaluator evaluator_;
