@@ -7,12 +7,31 @@ import sys
 ABI = 1
 HOST, GPU = 0, 1
 SCATTER, GATHER = 0, 1
+F64, F32, BF16 = 0, 1, 2
 
 
 class Transfer(ctypes.Structure):
     """coda_transfer."""
     _fields_ = [("how", ctypes.c_int32), ("source", ctypes.c_int64), ("target", ctypes.c_int64),
                 ("bytes", ctypes.c_int64)]
+
+
+class Shape(ctypes.Structure):
+    """coda_shape."""
+    _fields_ = [(name, ctypes.c_int64) for name in ("micro_batches", "batch", "seq_len", "vocab", "step")] + \
+        [("where", ctypes.c_int32), ("tensors", ctypes.c_int32)]
+
+
+class Segment(ctypes.Structure):
+    """coda_segment."""
+    _fields_ = [("base", ctypes.c_void_p), ("elements", ctypes.c_int64), ("dtype", ctypes.c_int32)]
+
+
+class Tensor(ctypes.Structure):
+    """coda_tensor."""
+    _fields_ = [("name", ctypes.c_char_p)] + \
+        [(name, ctypes.c_int64) for name in ("rows", "cols", "element", "row_stride", "head_dim")] + \
+        [("matrix", ctypes.c_int32)]
 
 
 _POINTER, _INT32, _INT64 = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64
@@ -78,14 +97,14 @@ def find():
 
 def load():
     library = ctypes.CDLL(find())
-    library.coda_build.restype = ctypes.c_char_p
+    library.coda_build.restype = library.coda_problem.restype = ctypes.c_char_p
     if library.coda_abi() != ABI:
         sys.exit(f"coda_torch: {find()} has ABI {library.coda_abi()}, and this package needs {ABI}")
     library.coda_main.argtypes = [ctypes.c_int, ctypes.POINTER(ctypes.c_char_p), ctypes.POINTER(_Team)]
     return library
 
 
-def _struct_of(team):
+def struct_of(team):
     """A coda_team whose functions call the team's methods. It must live as long as the call that it is given to."""
     said = ctypes.create_string_buffer(b"", 4096)
 
@@ -124,8 +143,14 @@ def _struct_of(team):
     return _Team(abi=ABI, rank=team.rank, ranks=team.ranks, device=team.device, threads=team.threads, **wrapped)
 
 
+def words_of(arguments):
+    """argv of C."""
+    words = [b"coda_train", *(os.fsencode(argument) for argument in arguments)]
+    return (ctypes.c_char_p * len(words))(*words)
+
+
 def main(arguments, team=None):
     """coda_train with these flags, as a rank of the team. Returns the exit code."""
-    words = [b"coda_train", *(os.fsencode(argument) for argument in arguments)]
-    struct = ctypes.byref(_struct_of(team)) if team else None
-    return load().coda_main(len(words), (ctypes.c_char_p * len(words))(*words), struct)
+    words = words_of(arguments)
+    struct = ctypes.byref(struct_of(team)) if team else None
+    return load().coda_main(len(words), words, struct)
