@@ -19,9 +19,9 @@
 // h = x ⊙ gamma next to x.
 //
 // RMSNorm's backward pass needs the statistic c = (1/d) Σ_j x̂_j dx̂_j, where x̂ is the normalised x. For a norm
-// followed by z = (x ⊙ rstd ⊙ gamma) Wᵀ, without a bias, it equals (1/d) Σ z dz over all output features, exactly and
-// with eps. So it is summed where dz is computed, before the dgrad GEMM whose epilogue needs it. "dot" below is that
-// Σ z dz.
+// followed by z = (x ⊙ rstd ⊙ gamma) Wᵀ + b, it equals (1/d) Σ (z - b) dz over all output features, exactly and with
+// eps. So Σ z dz is summed where dz is computed, before the dgrad GEMM whose epilogue needs it, and BiasBackward
+// subtracts Σ b dz where there is a bias. "dot" below is that sum.
 #pragma once
 
 #include <string>
@@ -30,6 +30,7 @@
 #include <vector>
 
 #include "kernels/ops/attention/op.h"
+#include "kernels/ops/bias_backward/op.h"
 #include "kernels/ops/choose_token/op.h"
 #include "kernels/ops/cross_entropy/op.h"
 #include "kernels/ops/embedding/op.h"
@@ -76,6 +77,7 @@ using Op = std::variant<
     LinearHeadDot,
     WeightGradient,
     AttentionBackward,
+    BiasBackward,
     FinishRowSum,
     FinishColumnSum,
     EmbedBackward,

@@ -103,12 +103,14 @@ void put_rope(const HfConfig& hf, nlohmann::json& section) {
     section["rope_scaling"] = rope.scaling;
 }
 
-/// A model_type whose function is LLaMA's, and transformers' defaults where its file omits a key.
+/// A model_type whose function is LLaMA's, but for biases of q, k and v, and transformers' defaults where its file
+/// omits a key.
 struct Family {
     const char *model_type, *architecture;
     std::int64_t max_position_embeddings;
     std::optional<std::int64_t> num_key_value_heads{};  // absent: as many as query heads
     std::optional<std::int64_t> sliding_window{};       // absent: it has no such key
+    bool attention_bias = false;                        // of q, k and v; LLaMA's key of that name adds one of o
 };
 constexpr Family kFamilies[] = {
     {.model_type = "llama", .architecture = "LlamaForCausalLM", .max_position_embeddings = 2048},
@@ -117,6 +119,11 @@ constexpr Family kFamilies[] = {
      .max_position_embeddings = 131072,
      .num_key_value_heads = 8,
      .sliding_window = 4096},
+    {.model_type = "qwen2",
+     .architecture = "Qwen2ForCausalLM",
+     .max_position_embeddings = 32768,
+     .num_key_value_heads = 32,
+     .attention_bias = true},
 };
 
 /// Why a model that people have is not one of these; by the beginning of its model_type.
@@ -124,7 +131,7 @@ constexpr std::pair<const char*, const char*> kOtherModels[] = {
     {"smollm3", "layers without rotary embedding"},
     {"granite", "multipliers of embedding, attention, residuals and logits"},
     {"qwen2_moe", "experts"},
-    {"qwen2", "biases of q, k and v"},
+    {"qwen2_", "a part for images or sound"},
     {"qwen3_moe", "experts"},
     {"qwen3", "norms of q and k"},
     {"olmo2", "norms after its blocks"},
@@ -156,7 +163,7 @@ const Family& family_of(const HfConfig& hf) {
     }
     throw Error(text(hf.file(), ": ",
                      hf.has("model_type") ? "model_type is " + found_text(type) : "there is no model_type", why,
-                     "; only \"llama\", and \"mistral\" without a sliding window, are supported"));
+                     "; only \"llama\", and \"mistral\" and \"qwen2\" without a sliding window, are supported"));
 }
 
 /// Leaves out the end tokens that the model has no row for, as it cannot make them. Throws Error naming `file` where
@@ -193,7 +200,8 @@ void check_window(const HfConfig& hf, const Family& family, const nlohmann::json
 
 void refuse_unsupported(const HfConfig& hf, const Family& family) {
     hf.must_be("hidden_act", "silu");
-    hf.must_be("attention_bias", false);
+    hf.must_be("attention_bias", family.attention_bias);
+    hf.must_be("use_sliding_window", false);
     hf.must_be("mlp_bias", false);
     hf.must_be("attention_dropout", 0.0);
     hf.must_be("partial_rotary_factor", 1.0);
@@ -209,11 +217,13 @@ nlohmann::json to_hf_json(const ModelConfig& model) {
     Config config;
     config.model = model;
     nlohmann::json hf = to_json(config)["model"];
-    hf["architectures"] = {"LlamaForCausalLM"};
-    hf["model_type"] = "llama";
+    const Family& family = *std::find_if(std::begin(kFamilies), std::end(kFamilies), [&](const Family& each) {
+        return each.attention_bias == model.attention_bias;
+    });
+    hf["architectures"] = {family.architecture};
+    hf["model_type"] = family.model_type;
     hf["torch_dtype"] = "float32";
     hf["hidden_act"] = "silu";
-    hf["attention_bias"] = false;
     hf["attention_dropout"] = 0.0;
     hf["mlp_bias"] = false;
     hf["pretraining_tp"] = 1;
@@ -254,6 +264,7 @@ nlohmann::json model_section_from_hf(const nlohmann::json& json, const std::stri
     if (section["num_key_value_heads"].is_null()) section["num_key_value_heads"] = section["num_attention_heads"];
     if (!hf.get("head_dim").is_null()) section["head_dim"] = hf.get("head_dim");
     section["rms_norm_eps"] = hf.or_default("rms_norm_eps", 1e-6);
+    section["attention_bias"] = family.attention_bias;
     section["tie_word_embeddings"] = hf.or_default("tie_word_embeddings", false);
     section["max_position_embeddings"] = hf.or_default("max_position_embeddings", family.max_position_embeddings);
     check_window(hf, family, section["max_position_embeddings"]);

@@ -101,7 +101,6 @@ void send_copy(Executor& executor, const View& copy, const PackedTensor& place, 
 /// Fills the copy of each matrix in a plan that has such copies and no master weights.
 void send_copies(Executor& executor, const Schedules& schedules, const ParameterLayout& layout,
                  const NormWeights<float>& norms, const MasterWeights& weights) {
-    if (schedules.uses(schedules.weights.norms())) executor.upload(schedules.weights.norms(), norms.values);
     for (std::size_t i = 0; i < layout.matrices.size(); ++i) {
         const Projection& projection = schedules.weights.projection(i);
         if (projection.units()) {
@@ -163,6 +162,7 @@ void send_weights(Executor& executor, const Schedules& schedules, const Paramete
     const bool keeps_master = schedules.uses(host.master);
     std::vector<float> norms(static_cast<std::size_t>(layout.count - layout.matrix_count)), staging;
     weights.read(layout.matrix_count, norms);
+    if (schedules.uses(schedules.weights.norms())) executor.upload(schedules.weights.norms(), norms.data());
     if (!keeps_master && schedules.weights.own_copies()) {
         send_copies(executor, schedules, layout, {norms.data(), layout.matrix_count}, weights);
     } else {

@@ -44,7 +44,7 @@ class Fault {
 };
 
 std::vector<std::int64_t> shape_of(const HfTensor& tensor) {
-    return tensor.matrix ? std::vector{tensor.rows, tensor.cols} : std::vector{tensor.cols};
+    return tensor.matrix ? std::vector{tensor.rows, tensor.cols} : std::vector{tensor.count()};
 }
 
 bool same_values(const StoredTensor& a, const StoredTensor& b) {
@@ -209,13 +209,18 @@ class ExportedTensors {
                                      ? std::span<Bf16>()
                                      : std::span(scales_).subspan(static_cast<std::size_t>(row) * groups, groups);
         if (place.part == Part::scales) return copy(std::as_bytes(scales), out);
-        std::vector<float> values(static_cast<std::size_t>(tensor.cols));
-        std::vector<std::uint32_t> words(values.size() / kInt4PerWord);
+        // The only row of a bias consists of its tensor's rows of one element.
+        const auto cols = static_cast<std::size_t>(tensor.cols);
+        const std::int64_t rows = tensor.matrix ? 1 : tensor.rows;
+        std::vector<float> values(static_cast<std::size_t>(rows) * cols);
+        std::vector<std::uint32_t> words(cols / kInt4PerWord);
         const bool has_codes = place.part == Part::words && master_.is_int4(place.tensor);
         if (has_codes)
             master_.read_int4_row(place.tensor, row, words, scales);
         else
-            master_.read_row(place.tensor, row, values);
+            for (std::int64_t i = 0; i < rows; ++i)
+                master_.read_row(place.tensor, row + i,
+                                 std::span(values).subspan(static_cast<std::size_t>(i) * cols, cols));
         if (place.part == Part::floats) return store_floats(specs_[index].dtype, values, out);
         if (!has_codes) quantize_row(values, words, scales);
         copy(std::as_bytes(std::span(words)), out);

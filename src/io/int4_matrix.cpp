@@ -97,7 +97,6 @@ std::optional<Int4Matrix> Int4Matrix::find(const SafetensorsFolder& folder, cons
         matrix.scales_ = &parts.get("scales", {cols / kInt4Group, rows}, {});
         check_zeros(parts.get("qzeros", {cols / kInt4Group, rows / kInt4PerWord}, "I32"));
         if (parts.find("g_idx") != nullptr) check_order(parts.get("g_idx", {cols}, "I32"));
-        parts.must_not_have("bias", "it has a bias");
     } else {
         parts.must_not_have("weight_zero_point", "it has zero points");
         parts.must_not_have("weight_g_idx", "it reorders columns");

@@ -29,7 +29,7 @@ ParameterLayout walk(const ModelConfig& model, ParameterPlan plan) {
 }  // namespace
 
 ParameterLayout parameter_layout(const ModelConfig& model) {
-    // Norm weights begin where the matrices end, which the first walk finds.
+    // Norm weights and biases begin where the matrices end, which the first walk finds.
     return walk(model, ParameterPlan(walk(model, ParameterPlan(0)).matrix_count));
 }
 

@@ -1,9 +1,9 @@
 // Parameters: Hugging Face tensors and where their rows lie in the flat, packed segments.
 //
 // Master weights, gradients, moments and the working copy are flat segments with equal element offsets: matrices first
-// (they decay), then norm weights. Each packed matrix is one GEMM operand:
+// (they decay), then norm weights and biases. Each packed matrix is one GEMM operand:
 //   embedding (Vp, d) | per layer: qkv (Nq, d), attn_out (d, H hd), gate_up (2f, d), down (d, f) | head (Vp, d) if
-//   untied | per layer: attn_norm (d), mlp_norm (d) | final_norm (d)
+//   untied | per layer: attn_norm (d), qkv's bias (Nq) if there is one, mlp_norm (d) | final_norm (d)
 // Only in the working copy, qkv, gate_up and head carry the weight of the norm before them in their columns
 // (NormFold, kernels/ops/optimizer/op.h); of tied weights that is the embedding, whose rows are then looked up in the
 // master. Packing is a permutation of rows: in q and k heads the rotate-half pair (i, i + hd/2) becomes the adjacent

@@ -196,8 +196,10 @@ Schedules build_schedules(const ModelConfig& model, const ParameterLayout& layou
     const F8Layers f8 = passes.has(Pass::first) ? f8_layers(options.gemms, layout.layers.size()) : F8Layers{};
     const std::vector<std::size_t>& int4 = options.generation.int4;
     require(int4.empty() || !f8, "a plan that trains in FP8 keeps no 4-bit integers");
-    const WeightForms forms{
-        .f8 = f8, .int4 = int4, .own_copies = (f8 && !generates && !division.divides()) || !int4.empty()};
+    const WeightForms forms{.f8 = f8,
+                            .int4 = int4,
+                            .own_copies = (f8 && !generates && !division.divides()) || !int4.empty(),
+                            .own_norms = !passes.has(Pass::first) && !passes.has(Pass::update)};
     const Weights& weights = schedules.weights = {layout.matrices, host.segments(), forms, buffers};
     host.f8 = weights.views();
     const bool has_master = passes.has(Pass::update) && !division.divides();

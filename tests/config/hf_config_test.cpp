@@ -46,6 +46,19 @@ json llama32_v5() {
     return hf;
 }
 
+// As transformers 4 writes Qwen2.5 1.5B.
+json qwen2() {
+    return json::parse(R"({
+        "architectures": ["Qwen2ForCausalLM"], "attention_dropout": 0.0, "bos_token_id": 151643,
+        "eos_token_id": 151643, "hidden_act": "silu", "hidden_size": 1536, "initializer_range": 0.02,
+        "intermediate_size": 8960, "max_position_embeddings": 131072, "max_window_layers": 28, "model_type": "qwen2",
+        "num_attention_heads": 12, "num_hidden_layers": 28, "num_key_value_heads": 2, "rms_norm_eps": 1e-06,
+        "rope_theta": 1000000.0, "sliding_window": 131072, "tie_word_embeddings": true, "torch_dtype": "bfloat16",
+        "transformers_version": "4.40.1", "use_cache": true, "use_mrope": false, "use_sliding_window": false,
+        "vocab_size": 151936
+    })");
+}
+
 // As Llama 2 7B: no GQA, no head_dim, no rope_theta.
 json llama2() {
     return json::parse(R"({
@@ -75,8 +88,8 @@ TEST_CASE("a Llama 3.2 config.json, of transformers 4 and 5") {
         "num_key_value_heads": 8, "head_dim": 64, "vocab_size": 128256, "rms_norm_eps": 1e-05, "rope_theta": 500000.0,
         "rope_scaling": {"rope_type": "llama3", "factor": 32.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
                          "original_max_position_embeddings": 8192},
-        "tie_word_embeddings": true, "max_position_embeddings": 131072, "initializer_range": 0.02,
-        "bos_token_id": 128000, "eos_token_id": 128001
+        "attention_bias": false, "tie_word_embeddings": true, "max_position_embeddings": 131072,
+        "initializer_range": 0.02, "bos_token_id": 128000, "eos_token_id": 128001
     })");
     CHECK(model_section_from_hf(llama32(), "f") == expected);
     CHECK(model_section_from_hf(llama32_v5(), "f") == expected);
@@ -169,10 +182,45 @@ TEST_CASE("a mistral without a window is a LLaMA, with its own defaults") {
     CHECK(model_section_from_hf(hf, "f")["max_position_embeddings"] == 131072);
 }
 
+TEST_CASE("a qwen2 is a LLaMA with biases of q, k and v, and its own defaults") {
+    const json section = model_section_from_hf(qwen2(), "f");
+    CHECK(section["attention_bias"] == true);
+    CHECK(section["head_dim"] == 128);
+    CHECK(section["num_key_value_heads"] == 2);
+    CHECK(section["rope_theta"] == 1000000.0);
+    json bare = qwen2();
+    for (const char* key : {"num_key_value_heads", "max_position_embeddings", "rms_norm_eps", "use_sliding_window",
+                            "tie_word_embeddings", "rope_theta"})
+        bare.erase(key);
+    bare["num_attention_heads"] = 32;
+    const json defaults = model_section_from_hf(bare, "f");
+    CHECK(defaults["num_key_value_heads"] == 32);
+    CHECK(defaults["max_position_embeddings"] == 32768);
+    CHECK(defaults["rms_norm_eps"] == 1e-6);
+    CHECK(defaults["tie_word_embeddings"] == false);
+    CHECK(defaults["rope_theta"] == 10000.0);
+    for (const auto& [key, value] : {std::pair<const char*, json>("use_sliding_window", true),
+                                     {"attention_bias", false},
+                                     {"hidden_act", "gelu"},
+                                     {"architectures", {"LlamaForCausalLM"}}}) {
+        json hf = qwen2();
+        hf[key] = value;
+        CHECK(lacking(refusal(hf), {"DIR/config.json: ", key}) == "");
+    }
+}
+
+TEST_CASE("a model with biases is written as the qwen2 that transformers gives them to") {
+    json document = coda::test::small_document();
+    document["model"]["attention_bias"] = true;
+    const json hf = to_hf_json(coda::parse_config(document, "small").model);
+    CHECK(hf["model_type"] == "qwen2");
+    CHECK(hf["architectures"] == json::array({"Qwen2ForCausalLM"}));
+}
+
 TEST_CASE("other models are refused with what they have that a LLaMA has not") {
     for (const auto& [type, why] : {std::pair("smollm3", "layers without rotary embedding"),
                                     {"granite", "multipliers"},
-                                    {"qwen2", "biases of q, k and v"},
+                                    {"qwen2_vl", "a part for images"},
                                     {"qwen3", "norms of q and k"},
                                     {"qwen3_moe", "experts"},
                                     {"olmo2", "norms after its blocks"},
@@ -255,7 +303,7 @@ TEST_CASE("to_hf_json is what transformers' LlamaForCausalLM loads") {
 }
 
 TEST_CASE("an exported config.json imports as the same model section") {
-    for (const json& hf : {llama32(), llama2()}) {
+    for (const json& hf : {llama32(), llama2(), qwen2()}) {
         json document = coda::test::small_document();
         document["model"] = model_section_from_hf(hf, "f");
         const coda::Config config = coda::parse_config(document, "small");

@@ -10,7 +10,7 @@
 namespace coda::test {
 
 /// Sizes that are multiples only of what the kernels need: ragged tiles in rows and columns, a padded vocabulary.
-inline ModelConfig small_model(std::int64_t head_dim, bool tied) {
+inline ModelConfig small_model(std::int64_t head_dim, bool tied, bool bias = false) {
     ModelConfig model = tiny_model();
     model.hidden_size = 264;
     model.intermediate_size = 328;
@@ -19,6 +19,7 @@ inline ModelConfig small_model(std::int64_t head_dim, bool tied) {
     model.vocab_size = 1009;
     model.rope_theta = 10000;
     model.tie_word_embeddings = tied;
+    model.attention_bias = bias;
     return model;
 }
 
@@ -28,7 +29,7 @@ inline textbook::Weights random_weights(const ModelConfig& model, std::uint64_t 
     textbook::Weights weights;
     for (const HfTensor& tensor : parameter_layout(model).tensors) {
         for (std::int64_t i = 0; i < tensor.count(); ++i) {
-            weights[tensor.name].push_back(tensor.matrix ? normal(random) : 1 + normal(random));
+            weights[tensor.name].push_back(tensor.matrix || tensor.bias ? normal(random) : 1 + normal(random));
         }
     }
     return weights;

@@ -17,6 +17,7 @@ struct TrainingCase {
     const char* name;
     std::int64_t head_dim = 64;
     bool tied = false;
+    bool bias = false;
     Sizes sizes{.batch = 2, .seq_len = 100};
     int micro_batches = 1;
 };

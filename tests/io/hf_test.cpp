@@ -71,7 +71,7 @@ void write_edited(const fs::path& folder, const ParameterLayout& layout, const E
                   std::string_view dtype = "F32") {
     std::map<std::string, std::vector<std::int64_t>> shapes;
     for (const HfTensor& tensor : layout.tensors) {
-        shapes[tensor.name] = tensor.matrix ? std::vector{tensor.rows, tensor.cols} : std::vector{tensor.cols};
+        shapes[tensor.name] = tensor.matrix ? std::vector{tensor.rows, tensor.cols} : std::vector{tensor.count()};
     }
     edit(shapes);
     std::vector<TensorSpec> specs;
@@ -92,7 +92,8 @@ std::size_t entries(const fs::path& folder) {
 TEST_CASE("an exported checkpoint is imported with the same bits, in one file and in shards") {
     const ScratchFolder folder;
     for (const bool tied : {false, true}) {
-        const ModelConfig model = small_model(tied);
+        ModelConfig model = small_model(tied);
+        model.attention_bias = tied;
         const ParameterLayout layout = parameter_layout(model);
         const std::vector<float> master = numbered(layout);
         for (const std::int64_t shard_bytes : {kMaxShardBytes, std::int64_t{9000}}) {
@@ -108,7 +109,8 @@ TEST_CASE("an exported checkpoint is imported with the same bits, in one file an
 
 TEST_CASE("imported weights read in parts or by rows are those read at once") {
     const ScratchFolder folder;
-    const ModelConfig model = small_model(false);
+    ModelConfig model = small_model(false);
+    model.attention_bias = true;
     const ParameterLayout layout = parameter_layout(model);
     const std::vector<float> master = numbered(layout);
     export_weights(folder.path(), model, layout, HostWeights(layout, master), ExportDtype::float32);
@@ -180,6 +182,27 @@ TEST_CASE("exported tensors have Hugging Face's row order") {
     CHECK(config["model_type"] == "llama");
     CHECK(config["vocab_size"] == 70);
     CHECK(config["torch_dtype"] == "float32");
+}
+
+TEST_CASE("an exported bias is one row in Hugging Face's order, of a qwen2") {
+    const ScratchFolder folder;
+    ModelConfig model = small_model(true);
+    model.attention_bias = true;
+    const ParameterLayout layout = parameter_layout(model);
+    const std::vector<float> master = numbered(layout);
+    export_weights(folder.path(), model, layout, HostWeights(layout, master), ExportDtype::float32);
+    const SafetensorsFolder checkpoint(folder.path());
+    const std::int64_t first = layout.matrices[layout.layers[1].attention.qkv].bias.offset;
+    // Heads of 6 elements: a head's rotate-half pair (1, 4) is the adjacent pair (2, 3). Keys follow 4 query heads.
+    for (const auto& [part, count, element, packed] :
+         {std::tuple("q", 24, 6 + 1, 6 + 2), {"q", 24, 6 + 4, 6 + 3}, {"k", 12, 2, 24 + 4}, {"v", 12, 11, 36 + 11}}) {
+        const StoredTensor& bias = checkpoint.tensors().at(text("model.layers.1.self_attn.", part, "_proj.bias"));
+        CHECK(bias.shape == std::vector<std::int64_t>{count});
+        float value = 0;
+        bias.read(element, std::span(&value, 1));
+        CHECK(value == master[static_cast<std::size_t>(first + packed)]);
+    }
+    CHECK(read_json_file((folder.path() / "config.json").string())["model_type"] == "qwen2");
 }
 
 TEST_CASE("missing, unexpected and wrongly shaped tensors are all named in one error") {

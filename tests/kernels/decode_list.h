@@ -174,6 +174,7 @@ class DecodeList {
                 LinearRope{.a = x,
                            .w = qkv_weights,
                            .rstd = rstd,
+                           .bias = {},
                            .positions = positions,
                            .rope = rope_,
                            .out = qkv,

@@ -91,6 +91,31 @@ TEST_CASE("a step with FP8 operands is as far from the textbook as their roundin
             CHECK(quality_of(found, truth.gradients, text("layers.", l, ".", matrix)).error >= 0.9 * kProduct);
 }
 
+// The gradient of a bias is made from dqkv before it is rounded, so it has the errors of what made dqkv: those of v
+// come from one product, and those of q and k from dS, as above.
+TEST_CASE("a step of a model with biases is as far from the textbook as FP8's rounding") {
+    ModelConfig model = small_model();
+    model.attention_bias = true;
+    textbook::Weights weights = small_weights();
+    for (const auto& [name, values] : textbook::random_weights(model, 11)) {
+        if (!textbook::is_bias(name)) continue;
+        for (const double value : values) weights[name].push_back(0.4 * value);  // as large as what it is added to
+    }
+    const std::vector<textbook::Batch> batches = batches_of(1, 2);
+    const textbook::Result truth = textbook::loss_and_gradients(model, weights, batches);
+    F8Run run(PrecisionConfig::fp8(), Recompute::none, kAllPasses, model);
+    run.begin(batches, weights);
+    const double loss = run.step(batches);
+    const textbook::Weights found = run.gradients();
+    CHECK(beyond(truth, loss, found) == "");
+    for (const char* part : {"0.self_attn.v_proj.bias", "1.self_attn.v_proj.bias"}) {
+        const Quality quality = quality_of(found, truth.gradients, part);
+        INFO(part << ": error " << quality.error << ", projection " << quality.projection);
+        CHECK(quality.error <= kBound);
+        CHECK(std::abs(quality.projection - 1) <= 0.03);
+    }
+}
+
 TEST_CASE("only the gradient of q, k and v is in e5m2, and a step has its rounding") {
     const std::vector<textbook::Batch> batches = batches_of(1, 2);
     const textbook::Result truth = textbook::loss_and_gradients(small_model(), small_weights(), batches);

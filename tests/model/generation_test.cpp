@@ -64,13 +64,14 @@ std::vector<double> textbook_logits(const ModelConfig& model, const Tokens& toke
 struct Case {
     const char* name;
     std::int64_t kv_heads = 2;
-    bool tied = false, scaled = false;
+    bool tied = false, scaled = false, bias = false;
 };
 
 ModelConfig model_of(const Case& c) {
     ModelConfig model = tiny_model();
     model.num_key_value_heads = c.kv_heads;
     model.tie_word_embeddings = c.tied;
+    model.attention_bias = c.bias;
     if (c.scaled) model.rope_scaling = RopeScaling{8, 1, 4, 40};
     return model;
 }
@@ -110,9 +111,10 @@ Tokens tokens_of(Decoder& decoder, int row, const SequenceStart& sequence, int s
 
 // Tolerance: see textbook_test.cpp; a wrong position, head or cached row shows at 1e-2 and more.
 TEST_CASE("decoding in double has the textbook's logits at every position") {
-    const Case c = GENERATE(Case{.name = "grouped-query"}, Case{.name = "multi-query", .kv_heads = 1},
-                            Case{.name = "a key/value head per query head", .kv_heads = 4},
-                            Case{.name = "tied", .tied = true}, Case{.name = "scaled RoPE", .scaled = true});
+    const Case c =
+        GENERATE(Case{.name = "grouped-query"}, Case{.name = "multi-query", .kv_heads = 1},
+                 Case{.name = "a key/value head per query head", .kv_heads = 4}, Case{.name = "tied", .tied = true},
+                 Case{.name = "scaled RoPE", .scaled = true}, Case{.name = "biases of q, k and v", .bias = true});
     INFO(c.name);
     const ModelConfig model = model_of(c);
     Generation generation(model, {.batch = 4, .context = 14}, kFloat64);

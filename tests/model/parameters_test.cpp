@@ -1,6 +1,7 @@
 #include "src/model/parameters.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <span>
 
@@ -14,6 +15,7 @@ using namespace coda::test;
 TEST_CASE("every element of every Hugging Face tensor has a place of its own, and the rest is padding") {
     ModelConfig model = tiny_model();
     model.tie_word_embeddings = GENERATE(false, true);
+    model.attention_bias = GENERATE(false, true);
     const ParameterLayout layout = parameter_layout(model);
     std::vector<int> owners(static_cast<std::size_t>(layout.count), 0);
     std::int64_t elements = 0;
@@ -84,19 +86,32 @@ TEST_CASE("matrices that follow a norm carry its weight, in order of their place
     }
 }
 
-TEST_CASE("a projection that follows a norm may have no bias, which the norm's backward pass would miss") {
+TEST_CASE("an element of a bias lies among the norms, in the order of the matrix' rows") {
+    ModelConfig model = tiny_model();
+    const ParameterLayout plain = parameter_layout(model);
+    model.attention_bias = true;
+    const ParameterLayout layout = parameter_layout(model);
+    CHECK(layout.matrix_count == plain.matrix_count);
+    CHECK(layout.parameters == plain.parameters + 2 * (32 + 16 + 16));
+    std::map<std::string, HfTensor> tensors;
+    for (const HfTensor& tensor : layout.tensors) tensors[tensor.name] = tensor;
+    for (const WeightMatrix& matrix : layout.matrices) {
+        CHECK(matrix.has_bias == (std::string_view(matrix.name) == "qkv"));
+        if (!matrix.has_bias) continue;
+        CHECK(matrix.bias.offset >= layout.matrix_count);
+        CHECK(matrix.bias.count() == matrix.place.rows);
+        for (const char* part : {"q", "k", "v"}) {
+            const std::string name = text("model.layers.", matrix.layer, ".self_attn.", part, "_proj.");
+            const HfTensor &weight = tensors.at(name + "weight"), &bias = tensors.at(name + "bias");
+            CHECK(bias.count() == weight.rows);
+            for (std::int64_t row = 0; row < weight.rows; ++row)
+                CHECK(bias.row_offset(row) - matrix.bias.offset ==
+                      (weight.row_offset(row) - matrix.place.offset) / matrix.place.cols);
+        }
+    }
     ParameterPlan plan(1024);
-    WeightMatrix matrix{.name = "qkv", .place = {.rows = 8, .cols = 4}, .tensors = {{"q_proj.weight", 8}}};
-    const PackedTensor norm = plan.norm(4, "norm.weight");
-    matrix.norm = norm;
-    CHECK(plan.matrices()[plan.matrix(matrix)].place.count() == 32);
-    matrix.bias = true;
-    CHECK_THROWS_WITH(plan.matrix(matrix),
-                      Catch::Contains("qkv: ") && Catch::Contains("cannot have a bias") && Catch::Contains("sum z dz"));
-    matrix.norm.reset();
-    const std::size_t shared = plan.matrix(matrix);
-    CHECK_THROWS_WITH(plan.put_norm_before(shared, norm),
-                      Catch::Contains("qkv: ") && Catch::Contains("cannot have a bias"));
+    CHECK_THROWS_WITH(plan.matrix({.name = "odd", .place = {8, 4}, .has_bias = true, .tensors = {{"odd", 8}}}),
+                      Catch::Contains("odd: the name of a bias"));
 }
 
 TEST_CASE("the matrices of a model by offset, each with its layer") {
@@ -134,8 +149,9 @@ TEST_CASE("parameter counts of the known models") {
     CHECK(parameter_layout(model).parameters == 8030261248);  // Llama-3.1-8B
 }
 
-TEST_CASE("initial weights: normal matrices of the given deviation, norms of 1, padding of 0") {
+TEST_CASE("initial weights: normal matrices of the given deviation, norms of 1, biases and padding of 0") {
     ModelConfig model = tiny_model();
+    model.attention_bias = true;
     model.hidden_size = 64;
     model.intermediate_size = 200;
     const ParameterLayout layout = parameter_layout(model);
@@ -151,7 +167,7 @@ TEST_CASE("initial weights: normal matrices of the given deviation, norms of 1, 
                 const auto at = static_cast<std::size_t>(tensor.row_offset(row) + col);
                 used[at] = true;
                 if (!tensor.matrix) {
-                    CHECK(master[at] == 1.0f);
+                    CHECK(master[at] == (tensor.bias ? 0.0f : 1.0f));
                     continue;
                 }
                 const double value = master[at] / model.initializer_range;
@@ -199,6 +215,7 @@ TEST_CASE("initial weights read in parts or by rows are those read at once") {
     ModelConfig model = tiny_model();
     model.hidden_size = 15;
     model.tie_word_embeddings = GENERATE(false, true);
+    model.attention_bias = true;
     const ParameterLayout layout = parameter_layout(model);
     const InitialWeights weights(model, layout, 11);
     std::vector<float> whole(static_cast<std::size_t>(layout.count), -1.0f);

@@ -43,6 +43,7 @@ ModelConfig model_of(const RanksCase& c) {
     ModelConfig model = c.gemms.has_fp8 ? small_model() : tiny_model();
     model.hidden_size = 32;  // a layer's matrices are divisible by 2 and 4 ranks, not by 3
     model.tie_word_embeddings = c.tied;
+    model.attention_bias = c.tied;  // shared, as norms are
     return model;
 }
 

@@ -26,7 +26,7 @@ double AdamW::step(Weights& weights, const Weights& gradients, double learning_r
         std::vector<double>& v = second_moment_[name];
         m.resize(values.size());
         v.resize(values.size());
-        const double decay = is_norm(name) ? 0 : settings_.weight_decay;
+        const double decay = is_norm(name) || is_bias(name) ? 0 : settings_.weight_decay;
         for (std::size_t i = 0; i < values.size(); ++i) {
             const double g = clip * gradient.at(i);
             m[i] = settings_.beta1 * m[i] + (1 - settings_.beta1) * g;

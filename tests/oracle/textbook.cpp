@@ -84,6 +84,10 @@ std::string layer_weight(std::int64_t layer, const std::string& module) {
     return "model.layers." + std::to_string(layer) + "." + module + ".weight";
 }
 
+std::string layer_bias(std::int64_t layer, const std::string& module) {
+    return "model.layers." + std::to_string(layer) + "." + module + ".bias";
+}
+
 std::map<std::string, std::vector<std::int64_t>> weight_shapes(const ModelConfig& config) {
     const std::int64_t d = config.hidden_size;
     const std::int64_t f = config.intermediate_size;
@@ -102,11 +106,16 @@ std::map<std::string, std::vector<std::int64_t>> weight_shapes(const ModelConfig
         shapes[layer_weight(layer, "mlp.gate_proj")] = {f, d};
         shapes[layer_weight(layer, "mlp.up_proj")] = {f, d};
         shapes[layer_weight(layer, "mlp.down_proj")] = {d, f};
+        if (!config.attention_bias) continue;
+        shapes[layer_bias(layer, "self_attn.q_proj")] = {q_width};
+        shapes[layer_bias(layer, "self_attn.k_proj")] = {kv_width};
+        shapes[layer_bias(layer, "self_attn.v_proj")] = {kv_width};
     }
     return shapes;
 }
 
 bool is_norm(const std::string& name) { return name.ends_with("norm.weight"); }
+bool is_bias(const std::string& name) { return name.ends_with(".bias"); }
 
 Weights random_weights(const ModelConfig& config, std::uint64_t seed, double gain) {
     std::mt19937_64 bits(seed);
@@ -114,7 +123,9 @@ Weights random_weights(const ModelConfig& config, std::uint64_t seed, double gai
     Weights weights;
     for (const auto& [name, shape] : weight_shapes(config)) {
         const double mean = is_norm(name) ? 1 : 0;
-        const double deviation = is_norm(name) ? 0.3 : gain / std::sqrt(static_cast<double>(shape.back()));
+        const double deviation = is_norm(name)   ? 0.3
+                                 : is_bias(name) ? 1
+                                                 : gain / std::sqrt(static_cast<double>(shape.back()));
         std::vector<double>& values = weights[name];
         for (std::int64_t i = 0; i < element_count(shape); ++i) values.push_back(mean + deviation * normal(bits));
     }

@@ -1,4 +1,5 @@
-// The textbook LLaMA in double precision: the oracle for the schedule's loss and all gradients.
+// The textbook LLaMA, with Qwen2's biases if the model has them, in double precision: the oracle for the schedule's
+// loss and all gradients.
 //
 // Hugging Face layout and names, one matrix per projection, RMSNorm applied before its projections, rotate-half RoPE,
 // repeated key/value heads. It shares nothing with the program but ModelConfig. Gradients come from a tape of scalar
@@ -29,14 +30,15 @@ struct Batch {
     bool restart_positions = false;  // positions count from the document's first token, not from the sequence's
 };
 
-/// The shape of every weight of the model: {rows, columns}, or {width} for a norm.
+/// The shape of every weight of the model: {rows, columns}, or {width} for a norm or a bias.
 std::map<std::string, std::vector<std::int64_t>> weight_shapes(const ModelConfig& config);
 
-/// Whether `name` is a norm's weight; in a LLaMA only these are not matrices.
+/// Whether `name` is a norm's weight, or a bias; the others are matrices.
 bool is_norm(const std::string& name);
+bool is_bias(const std::string& name);
 
 /// Random weights with which every term of the model counts. Matrices: N(0, (gain / sqrt(columns))²); norms: N(1,
-/// 0.3²). The same seed gives the same weights.
+/// 0.3²); biases: N(0, 1). The same seed gives the same weights.
 Weights random_weights(const ModelConfig& config, std::uint64_t seed, double gain = 1.6);
 
 /// Rotation of pair i per position, in radians, i < head_dim / 2: rope_theta^(-2i / head_dim), rescaled by

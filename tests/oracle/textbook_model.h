@@ -67,8 +67,9 @@ double largest(const std::vector<Scalar>& values) {
 std::int64_t head_dim(const ModelConfig& config);
 std::int64_t kv_heads(const ModelConfig& config);
 
-/// "model.layers.<layer>.<module>.weight"
+/// "model.layers.<layer>.<module>.weight", and the same with "bias"
 std::string layer_weight(std::int64_t layer, const std::string& module);
+std::string layer_bias(std::int64_t layer, const std::string& module);
 
 /// RoPE position of every row.
 std::vector<std::int64_t> positions(const Batch& batch);
@@ -88,6 +89,15 @@ Matrix<Scalar> linear(const Matrix<Scalar>& x, const std::vector<Scalar>& weight
         for (std::int64_t n = 0; n < out; ++n)
             y(m, n) = dot(x.row(m), std::span(weight).subspan(static_cast<std::size_t>(n * x.columns),
                                                               static_cast<std::size_t>(x.columns)));
+    return y;
+}
+
+/// x Wᵀ + b on every row.
+template <class Scalar>
+Matrix<Scalar> linear(const Matrix<Scalar>& x, const std::vector<Scalar>& weight, const std::vector<Scalar>& bias) {
+    Matrix<Scalar> y = linear(x, weight);
+    for (std::int64_t m = 0; m < y.rows; ++m)
+        for (std::int64_t n = 0; n < y.columns; ++n) y(m, n) = y(m, n) + bias[static_cast<std::size_t>(n)];
     return y;
 }
 
@@ -204,9 +214,13 @@ Matrix<Scalar> model_logits(const ModelConfig& config, const Parameters<Scalar>&
             return parameters.at(layer_weight(layer, module));
         };
         const Matrix<Scalar> a = rms_norm(x, weight("input_layernorm"), config.rms_norm_eps);
-        const Matrix<Scalar> q = rotate_half(linear(a, weight("self_attn.q_proj")), frequencies, position);
-        const Matrix<Scalar> k = rotate_half(linear(a, weight("self_attn.k_proj")), frequencies, position);
-        const Matrix<Scalar> v = linear(a, weight("self_attn.v_proj"));
+        const auto projected = [&](const std::string& module) {
+            return config.attention_bias ? linear(a, weight(module), parameters.at(layer_bias(layer, module)))
+                                         : linear(a, weight(module));
+        };
+        const Matrix<Scalar> q = rotate_half(projected("self_attn.q_proj"), frequencies, position);
+        const Matrix<Scalar> k = rotate_half(projected("self_attn.k_proj"), frequencies, position);
+        const Matrix<Scalar> v = projected("self_attn.v_proj");
         const Matrix<Scalar> o =
             attention(q, repeat_heads(k, repeats, width), repeat_heads(v, repeats, width), width, batch);
         x = add(x, linear(o, weight("self_attn.o_proj")));

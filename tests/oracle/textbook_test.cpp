@@ -91,8 +91,9 @@ TEST_CASE("tape gradients agree with the complex step on every parameter element
         config.rope_scaling = small_scaling();
         check_gradients(config, {random_batch(config, 2, 1, 6, 1), random_batch(config, 3, 1, 5, 3)});
     }
-    SECTION("documents with restarted positions, every head its own keys") {
+    SECTION("documents with restarted positions, every head its own keys, biases") {
         config.num_key_value_heads = 4;
+        config.attention_bias = true;
         Batch batch = random_batch(config, 2, 2, 6, 2);
         batch.document = {0, 0, 1, 1, 1, 2, 3, 3, 3, 3, 4, 4};
         batch.restart_positions = true;

@@ -1,4 +1,5 @@
-"""Hugging Face folders of LlamaForCausalLM, written and read by hand, and the model's loss from first principles."""
+"""Hugging Face folders of LlamaForCausalLM and Qwen2ForCausalLM, written and read by hand, and the model's loss from
+first principles."""
 
 import json
 import math
@@ -23,6 +24,7 @@ HF_CONFIG = {
     "tie_word_embeddings": False,
     "hidden_act": "silu",
 }
+QWEN2 = {"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"]}
 
 
 def shapes(config):
@@ -44,6 +46,9 @@ def shapes(config):
             prefix + "input_layernorm.weight": [d],
             prefix + "post_attention_layernorm.weight": [d],
         }
+        if config["model_type"] == "qwen2":
+            result |= {prefix + f"self_attn.{part}_proj.bias": [width]
+                       for part, width in (("q", d), ("k", kv), ("v", kv))}
     result["model.norm.weight"] = [d]
     if not config["tie_word_embeddings"]:
         result["lm_head.weight"] = [config["vocab_size"], d]
@@ -69,7 +74,7 @@ def random_tensors(config, dtype="F32", seed=0):
     tensors = {}
     for name, shape in shapes(config).items():
         scale = 0.5 if len(shape) == 2 else 0.2
-        centre = 0 if len(shape) == 2 else 1
+        centre = 1 if name.endswith("norm.weight") else 0
         values = [centre + chance.gauss(0, scale) for _ in range(math.prod(shape))]
         narrow = "F32" if dtype == "F64" else dtype  # the program computes in fp32
         tensors[name] = (dtype, shape, from_bytes(to_bytes(values, narrow), narrow))
@@ -142,7 +147,9 @@ class Llama:
             self.weights[name] = rows if len(shape) == 2 else rows[0]
 
     def linear(self, name, x):
-        return [sum(a * b for a, b in zip(row, x)) for row in self.weights[name]]
+        z = [sum(a * b for a, b in zip(row, x)) for row in self.weights[name]]
+        bias = self.weights.get(name.removesuffix("weight") + "bias")
+        return z if bias is None else [a + b for a, b in zip(z, bias)]
 
     def norm(self, name, x):
         factor = 1 / math.sqrt(sum(a * a for a in x) / len(x) + self.config["rms_norm_eps"])

@@ -7,7 +7,7 @@ import shutil
 import time
 import unittest
 
-from checkpoint_folder import (HF_CONFIG, Llama, pack_safetensors, random_tensors, read_safetensors, safetensors,
+from checkpoint_folder import (HF_CONFIG, QWEN2, Llama, pack_safetensors, random_tensors, read_safetensors, safetensors,
                                shapes, write_folder)
 from program import CONFIG, RUNTIME, USAGE, ProgramTestCase, kill, shard
 
@@ -47,7 +47,7 @@ class HuggingFaceTestCase(ProgramTestCase):
 class ImportTest(HuggingFaceTestCase):
     def test_loss_of_a_foreign_checkpoint(self):
         for dtype, shards, change in (("F32", 1, {}), ("BF16", 3, {}), ("F16", 2, {"tie_word_embeddings": True}),
-                                      ("F64", 1, {"num_key_value_heads": 4})):
+                                      ("F64", 1, {"num_key_value_heads": 4, **QWEN2})):
             with self.subTest(dtype, shards=shards, change=change):
                 config = {**HF_CONFIG, **change}
                 tensors = random_tensors(config, dtype)
@@ -104,7 +104,8 @@ class ExportTest(HuggingFaceTestCase):
         for tied in (False, True):
             with self.subTest(tied=tied):
                 names = [f"{name}_{tied}" for name in ("fresh", "trained", "again")]
-                changes = {"model.tie_word_embeddings": tied, "output.directory": f"run_{tied}"}
+                changes = {"model.tie_word_embeddings": tied, "model.attention_bias": tied,
+                           "output.directory": f"run_{tied}"}
                 self.train("--export", names[0], changes=changes)
                 self.train(changes=changes)
                 self.train("--resume", "--export", names[1], *WIDE, changes=changes)

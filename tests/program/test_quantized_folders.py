@@ -10,7 +10,7 @@ import struct
 import subprocess
 import unittest
 
-from checkpoint_folder import HF_CONFIG, from_bytes, random_tensors, read_safetensors, to_bytes, write_folder
+from checkpoint_folder import HF_CONFIG, QWEN2, from_bytes, random_tensors, read_safetensors, to_bytes, write_folder
 from program import CONFIG, PROGRAM, TIMEOUT_S, USAGE, ProgramTestCase, shard
 
 GENERATE = os.path.join(os.path.dirname(PROGRAM), "coda_generate")
@@ -150,7 +150,7 @@ class QuantizedFoldersTest(ProgramTestCase):
         return struct.unpack(f"<{len(data) // 4}f", data), done.stderr
 
     def test_generation_keeps_the_codes(self):
-        config = {**CONFIG_4, "vocab_size": 256}  # bytes
+        config = {**CONFIG_4, **QWEN2, "vocab_size": 256}  # bytes
         self.plain = random_tensors(config)
         for matrix in self.matrices.values():  # of another type, scales would be rounded to bf16
             matrix.scales = [bf16(scale) for scale in matrix.scales]

@@ -4,7 +4,7 @@ namespace coda::cases {
 
 namespace {
 
-template <bool kRstd, bool kF8 = false>
+template <bool kRstd, bool kBias = false, bool kF8 = false>
 GemmCase made(const Shape& shape, const CaseOptions& options) {
     GemmBuilder build(shape, options);
     LinearRope op;
@@ -18,6 +18,7 @@ GemmCase made(const Shape& shape, const CaseOptions& options) {
     op.head_dim = options.head_dim;
     op.rotated = shape.n / options.head_dim * 5 / 6 * options.head_dim;
     if (kRstd) op.rstd = build.rstd();
+    if (kBias || (kF8 && options.optionals)) op.bias = build.statistic("bias", shape.n, Fill::normal, 1);
     return build.finish(op);
 }
 
@@ -25,8 +26,10 @@ GemmCase made(const Shape& shape, const CaseOptions& options) {
 
 template <>
 OpCases cases_of<LinearRope>() {
-    return {.programs = {{"LinearRope", made<false>, 128}, {"LinearRope rstd", made<true>, 128}},
-            .f8 = {{"LinearRope f8", made<false, true>, 128}},
+    return {.programs = {{"LinearRope", made<false>, 128},
+                         {"LinearRope rstd", made<true>, 128},
+                         {"LinearRope rstd bias", made<true, true>, 128}},
+            .f8 = {{"LinearRope f8", made<false, false, true>, 128}},
             .others = {}};
 }
 

@@ -8,9 +8,19 @@ namespace coda::cpu {
 
 namespace {
 
-/// The op on accumulators times `undo` and rstd.
-template <class Storage, class Compute, class Product, class Undo>
-void finish(const LinearRope& op, const Operands& operands, const Product& product, Undo undo) {
+/// In place of a bias. NOTE: adding 0 would make a stored -0 a 0, and LLaMA's bits others.
+struct NoBias {
+    NoBias operator+(std::int64_t) const { return {}; }
+    NoBias operator[](std::int64_t) const { return {}; }
+    template <class Compute>
+    friend Compute operator+(Compute value, NoBias) {
+        return value;
+    }
+};
+
+/// The op on accumulators times `undo` and rstd. `bias`: its first element, or NoBias.
+template <class Storage, class Compute, class Product, class Undo, class Bias>
+void finish(const LinearRope& op, const Operands& operands, const Product& product, Undo undo, Bias bias) {
     const RowFactor<Compute> rstd(operands, op.rstd, product.m);
     const std::int64_t head_dim = op.head_dim;
     require(head_dim > 0 && head_dim % 2 == 0 && product.n % head_dim == 0, op.name, ": head_dim ", head_dim,
@@ -28,16 +38,17 @@ void finish(const LinearRope& op, const Operands& operands, const Product& produ
             const Compute* angle = rope[positions[tile.row + i]];
             for (std::int64_t head = 0; head < tile.cols; head += head_dim) {
                 const Compute* acc = tile[i] + head;
+                const auto add = bias + (tile.col + head);
                 Storage* to = out[tile.row + i] + tile.col + head;
                 if (tile.col + head >= op.rotated) {
 #pragma omp simd
-                    for (std::int64_t j = 0; j < head_dim; ++j) store(to[j], scale * acc[j]);
+                    for (std::int64_t j = 0; j < head_dim; ++j) store(to[j], scale * acc[j] + add[j]);
                     continue;
                 }
 #pragma omp simd
                 for (std::int64_t j = 0; j < head_dim; j += 2) {
-                    const auto turned =
-                        rotate_pair<Compute>({scale * acc[j], scale * acc[j + 1]}, angle[j], angle[j + 1]);
+                    const auto turned = rotate_pair<Compute>({scale * acc[j] + add[j], scale * acc[j + 1] + add[j + 1]},
+                                                             angle[j], angle[j + 1]);
                     store(to[j], turned.first);
                     store(to[j + 1], turned.second);
                 }
@@ -50,10 +61,13 @@ void finish(const LinearRope& op, const Operands& operands, const Product& produ
 
 template <>
 void execute(const LinearRope& op, const Memory& memory) {
-    with_product(
-        op, memory,
-        [&]<class Storage, class Compute>(Types<Storage, Compute>, const auto& operands, const auto& product,
-                                          auto undo) { finish<Storage, Compute>(op, operands, product, undo); });
+    with_product(op, memory,
+                 [&]<class Storage, class Compute>(Types<Storage, Compute>, const auto& operands, const auto& product,
+                                                   auto undo) {
+                     if (!op.bias) return finish<Storage, Compute>(op, operands, product, undo, NoBias());
+                     const Compute* bias = operands.template get<Compute>("bias", op.bias, 1, product.n);
+                     finish<Storage, Compute>(op, operands, product, undo, bias);
+                 });
 }
 
 }  // namespace coda::cpu

@@ -1,6 +1,6 @@
 // linear_rope - the q, k, v projection with the rotation of q and k (K1), after the norm's 1/rms (K7)
 //
-//   z   = acc rstd                                             (M, Nq), rstd 1 where absent
+//   z   = acc rstd + bias                                      (M, Nq), rstd 1 and bias 0 where absent
 //   out = (u cos - v sin, v cos + u sin) on adjacent pairs     of the first `rotated` columns; v heads unchanged
 #include "kernels/hopper/gemm/kernels.cuh"
 #include "kernels/hopper/gemm/tuned_tiles.h"
@@ -12,6 +12,7 @@ namespace coda::hopper {
 namespace {
 
 using LinearRopeKernels = Kernels<Rope, Major::k, Major::k, tiles::Rope, tiles::Square>;
+using LinearBiasRopeKernels = Kernels<BiasRope, Major::k, Major::k, tiles::Square>;
 
 Problem problem_of(const LinearRope& op) {
     const Problem problem = linear_problem(op.name, op.a, op.w, WeightLayout::out_in);
@@ -24,11 +25,14 @@ Problem problem_of(const LinearRope& op) {
 
 template <>
 Plan choose(const LinearRope& op, const Request& request) {
-    return LinearRopeKernels::choose(problem_of(op), request);
+    return op.bias ? LinearBiasRopeKernels::choose(problem_of(op), request)
+                   : LinearRopeKernels::choose(problem_of(op), request);
 }
 
 template <>
 Launch bind(const LinearRope& op, const Plan& plan, const Memory& memory) {
+    if (op.bias)
+        return LinearBiasRopeKernels::bind(problem_of(op), plan, memory, {{}, {op.out}}, bias_arguments_of(op, memory));
     return LinearRopeKernels::bind(problem_of(op), plan, memory, {{}, {op.out}}, arguments_of(op, memory));
 }
 

@@ -5,15 +5,17 @@
 
 namespace coda {
 
-/// K1, with rstd K7: z = acc rstd. Adjacent column pairs of the first `rotated` columns of z are rotated by the angle
-/// of (position, pair in head): (u, v) -> (u cos - v sin, v cos + u sin), with LLaMA's sign. Further columns (v heads)
-/// are stored unchanged.
+/// K1, with rstd K7: z = acc rstd + bias. Adjacent column pairs of the first `rotated` columns of z are rotated by the
+/// angle of (position, pair in head): (u, v) -> (u cos - v sin, v cos + u sin), with LLaMA's sign. Further columns (v
+/// heads) are stored unchanged.
 ///
-/// With FP8 factors z = undo acc: they are f8e4m3, K is a multiple of 16, and a has been normalised, so rstd is absent.
+/// With FP8 factors z = undo acc + bias: they are f8e4m3, K is a multiple of 16, and a has been normalised, so rstd is
+/// absent.
 struct LinearRope {
     In<Matrix> a;              // (M, K) storage or FP8
     Factor w;                  // (Nq, K), rows [q heads | k heads | v heads]
     In<Vector> rstd;           // (1, M) statistic, optional (absent: 1)
+    In<Vector> bias;           // (1, Nq) master, optional (absent: 0), ordered as the rows of w
     In<Vector> positions;      // (1, M) i32, each < rows of rope
     In<Matrix> rope;           // (positions, hd) statistic: columns 2i, 2i+1 = cos, sin of pair i
     Out<Matrix> out;           // (M, Nq) storage, columns as the rows of w
@@ -23,10 +25,13 @@ struct LinearRope {
     static constexpr Traits traits{Trait::bytes_of,     Trait::result,       Trait::tolerance, Trait::takes_f8,
                                    Trait::storage_only, Trait::scalars_of_a, Trait::w};
     static constexpr const char* name = "LinearRope";
-    static constexpr auto operands =
-        std::tuple{field("a", &LinearRope::a),       field("w", &LinearRope::w),
-                   field("rstd", &LinearRope::rstd), field("positions", &LinearRope::positions),
-                   field("rope", &LinearRope::rope), field("out", &LinearRope::out)};
+    static constexpr auto operands = std::tuple{field("a", &LinearRope::a),
+                                                field("w", &LinearRope::w),
+                                                field("rstd", &LinearRope::rstd),
+                                                field("bias", &LinearRope::bias),
+                                                field("positions", &LinearRope::positions),
+                                                field("rope", &LinearRope::rope),
+                                                field("out", &LinearRope::out)};
     static constexpr bool takes_f8 = true;
     static constexpr auto storage_only = std::tuple{field("rstd", &LinearRope::rstd)};
 

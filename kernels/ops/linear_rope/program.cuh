@@ -1,4 +1,5 @@
-// The epilogue program of LinearRope, on accumulators of bf16 or FP8 operands: hopper.cu, hopper_f8.cu.
+// The epilogue programs of LinearRope, without and with a bias, on accumulators of bf16 or FP8 operands: hopper.cu,
+// hopper_f8.cu.
 #pragma once
 
 #include <cstdint>
@@ -56,10 +57,33 @@ struct Rope : EpilogueProgram {
     __device__ void fetch(const Here& at) {
         turn[at.block][at.half] = ptx::load_ordered(&first[at.half][4 * at.block].x);
     }
-    __device__ void visit(float2 acc, const Here& at) {
+    __device__ void visit(float2 acc, const Here& at) { rotate({acc.x * rstd[at], acc.y * rstd[at]}, at); }
+    __device__ void rotate(const Pair<float>& z, const Here& at) {
         const float2 angle = turn[at.block][at.half];
-        const Pair<float> rotated = rotate_pair(Pair<float>{acc.x * rstd[at], acc.y * rstd[at]}, angle.x, angle.y);
+        const Pair<float> rotated = rotate_pair(z, angle.x, angle.y);
         out.put(at, {rotated.first, rotated.second});
+    }
+};
+
+/// For tiles of 128x128: with a bias 128x192 would spill. 128 divides N of most Qwen2 models, and 192 does not.
+struct BiasRope : Rope {
+    struct Arguments {
+        Rope::Arguments rope;
+        const float* bias;  // (N)
+    };
+
+    const Arguments& added;
+    RowVector<Slot> bias;
+
+    __device__ explicit BiasRope(const Arguments& given) : Rope(given.rope), added(given) {}
+
+    __device__ void begin_slot(const Rows& rows, int column) {
+        Rope::begin_slot(rows, column);
+        bias.begin_slot(rows, column, added.bias);
+    }
+    __device__ void visit(float2 acc, const Here& at) {
+        const float2 add = bias[at];
+        rotate({fmaf(acc.x, rstd[at], add.x), fmaf(acc.y, rstd[at], add.y)}, at);
     }
 };
 
@@ -68,10 +92,14 @@ inline Rope::Arguments arguments_of(const LinearRope& op, const Memory& memory) 
             reinterpret_cast<const float2*>(memory.at<float>(op.rope)), static_cast<int>(op.rotated),
             static_cast<int>(op.head_dim)};
 }
+inline BiasRope::Arguments bias_arguments_of(const LinearRope& op, const Memory& memory) {
+    return {arguments_of(op, memory), memory.at<float>(op.bias)};
+}
 
 /// Throws Error where an operand of the epilogue does not fit the GEMM.
 inline void require_operands(const LinearRope& op, const Problem& problem) {
     require_operand(op.name, "out", op.out, problem.m, problem.n, DType::bf16);
+    if (op.bias) require_operand(op.name, "bias", op.bias, 1, problem.n, DType::f32);
     require_operand(op.name, "positions", op.positions, 1, problem.m, DType::i32);
     require_operand(op.name, "rope", op.rope, op.rope.rows, op.head_dim, DType::f32);
     limits::require_none(op.name, limits::head_dim_problem("head_dim", op.head_dim));

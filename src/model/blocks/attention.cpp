@@ -17,6 +17,7 @@ AttentionBlock::Parameters AttentionBlock::declare(ParameterPlan& plan, const Mo
     parameters.qkv = plan.matrix({.name = "qkv",
                                   .place = {.rows = q + 2 * kv, .cols = d},
                                   .norm = norm,
+                                  .has_bias = model.attention_bias,
                                   .gradient = DType::f8e5m2,
                                   .tensors = {{"self_attn.q_proj.weight", q, Order::rotary_half, 0, hd},
                                               {"self_attn.k_proj.weight", kv, Order::rotary_half, q, hd},
@@ -47,6 +48,9 @@ AttentionBlock::AttentionBlock(const Parameters& parameters, const Weights& weig
       dot_(buffers.statistic("attention dot", 1, s.tokens)),
       dgamma_(buffers.statistic("attention norm weight partials", ceil_div(s.tokens, LinearRmsBackward::kTileRows),
                                 s.width)) {
+    if (qkv_.bias()) {
+        dbias_ = buffers.statistic("qkv bias partials", ceil_div(s.tokens, BiasBackward::kTileRows), s.qkv_width);
+    }
     if (!qkv_.f8()) return;
     const bool keeps = recompute == Recompute::none;
     x_.read_codes(qkv_.input(), buffers.codes("attention input", s.tokens, s.width), keeps);
@@ -74,6 +78,7 @@ void AttentionBlock::project(StepList& step, const BatchInputs& batch, const Str
     step("qkv", LinearRope{.a = x_.rows(),
                            .w = w,
                            .rstd = x_.rstd(),
+                           .bias = qkv_.bias(),
                            .positions = batch.positions,
                            .rope = batch.rope,
                            .out = write(heads_),
@@ -158,6 +163,7 @@ void AttentionBlock::backward(StepList& step, const BatchInputs& batch, View& dx
                                                  .kv_heads = s.kv_heads,
                                                  .head_dim = s.head_dim});
     step("attention_dot", FinishRowSum{.partials = partials_, .sum = write(dot_)});
+    qkv_.bias_backward(step, dqkv_, x_, dot_, dbias_, beta);
     dqkv_.round(step);
     x_.transpose(step);
     qkv_.backward(step, "attn_norm_grad", dqkv_, x_, dot_, dgamma_, dx, beta, next);

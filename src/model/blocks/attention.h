@@ -1,7 +1,7 @@
-// The attention block: x' = x + o Woᵀ with o = attention(rope(norm(x) Wqkvᵀ)).
+// The attention block: x' = x + o Woᵀ with o = attention(rope(norm(x) Wqkvᵀ + b)), the bias b optional.
 //
 // Its backward pass assumes the identity of a projection after a norm (kernels/ops.h): the statistic of the norm is
-// Σ z dz over the q, k and v heads, summed per head where dqkv is made.
+// Σ z dz over the q, k and v heads, summed per head where dqkv is made, less the bias' part.
 #pragma once
 
 #include "src/model/tensors/block_buffers.h"
@@ -62,6 +62,7 @@ class AttentionBlock {
     View dout_, delta_;     // (M, H hd), (H, M)
     View partials_, dot_;   // Σ z dz per head and token, and per token
     View dgamma_;           // partials of the norm's weight
+    View dbias_;            // partials of the bias
 };
 
 }  // namespace coda

@@ -29,9 +29,10 @@ struct HfTensor {
         odd,          // row r at packed row 2r + 1 (up)
     };
     std::string name;
-    std::int64_t rows = 0;  // 1 for norm weights, which are 1-D tensors of `cols` elements
-    std::int64_t cols = 0;
-    bool matrix = true;
+    std::int64_t rows = 0;  // 1 for norm weights
+    std::int64_t cols = 0;  // 1 for biases, whose order is that of their matrix' rows
+    bool matrix = true;     // else a 1-D tensor of `count()` elements
+    bool bias = false;
     std::int64_t offset = 0;  // elements: packed row 0 of this tensor's part of the packed matrix
     Order order = Order::plain;
     std::int64_t head_dim = 0;  // of rotary_half
@@ -49,16 +50,16 @@ struct HfRows {
     std::int64_t head_dim = 0;
 };
 
-/// W (N, K) of z = x Wᵀ. With a norm before it, x is the normalised stream, and the copies of W that GEMMs read carry
-/// the norm's weight gamma in their columns (NormFold).
+/// W (N, K) of z = x Wᵀ, or x Wᵀ + b with a bias b (N). With a norm before it, x is the normalised stream, and the
+/// copies of W that GEMMs read carry the norm's weight gamma in their columns (NormFold).
 ///
-/// The norm's backward pass takes its statistic from Σ z dz, summed where dz is made. kernels/ops.h states that
-/// identity. It needs a z that is this GEMM only: with a bias, z has a part that does not come from x̂.
+/// The norm's backward pass takes its statistic from Σ (z - b) dz (kernels/ops.h).
 struct WeightMatrix {
     const char* name;    // "gate_up": of its steps, scales and statistics
     PackedTensor place;  // rows and cols are declared, offset is the plan's
     std::optional<PackedTensor> norm{};
-    bool bias = false;
+    bool has_bias = false;           // of every one of `tensors`: NAME.bias beside NAME.weight
+    PackedTensor bias{};             // the plan's: (1, N), in the order of the rows of `place`
     DType gradient = DType::f8e4m3;  // the FP8 format of dz, where the matrix takes FP8
     bool rounds_output = false;      // whether z is then kept as FP8 codes
     std::vector<HfRows> tensors{};

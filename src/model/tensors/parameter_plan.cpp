@@ -9,12 +9,11 @@ namespace {
 
 constexpr std::int64_t kSegmentAlignment = 64;  // elements: 128 bytes in bf16, as TMA and 16-byte vectors like it
 
-void require_no_bias(const WeightMatrix& matrix) {
-    require(
-        !matrix.bias, matrix.name,
-        ": a projection that follows a norm cannot have a bias: the norm's backward pass takes (1/d) sum_j xhat_j "
-        "dxhat_j from (1/d) sum z dz, which is the same only for z = (x rstd gamma) W^T; the op that makes dz would "
-        "have to sum (z - bias) dz");
+/// "q_proj.weight" -> "q_proj.bias"
+std::string bias_name(std::string weight) {
+    constexpr std::string_view kWeight = "weight";
+    require(weight.ends_with(kWeight), weight, ": the name of a bias follows from that of a weight");
+    return weight.replace(weight.size() - kWeight.size(), kWeight.size(), "bias");
 }
 
 }  // namespace
@@ -40,8 +39,8 @@ void ParameterPlan::enter_layer(std::size_t l) {
 void ParameterPlan::leave_layer() {
     layer_ = -1;
     prefix_.clear();
-    tensors_.insert(tensors_.end(), layer_norms_.begin(), layer_norms_.end());
-    layer_norms_.clear();
+    tensors_.insert(tensors_.end(), layer_vectors_.begin(), layer_vectors_.end());
+    layer_vectors_.clear();
 }
 
 std::int64_t ParameterPlan::place(std::int64_t& end, std::int64_t count) {
@@ -51,7 +50,6 @@ std::int64_t ParameterPlan::place(std::int64_t& end, std::int64_t count) {
 }
 
 std::size_t ParameterPlan::matrix(WeightMatrix declared) {
-    if (declared.norm) require_no_bias(declared);
     declared.layer = layer_;
     declared.place.offset = place(matrix_end_, declared.place.count());
     const std::int64_t cols = declared.place.cols;
@@ -64,19 +62,30 @@ std::size_t ParameterPlan::matrix(WeightMatrix declared) {
                             .order = part.order,
                             .head_dim = part.head_dim});
     }
+    if (declared.has_bias) place_bias(declared);
     matrices_.push_back(std::move(declared));
     return matrices_.size() - 1;
 }
 
-void ParameterPlan::put_norm_before(std::size_t matrix, const PackedTensor& norm) {
-    require_no_bias(matrices_.at(matrix));
-    matrices_[matrix].norm = norm;
+void ParameterPlan::put_norm_before(std::size_t matrix, const PackedTensor& norm) { matrices_.at(matrix).norm = norm; }
+
+void ParameterPlan::place_bias(WeightMatrix& matrix) {
+    matrix.bias = {place(norm_end_, matrix.place.rows), 1, matrix.place.rows};
+    for (const HfRows& part : matrix.tensors) {
+        vectors().push_back({.name = bias_name(prefix_ + part.name),
+                             .rows = part.rows,
+                             .cols = 1,
+                             .matrix = false,
+                             .bias = true,
+                             .offset = matrix.bias.offset + part.first,
+                             .order = part.order,
+                             .head_dim = part.head_dim});
+    }
 }
 
 PackedTensor ParameterPlan::norm(std::int64_t width, const char* name) {
     const PackedTensor packed{place(norm_end_, width), 1, width};
-    (layer_ >= 0 ? layer_norms_ : tensors_)
-        .push_back({.name = prefix_ + name, .rows = 1, .cols = width, .matrix = false, .offset = packed.offset});
+    vectors().push_back({.name = prefix_ + name, .rows = 1, .cols = width, .matrix = false, .offset = packed.offset});
     return packed;
 }
 

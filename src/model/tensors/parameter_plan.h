@@ -10,20 +10,19 @@
 
 namespace coda {
 
-/// Places parameters one after the other: matrices from element 0 on, norm weights from `first_norm` on.
+/// Places parameters one after the other: matrices from element 0 on, norm weights and biases from `first_norm` on.
 class ParameterPlan {
   public:
     explicit ParameterPlan(std::int64_t first_norm) : norm_end_(first_norm) {}
 
     /// Tensors that are declared from here on belong to layer l. Hugging Face lists a layer's norms after its
-    /// matrices.
+    /// matrices, and biases stand there too.
     void enter_layer(std::size_t l);
     void leave_layer();
 
     PackedTensor norm(std::int64_t width, const char* name);
 
-    /// Places a matrix and returns its number in matrices(). Throws Error naming the matrix when it follows a norm and
-    /// has a bias.
+    /// Places a matrix, and its bias if it has one, and returns its number in matrices().
     std::size_t matrix(WeightMatrix declared);
     /// A norm before a matrix that another block has placed, as the final norm is before a tied embedding.
     void put_norm_before(std::size_t matrix, const PackedTensor& norm);
@@ -36,11 +35,15 @@ class ParameterPlan {
   private:
     static std::int64_t place(std::int64_t& end, std::int64_t count);
 
+    void place_bias(WeightMatrix& matrix);
+    /// Where norms and biases are listed.
+    std::vector<HfTensor>& vectors() { return layer_ >= 0 ? layer_vectors_ : tensors_; }
+
     std::int64_t matrix_end_ = 0, norm_end_;
     int layer_ = -1;
     std::string prefix_;
     std::vector<WeightMatrix> matrices_;
-    std::vector<HfTensor> tensors_, layer_norms_;
+    std::vector<HfTensor> tensors_, layer_vectors_;
 };
 
 }  // namespace coda

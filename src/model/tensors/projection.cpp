@@ -46,6 +46,18 @@ void Projection::backward(StepList& step, const char* norm_step, const Activatio
     norm_gradient(step, norm_step, dgamma, beta);
 }
 
+void Projection::bias_backward(StepList& step, const Activation& dz, const Activation& x, View& dot, View& dbias,
+                               Beta beta) {
+    if (!bias_) return;
+    step(named("_bias"), BiasBackward{.dz = dz.storage(),
+                                      .rstd = x.rstd(),
+                                      .bias = bias_,
+                                      .dot = write(dot),
+                                      .sum = write(dbias),
+                                      .tile = BiasBackward::kTileRows});
+    step(named("_bias_grad"), FinishColumnSum{.partials = dbias, .gamma = {}, .grad = {write(bias_gradient_), beta}});
+}
+
 void Projection::norm_gradient(StepList& step, const char* name, const View& dgamma, Beta beta) {
     step(name, FinishColumnSum{.partials = dgamma, .gamma = gamma_, .grad = {write(gamma_gradient_), beta}});
 }

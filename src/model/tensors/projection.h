@@ -1,4 +1,5 @@
-// A weight matrix in one schedule: z = x Wᵀ with x (M, K), W (N, K) and the gradient dz (M, N), as its block uses it.
+// A weight matrix in one schedule: z = x Wᵀ, plus a bias if it has one, with x (M, K), W (N, K) and the gradient dz
+// (M, N), as its block uses it.
 //
 // A plan for generation may keep W as 4-bit integers. GEMMs read W in storage or, in FP8 training, as codes by rows
 // (forward) and transposed (dgrad), each with the scalar that undoes the scales of the two factors. Weights makes
@@ -42,8 +43,9 @@ class Projection {
     void wgrad(StepList& step, const Activation& dz, const Activation& x, Beta beta);
 
     /// Back through the projection and the norm before it. dx, the gradient of the residual stream, is added to. `dot`
-    /// (1, M) is Σ z dz of its rows, `dgamma` takes the partials of the norm's weight. `next` is dx as the block before
-    /// reads it, or null: an op with FP8 factors makes its codes. Steps NAME_dgrad, NAME_wgrad and `norm_step`.
+    /// (1, M) is Σ (z - bias) dz of its rows, `dgamma` takes the partials of the norm's weight. `next` is dx as the
+    /// block before reads it, or null: an op with FP8 factors makes its codes. Steps NAME_dgrad, NAME_wgrad and
+    /// `norm_step`.
     void backward(StepList& step, const char* norm_step, const Activation& dz, const Activation& x, const View& dot,
                   View& dgamma, View& dx, Beta beta, Activation* next);
 
@@ -55,6 +57,11 @@ class Projection {
     const View& units() const { return units_; }
     /// The weight of the norm before it, in the master or among Weights::norms(); absent without one.
     const View& gamma() const { return gamma_; }
+    /// What forward ops add to z; absent without a bias.
+    const View& bias() const { return bias_; }
+    /// With a bias: takes it out of `dot`, Σ z dz of rows, which is then as backward() wants it, and makes its
+    /// gradient. `dbias` takes the partials. Steps NAME_bias and NAME_bias_grad.
+    void bias_backward(StepList& step, const Activation& dz, const Activation& x, View& dot, View& dbias, Beta beta);
     /// The gradient of the norm's weight from its partials.
     void norm_gradient(StepList& step, const char* name, const View& dgamma, Beta beta);
 
@@ -67,7 +74,7 @@ class Projection {
 
     const char* name_ = "";
     int layer_ = -1;
-    View value_, gradient_, gamma_, gamma_gradient_;
+    View value_, gradient_, gamma_, gamma_gradient_, bias_, bias_gradient_;
     View master_, units_;  // what the value is made of, in a plan without a flat working copy
     bool kept_ = true;     // whether the value stays from pass to pass
     Codes codes_;

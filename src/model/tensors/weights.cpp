@@ -1,7 +1,6 @@
 #include "src/model/tensors/weights.h"
 
 #include <algorithm>
-#include <limits>
 #include <optional>
 
 #include "kernels/math/int4.h"
@@ -21,14 +20,22 @@ BlockBuffers buffers_of(const WeightMatrix& matrix, const BlockBuffers& buffers)
 Weights::Weights(std::span<const WeightMatrix> matrices, const Segments& segments, const WeightForms& forms,
                  const BlockBuffers& buffers)
     : own_copies_(forms.own_copies) {
+    Segments read = segments;
+    if (forms.own_norms)
+        read.norms = norms_ =
+            buffers.persistent("norm weights", MemorySegment::weights, segments.norms.dtype, 1, segments.norms.cols);
     for (const WeightMatrix& matrix : matrices) {
         Projection& projection = projections_.emplace_back();
         projection.name_ = matrix.name;
         projection.layer_ = matrix.layer;
         projection.value_ = Segments::part(segments.working, matrix.place);
         projection.gradient_ = Segments::part(segments.gradient, matrix.place);
+        if (matrix.has_bias) {
+            projection.bias_ = read.norm(matrix.bias);
+            projection.bias_gradient_ = Segments::part(segments.gradient, matrix.bias);
+        }
         if (!matrix.norm) continue;
-        projection.gamma_ = segments.norm(*matrix.norm);
+        projection.gamma_ = read.norm(*matrix.norm);
         projection.gamma_gradient_ = Segments::part(segments.gradient, *matrix.norm);
     }
     if (forms.f8) add_codes(matrices, forms.f8, buffers);
@@ -53,22 +60,12 @@ void Weights::add_copies(std::span<const WeightMatrix> matrices, const Segments&
 
 void Weights::add_units(std::span<const WeightMatrix> matrices, const std::vector<std::size_t>& int4,
                         const BlockBuffers& buffers) {
-    std::int64_t first = std::numeric_limits<std::int64_t>::max(), end = 0;
-    for (const WeightMatrix& matrix : matrices) {
-        if (!matrix.norm) continue;
-        first = std::min(first, matrix.norm->offset);
-        end = std::max(end, matrix.norm->offset + matrix.norm->count());
-    }
-    const DType master = buffers.precision().master;
-    if (first < end) norms_ = buffers.persistent("norm weights", MemorySegment::weights, master, 1, end - first);
     for (const std::size_t i : int4) {
         const WeightMatrix& matrix = matrices[i];
-        Projection& projection = projections_[i];
-        projection.units_ =
+        projections_[i].units_ =
             buffers_of(matrix, buffers)
                 .persistent(text(matrix.name, " int4"), MemorySegment::weights, DType::i32,
                             matrix.place.rows / kInt4Rows, matrix.place.cols / kInt4Group * kInt4UnitWords);
-        if (matrix.norm) projection.gamma_ = part_of(norms_, matrix.norm->offset - first, matrix.norm->count());
     }
 }
 

@@ -43,13 +43,14 @@ struct WeightForms {
     F8Layers f8{};
     std::vector<std::size_t> int4{};  // numbers of matrices, ascending
     bool own_copies = false;          // a working copy per matrix; required with int4
+    bool own_norms = false;           // the weights of norms, and biases, apart from the master; required with int4
 };
 
 class Weights {
   public:
     Weights() = default;
-    /// Adds codes and scales of FP8 matrices and units of 4-bit integers to `buffers`, and with own_copies the
-    /// matrices' working copies.
+    /// Adds codes and scales of FP8 matrices and units of 4-bit integers to `buffers`, with own_copies the matrices'
+    /// working copies, and with own_norms the vectors.
     Weights(std::span<const WeightMatrix> matrices, const Segments& segments, const WeightForms& forms,
             const BlockBuffers& buffers);
 
@@ -63,8 +64,8 @@ class Weights {
     bool own_copies() const { return own_copies_; }
     /// By the number of their declarations.
     const std::vector<Projection>& projections() const { return projections_; }
-    /// The weights of all norms in the order of the flat segment, (1, n) master; absent without 4-bit integers, whose
-    /// matrices cannot carry them.
+    /// With own_norms the weights of all norms, and biases, as in the flat segment, (1, n) master. They are read by ops
+    /// that unpack 4-bit integers, whose matrices cannot carry a norm's weight, and by those that add a bias.
     const View& norms() const { return norms_; }
     /// Whether any matrix is read as codes.
     bool f8() const { return !tensors_.empty(); }

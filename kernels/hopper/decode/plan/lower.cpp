@@ -159,6 +159,7 @@ class Lowering {
         const LinearRope& qkv = next_gemm<LinearRope>();
         expect("a", qkv.a, x_);
         expect("rstd", qkv.rstd, rstd_);
+        require(!qkv.bias, "decode: ", where_, ": model.attention_bias is true, and the fused kernel adds no bias");
         const std::string at_qkv = where_;
         const UnpackInt4* const unpacks = unpacks_;
         const DecodeAttention& attention = next<DecodeAttention>();
