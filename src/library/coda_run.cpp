@@ -90,8 +90,8 @@ std::int32_t number_of(DType dtype) {
 coda_tensor described(const HfTensor& tensor) {
     const bool every_second = tensor.order == HfTensor::Order::even || tensor.order == HfTensor::Order::odd;
     return {.name = tensor.name.c_str(),
-            .rows = tensor.rows,
-            .cols = tensor.cols,
+            .rows = tensor.matrix ? tensor.rows : 1,
+            .cols = tensor.matrix ? tensor.cols : tensor.count(),
             .element = tensor.row_offset(0),
             .row_stride = (every_second ? 2 : 1) * tensor.cols,
             .head_dim = tensor.order == HfTensor::Order::rotary_half ? tensor.head_dim : 0,
