@@ -121,7 +121,7 @@ class _GpuBytes:
 
 
 def _without_pairs(rows, head_dim):
-    """Row (head, 2 i + b) as row (head, i + b head_dim / 2)."""
+    """Row (head, 2 i + b) as row (head, i + b head_dim / 2); of a vector, the element."""
     if head_dim == 0:
         return rows
     return rows.unflatten(0, (-1, head_dim // 2, 2)).transpose(1, 2).flatten(0, 2)

@@ -109,15 +109,16 @@ typedef struct {
 } coda_segment;
 enum { CODA_F64 = 0, CODA_F32 = 1, CODA_BF16 = 2 };
 
-/* A tensor under its Hugging Face name: where its rows are in "master" and "gradient", counted in elements. A vector
- * has `rows` 1. Row r begins at element + packed(r) * row_stride, where packed(r) is r, or, with head_dim > 0 (q and
- * k), pairs of a head lie next to each other: row (head, i + b head_dim / 2) is packed row (head, 2 i + b). */
+/* A tensor under its Hugging Face name: where its rows are in "master" and "gradient", counted in elements. Row r
+ * begins at element + packed(r) * row_stride, where packed(r) is r, or, with head_dim > 0 (q and k), pairs of a head
+ * lie next to each other: row (head, i + b head_dim / 2) is packed row (head, 2 i + b). A vector is one row; with
+ * head_dim > 0 the same holds for its elements. */
 typedef struct {
     const char* name; /* valid until coda_close() */
     int64_t rows, cols;
     int64_t element, row_stride;
     int64_t head_dim;
-    int32_t matrix; /* 1, or 0 for the weight of a norm */
+    int32_t matrix; /* 1, or 0 for a vector: the weight of a norm, or a bias */
 } coda_tensor;
 
 /* Plans, allocates, and takes the weights from where the flags say; nothing is allocated later. The flags are those of

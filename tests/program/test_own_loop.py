@@ -63,7 +63,7 @@ class OwnLoopTest(RanksTestCase):
                              {"gradients": True, "master": True, "loss": True, "moved": True})
 
     def test_optimizer_of_torch(self):
-        self.train(changes=SMALL)
+        self.train(changes={**SMALL, "model.attention_bias": True})
         self.run_program("--config", "config.json", "--resume", "--export", "exported", "--export-dtype", "float32")
         made = self.check("optimizer", "config.json", "exported")
         self.assertTrue(made["export"] and made["steps"], made)
