@@ -67,7 +67,7 @@ class SharedMemoryTeam(library.Team):
         for other in range(self.ranks):
             place = moved.target + other * moved.bytes
             source = moved.source + self.rank * moved.bytes if moved.how == library.SCATTER else place
-            if other != self.rank:
+            if moved.how == library.SCATTER or other != self.rank:
                 self.memories[self.rank][place:place + moved.bytes] = self.memories[other][source:source + moved.bytes]
         self.wait()
 

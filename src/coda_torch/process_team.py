@@ -1,10 +1,8 @@
-"""The ranks of torch.distributed as a team: gloo for what the host shares and for a CPU's memory; copies between the
-GPUs of one host, NCCL between hosts."""
+"""The ranks of torch.distributed as a team: gloo for what the host shares and for a CPU's memory, NCCL for a GPU's."""
 
 import datetime
 import mmap
 import os
-import sys
 import time
 
 import torch
@@ -30,7 +28,6 @@ class ProcessTeam(library.Team):
         local, local_ranks = (int(os.environ.get(name, default)) for name, default in
                               (("LOCAL_RANK", rank), ("LOCAL_WORLD_SIZE", ranks)))
         super().__init__(rank, ranks, device=local, threads=threads_of_a_rank(local_ranks))
-        self.local_ranks = local_ranks
         self.store = dist.PrefixStore("coda", store)
         self.timeout = datetime.timedelta(seconds=timeout_s)
         dist.init_process_group("gloo", store=dist.PrefixStore("gloo", store), rank=rank, world_size=ranks,
@@ -38,22 +35,12 @@ class ProcessTeam(library.Team):
         self.mover = None  # what moves the transfers: of the host's memory or the GPU's
 
     def memory(self, where, size):
-        self.mover = HostMover(self, size) if where == library.HOST else self._gpu_mover(size)
+        self.mover = (HostMover if where == library.HOST else self._gpu_mover())(self, size)
         return self.mover.base
 
-    def _gpu_mover(self, size):
-        """Copies on one host; NCCL between hosts, and where GPUs cannot map each other's memory."""
-        from coda_torch.nccl_mover import NcclMover  # a CPU needs none of it
-        from coda_torch.peer_mover import PeerMover
-        if self.ranks != self.local_ranks or os.environ.get("CODA_TORCH_TRANSPORT") == "nccl":
-            return NcclMover(self, size)
-        try:
-            return PeerMover(self, size)
-        except RuntimeError as error:
-            if self.rank == 0:
-                print(f"note: NCCL moves the bytes, since the GPUs cannot map each other's memory: {error}",
-                      file=sys.stderr, flush=True)
-            return NcclMover(self, size)
+    def _gpu_mover(self):
+        from coda_torch.gpu_mover import GpuMover  # a CPU needs none of it
+        return GpuMover
 
     def set_transfers(self, transfers):
         self.mover.set_transfers(transfers)

@@ -15,8 +15,7 @@
 namespace coda {
 
 /// What an exchange moves. Places are bytes from the beginning of Team::memory, equal on all ranks. A part has `bytes`.
-///   scatter: part r at source + r bytes goes to rank r, which puts what rank s sent at target + s bytes. The own part
-///            may stay where it is: nobody reads it at the target.
+///   scatter: part r at source + r bytes goes to rank r, which puts what rank s sent at target + s bytes.
 ///   gather:  a rank's own part lies at target + rank bytes, and all parts are wanted from target on.
 struct Transfer {
     StartExchange::How how = StartExchange::How::scatter;

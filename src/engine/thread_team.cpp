@@ -93,7 +93,7 @@ class ThreadTeam : public Team {
         mine()->set(Mark::offered, stream);
         group_.barrier();
         for (int from = 0; from < ranks(); ++from) {
-            if (from == rank_) continue;
+            if (!scatters && from == rank_) continue;
             const RankMemory& other = *group_.memories[static_cast<std::size_t>(from)];
             const std::int64_t source =
                 scatters ? moved.source + rank_ * moved.bytes : moved.target + from * moved.bytes;

@@ -32,8 +32,7 @@ enum { CODA_HOST = 0, CODA_GPU = 1 };
 
 /* What a transfer does. Places are bytes from the base of coda_team.memory, the same on all ranks. A part has `bytes`,
  * which may be 0.
- *   CODA_SCATTER: part r, at source + r * bytes, goes to rank r, which puts what rank s sent at target + s * bytes. The
- *                 own part may stay where it is: nobody reads it at the target.
+ *   CODA_SCATTER: part r, at source + r * bytes, goes to rank r, which puts what rank s sent at target + s * bytes.
  *   CODA_GATHER:  a rank's own part lies at target + rank * bytes, and all parts are wanted from target on. `source` is
  *                 the place of the own part. */
 enum { CODA_SCATTER = 0, CODA_GATHER = 1 };

@@ -59,7 +59,7 @@ View Exchanges::finish(StepList& step, const UnderWay& under_way) {
 
 void Exchanges::reduce(StepList& step, const UnderWay& gathered, ReduceParts::How how, View& value) {
     const View parts = finish(step, gathered);
-    step(text("all_", gathered.name), ReduceParts{.parts = parts, .out = {write(value), Beta::overwrite}, .how = how});
+    step(text("all_", gathered.name), ReduceParts{.parts = parts, .out = write(value), .how = how});
 }
 
 namespace {
@@ -159,10 +159,7 @@ class GradientExchange {
     void add(StepList& step, Sent& sent) {
         const View parts = exchanges_.finish(step, *sent.under_way);
         slots_[static_cast<std::size_t>(&sent - sent_.data())].version = parts.version;
-        step("sum_gradients", ReduceParts{.parts = parts,
-                                          .out = {write(sent.own), Beta::accumulate},
-                                          .how = ReduceParts::How::sum,
-                                          .own = exchanges_.division().rank()});
+        step("sum_gradients", ReduceParts{.parts = parts, .out = write(sent.own), .how = ReduceParts::How::sum});
         sent.under_way.reset();
         added_.push_back(sent);
     }

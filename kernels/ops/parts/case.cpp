@@ -10,13 +10,8 @@ OpCase reduce_parts(Size size, std::int64_t columns, ReduceParts::How how) {
     ReduceParts op;
     const std::int64_t rows = size == Size::step ? 2 : 3;
     op.parts = made.add("parts", DType::f32, rows, columns, Fill::normal);
+    op.out = made.result("out", DType::f32, 1, columns);
     op.how = how;
-    if (how == ReduceParts::How::sum) {
-        op.out = {made.add("out", DType::f32, 1, columns, Fill::normal, 1, Access::inout), Beta::accumulate};
-        op.own = rows - 1;
-    } else {
-        op.out = {made.result("out", DType::f32, 1, columns), Beta::overwrite};
-    }
     return made.finish(op, text(rows, " x ", columns, how == ReduceParts::How::sum ? "" : ", largest"));
 }
 

@@ -1,7 +1,6 @@
 // ReduceParts on the CPU.
 #include <algorithm>
 #include <cmath>
-#include <vector>
 
 #include "kernels/cpu/access.h"
 #include "kernels/cpu/execute.h"
@@ -22,18 +21,14 @@ void reduce(const ReduceParts& op, const Memory& memory) {
 #pragma omp parallel for
     for (std::int64_t first = 0; first < count; first += kBlock) {
         const std::int64_t end = std::min(first + kBlock, count);
-        const std::vector<T> own(result + first, result + end);
-        const auto row_of = [&](std::int64_t row) {
-            return row == op.unread() ? own.data() : parts + row * op.parts.ld + first;
-        };
-        std::copy(row_of(0), row_of(0) + (end - first), result + first);
+        std::copy(parts + first, parts + end, result + first);
         for (std::int64_t row = 1; row < op.parts.rows; ++row) {
-            const T *part = row_of(row), *last = part + (end - first);
+            const T* part = parts + row * op.parts.ld;
             if (op.how == ReduceParts::How::sum) {
-                std::transform(part, last, result + first, result + first, [](T a, T sum) { return sum + a; });
+                for (std::int64_t i = first; i < end; ++i) result[i] += part[i];
             } else {
-                std::transform(part, last, result + first, result + first,
-                               [](T a, T most) { return a > most || std::isnan(a) ? a : most; });
+                for (std::int64_t i = first; i < end; ++i)
+                    result[i] = part[i] > result[i] || std::isnan(part[i]) ? part[i] : result[i];
             }
         }
     }

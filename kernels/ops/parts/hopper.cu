@@ -1,6 +1,6 @@
 // reduce_parts - out = parts[0] ∘ parts[1] ∘ ..., ∘ the sum or the larger one
 //
-//   parts (N, n) fp32, out (n) fp32, which may hold one of the parts before
+//   parts (N, n) fp32, out (n) fp32
 //
 // A thread takes four neighbouring columns, 16 bytes of each row, or one column where rows are no whole vectors: losses
 // and largest magnitudes, which are few. It adds the rows in their order.
@@ -32,13 +32,12 @@ __device__ float4 combined(const float4& a, const float4& b) {
 
 template <class T, bool kSum>
 __global__ __launch_bounds__(kThreads) void reduce_parts(const T* parts, std::int64_t rows, std::int64_t ld,
-                                                         std::int64_t count, std::int64_t own, T* result) {
+                                                         std::int64_t count, T* result) {
     const std::int64_t at = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
     if (at >= count) return;
-    const auto part = [&](std::int64_t row) { return __ldcs(row == own ? result + at : parts + row * ld + at); };
-    T value = part(0);
+    T value = __ldcs(parts + at);
 #pragma unroll 4
-    for (std::int64_t row = 1; row < rows; ++row) value = combined<kSum>(value, part(row));
+    for (std::int64_t row = 1; row < rows; ++row) value = combined<kSum>(value, __ldcs(parts + row * ld + at));
     result[at] = value;
 }
 
@@ -46,16 +45,15 @@ template <class T>
 Launch launch_of(const ReduceParts& op, const float* parts, float* result) {
     constexpr std::int64_t kWidth = sizeof(T) / sizeof(float);
     const std::int64_t rows = op.parts.rows, ld = op.parts.ld / kWidth, count = op.parts.cols / kWidth;
-    const std::int64_t own = op.unread();
     const bool sum = op.how == ReduceParts::How::sum;
     const auto* from = reinterpret_cast<const T*>(parts);
     auto* to = reinterpret_cast<T*>(result);
     return [=](Stream stream) {
         const auto blocks = static_cast<unsigned>(ceil_div(count, std::int64_t{kThreads}));
         if (sum)
-            reduce_parts<T, true><<<blocks, kThreads, 0, stream>>>(from, rows, ld, count, own, to);
+            reduce_parts<T, true><<<blocks, kThreads, 0, stream>>>(from, rows, ld, count, to);
         else
-            reduce_parts<T, false><<<blocks, kThreads, 0, stream>>>(from, rows, ld, count, own, to);
+            reduce_parts<T, false><<<blocks, kThreads, 0, stream>>>(from, rows, ld, count, to);
         CUDA_CHECK(cudaGetLastError());
     };
 }

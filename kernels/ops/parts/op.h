@@ -7,26 +7,19 @@ namespace coda {
 
 /// out[i] = parts[0][i] ∘ parts[1][i] ∘ ..., in the order of the rows and in the parts' type, where ∘ is the sum or
 /// the larger one. A row is of a rank, so the bits depend on the number of ranks and on nothing else. A NaN of any part
-/// stays NaN. Where `out` accumulates, it holds the part of rank `own`, whose row is not read.
+/// stays NaN.
 struct ReduceParts {
     enum class How : std::uint8_t { sum, largest };
 
-    In<Matrix> parts;        // (N, n) gradient or statistic
-    Accumulate<Vector> out;  // (1, n) of the same type
+    In<Matrix> parts;  // (N, n) gradient or statistic
+    Out<Vector> out;   // (1, n) of the same type
     How how = How::sum;
-    std::int64_t own = 0;  // with Beta::accumulate
 
-    static constexpr Traits traits{Trait::flops, Trait::bytes_of, Trait::tolerance};
+    static constexpr Traits traits{Trait::flops, Trait::tolerance};
     static constexpr const char* name = "ReduceParts";
     static constexpr auto operands = std::tuple{field("parts", &ReduceParts::parts), field("out", &ReduceParts::out)};
 
     double flops() const { return static_cast<double>(parts.count()); }
-    /// The row of `parts` that is not read, or -1.
-    std::int64_t unread() const { return out.beta == Beta::accumulate ? own : -1; }
-    std::int64_t bytes_of(const View& operand) const {
-        const bool less = &operand == &parts && unread() >= 0;
-        return operand.bytes() - (less ? operand.bytes() / operand.rows : 0);
-    }
     /// The order of the sum is given.
     static constexpr std::optional<Tolerance> tolerance(std::string_view, DType) { return kExact; }
 };

@@ -15,19 +15,8 @@ namespace {
 ReduceParts reduce_parts(Buffers& buffers, DType dtype, std::int64_t rows, std::int64_t columns, ReduceParts::How how) {
     ReduceParts op;
     op.parts = buffers.random(dtype, rows, columns, -1, 1, columns + 3);
-    op.out = {buffers.vector(dtype, columns), Beta::overwrite};
+    op.out = buffers.vector(dtype, columns);
     op.how = how;
-    return op;
-}
-
-/// `out` takes the place of row `own`, which becomes NaN.
-ReduceParts with_own(Buffers& buffers, ReduceParts op, std::int64_t own) {
-    op.out.beta = Beta::accumulate;
-    op.own = own;
-    for (std::int64_t i = 0; i < op.parts.cols; ++i) {
-        buffers.set(op.out, 0, i, buffers.get(op.parts, own, i));
-        buffers.set(op.parts, own, i, std::numeric_limits<double>::quiet_NaN());
-    }
     return op;
 }
 
@@ -50,23 +39,6 @@ TEST_CASE("ReduceParts adds the parts in the order of their rows, or takes the l
                     }
                     REQUIRE(buffers.get(op.out, 0, i) == value);
                 }
-            }
-}
-
-TEST_CASE("ReduceParts takes one part from where the result goes") {
-    for (const std::int64_t rows : {1, 2, 3, 8})
-        for (std::int64_t own = 0; own < rows; ++own)
-            for (const auto how : {ReduceParts::How::sum, ReduceParts::How::largest}) {
-                Buffers buffers;
-                const std::int64_t columns = 20000;
-                ReduceParts op = reduce_parts(buffers, DType::f32, rows, columns, how);
-                cpu::run(op, buffers.memory());
-                const View expected = op.out;
-                op.out = {buffers.vector(DType::f32, columns), Beta::overwrite};
-                op = with_own(buffers, op, own);
-                cpu::run(op, buffers.memory());
-                for (std::int64_t i = 0; i < columns; ++i)
-                    REQUIRE(buffers.get(op.out, 0, i) == buffers.get(expected, 0, i));
             }
 }
 

@@ -14,7 +14,7 @@ import torch.distributed as dist
 from coda_torch import library
 
 
-class NcclMover:
+class GpuMover:
     def __init__(self, team, size):
         self.rank, self.ranks = team.rank, team.ranks
         self.device = torch.device("cuda", team.device)
