@@ -48,7 +48,7 @@ IGNORED = -100  # cross_entropy's value for a target that does not count
 # What coda_train takes for keys that a configuration leaves out; None: another key decides, or off.
 DEFAULTS = {
     "model": {"num_key_value_heads": None, "head_dim": None, "rms_norm_eps": 1e-5, "rope_theta": 500000.0,
-              "rope_scaling": None, "tie_word_embeddings": False, "bos_token_id": None},
+              "rope_scaling": None, "tie_word_embeddings": False, "attention_bias": False, "bos_token_id": None},
     "data": {"document_mask": False},
     "training": {"grad_accumulation_steps": 1, "max_grad_norm": 1.0},
     "validation": {"batches": 20},
@@ -128,8 +128,9 @@ class Attention(nn.Module):
         width, self.head_dim = model["hidden_size"], model["head_dim"]
         self.groups = model["num_attention_heads"] // model["num_key_value_heads"]
         out, kv = model["num_attention_heads"] * self.head_dim, model["num_key_value_heads"] * self.head_dim
-        self.q_proj, self.o_proj = nn.Linear(width, out, bias=False), nn.Linear(out, width, bias=False)
-        self.k_proj, self.v_proj = nn.Linear(width, kv, bias=False), nn.Linear(width, kv, bias=False)
+        self.q_proj, self.k_proj, self.v_proj = (nn.Linear(width, rows, bias=model["attention_bias"])
+                                                 for rows in (out, kv, kv))
+        self.o_proj = nn.Linear(out, width, bias=False)
 
     def forward(self, x, cos, sin, mask):
         batch, length, _ = x.shape

@@ -2,7 +2,7 @@
 // for the same words, barriers and counters, over the same index arithmetic. What a warp computes is left out; that it
 // reads what it needs, and overwrites nothing that is still needed, is checked.
 //
-// The test decides who goes on, so a warp may come as late as it likes, which few runs on a GPU would show.
+// The test decides who continues, so a warp may come as late as it likes, which few runs on a GPU would show.
 #pragma once
 
 #include <coroutine>
@@ -109,13 +109,13 @@ struct ModelOptions {
     /// The kernel's mistake of its first run on a GPU, for a test of the model: the attention of an idle sequence is
     /// handed over as zeros.
     bool idle_words = false;
-    std::vector<std::pair<int, int>> sleepers;  // SMs and warps that go on only when no other can
+    std::vector<std::pair<int, int>> sleepers;  // SMs and warps that continue only when no other can
     int stop_after = -1;                        // the token whose close says that all are to stop; -1: none
     /// A mistake for another test: a warp that comes a step late takes the stop of the next step for its own.
     bool any_stop = false;
     /// And that no sequence runs any more.
     bool any_end = false;
-    /// And another: warps go on when all SMs are done with the layer so many before; 0: they do not wait.
+    /// And another: warps continue when all SMs are done with the layer so many before; 0: they do not wait.
     int arrivals_before = 1;
     /// And one that no order of the warps shows: epilogue warps do not wait for arrivals.
     bool epilogue_waits = true;
@@ -130,8 +130,8 @@ class DecodeModel {
     DecodeModel(const DecodeModel&) = delete;
     DecodeModel& operator=(const DecodeModel&) = delete;
 
-    /// Runs all warps to their ends. Of those that could go on it takes any, but `late` ones (a share of all) only when
-    /// no other can. Throws Error where none can go on, and where a warp reads or overwrites the wrong thing.
+    /// Runs all warps to their ends. Of those that could continue it takes any, but `late` ones (a share of all) only
+    /// when no other can. Throws Error where none can continue, and where a warp reads or overwrites the wrong thing.
     void run(double late);
 
   private:

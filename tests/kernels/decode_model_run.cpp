@@ -1,4 +1,4 @@
-// Who goes on next in the model.
+// Who continues next in the model.
 #include <algorithm>
 
 #include "kernels/core/error.h"
@@ -50,7 +50,7 @@ void DecodeModel::run(double late) {
         while (waiting < warps.size() && warps[waiting].done()) ++waiting;
         if (waiting == warps.size()) break;
         if (sms_[waiting / kPerSm].exiting) continue;
-        fail(text("no warp can go on: SM ", waiting / kPerSm, " warp ", waiting % kPerSm, " waits for ",
+        fail(text("no warp can continue: SM ", waiting / kPerSm, " warp ", waiting % kPerSm, " waits for ",
                   warps[waiting].awaited()));
     }
     int last = 0;  // the step whose close nobody goes beyond

@@ -165,7 +165,7 @@ class FailureTest(RanksTestCase):
         self.assertIn(said.format(8, 8) + "; the next one that is due is tried again\n", results[0].out)
         self.assertEqual(results[1].out + results[1].err, "")
         self.assertEqual(self.checkpoints(), [])
-        self.assertEqual(len(self.log().steps), 12, "the run goes on")
+        self.assertEqual(len(self.log().steps), 12, "the run continues")
 
     def test_the_first_rank_fails_alone_at_the_end(self):
         os.mkdir(self.path("times"))

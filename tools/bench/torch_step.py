@@ -69,7 +69,7 @@ class Block(nn.Module):
         self.head_dim = model["head_dim"]
         self.heads = [model["num_attention_heads"], model["num_key_value_heads"], model["num_key_value_heads"]]
         self.norm1, self.norm2 = (Norm(width, model["rms_norm_eps"]) for _ in range(2))
-        self.qkv = nn.Linear(width, sum(self.heads) * self.head_dim, bias=False)
+        self.qkv = nn.Linear(width, sum(self.heads) * self.head_dim, bias=model["attention_bias"])
         self.out = nn.Linear(self.heads[0] * self.head_dim, width, bias=False)
         self.gate_up, self.down = nn.Linear(width, 2 * inner, bias=False), nn.Linear(inner, width, bias=False)
 

@@ -4,6 +4,9 @@
 using namespace coda;
 using namespace coda::test;
 
+/// Of dot: where a case has one row, it can be a hundredth of the 20,008 terms that cancel in it.
+constexpr double kDotTolerance = 1e-4;
+
 TEST_CASE("the gradient of a bias: ragged tiles of rows, chunks of columns, gaps", "[gpu]") {
     if (!has_hopper()) return;
     for (const std::int64_t rows : {1, 63, 64, 200})
@@ -19,6 +22,6 @@ TEST_CASE("the gradient of a bias: ragged tiles of rows, chunks of columns, gaps
                                   Access::out, 4);
                 op.tile = BiasBackward::kTileRows;
                 made.op = op;
-                check(made, kSumTolerance);
+                check(made, kSumTolerance, kDotTolerance);
             }
 }
