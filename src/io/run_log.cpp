@@ -136,7 +136,7 @@ void RunLog::write_start(std::int64_t step, const RunHeader& header) {
     write_line(line_of({{"step", step}, {"start", header_record(header)}}));
 }
 
-void RunLog::flush() {
+void RunLog::flush(bool held_back) {
     try {
         file_.write(bytes_of(held_back_));
     } catch (const Error&) {
@@ -145,21 +145,21 @@ void RunLog::flush() {
     }
     bytes_ += static_cast<std::int64_t>(held_back_.size());
     held_back_.clear();
+    if (held_back && notice_) notice_(text(file_.path().string(), ": every line is written again"));
 }
 
 void RunLog::write_line(const std::string& line) {
     const bool held_back = !held_back_.empty();
     held_back_ += line;
     try {
-        flush();
-        if (held_back && notice_) notice_(text(file_.path().string(), ": every line is written again"));
+        flush(held_back);
     } catch (const Error& error) {
         if (!held_back && notice_) notice_(text(error.what(), "; the log's lines are held back until it can be done"));
     }
 }
 
 void RunLog::sync() {
-    if (!held_back_.empty()) flush();
+    if (!held_back_.empty()) flush(true);
     file_.sync();
 }
 

@@ -77,7 +77,8 @@ class RunLog {
   private:
     RunLog(const std::filesystem::path& path, Notice notice);
     void write_line(const std::string& line);
-    void flush();
+    /// `held_back`: lines of before are among those that are written, which is said.
+    void flush(bool held_back);
 
     Notice notice_;
     FileWriter file_;

@@ -275,7 +275,16 @@ TEST_CASE("on a full disk the log ends with its last whole line, and continues w
     const auto lines = lines_of(path);
     REQUIRE(lines.size() == 5);
     for (std::size_t step = 1; step <= 4; ++step) CHECK(lines[step].at("step") == step);
-    log.sync();
+    {
+        Faults faults;
+        faults.fail_at(0, ENOSPC);
+        log.write(record_of(5));
+    }
+    REQUIRE(said.size() == 3);
+    log.sync();  // a checkpoint is next
+    REQUIRE(said.size() == 4);
+    CHECK_THAT(said[3], Contains("every line is written again"));
+    CHECK(lines_of(path).size() == 6);
 }
 
 TEST_CASE("a log that was deleted, with its folder or by itself, is written again with all that it held") {
