@@ -58,7 +58,7 @@ struct WeightMatrix {
     const char* name;    // "gate_up": of its steps, scales and statistics
     PackedTensor place;  // rows and cols are declared, offset is the plan's
     std::optional<PackedTensor> norm{};
-    bool has_bias = false;           // of every one of `tensors`: NAME.bias beside NAME.weight
+    bool has_bias = false;           // of every one of `tensors`: NAME.bias next to NAME.weight
     PackedTensor bias{};             // the plan's: (1, N), in the order of the rows of `place`
     DType gradient = DType::f8e4m3;  // the FP8 format of dz, where the matrix takes FP8
     bool rounds_output = false;      // whether z is then kept as FP8 codes
