@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Trains with torch.optim.Muon: a loop of one's own over coda_train's gradients, on one GPU or a CPU.
+"""Trains with torch.optim.Muon on coda_train's gradients, on one GPU or a CPU.
 
     examples/muon.py SHARD.bin --config configs/llama1b_untied.json --training.steps 1000
 
-Muon takes the matrices of the layers; embedding, head and norms are AdamW's. The data is random windows of one shard, and
-weights are saved as PyTorch saves them. It needs PyTorch 2.9 and the package coda_torch: pip install '.[torch]' in the
+Muon updates the matrices of the layers, and AdamW the embedding, head and norms. Batches are random windows of one
+shard. The weights are saved in muon.pt. It needs PyTorch 2.9 and the package coda_torch: pip install '.[torch]' in the
 repository.
 """
 

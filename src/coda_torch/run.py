@@ -1,4 +1,4 @@
-"""A training loop of one's own over a run of coda_train: its gradients, and its weights as tensors of PyTorch."""
+"""Training loops in Python over a run of coda_train: its gradients, and its weights as tensors of PyTorch."""
 
 import ctypes
 
@@ -15,7 +15,7 @@ class Run:
         run = Run("--config", "llama1b.json", "--training.grad_accumulation_steps", "4")
         for tokens, targets in batches:      # int32, run.step_shape; a negative target is ignored
             run.gradients(tokens, targets)
-            run.update(3e-4)                 # AdamW of the configuration; or an own optimizer, then run.publish()
+            run.update(3e-4)                 # AdamW of the configuration; or any optimizer, then run.publish()
             print(run.result())
 
     The flags are those of coda_train's configuration, --init-from and --resume. A call that fails raises RuntimeError
@@ -49,7 +49,7 @@ class Run:
     def publish(self):
         """Instead of update(), after parameters have been changed: the passes read them from now on."""
         if self.on_gpu:
-            torch.cuda.synchronize()  # the run has a stream of its own
+            torch.cuda.synchronize()  # PyTorch's stream, which has changed them, is not the run's
         self._call("publish", self._run)
 
     def result(self):

@@ -11,18 +11,19 @@
 
 namespace coda {
 
+std::string message_of(const std::exception& error) {
+    if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr)
+        return "out of memory: the system gives this program no more";
+    return printable(error.what());
+}
+
 int run_program(const char* name, const std::function<int()>& body) {
-    const auto fail = [name](const char* what, int code) {
-        std::fprintf(stderr, "%s: %s\n", name, printable(what).c_str());
-        return code;
-    };
     try {
         prepare_standard_streams();
         return body();
-    } catch (const std::bad_alloc&) {
-        return fail("out of memory: the system gives this program no more", kExitRuntime);
     } catch (const std::exception& error) {
-        return fail(error.what(), exit_code_of(error));
+        std::fprintf(stderr, "%s: %s\n", name, message_of(error).c_str());
+        return exit_code_of(error);
     }
 }
 

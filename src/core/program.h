@@ -1,10 +1,14 @@
 // How the programs begin and end.
 #pragma once
 
+#include <exception>
 #include <functional>
 #include <string>
 
 namespace coda {
+
+/// What a person reads of an error: its text, printable; where memory is gone, that it is.
+std::string message_of(const std::exception& error);
 
 /// Prepares the standard streams and runs `body`, whose result is the exit code. An exception becomes the line
 /// "NAME: message" on standard error and the code of its type (src/core/errors.h).

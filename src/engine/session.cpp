@@ -61,6 +61,12 @@ void Session::watch_tensors(const std::filesystem::path& file, std::int64_t ever
     tensors_ = std::make_unique<TensorStatsRecorder>(*executor_, schedules_, every, std::move(out));
 }
 
+void Session::evaluate(const TokenBatch& batch) {
+    set_alpha(batch.valid);
+    feed(batch);
+    run(Pass::evaluate);
+}
+
 void Session::run(Pass pass) {
     if (tensors_ && tensors_->watching()) {
         executor_->run_observed(pass, tensors_->watch());

@@ -49,6 +49,8 @@ class Session {
     void set_alpha(std::int64_t valid_targets);
 
     void run(Pass pass);
+    /// Feeds a micro-batch and runs Pass::evaluate, whose results are host().val_loss and host().losses.
+    void evaluate(const TokenBatch& batch);
 
     /// Writes the times to `file` and a trace next to it, and prints their table. `command`: for the header.
     void write_timing(const std::filesystem::path& file, const std::string& command);

@@ -1,5 +1,7 @@
 #include "src/library/callback_team.h"
 
+#include <omp.h>
+
 #include "src/core/errors.h"
 #include "src/core/program.h"
 
@@ -11,6 +13,7 @@ CallbackTeam::CallbackTeam(const coda_team& team) : team_(team) {
                               ": build the caller with the coda.h of the library that it loads"));
     if (team.ranks < 1 || team.rank < 0 || team.rank >= team.ranks)
         throw UsageError(text("coda_team: rank ", team.rank, " of ", team.ranks, " ranks"));
+    if (team.threads > 0) omp_set_num_threads(team.threads);
 }
 
 std::byte* CallbackTeam::memory(Where where, std::int64_t bytes) {
@@ -43,7 +46,9 @@ void CallbackTeam::finish(std::int32_t transfer, CUstream_st* stream) {
     check(team_.finish(team_.context, transfer, stream));
 }
 
-void CallbackTeam::leave(const std::string& why) { team_.leave(team_.context, why.c_str()); }
+void CallbackTeam::leave(const std::exception& error) {
+    if (dynamic_cast<const AgreedError*>(&error) == nullptr) team_.leave(team_.context, error.what());
+}
 
 void CallbackTeam::check(int failure) const {
     if (failure == 0) return;

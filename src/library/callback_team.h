@@ -1,7 +1,7 @@
 // A team whose bytes the caller of libcoda moves.
 #pragma once
 
-#include <string>
+#include <exception>
 
 #include "src/engine/team.h"
 #include "src/library/coda.h"
@@ -10,7 +10,8 @@ namespace coda {
 
 class CallbackTeam : public Team {
   public:
-    /// Throws UsageError where the struct is of another ABI or its numbers make no sense.
+    /// Sets the number of OpenMP's threads where the struct has one. Throws UsageError where it is of another ABI or
+    /// its numbers make no sense.
     explicit CallbackTeam(const coda_team& team);
 
     int rank() const override { return team_.rank; }
@@ -22,8 +23,8 @@ class CallbackTeam : public Team {
     void start(std::int32_t transfer, CUstream_st* stream) override;
     void finish(std::int32_t transfer, CUstream_st* stream) override;
 
-    /// Tells the others why this rank stops.
-    void leave(const std::string& why);
+    /// Tells the others why this rank stops, unless all ranks have thrown this error alike.
+    void leave(const std::exception& error);
 
   private:
     /// Throws LostRankError with the caller's words unless `failure` is 0. On a GPU the process ends with them instead,

@@ -1,7 +1,5 @@
 #include "src/library/coda.h"
 
-#include <omp.h>
-
 #include <cstdio>
 
 #include "src/config/command_line.h"
@@ -22,11 +20,9 @@ int run_rank(int argc, const char* const* argv, CallbackTeam& team) {
         Ranks(&team).together([&] { command = parse_command_line(argc, argv); });
         return run(command, &team);
     } catch (const std::exception& error) {
-        if (dynamic_cast<const AgreedError*>(&error) == nullptr)
-            team.leave(error.what());
-        else if (team.rank() > 0)
-            return exit_code_of(error);  // the first rank says it
-        throw;
+        team.leave(error);
+        if (dynamic_cast<const AgreedError*>(&error) == nullptr || team.rank() == 0) throw;
+        return exit_code_of(error);  // the first rank says it
     }
 }
 
@@ -37,7 +33,6 @@ int coda_main(int argc, const char* const* argv, const coda_team* team) {
     const int code = run_program(name.c_str(), [&] {
         if (!team) return run(parse_command_line(argc, argv), nullptr);
         CallbackTeam ranks(*team);
-        if (team->threads > 0) omp_set_num_threads(team->threads);
         return run_rank(argc, argv, ranks);
     });
     std::fflush(stdout);  // the caller may end the process without it

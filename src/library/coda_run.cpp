@@ -1,14 +1,11 @@
 // The functions of coda.h on a run in the caller's own loop.
-#include <omp.h>
-
 #include <cstring>
 #include <memory>
-#include <new>
 #include <optional>
 
 #include "src/config/command_line.h"
 #include "src/core/errors.h"
-#include "src/core/printable.h"
+#include "src/core/program.h"
 #include "src/core/standard_streams.h"
 #include "src/engine/ranks.h"
 #include "src/library/callback_team.h"
@@ -26,47 +23,17 @@ namespace {
 
 std::string problem;  // of the call that failed last
 
-/// The exit code of what `body` throws, whose text becomes the problem.
+/// The exit code of what `body` throws, whose text becomes the problem. Other ranks hear of an error that only this one
+/// has.
 template <class Body>
-int guarded(Body&& body) {
+int guarded(coda_run& run, Body&& body) {
     try {
         body();
         return kExitDone;
-    } catch (const std::bad_alloc&) {
-        problem = "out of memory: the system gives this program no more";
-        return kExitRuntime;
     } catch (const std::exception& error) {
-        problem = printable(error.what());
+        if (run.team) run.team->leave(error);
+        problem = message_of(error);
         return exit_code_of(error);
-    }
-}
-
-/// The same for a run of several ranks, where the others hear of an error that only this one has.
-template <class Body>
-int guarded(coda_run& run, Body&& body) {
-    return guarded([&] {
-        try {
-            body(*run.loop);
-        } catch (const std::exception& error) {
-            if (run.team && dynamic_cast<const AgreedError*>(&error) == nullptr) run.team->leave(error.what());
-            throw;
-        }
-    });
-}
-
-void open(int argc, const char* const* argv, const coda_team* team, coda_run& run) {
-    if (team != nullptr) {
-        run.team.emplace(*team);
-        if (team->threads > 0) omp_set_num_threads(team->threads);
-    }
-    Team* const ranks = run.team ? &*run.team : nullptr;
-    CommandLine command;
-    try {
-        Ranks(ranks).together([&] { command = parse_command_line(argc, argv); });
-        run.loop.emplace(command, ranks);
-    } catch (const std::exception& error) {
-        if (run.team && dynamic_cast<const AgreedError*>(&error) == nullptr) run.team->leave(error.what());
-        throw;
     }
 }
 
@@ -107,43 +74,48 @@ std::span<const std::int32_t> ids(const std::int32_t* first, const Config& confi
 
 int coda_open(int argc, const char* const* argv, const coda_team* team, coda_run** run) {
     *run = nullptr;
-    return guarded([&] {
+    auto opened = std::make_unique<coda_run>();
+    const int code = guarded(*opened, [&] {
         prepare_standard_streams();
-        auto opened = std::make_unique<coda_run>();
-        open(argc, argv, team, *opened);
-        *run = opened.release();
+        if (team != nullptr) opened->team.emplace(*team);
+        Team* const ranks = opened->team ? &*opened->team : nullptr;
+        CommandLine command;
+        Ranks(ranks).together([&] { command = parse_command_line(argc, argv); });
+        opened->loop.emplace(command, ranks);
     });
+    if (code == kExitDone) *run = opened.release();
+    return code;
 }
 
 void coda_close(coda_run* run) { delete run; }
 
 int coda_shape_of(coda_run* run, coda_shape* shape) {
-    return guarded(*run, [&](OwnLoop& loop) {
-        const Config& config = loop.session().config();
-        *shape = {.micro_batches = loop.micro_batches(),
+    return guarded(*run, [&] {
+        const Config& config = run->loop->session().config();
+        *shape = {.micro_batches = run->loop->micro_batches(),
                   .batch = config.training.micro_batch_size,
                   .seq_len = config.training.seq_len,
                   .vocab = config.model.vocab_size,
-                  .step = loop.step(),
-                  .where = loop.session().executor().asynchronous() ? CODA_GPU : CODA_HOST,
-                  .tensors = static_cast<std::int32_t>(loop.session().layout().tensors.size())};
+                  .step = run->loop->step(),
+                  .where = run->loop->session().executor().asynchronous() ? CODA_GPU : CODA_HOST,
+                  .tensors = static_cast<std::int32_t>(run->loop->session().layout().tensors.size())};
     });
 }
 
 int coda_segment_of(coda_run* run, const char* name, coda_segment* segment) {
-    return guarded(*run, [&](OwnLoop& loop) {
-        const View view = segment_named(loop.session().host(), name);
-        require(loop.session().schedules().uses(view), "this run has no segment ", name,
+    return guarded(*run, [&] {
+        const View view = segment_named(run->loop->session().host(), name);
+        require(run->loop->session().schedules().uses(view), "this run has no segment ", name,
                 ": it keeps a copy of each matrix instead");
-        *segment = {.base = loop.session().executor().memory().address(view),
+        *segment = {.base = run->loop->session().executor().memory().address(view),
                     .elements = view.count(),
                     .dtype = number_of(view.dtype)};
     });
 }
 
 int coda_tensor_of(coda_run* run, int32_t index, coda_tensor* tensor) {
-    return guarded(*run, [&](OwnLoop& loop) {
-        const std::vector<HfTensor>& tensors = loop.session().layout().tensors;
+    return guarded(*run, [&] {
+        const std::vector<HfTensor>& tensors = run->loop->session().layout().tensors;
         if (index < 0 || static_cast<std::size_t>(index) >= tensors.size())
             throw UsageError(text("there is no tensor ", index, "; there are ", tensors.size()));
         *tensor = described(tensors[static_cast<std::size_t>(index)]);
@@ -151,30 +123,31 @@ int coda_tensor_of(coda_run* run, int32_t index, coda_tensor* tensor) {
 }
 
 int coda_gradients(coda_run* run, const int32_t* tokens, const int32_t* targets) {
-    return guarded(*run, [&](OwnLoop& loop) {
-        const Config& config = loop.session().config();
-        loop.gradients(ids(tokens, config, loop.micro_batches()), ids(targets, config, loop.micro_batches()));
+    return guarded(*run, [&] {
+        const Config& config = run->loop->session().config();
+        run->loop->gradients(ids(tokens, config, run->loop->micro_batches()),
+                             ids(targets, config, run->loop->micro_batches()));
     });
 }
 
 int coda_update(coda_run* run, double learning_rate) {
-    return guarded(*run, [&](OwnLoop& loop) { loop.update(learning_rate); });
+    return guarded(*run, [&] { run->loop->update(learning_rate); });
 }
 
 int coda_publish(coda_run* run) { return coda_update(run, 0); }
 
 int coda_result(coda_run* run, double* loss, double* norm) {
-    return guarded(*run, [&](OwnLoop& loop) {
-        const OwnLoop::Result result = loop.result();
+    return guarded(*run, [&] {
+        const OwnLoop::Result result = run->loop->result();
         *loss = result.loss;
         *norm = result.norm;
     });
 }
 
 int coda_validate(coda_run* run, const int32_t* tokens, const int32_t* targets, double* loss) {
-    return guarded(*run, [&](OwnLoop& loop) {
-        const Config& config = loop.session().config();
-        *loss = loop.validate(ids(tokens, config, 1), ids(targets, config, 1));
+    return guarded(*run, [&] {
+        const Config& config = run->loop->session().config();
+        *loss = run->loop->validate(ids(tokens, config, 1), ids(targets, config, 1));
     });
 }
 

@@ -13,7 +13,7 @@ namespace coda {
 
 namespace {
 
-/// Flags that say what coda_train does with a run besides training it.
+/// Throws UsageError for what only coda_train does with a run.
 void require_only_a_run(const CommandLine& command) {
     const std::pair<const char*, bool> others[] = {
         {"--timing", command.timing.has_value()},
@@ -22,7 +22,8 @@ void require_only_a_run(const CommandLine& command) {
         {"--oracle", command.oracle_step.has_value()},
         {"samples.interval", command.config.samples.interval > 0},
     };
-    require(command.runs(), "coda_open opens a run: its flags are the configuration's, --init-from and --resume");
+    if (!command.runs())
+        throw UsageError("coda_open opens a run: its flags are the configuration's, --init-from and --resume");
     for (const auto& [name, given] : others) {
         if (given) throw UsageError(text(name, " is for coda_train, and coda_open only opens a run"));
     }
@@ -106,9 +107,7 @@ OwnLoop::Result OwnLoop::result() {
 double OwnLoop::validate(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets) {
     TokenBatch batch;
     ranks_.together([&] { batch = batch_of(tokens, targets); });
-    session_.set_alpha(batch.valid);
-    session_.feed(batch);
-    session_.run(Pass::evaluate);
+    session_.evaluate(batch);
     return download_scalar(session_.executor(), session_.host().val_loss);
 }
 

@@ -10,12 +10,6 @@ namespace coda {
 Evaluator::Evaluator(Session& session, EvaluationData data, Console& console)
     : session_(session), data_(std::move(data)), console_(console) {}
 
-void Evaluator::run(const TokenBatch& batch) {
-    session_.set_alpha(batch.valid);
-    session_.feed(batch);
-    session_.run(Pass::evaluate);
-}
-
 ValidationLoss Evaluator::validation() {
     const Config& config = session_.config();
     const TrainingConfig& training = config.training;
@@ -25,7 +19,7 @@ ValidationLoss Evaluator::validation() {
         const std::int64_t first = i * training.micro_batch_size;
         if (first >= data_.validation->sequences()) break;
         const TokenBatch batch = data_.validation->batch(first, training.micro_batch_size);
-        run(batch);
+        session_.evaluate(batch);
         sum += download_scalar(session_.executor(), session_.host().val_loss) * static_cast<double>(batch.valid);
         total += batch.valid;
     }
@@ -39,7 +33,7 @@ std::vector<EvaluationRecord> Evaluator::choices(std::int64_t step) {
     const auto bos = static_cast<std::int32_t>(config.model.bos_token_id.value_or(-1));
     const auto losses_of = [&](TokenBatch batch) {
         batch.begins = begins_at(bos, batch.tokens);
-        run(batch);
+        session_.evaluate(batch);
         return download_vector(session_.executor(), session_.host().losses);
     };
     std::vector<EvaluationRecord> records;

@@ -27,9 +27,6 @@ class Evaluator {
     std::vector<EvaluationRecord> choices(std::int64_t step);
 
   private:
-    /// Feeds and runs an evaluate pass.
-    void run(const TokenBatch& batch);
-
     Session& session_;
     EvaluationData data_;
     Console& console_;

@@ -27,8 +27,8 @@ class StepPasses {
     /// Feeds and runs micro-batches, each by `run`.
     void run_micro_batches(const StepBatches& batches, const std::function<void(Pass)>& run);
 
-    /// What Pass::update reads of the host. `drop_above`: the gradient norm above which nothing is updated; that of a
-    /// step without a counted target is dropped always.
+    /// Uploads what Pass::update reads. It updates nothing where the gradient norm is above `drop_above`, or where no
+    /// target of the step counts.
     void upload_update_scalars(std::int64_t step, double lr, std::int64_t counted, double drop_above);
 
   private:

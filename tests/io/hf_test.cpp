@@ -87,6 +87,16 @@ std::size_t entries(const fs::path& folder) {
     return static_cast<std::size_t>(std::distance(fs::directory_iterator(folder), {}));
 }
 
+/// A folder with a model's numbered weights in fp32.
+struct Exported {
+    explicit Exported(const ModelConfig& model) : layout(parameter_layout(model)), master(numbered(layout)) {
+        export_weights(folder.path(), model, layout, HostWeights(layout, master), ExportDtype::float32);
+    }
+    ScratchFolder folder;
+    ParameterLayout layout;
+    std::vector<float> master;
+};
+
 }  // namespace
 
 TEST_CASE("an exported checkpoint is imported with the same bits, in one file and in shards") {
@@ -108,12 +118,12 @@ TEST_CASE("an exported checkpoint is imported with the same bits, in one file an
 }
 
 TEST_CASE("imported weights read in parts or by rows are those read at once") {
-    const ScratchFolder folder;
     ModelConfig model = small_model(false);
     model.attention_bias = true;
-    const ParameterLayout layout = parameter_layout(model);
-    const std::vector<float> master = numbered(layout);
-    export_weights(folder.path(), model, layout, HostWeights(layout, master), ExportDtype::float32);
+    const Exported exported(model);
+    const ScratchFolder& folder = exported.folder;
+    const ParameterLayout& layout = exported.layout;
+    const std::vector<float>& master = exported.master;
     const HfWeights weights(folder.path(), layout);
     for (const std::size_t size : {std::size_t{5}, std::size_t{333}, master.size() - 1}) {
         std::vector<float> parts(master.size(), -1.0f);
@@ -147,11 +157,11 @@ TEST_CASE("bf16 export rounds, and what it rounded is imported exactly") {
 }
 
 TEST_CASE("exported tensors have Hugging Face's row order") {
-    const ScratchFolder folder;
     const ModelConfig model = small_model(false);
-    const ParameterLayout layout = parameter_layout(model);
-    const std::vector<float> master = numbered(layout);
-    export_weights(folder.path(), model, layout, HostWeights(layout, master), ExportDtype::float32);
+    const Exported exported(model);
+    const ScratchFolder& folder = exported.folder;
+    const ParameterLayout& layout = exported.layout;
+    const std::vector<float>& master = exported.master;
     const SafetensorsFolder checkpoint(folder.path());
     const auto row = [&](const std::string& name, std::int64_t index) {
         std::vector<float> out(24);
@@ -185,12 +195,12 @@ TEST_CASE("exported tensors have Hugging Face's row order") {
 }
 
 TEST_CASE("an exported bias is one row in Hugging Face's order, of a qwen2") {
-    const ScratchFolder folder;
     ModelConfig model = small_model(true);
     model.attention_bias = true;
-    const ParameterLayout layout = parameter_layout(model);
-    const std::vector<float> master = numbered(layout);
-    export_weights(folder.path(), model, layout, HostWeights(layout, master), ExportDtype::float32);
+    const Exported exported(model);
+    const ScratchFolder& folder = exported.folder;
+    const ParameterLayout& layout = exported.layout;
+    const std::vector<float>& master = exported.master;
     const SafetensorsFolder checkpoint(folder.path());
     const std::int64_t first = layout.matrices[layout.layers[1].attention.qkv].bias.offset;
     // Heads of 6 elements: a head's rotate-half pair (1, 4) is the adjacent pair (2, 3). Keys follow 4 query heads.

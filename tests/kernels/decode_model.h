@@ -115,7 +115,7 @@ struct ModelOptions {
     bool any_stop = false;
     /// And that no sequence runs any more.
     bool any_end = false;
-    /// And another: warps continue when all SMs are done with the layer so many before; 0: they do not wait.
+    /// And another: before a layer, warps wait until all SMs have finished the one this many layers before; 0: no wait.
     int arrivals_before = 1;
     /// And one that no order of the warps shows: epilogue warps do not wait for arrivals.
     bool epilogue_waits = true;

@@ -91,8 +91,8 @@ TEST_CASE("a step with FP8 operands is as far from the textbook as their roundin
             CHECK(quality_of(found, truth.gradients, text("layers.", l, ".", matrix)).error >= 0.9 * kProduct);
 }
 
-// The gradient of a bias is made from dqkv before it is rounded, so it has the errors of what made dqkv: those of v
-// come from one product, and those of q and k from dS, as above.
+// The gradient of a bias sums dqkv before that is rounded to FP8. So its error comes from the products before: one for
+// v, and dS for q and k, as above.
 TEST_CASE("a step of a model with biases is as far from the textbook as FP8's rounding") {
     ModelConfig model = small_model();
     model.attention_bias = true;

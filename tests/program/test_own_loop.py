@@ -1,4 +1,4 @@
-"""A training loop of one's own, in Python, over libcoda's run: the bits of coda_train, and optimizers of PyTorch."""
+"""Training loops in Python over a run of libcoda: the bits of coda_train, and optimizers of PyTorch."""
 
 import hashlib
 import json
