@@ -9,9 +9,9 @@ PROGRAM is coda_train, LIB its libcoda.so. One micro-batch per rank and step, un
   ddp, fsdp2 PyTorch under torch.compile: fp32 parameters, bf16 GEMMs, clipping, fused AdamW. DDP compiles the whole model
              under autocast; FSDP2 shards every block, keeps its weights until the backward pass, compiles every block and
              the head with its loss, and has bf16 parameters by its mixed precision
-Times are medians over a run's steps after the first ten. With --timing, `waiting` is what the first rank's stream waits
-for others in a step, the times of FinishExchange: on the slowest GPU what exchanges cost, on another one also what that
-GPU is ahead of the slowest.
+Times are medians over a run's steps after the first --warm-up. With --timing, `waiting` is what the first rank's stream
+waits for others in a step, the times of FinishExchange: on the slowest GPU what exchanges cost, on another one also what
+that GPU is ahead of the slowest.
 
 --json FILE writes {header, records} for tools/bench/records.py (ranks).
 """
@@ -31,12 +31,11 @@ from pathlib import Path
 import records
 
 HERE = Path(__file__).resolve().parent
-WARM_UP = 10  # steps
 
 
 def run_flags(options, name, folder, ranks):
     """Of coda_train, with the same number of micro-batches per GPU for any number of ranks."""
-    flags = ["--config", options.config, "--device", "cuda", "--training.steps", str(options.steps + WARM_UP),
+    flags = ["--config", options.config, "--device", "cuda", "--training.steps", str(options.steps + options.warm_up),
              "--training.grad_accumulation_steps", str(ranks * options.micro_batches), "--validation.interval", "0",
              "--validation.batches", "1", "--checkpoint.interval", "0", "--checkpoint.at_end", "false",
              "--output.directory", str(Path(folder) / name), *options.flags]
@@ -49,7 +48,7 @@ def log_of(folder, name):
 
 
 def result_of(folder, name, options):
-    steps = log_of(folder, name)[WARM_UP:]
+    steps = log_of(folder, name)[options.warm_up:]
     result = {"ms": statistics.median(step["ms"] for step in steps), "gib": steps[-1]["memory_gib"],
               "loss": steps[-1]["loss"]}
     if options.timing:
@@ -114,6 +113,7 @@ def main():
     parser.add_argument("--length", type=int, default=2048)
     parser.add_argument("--precision", choices=("bf16", "fp8"), default="bf16")
     parser.add_argument("--steps", type=int, default=20, help="timed")
+    parser.add_argument("--warm-up", type=int, default=10, help="steps before them")
     parser.add_argument("--parts", default="alone,together", help="of alone, together, ddp, fsdp2")
     parser.add_argument("--timing", action="store_true")
     parser.add_argument("--json", metavar="FILE")
