@@ -101,6 +101,10 @@ std::vector<ReadyBucket> ready_buckets(const Division& division, const View& gra
     return ready;
 }
 
+bool is_attention(const Step& step) { return work_of(step.op) == Work::attention; }
+
+constexpr std::ptrdiff_t kSlots = 2;  // buckets under way
+
 /// The exchanges of one pass, one bucket after the other.
 class GradientExchange {
   public:
@@ -114,12 +118,12 @@ class GradientExchange {
         }
     }
 
-    /// A product lasts as long as a transfer at least: what was under way before it has arrived after it.
-    void pass_product() {
-        for (Sent& sent : sent_) sent.behind_product = true;
+    /// A product or an attention step lasts as long as a transfer at least: what was under way has arrived after it.
+    void pass_long_step() {
+        for (Sent& sent : sent_) sent.arrived = true;
     }
     /// Whether a bucket can be sent without waiting for one before.
-    bool has_room() const { return !sent_[next_].under_way || sent_[next_].behind_product; }
+    bool has_room() const { return !sent_[next_].under_way || sent_[next_].arrived; }
 
     void send(StepList& step, const ReadyBucket& ready) {
         Sent& sent = sent_[next_];
@@ -127,7 +131,7 @@ class GradientExchange {
         View& slot = slots_[next_];
         slot.cols = slot.ld = ready.bucket.part;
         next_ = 1 - next_;
-        sent.behind_product = false;
+        sent.arrived = false;
         sent.bucket = ready.index;
         sent.own = part(ready.bucket.part_of(exchanges_.division().rank()), ready.last.version);
         const ElementRange whole{ready.bucket.first, ready.bucket.part * exchanges_.division().ranks()};
@@ -137,7 +141,7 @@ class GradientExchange {
     /// Squares what has been added, then adds and squares what is still under way, the older first.
     void finish(StepList& step) {
         square(step);
-        for (int i = 0; i < 2; ++i, next_ = 1 - next_)
+        for (int i = 0; i < kSlots; ++i, next_ = 1 - next_)
             if (sent_[next_].under_way) add(step, sent_[next_]);
         square(step);
     }
@@ -145,7 +149,7 @@ class GradientExchange {
   private:
     struct Sent {
         std::optional<Exchanges::UnderWay> under_way;
-        bool behind_product = false;  // whether a product has followed
+        bool arrived = false;  // as far as the list tells
         std::size_t bucket = 0;
         View own;
     };
@@ -172,8 +176,8 @@ class GradientExchange {
     Exchanges& exchanges_;
     View gradient_, squares_;
     SquareSums sums_;
-    std::array<View, 2> slots_;
-    std::array<Sent, 2> sent_;
+    std::array<View, kSlots> slots_;
+    std::array<Sent, kSlots> sent_;
     std::vector<Sent> added_;  // and not squared
     std::size_t next_ = 0;     // slot
 };
@@ -187,11 +191,17 @@ void exchange_gradients(Exchanges& exchanges, const View& gradient, View squares
     GradientExchange exchange(exchanges, gradient, squares);
     const std::vector<ReadyBucket> ready = ready_buckets(exchanges.division(), gradient, made);
     auto next = ready.begin();
+    std::ptrdiff_t attention = std::count_if(made.begin(), made.end(), is_attention);  // steps that are left
     for (std::size_t i = 0; i < made.size(); ++i) {
+        const auto waiting = std::find_if(next, ready.end(), [&](const ReadyBucket& b) { return b.last.step >= i; });
+        const bool now = is_attention(made[i]);
+        // What later attention steps have room for waits for them.
+        while (next != waiting && (now || waiting - next > kSlots * attention) && exchange.has_room())
+            exchange.send(step, *next++);
         schedule.push_back(made[i]);
         step.enter(made[i].phase, made[i].layer);
-        if (work_of(made[i].op) == Work::gemm) exchange.pass_product();
-        while (next != ready.end() && next->last.step <= i && exchange.has_room()) exchange.send(step, *next++);
+        if (now) --attention;
+        if (now || work_of(made[i].op) == Work::gemm) exchange.pass_long_step();
     }
     for (; next != ready.end(); ++next) exchange.send(step, *next);
     exchange.finish(step);

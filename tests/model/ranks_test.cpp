@@ -272,6 +272,20 @@ TEST_CASE("the lists of a rank of a real model have no hazard, and its memory is
     }
 }
 
+/// How many exchanges of the pass begin when an attention step is the next step of another kind.
+int begun_at_attention(const Schedule& schedule) {
+    int count = 0, begun = 0;
+    for (const Step& step : schedule) {
+        if (std::holds_alternative<StartExchange>(step.op)) {
+            ++begun;
+        } else if (!std::holds_alternative<FinishExchange>(step.op) && !std::holds_alternative<ReduceParts>(step.op)) {
+            count += work_of(step.op) == Work::attention ? begun : 0;
+            begun = 0;
+        }
+    }
+    return count;
+}
+
 // Where all products precede the embedding's gradient, two ranks wait for 0.9 ms and eight for 2.8 to 3.3.
 TEST_CASE("gradients are exchanged behind products") {
     const ModelConfig model = llama1b_untied();
@@ -281,8 +295,20 @@ TEST_CASE("gradients are exchanged behind products") {
             INFO((f8 ? "FP8, " : "bf16, ") << ranks << " ranks");
             const Schedules schedules = build_schedules(model, layout, real_options(f8, {0, ranks}));
             CHECK(waiting_ms(schedules.last, ranks) < (ranks == 2 ? 0.1 : 1.6));
+            // The head's five buckets and those of all layers but the first two, whose products come last.
+            CHECK(begun_at_attention(schedules.last) == 5 + 14);
         }
     }
+}
+
+// One layer's attention has room for two of the head's five buckets. Where the others wait for it too, the GPU waits
+// for 0.5 ms at the end.
+TEST_CASE("gradients do not wait for attention steps that have no room for them") {
+    ModelConfig model = llama1b_untied();
+    model.num_hidden_layers = 1;
+    const Schedules schedules = build_schedules(model, parameter_layout(model), real_options(false, {0, 2}));
+    CHECK(begun_at_attention(schedules.last) == 2);
+    CHECK(waiting_ms(schedules.last, 2) < 0.3);
 }
 
 TEST_CASE("a rank that fails is named by the others, which stop", "[threads]") {
