@@ -16,6 +16,7 @@
 #include "src/engine/executor.h"
 #include "src/engine/feed.h"
 #include "src/engine/host_arena.h"
+#include "src/engine/open_transfers.h"
 
 namespace coda {
 
@@ -82,7 +83,8 @@ class CpuExecutor : public Executor {
         for (const std::int64_t offset : plan.offset) bases.push_back(offset < 0 ? nullptr : base + offset);
         bases.push_back(reinterpret_cast<std::byte*>(counts_.data()));
         counts_view_ = counted_pair_after(plan);
-        memory_ = Memory(std::move(bases), team);
+        if (team) transfers_.emplace(*team);
+        memory_ = Memory(std::move(bases), transfers_ ? &*transfers_ : nullptr);
         if (team) team->set_transfers(transfers_of(schedules, plan));
     }
 
@@ -138,6 +140,10 @@ class CpuExecutor : public Executor {
         return code_counts(op, counts_);
     }
 
+    void receive() override {
+        if (transfers_) transfers_->finish_all(nullptr);
+    }
+
     void run(Pass pass) override {
         for (const Step& step : schedules_[pass]) cpu::run(step.op, memory_);
     }
@@ -161,6 +167,7 @@ class CpuExecutor : public Executor {
     std::optional<HostArena> arena_;  // without a team
     CountedPair counts_{};
     View counts_view_;
+    std::optional<OpenTransfers> transfers_;  // of a team
     Memory memory_;
     std::unique_ptr<HostCopy> copy_;
 };

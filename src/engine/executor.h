@@ -120,6 +120,10 @@ class Executor {
     /// A kernel that runs many steps of Pass::decode per launch. Nothing where the executor has none.
     virtual DecodeLaunchesOffer offer_decode_launches(double /*watchdog_seconds*/) { return {}; }
 
+    /// What other ranks have sent is there for everything enqueued from now on: an update leaves weights on their way,
+    /// and only passes wait for them by themselves. All ranks call it.
+    virtual void receive() {}
+
     /// Waits until everything enqueued is done.
     virtual void finish() {}
 };

@@ -92,6 +92,7 @@ void OwnLoop::gradients(std::span<const std::int32_t> tokens, std::span<const st
 void OwnLoop::update(double learning_rate) {
     passes_.upload_update_scalars(++step_, learning_rate, counted_, std::numeric_limits<double>::infinity());
     session_.run(Pass::update);
+    session_.executor().receive();
 }
 
 OwnLoop::Result OwnLoop::result() {

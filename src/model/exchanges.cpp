@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -101,6 +102,15 @@ std::vector<ReadyBucket> ready_buckets(const Division& division, const View& gra
     return ready;
 }
 
+bool touches(const Op& op, const View& memory) {
+    bool found = false;
+    for_each_operand(op, [&](const char*, const View& view, Access) {
+        found = found || (view.buffer == memory.buffer && view.offset < memory.offset + memory.span_bytes() &&
+                          memory.offset < view.offset + view.span_bytes());
+    });
+    return found;
+}
+
 bool is_attention(const Step& step) { return work_of(step.op) == Work::attention; }
 
 constexpr std::ptrdiff_t kSlots = 2;  // buckets under way
@@ -183,6 +193,40 @@ class GradientExchange {
 };
 
 }  // namespace
+
+std::vector<Exchanges::UnderWay> receive_where_read(const std::vector<Exchanges::UnderWay>& arriving,
+                                                    Schedule& schedule) {
+    const Schedule made = std::exchange(schedule, {});
+    const auto begins = [](std::int32_t transfer) {
+        return [=](const Step& step) {
+            const auto* start = std::get_if<StartExchange>(&step.op);
+            return start && start->transfer == transfer;
+        };
+    };
+    std::multimap<Schedule::const_iterator, Op> waits;  // before the step
+    std::vector<Exchanges::UnderWay> left;
+    for (const Exchanges::UnderWay& each : arriving) {
+        const auto begun = std::find_if(made.begin(), made.end(), begins(each.transfer));
+        const bool here = begun != made.end();
+        const auto first = std::find_if(here ? begun + 1 : made.begin(), made.end(),
+                                        [&](const Step& step) { return touches(step.op, each.target); });
+        FinishExchange op{.source = {}, .target = {}, .transfer = each.transfer};
+        View target = each.target;
+        if (here) op.target = write(target);
+        if (first == made.end()) {
+            left.push_back(each);
+        } else {
+            waits.emplace(first, op);
+        }
+    }
+    StepList step(schedule);
+    for (auto at = made.begin(); at != made.end(); ++at) {
+        step.enter(at->phase, at->layer);
+        for (auto [wait, end] = waits.equal_range(at); wait != end; ++wait) step("receive_weights", wait->second);
+        schedule.push_back(*at);
+    }
+    return left;
+}
 
 void exchange_gradients(Exchanges& exchanges, const View& gradient, View squares, Schedule& schedule) {
     put_products_last(schedule);

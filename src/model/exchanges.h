@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "src/core/buffers.h"
 #include "src/model/division.h"
@@ -46,6 +47,12 @@ class Exchanges {
     BufferTable& buffers_;
     std::int32_t& transfers_;
 };
+
+/// Puts what waits for each of `arriving` into a list that reads it: before the first step that touches its target, and
+/// behind the step that begins it if that is in this list. Returns those that no step waits for. Where the list did not
+/// begin the exchange, the target has its new value from the list's beginning on.
+std::vector<Exchanges::UnderWay> receive_where_read(const std::vector<Exchanges::UnderWay>& arriving,
+                                                    Schedule& schedule);
 
 /// Puts the exchange of the gradients into a pass that makes them: each bucket is scattered after its last gradient has
 /// been written, while the steps that follow run, and its sum lands in the rank's own part. A bucket waits for the next

@@ -88,11 +88,12 @@ Schedule evaluate_schedule(Model model) {
     return schedule;
 }
 
+/// `arriving`: what the update leaves on its way to all ranks.
 Schedule update_schedule(const ParameterLayout& layout, const ScheduleOptions& options, const HostViews& host,
-                         const Weights& weights, Exchanges& exchanges) {
+                         const Weights& weights, Exchanges& exchanges, std::vector<Exchanges::UnderWay>& arriving) {
     Schedule schedule;
     StepList step(schedule);
-    build_update(layout, options, host, weights, exchanges, step);
+    arriving = receive_where_read(build_update(layout, options, host, weights, exchanges, step), schedule);
     return schedule;
 }
 
@@ -222,11 +223,15 @@ Schedules build_schedules(const ModelConfig& model, const ParameterLayout& layou
     if (passes.has(Pass::last) && division.divides()) {
         schedules.last = micro_batch(options.micro_batches > 1 ? Beta::accumulate : Beta::overwrite, &exchanges);
     }
-    if (passes.has(Pass::update)) {
-        schedules.update = update_schedule(layout, options, host, weights, exchanges);
-    }
     if (passes.has(Pass::scales) && weights.f8()) schedules.scales = scales_schedule(host, weights, exchanges);
     if (passes.has(Pass::evaluate)) schedules.evaluate = evaluate_schedule(blocks);
+    if (passes.has(Pass::update)) {
+        std::vector<Exchanges::UnderWay> arriving;
+        schedules.update = update_schedule(layout, options, host, weights, exchanges, arriving);
+        // `further` and, behind it, `last` come after a pass that waits.
+        Schedule& begins_step = options.micro_batches > 1 ? schedules.first : schedules.last;
+        for (Schedule* pass : {&begins_step, &schedules.evaluate}) receive_where_read(arriving, *pass);
+    }
     if (passes.has(Pass::decode) || passes.has(Pass::prefill)) {
         add_generation(model, layout, options, has_master, schedules);
     }

@@ -18,7 +18,7 @@ class Update {
           division_(exchanges.division()),
           step_(step) {}
 
-    void issue() {
+    std::vector<Exchanges::UnderWay> issue() {
         const View squares = division_.divides() ? squares_of_parts() : squares_of_all();
         step_("grad_norm", GradNorm{.sums = squares,
                                     .loss = host_.loss,
@@ -29,7 +29,7 @@ class Update {
                                     .max_norm = options_.max_grad_norm});
         for (View* view : {&host_.master, &host_.norms, &host_.m, &host_.v, &host_.working, &host_.embedding})
             write(*view);
-        update_all();
+        return update_all();
     }
 
   private:
@@ -67,8 +67,9 @@ class Update {
 
     View gradient(const ElementRange& range) const { return part_of(host_.gradient, range.first, range.count); }
 
-    /// The weights of norms come first: matrices that follow a norm have them in their working copy.
-    void update_all() {
+    /// The weights of norms come first: matrices that follow a norm have them in their working copy. Returns what other
+    /// ranks send.
+    std::vector<Exchanges::UnderWay> update_all() {
         const std::vector<ElementRange>& shared = division_.shared();
         // The working copy of parts gets another value when the other ranks' parts arrive.
         const std::uint32_t arrived = host_.working.version + (division_.divides() ? 1 : 0);
@@ -88,8 +89,8 @@ class Update {
             send(host_.working);
             if (has_embedding(whole)) send(flat_embedding());
         }
-        for (const Exchanges::UnderWay& each : sent) exchanges_.finish(step_, each);
         host_.working.version = arrived;
+        return sent;
     }
 
     void update(const char* name, const ElementRange& range, std::uint32_t gradient_version, std::uint32_t copy_version,
@@ -153,11 +154,13 @@ class Update {
 
 }  // namespace
 
-void build_update(const ParameterLayout& layout, const ScheduleOptions& options, HostViews host, const Weights& weights,
-                  Exchanges& exchanges, StepList& step) {
+std::vector<Exchanges::UnderWay> build_update(const ParameterLayout& layout, const ScheduleOptions& options,
+                                              HostViews host, const Weights& weights, Exchanges& exchanges,
+                                              StepList& step) {
     step.enter(Phase::update, -1);
-    Update(layout, options, host, weights, exchanges, step).issue();
+    std::vector<Exchanges::UnderWay> sent = Update(layout, options, host, weights, exchanges, step).issue();
     if (weights.f8()) build_renewal(host, weights, exchanges, step);
+    return sent;
 }
 
 void build_renewal(const HostViews& host, const Weights& weights, Exchanges& exchanges, StepList& step) {

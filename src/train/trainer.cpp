@@ -347,6 +347,7 @@ int Trainer::train() {
         if (asked) console_.line(text("SIGUSR1: saving step ", step));
         if (saves) checkpoint(step);
         if (stop && !last) {
+            session_.executor().receive();
             checkpoints_.finish();
             write_observations();
             console_.line(text("interrupted: step ", step, " is complete and saved; continue with --resume"));
@@ -354,6 +355,7 @@ int Trainer::train() {
         }
     }
     if (saved_ != steps) ranks_.together([&] { require_finite_state(session_, steps); });
+    session_.executor().receive();
     checkpoints_.finish();
     if (log_) log_->sync();
     write_observations();

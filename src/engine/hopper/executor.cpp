@@ -19,6 +19,7 @@
 #include "src/engine/hopper/staging.h"
 #include "src/engine/hopper/state_copy.h"
 #include "src/engine/hopper_executor.h"
+#include "src/engine/open_transfers.h"
 
 namespace coda {
 
@@ -71,7 +72,8 @@ class HopperExecutor : public Executor {
         CUDA_CHECK(cudaMalloc(reinterpret_cast<void**>(&counts_), sizeof(CountedPair)));
         bases.push_back(counts_);
         counts_view_ = counted_pair_after(plan);
-        memory_ = Memory(std::move(bases), team);
+        if (team) transfers_.emplace(*team);
+        memory_ = Memory(std::move(bases), transfers_ ? &*transfers_ : nullptr);
         if (team) team->set_transfers(transfers_of(schedules, plan));
         CUDA_CHECK(cudaMemsetAsync(base, 0, static_cast<std::size_t>(plan.persistent_bytes), stream_.get()));
         CUDA_CHECK(cudaMalloc(reinterpret_cast<void**>(&bad_element_), sizeof *bad_element_));
@@ -226,6 +228,9 @@ class HopperExecutor : public Executor {
         return coda::offer_decode_launches(schedules_.decode, memory_, watchdog_seconds, stream_.get());
     }
 
+    void receive() override {
+        if (transfers_) transfers_->finish_all(stream_.get());
+    }
     void finish() override { CUDA_CHECK(cudaStreamSynchronize(stream_.get())); }
 
   private:
@@ -303,6 +308,7 @@ class HopperExecutor : public Executor {
     StagingRing staging_;
     ReadbackPool readbacks_;
     std::unique_ptr<PinnedStateCopy> copy_;
+    std::optional<OpenTransfers> transfers_;  // of a team
     Memory memory_;
     std::array<PreparedPass, std::size(kPasses)> passes_;
     std::vector<cudaEvent_t> events_;
