@@ -27,8 +27,8 @@ inline constexpr std::int64_t kMaxLayers = (kMaxFolds - 1) / 2;
 
 /// Rows of an op's operands. Kernels count rows in 32 bits, and a tile reaches up to 256 rows past the last one.
 inline constexpr std::int64_t kMaxTokens = (std::int64_t{1} << 31) - 257;
-/// Tiles of a GEMM or of Attention. A persistent block counts them in 32 bits and looks up to two rounds of all blocks
-/// past the last one.
+/// Tiles of a GEMM or of Attention. A persistent block counts them in 32 bits, and a GEMM's looks up to two rounds of
+/// all blocks past the last one.
 inline constexpr std::int64_t kMaxTiles = (std::int64_t{1} << 31) - 1 - (1 << 16);
 /// Rows of AttentionBackward over all heads and padded sequences. Its roles with 24 registers count them in 32 bits.
 inline constexpr std::int64_t kMaxHeadRows = (std::int64_t{1} << 31) - 1;

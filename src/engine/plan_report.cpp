@@ -49,7 +49,8 @@ std::vector<std::pair<std::string, std::int64_t>> segments_of(const Schedules& s
         segments.emplace_back(name_of(segment), persistent[segment]);
         listed += persistent[segment];
     }
-    segments.emplace_back("activations and work space", plan.transient_bytes);
+    segments.emplace_back("activations and work space", persistent[MemorySegment::activations] + plan.transient_bytes);
+    listed += persistent[MemorySegment::activations];
     segments.emplace_back("alignment", plan.persistent_bytes - listed);
     return segments;
 }

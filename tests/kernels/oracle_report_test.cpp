@@ -33,7 +33,7 @@ T complete_op(DType storage) {
         view.buffer = 0;
         view.rows = view.cols = view.ld = 2048;
         const bool index = name == "tokens" || name == "targets" || name == "positions" || name == "skip" ||
-                           name == "step" || name == "doc_start";
+                           name == "step" || name == "doc_start" || name == "next_tile";
         view.dtype = is_matrix(operand) ? storage : name == "scratch" ? DType::u8 : DType::f32;
         if (index) view.dtype = DType::i32;
     });

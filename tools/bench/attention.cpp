@@ -1,9 +1,11 @@
 // coda_bench attention: forward and backward attention of given shapes: ms, TFLOP/s, bytes.
 //
 // After a warm-up, the forms of a pass take turns, one block of launches each; the median block counts. FLOPs: forward
-// 4 B H T² D / 2, backward 2.5 times that, in every form. Bytes: every operand once (kernels/cost.h). A backward pass
-// includes all of its kernels: row statistics, gradients, finished dQ. torch_attention.py runs this program in turns
-// with PyTorch's backends: it has their times for the same shapes, and the errors of both.
+// 4 B H T² D / 2, backward 2.5 times that, in every form; with documents the share of them that is not masked. Bytes:
+// every operand once (kernels/cost.h). A backward pass includes all of its kernels: row statistics, gradients, finished
+// dQ. A row with documents also has the time per product of a query and a key that it sees, over that of the shape
+// without documents. torch_attention.py runs this program in turns with PyTorch's backends: it has their times for the
+// same shapes, and the errors of both.
 #include <cuda_runtime.h>
 
 #include <CLI/CLI.hpp>
@@ -34,12 +36,15 @@ constexpr AttentionCaseShape kShapes[] = {{.batch = 4, .seq_len = 8192, .heads =
                                           {.batch = 2, .seq_len = 8192, .heads = 32, .kv_heads = 8, .head_dim = 128},
                                           {.batch = 8, .seq_len = 2048, .heads = 32, .kv_heads = 8, .head_dim = 128}};
 
+constexpr std::int64_t kDocuments[] = {500, 2000};  // mean lengths
+
 constexpr int kLaunchesPerBlock = 12;  // at least
 
 struct Options {
     AttentionCaseShape shape = kShapes[0];
+    std::vector<std::int64_t> documents;  // mean lengths
     bool shape_given = false, overwrite = false;
-    std::string json, inputs, outputs;
+    std::string json, inputs, outputs, starts;
     double warm_up = 1.5, block = 0.1;  // seconds
     int blocks = 5;
 };
@@ -83,6 +88,28 @@ void measure(std::span<Pass> passes, const Options& options) {
     CUDA_CHECK(cudaEventDestroy(end));
 }
 
+/// What a row of the report measures.
+struct Row {
+    AttentionCaseShape shape;
+    std::int64_t mean_document = 0;    // 0: no documents
+    std::vector<std::int32_t> starts;  // doc_start (M), with documents
+
+    /// The products of queries and keys that are not masked, as a share of those of the causal mask.
+    double visible() const {
+        double seen = 0;
+        for (std::size_t m = 0; m < starts.size(); ++m)
+            seen += static_cast<double>(static_cast<std::int64_t>(m) % shape.seq_len - starts[m] + 1);
+        const auto t = static_cast<double>(shape.seq_len);
+        return starts.empty() ? 1 : seen / (static_cast<double>(shape.batch) * t * (t + 1) / 2);
+    }
+};
+
+Row row_of(AttentionCaseShape shape, std::int64_t mean_document) {
+    if (mean_document == 0) return {shape, 0, {}};
+    shape.documents = true;
+    return {shape, mean_document, packed_documents(shape.batch, shape.seq_len, static_cast<double>(mean_document))};
+}
+
 std::vector<Buffer> contents(const AttentionCase& made, const AttentionCaseShape& shape) {
     std::vector<Buffer> buffers;
     for (std::size_t i = 0; i < made.buffers.size(); ++i) {
@@ -92,10 +119,8 @@ std::vector<Buffer> contents(const AttentionCase& made, const AttentionCaseShape
         if (i == kQkv || i == kDout || i == kDelta) fill = Fill::normal;
         if (i == kRope) fill = Fill::angles;
         if (i == kRstd) fill = Fill::positive;
-        if (i == kPositions || i == kDocStart) {
-            fill = Fill::positions;
-            scale = static_cast<double>(shape.seq_len);
-        }
+        if (i == kPositions || i == kDocStart || i == kNextTile) fill = Fill::positions;
+        if (i == kPositions || i == kDocStart) scale = static_cast<double>(shape.seq_len);
         if (i == kScratch) {
             view.dtype = DType::f32;  // poison seen as numbers
             view.cols = view.ld = view.cols / 4;
@@ -116,31 +141,46 @@ std::vector<Pass> all_passes(const AttentionCase& made, const Memory& memory) {
     return passes;
 }
 
-/// Measures one shape and appends its records. `clocks`, if given, is read under load after that.
-void run_shape(const AttentionCaseShape& shape, const Options& options, nlohmann::json& records, Clocks* clocks) {
+/// Measures a row and appends its records. `plain`: the times of the passes without documents, which such a row sets.
+/// `clocks`, if given, is read under load after that.
+void run_row(const Row& row, const Options& options, std::vector<double>& plain, nlohmann::json& records,
+             Clocks* clocks) {
+    const AttentionCaseShape& shape = row.shape;
     const AttentionCase made = make_attention(shape, kMixedBf16);
     const DeviceBuffers buffers(contents(made, shape), 1);
+    if (shape.documents)
+        CUDA_CHECK(cudaMemcpy(buffers.memory().address(made.buffers[kDocStart]), row.starts.data(),
+                              row.starts.size() * sizeof(std::int32_t), cudaMemcpyHostToDevice));
     std::vector<Pass> passes = all_passes(made, buffers.memory());
     // Measured apart: the clocks after a forward block would favour the backward form that follows it.
     measure(std::span(passes).first(1), options);
     measure(std::span(passes).subspan(1), options);
-    for (const Pass& pass : passes) {
+    const double visible = row.visible();
+    if (!shape.documents) plain.clear();
+    for (std::size_t i = 0; i < passes.size(); ++i) {
+        const Pass& pass = passes[i];
         const double ms = pass.median(), bytes = cost(pass.op).bytes;
-        const double tflops = cost(pass.op).flops / ms * 1e-9;
-        std::printf("%-13s B%lld T%lld H%lld/%lld D%lld | %8.4f ms | %6.1f TFLOP/s | %7.1f MB %6.1f GB/s\n", pass.name,
+        const double tflops = visible * cost(pass.op).flops / ms * 1e-9;
+        nlohmann::json record = {
+            {"pass", pass.name},     {"B", shape.batch},         {"T", shape.seq_len}, {"H", shape.heads},
+            {"Hkv", shape.kv_heads}, {"D", shape.head_dim},      {"ms", ms},           {"tflops", tflops},
+            {"bytes", bytes},        {"gbps", bytes / ms * 1e-6}};
+        std::printf("%-13s B%lld T%lld H%lld/%lld D%lld | %8.4f ms | %6.1f TFLOP/s | %7.1f MB %6.1f GB/s", pass.name,
                     static_cast<long long>(shape.batch), static_cast<long long>(shape.seq_len),
                     static_cast<long long>(shape.heads), static_cast<long long>(shape.kv_heads),
                     static_cast<long long>(shape.head_dim), ms, tflops, bytes * 1e-6, bytes / ms * 1e-6);
-        records.push_back({{"pass", pass.name},
-                           {"B", shape.batch},
-                           {"T", shape.seq_len},
-                           {"H", shape.heads},
-                           {"Hkv", shape.kv_heads},
-                           {"D", shape.head_dim},
-                           {"ms", ms},
-                           {"tflops", tflops},
-                           {"bytes", bytes},
-                           {"gbps", bytes / ms * 1e-6}});
+        if (shape.documents) {
+            const double per_product = ms / visible / plain[i];
+            record["documents"] = row.mean_document;
+            record["visible"] = visible;
+            record["per_product"] = per_product;
+            std::printf(" | documents of %lld: %.3f of the products, each %.3f times as long",
+                        static_cast<long long>(row.mean_document), visible, per_product);
+        } else {
+            plain.push_back(ms);
+        }
+        std::printf("\n");
+        records.push_back(record);
     }
     std::fflush(stdout);
     if (clocks != nullptr) {
@@ -184,22 +224,35 @@ void run(const Options& options) {
     require(options.inputs.empty() == options.outputs.empty(), "--inputs and --outputs belong together");
     InputFiles inputs;
     inputs.add(options.inputs);
-    require_outputs({{"--json", options.json}, {"--outputs", options.outputs}}, options.overwrite, inputs);
+    require_outputs({{"--json", options.json}, {"--outputs", options.outputs}, {"--starts", options.starts}},
+                    options.overwrite, inputs);
     if (!options.inputs.empty()) return run_files(options);
-    nlohmann::json records = nlohmann::json::array();
+    require(options.starts.empty() || (options.shape_given && options.documents.size() == 1),
+            "--starts takes a shape and one --documents");
     std::vector<AttentionCaseShape> shapes(std::begin(kShapes), std::end(kShapes));
+    std::vector<std::int64_t> documents(std::begin(kDocuments), std::end(kDocuments));
     if (options.shape_given) shapes = {options.shape};
+    if (options.shape_given || !options.documents.empty()) documents = options.documents;
+    std::vector<Row> rows;
+    for (const AttentionCaseShape& shape : shapes) {
+        rows.push_back(row_of(shape, 0));
+        for (const std::int64_t mean : documents) rows.push_back(row_of(shape, mean));
+    }
+    if (!options.starts.empty()) replace_file(options.starts, std::as_bytes(std::span(rows.back().starts)));
+    nlohmann::json records = nlohmann::json::array();
+    std::vector<double> plain;
     Clocks clocks;
-    for (const AttentionCaseShape& shape : shapes)
-        run_shape(shape, options, records, !options.json.empty() && &shape == &shapes.back() ? &clocks : nullptr);
+    for (const Row& row : rows)
+        run_row(row, options, plain, records, !options.json.empty() && &row == &rows.back() ? &clocks : nullptr);
     if (!options.json.empty()) write_run(options.json, clocks, records);
 }
 
 }  // namespace
 
 void add_attention(CLI::App& app) {
-    CLI::App* command =
-        app.add_subcommand("attention", "attention, forward and backward; four shapes if none is given");
+    CLI::App* command = app.add_subcommand("attention",
+                                           "attention, forward and backward; four shapes if none is given, each with "
+                                           "documents too");
     auto options = std::make_shared<Options>();
     const auto size = [&](const char* name, std::int64_t& value, const char* help) {
         command->add_option(name, value, help)->check(CLI::PositiveNumber)->capture_default_str();
@@ -209,8 +262,14 @@ void add_attention(CLI::App& app) {
     size("--heads", options->shape.heads, "query heads");
     size("--kv-heads", options->shape.kv_heads, "key/value heads");
     size("--head-dim", options->shape.head_dim, "64 or 128");
+    command
+        ->add_option("--documents", options->documents,
+                     "also with documents of random lengths with this mean, in tokens; may be repeated")
+        ->check(CLI::PositiveNumber);
+    command->add_option("--starts", options->starts, "write where each token's document starts to this file (i32)");
     command->add_option("--json", options->json, "write the records to this file, which must be new");
-    command->add_flag("--overwrite", options->overwrite, "let --json and --outputs replace a file of this name");
+    command->add_flag("--overwrite", options->overwrite,
+                      "let --json, --outputs and --starts replace files of these names");
     command->add_option("--warm-up", options->warm_up, "seconds per shape and direction");
     command->add_option("--block", options->block, "seconds per block");
     command->add_option("--blocks", options->blocks, "blocks of every pass, of which the median counts")

@@ -83,10 +83,12 @@ SCHEMAS = {
     ),
     "attention": Schema(
         key=("pass", *_SHAPE),
-        key_optional=("deterministic",),
-        required=("ms", "cudnn_ms", "ratio", "tflops", "gbps", "bytes"),
-        optional=("flash_ms",),
-        rivals={"ratio": "cudnn_ms"},
+        # documents: the mean of their random lengths. Such a record has the share of the causal mask's products that is
+        # visible, the time per such product over that of the shape without documents, and FlexAttention as its rival.
+        key_optional=("deterministic", "documents"),
+        required=("ms", "tflops", "gbps", "bytes"),
+        optional=("cudnn_ms", "ratio", "flash_ms", "visible", "per_product", "flex_ms", "ratio_flex"),
+        rivals={"ratio": "cudnn_ms", "ratio_flex": "flex_ms"},
     ),
     # Relative RMS errors against fp32 attention of the same operands.
     "attention_error": Schema(
@@ -168,7 +170,7 @@ _STRINGS = {"program", "layout", "precision", "pass", "tensor", "op", "shape", "
             "torch_attention", *STAMP, "source_hash", "driver", "torch", "torchao", "torchao_recipe"}
 _INTEGERS = {"M", "N", "K", *_SHAPE, "batch", "context", "steps_per_launch", "lm_head_chunks", "steps", "seed",
              "tokens", "last", "first", "cudnn", "promotion", "runs", "failures", "kills_in_writing", "allowed",
-             "ranks", "micro_batches"}
+             "ranks", "micro_batches", "documents"}
 # What a record without the field says: its sums have the one order that there is, as in records with True.
 _WITHOUT = {"deterministic": True}
 _BOOLEANS = {"deterministic", "limits_kept", "torchao_head", "torchao_fullgraph", "in_turns", "dx_f8"}
@@ -265,6 +267,9 @@ def problems(what: str, record: dict) -> list[str]:
     if not found:  # the types are good
         for ratio, rival in schema.rivals.items():
             found += _ratio_problems(record, ratio, rival)
+        if what == "attention":
+            rival = "flex_ms" if "documents" in record else "cudnn_ms"
+            found += [] if rival in record else [f"{rival} is missing"]
         if what == "gemm":
             found += [f"{name} belongs to fp8 records, and to each" for name in ("bf16_ms", "ratio_bf16")
                       if (name in record) != (record["precision"] == "fp8")]

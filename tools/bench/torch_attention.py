@@ -1,11 +1,15 @@
 """Causal attention of PyTorch's cuDNN and FlashAttention backends, with coda_bench in between, in one run.
 
     python3 tools/bench/torch_attention.py BENCH [--json FILE] [--flash] [--accuracy [FILE]] [--shape B:T:H:Hkv:D ...]
+                                           [--documents MEAN ...]
 
 BENCH is the coda_bench program. FLOPs: forward 4 B H T^2 D / 2, backward 2.5 times that. Ratio: our time over cuDNN's,
 so below 1 is faster. The two take turns: each round of a shape runs ours, then cuDNN's; times are medians over rounds,
 the ratio is the median of the rounds' ratios. All are timed in blocks of at least 100 ms and 12 calls without pauses,
 at the clocks that the power limit leaves.
+
+Every shape is also measured with packed documents of random lengths (--documents MEAN ..., "none" for none). cuDNN has
+no documents in PyTorch; there the rival is FlexAttention with the same documents in its block mask, which is made once.
 
 --accuracy compares o, dq, dk and dv of both with PyTorch's fp32 attention of the same bf16 operands, one head at a
 time, as relative RMS errors over whole tensors: exit 1 where ours is more than 1.5 times cuDNN's.
@@ -23,10 +27,12 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 import records
 
 SHAPES = ["4:8192:32:8:64", "16:2048:32:8:64", "2:8192:32:8:128", "8:2048:32:8:128"]
+DOCUMENTS = ["500", "2000"]
 ACCURACY_SHAPES = ["4:8192:32:8:64", "2:8192:32:8:128"]
 ALLOWED = 1.5  # times cuDNN's error
 BLOCK_MS, CALLS, BLOCKS, WARM_UP_BLOCKS = 100, 12, 5, 15  # a block has at least this many milliseconds and calls
@@ -71,34 +77,59 @@ def backend_times(backend, sizes):
                 milliseconds(lambda: torch.autograd.grad(out, (q, k, v), g, retain_graph=True)))
 
 
+def flex_times(sizes, starts):
+    """The same of FlexAttention; starts (B, T): where each token's document starts."""
+    (q, k, v), g = operands(*sizes)
+
+    def visible(b, _, query, key):
+        return (key <= query) & (key >= starts[b, query])
+
+    mask = create_block_mask(visible, B=sizes[0], H=None, Q_LEN=sizes[1], KV_LEN=sizes[1], device="cuda")
+    attend = torch.compile(flex_attention)
+
+    def forward():
+        return attend(q, k, v, block_mask=mask, enable_gqa=True)
+
+    out = forward()
+    return (milliseconds(forward), milliseconds(lambda: torch.autograd.grad(out, (q, k, v), g, retain_graph=True)))
+
+
 def shape_flags(sizes):
     names = ("--batch", "--seq", "--heads", "--kv-heads", "--head-dim")
     return [word for name, size in zip(names, sizes) for word in (name, str(size))]
 
 
-def our_results(bench, sizes):
+def our_results(bench, sizes, documents=None):
+    """(the run, where each token's document starts): of the shape, or with documents of it with them."""
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "records.json"
-        subprocess.run([bench, "attention", *shape_flags(sizes), "--json", str(path)], check=True,
+        path, starts = Path(folder) / "records.json", Path(folder) / "starts"
+        more = ["--documents", documents, "--starts", str(starts)] if documents else []
+        subprocess.run([bench, "attention", *shape_flags(sizes), "--json", str(path), *more], check=True,
                        stdout=subprocess.DEVNULL)
-        return json.loads(path.read_text())
+        run = json.loads(path.read_text())
+        run["records"] = [record for record in run["records"] if ("documents" in record) == bool(documents)]
+        if not documents:
+            return run, None
+        rows = torch.from_file(str(starts), size=sizes[0] * sizes[1], dtype=torch.int32)
+        return run, rows.view(sizes[0], sizes[1]).to("cuda")
 
 
-def measure_shape(options, sizes):
-    """(header, records) of one shape."""
-    header, ours, cudnn = {}, {}, []
+def measure_shape(options, sizes, documents=None):
+    """(header, records) of one shape, with documents or without."""
+    header, ours, theirs = {}, {}, []
     for _ in range(options.rounds):
         torch.cuda.empty_cache()
-        run = our_results(options.bench, sizes)
+        run, starts = our_results(options.bench, sizes, documents)
         header = header or run["header"]
         for record in run["records"]:
             ours.setdefault(record["pass"], []).append(record)
-        cudnn.append(backend_times(SDPBackend.CUDNN_ATTENTION, sizes))
-    flash = backend_times(SDPBackend.FLASH_ATTENTION, sizes) if options.flash else None
+        theirs.append(flex_times(sizes, starts) if documents else backend_times(SDPBackend.CUDNN_ATTENTION, sizes))
+    flash = backend_times(SDPBackend.FLASH_ATTENTION, sizes) if options.flash and not documents else None
     made = []
     for name, rounds in ours.items():
         backward = name != "forward"
-        made.append(records.compared(rounds, "cudnn", [times[backward] for times in cudnn]))
+        rival, ratio = ("flex", "ratio_flex") if documents else ("cudnn", "ratio")
+        made.append(records.compared(rounds, rival, [times[backward] for times in theirs], ratio))
         if flash:
             made[-1]["flash_ms"] = flash[backward]
     return header, made
@@ -107,13 +138,19 @@ def measure_shape(options, sizes):
 def measure(options):
     """(header of the first shape, records)."""
     header, measured = {}, []
+    means = [mean for mean in options.documents or DOCUMENTS if mean != "none"]
     for shape in options.shape or SHAPES:
-        found, made = measure_shape(options, [int(size) for size in shape.split(":")])
-        header = header or found
-        measured += made
-        for record in made:
-            print(f"{shape:16s} {record['pass']:13s} {record['ms']:8.4f} ms {record['tflops']:6.1f} TFLOP/s"
-                  f"  cuDNN {record['cudnn_ms']:8.4f} ms  ratio {record['ratio']:.3f}", flush=True)
+        sizes = [int(size) for size in shape.split(":")]
+        for documents in (None, *means):
+            found, made = measure_shape(options, sizes, documents)
+            header = header or found
+            measured += made
+            for record in made:
+                rival = f"documents of {documents}, FlexAttention {record['flex_ms']:8.4f} ms  ratio " \
+                        f"{record['ratio_flex']:.3f}, per product {record['per_product']:.3f}" if documents else \
+                        f"cuDNN {record['cudnn_ms']:8.4f} ms  ratio {record['ratio']:.3f}"
+                print(f"{shape:16s} {record['pass']:13s} {record['ms']:8.4f} ms {record['tflops']:6.1f} TFLOP/s"
+                      f"  {rival}", flush=True)
     return header, measured
 
 
@@ -189,6 +226,7 @@ def main():
     parser.add_argument("--accuracy", metavar="FILE", nargs="?", const="", help="compare results with fp32's too")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--shape", action="append", metavar="B:T:H:Hkv:D")
+    parser.add_argument("--documents", action="append", metavar="MEAN", help='mean lengths, or "none"')
     options = parser.parse_args()
     torch.set_float32_matmul_precision("highest")
     torch.manual_seed(1)

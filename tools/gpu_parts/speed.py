@@ -37,7 +37,7 @@ def attention(check):
         check.record_run("attention_error", errors)
     if failure:
         raise failure
-    return ", ".join(f"{r['pass']} T{r['T']} D{r['D']} {r['ratio']:.2f}" for r in made)
+    return ", ".join(f"{r['pass']} T{r['T']} D{r['D']} {r['ratio']:.2f}" for r in made if "ratio" in r)
 
 
 @part

@@ -5,16 +5,19 @@
 //
 // Roles      warpgroup 0: one thread loads                    (32 or 40 registers)
 //            others: 64 query rows each, GEMMs and softmax    (160 or 232 registers)
-// Pipelines  queries, keys, values (a ring each)  full: 1 arrive + bytes   empty: 1 arrive per consumer warp
+// Pipelines  queries with the tile's place, keys, values (a ring each)
+//                                                 full: 1 arrive + bytes   empty: 1 arrive per consumer warp
 //            turn    named barrier per consumer: the previous consumer has issued its GEMMs, so that consumers take
 //                    turns on the tensor cores
 // Timeline   per block of keys, from the diagonal down:
 //            wait turn, issue S = Q Kᵀ, issue O += P V of the block before, pass the turn on,
 //            softmax of S while the others' GEMMs run, rescale O where the maximum has grown
 //            at a tile's end the next tile's first S is issued, and O is stored while it runs
-// Shared     Q ring | K ring | V ring | O staging | barriers
+//            the loader draws the next tile when it has loaded a tile's queries, ahead of its keys and values
+// Shared     Q ring | K ring | V ring | O staging | barriers | ring of places
 //
-// Persistent: a block takes tiles of 64 queries per consumer in the order of ForwardOrder.
+// Persistent: blocks draw tiles of 64 queries per consumer from a counter, in the order of ForwardOrder. A tile's
+// result does not depend on the block that computes it.
 #pragma once
 
 #include "kernels/hopper/attention/forward_producer.cuh"
@@ -91,13 +94,23 @@ struct ForwardConsumer {
 
     /// Last row of this warpgroup in a tile.
     __device__ __forceinline__ int last_row(const ForwardWork& work) const { return work.query + 64 * consumer + 63; }
+    __device__ __forceinline__ int last_block(const ForwardWork& work) const {
+        return work.last_block<Tile>(arguments.seq_len);
+    }
 
-    /// Waits for the operands of a tile's first logits: the block with the diagonal. Skips the keys of later blocks,
-    /// which none of this warpgroup's queries sees.
-    __device__ __forceinline__ void begin(const ForwardWork& work) {
+    /// Waits for the next tile: its queries, and its place. Only the lane that later releases them reads the place.
+    __device__ __forceinline__ ForwardWork take() const {
         ptx::mbarrier_wait(shared.query_full(queries.index), queries.parity);
+        int4 place{};
+        if (lane == 0) place = ptx::load_shared_integers(shared.work(queries.index));
+        return {__shfl_sync(0xffffffffu, place.x, 0), __shfl_sync(0xffffffffu, place.y, 0),
+                __shfl_sync(0xffffffffu, place.z, 0), kDocuments ? __shfl_sync(0xffffffffu, place.w, 0) : 0};
+    }
+    /// Waits for the keys of a tile's first logits: the block with the diagonal. Skips the keys of later blocks, which
+    /// none of this warpgroup's queries sees.
+    __device__ __forceinline__ void begin(const ForwardWork& work) {
         if constexpr (Tile::kQueries > Tile::kKeys)
-            for (int block = work.last_block; block * Tile::kKeys > last_row(work); --block) {
+            for (int block = last_block(work); block * Tile::kKeys > last_row(work); --block) {
                 ptx::mbarrier_wait(shared.key_full(keys.index), keys.parity);
                 release(shared.key_empty(keys.index));
                 keys.advance();
@@ -196,9 +209,10 @@ struct ForwardConsumer {
         }
     }
 
-    __device__ __forceinline__ void tile(const ForwardWork& work, const ForwardWork& next, bool last) {
+    /// Computes a tile whose first logits have been issued, and issues those of the next one, which it returns.
+    __device__ __forceinline__ ForwardWork tile(const ForwardWork& work) {
         const int first_row = work.query + 64 * consumer;
-        int latest_start = 0;  // of the rows of this warpgroup
+        int first_whole = 0;  // the first block that every row of this warpgroup sees to its first key
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
             row[half] = first_row + Fragment::row(warp, lane, half);
@@ -207,20 +221,22 @@ struct ForwardConsumer {
                                     min(row[half], arguments.seq_len - 1));
         }
         if constexpr (kDocuments)
-            latest_start = __ldg(arguments.doc_start + static_cast<std::int64_t>(work.sequence) * arguments.seq_len +
-                                 min(first_row + 63, arguments.seq_len - 1));
+            first_whole = (__ldg(arguments.doc_start + static_cast<std::int64_t>(work.sequence) * arguments.seq_len +
+                                 min(first_row + 63, arguments.seq_len - 1)) +
+                           Tile::kKeys - 1) /
+                          Tile::kKeys;
         softmax.reset();
 #pragma unroll
         for (float& value : o) value = 0;
 
-        int block = work.last_block;
+        int block = last_block(work);
         if constexpr (Tile::kQueries > Tile::kKeys)
             for (; block * Tile::kKeys > last_row(work); --block) skip();
         first_step(block--);
         // Blocks that reach past the first row are masked. Blocks before them are seen whole, back to where a document
         // begins.
         for (; block >= work.first_block && (block + 1) * Tile::kKeys > first_row + 1; --block) step<true>(block);
-        for (; block >= work.first_block && block * Tile::kKeys >= latest_start; --block) step<false>(block);
+        for (; block >= first_whole; --block) step<false>(block);
         if constexpr (kDocuments)
             for (; block >= work.first_block; --block) step<true>(block);
         release(shared.query_empty(queries.index));
@@ -230,13 +246,15 @@ struct ForwardConsumer {
         issue_values();
         // NOTE: after the last tile this multiplies stale shared memory and discards the result. A branch around it
         // would end the overlap.
-        if (!last) begin(next);
+        const ForwardWork next = take();
+        if (!next.ends()) begin(next);
         issue_scores();
         ptx::wgmma_wait<1>();
         ptx::pin_registers(o);
         release(shared.value_empty(values.index));
         values.advance();
         store(work);
+        return next;
     }
 };
 
@@ -245,7 +263,8 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
     attention_forward(const __grid_constant__ ForwardArguments arguments) {
     extern __shared__ std::byte dynamic_shared[];
     const ForwardShared<Tile> shared(dynamic_shared);
-    const int warp = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 32, 0);
+    // Counted from the first consumer's first warp: in the loop this takes fewer instructions than a count of all.
+    const int warp = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 32 - 4, 0);
     const int lane = static_cast<int>(threadIdx.x) % 32;
 
     if (threadIdx.x == 0) {
@@ -269,27 +288,23 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
     ptx::wait_on_dependencies();
     ptx::launch_dependents();
 
-    if (warp < 4) {
+    if (warp < 0) {
         ptx::decrease_registers<Tile::kProducerRegisters>();
-        if (warp == 0 && ptx::elect_one()) forward_load<Tile, kDocuments>(arguments, shared);
+        if (warp == -4 && ptx::elect_one()) forward_load<Tile, kDocuments>(arguments, shared);
         __syncwarp();
     } else {
         ptx::increase_registers<Tile::kConsumerRegisters>();
-        const int consumer = warp / 4 - 1;
+        const int consumer = warp / 4;
         using Consumer = ForwardConsumer<Tile, kDocuments>;
         // Nobody precedes the first consumer's first turn, so the last consumer passes it on here.
         if (consumer == Tile::kConsumers - 1) ptx::named_barrier_arrive(Consumer::kTurnBarrier, Consumer::kTurnThreads);
         Consumer state(arguments, shared, consumer, warp % 4, lane);
-        const int count = arguments.order.count(), blocks = static_cast<int>(gridDim.x);
-        ForwardWork work = forward_work<Tile, kDocuments>(arguments, static_cast<int>(blockIdx.x));
+        ForwardWork work = state.take();
         state.begin(work);
         state.issue_scores();
-        for (int round = 1;; ++round) {
-            const int index = ForwardOrder::index(round, static_cast<int>(blockIdx.x), blocks);
-            const bool last = index >= count;
-            const ForwardWork next = last ? work : forward_work<Tile, kDocuments>(arguments, index);
-            state.tile(work, next, last);
-            if (last) break;
+        for (;;) {
+            const ForwardWork next = state.tile(work);
+            if (next.ends()) break;
             work = next;
         }
         ptx::wgmma_wait<0>();

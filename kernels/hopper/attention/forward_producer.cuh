@@ -8,6 +8,7 @@
 #include "kernels/hopper/ptx/bulk.cuh"
 #include "kernels/hopper/ptx/mbarrier.cuh"
 #include "kernels/hopper/ptx/shared.cuh"
+#include "kernels/hopper/ptx/shared_vectors.cuh"
 #include "kernels/hopper/sm90/ring.cuh"
 
 namespace coda::hopper {
@@ -16,6 +17,7 @@ struct ForwardArguments {
     CUtensorMap query, key_value, out;
     const std::int32_t* doc_start;  // (M), null without documents
     float* lse;                     // (H, M)
+    unsigned* next_tile;            // the counter of ForwardOrder
     std::int64_t lse_ld;
     int seq_len, heads, kv_heads;
     float scale;  // 1 / sqrt(head_dim)
@@ -44,41 +46,64 @@ struct ForwardShared {
     __device__ std::uint32_t query_empty(int stage) const {
         return barrier(4 * Tile::kStages + Tile::kQueryStages + stage);
     }
+    __device__ std::uint32_t work(int stage) const { return barrier(Tile::kBarriers) + stage * Tile::kWorkBytes; }
 
   private:
     __device__ std::uint32_t barrier(int index) const { return key(2 * Tile::kStages) + Tile::kOutBytes + 8 * index; }
 };
 
-/// One tile of work as every role sees it.
+/// A tile's place, which the loader hands to the consumers with the queries.
 struct ForwardWork {
-    int sequence, head, kv_head;
-    int query;                    // first query of the tile
-    int first_block, last_block;  // key blocks that some query of the tile may see, both included
+    int sequence;  // negative: there are no more tiles
+    int head;
+    int query;        // first query of the tile
+    int first_block;  // the first key block that some query of the tile may see
+
+    __device__ __forceinline__ bool ends() const { return sequence < 0; }
+    /// The last key block that some query of the tile may see.
+    template <class Tile>
+    __device__ __forceinline__ int last_block(int seq_len) const {
+        return (min(query + Tile::kQueries, seq_len) - 1) / Tile::kKeys;
+    }
 };
 
 template <class Tile, bool kDocuments>
 __device__ __forceinline__ ForwardWork forward_work(const ForwardArguments& arguments, int index) {
+    if (index >= arguments.order.count()) return {-1, 0, 0, 0};
     const ForwardOrder::Work work = arguments.order.at(index);
     const int sequence = work.pair / arguments.kv_heads, kv_head = work.pair % arguments.kv_heads;
     const int query = work.query_tile * Tile::kQueries;
-    const int last = min(query + Tile::kQueries, arguments.seq_len) - 1;
     const int start =
         kDocuments ? __ldg(arguments.doc_start + static_cast<std::int64_t>(sequence) * arguments.seq_len + query) : 0;
-    return {
-        sequence,          kv_head * arguments.order.group + work.head_in_group, kv_head, query, start / Tile::kKeys,
-        last / Tile::kKeys};
+    return {sequence, kv_head * arguments.order.group + work.head_in_group, query, start / Tile::kKeys};
 }
 
+/// Loads tile after tile. The index of the next tile is drawn when a tile's queries are on their way, so that its keys
+/// and values load while the counter answers.
 template <class Tile, bool kDocuments>
 __device__ __forceinline__ void forward_load(const ForwardArguments& arguments, const ForwardShared<Tile>& shared) {
     Ring<Tile::kStages> ring;
     Ring<Tile::kQueryStages> queries;
-    for (int round = 0;; ++round) {
-        const int index = ForwardOrder::index(round, static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x));
-        if (round * static_cast<int>(gridDim.x) >= arguments.order.count()) break;
-        if (index >= arguments.order.count()) continue;
+    int index = static_cast<int>(blockIdx.x);
+    for (;;) {
         const ForwardWork work = forward_work<Tile, kDocuments>(arguments, index);
-        const int key_column = (arguments.heads + work.kv_head) * Tile::kHeadDim;
+        const std::uint32_t query_full = shared.query_full(queries.index);
+        // Wait empty, hand the tile's place over
+        ptx::mbarrier_wait(shared.query_empty(queries.index), queries.parity ^ 1);
+        ptx::store_shared_integers(shared.work(queries.index),
+                                   {work.sequence, work.head, work.query, work.first_block});
+        if (work.ends()) return ptx::mbarrier_arrive(query_full);
+        // Load queries
+        ptx::mbarrier_arrive_expect(query_full, Tile::kQueryBytes);
+#pragma unroll
+        for (int panel = 0; panel < Tile::kPanels; ++panel)
+            ptx::tma_load(shared.query(queries.index) + panel * Tile::kQueryPanelBytes, &arguments.query,
+                          work.head * Tile::kHeadDim + 64 * panel, work.query, work.sequence, query_full);
+        queries.advance();
+        // Draw the next tile
+        const unsigned drawn = atomicInc(arguments.next_tile, arguments.order.last_draw());
+
+        const int key_column = (arguments.heads + work.head / arguments.order.group) * Tile::kHeadDim;
         const int value_column = key_column + arguments.kv_heads * Tile::kHeadDim;
         const auto load = [&](std::uint32_t to, std::uint32_t barrier, int column, int block) {
 #pragma unroll
@@ -86,18 +111,8 @@ __device__ __forceinline__ void forward_load(const ForwardArguments& arguments, 
                 ptx::tma_load(to + panel * Tile::kKeyPanelBytes, &arguments.key_value, column + 64 * panel,
                               block * Tile::kKeys, work.sequence, barrier);
         };
-
-        // Wait empty, load queries
-        const std::uint32_t query_full = shared.query_full(queries.index);
-        ptx::mbarrier_wait(shared.query_empty(queries.index), queries.parity ^ 1);
-        ptx::mbarrier_arrive_expect(query_full, Tile::kQueryBytes);
-#pragma unroll
-        for (int panel = 0; panel < Tile::kPanels; ++panel)
-            ptx::tma_load(shared.query(queries.index) + panel * Tile::kQueryPanelBytes, &arguments.query,
-                          work.head * Tile::kHeadDim + 64 * panel, work.query, work.sequence, query_full);
-        queries.advance();
 #pragma unroll 1
-        for (int block = work.last_block; block >= work.first_block; --block) {
+        for (int block = work.last_block<Tile>(arguments.seq_len); block >= work.first_block; --block) {
             const int stage = ring.index;
             // Wait empty, load keys
             ptx::mbarrier_wait(shared.key_empty(stage), ring.parity ^ 1);
@@ -109,6 +124,7 @@ __device__ __forceinline__ void forward_load(const ForwardArguments& arguments, 
             load(shared.value(stage), shared.value_full(stage), value_column, block);
             ring.advance();
         }
+        index = ForwardOrder::index(drawn, static_cast<int>(gridDim.x));
     }
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/core/dtype.h"
+#include "kernels/core/integers.h"
 #include "kernels/core/limits.h"
 #include "kernels/hopper/sm90/limits.h"
 
@@ -29,16 +30,23 @@ struct ForwardTile {
     static constexpr int kKeyBytes = kPanels * kKeyPanelBytes;  // one stage of keys, or of values
     static constexpr int kOutPanelBytes = 64 * kPanelRowBytes;
     static constexpr int kBarriers = 2 * kQueryStages + 4 * kStages;
+    static constexpr int kWorkBytes = 16;  // of a tile's place
     static constexpr int kOutBytes = kQueryBytes;
-    static constexpr int kSharedBytes =
-        kQueryStages * kQueryBytes + kOutBytes + 2 * kStages * kKeyBytes + 8 * kBarriers + kSwizzleAtomBytes;
+    static constexpr int kSharedBytes = kQueryStages * (kQueryBytes + kWorkBytes) + kOutBytes +
+                                        2 * kStages * kKeyBytes + 8 * kBarriers + kSwizzleAtomBytes;
+    static_assert(8 * kBarriers % kWorkBytes == 0, "a tile's place is read in one piece");
     static_assert(kSharedBytes <= kMaxSharedBytes,
                   "the tile needs more shared memory than a block has: take fewer stages");
 };
 
 /// The order of tiles. (sequence, kv head) pairs are taken a section at a time, so that the section's keys and values
 /// stay in L2. In a section the longest tiles (last queries) come first, and the query heads of a pair are adjacent.
-/// Rounds alternate between the order of the blocks and its reverse, which evens out the blocks' work.
+///
+/// A block's first tile has the block's number. From then on blocks draw: a counter says how many tiles have been
+/// drawn, so that whichever block is free takes the next one, and none is idle before the last tiles. A block draws
+/// until it gets an index past the last tile, which makes count() draws of all blocks together. The last draw finds
+/// `last_draw` in the counter and makes it 0 again (drawn, as atomicInc), so that the next launch finds what this one
+/// found.
 struct ForwardOrder {
     int query_tiles = 0;
     int pairs = 0, group = 1;
@@ -50,10 +58,11 @@ struct ForwardOrder {
 
     CODA_HD constexpr int count() const { return query_tiles * pairs * group; }
 
-    /// Index of a block's tile in a round.
-    static CODA_HD constexpr int index(int round, int block, int blocks) {
-        return round * blocks + (round % 2 == 0 ? block : blocks - 1 - block);
-    }
+    CODA_HD constexpr unsigned last_draw() const { return static_cast<unsigned>(count()) - 1; }
+    /// What a draw that finds `counter` leaves there.
+    CODA_HD constexpr unsigned drawn(unsigned counter) const { return counter >= last_draw() ? 0 : counter + 1; }
+    /// Index of the tile of a draw that finds `counter`; count() and above: there are no more.
+    static CODA_HD constexpr int index(unsigned counter, int blocks) { return blocks + static_cast<int>(counter); }
     CODA_HD constexpr Work at(int index) const {
         const int per_section = section * group * query_tiles;
         const int first = index / per_section * section;
@@ -63,5 +72,15 @@ struct ForwardOrder {
         return {query_tiles - 1 - local / width, first + head / group, head % group};
     }
 };
+
+/// The order for `pairs` of (sequence, key/value head), with `group` query heads each.
+template <class Tile>
+constexpr ForwardOrder forward_order(std::int64_t seq_len, int pairs, int group) {
+    constexpr std::int64_t kSectionBytes = 32 << 20;  // of keys and values that stay in L2
+    const std::int64_t pair_bytes = 4 * seq_len * Tile::kHeadDim;
+    const std::int64_t sections = ceil_div(pairs * pair_bytes, kSectionBytes);
+    return {static_cast<int>(ceil_div(seq_len, std::int64_t{Tile::kQueries})), pairs, group,
+            static_cast<int>(ceil_div(std::int64_t{pairs}, sections))};
+}
 
 }  // namespace coda::hopper

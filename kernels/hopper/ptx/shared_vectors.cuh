@@ -15,4 +15,19 @@ __device__ __forceinline__ void store_shared_quad(std::uint32_t address, float x
     asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(address), "f"(x), "f"(y), "f"(z), "f"(w) : "memory");
 }
 
+__device__ __forceinline__ int4 load_shared_integers(std::uint32_t address) {
+    int4 value;
+    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+                 : "r"(address)
+                 : "memory");
+    return value;
+}
+
+__device__ __forceinline__ void store_shared_integers(std::uint32_t address, int4 value) {
+    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(value.x), "r"(value.y), "r"(value.z),
+                 "r"(value.w)
+                 : "memory");
+}
+
 }  // namespace coda::hopper::ptx

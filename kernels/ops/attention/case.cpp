@@ -1,10 +1,28 @@
 #include "kernels/ops/attention/case.h"
 
 #include <algorithm>
+#include <cmath>
+#include <random>
 
 #include "kernels/cases/op_cases.h"
 #include "kernels/core/error.h"
+
 namespace coda::cases {
+
+std::vector<std::int32_t> packed_documents(std::int64_t batch, std::int64_t seq_len, double mean) {
+    std::mt19937_64 bits(1);
+    std::lognormal_distribution<double> length(std::log(mean) - 0.5, 1);
+    std::vector<std::int32_t> starts;
+    std::int64_t left = 0;  // tokens of the document
+    for (std::int64_t m = 0; m < batch * seq_len; ++m) {
+        const auto position = static_cast<std::int32_t>(m % seq_len);
+        const bool begins = left == 0;
+        if (begins) left = std::max<std::int64_t>(1, std::llround(length(bits)));
+        starts.push_back(begins || position == 0 ? position : starts.back());
+        --left;
+    }
+    return starts;
+}
 
 AttentionCase make_attention(const AttentionCaseShape& shape, const Precision& precision) {
     AttentionCase made;
@@ -31,6 +49,7 @@ AttentionCase make_attention(const AttentionCaseShape& shape, const Precision& p
     const View rope = view(precision.statistic, shape.seq_len, shape.head_dim, 0);
     const View dot = view(precision.statistic, shape.slots(), rows, shape.gap);
     const View rstd = view(precision.statistic, 1, rows, 0);
+    const View next_tile = view(DType::i32, 1, 1, 0);
 
     const auto describe = [&](auto& op) {
         op.qkv = qkv;
@@ -43,6 +62,7 @@ AttentionCase make_attention(const AttentionCaseShape& shape, const Precision& p
     };
     describe(made.forward);
     made.forward.o = o;
+    made.forward.next_tile = next_tile;
     describe(made.backward);
     made.backward.o = o;
     describe(made.rope_backward);
@@ -87,7 +107,7 @@ OpCase made(Size size) {
         if (buffer == kLse) fill = Fill::positive, scale = 4;
         if (buffer == kRstd) fill = Fill::positive;
         if (buffer == kRope) fill = Fill::angles;
-        if (buffer == kPositions || buffer == kDocStart) fill = Fill::positions;
+        if (buffer == kPositions || buffer == kDocStart || buffer == kNextTile) fill = Fill::positions;
         if (buffer == kPositions) scale = static_cast<double>(shape.seq_len);
         result.buffers.push_back({"", view, fill, scale, Access::in});
     }
@@ -95,7 +115,7 @@ OpCase made(Size size) {
         Buffer& buffer = result.buffers[static_cast<std::size_t>(view.buffer)];
         buffer.name = name;
         buffer.access = access;
-        if (access != Access::in) buffer.fill = Fill::nothing;
+        if (access != Access::in && view.dtype != DType::i32) buffer.fill = Fill::nothing;
     });
     return result.finish(op, text("B ", shape.batch, " T ", shape.seq_len, " H ", shape.heads, "/", shape.kv_heads,
                                   " hd ", shape.head_dim));

@@ -22,7 +22,21 @@ struct AttentionCaseShape {
     }
 };
 
-enum AttentionBuffer { kQkv, kO, kLse, kDocStart, kDout, kDqkv, kScratch, kDelta, kPositions, kRope, kDot, kRstd };
+enum AttentionBuffer {
+    kQkv,
+    kO,
+    kLse,
+    kDocStart,
+    kDout,
+    kDqkv,
+    kScratch,
+    kDelta,
+    kPositions,
+    kRope,
+    kDot,
+    kRstd,
+    kNextTile
+};
 
 /// Operands are buffers 0, 1, ... of `buffers`, in the order of AttentionBuffer.
 struct AttentionCase {
@@ -31,6 +45,10 @@ struct AttentionCase {
     AttentionBackward rope_backward;  // from delta, with rope
     std::vector<View> buffers;
 };
+
+/// doc_start (M) of packed documents whose lengths are log-normal with this mean and a deviation of 1 in the logarithm;
+/// the end of a sequence cuts a document. The same for the same arguments.
+std::vector<std::int32_t> packed_documents(std::int64_t batch, std::int64_t seq_len, double mean);
 
 AttentionCase make_attention(const AttentionCaseShape& shape, const Precision& precision);
 

@@ -3,7 +3,6 @@
 #include <cmath>
 #include <memory>
 
-#include "kernels/core/integers.h"
 #include "kernels/hopper/attention/forward.cuh"
 #include "kernels/hopper/attention/shape.h"
 #include "kernels/hopper/plan.h"
@@ -16,8 +15,6 @@ namespace coda::hopper {
 
 namespace {
 
-constexpr std::int64_t kSectionBytes = 32 << 20;  // of keys and values that stay in L2
-
 template <class Tile, bool kDocuments>
 Launch launch_forward(const Attention& op, const Memory& memory, const AttentionGeometry& geometry) {
     auto arguments = std::make_shared<ForwardArguments>();
@@ -27,15 +24,12 @@ Launch launch_forward(const Attention& op, const Memory& memory, const Attention
     arguments->doc_start = memory.at<std::int32_t>(op.doc_start);
     arguments->lse = memory.at<float>(op.lse);
     arguments->lse_ld = op.lse.ld;
+    arguments->next_tile = reinterpret_cast<unsigned*>(memory.at<std::int32_t>(op.next_tile));
     arguments->seq_len = geometry.seq_len;
     arguments->heads = geometry.heads;
     arguments->kv_heads = geometry.kv_heads;
     arguments->scale = static_cast<float>(1 / std::sqrt(static_cast<double>(geometry.head_dim)));
-    const std::int64_t pair_bytes = 4 * op.seq_len * op.head_dim;
-    const std::int64_t sections = ceil_div(geometry.pairs() * pair_bytes, kSectionBytes);
-    arguments->order = {
-        static_cast<int>(ceil_div(op.seq_len, std::int64_t{Tile::kQueries})), geometry.pairs(), geometry.group(),
-        static_cast<int>(ceil_div(std::int64_t{geometry.pairs()}, std::max<std::int64_t>(1, sections)))};
+    arguments->order = forward_order<Tile>(op.seq_len, geometry.pairs(), geometry.group());
 
     const auto kernel = attention_forward<Tile, kDocuments>;
     CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Tile::kSharedBytes));
@@ -58,6 +52,7 @@ Launch launch_forward(const Attention& op, const Memory& memory, const Attention
 AttentionGeometry checked(const Attention& op) {
     const AttentionGeometry geometry = attention_geometry(op);
     require_operand(op.name, "o", op.o, op.qkv.rows, op.heads * op.head_dim, DType::bf16);
+    require_operand(op.name, "next_tile", op.next_tile, 1, 1, DType::i32);
     require_forward_limits(op.name, geometry,
                            op.head_dim == 64 ? ForwardTile<64>::kQueries : ForwardTile<128>::kQueries);
     return geometry;

@@ -12,6 +12,7 @@ struct Attention {
     In<Vector> doc_start;      // (1, M) i32, optional: where the row's document starts, as a position in the sequence
     Out<Matrix> o;             // (M, H hd) storage
     Out<Matrix> lse;           // (H, M) statistic: natural log of Σ exp(q k / sqrt(hd))
+    InOut<Scalar> next_tile;   // i32, for a Hopper GPU: how many tiles its blocks have drawn; 0 before and after
     std::int64_t seq_len = 0;  // T; M = B T
     std::int64_t heads = 0, kv_heads = 0, head_dim = 0;
 
@@ -19,7 +20,7 @@ struct Attention {
     static constexpr const char* name = "Attention";
     static constexpr auto operands =
         std::tuple{field("qkv", &Attention::qkv), field("doc_start", &Attention::doc_start), field("o", &Attention::o),
-                   field("lse", &Attention::lse)};
+                   field("lse", &Attention::lse), field("next_tile", &Attention::next_tile)};
 
     static constexpr Work work = Work::attention;
     double flops() const {

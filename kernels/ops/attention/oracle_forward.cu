@@ -75,6 +75,10 @@ void check_op(const Attention& op, OpCheck& check) {
             }
         }
     }
+    const auto* next_tile = check.memory().at<std::int32_t>(op.next_tile);
+    compare(
+        check, "next_tile", 1, 1, [=] __device__(std::int64_t, std::int64_t) { return static_cast<float>(*next_tile); },
+        [] __device__(std::int64_t, std::int64_t) { return 0.0f; });
 }
 
 }  // namespace coda::oracle

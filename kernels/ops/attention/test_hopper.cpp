@@ -86,6 +86,7 @@ struct Problem {
             if (column % 2 == 0) angle = static_cast<double>(bits() % 6283) / 1000;
             return column % 2 == 0 ? std::cos(angle) : std::sin(angle);
         });
+        fill(cases::kNextTile, [](std::int64_t, std::int64_t) { return 0; });
         fill(cases::kRstd, [&](std::int64_t, std::int64_t) { return 0.5 + static_cast<double>(bits() % 1000) / 1000; });
         fill(cases::kPositions, [&](std::int64_t, std::int64_t m) {
             return static_cast<double>(static_cast<std::uint64_t>(m) * 7919u %

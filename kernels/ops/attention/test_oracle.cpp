@@ -36,6 +36,7 @@ class Problem {
         buffers[cases::kRstd] = {"", made.buffers[cases::kRstd], Fill::ones, 0.75, Access::in};
         buffers[cases::kPositions] = {"", made.buffers[cases::kPositions], Fill::positions,
                                       static_cast<double>(shape.seq_len), Access::in};
+        buffers[cases::kNextTile] = {"", made.buffers[cases::kNextTile], Fill::positions, 1, Access::inout};  // 0
         buffers[cases::kScratch].view.dtype = DType::f32;
         buffers[cases::kScratch].view.cols = buffers[cases::kScratch].view.ld =
             made.buffers[cases::kScratch].cols / size_of(DType::f32);

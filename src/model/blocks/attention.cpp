@@ -34,6 +34,7 @@ AttentionBlock::AttentionBlock(const Parameters& parameters, const Weights& weig
       attn_out_(weights.projection(parameters.out)),
       heads_(buffers.activation("qkv", s.tokens, s.qkv_width)),
       lse_(buffers.statistic("attention lse", s.heads, s.tokens)),
+      next_tile_(buffers.counter("next attention tile")),
       out_{buffers.activation("x after attention", s.tokens, s.width),
            buffers.statistic("rstd after attention", 1, s.tokens)},
       square_(
@@ -114,6 +115,7 @@ void AttentionBlock::attend(StepList& step, const BatchInputs& batch) {
                                 .doc_start = batch.doc_start,
                                 .o = o_.store(),
                                 .lse = write(lse_),
+                                .next_tile = write(next_tile_),
                                 .seq_len = s.seq_len,
                                 .heads = s.heads,
                                 .kv_heads = s.kv_heads,

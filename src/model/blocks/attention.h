@@ -54,6 +54,7 @@ class AttentionBlock {
     KeyValueCache cache_;  // of the passes of generation
     View heads_;           // (M, Nq) q, k and v after RoPE
     View lse_;             // (H, M) log-sum-exp of the scores
+    View next_tile_;       // Attention's counter of tiles
     Stream out_;           // x', 1/rms
     View square_;          // partials of the sum of squares of x'
     Activation x_, o_;     // (M, d) the input, (M, H hd) attention's output
