@@ -48,7 +48,8 @@ IGNORED = -100  # cross_entropy's value for a target that does not count
 # What coda_train takes for keys that a configuration leaves out; None: another key decides, or off.
 DEFAULTS = {
     "model": {"num_key_value_heads": None, "head_dim": None, "rms_norm_eps": 1e-5, "rope_theta": 500000.0,
-              "rope_scaling": None, "tie_word_embeddings": False, "attention_bias": False, "bos_token_id": None},
+              "rope_scaling": None, "tie_word_embeddings": False, "attention_bias": False, "qk_norm": False,
+              "bos_token_id": None},
     "data": {"document_mask": False},
     "training": {"grad_accumulation_steps": 1, "max_grad_norm": 1.0},
     "validation": {"batches": 20},
@@ -131,11 +132,16 @@ class Attention(nn.Module):
         self.q_proj, self.k_proj, self.v_proj = (nn.Linear(width, rows, bias=model["attention_bias"])
                                                  for rows in (out, kv, kv))
         self.o_proj = nn.Linear(out, width, bias=False)
+        self.qk_norm = model["qk_norm"]
+        if self.qk_norm:
+            self.q_norm, self.k_norm = (Norm(self.head_dim, model["rms_norm_eps"]) for _ in range(2))
 
     def forward(self, x, cos, sin, mask):
         batch, length, _ = x.shape
         q, k, v = (p(x).view(batch, length, -1, self.head_dim).transpose(1, 2)
                    for p in (self.q_proj, self.k_proj, self.v_proj))
+        if self.qk_norm:
+            q, k = self.q_norm(q), self.k_norm(k)
         q, k = ((y * cos + rotate_half(y) * sin).to(y.dtype) for y in (q, k))
         k, v = (y.repeat_interleave(self.groups, 1) for y in (k, v))
         out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None)

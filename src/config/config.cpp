@@ -47,6 +47,8 @@ void validate(const ModelConfig& model) {
     check(model.num_attention_heads % model.num_key_value_heads == 0, "model.num_attention_heads ",
           model.num_attention_heads, " is not divisible by model.num_key_value_heads ", model.num_key_value_heads);
     check(model.head_dim % 2 == 0, "model.head_dim ", model.head_dim, " is odd; rotary embedding needs pairs");
+    check(!model.qk_norm || !model.attention_bias,
+          "model.qk_norm and model.attention_bias are both true; a model has norms of q and k or biases, not both");
     validate_token(model, model.bos_token_id, "bos_token_id");
     for (const std::int64_t token : model.eos_token_id) validate_token(model, token, "eos_token_id");
 

@@ -103,14 +103,16 @@ void put_rope(const HfConfig& hf, nlohmann::json& section) {
     section["rope_scaling"] = rope.scaling;
 }
 
-/// A model_type whose function is LLaMA's, but for biases of q, k and v, and transformers' defaults where its file
-/// omits a key.
+/// A model_type whose function is LLaMA's, but for biases of q, k and v or norms of q and k, and transformers' defaults
+/// where its file omits a key.
 struct Family {
     const char *model_type, *architecture;
     std::int64_t max_position_embeddings;
     std::optional<std::int64_t> num_key_value_heads{};  // absent: as many as query heads
     std::optional<std::int64_t> sliding_window{};       // absent: it has no such key
+    std::optional<std::int64_t> head_dim{};             // absent: hidden_size / num_attention_heads
     bool attention_bias = false;                        // of q, k and v; LLaMA's key of that name adds one of o
+    bool qk_norm = false;
 };
 constexpr Family kFamilies[] = {
     {.model_type = "llama", .architecture = "LlamaForCausalLM", .max_position_embeddings = 2048},
@@ -124,6 +126,12 @@ constexpr Family kFamilies[] = {
      .max_position_embeddings = 32768,
      .num_key_value_heads = 32,
      .attention_bias = true},
+    {.model_type = "qwen3",
+     .architecture = "Qwen3ForCausalLM",
+     .max_position_embeddings = 32768,
+     .num_key_value_heads = 32,
+     .head_dim = 128,
+     .qk_norm = true},
 };
 
 /// Why a model that people have is not one of these; by the beginning of its model_type.
@@ -133,7 +141,7 @@ constexpr std::pair<const char*, const char*> kOtherModels[] = {
     {"qwen2_moe", "experts"},
     {"qwen2_", "a part for images or sound"},
     {"qwen3_moe", "experts"},
-    {"qwen3", "norms of q and k"},
+    {"qwen3_", "a part for images or sound, or layers of another kind"},
     {"olmo2", "norms after its blocks"},
     {"olmo3", "norms after its blocks"},
     {"phi3", "q, k, v and gate, up as one matrix each"},
@@ -163,7 +171,8 @@ const Family& family_of(const HfConfig& hf) {
     }
     throw Error(text(hf.file(), ": ",
                      hf.has("model_type") ? "model_type is " + found_text(type) : "there is no model_type", why,
-                     "; only \"llama\", and \"mistral\" and \"qwen2\" without a sliding window, are supported"));
+                     "; only \"llama\", and \"mistral\", \"qwen2\" and \"qwen3\" without a sliding window, are "
+                     "supported"));
 }
 
 /// Leaves out the end tokens that the model has no row for, as it cannot make them. Throws Error naming `file` where
@@ -202,6 +211,9 @@ void refuse_unsupported(const HfConfig& hf, const Family& family) {
     hf.must_be("hidden_act", "silu");
     hf.must_be("attention_bias", family.attention_bias);
     hf.must_be("use_sliding_window", false);
+    for (const nlohmann::json& type : hf.get("layer_types"))
+        require(type == "full_attention", hf.file(), ": layer_types has ", found_text(type),
+                "; only \"full_attention\" is supported");
     hf.must_be("mlp_bias", false);
     hf.must_be("attention_dropout", 0.0);
     hf.must_be("partial_rotary_factor", 1.0);
@@ -218,8 +230,9 @@ nlohmann::json to_hf_json(const ModelConfig& model) {
     config.model = model;
     nlohmann::json hf = to_json(config)["model"];
     const Family& family = *std::find_if(std::begin(kFamilies), std::end(kFamilies), [&](const Family& each) {
-        return each.attention_bias == model.attention_bias;
+        return each.attention_bias == model.attention_bias && each.qk_norm == model.qk_norm;
     });
+    hf.erase("qk_norm");
     hf["architectures"] = {family.architecture};
     hf["model_type"] = family.model_type;
     hf["torch_dtype"] = "float32";
@@ -262,9 +275,13 @@ nlohmann::json model_section_from_hf(const nlohmann::json& json, const std::stri
         section["num_key_value_heads"] = *family.num_key_value_heads;
     }
     if (section["num_key_value_heads"].is_null()) section["num_key_value_heads"] = section["num_attention_heads"];
-    if (!hf.get("head_dim").is_null()) section["head_dim"] = hf.get("head_dim");
+    if (!hf.get("head_dim").is_null())
+        section["head_dim"] = hf.get("head_dim");
+    else if (family.head_dim)
+        section["head_dim"] = *family.head_dim;
     section["rms_norm_eps"] = hf.or_default("rms_norm_eps", 1e-6);
     section["attention_bias"] = family.attention_bias;
+    section["qk_norm"] = family.qk_norm;
     section["tie_word_embeddings"] = hf.or_default("tie_word_embeddings", false);
     section["max_position_embeddings"] = hf.or_default("max_position_embeddings", family.max_position_embeddings);
     check_window(hf, family, section["max_position_embeddings"]);

@@ -3,11 +3,13 @@
 // Master weights, gradients, moments and the working copy are flat segments with equal element offsets: matrices first
 // (they decay), then norm weights and biases. Each packed matrix is one GEMM operand:
 //   embedding (Vp, d) | per layer: qkv (Nq, d), attn_out (d, H hd), gate_up (2f, d), down (d, f) | head (Vp, d) if
-//   untied | per layer: attn_norm (d), qkv's bias (Nq) if there is one, mlp_norm (d) | final_norm (d)
+//   untied | per layer: attn_norm (d), qkv's bias (Nq) and the norms of q and k heads (2, hd) if there are some,
+//   mlp_norm (d) | final_norm (d)
 // Only in the working copy, qkv, gate_up and head carry the weight of the norm before them in their columns
 // (NormFold, kernels/ops/optimizer/op.h); of tied weights that is the embedding, whose rows are then looked up in the
 // master. Packing is a permutation of rows: in q and k heads the rotate-half pair (i, i + hd/2) becomes the adjacent
-// pair (2i, 2i + 1); gate and up rows interleave. Vp is vocab_size padded to a multiple of 64 with zero rows.
+// pair (2i, 2i + 1), and so does the pair of weights of their norms; gate and up rows interleave. Vp is vocab_size
+// padded to a multiple of 64 with zero rows.
 //
 // Each block declares its own (src/model/blocks); the layout is the walk over them.
 #pragma once

@@ -273,9 +273,9 @@ TEST_CASE_METHOD(Fixture, "the flag --init-from: a bad folder is a run-time erro
     };
     CHECK(lacking(error_kind(), {folder.path() + "/config.json: cannot be opened"}) == "");
     json hf = hf_config();
-    hf["model_type"] = "qwen3";
+    hf["model_type"] = "gemma3";
     folder.write("config.json", hf.dump());
-    CHECK(lacking(error_kind(), {folder.path() + "/config.json: model_type is the string \"qwen3\""}) == "");
+    CHECK(lacking(error_kind(), {folder.path() + "/config.json: model_type is the string \"gemma3\""}) == "");
 }
 
 TEST_CASE("the command is quoted for a shell") {

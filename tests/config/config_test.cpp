@@ -50,7 +50,7 @@ TEST_CASE("every key is read into its own member and written back") {
     const json every_key = json::parse(R"({
         "model": {"hidden_size": 128, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
                   "num_key_value_heads": 2, "head_dim": 64, "vocab_size": 300, "rms_norm_eps": 1e-6,
-                  "rope_theta": 10000.5, "tie_word_embeddings": true, "attention_bias": true,
+                  "rope_theta": 10000.5, "tie_word_embeddings": true, "attention_bias": true, "qk_norm": false,
                   "max_position_embeddings": 4096,
                   "initializer_range": 0.015, "bos_token_id": 11, "eos_token_id": 12,
                   "rope_scaling": {"rope_type": "llama3", "factor": 32.0, "low_freq_factor": 1.5,
@@ -85,6 +85,14 @@ TEST_CASE("every key is read into its own member and written back") {
     CHECK(config.optimizer.beta2 == 0.9);
     CHECK(config.lr_schedule.decay_steps == 13);
     CHECK(config.device == coda::DeviceChoice::cpu);
+}
+
+TEST_CASE("a model has biases or norms of q and k") {
+    json document = changed("/model/qk_norm", true);
+    CHECK(parse_config(document, "c").model.qk_norm);
+    CHECK(to_json(parse_config(document, "c"))["model"]["qk_norm"] == true);
+    document["model"]["attention_bias"] = true;
+    CHECK(lacking(error_of(document), {"model.qk_norm and model.attention_bias are both true"}) == "");
 }
 
 TEST_CASE("precision is a word or an object of what differs from fp8") {

@@ -59,6 +59,19 @@ json qwen2() {
     })");
 }
 
+// As transformers 4 writes Qwen3 0.6B: heads of 128, of which 16 are wider than the stream.
+json qwen3() {
+    return json::parse(R"({
+        "architectures": ["Qwen3ForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+        "bos_token_id": 151643, "eos_token_id": 151645, "head_dim": 128, "hidden_act": "silu", "hidden_size": 1024,
+        "initializer_range": 0.02, "intermediate_size": 3072, "max_position_embeddings": 40960,
+        "max_window_layers": 28, "model_type": "qwen3", "num_attention_heads": 16, "num_hidden_layers": 28,
+        "num_key_value_heads": 8, "rms_norm_eps": 1e-06, "rope_scaling": null, "rope_theta": 1000000,
+        "sliding_window": null, "tie_word_embeddings": true, "torch_dtype": "bfloat16",
+        "transformers_version": "4.51.0", "use_cache": true, "use_sliding_window": false, "vocab_size": 151936
+    })");
+}
+
 // As Llama 2 7B: no GQA, no head_dim, no rope_theta.
 json llama2() {
     return json::parse(R"({
@@ -88,7 +101,7 @@ TEST_CASE("a Llama 3.2 config.json, of transformers 4 and 5") {
         "num_key_value_heads": 8, "head_dim": 64, "vocab_size": 128256, "rms_norm_eps": 1e-05, "rope_theta": 500000.0,
         "rope_scaling": {"rope_type": "llama3", "factor": 32.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
                          "original_max_position_embeddings": 8192},
-        "attention_bias": false, "tie_word_embeddings": true, "max_position_embeddings": 131072,
+        "attention_bias": false, "qk_norm": false, "tie_word_embeddings": true, "max_position_embeddings": 131072,
         "initializer_range": 0.02, "bos_token_id": 128000, "eos_token_id": 128001
     })");
     CHECK(model_section_from_hf(llama32(), "f") == expected);
@@ -209,6 +222,51 @@ TEST_CASE("a qwen2 is a LLaMA with biases of q, k and v, and its own defaults") 
     }
 }
 
+TEST_CASE("a qwen3 is a LLaMA with norms of q and k, and its own defaults") {
+    const json section = model_section_from_hf(qwen3(), "f");
+    CHECK(section["qk_norm"] == true);
+    CHECK(section["attention_bias"] == false);
+    CHECK(section["head_dim"] == 128);
+    json bare = qwen3();
+    for (const char* key :
+         {"num_key_value_heads", "max_position_embeddings", "rms_norm_eps", "use_sliding_window", "tie_word_embeddings",
+          "rope_theta", "head_dim", "attention_bias", "sliding_window", "rope_scaling"})
+        bare.erase(key);
+    bare["num_attention_heads"] = 32;
+    const json defaults = model_section_from_hf(bare, "f");
+    CHECK(defaults["num_key_value_heads"] == 32);
+    CHECK(defaults["head_dim"] == 128);
+    CHECK(defaults["max_position_embeddings"] == 32768);
+    CHECK(defaults["rms_norm_eps"] == 1e-6);
+    CHECK(defaults["tie_word_embeddings"] == false);
+    CHECK(defaults["rope_theta"] == 10000.0);
+    json of_5 = qwen3();
+    of_5["layer_types"] = std::vector<std::string>(28, "full_attention");
+    CHECK(model_section_from_hf(of_5, "f") == section);
+    of_5["layer_types"][27] = "sliding_attention";
+    CHECK(lacking(refusal(of_5), {"DIR/config.json: layer_types has the string \"sliding_attention\""}) == "");
+    for (const auto& [key, value] :
+         {std::pair<const char*, json>("use_sliding_window", true),
+          {"attention_bias", true},
+          {"hidden_act", "gelu"},
+          {"architectures", {"Qwen3MoeForCausalLM"}},
+          {"rope_scaling", {{"rope_type", "dynamic"}, {"factor", 4.0}, {"original_max_position_embeddings", 32768}}}}) {
+        json hf = qwen3();
+        hf[key] = value;
+        CHECK(lacking(refusal(hf), {"DIR/config.json: ", key}) == "");
+    }
+}
+
+TEST_CASE("a model with norms of q and k is written as the qwen3 that transformers gives them to") {
+    json document = coda::test::small_document();
+    document["model"]["qk_norm"] = true;
+    const json hf = to_hf_json(coda::parse_config(document, "small").model);
+    CHECK(hf["model_type"] == "qwen3");
+    CHECK(hf["architectures"] == json::array({"Qwen3ForCausalLM"}));
+    CHECK(hf["attention_bias"] == false);
+    CHECK_FALSE(hf.contains("qk_norm"));
+}
+
 TEST_CASE("a model with biases is written as the qwen2 that transformers gives them to") {
     json document = coda::test::small_document();
     document["model"]["attention_bias"] = true;
@@ -221,7 +279,7 @@ TEST_CASE("other models are refused with what they have that a LLaMA has not") {
     for (const auto& [type, why] : {std::pair("smollm3", "layers without rotary embedding"),
                                     {"granite", "multipliers"},
                                     {"qwen2_vl", "a part for images"},
-                                    {"qwen3", "norms of q and k"},
+                                    {"qwen3_next", "layers of another kind"},
                                     {"qwen3_moe", "experts"},
                                     {"olmo2", "norms after its blocks"},
                                     {"phi3", "as one matrix each"},
@@ -303,7 +361,7 @@ TEST_CASE("to_hf_json is what transformers' LlamaForCausalLM loads") {
 }
 
 TEST_CASE("an exported config.json imports as the same model section") {
-    for (const json& hf : {llama32(), llama2(), qwen2()}) {
+    for (const json& hf : {llama32(), llama2(), qwen2(), qwen3()}) {
         json document = coda::test::small_document();
         document["model"] = model_section_from_hf(hf, "f");
         const coda::Config config = coda::parse_config(document, "small");

@@ -19,11 +19,12 @@ Config shipped(const std::string& name) {
     return coda::parse_config(document, name);
 }
 
-// The parameter count of a LLaMA, from the shapes of its Hugging Face tensors.
+// The parameter count of a LLaMA or Qwen3, from the shapes of its Hugging Face tensors.
 std::int64_t parameters_of(const coda::ModelConfig& m) {
     const std::int64_t q = m.num_attention_heads * m.head_dim, kv = m.num_key_value_heads * m.head_dim;
     const std::int64_t d = m.hidden_size;
-    const std::int64_t block = 2 * d * q + 2 * d * kv + 3 * d * m.intermediate_size + 2 * d;
+    const std::int64_t block =
+        2 * d * q + 2 * d * kv + 3 * d * m.intermediate_size + 2 * d + (m.qk_norm ? 2 * m.head_dim : 0);
     return m.num_hidden_layers * block + d + (m.tie_word_embeddings ? 1 : 2) * m.vocab_size * d;
 }
 
@@ -48,7 +49,7 @@ TEST_CASE("every shipped config parses and round-trips") {
         CHECK(to_json(coda::parse_config(to_json(config), "other name")) == to_json(config));
         ++files;
     }
-    CHECK(files >= 9);
+    CHECK(files >= 10);
 }
 
 TEST_CASE("the data of every shipped config is made by a script, of its vocabulary's tokenizer") {
@@ -64,7 +65,9 @@ TEST_CASE("the data of every shipped config is made by a script, of its vocabula
             CHECK_FALSE(command.empty());
             CHECK(command.find("--folder") == std::string::npos);  // the script's own default, below the current folder
             const bool bytes = std::filesystem::path(file).extension() == ".txt";
-            const char* tokenizer = config.model.vocab_size == 50257 ? " --tokenizer gpt2" : " --tokenizer llama3";
+            const char* tokenizer = config.model.vocab_size == 50257    ? " --tokenizer gpt2"
+                                    : config.model.vocab_size == 151936 ? " --tokenizer FILE"
+                                                                        : " --tokenizer llama3";
             CHECK((command.find(tokenizer) == std::string::npos) == bytes);
             CHECK((config.model.vocab_size == 256) == bytes);
             // A full run reads more than the script fetches of its own accord.
@@ -92,6 +95,19 @@ TEST_CASE("the LLaMA configs are the published models") {
         CHECK(shipped(name).training.seq_len == 8192);
     }
     CHECK(shipped("llama8b").optimizer.moments == coda::Moments::bf16);
+}
+
+TEST_CASE("the Qwen config is the published model") {
+    // The parameters of Qwen/Qwen3-0.6B, which its card gives as 0.6B, and as 0.44B without the embedding.
+    const coda::ModelConfig model = shipped("qwen3_0.6b").model;
+    CHECK(parameters_of(model) == 596049920);
+    CHECK(parameters_of(model) - model.vocab_size * model.hidden_size == 440467456);
+    CHECK(model.qk_norm);
+    CHECK(model.head_dim == 128);
+    CHECK(model.rms_norm_eps == 1e-6);
+    CHECK(model.rope_theta == 1000000);
+    CHECK_FALSE(model.rope_scaling);
+    CHECK(model.max_position_embeddings == 40960);
 }
 
 TEST_CASE("the small configs have the size in their name") {

@@ -80,6 +80,7 @@ MODES = {
     "odd_vocabulary": ODD_VOCABULARY,
     "odd_length": ODD_LENGTH,
     "gqa": GQA,
+    "qk_norm": {"model.qk_norm": True, "model.num_attention_heads": 4, "model.num_key_value_heads": 2},
     "linear_decay": {"lr_schedule.type": "linear", "lr_schedule.decay_steps": 10},
     "wsd": {"lr_schedule.type": "wsd", "lr_schedule.min_lr_ratio": 0.0},
     "constant_unclipped": {"lr_schedule.type": "constant", "training.max_grad_norm": 0},

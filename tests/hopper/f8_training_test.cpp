@@ -49,13 +49,17 @@ const TrainingCase kCases[] = {
                .seq_len = 176,
                .recompute = Recompute::swiglu,
                .gemms = {.has_fp8 = true, .bf16_last_layers = 1}}},
+    {.name = "norms of q and k, heads of 128",
+     .head_dim = 128,
+     .norms = true,
+     .sizes = {.batch = 2, .seq_len = 104, .gemms = PrecisionConfig::fp8()}},
     {.name = "tied head in chunks, first layer bf16",
      .tied = true,
      .sizes = {.batch = 2, .seq_len = 104, .chunks = 3, .gemms = {.has_fp8 = true, .bf16_first_layers = 1}}},
 };
 
 ModelConfig model_of(const TrainingCase& c) {
-    ModelConfig model = small_model(c.head_dim, c.tied);
+    ModelConfig model = small_model(c.head_dim, c.tied, c.bias, c.norms);
     model.hidden_size = 272;
     model.intermediate_size = 336;
     return model;

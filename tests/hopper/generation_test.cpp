@@ -66,8 +66,9 @@ Tokens tokens_of(Decoder& decoder, int row, const SequenceStart& sequence, int s
 
 TEST_CASE("the GPU decodes the logits of the CPU in bf16 storage, for 64 tokens", "[gpu]") {
     if (!has_hopper()) return;
-    for (const auto& [head_dim, tied] : {std::pair{64, false}, std::pair{128, true}}) {
-        const ModelConfig model = small_model(head_dim, tied);
+    for (const auto& [head_dim, tied, norms] :
+         {std::tuple{64, false, false}, std::tuple{128, true, false}, std::tuple{128, false, true}}) {
+        const ModelConfig model = small_model(head_dim, tied, false, norms);
         const GenerationShape shape{.batch = 4, .context = 400};
         Generation cpu(model, shape, false), gpu(model, shape, true);
         const std::size_t prompts[] = {1, 130, 300};  // the fourth row is idle

@@ -10,7 +10,7 @@
 namespace coda::test {
 
 /// Sizes that are multiples only of what the kernels need: ragged tiles in rows and columns, a padded vocabulary.
-inline ModelConfig small_model(std::int64_t head_dim, bool tied, bool bias = false) {
+inline ModelConfig small_model(std::int64_t head_dim, bool tied, bool bias = false, bool norms = false) {
     ModelConfig model = tiny_model();
     model.hidden_size = 264;
     model.intermediate_size = 328;
@@ -20,6 +20,7 @@ inline ModelConfig small_model(std::int64_t head_dim, bool tied, bool bias = fal
     model.rope_theta = 10000;
     model.tie_word_embeddings = tied;
     model.attention_bias = bias;
+    model.qk_norm = norms;
     return model;
 }
 

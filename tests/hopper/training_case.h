@@ -18,6 +18,7 @@ struct TrainingCase {
     std::int64_t head_dim = 64;
     bool tied = false;
     bool bias = false;
+    bool norms = false;  // of q and k
     Sizes sizes{.batch = 2, .seq_len = 100};
     int micro_batches = 1;
 };
@@ -47,7 +48,8 @@ struct GradientBounds {
 inline void check_gradients(const textbook::Weights& got, const textbook::Weights& expected,
                             const GradientBounds& bounds) {
     for (const auto& [name, gradient] : expected) {
-        const bool sums_to_zero = name.find("q_proj") != std::string::npos || name.find("k_proj") != std::string::npos;
+        const bool sums_to_zero =
+            name.find("attn.q_") != std::string::npos || name.find("attn.k_") != std::string::npos;
         const double norm = std::sqrt(dot(gradient, gradient)), got_norm = std::sqrt(dot(got.at(name), got.at(name)));
         const double cosine = dot(got.at(name), gradient) / (norm * got_norm);
         INFO(name << ": cosine " << cosine << ", norm " << got_norm << ", expected " << norm);

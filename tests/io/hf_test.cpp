@@ -104,6 +104,7 @@ TEST_CASE("an exported checkpoint is imported with the same bits, in one file an
     for (const bool tied : {false, true}) {
         ModelConfig model = small_model(tied);
         model.attention_bias = tied;
+        model.qk_norm = !tied;
         const ParameterLayout layout = parameter_layout(model);
         const std::vector<float> master = numbered(layout);
         for (const std::int64_t shard_bytes : {kMaxShardBytes, std::int64_t{9000}}) {
@@ -119,7 +120,8 @@ TEST_CASE("an exported checkpoint is imported with the same bits, in one file an
 
 TEST_CASE("imported weights read in parts or by rows are those read at once") {
     ModelConfig model = small_model(false);
-    model.attention_bias = true;
+    model.attention_bias = GENERATE(false, true);
+    model.qk_norm = !model.attention_bias;
     const Exported exported(model);
     const ScratchFolder& folder = exported.folder;
     const ParameterLayout& layout = exported.layout;
@@ -213,6 +215,23 @@ TEST_CASE("an exported bias is one row in Hugging Face's order, of a qwen2") {
         CHECK(value == master[static_cast<std::size_t>(first + packed)]);
     }
     CHECK(read_json_file((folder.path() / "config.json").string())["model_type"] == "qwen2");
+}
+
+TEST_CASE("an exported norm of heads is one row in Hugging Face's order, of a qwen3") {
+    ModelConfig model = small_model(true);
+    model.qk_norm = true;
+    const Exported exported(model);
+    const SafetensorsFolder checkpoint(exported.folder.path());
+    const std::int64_t first = exported.layout.layers[1].attention.gain.value().offset;
+    // Heads of 6 elements: the rotate-half pair (1, 4) is the adjacent pair (2, 3). The weights of k follow those of q.
+    for (const auto& [part, element, packed] : {std::tuple("q", 1, 2), {"q", 4, 3}, {"k", 2, 6 + 4}, {"k", 5, 6 + 5}}) {
+        const StoredTensor& norm = checkpoint.tensors().at(text("model.layers.1.self_attn.", part, "_norm.weight"));
+        CHECK(norm.shape == std::vector<std::int64_t>{6});
+        float value = 0;
+        norm.read(element, std::span(&value, 1));
+        CHECK(value == exported.master[static_cast<std::size_t>(first + packed)]);
+    }
+    CHECK(read_json_file((exported.folder.path() / "config.json").string())["model_type"] == "qwen3");
 }
 
 TEST_CASE("missing, unexpected and wrongly shaped tensors are all named in one error") {

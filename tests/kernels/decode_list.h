@@ -175,9 +175,12 @@ class DecodeList {
                            .w = qkv_weights,
                            .rstd = rstd,
                            .bias = {},
+                           .gain = {},
                            .positions = positions,
                            .rope = rope_,
                            .out = qkv,
+                           .pre = {},
+                           .rho = {},
                            .rotated = (sizes.heads + sizes.kv_heads) * sizes.head_dim,
                            .head_dim = sizes.head_dim});
             DecodeAttention attention{.qkv = qkv,

@@ -138,12 +138,14 @@ TEST_CASE("every op of the instruction set in float and in bf16 agrees with itse
 TEST_CASE("a GEMM program has its op's name, and words for its form") {
     cases::for_each_op_type([&]<class T>() {
         const cases::OpCases all = cases::cases_of<T>();
-        const std::string op = T::name;
-        for (const cases::Program& program : all.programs) {
-            INFO(program.name);
-            CHECK((program.name == op || std::string(program.name).starts_with(op + " ")));
-        }
-        for (const cases::Program& program : all.f8) CHECK(program.name == op + " f8");
+        const auto check_names = [](const std::vector<cases::Program>& programs, const std::string& name) {
+            for (const cases::Program& program : programs) {
+                INFO(program.name);
+                CHECK((program.name == name || std::string(program.name).starts_with(name + " ")));
+            }
+        };
+        check_names(all.programs, T::name);
+        check_names(all.f8, std::string(T::name) + " f8");
     });
 }
 

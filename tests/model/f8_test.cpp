@@ -116,6 +116,21 @@ TEST_CASE("a step of a model with biases is as far from the textbook as FP8's ro
     }
 }
 
+TEST_CASE("a step of a model with norms of q and k is as far from the textbook as FP8's rounding") {
+    ModelConfig model = small_model();
+    model.qk_norm = true;
+    textbook::Weights weights = small_weights();
+    for (const auto& [name, values] : textbook::random_weights(model, 11)) {
+        if (weights.count(name) == 0) weights[name] = values;
+    }
+    const std::vector<textbook::Batch> batches = batches_of(1, 2);
+    const textbook::Result truth = textbook::loss_and_gradients(model, weights, batches);
+    F8Run run(PrecisionConfig::fp8(), Recompute::none, kAllPasses, model);
+    run.begin(batches, weights);
+    const double loss = run.step(batches);
+    CHECK(beyond(truth, loss, run.gradients()) == "");
+}
+
 TEST_CASE("only the gradient of q, k and v is in e5m2, and a step has its rounding") {
     const std::vector<textbook::Batch> batches = batches_of(1, 2);
     const textbook::Result truth = textbook::loss_and_gradients(small_model(), small_weights(), batches);

@@ -64,7 +64,7 @@ std::vector<double> textbook_logits(const ModelConfig& model, const Tokens& toke
 struct Case {
     const char* name;
     std::int64_t kv_heads = 2;
-    bool tied = false, scaled = false, bias = false;
+    bool tied = false, scaled = false, bias = false, norms = false;
 };
 
 ModelConfig model_of(const Case& c) {
@@ -72,6 +72,7 @@ ModelConfig model_of(const Case& c) {
     model.num_key_value_heads = c.kv_heads;
     model.tie_word_embeddings = c.tied;
     model.attention_bias = c.bias;
+    model.qk_norm = c.norms;
     if (c.scaled) model.rope_scaling = RopeScaling{8, 1, 4, 40};
     return model;
 }
@@ -114,7 +115,8 @@ TEST_CASE("decoding in double has the textbook's logits at every position") {
     const Case c =
         GENERATE(Case{.name = "grouped-query"}, Case{.name = "multi-query", .kv_heads = 1},
                  Case{.name = "a key/value head per query head", .kv_heads = 4}, Case{.name = "tied", .tied = true},
-                 Case{.name = "scaled RoPE", .scaled = true}, Case{.name = "biases of q, k and v", .bias = true});
+                 Case{.name = "scaled RoPE", .scaled = true}, Case{.name = "biases of q, k and v", .bias = true},
+                 Case{.name = "norms of q and k", .norms = true});
     INFO(c.name);
     const ModelConfig model = model_of(c);
     Generation generation(model, {.batch = 4, .context = 14}, kFloat64);

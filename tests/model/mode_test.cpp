@@ -12,11 +12,13 @@ using namespace coda::test;
 
 namespace {
 
-/// Tied ones have biases, which passes without master weights read from a copy of their own.
+/// Tied ones have biases, and the others norms of q and k, which passes without master weights read from a copy of
+/// their own.
 ModelConfig tied_or_not(bool tied) {
     ModelConfig model = tiny_model();
     model.tie_word_embeddings = tied;
     model.attention_bias = tied;
+    model.qk_norm = !tied;
     return model;
 }
 
@@ -98,7 +100,7 @@ TEST_CASE("a plan has memory for what its mode touches and for nothing else") {
         CHECK(plan.offset[static_cast<std::size_t>(view.buffer)] == -1);
     }
     const ParameterLayout layout = parameter_layout(model);
-    const std::int64_t vectors = model.attention_bias ? layout.count - layout.matrix_count : 0;  // in fp32 too
+    const std::int64_t vectors = layout.count - layout.matrix_count;  // in fp32 too
     CHECK(placed_bytes(evaluation, plan, MemorySegment::weights) == 2 * layout.count + 4 * vectors);
     CHECK(placed_bytes(evaluation, plan, MemorySegment::gradients) == 0);
     CHECK(evaluation.uses(host.embedded) == model.tie_word_embeddings);

@@ -16,6 +16,7 @@ TEST_CASE("every element of every Hugging Face tensor has a place of its own, an
     ModelConfig model = tiny_model();
     model.tie_word_embeddings = GENERATE(false, true);
     model.attention_bias = GENERATE(false, true);
+    model.qk_norm = !model.attention_bias;
     const ParameterLayout layout = parameter_layout(model);
     std::vector<int> owners(static_cast<std::size_t>(layout.count), 0);
     std::int64_t elements = 0;
@@ -114,6 +115,33 @@ TEST_CASE("an element of a bias lies among the norms, in the order of the matrix
                       Catch::Contains("odd: the name of a bias"));
 }
 
+TEST_CASE("the weights of norms of heads lie among the norms, in the order of a head's rows") {
+    ModelConfig model = tiny_model();
+    const ParameterLayout plain = parameter_layout(model);
+    model.qk_norm = true;
+    const ParameterLayout layout = parameter_layout(model);
+    CHECK(layout.matrix_count == plain.matrix_count);
+    CHECK(layout.parameters == plain.parameters + 2 * (8 + 8));
+    std::map<std::string, HfTensor> tensors;
+    for (const HfTensor& tensor : layout.tensors) tensors[tensor.name] = tensor;
+    for (std::size_t l = 0; l < 2; ++l) {
+        const PackedTensor gain = layout.layers[l].attention.gain.value();
+        const PackedTensor& qkv = layout.matrices[layout.layers[l].attention.qkv].place;
+        CHECK(gain.offset >= layout.matrix_count);
+        CHECK(gain.rows == 2);
+        CHECK(gain.cols == 8);
+        for (const auto& [part, row] : {std::pair("q", 0), {"k", 1}}) {
+            const std::string name = text("model.layers.", l, ".self_attn.", part);
+            const HfTensor &norm = tensors.at(name + "_norm.weight"), &first_head = tensors.at(name + "_proj.weight");
+            CHECK(norm.count() == 8);
+            CHECK(!norm.matrix);
+            for (std::int64_t i = 0; i < 8; ++i)
+                CHECK(norm.row_offset(i) - gain.offset - 8 * row ==
+                      (first_head.row_offset(i) - first_head.row_offset(0)) / qkv.cols);
+        }
+    }
+}
+
 TEST_CASE("the matrices of a model by offset, each with its layer") {
     ModelConfig model = tiny_model();
     model.tie_word_embeddings = GENERATE(false, true);
@@ -151,7 +179,8 @@ TEST_CASE("parameter counts of the known models") {
 
 TEST_CASE("initial weights: normal matrices of the given deviation, norms of 1, biases and padding of 0") {
     ModelConfig model = tiny_model();
-    model.attention_bias = true;
+    model.attention_bias = GENERATE(false, true);
+    model.qk_norm = !model.attention_bias;
     model.hidden_size = 64;
     model.intermediate_size = 200;
     const ParameterLayout layout = parameter_layout(model);

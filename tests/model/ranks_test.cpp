@@ -44,6 +44,7 @@ ModelConfig model_of(const RanksCase& c) {
     model.hidden_size = 32;  // a layer's matrices are divisible by 2 and 4 ranks, not by 3
     model.tie_word_embeddings = c.tied;
     model.attention_bias = c.tied;  // shared, as norms are
+    model.qk_norm = !c.tied;        // likewise
     return model;
 }
 

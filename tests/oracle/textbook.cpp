@@ -106,6 +106,10 @@ std::map<std::string, std::vector<std::int64_t>> weight_shapes(const ModelConfig
         shapes[layer_weight(layer, "mlp.gate_proj")] = {f, d};
         shapes[layer_weight(layer, "mlp.up_proj")] = {f, d};
         shapes[layer_weight(layer, "mlp.down_proj")] = {d, f};
+        if (config.qk_norm) {
+            shapes[layer_weight(layer, "self_attn.q_norm")] = {head_dim(config)};
+            shapes[layer_weight(layer, "self_attn.k_norm")] = {head_dim(config)};
+        }
         if (!config.attention_bias) continue;
         shapes[layer_bias(layer, "self_attn.q_proj")] = {q_width};
         shapes[layer_bias(layer, "self_attn.k_proj")] = {kv_width};

@@ -114,6 +114,17 @@ Matrix<Scalar> rms_norm(const Matrix<Scalar>& x, const std::vector<Scalar>& weig
     return y;
 }
 
+/// rms_norm of every head of x (M, heads hd) by itself, hd the size of `weight`.
+template <class Scalar>
+Matrix<Scalar> norm_heads(const Matrix<Scalar>& x, const std::vector<Scalar>& weight, double eps) {
+    const auto width = static_cast<std::int64_t>(weight.size());
+    Matrix<Scalar> heads(x.rows * x.columns / width, width);  // the same elements, a head per row
+    heads.data = x.data;
+    Matrix<Scalar> y = x;
+    y.data = rms_norm(heads, weight, eps).data;
+    return y;
+}
+
 /// Rotates every head of x (M, heads hd): with u = head's first half, v = its second half, θ_i = position frequency_i:
 /// (u, v) -> (u cos θ - v sin θ, v cos θ + u sin θ).
 template <class Scalar>
@@ -218,8 +229,13 @@ Matrix<Scalar> model_logits(const ModelConfig& config, const Parameters<Scalar>&
             return config.attention_bias ? linear(a, weight(module), parameters.at(layer_bias(layer, module)))
                                          : linear(a, weight(module));
         };
-        const Matrix<Scalar> q = rotate_half(projected("self_attn.q_proj"), frequencies, position);
-        const Matrix<Scalar> k = rotate_half(projected("self_attn.k_proj"), frequencies, position);
+        const auto query_or_key = [&](const std::string& name) {
+            const Matrix<Scalar> z = projected("self_attn." + name + "_proj");
+            if (!config.qk_norm) return rotate_half(z, frequencies, position);
+            return rotate_half(norm_heads(z, weight("self_attn." + name + "_norm"), config.rms_norm_eps), frequencies,
+                               position);
+        };
+        const Matrix<Scalar> q = query_or_key("q"), k = query_or_key("k");
         const Matrix<Scalar> v = projected("self_attn.v_proj");
         const Matrix<Scalar> o =
             attention(q, repeat_heads(k, repeats, width), repeat_heads(v, repeats, width), width, batch);

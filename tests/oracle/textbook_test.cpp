@@ -91,6 +91,11 @@ TEST_CASE("tape gradients agree with the complex step on every parameter element
         config.rope_scaling = small_scaling();
         check_gradients(config, {random_batch(config, 2, 1, 6, 1), random_batch(config, 3, 1, 5, 3)});
     }
+    SECTION("norms of q and k, an eps that counts") {
+        config.qk_norm = true;
+        config.rms_norm_eps = 0.05;
+        check_gradients(config, {random_batch(config, 2, 1, 6)});
+    }
     SECTION("documents with restarted positions, every head its own keys, biases") {
         config.num_key_value_heads = 4;
         config.attention_bias = true;
@@ -138,6 +143,16 @@ TEST_CASE("rms norm by hand: (3, 4) with eps 0 has the root mean square sqrt(12.
     CHECK(y(0, 0) == Approx(3 / std::sqrt(12.5)).epsilon(1e-15));
     CHECK(y(0, 1) == Approx(8 / std::sqrt(12.5)).epsilon(1e-15));
     CHECK(rms_norm<double>(x, {1, 2}, 3.5)(0, 0) == Approx(0.75).epsilon(1e-15));
+}
+
+TEST_CASE("a norm of heads by hand: (3, 4) and (0, 2) have root mean squares of their own, and one weight") {
+    Matrix<double> x(1, 4);
+    x.data = {3, 4, 0, 2};
+    const Matrix<double> y = norm_heads<double>(x, {1, 2}, 0);
+    CHECK(y(0, 0) == Approx(3 / std::sqrt(12.5)).epsilon(1e-15));
+    CHECK(y(0, 1) == Approx(8 / std::sqrt(12.5)).epsilon(1e-15));
+    CHECK(y(0, 2) == 0);
+    CHECK(y(0, 3) == Approx(2 * std::sqrt(2.0)).epsilon(1e-15));
 }
 
 TEST_CASE("swiglu by hand: silu(log 3) = 3/4 log 3") {

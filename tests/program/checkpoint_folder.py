@@ -1,5 +1,5 @@
-"""Hugging Face folders of LlamaForCausalLM and Qwen2ForCausalLM, written and read by hand, and the model's loss from
-first principles."""
+"""Hugging Face folders of LlamaForCausalLM, Qwen2ForCausalLM and Qwen3ForCausalLM, written and read by hand, and the
+model's loss from first principles."""
 
 import json
 import math
@@ -25,21 +25,26 @@ HF_CONFIG = {
     "hidden_act": "silu",
 }
 QWEN2 = {"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"]}
+QWEN3 = {"model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"], "head_dim": 6}  # four heads of 6, of width 16
+
+
+def head_dim(config):
+    return config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
 
 
 def shapes(config):
     """Names and shapes of the model's tensors, in the order of transformers."""
     d, f, layers = config["hidden_size"], config["intermediate_size"], config["num_hidden_layers"]
-    heads, kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
-    kv = kv_heads * (d // heads)
+    width = head_dim(config)
+    q, kv = config["num_attention_heads"] * width, config["num_key_value_heads"] * width
     result = {"model.embed_tokens.weight": [config["vocab_size"], d]}
     for layer in range(layers):
         prefix = f"model.layers.{layer}."
         result |= {
-            prefix + "self_attn.q_proj.weight": [d, d],
+            prefix + "self_attn.q_proj.weight": [q, d],
             prefix + "self_attn.k_proj.weight": [kv, d],
             prefix + "self_attn.v_proj.weight": [kv, d],
-            prefix + "self_attn.o_proj.weight": [d, d],
+            prefix + "self_attn.o_proj.weight": [d, q],
             prefix + "mlp.gate_proj.weight": [f, d],
             prefix + "mlp.up_proj.weight": [f, d],
             prefix + "mlp.down_proj.weight": [d, f],
@@ -47,8 +52,10 @@ def shapes(config):
             prefix + "post_attention_layernorm.weight": [d],
         }
         if config["model_type"] == "qwen2":
-            result |= {prefix + f"self_attn.{part}_proj.bias": [width]
-                       for part, width in (("q", d), ("k", kv), ("v", kv))}
+            result |= {prefix + f"self_attn.{part}_proj.bias": [rows]
+                       for part, rows in (("q", q), ("k", kv), ("v", kv))}
+        if config["model_type"] == "qwen3":
+            result |= {prefix + f"self_attn.{part}_norm.weight": [width] for part in "qk"}
     result["model.norm.weight"] = [d]
     if not config["tie_word_embeddings"]:
         result["lm_head.weight"] = [config["vocab_size"], d]
@@ -172,9 +179,12 @@ class Llama:
     def attend(self, prefix, x, keys, values):
         """Attention of the newest token; its keys and values are appended to the lists of those before it."""
         count = self.config["num_attention_heads"]
-        width, position = self.config["hidden_size"] // count, len(keys)
-        queries = self.heads(self.linear(prefix + "q_proj.weight", x), width)
-        keys.append([self.rotate(k, position) for k in self.heads(self.linear(prefix + "k_proj.weight", x), width)])
+        width, position = head_dim(self.config), len(keys)
+        queries, newest = (self.heads(self.linear(prefix + part + "_proj.weight", x), width) for part in "qk")
+        if self.config["model_type"] == "qwen3":
+            queries = [self.norm(prefix + "q_norm.weight", head) for head in queries]
+            newest = [self.norm(prefix + "k_norm.weight", head) for head in newest]
+        keys.append([self.rotate(k, position) for k in newest])
         values.append(self.heads(self.linear(prefix + "v_proj.weight", x), width))
         output = []
         for head, query in enumerate(queries):

@@ -246,7 +246,7 @@ class FoldersTest(ProgramTestCase):
 
     def test_folders_that_are_refused_by_name(self):
         self.model_folder("hf")
-        for changes, says in (({"model_type": "qwen3"}, ["hf/config.json", "norms of q and k"]),
+        for changes, says in (({"model_type": "qwen3_moe"}, ["hf/config.json", "experts"]),
                               ({"quantization_config": {"quant_method": "awq"}}, ["quantized (awq)"]),
                               ({"model_type": "mistral", "architectures": ["MistralForCausalLM"], "sliding_window": 4},
                                ["sliding_window is 4"])):

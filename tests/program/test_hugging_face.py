@@ -7,8 +7,8 @@ import shutil
 import time
 import unittest
 
-from checkpoint_folder import (HF_CONFIG, QWEN2, Llama, pack_safetensors, random_tensors, read_safetensors, safetensors,
-                               shapes, write_folder)
+from checkpoint_folder import (HF_CONFIG, QWEN2, QWEN3, Llama, pack_safetensors, random_tensors, read_safetensors,
+                               safetensors, shapes, write_folder)
 from program import CONFIG, RUNTIME, USAGE, ProgramTestCase, kill, shard
 
 SEQ, BATCH = 8, 2
@@ -47,13 +47,15 @@ class HuggingFaceTestCase(ProgramTestCase):
 class ImportTest(HuggingFaceTestCase):
     def test_loss_of_a_foreign_checkpoint(self):
         for dtype, shards, change in (("F32", 1, {}), ("BF16", 3, {}), ("F16", 2, {"tie_word_embeddings": True}),
-                                      ("F64", 1, {"num_key_value_heads": 4, **QWEN2})):
+                                      ("F64", 1, {"num_key_value_heads": 4, **QWEN2}),
+                                      ("F32", 2, {"tie_word_embeddings": True, "rms_norm_eps": 1e-2, **QWEN3})):
             with self.subTest(dtype, shards=shards, change=change):
                 config = {**HF_CONFIG, **change}
                 tensors = random_tensors(config, dtype)
-                write_folder(self.path(dtype), config, tensors, shards)
+                folder = f"{dtype}_{shards}"
+                write_folder(self.path(folder), config, tensors, shards)
                 expected = self.expected_loss(config, tensors)
-                self.assertAlmostEqual(self.eval("--init-from", dtype), expected, delta=LOSS_TOLERANCE)
+                self.assertAlmostEqual(self.eval("--init-from", folder), expected, delta=LOSS_TOLERANCE)
                 # The comparison detects what may go wrong in an import.
                 wrong = self.expected_loss(config, tensors, rope_sign=-1)
                 self.assertGreater(abs(wrong - expected), 100 * LOSS_TOLERANCE)
@@ -104,7 +106,7 @@ class ExportTest(HuggingFaceTestCase):
         for tied in (False, True):
             with self.subTest(tied=tied):
                 names = [f"{name}_{tied}" for name in ("fresh", "trained", "again")]
-                changes = {"model.tie_word_embeddings": tied, "model.attention_bias": tied,
+                changes = {"model.tie_word_embeddings": tied, "model.attention_bias": tied, "model.qk_norm": not tied,
                            "output.directory": f"run_{tied}"}
                 self.train("--export", names[0], changes=changes)
                 self.train(changes=changes)
@@ -286,6 +288,7 @@ class RefusedImportTest(HuggingFaceTestCase):
         refuse({"hidden_size": ...}, ["hf/config.json", "missing key hidden_size"])
         refuse({"hidden_size": "16"}, ["hf/config.json", "hidden_size"])
         refuse({"attention_bias": True}, ["hf/config.json", "attention_bias"])
+        refuse({**QWEN3, "use_sliding_window": True}, ["hf/config.json", "use_sliding_window"])
         refuse({"rope_scaling": {"rope_type": "yarn", "factor": 2}}, ["hf/config.json", "yarn"])
         refuse({"vocab_size": 80}, ["model.embed_tokens.weight [70, 16] for [80, 16]"])
         self.put(b"{", "config.json")

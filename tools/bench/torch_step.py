@@ -70,12 +70,17 @@ class Block(nn.Module):
         self.heads = [model["num_attention_heads"], model["num_key_value_heads"], model["num_key_value_heads"]]
         self.norm1, self.norm2 = (Norm(width, model["rms_norm_eps"]) for _ in range(2))
         self.qkv = nn.Linear(width, sum(self.heads) * self.head_dim, bias=model["attention_bias"])
+        self.qk_norm = model["qk_norm"]
+        if self.qk_norm:
+            self.q_norm, self.k_norm = (Norm(self.head_dim, model["rms_norm_eps"]) for _ in range(2))
         self.out = nn.Linear(self.heads[0] * self.head_dim, width, bias=False)
         self.gate_up, self.down = nn.Linear(width, 2 * inner, bias=False), nn.Linear(inner, width, bias=False)
 
     def forward(self, x, cos, sin):
         batch, length, _ = x.shape
         q, k, v = self.qkv(self.norm1(x)).view(batch, length, -1, self.head_dim).split(self.heads, 2)
+        if self.qk_norm:
+            q, k = self.q_norm(q), self.k_norm(k)
         q, k = rotate(q, cos, sin), rotate(k, cos, sin)
         y = F.scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), is_causal=True,
                                            enable_gqa=True)

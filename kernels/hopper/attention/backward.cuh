@@ -3,6 +3,7 @@
 //   P = exp(Q Kᵀ / sqrt(hd) - lse), dS = P ∘ (dO Vᵀ - delta)
 //   dV = Pᵀ dO, dK = dSᵀ Q / sqrt(hd), dQ = dS K (scaled when it is finished)
 //   with positions: dot parts Σ k dk and Σ v dv per row, and dk rotated back through RoPE
+//   with a norm of heads: dk back through it too (backward_norm.cuh)
 //
 // Roles      warpgroup 0: warp 0 loads, warps 1 and 2 add a consumer's share of dQ to global memory   (24 registers)
 //            warpgroups 1-2: 64 keys each, GEMMs and softmax                                        (240 registers)
@@ -33,7 +34,7 @@ namespace coda::hopper {
 
 template <class Tile>
 __global__ void __launch_bounds__(Tile::kThreads, 1)
-    attention_backward(const __grid_constant__ BackwardArguments arguments) {
+    attention_backward(const __grid_constant__ BackwardArgumentsOf<Tile> arguments) {
     extern __shared__ __align__(kSwizzleAtomBytes) std::byte dynamic_shared[];
     const BackwardShared<Tile> shared(dynamic_shared);
     const int warp = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 32, 0);

@@ -2,6 +2,7 @@
 // whole is described in backward.cuh.
 #pragma once
 
+#include "kernels/hopper/attention/backward_norm.cuh"
 #include "kernels/hopper/attention/backward_producer.cuh"
 #include "kernels/hopper/attention/fragments.cuh"
 #include "kernels/hopper/ptx/handoff.cuh"
@@ -22,7 +23,7 @@ struct BackwardConsumer {
     static constexpr int kSteps = Tile::kQueries / 16;  // 16-query steps of dV and dK
     using Barriers = BackwardNamedBarriers<Tile>;
 
-    const BackwardArguments& arguments;
+    const BackwardArgumentsOf<Tile>& arguments;
     const BackwardShared<Tile>& shared;
     const BackwardWork& work;
     int consumer, warp, lane;
@@ -35,8 +36,9 @@ struct BackwardConsumer {
     bool has_previous = false;
     int steps_left;
 
-    __device__ __forceinline__ BackwardConsumer(const BackwardArguments& given, const BackwardShared<Tile>& memory,
-                                                const BackwardWork& todo, int consumer_, int warp_, int lane_)
+    __device__ __forceinline__ BackwardConsumer(const BackwardArgumentsOf<Tile>& given,
+                                                const BackwardShared<Tile>& memory, const BackwardWork& todo,
+                                                int consumer_, int warp_, int lane_)
         : arguments(given), shared(memory), work(todo), consumer(consumer_), warp(warp_), lane(lane_) {}
 
     __device__ __forceinline__ void release(std::uint32_t barrier) const {
@@ -289,7 +291,15 @@ struct BackwardConsumer {
     /// counts heads along a row of dqkv: query heads, then key heads, then value heads.
     __device__ __forceinline__ void store(float (&gradient)[Tile::kHeadDim / 2], std::uint32_t operand, int qkv_head,
                                           bool rotated) {
-        if (arguments.rope.positions != nullptr) finish_rows(gradient, operand, qkv_head, rotated);
+        if (Tile::kNorm && rotated) {
+            // NOTE: Q is free: both consumers have met after their last GEMM.
+            if constexpr (Tile::kNorm)
+                finish_normed_keys<Tile>(arguments, work, key, warp, lane,
+                                         shared.query(0) + consumer * 4 * Tile::kHeadDim * 4,
+                                         Barriers::kStore + consumer, gradient);
+        } else if (arguments.rope.positions != nullptr) {
+            finish_rows(gradient, operand, qkv_head, rotated);
+        }
         // Round, stage in shared memory
         std::uint32_t rounded[Tile::kHeadDim / 16][4];
         round_fragments(gradient, rounded);

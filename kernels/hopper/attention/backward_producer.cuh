@@ -6,6 +6,9 @@
 #pragma once
 
 #include <cuda.h>
+#include <cuda_bf16.h>
+
+#include <type_traits>
 
 #include "kernels/hopper/attention/backward_tile.h"
 #include "kernels/hopper/ptx/bulk.cuh"
@@ -29,6 +32,25 @@ struct RopeBackwardArguments {
     __device__ float factor(std::int64_t token) const { return rstd != nullptr ? __ldg(rstd + token) : 1.0f; }
 };
 
+/// What AttentionBackward with gain adds.
+struct NormBackwardArguments {
+    const __nv_bfloat16* pre;  // (M, (H + Hk) hd)
+    std::int64_t pre_ld;
+    const float* rho;  // (H + Hk, M)
+    std::int64_t rho_ld;
+    const float2* gain;  // (2, head_dim / 2)
+    float* dgain;        // ((H + Hk) head_tiles, head_dim)
+    int head_tiles;      // partials of a head
+    int tiles;           // and of a sequence of it
+    float eps;
+
+    /// The partial of the rows that begin at position `first` of a sequence.
+    __device__ std::int64_t partial(int qkv_head, int sequence, int first) const {
+        return static_cast<std::int64_t>(qkv_head) * head_tiles + sequence * tiles +
+               static_cast<int>(static_cast<unsigned>(first) / kNormRows);
+    }
+};
+
 struct BackwardArguments {
     CUtensorMap key_value, query, dout, dqkv;
     BackwardScratch scratch;
@@ -37,6 +59,12 @@ struct BackwardArguments {
     float scale;  // 1 / sqrt(head_dim)
     BackwardOrder order;
 };
+
+struct BackwardWithNormArguments : BackwardArguments {
+    NormBackwardArguments norm;
+};
+template <class Tile>
+using BackwardArgumentsOf = std::conditional_t<Tile::kNorm, BackwardWithNormArguments, BackwardArguments>;
 
 template <class Tile>
 struct BackwardShared {

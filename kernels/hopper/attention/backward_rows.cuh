@@ -77,9 +77,17 @@ struct FinishDQueryArguments {
     float scale;
 };
 
-/// One query tile of one head: scales dQ, takes its dot part with q, turns it back through RoPE, and rounds it.
+struct FinishWithNormArguments : FinishDQueryArguments {
+    NormBackwardArguments norm;
+};
 template <class Tile>
-__global__ void __launch_bounds__(kFinishDQueryThreads) attention_finish_dquery(const FinishDQueryArguments arguments) {
+using FinishArgumentsOf = std::conditional_t<Tile::kNorm, FinishWithNormArguments, FinishDQueryArguments>;
+
+/// One query tile of one head: scales dQ, takes its dot part with q, turns it back through RoPE, and rounds it. With a
+/// norm of heads, goes back through it too.
+template <class Tile>
+__global__ void __launch_bounds__(kFinishDQueryThreads)
+    attention_finish_dquery(const FinishArgumentsOf<Tile> arguments) {
     constexpr int kPitch = Tile::kHeadDim * 2 + 16;  // bytes; rows of a warp's access fall on different banks
     constexpr int kChunks = Tile::kHeadDim / 8;      // of 16 bytes in a row
     __shared__ alignas(16) std::byte rows[Tile::kQueries * kPitch];
@@ -105,51 +113,58 @@ __global__ void __launch_bounds__(kFinishDQueryThreads) attention_finish_dquery(
     float4 sums[8];
 #pragma unroll
     for (int i = 0; i < 8; ++i) sums[i] = from[kWarpgroupThreads * i];
-    if (rotates) {
-        for (int i = thread; i < count * kChunks; i += kFinishDQueryThreads)
-            *reinterpret_cast<uint4*>(rows + i / kChunks * kPitch + i % kChunks * 16) = *reinterpret_cast<const uint4*>(
-                arguments.qkv + (token0 + i / kChunks) * arguments.qkv_ld + head * Tile::kHeadDim + i % kChunks * 8);
-        __syncthreads();
-    }
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-        const int row = (Tile::kHeadDim == 64 ? 64 * consumer : 0) + Fragment::row(warp, lane, half);
-        const int column = (Tile::kHeadDim == 64 ? 0 : 64 * consumer) + 2 * (lane % 4);
-        const bool valid = row < count;
-        const float2* angles = nullptr;
-        if (rotates && valid)
-            angles = arguments.rope.rope +
-                     static_cast<std::int64_t>(__ldg(arguments.rope.positions + token0 + row)) * (Tile::kHeadDim / 2);
-        const float scale = arguments.scale * (angles != nullptr ? arguments.rope.factor(token0 + row) : 1.0f);
-        float dot = 0;
-#pragma unroll
-        for (int i = 0; i < 8; ++i) {
-            float2 gradient = half == 0 ? make_float2(sums[i].x, sums[i].y) : make_float2(sums[i].z, sums[i].w);
-            gradient = {gradient.x * scale, gradient.y * scale};
-            auto* pair = reinterpret_cast<std::uint32_t*>(rows + row * kPitch + (column + 8 * i) * 2);
-            if (angles != nullptr) {
-                const float2 value = unpack_bf16(*pair);
-                dot += value.x * gradient.x + value.y * gradient.y;
-                const float2 angle = __ldg(angles + column / 2 + 4 * i);
-                const Pair<float> turned = unrotate_pair(Pair<float>{gradient.x, gradient.y}, angle.x, angle.y);
-                gradient = {turned.first, turned.second};
-            }
-            *pair = pack_bf16(gradient.x, gradient.y);
-        }
+    if constexpr (Tile::kNorm) {
+        __shared__ float columns[Tile::kConsumers][4][64];
+        finish_normed_queries<Tile, kPitch>(arguments, token0, first, head, sequence, sums, rows, halves, columns);
+    } else {
         if (rotates) {
-            dot = quad_sum(dot);
-            if (lane % 4 == 0) {
-                if constexpr (Tile::kHeadDim == 64) {
-                    if (valid) arguments.rope.dot[head * arguments.rope.dot_ld + token0 + row] = dot;
-                } else {
-                    halves[consumer][row] = dot;
+            for (int i = thread; i < count * kChunks; i += kFinishDQueryThreads)
+                *reinterpret_cast<uint4*>(rows + i / kChunks * kPitch + i % kChunks * 16) =
+                    *reinterpret_cast<const uint4*>(arguments.qkv + (token0 + i / kChunks) * arguments.qkv_ld +
+                                                    head * Tile::kHeadDim + i % kChunks * 8);
+            __syncthreads();
+        }
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            const int row = (Tile::kHeadDim == 64 ? 64 * consumer : 0) + Fragment::row(warp, lane, half);
+            const int column = (Tile::kHeadDim == 64 ? 0 : 64 * consumer) + 2 * (lane % 4);
+            const bool valid = row < count;
+            const float2* angles = nullptr;
+            if (rotates && valid)
+                angles =
+                    arguments.rope.rope +
+                    static_cast<std::int64_t>(__ldg(arguments.rope.positions + token0 + row)) * (Tile::kHeadDim / 2);
+            const float scale = arguments.scale * (angles != nullptr ? arguments.rope.factor(token0 + row) : 1.0f);
+            float dot = 0;
+#pragma unroll
+            for (int i = 0; i < 8; ++i) {
+                float2 gradient = half == 0 ? make_float2(sums[i].x, sums[i].y) : make_float2(sums[i].z, sums[i].w);
+                gradient = {gradient.x * scale, gradient.y * scale};
+                auto* pair = reinterpret_cast<std::uint32_t*>(rows + row * kPitch + (column + 8 * i) * 2);
+                if (angles != nullptr) {
+                    const float2 value = unpack_bf16(*pair);
+                    dot += value.x * gradient.x + value.y * gradient.y;
+                    const float2 angle = __ldg(angles + column / 2 + 4 * i);
+                    const Pair<float> turned = unrotate_pair(Pair<float>{gradient.x, gradient.y}, angle.x, angle.y);
+                    gradient = {turned.first, turned.second};
+                }
+                *pair = pack_bf16(gradient.x, gradient.y);
+            }
+            if (rotates) {
+                dot = quad_sum(dot);
+                if (lane % 4 == 0) {
+                    if constexpr (Tile::kHeadDim == 64) {
+                        if (valid) arguments.rope.dot[head * arguments.rope.dot_ld + token0 + row] = dot;
+                    } else {
+                        halves[consumer][row] = dot;
+                    }
                 }
             }
         }
+        __syncthreads();
+        if (Tile::kHeadDim == 128 && rotates && thread < count)
+            arguments.rope.dot[head * arguments.rope.dot_ld + token0 + thread] = halves[0][thread] + halves[1][thread];
     }
-    __syncthreads();
-    if (Tile::kHeadDim == 128 && rotates && thread < count)
-        arguments.rope.dot[head * arguments.rope.dot_ld + token0 + thread] = halves[0][thread] + halves[1][thread];
     for (int i = thread; i < count * kChunks; i += kFinishDQueryThreads)
         *reinterpret_cast<uint4*>(arguments.dqkv + (token0 + i / kChunks) * arguments.dqkv_ld + head * Tile::kHeadDim +
                                   i % kChunks * 8) =

@@ -16,6 +16,7 @@ struct BackwardTile {
     static_assert(limits::is_head_dim(kHeadDim_), "attention has no tile for this head_dim");
     static constexpr int kHeadDim = kHeadDim_;
     static constexpr bool kDocuments = kDocuments_;
+    static constexpr bool kNorm = false;  // whether q and k heads had a norm
     static constexpr int kPanels = kHeadDim / 64;
     static constexpr int kConsumers = 2;
     static constexpr int kThreads = kWarpgroupThreads * (1 + kConsumers);
@@ -47,6 +48,13 @@ struct BackwardTile {
                                         kDQueryStages * kDQueryBytes + 8 * kBarriers + 16;
     static_assert(kSharedBytes <= kMaxSharedBytes,
                   "the tile needs more shared memory than a block has: take fewer stages");
+};
+
+inline constexpr int kNormRows = 64;  // of a partial sum for the norm's weight: those of a consumer
+
+template <int kHeadDim, bool kDocuments>
+struct NormBackwardTile : BackwardTile<kHeadDim, kDocuments> {
+    static constexpr bool kNorm = true;
 };
 
 /// The order of key blocks. (sequence, kv head) pairs are taken a section at a time, so that what a section reads and

@@ -4,6 +4,7 @@
 // arguments. Per 64-row block of a warpgroup's tile the kernel calls:
 //
 //   begin_rows(rows)      once; fetch what depends on the row
+//   measure(rows, acc)    once, on all accumulators of a thread's two rows: statistics that the first pair needs
 //   begin_slot(column)    per sub-tile, before its tiles have arrived; fetch what depends on the column
 //   fetch(at)             for every pair of the sub-tile, or of a group of them, once its tiles have arrived: what
 //                         takes time to load, to registers
@@ -66,6 +67,10 @@ struct EpilogueProgram {
     static constexpr int kResidentBytes = 16 << 20;  // of B that stays in L2 while the other operands stream through
 
     __device__ void begin_rows(const Rows&) {}
+    /// Columns 8 b + Fragment::column(lane, 0) and the next one of the tile, in row `half`, are acc[4 b + 2 half] and
+    /// the next one.
+    template <int kFloats>
+    __device__ void measure(const Rows&, const float (&)[kFloats]) {}
     __device__ void begin_slot(const Rows&, int /*column*/) {}
     __device__ void fetch(const Here&) {}
     __device__ void end_slot(const Rows&, int /*column*/) {}

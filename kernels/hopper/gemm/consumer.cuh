@@ -165,6 +165,7 @@ __device__ __forceinline__ void finish(Program& program, const SharedLayout<Prog
             rows.first += kPanelRows;
             program.begin_rows(rows);
         }
+        program.measure(rows, value);
 #pragma unroll
         for (int sub = 0; sub < tile.n / kColumns; ++sub) {
             const int column = rows.column + sub * kColumns;

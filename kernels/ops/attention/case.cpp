@@ -50,6 +50,12 @@ AttentionCase make_attention(const AttentionCaseShape& shape, const Precision& p
     const View dot = view(precision.statistic, shape.slots(), rows, shape.gap);
     const View rstd = view(precision.statistic, 1, rows, 0);
     const View next_tile = view(DType::i32, 1, 1, 0);
+    const std::int64_t normed = shape.heads + shape.kv_heads;
+    const View gain = view(precision.master, 2, shape.head_dim, 0);
+    const View pre = view(precision.storage, rows, normed * shape.head_dim, shape.gap);
+    const View rho = view(precision.statistic, normed, rows, shape.gap);
+    const View dgain =
+        view(precision.statistic, normed * AttentionBackward::gain_tiles(rows, shape.seq_len), shape.head_dim, 0);
 
     const auto describe = [&](auto& op) {
         op.qkv = qkv;
@@ -77,17 +83,24 @@ AttentionCase make_attention(const AttentionCaseShape& shape, const Precision& p
     };
     finish(made.backward);
     finish(made.rope_backward);
+    made.norm_backward = made.rope_backward;
+    made.norm_backward.gain = gain;
+    made.norm_backward.pre = pre;
+    made.norm_backward.rho = rho;
+    made.norm_backward.dgain = dgain;
+    made.norm_backward.eps = 0.25;
     scratch.cols = scratch.ld =
         std::max({std::int64_t{256}, made.backward.scratch_bytes(), made.rope_backward.scratch_bytes()});
     made.buffers[kScratch] = scratch;
     made.backward.scratch = scratch;
     made.rope_backward.scratch = scratch;
+    made.norm_backward.scratch = scratch;
     return made;
 }
 
 namespace {
 
-enum class Pass { forward, backward, rope_backward };
+enum class Pass { forward, backward, rope_backward, norm_backward };
 
 /// One op of a case. No forward pass needs to run first: any contents of lse, delta and o belong to some logits.
 template <Pass kPass>
@@ -95,17 +108,19 @@ OpCase made(Size size) {
     const AttentionCaseShape shape =
         size == Size::step ? AttentionCaseShape{4, 8192, 32, 8, 64} : AttentionCaseShape{2, 130, 4, 2, 64};
     AttentionCase attention = make_attention(shape, kMixedBf16);
-    attention.forward.doc_start = attention.backward.doc_start = attention.rope_backward.doc_start = View{};
+    attention.forward.doc_start = attention.backward.doc_start = attention.rope_backward.doc_start =
+        attention.norm_backward.doc_start = View{};
     Op op = attention.forward;
     if (kPass == Pass::backward) op = attention.backward;
     if (kPass == Pass::rope_backward) op = attention.rope_backward;
+    if (kPass == Pass::norm_backward) op = attention.norm_backward;
     OpCase result;
     for (const View& view : attention.buffers) {
         const auto buffer = static_cast<AttentionBuffer>(view.buffer);
         Fill fill = Fill::normal;
         double scale = 1;
         if (buffer == kLse) fill = Fill::positive, scale = 4;
-        if (buffer == kRstd) fill = Fill::positive;
+        if (buffer == kRstd || buffer == kGain || buffer == kRho) fill = Fill::positive;
         if (buffer == kRope) fill = Fill::angles;
         if (buffer == kPositions || buffer == kDocStart || buffer == kNextTile) fill = Fill::positions;
         if (buffer == kPositions) scale = static_cast<double>(shape.seq_len);
@@ -130,7 +145,9 @@ OpCases cases_of<Attention>() {
 }
 template <>
 OpCases cases_of<AttentionBackward>() {
-    return {.programs = {}, .others = {{made<Pass::backward>, false}, {made<Pass::rope_backward>, false}}};
+    return {.programs = {},
+            .others = {
+                {made<Pass::backward>, false}, {made<Pass::rope_backward>, false}, {made<Pass::norm_backward>, false}}};
 }
 
 }  // namespace coda::cases

@@ -6,6 +6,7 @@
 
 #include "kernels/cpu/execute.h"
 #include "kernels/cpu/exponential.h"
+#include "kernels/cpu/gemm_operands.h"
 #include "kernels/math/rope.h"
 #include "kernels/ops/attention/cpu_math.h"
 #include "kernels/ops/attention/op.h"
@@ -83,6 +84,11 @@ struct Backward {
     const Compute* rope = nullptr;
     std::int64_t rope_ld = 0;
     const Compute* rstd = nullptr;  // (M), one factor per row
+    // With gain: rows of q and k are taken back through their norm, and dgain is written.
+    Rows<const Compute> gain{}, rho{};
+    Rows<const Storage> pre{};
+    Rows<Compute> dgain{};
+    Compute eps = 0;
 
     const Storage* head(std::int64_t row, std::int64_t slot) const {
         return qkv + row * qkv_ld + slot * shape.head_dim;
@@ -98,23 +104,53 @@ struct Backward {
         return sum;
     }
 
-    /// Stores the finished gradient of one head slot of row m. Overwrites `gradient` where it rotates it back.
-    void store(std::int64_t m, std::int64_t slot, Compute* gradient) const {
-        if (rstd)
-            for (std::int64_t j = 0; j < shape.head_dim; ++j) gradient[j] *= rstd[m];
-        if (dot) {
-            const Storage* value = head(m, slot);
-            Compute sum = 0;
-            for (std::int64_t j = 0; j < shape.head_dim; ++j) sum += static_cast<Compute>(value[j]) * gradient[j];
-            dot[slot * dot_ld + m] = sum;
+    void unrotate(std::int64_t m, Compute* gradient) const {
+        const Compute* angle = rope + positions[m] * rope_ld;
+        for (std::int64_t j = 0; j < shape.head_dim; j += 2) {
+            const auto turned = unrotate_pair(Pair<Compute>{gradient[j], gradient[j + 1]}, angle[j], angle[j + 1]);
+            gradient[j] = turned.first;
+            gradient[j + 1] = turned.second;
         }
-        if (rope && slot < shape.heads + shape.kv_heads) {
-            const Compute* angle = rope + positions[m] * rope_ld;
-            for (std::int64_t j = 0; j < shape.head_dim; j += 2) {
-                const auto turned = unrotate_pair(Pair<Compute>{gradient[j], gradient[j + 1]}, angle[j], angle[j + 1]);
-                gradient[j] = turned.first;
-                gradient[j + 1] = turned.second;
+    }
+
+    /// Back through the norm of a q or k head, in place. A task visits the rows of a head in their order.
+    void through_norm(std::int64_t m, std::int64_t slot, Compute* gradient) const {
+        const std::int64_t width = shape.head_dim, t = m % shape.seq_len, b = m / shape.seq_len;
+        constexpr std::int64_t kTile = AttentionBackward::kGainRows;
+        const std::int64_t tile = (slot * shape.batch() + b) * ceil_div(shape.seq_len, kTile) + t / kTile;
+        const Storage* z = pre[m] + slot * width;
+        const Compute* weight = gain[slot < shape.heads ? 0 : 1];
+        const Compute factor = rho[slot][m], row = rstd ? rstd[m] : Compute(1);
+        Compute* sums = dgain[tile];
+        if (t % kTile == 0) std::fill_n(sums, width, Compute(0));
+        Compute sum = 0;  // hd c
+        for (std::int64_t j = 0; j < width; ++j) {
+            const Compute normed = factor * static_cast<Compute>(z[j]);
+            sum += weight[j] * normed * gradient[j];
+            sums[j] += normed * gradient[j];
+        }
+        const Compute c = sum / static_cast<Compute>(width);
+        for (std::int64_t j = 0; j < width; ++j)
+            gradient[j] = row * factor * (weight[j] * gradient[j] - c * (factor * static_cast<Compute>(z[j])));
+        dot[slot * dot_ld + m] = row * eps * factor * factor * sum;
+    }
+
+    /// Stores the finished gradient of one head slot of row m. Overwrites `gradient`.
+    void store(std::int64_t m, std::int64_t slot, Compute* gradient) const {
+        const bool rotated = rope && slot < shape.heads + shape.kv_heads;
+        if (gain && rotated) {
+            unrotate(m, gradient);
+            through_norm(m, slot, gradient);
+        } else {
+            if (rstd)
+                for (std::int64_t j = 0; j < shape.head_dim; ++j) gradient[j] *= rstd[m];
+            if (dot) {
+                const Storage* value = head(m, slot);
+                Compute sum = 0;
+                for (std::int64_t j = 0; j < shape.head_dim; ++j) sum += static_cast<Compute>(value[j]) * gradient[j];
+                dot[slot * dot_ld + m] = sum;
             }
+            if (rotated) unrotate(m, gradient);
         }
         Storage* to = dqkv + m * dqkv_ld + slot * shape.head_dim;
         for (std::int64_t j = 0; j < shape.head_dim; ++j) to[j] = static_cast<Storage>(gradient[j]);
@@ -196,9 +232,7 @@ struct Backward {
 
 template <>
 void execute(const AttentionBackward& op, const Memory& memory) {
-    require(static_cast<bool>(op.o) != static_cast<bool>(op.delta), op.name, ": takes o or delta, one of them");
-    require(op.rope || (!op.positions && !op.dot && !op.rstd), op.name,
-            ": positions, dot and rstd come with rope, which is missing");
+    require_together(op);
     require(!op.rope || op.head_dim % 2 == 0, op.name, ": head_dim ", op.head_dim, " is odd");
     dispatch_storage(op.name, op.qkv.dtype, [&]<class Types>(Types) {
         using Storage = typename Types::Storage;
@@ -229,6 +263,15 @@ void execute(const AttentionBackward& op, const Memory& memory) {
             backward.rope_ld = op.rope.ld;
             backward.rstd = operands.get_optional<Compute>("rstd", op.rstd, 1, shape.rows);
             operands.require_indices("positions", backward.positions, shape.rows, op.rope.rows);
+        }
+        if (op.gain) {
+            const std::int64_t normed = shape.heads + shape.kv_heads, width = shape.head_dim;
+            backward.gain = rows_of<const Compute>(operands, "gain", op.gain, 2, width);
+            backward.pre = rows_of<const Storage>(operands, "pre", op.pre, shape.rows, normed * width);
+            backward.rho = rows_of<const Compute>(operands, "rho", op.rho, normed, shape.rows);
+            backward.dgain =
+                rows_of<Compute>(operands, "dgain", op.dgain, normed * op.gain_tiles(shape.rows, shape.seq_len), width);
+            backward.eps = static_cast<Compute>(op.eps);
         }
         backward.run();
     });

@@ -17,6 +17,8 @@ namespace coda::hopper {
 
 namespace {
 
+static_assert(kNormRows == AttentionBackward::kGainRows);
+
 constexpr std::int64_t kSectionBytes = 136 << 20;  // of Q, dO and dQ sums; about a third of it is in use at a time
 
 BackwardScratch pointers_of(std::byte* base, const AttentionScratch& layout) {
@@ -32,17 +34,18 @@ BackwardScratch pointers_of(std::byte* base, const AttentionScratch& layout) {
 }
 
 /// The passes over the rows of as many sequences as one grid holds.
+template <class Tile>
 struct RowPasses {
     dim3 rows_grid, finish_grid;
     RowStatisticsArguments rows;
-    FinishDQueryArguments finish;
+    FinishArgumentsOf<Tile> finish;
 };
 
 /// The passes of all sequences. The kernels count sequences from 0 in every launch, so what they read and write begins
 /// at the launch's first sequence. The strides of the whole remain.
 template <class Tile>
-std::vector<RowPasses> row_passes(const AttentionGeometry& geometry, const RowStatisticsArguments& rows,
-                                  const FinishDQueryArguments& finish) {
+std::vector<RowPasses<Tile>> row_passes(const AttentionGeometry& geometry, const RowStatisticsArguments& rows,
+                                        const FinishArgumentsOf<Tile>& finish) {
     const auto heads = static_cast<unsigned>(geometry.heads);
     const std::int64_t row_blocks = std::int64_t{rows.padded} * (Tile::kHeadDim / 8) / kRowStatisticsThreads;
     const std::int64_t query_blocks = ceil_div(std::int64_t{geometry.seq_len}, std::int64_t{Tile::kQueries});
@@ -50,12 +53,12 @@ std::vector<RowPasses> row_passes(const AttentionGeometry& geometry, const RowSt
     const auto shift = [](auto*& pointer, std::int64_t elements) {
         if (pointer != nullptr) pointer += elements;
     };
-    std::vector<RowPasses> passes;
+    std::vector<RowPasses<Tile>> passes;
     for (std::int64_t first = 0; first < geometry.batch; first += limits::kMaxGridY) {
         const auto batch = static_cast<unsigned>(std::min(limits::kMaxGridY, geometry.batch - first));
-        RowPasses& each =
-            passes.emplace_back(RowPasses{dim3(static_cast<unsigned>(row_blocks), heads, batch),
-                                          dim3(static_cast<unsigned>(query_blocks), heads, batch), rows, finish});
+        RowPasses<Tile>& each =
+            passes.emplace_back(RowPasses<Tile>{dim3(static_cast<unsigned>(row_blocks), heads, batch),
+                                                dim3(static_cast<unsigned>(query_blocks), heads, batch), rows, finish});
         const std::int64_t token = first * geometry.seq_len, row = first * rows.padded;
         shift(each.rows.out, token * rows.out_ld);
         shift(each.rows.dout, token * rows.dout_ld);
@@ -77,8 +80,25 @@ std::vector<RowPasses> row_passes(const AttentionGeometry& geometry, const RowSt
         shift(each.finish.rope.positions, token);
         shift(each.finish.rope.rstd, token);
         shift(each.finish.rope.dot, token);
+        if constexpr (Tile::kNorm) {
+            shift(each.finish.norm.pre, token * finish.norm.pre_ld);
+            shift(each.finish.norm.rho, token);
+            shift(each.finish.norm.dgain, first * finish.norm.tiles * Tile::kHeadDim);
+        }
     }
     return passes;
+}
+
+NormBackwardArguments norm_arguments_of(const AttentionBackward& op, const Memory& memory) {
+    return {reinterpret_cast<const __nv_bfloat16*>(memory.address(op.pre)),
+            op.pre.ld,
+            memory.at<float>(op.rho),
+            op.rho.ld,
+            reinterpret_cast<const float2*>(memory.at<float>(op.gain)),
+            memory.at<float>(op.dgain),
+            static_cast<int>(op.gain_tiles(op.qkv.rows, op.seq_len)),
+            static_cast<int>(op.gain_tiles(op.seq_len, op.seq_len)),
+            static_cast<float>(op.eps)};
 }
 
 template <class Tile>
@@ -87,7 +107,7 @@ Launch launch_backward(const AttentionBackward& op, const Memory& memory, const 
     const AttentionScratch layout(op);
     const auto padded = static_cast<int>(layout.padded);
     std::byte* base = memory.address(op.scratch);
-    auto arguments = std::make_shared<BackwardArguments>();
+    auto arguments = std::make_shared<BackwardArgumentsOf<Tile>>();
     arguments->scratch = pointers_of(base, layout);
     require(op.scratch.bytes() >= layout.bytes && reinterpret_cast<std::uintptr_t>(base) % 256 == 0, op.name,
             ": scratch has ", op.scratch.bytes(), " bytes, needed are ", layout.bytes, " from a multiple of 256");
@@ -115,31 +135,36 @@ Launch launch_backward(const AttentionBackward& op, const Memory& memory, const 
     rows.seq_len = geometry.seq_len;
     rows.padded = padded;
     rows.batch = geometry.batch;
-    const FinishDQueryArguments finish{arguments->scratch.dquery,
-                                       reinterpret_cast<const __nv_bfloat16*>(memory.address(op.qkv)),
-                                       reinterpret_cast<__nv_bfloat16*>(memory.address(op.dqkv)),
-                                       op.qkv.ld,
-                                       op.dqkv.ld,
-                                       rope,
-                                       geometry.seq_len,
-                                       padded,
-                                       geometry.heads,
-                                       arguments->scale};
-    const std::vector<RowPasses> passes = row_passes<Tile>(geometry, rows, finish);
+    FinishArgumentsOf<Tile> finish{};
+    static_cast<FinishDQueryArguments&>(finish) = {arguments->scratch.dquery,
+                                                   reinterpret_cast<const __nv_bfloat16*>(memory.address(op.qkv)),
+                                                   reinterpret_cast<__nv_bfloat16*>(memory.address(op.dqkv)),
+                                                   op.qkv.ld,
+                                                   op.dqkv.ld,
+                                                   rope,
+                                                   geometry.seq_len,
+                                                   padded,
+                                                   geometry.heads,
+                                                   arguments->scale};
+    if constexpr (Tile::kNorm) finish.norm = arguments->norm = norm_arguments_of(op, memory);
+    const std::vector<RowPasses<Tile>> passes = row_passes<Tile>(geometry, rows, finish);
 
     const auto kernel = attention_backward<Tile>;
     CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Tile::kSharedBytes));
     return [=](Stream stream) {
-        for (const RowPasses& each : passes)
+        for (const RowPasses<Tile>& each : passes)
             launch_overlapped(attention_row_statistics<Tile::kHeadDim>, each.rows_grid, kRowStatisticsThreads, 0,
                               stream, each.rows);
         launch_overlapped(kernel, static_cast<unsigned>(arguments->order.count()), Tile::kThreads, Tile::kSharedBytes,
                           stream, *arguments);
-        for (const RowPasses& each : passes)
+        for (const RowPasses<Tile>& each : passes)
             launch_overlapped(attention_finish_dquery<Tile>, each.finish_grid, kFinishDQueryThreads, 0, stream,
                               each.finish);
     };
 }
+
+template <template <int, bool> class Tile>
+struct TileTemplate {};
 
 /// Throws unless shapes and dtypes fit the kernels.
 AttentionGeometry checked(const AttentionBackward& op) {
@@ -148,21 +173,28 @@ AttentionGeometry checked(const AttentionBackward& op) {
     const std::int64_t tokens = op.qkv.rows, width = op.heads * op.head_dim;
     require_operand(op.name, "dout", op.dout, tokens, width, DType::bf16);
     require_operand(op.name, "dqkv", op.dqkv, tokens, op.qkv.cols, DType::bf16);
-    require(static_cast<bool>(op.o) != static_cast<bool>(op.delta), op.name, ": takes o or delta, one of them");
+    require_together(op);
     if (op.o) {
         require_operand(op.name, "o", op.o, tokens, width, DType::bf16);
         require(op.o.ld % 8 == 0, op.name, ": rows of o begin at multiples of ", op.o.ld * 2, " bytes, 16 are needed");
     } else {
         require_operand(op.name, "delta", op.delta, op.heads, tokens, DType::f32);
     }
-    require(op.rope || (!op.positions && !op.dot && !op.rstd), op.name,
-            ": positions, dot and rstd come with rope, which is missing");
     if (!op.rope) return geometry;
     require_operand(op.name, "positions", op.positions, 1, tokens, DType::i32);
     require_operand(op.name, "rope", op.rope, op.rope.rows, op.head_dim, DType::f32);
     require_operand(op.name, "dot", op.dot, op.heads + 2 * op.kv_heads, tokens, DType::f32);
     if (op.rstd) require_operand(op.name, "rstd", op.rstd, 1, tokens, DType::f32);
     require(op.rope.ld == op.head_dim, op.name, ": rope has gaps between its rows (ld ", op.rope.ld, ")");
+    if (!op.gain) return geometry;
+    const std::int64_t normed = op.heads + op.kv_heads;
+    require_operand(op.name, "gain", op.gain, 2, op.head_dim, DType::f32);
+    require_operand(op.name, "pre", op.pre, tokens, normed * op.head_dim, DType::bf16);
+    require_operand(op.name, "rho", op.rho, normed, tokens, DType::f32);
+    require_operand(op.name, "dgain", op.dgain, normed * op.gain_tiles(tokens, op.seq_len), op.head_dim, DType::f32);
+    for (const View* packed : {static_cast<const View*>(&op.gain), static_cast<const View*>(&op.dgain)})
+        require(packed->ld == op.head_dim, op.name, ": gain and dgain have no gaps between their rows");
+    require(op.pre.ld % 2 == 0, op.name, ": rows of pre begin at multiples of ", op.pre.ld * 2, " bytes, 4 are needed");
     return geometry;
 }
 
@@ -195,11 +227,14 @@ Launch bind(const AttentionBackward& op, const Plan&, const Memory& memory) {
     if (op.rope)
         rope = {memory.at<std::int32_t>(op.positions), reinterpret_cast<const float2*>(memory.at<float>(op.rope)),
                 memory.at<float>(op.rstd), memory.at<float>(op.dot), op.dot.ld};
-    const auto launch = [&]<int kHeadDim>() {
-        return op.doc_start ? launch_backward<BackwardTile<kHeadDim, true>>(op, memory, geometry, rope, rows)
-                            : launch_backward<BackwardTile<kHeadDim, false>>(op, memory, geometry, rope, rows);
+    const auto launch = [&]<template <int, bool> class Tile>(TileTemplate<Tile>) {
+        const auto of_head_dim = [&]<int kHeadDim>() {
+            return op.doc_start ? launch_backward<Tile<kHeadDim, true>>(op, memory, geometry, rope, rows)
+                                : launch_backward<Tile<kHeadDim, false>>(op, memory, geometry, rope, rows);
+        };
+        return op.head_dim == 64 ? of_head_dim.template operator()<64>() : of_head_dim.template operator()<128>();
     };
-    return op.head_dim == 64 ? launch.template operator()<64>() : launch.template operator()<128>();
+    return op.gain ? launch(TileTemplate<NormBackwardTile>()) : launch(TileTemplate<BackwardTile>());
 }
 
 }  // namespace coda::hopper

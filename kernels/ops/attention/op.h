@@ -1,6 +1,7 @@
 // Causal grouped-query attention and its gradients. Notation: kernels/ops.h.
 #pragma once
 
+#include "kernels/core/error.h"
 #include "kernels/core/op.h"
 
 namespace coda {
@@ -41,6 +42,11 @@ struct Attention {
 /// With rope, qkv is as LinearRope stored it, and dqkv is the gradient before the rotation: pairs of q and k columns
 /// are rotated back, (du, dv) -> (du cos + dv sin, dv cos - du sin). Per head dot = Σ qkv ⊙ dqkv, summed before they
 /// are rotated back.
+/// With gain, q and k heads had a norm before the rotation (LinearRope), and dqkv is the gradient before that norm. Per
+/// head, with ẑ = rho pre and dn, the gradient that is rotated back, without the factor rstd:
+///   c = (1/hd) Σ gain ⊙ ẑ ⊙ dn;  dqkv = rho (gain ⊙ dn - c ẑ) rstd;  dot = eps rho² hd c rstd
+/// This dot is Σ pre ⊙ dqkv: the result of a norm depends on the size of its operand only by eps. dgain is Σ dn ⊙ ẑ
+/// over kGainRows rows of a sequence, in row (head B + b) ceil(T / kGainRows) + tile, q heads before k heads.
 struct AttentionBackward {
     In<Matrix> qkv;        // (M, Nq) storage
     In<Matrix> o;          // (M, H hd) storage; absent where delta is given
@@ -51,11 +57,22 @@ struct AttentionBackward {
     In<Matrix> rope;       // (positions, hd) statistic, optional; with it positions and dot
     In<Vector> rstd;       // (1, M) statistic, optional (absent: 1), only with rope
     In<Vector> doc_start;  // (1, M) i32, optional
+    In<Matrix> gain;       // (2, hd) master, optional: of q heads and of k heads; only with rope, with pre, rho, dgain
+    In<Matrix> pre;        // (M, (H + Hk) hd) storage: q and k before their norm
+    In<Matrix> rho;        // (H + Hk, M) statistic
     Out<Matrix> dqkv;      // (M, Nq) storage
     Out<Partials> dot;     // (H + 2 Hk, M) statistic, with rope; from dq, dk, dv before rounding
+    Out<Partials> dgain;   // ((H + Hk) gain_tiles(), hd) statistic
     InOut<Scratch> scratch;
     std::int64_t seq_len = 0;
     std::int64_t heads = 0, kv_heads = 0, head_dim = 0;
+    double eps = 0;  // with gain
+
+    static constexpr std::int64_t kGainRows = 64;
+    /// Partials of dgain for each head.
+    static constexpr std::int64_t gain_tiles(std::int64_t tokens, std::int64_t seq_len) {
+        return tokens / seq_len * ceil_div(seq_len, kGainRows);
+    }
 
     static constexpr Traits traits{Trait::work, Trait::flops, Trait::scratch_bytes, Trait::tolerance, Trait::part_of};
     static constexpr const char* name = "AttentionBackward";
@@ -68,8 +85,12 @@ struct AttentionBackward {
                                                 field("rope", &AttentionBackward::rope),
                                                 field("rstd", &AttentionBackward::rstd),
                                                 field("doc_start", &AttentionBackward::doc_start),
+                                                field("gain", &AttentionBackward::gain),
+                                                field("pre", &AttentionBackward::pre),
+                                                field("rho", &AttentionBackward::rho),
                                                 field("dqkv", &AttentionBackward::dqkv),
                                                 field("dot", &AttentionBackward::dot),
+                                                field("dgain", &AttentionBackward::dgain),
                                                 field("scratch", &AttentionBackward::scratch)};
 
     static constexpr Work work = Work::attention;
@@ -85,15 +106,24 @@ struct AttentionBackward {
     /// A row of dS sums to zero, so the terms of dq cancel for keys with a common part, but the errors of their factors
     /// do not: dq and dk are measured against their terms.
     static constexpr Tolerance kGradient{5e-3, 1.5e-2};
-    /// dot sums qkv ⊙ dqkv over a head, with the errors of dqkv's factors: the same bounds, and room for terms that
-    /// cancel.
+    /// dot sums qkv ⊙ dqkv over a head, and dgain g ⊙ ẑ over rows, with the errors of the gradient's factors: the same
+    /// bounds, and room for terms that cancel.
     static constexpr Tolerance kDot{1e-2, 2e-2};
     static constexpr std::optional<Tolerance> tolerance(std::string_view operand, DType) {
-        return operand == "dot" ? kDot : kGradient;
+        return operand == "dot" || operand == "dgain" ? kDot : kGradient;
     }
     static constexpr std::string_view part_of(std::string_view part) {
         return part == "dq" || part == "dk" || part == "dv" ? "dqkv" : part;
     }
 };
+
+/// Throws Error where operands that go together are not there together.
+inline void require_together(const AttentionBackward& op) {
+    require(static_cast<bool>(op.o) != static_cast<bool>(op.delta), op.name, ": takes o or delta, one of them");
+    require(op.rope || (!op.positions && !op.dot && !op.rstd && !op.gain), op.name,
+            ": positions, dot, rstd and gain come with rope, which is missing");
+    require(op.gain || (!op.pre && !op.rho && !op.dgain), op.name,
+            ": pre, rho and dgain come with gain, which is missing");
+}
 
 }  // namespace coda

@@ -24,10 +24,13 @@ struct Arrays {
     float *probabilities, *dscores;  // before dscores_of: q k and dout v
     float *delta, *query_square, *dquery_terms;
     float *key_square, *dkey_terms;
+    float* dgain = nullptr;  // (tiles of a sequence, hd), with gain
 
-    Arrays(const WorkSpace& space, std::int64_t seq_len, std::int64_t queries, std::int64_t width) {
+    Arrays(const AttentionBackward& op, const WorkSpace& space, std::int64_t queries) {
+        const std::int64_t seq_len = op.seq_len, width = op.head_dim;
         Pieces pieces(space);
         for (float** whole : {&keys, &values, &dkeys, &dvalues}) *whole = pieces.floats(seq_len * width);
+        if (op.gain) dgain = pieces.floats(seq_len * width);
         for (float** band : {&query, &dout, &dquery}) *band = pieces.floats(queries * width);
         for (float** square : {&probabilities, &dscores}) *square = pieces.floats(queries * seq_len);
         for (float** vector : {&delta, &query_square, &dquery_terms}) *vector = pieces.floats(queries);
@@ -100,6 +103,52 @@ void add_terms(OpCheck& check, const char* operand, const float* squares, std::i
     check.add_terms(operand, total.expected, total.largest_expected / std::sqrt(static_cast<double>(width)));
 }
 
+/// Compares a finished gradient of a q or k head that had a norm and its share of dot, and adds the band's share of its
+/// dgain. Everything is compared without the factors rstd and rho, as are the terms against which gradients are
+/// measured.
+void compare_normed(const Sequence<AttentionBackward>& sequence, const char* operand, std::int64_t slot,
+                    const Band& band, float* gradient, float* dgain) {
+    const AttentionBackward& op = sequence.op;
+    OpCheck& check = sequence.check;
+    const std::int64_t width = op.head_dim;
+    const Tensor rope = live(check, op.rope), gain = live(check, op.gain, slot < op.heads ? 0 : 1);
+    const Tensor pre = sequence.head(op.pre, slot, band.first), rho = sequence.statistic(op.rho, slot, band.first);
+    const Tensor stored = sequence.head(op.dqkv, slot, band.first), dot = sequence.statistic(op.dot, slot, band.first);
+    const std::int32_t* positions = check.memory().at<std::int32_t>(op.positions) + sequence.start + band.first;
+    const RowFactor rstd = row_factor(op.rstd, check, sequence.start + band.first);
+    for_each(check, band.rows, width / 2, [=] __device__(std::int64_t row, std::int64_t pair) {
+        float* at = gradient + row * width + 2 * pair;
+        const Pair<float> turned = unrotate_pair(Pair<float>{at[0], at[1]}, rope(positions[row], 2 * pair),
+                                                 rope(positions[row], 2 * pair + 1));
+        at[0] = turned.first;
+        at[1] = turned.second;
+    });
+    const Tensor dn = band_of(gradient, width);
+    const auto normed = [=] __device__(std::int64_t row, std::int64_t column) { return rho[row] * pre(row, column); };
+    const auto whole = [=] __device__(std::int64_t row) {  // hd c
+        double sum = 0;
+        for (std::int64_t j = 0; j < width; ++j) sum += static_cast<double>(gain[j]) * normed(row, j) * dn(row, j);
+        return sum;
+    };
+    compare(
+        check, operand, band.rows, width,
+        [=] __device__(std::int64_t row, std::int64_t column) { return stored(row, column) / (rstd[row] * rho[row]); },
+        [=] __device__(std::int64_t row, std::int64_t column) {
+            return gain[column] * dn(row, column) - whole(row) / width * normed(row, column);
+        });
+    const double eps = op.eps;
+    compare(
+        check, "dot", 1, band.rows,
+        [=] __device__(std::int64_t, std::int64_t row) { return dot[row] / (eps * rho[row] * rho[row] * rstd[row]); },
+        [=] __device__(std::int64_t, std::int64_t row) { return whole(row); });
+    const std::int64_t first = band.first, rows = band.rows;
+    for_each(check, 1, width, [=] __device__(std::int64_t, std::int64_t column) {
+        for (std::int64_t row = 0; row < rows; ++row)
+            dgain[(first + row) / AttentionBackward::kGainRows * width + column] +=
+                dn(row, column) * normed(row, column);
+    });
+}
+
 /// Compares a finished gradient of a head slot and, with rope, its share of dot.
 void compare_gradient(const Sequence<AttentionBackward>& sequence, const char* operand, std::int64_t slot,
                       const Band& band, const float* gradient) {
@@ -145,9 +194,23 @@ void compare_gradient(const Sequence<AttentionBackward>& sequence, const char* o
 template <>
 void check_op(const AttentionBackward& op, OpCheck& check) {
     const std::int64_t width = op.head_dim, whole = op.seq_len * width;
-    const std::vector<Band> cut = query_bands(op, check.space(), {4, 3, 2, 2, 3});
-    const Arrays arrays(check.space(), op.seq_len, cut.front().rows, width);
+    const std::vector<Band> cut = query_bands(op, check.space(), {op.gain ? 5 : 4, 3, 2, 2, 3});
+    const Arrays arrays(op, check.space(), cut.front().rows);
 
+    const auto zero = [&](float* sums, std::int64_t count) {
+        CUDA_CHECK(cudaMemsetAsync(sums, 0, static_cast<std::size_t>(count) * sizeof(float), check.stream()));
+    };
+    // A band of a q or k head: the partials of dgain are compared after the last band.
+    const auto compare_band = [&](const Sequence<AttentionBackward>& sequence, const char* operand, std::int64_t slot,
+                                  const Band& band, float* gradient) {
+        if (!op.gain) return compare_gradient(sequence, operand, slot, band, gradient);
+        if (band.first == 0) zero(arrays.dgain, whole);
+        compare_normed(sequence, operand, slot, band, gradient, arrays.dgain);
+        if (band.first + band.rows < op.seq_len) return;
+        const std::int64_t tiles = op.gain_tiles(op.seq_len, op.seq_len);
+        const std::int64_t partial = (slot * (op.qkv.rows / op.seq_len) + sequence.start / op.seq_len) * tiles;
+        compare(check, "dgain", tiles, width, live(check, op.dgain, partial), band_of(arrays.dgain, width));
+    };
     const auto query_head = [&](const Sequence<AttentionBackward>& sequence, std::int64_t h, const Band& band) {
         const std::int64_t rows = band.rows, seen = band.first + rows;
         sequence.widen(op.qkv, h, band.first, rows, arrays.query);
@@ -161,7 +224,7 @@ void check_op(const AttentionBackward& op, OpCheck& check) {
                  Beta::accumulate);
         multiply(check, arrays.probabilities, Major::mn, arrays.dout, Major::mn, seen, width, rows, arrays.dvalues,
                  Beta::accumulate);
-        compare_gradient(sequence, "dq", h, band, arrays.dquery);
+        compare_band(sequence, "dq", h, band, arrays.dquery);
 
         square_rows(check, arrays.query, rows, width, arrays.query_square);
         square_dscores(sequence, band, seen, arrays);
@@ -169,9 +232,6 @@ void check_op(const AttentionBackward& op, OpCheck& check) {
         multiply(check, arrays.dscores, Major::mn, arrays.query_square, Major::k, seen, 1, rows, arrays.dkey_terms,
                  Beta::accumulate);
         add_terms(check, "dq", arrays.dquery_terms, rows, width);
-    };
-    const auto zero = [&](float* sums, std::int64_t count) {
-        CUDA_CHECK(cudaMemsetAsync(sums, 0, static_cast<std::size_t>(count) * sizeof(float), check.stream()));
     };
     for (std::int64_t start = 0; start < op.qkv.rows; start += op.seq_len) {
         const Sequence<AttentionBackward> sequence{op, check, start};
@@ -185,7 +245,7 @@ void check_op(const AttentionBackward& op, OpCheck& check) {
             zero(arrays.dkey_terms, op.seq_len);
             for (std::int64_t h = kv_head * sequence.group(); h < (kv_head + 1) * sequence.group(); ++h)
                 for (const Band& band : cut) query_head(sequence, h, band);
-            compare_gradient(sequence, "dk", key_slot, {0, op.seq_len}, arrays.dkeys);
+            compare_band(sequence, "dk", key_slot, {0, op.seq_len}, arrays.dkeys);
             compare_gradient(sequence, "dv", value_slot, {0, op.seq_len}, arrays.dvalues);
             add_terms(check, "dk", arrays.dkey_terms, op.seq_len, width);
         }

@@ -22,8 +22,8 @@ using test::has_hopper;
 
 namespace {
 
-constexpr std::size_t kMatrices[] = {cases::kQkv,  cases::kO,     cases::kLse, cases::kDout,
-                                     cases::kDqkv, cases::kDelta, cases::kDot};
+constexpr std::size_t kMatrices[] = {cases::kQkv,   cases::kO,   cases::kLse, cases::kDout, cases::kDqkv,
+                                     cases::kDelta, cases::kDot, cases::kPre, cases::kRho};
 
 double get(const Bytes& bytes, const View& view, std::int64_t row, std::int64_t column) {
     const auto& buffer = bytes[static_cast<std::size_t>(view.buffer)];
@@ -78,9 +78,12 @@ struct Problem {
         truth = test::memory_of(cpu);
         std::minstd_rand bits(static_cast<unsigned>(shape.seq_len * 131 + shape.heads * 17 + shape.head_dim));
         std::normal_distribution<double> normal;
-        for (const std::size_t buffer : {std::size_t{cases::kQkv}, std::size_t{cases::kDout}})
+        for (const std::size_t buffer : {std::size_t{cases::kQkv}, std::size_t{cases::kDout}, std::size_t{cases::kPre}})
             fill(buffer,
                  [&](std::int64_t, std::int64_t) { return (buffer == cases::kQkv ? scale : 1) * normal(bits); });
+        // Of both signs and any size: the op takes them as they are.
+        fill(cases::kGain, [&](std::int64_t, std::int64_t) { return normal(bits); });
+        fill(cases::kRho, [&](std::int64_t, std::int64_t) { return 0.5 + static_cast<double>(bits() % 1000) / 1000; });
         double angle = 0;
         fill(cases::kRope, [&](std::int64_t, std::int64_t column) {
             if (column % 2 == 0) angle = static_cast<double>(bits() % 6283) / 1000;
@@ -227,8 +230,12 @@ void check_backward(Problem& problem, const Device& device, const AttentionBackw
     cpu::run(exact, problem.truth);
     // dq and dk vanish where a query sees a single key; their errors are then measured against dv.
     const double floor = 0.05 * problem.rms(cases::kDqkv, problem.values(), problem.end());
-    INFO((rope ? "rope backward" : "backward"));
-    if (rope) {
+    INFO((op.gain ? "norm backward" : rope ? "rope backward" : "backward"));
+    if (op.gain) {
+        device.run(op, {cases::kDqkv, cases::kDot, cases::kDGain}, problem.gpu);
+        // A sum over up to 64 rows of what may cancel, or of what is 0 where a query sees a single key.
+        CHECK(problem.error(cases::kDGain, 0, problem.shape.head_dim, floor) <= (large ? 1e29 : 6e-3));
+    } else if (rope) {
         device.run(op, {cases::kDqkv, cases::kDot}, problem.gpu);
     } else {
         device.run(op, {cases::kDqkv}, problem.gpu);
@@ -248,6 +255,7 @@ void check(Problem& problem, double scale = 1) {
     check_forward(problem, device, scale);
     check_backward(problem, device, problem.small.backward, problem.exact.backward, scale);
     check_backward(problem, device, problem.small.rope_backward, problem.exact.rope_backward, scale);
+    check_backward(problem, device, problem.small.norm_backward, problem.exact.norm_backward, scale);
     CHECK(problem.gaps_untouched());
 }
 
@@ -311,7 +319,7 @@ TEST_CASE("two runs of attention give the same bits", "[gpu][attention]") {
         for (const bool documents : {false, true}) {
             Problem problem({2, 2048, 16, 4, head_dim, documents});
             const Device device(problem.gpu);
-            Bytes first, first_rope;
+            Bytes first, first_rope, first_norm;
             for (int run = 0; run < 4; ++run) {
                 device.run(problem.small.forward, {cases::kO, cases::kLse}, problem.gpu);
                 device.run(problem.small.backward, {cases::kDqkv}, problem.gpu);
@@ -320,6 +328,9 @@ TEST_CASE("two runs of attention give the same bits", "[gpu][attention]") {
                 device.run(problem.small.rope_backward, {cases::kDqkv, cases::kDot}, problem.gpu);
                 if (run == 0) first_rope = problem.gpu;
                 CHECK(problem.gpu == first_rope);
+                device.run(problem.small.norm_backward, {cases::kDqkv, cases::kDot, cases::kDGain}, problem.gpu);
+                if (run == 0) first_norm = problem.gpu;
+                CHECK(problem.gpu == first_norm);
                 problem.gpu = first;
             }
         }
@@ -335,14 +346,24 @@ TEST_CASE("attention's kernels wait for each other", "[gpu][attention]") {
         device.run(problem.small.forward, {cases::kO, cases::kLse}, problem.gpu);
         device.run(problem.small.backward, {cases::kDqkv}, problem.gpu);
         const Bytes first = problem.gpu;
+        device.run(problem.small.norm_backward, {cases::kDqkv, cases::kDot, cases::kDGain}, problem.gpu);
+        const Bytes first_norm = problem.gpu;
         const hopper::Launch forward = hopper::prepare(problem.small.forward, device.memory());
         const hopper::Launch backward = hopper::prepare(problem.small.backward, device.memory());
+        const hopper::Launch norm_backward = hopper::prepare(problem.small.norm_backward, device.memory());
         for (int run = 0; run < 10; ++run) {
             device.poison({cases::kO, cases::kLse, cases::kDqkv, cases::kScratch}, problem.gpu);
             forward(nullptr);
             backward(nullptr);
+            problem.gpu = first;
             device.download({cases::kO, cases::kLse, cases::kDqkv}, problem.gpu);
             CHECK(problem.gpu == first);
+            device.poison({cases::kO, cases::kLse, cases::kDqkv, cases::kDot, cases::kDGain, cases::kScratch},
+                          problem.gpu);
+            forward(nullptr);
+            norm_backward(nullptr);
+            device.download({cases::kO, cases::kLse, cases::kDqkv, cases::kDot, cases::kDGain}, problem.gpu);
+            CHECK(problem.gpu == first_norm);
         }
     }
 }

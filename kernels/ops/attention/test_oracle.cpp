@@ -31,7 +31,10 @@ class Problem {
     static std::vector<cases::Buffer> buffers_of(const AttentionCase& made, const AttentionCaseShape& shape) {
         std::vector<cases::Buffer> buffers;
         for (const View& view : made.buffers) buffers.push_back({"", view, Fill::nothing, 1, Access::in});
-        for (const auto matrix : {cases::kQkv, cases::kDout, cases::kDelta}) buffers[matrix].fill = Fill::normal;
+        for (const auto matrix : {cases::kQkv, cases::kDout, cases::kDelta, cases::kPre})
+            buffers[matrix].fill = Fill::normal;
+        buffers[cases::kGain].fill = Fill::positive;
+        buffers[cases::kRho] = {"", made.buffers[cases::kRho], Fill::ones, 0.75, Access::in};
         buffers[cases::kRope].fill = Fill::angles;
         buffers[cases::kRstd] = {"", made.buffers[cases::kRstd], Fill::ones, 0.75, Access::in};
         buffers[cases::kPositions] = {"", made.buffers[cases::kPositions], Fill::positions,
@@ -63,6 +66,7 @@ void judge(oracle::Oracle& oracle, const AttentionCaseShape& shape, const std::s
     judges_rightly(oracle, problem.memory(), problem.made().forward, label);
     judges_rightly(oracle, problem.memory(), problem.made().backward, label);
     judges_rightly(oracle, problem.memory(), problem.made().rope_backward, label);
+    judges_rightly(oracle, problem.memory(), problem.made().norm_backward, label);
 }
 
 }  // namespace
@@ -71,8 +75,9 @@ TEST_CASE("the oracle judges attention", "[gpu][oracle]") {
     if (!has_hopper()) return;
     oracle::Oracle whole;
     for (const std::int64_t head_dim : {64, 128}) {
-        // Room for a head's keys, values and their gradients in fp32, and for about a fifth of its 300 rows of logits.
-        oracle::Oracle banded((4 * 300 * head_dim + 2 * 60 * 300 + 3 * 60 * head_dim) * 4 + 4096);
+        // Room for a head's keys, values, their gradients and dgain in fp32, and for about a fifth of its 300 rows of
+        // logits.
+        oracle::Oracle banded((5 * 300 * head_dim + 2 * 60 * 300 + 3 * 60 * head_dim) * 4 + 4096);
         for (const bool documents : {false, true}) {
             judge(whole, {2, 300, 4, 2, head_dim, documents, 8}, "whole");
             judge(banded, {2, 300, 4, 2, head_dim, documents, 8}, "in bands");
@@ -83,6 +88,7 @@ TEST_CASE("the oracle judges attention", "[gpu][oracle]") {
         agrees(whole, alone.memory(), alone.made().forward, "alone");
         agrees(whole, alone.memory(), alone.made().backward, "alone");
         agrees(whole, alone.memory(), alone.made().rope_backward, "alone");
+        agrees(whole, alone.memory(), alone.made().norm_backward, "alone");
     }
 }
 

@@ -1,10 +1,14 @@
+#include <algorithm>
+
 #include "kernels/cases/op_cases.h"
 
 namespace coda::cases {
 
 namespace {
 
-template <bool kRstd, bool kBias = false, bool kF8 = false>
+enum class Adds { nothing, bias, norm };
+
+template <bool kRstd, Adds kAdds = Adds::nothing, bool kF8 = false>
 GemmCase made(const Shape& shape, const CaseOptions& options) {
     GemmBuilder build(shape, options);
     LinearRope op;
@@ -18,7 +22,19 @@ GemmCase made(const Shape& shape, const CaseOptions& options) {
     op.head_dim = options.head_dim;
     op.rotated = shape.n / options.head_dim * 5 / 6 * options.head_dim;
     if (kRstd) op.rstd = build.rstd();
-    if (kBias || (kF8 && options.optionals)) op.bias = build.statistic("bias", shape.n, Fill::normal, 1);
+    if (kAdds == Adds::bias || (kF8 && kAdds != Adds::norm && options.optionals))
+        op.bias = build.statistic("bias", shape.n, Fill::normal, 1);
+    if (kAdds == Adds::norm) {
+        const std::int64_t heads = std::max<std::int64_t>(1, op.rotated / options.head_dim);
+        op.rotated = heads * options.head_dim;
+        op.gain = build.add("gain", DType::f32, 2, options.head_dim, Fill::positive, 1, Access::in);
+        op.queries = (heads * 4 + 4) / 5 * options.head_dim;
+        op.eps = 1e-3;
+        if (!options.evaluation) {
+            op.pre = build.result("pre", shape.m, op.rotated);
+            op.rho = build.result("rho", heads, shape.m, DType::f32);
+        }
+    }
     return build.finish(op);
 }
 
@@ -28,8 +44,10 @@ template <>
 OpCases cases_of<LinearRope>() {
     return {.programs = {{"LinearRope", made<false>, 128},
                          {"LinearRope rstd", made<true>, 128},
-                         {"LinearRope rstd bias", made<true, true>, 128}},
-            .f8 = {{"LinearRope f8", made<false, false, true>, 128}},
+                         {"LinearRope rstd bias", made<true, Adds::bias>, 128},
+                         {"LinearRope rstd norm", made<true, Adds::norm>, 128}},
+            .f8 = {{"LinearRope f8", made<false, Adds::nothing, true>, 128},
+                   {"LinearRope f8 norm", made<false, Adds::norm, true>, 128}},
             .others = {}};
 }
 

@@ -29,6 +29,7 @@ struct RopeF8 : Program {
 
 using LinearRopeF8Kernels = Kernels<RopeF8<Rope>, Major::k, Major::k, tiles::F8<tiles::Rope>, tiles::F8<tiles::Square>>;
 using LinearBiasRopeF8Kernels = Kernels<RopeF8<BiasRope>, Major::k, Major::k, tiles::F8<tiles::Square>>;
+using LinearNormRopeF8Kernels = Kernels<RopeF8<NormRope>, Major::k, Major::k, tiles::F8<tiles::Square>>;
 
 Problem problem_of(const LinearRope& op) {
     const Problem problem = f8_problem(op.name, op.a, op.w);
@@ -40,6 +41,7 @@ Problem problem_of(const LinearRope& op) {
 
 template <>
 Plan choose_f8(const LinearRope& op, const Request& request) {
+    if (op.gain) return LinearNormRopeF8Kernels::choose(problem_of(op), request);
     return op.bias ? LinearBiasRopeF8Kernels::choose(problem_of(op), request)
                    : LinearRopeF8Kernels::choose(problem_of(op), request);
 }
@@ -47,6 +49,9 @@ Plan choose_f8(const LinearRope& op, const Request& request) {
 template <>
 Launch bind_f8(const LinearRope& op, const Plan& plan, const Memory& memory) {
     const float* undo = memory.at<float>(op.w.undo);
+    if (op.gain)
+        return LinearNormRopeF8Kernels::bind(problem_of(op), plan, memory, {{}, {op.out, op.pre}},
+                                             {norm_arguments_of(op, memory), undo});
     if (op.bias)
         return LinearBiasRopeF8Kernels::bind(problem_of(op), plan, memory, {{}, {op.out}},
                                              {bias_arguments_of(op, memory), undo});

@@ -22,6 +22,7 @@ AttentionBlock::Parameters AttentionBlock::declare(ParameterPlan& plan, const Mo
                                   .tensors = {{"self_attn.q_proj.weight", q, Order::rotary_half, 0, hd},
                                               {"self_attn.k_proj.weight", kv, Order::rotary_half, q, hd},
                                               {"self_attn.v_proj.weight", kv, Order::plain, q + kv}}});
+    if (model.qk_norm) parameters.gain = plan.head_norms(hd, {"self_attn.q_norm.weight", "self_attn.k_norm.weight"});
     parameters.out =
         plan.matrix({.name = "attn_out", .place = {.rows = d, .cols = q}, .tensors = {{"self_attn.o_proj.weight", d}}});
     return parameters;
@@ -52,6 +53,17 @@ AttentionBlock::AttentionBlock(const Parameters& parameters, const Weights& weig
     if (qkv_.bias()) {
         dbias_ = buffers.statistic("qkv bias partials", ceil_div(s.tokens, BiasBackward::kTileRows), s.qkv_width);
     }
+    if (parameters.gain) {
+        const Weights::Vectors gain = weights.vectors(*parameters.gain);
+        const std::int64_t normed = s.heads + s.kv_heads;
+        gain_ = gain.value;
+        pre_ = buffers.activation("q and k before their norm", s.tokens, s.rotated);
+        rho_ = buffers.statistic("rho of q and k", normed, s.tokens);
+        dgain_ = buffers.statistic("q and k norm weight partials",
+                                   normed * AttentionBackward::gain_tiles(s.tokens, s.seq_len), s.head_dim);
+        q_gain_gradient_ = gain.gradient.row_slice(0, 1);
+        k_gain_gradient_ = gain.gradient.row_slice(1, 1);
+    }
     if (!qkv_.f8()) return;
     const bool keeps = recompute == Recompute::none;
     x_.read_codes(qkv_.input(), buffers.codes("attention input", s.tokens, s.width), keeps);
@@ -64,6 +76,7 @@ AttentionBlock::AttentionBlock(const Parameters& parameters, const Weights& weig
 void AttentionBlock::keep_nothing() {
     for (Projection* matrix : {&qkv_, &attn_out_}) matrix->read_storage();
     for (Activation* tensor : {&x_, &o_}) tensor->read_storage();
+    pre_ = rho_ = {};
 }
 
 void AttentionBlock::keep_rows(std::int64_t rows) {
@@ -80,11 +93,16 @@ void AttentionBlock::project(StepList& step, const BatchInputs& batch, const Str
                            .w = w,
                            .rstd = x_.rstd(),
                            .bias = qkv_.bias(),
+                           .gain = gain_,
                            .positions = batch.positions,
                            .rope = batch.rope,
                            .out = write(heads_),
+                           .pre = write(pre_),
+                           .rho = write(rho_),
                            .rotated = shape_.rotated,
-                           .head_dim = shape_.head_dim});
+                           .head_dim = shape_.head_dim,
+                           .queries = shape_.out_width,
+                           .eps = shape_.eps});
     if (!batch.place) return;
     step("store", StoreKeyValue{.qkv = heads_,
                                 .place = batch.place,
@@ -157,14 +175,29 @@ void AttentionBlock::backward(StepList& step, const BatchInputs& batch, View& dx
                                                  .rope = batch.rope,
                                                  .rstd = x_.rstd(),
                                                  .doc_start = batch.doc_start,
+                                                 .gain = gain_,
+                                                 .pre = pre_,
+                                                 .rho = rho_,
                                                  .dqkv = dqkv_.store(),
                                                  .dot = write(partials_),
+                                                 .dgain = write(dgain_),
                                                  .scratch = {},
                                                  .seq_len = s.seq_len,
                                                  .heads = s.heads,
                                                  .kv_heads = s.kv_heads,
-                                                 .head_dim = s.head_dim});
+                                                 .head_dim = s.head_dim,
+                                                 .eps = s.eps});
     step("attention_dot", FinishRowSum{.partials = partials_, .sum = write(dot_)});
+    if (gain_) {
+        const std::int64_t tiles = AttentionBackward::gain_tiles(s.tokens, s.seq_len);
+        const auto finish = [&](const char* name, std::int64_t first, std::int64_t heads, View& gradient) {
+            step(name, FinishColumnSum{.partials = dgain_.row_slice(first * tiles, heads * tiles),
+                                       .gamma = {},
+                                       .grad = {write(gradient), beta}});
+        };
+        finish("q_norm_grad", 0, s.heads, q_gain_gradient_);
+        finish("k_norm_grad", s.heads, s.kv_heads, k_gain_gradient_);
+    }
     qkv_.bias_backward(step, dqkv_, x_, dot_, dbias_, beta);
     dqkv_.round(step);
     x_.transpose(step);

@@ -1,8 +1,12 @@
-// The attention block: x' = x + o Woᵀ with o = attention(rope(norm(x) Wqkvᵀ + b)), the bias b optional.
+// The attention block: x' = x + o Woᵀ with o = attention(rope(norm(x) Wqkvᵀ + b)), the bias b optional. Instead of a
+// bias, q and k heads may have a norm of their own before RoPE.
 //
 // Its backward pass assumes the identity of a projection after a norm (kernels/ops.h): the statistic of the norm is
-// Σ z dz over the q, k and v heads, summed per head where dqkv is made, less the bias' part.
+// Σ z dz over the q, k and v heads, with z and dz as before a norm of heads. It is summed per head where dqkv is made,
+// less the bias' part.
 #pragma once
+
+#include <optional>
 
 #include "src/model/tensors/block_buffers.h"
 #include "src/model/tensors/parameter_plan.h"
@@ -16,7 +20,8 @@ namespace coda {
 class AttentionBlock {
   public:
     struct Parameters {
-        std::size_t qkv, out;  // numbers of matrices: (Nq, d), (d, H hd)
+        std::size_t qkv, out;              // numbers of matrices: (Nq, d), (d, H hd)
+        std::optional<PackedTensor> gain;  // (2, hd): of the norms of q and k heads
     };
     static Parameters declare(ParameterPlan& plan, const ModelConfig& model);
 
@@ -51,19 +56,22 @@ class AttentionBlock {
 
     ModelShape shape_;
     Projection qkv_, attn_out_;
-    KeyValueCache cache_;  // of the passes of generation
-    View heads_;           // (M, Nq) q, k and v after RoPE
-    View lse_;             // (H, M) log-sum-exp of the scores
-    View next_tile_;       // Attention's counter of tiles
-    Stream out_;           // x', 1/rms
-    View square_;          // partials of the sum of squares of x'
-    Activation x_, o_;     // (M, d) the input, (M, H hd) attention's output
+    KeyValueCache cache_;    // of the passes of generation
+    View heads_;             // (M, Nq) q, k and v after RoPE
+    View gain_, pre_, rho_;  // of the norms of q and k heads: weights (2, hd), (M, (H + Hk) hd) before, (H + Hk, M)
+    View lse_;               // (H, M) log-sum-exp of the scores
+    View next_tile_;         // Attention's counter of tiles
+    Stream out_;             // x', 1/rms
+    View square_;            // partials of the sum of squares of x'
+    Activation x_, o_;       // (M, d) the input, (M, H hd) attention's output
     // For the backward pass.
     Activation dx_, dqkv_;  // (M, d), (M, Nq)
     View dout_, delta_;     // (M, H hd), (H, M)
     View partials_, dot_;   // Σ z dz per head and token, and per token
     View dgamma_;           // partials of the norm's weight
     View dbias_;            // partials of the bias
+    View dgain_;            // partials of the norms of q heads, then of k heads
+    View q_gain_gradient_, k_gain_gradient_;
 };
 
 }  // namespace coda

@@ -30,7 +30,7 @@ struct HfTensor {
     };
     std::string name;
     std::int64_t rows = 0;  // 1 for norm weights
-    std::int64_t cols = 0;  // 1 for biases: an element for each row of the matrix
+    std::int64_t cols = 0;  // 1 for biases and norms of heads: an element for each row of the matrix, or of a head
     bool matrix = true;     // else a 1-D tensor of `count()` elements
     bool bias = false;
     std::int64_t offset = 0;  // elements: packed row 0 of this tensor's part of the packed matrix

@@ -89,4 +89,21 @@ PackedTensor ParameterPlan::norm(std::int64_t width, const char* name) {
     return packed;
 }
 
+PackedTensor ParameterPlan::head_norms(std::int64_t head_dim, std::initializer_list<const char*> names) {
+    const auto rows = static_cast<std::int64_t>(names.size());
+    const PackedTensor packed{place(norm_end_, rows * head_dim), rows, head_dim};
+    std::int64_t offset = packed.offset;
+    for (const char* name : names) {
+        vectors().push_back({.name = prefix_ + name,
+                             .rows = head_dim,
+                             .cols = 1,
+                             .matrix = false,
+                             .offset = offset,
+                             .order = HfTensor::Order::rotary_half,
+                             .head_dim = head_dim});
+        offset += head_dim;
+    }
+    return packed;
+}
+
 }  // namespace coda

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,9 @@ class ParameterPlan {
     void leave_layer();
 
     PackedTensor norm(std::int64_t width, const char* name);
+    /// The weights of norms of heads: a row for each of `names`, (names, head_dim), in the order of a head's rows in a
+    /// matrix whose Order is rotary_half.
+    PackedTensor head_norms(std::int64_t head_dim, std::initializer_list<const char*> names);
 
     /// Places a matrix, and its bias if it has one, and returns its number in matrices().
     std::size_t matrix(WeightMatrix declared);

@@ -19,10 +19,9 @@ BlockBuffers buffers_of(const WeightMatrix& matrix, const BlockBuffers& buffers)
 
 Weights::Weights(std::span<const WeightMatrix> matrices, const Segments& segments, const WeightForms& forms,
                  const BlockBuffers& buffers)
-    : own_copies_(forms.own_copies) {
-    Segments read = segments;
+    : own_copies_(forms.own_copies), read_(segments) {
     if (forms.own_norms)
-        read.norms = norms_ =
+        read_.norms = norms_ =
             buffers.persistent("norm weights", MemorySegment::weights, segments.norms.dtype, 1, segments.norms.cols);
     for (const WeightMatrix& matrix : matrices) {
         Projection& projection = projections_.emplace_back();
@@ -31,11 +30,11 @@ Weights::Weights(std::span<const WeightMatrix> matrices, const Segments& segment
         projection.value_ = Segments::part(segments.working, matrix.place);
         projection.gradient_ = Segments::part(segments.gradient, matrix.place);
         if (matrix.has_bias) {
-            projection.bias_ = read.norm(matrix.bias);
+            projection.bias_ = read_.norm(matrix.bias);
             projection.bias_gradient_ = Segments::part(segments.gradient, matrix.bias);
         }
         if (!matrix.norm) continue;
-        projection.gamma_ = read.norm(*matrix.norm);
+        projection.gamma_ = read_.norm(*matrix.norm);
         projection.gamma_gradient_ = Segments::part(segments.gradient, *matrix.norm);
     }
     if (forms.f8) add_codes(matrices, forms.f8, buffers);

@@ -54,6 +54,15 @@ class Weights {
     Weights(std::span<const WeightMatrix> matrices, const Segments& segments, const WeightForms& forms,
             const BlockBuffers& buffers);
 
+    /// Parameters that are no matrix and belong to none, as ops read them, and their gradient: the weights of a norm of
+    /// heads.
+    struct Vectors {
+        View value, gradient;
+    };
+    Vectors vectors(const PackedTensor& place) const {
+        return {read_.norm(place), Segments::part(read_.gradient, place)};
+    }
+
     /// The projection of matrix number `matrix` of the declarations.
     const Projection& projection(std::size_t matrix) const { return projections_.at(matrix); }
 
@@ -65,7 +74,8 @@ class Weights {
     /// By the number of their declarations.
     const std::vector<Projection>& projections() const { return projections_; }
     /// With own_norms the weights of all norms, and biases, as in the flat segment, (1, n) master. They are read by ops
-    /// that unpack 4-bit integers, whose matrices cannot carry a norm's weight, and by those that add a bias.
+    /// that unpack 4-bit integers, whose matrices cannot carry a norm's weight, and by those that add a bias or norm
+    /// heads.
     const View& norms() const { return norms_; }
     /// Whether any matrix is read as codes.
     bool f8() const { return !tensors_.empty(); }
@@ -88,6 +98,7 @@ class Weights {
     void add_codes(std::span<const WeightMatrix> matrices, const F8Layers& f8, const BlockBuffers& buffers);
 
     bool own_copies_ = false;
+    Segments read_;  // with the norms that ops read
     View norms_;
     ScaleViews views_;
     std::vector<Projection> projections_;

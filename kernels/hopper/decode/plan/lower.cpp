@@ -160,6 +160,7 @@ class Lowering {
         expect("a", qkv.a, x_);
         expect("rstd", qkv.rstd, rstd_);
         require(!qkv.bias, "decode: ", where_, ": model.attention_bias is true, and the fused kernel adds no bias");
+        require(!qkv.gain, "decode: ", where_, ": model.qk_norm is true, and the fused kernel norms no heads");
         const std::string at_qkv = where_;
         const UnpackInt4* const unpacks = unpacks_;
         const DecodeAttention& attention = next<DecodeAttention>();

@@ -1,0 +1,150 @@
+// Mistakes planted in schedules, weights and tables: each must be far outside the tolerance of textbook_test.cpp.
+#include "tests/model/textbook_case.h"
+
+using namespace coda;
+using namespace coda::test;
+
+TEST_CASE("planted mistakes are far outside the tolerance") {
+    const TextbookCase c{.name = "planted", .bias = true, .sizes = {}, .micro_batches = 2};
+    const auto error_with = [&](auto&& change) {
+        return compare(c, kFloat64,
+                       [&](ModelRun& run) {
+                           for (Schedule* schedule : {&run.schedules.first, &run.schedules.further}) change(*schedule);
+                       })
+            .gradient;
+    };
+
+    SECTION("the norm statistic c dropped") {
+        // dot of every norm backward read from the tokens' zero vector: replaced by a Zero right before its use.
+        const double error = error_with([](Schedule& schedule) {
+            for (std::size_t i = 0; i < schedule.size(); ++i) {
+                if (const auto* op = std::get_if<LinearRmsBackward>(&schedule[i].op)) {
+                    Step zero = schedule[i];
+                    zero.op = Zero{.out = static_cast<const View&>(op->dot)};
+                    schedule.insert(schedule.begin() + static_cast<long>(i++), zero);
+                }
+            }
+        });
+        CHECK(error > 0.01);
+    }
+    SECTION("1/d missing: c is a sum instead of a mean") {
+        const double error = error_with([](Schedule& schedule) {
+            for (std::size_t i = 0; i < schedule.size(); ++i) {
+                if (const auto* op = std::get_if<FinishRowSum>(&schedule[i].op)) {
+                    // Adding the statistic to itself four times gives 16 = d times its value.
+                    const View sum = op->sum;
+                    for (int doubling = 0; doubling < 4; ++doubling) {
+                        Step again = schedule[i];
+                        again.op = FinishColumnSum{.partials = sum, .gamma = {}, .grad = {sum, Beta::accumulate}};
+                        schedule.insert(schedule.begin() + static_cast<long>(++i), again);
+                    }
+                }
+            }
+        });
+        CHECK(error > 0.01);
+    }
+    SECTION("the norm statistic with the bias in it") {
+        const double error = error_with([](Schedule& schedule) {
+            for (std::size_t i = 1; i < schedule.size(); ++i) {
+                if (std::get_if<BiasBackward>(&schedule[i].op) == nullptr) continue;
+                // The sum over heads once more: dot is what it was before the bias was taken out.
+                const Step sum = schedule[i - 1];
+                schedule.insert(schedule.begin() + static_cast<long>(++i), sum);
+            }
+        });
+        CHECK(error > 0.01);
+    }
+    SECTION("the gradient of the bias from dz times rstd") {
+        const double error = error_with(
+            [](Schedule& schedule) { change_ops<BiasBackward>(schedule, [](BiasBackward& op) { op.rstd = {}; }); });
+        CHECK(error > 0.01);
+    }
+    SECTION("a forward pass without the bias") {
+        const double error = error_with(
+            [](Schedule& schedule) { change_ops<LinearRope>(schedule, [](LinearRope& op) { op.bias = {}; }); });
+        CHECK(error > 0.01);
+    }
+    SECTION("RoPE without its rotation of q and k") {
+        const double error = error_with(
+            [](Schedule& schedule) { change_ops<LinearRope>(schedule, [](LinearRope& op) { op.rotated = 0; }); });
+        CHECK(error > 0.01);
+    }
+    SECTION("weight gradients after dx has moved on") {
+        const double error = error_with([](Schedule& schedule) {
+            for (std::size_t i = 0; i + 1 < schedule.size(); ++i) {
+                if (std::string(schedule[i].name) == "down_wgrad") std::swap(schedule[i], schedule[i + 1]), ++i;
+            }
+        });
+        CHECK(error > 0.01);
+    }
+    SECTION("the gradient's statistic without the value heads") {
+        const double error = error_with([](Schedule& schedule) {
+            change_ops<FinishRowSum>(schedule, [](FinishRowSum& op) {
+                if (op.partials.rows == 8) op.partials.rows = 6;  // H + 2 Hk = 8 partials; drop the Hk = 2 of v
+            });
+        });
+        CHECK(error > 0.01);
+    }
+}
+
+TEST_CASE("planted mistakes in the norms of q and k are far outside the tolerance") {
+    const TextbookCase c{.name = "planted", .norms = true, .sizes = {}, .micro_batches = 2};
+    const auto error_with = [&](auto&& change) {
+        return compare(c, kFloat64,
+                       [&](ModelRun& run) {
+                           for (Schedule* schedule : {&run.schedules.first, &run.schedules.further}) change(*schedule);
+                       })
+            .gradient;
+    };
+    const auto backward_with = [&](auto&& change) {
+        return error_with([&](Schedule& schedule) { change_ops<AttentionBackward>(schedule, change); });
+    };
+    const auto forward_with = [&](auto&& change) {
+        return error_with([&](Schedule& schedule) { change_ops<LinearRope>(schedule, change); });
+    };
+    SECTION("no norm in the forward pass") {
+        CHECK(forward_with([](LinearRope& op) { op.gain = op.pre = op.rho = View{}; }) > 0.01);
+    }
+    SECTION("the weight of q for k") {
+        CHECK(forward_with([](LinearRope& op) { op.queries = op.rotated; }) > 0.01);
+    }
+    SECTION("another eps in the backward pass, whose part of the statistic is then wrong") {
+        // The statistic's part of q and k is eps of a gradient, so 0 in its place is wrong by about that.
+        CHECK(backward_with([](AttentionBackward& op) { op.eps = 0; }) > 1e-5);
+        CHECK(backward_with([](AttentionBackward& op) { op.eps *= 2; }) > 1e-5);
+    }
+    SECTION("the gradients of the two weights swapped") {
+        CHECK(error_with([](Schedule& schedule) {
+                  FinishColumnSum* queries = nullptr;
+                  for (Step& step : schedule) {
+                      if (step.name == "q_norm_grad") queries = &std::get<FinishColumnSum>(step.op);
+                      if (step.name == "k_norm_grad")
+                          std::swap(queries->partials, std::get<FinishColumnSum>(step.op).partials);
+                  }
+              }) > 0.01);
+    }
+}
+
+TEST_CASE("planted mistakes in weights and tables are far outside the tolerance") {
+    const ModelConfig model = tiny_model();
+    const textbook::Weights weights = textbook::random_weights(model, 7);
+    const std::vector<textbook::Batch> batches{random_batch(model, 2, 6, 1)};
+    const textbook::Result truth = textbook::loss_and_gradients(model, weights, batches);
+    ModelRun run(model, {}, kFloat64);
+    run.start();
+    run.set_weights(weights);
+
+    SECTION("wrong RoPE sign") {
+        std::vector<double> table = rope_table(model, 6);
+        for (std::size_t i = 1; i < table.size(); i += 2) table[i] = -table[i];
+        run.set_elements(run.schedules.host.rope, table);
+    }
+    SECTION("gate and up swapped") {
+        textbook::Weights swapped = weights;
+        std::swap(swapped.at("model.layers.0.mlp.gate_proj.weight"), swapped.at("model.layers.0.mlp.up_proj.weight"));
+        run.set_weights(swapped);
+    }
+    const double loss = run.step(batches);
+    CHECK(std::abs(loss - truth.loss) / truth.loss > 1e-4);
+    CHECK(worst_error(run.gradients(), truth.gradients) > 0.01);
+}
