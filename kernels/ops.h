@@ -21,7 +21,7 @@
 // RMSNorm's backward pass needs the statistic c = (1/d) Σ_j x̂_j dx̂_j, where x̂ is the normalised x. For a norm
 // followed by z = (x ⊙ rstd ⊙ gamma) Wᵀ + b, it equals (1/d) Σ (z - b) dz over all output features, exactly and with
 // eps. So Σ z dz is summed where dz is computed, before the dgrad GEMM whose epilogue needs it, and BiasBackward
-// subtracts Σ b dz of a bias. "dot" below is the result.
+// subtracts Σ b dz of a bias. Where heads of z have a norm, z and dz are those before it. "dot" below is the result.
 #pragma once
 
 #include <string>
