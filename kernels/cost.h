@@ -8,9 +8,9 @@ namespace coda {
 /// flops: a multiply and an add count as two, any other arithmetic function as one.
 ///   GEMM programs         2 M N K, the epilogue not counted, so that MFU means what it usually does
 ///   Attention             2 M T H hd: Q Kᵀ and P V over half the square of the causal mask; softmax not counted and
-///                         document masks ignored
+///                         document masks ignored. With a window of W keys W T - W²/2 pairs in place of T²/2
 ///   attention backward    2.5 times that: five GEMMs where forward has two, as Q Kᵀ is recomputed
-///   DecodeAttention       4 S C H hd: both products over a full context
+///   DecodeAttention       4 S C H hd: both products over a full context, or over a shorter window
 ///   StoreKeyValue         0
 ///   Embed                 2 per element (square, sum)
 ///   TargetLogit           2 per element of a

@@ -49,6 +49,7 @@ IGNORED = -100  # cross_entropy's value for a target that does not count
 DEFAULTS = {
     "model": {"num_key_value_heads": None, "head_dim": None, "rms_norm_eps": 1e-5, "rope_theta": 500000.0,
               "rope_scaling": None, "tie_word_embeddings": False, "attention_bias": False, "qk_norm": False,
+              "sliding_window": 0,
               "bos_token_id": None},
     "data": {"document_mask": False},
     "training": {"grad_accumulation_steps": 1, "max_grad_norm": 1.0},
@@ -185,7 +186,7 @@ class Llama(nn.Module):
     def __init__(self, config):
         super().__init__()
         model = config["model"]
-        self.document_mask = config["data"]["document_mask"]
+        self.document_mask, self.window = config["data"]["document_mask"], model["sliding_window"]
         self.model = Body(model)
         self.lm_head = nn.Linear(model["hidden_size"], model["vocab_size"], bias=False)
         if model["tie_word_embeddings"]:
@@ -196,11 +197,12 @@ class Llama(nn.Module):
         """Of every token in its document, (batch, length), and the mask of what attention may see, None for causal."""
         batch, length = begins.shape
         index = torch.arange(length, device=begins.device).expand(batch, length)
-        if not self.document_mask:
+        if not self.document_mask and not 0 < self.window < length:
             return index, None
-        start = torch.where(begins > 0, index, 0).cummax(1).values
+        start = torch.where(begins > 0, index, 0).cummax(1).values if self.document_mask else torch.zeros_like(index)
+        first = torch.maximum(start, index - self.window + 1) if self.window else start
         causal = index[:, None, :] <= index[:, :, None]
-        return index - start, (causal & (index[:, None, :] >= start[:, :, None]))[:, None]
+        return index - start, (causal & (index[:, None, :] >= first[:, :, None]))[:, None]
 
     def forward(self, tokens, targets, begins):
         """The sum of the losses of the valid targets, float32. begins: not 0 where a document begins."""

@@ -6,7 +6,8 @@
 //   work             Work::gemm or Work::attention; an op with operands a and w is a GEMM by default
 //   flops()          floating-point operations; 2 M N K for an op with operands a (M, K) and w
 //   bytes_of(view)   bytes of an operand that the op moves, where it does not move all of them
-//   position_bytes() bytes that the op reads for each position of a sequence and once per step of generation
+//   position_bytes() bytes that the op reads for each position of a sequence and once per step of generation, of
+//                    most_positions() at most
 //   layout           how a GEMM reads w, where that is not out_in; w in FP8 is always out_in
 //   result()         the operand that takes the GEMM's accumulators; absent where none of that shape is stored
 //   scalars_of_a()   what turns the stored a into the tensor that it stands for; absent where it is that tensor

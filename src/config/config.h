@@ -38,6 +38,7 @@ struct ModelConfig {
     bool tie_word_embeddings = false;
     bool attention_bias = false;               // of the q, k and v projections
     bool qk_norm = false;                      // every q and k head has an RMSNorm before RoPE
+    std::int64_t sliding_window = 0;           // keys that a token sees, its own included; 0: all before it
     std::int64_t max_position_embeddings = 0;  // default: training.seq_len
     double initializer_range = 0.02;
     std::optional<std::int64_t> bos_token_id;
@@ -171,8 +172,8 @@ Config parse_recorded_config(const nlohmann::json& json, const std::string& name
 /// The resolved configuration: every key, defaults included. parse_config(to_json(c), name) returns c again.
 nlohmann::json to_json(const Config& config);
 
-/// The Hugging Face config.json of the model section: "model_type" is "llama", "qwen2" of a model with biases, or
-/// "qwen3" of one with norms of q and k.
+/// The Hugging Face config.json of the model section: "model_type" is "llama", "mistral" of a model with a sliding
+/// window, "qwen2" of a model with biases, or "qwen3" of one with norms of q and k.
 nlohmann::json to_hf_json(const ModelConfig& model);
 
 /// Why transformers refuses that config.json, a sentence each that names the key: it has bounds that this program does
@@ -181,8 +182,8 @@ std::vector<std::string> hf_refusals(const ModelConfig& model);
 
 /// The model section from a Hugging Face config.json. Throws Error naming `file` when it is not a LLaMA that this
 /// program can run, or a Mistral, Qwen2 or Qwen3: another model_type (of known ones with what they have that a LLaMA
-/// has not), a sliding window, hidden_act other than silu, a LLaMA's attention_bias or an mlp_bias true, quantized
-/// weights, an unknown rope type, ...
+/// has not), a sliding window in some of the layers, hidden_act other than silu, a LLaMA's attention_bias or an
+/// mlp_bias true, quantized weights, an unknown rope type, ...
 nlohmann::json model_section_from_hf(const nlohmann::json& hf, const std::string& file);
 
 /// The model section of a Hugging Face folder: from its config.json, with the end tokens of generation_config.json

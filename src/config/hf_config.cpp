@@ -103,14 +103,15 @@ void put_rope(const HfConfig& hf, nlohmann::json& section) {
     section["rope_scaling"] = rope.scaling;
 }
 
-/// A model_type whose function is LLaMA's, but for biases of q, k and v or norms of q and k, and transformers' defaults
-/// where its file omits a key.
+/// A model_type whose function is LLaMA's, but for biases of q, k and v, norms of q and k, and windows, and
+/// transformers' defaults where its file omits a key.
 struct Family {
     const char *model_type, *architecture;
     std::int64_t max_position_embeddings;
     std::optional<std::int64_t> num_key_value_heads{};  // absent: as many as query heads
     std::optional<std::int64_t> sliding_window{};       // absent: it has no such key
     std::optional<std::int64_t> head_dim{};             // absent: hidden_size / num_attention_heads
+    bool window_by_layers = false;                      // its file says which layers have windows
     bool attention_bias = false;                        // of q, k and v; LLaMA's key of that name adds one of o
     bool qk_norm = false;
 };
@@ -125,12 +126,16 @@ constexpr Family kFamilies[] = {
      .architecture = "Qwen2ForCausalLM",
      .max_position_embeddings = 32768,
      .num_key_value_heads = 32,
+     .sliding_window = 4096,
+     .window_by_layers = true,
      .attention_bias = true},
     {.model_type = "qwen3",
      .architecture = "Qwen3ForCausalLM",
      .max_position_embeddings = 32768,
      .num_key_value_heads = 32,
+     .sliding_window = 4096,
      .head_dim = 128,
+     .window_by_layers = true,
      .qk_norm = true},
 };
 
@@ -171,8 +176,7 @@ const Family& family_of(const HfConfig& hf) {
     }
     throw Error(text(hf.file(), ": ",
                      hf.has("model_type") ? "model_type is " + found_text(type) : "there is no model_type", why,
-                     "; only \"llama\", and \"mistral\", \"qwen2\" and \"qwen3\" without a sliding window, are "
-                     "supported"));
+                     "; only \"llama\", \"mistral\", \"qwen2\" and \"qwen3\" are supported"));
 }
 
 /// Leaves out the end tokens that the model has no row for, as it cannot make them. Throws Error naming `file` where
@@ -195,25 +199,43 @@ void check_marks(nlohmann::json& section, const std::string& file) {
     }
 }
 
-/// A window at least as long as every sequence cuts nothing.
-void check_window(const HfConfig& hf, const Family& family, const nlohmann::json& positions) {
-    if (!family.sliding_window) return;
+/// Whether the layers of a qwen2 have windows: those from max_window_layers on, or what layer_types says of each.
+/// Throws Error where only some have.
+bool windows_in_layers(const HfConfig& hf, const nlohmann::json& layers) {
+    if (hf.or_default("use_sliding_window", false) != true) return false;
+    const nlohmann::json types = hf.get("layer_types");
+    if (types.is_array()) {
+        const auto windowed = std::count(types.begin(), types.end(), "sliding_attention");
+        require(windowed == 0 || windowed == static_cast<std::ptrdiff_t>(types.size()), hf.file(),
+                ": layer_types: windows in some of the layers only are not supported");
+        return windowed > 0;
+    }
+    constexpr std::int64_t kUsual = 28;
+    const nlohmann::json first = hf.or_default("max_window_layers", kUsual);
+    require(first == 0 || (first.is_number() && layers.is_number() && first >= layers), hf.file(),
+            ": max_window_layers is ", found_text(first), " of ", found_text(layers),
+            " layers, and use_sliding_window is true; windows in some of the layers only are not supported");
+    return first == 0;
+}
+
+/// The window of every layer, as in the model section.
+nlohmann::json window_of(const HfConfig& hf, const Family& family, const nlohmann::json& layers) {
+    const nlohmann::json none = 0;
+    if (!family.sliding_window || (family.window_by_layers && !windows_in_layers(hf, layers))) return none;
     const nlohmann::json usual = *family.sliding_window;
     const nlohmann::json& window = hf.has("sliding_window") ? hf.get("sliding_window") : usual;
-    if (window.is_null()) return;
-    require(window.is_number() && positions.is_number() && window >= positions, hf.file(), ": sliding_window is ",
-            found_text(window), hf.has("sliding_window") ? "" : " (the default of this model_type)",
-            "; attention within a window shorter than max_position_embeddings ", found_text(positions),
-            " is not supported");
+    return window.is_null() ? none : window;
 }
 
 void refuse_unsupported(const HfConfig& hf, const Family& family) {
     hf.must_be("hidden_act", "silu");
     hf.must_be("attention_bias", family.attention_bias);
-    hf.must_be("use_sliding_window", false);
-    for (const nlohmann::json& type : hf.get("layer_types"))
-        require(type == "full_attention", hf.file(), ": layer_types has ", found_text(type),
-                "; only \"full_attention\" is supported");
+    if (!family.window_by_layers) hf.must_be("use_sliding_window", false);
+    if (hf.or_default("use_sliding_window", false) != true) {
+        for (const nlohmann::json& type : hf.get("layer_types"))
+            require(type == "full_attention", hf.file(), ": layer_types has ", found_text(type),
+                    ", and use_sliding_window is not true; only \"full_attention\" is supported then");
+    }
     hf.must_be("mlp_bias", false);
     hf.must_be("attention_dropout", 0.0);
     hf.must_be("partial_rotary_factor", 1.0);
@@ -229,10 +251,17 @@ nlohmann::json to_hf_json(const ModelConfig& model) {
     Config config;
     config.model = model;
     nlohmann::json hf = to_json(config)["model"];
+    const bool window = model.sliding_window > 0;
     const Family& family = *std::find_if(std::begin(kFamilies), std::end(kFamilies), [&](const Family& each) {
-        return each.attention_bias == model.attention_bias && each.qk_norm == model.qk_norm;
+        return each.attention_bias == model.attention_bias && each.qk_norm == model.qk_norm &&
+               (each.sliding_window || !window);
     });
     hf.erase("qk_norm");
+    if (!window) hf.erase("sliding_window");
+    if (family.window_by_layers) {
+        hf["use_sliding_window"] = window;
+        hf["max_window_layers"] = window ? 0 : model.num_hidden_layers;
+    }
     hf["architectures"] = {family.architecture};
     hf["model_type"] = family.model_type;
     hf["torch_dtype"] = "float32";
@@ -284,7 +313,7 @@ nlohmann::json model_section_from_hf(const nlohmann::json& json, const std::stri
     section["qk_norm"] = family.qk_norm;
     section["tie_word_embeddings"] = hf.or_default("tie_word_embeddings", false);
     section["max_position_embeddings"] = hf.or_default("max_position_embeddings", family.max_position_embeddings);
-    check_window(hf, family, section["max_position_embeddings"]);
+    section["sliding_window"] = window_of(hf, family, section["num_hidden_layers"]);
     put_rope(hf, section);
 
     // These say nothing about the trained function, so a file without them leaves the choice to the run's config.

@@ -99,6 +99,8 @@ void add_model(std::vector<Key>& keys) {
         .add("tie_word_embeddings", &C::tie_word_embeddings, kOwn, {}, "Use the embedding as LM head")
         .add("attention_bias", &C::attention_bias, kOwn, {}, "Biases of the q, k and v projections, as in Qwen2")
         .add("qk_norm", &C::qk_norm, kOwn, {}, "An RMSNorm of every q and k head before RoPE, as in Qwen3")
+        .add("sliding_window", &C::sliding_window, kOwn, kCount,
+             "Keys that a token sees, its own included, as in Mistral 7B v0.1; 0: all")
         .add("max_position_embeddings", &C::max_position_embeddings, derived("training.seq_len"), kPositiveCount,
              "Longest sequence the model is meant for")
         .add("initializer_range", &C::initializer_range, kOwn, above(0), "Standard deviation of initial matrices")

@@ -48,6 +48,13 @@ std::vector<double> download_vector(Executor& executor, const View& view) {
     return values;
 }
 
+void apply_window(std::int64_t window, std::int64_t seq_len, std::span<std::int32_t> first_key) {
+    for (std::size_t m = 0; window > 0 && m < first_key.size(); ++m) {
+        const auto first = static_cast<std::int64_t>(m) % seq_len - window + 1;
+        first_key[m] = static_cast<std::int32_t>(std::max<std::int64_t>(first_key[m], first));
+    }
+}
+
 Feed::Feed(Executor& executor, const HostViews& host, TokenInput& tokens, std::int64_t seq_len)
     : executor_(executor), host_(host), tokens_(tokens), seq_len_(seq_len) {
     positions_.resize(static_cast<std::size_t>(host.tokens.cols));
@@ -60,8 +67,9 @@ Feed::Feed(Executor& executor, const HostViews& host, TokenInput& tokens, std::i
 void Feed::upload(const TokenBatch& batch) {
     tokens_.upload(batch.tokens);
     executor_.upload(host_.targets, batch.targets.data());
+    if (host_.documents) document_starts(batch.begins, seq_len_, positions_, doc_start_);
     if (host_.doc_start) {
-        document_starts(batch.begins, seq_len_, positions_, doc_start_);
+        apply_window(host_.window, seq_len_, doc_start_);
         executor_.upload(host_.doc_start, doc_start_.data());
     }
     executor_.upload(host_.positions, positions_.data());

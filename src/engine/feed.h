@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "src/engine/executor.h"
@@ -17,12 +18,16 @@ double download_scalar(Executor& executor, const View& view);
 /// The elements of a contiguous view of floating-point numbers.
 std::vector<double> download_vector(Executor& executor, const View& view);
 
+/// first_key[t] = max(first_key[t], t - window + 1) for position t of every sequence: the first key that a token sees
+/// in a window of that many keys, its own included. 0: unchanged.
+void apply_window(std::int64_t window, std::int64_t seq_len, std::span<std::int32_t> first_key);
+
 class Feed {
   public:
     Feed(Executor& executor, const HostViews& host, TokenInput& tokens, std::int64_t seq_len);
 
     /// Tokens, targets and positions of one micro-batch of (micro_batch_size, seq_len), and where host.doc_start is,
-    /// with document_mask, its document starts.
+    /// with document_mask or in a window, the first keys that its tokens see.
     void upload(const TokenBatch& batch);
 
   private:

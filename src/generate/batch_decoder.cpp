@@ -26,6 +26,11 @@ BatchDecoder::BatchDecoder(Executor& executor, const Schedules& schedules, std::
     std::vector<std::int32_t> in_order(static_cast<std::size_t>(positions.cols));
     std::iota(in_order.begin(), in_order.end(), 0);
     executor_.upload(positions, in_order.data());
+    const HostViews::Prefill& prefill = schedules.host.prefill;
+    if (!prefill.doc_start) return;
+    std::vector<std::int32_t> first_keys(in_order.size(), 0);
+    apply_window(prefill.window, prefill.doc_start.cols, first_keys);
+    executor_.upload(prefill.doc_start, first_keys.data());
 }
 
 void BatchDecoder::check(int row) const {
@@ -122,14 +127,14 @@ void BatchDecoder::replace_newest(int row, std::int32_t token) {
     set(sequences_.token, row, token);
 }
 
-/// A step reads the weights once, and of each sequence that makes a token what it has so far.
+/// A step reads the weights once, and of each sequence that makes a token what it has so far and the token sees.
 void BatchDecoder::count_bytes(const DecodedSteps& made) {
     for (std::size_t first = 0; first < made.tokens.size(); first += running_.size()) {
         bool any = false;
         for (std::size_t row = 0; row < running_.size(); ++row) {
             if (!running_[row] || made.tokens[first + row] < 0) continue;
             any = true;
-            bytes_read_ += bytes_.position * static_cast<double>(lengths_[row]++);
+            bytes_read_ += bytes_.position * static_cast<double>(std::min(lengths_[row]++, bytes_.most_positions));
         }
         if (any) bytes_read_ += bytes_.weights;
     }

@@ -1,5 +1,6 @@
 #include "src/generate/step_bytes.h"
 
+#include <algorithm>
 #include <variant>
 
 namespace coda {
@@ -20,8 +21,10 @@ StepBytes step_bytes(const Schedule& decode) {
                 if constexpr (T::traits.has(Trait::w)) {
                     if (!is_unpacked(op.w)) bytes.weights += static_cast<double>(op.w.bytes());
                 }
-                if constexpr (T::traits.has(Trait::position_bytes))
+                if constexpr (T::traits.has(Trait::position_bytes)) {
                     bytes.position += static_cast<double>(op.position_bytes());
+                    bytes.most_positions = std::min(bytes.most_positions, op.most_positions());
+                }
             },
             step.op);
     }

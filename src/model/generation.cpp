@@ -57,9 +57,11 @@ Schedule decode_schedule(Model model, SequenceRows rows) {
     return schedule;
 }
 
-/// Ends with the last layer's keys and values: nothing reads what would follow.
-Schedule prefill_schedule(Model model, std::int64_t rows) {
+/// Ends with the last layer's keys and values: nothing reads what would follow. A prefill that fits in `window` hides
+/// no key.
+Schedule prefill_schedule(Model model, std::int64_t rows, std::int64_t window) {
     model.keep_rows(rows);
+    if (rows <= window) model.batch.doc_start = {};
     Schedule schedule;
     StepList step(schedule);
     build_cache_fill(model, step);
@@ -94,7 +96,14 @@ void add_generation(const ModelConfig& model, const ParameterLayout& layout, con
     };
     host.prefill = {.tokens = prompt_input("prompt tokens", lengths.back()),
                     .positions = prompt_input("prompt positions", lengths.back()),
-                    .place = prompt_input("prompt place", 3)};
+                    .place = prompt_input("prompt place", 3),
+                    .doc_start = {},
+                    .window = 0};
+    const bool windowed = model.sliding_window > 0 && model.sliding_window < lengths.back();
+    if (windowed) {
+        host.prefill.doc_start = prompt_input("prompt first keys", lengths.back());
+        host.prefill.window = model.sliding_window;
+    }
 
     const Weights& weights = schedules.weights;
     const View rows = embedding_rows(layout, weights, host.master, has_master, host.embedding);
@@ -116,9 +125,11 @@ void add_generation(const ModelConfig& model, const ParameterLayout& layout, con
     prompt.tokens = host.prefill.tokens;
     prompt.positions = host.prefill.positions;
     prompt.place = host.prefill.place;
+    prompt.doc_start = host.prefill.doc_start;
     prompt.rope = host.rope;
     const Model longest = blocks("prefill ", lengths.back(), 1, prompt);
-    for (const std::int64_t length : lengths) schedules.prefill.push_back(prefill_schedule(longest, length));
+    for (const std::int64_t length : lengths)
+        schedules.prefill.push_back(prefill_schedule(longest, length, model.sliding_window));
 }
 
 }  // namespace coda

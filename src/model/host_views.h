@@ -10,6 +10,9 @@ namespace coda {
 /// Scalars and tables have the statistic's dtype unless said otherwise. A plan has memory only for the views that its
 /// passes touch (Schedules::uses).
 struct HostViews : BatchInputs {  // written before each micro-batch; `rope` once
+    // What doc_start has: where documents begin, and the window where it is shorter than a sequence.
+    bool documents = false;
+    std::int64_t window = 0;
     // Written before each micro-batch where a tied embedding is looked up on the host: a plan without master weights
     // has only the working copy, which carries the final norm's weight. `tokens` then are row numbers of this.
     View embedded;  // (M, d) storage
@@ -27,6 +30,8 @@ struct HostViews : BatchInputs {  // written before each micro-batch; `rope` onc
     struct Prefill {
         View tokens, positions;  // (1, rows of the longest prefill) i32; positions: 0, 1, ..., once
         View place;              // (1, 3) i32
+        View doc_start;          // as positions, once; only where the window is shorter than the longest prefill
+        std::int64_t window = 0;
     } prefill;
     SequenceRows sequences;
     // (V padded, d) storage: what a tied embedding is looked up in by generation without a master, and by every pass

@@ -25,6 +25,7 @@ Model make_model(const ParameterLayout& layout, const ModelShape& shape, const S
 void Model::keep_rows(std::int64_t rows) {
     batch.tokens = narrowed(batch.tokens, rows);
     batch.positions = narrowed(batch.positions, rows);
+    if (batch.doc_start) batch.doc_start = narrowed(batch.doc_start, rows);
     embedding.keep_rows(rows);
     for (Layer& layer : layers) layer.keep_rows(rows);
 }

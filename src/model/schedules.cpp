@@ -41,7 +41,9 @@ void add_inputs(const BlockBuffers& buffers, const ModelShape& s, std::int64_t c
     host.tokens = input("tokens", DType::i32, 1, s.tokens);
     host.targets = input("targets", DType::i32, 1, s.tokens);
     host.positions = input("positions", DType::i32, 1, s.tokens);
-    if (document_mask) host.doc_start = input("document starts", DType::i32, 1, s.tokens);
+    host.documents = document_mask;
+    host.window = s.window_within(s.seq_len);
+    if (document_mask || host.window > 0) host.doc_start = input("first keys", DType::i32, 1, s.tokens);
     host.rope = input("rope table", statistic, std::max(s.seq_len, context), s.head_dim);
     host.alpha = input("alpha", statistic, 1, 1);
     host.embedded = input("embedded tokens", buffers.precision().storage, s.tokens, s.width);

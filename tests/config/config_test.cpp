@@ -51,6 +51,7 @@ TEST_CASE("every key is read into its own member and written back") {
         "model": {"hidden_size": 128, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
                   "num_key_value_heads": 2, "head_dim": 64, "vocab_size": 300, "rms_norm_eps": 1e-6,
                   "rope_theta": 10000.5, "tie_word_embeddings": true, "attention_bias": true, "qk_norm": false,
+                  "sliding_window": 33,
                   "max_position_embeddings": 4096,
                   "initializer_range": 0.015, "bos_token_id": 11, "eos_token_id": 12,
                   "rope_scaling": {"rope_type": "llama3", "factor": 32.0, "low_freq_factor": 1.5,

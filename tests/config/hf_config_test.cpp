@@ -1,87 +1,24 @@
-// Hugging Face's config.json, read and written. The documents are shaped as transformers 4 and 5 write them.
+// Hugging Face's config.json, read and written.
 #include "src/config/config.h"
 
 #include <nlohmann/json.hpp>
 #include "tests/catch.h"
 #include "tests/config/cases.h"
+#include "tests/config/hf_documents.h"
 #include "tests/tiny_model.h"
 
 using coda::Error;
 using coda::model_section_from_hf;
 using coda::test::lacking;
+using coda::test::llama2;
+using coda::test::llama32;
+using coda::test::llama32_v5;
+using coda::test::llama3_scaling;
+using coda::test::qwen2;
+using coda::test::qwen3;
 using nlohmann::json;
 
 namespace {
-
-json llama3_scaling() {
-    return {{"rope_type", "llama3"},
-            {"factor", 32.0},
-            {"low_freq_factor", 1.0},
-            {"high_freq_factor", 4.0},
-            {"original_max_position_embeddings", 8192}};
-}
-
-// As transformers 4 writes Llama 3.2 1B.
-json llama32() {
-    json hf = json::parse(R"({
-        "architectures": ["LlamaForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
-        "bos_token_id": 128000, "eos_token_id": 128001, "head_dim": 64, "hidden_act": "silu", "hidden_size": 2048,
-        "initializer_range": 0.02, "intermediate_size": 8192, "max_position_embeddings": 131072, "mlp_bias": false,
-        "model_type": "llama", "num_attention_heads": 32, "num_hidden_layers": 16, "num_key_value_heads": 8,
-        "pretraining_tp": 1, "rms_norm_eps": 1e-05, "rope_theta": 500000.0, "tie_word_embeddings": true,
-        "torch_dtype": "bfloat16", "transformers_version": "4.45.0", "use_cache": true, "vocab_size": 128256
-    })");
-    hf["rope_scaling"] = llama3_scaling();
-    return hf;
-}
-
-// As transformers 5 writes it: all rotary parameters in one object, dtype without "torch_".
-json llama32_v5() {
-    json hf = llama32();
-    hf["rope_parameters"] = llama3_scaling();
-    hf["rope_parameters"]["rope_theta"] = 500000.0;
-    hf["dtype"] = hf["torch_dtype"];
-    hf["pad_token_id"] = nullptr;
-    for (const char* key : {"rope_scaling", "rope_theta", "torch_dtype"}) hf.erase(key);
-    return hf;
-}
-
-// As transformers 4 writes Qwen2.5 1.5B.
-json qwen2() {
-    return json::parse(R"({
-        "architectures": ["Qwen2ForCausalLM"], "attention_dropout": 0.0, "bos_token_id": 151643,
-        "eos_token_id": 151643, "hidden_act": "silu", "hidden_size": 1536, "initializer_range": 0.02,
-        "intermediate_size": 8960, "max_position_embeddings": 131072, "max_window_layers": 28, "model_type": "qwen2",
-        "num_attention_heads": 12, "num_hidden_layers": 28, "num_key_value_heads": 2, "rms_norm_eps": 1e-06,
-        "rope_theta": 1000000.0, "sliding_window": 131072, "tie_word_embeddings": true, "torch_dtype": "bfloat16",
-        "transformers_version": "4.40.1", "use_cache": true, "use_mrope": false, "use_sliding_window": false,
-        "vocab_size": 151936
-    })");
-}
-
-// As transformers 4 writes Qwen3 0.6B: heads of 128, of which 16 are wider than the stream.
-json qwen3() {
-    return json::parse(R"({
-        "architectures": ["Qwen3ForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
-        "bos_token_id": 151643, "eos_token_id": 151645, "head_dim": 128, "hidden_act": "silu", "hidden_size": 1024,
-        "initializer_range": 0.02, "intermediate_size": 3072, "max_position_embeddings": 40960,
-        "max_window_layers": 28, "model_type": "qwen3", "num_attention_heads": 16, "num_hidden_layers": 28,
-        "num_key_value_heads": 8, "rms_norm_eps": 1e-06, "rope_scaling": null, "rope_theta": 1000000,
-        "sliding_window": null, "tie_word_embeddings": true, "torch_dtype": "bfloat16",
-        "transformers_version": "4.51.0", "use_cache": true, "use_sliding_window": false, "vocab_size": 151936
-    })");
-}
-
-// As Llama 2 7B: no GQA, no head_dim, no rope_theta.
-json llama2() {
-    return json::parse(R"({
-        "architectures": ["LlamaForCausalLM"], "bos_token_id": 1, "eos_token_id": 2, "hidden_act": "silu",
-        "hidden_size": 4096, "initializer_range": 0.02, "intermediate_size": 11008, "max_position_embeddings": 4096,
-        "model_type": "llama", "num_attention_heads": 32, "num_hidden_layers": 32, "num_key_value_heads": null,
-        "pretraining_tp": 1, "rms_norm_eps": 1e-05, "rope_scaling": null, "tie_word_embeddings": false,
-        "torch_dtype": "float16", "transformers_version": "4.31.0.dev0", "use_cache": true, "vocab_size": 32000
-    })");
-}
 
 std::string refusal(const json& hf) {
     return coda::test::message_of<Error>([&] { model_section_from_hf(hf, "DIR/config.json"); });
@@ -101,7 +38,7 @@ TEST_CASE("a Llama 3.2 config.json, of transformers 4 and 5") {
         "num_key_value_heads": 8, "head_dim": 64, "vocab_size": 128256, "rms_norm_eps": 1e-05, "rope_theta": 500000.0,
         "rope_scaling": {"rope_type": "llama3", "factor": 32.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
                          "original_max_position_embeddings": 8192},
-        "attention_bias": false, "qk_norm": false, "tie_word_embeddings": true, "max_position_embeddings": 131072,
+        "attention_bias": false, "qk_norm": false, "sliding_window": 0, "tie_word_embeddings": true, "max_position_embeddings": 131072,
         "initializer_range": 0.02, "bos_token_id": 128000, "eos_token_id": 128001
     })");
     CHECK(model_section_from_hf(llama32(), "f") == expected);
@@ -174,25 +111,67 @@ TEST_CASE("linear RoPE scaling is read in each spelling and written as transform
     }
 }
 
-TEST_CASE("a mistral without a window is a LLaMA, with its own defaults") {
+TEST_CASE("a mistral is a LLaMA with a window, with its own defaults") {
     json hf = llama2();
     hf["model_type"] = "mistral";
     hf["architectures"] = {"MistralForCausalLM"};
-    hf["sliding_window"] = nullptr;
+    hf["sliding_window"] = nullptr;  // of versions 0.2 and 0.3
     json expected = model_section_from_hf(llama2(), "f");
     CHECK(model_section_from_hf(hf, "f") == expected);
-    hf["sliding_window"] = 4096;
+    hf["sliding_window"] = 1024;
+    expected["sliding_window"] = 1024;
     CHECK(model_section_from_hf(hf, "f") == expected);
-    hf["sliding_window"] = 4095;
-    CHECK(lacking(refusal(hf), {"DIR/config.json: sliding_window is 4095", "max_position_embeddings 4096"}) == "");
+    hf["head_dim"] = 96;
+    CHECK(model_section_from_hf(hf, "f")["head_dim"] == 96);
+    hf["head_dim"] = nullptr;
+    CHECK(model_section_from_hf(hf, "f")["head_dim"] == 128);
     hf.erase("sliding_window");
-    CHECK(refusal(hf) == "");
-    hf.erase("max_position_embeddings");
-    CHECK(lacking(refusal(hf), {"sliding_window is 4096 (the default", "max_position_embeddings 131072"}) == "");
-    hf["sliding_window"] = nullptr;
+    CHECK(model_section_from_hf(hf, "f")["sliding_window"] == 4096);
     hf.erase("num_key_value_heads");
+    hf.erase("max_position_embeddings");
     CHECK(model_section_from_hf(hf, "f")["num_key_value_heads"] == 8);
     CHECK(model_section_from_hf(hf, "f")["max_position_embeddings"] == 131072);
+    for (const json& wrong : {json(-1), json(0.5), json("all")}) {
+        hf["sliding_window"] = wrong;
+        CHECK(lacking(refusal(hf), {"DIR/config.json: sliding_window"}) == "");
+    }
+}
+
+TEST_CASE("a model with a window is written as the mistral or qwen2 that transformers gives it to") {
+    json document = coda::test::small_document();
+    document["model"]["sliding_window"] = 7;
+    const json mistral = to_hf_json(coda::parse_config(document, "small").model);
+    CHECK(mistral["model_type"] == "mistral");
+    CHECK(mistral["architectures"] == json::array({"MistralForCausalLM"}));
+    CHECK(mistral["sliding_window"] == 7);
+    CHECK_FALSE(mistral.contains("use_sliding_window"));
+    document["model"]["attention_bias"] = true;
+    const json qwen = to_hf_json(coda::parse_config(document, "small").model);
+    CHECK(qwen["model_type"] == "qwen2");
+    CHECK(qwen["use_sliding_window"] == true);
+    CHECK(qwen["max_window_layers"] == 0);
+    CHECK(model_section_from_hf(qwen, "f")["sliding_window"] == 7);
+    document["model"]["sliding_window"] = 0;
+    CHECK(to_hf_json(coda::parse_config(document, "small").model)["use_sliding_window"] == false);
+}
+
+TEST_CASE("the windows of a qwen2 are taken where all of its layers have them, or none") {
+    json hf = qwen2();
+    hf["sliding_window"] = 4096;
+    const auto window = [&] { return model_section_from_hf(hf, "f")["sliding_window"]; };
+    CHECK(window() == 0);
+    hf["use_sliding_window"] = true;
+    CHECK(window() == 0);  // max_window_layers is the number of layers
+    hf["max_window_layers"] = 0;
+    CHECK(window() == 4096);
+    hf["max_window_layers"] = 21;
+    CHECK(lacking(refusal(hf), {"DIR/config.json: max_window_layers is 21 of 28", "use_sliding_window"}) == "");
+    hf["layer_types"] = json::array({"sliding_attention", "sliding_attention"});
+    CHECK(window() == 4096);
+    hf["layer_types"] = json::array({"full_attention", "full_attention"});
+    CHECK(window() == 0);
+    hf["layer_types"] = json::array({"full_attention", "sliding_attention"});
+    CHECK(lacking(refusal(hf), {"DIR/config.json: layer_types", "some of the layers"}) == "");
 }
 
 TEST_CASE("a qwen2 is a LLaMA with biases of q, k and v, and its own defaults") {
@@ -212,8 +191,7 @@ TEST_CASE("a qwen2 is a LLaMA with biases of q, k and v, and its own defaults") 
     CHECK(defaults["rms_norm_eps"] == 1e-6);
     CHECK(defaults["tie_word_embeddings"] == false);
     CHECK(defaults["rope_theta"] == 10000.0);
-    for (const auto& [key, value] : {std::pair<const char*, json>("use_sliding_window", true),
-                                     {"attention_bias", false},
+    for (const auto& [key, value] : {std::pair<const char*, json>("attention_bias", false),
                                      {"hidden_act", "gelu"},
                                      {"architectures", {"LlamaForCausalLM"}}}) {
         json hf = qwen2();
@@ -245,9 +223,15 @@ TEST_CASE("a qwen3 is a LLaMA with norms of q and k, and its own defaults") {
     CHECK(model_section_from_hf(of_5, "f") == section);
     of_5["layer_types"][27] = "sliding_attention";
     CHECK(lacking(refusal(of_5), {"DIR/config.json: layer_types has the string \"sliding_attention\""}) == "");
+    json windowed = qwen3();
+    windowed["use_sliding_window"] = true;
+    windowed["sliding_window"] = 512;
+    windowed["max_window_layers"] = 0;
+    CHECK(model_section_from_hf(windowed, "f").at("sliding_window") == 512);
+    windowed["max_window_layers"] = 3;
+    CHECK(lacking(refusal(windowed), {"DIR/config.json: max_window_layers is", "some of the layers"}) == "");
     for (const auto& [key, value] :
-         {std::pair<const char*, json>("use_sliding_window", true),
-          {"attention_bias", true},
+         {std::pair<const char*, json>("attention_bias", true),
           {"hidden_act", "gelu"},
           {"architectures", {"Qwen3MoeForCausalLM"}},
           {"rope_scaling", {{"rope_type", "dynamic"}, {"factor", 4.0}, {"original_max_position_embeddings", 32768}}}}) {
@@ -361,7 +345,11 @@ TEST_CASE("to_hf_json is what transformers' LlamaForCausalLM loads") {
 }
 
 TEST_CASE("an exported config.json imports as the same model section") {
-    for (const json& hf : {llama32(), llama2(), qwen2(), qwen3()}) {
+    json windowed = llama2();
+    windowed["model_type"] = "mistral";
+    windowed["architectures"] = {"MistralForCausalLM"};
+    windowed["sliding_window"] = 1024;
+    for (const json& hf : {llama32(), llama2(), qwen2(), qwen3(), windowed}) {
         json document = coda::test::small_document();
         document["model"] = model_section_from_hf(hf, "f");
         const coda::Config config = coda::parse_config(document, "small");

@@ -93,9 +93,11 @@ GPU_MODES = {
     "wide_128": WIDE | TIED | CHUNKS | BF16_MOMENTS | {
         "model.num_attention_heads": 8, "model.num_key_value_heads": 2, "model.head_dim": 128},
 }
-# Of the CPU twin: sizes are multiples of 16. tests/hopper/f8_training_test.cpp holds the GPU's FP8 steps to it.
+# FP8 of the CPU twin: sizes are multiples of 16. tests/hopper/f8_training_test.cpp holds the GPU's FP8 steps to it.
 FP8 = {"precision.bf16_first_layers": 0, "model.hidden_size": 144, "model.intermediate_size": 352}
 CPU_MODES = {
+    "window": {"model.sliding_window": 31},
+    "window_documents": {"model.sliding_window": 31} | DOCUMENTS | GQA | ODD_LENGTH,
     "fp8": FP8,
     "fp8_recompute_swiglu": FP8 | SWIGLU,
     "fp8_first_bf16": FP8 | TIED | CHUNKS | ACCUMULATION | DOCUMENTS | BF16_MOMENTS | GQA | ODD_VOCABULARY | {

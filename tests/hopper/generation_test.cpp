@@ -66,9 +66,16 @@ Tokens tokens_of(Decoder& decoder, int row, const SequenceStart& sequence, int s
 
 TEST_CASE("the GPU decodes the logits of the CPU in bf16 storage, for 64 tokens", "[gpu]") {
     if (!has_hopper()) return;
-    for (const auto& [head_dim, tied, norms] :
-         {std::tuple{64, false, false}, std::tuple{128, true, false}, std::tuple{128, false, true}}) {
-        const ModelConfig model = small_model(head_dim, tied, false, norms);
+    struct Case {
+        std::int64_t head_dim;
+        bool tied;
+        bool norms = false;
+        std::int64_t window = 0;
+    };
+    // The windows end within a part of 256 positions, and with one.
+    for (const auto& [head_dim, tied, norms, window] : {Case{64, false}, Case{128, true}, Case{128, false, true},
+                                                        Case{64, true, false, 50}, Case{128, false, false, 256}}) {
+        const ModelConfig model = small_model(head_dim, tied, false, norms, window);
         const GenerationShape shape{.batch = 4, .context = 400};
         Generation cpu(model, shape, false), gpu(model, shape, true);
         const std::size_t prompts[] = {1, 130, 300};  // the fourth row is idle
@@ -81,7 +88,7 @@ TEST_CASE("the GPU decodes the logits of the CPU in bf16 storage, for 64 tokens"
             const std::vector<SequenceAdvance> made = cpu.decoder->advance(1);
             gpu.decoder->advance(1);
             for (int row = 0; row < 3; ++row) {
-                INFO("heads of " << head_dim << ", row " << row << ", token " << step);
+                INFO("heads of " << head_dim << ", window " << window << ", row " << row << ", token " << step);
                 CHECK(relative_rms(gpu.logits(row), cpu.logits(row)) < 2e-2);
                 // Both continue with the CPU's token.
                 gpu.run.executor->upload(part_of(gpu.run.schedules.host.sequences.token, row, 1),

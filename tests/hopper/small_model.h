@@ -10,7 +10,8 @@
 namespace coda::test {
 
 /// Sizes that are multiples only of what the kernels need: ragged tiles in rows and columns, a padded vocabulary.
-inline ModelConfig small_model(std::int64_t head_dim, bool tied, bool bias = false, bool norms = false) {
+inline ModelConfig small_model(std::int64_t head_dim, bool tied, bool bias = false, bool norms = false,
+                               std::int64_t window = 0) {
     ModelConfig model = tiny_model();
     model.hidden_size = 264;
     model.intermediate_size = 328;
@@ -21,6 +22,7 @@ inline ModelConfig small_model(std::int64_t head_dim, bool tied, bool bias = fal
     model.tie_word_embeddings = tied;
     model.attention_bias = bias;
     model.qk_norm = norms;
+    model.sliding_window = window;
     return model;
 }
 

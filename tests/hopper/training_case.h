@@ -19,6 +19,7 @@ struct TrainingCase {
     bool tied = false;
     bool bias = false;
     bool norms = false;  // of q and k
+    std::int64_t window = 0;
     Sizes sizes{.batch = 2, .seq_len = 100};
     int micro_batches = 1;
 };

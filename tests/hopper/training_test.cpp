@@ -22,6 +22,11 @@ const TrainingCase kCases[] = {
      .tied = true,
      .norms = true,
      .sizes = {.batch = 2, .seq_len = 100, .document_mask = true}},
+    {.name = "a window", .window = 37},
+    {.name = "heads of 128, a window and documents",
+     .head_dim = 128,
+     .window = 20,
+     .sizes = {.batch = 2, .seq_len = 200, .document_mask = true}},
     {.name = "head in chunks, documents, accumulation",
      .sizes = {.batch = 2, .seq_len = 100, .chunks = 3, .document_mask = true},
      .micro_batches = 2},
@@ -68,7 +73,7 @@ struct Observer : StepObserver {
 TEST_CASE("ten steps of training on the GPU agree with the CPU in bf16 storage", "[gpu]") {
     if (!has_hopper()) return;
     for (const TrainingCase& c : kCases) {
-        const ModelConfig model = small_model(c.head_dim, c.tied, c.bias, c.norms);
+        const ModelConfig model = small_model(c.head_dim, c.tied, c.bias, c.norms, c.window);
         const textbook::Weights weights = random_weights(model, 5);
         ModelRun gpu(model, c.sizes, kMixedBf16), cpu(model, c.sizes, kMixedBf16);
         gpu.start(make_hopper_executor);
@@ -90,7 +95,7 @@ TEST_CASE("ten steps of training on the GPU agree with the CPU in bf16 storage",
 TEST_CASE("training on the GPU gives the same bits again, as a graph and step by step", "[gpu]") {
     if (!has_hopper()) return;
     const TrainingCase& c = kCases[0];
-    const ModelConfig model = small_model(c.head_dim, c.tied, c.bias, c.norms);
+    const ModelConfig model = small_model(c.head_dim, c.tied, c.bias, c.norms, c.window);
     const textbook::Weights weights = random_weights(model, 6);
     std::vector<double> first;
     for (int how = 0; how < 4; ++how) {
@@ -117,7 +122,7 @@ TEST_CASE("training on the GPU gives the same bits again, as a graph and step by
 TEST_CASE("no op of a step reads what the step has not written: a poisoned arena gives the same bits", "[gpu]") {
     if (!has_hopper()) return;
     for (const TrainingCase& c : kCases) {
-        const ModelConfig model = small_model(c.head_dim, c.tied, c.bias, c.norms);
+        const ModelConfig model = small_model(c.head_dim, c.tied, c.bias, c.norms, c.window);
         const textbook::Weights weights = random_weights(model, 8);
         std::vector<std::vector<double>> results;
         for (const int poison : {0x00, 0xff}) {  // 0xff: NaN in every floating-point type
@@ -144,7 +149,7 @@ TEST_CASE("no op of a step reads what the step has not written: a poisoned arena
 TEST_CASE("two steps with every output filled before its op", "[gpu]") {
     if (!has_hopper()) return;
     for (const TrainingCase& c : kCases) {
-        const ModelConfig model = small_model(c.head_dim, c.tied, c.bias, c.norms);
+        const ModelConfig model = small_model(c.head_dim, c.tied, c.bias, c.norms, c.window);
         const textbook::Weights weights = random_weights(model, 8);
         ModelRun run(model, c.sizes, kMixedBf16), cpu(model, c.sizes, kMixedBf16);
         for (Schedule* schedule : {&run.schedules.first, &run.schedules.further, &run.schedules.update})
@@ -168,7 +173,7 @@ TEST_CASE("two steps with every output filled before its op", "[gpu]") {
 TEST_CASE("the evaluation loss on the GPU agrees with the CPU's in bf16 storage", "[gpu]") {
     if (!has_hopper()) return;
     for (const TrainingCase& c : kCases) {
-        const ModelConfig model = small_model(c.head_dim, c.tied, c.bias, c.norms);
+        const ModelConfig model = small_model(c.head_dim, c.tied, c.bias, c.norms, c.window);
         const textbook::Weights weights = random_weights(model, 9);
         const textbook::Batch batch = random_batch(model, c.sizes.batch, c.sizes.seq_len, 78, c.sizes.document_mask);
         double losses[2];

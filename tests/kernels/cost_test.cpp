@@ -54,6 +54,10 @@ TEST_CASE("attention costs half the square, its backward pass 2.5 times that") {
     forward.o = b.matrix(DType::bf16, 16, 64);
     forward.lse = b.matrix(DType::f32, 4, 16);
     require_cost(forward, forward_flops, 2 * 16 * 128 + 2 * 16 * 64 + 4 * 64);
+    forward.window = 2;  // half the square less half the square of the 6 tokens that are hidden from some: 14 of 32
+    require_cost(forward, forward_flops * 14 / 32, 2 * 16 * 128 + 2 * 16 * 64 + 4 * 64);
+    forward.window = 8;
+    require_cost(forward, forward_flops, 2 * 16 * 128 + 2 * 16 * 64 + 4 * 64);
 
     AttentionBackward backward;
     shape(backward);
@@ -67,6 +71,9 @@ TEST_CASE("attention costs half the square, its backward pass 2.5 times that") {
     backward.dot = b.matrix(DType::f32, 8, 16);
     backward.scratch = b.vector(DType::u8, 1000);
     require_cost(backward, 2.5 * forward_flops,
+                 2 * 2 * 16 * 128 + 2 * 16 * 64 + 2 * 4 * 64 + 4 * 16 + 4 * 128 + 4 * 128);
+    backward.window = 2;
+    require_cost(backward, 2.5 * forward_flops * 14 / 32,
                  2 * 2 * 16 * 128 + 2 * 16 * 64 + 2 * 4 * 64 + 4 * 16 + 4 * 128 + 4 * 128);
 }
 
@@ -92,6 +99,8 @@ TEST_CASE("a cache costs a prefill its rows, and the attention of a token a full
     attention.o = b.matrix(DType::bf16, 3, 64);
     attention.scratch = b.vector(DType::u8, 1000);
     require_cost(attention, 2 * 2.0 * 3 * 4 * 8 * 16, 2 * 3 * 128 + 2 * (2 * 3 * 2 * 8 * 16) + 12 + 2 * 3 * 64);
+    attention.window = 5;
+    require_cost(attention, 2 * 2.0 * 3 * 4 * 5 * 16, 2 * 3 * 128 + 2 * (2 * 3 * 2 * 5 * 16) + 12 + 2 * 3 * 64);
 }
 
 TEST_CASE("a table costs the rows that tokens touch") {

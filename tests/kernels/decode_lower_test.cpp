@@ -177,6 +177,8 @@ TEST_CASE("fused decode: a list of another form is refused, and the message says
                Contains("layer 1 qkv: model.attention_bias is true"));
     CHECK_THAT(refusal_after([](DecodeList& list) { op_of<LinearRope>(list, 1).gain = op_of<Embed>(list).rstd; }),
                Contains("layer 1 qkv: model.qk_norm is true"));
+    CHECK_THAT(refusal_after([](DecodeList& list) { op_of<DecodeAttention>(list, 1).window = 3; }),
+               Contains("layer 1 attention: model.sliding_window is 3"));
     CHECK_THAT(refusal_after([](DecodeList& list) { op_of<LinearRope>(list, 1).rope.buffer = list.keys[0].buffer; }),
                Contains("layer 1 qkv") && Contains("angles"));
     CHECK_THAT(refusal_after([](DecodeList& list) { op_of<Linear>(list).out.beta = Beta::accumulate; }),

@@ -65,6 +65,7 @@ struct Case {
     const char* name;
     std::int64_t kv_heads = 2;
     bool tied = false, scaled = false, bias = false, norms = false;
+    std::int64_t window = 0;
 };
 
 ModelConfig model_of(const Case& c) {
@@ -73,6 +74,7 @@ ModelConfig model_of(const Case& c) {
     model.tie_word_embeddings = c.tied;
     model.attention_bias = c.bias;
     model.qk_norm = c.norms;
+    model.sliding_window = c.window;
     if (c.scaled) model.rope_scaling = RopeScaling{8, 1, 4, 40};
     return model;
 }
@@ -112,11 +114,12 @@ Tokens tokens_of(Decoder& decoder, int row, const SequenceStart& sequence, int s
 
 // Tolerance: see textbook_test.cpp; a wrong position, head or cached row shows at 1e-2 and more.
 TEST_CASE("decoding in double has the textbook's logits at every position") {
-    const Case c =
-        GENERATE(Case{.name = "grouped-query"}, Case{.name = "multi-query", .kv_heads = 1},
-                 Case{.name = "a key/value head per query head", .kv_heads = 4}, Case{.name = "tied", .tied = true},
-                 Case{.name = "scaled RoPE", .scaled = true}, Case{.name = "biases of q, k and v", .bias = true},
-                 Case{.name = "norms of q and k", .norms = true});
+    const Case c = GENERATE(
+        Case{.name = "grouped-query"}, Case{.name = "multi-query", .kv_heads = 1},
+        Case{.name = "a key/value head per query head", .kv_heads = 4}, Case{.name = "tied", .tied = true},
+        Case{.name = "scaled RoPE", .scaled = true}, Case{.name = "biases of q, k and v", .bias = true},
+        Case{.name = "norms of q and k", .norms = true}, Case{.name = "a window of 1", .window = 1},
+        Case{.name = "a window of 5", .window = 5}, Case{.name = "a window of the whole context", .window = 14});
     INFO(c.name);
     const ModelConfig model = model_of(c);
     Generation generation(model, {.batch = 4, .context = 14}, kFloat64);
@@ -128,7 +131,8 @@ TEST_CASE("decoding in double has the textbook's logits at every position") {
 }
 
 TEST_CASE("prompts of every padded length have the textbook's logits") {
-    const ModelConfig model = tiny_model();
+    // A window of 200: the first prefill fits in it.
+    const ModelConfig model = model_of({.name = "", .window = GENERATE(0, 200)});
     Generation generation(model, {.batch = 4, .context = 300}, kFloat64);
     CHECK(generation.run.schedules.prefill.size() == 3);
     require_textbook(model, generation,

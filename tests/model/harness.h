@@ -178,6 +178,8 @@ class ModelRun {
                 --start;
             }
             doc_start[m] = static_cast<std::int32_t>(start);
+            const auto window = static_cast<std::size_t>(model.sliding_window);
+            if (window > 0 && t >= window) doc_start[m] = static_cast<std::int32_t>(std::max(start, t - window + 1));
             positions[m] = static_cast<std::int32_t>(batch.restart_positions ? t - start : t);
         }
         tokens->upload(batch.tokens);

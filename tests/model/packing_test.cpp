@@ -48,8 +48,9 @@ struct Outcome {
     textbook::Weights gradients;
 };
 
-Outcome run(const TokenBatch& batch) {
-    const ModelConfig model = tiny_model();
+Outcome run(const TokenBatch& batch, std::int64_t window = 0) {
+    ModelConfig model = tiny_model();
+    model.sliding_window = window;
     ModelRun run(
         model,
         {.batch = static_cast<std::int64_t>(batch.tokens.size()) / kSeqLen, .seq_len = kSeqLen, .document_mask = true},
@@ -80,10 +81,11 @@ TEST_CASE("a conversation with a mask is the same tokens with ignored targets") 
 
 TEST_CASE("two conversations packed into a row are the two in rows of their own") {
     const TokenBatch packed = batch_of({{kFirst, kSecond}}), apart = batch_of({{kFirst}, {kSecond}});
+    const std::int64_t window = GENERATE(0, 3);
     CHECK(packed.targets == std::vector<std::int32_t>{-1, 15, -1, 26, -1, 35, 8, -1, -1, -1, -1, -1});
     CHECK(packed.valid == 4);
     CHECK(apart.valid == 4);
-    const Outcome found = run(packed), expected = run(apart);
+    const Outcome found = run(packed, window), expected = run(apart, window);
     // 4 losses in another order, and gradients that sum over 24 rows where the packed ones sum over 12.
     CHECK(found.loss == Approx(expected.loss).epsilon(1e-14));
     for (std::size_t t = 0; t < kFirst.tokens.size() - 1; ++t) CHECK(found.losses[t] == expected.losses[t]);
@@ -91,4 +93,26 @@ TEST_CASE("two conversations packed into a row are the two in rows of their own"
         CHECK(found.losses[kFirst.tokens.size() + t] == expected.losses[kSeqLen + t]);
     }
     CHECK(worst_error(found.gradients, expected.gradients) <= 1e-13);
+}
+
+TEST_CASE("a window does not restart positions, and its first keys are there in every batch") {
+    ModelConfig model = tiny_model();
+    model.sliding_window = 3;
+    const textbook::Weights weights = textbook::random_weights(model, 7);
+    const textbook::Batch batch = random_batch(model, 2, kSeqLen, 1);
+    ModelRun run(model, {.batch = 2, .seq_len = kSeqLen}, kFloat64);
+    run.start();
+    run.set_weights(weights);
+    const HostViews& host = run.schedules.host;
+    upload_scalar(*run.executor, host.alpha, 1.0 / static_cast<double>(ModelRun::valid_targets({batch})));
+    Feed feed(*run.executor, host, *run.tokens, kSeqLen);
+    const std::vector<std::uint8_t> begins(batch.tokens.size(), 1);  // without document_mask nobody looks
+    for (int repeat = 0; repeat < 2; ++repeat) {
+        feed.upload({.tokens = {batch.tokens.begin(), batch.tokens.end()},
+                     .targets = {batch.targets.begin(), batch.targets.end()},
+                     .begins = begins});
+        run.executor->run(Pass::first);
+        CHECK(download_scalar(*run.executor, host.loss) ==
+              Approx(textbook::loss(model, weights, {batch})).epsilon(1e-12));
+    }
 }

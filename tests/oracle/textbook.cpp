@@ -172,12 +172,13 @@ std::vector<std::int64_t> positions(const Batch& batch) {
     return result;
 }
 
-std::vector<std::int64_t> visible_rows(const Batch& batch, std::int64_t query) {
+std::vector<std::int64_t> visible_rows(const Batch& batch, std::int64_t query, std::int64_t window) {
     std::vector<std::int64_t> rows;
     for (std::int64_t key = query / batch.seq_len * batch.seq_len; key <= query; ++key)
         if (batch.document.empty() ||
             batch.document[static_cast<std::size_t>(key)] == batch.document[static_cast<std::size_t>(query)])
             rows.push_back(key);
+    while (window > 0 && static_cast<std::int64_t>(rows.size()) > window) rows.erase(rows.begin());
     return rows;
 }
 

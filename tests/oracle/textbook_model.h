@@ -74,8 +74,9 @@ std::string layer_bias(std::int64_t layer, const std::string& module);
 /// RoPE position of every row.
 std::vector<std::int64_t> positions(const Batch& batch);
 
-/// Rows whose keys row `query` attends to: the rows of its own sequence and document, up to itself.
-std::vector<std::int64_t> visible_rows(const Batch& batch, std::int64_t query);
+/// Rows whose keys row `query` attends to: the rows of its own sequence and document, up to itself, and of these the
+/// last `window` (0: all).
+std::vector<std::int64_t> visible_rows(const Batch& batch, std::int64_t query, std::int64_t window);
 
 /// The number of targets >= 0 in all micro-batches.
 std::int64_t valid_targets(const std::vector<Batch>& micro_batches);
@@ -159,12 +160,12 @@ Matrix<Scalar> repeat_heads(const Matrix<Scalar>& x, std::int64_t repeats, std::
 /// softmax(q kᵀ / sqrt(hd)) v over the visible rows, head by head; q, k, v and the result are (M, H hd).
 template <class Scalar>
 Matrix<Scalar> attention(const Matrix<Scalar>& q, const Matrix<Scalar>& k, const Matrix<Scalar>& v, std::int64_t width,
-                         const Batch& batch) {
+                         const Batch& batch, std::int64_t window) {
     using std::exp;
     const Scalar scale(1 / std::sqrt(static_cast<double>(width)));
     Matrix<Scalar> o(q.rows, q.columns);
     for (std::int64_t m = 0; m < q.rows; ++m) {
-        const std::vector<std::int64_t> keys = visible_rows(batch, m);
+        const std::vector<std::int64_t> keys = visible_rows(batch, m, window);
         for (std::int64_t head = 0; head < q.columns; head += width) {
             std::vector<Scalar> probability;
             for (const std::int64_t key : keys)
@@ -237,8 +238,8 @@ Matrix<Scalar> model_logits(const ModelConfig& config, const Parameters<Scalar>&
         };
         const Matrix<Scalar> q = query_or_key("q"), k = query_or_key("k");
         const Matrix<Scalar> v = projected("self_attn.v_proj");
-        const Matrix<Scalar> o =
-            attention(q, repeat_heads(k, repeats, width), repeat_heads(v, repeats, width), width, batch);
+        const Matrix<Scalar> o = attention(q, repeat_heads(k, repeats, width), repeat_heads(v, repeats, width), width,
+                                           batch, config.sliding_window);
         x = add(x, linear(o, weight("self_attn.o_proj")));
 
         const Matrix<Scalar> b = rms_norm(x, weight("post_attention_layernorm"), config.rms_norm_eps);

@@ -104,6 +104,23 @@ TEST_CASE("tape gradients agree with the complex step on every parameter element
         batch.restart_positions = true;
         check_gradients(config, {batch});
     }
+    SECTION("a window of 3 keys") {
+        config.sliding_window = 3;
+        check_gradients(config, {random_batch(config, 2, 1, 7)});
+    }
+}
+
+TEST_CASE("a query sees the last keys of its window, its own included, and of its document") {
+    Batch batch;
+    batch.batch = 2;
+    batch.seq_len = 6;
+    using Rows = std::vector<std::int64_t>;
+    CHECK(visible_rows(batch, 4, 0) == Rows{0, 1, 2, 3, 4});
+    CHECK(visible_rows(batch, 4, 3) == Rows{2, 3, 4});
+    CHECK(visible_rows(batch, 7, 3) == Rows{6, 7});
+    CHECK(visible_rows(batch, 4, 1) == Rows{4});
+    batch.document = {0, 0, 0, 1, 1, 1, 2, 2, 2, 2, 2, 2};
+    CHECK(visible_rows(batch, 4, 3) == Rows{3, 4});
 }
 
 TEST_CASE("a zero LM head gives the loss log V, and its gradient is (1/V - [target]) of the normalised stream") {
@@ -172,11 +189,11 @@ TEST_CASE("attention by hand, also where scores are too large for exp") {
     v(0, 0) = 4;
     v(1, 0) = 8;
     const Batch batch{1, 2, {0, 0}, {0, 0}, {}, false};
-    const Matrix<double> o = attention(q, k, v, 1, batch);
+    const Matrix<double> o = attention(q, k, v, 1, batch, 0);
     CHECK(o(0, 0) == 4);
     CHECK(o(1, 0) == Approx(4 * 0.25 + 8 * 0.75).epsilon(1e-15));
     k(1, 0) = 1000;
-    CHECK(attention(q, k, v, 1, batch)(1, 0) == 8);
+    CHECK(attention(q, k, v, 1, batch, 0)(1, 0) == 8);
 }
 
 TEST_CASE("RoPE turns counter-clockwise, keeps norms, and makes scores depend only on the distance") {

@@ -1,5 +1,5 @@
-"""Hugging Face folders of LlamaForCausalLM, Qwen2ForCausalLM and Qwen3ForCausalLM, written and read by hand, and the
-model's loss from first principles."""
+"""Hugging Face folders of LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM and Qwen3ForCausalLM, written and read
+by hand, and the model's loss from first principles."""
 
 import json
 import math
@@ -24,6 +24,7 @@ HF_CONFIG = {
     "tie_word_embeddings": False,
     "hidden_act": "silu",
 }
+MISTRAL = {"model_type": "mistral", "architectures": ["MistralForCausalLM"], "sliding_window": 3}
 QWEN2 = {"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"]}
 QWEN3 = {"model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"], "head_dim": 6}  # four heads of 6, of width 16
 
@@ -186,13 +187,15 @@ class Llama:
             newest = [self.norm(prefix + "k_norm.weight", head) for head in newest]
         keys.append([self.rotate(k, position) for k in newest])
         values.append(self.heads(self.linear(prefix + "v_proj.weight", x), width))
-        output = []
+        window = self.config.get("sliding_window") or len(keys)
+        first, output = max(0, len(keys) - window), []
         for head, query in enumerate(queries):
             kv = head * self.config["num_key_value_heads"] // count
             query = self.rotate(query, position)
-            scores = [sum(a * b for a, b in zip(query, key[kv])) / math.sqrt(width) for key in keys]
+            scores = [sum(a * b for a, b in zip(query, key[kv])) / math.sqrt(width) for key in keys[first:]]
             weights = [math.exp(score - max(scores)) for score in scores]
-            output += [sum(w * value[kv][i] for w, value in zip(weights, values)) / sum(weights) for i in range(width)]
+            output += [sum(w * value[kv][i] for w, value in zip(weights, values[first:])) / sum(weights)
+                       for i in range(width)]
         return self.linear(prefix + "o_proj.weight", output)
 
     def mlp(self, prefix, x):

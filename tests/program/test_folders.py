@@ -248,8 +248,10 @@ class FoldersTest(ProgramTestCase):
         self.model_folder("hf")
         for changes, says in (({"model_type": "qwen3_moe"}, ["hf/config.json", "experts"]),
                               ({"quantization_config": {"quant_method": "awq"}}, ["quantized (awq)"]),
-                              ({"model_type": "mistral", "architectures": ["MistralForCausalLM"], "sliding_window": 4},
-                               ["sliding_window is 4"])):
+                              ({"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"],
+                                "attention_bias": True, "use_sliding_window": True,
+                                "layer_types": ["full_attention", "sliding_attention"]},
+                               ["layer_types: windows in some of the layers"])):
             with open(self.path("hf/config.json"), encoding="utf-8") as file:
                 before = file.read()
             self.put("hf/config.json", {**json.loads(before), **changes})

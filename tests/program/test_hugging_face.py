@@ -7,7 +7,7 @@ import shutil
 import time
 import unittest
 
-from checkpoint_folder import (HF_CONFIG, QWEN2, QWEN3, Llama, pack_safetensors, random_tensors, read_safetensors,
+from checkpoint_folder import (HF_CONFIG, MISTRAL, QWEN2, QWEN3, Llama, pack_safetensors, random_tensors, read_safetensors,
                                safetensors, shapes, write_folder)
 from program import CONFIG, RUNTIME, USAGE, ProgramTestCase, kill, shard
 
@@ -48,7 +48,8 @@ class ImportTest(HuggingFaceTestCase):
     def test_loss_of_a_foreign_checkpoint(self):
         for dtype, shards, change in (("F32", 1, {}), ("BF16", 3, {}), ("F16", 2, {"tie_word_embeddings": True}),
                                       ("F64", 1, {"num_key_value_heads": 4, **QWEN2}),
-                                      ("F32", 2, {"tie_word_embeddings": True, "rms_norm_eps": 1e-2, **QWEN3})):
+                                      ("F32", 2, {"tie_word_embeddings": True, "rms_norm_eps": 1e-2, **QWEN3}),
+                                      ("F32", 3, MISTRAL)):
             with self.subTest(dtype, shards=shards, change=change):
                 config = {**HF_CONFIG, **change}
                 tensors = random_tensors(config, dtype)
@@ -59,6 +60,9 @@ class ImportTest(HuggingFaceTestCase):
                 # The comparison detects what may go wrong in an import.
                 wrong = self.expected_loss(config, tensors, rope_sign=-1)
                 self.assertGreater(abs(wrong - expected), 100 * LOSS_TOLERANCE)
+                if "sliding_window" in config:
+                    wrong = self.expected_loss({**config, "sliding_window": 4}, tensors)
+                    self.assertGreater(abs(wrong - expected), 100 * LOSS_TOLERANCE)
 
     def test_mixed_dtypes_and_old_buffers(self):
         tensors = random_tensors(HF_CONFIG, "BF16")
@@ -103,11 +107,11 @@ class ExportTest(HuggingFaceTestCase):
         return {name: self.read(folder, name) for name in self.tree(folder)}
 
     def test_round_trip(self):
-        for tied in (False, True):
-            with self.subTest(tied=tied):
-                names = [f"{name}_{tied}" for name in ("fresh", "trained", "again")]
+        for tied, window in ((False, 0), (True, 0), (False, 5)):
+            with self.subTest(tied=tied, window=window):
+                names = [f"{name}_{tied}_{window}" for name in ("fresh", "trained", "again")]
                 changes = {"model.tie_word_embeddings": tied, "model.attention_bias": tied, "model.qk_norm": not tied,
-                           "output.directory": f"run_{tied}"}
+                           "model.sliding_window": window, "output.directory": f"run_{tied}_{window}"}
                 self.train("--export", names[0], changes=changes)
                 self.train(changes=changes)
                 self.train("--resume", "--export", names[1], *WIDE, changes=changes)
@@ -120,7 +124,7 @@ class ExportTest(HuggingFaceTestCase):
                 self.assertNotIn("none", self.tree())
 
                 # All of them agree with the run's own validation, and with the model from first principles.
-                loss = self.log(f"run_{tied}").validations[-1]["val_loss"]
+                loss = self.log(f"run_{tied}_{window}").validations[-1]["val_loss"]
                 self.assertEqual(self.eval("--resume", changes=changes), loss)
                 self.assertEqual(self.eval("--init-from", names[1], changes=changes), loss)
                 config = json.loads(self.read(names[1], "config.json"))
@@ -288,7 +292,7 @@ class RefusedImportTest(HuggingFaceTestCase):
         refuse({"hidden_size": ...}, ["hf/config.json", "missing key hidden_size"])
         refuse({"hidden_size": "16"}, ["hf/config.json", "hidden_size"])
         refuse({"attention_bias": True}, ["hf/config.json", "attention_bias"])
-        refuse({**QWEN3, "use_sliding_window": True}, ["hf/config.json", "use_sliding_window"])
+        refuse({**QWEN3, "use_sliding_window": True, "max_window_layers": 1}, ["hf/config.json", "max_window_layers"])
         refuse({"rope_scaling": {"rope_type": "yarn", "factor": 2}}, ["hf/config.json", "yarn"])
         refuse({"vocab_size": 80}, ["model.embed_tokens.weight [70, 16] for [80, 16]"])
         self.put(b"{", "config.json")

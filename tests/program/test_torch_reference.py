@@ -71,6 +71,11 @@ class ReferenceTest(ProgramTestCase):
     def test_norms_of_q_and_k(self):
         self.assert_agrees(**{"model.qk_norm": True})
 
+    def test_window(self):
+        self.assert_agrees(**{"model.sliding_window": 5})
+        self.setUp()
+        self.assert_agrees(**{"model.sliding_window": 7, "model.bos_token_id": ord(" "), "data.document_mask": True})
+
     def test_schedules_without_clip(self):
         for kind in ("linear", "constant", "wsd"):
             with self.subTest(kind):

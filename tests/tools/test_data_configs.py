@@ -67,7 +67,7 @@ class ShippedConfigurationTest(DataCase):
         names = sorted(glob.glob(os.path.join(TOOLS, "..", "configs", "*.json")))
         self.assertGreater(len(names), 7)
         for name in names:
-            if os.path.basename(name) == "finetune.json":
+            if os.path.basename(name) in ("finetune.json", "mistral_7b.json"):
                 continue  # its data is the user's
             with open(name, encoding="utf-8") as file:
                 data = json.load(file)["data"]

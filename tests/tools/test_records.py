@@ -113,6 +113,19 @@ class SchemaTest(unittest.TestCase):
         self.assertEqual(len({records.key_of("step", record) for record in
                               (good, good | {"torchao_recipe": "rowwise"}, step())}), 3)
 
+    def test_attention_has_the_rival_of_its_mask(self):
+        causal = {"pass": "forward", "B": 1, "T": 2048, "D": 64, "H": 4, "Hkv": 1, "ms": 1.0, "tflops": 500.0,
+                  "gbps": 200.0, "bytes": 1e6, "cudnn_ms": 2.0, "ratio": 0.5}
+        masked = {name: value for name, value in causal.items() if name not in ("cudnn_ms", "ratio")} | {
+            "visible": 0.2, "per_product": 1.1, "flex_ms": 2.0, "ratio_flex": 0.5}
+        self.assertEqual(self.problems(causal, "attention"), [])
+        for mask in ({"documents": 500}, {"window": 4096}):
+            self.assertEqual(self.problems(masked | mask, "attention"), [])
+            self.assertEqual(self.problems(causal | mask, "attention"), ["flex_ms is missing"])
+        self.assertEqual(self.problems(masked, "attention"), ["cudnn_ms is missing"])
+        self.assertEqual(len({records.key_of("attention", record)
+                              for record in (causal, masked | {"documents": 500}, masked | {"window": 500})}), 3)
+
     def test_fp8_gemms(self):
         good = fp8_gemm()
         self.assertEqual(self.problems(good), [])

@@ -1,11 +1,11 @@
 // coda_bench attention: forward and backward attention of given shapes: ms, TFLOP/s, bytes.
 //
 // After a warm-up, the forms of a pass take turns, one block of launches each; the median block counts. FLOPs: forward
-// 4 B H T² D / 2, backward 2.5 times that, in every form; with documents the share of them that is not masked. Bytes:
-// every operand once (kernels/cost.h). A backward pass includes all of its kernels: row statistics, gradients, finished
-// dQ. A row with documents also has the time per product of a query and a key that it sees, over that of the shape
-// without documents. torch_attention.py runs this program in turns with PyTorch's backends: it has their times for the
-// same shapes, and the errors of both.
+// 4 B H T² D / 2, backward 2.5 times that, in every form; with documents or a window the share that is not masked.
+// Bytes: every operand once (kernels/cost.h). A backward pass includes all of its kernels: row statistics, gradients,
+// finished dQ. A row with documents or a window also has the time per product of a query and a key that it sees, over
+// that of the shape without. torch_attention.py runs this program in turns with PyTorch's backends: it has their times
+// for the same shapes, and the errors of both.
 #include <cuda_runtime.h>
 
 #include <CLI/CLI.hpp>
@@ -36,6 +36,9 @@ constexpr AttentionCaseShape kShapes[] = {{.batch = 4, .seq_len = 8192, .heads =
                                           {.batch = 2, .seq_len = 8192, .heads = 32, .kv_heads = 8, .head_dim = 128},
                                           {.batch = 8, .seq_len = 2048, .heads = 32, .kv_heads = 8, .head_dim = 128}};
 
+constexpr AttentionCaseShape kWindowShape{.batch = 2, .seq_len = 16384, .heads = 32, .kv_heads = 8, .head_dim = 128};
+constexpr std::int64_t kWindow = 4096;  // as mistral_7b trains
+
 constexpr std::int64_t kDocuments[] = {500, 2000};  // mean lengths
 
 constexpr int kLaunchesPerBlock = 12;  // at least
@@ -43,6 +46,7 @@ constexpr int kLaunchesPerBlock = 12;  // at least
 struct Options {
     AttentionCaseShape shape = kShapes[0];
     std::vector<std::int64_t> documents;  // mean lengths
+    std::int64_t window = 0;
     bool shape_given = false, overwrite = false;
     std::string json, inputs, outputs, starts;
     double warm_up = 1.5, block = 0.1;  // seconds
@@ -92,7 +96,8 @@ void measure(std::span<Pass> passes, const Options& options) {
 struct Row {
     AttentionCaseShape shape;
     std::int64_t mean_document = 0;    // 0: no documents
-    std::vector<std::int32_t> starts;  // doc_start (M), with documents
+    std::int64_t window = 0;           // 0: none
+    std::vector<std::int32_t> starts;  // doc_start (M), with documents or a window
 
     /// The products of queries and keys that are not masked, as a share of those of the causal mask.
     double visible() const {
@@ -104,10 +109,14 @@ struct Row {
     }
 };
 
-Row row_of(AttentionCaseShape shape, std::int64_t mean_document) {
-    if (mean_document == 0) return {shape, 0, {}};
-    shape.documents = true;
-    return {shape, mean_document, packed_documents(shape.batch, shape.seq_len, static_cast<double>(mean_document))};
+Row row_of(AttentionCaseShape shape, std::int64_t mean_document, std::int64_t window = 0) {
+    shape.documents = mean_document > 0 || window > 0;
+    Row row{shape, mean_document, window, {}};
+    if (mean_document > 0)
+        row.starts = packed_documents(shape.batch, shape.seq_len, static_cast<double>(mean_document));
+    for (std::int64_t m = 0; window > 0 && m < shape.rows(); ++m)
+        row.starts.push_back(static_cast<std::int32_t>(std::max(std::int64_t{0}, m % shape.seq_len - window + 1)));
+    return row;
 }
 
 std::vector<Buffer> contents(const AttentionCase& made, const AttentionCaseShape& shape) {
@@ -141,7 +150,8 @@ std::vector<Pass> all_passes(const AttentionCase& made, const Memory& memory) {
     return passes;
 }
 
-/// Measures a row and appends its records. `plain`: the times of the passes without documents, which such a row sets.
+/// Measures a row and appends its records. `plain`: the times of the passes without documents and window, which such a
+/// row sets.
 /// `clocks`, if given, is read under load after that.
 void run_row(const Row& row, const Options& options, std::vector<double>& plain, nlohmann::json& records,
              Clocks* clocks) {
@@ -171,11 +181,13 @@ void run_row(const Row& row, const Options& options, std::vector<double>& plain,
                     static_cast<long long>(shape.head_dim), ms, tflops, bytes * 1e-6, bytes / ms * 1e-6);
         if (shape.documents) {
             const double per_product = ms / visible / plain[i];
-            record["documents"] = row.mean_document;
+            if (row.mean_document > 0) record["documents"] = row.mean_document;
+            if (row.window > 0) record["window"] = row.window;
             record["visible"] = visible;
             record["per_product"] = per_product;
-            std::printf(" | documents of %lld: %.3f of the products, each %.3f times as long",
-                        static_cast<long long>(row.mean_document), visible, per_product);
+            std::printf(" | %s %lld: %.3f of the products, each %.3f times as long",
+                        row.window > 0 ? "window of" : "documents of",
+                        static_cast<long long>(row.window > 0 ? row.window : row.mean_document), visible, per_product);
         } else {
             plain.push_back(ms);
         }
@@ -227,8 +239,9 @@ void run(const Options& options) {
     require_outputs({{"--json", options.json}, {"--outputs", options.outputs}, {"--starts", options.starts}},
                     options.overwrite, inputs);
     if (!options.inputs.empty()) return run_files(options);
-    require(options.starts.empty() || (options.shape_given && options.documents.size() == 1),
-            "--starts takes a shape and one --documents");
+    require(
+        options.starts.empty() || (options.shape_given && options.documents.size() + (options.window > 0 ? 1 : 0) == 1),
+        "--starts takes a shape and one --documents or --window");
     std::vector<AttentionCaseShape> shapes(std::begin(kShapes), std::end(kShapes));
     std::vector<std::int64_t> documents(std::begin(kDocuments), std::end(kDocuments));
     if (options.shape_given) shapes = {options.shape};
@@ -237,6 +250,11 @@ void run(const Options& options) {
     for (const AttentionCaseShape& shape : shapes) {
         rows.push_back(row_of(shape, 0));
         for (const std::int64_t mean : documents) rows.push_back(row_of(shape, mean));
+        if (options.window > 0) rows.push_back(row_of(shape, 0, options.window));
+    }
+    if (!options.shape_given && options.window == 0) {
+        rows.push_back(row_of(kWindowShape, 0));
+        rows.push_back(row_of(kWindowShape, 0, kWindow));
     }
     if (!options.starts.empty()) replace_file(options.starts, std::as_bytes(std::span(rows.back().starts)));
     nlohmann::json records = nlohmann::json::array();
@@ -252,7 +270,7 @@ void run(const Options& options) {
 void add_attention(CLI::App& app) {
     CLI::App* command = app.add_subcommand("attention",
                                            "attention, forward and backward; four shapes if none is given, each with "
-                                           "documents too");
+                                           "documents too, and one with a sliding window");
     auto options = std::make_shared<Options>();
     const auto size = [&](const char* name, std::int64_t& value, const char* help) {
         command->add_option(name, value, help)->check(CLI::PositiveNumber)->capture_default_str();
@@ -265,6 +283,8 @@ void add_attention(CLI::App& app) {
     command
         ->add_option("--documents", options->documents,
                      "also with documents of random lengths with this mean, in tokens; may be repeated")
+        ->check(CLI::PositiveNumber);
+    command->add_option("--window", options->window, "also with a sliding window of so many keys")
         ->check(CLI::PositiveNumber);
     command->add_option("--starts", options->starts, "write where each token's document starts to this file (i32)");
     command->add_option("--json", options->json, "write the records to this file, which must be new");

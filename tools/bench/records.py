@@ -83,9 +83,10 @@ SCHEMAS = {
     ),
     "attention": Schema(
         key=("pass", *_SHAPE),
-        # documents: the mean of their random lengths. Such a record has the share of the causal mask's products that is
-        # visible, the time per such product over that of the shape without documents, and FlexAttention as its rival.
-        key_optional=("deterministic", "documents"),
+        # documents: the mean of their random lengths; window: keys that a query sees. Such a record has the share of
+        # the causal mask's products that is visible, the time per such product over that of the shape without, and
+        # FlexAttention as its rival.
+        key_optional=("deterministic", "documents", "window"),
         required=("ms", "tflops", "gbps", "bytes"),
         optional=("cudnn_ms", "ratio", "flash_ms", "visible", "per_product", "flex_ms", "ratio_flex"),
         rivals={"ratio": "cudnn_ms", "ratio_flex": "flex_ms"},
@@ -170,7 +171,7 @@ _STRINGS = {"program", "layout", "precision", "pass", "tensor", "op", "shape", "
             "torch_attention", *STAMP, "source_hash", "driver", "torch", "torchao", "torchao_recipe"}
 _INTEGERS = {"M", "N", "K", *_SHAPE, "batch", "context", "steps_per_launch", "lm_head_chunks", "steps", "seed",
              "tokens", "last", "first", "cudnn", "promotion", "runs", "failures", "kills_in_writing", "allowed",
-             "ranks", "micro_batches", "documents"}
+             "ranks", "micro_batches", "documents", "window"}
 # What a record without the field says: its sums have the one order that there is, as in records with True.
 _WITHOUT = {"deterministic": True}
 _BOOLEANS = {"deterministic", "limits_kept", "torchao_head", "torchao_fullgraph", "in_turns", "dx_f8"}
@@ -268,7 +269,7 @@ def problems(what: str, record: dict) -> list[str]:
         for ratio, rival in schema.rivals.items():
             found += _ratio_problems(record, ratio, rival)
         if what == "attention":
-            rival = "flex_ms" if "documents" in record else "cudnn_ms"
+            rival = "flex_ms" if "documents" in record or "window" in record else "cudnn_ms"
             found += [] if rival in record else [f"{rival} is missing"]
         if what == "gemm":
             found += [f"{name} belongs to fp8 records, and to each" for name in ("bf16_ms", "ratio_bf16")

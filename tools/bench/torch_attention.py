@@ -8,8 +8,9 @@ so below 1 is faster. The two take turns: each round of a shape runs ours, then 
 the ratio is the median of the rounds' ratios. All are timed in blocks of at least 100 ms and 12 calls without pauses,
 at the clocks that the power limit leaves.
 
-Every shape is also measured with packed documents of random lengths (--documents MEAN ..., "none" for none). cuDNN has
-no documents in PyTorch; there the rival is FlexAttention with the same documents in its block mask, which is made once.
+Every shape is also measured with packed documents of random lengths (--documents MEAN ..., "none" for none), and
+B2 T16384 D128 with a sliding window of 4096 keys where no --shape is given. cuDNN has neither in PyTorch; there the
+rival is FlexAttention with the same first key of every query in its block mask, which is made once.
 
 --accuracy compares o, dq, dk and dv of both with PyTorch's fp32 attention of the same bf16 operands, one head at a
 time, as relative RMS errors over whole tensors: exit 1 where ours is more than 1.5 times cuDNN's.
@@ -33,6 +34,7 @@ import records
 
 SHAPES = ["4:8192:32:8:64", "16:2048:32:8:64", "2:8192:32:8:128", "8:2048:32:8:128"]
 DOCUMENTS = ["500", "2000"]
+WINDOW_SHAPE, WINDOW = "2:16384:32:8:128", "4096"
 ACCURACY_SHAPES = ["4:8192:32:8:64", "2:8192:32:8:128"]
 ALLOWED = 1.5  # times cuDNN's error
 BLOCK_MS, CALLS, BLOCKS, WARM_UP_BLOCKS = 100, 12, 5, 15  # a block has at least this many milliseconds and calls
@@ -78,7 +80,7 @@ def backend_times(backend, sizes):
 
 
 def flex_times(sizes, starts):
-    """The same of FlexAttention; starts (B, T): where each token's document starts."""
+    """The same of FlexAttention; starts (B, T): the first key that each token sees."""
     (q, k, v), g = operands(*sizes)
 
     def visible(b, _, query, key):
@@ -99,36 +101,36 @@ def shape_flags(sizes):
     return [word for name, size in zip(names, sizes) for word in (name, str(size))]
 
 
-def our_results(bench, sizes, documents=None):
-    """(the run, where each token's document starts): of the shape, or with documents of it with them."""
+def our_results(bench, sizes, masked=()):
+    """(the run, the first key that each token sees) of the shape, or of it with `masked`: a flag and its value."""
     with tempfile.TemporaryDirectory() as folder:
         path, starts = Path(folder) / "records.json", Path(folder) / "starts"
-        more = ["--documents", documents, "--starts", str(starts)] if documents else []
+        more = [*masked, "--starts", str(starts)] if masked else []
         subprocess.run([bench, "attention", *shape_flags(sizes), "--json", str(path), *more], check=True,
                        stdout=subprocess.DEVNULL)
         run = json.loads(path.read_text())
-        run["records"] = [record for record in run["records"] if ("documents" in record) == bool(documents)]
-        if not documents:
+        run["records"] = [record for record in run["records"] if ("visible" in record) == bool(masked)]
+        if not masked:
             return run, None
         rows = torch.from_file(str(starts), size=sizes[0] * sizes[1], dtype=torch.int32)
         return run, rows.view(sizes[0], sizes[1]).to("cuda")
 
 
-def measure_shape(options, sizes, documents=None):
-    """(header, records) of one shape, with documents or without."""
+def measure_shape(options, sizes, masked=()):
+    """(header, records) of one shape."""
     header, ours, theirs = {}, {}, []
     for _ in range(options.rounds):
         torch.cuda.empty_cache()
-        run, starts = our_results(options.bench, sizes, documents)
+        run, starts = our_results(options.bench, sizes, masked)
         header = header or run["header"]
         for record in run["records"]:
             ours.setdefault(record["pass"], []).append(record)
-        theirs.append(flex_times(sizes, starts) if documents else backend_times(SDPBackend.CUDNN_ATTENTION, sizes))
-    flash = backend_times(SDPBackend.FLASH_ATTENTION, sizes) if options.flash and not documents else None
+        theirs.append(flex_times(sizes, starts) if masked else backend_times(SDPBackend.CUDNN_ATTENTION, sizes))
+    flash = backend_times(SDPBackend.FLASH_ATTENTION, sizes) if options.flash and not masked else None
     made = []
     for name, rounds in ours.items():
         backward = name != "forward"
-        rival, ratio = ("flex", "ratio_flex") if documents else ("cudnn", "ratio")
+        rival, ratio = ("flex", "ratio_flex") if masked else ("cudnn", "ratio")
         made.append(records.compared(rounds, rival, [times[backward] for times in theirs], ratio))
         if flash:
             made[-1]["flash_ms"] = flash[backward]
@@ -139,18 +141,20 @@ def measure(options):
     """(header of the first shape, records)."""
     header, measured = {}, []
     means = [mean for mean in options.documents or DOCUMENTS if mean != "none"]
-    for shape in options.shape or SHAPES:
-        sizes = [int(size) for size in shape.split(":")]
-        for documents in (None, *means):
-            found, made = measure_shape(options, sizes, documents)
-            header = header or found
-            measured += made
-            for record in made:
-                rival = f"documents of {documents}, FlexAttention {record['flex_ms']:8.4f} ms  ratio " \
-                        f"{record['ratio_flex']:.3f}, per product {record['per_product']:.3f}" if documents else \
-                        f"cuDNN {record['cudnn_ms']:8.4f} ms  ratio {record['ratio']:.3f}"
-                print(f"{shape:16s} {record['pass']:13s} {record['ms']:8.4f} ms {record['tflops']:6.1f} TFLOP/s"
-                      f"  {rival}", flush=True)
+    rows = [(shape, masked) for shape in options.shape or SHAPES
+            for masked in ((), *(("--documents", mean) for mean in means))]
+    if not options.shape:
+        rows += [(WINDOW_SHAPE, ()), (WINDOW_SHAPE, ("--window", WINDOW))]
+    for shape, masked in rows:
+        found, made = measure_shape(options, [int(size) for size in shape.split(":")], masked)
+        header = header or found
+        measured += made
+        for record in made:
+            rival = f"{' '.join(masked)}, FlexAttention {record['flex_ms']:8.4f} ms  ratio {record['ratio_flex']:.3f}" \
+                    f", per product {record['per_product']:.3f}" if masked else \
+                    f"cuDNN {record['cudnn_ms']:8.4f} ms  ratio {record['ratio']:.3f}"
+            print(f"{shape:16s} {record['pass']:13s} {record['ms']:8.4f} ms {record['tflops']:6.1f} TFLOP/s"
+                  f"  {rival}", flush=True)
     return header, measured
 
 

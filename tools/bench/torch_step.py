@@ -318,6 +318,8 @@ def main():
     torch.manual_seed(0)
     config = read_config(options.config)
     training = config["training"]
+    if config["model"]["sliding_window"]:
+        sys.exit("torch_step.py: the rival has no sliding windows; take a configuration without model.sliding_window")
     shapes = options.shape or [f"{training['micro_batch_size']}:{training['seq_len']}"]
     measured, made = [], []
     for batch, length in (map(int, shape.split(":")) for shape in shapes):

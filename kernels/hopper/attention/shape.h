@@ -27,6 +27,8 @@ AttentionGeometry attention_geometry(const Op& op) {
     require_operand(op.name, "qkv", op.qkv, op.qkv.rows, (op.heads + 2 * op.kv_heads) * op.head_dim, DType::bf16);
     require_operand(op.name, "lse", op.lse, op.heads, op.qkv.rows, DType::f32);
     if (op.doc_start) require_operand(op.name, "doc_start", op.doc_start, 1, op.qkv.rows, DType::i32);
+    require(op.window == 0 || op.doc_start, op.name, ": the window of ", op.window,
+            " keys is in doc_start, which is missing");
     limits::require_none(op.name, limits::tokens_problem("rows of qkv", op.qkv.rows));
     return {static_cast<int>(op.qkv.rows / op.seq_len), static_cast<int>(op.seq_len), static_cast<int>(op.heads),
             static_cast<int>(op.kv_heads), static_cast<int>(op.head_dim)};

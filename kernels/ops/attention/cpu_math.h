@@ -48,6 +48,8 @@ AttentionShape attention_shape(const Op& op) {
             " key/value heads");
     require(op.qkv.rows % op.seq_len == 0, Op::name, ": qkv has ", op.qkv.rows,
             " rows, not a multiple of the sequence length ", op.seq_len);
+    require(op.window == 0 || op.doc_start, Op::name, ": the window of ", op.window,
+            " keys is in doc_start, which is missing");
     return {op.qkv.rows, op.seq_len, op.heads, op.kv_heads, op.head_dim};
 }
 

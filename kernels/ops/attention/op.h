@@ -6,16 +6,28 @@
 
 namespace coda {
 
+/// The pairs of a query and a key that it sees, of `rows` tokens in sequences of T: half the square of a sequence or,
+/// in a window of W keys, W T less half the square of W.
+constexpr double visible_pairs(std::int64_t rows, std::int64_t seq_len, std::int64_t window) {
+    const auto m = static_cast<double>(rows), t = static_cast<double>(seq_len), w = static_cast<double>(window);
+    return window > 0 && window < seq_len ? m * (w - w * w / (2 * t)) : m * t / 2;
+}
+
 /// Causal grouped-query attention: o = softmax(q kᵀ / sqrt(hd)) v per head; query t of a sequence sees keys
 /// [doc_start[t], t], or [0, t] without doc_start. Query head h reads key/value head h / (H / Hk).
+///
+/// doc_start is where the row's document starts, as a position in the sequence, or the first key of the row's window if
+/// that comes later: with a window of W keys, the row's own included, max(start, t - W + 1). It does not decrease along
+/// a sequence. `window` only says so to cost().
 struct Attention {
     In<Matrix> qkv;            // (M, Nq) storage, [q heads | k heads | v heads], after RoPE
-    In<Vector> doc_start;      // (1, M) i32, optional: where the row's document starts, as a position in the sequence
+    In<Vector> doc_start;      // (1, M) i32, optional: the first key that the row sees
     Out<Matrix> o;             // (M, H hd) storage
     Out<Matrix> lse;           // (H, M) statistic: natural log of Σ exp(q k / sqrt(hd))
     InOut<Scalar> next_tile;   // i32, for a Hopper GPU: how many tiles its blocks have drawn; 0 before and after
     std::int64_t seq_len = 0;  // T; M = B T
     std::int64_t heads = 0, kv_heads = 0, head_dim = 0;
+    std::int64_t window = 0;  // W, which doc_start has in it; 0: none
 
     static constexpr Traits traits{Trait::work, Trait::flops, Trait::tolerance};
     static constexpr const char* name = "Attention";
@@ -25,7 +37,7 @@ struct Attention {
 
     static constexpr Work work = Work::attention;
     double flops() const {
-        return 2.0 * static_cast<double>(qkv.rows) * static_cast<double>(seq_len) * static_cast<double>(heads) *
+        return 4.0 * visible_pairs(qkv.rows, seq_len, window) * static_cast<double>(heads) *
                static_cast<double>(head_dim);
     }
     /// o: P is rounded to bf16 as an operand of the second GEMM. Where a query sees few keys, this error is as large as
@@ -56,7 +68,7 @@ struct AttentionBackward {
     In<Vector> positions;  // (1, M) i32, with rope
     In<Matrix> rope;       // (positions, hd) statistic, optional; with it positions and dot
     In<Vector> rstd;       // (1, M) statistic, optional (absent: 1), only with rope
-    In<Vector> doc_start;  // (1, M) i32, optional
+    In<Vector> doc_start;  // (1, M) i32, optional: the first key that the row sees, as Attention takes it
     In<Matrix> gain;       // (2, hd) master, optional: of q heads and of k heads; only with rope, with pre, rho, dgain
     In<Matrix> pre;        // (M, (H + Hk) hd) storage: q and k before their norm
     In<Matrix> rho;        // (H + Hk, M) statistic
@@ -66,7 +78,8 @@ struct AttentionBackward {
     InOut<Scratch> scratch;
     std::int64_t seq_len = 0;
     std::int64_t heads = 0, kv_heads = 0, head_dim = 0;
-    double eps = 0;  // with gain
+    std::int64_t window = 0;  // W, which doc_start has in it; 0: none
+    double eps = 0;           // with gain
 
     static constexpr std::int64_t kGainRows = 64;
     /// Partials of dgain for each head.
@@ -96,7 +109,7 @@ struct AttentionBackward {
     static constexpr Work work = Work::attention;
     /// Five GEMMs where the forward pass has two, as Q Kᵀ is recomputed.
     double flops() const {
-        return 2.5 * 2.0 * static_cast<double>(qkv.rows) * static_cast<double>(seq_len) * static_cast<double>(heads) *
+        return 2.5 * 4.0 * visible_pairs(qkv.rows, seq_len, window) * static_cast<double>(heads) *
                static_cast<double>(head_dim);
     }
     std::int64_t scratch_bytes() const;

@@ -25,6 +25,15 @@ std::vector<int> documents(const AttentionCase& c, int length) {
     return start;
 }
 
+/// The first key of every row in a window of `window` keys, its own included, and in its document.
+std::vector<int> windows(const AttentionCase& c, int window, std::vector<int> starts) {
+    for (std::int64_t m = 0; m < c.rows(); ++m) {
+        int& start = starts[static_cast<std::size_t>(m)];
+        start = std::max(start, static_cast<int>(m % c.seq_len) - window + 1);
+    }
+    return starts;
+}
+
 /// Operands of both ops for one case. Rows of qkv, o and dqkv lie further apart than they are wide.
 struct Problem {
     AttentionCase c;
@@ -122,6 +131,27 @@ TEST_CASE("attention in double is the definition") {
 
 // Inputs are exact in the storage type, so only the arithmetic and one rounding of the output differ. Float: sums over
 // hd <= 64 and T <= 129 terms have errors below 129 eps. bf16: half an eps of the output more.
+TEST_CASE("attention and its gradient in a window are the definition") {
+    for (const AttentionCase& c : {AttentionCase{2, 129, 4, 2, 8}, AttentionCase{1, 200, 2, 1, 16}})
+        for (const int window : {1, 2, 63, 64, 65, 127, 128, 129})
+            for (const int document : {200, 50}) {
+                INFO(describe(c) << ", window " << window << ", documents of " << document);
+                Problem problem(c, DType::f64, windows(c, window, documents(c, document)));
+                problem.run(problem.forward());
+                problem.run(problem.backward());
+                const auto qkv = problem.buffers.values(problem.qkv);
+                const auto expected = naive_attention(c, qkv, problem.starts);
+                REQUIRE(relative_difference(problem.buffers.values(problem.o), expected.o) < 1e-13);
+                const auto gradient = problem.buffers.values(problem.dqkv);
+                const auto direction =
+                    problem.buffers.values(problem.buffers.random(DType::f64, 1, c.rows() * c.columns()));
+                const double derivative =
+                    directional_derivative(c, qkv, direction, problem.buffers.values(problem.dout), problem.starts);
+                const double scale = std::sqrt(dot(gradient, gradient) * dot(direction, direction));
+                REQUIRE(std::abs(dot(gradient, direction) - derivative) < 1e-13 * scale);
+            }
+}
+
 TEST_CASE("attention in float and bf16 agrees with double to rounding") {
     for (const DType storage : {DType::f32, DType::bf16})
         for (const AttentionCase& c : cases()) {
@@ -273,4 +303,6 @@ TEST_CASE("attention names what does not fit") {
     REQUIRE_THROWS_WITH(problem.run(op), "Attention: operand o is (8, 8), expected (8, 16)");
     op.o = View{};
     REQUIRE_THROWS_WITH(problem.run(op), "Attention: operand o is missing");
+    op.window = 3;
+    REQUIRE_THROWS_WITH(problem.run(op), "Attention: the window of 3 keys is in doc_start, which is missing");
 }

@@ -313,6 +313,24 @@ TEST_CASE("attention of one padded sequence, as in sampling", "[gpu][attention]"
         }
 }
 
+TEST_CASE("attention in windows, with documents and without", "[gpu][attention]") {
+    if (!has_hopper()) return;
+    for (const std::int64_t head_dim : {64, 128})
+        for (const std::int64_t seq_len : {129, 1000})
+            for (const std::int64_t window : {1, 2, 64, 127, 128, 129, 130, 300, 999})
+                for (const std::int64_t document : {seq_len, std::int64_t{170}}) {
+                    std::vector<std::int32_t> first;
+                    for (std::int64_t t = 0; t < 2 * seq_len; ++t) {
+                        const std::int64_t position = t % seq_len;
+                        first.push_back(
+                            static_cast<std::int32_t>(std::max(position / document * document, position - window + 1)));
+                    }
+                    INFO("window " << window << ", documents of " << document);
+                    Problem problem({2, seq_len, 4, 2, head_dim, true}, 1, first);
+                    check(problem);
+                }
+}
+
 TEST_CASE("two runs of attention give the same bits", "[gpu][attention]") {
     if (!has_hopper()) return;
     for (const std::int64_t head_dim : {64, 128})

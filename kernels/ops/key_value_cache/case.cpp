@@ -37,11 +37,13 @@ OpCase store(Size size) {
     return made.finish(op, text("M ", rows, " Hk ", sizes.kv_heads, " hd ", sizes.head_dim));
 }
 
+template <std::int64_t kWindow>
 OpCase attend(Size size) {
     const CacheSizes sizes = sizes_of(size);
     OpCase made;
     DecodeAttention op;
     describe(op, sizes);
+    op.window = kWindow;
     op.lengths = made.add("lengths", DType::i32, 1, sizes.sequences, Fill::positions);
     made.tokens.assign(static_cast<std::size_t>(sizes.sequences), static_cast<std::int32_t>(sizes.context));
     if (size == Size::test) made.tokens = {257, 0, 600};
@@ -51,7 +53,7 @@ OpCase attend(Size size) {
     op.o = made.result("o", DType::bf16, sizes.sequences, sizes.heads * sizes.head_dim);
     op.scratch = made.scratch(op.scratch_bytes());
     return made.finish(op, text("S ", sizes.sequences, " C ", sizes.context, " H ", sizes.heads, "/", sizes.kv_heads,
-                                " hd ", sizes.head_dim));
+                                " hd ", sizes.head_dim, kWindow > 0 ? " window" : ""));
 }
 
 }  // namespace
@@ -62,7 +64,7 @@ OpCases cases_of<StoreKeyValue>() {
 }
 template <>
 OpCases cases_of<DecodeAttention>() {
-    return {.programs = {}, .others = {{attend}}};
+    return {.programs = {}, .others = {{attend<0>}, {attend<300>, false}}};
 }
 
 }  // namespace coda::cases

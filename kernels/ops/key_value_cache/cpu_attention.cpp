@@ -28,8 +28,8 @@ Compute dot(const Storage* a, const Storage* b, std::int64_t count) {
     return sum;
 }
 
-/// One query head over positions [0, length); keys and values belong to its head. `scores` holds `length` elements,
-/// `sums` head_dim.
+/// One query head over `length` positions of its head, from row `first` of the caches on. `scores` holds `length`
+/// elements, `sums` head_dim.
 template <class Storage, class Compute>
 void attend(const Storage* query, Rows<Storage> keys, Rows<Storage> values, std::int64_t first, std::int64_t length,
             std::int64_t head_dim, Compute* scores, Compute* sums, Storage* o) {
@@ -89,8 +89,10 @@ void execute(const DecodeAttention& op, const Memory& memory) {
                     continue;
                 }
                 Compute* buffer = buffers.data() + room * static_cast<std::size_t>(omp_get_thread_num());
-                attend<Storage, Compute>(qkv[s] + h * head_dim, keys, values, shape.cache_row(s, h / shape.group(), 0),
-                                         lengths[s], head_dim, buffer, buffer + longest, to);
+                const std::int64_t seen = std::min<std::int64_t>(lengths[s], op.most_positions());
+                attend<Storage, Compute>(qkv[s] + h * head_dim, keys, values,
+                                         shape.cache_row(s, h / shape.group(), lengths[s] - seen), seen, head_dim,
+                                         buffer, buffer + longest, to);
             }
     });
 }

@@ -2,6 +2,7 @@
 //
 //   n = lengths[s];  k, v of row s of qkv become position n - 1 of the cache
 //   o = softmax(q kᵀ / sqrt(hd)) v over positions [0, n), per query head      bf16, sums in fp32
+//       with a window of W, over [max(0, n - W), n)
 //
 // A block of four warps takes kSplit positions of one key/value head of one sequence, with all query heads that read
 // it: logits, their maximum m and e = exp(logit - m), and Σ e v, which goes to scratch with m and Σ e. Then a block per
@@ -41,10 +42,17 @@ struct AttendArguments {
     std::int64_t context;
     int heads, kv_heads, splits;
     float scale;  // log2(e) / sqrt(hd): exponents are of 2
+    int window;   // positions, with kWindow
 };
 
 __device__ int length_of(const AttendArguments& arguments, int sequence) {
     return static_cast<int>(min(static_cast<std::int64_t>(arguments.lengths[sequence]), arguments.context));
+}
+
+/// The first position that a token of a sequence of this length sees.
+template <bool kWindow>
+__device__ int first_of(const AttendArguments& arguments, int length) {
+    return kWindow ? max(0, length - arguments.window) : 0;
 }
 
 template <int kHeadDim>
@@ -101,14 +109,15 @@ __device__ void exponentials(float* logits, int count, float* statistics) {
 }
 
 /// Grid (splits, Hk, S).
-template <int kHeadDim>
+template <int kHeadDim, bool kWindow>
 __global__ __launch_bounds__(kThreads) void attend_part(AttendArguments arguments) {
     using Shared = PartMemory<kHeadDim>;
     constexpr int kVectors = Shared::kVectors, kStripes = Shared::kStripes;
     const int split = static_cast<int>(blockIdx.x), kv = static_cast<int>(blockIdx.y);
     const int sequence = static_cast<int>(blockIdx.z), thread = static_cast<int>(threadIdx.x);
     const int length = length_of(arguments, sequence), first = split * kSplit;
-    if (first >= length) return;
+    const int hidden = first_of<kWindow>(arguments, length) - first;  // of this part, where it is above 0
+    if (first >= length || (kWindow && hidden >= kSplit)) return;
     const int count = min(kSplit, length - first), group = arguments.heads / arguments.kv_heads;
 
     extern __shared__ float shared[];
@@ -143,6 +152,7 @@ __global__ __launch_bounds__(kThreads) void attend_part(AttendArguments argument
             float logit = dot(key, query + g * kHeadDim + 8 * vector);
 #pragma unroll
             for (int apart = kVectors / 2; apart > 0; apart /= 2) logit += __shfl_xor_sync(0xffffffffu, logit, apart);
+            if (kWindow && p < hidden) logit = -INFINITY;
             if (vector == 0 && p < count) logits[g * kSplit + p] = logit;
         }
     }
@@ -174,17 +184,18 @@ __global__ __launch_bounds__(kThreads) void attend_part(AttendArguments argument
 }
 
 /// Grid (H, S), a thread per column.
-template <int kHeadDim>
+template <int kHeadDim, bool kWindow>
 __global__ __launch_bounds__(kHeadDim) void add_parts(AttendArguments arguments) {
     const int head = static_cast<int>(blockIdx.x), sequence = static_cast<int>(blockIdx.y);
     const int column = static_cast<int>(threadIdx.x);
     const int length = length_of(arguments, sequence);
     const int parts = (length + kSplit - 1) / kSplit;  // 0 of an idle sequence
+    const int begin = first_of<kWindow>(arguments, length) / kSplit;
     const float* first = part_of<kHeadDim>(arguments, sequence, head, 0);
     float largest = -INFINITY;
-    for (int i = 0; i < parts; ++i) largest = fmaxf(largest, first[i * (kHeadDim + 2) + kHeadDim]);
+    for (int i = begin; i < parts; ++i) largest = fmaxf(largest, first[i * (kHeadDim + 2) + kHeadDim]);
     float sum = 0, total = 0;
-    for (int i = 0; i < parts; ++i) {
+    for (int i = begin; i < parts; ++i) {
         const float* part = first + i * (kHeadDim + 2);
         const float weight = exp2f(part[kHeadDim] - largest);
         sum += weight * part[column];
@@ -194,16 +205,16 @@ __global__ __launch_bounds__(kHeadDim) void add_parts(AttendArguments arguments)
         __float2bfloat16(parts == 0 ? 0.0f : sum / total);
 }
 
-template <int kHeadDim>
+template <int kHeadDim, bool kWindow>
 Launch launch_of(const AttendArguments& arguments, const CacheShape& shape) {
     const dim3 parts(static_cast<unsigned>(arguments.splits), static_cast<unsigned>(shape.kv_heads),
                      static_cast<unsigned>(shape.sequences));
     const dim3 rows(static_cast<unsigned>(shape.heads), static_cast<unsigned>(shape.sequences));
     const int bytes = PartMemory<kHeadDim>::bytes(static_cast<int>(shape.group()));
     return [=](Stream stream) {
-        attend_part<kHeadDim><<<parts, kThreads, bytes, stream>>>(arguments);
+        attend_part<kHeadDim, kWindow><<<parts, kThreads, bytes, stream>>>(arguments);
         CUDA_CHECK(cudaGetLastError());
-        add_parts<kHeadDim><<<rows, kHeadDim, 0, stream>>>(arguments);
+        add_parts<kHeadDim, kWindow><<<rows, kHeadDim, 0, stream>>>(arguments);
         CUDA_CHECK(cudaGetLastError());
     };
 }
@@ -237,8 +248,12 @@ Launch bind(const DecodeAttention& op, const Plan&, const Memory& memory) {
         .heads = static_cast<int>(shape.heads),
         .kv_heads = static_cast<int>(shape.kv_heads),
         .splits = static_cast<int>(ceil_div(shape.context, DecodeAttention::kSplit)),
-        .scale = static_cast<float>(std::numbers::log2e / std::sqrt(static_cast<double>(shape.head_dim)))};
-    return shape.head_dim == 64 ? launch_of<64>(arguments, shape) : launch_of<128>(arguments, shape);
+        .scale = static_cast<float>(std::numbers::log2e / std::sqrt(static_cast<double>(shape.head_dim))),
+        .window = static_cast<int>(op.most_positions())};
+    const bool window = op.most_positions() < op.context;
+    if (shape.head_dim == 64)
+        return window ? launch_of<64, true>(arguments, shape) : launch_of<64, false>(arguments, shape);
+    return window ? launch_of<128, true>(arguments, shape) : launch_of<128, false>(arguments, shape);
 }
 
 template <>

@@ -38,8 +38,8 @@ struct StoreKeyValue {
 
 /// Attention of the newest token of every sequence: row s of qkv is the token at position n - 1 of sequence s, where n
 /// = lengths[s]. Its key and value are stored there, and o = softmax(q kᵀ / sqrt(hd)) v per query head over positions
-/// [0, n). Query head h reads key/value head h / (H / Hk). A sequence with n = 0 is idle: its cache stays unchanged,
-/// and its row of o is 0.
+/// [0, n) or, with a window of W, the last W of them. Query head h reads key/value head h / (H / Hk). A sequence with n
+/// = 0 is idle: its cache stays unchanged, and its row of o is 0.
 ///
 /// Sums have an order that depends only on n, so a sequence has the same bits in any batch.
 struct DecodeAttention {
@@ -51,6 +51,7 @@ struct DecodeAttention {
     InOut<Scratch> scratch;    // results of the parts into which a Hopper GPU splits the positions
     std::int64_t context = 0;  // C
     std::int64_t heads = 0, kv_heads = 0, head_dim = 0;
+    std::int64_t window = 0;  // W, of positions that a token sees, its own included; 0: all
 
     static constexpr Traits traits{Trait::work,           Trait::flops,         Trait::bytes_of,
                                    Trait::position_bytes, Trait::scratch_bytes, Trait::tolerance};
@@ -64,15 +65,18 @@ struct DecodeAttention {
     static constexpr std::int64_t kSplit = 256;
 
     static constexpr Work work = Work::attention;
+    /// The most positions that a token sees.
+    std::int64_t most_positions() const { return window > 0 && window < context ? window : context; }
     /// Counts two products at a full context: only a run knows what lengths hold.
     double flops() const {
-        return 4.0 * static_cast<double>(qkv.rows) * static_cast<double>(context) * static_cast<double>(heads) *
-               static_cast<double>(head_dim);
+        return 4.0 * static_cast<double>(qkv.rows) * static_cast<double>(most_positions()) *
+               static_cast<double>(heads) * static_cast<double>(head_dim);
     }
-    /// Every position of a full context but the newest is read, and the newest is written; an InOut operand counts
-    /// twice.
+    /// Every position of a full context that the newest token sees is read, but its own, which is written; an InOut
+    /// operand counts twice.
     std::int64_t bytes_of(const View& operand) const {
-        return &operand == &keys || &operand == &values ? operand.bytes() / 2 : operand.bytes();
+        const bool cache = &operand == &keys || &operand == &values;
+        return cache ? operand.bytes() / context * most_positions() / 2 : operand.bytes();
     }
     /// Bytes of keys and values per position of a sequence.
     std::int64_t position_bytes() const { return kv_heads * head_dim * (size_of(keys.dtype) + size_of(values.dtype)); }

@@ -50,12 +50,13 @@ void check_op(const DecodeAttention& op, OpCheck& check) {
     });
     const Tensor qkv = live(check, op.qkv), keys = live(check, op.keys), values = live(check, op.values);
     const std::int64_t head_dim = shape.head_dim, group = shape.group(), kv_heads = shape.kv_heads;
-    const std::int64_t context = shape.context;
+    const std::int64_t context = shape.context, most = op.most_positions();
     const double scale = 1 / std::sqrt(static_cast<double>(head_dim));
     compare(check, "o", op.o.rows, op.o.cols, live(check, op.o), [=] __device__(std::int64_t s, std::int64_t column) {
         const std::int64_t head = column / head_dim, first = (s * kv_heads + head / group) * context;
-        double largest = -INFINITY, sum = 0, weighted = 0;  // of exp(logit - largest)
-        for (std::int64_t p = first; p < first + lengths[s]; ++p) {
+        double largest = -INFINITY, sum = 0, weighted = 0;                    // of exp(logit - largest)
+        const std::int64_t hidden = max(lengths[s] - most, std::int64_t{0});  // positions before the window
+        for (std::int64_t p = first + hidden; p < first + lengths[s]; ++p) {
             double logit = 0;
             for (std::int64_t j = 0; j < head_dim; ++j)
                 logit += static_cast<double>(qkv(s, head * head_dim + j)) * static_cast<double>(keys(p, j));

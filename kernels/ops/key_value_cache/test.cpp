@@ -72,13 +72,14 @@ void run_and_require_caches(const Op& op, Buffers& buffers, const Stored& stored
     require_cache(buffers, op.values, values, op.qkv, (op.heads + op.kv_heads) * op.head_dim, stored);
 }
 
-/// Query head h of sequence s over `length` positions of the cache, after the op.
+/// Query head h of sequence s over `length` positions of the cache, or the last `op.window` of them, after the op.
 std::vector<double> naive_attention(const Buffers& buffers, const DecodeAttention& op, const Sizes& sizes,
                                     std::int64_t s, std::int64_t h, std::int64_t length) {
     const std::int64_t first = sizes.cache_row(s, h / (sizes.heads / sizes.kv_heads), 0), head_dim = sizes.head_dim;
+    const std::int64_t begin = op.window > 0 && op.window < length ? length - op.window : 0;
     std::vector<double> o(static_cast<std::size_t>(head_dim), 0.0), weight;
     double largest = -1e300, sum = 0;
-    for (std::int64_t p = 0; p < length; ++p) {
+    for (std::int64_t p = begin; p < length; ++p) {
         double dot = 0;
         for (std::int64_t j = 0; j < head_dim; ++j)
             dot += buffers.get(op.qkv, s, h * head_dim + j) * buffers.get(op.keys, first + p, j);
@@ -86,10 +87,10 @@ std::vector<double> naive_attention(const Buffers& buffers, const DecodeAttentio
         largest = std::max(largest, weight.back());
     }
     for (double& w : weight) sum += w = std::exp(w - largest);
-    for (std::int64_t p = 0; p < length; ++p)
+    for (std::int64_t p = begin; p < length; ++p)
         for (std::int64_t j = 0; j < head_dim; ++j)
             o[static_cast<std::size_t>(j)] +=
-                weight[static_cast<std::size_t>(p)] / sum * buffers.get(op.values, first + p, j);
+                weight[static_cast<std::size_t>(p - begin)] / sum * buffers.get(op.values, first + p, j);
     return o;
 }
 
@@ -117,11 +118,16 @@ TEST_CASE("StoreKeyValue copies the rows that count to their positions and nothi
 // most 2.
 TEST_CASE("DecodeAttention stores the newest key and value and attends only to its sequence") {
     for (const DType storage : {DType::f64, DType::f32, DType::bf16})
-        for (const std::vector<int>& lengths : {std::vector<int>{1, 130, 0, 77}, std::vector<int>{0, 0, 0, 0}}) {
+        for (const auto& [lengths, window] :
+             {std::pair{std::vector<int>{1, 130, 0, 77}, 0}, std::pair{std::vector<int>{0, 0, 0, 0}, 0},
+              std::pair{std::vector<int>{1, 130, 0, 77}, 76}, std::pair{std::vector<int>{2, 130, 0, 77}, 1},
+              std::pair{std::vector<int>{1, 130, 0, 77}, 130}}) {
             Buffers buffers;
-            const DecodeAttention op = attend(buffers, storage, lengths);
+            DecodeAttention op = attend(buffers, storage, lengths);
+            op.window = window;
+            const std::vector<int>& stored_at = lengths;
             run_and_require_caches(op, buffers, [&](std::int64_t s, std::int64_t p) {
-                return p == lengths[static_cast<std::size_t>(s)] - 1 ? s : std::int64_t{-1};
+                return p == stored_at[static_cast<std::size_t>(s)] - 1 ? s : std::int64_t{-1};
             });
             const double stored = storage == DType::bf16 ? epsilon(storage) : 0;
             const double tolerance = 400 * epsilon(compute_of(storage)) + stored;

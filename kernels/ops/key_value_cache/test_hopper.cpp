@@ -35,8 +35,9 @@ StoreKeyValue store(Buffers& buffers, const Sizes& sizes, const std::vector<int>
     return op;
 }
 
-DecodeAttention attend(Buffers& buffers, const Sizes& sizes, const std::vector<int>& lengths) {
+DecodeAttention attend(Buffers& buffers, const Sizes& sizes, const std::vector<int>& lengths, std::int64_t window) {
     auto op = on_cache<DecodeAttention>(buffers, sizes, sizes.sequences);
+    op.window = window;
     op.lengths = buffers.indices(lengths);
     op.o = buffers.matrix(DType::bf16, sizes.sequences, sizes.heads * sizes.head_dim);
     op.scratch = buffers.vector(DType::u8, op.scratch_bytes());
@@ -62,15 +63,22 @@ TEST_CASE("StoreKeyValue on the GPU", "[gpu]") {
 TEST_CASE("DecodeAttention on the GPU", "[gpu]") {
     if (!has_hopper()) return;
     for (const Sizes& sizes : {Sizes{4, 1000, 8, 2, 64}, Sizes{4, 513, 4, 4, 128, 8}, Sizes{4, 600, 32, 2, 64}})
-        for (const std::vector<int>& lengths :
-             {std::vector<int>{1, 256, 257, 0}, {513, 512, 255, 2}, {0, 0, 0, 0}, {300, 300, 300, 300}}) {
+        for (const auto& [lengths, window] : {std::pair{std::vector<int>{1, 256, 257, 0}, 0},
+                                              {{513, 512, 255, 2}, 0},
+                                              {{0, 0, 0, 0}, 0},
+                                              {{300, 300, 300, 300}, 0},
+                                              {{1, 256, 257, 0}, 1},
+                                              {{513, 512, 255, 2}, 256},
+                                              {{513, 300, 257, 2}, 257},
+                                              {{513, 500, 400, 0}, 100}}) {
             Buffers expected, got, again;
-            const DecodeAttention op = attend(expected, sizes, lengths);
+            const DecodeAttention op = attend(expected, sizes, lengths, window);
             cpu::run(op, expected.memory());
-            run_on_gpu(attend(got, sizes, lengths), got);
-            run_on_gpu(attend(again, sizes, lengths), again);
+            run_on_gpu(attend(got, sizes, lengths, window), got);
+            run_on_gpu(attend(again, sizes, lengths, window), again);
             INFO("context " << sizes.context << ", heads " << sizes.heads << "/" << sizes.kv_heads << " of "
-                            << sizes.head_dim << ", lengths " << lengths[0] << " " << lengths[1]);
+                            << sizes.head_dim << ", lengths " << lengths[0] << " " << lengths[1] << ", window "
+                            << window);
             for (const View& view : {View(op.qkv), View(op.keys), View(op.values)})
                 CHECK((got.bits(view) == expected.bits(view)));
             CHECK((got.bits(op.o) == again.bits(op.o)));
@@ -86,8 +94,8 @@ TEST_CASE("a sequence has the same bits in DecodeAttention on the GPU by itself 
     if (!has_hopper()) return;
     constexpr Sizes sizes{4, 700, 8, 2, 64};
     Buffers first, second;
-    const DecodeAttention op = attend(first, sizes, {600, 1, 300, 700});
+    const DecodeAttention op = attend(first, sizes, {600, 1, 300, 700}, 0);
     run_on_gpu(op, first);
-    run_on_gpu(attend(second, sizes, {600, 0, 0, 0}), second);
+    run_on_gpu(attend(second, sizes, {600, 0, 0, 0}, 0), second);
     for (std::int64_t j = 0; j < op.o.cols; ++j) CHECK(first.get(op.o, 0, j) == second.get(op.o, 0, j));
 }

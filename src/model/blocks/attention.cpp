@@ -126,7 +126,8 @@ void AttentionBlock::attend(StepList& step, const BatchInputs& batch) {
                                           .context = cache_.context,
                                           .heads = s.heads,
                                           .kv_heads = s.kv_heads,
-                                          .head_dim = s.head_dim});
+                                          .head_dim = s.head_dim,
+                                          .window = s.window_within(cache_.context)});
         return;
     }
     step("attention", Attention{.qkv = heads_,
@@ -137,7 +138,8 @@ void AttentionBlock::attend(StepList& step, const BatchInputs& batch) {
                                 .seq_len = s.seq_len,
                                 .heads = s.heads,
                                 .kv_heads = s.kv_heads,
-                                .head_dim = s.head_dim});
+                                .head_dim = s.head_dim,
+                                .window = s.window_within(s.seq_len)});
 }
 
 const Stream& AttentionBlock::forward(StepList& step, const BatchInputs& batch, const Stream& in) {
@@ -186,6 +188,7 @@ void AttentionBlock::backward(StepList& step, const BatchInputs& batch, View& dx
                                                  .heads = s.heads,
                                                  .kv_heads = s.kv_heads,
                                                  .head_dim = s.head_dim,
+                                                 .window = s.window_within(s.seq_len),
                                                  .eps = s.eps});
     step("attention_dot", FinishRowSum{.partials = partials_, .sum = write(dot_)});
     if (gain_) {

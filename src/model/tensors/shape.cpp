@@ -23,6 +23,7 @@ ModelShape model_shape(const ModelConfig& model, std::int64_t seq_len, std::int6
             .rotated = (heads + kv) * hd,
             .vocab = model.vocab_size,
             .padded_vocab = padded_vocab(model),
+            .window = model.sliding_window,
             .eps = model.rms_norm_eps};
 }
 

@@ -21,7 +21,11 @@ struct ModelShape {
     std::int64_t rotated;    // (H + Hk) hd
     std::int64_t vocab;      // true vocabulary
     std::int64_t padded_vocab;
+    std::int64_t window;  // keys that a token sees; 0: all before it
     double eps;
+
+    /// The window where it is shorter than a sequence of that length; 0: none.
+    std::int64_t window_within(std::int64_t length) const { return window < length ? window : 0; }
 };
 ModelShape model_shape(const ModelConfig& model, std::int64_t seq_len, std::int64_t micro_batch_size);
 

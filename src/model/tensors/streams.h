@@ -9,7 +9,7 @@ namespace coda {
 struct BatchInputs {
     View tokens, targets;  // (1, M) i32; a negative target is ignored
     View positions;        // (1, M) i32, in the sequence, or in the document under document_mask
-    View doc_start;        // (1, M) i32, only under document_mask
+    View doc_start;        // (1, M) i32, the first key that a token sees; only under document_mask or in a window
     View alpha;            // 1 / (valid targets of the whole optimizer step)
     View rope;             // (seq_len, hd), see rope_table
     View place;            // (1, 3) i32, only of a prefill: where its keys and values go (StoreKeyValue)

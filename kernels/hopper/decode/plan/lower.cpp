@@ -191,6 +191,8 @@ class Lowering {
 
     void sizes(const DecodeAttention& op, const LinearRope& qkv) {
         const CacheShape cache = cache_shape(op);
+        require(op.most_positions() == op.context, "decode: ", where_, ": model.sliding_window is ", op.window,
+                ", less than the context of ", op.context, ", and the fused kernel attends to all of it");
         limits::require_none(where_.c_str(), limits::head_dim_problem("head_dim", cache.head_dim));
         require(cache.group() <= kMaxGroup, "decode: ", where_, ": heads / kv_heads is ", cache.group(),
                 ", and the fused kernel takes up to ", kMaxGroup);
