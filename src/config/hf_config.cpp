@@ -199,8 +199,8 @@ void check_marks(nlohmann::json& section, const std::string& file) {
     }
 }
 
-/// Whether the layers of a qwen2 have windows: those from max_window_layers on, or what layer_types says of each.
-/// Throws Error where only some have.
+/// Whether the layers of a qwen2 or qwen3 have windows: those from max_window_layers on, or what layer_types says of
+/// each. Throws Error where only some have.
 bool windows_in_layers(const HfConfig& hf, const nlohmann::json& layers) {
     if (hf.or_default("use_sliding_window", false) != true) return false;
     const nlohmann::json types = hf.get("layer_types");
