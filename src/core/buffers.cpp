@@ -30,6 +30,10 @@ View BufferTable::add(std::string name, MemorySegment segment, Lifetime lifetime
     return view;
 }
 
+bool overlap(const View& a, const View& b) {
+    return a.buffer == b.buffer && a.offset < b.offset + b.span_bytes() && b.offset < a.offset + a.span_bytes();
+}
+
 View part_of(const View& vector, std::int64_t first, std::int64_t number) {
     View part = vector;
     part.offset += first * size_of(vector.dtype);

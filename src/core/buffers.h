@@ -64,6 +64,9 @@ class BufferTable {
 /// Elements [first, first + number) of a (1, n) view.
 View part_of(const View& vector, std::int64_t first, std::int64_t number);
 
+/// Whether the spans of two views have bytes in common.
+bool overlap(const View& a, const View& b);
+
 /// The buffer of a contiguous view as a matrix of fewer columns, without gaps between its rows.
 View narrowed(const View& view, std::int64_t columns);
 

@@ -72,12 +72,11 @@ struct LastWrite {
 };
 
 LastWrite last_write(const Schedule& schedule, const View& segment, std::int64_t first, std::int64_t count) {
-    const std::int64_t size = size_of(segment.dtype), begin = segment.offset + first * size, end = begin + count * size;
+    const View range = part_of(segment, first, count);
     LastWrite last;
     for (std::size_t i = 0; i < schedule.size(); ++i) {
         for_each_operand(schedule[i].op, [&](const char*, const View& view, Access access) {
-            if (access == Access::in || view.buffer != segment.buffer) return;
-            if (view.offset < end && view.offset + view.span_bytes() > begin) last = {i, view.version};
+            if (access != Access::in && overlap(view, range)) last = {i, view.version};
         });
     }
     require(last.version > 0, "no step writes the gradients from element ", first, " on");
@@ -104,10 +103,7 @@ std::vector<ReadyBucket> ready_buckets(const Division& division, const View& gra
 
 bool touches(const Op& op, const View& memory) {
     bool found = false;
-    for_each_operand(op, [&](const char*, const View& view, Access) {
-        found = found || (view.buffer == memory.buffer && view.offset < memory.offset + memory.span_bytes() &&
-                          memory.offset < view.offset + view.span_bytes());
-    });
+    for_each_operand(op, [&](const char*, const View& view, Access) { found = found || overlap(view, memory); });
     return found;
 }
 

@@ -56,9 +56,9 @@ std::vector<Exchanges::UnderWay> receive_where_read(const std::vector<Exchanges:
 
 /// Puts the exchange of the gradients into a pass that makes them: each bucket is scattered after its last gradient has
 /// been written, while the steps that follow run, and its sum lands in the rank's own part. A bucket waits for the next
-/// attention step, which a transfer slows less than a product, unless more buckets wait than the attention steps that
-/// are left can take. Two buckets are under way at most. `squares`: of SquareSums, which gets the sums of the rank's
-/// parts, most of them while the last buckets are under way.
+/// attention step, which measured faster than sending it at once, unless more buckets wait than the attention steps
+/// that are left can take. Two buckets are under way at most. `squares`: of SquareSums, which gets the sums of the
+/// rank's parts, most of them while the last buckets are under way.
 void exchange_gradients(Exchanges& exchanges, const View& gradient, View squares, Schedule& schedule);
 
 }  // namespace coda

@@ -4,14 +4,11 @@
 #include <utility>
 
 #include "kernels/cost.h"
+#include "src/core/buffers.h"
 
 namespace coda {
 
 namespace {
-
-bool overlap(const View& a, const View& b) {
-    return a.buffer == b.buffer && a.offset < b.offset + b.span_bytes() && b.offset < a.offset + a.span_bytes();
-}
 
 /// Whether a step of [begin, end) writes what `op` reads.
 bool overwritten(const Op& op, const Step* begin, const Step* end) {

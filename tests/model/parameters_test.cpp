@@ -12,6 +12,12 @@
 using namespace coda;
 using namespace coda::test;
 
+static std::map<std::string, HfTensor> by_name(const ParameterLayout& layout) {
+    std::map<std::string, HfTensor> tensors;
+    for (const HfTensor& tensor : layout.tensors) tensors[tensor.name] = tensor;
+    return tensors;
+}
+
 TEST_CASE("every element of every Hugging Face tensor has a place of its own, and the rest is padding") {
     ModelConfig model = tiny_model();
     model.tie_word_embeddings = GENERATE(false, true);
@@ -94,8 +100,7 @@ TEST_CASE("an element of a bias lies among the norms, in the order of the matrix
     const ParameterLayout layout = parameter_layout(model);
     CHECK(layout.matrix_count == plain.matrix_count);
     CHECK(layout.parameters == plain.parameters + 2 * (32 + 16 + 16));
-    std::map<std::string, HfTensor> tensors;
-    for (const HfTensor& tensor : layout.tensors) tensors[tensor.name] = tensor;
+    const std::map<std::string, HfTensor> tensors = by_name(layout);
     for (const WeightMatrix& matrix : layout.matrices) {
         CHECK(matrix.has_bias == (std::string_view(matrix.name) == "qkv"));
         if (!matrix.has_bias) continue;
@@ -122,8 +127,7 @@ TEST_CASE("the weights of norms of heads lie among the norms, in the order of a 
     const ParameterLayout layout = parameter_layout(model);
     CHECK(layout.matrix_count == plain.matrix_count);
     CHECK(layout.parameters == plain.parameters + 2 * (8 + 8));
-    std::map<std::string, HfTensor> tensors;
-    for (const HfTensor& tensor : layout.tensors) tensors[tensor.name] = tensor;
+    const std::map<std::string, HfTensor> tensors = by_name(layout);
     for (std::size_t l = 0; l < 2; ++l) {
         const PackedTensor gain = layout.layers[l].attention.gain.value();
         const PackedTensor& qkv = layout.matrices[layout.layers[l].attention.qkv].place;

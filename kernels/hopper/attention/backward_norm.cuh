@@ -79,7 +79,7 @@ class NormRows {
     float rho_[2];
 };
 
-/// Sums over the 16 rows of a warp: every lane then has those of its columns.
+/// Adds up the 16 rows of a warp. Afterwards every lane has the sums of its columns.
 template <int kBlocks>
 __device__ __forceinline__ void sum_over_rows(float2 (&columns)[kBlocks]) {
 #pragma unroll

@@ -50,7 +50,7 @@ struct BackwardTile {
                   "the tile needs more shared memory than a block has: take fewer stages");
 };
 
-inline constexpr int kNormRows = 64;  // of a partial sum for the norm's weight: those of a consumer
+inline constexpr int kNormRows = 64;  // a consumer's, which make one partial of the norm's weight gradient
 
 template <int kHeadDim, bool kDocuments>
 struct NormBackwardTile : BackwardTile<kHeadDim, kDocuments> {

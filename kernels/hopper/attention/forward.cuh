@@ -209,7 +209,7 @@ struct ForwardConsumer {
         }
     }
 
-    /// Computes a tile whose first logits have been issued, and issues those of the next one, which it returns.
+    /// Computes a tile whose first logits have been issued. Issues the first logits of the next tile, and returns it.
     __device__ __forceinline__ ForwardWork tile(const ForwardWork& work) {
         const int first_row = work.query + 64 * consumer;
         int first_whole = 0;  // the first block that every row of this warpgroup sees to its first key

@@ -10,8 +10,8 @@ namespace coda {
 /// angle of (position, pair in head): (u, v) -> (u cos - v sin, v cos + u sin), with LLaMA's sign. Further columns (v
 /// heads) are stored unchanged.
 ///
-/// With gain, every q and k head of z has an RMSNorm of its own before the rotation (QK-norm, as in Qwen3): with rho =
-/// 1/sqrt(mean over the head of z² + eps), what is rotated is gain ⊙ rho z. For the backward pass the op can store z
+/// With gain, every q and k head of z has an RMSNorm of its own (QK-norm, as in Qwen3): the op rotates gain ⊙ rho z,
+/// where rho = 1/sqrt(mean over the head of z² + eps). For the backward pass it can store z
 /// and rho. gain is ordered as the rows of a head in w, and goes without a bias: no model has both.
 ///
 /// With FP8 factors z = undo acc + bias: they are f8e4m3, K is a multiple of 16, and a has been normalised, so rstd is

@@ -54,7 +54,7 @@ class BlockBuffers {
         return table_.add(prefix_ + name, segment, Lifetime::persistent, dtype, rows, cols);
     }
 
-    /// Work space of one i32 that ops leave at 0, as it is when the run begins.
+    /// A counter of one i32. It is 0 when the run begins, and every op leaves it at 0.
     View counter(const char* name) const { return persistent(name, MemorySegment::activations, DType::i32, 1, 1); }
 
     const Precision& precision() const { return precision_; }
