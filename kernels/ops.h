@@ -20,8 +20,9 @@
 //
 // RMSNorm's backward pass needs the statistic c = (1/d) Σ_j x̂_j dx̂_j, where x̂ is the normalised x. For a norm
 // followed by z = (x ⊙ rstd ⊙ gamma) Wᵀ + b, it equals (1/d) Σ (z - b) dz over all output features, exactly and with
-// eps. So Σ z dz is summed where dz is computed, before the dgrad GEMM whose epilogue needs it, and BiasBackward
-// subtracts Σ b dz of a bias. Where heads of z have a norm, z and dz are those before it. "dot" below is the result.
+// eps. So Σ z dz is summed where dz is computed, before the dgrad GEMM whose epilogue needs it. Of a bias, Σ b dz is
+// left out there, or subtracted by BiasBackward. Where heads of z have a norm, z and dz are those before it. "dot"
+// below is the result.
 #pragma once
 
 #include <string>
@@ -38,6 +39,7 @@
 #include "kernels/ops/finish/op.h"
 #include "kernels/ops/key_value_cache/op.h"
 #include "kernels/ops/linear/op.h"
+#include "kernels/ops/linear_gelu/op.h"
 #include "kernels/ops/linear_head_dot/op.h"
 #include "kernels/ops/linear_residual_rms/op.h"
 #include "kernels/ops/linear_rms_backward/op.h"
@@ -61,6 +63,7 @@ using Op = std::variant<
     Linear,
     LinearRope,
     LinearSwiglu,
+    LinearGelu,
     LinearCrossEntropy,
     LinearResidualRms,
     TargetLogit,
@@ -74,6 +77,7 @@ using Op = std::variant<
     ChooseToken,
     LinearRmsBackward,
     LinearSwigluBackward,
+    LinearGeluBackward,
     LinearHeadDot,
     WeightGradient,
     AttentionBackward,

@@ -56,6 +56,16 @@ struct RowFactor {
     Compute operator[](std::int64_t row) const { return rstd ? rstd[row] : Compute(1); }
 };
 
+/// In place of a bias. NOTE: adding 0 would make a stored -0 a 0, and LLaMA's bits others.
+struct NoBias {
+    NoBias operator+(std::int64_t) const { return {}; }
+    NoBias operator[](std::int64_t) const { return {}; }
+    template <class Compute>
+    friend Compute operator+(Compute value, NoBias) {
+        return value;
+    }
+};
+
 /// The GEMM of a linear op: acc = a wᵀ (out_in) or a w (in_out).
 template <class Storage>
 struct LinearProduct {

@@ -216,6 +216,12 @@ using Names = std::array<std::pair<const char*, Enum>, count>;
 constexpr Names<Recompute, 3> names_of(Recompute) {
     return {{{"none", Recompute::none}, {"swiglu", Recompute::swiglu}, {"mlp", Recompute::mlp}}};
 }
+constexpr Names<MlpKind, 3> names_of(MlpKind) {
+    return {{{"swiglu", MlpKind::swiglu}, {"gelu_tanh", MlpKind::gelu_tanh}, {"gelu_exact", MlpKind::gelu_exact}}};
+}
+constexpr Names<PositionEmbeddings, 2> names_of(PositionEmbeddings) {
+    return {{{"rope", PositionEmbeddings::rope}, {"learned", PositionEmbeddings::learned}}};
+}
 constexpr Names<RopeType, 2> names_of(RopeType) {
     return {{{"llama3", RopeType::llama3}, {"linear", RopeType::linear}}};
 }

@@ -49,6 +49,12 @@ void validate(const ModelConfig& model) {
     check(model.head_dim % 2 == 0, "model.head_dim ", model.head_dim, " is odd; rotary embedding needs pairs");
     check(!model.qk_norm || !model.attention_bias,
           "model.qk_norm and model.attention_bias are both true; a model has norms of q and k or biases, not both");
+    check(!model.rope_scaling || model.position_embeddings == PositionEmbeddings::rope,
+          "model.rope_scaling is given, and model.position_embeddings \"learned\" has no RoPE; leave out one of them");
+    check(!model.mlp_bias || model.mlp != MlpKind::swiglu,
+          "model.mlp_bias is true, and the projections of model.mlp \"swiglu\" have no biases here; leave it out, or "
+          "take "
+          "\"gelu_tanh\" or \"gelu_exact\"");
     validate_token(model, model.bos_token_id, "bos_token_id");
     for (const std::int64_t token : model.eos_token_id) validate_token(model, token, "eos_token_id");
 
@@ -57,8 +63,8 @@ void validate(const ModelConfig& model) {
     const double d = static_cast<double>(model.hidden_size), f = static_cast<double>(model.intermediate_size);
     const double heads = static_cast<double>(model.num_attention_heads + model.num_key_value_heads);
     const double block = d * (2 * heads * static_cast<double>(model.head_dim) + 3 * f);
-    const double count =
-        static_cast<double>(model.num_hidden_layers) * block + 2 * d * static_cast<double>(model.vocab_size);
+    const double rows = 2 * static_cast<double>(model.vocab_size) + static_cast<double>(model.max_position_embeddings);
+    const double count = static_cast<double>(model.num_hidden_layers) * block + d * rows;
     check(count < kMaxParameters, "model: about ", count, " parameters; this program takes fewer than ",
           kMaxParameters);
 }
@@ -83,6 +89,12 @@ void validate(const PrecisionConfig& precision, const ModelConfig& model, const 
         check(value % kMultiple == 0, name, " is ", value, ", and GEMMs of FP8 operands take multiples of ", kMultiple,
               kBf16);
     };
+    check(model.mlp == MlpKind::swiglu,
+          "model.mlp \"swiglu\" is the only MLP with GEMMs of FP8 operands; take --precision "
+          "bf16 with GELU");
+    check(!model.attention_out_bias,
+          "model.attention_out_bias is true, and GEMMs of FP8 operands add no bias to the residual; take --precision "
+          "bf16");
     check_multiple("model.hidden_size", model.hidden_size);
     check_multiple("model.intermediate_size", model.intermediate_size);
     check_multiple("model.num_attention_heads x model.head_dim", model.num_attention_heads * model.head_dim);

@@ -9,6 +9,13 @@
 
 namespace coda {
 
+/// The MLP: swiglu is (silu(gate) * up) down; the others have no gate, gelu(up) down, with GELU's tanh form or the
+/// exact one (kernels/math/gelu.h).
+enum class MlpKind { swiglu, gelu_tanh, gelu_exact };
+
+/// How attention knows positions: rope turns q and k; learned adds a row of a table to each token's embedding instead.
+enum class PositionEmbeddings { rope, learned };
+
 enum class RopeType { llama3, linear };
 
 /// Rescaling of the rotary frequencies. Linear: every frequency is divided by `factor`, as if positions lay closer. Of
@@ -35,10 +42,14 @@ struct ModelConfig {
     double rms_norm_eps = 1e-5;
     double rope_theta = 500000;
     std::optional<RopeScaling> rope_scaling;
+    PositionEmbeddings position_embeddings = PositionEmbeddings::rope;
     bool tie_word_embeddings = false;
-    bool attention_bias = false;               // of the q, k and v projections
-    bool qk_norm = false;                      // every q and k head has an RMSNorm before RoPE
-    std::int64_t sliding_window = 0;           // keys that a token sees, its own included; 0: all before it
+    bool attention_bias = false;      // of the q, k and v projections
+    bool attention_out_bias = false;  // of attention's output projection
+    bool qk_norm = false;             // every q and k head has an RMSNorm before RoPE
+    std::int64_t sliding_window = 0;  // keys that a token sees, its own included; 0: all before it
+    MlpKind mlp = MlpKind::swiglu;
+    bool mlp_bias = false;                     // of its two projections; not of SwiGLU's
     std::int64_t max_position_embeddings = 0;  // default: training.seq_len
     double initializer_range = 0.02;
     std::optional<std::int64_t> bos_token_id;
@@ -173,7 +184,8 @@ Config parse_recorded_config(const nlohmann::json& json, const std::string& name
 nlohmann::json to_json(const Config& config);
 
 /// The Hugging Face config.json of the model section: "model_type" is "llama", "mistral" of a model with a sliding
-/// window, "qwen2" of a model with biases, or "qwen3" of one with norms of q and k.
+/// window, "qwen2" of a model with biases of q, k and v only, or "qwen3" of one with norms of q and k. Throws Error
+/// naming the key where transformers has no such model.
 nlohmann::json to_hf_json(const ModelConfig& model);
 
 /// Why transformers refuses that config.json, a sentence each that names the key: it has bounds that this program does
@@ -182,8 +194,8 @@ std::vector<std::string> hf_refusals(const ModelConfig& model);
 
 /// The model section from a Hugging Face config.json. Throws Error naming `file` when it is not a LLaMA that this
 /// program can run, or a Mistral, Qwen2 or Qwen3: another model_type (of known ones with what they have that a LLaMA
-/// has not), a sliding window in some of the layers, hidden_act other than silu, a LLaMA's attention_bias or an
-/// mlp_bias true, quantized weights, an unknown rope type, ...
+/// has not), a sliding window in some of the layers, hidden_act other than silu, an mlp_bias true, quantized weights,
+/// an unknown rope type, ...
 nlohmann::json model_section_from_hf(const nlohmann::json& hf, const std::string& file);
 
 /// The model section of a Hugging Face folder: from its config.json, with the end tokens of generation_config.json

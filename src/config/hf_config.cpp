@@ -112,11 +112,15 @@ struct Family {
     std::optional<std::int64_t> sliding_window{};       // absent: it has no such key
     std::optional<std::int64_t> head_dim{};             // absent: hidden_size / num_attention_heads
     bool window_by_layers = false;                      // its file says which layers have windows
-    bool attention_bias = false;                        // of q, k and v; LLaMA's key of that name adds one of o
+    bool attention_bias = false;                        // it always has biases of q, k and v
+    bool attention_bias_key = false;                    // its key attention_bias gives biases to q, k, v and o
     bool qk_norm = false;
 };
 constexpr Family kFamilies[] = {
-    {.model_type = "llama", .architecture = "LlamaForCausalLM", .max_position_embeddings = 2048},
+    {.model_type = "llama",
+     .architecture = "LlamaForCausalLM",
+     .max_position_embeddings = 2048,
+     .attention_bias_key = true},
     {.model_type = "mistral",
      .architecture = "MistralForCausalLM",
      .max_position_embeddings = 131072,
@@ -229,7 +233,7 @@ nlohmann::json window_of(const HfConfig& hf, const Family& family, const nlohman
 
 void refuse_unsupported(const HfConfig& hf, const Family& family) {
     hf.must_be("hidden_act", "silu");
-    hf.must_be("attention_bias", family.attention_bias);
+    if (!family.attention_bias_key) hf.must_be("attention_bias", family.attention_bias);
     if (!family.window_by_layers) hf.must_be("use_sliding_window", false);
     if (hf.or_default("use_sliding_window", false) != true) {
         for (const nlohmann::json& type : hf.get("layer_types"))
@@ -247,16 +251,36 @@ void refuse_unsupported(const HfConfig& hf, const Family& family) {
 
 }  // namespace
 
+namespace {
+
+/// Why no model_type that this program writes is this model; empty where one is.
+std::string alien_to_transformers(const ModelConfig& model) {
+    constexpr const char* kNone = ", which no model_type has that this program writes";
+    if (model.position_embeddings == PositionEmbeddings::learned)
+        return text("model.position_embeddings is \"learned\" in a LLaMA", kNone);
+    if (model.mlp != MlpKind::swiglu)
+        return text("model.mlp is ", Codec<MlpKind>::write(model.mlp).dump(), " in a LLaMA", kNone);
+    if (model.attention_out_bias && !model.attention_bias)
+        return text("model.attention_out_bias is true without model.attention_bias", kNone);
+    return "";
+}
+
+}  // namespace
+
 nlohmann::json to_hf_json(const ModelConfig& model) {
     Config config;
     config.model = model;
     nlohmann::json hf = to_json(config)["model"];
+    const std::string alien = alien_to_transformers(model);
+    require(alien.empty(), "--export: ", alien);
     const bool window = model.sliding_window > 0;
+    const bool all_biases = model.attention_bias && model.attention_out_bias;
     const Family& family = *std::find_if(std::begin(kFamilies), std::end(kFamilies), [&](const Family& each) {
-        return each.attention_bias == model.attention_bias && each.qk_norm == model.qk_norm &&
-               (each.sliding_window || !window);
+        return each.attention_bias == (model.attention_bias && !all_biases) && each.qk_norm == model.qk_norm &&
+               (each.attention_bias_key || !all_biases) && (each.sliding_window || !window);
     });
-    hf.erase("qk_norm");
+    for (const char* key : {"attention_out_bias", "mlp", "position_embeddings", "qk_norm"})
+        hf.erase(key);  // the model_type and its keys say them
     if (!window) hf.erase("sliding_window");
     if (family.window_by_layers) {
         hf["use_sliding_window"] = window;
@@ -275,6 +299,7 @@ nlohmann::json to_hf_json(const ModelConfig& model) {
 
 std::vector<std::string> hf_refusals(const ModelConfig& model) {
     std::vector<std::string> refusals;
+    if (const std::string alien = alien_to_transformers(model); !alien.empty()) refusals.push_back(alien);
     if (model.hidden_size % model.num_attention_heads != 0) {
         refusals.push_back(text("model.hidden_size ", model.hidden_size,
                                 " is not a multiple of model.num_attention_heads ", model.num_attention_heads,
@@ -309,8 +334,13 @@ nlohmann::json model_section_from_hf(const nlohmann::json& json, const std::stri
     else if (family.head_dim)
         section["head_dim"] = *family.head_dim;
     section["rms_norm_eps"] = hf.or_default("rms_norm_eps", 1e-6);
-    section["attention_bias"] = family.attention_bias;
+    section["attention_bias"] =
+        family.attention_bias_key ? hf.or_default("attention_bias", false) : nlohmann::json(family.attention_bias);
+    section["attention_out_bias"] = family.attention_bias_key ? section["attention_bias"] : nlohmann::json(false);
     section["qk_norm"] = family.qk_norm;
+    section["position_embeddings"] = Codec<PositionEmbeddings>::write(PositionEmbeddings::rope);
+    section["mlp"] = Codec<MlpKind>::write(MlpKind::swiglu);
+    section["mlp_bias"] = false;
     section["tie_word_embeddings"] = hf.or_default("tie_word_embeddings", false);
     section["max_position_embeddings"] = hf.or_default("max_position_embeddings", family.max_position_embeddings);
     section["sliding_window"] = window_of(hf, family, section["num_hidden_layers"]);

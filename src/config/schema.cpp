@@ -96,11 +96,17 @@ void add_model(std::vector<Key>& keys) {
         .add("rope_scaling", &C::rope_scaling, kOwn, {},
              "Hugging Face's object of rope_type linear (factor) or llama3 (factor, low_freq_factor, "
              "high_freq_factor, original_max_position_embeddings)")
+        .add("position_embeddings", &C::position_embeddings, kOwn, {},
+             "RoPE, or a learned row per position, of which there are max_position_embeddings")
         .add("tie_word_embeddings", &C::tie_word_embeddings, kOwn, {}, "Use the embedding as LM head")
         .add("attention_bias", &C::attention_bias, kOwn, {}, "Biases of the q, k and v projections, as in Qwen2")
         .add("qk_norm", &C::qk_norm, kOwn, {}, "An RMSNorm of every q and k head before RoPE, as in Qwen3")
         .add("sliding_window", &C::sliding_window, kOwn, kCount,
              "Keys that a token sees, its own included, as in Mistral 7B v0.1; 0: all")
+        .add("attention_out_bias", &C::attention_out_bias, kOwn, {},
+             "A bias of attention's output projection; with attention_bias as LLaMA's attention_bias of transformers")
+        .add("mlp", &C::mlp, kOwn, {}, "The MLP: SwiGLU with gate and up, or one projection and GELU, tanh's or exact")
+        .add("mlp_bias", &C::mlp_bias, kOwn, {}, "Biases of the MLP's two projections; only with GELU")
         .add("max_position_embeddings", &C::max_position_embeddings, derived("training.seq_len"), kPositiveCount,
              "Longest sequence the model is meant for")
         .add("initializer_range", &C::initializer_range, kOwn, above(0), "Standard deviation of initial matrices")

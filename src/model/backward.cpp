@@ -8,8 +8,7 @@ namespace coda {
 void build_backward(Model& model, StepList& step, Beta beta) {
     for (std::size_t l = model.layers.size(); l-- > 0;) {
         step.enter(Phase::backward, static_cast<int>(l));
-        // The embedding, which is before the first layer, reads dx in storage.
-        Activation* next = l > 0 ? &model.layers[l - 1].output_gradient() : nullptr;
+        const BranchEnd next = l > 0 ? model.layers[l - 1].end() : BranchEnd{};
         model.layers[l].backward(step, model.batch, model.dx, beta, next);
     }
     step.enter(Phase::backward, -1);
@@ -19,7 +18,7 @@ void build_backward(Model& model, StepList& step, Beta beta) {
     } else if (beta == Beta::overwrite) {
         model.embedding.zero_gradient(step);
     }
-    model.embedding.backward(step, model.batch, model.dx);
+    model.embedding.backward(step, model.batch, model.dx, beta);
 }
 
 }  // namespace coda

@@ -28,6 +28,10 @@ double pair_frequency(const ModelConfig& model, std::int64_t pair) {
 std::vector<double> rope_table(const ModelConfig& model, std::int64_t positions) {
     const std::int64_t hd = model.head_dim;
     std::vector<double> table(static_cast<std::size_t>(positions * hd));
+    if (model.position_embeddings == PositionEmbeddings::learned) {  // turned by nothing, to the bit
+        for (std::size_t i = 0; i < table.size(); i += 2) table[i] = 1;
+        return table;
+    }
     for (std::int64_t pair = 0; pair < hd / 2; ++pair) {
         const double frequency = pair_frequency(model, pair);
         for (std::int64_t position = 0; position < positions; ++position) {

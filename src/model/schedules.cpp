@@ -75,7 +75,7 @@ Schedule micro_batch_schedule(Model model, Beta beta, const HostViews& host, Exc
     Schedule schedule;
     StepList step(schedule);
     build_forward(model, step);
-    model.head.train(step, model.batch, model.out(), model.dx, beta);
+    model.head.train(step, model.batch, model.out(), model.dx, beta, model.layers.back().end());
     build_backward(model, step, beta);
     if (exchanges) exchange_gradients(*exchanges, host.gradient, host.squares, schedule);
     return schedule;

@@ -47,11 +47,12 @@ TEST_CASE("defaults and derived values") {
 }
 
 TEST_CASE("every key is read into its own member and written back") {
-    const json every_key = json::parse(R"({
+    json every_key = json::parse(R"({
         "model": {"hidden_size": 128, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
                   "num_key_value_heads": 2, "head_dim": 64, "vocab_size": 300, "rms_norm_eps": 1e-6,
                   "rope_theta": 10000.5, "tie_word_embeddings": true, "attention_bias": true, "qk_norm": false,
-                  "sliding_window": 33,
+                   "sliding_window": 33,
+                   "attention_out_bias": false, "mlp": "swiglu", "mlp_bias": false, "position_embeddings": "rope",
                   "max_position_embeddings": 4096,
                   "initializer_range": 0.015, "bos_token_id": 11, "eos_token_id": 12,
                   "rope_scaling": {"rope_type": "llama3", "factor": 32.0, "low_freq_factor": 1.5,
@@ -86,6 +87,18 @@ TEST_CASE("every key is read into its own member and written back") {
     CHECK(config.optimizer.beta2 == 0.9);
     CHECK(config.lr_schedule.decay_steps == 13);
     CHECK(config.device == coda::DeviceChoice::cpu);
+
+    // What FP8 does not go with.
+    every_key["precision"] = "bf16";
+    for (const char* key : {"attention_out_bias", "mlp_bias"}) every_key["model"][key] = true;
+    for (const char* mlp : {"gelu_tanh", "gelu_exact"}) {
+        every_key["model"]["mlp"] = mlp;
+        CHECK(to_json(parse_config(every_key, "ignored")) == every_key);
+    }
+    every_key["model"]["position_embeddings"] = "learned";
+    CHECK(lacking(error_of(every_key), {"model.rope_scaling is given", "model.position_embeddings \"learned\""}) == "");
+    every_key["model"]["rope_scaling"] = nullptr;
+    CHECK(to_json(parse_config(every_key, "ignored")) == every_key);
 }
 
 TEST_CASE("a model has biases or norms of q and k") {
@@ -129,6 +142,9 @@ TEST_CASE("what FP8 operands do not go with is refused by name") {
     CHECK(lacking(refusal("/model/intermediate_size", 100), {"model.intermediate_size is 100", "multiples of 16"}) ==
           "");
     CHECK(lacking(refusal("/training/seq_len", 3), {"training.seq_len x training.micro_batch_size is"}) == "");
+    CHECK(lacking(refusal("/model/mlp", "gelu_tanh"), {"model.mlp \"swiglu\"", "--precision bf16"}) == "");
+    CHECK(lacking(refusal("/model/attention_out_bias", true), {"model.attention_out_bias is true", "bf16"}) == "");
+    CHECK(lacking(error_of(changed("/model/mlp_bias", true)), {"model.mlp_bias is true", "take \"gelu_tanh\""}) == "");
 }
 
 TEST_CASE("a retired key is read with its fixed value, and refused with its reason otherwise") {

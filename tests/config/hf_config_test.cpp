@@ -38,7 +38,9 @@ TEST_CASE("a Llama 3.2 config.json, of transformers 4 and 5") {
         "num_key_value_heads": 8, "head_dim": 64, "vocab_size": 128256, "rms_norm_eps": 1e-05, "rope_theta": 500000.0,
         "rope_scaling": {"rope_type": "llama3", "factor": 32.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
                          "original_max_position_embeddings": 8192},
-        "attention_bias": false, "qk_norm": false, "sliding_window": 0, "tie_word_embeddings": true, "max_position_embeddings": 131072,
+        "attention_bias": false, "attention_out_bias": false, "mlp": "swiglu", "mlp_bias": false, "qk_norm": false,
+        "sliding_window": 0, "position_embeddings": "rope", "tie_word_embeddings": true,
+        "max_position_embeddings": 131072,
         "initializer_range": 0.02, "bos_token_id": 128000, "eos_token_id": 128001
     })");
     CHECK(model_section_from_hf(llama32(), "f") == expected);
@@ -293,7 +295,7 @@ TEST_CASE("models that this program cannot run are refused by file and key") {
     };
     const Case cases[] = {
         {"model_type", "mixtral"},   {"model_type", nullptr},
-        {"hidden_act", "gelu"},      {"attention_bias", true},
+        {"hidden_act", "gelu"},      {"attention_bias", "qkv"},
         {"mlp_bias", true},          {"attention_dropout", 0.1},
         {"hidden_size", "wide"},     {"quantization_config", {{"bits", 4}}},
         {"num_hidden_layers", -1},   {"architectures", {"LlamaForSequenceClassification"}},

@@ -133,7 +133,7 @@ def hf_config():
         "rms_norm_eps": 1e-5, "initializer_range": 0.01, "max_position_embeddings": 8192}))
     put("hf_config", "valid_rope_parameters.json", json.dumps({
         **hf, "rope_parameters": {**LLAMA3, "rope_theta": 500000.0}}))
-    put("hf_config", "bias.json", json.dumps({**hf, "attention_bias": True}))
+    put("hf_config", "valid_bias.json", json.dumps({**hf, "attention_bias": True}))
     put("hf_config", "other_model.json", json.dumps({**hf, "model_type": "mistral"}))
     put("hf_config", "no_heads.json", json.dumps({**hf, "num_attention_heads": 0}))
     put("hf_config", "huge.json", json.dumps({**hf, "hidden_size": 2**63}))

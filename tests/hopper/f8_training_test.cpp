@@ -58,8 +58,9 @@ const TrainingCase kCases[] = {
      .sizes = {.batch = 2, .seq_len = 104, .chunks = 3, .gemms = {.has_fp8 = true, .bf16_first_layers = 1}}},
 };
 
-ModelConfig model_of(const TrainingCase& c) {
-    ModelConfig model = small_model(c.head_dim, c.tied, c.bias, c.norms);
+/// Of widths that FP8 operands take, next to ragged tiles.
+ModelConfig model_of_f8(const TrainingCase& c) {
+    ModelConfig model = model_of(c);
     model.hidden_size = 272;
     model.intermediate_size = 336;
     return model;
@@ -67,7 +68,7 @@ ModelConfig model_of(const TrainingCase& c) {
 
 /// A run as the trainer begins it.
 struct Run : ModelRun {
-    explicit Run(const TrainingCase& c) : ModelRun(model_of(c), c.sizes, kMixedBf16), precision(c.sizes.gemms) {}
+    explicit Run(const TrainingCase& c) : ModelRun(model_of_f8(c), c.sizes, kMixedBf16), precision(c.sizes.gemms) {}
 
     template <class MakeExecutor>
     void begin(const TrainingCase& c, MakeExecutor make_executor) {
@@ -75,7 +76,7 @@ struct Run : ModelRun {
         set_weights(random_weights(model, 5));
         scales.emplace(*executor, schedules, precision);
         scales->load(nullptr);
-        scales->calibrate([&] { step(batches_of(c, model_of(c), 1)); });
+        scales->calibrate([&] { step(batches_of(c, model_of_f8(c), 1)); });
     }
 
     PrecisionConfig precision;
@@ -112,7 +113,7 @@ TEST_CASE("FP8 training on the GPU agrees with the CPU twin: scales, gradients, 
         gpu.begin(c, make_hopper_executor);
         cpu.begin(c, make_cpu_executor);
         for (int step = 1; step <= 6; ++step) {
-            const std::vector<textbook::Batch> batches = batches_of(c, model_of(c), step);
+            const std::vector<textbook::Batch> batches = batches_of(c, model_of_f8(c), step);
             INFO(c.name << ", step " << step);
             check_scales(gpu, cpu);
             const double have = gpu.step(batches), want = cpu.step(batches);
@@ -123,7 +124,7 @@ TEST_CASE("FP8 training on the GPU agrees with the CPU twin: scales, gradients, 
             const double expected_norm = cpu.update(step, kLearningRate, kBeta1, kBeta2);
             CHECK(std::abs(norm - expected_norm) <= 0.03 * expected_norm);
         }
-        const textbook::Batch unseen = batches_of(c, model_of(c), 77).front();
+        const textbook::Batch unseen = batches_of(c, model_of_f8(c), 77).front();
         const double have = gpu.evaluate(unseen), want = cpu.evaluate(unseen);
         INFO(c.name << ": validation " << have << " on the GPU, " << want << " on the CPU");
         CHECK(std::abs(have - want) <= 6e-3 * want);
@@ -143,7 +144,7 @@ TEST_CASE("FP8 training on the GPU gives the same bits again, as a graph, step b
                 Observer plain;
                 StepObserver* observer = &plain;
                 if (how == 2) observer = run.scales->counter(step);
-                run.step(batches_of(c, model_of(c), step), [&](Pass pass) {
+                run.step(batches_of(c, model_of_f8(c), step), [&](Pass pass) {
                     if (how == 0) {
                         run.executor->run(pass);
                     } else {
@@ -179,9 +180,9 @@ TEST_CASE("no op of an FP8 step reads what the step has not written: a poisoned 
             });
             std::vector<double> result;
             for (int step = 1; step <= 2; ++step) {
-                result.push_back(run.step(batches_of(c, model_of(c), step)));
+                result.push_back(run.step(batches_of(c, model_of_f8(c), step)));
                 run.update(step, kLearningRate, kBeta1, kBeta2);
-                result.push_back(run.evaluate(batches_of(c, model_of(c), 77).front()));
+                result.push_back(run.evaluate(batches_of(c, model_of_f8(c), 77).front()));
             }
             const std::vector<double> master = run.elements(run.schedules.host.master);
             result.insert(result.end(), master.begin(), master.end());

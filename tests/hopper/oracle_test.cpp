@@ -16,6 +16,13 @@ GemmCase swiglu_backward_in_place() {
     return made;
 }
 
+GemmCase gelu_backward_in_place() {
+    GemmCase made = cases::make_case({"LinearGeluBackward tanh", 328, 784, 520}, {.optionals = true});
+    auto& op = std::get<LinearGeluBackward>(made.op);
+    static_cast<View&>(op.dz) = op.z;
+    return made;
+}
+
 GemmCase swiglu_backward_f8_in_place() {
     GemmCase made = cases::make_case({"LinearSwigluBackward f8", 336, 784, 528}, {.gap = 16});
     auto& op = std::get<LinearSwigluBackward>(made.op);
@@ -39,6 +46,8 @@ TEST_CASE("the oracle judges every GEMM op", "[gpu][oracle]") {
     }
     judge(whole, swiglu_backward_in_place(), "in place");
     judge(banded, swiglu_backward_in_place(), "in place, in bands");
+    judge(whole, gelu_backward_in_place(), "GELU in place");
+    judge(banded, gelu_backward_in_place(), "GELU in place, in bands");
 }
 
 TEST_CASE("the oracle judges every FP8 program", "[gpu][oracle][f8]") {

@@ -17,12 +17,26 @@ struct TrainingCase {
     const char* name;
     std::int64_t head_dim = 64;
     bool tied = false;
-    bool bias = false;
+    bool bias = false;   // every bias that the model can have
     bool norms = false;  // of q and k
     std::int64_t window = 0;
+    MlpKind mlp = MlpKind::swiglu;
+    bool learned = false;  // positions
     Sizes sizes{.batch = 2, .seq_len = 100};
     int micro_batches = 1;
 };
+
+inline ModelConfig model_of(const TrainingCase& c) {
+    ModelConfig model = small_model(c.head_dim, c.tied, c.bias, c.norms, c.window);
+    model.attention_out_bias = c.bias;
+    model.mlp = c.mlp;
+    model.mlp_bias = c.bias && c.mlp != MlpKind::swiglu;
+    if (c.learned) {
+        model.position_embeddings = PositionEmbeddings::learned;
+        model.max_position_embeddings = c.sizes.seq_len + 28;
+    }
+    return model;
+}
 
 inline constexpr double kLearningRate = 1e-3, kBeta1 = 0.9, kBeta2 = 0.95;
 

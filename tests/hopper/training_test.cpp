@@ -15,7 +15,6 @@ namespace {
 const TrainingCase kCases[] = {
     {.name = "heads of 64"},
     {.name = "heads of 128, tied head", .head_dim = 128, .tied = true},
-    {.name = "biases of q, k and v", .bias = true},
     {.name = "norms of q and k", .norms = true},
     {.name = "norms of q and k, heads of 128, documents",
      .head_dim = 128,
@@ -27,6 +26,25 @@ const TrainingCase kCases[] = {
      .head_dim = 128,
      .window = 20,
      .sizes = {.batch = 2, .seq_len = 200, .document_mask = true}},
+    {.name = "biases of attention", .bias = true},
+    {.name = "GELU, every bias, head in chunks",
+     .bias = true,
+     .mlp = MlpKind::gelu_tanh,
+     .sizes = {.batch = 2, .seq_len = 100, .chunks = 3},
+     .micro_batches = 2},
+    {.name = "exact GELU made again",
+     .tied = true,
+     .bias = true,
+     .mlp = MlpKind::gelu_exact,
+     .sizes = {.batch = 1, .seq_len = 192, .recompute = Recompute::swiglu}},
+    {.name = "learned positions, documents, accumulation",
+     .tied = true,
+     .learned = true,
+     .sizes = {.batch = 2, .seq_len = 100, .document_mask = true},
+     .micro_batches = 2},
+    {.name = "GELU without biases, recompute",
+     .mlp = MlpKind::gelu_tanh,
+     .sizes = {.batch = 1, .seq_len = 192, .recompute = Recompute::mlp}},
     {.name = "head in chunks, documents, accumulation",
      .sizes = {.batch = 2, .seq_len = 100, .chunks = 3, .document_mask = true},
      .micro_batches = 2},
@@ -73,7 +91,7 @@ struct Observer : StepObserver {
 TEST_CASE("ten steps of training on the GPU agree with the CPU in bf16 storage", "[gpu]") {
     if (!has_hopper()) return;
     for (const TrainingCase& c : kCases) {
-        const ModelConfig model = small_model(c.head_dim, c.tied, c.bias, c.norms, c.window);
+        const ModelConfig model = model_of(c);
         const textbook::Weights weights = random_weights(model, 5);
         ModelRun gpu(model, c.sizes, kMixedBf16), cpu(model, c.sizes, kMixedBf16);
         gpu.start(make_hopper_executor);
@@ -95,7 +113,7 @@ TEST_CASE("ten steps of training on the GPU agree with the CPU in bf16 storage",
 TEST_CASE("training on the GPU gives the same bits again, as a graph and step by step", "[gpu]") {
     if (!has_hopper()) return;
     const TrainingCase& c = kCases[0];
-    const ModelConfig model = small_model(c.head_dim, c.tied, c.bias, c.norms, c.window);
+    const ModelConfig model = model_of(c);
     const textbook::Weights weights = random_weights(model, 6);
     std::vector<double> first;
     for (int how = 0; how < 4; ++how) {
@@ -122,7 +140,7 @@ TEST_CASE("training on the GPU gives the same bits again, as a graph and step by
 TEST_CASE("no op of a step reads what the step has not written: a poisoned arena gives the same bits", "[gpu]") {
     if (!has_hopper()) return;
     for (const TrainingCase& c : kCases) {
-        const ModelConfig model = small_model(c.head_dim, c.tied, c.bias, c.norms, c.window);
+        const ModelConfig model = model_of(c);
         const textbook::Weights weights = random_weights(model, 8);
         std::vector<std::vector<double>> results;
         for (const int poison : {0x00, 0xff}) {  // 0xff: NaN in every floating-point type
@@ -149,7 +167,7 @@ TEST_CASE("no op of a step reads what the step has not written: a poisoned arena
 TEST_CASE("two steps with every output filled before its op", "[gpu]") {
     if (!has_hopper()) return;
     for (const TrainingCase& c : kCases) {
-        const ModelConfig model = small_model(c.head_dim, c.tied, c.bias, c.norms, c.window);
+        const ModelConfig model = model_of(c);
         const textbook::Weights weights = random_weights(model, 8);
         ModelRun run(model, c.sizes, kMixedBf16), cpu(model, c.sizes, kMixedBf16);
         for (Schedule* schedule : {&run.schedules.first, &run.schedules.further, &run.schedules.update})
@@ -173,7 +191,7 @@ TEST_CASE("two steps with every output filled before its op", "[gpu]") {
 TEST_CASE("the evaluation loss on the GPU agrees with the CPU's in bf16 storage", "[gpu]") {
     if (!has_hopper()) return;
     for (const TrainingCase& c : kCases) {
-        const ModelConfig model = small_model(c.head_dim, c.tied, c.bias, c.norms, c.window);
+        const ModelConfig model = model_of(c);
         const textbook::Weights weights = random_weights(model, 9);
         const textbook::Batch batch = random_batch(model, c.sizes.batch, c.sizes.seq_len, 78, c.sizes.document_mask);
         double losses[2];

@@ -184,8 +184,9 @@ TEST_CASE("exported tensors have Hugging Face's row order") {
     CHECK(row("model.layers.1.self_attn.k_proj.weight", 2) == packed(offset(layer.attention.qkv) + (24 + 4) * 24));
     CHECK(row("model.layers.1.self_attn.v_proj.weight", 11) ==
           packed(offset(layer.attention.qkv) + (24 + 12 + 11) * 24));
-    CHECK(row("model.layers.1.mlp.gate_proj.weight", 39) == packed(offset(layer.mlp.gate_up) + 78 * 24));
-    CHECK(row("model.layers.1.mlp.up_proj.weight", 39) == packed(offset(layer.mlp.gate_up) + 79 * 24));
+    const std::size_t gate_up = std::get<MlpBlock::Parameters>(layer.mlp).gate_up;
+    CHECK(row("model.layers.1.mlp.gate_proj.weight", 39) == packed(offset(gate_up) + 78 * 24));
+    CHECK(row("model.layers.1.mlp.up_proj.weight", 39) == packed(offset(gate_up) + 79 * 24));
     CHECK(row("lm_head.weight", 69) == packed(offset(layout.head.matrix) + 69 * 24));
     CHECK(checkpoint.tensors().at("model.norm.weight").shape == std::vector<std::int64_t>{24});
     CHECK(checkpoint.tensors().size() == layout.tensors.size());

@@ -152,6 +152,8 @@ class DecodeList {
         add(-1, "embedding",
             Embed{.tokens = token,
                   .table = buffers.random(DType::bf16, sizes.vocab, d, -1, 1),
+                  .positions = {},
+                  .position_table = {},
                   .x = x,
                   .rstd = rstd,
                   .eps = kEps});
@@ -159,7 +161,8 @@ class DecodeList {
             const View matrix = w(layer, "weights", d, k);
             const View next = activation(d), square = statistic(ceil_div(d, tile)), next_rstd = statistic();
             add(layer, name,
-                LinearResidualRms{.a = a, .w = matrix, .residual = x, .x = next, .square = square, .tile = tile});
+                LinearResidualRms{
+                    .a = a, .w = matrix, .bias = {}, .residual = x, .x = next, .square = square, .tile = tile});
             add(layer, "rstd", FinishRstd{.square = square, .rstd = next_rstd, .width = d, .eps = kEps});
             x = next;
             rstd = next_rstd;

@@ -179,6 +179,17 @@ TEST_CASE("fused decode: a list of another form is refused, and the message says
                Contains("layer 1 qkv: model.qk_norm is true"));
     CHECK_THAT(refusal_after([](DecodeList& list) { op_of<DecodeAttention>(list, 1).window = 3; }),
                Contains("layer 1 attention: model.sliding_window is 3"));
+    CHECK_THAT(
+        refusal_after([](DecodeList& list) { op_of<LinearResidualRms>(list, 2).bias = op_of<Embed>(list).rstd; }),
+        Contains("layer 1 attn_out: model.attention_out_bias is true"));
+    CHECK_THAT(
+        refusal_after([](DecodeList& list) { op_of<LinearResidualRms>(list, 1).bias = op_of<Embed>(list).rstd; }),
+        Contains("layer 0 down: model.mlp_bias is true"));
+    CHECK_THAT(refusal_after([](DecodeList& list) {
+                   for (Step& step : list.schedule)
+                       if (step.name == "gate_up") step.op = LinearGelu{};
+               }),
+               Contains("layer 0: model.mlp is GELU, and the fused kernel has SwiGLU"));
     CHECK_THAT(refusal_after([](DecodeList& list) { op_of<LinearRope>(list, 1).rope.buffer = list.keys[0].buffer; }),
                Contains("layer 1 qkv") && Contains("angles"));
     CHECK_THAT(refusal_after([](DecodeList& list) { op_of<Linear>(list).out.beta = Beta::accumulate; }),
@@ -186,6 +197,8 @@ TEST_CASE("fused decode: a list of another form is refused, and the message says
     CHECK_THAT(refusal_after([](DecodeList& list) { op_of<ChooseToken>(list).lengths = list.positions; }),
                Contains("lengths"));
     CHECK_THAT(refusal_after([](DecodeList& list) { op_of<Embed>(list).tokens = list.positions; }), Contains("token"));
+    CHECK_THAT(refusal_after([](DecodeList& list) { op_of<Embed>(list).position_table = op_of<Embed>(list).table; }),
+               Contains("model.position_embeddings is \"learned\""));
 }
 
 TEST_CASE("fused decode: every part of shared memory has room of its own") {

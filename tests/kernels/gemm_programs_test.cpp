@@ -63,6 +63,7 @@ TEST_CASE("GEMM programs give the same bits on one, two and five threads") {
                                   .tile = shape.tile});
         in.run(LinearResidualRms{.a = in.a,
                                  .w = in.w,
+                                 .bias = {},
                                  .residual = x,
                                  .x = storage(shape.n),
                                  .square = partials(shape.n, shape.m),
@@ -77,6 +78,7 @@ TEST_CASE("GEMM programs give the same bits on one, two and five threads") {
                                  .dx = {storage(shape.n), Beta::overwrite},
                                  .n = storage(shape.n),
                                  .dgamma = partials(shape.m, shape.n),
+                                 .dx_sum = View{},
                                  .tile = shape.tile});
         in.run(LinearSwigluBackward{.a = in.a,
                                     .w = dgrad_w,

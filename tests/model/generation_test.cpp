@@ -66,15 +66,23 @@ struct Case {
     std::int64_t kv_heads = 2;
     bool tied = false, scaled = false, bias = false, norms = false;
     std::int64_t window = 0;
+    MlpKind mlp = MlpKind::swiglu;
+    bool learned = false;
 };
 
 ModelConfig model_of(const Case& c) {
     ModelConfig model = tiny_model();
     model.num_key_value_heads = c.kv_heads;
     model.tie_word_embeddings = c.tied;
-    model.attention_bias = c.bias;
     model.qk_norm = c.norms;
     model.sliding_window = c.window;
+    model.attention_bias = model.attention_out_bias = c.bias;
+    model.mlp = c.mlp;
+    model.mlp_bias = c.mlp != MlpKind::swiglu;
+    if (c.learned) {
+        model.position_embeddings = PositionEmbeddings::learned;
+        model.max_position_embeddings = 14;
+    }
     if (c.scaled) model.rope_scaling = RopeScaling{8, 1, 4, 40};
     return model;
 }
@@ -117,9 +125,12 @@ TEST_CASE("decoding in double has the textbook's logits at every position") {
     const Case c = GENERATE(
         Case{.name = "grouped-query"}, Case{.name = "multi-query", .kv_heads = 1},
         Case{.name = "a key/value head per query head", .kv_heads = 4}, Case{.name = "tied", .tied = true},
-        Case{.name = "scaled RoPE", .scaled = true}, Case{.name = "biases of q, k and v", .bias = true},
+        Case{.name = "scaled RoPE", .scaled = true}, Case{.name = "biases of attention", .bias = true},
         Case{.name = "norms of q and k", .norms = true}, Case{.name = "a window of 1", .window = 1},
-        Case{.name = "a window of 5", .window = 5}, Case{.name = "a window of the whole context", .window = 14});
+        Case{.name = "a window of 5", .window = 5}, Case{.name = "a window of the whole context", .window = 14},
+        Case{.name = "GELU, every bias", .bias = true, .mlp = MlpKind::gelu_tanh},
+        Case{.name = "learned positions", .learned = true},
+        Case{.name = "learned positions, tied", .tied = true, .learned = true});
     INFO(c.name);
     const ModelConfig model = model_of(c);
     Generation generation(model, {.batch = 4, .context = 14}, kFloat64);

@@ -67,7 +67,7 @@ struct LayerAlone {
         out = layer.forward(step, host, in);
         step.enter(Phase::backward, 0);
         View written = dx;
-        layer.backward(step, host, written, Beta::overwrite, nullptr);
+        layer.backward(step, host, written, Beta::overwrite, {});
         add_scratch(schedules.buffers, {&schedules.first});
         executor = make_cpu_executor(schedules, without_sharing(schedules, plan_and_check(schedules)), nullptr);
     }

@@ -17,8 +17,9 @@ namespace {
 ModelConfig tied_or_not(bool tied) {
     ModelConfig model = tiny_model();
     model.tie_word_embeddings = tied;
-    model.attention_bias = tied;
+    model.attention_bias = model.attention_out_bias = model.mlp_bias = tied;
     model.qk_norm = !tied;
+    if (tied) model.mlp = MlpKind::gelu_exact;
     return model;
 }
 

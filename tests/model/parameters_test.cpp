@@ -41,6 +41,12 @@ TEST_CASE("every element of every Hugging Face tensor has a place of its own, an
     CHECK(std::count(owners.begin(), owners.end(), 0) == layout.count - elements);
 }
 
+namespace {
+
+std::size_t gate_up_of(const Layer::Parameters& layer) { return std::get<MlpBlock::Parameters>(layer.mlp).gate_up; }
+
+}  // namespace
+
 TEST_CASE("the packed row order: rotary pairs adjacent, gate and up interleaved") {
     const ParameterLayout layout = parameter_layout(tiny_model());
     const auto find = [&](const std::string& name) {
@@ -51,7 +57,7 @@ TEST_CASE("the packed row order: rotary pairs adjacent, gate and up interleaved"
     };
     const Layer::Parameters& layer = layout.layers[1];
     const std::int64_t qkv = layout.matrices[layer.attention.qkv].place.offset;
-    const std::int64_t gate_up = layout.matrices[layer.mlp.gate_up].place.offset;
+    const std::int64_t gate_up = layout.matrices[gate_up_of(layer)].place.offset;
     // Head dimension 8: Hugging Face row i + 4 b of a head is packed row 2 i + b; here head 1, i = 3, b = 1.
     CHECK(find("model.layers.1.self_attn.q_proj.weight").row_offset(8 + 7) == qkv + (8 + 7) * 16);
     CHECK(find("model.layers.1.self_attn.q_proj.weight").row_offset(8 + 1) == qkv + (8 + 2) * 16);
@@ -76,7 +82,7 @@ TEST_CASE("matrices that follow a norm carry its weight, in order of their place
         const Layer::Parameters& layer = layout.layers[l];
         const std::string prefix = text("model.layers.", l, ".");
         expected.emplace_back(layout.matrices[layer.attention.qkv].place, norm_of(prefix + "input_layernorm.weight"));
-        expected.emplace_back(layout.matrices[layer.mlp.gate_up].place,
+        expected.emplace_back(layout.matrices[gate_up_of(layer)].place,
                               norm_of(prefix + "post_attention_layernorm.weight"));
     }
     expected.insert(model.tie_word_embeddings ? expected.begin() : expected.end(),
@@ -115,6 +121,12 @@ TEST_CASE("an element of a bias lies among the norms, in the order of the matrix
                       (weight.row_offset(row) - matrix.place.offset) / matrix.place.cols);
         }
     }
+    model.attention_out_bias = model.mlp_bias = true;
+    model.mlp = MlpKind::gelu_tanh;
+    const ParameterLayout gelu = parameter_layout(model);
+    CHECK(gelu.parameters ==
+          layout.parameters - 2 * 16 * model.intermediate_size + 2 * (16 + model.intermediate_size + 16));
+    for (const WeightMatrix& matrix : gelu.matrices) CHECK(matrix.has_bias == (matrix.layer >= 0));
     ParameterPlan plan(1024);
     CHECK_THROWS_WITH(plan.matrix({.name = "odd", .place = {8, 4}, .has_bias = true, .tensors = {{"odd", 8}}}),
                       Catch::Contains("odd: the name of a bias"));
@@ -163,6 +175,20 @@ TEST_CASE("the matrices of a model by offset, each with its layer") {
         for (const char* name : {"qkv", "attn_out", "gate_up", "down"}) expected.push_back(text(name, " ", l));
     if (!model.tie_word_embeddings) expected.emplace_back("head -1");
     CHECK(names == expected);
+}
+
+TEST_CASE("learned positions lie behind the embedding, a row per position") {
+    ModelConfig model = tiny_model();
+    const ParameterLayout plain = parameter_layout(model);
+    model.position_embeddings = PositionEmbeddings::learned;
+    model.max_position_embeddings = 50;
+    const ParameterLayout layout = parameter_layout(model);
+    REQUIRE(layout.embedding.positions);
+    const WeightMatrix& positions = layout.matrices.at(*layout.embedding.positions);
+    CHECK(positions.place.offset >= layout.embedding_table().count());
+    CHECK((positions.place.rows == 50 && positions.place.cols == 16 && !positions.norm));
+    CHECK(layout.parameters == plain.parameters + 50 * 16);
+    CHECK(layout.tensors.at(1).name == "model.embed_positions.weight");
 }
 
 TEST_CASE("parameter counts of the known models") {

@@ -125,6 +125,42 @@ TEST_CASE("planted mistakes in the norms of q and k are far outside the toleranc
     }
 }
 
+TEST_CASE("planted mistakes of GELU and of biases are far outside the tolerance") {
+    const TextbookCase c{.name = "planted",
+                         .bias = true,
+                         .out_bias = true,
+                         .mlp_bias = true,
+                         .mlp = MlpKind::gelu_tanh,
+                         .sizes = {},
+                         .micro_batches = 2};
+    const auto error_of = [&](auto&& change) {
+        return compare(c, kFloat64,
+                       [&](ModelRun& run) {
+                           for (Schedule* schedule : {&run.schedules.first, &run.schedules.further}) change(*schedule);
+                       })
+            .gradient;
+    };
+    const auto error_with = [&]<class T>(void (*change)(T&)) {
+        return error_of([&](Schedule& schedule) { change_ops<T>(schedule, change); });
+    };
+    CHECK(error_with(+[](LinearGeluBackward& op) { op.bias = {}; }) >
+          0.01);  // the norm's statistic with the bias in it
+    CHECK(error_with(+[](LinearGeluBackward& op) { op.rstd = {}; }) > 0.01);
+    CHECK(error_with(+[](LinearGelu& op) { op.bias = {}; }) > 0.01);
+    CHECK(error_with(+[](LinearResidualRms& op) { op.bias = {}; }) > 0.01);
+    CHECK(error_with(+[](LinearGelu& op) { op.kind = Gelu::exact; }) > 1e-5);
+    CHECK(error_with(+[](LinearGeluBackward& op) { op.kind = Gelu::exact; }) > 1e-4);
+    // The gradient of attn_out's bias from dx as it was before the MLP's part of it, which is the gradient of down's.
+    CHECK(error_of([](Schedule& schedule) {
+              View before;
+              for (Step& step : schedule) {
+                  auto* op = std::get_if<FinishColumnSum>(&step.op);
+                  if (step.name == "down_bias_grad") before = op->partials;
+                  if (step.name == "attn_out_bias_grad") static_cast<View&>(op->partials) = before;
+              }
+          }) > 0.01);
+}
+
 TEST_CASE("planted mistakes in weights and tables are far outside the tolerance") {
     const ModelConfig model = tiny_model();
     const textbook::Weights weights = textbook::random_weights(model, 7);

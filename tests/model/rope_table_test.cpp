@@ -7,6 +7,14 @@
 
 using namespace coda;
 
+TEST_CASE("a model with learned positions turns nothing") {
+    ModelConfig model = test::tiny_model();
+    model.position_embeddings = PositionEmbeddings::learned;
+    const std::vector<double> table = rope_table(model, 7);
+    REQUIRE(table.size() == static_cast<std::size_t>(7 * model.head_dim));
+    for (std::size_t i = 0; i < table.size(); ++i) CHECK(table[i] == (i % 2 == 0 ? 1 : 0));
+}
+
 TEST_CASE("linear RoPE scaling divides every frequency by the factor") {
     ModelConfig model = test::tiny_model();
     model.rope_theta = 10000;

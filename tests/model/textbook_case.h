@@ -8,7 +8,10 @@ namespace coda::test {
 
 struct TextbookCase {
     const char* name;
-    bool tied = false, scaled = false, documents = false, restart = false, bias = false, norms = false;
+    bool tied = false, scaled = false, documents = false, restart = false, bias = false, norms = false,
+         out_bias = false, mlp_bias = false;
+    MlpKind mlp = MlpKind::swiglu;
+    bool learned = false;  // positions
     Sizes sizes;
     std::size_t micro_batches = 1;
 };
@@ -19,6 +22,13 @@ inline ModelConfig model_of(const TextbookCase& c) {
     model.attention_bias = c.bias;
     model.qk_norm = c.norms;
     if (c.norms) model.rms_norm_eps = 1e-3;  // large enough that its part of a norm's gradient counts
+    model.attention_out_bias = c.out_bias;
+    model.mlp = c.mlp;
+    model.mlp_bias = c.mlp_bias;
+    if (c.learned) {
+        model.position_embeddings = PositionEmbeddings::learned;
+        model.max_position_embeddings = c.sizes.seq_len + 3;  // rows that no token reads have the gradient 0
+    }
     if (c.scaled) model.rope_scaling = RopeScaling{8, 1, 4, 40};
     return model;
 }

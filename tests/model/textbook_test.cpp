@@ -46,6 +46,42 @@ TEST_CASE("the schedule in double agrees with the textbook model on the loss and
             .norms = true,
             .sizes = {.batch = 2, .seq_len = 13, .chunks = 4, .recompute = Recompute::mlp, .document_mask = true},
             .micro_batches = 2},
+        TextbookCase{.name = "LLaMA with all of attention's biases, head in chunks of 5",
+                     .bias = true,
+                     .out_bias = true,
+                     .sizes = {.chunks = 3}},
+        TextbookCase{
+            .name = "GELU without biases", .mlp = MlpKind::gelu_tanh, .sizes = {.recompute = Recompute::swiglu}},
+        TextbookCase{.name = "GELU, every bias, chunks, accumulation",
+                     .tied = true,
+                     .bias = true,
+                     .out_bias = true,
+                     .mlp_bias = true,
+                     .mlp = MlpKind::gelu_tanh,
+                     .sizes = {.batch = 1, .chunks = 4},
+                     .micro_batches = 3},
+        TextbookCase{.name = "exact GELU, every bias, recompute",
+                     .bias = true,
+                     .out_bias = true,
+                     .mlp_bias = true,
+                     .mlp = MlpKind::gelu_exact,
+                     .sizes = {.recompute = Recompute::mlp}},
+        TextbookCase{.name = "learned positions", .learned = true, .sizes = {}},
+        TextbookCase{.name = "learned positions, tied, documents, restarted, accumulation, as gpt2's layers",
+                     .tied = true,
+                     .documents = true,
+                     .restart = true,
+                     .bias = true,
+                     .out_bias = true,
+                     .mlp_bias = true,
+                     .mlp = MlpKind::gelu_tanh,
+                     .learned = true,
+                     .sizes = {.batch = 1, .seq_len = 9, .chunks = 2, .document_mask = true},
+                     .micro_batches = 3},
+        TextbookCase{.name = "exact GELU with biases of the MLP only",
+                     .mlp_bias = true,
+                     .mlp = MlpKind::gelu_exact,
+                     .sizes = {.seq_len = 5}},
         TextbookCase{
             .name = "everything",
             .tied = true,
@@ -67,8 +103,10 @@ TEST_CASE("ragged partial tiles: a second tile in every direction, and a small o
     model.intermediate_size = LinearSwigluBackward::kTileColumns + 4;
     model.num_hidden_layers = 1;
     model.vocab_size = LinearCrossEntropy::kTileColumns + 14;
-    model.attention_bias = GENERATE(false, true);
+    model.attention_bias = model.attention_out_bias = GENERATE(false, true);
     model.qk_norm = !model.attention_bias;
+    model.mlp = GENERATE(MlpKind::swiglu, MlpKind::gelu_tanh);
+    model.mlp_bias = model.mlp != MlpKind::swiglu;
     const std::int64_t rows = LinearRmsBackward::kTileRows + 6;
     const Sizes sizes{.batch = 2, .seq_len = rows / 2, .chunks = 1};
     const textbook::Weights weights = textbook::random_weights(model, 3);
@@ -124,8 +162,23 @@ TEST_CASE("single precision and bf16 storage stay within their rounding of the t
     // tensor is rounded to 2^-9; through about 20 stored tensors in a row of a 2-layer model, and weights rounded too,
     // the worst element of a gradient moves by a few percent of the largest one. What biases add to all keys cancels in
     // the gradient of q, as a row of dS sums to 0, but its rounding does not.
-    const auto [bias, norms] = GENERATE(std::pair(false, false), std::pair(true, false), std::pair(false, true));
-    const TextbookCase c{.name = "precision", .bias = bias, .norms = norms, .sizes = {.seq_len = 8}};
+    const TextbookCase c =
+        GENERATE(TextbookCase{.name = "plain", .sizes = {.seq_len = 8}},
+                 TextbookCase{.name = "biases", .bias = true, .out_bias = true, .sizes = {.seq_len = 8}},
+                 TextbookCase{.name = "norms", .norms = true, .sizes = {.seq_len = 8}},
+                 TextbookCase{.name = "GELU",
+                              .bias = true,
+                              .out_bias = true,
+                              .mlp_bias = true,
+                              .mlp = MlpKind::gelu_tanh,
+                              .sizes = {.seq_len = 8}},
+                 TextbookCase{.name = "exact GELU",
+                              .bias = true,
+                              .out_bias = true,
+                              .mlp_bias = true,
+                              .mlp = MlpKind::gelu_exact,
+                              .sizes = {.seq_len = 8}});
+    INFO(c.name);
     const Errors single = compare(c, kFloat32);
     CHECK(single.loss <= 1e-6);
     CHECK(single.gradient <= 2e-5);
@@ -158,7 +211,9 @@ TEST_CASE("a norm's weight of 0 has the gradient that it should have") {
 }
 
 TEST_CASE("recompute gives the same bits as storing") {
-    const ModelConfig model = tiny_model();
+    ModelConfig model = tiny_model();
+    model.mlp = GENERATE(MlpKind::swiglu, MlpKind::gelu_tanh, MlpKind::gelu_exact);
+    model.mlp_bias = model.mlp != MlpKind::swiglu;
     const textbook::Weights weights = textbook::random_weights(model, 7);
     const std::vector<textbook::Batch> batches{random_batch(model, 2, 6, 1)};
     const auto gradients = [&](Recompute recompute, Precision precision) {
@@ -211,7 +266,8 @@ TEST_CASE("accumulation equals one big batch") {
 
 TEST_CASE("ten steps of AdamW follow the textbook model and optimizer") {
     ModelConfig model = tiny_model();
-    model.attention_bias = GENERATE(false, true);
+    model.attention_bias = model.attention_out_bias = model.mlp_bias = GENERATE(false, true);
+    if (model.mlp_bias) model.mlp = MlpKind::gelu_tanh;
     model.qk_norm = !model.attention_bias && GENERATE(false, true);
     textbook::Weights weights = textbook::random_weights(model, 7);
     ModelRun run(model, {}, kFloat64);

@@ -95,6 +95,8 @@ std::map<std::string, std::vector<std::int64_t>> weight_shapes(const ModelConfig
     const std::int64_t kv_width = kv_heads(config) * head_dim(config);
     std::map<std::string, std::vector<std::int64_t>> shapes = {{"model.embed_tokens.weight", {config.vocab_size, d}},
                                                                {"model.norm.weight", {d}}};
+    if (config.position_embeddings == PositionEmbeddings::learned)
+        shapes["model.embed_positions.weight"] = {config.max_position_embeddings, d};
     if (!config.tie_word_embeddings) shapes["lm_head.weight"] = {config.vocab_size, d};
     for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
         shapes[layer_weight(layer, "input_layernorm")] = {d};
@@ -103,12 +105,17 @@ std::map<std::string, std::vector<std::int64_t>> weight_shapes(const ModelConfig
         shapes[layer_weight(layer, "self_attn.v_proj")] = {kv_width, d};
         shapes[layer_weight(layer, "self_attn.o_proj")] = {d, q_width};
         shapes[layer_weight(layer, "post_attention_layernorm")] = {d};
-        shapes[layer_weight(layer, "mlp.gate_proj")] = {f, d};
+        if (config.mlp == MlpKind::swiglu) shapes[layer_weight(layer, "mlp.gate_proj")] = {f, d};
         shapes[layer_weight(layer, "mlp.up_proj")] = {f, d};
         shapes[layer_weight(layer, "mlp.down_proj")] = {d, f};
         if (config.qk_norm) {
             shapes[layer_weight(layer, "self_attn.q_norm")] = {head_dim(config)};
             shapes[layer_weight(layer, "self_attn.k_norm")] = {head_dim(config)};
+        }
+        if (config.attention_out_bias) shapes[layer_bias(layer, "self_attn.o_proj")] = {d};
+        if (config.mlp_bias) {
+            shapes[layer_bias(layer, "mlp.up_proj")] = {f};
+            shapes[layer_bias(layer, "mlp.down_proj")] = {d};
         }
         if (!config.attention_bias) continue;
         shapes[layer_bias(layer, "self_attn.q_proj")] = {q_width};

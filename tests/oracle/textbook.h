@@ -1,5 +1,6 @@
-// The textbook LLaMA, with Qwen2's biases, Qwen3's norms of q and k and Mistral's window if the model has them, in
-// double precision: the oracle for the schedule's loss and all gradients.
+// The textbook LLaMA in double precision, with biases, with norms of q and k, with a sliding window, with GELU in place
+// of SwiGLU and with learned positions in place of RoPE if the model has them: the oracle for the schedule's loss and
+// all gradients.
 //
 // Hugging Face layout and names, one matrix per projection, RMSNorm applied before its projections, rotate-half RoPE,
 // repeated key/value heads. It shares nothing with the program but ModelConfig. Gradients come from a tape of scalar

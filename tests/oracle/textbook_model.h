@@ -1,4 +1,4 @@
-// The forward pass of the textbook LLaMA, written once as a template over its scalar type: double for values, Variable
+// The forward pass of the textbook model, written once as a template over its scalar type: double for values, Variable
 // for gradients by tape, std::complex<double> for gradients by complex step.
 //
 // M tokens of a micro-batch (row m = b T + t), d hidden size, hd head size, H query heads, V vocabulary.
@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <limits>
 #include <map>
+#include <numbers>
 #include <span>
 #include <string>
 #include <vector>
@@ -204,6 +205,37 @@ Matrix<Scalar> swiglu(const Matrix<Scalar>& gate, const Matrix<Scalar>& up) {
     return y;
 }
 
+/// The distribution of normal numbers, 1/2 + exp(-x²/2) / sqrt(2π) Σ_n x^(2n+1) / (1 3 5 ... (2n+1)), whose terms have
+/// one sign. 120 of them leave out less than 2^-53 of the sum up to |x| = 9.
+template <class Scalar>
+Scalar normal_distribution(const Scalar& x) {
+    using std::exp;
+    Scalar term = x, sum = x;
+    for (int n = 1; n < 120; ++n) {
+        term = term * x * x / Scalar(2.0 * n + 1);
+        sum = sum + term;
+    }
+    return Scalar(0.5) + exp(Scalar(-0.5) * x * x) * sum / Scalar(std::sqrt(2 * std::numbers::pi));
+}
+
+/// GELU: 0.5 x (1 + tanh(sqrt(2/π) (x + 0.044715 x³))), or x times the distribution of normal numbers.
+template <class Scalar>
+Matrix<Scalar> gelu(const Matrix<Scalar>& x, MlpKind kind) {
+    using std::exp;
+    Matrix<Scalar> y(x.rows, x.columns);
+    for (std::size_t i = 0; i < y.data.size(); ++i) {
+        const Scalar& z = x.data[i];
+        if (kind == MlpKind::gelu_exact) {
+            y.data[i] = z * normal_distribution(z);
+            continue;
+        }
+        const Scalar inner = Scalar(std::sqrt(2 / std::numbers::pi)) * (z + Scalar(0.044715) * z * z * z);
+        const Scalar e = exp(Scalar(2.0) * inner);
+        y.data[i] = Scalar(0.5) * z * (Scalar(1.0) + (e - Scalar(1.0)) / (e + Scalar(1.0)));
+    }
+    return y;
+}
+
 template <class Scalar>
 Matrix<Scalar> embedding(const std::vector<int>& tokens, const std::vector<Scalar>& table, std::int64_t width) {
     Matrix<Scalar> x(static_cast<std::int64_t>(tokens.size()), width);
@@ -220,31 +252,37 @@ Matrix<Scalar> model_logits(const ModelConfig& config, const Parameters<Scalar>&
     const std::vector<double> frequencies = inverse_frequencies(config);
     const std::vector<std::int64_t> position = positions(batch);
 
+    const bool learned = config.position_embeddings == PositionEmbeddings::learned;
     Matrix<Scalar> x = embedding(batch.tokens, parameters.at("model.embed_tokens.weight"), config.hidden_size);
+    if (learned) {
+        const std::vector<int> rows(position.begin(), position.end());
+        x = add(x, embedding(rows, parameters.at("model.embed_positions.weight"), config.hidden_size));
+    }
     for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
         const auto weight = [&](const std::string& module) -> const std::vector<Scalar>& {
             return parameters.at(layer_weight(layer, module));
         };
         const Matrix<Scalar> a = rms_norm(x, weight("input_layernorm"), config.rms_norm_eps);
-        const auto projected = [&](const std::string& module) {
-            return config.attention_bias ? linear(a, weight(module), parameters.at(layer_bias(layer, module)))
-                                         : linear(a, weight(module));
+        const auto projected = [&](const std::string& module, const Matrix<Scalar>& input, bool bias) {
+            return bias ? linear(input, weight(module), parameters.at(layer_bias(layer, module)))
+                        : linear(input, weight(module));
         };
         const auto query_or_key = [&](const std::string& name) {
-            const Matrix<Scalar> z = projected("self_attn." + name + "_proj");
-            if (!config.qk_norm) return rotate_half(z, frequencies, position);
-            return rotate_half(norm_heads(z, weight("self_attn." + name + "_norm"), config.rms_norm_eps), frequencies,
-                               position);
+            Matrix<Scalar> z = projected("self_attn." + name + "_proj", a, config.attention_bias);
+            if (config.qk_norm) z = norm_heads(z, weight("self_attn." + name + "_norm"), config.rms_norm_eps);
+            return learned ? z : rotate_half(z, frequencies, position);
         };
         const Matrix<Scalar> q = query_or_key("q"), k = query_or_key("k");
-        const Matrix<Scalar> v = projected("self_attn.v_proj");
+        const Matrix<Scalar> v = projected("self_attn.v_proj", a, config.attention_bias);
         const Matrix<Scalar> o = attention(q, repeat_heads(k, repeats, width), repeat_heads(v, repeats, width), width,
                                            batch, config.sliding_window);
-        x = add(x, linear(o, weight("self_attn.o_proj")));
+        x = add(x, projected("self_attn.o_proj", o, config.attention_out_bias));
 
         const Matrix<Scalar> b = rms_norm(x, weight("post_attention_layernorm"), config.rms_norm_eps);
-        const Matrix<Scalar> y = swiglu(linear(b, weight("mlp.gate_proj")), linear(b, weight("mlp.up_proj")));
-        x = add(x, linear(y, weight("mlp.down_proj")));
+        const Matrix<Scalar> up = projected("mlp.up_proj", b, config.mlp_bias);
+        const Matrix<Scalar> y =
+            config.mlp == MlpKind::swiglu ? swiglu(linear(b, weight("mlp.gate_proj")), up) : gelu(up, config.mlp);
+        x = add(x, projected("mlp.down_proj", y, config.mlp_bias));
     }
     const Matrix<Scalar> n = rms_norm(x, parameters.at("model.norm.weight"), config.rms_norm_eps);
     return linear(n, parameters.at(config.tie_word_embeddings ? "model.embed_tokens.weight" : "lm_head.weight"));

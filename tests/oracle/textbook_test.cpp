@@ -108,6 +108,16 @@ TEST_CASE("tape gradients agree with the complex step on every parameter element
         config.sliding_window = 3;
         check_gradients(config, {random_batch(config, 2, 1, 7)});
     }
+    SECTION("learned positions") {
+        config.position_embeddings = PositionEmbeddings::learned;
+        config.max_position_embeddings = 6;
+        check_gradients(config, {random_batch(config, 2, 2, 6, 1)});
+    }
+    SECTION("an MLP with GELU, every bias") {
+        config.mlp = GENERATE(MlpKind::gelu_tanh, MlpKind::gelu_exact);
+        config.attention_bias = config.attention_out_bias = config.mlp_bias = true;
+        check_gradients(config, {random_batch(config, 2, 1, 6, 1)});
+    }
 }
 
 TEST_CASE("a query sees the last keys of its window, its own included, and of its document") {
@@ -121,6 +131,17 @@ TEST_CASE("a query sees the last keys of its window, its own included, and of it
     CHECK(visible_rows(batch, 4, 1) == Rows{4});
     batch.document = {0, 0, 0, 1, 1, 1, 2, 2, 2, 2, 2, 2};
     CHECK(visible_rows(batch, 4, 3) == Rows{3, 4});
+}
+
+TEST_CASE("GELU is what std::erf and std::tanh make of it") {
+    Matrix<double> x(1, 65);
+    for (std::int64_t j = 0; j < x.columns; ++j) x(0, j) = static_cast<double>(j) / 4 - 8;
+    const Matrix<double> exact = gelu(x, MlpKind::gelu_exact), tanh = gelu(x, MlpKind::gelu_tanh);
+    for (std::int64_t j = 0; j < x.columns; ++j) {
+        const double z = x(0, j), cubic = std::sqrt(2 / std::numbers::pi) * (z + 0.044715 * z * z * z);
+        CHECK(std::abs(exact(0, j) - z * (1 + std::erf(z / std::numbers::sqrt2)) / 2) <= 1e-15 * (1 + std::abs(z)));
+        CHECK(std::abs(tanh(0, j) - z * (1 + std::tanh(cubic)) / 2) <= 1e-15 * (1 + std::abs(z)));
+    }
 }
 
 TEST_CASE("a zero LM head gives the loss log V, and its gradient is (1/V - [target]) of the normalised stream") {

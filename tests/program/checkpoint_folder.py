@@ -52,9 +52,11 @@ def shapes(config):
             prefix + "input_layernorm.weight": [d],
             prefix + "post_attention_layernorm.weight": [d],
         }
-        if config["model_type"] == "qwen2":
+        if config["model_type"] == "qwen2" or config.get("attention_bias"):
             result |= {prefix + f"self_attn.{part}_proj.bias": [rows]
                        for part, rows in (("q", q), ("k", kv), ("v", kv))}
+        if config["model_type"] == "llama" and config.get("attention_bias"):
+            result[prefix + "self_attn.o_proj.bias"] = [d]
         if config["model_type"] == "qwen3":
             result |= {prefix + f"self_attn.{part}_norm.weight": [width] for part in "qk"}
     result["model.norm.weight"] = [d]

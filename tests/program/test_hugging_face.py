@@ -49,7 +49,7 @@ class ImportTest(HuggingFaceTestCase):
         for dtype, shards, change in (("F32", 1, {}), ("BF16", 3, {}), ("F16", 2, {"tie_word_embeddings": True}),
                                       ("F64", 1, {"num_key_value_heads": 4, **QWEN2}),
                                       ("F32", 2, {"tie_word_embeddings": True, "rms_norm_eps": 1e-2, **QWEN3}),
-                                      ("F32", 3, MISTRAL)):
+                                      ("F32", 3, MISTRAL), ("BF16", 2, {"attention_bias": True})):
             with self.subTest(dtype, shards=shards, change=change):
                 config = {**HF_CONFIG, **change}
                 tensors = random_tensors(config, dtype)
@@ -107,11 +107,13 @@ class ExportTest(HuggingFaceTestCase):
         return {name: self.read(folder, name) for name in self.tree(folder)}
 
     def test_round_trip(self):
-        for tied, window in ((False, 0), (True, 0), (False, 5)):
-            with self.subTest(tied=tied, window=window):
-                names = [f"{name}_{tied}_{window}" for name in ("fresh", "trained", "again")]
+        for tied, window, out_bias in ((False, 0, False), (True, 0, False), (False, 5, False), (True, 0, True)):
+            with self.subTest(tied=tied, window=window, out_bias=out_bias):
+                form = f"{tied}_{window}_{out_bias}"
+                names = [f"{name}_{form}" for name in ("fresh", "trained", "again")]
                 changes = {"model.tie_word_embeddings": tied, "model.attention_bias": tied, "model.qk_norm": not tied,
-                           "model.sliding_window": window, "output.directory": f"run_{tied}_{window}"}
+                           "model.sliding_window": window, "model.attention_out_bias": out_bias,
+                           "output.directory": f"run_{form}"}
                 self.train("--export", names[0], changes=changes)
                 self.train(changes=changes)
                 self.train("--resume", "--export", names[1], *WIDE, changes=changes)
@@ -124,7 +126,7 @@ class ExportTest(HuggingFaceTestCase):
                 self.assertNotIn("none", self.tree())
 
                 # All of them agree with the run's own validation, and with the model from first principles.
-                loss = self.log(f"run_{tied}_{window}").validations[-1]["val_loss"]
+                loss = self.log(f"run_{form}").validations[-1]["val_loss"]
                 self.assertEqual(self.eval("--resume", changes=changes), loss)
                 self.assertEqual(self.eval("--init-from", names[1], changes=changes), loss)
                 config = json.loads(self.read(names[1], "config.json"))
@@ -291,7 +293,7 @@ class RefusedImportTest(HuggingFaceTestCase):
         refuse({"model_type": "gpt2"}, ["hf/config.json", "model_type", "gpt2"])
         refuse({"hidden_size": ...}, ["hf/config.json", "missing key hidden_size"])
         refuse({"hidden_size": "16"}, ["hf/config.json", "hidden_size"])
-        refuse({"attention_bias": True}, ["hf/config.json", "attention_bias"])
+        refuse({"attention_bias": "qkv"}, ["hf/config.json", "attention_bias"])
         refuse({**QWEN3, "use_sliding_window": True, "max_window_layers": 1}, ["hf/config.json", "max_window_layers"])
         refuse({"rope_scaling": {"rope_type": "yarn", "factor": 2}}, ["hf/config.json", "yarn"])
         refuse({"vocab_size": 80}, ["model.embed_tokens.weight [70, 16] for [80, 16]"])

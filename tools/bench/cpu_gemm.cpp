@@ -103,6 +103,7 @@ void programs(DType storage, std::int64_t m, std::int64_t d, std::int64_t f, std
         Bench bench(storage, m, d, f);
         bench.measure(LinearResidualRms{.a = bench.matrix(m, f),
                                         .w = bench.matrix(d, f),
+                                        .bias = {},
                                         .residual = bench.matrix(m, d),
                                         .x = bench.matrix(m, d),
                                         .square = bench.statistic(tiles(d), m),
@@ -139,6 +140,7 @@ void programs(DType storage, std::int64_t m, std::int64_t d, std::int64_t f, std
                                         .dx = {bench.matrix(m, d), Beta::overwrite},
                                         .n = View{},
                                         .dgamma = bench.statistic(tiles(m), d),
+                                        .dx_sum = View{},
                                         .tile = kTile});
     }
     Bench bench(storage, m, f, d);

@@ -65,6 +65,8 @@ class Norm(nn.Module):
 class Block(nn.Module):
     def __init__(self, model):
         super().__init__()
+        if model.get("mlp", "swiglu") != "swiglu" or model.get("attention_out_bias"):
+            raise ValueError("PyTorch's step has SwiGLU, and no bias of attention's output; take another model")
         width, inner = model["hidden_size"], model["intermediate_size"]
         self.head_dim = model["head_dim"]
         self.heads = [model["num_attention_heads"], model["num_key_value_heads"], model["num_key_value_heads"]]

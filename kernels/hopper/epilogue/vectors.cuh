@@ -68,7 +68,8 @@ struct RowSum {
 };
 
 /// One fp32 sum per column over the 64 rows of a block, written as a tile-major partial. Sub-tiles of 32 columns.
-template <class Slot>
+/// kNumber: of a program with several, each of which has kScratchBytes of its own.
+template <class Slot, int kNumber = 0>
 class ColumnSum {
     static_assert(Slot::kColumns == 32, "the exchange below is written for four 8-column blocks");
 
@@ -83,6 +84,10 @@ class ColumnSum {
     __device__ void add_product(const Here& at, float2 left, float2 right) {
         sum_[at.block].x = fmaf(left.x, right.x, sum_[at.block].x);
         sum_[at.block].y = fmaf(left.y, right.y, sum_[at.block].y);
+    }
+    __device__ void add(const Here& at, float2 value) {
+        sum_[at.block].x += value.x;
+        sum_[at.block].y += value.y;
     }
 
     /// Sums over the eight lanes that share a column; in each step a lane hands on half of its columns.
@@ -103,8 +108,9 @@ class ColumnSum {
         const bool odd = lane & 4;
         const float total = (odd ? y : x) + __shfl_xor_sync(0xffffffffu, odd ? x : y, 4);
         const int block = (upper ? 2 : 0) + (second ? 1 : 0);
-        rows.scratch[rows.thread.warp * kStride + column - rows.column + Fragment::column(lane, block) +
-                     (odd ? 1 : 0)] = total;
+        scratch(
+            rows)[rows.thread.warp * kStride + column - rows.column + Fragment::column(lane, block) + (odd ? 1 : 0)] =
+            total;
     }
 
     /// partials[block * N + column] = sum over the warpgroup, in order of its warps.
@@ -115,7 +121,7 @@ class ColumnSum {
         for (int first = 0; first < rows.width; first += kWarpgroupThreads) {
             const int i = first + lane;
             if (rows.width % kWarpgroupThreads != 0 && i >= rows.width) break;
-            const float* sums = rows.scratch + i;
+            const float* sums = scratch(rows) + i;
             const float total = ((sums[0] + sums[kStride]) + sums[2 * kStride]) + sums[3 * kStride];
             if (rows.column + i < rows.columns && rows.block() * kPanelRows < rows.count)
                 partials[static_cast<std::int64_t>(rows.block()) * rows.columns + rows.column + i] = total;
@@ -124,6 +130,8 @@ class ColumnSum {
     }
 
   private:
+    static __device__ float* scratch(const Rows& rows) { return rows.scratch + kNumber * 4 * kStride; }
+
     float2 sum_[4];
 };
 

@@ -30,6 +30,7 @@ struct Sizes {
 };
 Sizes sizes_of(Size size) { return size == Size::step ? Sizes{32768, 2048, 128256} : Sizes{500, 264, 700}; }
 
+template <bool kPositions>
 OpCase embed(Size size) {
     const auto [tokens, width, vocab] = sizes_of(size);
     OpCase made;
@@ -41,8 +42,14 @@ OpCase embed(Size size) {
     op.rstd = made.result("rstd", DType::f32, 1, tokens);
     op.eps = 1e-5;
     const std::int64_t rows = distinct(made.tokens);
-    return made.finish(op, text(tokens, " x ", width, ", ", rows, " distinct"),
-                       op.x.bytes() + op.table.row_slice(0, rows).bytes());
+    std::int64_t bytes = op.x.bytes() + op.table.row_slice(0, rows).bytes();
+    if (kPositions) {
+        const std::int64_t positions = tokens / 4;
+        op.positions = made.add("positions", DType::i32, 1, tokens, Fill::positions, static_cast<double>(positions));
+        op.position_table = made.add("position_table", DType::bf16, positions, width, Fill::normal);
+        bytes += op.position_table.bytes();
+    }
+    return made.finish(op, text(tokens, " x ", width, ", ", rows, " distinct", kPositions ? ", positions" : ""), bytes);
 }
 
 OpCase embed_backward(Size size) {
@@ -63,7 +70,7 @@ OpCase embed_backward(Size size) {
 
 template <>
 OpCases cases_of<Embed>() {
-    return {.programs = {}, .others = {{embed}}};
+    return {.programs = {}, .others = {{embed<false>}, {embed<true>, false}}};
 }
 template <>
 OpCases cases_of<EmbedBackward>() {

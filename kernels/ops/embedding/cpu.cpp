@@ -19,6 +19,13 @@ void execute(const Embed& op, const Memory& memory) {
         auto* x = operands.get<Storage>("x", op.x, rows, width);
         auto* rstd = operands.get<Compute>("rstd", op.rstd, 1, rows);
         operands.require_indices("tokens", tokens, rows, op.table.rows);
+        const std::int32_t* positions = nullptr;
+        const Storage* position_table = nullptr;
+        if (op.position_table) {
+            positions = operands.get<std::int32_t>("positions", op.positions, 1, rows);
+            position_table = operands.get<Storage>("position_table", op.position_table, op.position_table.rows, width);
+            operands.require_indices("positions", positions, rows, op.position_table.rows);
+        }
 
         const auto gather = [&](const auto* table) {
 #pragma omp parallel for
@@ -31,6 +38,17 @@ void execute(const Embed& op, const Memory& memory) {
                     x_row[j] = static_cast<Storage>(from[j]);
                     const auto value = static_cast<Compute>(x_row[j]);
                     square += value * value;
+                }
+                if (position_table != nullptr) {
+                    // Of the token's row as rounded: the bits are the same where tokens are looked up in a copy.
+                    const Storage* position = position_table + positions[m] * op.position_table.ld;
+                    square = 0;
+                    for (std::int64_t j = 0; j < width; ++j) {
+                        x_row[j] =
+                            static_cast<Storage>(static_cast<Compute>(x_row[j]) + static_cast<Compute>(position[j]));
+                        const auto value = static_cast<Compute>(x_row[j]);
+                        square += value * value;
+                    }
                 }
                 rstd[m] = Compute(1) / std::sqrt(square / static_cast<Compute>(width) + static_cast<Compute>(op.eps));
             }

@@ -1,6 +1,7 @@
 // embed - rows of the table by token, with the first norm's 1/rms
 //
 //   x = table[token]                   tokens (M) i32, table (V, d) bf16 or fp32, x (M, d) bf16
+//   x = round(x + position_table[position]), where there is one: positions (M) i32, position_table (P, d) bf16
 //   rstd = 1/sqrt(mean x² + eps)       rstd (M) fp32, of x as stored
 //
 // A warp takes one row, with 16 bytes of x per lane and access: the kernel moves as many bytes as a copy of x. d must
@@ -42,7 +43,29 @@ struct EmbedArguments {
 };
 
 template <class Vector>
-__global__ __launch_bounds__(32 * kWarps) void embed(EmbedArguments<Vector> arguments) {
+struct PositionArguments : EmbedArguments<Vector> {
+    const std::int32_t* positions;
+    const uint4* position_table;
+    std::int64_t position_ld;
+};
+
+/// Vector `at` of row `row` of x, from that of the table.
+template <class Vector>
+__device__ uint4 with_position(const EmbedArguments<Vector>&, uint4 token, std::int64_t, int) {
+    return token;
+}
+template <class Vector>
+__device__ uint4 with_position(const PositionArguments<Vector>& arguments, uint4 token, std::int64_t row, int at) {
+    Eight sum = unpack(token);
+    const Eight position =
+        unpack(__ldg(arguments.position_table + arguments.positions[row] * arguments.position_ld + at));
+#pragma unroll
+    for (int i = 0; i < 8; ++i) sum.value[i] += position.value[i];
+    return pack(sum);
+}
+
+template <class Vector, template <class> class Arguments>
+__global__ __launch_bounds__(32 * kWarps) void embed(Arguments<Vector> arguments) {
     const std::int64_t row = std::int64_t{blockIdx.x} * kWarps + threadIdx.y;
     if (row >= arguments.rows) return;
     const Vector* from = arguments.table + arguments.tokens[row] * arguments.table_ld;
@@ -57,6 +80,7 @@ __global__ __launch_bounds__(32 * kWarps) void embed(EmbedArguments<Vector> argu
         for (int j = 0; j < kBatch; ++j) {
             const int at = first + 32 * j;
             if (at >= arguments.vectors) break;
+            bits[j] = with_position(arguments, bits[j], row, at);
             const Eight eight = unpack(bits[j]);
 #pragma unroll
             for (const float value : eight.value) square += value * value;
@@ -87,10 +111,18 @@ Launch bind(const Embed& op, const Plan&, const Memory& memory) {
             .width = static_cast<float>(width),
             .eps = static_cast<float>(op.eps)};
         const auto blocks = static_cast<unsigned>(ceil_div(rows, std::int64_t{kWarps}));
-        return [=](Stream stream) {
-            embed<<<blocks, dim3(32, kWarps), 0, stream>>>(arguments);
-            CUDA_CHECK(cudaGetLastError());
+        const auto launch = [blocks]<template <class> class Arguments>(const Arguments<Vector>& given) -> Launch {
+            return [=](Stream stream) {
+                embed<Vector, Arguments><<<blocks, dim3(32, kWarps), 0, stream>>>(given);
+                CUDA_CHECK(cudaGetLastError());
+            };
         };
+        if (!op.position_table) return launch(arguments);
+        const View& positions = op.position_table;
+        return launch(PositionArguments<Vector>{
+            arguments, operands.get<std::int32_t>("positions", op.positions, 1, rows),
+            reinterpret_cast<const uint4*>(operands.get_vectors("position_table", positions, positions.rows, width)),
+            positions.ld / 8});
     };
     if (op.table.dtype != DType::f32)
         return prepare(reinterpret_cast<const uint4*>(operands.get_vectors("table", op.table, op.table.rows, width)));

@@ -5,30 +5,38 @@
 
 namespace coda {
 
-/// x = table[token]; rstd = 1/sqrt(mean x² + eps). The caller must pass tokens that the table has (the loader checks
-/// every id).
+/// x = table[token] in storage, with a position_table round(x + position_table[position]); rstd = 1/sqrt(mean x² +
+/// eps). The caller must pass tokens and positions that the tables have (the loader checks every id).
 struct Embed {
-    In<Vector> tokens;  // (1, M) i32
-    In<Matrix> table;   // (V, d) storage or master
-    Out<Matrix> x;      // (M, d) storage
-    Out<Vector> rstd;   // (1, M) statistic, from x as stored
+    In<Vector> tokens;          // (1, M) i32
+    In<Matrix> table;           // (V, d) storage or master
+    In<Vector> positions;       // (1, M) i32, with position_table only
+    In<Matrix> position_table;  // (P, d) storage, optional: learned positions
+    Out<Matrix> x;              // (M, d) storage
+    Out<Vector> rstd;           // (1, M) statistic, from x as stored
     double eps = 0;
 
     static constexpr Traits traits{Trait::flops, Trait::bytes_of, Trait::tolerance};
     static constexpr const char* name = "Embed";
-    static constexpr auto operands = std::tuple{field("tokens", &Embed::tokens), field("table", &Embed::table),
-                                                field("x", &Embed::x), field("rstd", &Embed::rstd)};
+    static constexpr auto operands = std::tuple{field("tokens", &Embed::tokens),
+                                                field("table", &Embed::table),
+                                                field("positions", &Embed::positions),
+                                                field("position_table", &Embed::position_table),
+                                                field("x", &Embed::x),
+                                                field("rstd", &Embed::rstd)};
 
     double flops() const { return 2 * static_cast<double>(x.count()); }
     std::int64_t bytes_of(const View& operand) const {
-        return &operand == &table ? gathered_bytes(table, tokens) : operand.bytes();
+        if (&operand == &table) return gathered_bytes(table, tokens);
+        return &operand == &position_table ? gathered_bytes(position_table, positions) : operand.bytes();
     }
     static constexpr std::optional<Tolerance> tolerance(std::string_view operand, DType) {
         return operand == "x" ? std::optional(kExact) : std::nullopt;
     }
 };
 
-/// grad[token_m] += dx_m; rows of the same token are added in order of m, in the gradient's type.
+/// grad[token_m] += dx_m, of a position table with positions for tokens; rows of the same token are added in order of
+/// m, in the gradient's type.
 struct EmbedBackward {
     In<Vector> tokens;       // (1, M) i32
     In<Matrix> dx;           // (M, d) storage

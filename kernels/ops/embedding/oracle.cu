@@ -10,12 +10,15 @@ template <>
 void check_op(const Embed& op, OpCheck& check) {
     const std::int32_t* tokens = check.memory().at<std::int32_t>(op.tokens);
     const Tensor table = live(check, op.table), x = live(check, op.x);
+    const std::int32_t* positions = check.memory().at<std::int32_t>(op.positions);
+    const Tensor position_table = live(check, op.position_table);
     const std::int64_t columns = op.table.cols;
     const double eps = op.eps;
     const bool rounds = op.x.dtype == DType::bf16;
     compare(check, "x", op.x.rows, columns, x, [=] __device__(std::int64_t row, std::int64_t column) {
-        const float value = table(tokens[row], column);
-        return rounds ? __bfloat162float(__float2bfloat16(value)) : value;
+        const auto stored = [=](float value) { return rounds ? __bfloat162float(__float2bfloat16(value)) : value; };
+        const float token = stored(table(tokens[row], column));
+        return positions == nullptr ? token : stored(token + position_table(positions[row], column));
     });
     compare(check, "rstd", 1, op.rstd.cols, live(check, op.rstd), [=] __device__(std::int64_t, std::int64_t row) {
         double square = 0;

@@ -36,17 +36,29 @@ EmbedBackward embed_backward(Buffers& buffers, DType storage) {
 }  // namespace
 
 // x is a copy, or rounded once. rstd is a sum of 150 squares of stored values: its relative error is below 150 eps.
-TEST_CASE("Embed copies or rounds rows and takes their rstd") {
+TEST_CASE("Embed copies or rounds rows, or their sums with rows of positions, and takes their rstd") {
+    const bool has_positions = GENERATE(false, true);
+    const std::vector<int> positions{0, 1, 2, 3, 0, 1, 2, 3};
     for (const auto& [table, storage] : {std::pair{DType::f64, DType::f64}, std::pair{DType::f32, DType::f32},
                                          std::pair{DType::bf16, DType::bf16}, std::pair{DType::f32, DType::bf16}}) {
         Buffers buffers;
-        const Embed op = embed(buffers, table, storage);
+        Embed op = embed(buffers, table, storage);
+        if (has_positions) {
+            op.positions = buffers.indices(positions);
+            op.position_table = buffers.random(storage, 4, kWidth, -1, 1, kWidth + 2);
+        }
         cpu::run(op, buffers.memory());
         for (std::int64_t m = 0; m < kRows; ++m) {
+            const auto at = static_cast<std::size_t>(m);
             double square = 0;
             for (std::int64_t j = 0; j < kWidth; ++j) {
-                const double from = buffers.get(op.table, kTokens[static_cast<std::size_t>(m)], j);
-                const double x = storage == DType::bf16 ? static_cast<float>(Bf16(static_cast<float>(from))) : from;
+                const auto stored = [&](double value) -> double {
+                    if (storage == DType::f64) return value;
+                    const auto single = static_cast<float>(value);
+                    return storage == DType::bf16 ? static_cast<float>(Bf16(single)) : single;
+                };
+                double x = stored(buffers.get(op.table, kTokens[at], j));
+                if (has_positions) x = stored(x + buffers.get(op.position_table, positions[at], j));
                 REQUIRE(buffers.get(op.x, m, j) == x);
                 square += x * x;
             }

@@ -42,12 +42,19 @@ Tokens group_of(int count, std::int64_t rows, int vocab) {
     return tokens;
 }
 
+/// `positions`: rows of the table of positions; 0: none.
 Embed embed(Buffers& buffers, DType table, const Tokens& tokens, std::int64_t vocab, std::int64_t width,
-            std::int64_t gap) {
+            std::int64_t gap, std::int64_t positions = 0) {
     const auto rows = static_cast<std::int64_t>(tokens.size());
     Embed op;
     op.tokens = buffers.indices(tokens);
     op.table = buffers.random(table, vocab, width, -1, 1, width + gap);
+    if (positions > 0) {
+        Tokens places;
+        for (std::int64_t row = 0; row < rows; ++row) places.push_back(static_cast<int>(row % positions));
+        op.positions = buffers.indices(places);
+        op.position_table = buffers.random(DType::bf16, positions, width, -1, 1, width + gap);
+    }
     op.x = buffers.matrix(DType::bf16, rows, width, width + gap);
     op.rstd = buffers.vector(DType::f32, rows);
     op.eps = 1e-5;
@@ -85,15 +92,17 @@ TEST_CASE("Embed on the GPU", "[gpu]") {
     struct Shape {
         std::int64_t rows, vocab, width, gap;
     };
-    for (const DType table : {DType::bf16, DType::f32})
+    for (const auto& [table, positions] :
+         {std::pair{DType::bf16, 0}, {DType::f32, 0}, {DType::bf16, 33}, {DType::f32, 33}})
         for (const auto& [rows, vocab, width, gap] :
              {Shape{1, 1, 8, 0}, Shape{37, 11, 72, 8}, Shape{300, 500, 2048, 0}, Shape{65, 90, 4104, 16}}) {
             const Tokens tokens = zipf(rows, static_cast<int>(vocab));
             Buffers expected, got;
-            const Embed op = embed(expected, table, tokens, vocab, width, gap);
+            const Embed op = embed(expected, table, tokens, vocab, width, gap, positions);
             cpu::run(op, expected.memory());
-            run_on_gpu(embed(got, table, tokens, vocab, width, gap), got);
-            INFO("Embed of " << rows << " rows of " << width << " from " << name_of(table));
+            run_on_gpu(embed(got, table, tokens, vocab, width, gap, positions), got);
+            INFO("Embed of " << rows << " rows of " << width << " from " << name_of(table) << ", " << positions
+                             << " positions");
             for (const View& view : {View(op.tokens), View(op.table), View(op.x)})
                 CHECK((got.bits(view) == expected.bits(view)));
             const double tolerance = (static_cast<double>(width) + 4) * 0x1p-24;

@@ -6,11 +6,16 @@ using namespace coda::test;
 
 TEST_CASE("the oracle judges the embedding and its gradient", "[gpu][oracle]") {
     if (!has_hopper()) return;
-    for (const DType table : {DType::bf16, DType::f32}) {
+    for (const auto& [table, has_positions] :
+         {std::pair{DType::bf16, false}, {DType::f32, false}, {DType::bf16, true}, {DType::f32, true}}) {
         Operands forward;
         Embed embed;
         embed.tokens = forward.add(DType::i32, 1, 300, Fill::positions, 96);
         embed.table = forward.add(table, 96, 256, Fill::normal, 0.02);
+        if (has_positions) {
+            embed.positions = forward.add(DType::i32, 1, 300, Fill::positions, 40);
+            embed.position_table = forward.add(DType::bf16, 40, 256, Fill::normal, 0.02);
+        }
         embed.x = forward.add(DType::bf16, 300, 256, Fill::nothing);
         embed.rstd = forward.result(300);
         embed.eps = 1e-5;

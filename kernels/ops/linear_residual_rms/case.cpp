@@ -4,7 +4,7 @@ namespace coda::cases {
 
 namespace {
 
-template <bool kF8>
+template <bool kF8, bool kBias = false>
 GemmCase made(const Shape& shape, const CaseOptions& options) {
     GemmBuilder build(shape, options);
     LinearResidualRms op;
@@ -13,6 +13,7 @@ GemmCase made(const Shape& shape, const CaseOptions& options) {
     else
         build.product(op, WeightLayout::out_in);
     op.tile = LinearResidualRms::kTileColumns;
+    if (kBias) op.bias = build.statistic("bias", shape.n, Fill::normal, 1);
     op.residual = build.storage("residual", shape.m, shape.n);
     op.x = build.result("x", shape.m, shape.n);
     op.square = build.result("square", ceil_div(shape.n, op.tile), shape.m, DType::f32);
@@ -23,8 +24,9 @@ GemmCase made(const Shape& shape, const CaseOptions& options) {
 
 template <>
 OpCases cases_of<LinearResidualRms>() {
-    return {
-        .programs = {{"LinearResidualRms", made<false>}}, .f8 = {{"LinearResidualRms f8", made<true>}}, .others = {}};
+    return {.programs = {{"LinearResidualRms", made<false>}, {"LinearResidualRms bias", made<false, true>}},
+            .f8 = {{"LinearResidualRms f8", made<true>}},
+            .others = {}};
 }
 
 }  // namespace coda::cases

@@ -5,26 +5,28 @@
 
 namespace coda {
 
-/// K4: x = acc + residual; per row and tile Σ x². Closes a residual branch and opens the next norm. That norm's 1/rms
-/// is one factor per row, so it commutes with the next GEMM and is applied there. That GEMM's matrix carries the norm's
-/// weight.
+/// K4: x = acc + bias + residual; per row and tile Σ x². Closes a residual branch and opens the next norm. That norm's
+/// 1/rms is one factor per row, so it commutes with the next GEMM and is applied there. That GEMM's matrix carries the
+/// norm's weight.
 ///
-/// With FP8 factors, f8e4m3 with K a multiple of 16, undo acc stands for acc.
+/// With FP8 factors, f8e4m3 with K a multiple of 16, undo acc stands for acc, and there is no bias.
 struct LinearResidualRms {
     In<Matrix> a;          // (M, K) storage or FP8
     Factor w;              // (N, K)
+    In<Vector> bias;       // (1, N) master, optional (absent: 0)
     In<Matrix> residual;   // (M, N) storage
     Out<Matrix> x;         // (M, N) storage
     Out<Partials> square;  // (tiles over N, M) statistic, from x before rounding
     std::int64_t tile = 0;
 
-    static constexpr Traits traits{Trait::result, Trait::tolerance, Trait::takes_f8, Trait::w};
+    static constexpr Traits traits{Trait::result, Trait::tolerance, Trait::takes_f8, Trait::storage_only, Trait::w};
     static constexpr const char* name = "LinearResidualRms";
     static constexpr auto operands =
-        std::tuple{field("a", &LinearResidualRms::a), field("w", &LinearResidualRms::w),
-                   field("residual", &LinearResidualRms::residual), field("x", &LinearResidualRms::x),
-                   field("square", &LinearResidualRms::square)};
+        std::tuple{field("a", &LinearResidualRms::a),       field("w", &LinearResidualRms::w),
+                   field("bias", &LinearResidualRms::bias), field("residual", &LinearResidualRms::residual),
+                   field("x", &LinearResidualRms::x),       field("square", &LinearResidualRms::square)};
     static constexpr bool takes_f8 = true;
+    static constexpr auto storage_only = std::tuple{field("bias", &LinearResidualRms::bias)};
 
     static constexpr std::int64_t kTileColumns = 128;  // columns per partial of square
     View result() const { return x; }

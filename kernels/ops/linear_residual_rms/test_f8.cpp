@@ -11,6 +11,7 @@ TEST_CASE("LinearResidualRms of FP8 operands: the factor, then the residual, and
         const View residual = in.in(DType::bf16, shape.m, shape.n);
         LinearResidualRms op{.a = in.a,
                              .w = {in.w, in.undo},
+                             .bias = {},
                              .residual = residual,
                              .x = in.out(DType::bf16, shape.m, shape.n),
                              .square = in.out(DType::f32, tiles(shape.n, shape.tile), shape.m),
@@ -31,6 +32,7 @@ TEST_CASE("LinearResidualRms of bf16 operands refuses a factor of FP8") {
     const auto [m, n, k, tile] = kProgramShapes[1];
     const LinearResidualRms op{.a = in.a,
                                .w = {in.w, in.buffers.scalar(DType::f32, 1)},
+                               .bias = {},
                                .residual = in.in(DType::bf16, m, n),
                                .x = in.out(DType::bf16, m, n),
                                .square = in.out(DType::f32, tiles(n, tile), m),

@@ -4,7 +4,7 @@ namespace coda::cases {
 
 namespace {
 
-template <bool kF8>
+template <bool kF8, bool kSumsDx = false>
 GemmCase made(const Shape& shape, const CaseOptions& options) {
     GemmBuilder build(shape, options);
     LinearRmsBackward op;
@@ -24,6 +24,7 @@ GemmCase made(const Shape& shape, const CaseOptions& options) {
     op.dx = build.accumulated("dx", shape.m, shape.n, DType::bf16);
     if (options.optionals && kF8) op.dx_codes = build.rounded(op.dx_names, shape.m, shape.n, 16, true, 0.125);
     op.dgamma = build.result("dgamma", ceil_div(shape.m, op.tile), shape.n, DType::f32);
+    if (kSumsDx) op.dx_sum = build.result("dx_sum", ceil_div(shape.m, op.tile), shape.n, DType::f32);
     return build.finish(op);
 }
 
@@ -31,7 +32,7 @@ GemmCase made(const Shape& shape, const CaseOptions& options) {
 
 template <>
 OpCases cases_of<LinearRmsBackward>() {
-    return {.programs = {{"LinearRmsBackward", made<false>}},
+    return {.programs = {{"LinearRmsBackward", made<false>}, {"LinearRmsBackward bias", made<false, true>}},
             .f8 = {{"LinearRmsBackward f8", made<true>, 16}},
             .others = {}};
 }

@@ -19,12 +19,15 @@ struct RmsBackwardColumns {
     RmsBackwardRow<Compute> factors;
     const Compute* acc;
     const Storage* x;
-    Storage *dx, *n;  // n may be null
-    Compute* dgamma;
+    Storage *dx, *n;           // n may be null
+    Compute *dgamma, *dx_sum;  // dx_sum may be null
 
     template <Beta beta>
     void update(std::int64_t cols) const {
         const RmsBackwardColumns row = *this;  // a local copy, which no store below can change
+        if (row.dx_sum != nullptr) {           // a loop of its own, so that the one below keeps its bits
+            for (std::int64_t j = 0; j < cols; ++j) row.dx_sum[j] += row.template new_dx<beta>(j);
+        }
 #pragma omp simd
         for (std::int64_t j = 0; j < cols; ++j) {
             const Compute gradient = row.factors.of_acc * row.acc[j];
@@ -37,6 +40,13 @@ struct RmsBackwardColumns {
         if (row.n == nullptr) return;
 #pragma omp simd
         for (std::int64_t j = 0; j < cols; ++j) store(row.n[j], row.factors.of_n * static_cast<Compute>(row.x[j]));
+    }
+
+    /// dx of column j before rounding.
+    template <Beta beta>
+    Compute new_dx(std::int64_t j) const {
+        const Compute sum = factors.of_acc * acc[j] - factors.of_x * static_cast<Compute>(x[j]);
+        return beta == Beta::accumulate ? sum + static_cast<Compute>(dx[j]) : sum;
     }
 };
 
@@ -83,13 +93,19 @@ void finish(const LinearRmsBackward& op, const Operands& operands, const Product
     const auto* dot = operands.get<Compute>("dot", op.dot, 1, product.m);
     const auto dx = rows_of<Storage>(operands, "dx", op.dx, product.m, product.n);
     const auto normalised = optional_rows_of<Storage>(operands, "n", op.n, product.m, product.n);
-    const auto dgamma = rows_of<Compute>(operands, "dgamma", op.dgamma, ceil_div(product.m, op.tile), product.n);
+    const std::int64_t tiles = ceil_div(product.m, op.tile);
+    const auto dgamma = rows_of<Compute>(operands, "dgamma", op.dgamma, tiles, product.n);
+    const auto dx_sum = optional_rows_of<Compute>(operands, "dx_sum", op.dx_sum, tiles, product.n);
 
     product.template run<Compute>(op.tile, 1, [&](const AccumulatorTile<Compute>& tile) {
         for (std::int64_t i = 0; i < tile.rows; ++i) {
             const std::int64_t row = tile.row + i;
             Compute* partial = dgamma[row / op.tile] + tile.col;
-            if (row % op.tile == 0) std::fill(partial, partial + tile.cols, Compute(0));
+            Compute* sum = dx_sum ? dx_sum[row / op.tile] + tile.col : nullptr;
+            if (row % op.tile == 0) {
+                std::fill_n(partial, tile.cols, Compute(0));
+                if (sum) std::fill_n(sum, tile.cols, Compute(0));
+            }
             const Compute mean = dot[row] / static_cast<Compute>(product.n);
             const RmsBackwardColumns<Storage, Compute> columns{
                 .factors = factors(row, rstd[row], mean),
@@ -98,6 +114,7 @@ void finish(const LinearRmsBackward& op, const Operands& operands, const Product
                 .dx = dx[row] + tile.col,
                 .n = normalised ? normalised[row] + tile.col : nullptr,
                 .dgamma = partial,
+                .dx_sum = sum,
             };
             if (op.dx.beta == Beta::accumulate)
                 columns.template update<Beta::accumulate>(tile.cols);

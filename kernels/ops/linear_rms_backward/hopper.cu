@@ -3,6 +3,7 @@
 //   t      = of_acc acc, acc = a w     (M, N), w (K, N); of_acc, of_x, of_n: factors per row (math/rms.h)
 //   dx     (+)= t - of_x x             (M, N) bf16    gradient of the residual stream
 //   n      = of_n x                    (M, N) bf16    normalised activation, for the LM head's wgrad
+//   dx_sum = Σ dx over 64 rows         (M / 64, N) fp32, of the new dx before rounding, where it is asked for
 //   dgamma = Σ t x over 64 rows        (M / 64, N) fp32    times the norm's weight, which w carries in its columns
 //
 // K is summed from its end. Tensor cores cut each term at the accumulator's last bit, so small terms must come first.
@@ -16,19 +17,21 @@ namespace coda::hopper {
 
 namespace {
 
-template <bool kMakesN>
-using RmsBackwardKernels =
-    Kernels<RmsBackward<kMakesN>, Major::k, Major::mn, tiles::RmsBackward, tiles::RmsBackwardWide>;
+template <bool kMakesN, bool kSumsDx>
+using RmsBackwardKernels = Kernels<RmsBackward<kMakesN, RmsBackwardSlot, kSumsDx>, Major::k, Major::mn,
+                                   tiles::RmsBackward, tiles::RmsBackwardWide>;
 
-/// Calls fn with the kernels of the variant that stores n, or of the one that does not.
+/// Calls fn with the kernels of the variant that makes the optional results of the op.
 template <class Fn>
 auto with_kernels(const LinearRmsBackward& op, const Fn& fn) {
-    return op.n ? fn(RmsBackwardKernels<true>{}) : fn(RmsBackwardKernels<false>{});
+    if (op.dx_sum) return op.n ? fn(RmsBackwardKernels<true, true>{}) : fn(RmsBackwardKernels<false, true>{});
+    return op.n ? fn(RmsBackwardKernels<true, false>{}) : fn(RmsBackwardKernels<false, false>{});
 }
 
 Problem problem_of(const LinearRmsBackward& op) {
     const Problem problem = linear_problem(op.name, op.a, op.w, op.layout);
     if (op.n) require_operand(op.name, "n", op.n, problem.m, problem.n, DType::bf16);
+    if (op.dx_sum) require_operand(op.name, "dx_sum", op.dx_sum, ceil_div(problem.m, op.tile), problem.n, DType::f32);
     if (op.scale) require_operand(op.name, "scale", op.scale, 1, problem.m, DType::f32);
     require_operands(op, problem);
     return problem;
@@ -46,9 +49,12 @@ Launch bind(const LinearRmsBackward& op, const Plan& plan, const Memory& memory)
     const Problem problem = problem_of(op);
     const View before = op.dx.beta == Beta::accumulate ? View(op.dx) : View{};
     return with_kernels(op, [&]<class Kernels>(Kernels kernels) {
-        using Arguments = typename Kernels::Program::Arguments;
-        return kernels.bind(problem, plan, memory, {{before, op.x}, {op.dx, op.n}},
-                            arguments_of<Arguments>(op, problem, memory));
+        const RmsBackwardArguments arguments = arguments_of(op, problem, memory);
+        const TileOperands<typename Kernels::Program> operands{{before, op.x}, {op.dx, op.n}};
+        if constexpr (Kernels::Program::kSums)
+            return kernels.bind(problem, plan, memory, operands, {arguments, memory.at<float>(op.dx_sum)});
+        else
+            return kernels.bind(problem, plan, memory, operands, arguments);
     });
 }
 

@@ -119,8 +119,7 @@ auto with_kernels(const LinearRmsBackward& op, const Fn& fn) {
 template <class Slot>
 typename RmsBackwardF8<Slot>::Arguments f8_arguments(const LinearRmsBackward& op, const Problem& problem,
                                                      const Memory& memory) {
-    return {arguments_of<typename RmsBackward<false, Slot>::Arguments>(op, problem, memory),
-            memory.at<float>(op.w.undo)};
+    return {arguments_of(op, problem, memory), memory.at<float>(op.w.undo)};
 }
 
 Problem problem_of(const LinearRmsBackward& op) {

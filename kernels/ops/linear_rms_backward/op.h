@@ -11,7 +11,8 @@ namespace coda {
 /// Then
 ///   t = alpha acc,             c = alpha dot / N             without scale
 ///   t = alpha scale rstd acc,  c = alpha rstd dot / N        with scale
-///   dx (+)= t - x rstd c;  n = scale rstd x;  per column and row tile Σ t ⊙ x.
+///   dx (+)= t - x rstd c;  n = scale rstd x;  per column and row tile Σ t ⊙ x, and Σ dx of dx with its new value.
+/// Σ dx is the gradient of the bias of the projection that closed the residual branch before (FinishColumnSum).
 /// w carries the norm's weight gamma, so t has it, and Σ t ⊙ x is the gradient of gamma times gamma (FinishColumnSum).
 /// The wgrad of the same projection is aᵀ x ⊙ gamma without scale, so it reads x itself (WeightGradient::gamma); with
 /// scale it is aᵀ n ⊙ gamma.
@@ -32,6 +33,7 @@ struct LinearRmsBackward {
     Rounded dx_codes = {};  // optional; codes in both layouts
     Out<Matrix> n;          // (M, N) storage, optional
     Out<Partials> dgamma;   // (tiles over M, N) statistic
+    Out<Partials> dx_sum;   // (tiles over M, N) statistic, optional, from dx before rounding
     std::int64_t tile = 0;  // rows per partial
 
     static constexpr Traits traits{Trait::layout,       Trait::result,       Trait::tolerance, Trait::takes_f8,
@@ -48,14 +50,15 @@ struct LinearRmsBackward {
                                                 field("dx", &LinearRmsBackward::dx),
                                                 field(dx_names, &LinearRmsBackward::dx_codes),
                                                 field("n", &LinearRmsBackward::n),
-                                                field("dgamma", &LinearRmsBackward::dgamma)};
+                                                field("dgamma", &LinearRmsBackward::dgamma),
+                                                field("dx_sum", &LinearRmsBackward::dx_sum)};
     static constexpr bool takes_f8 = true;
     static constexpr auto storage_only =
         std::tuple{field("alpha", &LinearRmsBackward::alpha), field("scale", &LinearRmsBackward::scale),
-                   field("n", &LinearRmsBackward::n)};
+                   field("n", &LinearRmsBackward::n), field("dx_sum", &LinearRmsBackward::dx_sum)};
 
     static constexpr WeightLayout layout = WeightLayout::in_out;
-    static constexpr std::int64_t kTileRows = 64;    // rows per partial of dgamma
+    static constexpr std::int64_t kTileRows = 64;    // rows per partial
     static constexpr std::int64_t kF8Multiple = 16;  // of N, where dx is rounded
     View result() const { return dx; }
     TensorScalars scalars_of_a() const {

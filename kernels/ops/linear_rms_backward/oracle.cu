@@ -51,12 +51,20 @@ void check_op(const LinearRmsBackward& op, OpCheck& check) {
             };
             const bool accumulate = op.dx.beta == Beta::accumulate;
             const Tensor old = accumulate ? overwritten(check, "dx", op.dx, first) : Tensor{};
-            compare(check, "dx", rows, columns, live(check, op.dx, first),
-                    [=] __device__(std::int64_t row, std::int64_t column) {
-                        const auto row_of = factors(row);
-                        return row_of.of_acc * acc(row, column) - row_of.of_x * x(row, column) +
-                               (accumulate ? old(row, column) : 0.0f);
-                    });
+            const auto dx = [=] __device__(std::int64_t row, std::int64_t column) {
+                const auto row_of = factors(row);
+                return row_of.of_acc * acc(row, column) - row_of.of_x * x(row, column) +
+                       (accumulate ? old(row, column) : 0.0f);
+            };
+            compare(check, "dx", rows, columns, live(check, op.dx, first), dx);
+            if (op.dx_sum)
+                compare(check, "dx_sum", ceil_div(rows, height), columns, live(check, op.dx_sum, first / height),
+                        [=] __device__(std::int64_t tile, std::int64_t column) {
+                            double sum = 0;
+                            for (std::int64_t row = tile * height; row < min((tile + 1) * height, rows); ++row)
+                                sum += dx(row, column);
+                            return sum;
+                        });
             if (op.dx_codes) largest = std::max(largest, compare_copies(op, check, first, rows));
             if (op.n) {
                 // n before the scale, which differs by powers of two from row to row; 0 where the scale is 0.

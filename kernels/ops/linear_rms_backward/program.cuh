@@ -1,6 +1,8 @@
 // The epilogue program of LinearRmsBackward, on accumulators of bf16 or FP8 operands: hopper.cu, hopper_f8.cu.
 #pragma once
 
+#include <type_traits>
+
 #include "kernels/core/integers.h"
 #include "kernels/hopper/epilogue/tiles.cuh"
 #include "kernels/hopper/epilogue/vectors.cuh"
@@ -13,21 +15,35 @@ namespace coda::hopper {
 /// dx in place; x, overwritten by n.
 using RmsBackwardSlot = Slot<32, Panel{64}, Panel{64}>;
 
-template <bool kMakesN, class Slot_ = RmsBackwardSlot>
+struct RmsBackwardArguments {
+    const float* rstd;   // (M)
+    const float* dot;    // (M)
+    const float* alpha;  // may be null
+    const float* scale;  // (M), may be null
+    float* dgamma;       // (M / 64, N)
+    float per_column;    // 1 / N
+    bool accumulate;     // dx is loaded
+};
+struct RmsBackwardArgumentsAndSum : RmsBackwardArguments {
+    float* dx_sum;  // (M / 64, N)
+};
+
+/// A column sum that a program does not make.
+struct NoColumnSum {
+    static constexpr int kScratchBytes = 0;
+    __device__ void begin_slot() {}
+    __device__ void add(const Here&, float2) {}
+    __device__ void end_slot(const Rows&, int) {}
+};
+
+template <bool kMakesN, class Slot_ = RmsBackwardSlot, bool kSumsDx = false>
 struct RmsBackward : EpilogueProgram {
     using Slot = Slot_;
     using Sums = ColumnSum<Slot>;
-    struct Arguments {
-        const float* rstd;   // (M)
-        const float* dot;    // (M)
-        const float* alpha;  // may be null
-        const float* scale;  // (M), may be null
-        float* dgamma;       // (M / 64, N)
-        float per_column;    // 1 / N
-        bool accumulate;     // dx is loaded
-    };
-    static constexpr int kScratchBytes = Sums::kScratchBytes;
-    static constexpr bool kLastFirst = true;
+    using SumsOfDx = std::conditional_t<kSumsDx, ColumnSum<Slot, 1>, NoColumnSum>;
+    using Arguments = std::conditional_t<kSumsDx, RmsBackwardArgumentsAndSum, RmsBackwardArguments>;
+    static constexpr int kScratchBytes = Sums::kScratchBytes + SumsOfDx::kScratchBytes;
+    static constexpr bool kLastFirst = true, kSums = kSumsDx;
 
     const Arguments& arguments;
     float alpha;
@@ -37,6 +53,7 @@ struct RmsBackward : EpilogueProgram {
     TileStore<Slot, 0> dx;
     TileStore<Slot, 1> n;
     Sums dgamma;
+    SumsOfDx dx_sum;
 
     __device__ explicit RmsBackward(const Arguments& given)
         : arguments(given), alpha(given.alpha != nullptr ? __ldg(given.alpha) : 1.0f) {}
@@ -53,7 +70,10 @@ struct RmsBackward : EpilogueProgram {
                                                    : rms_backward_row(alpha, rstd.value[half], mean);
         }
     }
-    __device__ void begin_slot(const Rows&, int) { dgamma.begin_slot(); }
+    __device__ void begin_slot(const Rows&, int) {
+        dgamma.begin_slot();
+        dx_sum.begin_slot();
+    }
     __device__ void fetch(const Here& at) {
         dx_before.fetch_if(arguments.accumulate, at);
         x.fetch(at);
@@ -63,19 +83,24 @@ struct RmsBackward : EpilogueProgram {
         const auto [of_acc, of_x, of_n] = row[at.half];
         const float2 stream = x[at], before = dx_before[at];
         const float2 t = {of_acc * acc.x, of_acc * acc.y};
-        const float2 stored =
-            dx.put(at, {t.x + fmaf(-of_x, stream.x, before.x), t.y + fmaf(-of_x, stream.y, before.y)});
+        const float2 sum = {t.x + fmaf(-of_x, stream.x, before.x), t.y + fmaf(-of_x, stream.y, before.y)};
+        const float2 stored = dx.put(at, sum);
         if constexpr (kMakesN) n.put(at, {of_n * stream.x, of_n * stream.y});
         dgamma.add_product(at, t, stream);
+        dx_sum.add(at, sum);
         return stored;
     }
-    __device__ void end_slot(const Rows& rows, int column) { dgamma.end_slot(rows, column); }
-    __device__ void end_rows(const Rows& rows) { dgamma.end_rows(rows, arguments.dgamma); }
+    __device__ void end_slot(const Rows& rows, int column) {
+        dgamma.end_slot(rows, column);
+        dx_sum.end_slot(rows, column);
+    }
+    __device__ void end_rows(const Rows& rows) {
+        dgamma.end_rows(rows, arguments.dgamma);
+        if constexpr (kSumsDx) dx_sum.end_rows(rows, arguments.dx_sum);
+    }
 };
 
-/// Arguments of either variant, which are alike.
-template <class Arguments>
-Arguments arguments_of(const LinearRmsBackward& op, const Problem& problem, const Memory& memory) {
+inline RmsBackwardArguments arguments_of(const LinearRmsBackward& op, const Problem& problem, const Memory& memory) {
     return {memory.at<float>(op.rstd),     memory.at<float>(op.dot),    memory.at<float>(op.alpha),
             memory.at<float>(op.scale),    memory.at<float>(op.dgamma), 1.0f / static_cast<float>(problem.n),
             op.dx.beta == Beta::accumulate};

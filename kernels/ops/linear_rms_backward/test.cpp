@@ -25,6 +25,7 @@ TEST_CASE("LinearRmsBackward: gradient of the residual stream, normalised activa
                                  .dx = {dx, Beta::overwrite},
                                  .n = in.out(storage, shape.m, shape.n),
                                  .dgamma = in.out(compute, tiles(shape.m, shape.tile), shape.n),
+                                 .dx_sum = in.out(compute, tiles(shape.m, shape.tile), shape.n),
                                  .tile = shape.tile};
             in.run(op);
 
@@ -46,6 +47,9 @@ TEST_CASE("LinearRmsBackward: gradient of the residual stream, normalised activa
             check_partials("dgamma", in.buffers, op.dgamma, shape.tile, shape.m, 2 * product.error,
                            [&](std::int64_t column, std::int64_t row) { return dn(row, column) * xhat(row, column); });
 
+            check_partials("dx_sum", in.buffers, op.dx_sum, shape.tile, shape.m, error,
+                           [&](std::int64_t column, std::int64_t row) { return gradient(row, column); });
+
             const Values before = in.buffers.values(dx);
             op.dx.beta = Beta::accumulate;
             in.run(op);
@@ -54,11 +58,16 @@ TEST_CASE("LinearRmsBackward: gradient of the residual stream, normalised activa
                             return before[static_cast<std::size_t>(i * shape.n + j)] + gradient(i, j);
                         });
 
+            check_partials("dx_sum of the sum", in.buffers, op.dx_sum, shape.tile, shape.m,
+                           error + epsilon(compute) * largest(before), [&](std::int64_t column, std::int64_t row) {
+                               return before[static_cast<std::size_t>(row * shape.n + column)] + gradient(row, column);
+                           });
+
             const Values overwritten = in.buffers.values(dx);
             for (std::int64_t i = 0; i < shape.m; ++i)
                 for (std::int64_t j = 0; j < shape.n; ++j)
                     in.buffers.set(dx, i, j, before[static_cast<std::size_t>(i * shape.n + j)]);
-            op.n = View{};
+            op.n = op.dx_sum = View{};
             in.run(op);
             CHECK(in.buffers.values(dx) == overwritten);
         }

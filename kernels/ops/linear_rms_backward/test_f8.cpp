@@ -22,6 +22,7 @@ TEST_CASE("LinearRmsBackward of FP8 operands: dz without rstd, overwriting and a
                              .dx = {dx, Beta::overwrite},
                              .n = {},
                              .dgamma = in.out(DType::f32, tiles(shape.m, shape.tile), shape.n),
+                             .dx_sum = {},
                              .tile = shape.tile};
         in.run(op);
         const auto t = [&](std::int64_t i, std::int64_t j) { return in(rstd, 0, i) * in.product(i, j); };
@@ -61,6 +62,7 @@ TEST_CASE("LinearRmsBackward of bf16 operands refuses the factor of FP8") {
                          .dx = {in.out(DType::bf16, shape.m, shape.n), Beta::overwrite},
                          .n = {},
                          .dgamma = in.out(DType::f32, tiles(shape.m, shape.tile), shape.n),
+                         .dx_sum = {},
                          .tile = shape.tile};
     op.w.undo = in.buffers.scalar(DType::f32, 1);
     CHECK_THROWS_WITH(in.run(op), Catch::Contains("undo goes with FP8 factors, and a is bf16"));
@@ -88,6 +90,7 @@ struct CopiesCase {
               .dx_codes = in.rounded(m, n, dx_scale, amax),
               .n = {},
               .dgamma = in.out(DType::f32, tiles(m, tile), n),
+              .dx_sum = {},
               .tile = tile};
         beside = {.x = op.dx, .rstd = {}, .codes = in.rounded(m, n, dx_scale, amax)};
     }
@@ -161,6 +164,7 @@ TEST_CASE("LinearRmsBackward refuses FP8 copies of dx that are incomplete, ragge
                                   .dx = {bf16.out(DType::bf16, 32, 48), Beta::overwrite},
                                   .n = {},
                                   .dgamma = bf16.out(DType::f32, 1, 48),
+                                  .dx_sum = {},
                                   .tile = 64};
     beside_bf16.dx_codes.amax = bf16.buffers.scalar(DType::f32, 0);
     CHECK_THROWS_WITH(bf16.run(beside_bf16), Catch::Contains("dx_scale goes with FP8 factors, and a is bf16"));

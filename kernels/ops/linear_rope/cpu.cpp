@@ -10,16 +10,6 @@ namespace coda::cpu {
 
 namespace {
 
-/// In place of a bias. NOTE: adding 0 would make a stored -0 a 0, and LLaMA's bits others.
-struct NoBias {
-    NoBias operator+(std::int64_t) const { return {}; }
-    NoBias operator[](std::int64_t) const { return {}; }
-    template <class Compute>
-    friend Compute operator+(Compute value, NoBias) {
-        return value;
-    }
-};
-
 /// In place of a norm of heads.
 struct NoNorm {
     template <class Z>

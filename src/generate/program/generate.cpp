@@ -29,6 +29,9 @@ std::int64_t context_of(const GenerateOptions& options, const ModelConfig& model
     const std::int64_t most = model.max_position_embeddings;
     if (!options.context) return std::min(most, kDefaultContext);
     if (*options.context > most) {
+        if (model.position_embeddings == PositionEmbeddings::learned)
+            throw UsageError(text("--context ", *options.context, " is more than model.max_position_embeddings ", most,
+                                  ", and the model's positions are learned: it has no more of them"));
         notes.line(text("note: --context ", *options.context, " is beyond the model's max_position_embeddings ", most,
                         "; it has not learnt such positions"));
     }

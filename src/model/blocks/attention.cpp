@@ -23,8 +23,10 @@ AttentionBlock::Parameters AttentionBlock::declare(ParameterPlan& plan, const Mo
                                               {"self_attn.k_proj.weight", kv, Order::rotary_half, q, hd},
                                               {"self_attn.v_proj.weight", kv, Order::plain, q + kv}}});
     if (model.qk_norm) parameters.gain = plan.head_norms(hd, {"self_attn.q_norm.weight", "self_attn.k_norm.weight"});
-    parameters.out =
-        plan.matrix({.name = "attn_out", .place = {.rows = d, .cols = q}, .tensors = {{"self_attn.o_proj.weight", d}}});
+    parameters.out = plan.matrix({.name = "attn_out",
+                                  .place = {.rows = d, .cols = q},
+                                  .has_bias = model.attention_out_bias,
+                                  .tensors = {{"self_attn.o_proj.weight", d}}});
     return parameters;
 }
 
@@ -47,9 +49,7 @@ AttentionBlock::AttentionBlock(const Parameters& parameters, const Weights& weig
       dout_(buffers.activation("attention output gradient", s.tokens, s.out_width)),
       delta_(buffers.statistic("attention delta", s.heads, s.tokens)),
       partials_(buffers.statistic("attention dot partials", s.heads + 2 * s.kv_heads, s.tokens)),
-      dot_(buffers.statistic("attention dot", 1, s.tokens)),
-      dgamma_(buffers.statistic("attention norm weight partials", ceil_div(s.tokens, LinearRmsBackward::kTileRows),
-                                s.width)) {
+      norm_(norm_partials("attention", s, buffers)) {
     if (qkv_.bias()) {
         dbias_ = buffers.statistic("qkv bias partials", ceil_div(s.tokens, BiasBackward::kTileRows), s.qkv_width);
     }
@@ -149,6 +149,7 @@ const Stream& AttentionBlock::forward(StepList& step, const BatchInputs& batch, 
     const Factor w = attn_out_.forward(step);
     step("attn_out", LinearResidualRms{.a = o_.rows(),
                                        .w = w,
+                                       .bias = attn_out_.bias(),
                                        .residual = in.x,
                                        .x = write(out_.x),
                                        .square = write(square_),
@@ -157,7 +158,7 @@ const Stream& AttentionBlock::forward(StepList& step, const BatchInputs& batch, 
     return out_;
 }
 
-void AttentionBlock::backward(StepList& step, const BatchInputs& batch, View& dx, Beta beta, Activation* next) {
+void AttentionBlock::backward(StepList& step, const BatchInputs& batch, View& dx, Beta beta, const BranchEnd& next) {
     const ModelShape& s = shape_;
     dx_.from(step, dx);
     step("attn_out_dgrad", LinearHeadDot{.a = dx_.rows(),
@@ -190,7 +191,7 @@ void AttentionBlock::backward(StepList& step, const BatchInputs& batch, View& dx
                                                  .head_dim = s.head_dim,
                                                  .window = s.window_within(s.seq_len),
                                                  .eps = s.eps});
-    step("attention_dot", FinishRowSum{.partials = partials_, .sum = write(dot_)});
+    step("attention_dot", FinishRowSum{.partials = partials_, .sum = write(norm_.dot)});
     if (gain_) {
         const std::int64_t tiles = AttentionBackward::gain_tiles(s.tokens, s.seq_len);
         const auto finish = [&](const char* name, std::int64_t first, std::int64_t heads, View& gradient) {
@@ -201,10 +202,10 @@ void AttentionBlock::backward(StepList& step, const BatchInputs& batch, View& dx
         finish("q_norm_grad", 0, s.heads, q_gain_gradient_);
         finish("k_norm_grad", s.heads, s.kv_heads, k_gain_gradient_);
     }
-    qkv_.bias_backward(step, dqkv_, x_, dot_, dbias_, beta);
+    qkv_.bias_backward(step, dqkv_, x_, norm_.dot, dbias_, beta);
     dqkv_.round(step);
     x_.transpose(step);
-    qkv_.backward(step, "attn_norm_grad", dqkv_, x_, dot_, dgamma_, dx, beta, next);
+    qkv_.backward(step, "attn_norm_grad", dqkv_, x_, norm_, dx, beta, next);
 }
 
 }  // namespace coda

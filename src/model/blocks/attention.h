@@ -1,5 +1,5 @@
-// The attention block: x' = x + o Woᵀ with o = attention(rope(norm(x) Wqkvᵀ + b)), the bias b optional. Instead of a
-// bias, q and k heads may have a norm of their own before RoPE.
+// The attention block: x' = x + o Woᵀ + bo with o = attention(rope(norm(x) Wqkvᵀ + b)), the biases b and bo optional.
+// Instead of b, q and k heads may have a norm of their own before RoPE.
 //
 // Its backward pass assumes the identity of a projection after a norm (kernels/ops.h): the statistic of the norm is
 // Σ z dz over the q, k and v heads, with z and dz as before a norm of heads. It is summed per head where dqkv is made,
@@ -42,12 +42,11 @@ class AttentionBlock {
     void fill_cache(StepList& step, const BatchInputs& batch, const Stream& in) { project(step, batch, in); }
 
     /// Turns dx, the gradient of x', into the gradient of `in`, in place, and computes the weights' gradients. `next`
-    /// is the gradient as the block before reads it, or null.
-    void backward(StepList& step, const BatchInputs& batch, View& dx, Beta beta, Activation* next);
+    /// is where the block before ends.
+    void backward(StepList& step, const BatchInputs& batch, View& dx, Beta beta, const BranchEnd& next);
 
     const Stream& out() const { return out_; }
-    /// dx as its backward pass reads it.
-    Activation& output_gradient() { return dx_; }
+    BranchEnd end() { return {&dx_, &attn_out_}; }
 
   private:
     /// q, k and v.
@@ -67,10 +66,10 @@ class AttentionBlock {
     // For the backward pass.
     Activation dx_, dqkv_;  // (M, d), (M, Nq)
     View dout_, delta_;     // (M, H hd), (H, M)
-    View partials_, dot_;   // Σ z dz per head and token, and per token
-    View dgamma_;           // partials of the norm's weight
-    View dbias_;            // partials of the bias
-    View dgain_;            // partials of the norms of q heads, then of k heads
+    View partials_;         // Σ z dz per head and token
+    NormPartials norm_;
+    View dbias_;  // partials of the bias of q, k and v
+    View dgain_;  // partials of the norms of q heads, then of k heads
     View q_gain_gradient_, k_gain_gradient_;
 };
 

@@ -3,9 +3,15 @@
 namespace coda {
 
 EmbeddingBlock::Parameters EmbeddingBlock::declare(ParameterPlan& plan, const ModelConfig& model) {
-    return {plan.matrix({.name = "embedding",
-                         .place = {.rows = padded_vocab(model), .cols = model.hidden_size},
-                         .tensors = {{"model.embed_tokens.weight", model.vocab_size}}})};
+    const std::int64_t positions = model.max_position_embeddings;
+    Parameters parameters{plan.matrix({.name = "embedding",
+                                       .place = {.rows = padded_vocab(model), .cols = model.hidden_size},
+                                       .tensors = {{"model.embed_tokens.weight", model.vocab_size}}})};
+    if (model.position_embeddings == PositionEmbeddings::learned)
+        parameters.positions = plan.matrix({.name = "position_embedding",
+                                            .place = {.rows = positions, .cols = model.hidden_size},
+                                            .tensors = {{"model.embed_positions.weight", positions}}});
+    return parameters;
 }
 
 EmbeddingBlock::EmbeddingBlock(const Parameters& parameters, const Weights& weights, const View& rows,
@@ -13,16 +19,30 @@ EmbeddingBlock::EmbeddingBlock(const Parameters& parameters, const Weights& weig
     : eps_(s.eps),
       rows_(rows),
       gradient_(weights.projection(parameters.table).gradient()),
-      out_{buffers.activation("embedded x", s.tokens, s.width), buffers.statistic("embedded rstd", 1, s.tokens)} {}
+      out_{buffers.activation("embedded x", s.tokens, s.width), buffers.statistic("embedded rstd", 1, s.tokens)} {
+    if (!parameters.positions) return;
+    const Projection& positions = weights.projection(*parameters.positions);
+    position_rows_ = positions.value();
+    position_gradient_ = positions.gradient();
+}
 
 const Stream& EmbeddingBlock::forward(StepList& step, const BatchInputs& batch) {
-    step("embed",
-         Embed{.tokens = batch.tokens, .table = rows_, .x = write(out_.x), .rstd = write(out_.rstd), .eps = eps_});
+    step("embed", Embed{.tokens = batch.tokens,
+                        .table = rows_,
+                        .positions = position_rows_ ? batch.positions : View{},
+                        .position_table = position_rows_,
+                        .x = write(out_.x),
+                        .rstd = write(out_.rstd),
+                        .eps = eps_});
     return out_;
 }
 
-void EmbeddingBlock::backward(StepList& step, const BatchInputs& batch, const View& dx) {
+void EmbeddingBlock::backward(StepList& step, const BatchInputs& batch, const View& dx, Beta beta) {
     step("embedding_grad", EmbedBackward{.tokens = batch.tokens, .dx = dx, .grad = write(gradient_), .scratch = {}});
+    if (!position_gradient_) return;
+    if (beta == Beta::overwrite) step("zero_position_grad", Zero{.out = write(position_gradient_)});
+    step("position_grad",
+         EmbedBackward{.tokens = batch.positions, .dx = dx, .grad = write(position_gradient_), .scratch = {}});
 }
 
 void EmbeddingBlock::keep_rows(std::int64_t rows) {

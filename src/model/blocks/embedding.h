@@ -1,5 +1,7 @@
-// The embedding: x = E[token], the start of the residual stream.
+// The embedding: x = E[token], or E[token] + P[position] with learned positions, the start of the residual stream.
 #pragma once
+
+#include <optional>
 
 #include "src/model/tensors/block_buffers.h"
 #include "src/model/tensors/parameter_plan.h"
@@ -13,7 +15,8 @@ namespace coda {
 class EmbeddingBlock {
   public:
     struct Parameters {
-        std::size_t table;  // number of a matrix: (Vp, d)
+        std::size_t table;                       // number of a matrix: (Vp, d)
+        std::optional<std::size_t> positions{};  // likewise, of learned positions: (max_position_embeddings, d)
     };
     static Parameters declare(ParameterPlan& plan, const ModelConfig& model);
 
@@ -28,7 +31,8 @@ class EmbeddingBlock {
     /// `gradient`, which the head has written there.
     void zero_gradient(StepList& step) { step("zero_embedding_grad", Zero{.out = write(gradient_)}); }
     void continue_gradient(const View& gradient) { gradient_ = gradient; }
-    void backward(StepList& step, const BatchInputs& batch, const View& dx);
+    /// The gradient of learned positions begins from zero where `beta` overwrites.
+    void backward(StepList& step, const BatchInputs& batch, const View& dx, Beta beta);
 
     /// Cuts the forward pass down to the first `rows` tokens.
     void keep_rows(std::int64_t rows);
@@ -38,6 +42,7 @@ class EmbeddingBlock {
   private:
     double eps_;
     View rows_, gradient_;
+    View position_rows_, position_gradient_;  // absent without learned positions
     Stream out_;
 };
 

@@ -38,6 +38,7 @@ HeadBlock::HeadBlock(const Parameters& parameters, const Weights& weights, const
         buffers.statistic("sums of exponentials", ceil_div(s.padded_vocab, LinearCrossEntropy::kTileColumns), 2 * rows);
     n_ = buffers.activation("normalised activation", s.tokens, s.width);
     dgamma_ = buffers.statistic("final norm partials", tiles, s.width);
+    dx_sum_ = buffers.statistic("final dx sum partials", tiles, s.width);
     target_logit_ = buffers.statistic("target logits", 1, s.tokens);
     scale_ = buffers.statistic("head scale", 1, s.tokens);
     dot_ = buffers.statistic("head dot", 1, s.tokens);
@@ -99,7 +100,7 @@ void HeadBlock::chunk_loss(StepList& step, const BatchInputs& batch, const Strea
 }
 
 void HeadBlock::chunk_backward(StepList& step, const BatchInputs& batch, const Stream& in, const Chunk& chunk,
-                               const View& dx, Beta beta) {
+                               const View& dx, Beta beta, bool sums_dx) {
     const auto rows = [&](const View& vector) { return part_of(vector, chunk.first_row, chunk.rows); };
     const View exponentials = exponentials_.row_slice(0, chunk.rows);
     const View n = n_.row_slice(chunk.first_row, chunk.rows);
@@ -113,6 +114,7 @@ void HeadBlock::chunk_backward(StepList& step, const BatchInputs& batch, const S
                                          .dx = {dx.row_slice(chunk.first_row, chunk.rows), Beta::overwrite},
                                          .n = n,
                                          .dgamma = dgamma_.row_slice(chunk.first_tile, chunk.tiles),
+                                         .dx_sum = sums_dx ? dx_sum_.row_slice(chunk.first_tile, chunk.tiles) : View{},
                                          .tile = LinearRmsBackward::kTileRows});
     step("head_wgrad", WeightGradient{.dy = exponentials,
                                       .x = n,
@@ -122,22 +124,25 @@ void HeadBlock::chunk_backward(StepList& step, const BatchInputs& batch, const S
                                       .scratch = {}});
 }
 
-void HeadBlock::train(StepList& step, const BatchInputs& batch, const Stream& in, View& dx, Beta beta) {
+void HeadBlock::train(StepList& step, const BatchInputs& batch, const Stream& in, View& dx, Beta beta,
+                      const BranchEnd& last) {
+    const bool sums_dx = static_cast<bool>(last.closing->bias());
     // Row slices of these are written chunk by chunk; each row holds its first value, and in views that
     // ExactCrossEntropy may replace, the second.
-    for (View* view : {&target_logit_, &results_.losses, &scale_, &dot_, &n_, &dgamma_, &dx}) write(*view);
+    for (View* view : {&target_logit_, &results_.losses, &scale_, &dot_, &n_, &dgamma_, &dx_sum_, &dx}) write(*view);
     for (View* view : {&results_.losses, &scale_, &dot_}) write(*view);
     for (std::size_t c = 0; c < chunks_.size(); ++c) {
         step.enter(Phase::forward, -1);
         chunk_loss(step, batch, in, chunks_[c], true);
         step.enter(Phase::backward, -1);
-        chunk_backward(step, batch, in, chunks_[c], dx, c == 0 ? beta : Beta::accumulate);
+        chunk_backward(step, batch, in, chunks_[c], dx, c == 0 ? beta : Beta::accumulate, sums_dx);
     }
     step.enter(Phase::forward, -1);
     step("total_loss",
          ReduceLoss{.loss = results_.losses, .alpha = batch.alpha, .total = {write(results_.loss), beta}});
     step.enter(Phase::backward, -1);
     matrix_.norm_gradient(step, "final_norm_grad", dgamma_, beta);
+    if (sums_dx) last.closing->bias_gradient(step, dx_sum_, beta);
 }
 
 void HeadBlock::evaluate(StepList& step, const BatchInputs& batch, const Stream& in) {

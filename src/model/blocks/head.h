@@ -30,8 +30,9 @@ class HeadBlock {
     HeadBlock(const Parameters& parameters, const Weights& weights, const ModelShape& shape, std::int64_t chunks,
               const BlockBuffers& buffers);
 
-    /// Loss of a micro-batch, the gradient dx of the residual stream `in`, and the weights' gradients.
-    void train(StepList& step, const BatchInputs& batch, const Stream& in, View& dx, Beta beta);
+    /// Loss of a micro-batch, the gradient dx of the residual stream `in`, and the weights' gradients. `last`: where
+    /// the last layer ends.
+    void train(StepList& step, const BatchInputs& batch, const Stream& in, View& dx, Beta beta, const BranchEnd& last);
 
     /// Only the loss.
     void evaluate(StepList& step, const BatchInputs& batch, const Stream& in);
@@ -51,7 +52,7 @@ class HeadBlock {
     /// `keeps`: what the backward pass reads.
     void chunk_loss(StepList& step, const BatchInputs& batch, const Stream& in, const Chunk& chunk, bool keeps);
     void chunk_backward(StepList& step, const BatchInputs& batch, const Stream& in, const Chunk& chunk, const View& dx,
-                        Beta beta);
+                        Beta beta, bool sums_dx);
 
     ModelShape shape_;
     Projection matrix_;
@@ -60,6 +61,7 @@ class HeadBlock {
     View sums_;          // (tiles, 2 rows of a chunk), likewise
     View n_;             // (M, d) normalised activation times its rows' scale
     View dgamma_;        // (tiles of all chunks, d) partials of the norm's weight
+    View dx_sum_;        // likewise, of the bias with which the last layer ends
     View target_logit_;  // (1, M)
     View scale_, dot_;   // (1, M) 1 / Σ e, and Σ l g
     View flags_;         // (1, rows of a chunk) rows whose loss and gradient ExactCrossEntropy makes

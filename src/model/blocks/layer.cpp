@@ -4,16 +4,36 @@ namespace coda {
 
 namespace {
 
-Activation& output_gradient_of(Block& block) {
-    return std::visit([](auto& each) -> Activation& { return each.output_gradient(); }, block);
+BranchEnd end_of(Block& block) {
+    return std::visit([](auto& each) { return each.end(); }, block);
+}
+
+MlpBlock block_of(const MlpBlock::Parameters& parameters, const Weights& weights, const ModelShape& shape,
+                  Recompute recompute, const BlockBuffers& buffers) {
+    return {parameters, weights, shape, recompute, buffers};
+}
+GeluMlpBlock block_of(const GeluMlpBlock::Parameters& parameters, const Weights& weights, const ModelShape& shape,
+                      Recompute recompute, const BlockBuffers& buffers) {
+    return {parameters, weights, shape, recompute, buffers};
 }
 
 }  // namespace
 
+Layer::Parameters Layer::declare(ParameterPlan& plan, const ModelConfig& model) {
+    Parameters parameters;
+    parameters.attention = AttentionBlock::declare(plan, model);
+    if (model.mlp == MlpKind::swiglu)
+        parameters.mlp = MlpBlock::declare(plan, model);
+    else
+        parameters.mlp = GeluMlpBlock::declare(plan, model);
+    return parameters;
+}
+
 Layer::Layer(const Parameters& parameters, const Weights& weights, const ModelShape& shape, Recompute recompute,
              const BlockBuffers& buffers) {
     blocks_.emplace_back(AttentionBlock(parameters.attention, weights, shape, recompute, buffers));
-    blocks_.emplace_back(MlpBlock(parameters.mlp, weights, shape, recompute, buffers));
+    std::visit([&](const auto& mlp) { blocks_.emplace_back(block_of(mlp, weights, shape, recompute, buffers)); },
+               parameters.mlp);
 }
 
 void Layer::keep_nothing() {
@@ -31,9 +51,9 @@ const Stream& Layer::forward(StepList& step, const BatchInputs& batch, const Str
     return *stream;
 }
 
-void Layer::backward(StepList& step, const BatchInputs& batch, View& dx, Beta beta, Activation* next) {
+void Layer::backward(StepList& step, const BatchInputs& batch, View& dx, Beta beta, const BranchEnd& next) {
     for (std::size_t b = blocks_.size(); b-- > 0;) {
-        Activation* before = b > 0 ? &output_gradient_of(blocks_[b - 1]) : next;
+        const BranchEnd before = b > 0 ? end_of(blocks_[b - 1]) : next;
         std::visit([&](auto& each) { each.backward(step, batch, dx, beta, before); }, blocks_[b]);
     }
 }
@@ -42,6 +62,6 @@ const Stream& Layer::out() const {
     return std::visit([](const auto& each) -> const Stream& { return each.out(); }, blocks_.back());
 }
 
-Activation& Layer::output_gradient() { return output_gradient_of(blocks_.back()); }
+BranchEnd Layer::end() { return end_of(blocks_.back()); }
 
 }  // namespace coda

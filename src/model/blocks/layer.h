@@ -5,22 +5,21 @@
 #include <vector>
 
 #include "src/model/blocks/attention.h"
+#include "src/model/blocks/gelu_mlp.h"
 #include "src/model/blocks/mlp.h"
 
 namespace coda {
 
 /// A variant, as schedules are built from copies of the model.
-using Block = std::variant<AttentionBlock, MlpBlock>;
+using Block = std::variant<AttentionBlock, MlpBlock, GeluMlpBlock>;
 
 class Layer {
   public:
     struct Parameters {
         AttentionBlock::Parameters attention;
-        MlpBlock::Parameters mlp;
+        std::variant<MlpBlock::Parameters, GeluMlpBlock::Parameters> mlp;
     };
-    static Parameters declare(ParameterPlan& plan, const ModelConfig& model) {
-        return {.attention = AttentionBlock::declare(plan, model), .mlp = MlpBlock::declare(plan, model)};
-    }
+    static Parameters declare(ParameterPlan& plan, const ModelConfig& model);
 
     Layer(const Parameters& parameters, const Weights& weights, const ModelShape& shape, Recompute recompute,
           const BlockBuffers& buffers);
@@ -40,12 +39,11 @@ class Layer {
     }
 
     /// Turns dx, the gradient of x', into the gradient of the input, in place, and computes the weights' gradients.
-    /// `next` is the gradient as the layer before reads it, or null.
-    void backward(StepList& step, const BatchInputs& batch, View& dx, Beta beta, Activation* next);
+    /// `next` is where the layer before ends.
+    void backward(StepList& step, const BatchInputs& batch, View& dx, Beta beta, const BranchEnd& next);
 
     const Stream& out() const;
-    /// dx as its backward pass reads it.
-    Activation& output_gradient();
+    BranchEnd end();
 
   private:
     AttentionBlock& attention() { return std::get<AttentionBlock>(blocks_.front()); }

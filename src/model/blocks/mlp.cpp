@@ -34,9 +34,7 @@ MlpBlock::MlpBlock(const Parameters& parameters, const Weights& weights, const M
       dx_("mlp_dx"),
       dz_("gate_up_dz"),
       partials_(buffers.statistic("mlp dot partials", ceil_div(s.ffn, LinearSwigluBackward::kTileColumns), s.tokens)),
-      dot_(buffers.statistic("mlp dot", 1, s.tokens)),
-      dgamma_(
-          buffers.statistic("mlp norm weight partials", ceil_div(s.tokens, LinearRmsBackward::kTileRows), s.width)) {
+      norm_(norm_partials("mlp", s, buffers)) {
     const bool keeps = recompute == Recompute::none;
     if (!keeps) y_.make_again(buffers.activation("recomputed mlp activation", s.tokens, s.ffn));
     if (!gate_up_.f8()) return;
@@ -70,6 +68,7 @@ const Stream& MlpBlock::forward(StepList& step, const BatchInputs&, const Stream
     const Factor down = down_.forward(step);
     step("down", LinearResidualRms{.a = y_.rows(),
                                    .w = down,
+                                   .bias = {},
                                    .residual = in.x,
                                    .x = write(out_.x),
                                    .square = write(square_),
@@ -79,7 +78,7 @@ const Stream& MlpBlock::forward(StepList& step, const BatchInputs&, const Stream
     return out_;
 }
 
-void MlpBlock::backward(StepList& step, const BatchInputs&, View& dx, Beta beta, Activation* next) {
+void MlpBlock::backward(StepList& step, const BatchInputs&, View& dx, Beta beta, const BranchEnd& next) {
     if (!keeps_z_) {
         step("gate_up_recompute",
              LinearSwiglu{.a = x_.rows(), .w = gate_up_.forward(step), .rstd = x_.rstd(), .z = z_.result(), .y = {}});
@@ -95,10 +94,10 @@ void MlpBlock::backward(StepList& step, const BatchInputs&, View& dx, Beta beta,
                                             .y = y_.again(),
                                             .dot = write(partials_),
                                             .tile = LinearSwigluBackward::kTileColumns});
-    step("mlp_dot", FinishRowSum{.partials = partials_, .sum = write(dot_)});
+    step("mlp_dot", FinishRowSum{.partials = partials_, .sum = write(norm_.dot)});
     down_.wgrad(step, dx_, y_, beta);
     x_.transpose(step);
-    gate_up_.backward(step, "mlp_norm_grad", dz_, x_, dot_, dgamma_, dx, beta, next);
+    gate_up_.backward(step, "mlp_norm_grad", dz_, x_, norm_, dx, beta, next);
 }
 
 }  // namespace coda

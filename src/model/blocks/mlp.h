@@ -32,12 +32,11 @@ class MlpBlock {
     const Stream& forward(StepList& step, const BatchInputs& batch, const Stream& in);
 
     /// Turns dx, the gradient of x', into the gradient of the input, in place, and computes the weights' gradients.
-    /// `next` is the gradient as the block before reads it, or null.
-    void backward(StepList& step, const BatchInputs& batch, View& dx, Beta beta, Activation* next);
+    /// `next` is where the block before ends.
+    void backward(StepList& step, const BatchInputs& batch, View& dx, Beta beta, const BranchEnd& next);
 
     const Stream& out() const { return out_; }
-    /// dx as its backward pass reads it.
-    Activation& output_gradient() { return dx_; }
+    BranchEnd end() { return {&dx_, &down_}; }
 
   private:
     ModelShape shape_;
@@ -47,9 +46,9 @@ class MlpBlock {
     View square_;           // partials of the sum of squares of x'
     Activation x_, z_, y_;  // (M, d) the input, (M, 2f) gate/up interleaved, (M, f)
     // For the backward pass.
-    Activation dx_, dz_;   // (M, d); (M, 2f) in z's memory
-    View partials_, dot_;  // Σ z dz per column tile and token, and per token
-    View dgamma_;          // partials of the norm's weight
+    Activation dx_, dz_;  // (M, d); (M, 2f) in z's memory
+    View partials_;       // Σ z dz per column tile and token
+    NormPartials norm_;
 };
 
 }  // namespace coda

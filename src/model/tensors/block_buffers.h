@@ -40,7 +40,7 @@ class BlockBuffers {
     CodeViews codes(const char* name, std::int64_t tokens, std::int64_t cols, DType format = DType::f8e4m3) const {
         return {codes_by_rows(name, tokens, cols, format), transposed_codes(name, tokens, cols, format)};
     }
-    View statistic(const char* name, std::int64_t rows, std::int64_t cols) const {
+    View statistic(const std::string& name, std::int64_t rows, std::int64_t cols) const {
         return table_.activation(prefix_ + name, precision_.statistic, rows, cols);
     }
     View flags(const char* name, std::int64_t cols) const {

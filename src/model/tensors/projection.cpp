@@ -2,6 +2,13 @@
 
 namespace coda {
 
+NormPartials norm_partials(const std::string& block, const ModelShape& shape, const BlockBuffers& buffers) {
+    const std::int64_t tiles = ceil_div(shape.tokens, LinearRmsBackward::kTileRows);
+    return {.dot = buffers.statistic(block + " dot", 1, shape.tokens),
+            .dgamma = buffers.statistic(block + " norm weight partials", tiles, shape.width),
+            .dx_sum = buffers.statistic(block + " dx sum partials", tiles, shape.width)};
+}
+
 void Projection::make_value(StepList& step, const std::string& name) {
     if (units_) return step(name, UnpackInt4{.units = units_, .gamma = gamma_, .working = write(value_)});
     step(name, RoundWeights{.master = master_, .gamma = gamma_, .working = write(value_)});
@@ -28,22 +35,25 @@ void Projection::wgrad(StepList& step, const Activation& dz, const Activation& x
 }
 
 void Projection::backward(StepList& step, const char* norm_step, const Activation& dz, const Activation& x,
-                          const View& dot, View& dgamma, View& dx, Beta beta, Activation* next) {
+                          NormPartials& partials, View& dx, Beta beta, const BranchEnd& next) {
+    const bool sums_dx = next.closing != nullptr && next.closing->bias_;
     const Accumulate<Matrix> written(write(dx), Beta::accumulate);
     step(named("_dgrad"), LinearRmsBackward{.a = dz.rows(),
                                             .w = dgrad(),
                                             .x = x.storage(),
                                             .rstd = x.storage_rstd(),
-                                            .dot = dot,
+                                            .dot = partials.dot,
                                             .alpha = {},
                                             .scale = {},
                                             .dx = written,
-                                            .dx_codes = f8() && next != nullptr ? next->codes() : Rounded{},
+                                            .dx_codes = f8() && next.dx != nullptr ? next.dx->codes() : Rounded{},
                                             .n = {},
-                                            .dgamma = write(dgamma),
+                                            .dgamma = write(partials.dgamma),
+                                            .dx_sum = sums_dx ? write(partials.dx_sum) : View{},
                                             .tile = LinearRmsBackward::kTileRows});
     wgrad(step, dz, x, beta);
-    norm_gradient(step, norm_step, dgamma, beta);
+    norm_gradient(step, norm_step, partials.dgamma, beta);
+    if (sums_dx) next.closing->bias_gradient(step, partials.dx_sum, beta);
 }
 
 void Projection::bias_backward(StepList& step, const Activation& dz, const Activation& x, View& dot, View& dbias,
@@ -55,7 +65,12 @@ void Projection::bias_backward(StepList& step, const Activation& dz, const Activ
                                       .dot = write(dot),
                                       .sum = write(dbias),
                                       .tile = BiasBackward::kTileRows});
-    step(named("_bias_grad"), FinishColumnSum{.partials = dbias, .gamma = {}, .grad = {write(bias_gradient_), beta}});
+    bias_gradient(step, dbias, beta);
+}
+
+void Projection::bias_gradient(StepList& step, const View& partials, Beta beta) {
+    step(named("_bias_grad"),
+         FinishColumnSum{.partials = partials, .gamma = {}, .grad = {write(bias_gradient_), beta}});
 }
 
 void Projection::norm_gradient(StepList& step, const char* name, const View& dgamma, Beta beta) {

@@ -8,9 +8,29 @@
 
 #include "src/model/tensors/activation.h"
 #include "src/model/tensors/matrix.h"
+#include "src/model/tensors/shape.h"
 #include "src/model/tensors/step_list.h"
 
 namespace coda {
+
+class Projection;
+
+/// The end of a residual branch on the way back: the matrix that closed the branch, and dx as its backward pass reads
+/// it. Empty in front of the first branch, where the embedding reads dx in storage.
+struct BranchEnd {
+    Activation* dx = nullptr;
+    Projection* closing = nullptr;
+};
+
+/// What the backward pass of a norm needs and leaves, besides dx.
+struct NormPartials {
+    View dot;     // (1, M) Σ (z - bias) dz of its rows, for the projection z after the norm
+    View dgamma;  // (tiles over M, d) partials of the norm's weight
+    View dx_sum;  // (tiles over M, d) partials of the bias with which the branch before ends
+};
+
+/// Of the norm before a block: buffers "BLOCK dot", "BLOCK norm weight partials", "BLOCK dx sum partials".
+NormPartials norm_partials(const std::string& block, const ModelShape& shape, const BlockBuffers& buffers);
 
 class Projection {
   public:
@@ -42,12 +62,11 @@ class Projection {
     /// dW (+)= dzᵀ x: step NAME_wgrad.
     void wgrad(StepList& step, const Activation& dz, const Activation& x, Beta beta);
 
-    /// Back through the projection and the norm before it. dx, the gradient of the residual stream, is added to. `dot`
-    /// (1, M) is Σ (z - bias) dz of its rows, `dgamma` takes the partials of the norm's weight. `next` is dx as the
-    /// block before reads it, or null: an op with FP8 factors makes its codes. Steps NAME_dgrad, NAME_wgrad and
-    /// `norm_step`.
-    void backward(StepList& step, const char* norm_step, const Activation& dz, const Activation& x, const View& dot,
-                  View& dgamma, View& dx, Beta beta, Activation* next);
+    /// Back through the projection and the norm before it. dx, the gradient of the residual stream, is added to.
+    /// `next`: where the branch before ends. An op with FP8 factors makes the codes of dx there, and if that branch
+    /// ends with a bias, dx is its gradient. Steps NAME_dgrad, NAME_wgrad, `norm_step` and BEFORE_bias_grad.
+    void backward(StepList& step, const char* norm_step, const Activation& dz, const Activation& x,
+                  NormPartials& partials, View& dx, Beta beta, const BranchEnd& next);
 
     /// W in storage, as ops read it; its gradient, and a result that overwrites or adds to it.
     const View& value() const { return value_; }
@@ -62,6 +81,8 @@ class Projection {
     /// With a bias: takes it out of `dot`, Σ z dz of rows, which is then as backward() wants it, and makes its
     /// gradient. `dbias` takes the partials. Steps NAME_bias and NAME_bias_grad.
     void bias_backward(StepList& step, const Activation& dz, const Activation& x, View& dot, View& dbias, Beta beta);
+    /// The gradient of the bias from its partials: step NAME_bias_grad.
+    void bias_gradient(StepList& step, const View& partials, Beta beta);
     /// The gradient of the norm's weight from its partials.
     void norm_gradient(StepList& step, const char* name, const View& dgamma, Beta beta);
 

@@ -44,7 +44,10 @@ int use_weights(const CommandLine& command) {
     const RunOptions options = run_options(command);
     const Config& config = command.config;
     require_outputs(config, options);
-    if (command.export_dir) check_export_folder(*command.export_dir);
+    if (command.export_dir) {
+        check_export_folder(*command.export_dir);
+        to_hf_json(config.model);  // refuses a model that transformers does not have before any work is done
+    }
 
     Console console(stdout, Console::Loss::thrown);
     const PassSet passes = passes_of(command);

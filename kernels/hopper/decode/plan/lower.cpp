@@ -141,6 +141,8 @@ class Lowering {
                 kMaxBatch);
         shape().batch = static_cast<int>(batch);
         shape().width = width("the model's width", op.x.cols);
+        require(!op.position_table, "decode: ", where_,
+                ": model.position_embeddings is \"learned\", and the fused kernel adds no positions");
         expect_shape("tokens", op.tokens, 1, batch, DType::i32);
         expect_shape("table", op.table, op.table.rows, shape().width, DType::bf16);
         expect_shape("x", op.x, batch, shape().width, DType::bf16);
@@ -175,6 +177,8 @@ class Lowering {
         add_attention(attention, entry);
         residual(OpKind::attn_out, next_gemm<LinearResidualRms>(), o_, shape().q_columns(), in);
         finish(next<FinishRstd>());
+        require(!follows<LinearGelu>(), "decode: layer ", layers_,
+                ": model.mlp is GELU, and the fused kernel has SwiGLU");
         const LinearSwiglu& swiglu = next_gemm<LinearSwiglu>();
         expect("a", swiglu.a, x_);
         expect("rstd", swiglu.rstd, rstd_);
@@ -250,6 +254,8 @@ class Lowering {
     void residual(OpKind kind, const LinearResidualRms& op, const View& input, int columns, const View& old) {
         expect("a", op.a, input);
         expect("residual", op.residual, old);
+        require(!op.bias, "decode: ", where_, ": model.", kind == OpKind::attn_out ? "attention_out_bias" : "mlp_bias",
+                " is true, and the fused kernel adds no bias");
         DecodeOp entry = gemm(kind, op.w, columns, shape().width);
         entry.embedded = layers_ == 0 && kind == OpKind::attn_out;
         add(entry);
