@@ -18,6 +18,10 @@
 // the working copy that GEMMs read (NormFold, ops/optimizer/op.h). So the next GEMM reads x itself, where CODA stores
 // h = x ⊙ gamma next to x.
 //
+// LayerNorm is rstd x ⊙ gamma + beta, with RMSNorm's rstd, where every row of the stream x has mean 0. It does because
+// what is added to x comes from matrices and biases without their mean over the output dimension (CentreColumns), which
+// is also taken out of their gradients. A projection after such a norm adds v = W beta + b (FoldBeta, BetaBackward).
+//
 // RMSNorm's backward pass needs the statistic c = (1/d) Σ_j x̂_j dx̂_j, where x̂ is the normalised x. For a norm
 // followed by z = (x ⊙ rstd ⊙ gamma) Wᵀ + b, it equals (1/d) Σ (z - b) dz over all output features, exactly and with
 // eps. So Σ z dz is summed where dz is computed, before the dgrad GEMM whose epilogue needs it. Of a bias, Σ b dz is
@@ -32,12 +36,15 @@
 
 #include "kernels/ops/attention/op.h"
 #include "kernels/ops/bias_backward/op.h"
+#include "kernels/ops/centre/op.h"
+#include "kernels/ops/centre_rows/op.h"
 #include "kernels/ops/choose_token/op.h"
 #include "kernels/ops/cross_entropy/op.h"
 #include "kernels/ops/embedding/op.h"
 #include "kernels/ops/exchange/op.h"
 #include "kernels/ops/finish/op.h"
 #include "kernels/ops/key_value_cache/op.h"
+#include "kernels/ops/layer_norm/op.h"
 #include "kernels/ops/linear/op.h"
 #include "kernels/ops/linear_gelu/op.h"
 #include "kernels/ops/linear_head_dot/op.h"
@@ -45,6 +52,7 @@
 #include "kernels/ops/linear_rms_backward/op.h"
 #include "kernels/ops/linear_rope/op.h"
 #include "kernels/ops/linear_swiglu/op.h"
+#include "kernels/ops/norm_beta/op.h"
 #include "kernels/ops/optimizer/op.h"
 #include "kernels/ops/parts/op.h"
 #include "kernels/ops/quantise/op.h"
@@ -68,6 +76,7 @@ using Op = std::variant<
     LinearResidualRms,
     TargetLogit,
     FinishRstd,
+    LayerNorm,
     Attention,
     StoreKeyValue,
     DecodeAttention,
@@ -82,8 +91,11 @@ using Op = std::variant<
     WeightGradient,
     AttentionBackward,
     BiasBackward,
+    BetaBackward,
+    LayerNormBackward,
     FinishRowSum,
     FinishColumnSum,
+    CentreRows,
     EmbedBackward,
     Zero,
     QuantiseF8,
@@ -95,6 +107,8 @@ using Op = std::variant<
     GradNorm,
     AdamW,
     RoundWeights,
+    CentreColumns,
+    FoldBeta,
     UnpackInt4,
     UpdateScales>;
 // clang-format on

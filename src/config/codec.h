@@ -222,6 +222,9 @@ constexpr Names<MlpKind, 3> names_of(MlpKind) {
 constexpr Names<PositionEmbeddings, 2> names_of(PositionEmbeddings) {
     return {{{"rope", PositionEmbeddings::rope}, {"learned", PositionEmbeddings::learned}}};
 }
+constexpr Names<NormKind, 2> names_of(NormKind) {
+    return {{{"rmsnorm", NormKind::rmsnorm}, {"layernorm", NormKind::layernorm}}};
+}
 constexpr Names<RopeType, 2> names_of(RopeType) {
     return {{{"llama3", RopeType::llama3}, {"linear", RopeType::linear}}};
 }

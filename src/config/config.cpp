@@ -53,8 +53,12 @@ void validate(const ModelConfig& model) {
           "model.rope_scaling is given, and model.position_embeddings \"learned\" has no RoPE; leave out one of them");
     check(!model.mlp_bias || model.mlp != MlpKind::swiglu,
           "model.mlp_bias is true, and the projections of model.mlp \"swiglu\" have no biases here; leave it out, or "
-          "take "
+          "take \"gelu_tanh\" or \"gelu_exact\"");
+    check(model.norm == NormKind::rmsnorm || model.mlp != MlpKind::swiglu,
+          "model.norm is \"layernorm\", and model.mlp \"swiglu\" takes no bias of a norm here; take \"rmsnorm\", or "
           "\"gelu_tanh\" or \"gelu_exact\"");
+    check(model.norm == NormKind::rmsnorm || !model.qk_norm,
+          "model.norm is \"layernorm\" and model.qk_norm is true; norms of q and k go with \"rmsnorm\" only");
     validate_token(model, model.bos_token_id, "bos_token_id");
     for (const std::int64_t token : model.eos_token_id) validate_token(model, token, "eos_token_id");
 

@@ -16,6 +16,10 @@ enum class MlpKind { swiglu, gelu_tanh, gelu_exact };
 /// How attention knows positions: rope turns q and k; learned adds a row of a table to each token's embedding instead.
 enum class PositionEmbeddings { rope, learned };
 
+/// The norms before attention, the MLP and the head. A LayerNorm subtracts a row's mean, and has a bias next to its
+/// weight.
+enum class NormKind { rmsnorm, layernorm };
+
 enum class RopeType { llama3, linear };
 
 /// Rescaling of the rotary frequencies. Linear: every frequency is divided by `factor`, as if positions lay closer. Of
@@ -39,7 +43,8 @@ struct ModelConfig {
     std::int64_t num_key_value_heads = 0;  // default: num_attention_heads
     std::int64_t head_dim = 0;             // default: hidden_size / num_attention_heads
     std::int64_t vocab_size = 0;
-    double rms_norm_eps = 1e-5;
+    NormKind norm = NormKind::rmsnorm;
+    double rms_norm_eps = 1e-5;  // of a LayerNorm too
     double rope_theta = 500000;
     std::optional<RopeScaling> rope_scaling;
     PositionEmbeddings position_embeddings = PositionEmbeddings::rope;

@@ -91,7 +91,8 @@ void add_model(std::vector<Key>& keys) {
         .add("head_dim", &C::head_dim, derived("hidden_size / num_attention_heads"), between(2, 65536),
              "Width of a head; even")
         .add("vocab_size", &C::vocab_size, kRequired, between(1, 1 << 24), "Tokens of the vocabulary; 256 for bytes")
-        .add("rms_norm_eps", &C::rms_norm_eps, kOwn, kEpsilon, "Added to the mean square in RMSNorm")
+        .add("norm", &C::norm, kOwn, {}, "The norm before attention, MLP and head: RMSNorm, or LayerNorm with a bias")
+        .add("rms_norm_eps", &C::rms_norm_eps, kOwn, kEpsilon, "Added to the mean square in the norm")
         .add("rope_theta", &C::rope_theta, kOwn, above(0), "Base of the rotary frequencies")
         .add("rope_scaling", &C::rope_scaling, kOwn, {},
              "Hugging Face's object of rope_type linear (factor) or llama3 (factor, low_freq_factor, "

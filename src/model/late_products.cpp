@@ -10,14 +10,13 @@ namespace coda {
 
 namespace {
 
-/// Whether a step of [begin, end) writes what `op` reads.
-bool overwritten(const Op& op, const Step* begin, const Step* end) {
+/// Whether a step of [begin, end) writes what `op` reads, or touches what it writes.
+bool interferes(const Op& op, const Step* begin, const Step* end) {
     bool found = false;
-    for_each_operand(op, [&](const char*, const View& read, Access how) {
-        if (how != Access::in) return;
+    for_each_operand(op, [&](const char*, const View& operand, Access how) {
         for (const Step* step = begin; step < end; ++step) {
-            for_each_operand(step->op, [&](const char*, const View& written, Access access) {
-                found = found || (access != Access::in && overlap(read, written));
+            for_each_operand(step->op, [&](const char*, const View& other, Access access) {
+                found = found || ((how != Access::in || access != Access::in) && overlap(operand, other));
             });
         }
     });
@@ -33,7 +32,7 @@ void put_products_last(Schedule& schedule) {
         const Step& step = made[i];
         const bool waits = step.layer >= 0 && step.layer < kLateLayers &&
                            std::holds_alternative<WeightGradient>(step.op) &&
-                           !overwritten(step.op, made.data() + i + 1, made.data() + made.size());
+                           !interferes(step.op, made.data() + i + 1, made.data() + made.size());
         (waits ? late : schedule).push_back(step);
     }
     std::stable_sort(late.begin(), late.end(),

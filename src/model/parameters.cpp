@@ -20,7 +20,7 @@ ParameterLayout walk(const ModelConfig& model, ParameterPlan plan) {
     layout.matrices = plan.matrices();
     for (const WeightMatrix& matrix : layout.matrices) {
         const PackedTensor& place = matrix.place;
-        if (matrix.norm) layout.folds.push_back({place.offset, place.rows, place.cols, matrix.norm->offset});
+        if (matrix.norm) layout.folds.push_back({place.offset, place.rows, place.cols, matrix.norm->weight.offset});
     }
     for (const HfTensor& tensor : layout.tensors) layout.parameters += tensor.count();
     return layout;

@@ -39,12 +39,17 @@ InputProducts::InputProducts(Executor& executor, const Schedules& schedules, con
         if (matrix.layer < 0) continue;
         products_[i].resize(static_cast<std::size_t>(matrix.place.cols * matrix.place.cols));
         if (!matrix.norm) continue;
-        norms_[i].resize(static_cast<std::size_t>(matrix.norm->count()));
-        weights.read(matrix.norm->offset, norms_[i]);
+        const auto read = [&](const PackedTensor& place) {
+            std::vector<float> values(static_cast<std::size_t>(place.count()));
+            weights.read(place.offset, values);
+            return values;
+        };
+        norms_[i].gamma = read(matrix.norm->weight);
+        if (matrix.norm->bias) norms_[i].beta = read(*matrix.norm->bias);
     }
 }
 
-std::vector<float> InputProducts::input_of(const GemmTensor& input, const std::vector<float>& norm) {
+std::vector<float> InputProducts::input_of(const GemmTensor& input, const Norm& norm) {
     const View& view = input.view;
     require(view.ld == view.cols, "the inputs of a matrix have gaps between rows");
     std::vector<std::byte> staging;
@@ -62,9 +67,12 @@ std::vector<float> InputProducts::input_of(const GemmTensor& input, const std::v
 #pragma omp parallel for
     for (std::int64_t row = 0; row < view.rows; ++row) {
         const auto factor = static_cast<float>(factors[static_cast<std::size_t>(row)]);
-        for (std::int64_t j = 0; j < view.cols; ++j)
-            x[static_cast<std::size_t>(row * view.cols + j)] *=
-                factor * (norm.empty() ? 1.0F : norm[static_cast<std::size_t>(j)]);
+        for (std::int64_t j = 0; j < view.cols; ++j) {
+            const auto column = static_cast<std::size_t>(j);
+            float& value = x[static_cast<std::size_t>(row * view.cols + j)];
+            value *= factor * (norm.gamma.empty() ? 1.0F : norm.gamma[column]);
+            if (!norm.beta.empty()) value += norm.beta[column];
+        }
     }
     return x;
 }

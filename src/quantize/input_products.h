@@ -29,11 +29,16 @@ class InputProducts : public StepObserver {
 
   private:
     /// (rows, cols), with the weight of the norm before the matrix; `norm` is empty without one.
-    std::vector<float> input_of(const GemmTensor& input, const std::vector<float>& norm);
+    /// The parameters of the norm before a matrix; empty where there is none.
+    struct Norm {
+        std::vector<float> gamma, beta;
+    };
+    std::vector<float> input_of(const GemmTensor& input, const Norm& norm);
 
     Executor& executor_;
     const Schedules& schedules_;
-    std::vector<std::vector<float>> products_, norms_;
+    std::vector<std::vector<float>> products_;
+    std::vector<Norm> norms_;
 };
 
 }  // namespace coda

@@ -199,6 +199,8 @@ TEST_CASE("fused decode: a list of another form is refused, and the message says
     CHECK_THAT(refusal_after([](DecodeList& list) { op_of<Embed>(list).tokens = list.positions; }), Contains("token"));
     CHECK_THAT(refusal_after([](DecodeList& list) { op_of<Embed>(list).position_table = op_of<Embed>(list).table; }),
                Contains("model.position_embeddings is \"learned\""));
+    CHECK_THAT(refusal_after([](DecodeList& list) { op_of<Embed>(list).centred = true; }),
+               Contains("model.norm is \"layernorm\""));
 }
 
 TEST_CASE("fused decode: every part of shared memory has room of its own") {

@@ -67,7 +67,7 @@ struct Case {
     bool tied = false, scaled = false, bias = false, norms = false;
     std::int64_t window = 0;
     MlpKind mlp = MlpKind::swiglu;
-    bool learned = false;
+    bool learned = false, layernorm = false;
 };
 
 ModelConfig model_of(const Case& c) {
@@ -78,6 +78,7 @@ ModelConfig model_of(const Case& c) {
     model.sliding_window = c.window;
     model.attention_bias = model.attention_out_bias = c.bias;
     model.mlp = c.mlp;
+    if (c.layernorm) model.norm = NormKind::layernorm;
     model.mlp_bias = c.mlp != MlpKind::swiglu;
     if (c.learned) {
         model.position_embeddings = PositionEmbeddings::learned;
@@ -130,6 +131,7 @@ TEST_CASE("decoding in double has the textbook's logits at every position") {
         Case{.name = "a window of 5", .window = 5}, Case{.name = "a window of the whole context", .window = 14},
         Case{.name = "GELU, every bias", .bias = true, .mlp = MlpKind::gelu_tanh},
         Case{.name = "learned positions", .learned = true},
+        Case{.name = "gpt2", .tied = true, .bias = true, .mlp = MlpKind::gelu_tanh, .learned = true, .layernorm = true},
         Case{.name = "learned positions, tied", .tied = true, .learned = true});
     INFO(c.name);
     const ModelConfig model = model_of(c);

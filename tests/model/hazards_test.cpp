@@ -246,3 +246,23 @@ TEST_CASE("SwiGLU's backward may work on z itself, but not on a shifted view of 
     CHECK(hazards_with(z.row_slice(0, 4)).empty());
     CHECK(mentions(hazards_with(z.row_slice(1, 4)), {"operand dz", "operand z", "in place"}));
 }
+
+TEST_CASE("CentreColumns may work in place on a matrix, and on a bias as a column, but not on a shifted view") {
+    BufferTable buffers;
+    const View vector = buffers.add("bias", MemorySegment::weights, Lifetime::persistent, DType::f32, 1, 5);
+    const View matrix = buffers.add("matrix", MemorySegment::weights, Lifetime::persistent, DType::f32, 5, 4);
+    View column = vector;
+    column.rows = 5;
+    column.cols = column.ld = 1;
+    const auto hazards_with = [&](const View& from, const View& to) {
+        View written = to;
+        written.version = 1;
+        const Schedule schedule{{Phase::backward, 0, "down_centre", CentreColumns{.matrix = from, .out = written}}};
+        const Schedule* schedules[] = {&schedule};
+        return find_hazards(schedule, buffers, plan_memory(buffers, schedules));
+    };
+    CHECK(hazards_with(matrix, matrix).empty());
+    CHECK(hazards_with(column, column).empty());
+    CHECK(mentions(hazards_with(matrix.row_slice(0, 4), matrix.row_slice(1, 4)),
+                   {"operand out", "operand matrix", "in place"}));
+}

@@ -12,14 +12,17 @@ using namespace coda::test;
 
 namespace {
 
-/// Tied ones have biases, and the others norms of q and k, which passes without master weights read from a copy of
-/// their own.
+/// Tied ones have biases and LayerNorm, and the others norms of q and k, which passes without master weights read from
+/// a copy of their own.
 ModelConfig tied_or_not(bool tied) {
     ModelConfig model = tiny_model();
     model.tie_word_embeddings = tied;
     model.attention_bias = model.attention_out_bias = model.mlp_bias = tied;
     model.qk_norm = !tied;
-    if (tied) model.mlp = MlpKind::gelu_exact;
+    if (tied) {
+        model.mlp = MlpKind::gelu_exact;
+        model.norm = NormKind::layernorm;
+    }
     return model;
 }
 

@@ -191,6 +191,27 @@ TEST_CASE("learned positions lie behind the embedding, a row per position") {
     CHECK(layout.tensors.at(1).name == "model.embed_positions.weight");
 }
 
+TEST_CASE("a LayerNorm has a bias behind its weight, and no matrix carries the last one") {
+    ModelConfig model = tiny_model();
+    const ParameterLayout rms = parameter_layout(model);
+    model.norm = NormKind::layernorm;
+    model.mlp = MlpKind::gelu_tanh;
+    const ParameterLayout layout = parameter_layout(model);
+    REQUIRE(layout.head.final_norm);
+    CHECK(!rms.head.final_norm);
+    for (const WeightMatrix& matrix : layout.matrices) {
+        const std::string name = matrix.name;
+        INFO(name);
+        CHECK((name == "qkv" || name == "up") == (matrix.norm && matrix.norm->bias));
+        CHECK((name == "attn_out" || name == "down") == matrix.centred);
+        if (matrix.norm) CHECK(matrix.norm->bias->offset >= matrix.norm->weight.offset + 16);
+    }
+    const auto biases = std::count_if(layout.tensors.begin(), layout.tensors.end(), [](const HfTensor& tensor) {
+        return tensor.bias && tensor.name.ends_with("norm.bias") && tensor.rows == 1 && tensor.cols == 16;
+    });
+    CHECK(biases == 2 * model.num_hidden_layers + 1);
+}
+
 TEST_CASE("parameter counts of the known models") {
     ModelConfig model = llama1b_untied();
     CHECK(parameter_layout(model).parameters == 1498482688);

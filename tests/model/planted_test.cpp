@@ -161,6 +161,56 @@ TEST_CASE("planted mistakes of GELU and of biases are far outside the tolerance"
           }) > 0.01);
 }
 
+TEST_CASE("planted mistakes of LayerNorm are far outside the tolerance") {
+    const TextbookCase c{.name = "planted",
+                         .bias = true,
+                         .out_bias = true,
+                         .mlp_bias = true,
+                         .mlp = MlpKind::gelu_tanh,
+                         .learned = true,
+                         .layernorm = true,
+                         .sizes = {},
+                         .micro_batches = 2};
+    const auto error_of = [&](auto&& change) {
+        return compare(c, kFloat64,
+                       [&](ModelRun& run) {
+                           for (Schedule* schedule : {&run.schedules.first, &run.schedules.further}) change(*schedule);
+                       })
+            .gradient;
+    };
+    const auto error_with = [&]<class T>(void (*change)(T&)) {
+        return error_of([&](Schedule& schedule) { change_ops<T>(schedule, change); });
+    };
+    const auto error_without = [&](const char* step) {
+        return error_of([&](Schedule& schedule) {
+            REQUIRE(std::erase_if(schedule, [&](const Step& each) { return each.name == step; }) > 0);
+        });
+    };
+    CHECK(error_with(+[](Embed& op) { op.centred = false; }) > 0.01);
+    CHECK(error_with(+[](FoldBeta& op) { op.bias = {}; }) > 0.01);
+    CHECK(error_with(+[](FoldBeta& op) { op.gamma = op.beta; }) > 0.01);
+    CHECK(error_with(+[](BetaBackward& op) { op.beta.offset = 0; }) > 0.01);
+    CHECK(error_with(+[](LayerNorm& op) { op.beta = op.gamma; }) > 0.01);
+    CHECK(error_with(+[](LayerNormBackward& op) { op.rstd.offset += size_of(op.rstd.dtype); }) > 0.01);
+    // The norm's statistic with W beta and the bias in it.
+    CHECK(error_with(+[](LinearGeluBackward& op) { op.bias = {}; }) > 0.01);
+    // Gradients that are right up to a multiple of (1, ..., 1), not centred.
+    for (const char* step : {"centre_dx", "down_wgrad_centred", "attn_out_wgrad_centred", "down_bias_grad_centred"}) {
+        INFO(step);
+        CHECK(error_without(step) > 0.01);
+    }
+    CHECK(error_without("qkv_beta") > 0.01);
+    // The norm's bias in its gradient from Σ dz of the micro-batch before.
+    CHECK(error_without("up_dz_sum") > 0.01);
+    // Copies of matrices and biases that put a mean into the stream.
+    CHECK(error_of([](Schedule& schedule) {
+              for (Step& step : schedule) {
+                  auto* op = std::get_if<CentreColumns>(&step.op);
+                  if (op != nullptr && step.name == "down_centred") step.op = Zero{.out = static_cast<View&>(op->out)};
+              }
+          }) > 0.01);
+}
+
 TEST_CASE("planted mistakes in weights and tables are far outside the tolerance") {
     const ModelConfig model = tiny_model();
     const textbook::Weights weights = textbook::random_weights(model, 7);

@@ -45,7 +45,11 @@ ModelConfig model_of(const RanksCase& c) {
     model.tie_word_embeddings = c.tied;
     model.attention_bias = c.tied;  // shared, as norms are
     model.qk_norm = !c.tied;        // likewise
-    model.attention_out_bias = c.tied && !c.gemms.has_fp8;
+    if (c.tied && !c.gemms.has_fp8) {
+        model.attention_out_bias = model.mlp_bias = true;
+        model.mlp = MlpKind::gelu_tanh;
+        model.norm = NormKind::layernorm;
+    }
     if (c.tied) {
         model.position_embeddings = PositionEmbeddings::learned;
         model.max_position_embeddings = kSeqLen;

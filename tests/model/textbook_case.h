@@ -12,6 +12,7 @@ struct TextbookCase {
          out_bias = false, mlp_bias = false;
     MlpKind mlp = MlpKind::swiglu;
     bool learned = false;  // positions
+    bool layernorm = false;
     Sizes sizes;
     std::size_t micro_batches = 1;
 };
@@ -24,6 +25,7 @@ inline ModelConfig model_of(const TextbookCase& c) {
     if (c.norms) model.rms_norm_eps = 1e-3;  // large enough that its part of a norm's gradient counts
     model.attention_out_bias = c.out_bias;
     model.mlp = c.mlp;
+    if (c.layernorm) model.norm = NormKind::layernorm;
     model.mlp_bias = c.mlp_bias;
     if (c.learned) {
         model.position_embeddings = PositionEmbeddings::learned;

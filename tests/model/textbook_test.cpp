@@ -78,6 +78,29 @@ TEST_CASE("the schedule in double agrees with the textbook model on the loss and
                      .learned = true,
                      .sizes = {.batch = 1, .seq_len = 9, .chunks = 2, .document_mask = true},
                      .micro_batches = 3},
+        TextbookCase{.name = "LayerNorm without biases of matrices, RoPE",
+                     .mlp = MlpKind::gelu_exact,
+                     .layernorm = true,
+                     .sizes = {}},
+        TextbookCase{.name = "gpt2, documents, chunks, accumulation",
+                     .tied = true,
+                     .documents = true,
+                     .restart = true,
+                     .bias = true,
+                     .out_bias = true,
+                     .mlp_bias = true,
+                     .mlp = MlpKind::gelu_tanh,
+                     .learned = true,
+                     .layernorm = true,
+                     .sizes = {.batch = 1, .seq_len = 9, .chunks = 2, .document_mask = true},
+                     .micro_batches = 3},
+        TextbookCase{.name = "LayerNorm, untied, every bias, recompute",
+                     .bias = true,
+                     .out_bias = true,
+                     .mlp_bias = true,
+                     .mlp = MlpKind::gelu_tanh,
+                     .layernorm = true,
+                     .sizes = {.recompute = Recompute::mlp}},
         TextbookCase{.name = "exact GELU with biases of the MLP only",
                      .mlp_bias = true,
                      .mlp = MlpKind::gelu_exact,
@@ -107,6 +130,7 @@ TEST_CASE("ragged partial tiles: a second tile in every direction, and a small o
     model.qk_norm = !model.attention_bias;
     model.mlp = GENERATE(MlpKind::swiglu, MlpKind::gelu_tanh);
     model.mlp_bias = model.mlp != MlpKind::swiglu;
+    if (model.mlp_bias && !model.qk_norm) model.norm = NormKind::layernorm;
     const std::int64_t rows = LinearRmsBackward::kTileRows + 6;
     const Sizes sizes{.batch = 2, .seq_len = rows / 2, .chunks = 1};
     const textbook::Weights weights = textbook::random_weights(model, 3);

@@ -97,6 +97,7 @@ std::map<std::string, std::vector<std::int64_t>> weight_shapes(const ModelConfig
                                                                {"model.norm.weight", {d}}};
     if (config.position_embeddings == PositionEmbeddings::learned)
         shapes["model.embed_positions.weight"] = {config.max_position_embeddings, d};
+    if (config.norm == NormKind::layernorm) shapes["model.norm.bias"] = {d};
     if (!config.tie_word_embeddings) shapes["lm_head.weight"] = {config.vocab_size, d};
     for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
         shapes[layer_weight(layer, "input_layernorm")] = {d};
@@ -112,6 +113,9 @@ std::map<std::string, std::vector<std::int64_t>> weight_shapes(const ModelConfig
             shapes[layer_weight(layer, "self_attn.q_norm")] = {head_dim(config)};
             shapes[layer_weight(layer, "self_attn.k_norm")] = {head_dim(config)};
         }
+        if (config.norm == NormKind::layernorm)
+            for (const char* norm : {"input_layernorm", "post_attention_layernorm"})
+                shapes[layer_bias(layer, norm)] = {d};
         if (config.attention_out_bias) shapes[layer_bias(layer, "self_attn.o_proj")] = {d};
         if (config.mlp_bias) {
             shapes[layer_bias(layer, "mlp.up_proj")] = {f};

@@ -116,6 +116,21 @@ Matrix<Scalar> rms_norm(const Matrix<Scalar>& x, const std::vector<Scalar>& weig
     return y;
 }
 
+template <class Scalar>
+Matrix<Scalar> layer_norm(const Matrix<Scalar>& x, const std::vector<Scalar>& weight, const std::vector<Scalar>& bias,
+                          double eps) {
+    Matrix<Scalar> centred(x.rows, x.columns);
+    for (std::int64_t m = 0; m < x.rows; ++m) {
+        Scalar mean = 0.0;
+        for (std::int64_t j = 0; j < x.columns; ++j) mean = mean + x(m, j) / Scalar(static_cast<double>(x.columns));
+        for (std::int64_t j = 0; j < x.columns; ++j) centred(m, j) = x(m, j) - mean;
+    }
+    Matrix<Scalar> y = rms_norm(centred, weight, eps);
+    for (std::int64_t m = 0; m < x.rows; ++m)
+        for (std::int64_t j = 0; j < x.columns; ++j) y(m, j) = y(m, j) + bias[static_cast<std::size_t>(j)];
+    return y;
+}
+
 /// rms_norm of every head of x (M, heads hd) by itself, hd the size of `weight`.
 template <class Scalar>
 Matrix<Scalar> norm_heads(const Matrix<Scalar>& x, const std::vector<Scalar>& weight, double eps) {
@@ -258,11 +273,17 @@ Matrix<Scalar> model_logits(const ModelConfig& config, const Parameters<Scalar>&
         const std::vector<int> rows(position.begin(), position.end());
         x = add(x, embedding(rows, parameters.at("model.embed_positions.weight"), config.hidden_size));
     }
+    const auto normed = [&](const Matrix<Scalar>& row, const std::string& name) {
+        const std::vector<Scalar>& weight = parameters.at(name + ".weight");
+        if (config.norm == NormKind::rmsnorm) return rms_norm(row, weight, config.rms_norm_eps);
+        return layer_norm(row, weight, parameters.at(name + ".bias"), config.rms_norm_eps);
+    };
     for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
         const auto weight = [&](const std::string& module) -> const std::vector<Scalar>& {
             return parameters.at(layer_weight(layer, module));
         };
-        const Matrix<Scalar> a = rms_norm(x, weight("input_layernorm"), config.rms_norm_eps);
+        const std::string in_layer = "model.layers." + std::to_string(layer) + ".";
+        const Matrix<Scalar> a = normed(x, in_layer + "input_layernorm");
         const auto projected = [&](const std::string& module, const Matrix<Scalar>& input, bool bias) {
             return bias ? linear(input, weight(module), parameters.at(layer_bias(layer, module)))
                         : linear(input, weight(module));
@@ -278,13 +299,13 @@ Matrix<Scalar> model_logits(const ModelConfig& config, const Parameters<Scalar>&
                                            batch, config.sliding_window);
         x = add(x, projected("self_attn.o_proj", o, config.attention_out_bias));
 
-        const Matrix<Scalar> b = rms_norm(x, weight("post_attention_layernorm"), config.rms_norm_eps);
+        const Matrix<Scalar> b = normed(x, in_layer + "post_attention_layernorm");
         const Matrix<Scalar> up = projected("mlp.up_proj", b, config.mlp_bias);
         const Matrix<Scalar> y =
             config.mlp == MlpKind::swiglu ? swiglu(linear(b, weight("mlp.gate_proj")), up) : gelu(up, config.mlp);
         x = add(x, projected("mlp.down_proj", y, config.mlp_bias));
     }
-    const Matrix<Scalar> n = rms_norm(x, parameters.at("model.norm.weight"), config.rms_norm_eps);
+    const Matrix<Scalar> n = normed(x, "model.norm");
     return linear(n, parameters.at(config.tie_word_embeddings ? "model.embed_tokens.weight" : "lm_head.weight"));
 }
 

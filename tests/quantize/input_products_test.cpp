@@ -76,7 +76,8 @@ TEST_CASE("products of inputs include the weight of the norm before the matrix")
         const std::int64_t n = matrix.place.cols;
         const std::vector<double>& sums = reference.products.at({matrix.layer, matrix.name});
         const auto gamma = [&](std::int64_t i) {
-            return matrix.norm ? static_cast<double>(flat[static_cast<std::size_t>(matrix.norm->offset + i)]) : 1.0;
+            return matrix.norm ? static_cast<double>(flat[static_cast<std::size_t>(matrix.norm->weight.offset + i)])
+                               : 1.0;
         };
         double most = 0, largest = 0;
         for (std::int64_t i = 0; i < n; ++i)

@@ -26,6 +26,12 @@ __device__ inline uint4 pack(const Eight& eight) {
             pack_bf16(eight.value[4], eight.value[5]), pack_bf16(eight.value[6], eight.value[7])};
 }
 
+/// Eight fp32 as the 32 bytes of two accesses.
+__device__ inline Eight load_eight(const float4* from) {
+    const float4 low = __ldg(from), high = __ldg(from + 1);
+    return {{low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w}};
+}
+
 /// Sum over the block's kThreads; the result is in thread 0.
 template <int kThreads, class T>
 __device__ T block_sum(T value) {

@@ -12,6 +12,7 @@
 #include "kernels/core/integers.h"
 #include "kernels/core/limits.h"
 #include "kernels/hopper/plan.h"
+#include "kernels/hopper/pointwise/column_sums.cuh"
 #include "kernels/hopper/pointwise/operands.h"
 #include "kernels/hopper/pointwise/vectors.cuh"
 #include "kernels/hopper/sm90/check.h"
@@ -23,8 +24,7 @@ namespace {
 
 constexpr int kWarps = 8, kThreads = 32 * kWarps;
 constexpr int kRows = static_cast<int>(BiasBackward::kTileRows) / kWarps;  // of a warp
-constexpr int kColumns = 32 * 8;                                           // of a chunk
-static_assert(kColumns == kThreads, "a thread finishes a column");
+static_assert(kChunkColumns == kThreads, "a thread finishes a column");
 
 struct BiasArguments {
     const uint4* dz;
@@ -36,7 +36,7 @@ struct BiasArguments {
 };
 
 __global__ __launch_bounds__(kThreads) void bias_backward(const __grid_constant__ BiasArguments arguments) {
-    __shared__ float sums[kWarps][kColumns];
+    __shared__ ColumnSums<kWarps> sums;
     const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
     const std::int64_t first = std::int64_t{blockIdx.x} * BiasBackward::kTileRows + warp * kRows;
     const int rows = static_cast<int>(max(min(arguments.rows - first, std::int64_t{kRows}), std::int64_t{0}));
@@ -45,7 +45,7 @@ __global__ __launch_bounds__(kThreads) void bias_backward(const __grid_constant_
     for (int i = 0; i < kRows; ++i)
         over[i] = arguments.rstd != nullptr && i < rows ? 1.0f / __ldg(arguments.rstd + first + i) : 1.0f;
 
-    for (std::int64_t chunk = 0; chunk < arguments.columns; chunk += kColumns) {
+    for (std::int64_t chunk = 0; chunk < arguments.columns; chunk += kChunkColumns) {
         const std::int64_t group = chunk / 8 + lane;
         const int mine = 8 * group < arguments.columns ? rows : 0;  // rows of this lane's columns
         uint4 loaded[kRows];
@@ -68,17 +68,10 @@ __global__ __launch_bounds__(kThreads) void bias_backward(const __grid_constant_
                 of_bias[i] = fmaf(by[j], dz.value[j], of_bias[i]);
             }
         }
-        auto* to = reinterpret_cast<float4*>(sums[warp] + 8 * lane);
-        to[0] = {sum[0], sum[1], sum[2], sum[3]};
-        to[1] = {sum[4], sum[5], sum[6], sum[7]};
+        sums.put(warp, lane, sum);
         __syncthreads();
         const std::int64_t column = chunk + threadIdx.x;
-        if (column < arguments.columns) {
-            float total = 0;
-#pragma unroll
-            for (int other = 0; other < kWarps; ++other) total += sums[other][threadIdx.x];
-            arguments.sum[blockIdx.x * arguments.sum_ld + column] = total;
-        }
+        if (column < arguments.columns) arguments.sum[blockIdx.x * arguments.sum_ld + column] = sums[threadIdx.x];
         __syncthreads();
     }
 #pragma unroll

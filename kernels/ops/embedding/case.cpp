@@ -30,7 +30,7 @@ struct Sizes {
 };
 Sizes sizes_of(Size size) { return size == Size::step ? Sizes{32768, 2048, 128256} : Sizes{500, 264, 700}; }
 
-template <bool kPositions>
+template <bool kPositions, bool kCentred = false>
 OpCase embed(Size size) {
     const auto [tokens, width, vocab] = sizes_of(size);
     OpCase made;
@@ -41,6 +41,7 @@ OpCase embed(Size size) {
     op.x = made.result("x", DType::bf16, tokens, width);
     op.rstd = made.result("rstd", DType::f32, 1, tokens);
     op.eps = 1e-5;
+    op.centred = kCentred;
     const std::int64_t rows = distinct(made.tokens);
     std::int64_t bytes = op.x.bytes() + op.table.row_slice(0, rows).bytes();
     if (kPositions) {
@@ -49,7 +50,10 @@ OpCase embed(Size size) {
         op.position_table = made.add("position_table", DType::bf16, positions, width, Fill::normal);
         bytes += op.position_table.bytes();
     }
-    return made.finish(op, text(tokens, " x ", width, ", ", rows, " distinct", kPositions ? ", positions" : ""), bytes);
+    return made.finish(op,
+                       text(tokens, " x ", width, ", ", rows, " distinct", kPositions ? ", positions" : "",
+                            kCentred ? ", centred" : ""),
+                       bytes);
 }
 
 OpCase embed_backward(Size size) {
@@ -70,7 +74,7 @@ OpCase embed_backward(Size size) {
 
 template <>
 OpCases cases_of<Embed>() {
-    return {.programs = {}, .others = {{embed<false>}, {embed<true>, false}}};
+    return {.programs = {}, .others = {{embed<false>}, {embed<true>, false}, {embed<true, true>, false}}};
 }
 template <>
 OpCases cases_of<EmbedBackward>() {

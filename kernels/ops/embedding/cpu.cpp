@@ -39,13 +39,22 @@ void execute(const Embed& op, const Memory& memory) {
                     const auto value = static_cast<Compute>(x_row[j]);
                     square += value * value;
                 }
-                if (position_table != nullptr) {
+                if (position_table != nullptr || op.centred) {
                     // Of the token's row as rounded: the bits are the same where tokens are looked up in a copy.
-                    const Storage* position = position_table + positions[m] * op.position_table.ld;
+                    const Storage* position =
+                        position_table ? position_table + positions[m] * op.position_table.ld : nullptr;
+                    const auto sum = [&](std::int64_t j) {
+                        const auto token = static_cast<Compute>(x_row[j]);
+                        return position ? token + static_cast<Compute>(position[j]) : token;
+                    };
+                    Compute mean = 0;
+                    if (op.centred) {
+                        for (std::int64_t j = 0; j < width; ++j) mean += sum(j);
+                        mean /= static_cast<Compute>(width);
+                    }
                     square = 0;
                     for (std::int64_t j = 0; j < width; ++j) {
-                        x_row[j] =
-                            static_cast<Storage>(static_cast<Compute>(x_row[j]) + static_cast<Compute>(position[j]));
+                        x_row[j] = static_cast<Storage>(sum(j) - mean);
                         const auto value = static_cast<Compute>(x_row[j]);
                         square += value * value;
                     }

@@ -2,6 +2,7 @@
 //
 //   x = table[token]                   tokens (M) i32, table (V, d) bf16 or fp32, x (M, d) bf16
 //   x = round(x + position_table[position]), where there is one: positions (M) i32, position_table (P, d) bf16
+//   x = round(x - mean x), of x before it was rounded for positions, where the op is centred
 //   rstd = 1/sqrt(mean x² + eps)       rstd (M) fp32, of x as stored
 //
 // A warp takes one row, with 16 bytes of x per lane and access: the kernel moves as many bytes as a copy of x. d must
@@ -49,18 +50,57 @@ struct PositionArguments : EmbedArguments<Vector> {
     std::int64_t position_ld;
 };
 
-/// Vector `at` of row `row` of x, from that of the table.
+/// The position table may be null.
 template <class Vector>
-__device__ uint4 with_position(const EmbedArguments<Vector>&, uint4 token, std::int64_t, int) {
-    return token;
-}
+struct CentredArguments : PositionArguments<Vector> {};
+
 template <class Vector>
-__device__ uint4 with_position(const PositionArguments<Vector>& arguments, uint4 token, std::int64_t row, int at) {
+__device__ Eight sum_at(const PositionArguments<Vector>& arguments, uint4 token, std::int64_t row, int at) {
     Eight sum = unpack(token);
     const Eight position =
         unpack(__ldg(arguments.position_table + arguments.positions[row] * arguments.position_ld + at));
 #pragma unroll
     for (int i = 0; i < 8; ++i) sum.value[i] += position.value[i];
+    return sum;
+}
+template <class Vector>
+__device__ Eight sum_at(const CentredArguments<Vector>& arguments, uint4 token, std::int64_t row, int at) {
+    if (arguments.position_table == nullptr) return unpack(token);
+    return sum_at(static_cast<const PositionArguments<Vector>&>(arguments), token, row, at);
+}
+
+/// What is taken out of row `row`, by its warp.
+template <class Vector>
+__device__ float mean_of(const EmbedArguments<Vector>&, const Vector*, std::int64_t) {
+    return 0;
+}
+template <class Vector>
+__device__ float mean_of(const CentredArguments<Vector>& arguments, const Vector* from, std::int64_t row) {
+    float sum = 0;
+    for (int at = static_cast<int>(threadIdx.x); at < arguments.vectors; at += 32) {
+        const Eight eight = sum_at(arguments, load_rounded(from + at), row, at);
+#pragma unroll
+        for (const float value : eight.value) sum += value;
+    }
+#pragma unroll
+    for (int apart = 16; apart > 0; apart /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, apart);
+    return sum / arguments.width;
+}
+
+/// Vector `at` of row `row` of x, from that of the table.
+template <class Vector>
+__device__ uint4 x_at(const EmbedArguments<Vector>&, uint4 token, std::int64_t, int, float) {
+    return token;
+}
+template <class Vector>
+__device__ uint4 x_at(const PositionArguments<Vector>& arguments, uint4 token, std::int64_t row, int at, float) {
+    return pack(sum_at(arguments, token, row, at));
+}
+template <class Vector>
+__device__ uint4 x_at(const CentredArguments<Vector>& arguments, uint4 token, std::int64_t row, int at, float mean) {
+    Eight sum = sum_at(arguments, token, row, at);
+#pragma unroll
+    for (float& value : sum.value) value -= mean;
     return pack(sum);
 }
 
@@ -70,6 +110,7 @@ __global__ __launch_bounds__(32 * kWarps) void embed(Arguments<Vector> arguments
     if (row >= arguments.rows) return;
     const Vector* from = arguments.table + arguments.tokens[row] * arguments.table_ld;
     uint4* x = arguments.x + row * arguments.x_ld;
+    const float mean = mean_of(arguments, from, row);
     float square = 0;
     for (int first = static_cast<int>(threadIdx.x); first < arguments.vectors; first += 32 * kBatch) {
         uint4 bits[kBatch];
@@ -80,7 +121,7 @@ __global__ __launch_bounds__(32 * kWarps) void embed(Arguments<Vector> arguments
         for (int j = 0; j < kBatch; ++j) {
             const int at = first + 32 * j;
             if (at >= arguments.vectors) break;
-            bits[j] = with_position(arguments, bits[j], row, at);
+            bits[j] = x_at(arguments, bits[j], row, at, mean);
             const Eight eight = unpack(bits[j]);
 #pragma unroll
             for (const float value : eight.value) square += value * value;
@@ -117,12 +158,15 @@ Launch bind(const Embed& op, const Plan&, const Memory& memory) {
                 CUDA_CHECK(cudaGetLastError());
             };
         };
-        if (!op.position_table) return launch(arguments);
-        const View& positions = op.position_table;
-        return launch(PositionArguments<Vector>{
-            arguments, operands.get<std::int32_t>("positions", op.positions, 1, rows),
-            reinterpret_cast<const uint4*>(operands.get_vectors("position_table", positions, positions.rows, width)),
-            positions.ld / 8});
+        if (!op.position_table && !op.centred) return launch(arguments);
+        CentredArguments<Vector> more{{arguments, nullptr, nullptr, 0}};
+        if (const View& positions = op.position_table) {
+            more.positions = operands.get<std::int32_t>("positions", op.positions, 1, rows);
+            more.position_table = reinterpret_cast<const uint4*>(
+                operands.get_vectors("position_table", positions, positions.rows, width));
+            more.position_ld = positions.ld / 8;
+        }
+        return op.centred ? launch(more) : launch(static_cast<const PositionArguments<Vector>&>(more));
     };
     if (op.table.dtype != DType::f32)
         return prepare(reinterpret_cast<const uint4*>(operands.get_vectors("table", op.table, op.table.rows, width)));

@@ -6,7 +6,8 @@
 namespace coda {
 
 /// x = table[token] in storage, with a position_table round(x + position_table[position]); rstd = 1/sqrt(mean x² +
-/// eps). The caller must pass tokens and positions that the tables have (the loader checks every id).
+/// eps). Centred: each row's mean is taken out of it before it is rounded for the last time. The caller must pass
+/// tokens and positions that the tables have (the loader checks every id).
 struct Embed {
     In<Vector> tokens;          // (1, M) i32
     In<Matrix> table;           // (V, d) storage or master
@@ -15,6 +16,7 @@ struct Embed {
     Out<Matrix> x;              // (M, d) storage
     Out<Vector> rstd;           // (1, M) statistic, from x as stored
     double eps = 0;
+    bool centred = false;
 
     static constexpr Traits traits{Trait::flops, Trait::bytes_of, Trait::tolerance};
     static constexpr const char* name = "Embed";
@@ -30,8 +32,9 @@ struct Embed {
         if (&operand == &table) return gathered_bytes(table, tokens);
         return &operand == &position_table ? gathered_bytes(position_table, positions) : operand.bytes();
     }
-    static constexpr std::optional<Tolerance> tolerance(std::string_view operand, DType) {
-        return operand == "x" ? std::optional(kExact) : std::nullopt;
+    /// Means are sums of another order.
+    std::optional<Tolerance> tolerance(std::string_view operand, DType) const {
+        return operand == "x" && !centred ? std::optional(kExact) : std::nullopt;
     }
 };
 

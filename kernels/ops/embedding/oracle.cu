@@ -15,10 +15,18 @@ void check_op(const Embed& op, OpCheck& check) {
     const std::int64_t columns = op.table.cols;
     const double eps = op.eps;
     const bool rounds = op.x.dtype == DType::bf16;
-    compare(check, "x", op.x.rows, columns, x, [=] __device__(std::int64_t row, std::int64_t column) {
-        const auto stored = [=](float value) { return rounds ? __bfloat162float(__float2bfloat16(value)) : value; };
+    const bool centred = op.centred;
+    const auto stored = [=] __device__(float value) {
+        return rounds ? __bfloat162float(__float2bfloat16(value)) : value;
+    };
+    const auto sum = [=] __device__(std::int64_t row, std::int64_t column) {
         const float token = stored(table(tokens[row], column));
-        return positions == nullptr ? token : stored(token + position_table(positions[row], column));
+        return positions == nullptr ? token : token + position_table(positions[row], column);
+    };
+    compare(check, "x", op.x.rows, columns, x, [=] __device__(std::int64_t row, std::int64_t column) {
+        double mean = 0;
+        for (std::int64_t j = 0; centred && j < columns; ++j) mean += static_cast<double>(sum(row, j));
+        return stored(sum(row, column) - static_cast<float>(mean / static_cast<double>(columns)));
     });
     compare(check, "rstd", 1, op.rstd.cols, live(check, op.rstd), [=] __device__(std::int64_t, std::int64_t row) {
         double square = 0;

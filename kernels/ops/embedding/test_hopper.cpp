@@ -92,20 +92,34 @@ TEST_CASE("Embed on the GPU", "[gpu]") {
     struct Shape {
         std::int64_t rows, vocab, width, gap;
     };
-    for (const auto& [table, positions] :
-         {std::pair{DType::bf16, 0}, {DType::f32, 0}, {DType::bf16, 33}, {DType::f32, 33}})
+    struct Kind {
+        DType table;
+        int positions;
+        bool centred = false;
+    };
+    for (const auto& [table, positions, centred] :
+         {Kind{DType::bf16, 0}, Kind{DType::f32, 0}, Kind{DType::bf16, 33}, Kind{DType::f32, 33},
+          Kind{DType::bf16, 0, true}, Kind{DType::f32, 33, true}})
         for (const auto& [rows, vocab, width, gap] :
              {Shape{1, 1, 8, 0}, Shape{37, 11, 72, 8}, Shape{300, 500, 2048, 0}, Shape{65, 90, 4104, 16}}) {
             const Tokens tokens = zipf(rows, static_cast<int>(vocab));
             Buffers expected, got;
-            const Embed op = embed(expected, table, tokens, vocab, width, gap, positions);
+            Embed op = embed(expected, table, tokens, vocab, width, gap, positions);
+            Embed on_gpu = embed(got, table, tokens, vocab, width, gap, positions);
+            op.centred = on_gpu.centred = centred;
             cpu::run(op, expected.memory());
-            run_on_gpu(embed(got, table, tokens, vocab, width, gap, positions), got);
+            run_on_gpu(on_gpu, got);
             INFO("Embed of " << rows << " rows of " << width << " from " << name_of(table) << ", " << positions
-                             << " positions");
-            for (const View& view : {View(op.tokens), View(op.table), View(op.x)})
-                CHECK((got.bits(view) == expected.bits(view)));
-            const double tolerance = (static_cast<double>(width) + 4) * 0x1p-24;
+                             << " positions" << (centred ? ", centred" : ""));
+            for (const View& view : {View(op.tokens), View(op.table)}) CHECK((got.bits(view) == expected.bits(view)));
+            // The two means are sums of other orders, of values below 2: x lies a step of bf16 apart at most.
+            const double step = centred ? 0x1p-7 : 0, mean_error = centred ? static_cast<double>(width) * 0x1p-23 : 0;
+            for (std::int64_t row = 0; row < rows; ++row)
+                for (std::int64_t j = 0; j < width; ++j)
+                    REQUIRE(std::abs(got.get(op.x, row, j) - expected.get(op.x, row, j)) <=
+                            step * std::abs(expected.get(op.x, row, j)) + mean_error);
+            // Elements of x that differ move the mean square by less than 2^-12 of it.
+            const double tolerance = (static_cast<double>(width) + 4) * 0x1p-24 + (centred ? 0x1p-12 : 0);
             for (std::int64_t row = 0; row < rows; ++row)
                 REQUIRE(std::abs(got.get(op.rstd, 0, row) / expected.get(op.rstd, 0, row) - 1) <= tolerance);
         }

@@ -6,8 +6,11 @@ using namespace coda::test;
 
 TEST_CASE("the oracle judges the embedding and its gradient", "[gpu][oracle]") {
     if (!has_hopper()) return;
-    for (const auto& [table, has_positions] :
-         {std::pair{DType::bf16, false}, {DType::f32, false}, {DType::bf16, true}, {DType::f32, true}}) {
+    for (const auto& [table, has_positions, centred] : {std::tuple{DType::bf16, false, false},
+                                                        {DType::f32, false, false},
+                                                        {DType::bf16, true, false},
+                                                        {DType::f32, true, false},
+                                                        {DType::f32, true, true}}) {
         Operands forward;
         Embed embed;
         embed.tokens = forward.add(DType::i32, 1, 300, Fill::positions, 96);
@@ -19,6 +22,7 @@ TEST_CASE("the oracle judges the embedding and its gradient", "[gpu][oracle]") {
         embed.x = forward.add(DType::bf16, 300, 256, Fill::nothing);
         embed.rstd = forward.result(300);
         embed.eps = 1e-5;
+        embed.centred = centred;
         judge(forward, embed, "Embed", 1 << 20, {"rstd"});
     }
 

@@ -20,7 +20,7 @@ struct RmsBackwardColumns {
     const Compute* acc;
     const Storage* x;
     Storage *dx, *n;           // n may be null
-    Compute *dgamma, *dx_sum;  // dx_sum may be null
+    Compute *dgamma, *dx_sum;  // may be null
 
     template <Beta beta>
     void update(std::int64_t cols) const {
@@ -35,7 +35,7 @@ struct RmsBackwardColumns {
             Compute sum = gradient - row.factors.of_x * stream;
             if constexpr (beta == Beta::accumulate) sum += static_cast<Compute>(row.dx[j]);
             store(row.dx[j], sum);
-            row.dgamma[j] += gradient * stream;
+            if (row.dgamma != nullptr) row.dgamma[j] += gradient * stream;
         }
         if (row.n == nullptr) return;
 #pragma omp simd
@@ -89,26 +89,27 @@ void finish(const LinearRmsBackward& op, const Operands& operands, const Product
             const Stored& stored) {
     require(op.tile > 0, op.name, ": tile ", op.tile, " must be positive");
     const auto x = rows_of<const Storage>(operands, "x", op.x, product.m, product.n);
-    const auto* rstd = operands.get<Compute>("rstd", op.rstd, 1, product.m);
-    const auto* dot = operands.get<Compute>("dot", op.dot, 1, product.m);
+    const auto* rstd = operands.get_optional<Compute>("rstd", op.rstd, 1, product.m);
+    const auto* dot = rstd ? operands.get<Compute>("dot", op.dot, 1, product.m) : nullptr;
     const auto dx = rows_of<Storage>(operands, "dx", op.dx, product.m, product.n);
     const auto normalised = optional_rows_of<Storage>(operands, "n", op.n, product.m, product.n);
     const std::int64_t tiles = ceil_div(product.m, op.tile);
-    const auto dgamma = rows_of<Compute>(operands, "dgamma", op.dgamma, tiles, product.n);
+    const auto dgamma = optional_rows_of<Compute>(operands, "dgamma", op.dgamma, tiles, product.n);
+    require(static_cast<bool>(op.dgamma) == (rstd != nullptr), op.name, ": dgamma goes with rstd");
     const auto dx_sum = optional_rows_of<Compute>(operands, "dx_sum", op.dx_sum, tiles, product.n);
 
     product.template run<Compute>(op.tile, 1, [&](const AccumulatorTile<Compute>& tile) {
         for (std::int64_t i = 0; i < tile.rows; ++i) {
             const std::int64_t row = tile.row + i;
-            Compute* partial = dgamma[row / op.tile] + tile.col;
+            Compute* partial = dgamma ? dgamma[row / op.tile] + tile.col : nullptr;
             Compute* sum = dx_sum ? dx_sum[row / op.tile] + tile.col : nullptr;
             if (row % op.tile == 0) {
-                std::fill_n(partial, tile.cols, Compute(0));
+                if (partial) std::fill_n(partial, tile.cols, Compute(0));
                 if (sum) std::fill_n(sum, tile.cols, Compute(0));
             }
-            const Compute mean = dot[row] / static_cast<Compute>(product.n);
+            const Compute mean = dot ? dot[row] / static_cast<Compute>(product.n) : Compute(0);
             const RmsBackwardColumns<Storage, Compute> columns{
-                .factors = factors(row, rstd[row], mean),
+                .factors = factors(row, rstd ? rstd[row] : Compute(1), mean),
                 .acc = tile[i],
                 .x = x[row] + tile.col,
                 .dx = dx[row] + tile.col,

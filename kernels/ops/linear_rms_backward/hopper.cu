@@ -4,6 +4,7 @@
 //   dx     (+)= t - of_x x             (M, N) bf16    gradient of the residual stream
 //   n      = of_n x                    (M, N) bf16    normalised activation, for the LM head's wgrad
 //   dx_sum = Σ dx over 64 rows         (M / 64, N) fp32, of the new dx before rounding, where it is asked for
+//   without a norm: rstd 1, dot 0 and no dgamma
 //   dgamma = Σ t x over 64 rows        (M / 64, N) fp32    times the norm's weight, which w carries in its columns
 //
 // K is summed from its end. Tensor cores cut each term at the accumulator's last bit, so small terms must come first.
@@ -17,13 +18,14 @@ namespace coda::hopper {
 
 namespace {
 
-template <bool kMakesN, bool kSumsDx>
-using RmsBackwardKernels = Kernels<RmsBackward<kMakesN, RmsBackwardSlot, kSumsDx>, Major::k, Major::mn,
+template <bool kMakesN, bool kSumsDx, bool kNormed = true>
+using RmsBackwardKernels = Kernels<RmsBackward<kMakesN, RmsBackwardSlot, kSumsDx, kNormed>, Major::k, Major::mn,
                                    tiles::RmsBackward, tiles::RmsBackwardWide>;
 
 /// Calls fn with the kernels of the variant that makes the optional results of the op.
 template <class Fn>
 auto with_kernels(const LinearRmsBackward& op, const Fn& fn) {
+    if (!op.rstd) return fn(RmsBackwardKernels<true, false, false>{});
     if (op.dx_sum) return op.n ? fn(RmsBackwardKernels<true, true>{}) : fn(RmsBackwardKernels<false, true>{});
     return op.n ? fn(RmsBackwardKernels<true, false>{}) : fn(RmsBackwardKernels<false, false>{});
 }
@@ -34,6 +36,7 @@ Problem problem_of(const LinearRmsBackward& op) {
     if (op.dx_sum) require_operand(op.name, "dx_sum", op.dx_sum, ceil_div(problem.m, op.tile), problem.n, DType::f32);
     if (op.scale) require_operand(op.name, "scale", op.scale, 1, problem.m, DType::f32);
     require_operands(op, problem);
+    require(op.rstd || (op.n && !op.dx_sum), op.name, ": without a norm, the kernel makes n, and not dx_sum");
     return problem;
 }
 

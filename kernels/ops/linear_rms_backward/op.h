@@ -17,6 +17,10 @@ namespace coda {
 /// The wgrad of the same projection is aᵀ x ⊙ gamma without scale, so it reads x itself (WeightGradient::gamma); with
 /// scale it is aᵀ n ⊙ gamma.
 ///
+/// Where x is what the projection reads, with no norm between them, rstd, dot and dgamma are absent, and the form is
+/// the one with scale:
+///   t = alpha scale acc;  dx (+)= t;  n = scale x
+///
 /// FP8 factors, K a multiple of 16, are a (M, K), f8e4m3 or f8e5m2, and w (N, K), the transposed copy of the matrix in
 /// f8e4m3, and a stands for dz itself: t = undo rstd acc, c = rstd dot / N with dot = Σ z dz. With them dx may be
 /// rounded too, for the two GEMMs that read it next: with the codes and the amax of QuantiseF8, from dx as stored in
@@ -25,14 +29,14 @@ struct LinearRmsBackward {
     In<Matrix> a;           // (M, K): gradient of the projection's output, times rstd or over scale
     Factor w;               // (K, N) storage, or FP8 (N, K)
     In<Matrix> x;           // (M, N) storage: the residual stream that was normalised
-    In<Vector> rstd;        // (1, M) statistic
-    In<Vector> dot;         // (1, M) statistic
+    In<Vector> rstd;        // (1, M) statistic, optional
+    In<Vector> dot;         // (1, M) statistic, with rstd only
     In<Scalar> alpha;       // statistic, optional (absent: 1)
     In<Vector> scale;       // (1, M) statistic, optional
     Accumulate<Matrix> dx;  // (M, N) storage: gradient of the residual stream
     Rounded dx_codes = {};  // optional; codes in both layouts
     Out<Matrix> n;          // (M, N) storage, optional
-    Out<Partials> dgamma;   // (tiles over M, N) statistic
+    Out<Partials> dgamma;   // (tiles over M, N) statistic, with rstd only
     Out<Partials> dx_sum;   // (tiles over M, N) statistic, optional, from dx before rounding
     std::int64_t tile = 0;  // rows per partial
 

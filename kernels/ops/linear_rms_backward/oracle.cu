@@ -36,18 +36,21 @@ void check_op(const LinearRmsBackward& op, OpCheck& check) {
         op.a, Major::k, op.w, Major::mn, op.tile, [&](const float* product, std::int64_t first, std::int64_t rows) {
             const Tensor acc = band_of(product, columns);
             const Tensor x = before(check, "x", op.x, first);
-            const float* rstd = check.memory().at<float>(op.rstd) + first;
-            const float* dot = check.memory().at<float>(op.dot) + first;
+            const bool normed = static_cast<bool>(op.rstd);
+            const float* rstds = normed ? check.memory().at<float>(op.rstd) + first : nullptr;
+            const float* dot = normed ? check.memory().at<float>(op.dot) + first : nullptr;
+            const auto rstd = [=] __device__(std::int64_t row) { return rstds == nullptr ? 1.0f : rstds[row]; };
             const float* factor = check.memory().at<float>(op.alpha);
             const float* scales = op.scale ? check.memory().at<float>(op.scale) + first : nullptr;
             const auto scale = [=] __device__(std::int64_t row) { return scales == nullptr ? 1.0f : scales[row]; };
             const bool f8 = is_f8(op.a.dtype);
             const ScalarFactor undo = scalar_factor(op.w.undo, check);
             const auto factors = [=] __device__(std::int64_t row) {
-                const float alpha = factor == nullptr ? 1.0f : *factor, mean = dot[row] / static_cast<float>(columns);
-                if (f8) return rms_backward_row(1.0f, rstd[row], mean, static_cast<float>(undo));
-                return scales == nullptr ? rms_backward_row(alpha, rstd[row], mean)
-                                         : rms_backward_row(alpha, rstd[row], mean, scales[row]);
+                const float alpha = factor == nullptr ? 1.0f : *factor;
+                const float mean = dot == nullptr ? 0.0f : dot[row] / static_cast<float>(columns);
+                if (f8) return rms_backward_row(1.0f, rstd(row), mean, static_cast<float>(undo));
+                return scales == nullptr ? rms_backward_row(alpha, rstd(row), mean)
+                                         : rms_backward_row(alpha, rstd(row), mean, scales[row]);
             };
             const bool accumulate = op.dx.beta == Beta::accumulate;
             const Tensor old = accumulate ? overwritten(check, "dx", op.dx, first) : Tensor{};
@@ -75,9 +78,10 @@ void check_op(const LinearRmsBackward& op, OpCheck& check) {
                         return scale(row) == 0 ? n(row, column) : n(row, column) / scale(row);
                     },
                     [=] __device__(std::int64_t row, std::int64_t column) {
-                        return scale(row) == 0 ? 0.0f : rstd[row] * x(row, column);
+                        return scale(row) == 0 ? 0.0f : rstd(row) * x(row, column);
                     });
             }
+            if (!op.dgamma) return;
             const Tensor dgamma = live(check, op.dgamma, first / height);
             const TermSizes::Rows terms = sizes.from(first);
             compare_each(check, "dgamma", (rows + height - 1) / height, columns,

@@ -33,13 +33,16 @@ struct NoColumnSum {
     static constexpr int kScratchBytes = 0;
     __device__ void begin_slot() {}
     __device__ void add(const Here&, float2) {}
+    __device__ void add_product(const Here&, float2, float2) {}
     __device__ void end_slot(const Rows&, int) {}
+    __device__ void end_rows(const Rows&, float*) {}
 };
 
-template <bool kMakesN, class Slot_ = RmsBackwardSlot, bool kSumsDx = false>
+/// kNormed: x was normalised, so that there are rstd, dot and dgamma.
+template <bool kMakesN, class Slot_ = RmsBackwardSlot, bool kSumsDx = false, bool kNormed = true>
 struct RmsBackward : EpilogueProgram {
     using Slot = Slot_;
-    using Sums = ColumnSum<Slot>;
+    using Sums = std::conditional_t<kNormed, ColumnSum<Slot>, NoColumnSum>;
     using SumsOfDx = std::conditional_t<kSumsDx, ColumnSum<Slot, 1>, NoColumnSum>;
     using Arguments = std::conditional_t<kSumsDx, RmsBackwardArgumentsAndSum, RmsBackwardArguments>;
     static constexpr int kScratchBytes = Sums::kScratchBytes + SumsOfDx::kScratchBytes;
@@ -60,7 +63,7 @@ struct RmsBackward : EpilogueProgram {
 
     __device__ void begin_rows(const Rows& rows) {
         ColumnVector rstd, dot, scale;
-        rstd.begin_rows(rows, arguments.rstd, 0);
+        rstd.begin_rows(rows, arguments.rstd, kNormed ? 0 : 1);
         dot.begin_rows(rows, arguments.dot, 0);
         scale.begin_rows(rows, arguments.scale, 1);
 #pragma unroll
@@ -113,6 +116,9 @@ inline void require_operands(const LinearRmsBackward& op, const Problem& problem
             kPanelRows, " (kTileRows)");
     require_operand(op.name, "x", op.x, problem.m, problem.n, DType::bf16);
     require_operand(op.name, "dx", op.dx, problem.m, problem.n, DType::bf16);
+    require(op.dgamma ? op.rstd && op.dot : !op.rstd && !op.dot, op.name,
+            ": rstd, dot and dgamma belong to a norm; give all of them or none");
+    if (!op.rstd) return;
     require_operand(op.name, "rstd", op.rstd, 1, problem.m, DType::f32);
     require_operand(op.name, "dot", op.dot, 1, problem.m, DType::f32);
     require_operand(op.name, "dgamma", op.dgamma, ceil_div(problem.m, op.tile), problem.n, DType::f32);

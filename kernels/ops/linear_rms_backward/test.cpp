@@ -73,3 +73,29 @@ TEST_CASE("LinearRmsBackward: gradient of the residual stream, normalised activa
         }
     });
 }
+
+TEST_CASE(
+    "LinearRmsBackward without a norm: the gradient of what the projection reads, times alpha and the row's scale") {
+    for_each_program_case([](DType storage, DType compute, const ProgramShape& shape) {
+        Inputs in(storage, shape, WeightLayout::in_out);
+        const Product product(in.buffers, in.a, in.w, WeightLayout::in_out);
+        const double alpha = 0.375;
+        const View scales = in.buffers.random(compute, 1, shape.m, 0.5, 2);
+        const View x = in.in(storage, shape.m, shape.n), dx = in.out(storage, shape.m, shape.n);
+        LinearRmsBackward op;
+        op.a = in.a;
+        op.w = in.w;
+        op.x = x;
+        op.alpha = in.buffers.scalar(compute, alpha);
+        op.scale = scales;
+        op.dx = {dx, Beta::overwrite};
+        op.n = in.out(storage, shape.m, shape.n);
+        op.tile = shape.tile;
+        in.run(op);
+        const auto gradient = [&](std::int64_t i, std::int64_t j) { return alpha * in(scales, 0, i) * product(i, j); };
+        const double error = product.error + epsilon(compute) * 4 * largest(product.acc);
+        check_close("dx", in.buffers, dx, compute, error, gradient);
+        check_close("n", in.buffers, op.n, compute, 0,
+                    [&](std::int64_t i, std::int64_t j) { return in(scales, 0, i) * in(x, i, j); });
+    });
+}

@@ -10,7 +10,8 @@ AttentionBlock::Parameters AttentionBlock::declare(ParameterPlan& plan, const Mo
     using Order = HfTensor::Order;
     const std::int64_t d = model.hidden_size, hd = model.head_dim;
     const std::int64_t q = model.num_attention_heads * hd, kv = model.num_key_value_heads * hd;
-    const PackedTensor norm = plan.norm(d, "input_layernorm.weight");
+    const bool layernorm = model.norm == NormKind::layernorm;
+    const NormPlaces norm = plan.norm(d, "input_layernorm", layernorm);
     Parameters parameters;
     // The gradients of q, k and v share a scale, and q's and k's can be far smaller than v's: e5m2 reaches farther down
     // than e4m3.
@@ -26,6 +27,7 @@ AttentionBlock::Parameters AttentionBlock::declare(ParameterPlan& plan, const Mo
     parameters.out = plan.matrix({.name = "attn_out",
                                   .place = {.rows = d, .cols = q},
                                   .has_bias = model.attention_out_bias,
+                                  .centred = layernorm,
                                   .tensors = {{"self_attn.o_proj.weight", d}}});
     return parameters;
 }
@@ -49,8 +51,8 @@ AttentionBlock::AttentionBlock(const Parameters& parameters, const Weights& weig
       dout_(buffers.activation("attention output gradient", s.tokens, s.out_width)),
       delta_(buffers.statistic("attention delta", s.heads, s.tokens)),
       partials_(buffers.statistic("attention dot partials", s.heads + 2 * s.kv_heads, s.tokens)),
-      norm_(norm_partials("attention", s, buffers)) {
-    if (qkv_.bias()) {
+      norm_(norm_partials("attention", s.qkv_width, s, buffers)) {
+    if (qkv_.added()) {
         dbias_ = buffers.statistic("qkv bias partials", ceil_div(s.tokens, BiasBackward::kTileRows), s.qkv_width);
     }
     if (parameters.gain) {
@@ -92,7 +94,7 @@ void AttentionBlock::project(StepList& step, const BatchInputs& batch, const Str
     step("qkv", LinearRope{.a = x_.rows(),
                            .w = w,
                            .rstd = x_.rstd(),
-                           .bias = qkv_.bias(),
+                           .bias = qkv_.added(),
                            .gain = gain_,
                            .positions = batch.positions,
                            .rope = batch.rope,
@@ -149,7 +151,7 @@ const Stream& AttentionBlock::forward(StepList& step, const BatchInputs& batch, 
     const Factor w = attn_out_.forward(step);
     step("attn_out", LinearResidualRms{.a = o_.rows(),
                                        .w = w,
-                                       .bias = attn_out_.bias(),
+                                       .bias = attn_out_.added(),
                                        .residual = in.x,
                                        .x = write(out_.x),
                                        .square = write(square_),

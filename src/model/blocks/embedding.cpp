@@ -11,12 +11,14 @@ EmbeddingBlock::Parameters EmbeddingBlock::declare(ParameterPlan& plan, const Mo
         parameters.positions = plan.matrix({.name = "position_embedding",
                                             .place = {.rows = positions, .cols = model.hidden_size},
                                             .tensors = {{"model.embed_positions.weight", positions}}});
+    parameters.centred = model.norm == NormKind::layernorm;
     return parameters;
 }
 
 EmbeddingBlock::EmbeddingBlock(const Parameters& parameters, const Weights& weights, const View& rows,
                                const ModelShape& s, const BlockBuffers& buffers)
     : eps_(s.eps),
+      centred_(parameters.centred),
       rows_(rows),
       gradient_(weights.projection(parameters.table).gradient()),
       out_{buffers.activation("embedded x", s.tokens, s.width), buffers.statistic("embedded rstd", 1, s.tokens)} {
@@ -33,11 +35,13 @@ const Stream& EmbeddingBlock::forward(StepList& step, const BatchInputs& batch) 
                         .position_table = position_rows_,
                         .x = write(out_.x),
                         .rstd = write(out_.rstd),
-                        .eps = eps_});
+                        .eps = eps_,
+                        .centred = centred_});
     return out_;
 }
 
-void EmbeddingBlock::backward(StepList& step, const BatchInputs& batch, const View& dx, Beta beta) {
+void EmbeddingBlock::backward(StepList& step, const BatchInputs& batch, View& dx, Beta beta) {
+    if (centred_) step("centre_dx", CentreRows{.dx = write(dx)});
     step("embedding_grad", EmbedBackward{.tokens = batch.tokens, .dx = dx, .grad = write(gradient_), .scratch = {}});
     if (!position_gradient_) return;
     if (beta == Beta::overwrite) step("zero_position_grad", Zero{.out = write(position_gradient_)});

@@ -1,4 +1,5 @@
-// The embedding: x = E[token], or E[token] + P[position] with learned positions, the start of the residual stream.
+// The embedding: x = E[token], or E[token] + P[position] with learned positions, the start of the residual stream. In a
+// model with LayerNorm each row's mean is taken out of it.
 #pragma once
 
 #include <optional>
@@ -17,6 +18,7 @@ class EmbeddingBlock {
     struct Parameters {
         std::size_t table;                       // number of a matrix: (Vp, d)
         std::optional<std::size_t> positions{};  // likewise, of learned positions: (max_position_embeddings, d)
+        bool centred = false;
     };
     static Parameters declare(ParameterPlan& plan, const ModelConfig& model);
 
@@ -32,7 +34,7 @@ class EmbeddingBlock {
     void zero_gradient(StepList& step) { step("zero_embedding_grad", Zero{.out = write(gradient_)}); }
     void continue_gradient(const View& gradient) { gradient_ = gradient; }
     /// The gradient of learned positions begins from zero where `beta` overwrites.
-    void backward(StepList& step, const BatchInputs& batch, const View& dx, Beta beta);
+    void backward(StepList& step, const BatchInputs& batch, View& dx, Beta beta);
 
     /// Cuts the forward pass down to the first `rows` tokens.
     void keep_rows(std::int64_t rows);
@@ -41,6 +43,7 @@ class EmbeddingBlock {
 
   private:
     double eps_;
+    bool centred_;
     View rows_, gradient_;
     View position_rows_, position_gradient_;  // absent without learned positions
     Stream out_;

@@ -6,7 +6,8 @@ namespace coda {
 
 GeluMlpBlock::Parameters GeluMlpBlock::declare(ParameterPlan& plan, const ModelConfig& model) {
     const std::int64_t d = model.hidden_size, f = model.intermediate_size;
-    const PackedTensor norm = plan.norm(d, "post_attention_layernorm.weight");
+    const bool layernorm = model.norm == NormKind::layernorm;
+    const NormPlaces norm = plan.norm(d, "post_attention_layernorm", layernorm);
     Parameters parameters;
     parameters.up = plan.matrix({.name = "up",
                                  .place = {.rows = f, .cols = d},
@@ -16,6 +17,7 @@ GeluMlpBlock::Parameters GeluMlpBlock::declare(ParameterPlan& plan, const ModelC
     parameters.down = plan.matrix({.name = "down",
                                    .place = {.rows = d, .cols = f},
                                    .has_bias = model.mlp_bias,
+                                   .centred = layernorm,
                                    .tensors = {{"mlp.down_proj.weight", d}}});
     parameters.kind = model.mlp == MlpKind::gelu_exact ? Gelu::exact : Gelu::tanh;
     return parameters;
@@ -36,7 +38,7 @@ GeluMlpBlock::GeluMlpBlock(const Parameters& parameters, const Weights& weights,
       dx_("mlp_dx"),
       dz_("up_dz"),
       partials_(buffers.statistic("mlp dot partials", ceil_div(s.ffn, LinearGeluBackward::kTileColumns), s.tokens)),
-      norm_(norm_partials("mlp", s, buffers)),
+      norm_(norm_partials("mlp", s.ffn, s, buffers)),
       dbias_(buffers.statistic("up bias partials", ceil_div(s.tokens, LinearGeluBackward::kTileRows), s.ffn)) {
     require(!up_.f8() && !down_.f8(), "an MLP with GELU has no FP8 kernels");
     if (recompute != Recompute::none) y_.make_again(buffers.activation("recomputed mlp activation", s.tokens, s.ffn));
@@ -51,7 +53,7 @@ void GeluMlpBlock::keep_rows(std::int64_t rows) {
 void GeluMlpBlock::project(StepList& step, const char* name, const View& z, const View& y) {
     const Factor w = up_.forward(step);
     step(name,
-         LinearGelu{.a = x_.rows(), .w = w, .rstd = x_.rstd(), .bias = up_.bias(), .z = z, .y = y, .kind = kind_});
+         LinearGelu{.a = x_.rows(), .w = w, .rstd = x_.rstd(), .bias = up_.added(), .z = z, .y = y, .kind = kind_});
 }
 
 const Stream& GeluMlpBlock::forward(StepList& step, const BatchInputs&, const Stream& in) {
@@ -60,7 +62,7 @@ const Stream& GeluMlpBlock::forward(StepList& step, const BatchInputs&, const St
     const Factor down = down_.forward(step);
     step("down", LinearResidualRms{.a = y_.rows(),
                                    .w = down,
-                                   .bias = down_.bias(),
+                                   .bias = down_.added(),
                                    .residual = in.x,
                                    .x = write(out_.x),
                                    .square = write(square_),
@@ -78,7 +80,7 @@ void GeluMlpBlock::backward(StepList& step, const BatchInputs&, View& dx, Beta b
                                           .w = down_.dgrad(),
                                           .z = z_.columns(),
                                           .rstd = x_.rstd(),
-                                          .bias = up_.bias(),
+                                          .bias = up_.added(),
                                           .dz = dz_.store(),
                                           .y = y_.again(),
                                           .dot = write(partials_),
@@ -87,7 +89,7 @@ void GeluMlpBlock::backward(StepList& step, const BatchInputs&, View& dx, Beta b
                                           .row_tile = LinearGeluBackward::kTileRows,
                                           .kind = kind_});
     step("mlp_dot", FinishRowSum{.partials = partials_, .sum = write(norm_.dot)});
-    if (up_.bias()) up_.bias_gradient(step, dbias_, beta);
+    if (up_.added()) up_.bias_gradient(step, dbias_, beta);
     down_.wgrad(step, dx_, y_, beta);
     up_.backward(step, "mlp_norm_grad", dz_, x_, norm_, dx, beta, next);
 }

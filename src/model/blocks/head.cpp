@@ -8,15 +8,18 @@ namespace coda {
 
 HeadBlock::Parameters HeadBlock::declare(ParameterPlan& plan, const ModelConfig& model, std::size_t embedding) {
     const std::int64_t d = model.hidden_size;
-    const PackedTensor norm = plan.norm(d, "model.norm.weight");
-    if (model.tie_word_embeddings) {
-        plan.put_norm_before(embedding, norm);
-        return {embedding};
-    }
-    return {plan.matrix({.name = "head",
-                         .place = {.rows = padded_vocab(model), .cols = d},
-                         .norm = norm,
-                         .tensors = {{"lm_head.weight", model.vocab_size}}})};
+    const bool layernorm = model.norm == NormKind::layernorm;
+    const NormPlaces norm = plan.norm(d, "model.norm", layernorm);
+    Parameters parameters{embedding};
+    if (!model.tie_word_embeddings)
+        parameters.matrix = plan.matrix({.name = "head",
+                                         .place = {.rows = padded_vocab(model), .cols = d},
+                                         .tensors = {{"lm_head.weight", model.vocab_size}}});
+    if (layernorm)
+        parameters.final_norm = norm;
+    else
+        plan.put_norm_before(parameters.matrix, norm);
+    return parameters;
 }
 
 HeadBlock::HeadBlock(const Parameters& parameters, const Weights& weights, const ModelShape& s, std::int64_t chunks,
@@ -36,6 +39,7 @@ HeadBlock::HeadBlock(const Parameters& parameters, const Weights& weights, const
     exponentials_ = buffers.activation("exponentials", rows, s.padded_vocab);
     sums_ =
         buffers.statistic("sums of exponentials", ceil_div(s.padded_vocab, LinearCrossEntropy::kTileColumns), 2 * rows);
+    if (parameters.final_norm) final_norm_.emplace(*parameters.final_norm, weights, s, buffers);
     n_ = buffers.activation("normalised activation", s.tokens, s.width);
     dgamma_ = buffers.statistic("final norm partials", tiles, s.width);
     dx_sum_ = buffers.statistic("final dx sum partials", tiles, s.width);
@@ -55,7 +59,9 @@ HeadBlock::HeadBlock(const Parameters& parameters, const Weights& weights, const
 }
 
 void HeadBlock::chunk_loss(StepList& step, const BatchInputs& batch, const Stream& in, const Chunk& chunk, bool keeps) {
-    const auto rows = [&](const View& vector) { return part_of(vector, chunk.first_row, chunk.rows); };
+    const auto rows = [&](const View& vector) {
+        return vector ? part_of(vector, chunk.first_row, chunk.rows) : View{};
+    };
     const View x = in.x.row_slice(chunk.first_row, chunk.rows), rstd = rows(in.rstd);
     const Factor w = matrix_.forward(step);
     const View table = w.row_slice(0, shape_.vocab);
@@ -100,21 +106,23 @@ void HeadBlock::chunk_loss(StepList& step, const BatchInputs& batch, const Strea
 }
 
 void HeadBlock::chunk_backward(StepList& step, const BatchInputs& batch, const Stream& in, const Chunk& chunk,
-                               const View& dx, Beta beta, bool sums_dx) {
+                               const View& dx, const View& dx_sum, Beta beta) {
     const auto rows = [&](const View& vector) { return part_of(vector, chunk.first_row, chunk.rows); };
+    const auto tiles = [&](const View& partials) { return partials.row_slice(chunk.first_tile, chunk.tiles); };
+    const bool normed = static_cast<bool>(in.rstd);
     const View exponentials = exponentials_.row_slice(0, chunk.rows);
     const View n = n_.row_slice(chunk.first_row, chunk.rows);
     step("head_dgrad", LinearRmsBackward{.a = exponentials,
                                          .w = matrix_.dgrad(),
                                          .x = in.x.row_slice(chunk.first_row, chunk.rows),
-                                         .rstd = rows(in.rstd),
-                                         .dot = rows(dot_),
+                                         .rstd = normed ? rows(in.rstd) : View{},
+                                         .dot = normed ? rows(dot_) : View{},
                                          .alpha = batch.alpha,
                                          .scale = rows(scale_),
                                          .dx = {dx.row_slice(chunk.first_row, chunk.rows), Beta::overwrite},
                                          .n = n,
-                                         .dgamma = dgamma_.row_slice(chunk.first_tile, chunk.tiles),
-                                         .dx_sum = sums_dx ? dx_sum_.row_slice(chunk.first_tile, chunk.tiles) : View{},
+                                         .dgamma = normed ? tiles(dgamma_) : View{},
+                                         .dx_sum = dx_sum ? tiles(dx_sum) : View{},
                                          .tile = LinearRmsBackward::kTileRows});
     step("head_wgrad", WeightGradient{.dy = exponentials,
                                       .x = n,
@@ -126,21 +134,27 @@ void HeadBlock::chunk_backward(StepList& step, const BatchInputs& batch, const S
 
 void HeadBlock::train(StepList& step, const BatchInputs& batch, const Stream& in, View& dx, Beta beta,
                       const BranchEnd& last) {
-    const bool sums_dx = static_cast<bool>(last.closing->bias());
+    step.enter(Phase::forward, -1);
+    const Stream read = final_norm_ ? final_norm_->forward(step, in) : in;
+    View& read_dx = final_norm_ ? final_norm_->dn() : dx;
+    const bool sums_dx = !final_norm_ && last.closing->has_bias();
     // Row slices of these are written chunk by chunk; each row holds its first value, and in views that
     // ExactCrossEntropy may replace, the second.
-    for (View* view : {&target_logit_, &results_.losses, &scale_, &dot_, &n_, &dgamma_, &dx_sum_, &dx}) write(*view);
+    for (View* view : {&target_logit_, &results_.losses, &scale_, &dot_, &n_, &dgamma_, &dx_sum_, &read_dx})
+        write(*view);
     for (View* view : {&results_.losses, &scale_, &dot_}) write(*view);
     for (std::size_t c = 0; c < chunks_.size(); ++c) {
         step.enter(Phase::forward, -1);
-        chunk_loss(step, batch, in, chunks_[c], true);
+        chunk_loss(step, batch, read, chunks_[c], true);
         step.enter(Phase::backward, -1);
-        chunk_backward(step, batch, in, chunks_[c], dx, c == 0 ? beta : Beta::accumulate, sums_dx);
+        chunk_backward(step, batch, read, chunks_[c], read_dx, sums_dx ? dx_sum_ : View{},
+                       c == 0 ? beta : Beta::accumulate);
     }
     step.enter(Phase::forward, -1);
     step("total_loss",
          ReduceLoss{.loss = results_.losses, .alpha = batch.alpha, .total = {write(results_.loss), beta}});
     step.enter(Phase::backward, -1);
+    if (final_norm_) return final_norm_->backward(step, in, dx, beta, last);
     matrix_.norm_gradient(step, "final_norm_grad", dgamma_, beta);
     if (sums_dx) last.closing->bias_gradient(step, dx_sum_, beta);
 }
@@ -148,7 +162,8 @@ void HeadBlock::train(StepList& step, const BatchInputs& batch, const Stream& in
 void HeadBlock::evaluate(StepList& step, const BatchInputs& batch, const Stream& in) {
     for (View* view : {&target_logit_, &results_.losses, &results_.losses}) write(*view);
     step.enter(Phase::forward, -1);
-    for (const Chunk& chunk : chunks_) chunk_loss(step, batch, in, chunk, false);
+    const Stream read = final_norm_ ? final_norm_->forward(step, in) : in;
+    for (const Chunk& chunk : chunks_) chunk_loss(step, batch, read, chunk, false);
     step("total_loss",
          ReduceLoss{
              .loss = results_.losses, .alpha = batch.alpha, .total = {write(results_.val_loss), Beta::overwrite}});
@@ -156,8 +171,10 @@ void HeadBlock::evaluate(StepList& step, const BatchInputs& batch, const Stream&
 
 void HeadBlock::decode(StepList& step, const Stream& in, SequenceRows& rows) {
     step.enter(Phase::forward, -1);
+    const Stream read = final_norm_ ? final_norm_->forward(step, in) : in;
     step("logits",
-         Linear{.a = in.x, .w = matrix_.forward(step), .rstd = in.rstd, .out = {write(rows.logits), Beta::overwrite}});
+         Linear{
+             .a = read.x, .w = matrix_.forward(step), .rstd = read.rstd, .out = {write(rows.logits), Beta::overwrite}});
     View logits = rows.logits;  // without the padding of the vocabulary
     logits.cols = shape_.vocab;
     step("choose", ChooseToken{.options = rows.options,

@@ -2,9 +2,13 @@
 // rows, so that with several chunks the exponentials of all logits never exist at once.
 //
 // Its backward pass assumes the identity of a projection after a norm (kernels/ops.h): the statistic of the final norm
-// is Σ l g over the vocabulary, of the logits l and their gradient g.
+// is Σ l g over the vocabulary, of the logits l and their gradient g. Where the final norm is a LayerNorm, it is a pass
+// of its own before the head (FinalNorm), and the head's matrix follows no norm.
 #pragma once
 
+#include <optional>
+
+#include "src/model/blocks/final_norm.h"
 #include "src/model/tensors/block_buffers.h"
 #include "src/model/tensors/parameter_plan.h"
 #include "src/model/tensors/shape.h"
@@ -17,7 +21,8 @@ namespace coda {
 class HeadBlock {
   public:
     struct Parameters {
-        std::size_t matrix;  // number of a matrix: (Vp, d), the embedding's own when tied
+        std::size_t matrix;                      // number of a matrix: (Vp, d), the embedding's own when tied
+        std::optional<NormPlaces> final_norm{};  // of a LayerNorm, whose bias no copy of the matrix can carry
     };
     /// `embedding`: number of the embedding's matrix.
     static Parameters declare(ParameterPlan& plan, const ModelConfig& model, std::size_t embedding);
@@ -51,8 +56,9 @@ class HeadBlock {
 
     /// `keeps`: what the backward pass reads.
     void chunk_loss(StepList& step, const BatchInputs& batch, const Stream& in, const Chunk& chunk, bool keeps);
+    /// dx: the gradient of `in`. dx_sum: partials of Σ dx of all chunks, may be absent.
     void chunk_backward(StepList& step, const BatchInputs& batch, const Stream& in, const Chunk& chunk, const View& dx,
-                        Beta beta, bool sums_dx);
+                        const View& dx_sum, Beta beta);
 
     ModelShape shape_;
     Projection matrix_;
@@ -60,6 +66,7 @@ class HeadBlock {
     View exponentials_;  // (rows of a chunk, Vp), shared by all chunks
     View sums_;          // (tiles, 2 rows of a chunk), likewise
     View n_;             // (M, d) normalised activation times its rows' scale
+    std::optional<FinalNorm> final_norm_;
     View dgamma_;        // (tiles of all chunks, d) partials of the norm's weight
     View dx_sum_;        // likewise, of the bias with which the last layer ends
     View target_logit_;  // (1, M)

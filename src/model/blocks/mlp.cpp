@@ -7,7 +7,7 @@ namespace coda {
 MlpBlock::Parameters MlpBlock::declare(ParameterPlan& plan, const ModelConfig& model) {
     using Order = HfTensor::Order;
     const std::int64_t d = model.hidden_size, f = model.intermediate_size;
-    const PackedTensor norm = plan.norm(d, "post_attention_layernorm.weight");
+    const NormPlaces norm = plan.norm(d, "post_attention_layernorm", false);
     Parameters parameters;
     parameters.gate_up =
         plan.matrix({.name = "gate_up",
@@ -34,7 +34,7 @@ MlpBlock::MlpBlock(const Parameters& parameters, const Weights& weights, const M
       dx_("mlp_dx"),
       dz_("gate_up_dz"),
       partials_(buffers.statistic("mlp dot partials", ceil_div(s.ffn, LinearSwigluBackward::kTileColumns), s.tokens)),
-      norm_(norm_partials("mlp", s, buffers)) {
+      norm_(norm_partials("mlp", 2 * s.ffn, s, buffers)) {
     const bool keeps = recompute == Recompute::none;
     if (!keeps) y_.make_again(buffers.activation("recomputed mlp activation", s.tokens, s.ffn));
     if (!gate_up_.f8()) return;

@@ -43,6 +43,10 @@ class BlockBuffers {
     View statistic(const std::string& name, std::int64_t rows, std::int64_t cols) const {
         return table_.activation(prefix_ + name, precision_.statistic, rows, cols);
     }
+    /// A sum in the gradient's type, of one micro-batch.
+    View gradient(const std::string& name, std::int64_t cols) const {
+        return table_.activation(prefix_ + name, precision_.gradient, 1, cols);
+    }
     View flags(const char* name, std::int64_t cols) const {
         return table_.activation(prefix_ + name, DType::i32, 1, cols);
     }

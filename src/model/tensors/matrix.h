@@ -20,6 +20,12 @@ struct PackedTensor {
     std::int64_t count() const { return rows * cols; }
 };
 
+/// The parameters of a norm: its weight, and the bias of a LayerNorm, (1, d) each.
+struct NormPlaces {
+    PackedTensor weight;
+    std::optional<PackedTensor> bias{};
+};
+
 /// A tensor under its Hugging Face name. Row r of it is contiguous in the segment at row_offset(r).
 struct HfTensor {
     enum class Order : std::uint8_t {
@@ -29,10 +35,11 @@ struct HfTensor {
         odd,          // row r at packed row 2r + 1 (up)
     };
     std::string name;
-    std::int64_t rows = 0;  // 1 for norm weights
-    std::int64_t cols = 0;  // 1 for biases and norms of heads: an element for each row of the matrix, or of a head
-    bool matrix = true;     // else a 1-D tensor of `count()` elements
-    bool bias = false;
+    std::int64_t rows = 0;  // 1 for norms
+    std::int64_t cols =
+        0;               // 1 for biases of matrices and norms of heads: an element for each row of the matrix or head
+    bool matrix = true;  // else a 1-D tensor of `count()` elements
+    bool bias = false;   // of a matrix or of a norm
     std::int64_t offset = 0;  // elements: packed row 0 of this tensor's part of the packed matrix
     Order order = Order::plain;
     std::int64_t head_dim = 0;  // of rotary_half
@@ -51,17 +58,19 @@ struct HfRows {
 };
 
 /// W (N, K) of z = x Wᵀ, or x Wᵀ + b with a bias b (N). With a norm before it, x is the normalised stream, and the
-/// copies of W that GEMMs read carry the norm's weight gamma in their columns (NormFold).
+/// copies of W that GEMMs read carry the norm's weight gamma in their columns (NormFold). The bias beta of such a norm
+/// comes in W beta, next to b.
 ///
-/// The norm's backward pass takes its statistic from Σ (z - b) dz (kernels/ops.h).
+/// The norm's backward pass takes its statistic from Σ (z - b - W beta) dz (kernels/ops.h).
 struct WeightMatrix {
     const char* name;    // "gate_up": of its steps, scales and statistics
     PackedTensor place;  // rows and cols are declared, offset is the plan's
-    std::optional<PackedTensor> norm{};
+    std::optional<NormPlaces> norm{};
     bool has_bias = false;           // of every one of `tensors`: NAME.bias next to NAME.weight
     PackedTensor bias{};             // the plan's: (1, N), in the order of the rows of `place`
     DType gradient = DType::f8e4m3;  // the FP8 format of dz, where the matrix takes FP8
     bool rounds_output = false;      // whether z is then kept as FP8 codes
+    bool centred = false;            // whether the stream that z is added to has mean 0 in every row (CentreColumns)
     std::vector<HfRows> tensors{};
     int layer = -1;  // -1: of no layer; the plan's
 };

@@ -67,7 +67,7 @@ std::size_t ParameterPlan::matrix(WeightMatrix declared) {
     return matrices_.size() - 1;
 }
 
-void ParameterPlan::put_norm_before(std::size_t matrix, const PackedTensor& norm) { matrices_.at(matrix).norm = norm; }
+void ParameterPlan::put_norm_before(std::size_t matrix, const NormPlaces& norm) { matrices_.at(matrix).norm = norm; }
 
 void ParameterPlan::place_bias(WeightMatrix& matrix) {
     matrix.bias = {place(norm_end_, matrix.place.rows), 1, matrix.place.rows};
@@ -83,10 +83,20 @@ void ParameterPlan::place_bias(WeightMatrix& matrix) {
     }
 }
 
-PackedTensor ParameterPlan::norm(std::int64_t width, const char* name) {
-    const PackedTensor packed{place(norm_end_, width), 1, width};
-    vectors().push_back({.name = prefix_ + name, .rows = 1, .cols = width, .matrix = false, .offset = packed.offset});
-    return packed;
+NormPlaces ParameterPlan::norm(std::int64_t width, const std::string& name, bool has_bias) {
+    const auto placed = [&](const char* suffix, bool bias) {
+        const PackedTensor packed{place(norm_end_, width), 1, width};
+        vectors().push_back({.name = prefix_ + name + suffix,
+                             .rows = 1,
+                             .cols = width,
+                             .matrix = false,
+                             .bias = bias,
+                             .offset = packed.offset});
+        return packed;
+    };
+    NormPlaces places{placed(".weight", false)};
+    if (has_bias) places.bias = placed(".bias", true);
+    return places;
 }
 
 PackedTensor ParameterPlan::head_norms(std::int64_t head_dim, std::initializer_list<const char*> names) {

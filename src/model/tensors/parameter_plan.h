@@ -21,7 +21,8 @@ class ParameterPlan {
     void enter_layer(std::size_t l);
     void leave_layer();
 
-    PackedTensor norm(std::int64_t width, const char* name);
+    /// NAME.weight and, of a LayerNorm, NAME.bias.
+    NormPlaces norm(std::int64_t width, const std::string& name, bool has_bias);
     /// The weights of norms of heads: a row for each of `names`, (names, head_dim), in the order of a head's rows in a
     /// matrix whose Order is rotary_half.
     PackedTensor head_norms(std::int64_t head_dim, std::initializer_list<const char*> names);
@@ -29,7 +30,7 @@ class ParameterPlan {
     /// Places a matrix, and its bias if it has one, and returns its number in matrices().
     std::size_t matrix(WeightMatrix declared);
     /// A norm before a matrix that another block has placed, as the final norm is before a tied embedding.
-    void put_norm_before(std::size_t matrix, const PackedTensor& norm);
+    void put_norm_before(std::size_t matrix, const NormPlaces& norm);
 
     std::int64_t matrix_end() const { return matrix_end_; }
     std::int64_t norm_end() const { return norm_end_; }

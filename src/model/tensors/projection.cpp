@@ -2,11 +2,21 @@
 
 namespace coda {
 
-NormPartials norm_partials(const std::string& block, const ModelShape& shape, const BlockBuffers& buffers) {
+/// A vector as a column, of which CentreColumns takes the mean.
+View column_of(View vector) {
+    vector.rows = vector.cols;
+    vector.cols = vector.ld = 1;
+    return vector;
+}
+
+NormPartials norm_partials(const std::string& block, std::int64_t outputs, const ModelShape& shape,
+                           const BlockBuffers& buffers) {
     const std::int64_t tiles = ceil_div(shape.tokens, LinearRmsBackward::kTileRows);
     return {.dot = buffers.statistic(block + " dot", 1, shape.tokens),
             .dgamma = buffers.statistic(block + " norm weight partials", tiles, shape.width),
-            .dx_sum = buffers.statistic(block + " dx sum partials", tiles, shape.width)};
+            .dx_sum = buffers.statistic(block + " dx sum partials", tiles, shape.width),
+            .dbeta = buffers.statistic(block + " norm bias partials", ceil_div(outputs, BetaBackward::kTileRows),
+                                       shape.width)};
 }
 
 void Projection::make_value(StepList& step, const std::string& name) {
@@ -17,12 +27,19 @@ void Projection::make_value(StepList& step, const std::string& name) {
 Factor Projection::forward(StepList& step) {
     if (codes_) return {codes_.rows, codes_.undo_forward};
     if (!kept_) make_value(step, named("_weights"));
-    return {value_};
+    if (centred_) {
+        step(named("_centred"), CentreColumns{.matrix = value_, .out = write(centred_)});
+        if (bias_) step(named("_added"), CentreColumns{.matrix = column_of(bias_), .out = column_of(write(added_))});
+    }
+    if (beta_)
+        step(named("_added"),
+             FoldBeta{.working = value_, .gamma = gamma_, .beta = beta_, .bias = bias_, .v = write(added_)});
+    return {read()};
 }
 
 Factor Projection::dgrad() const {
     if (codes_) return {codes_.columns, codes_.undo_dgrad};
-    return {value_};
+    return {read()};
 }
 
 void Projection::wgrad(StepList& step, const Activation& dz, const Activation& x, Beta beta) {
@@ -32,6 +49,12 @@ void Projection::wgrad(StepList& step, const Activation& dz, const Activation& x
                                          .alpha = {},
                                          .grad = gradient(beta),
                                          .scratch = {}});
+    if (centred_) centre(step, "_wgrad_centred", gradient_);
+}
+
+void Projection::centre(StepList& step, const char* suffix, View& gradient) const {
+    const View uncentred = gradient;
+    step(named(suffix), CentreColumns{.matrix = uncentred, .out = write(gradient)});
 }
 
 void Projection::backward(StepList& step, const char* norm_step, const Activation& dz, const Activation& x,
@@ -53,24 +76,44 @@ void Projection::backward(StepList& step, const char* norm_step, const Activatio
                                             .tile = LinearRmsBackward::kTileRows});
     wgrad(step, dz, x, beta);
     norm_gradient(step, norm_step, partials.dgamma, beta);
+    if (beta_) beta_backward(step, norm_step, partials.dbeta, beta);
     if (sums_dx) next.closing->bias_gradient(step, partials.dx_sum, beta);
 }
 
-void Projection::bias_backward(StepList& step, const Activation& dz, const Activation& x, View& dot, View& dbias,
+void Projection::beta_backward(StepList& step, const char* norm_step, View& partials, Beta beta) {
+    step(named("_beta"), BetaBackward{.db = dz_sum_,
+                                      .working = value_,
+                                      .beta = beta_,
+                                      .grad = write(gradient_),
+                                      .dbeta = write(partials),
+                                      .tile = BetaBackward::kTileRows});
+    step(text(norm_step, "_beta"),
+         FinishColumnSum{.partials = partials, .gamma = gamma_, .grad = {write(beta_gradient_), beta}});
+}
+
+void Projection::bias_backward(StepList& step, const Activation& dz, const Activation& x, View& dot, View& sums,
                                Beta beta) {
-    if (!bias_) return;
+    if (!added()) return;
     step(named("_bias"), BiasBackward{.dz = dz.storage(),
                                       .rstd = x.rstd(),
-                                      .bias = bias_,
+                                      .bias = added(),
                                       .dot = write(dot),
-                                      .sum = write(dbias),
+                                      .sum = write(sums),
                                       .tile = BiasBackward::kTileRows});
-    bias_gradient(step, dbias, beta);
+    bias_gradient(step, sums, beta);
 }
 
 void Projection::bias_gradient(StepList& step, const View& partials, Beta beta) {
-    step(named("_bias_grad"),
-         FinishColumnSum{.partials = partials, .gamma = {}, .grad = {write(bias_gradient_), beta}});
+    const auto finish = [&](const char* suffix, View& sum, Beta sum_beta) {
+        step(named(suffix), FinishColumnSum{.partials = partials, .gamma = {}, .grad = {write(sum), sum_beta}});
+    };
+    if (beta_) finish("_dz_sum", dz_sum_, Beta::overwrite);
+    if (!bias_) return;
+    finish("_bias_grad", bias_gradient_, beta);
+    if (!centred_) return;
+    View column = column_of(bias_gradient_);
+    centre(step, "_bias_grad_centred", column);
+    bias_gradient_.version = column.version;
 }
 
 void Projection::norm_gradient(StepList& step, const char* name, const View& dgamma, Beta beta) {

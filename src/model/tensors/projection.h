@@ -24,13 +24,15 @@ struct BranchEnd {
 
 /// What the backward pass of a norm needs and leaves, besides dx.
 struct NormPartials {
-    View dot;     // (1, M) Σ (z - bias) dz of its rows, for the projection z after the norm
+    View dot;     // (1, M) Σ (z - added) dz of its rows, for the projection z after the norm and what is added to it
     View dgamma;  // (tiles over M, d) partials of the norm's weight
     View dx_sum;  // (tiles over M, d) partials of the bias with which the branch before ends
+    View dbeta;   // (tiles over N, d) partials of the norm's bias
 };
 
-/// Of the norm before a block: buffers "BLOCK dot", "BLOCK norm weight partials", "BLOCK dx sum partials".
-NormPartials norm_partials(const std::string& block, const ModelShape& shape, const BlockBuffers& buffers);
+/// Of the norm before a block and a projection to `outputs` features: buffers "BLOCK dot" and so on.
+NormPartials norm_partials(const std::string& block, std::int64_t outputs, const ModelShape& shape,
+                           const BlockBuffers& buffers);
 
 class Projection {
   public:
@@ -55,11 +57,12 @@ class Projection {
     /// Storage instead of codes, in a pass that rounds nothing.
     void read_storage() { codes_ = {}; }
 
-    /// w of x Wᵀ. Where W is not kept in storage and GEMMs read it there, it is made first: step NAME_weights.
+    /// w of x Wᵀ. What is not kept and GEMMs read in storage is made first: W in step NAME_weights, and of a model with
+    /// LayerNorm the centred copy in NAME_centred, and in NAME_added what ops add to z.
     Factor forward(StepList& step);
     /// w of dz W.
     Factor dgrad() const;
-    /// dW (+)= dzᵀ x: step NAME_wgrad.
+    /// dW (+)= dzᵀ x: step NAME_wgrad, and NAME_wgrad_centred of a matrix that is read centred.
     void wgrad(StepList& step, const Activation& dz, const Activation& x, Beta beta);
 
     /// Back through the projection and the norm before it. dx, the gradient of the residual stream, is added to.
@@ -76,12 +79,16 @@ class Projection {
     const View& units() const { return units_; }
     /// The weight of the norm before it, in the master or among Weights::norms(); absent without one.
     const View& gamma() const { return gamma_; }
-    /// What forward ops add to z; absent without a bias.
-    const View& bias() const { return bias_; }
-    /// With a bias: takes it out of `dot`, Σ z dz of rows, which is then as backward() wants it, and makes its
-    /// gradient. `dbias` takes the partials. Steps NAME_bias and NAME_bias_grad.
-    void bias_backward(StepList& step, const Activation& dz, const Activation& x, View& dot, View& dbias, Beta beta);
-    /// The gradient of the bias from its partials: step NAME_bias_grad.
+    /// What forward ops add to z: the bias, centred where W is, with W beta after a LayerNorm. Absent where there is
+    /// neither.
+    const View& added() const { return beta_ || (centred_ && bias_) ? added_ : bias_; }
+    /// Whether the matrix has a bias of its own.
+    bool has_bias() const { return static_cast<bool>(bias_); }
+    /// Takes added() out of `dot`, Σ z dz of rows, which is then as backward() wants it, and makes the gradient of the
+    /// bias. `sums` takes the partials of Σ dz. Steps NAME_bias, and those of bias_gradient. Nothing without added().
+    void bias_backward(StepList& step, const Activation& dz, const Activation& x, View& dot, View& sums, Beta beta);
+    /// The gradient of the bias from the partials of Σ dz: step NAME_bias_grad. Step NAME_dz_sum keeps Σ dz for the
+    /// bias of the norm.
     void bias_gradient(StepList& step, const View& partials, Beta beta);
     /// The gradient of the norm's weight from its partials.
     void norm_gradient(StepList& step, const char* name, const View& dgamma, Beta beta);
@@ -91,13 +98,22 @@ class Projection {
 
     /// Makes W in storage of the master, or of 4-bit integers.
     void make_value(StepList& step, const std::string& name);
+    /// What GEMMs read in storage.
+    const View& read() const { return centred_ ? centred_ : value_; }
+    /// A gradient in place: step NAME and suffix.
+    void centre(StepList& step, const char* suffix, View& gradient) const;
+    /// The part of the gradient that comes through W beta, in W and in beta.
+    void beta_backward(StepList& step, const char* norm_step, View& partials, Beta beta);
     std::string named(const char* suffix) const { return std::string(name_) + suffix; }
 
     const char* name_ = "";
     int layer_ = -1;
     View value_, gradient_, gamma_, gamma_gradient_, bias_, bias_gradient_;
-    View master_, units_;  // what the value is made of, in a plan without a flat working copy
-    bool kept_ = true;     // whether the value stays from pass to pass
+    View beta_, beta_gradient_;  // of the LayerNorm before it
+    View centred_, added_;       // (N, K) storage and (1, N) statistic, as forward() makes them
+    View dz_sum_;                // (1, N) gradient: Σ dz of a micro-batch
+    View master_, units_;        // what the value is made of, in a plan without a flat working copy
+    bool kept_ = true;           // whether the value stays from pass to pass
     Codes codes_;
     Scale input_, output_, output_gradient_;
 };

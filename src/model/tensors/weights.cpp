@@ -33,9 +33,20 @@ Weights::Weights(std::span<const WeightMatrix> matrices, const Segments& segment
             projection.bias_ = read_.norm(matrix.bias);
             projection.bias_gradient_ = Segments::part(segments.gradient, matrix.bias);
         }
+        const BlockBuffers to = buffers_of(matrix, buffers);
+        const std::int64_t outputs = matrix.place.rows;
+        if (matrix.centred || (matrix.norm && matrix.norm->bias))
+            projection.added_ = to.statistic(text(matrix.name, " added"), 1, outputs);
+        if (matrix.centred)
+            projection.centred_ = to.activation(text(matrix.name, " centred weights"), outputs, matrix.place.cols);
         if (!matrix.norm) continue;
-        projection.gamma_ = read_.norm(*matrix.norm);
-        projection.gamma_gradient_ = Segments::part(segments.gradient, *matrix.norm);
+        if (matrix.norm->bias) {
+            projection.beta_ = read_.norm(*matrix.norm->bias);
+            projection.beta_gradient_ = Segments::part(segments.gradient, *matrix.norm->bias);
+            projection.dz_sum_ = to.gradient(text(matrix.name, " dz sum"), outputs);
+        }
+        projection.gamma_ = read_.norm(matrix.norm->weight);
+        projection.gamma_gradient_ = Segments::part(segments.gradient, matrix.norm->weight);
     }
     if (forms.f8) add_codes(matrices, forms.f8, buffers);
     if (!forms.int4.empty()) add_units(matrices, forms.int4, buffers);
@@ -71,7 +82,7 @@ void Weights::add_units(std::span<const WeightMatrix> matrices, const std::vecto
 const Projection* Weights::projection_of(const View& w) const {
     const auto reads = [&](const View& view) { return view && view.buffer == w.buffer && view.offset == w.offset; };
     const auto found = std::find_if(projections_.begin(), projections_.end(), [&](const Projection& each) {
-        return reads(each.value_) || reads(each.codes_.rows) || reads(each.codes_.columns);
+        return reads(each.value_) || reads(each.centred_) || reads(each.codes_.rows) || reads(each.codes_.columns);
     });
     return found == projections_.end() ? nullptr : &*found;
 }

@@ -55,7 +55,7 @@ class Weights {
             const BlockBuffers& buffers);
 
     /// Parameters that are no matrix and belong to none, as ops read them, and their gradient: the weights of a norm of
-    /// heads.
+    /// heads, and a LayerNorm before the head.
     struct Vectors {
         View value, gradient;
     };

@@ -141,6 +141,7 @@ class Lowering {
                 kMaxBatch);
         shape().batch = static_cast<int>(batch);
         shape().width = width("the model's width", op.x.cols);
+        require(!op.centred, "decode: ", where_, ": model.norm is \"layernorm\", and the fused kernel has RMSNorm");
         require(!op.position_table, "decode: ", where_,
                 ": model.position_embeddings is \"learned\", and the fused kernel adds no positions");
         expect_shape("tokens", op.tokens, 1, batch, DType::i32);

@@ -1,0 +1,29 @@
+// A matrix or a vector whose mean over the output dimension is taken out. Notation: kernels/ops.h.
+#pragma once
+
+#include <array>
+
+#include "kernels/core/op.h"
+
+namespace coda {
+
+/// out_oj = matrix_oj - (1/N) Σ_o' matrix_o'j: each column without its mean. What a matrix so centred adds to a row of
+/// the residual stream has mean 0. A bias (1, N) is centred as a column: the view with rows N, cols 1 and ld 1. A
+/// matrix of one row is an error.
+///
+/// The centred weights are a copy, and a gradient is centred in place: `out` may be `matrix` itself, as one more
+/// version. The mean is summed and subtracted in the compute type, and each element is rounded once.
+struct CentreColumns {
+    In<Matrix> matrix;  // (N, K) storage, master or gradient
+    Out<Matrix> out;    // (N, K) of the same dtype
+
+    static constexpr Traits traits{Trait::flops, Trait::in_place};
+    static constexpr const char* name = "CentreColumns";
+    static constexpr auto operands =
+        std::tuple{field("matrix", &CentreColumns::matrix), field("out", &CentreColumns::out)};
+    auto in_place() const { return std::array{std::pair<View, View>{matrix, out}}; }
+
+    double flops() const { return 2.0 * static_cast<double>(matrix.count()); }
+};
+
+}  // namespace coda
