@@ -3,10 +3,11 @@
 
     tools/transformers_check.py --program build/hopper/bin/coda_train [--generate build/hopper/bin/coda_generate]
 
-transformers makes a small LLaMA with random weights (grouped KV heads, llama3 RoPE scaling) and samples text from it,
-on which another model's loss is higher. coda_train --init-from evaluates that text: the loss must be transformers' in
-fp32 within 1e-2 relative, or 1e-5 on the CPU, which computes in fp32 as well. coda_train --export writes the weights
-again: transformers must load that folder and give the logits of its own within bf16's rounding (2^-8 of the largest).
+transformers makes a small model with random weights (--family llama: grouped KV heads, llama3 RoPE scaling; gpt2) and
+samples text from it, on which another model's loss is higher. coda_train --init-from evaluates that text: the loss must
+be transformers' in fp32 within 1e-2 relative, or 1e-5 on the CPU, which computes in fp32 as well. coda_train --export
+writes the weights again: transformers must load that folder and give the logits of its own within bf16's rounding
+(2^-8 of the largest).
 
 With --generate, coda_generate decodes that text from the exported folder, token by token. Its logits must be no further
 from transformers' in fp32 than transformers' own in bf16 are, in relative RMS; and no further on the CPU, which computes
@@ -27,7 +28,7 @@ import tempfile
 
 try:
     import torch
-    from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
+    from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 except ImportError as error:
     sys.exit(f"transformers_check.py: needs PyTorch and transformers: {error}")
 
@@ -35,24 +36,38 @@ SEQ_LEN, BATCH, BATCHES = 256, 4, 2
 LOGIT_TOLERANCE = 2**-8
 
 
-def make_model(folder: str) -> LlamaForCausalLM:
-    rope = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
-            "original_max_position_embeddings": 64}
+def make_llama(scaling: dict) -> LlamaForCausalLM:
     config = LlamaConfig(hidden_size=256, intermediate_size=688, num_hidden_layers=3, num_attention_heads=4,
                          num_key_value_heads=2, head_dim=64, vocab_size=256, rms_norm_eps=1e-5,
                          tie_word_embeddings=False, max_position_embeddings=1024, initializer_range=0.06,
                          bos_token_id=1, eos_token_id=2)
     # transformers 5 keeps the base among the other rotary parameters, 4 next to them.
     if hasattr(config, "rope_parameters"):
-        config.rope_parameters = {"rope_theta": 10000.0, **rope}
+        config.rope_parameters = {"rope_theta": 10000.0, **scaling}
     else:
-        config.rope_theta, config.rope_scaling = 10000.0, rope
+        config.rope_theta, config.rope_scaling = 10000.0, scaling
+    return LlamaForCausalLM(config)
+
+
+def make_gpt2() -> GPT2LMHeadModel:
+    return GPT2LMHeadModel(GPT2Config(n_embd=256, n_layer=3, n_head=4, n_positions=512, vocab_size=256,
+                                      initializer_range=0.06, bos_token_id=1, eos_token_id=2))
+
+
+FAMILIES = {
+    "llama": lambda: make_llama({"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+                                 "original_max_position_embeddings": 64}),
+    "gpt2": make_gpt2,
+}
+
+
+def make_model(family: str, folder: str):
     torch.manual_seed(0)
-    model = LlamaForCausalLM(config).float().eval()
+    model = FAMILIES[family]().float().eval()
     with torch.no_grad():
         for name, weight in model.named_parameters():
-            if "norm" in name:
-                weight.copy_(1 + 0.2 * torch.randn_like(weight))
+            if "norm" in name or ".ln_" in name or name.endswith("bias"):
+                weight.copy_((0 if name.endswith("bias") else 1) + 0.2 * torch.randn_like(weight))
     model.save_pretrained(folder)
     return model
 
@@ -107,6 +122,7 @@ def generation_holds(options, folder: str, tokens) -> bool:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--program", required=True, help="coda_train")
+    parser.add_argument("--family", choices=FAMILIES, default="llama", help="of the model that transformers makes")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="of coda_train")
     parser.add_argument("--generate", help="coda_generate: its logits as well")
     parser.add_argument("--decoder", choices=("auto", "fused", "passes"), default="auto", help="of coda_generate")
@@ -116,7 +132,7 @@ def main() -> int:
 
     with tempfile.TemporaryDirectory(prefix="transformers_check_") as folder:
         ours, theirs = os.path.join(folder, "exported"), os.path.join(folder, "made")
-        model = make_model(theirs).to(device)
+        model = make_model(options.family, theirs).to(device)
         data = sample_text(model, BATCH * BATCHES)
         with open(os.path.join(folder, "text.txt"), "wb") as file:
             file.write(data)

@@ -189,8 +189,8 @@ Config parse_recorded_config(const nlohmann::json& json, const std::string& name
 nlohmann::json to_json(const Config& config);
 
 /// The Hugging Face config.json of the model section: "model_type" is "llama", "mistral" of a model with a sliding
-/// window, "qwen2" of a model with biases of q, k and v only, or "qwen3" of one with norms of q and k. Throws Error
-/// naming the key where transformers has no such model.
+/// window, "qwen2" of a model with biases of q, k and v only, "qwen3" of one with norms of q and k, or "gpt2" of one
+/// with LayerNorm. Throws Error naming the key where transformers has no such model.
 nlohmann::json to_hf_json(const ModelConfig& model);
 
 /// Why transformers refuses that config.json, a sentence each that names the key: it has bounds that this program does
@@ -198,9 +198,9 @@ nlohmann::json to_hf_json(const ModelConfig& model);
 std::vector<std::string> hf_refusals(const ModelConfig& model);
 
 /// The model section from a Hugging Face config.json. Throws Error naming `file` when it is not a LLaMA that this
-/// program can run, or a Mistral, Qwen2 or Qwen3: another model_type (of known ones with what they have that a LLaMA
-/// has not), a sliding window in some of the layers, hidden_act other than silu, an mlp_bias true, quantized weights,
-/// an unknown rope type, ...
+/// program can run, or a Mistral, Qwen2, Qwen3 or GPT-2: another model_type (of known ones with what they have that
+/// these have not), a sliding window in some of the layers, another activation function, an mlp_bias true, quantized
+/// weights, an unknown rope type, ...
 nlohmann::json model_section_from_hf(const nlohmann::json& hf, const std::string& file);
 
 /// The model section of a Hugging Face folder: from its config.json, with the end tokens of generation_config.json

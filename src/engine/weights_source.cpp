@@ -89,7 +89,7 @@ void WeightsSource::load(Session& session) const {
 
 std::vector<std::size_t> WeightsSource::int4_matrices(const ParameterLayout& layout) const {
     if (checkpoint_ || !init_from_) return {};
-    return coda::int4_matrices(layout, HfWeights(*init_from_, layout));
+    return coda::int4_matrices(layout, HfWeights(*init_from_, config_.model, layout));
 }
 
 std::unique_ptr<MasterWeights> WeightsSource::open(const ParameterLayout& layout) const {
@@ -98,7 +98,7 @@ std::unique_ptr<MasterWeights> WeightsSource::open(const ParameterLayout& layout
     if (checkpoint_) {
         weights = std::make_unique<CheckpointWeights>(*checkpoint_, layout);
     } else if (init_from_) {
-        auto folder = std::make_unique<HfWeights>(*init_from_, layout);
+        auto folder = std::make_unique<HfWeights>(*init_from_, config_.model, layout);
         if (const std::size_t packed = folder->int4_matrices(); packed > 0)
             more = text(", ", packed, " matrices of 4-bit integers");
         weights = std::move(folder);

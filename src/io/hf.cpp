@@ -22,6 +22,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* kEmbedding = "model.embed_tokens.weight";
 constexpr const char* kHead = "lm_head.weight";
+constexpr const char* kLayers = "model.layers.";
 
 /// Names that share a fault; the first ten are spelled out.
 class Fault {
@@ -43,8 +44,21 @@ class Fault {
     std::string names_;
 };
 
-std::vector<std::int64_t> shape_of(const HfTensor& tensor) {
-    return tensor.matrix ? std::vector{tensor.rows, tensor.cols} : std::vector{tensor.count()};
+/// The transpose of a matrix (rows, cols) whose rows `read_row(row, out)` gives, as (cols, rows).
+template <class ReadRow>
+void transpose(std::int64_t rows, std::int64_t cols, const ReadRow& read_row, std::vector<float>& out) {
+    constexpr std::int64_t kRows = 16;  // that are read at a time: as many floats as a cache line has
+    std::vector<float> block(static_cast<std::size_t>(kRows * cols));
+    out.resize(static_cast<std::size_t>(rows * cols));
+    for (std::int64_t first = 0; first < rows; first += kRows) {
+        const std::int64_t count = std::min(kRows, rows - first);
+        for (std::int64_t i = 0; i < count; ++i)
+            read_row(first + i,
+                     std::span(block).subspan(static_cast<std::size_t>(i * cols), static_cast<std::size_t>(cols)));
+        for (std::int64_t c = 0; c < cols; ++c)
+            for (std::int64_t i = 0; i < count; ++i)
+                out[static_cast<std::size_t>(c * rows + first + i)] = block[static_cast<std::size_t>(i * cols + c)];
+    }
 }
 
 bool same_values(const StoredTensor& a, const StoredTensor& b) {
@@ -60,13 +74,24 @@ bool same_values(const StoredTensor& a, const StoredTensor& b) {
     return true;
 }
 
+/// The files' tensor that the layout's embedding is.
+const FileTensor& embedding_of(const FileTensors& files, const ParameterLayout& layout) {
+    const auto found = std::find_if(layout.tensors.begin(), layout.tensors.end(),
+                                    [](const HfTensor& tensor) { return tensor.name == kEmbedding; });
+    return files.tensors[files.places[static_cast<std::size_t>(found - layout.tensors.begin())].tensor];
+}
+
 /// Whether the checkpoint may have a tensor that the model does not have.
-bool is_ignored(const StoredTensor& tensor, const SafetensorsFolder& checkpoint, const ParameterLayout& layout) {
-    if (tensor.name.ends_with("rotary_emb.inv_freq")) return true;
+bool is_ignored(const StoredTensor& tensor, const SafetensorsFolder& checkpoint, const ParameterLayout& layout,
+                const FileTensors& files) {
+    for (const char* buffer : files.buffers) {
+        if (tensor.name.ends_with(buffer)) return true;
+    }
     if (tensor.name != kHead || !layout.tied()) return false;
-    const auto embedding = checkpoint.tensors().find(kEmbedding);
+    const std::string& name = embedding_of(files, layout).name;
+    const auto embedding = checkpoint.tensors().find(name);
     if (embedding == checkpoint.tensors().end()) return false;
-    require(same_values(tensor, embedding->second), tensor.file, ": ", kHead, " differs from ", kEmbedding,
+    require(same_values(tensor, embedding->second), tensor.file, ": ", kHead, " differs from ", name,
             ", but the model ties them; set model.tie_word_embeddings to false");
     return true;
 }
@@ -80,23 +105,21 @@ bool is_quantized(const std::string& name) {
 
 /// Throws unless the checkpoint has exactly the model's tensors. int4: of the layout's, those that it has quantized.
 void check_tensors(const fs::path& folder, const SafetensorsFolder& checkpoint, const ParameterLayout& layout,
-                   std::span<const std::optional<Int4Matrix>> int4) {
+                   const FileTensors& files, std::span<const std::optional<Int4Matrix>> int4) {
     Fault missing("missing"), unexpected("unexpected"), misshapen("of another shape than the model's");
     std::set<std::string> expected, floats;
-    for (std::size_t t = 0; t < layout.tensors.size(); ++t) {
-        const HfTensor& tensor = layout.tensors[t];
-        if (int4[t]) {
-            expected.insert(int4[t]->parts().begin(), int4[t]->parts().end());
+    for (const FileTensor& file : files.tensors) {
+        if (const std::optional<Int4Matrix>& quantized = int4[file.parts.front()]) {
+            expected.insert(quantized->parts().begin(), quantized->parts().end());
             continue;
         }
-        expected.insert(tensor.name);
-        floats.insert(tensor.name);
-        const auto found = checkpoint.tensors().find(tensor.name);
+        expected.insert(file.name);
+        floats.insert(file.name);
+        const auto found = checkpoint.tensors().find(file.name);
         if (found == checkpoint.tensors().end()) {
-            missing.add(tensor.name);
-        } else if (found->second.shape != shape_of(tensor)) {
-            misshapen.add(
-                text(tensor.name, " ", shape_text(found->second.shape), " for ", shape_text(shape_of(tensor))));
+            missing.add(file.name);
+        } else if (found->second.shape != file.shape()) {
+            misshapen.add(text(file.name, " ", shape_text(found->second.shape), " for ", shape_text(file.shape())));
         }
     }
     for (const auto& [name, tensor] : checkpoint.tensors()) {
@@ -105,7 +128,7 @@ void check_tensors(const fs::path& folder, const SafetensorsFolder& checkpoint, 
                 ": the weights are quantized in a way that this program does not read", kTakeFloats);
         require(name.find(".lora_") == std::string::npos, tensor.file, ": ", name,
                 ": an adapter; merge it into its model first");
-        if (!is_ignored(tensor, checkpoint, layout)) unexpected.add(name);
+        if (!is_ignored(tensor, checkpoint, layout, files)) unexpected.add(name);
     }
     const std::string faults = missing.message() + unexpected.message() + misshapen.message();
     require(faults.empty(), folder.string(), ": the tensors do not fit the model:", faults);
@@ -115,34 +138,63 @@ void check_tensors(const fs::path& folder, const SafetensorsFolder& checkpoint, 
     }
 }
 
+/// Gives the tensors the names that they have in a folder of a model without its head, if it is one.
+void drop_prefix(FileTensors& files, const SafetensorsFolder& checkpoint) {
+    const auto has_prefix = [&](const std::string& name) { return name.starts_with(files.prefix); };
+    if (std::any_of(checkpoint.tensors().begin(), checkpoint.tensors().end(),
+                    [&](const auto& tensor) { return has_prefix(tensor.first); }))
+        return;
+    for (FileTensor& file : files.tensors) {
+        if (has_prefix(file.name)) file.name.erase(0, files.prefix.size());
+    }
+}
+
 }  // namespace
 
-HfWeights::HfWeights(const fs::path& folder, const ParameterLayout& layout) : folder_(folder), layout_(layout) {
-    for (const HfTensor& tensor : layout.tensors) {
-        std::optional<Int4Matrix>& int4 = int4_.emplace_back();
-        if (tensor.matrix && !folder_.tensors().contains(tensor.name))
-            int4 = Int4Matrix::find(folder_, tensor.name, tensor.rows, tensor.cols);
+HfWeights::HfWeights(const fs::path& folder, const ModelConfig& model, const ParameterLayout& layout)
+    : folder_(folder), layout_(layout), files_(file_tensors(model, layout)), int4_(layout.tensors.size()) {
+    drop_prefix(files_, folder_);
+    for (const FileTensor& file : files_.tensors) {
+        const bool may_be_int4 = file.matrix && !file.transposed && file.parts.size() == 1;
+        if (may_be_int4 && !folder_.tensors().contains(file.name))
+            int4_[file.parts.front()] = Int4Matrix::find(folder_, file.name, file.rows, file.cols);
     }
-    check_tensors(folder, folder_, layout, int4_);
-    for (std::size_t t = 0; t < int4_.size(); ++t)
-        tensors_.push_back(int4_[t] ? nullptr : &folder_.tensors().at(layout.tensors[t].name));
+    check_tensors(folder, folder_, layout, files_, int4_);
+    for (const FileTensor& file : files_.tensors)
+        stored_.push_back(int4_[file.parts.front()] ? nullptr : &folder_.tensors().at(file.name));
 }
 
 std::size_t HfWeights::int4_matrices() const {
-    return static_cast<std::size_t>(std::count(tensors_.begin(), tensors_.end(), nullptr));
+    return static_cast<std::size_t>(
+        std::count_if(int4_.begin(), int4_.end(), [](const auto& matrix) { return matrix.has_value(); }));
+}
+
+std::span<const float> HfWeights::turned(std::size_t file) const {
+    if (turned_file_ != file) {
+        const FileTensor& tensor = files_.tensors[file];
+        turned_file_.reset();  // of a file that cannot be read, nothing is kept
+        transpose(
+            tensor.cols, tensor.rows,
+            [&](std::int64_t row, std::span<float> out) { stored_[file]->read(row * tensor.rows, out); }, turned_);
+        turned_file_ = file;
+    }
+    return turned_;
 }
 
 void HfWeights::read_part(std::size_t tensor, std::int64_t row, std::int64_t column, std::span<float> out) const {
-    if (const std::optional<Int4Matrix>& int4 = int4_[tensor])
-        int4_reader_.read(*int4, row, column, out);
-    else
-        tensors_[tensor]->read(row * layout_.tensors[tensor].cols + column, out);
+    if (const std::optional<Int4Matrix>& int4 = int4_[tensor]) return int4_reader_.read(*int4, row, column, out);
+    const FilePlace& place = files_.places[tensor];
+    const FileTensor& file = files_.tensors[place.tensor];
+    const std::int64_t first = (place.first + row) * file.cols + column;
+    if (!file.transposed) return stored_[place.tensor]->read(first, out);
+    const std::span elements = turned(place.tensor).subspan(static_cast<std::size_t>(first), out.size());
+    std::copy(elements.begin(), elements.end(), out.begin());
 }
 
 void HfWeights::read(std::int64_t first, std::span<float> out) const {
     const auto count = static_cast<std::int64_t>(out.size());
     std::fill(out.begin(), out.end(), 0.0f);
-    for (std::size_t t = 0; t < tensors_.size(); ++t) {
+    for (std::size_t t = 0; t < layout_.tensors.size(); ++t) {
         const HfTensor& tensor = layout_.tensors[t];
         if (!reaches(tensor, first, count)) continue;
         for (std::int64_t row = 0; row < tensor.rows; ++row) {
@@ -173,82 +225,105 @@ void check_export_folder(const fs::path& folder) {
 
 namespace {
 
-/// The tensors of an export, in the layout's order. A matrix is quantized once, when its codes are written.
+/// The tensors of an export, in the files' order. A matrix is quantized once, when its codes are written, and turned
+/// once, when the first row of its transpose is.
 class ExportedTensors {
   public:
-    ExportedTensors(const ParameterLayout& layout, const MasterWeights& master, ExportDtype dtype)
-        : layout_(layout), master_(master) {
+    ExportedTensors(const ModelConfig& model, const ParameterLayout& layout, const MasterWeights& master,
+                    ExportDtype dtype)
+        : files_(file_tensors(model, layout).tensors), layout_(layout), master_(master) {
         const std::string_view floats = dtype == ExportDtype::float32 ? "F32" : "BF16";
-        for (std::size_t t = 0; t < layout.tensors.size(); ++t) {
-            const HfTensor& tensor = layout.tensors[t];
-            if (dtype != ExportDtype::int4 || !is_quantizable(tensor)) {
-                add(t, Part::floats, {tensor.name, shape_of(tensor), floats});
+        for (const FileTensor& file : files_) {
+            if (dtype != ExportDtype::int4 || !is_quantizable(file)) {
+                add(file, Part::floats, {file.name, file.shape(), floats});
                 continue;
             }
-            require(tensor.cols % kInt4Group == 0, "--export-dtype int4: ", tensor.name, " has ", tensor.cols,
+            require(!file.transposed, "--export-dtype int4: ", file.name,
+                    " is stored transposed, which the layout of 4-bit integers is not; export as bfloat16");
+            require(file.cols % kInt4Group == 0, "--export-dtype int4: ", file.name, " has ", file.cols,
                     " columns, not a multiple of ", kInt4Group, ", which have a scale each; export as bfloat16");
-            add(t, Part::words, {tensor.name + "_packed", {tensor.rows, tensor.cols / kInt4PerWord}, "I32"});
-            add(t, Part::scales, {tensor.name + "_scale", {tensor.rows, tensor.cols / kInt4Group}, "BF16"});
-            add(t, Part::shape, {tensor.name + "_shape", {2}, "I64"});
+            add(file, Part::words, {file.name + "_packed", {file.rows, file.cols / kInt4PerWord}, "I32"});
+            add(file, Part::scales, {file.name + "_scale", {file.rows, file.cols / kInt4Group}, "BF16"});
+            add(file, Part::shape, {file.name + "_shape", {2}, "I64"});
         }
     }
+    ExportedTensors(const ExportedTensors&) = delete;
+    ExportedTensors& operator=(const ExportedTensors&) = delete;
 
     const std::vector<TensorSpec>& specs() const { return specs_; }
 
     /// A RowSource.
     void row(std::size_t index, std::int64_t row, std::span<std::byte> out) {
-        const Place& place = places_[index];
-        const HfTensor& tensor = layout_.tensors[place.tensor];
-        const auto groups = static_cast<std::size_t>(tensor.cols / kInt4Group);
-        if (place.part == Part::shape) {
-            const std::int64_t shape[] = {tensor.rows, tensor.cols};
+        const FileTensor& file = *places_[index].file;
+        const Part part = places_[index].part;
+        const auto groups = static_cast<std::size_t>(file.cols / kInt4Group);
+        if (part == Part::floats) return store_floats(specs_[index].dtype, values(file, row), out);
+        if (part == Part::shape) {
+            const std::int64_t shape[] = {file.rows, file.cols};
             return copy(std::as_bytes(std::span(shape)), out);
         }
-        if (place.part == Part::words) scales_.resize(static_cast<std::size_t>(tensor.rows) * groups);
-        const std::span scales = place.part == Part::floats
-                                     ? std::span<Bf16>()
-                                     : std::span(scales_).subspan(static_cast<std::size_t>(row) * groups, groups);
-        if (place.part == Part::scales) return copy(std::as_bytes(scales), out);
-        // The only row of a bias consists of its tensor's rows of one element.
-        const auto cols = static_cast<std::size_t>(tensor.cols);
-        const std::int64_t rows = tensor.matrix ? 1 : tensor.rows;
-        std::vector<float> values(static_cast<std::size_t>(rows) * cols);
-        std::vector<std::uint32_t> words(cols / kInt4PerWord);
-        const bool has_codes = place.part == Part::words && master_.is_int4(place.tensor);
-        if (has_codes)
-            master_.read_int4_row(place.tensor, row, words, scales);
+        if (part == Part::words) scales_.resize(static_cast<std::size_t>(file.rows) * groups);
+        const std::span scales = std::span(scales_).subspan(static_cast<std::size_t>(row) * groups, groups);
+        if (part == Part::scales) return copy(std::as_bytes(scales), out);
+        std::vector<std::uint32_t> words(static_cast<std::size_t>(file.cols / kInt4PerWord));
+        if (master_.is_int4(file.parts.front()))
+            master_.read_int4_row(file.parts.front(), row, words, scales);
         else
-            for (std::int64_t i = 0; i < rows; ++i)
-                master_.read_row(place.tensor, row + i,
-                                 std::span(values).subspan(static_cast<std::size_t>(i) * cols, cols));
-        if (place.part == Part::floats) return store_floats(specs_[index].dtype, values, out);
-        if (!has_codes) quantize_row(values, words, scales);
+            quantize_row(values(file, row), words, scales);
         copy(std::as_bytes(std::span(words)), out);
     }
 
   private:
     enum class Part : std::uint8_t { floats, words, scales, shape };
     struct Place {
-        std::size_t tensor;  // of the layout
+        const FileTensor* file;
         Part part;
     };
-    void add(std::size_t tensor, Part part, TensorSpec spec) {
-        places_.push_back({tensor, part});
+    void add(const FileTensor& file, Part part, TensorSpec spec) {
+        places_.push_back({&file, part});
         specs_.push_back(std::move(spec));
     }
-    /// The layers' matrices; embedding and head stay in bf16.
-    static bool is_quantizable(const HfTensor& tensor) {
-        return tensor.matrix && tensor.name != kEmbedding && tensor.name != kHead;
+    /// The layers' matrices; embeddings and head stay in bf16.
+    bool is_quantizable(const FileTensor& file) const {
+        return file.matrix && layout_.tensors[file.parts.front()].name.starts_with(kLayers);
     }
     static void copy(std::span<const std::byte> from, std::span<std::byte> out) {
         std::copy(from.begin(), from.end(), out.begin());
     }
 
+    /// `row` of (rows, cols), of the part that it falls into.
+    void read_row(const FileTensor& file, std::int64_t row, std::span<float> out) const {
+        auto part = file.parts.begin();
+        for (; row >= layout_.tensors[*part].rows; ++part) row -= layout_.tensors[*part].rows;
+        master_.read_row(*part, row, out);
+    }
+
+    /// A row as the file has it; the only one of a 1-D tensor consists of all rows. Valid until the next call.
+    std::span<const float> values(const FileTensor& file, std::int64_t row) {
+        if (file.transposed) {
+            if (row == 0) {
+                transpose(
+                    file.rows, file.cols, [&](std::int64_t from, std::span<float> out) { read_row(file, from, out); },
+                    values_);
+            }
+            return std::span(values_).subspan(static_cast<std::size_t>(row * file.rows),
+                                              static_cast<std::size_t>(file.rows));
+        }
+        const std::int64_t rows = file.matrix ? 1 : file.rows;
+        const auto cols = static_cast<std::size_t>(file.cols);
+        values_.resize(static_cast<std::size_t>(rows) * cols);
+        for (std::int64_t i = 0; i < rows; ++i)
+            read_row(file, row + i, std::span(values_).subspan(static_cast<std::size_t>(i) * cols, cols));
+        return values_;
+    }
+
+    std::vector<FileTensor> files_;
     const ParameterLayout& layout_;
     const MasterWeights& master_;
     std::vector<TensorSpec> specs_;
     std::vector<Place> places_;
-    std::vector<Bf16> scales_;  // of the matrix whose codes were written last
+    std::vector<float> values_;  // a row; the whole of a transposed matrix
+    std::vector<Bf16> scales_;   // of the matrix whose codes were written last
 };
 
 }  // namespace
@@ -260,7 +335,7 @@ void export_weights(const fs::path& folder, const ModelConfig& model, const Para
     fs::path target = fs::absolute(folder).lexically_normal();
     if (!target.has_filename()) target = target.parent_path();  // "runs/out/"
 
-    ExportedTensors tensors(layout, master, dtype);
+    ExportedTensors tensors(model, layout, master, dtype);
     nlohmann::json config = to_hf_json(model);
     config["torch_dtype"] = dtype == ExportDtype::float32 ? "float32" : "bfloat16";
     if (dtype == ExportDtype::int4) config["quantization_config"] = packed_quantization();

@@ -8,8 +8,9 @@
 
 namespace coda {
 
-/// Matrices N(0, initializer_range), norm weights 1, padding 0. Element i of Hugging Face tensor t depends only on
-/// (seed, t, i), so neither packing nor padding nor the part that is read changes the model. `layout` must outlive it.
+/// Matrices N(0, initializer_range times HfTensor::deviation), norm weights 1, biases and padding 0. Element i of
+/// Hugging Face tensor t depends only on (seed, t, i), so neither packing nor padding nor the part that is read changes
+/// the model. `layout` must outlive it.
 class InitialWeights : public MasterWeights {
   public:
     InitialWeights(const ModelConfig& model, const ParameterLayout& layout, std::uint64_t seed)

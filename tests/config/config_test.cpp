@@ -49,7 +49,8 @@ TEST_CASE("defaults and derived values") {
 TEST_CASE("every key is read into its own member and written back") {
     json every_key = json::parse(R"({
         "model": {"hidden_size": 128, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
-                  "num_key_value_heads": 2, "head_dim": 64, "vocab_size": 300, "rms_norm_eps": 1e-6,
+                  "num_key_value_heads": 2, "head_dim": 64, "vocab_size": 300, "norm": "rmsnorm",
+                  "rms_norm_eps": 1e-6,
                   "rope_theta": 10000.5, "tie_word_embeddings": true, "attention_bias": true, "qk_norm": false,
                    "sliding_window": 33,
                    "attention_out_bias": false, "mlp": "swiglu", "mlp_bias": false, "position_embeddings": "rope",

@@ -35,7 +35,8 @@ std::string refusal_with(const char* key, const json& value) {
 TEST_CASE("a Llama 3.2 config.json, of transformers 4 and 5") {
     const json expected = json::parse(R"({
         "hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 16, "num_attention_heads": 32,
-        "num_key_value_heads": 8, "head_dim": 64, "vocab_size": 128256, "rms_norm_eps": 1e-05, "rope_theta": 500000.0,
+        "num_key_value_heads": 8, "head_dim": 64, "vocab_size": 128256, "norm": "rmsnorm",
+        "rms_norm_eps": 1e-05, "rope_theta": 500000.0,
         "rope_scaling": {"rope_type": "llama3", "factor": 32.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
                          "original_max_position_embeddings": 8192},
         "attention_bias": false, "attention_out_bias": false, "mlp": "swiglu", "mlp_bias": false, "qk_norm": false,
@@ -271,6 +272,8 @@ TEST_CASE("other models are refused with what they have that a LLaMA has not") {
                                     {"phi3", "as one matrix each"},
                                     {"gemma3_text", "1 + weight"},
                                     {"cohere2", "LayerNorm"},
+                                    {"gpt_neox", "partial rotary"},
+                                    {"gptj", "than gpt2"},
                                     {"mamba", "only \"llama\""}}) {
         INFO(type);
         CHECK(lacking(refusal_with("model_type", type), {"DIR/config.json: model_type is", type, why}) == "");

@@ -36,6 +36,8 @@ TEST_CASE("a model that transformers does not have is not written, and the messa
     document["model"]["attention_out_bias"] = true;
     CHECK(lacking(refusal_of(), {"--export", "model.attention_out_bias", "without model.attention_bias"}) == "");
     document["model"]["attention_bias"] = true;
+    document["model"]["sliding_window"] = 7;
+    CHECK(lacking(refusal_of(), {"--export", "model.sliding_window is 7 with model.attention_out_bias"}) == "");
     document["model"]["mlp"] = "gelu_exact";
     CHECK(lacking(refusal_of(), {"--export", "model.mlp is \"gelu_exact\""}) == "");
     document["model"]["position_embeddings"] = "learned";

@@ -134,6 +134,12 @@ def hf_config():
     put("hf_config", "valid_rope_parameters.json", json.dumps({
         **hf, "rope_parameters": {**LLAMA3, "rope_theta": 500000.0}}))
     put("hf_config", "valid_bias.json", json.dumps({**hf, "attention_bias": True}))
+    gpt2 = {"model_type": "gpt2", "n_embd": 64, "n_layer": 2, "n_head": 4, "vocab_size": 256}
+    put("hf_config", "valid_gpt2.json", json.dumps(gpt2))
+    put("hf_config", "valid_gpt2_full.json", json.dumps({
+        **gpt2, "architectures": ["GPT2LMHeadModel"], "activation_function": "gelu", "n_inner": 100, "n_positions": 64,
+        "layer_norm_epsilon": 1e-6, "tie_word_embeddings": False, "bos_token_id": 1, "resid_pdrop": 0.1}))
+    put("hf_config", "gpt2_scores.json", json.dumps({**gpt2, "scale_attn_by_inverse_layer_idx": True}))
     put("hf_config", "other_model.json", json.dumps({**hf, "model_type": "mistral"}))
     put("hf_config", "no_heads.json", json.dumps({**hf, "num_attention_heads": 0}))
     put("hf_config", "huge.json", json.dumps({**hf, "hidden_size": 2**63}))

@@ -3,8 +3,9 @@
 
     safetensors_interop.py files OURS THEIRS   checks OURS/{F32,BF16}.safetensors, writes THEIRS (all float dtypes)
     safetensors_interop.py export FOLDER...    loads exported folders in transformers and checks every weight
-    safetensors_interop.py save FOLDER TIED    saves the same weights through transformers as FOLDER/{float32,bfloat16,
-                                               float16}, sharded; TIED is "tied" or "untied"
+    safetensors_interop.py save MODEL FOLDER TIED
+                                               saves the same weights through transformers as FOLDER/{float32,bfloat16,
+                                               float16}, sharded; MODEL is "llama" or "gpt2", TIED "tied" or "untied"
 
 Exits with 77 where a package is missing. pattern() in the C++ tests makes the same weights.
 """
@@ -15,9 +16,14 @@ import sys
 
 MISSING = 77
 
-# The model of hf_test.cpp.
-MODEL = dict(hidden_size=24, intermediate_size=40, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
-             head_dim=6, vocab_size=70, rms_norm_eps=1e-5, rope_theta=10000.0, max_position_embeddings=32)
+# The models of hf_test.cpp and gpt2_folder_test.cpp.
+MODELS = {
+    "llama": dict(hidden_size=24, intermediate_size=40, num_hidden_layers=2, num_attention_heads=4,
+                  num_key_value_heads=2, head_dim=6, vocab_size=70, rms_norm_eps=1e-5, rope_theta=10000.0,
+                  max_position_embeddings=32),
+    "gpt2": dict(n_embd=24, n_inner=40, n_layer=2, n_head=4, n_positions=32, vocab_size=70, layer_norm_epsilon=1e-5,
+                 activation_function="gelu_new", resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0),
+}
 
 
 def pattern(index, count):
@@ -54,17 +60,17 @@ def files(ours, theirs):
 
 def export(*folders):
     import torch
-    from transformers import LlamaForCausalLM
+    from transformers import AutoModelForCausalLM
     from transformers.utils import logging
 
     logging.disable_progress_bar()
     for folder in folders:
-        model, report = LlamaForCausalLM.from_pretrained(folder, torch_dtype="auto", output_loading_info=True)
+        model, report = AutoModelForCausalLM.from_pretrained(folder, torch_dtype="auto", output_loading_info=True)
         assert not any(report.values()), report
         config = json.loads((pathlib.Path(folder) / "config.json").read_text())
-        for key, value in MODEL.items():
+        for key, value in MODELS[config["model_type"]].items():
             assert getattr(model.config, key) == value, (key, getattr(model.config, key))
-        tied = model.lm_head.weight.data_ptr() == model.model.embed_tokens.weight.data_ptr()
+        tied = model.lm_head.weight.data_ptr() == model.get_input_embeddings().weight.data_ptr()
         assert tied == config["tie_word_embeddings"]
         parameters = dict(sorted(model.named_parameters()))  # a tied head is listed once, as the embedding
         shapes = list(enumerate((name, tuple(p.shape)) for name, p in parameters.items()))
@@ -73,12 +79,14 @@ def export(*folders):
         model(torch.arange(8).reshape(1, 8))
 
 
-def save(folder, tied):
+def save(name, folder, tied):
     import torch
-    from transformers import LlamaConfig, LlamaForCausalLM
+    from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
+
+    kind, settings = {"llama": (LlamaForCausalLM, LlamaConfig), "gpt2": (GPT2LMHeadModel, GPT2Config)}[name]
 
     for dtype in ("float32", "bfloat16", "float16"):
-        model = LlamaForCausalLM(LlamaConfig(**MODEL, tie_word_embeddings=tied == "tied")).to(getattr(torch, dtype))
+        model = kind(settings(**MODELS[name], tie_word_embeddings=tied == "tied")).to(getattr(torch, dtype))
         with torch.no_grad():
             for index, (_, parameter) in enumerate(sorted(model.named_parameters())):
                 values = torch.tensor(pattern(index, parameter.numel()))

@@ -274,6 +274,35 @@ TEST_CASE("initial weights: normal matrices of the given deviation, norms of 1, 
     CHECK(other != master);
 }
 
+// 1/sqrt(2 L) of two layers is 1/2 to the bit; the tensors before the first layer's norms have the same numbers.
+TEST_CASE("with LayerNorm, the matrices that end a residual branch begin with 1/sqrt(2 L) of the deviation") {
+    ModelConfig model = tiny_model();
+    model.num_hidden_layers = 2;
+    model.mlp = MlpKind::gelu_tanh;
+    const ParameterLayout plain_layout = parameter_layout(model);
+    model.norm = NormKind::layernorm;
+    const ParameterLayout layout = parameter_layout(model);
+    model.norm = NormKind::rmsnorm;
+    const InitialWeights plain(model, plain_layout, 11), halved(model, layout, 11);
+    int ends = 0;
+    for (std::size_t t = 0; layout.tensors[t].matrix; ++t) {
+        const HfTensor& tensor = layout.tensors[t];
+        REQUIRE(plain_layout.tensors[t].name == tensor.name);
+        const bool ends_branch =
+            tensor.name.ends_with("self_attn.o_proj.weight") || tensor.name.ends_with("mlp.down_proj.weight");
+        ends += ends_branch ? 1 : 0;
+        std::vector<float> before(static_cast<std::size_t>(tensor.cols)), now = before;
+        for (std::int64_t row = 0; row < tensor.rows; ++row) {
+            plain.read_row(t, row, before);
+            halved.read_row(t, row, now);
+            for (std::size_t i = 0; i < now.size(); ++i) {
+                if (now[i] != (ends_branch ? 0.5f : 1.0f) * before[i]) FAIL(tensor.name << " row " << row);
+            }
+        }
+    }
+    CHECK(ends == 2);
+}
+
 // The embedding is the first tensor in both; rows of 15 and of 9 begin at odd elements, within a pair of normal values.
 TEST_CASE("an initial weight depends only on the seed, its tensor and its place in it") {
     const auto embedding = [](std::int64_t vocab, std::int64_t width) {

@@ -78,13 +78,13 @@ def from_bytes(data, dtype):
     return [value for value, in struct.iter_unpack("<" + DTYPES[dtype][0], data)]
 
 
-def random_tensors(config, dtype="F32", seed=0):
+def random_tensors(config, dtype="F32", seed=0, shapes_of=shapes):
     """{name: (dtype, shape, values)}; large enough that every part of the model matters, representable in `dtype`."""
     chance = random.Random(seed)
     tensors = {}
-    for name, shape in shapes(config).items():
+    for name, shape in shapes_of(config).items():
         scale = 0.5 if len(shape) == 2 else 0.2
-        centre = 1 if name.endswith("norm.weight") else 0
+        centre = 1 if len(shape) == 1 and name.endswith(".weight") else 0  # of norms
         values = [centre + chance.gauss(0, scale) for _ in range(math.prod(shape))]
         narrow = "F32" if dtype == "F64" else dtype  # the program computes in fp32
         tensors[name] = (dtype, shape, from_bytes(to_bytes(values, narrow), narrow))

@@ -9,6 +9,7 @@ import unittest
 
 from checkpoint_folder import (HF_CONFIG, MISTRAL, QWEN2, QWEN3, Llama, pack_safetensors, random_tensors, read_safetensors,
                                safetensors, shapes, write_folder)
+from gpt2_folder import GPT2, Gpt2, gpt2_shapes
 from program import CONFIG, RUNTIME, USAGE, ProgramTestCase, kill, shard
 
 SEQ, BATCH = 8, 2
@@ -33,13 +34,16 @@ class HuggingFaceTestCase(ProgramTestCase):
         return super().config(changes, name, base or {**CONFIG, "model": {}})
 
     def eval(self, *arguments, changes=None):
-        out = self.train(*arguments, "--eval", changes=changes).out
+        return self.validation_loss(self.train(*arguments, "--eval", changes=changes).out)
+
+    def validation_loss(self, out):
         found = re.search(r"^validation loss ([\d.]+) over (\d+) tokens$", out, re.M)
         self.assertEqual(int(found[2]), 2 * BATCH * SEQ)
         return float(found[1])
 
     def expected_loss(self, config, tensors, **options):
-        tokens, model = self.tokens[100:], Llama(config, tensors, **options)
+        model = (Gpt2 if config["model_type"] == "gpt2" else Llama)(config, tensors, **options)
+        tokens = self.tokens[100:]
         starts = range(0, 2 * BATCH * SEQ, SEQ)
         return sum(model.loss(tokens[i:i + SEQ], tokens[i + 1:i + 1 + SEQ]) for i in starts) / len(starts)
 
@@ -63,6 +67,23 @@ class ImportTest(HuggingFaceTestCase):
                 if "sliding_window" in config:
                     wrong = self.expected_loss({**config, "sliding_window": 4}, tensors)
                     self.assertGreater(abs(wrong - expected), 100 * LOSS_TOLERANCE)
+
+    def test_loss_of_a_foreign_gpt2(self):
+        for dtype, shards, change in (("F32", 1, {}), ("BF16", 3, {"activation_function": "gelu"}),
+                                      ("F16", 2, {"tie_word_embeddings": False, "n_inner": 40})):
+            with self.subTest(dtype, shards=shards, change=change):
+                config = {**GPT2, **change}
+                tensors = random_tensors(config, dtype, shapes_of=gpt2_shapes)
+                folder = f"gpt2_{dtype}"
+                write_folder(self.path(folder), config, tensors, shards)
+                expected = self.expected_loss(config, tensors)
+                self.assertAlmostEqual(self.eval("--init-from", folder), expected, delta=LOSS_TOLERANCE)
+                # q and k exchanged is what an import of c_attn may do wrong.
+                width, name = config["n_embd"], "transformer.h.0.attn.c_attn.weight"
+                rows = [tensors[name][2][i:i + 3 * width] for i in range(0, 3 * width * width, 3 * width)]
+                turned = [value for row in rows for value in (*row[width:2 * width], *row[:width], *row[2 * width:])]
+                wrong = self.expected_loss(config, {**tensors, name: (*tensors[name][:2], turned)})
+                self.assertGreater(abs(wrong - expected), 100 * LOSS_TOLERANCE)
 
     def test_mixed_dtypes_and_old_buffers(self):
         tensors = random_tensors(HF_CONFIG, "BF16")
@@ -132,6 +153,25 @@ class ExportTest(HuggingFaceTestCase):
                 config = json.loads(self.read(names[1], "config.json"))
                 tensors = read_safetensors(self.path(names[1], "model.safetensors"))
                 self.assertAlmostEqual(self.expected_loss(config, tensors), loss, delta=LOSS_TOLERANCE)
+
+    def test_round_trip_of_a_gpt2(self):
+        model = {"hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 2, "num_attention_heads": 4,
+                 "vocab_size": 70, "max_position_embeddings": 32, "tie_word_embeddings": True, "norm": "layernorm",
+                 "position_embeddings": "learned", "mlp": "gelu_tanh", "attention_bias": True,
+                 "attention_out_bias": True, "mlp_bias": True}
+        run = super().config({"output.directory": "run"}, "gpt2.json", {**CONFIG, "model": model})
+        self.run_program("--config", run)
+        self.run_program("--config", run, "--resume", "--export", "gpt2", *WIDE)
+        bare = HuggingFaceTestCase.config(self, {"output.directory": "none"}, "bare.json", {**CONFIG, "model": {}})
+        self.run_program("--config", bare, "--init-from", "gpt2", "--export", "again", *WIDE)
+        self.assertEqual(self.files("gpt2"), self.files("again"))
+        config = json.loads(self.read("gpt2", "config.json"))
+        tensors = read_safetensors(self.path("gpt2", "model.safetensors"))
+        self.assertEqual({name: tensor[1] for name, tensor in tensors.items()}, gpt2_shapes(config))
+        loss = self.log("run").validations[-1]["val_loss"]
+        evaluated = self.run_program("--config", bare, "--init-from", "gpt2", "--eval")
+        self.assertEqual(self.validation_loss(evaluated.out), loss)
+        self.assertAlmostEqual(self.expected_loss(config, tensors), loss, delta=LOSS_TOLERANCE)
 
     def test_folder(self):
         self.train("--export", "some/where/out/", *WIDE)
@@ -290,7 +330,8 @@ class RefusedImportTest(HuggingFaceTestCase):
             self.put(json.dumps(config).encode(), "config.json")
             self.refuse_import(says, code)
 
-        refuse({"model_type": "gpt2"}, ["hf/config.json", "model_type", "gpt2"])
+        refuse({"model_type": "gpt_neox"}, ["hf/config.json", "model_type", "gpt_neox"])
+        refuse({"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"]}, ["hf/config.json", "missing key n_embd"])
         refuse({"hidden_size": ...}, ["hf/config.json", "missing key hidden_size"])
         refuse({"hidden_size": "16"}, ["hf/config.json", "hidden_size"])
         refuse({"attention_bias": "qkv"}, ["hf/config.json", "attention_bias"])

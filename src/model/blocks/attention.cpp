@@ -28,6 +28,7 @@ AttentionBlock::Parameters AttentionBlock::declare(ParameterPlan& plan, const Mo
                                   .place = {.rows = d, .cols = q},
                                   .has_bias = model.attention_out_bias,
                                   .centred = layernorm,
+                                  .deviation = branch_deviation(model),
                                   .tensors = {{"self_attn.o_proj.weight", d}}});
     return parameters;
 }

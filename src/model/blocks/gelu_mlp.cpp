@@ -18,6 +18,7 @@ GeluMlpBlock::Parameters GeluMlpBlock::declare(ParameterPlan& plan, const ModelC
                                    .place = {.rows = d, .cols = f},
                                    .has_bias = model.mlp_bias,
                                    .centred = layernorm,
+                                   .deviation = branch_deviation(model),
                                    .tensors = {{"mlp.down_proj.weight", d}}});
     parameters.kind = model.mlp == MlpKind::gelu_exact ? Gelu::exact : Gelu::tanh;
     return parameters;

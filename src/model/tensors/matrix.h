@@ -43,6 +43,7 @@ struct HfTensor {
     std::int64_t offset = 0;  // elements: packed row 0 of this tensor's part of the packed matrix
     Order order = Order::plain;
     std::int64_t head_dim = 0;  // of rotary_half
+    double deviation = 1;       // of a matrix' initial elements, in initializer_range
 
     std::int64_t row_offset(std::int64_t row) const;
     std::int64_t count() const { return rows * cols; }
@@ -71,6 +72,7 @@ struct WeightMatrix {
     DType gradient = DType::f8e4m3;  // the FP8 format of dz, where the matrix takes FP8
     bool rounds_output = false;      // whether z is then kept as FP8 codes
     bool centred = false;            // whether the stream that z is added to has mean 0 in every row (CentreColumns)
+    double deviation = 1;            // of its initial elements, in initializer_range
     std::vector<HfRows> tensors{};
     int layer = -1;  // -1: of no layer; the plan's
 };

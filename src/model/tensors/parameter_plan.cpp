@@ -60,7 +60,8 @@ std::size_t ParameterPlan::matrix(WeightMatrix declared) {
                             .matrix = true,
                             .offset = declared.place.offset + part.first * cols,
                             .order = part.order,
-                            .head_dim = part.head_dim});
+                            .head_dim = part.head_dim,
+                            .deviation = declared.deviation});
     }
     if (declared.has_bias) place_bias(declared);
     matrices_.push_back(std::move(declared));

@@ -1,5 +1,7 @@
 #include "src/model/tensors/shape.h"
 
+#include <cmath>
+
 #include "kernels/core/integers.h"
 
 namespace coda {
@@ -7,6 +9,11 @@ namespace coda {
 std::int64_t padded_vocab(const ModelConfig& model) {
     constexpr std::int64_t kVocabPadding = 64;
     return round_up(model.vocab_size, kVocabPadding);
+}
+
+double branch_deviation(const ModelConfig& model) {
+    if (model.norm == NormKind::rmsnorm) return 1;
+    return 1 / std::sqrt(2 * static_cast<double>(model.num_hidden_layers));
 }
 
 ModelShape model_shape(const ModelConfig& model, std::int64_t seq_len, std::int64_t micro_batch_size) {

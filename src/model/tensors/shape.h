@@ -10,6 +10,10 @@ namespace coda {
 /// Rows of the embedding and the head: vocab_size rounded up to a multiple of 64, with zero rows.
 std::int64_t padded_vocab(const ModelConfig& model);
 
+/// The standard deviation of the initial weights of a matrix that ends a residual branch, in initializer_range. GPT-2's
+/// is 1 / sqrt(branches), so that the stream's variance does not grow with the layers; LLaMA's of transformers is 1.
+double branch_deviation(const ModelConfig& model);
+
 struct ModelShape {
     std::int64_t tokens;   // M, of a micro-batch
     std::int64_t seq_len;  // T

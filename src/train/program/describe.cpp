@@ -41,7 +41,7 @@ int describe(const CommandLine& command, int ranks) {
 
     require_outputs(config, run_options(command));
     if (command.init_from && !command.resume) {
-        const HfWeights readable(*command.init_from, layout);
+        const HfWeights readable(*command.init_from, config.model, layout);
         print(text("weights             ", *command.init_from, ": as the model needs them\n"));
     }
     print(print_plan(config, layout, schedules, plan));

@@ -1,0 +1,58 @@
+#include "src/config/hf_rope.h"
+
+#include <nlohmann/json.hpp>
+
+namespace coda {
+
+namespace {
+
+struct Rope {
+    nlohmann::json theta;    // null: not given here
+    nlohmann::json scaling;  // as in the model section
+    bool operator==(const Rope&) const = default;
+};
+
+/// Rotary parameters of an object "rope_scaling" (transformers 4: rope_theta stands next to it) or "rope_parameters"
+/// (transformers 5: rope_theta within). Older files call rope_type "type".
+Rope rope_of(const HfConfig& hf, const char* key) {
+    nlohmann::json object = hf.get(key);
+    if (object.is_null()) return {};
+    require(object.is_object(), hf.file(), ": ", key, ": expected an object or null, found ", found_text(object));
+    Rope rope;
+    if (object.contains("rope_theta")) rope.theta = object["rope_theta"];
+    object.erase("rope_theta");
+    require(object.value("partial_rotary_factor", nlohmann::json(1)) == 1, hf.file(), ": ", key,
+            ".partial_rotary_factor: only 1 is supported");
+    object.erase("partial_rotary_factor");
+    if (!object.contains("rope_type")) object["rope_type"] = object.value("type", nlohmann::json("default"));
+    object.erase("type");
+    const nlohmann::json type = object["rope_type"];
+    require(type == "default" || type == "llama3" || type == "linear", hf.file(), ": ", key, ".rope_type is ",
+            found_text(type), "; only \"default\", \"linear\" and \"llama3\" are supported");
+    if (type == "linear") object = {{"rope_type", type}, {"factor", object.value("factor", nlohmann::json())}};
+    if (type != "default") rope.scaling = object;
+    return rope;
+}
+
+}  // namespace
+
+void put_rope(const HfConfig& hf, nlohmann::json& section) {
+    constexpr double kHfRopeTheta = 10000;
+    Rope rope = rope_of(hf, "rope_parameters");
+    if (!hf.get("rope_scaling").is_null()) {
+        const Rope scaling = rope_of(hf, "rope_scaling");
+        require(hf.get("rope_parameters").is_null() || rope.scaling == scaling.scaling, hf.file(),
+                ": rope_scaling and rope_parameters disagree; remove one of them");
+        rope.scaling = scaling.scaling;
+        if (rope.theta.is_null()) rope.theta = scaling.theta;
+    }
+    const nlohmann::json& beside = hf.get("rope_theta");
+    require(rope.theta.is_null() || beside.is_null() || rope.theta == beside, hf.file(), ": rope_theta ",
+            found_text(beside), " and the one in rope_parameters, ", found_text(rope.theta),
+            ", disagree; remove one of them");
+    if (rope.theta.is_null()) rope.theta = hf.or_default("rope_theta", kHfRopeTheta);
+    section["rope_theta"] = rope.theta;
+    section["rope_scaling"] = rope.scaling;
+}
+
+}  // namespace coda
