@@ -19,12 +19,12 @@ Config shipped(const std::string& name) {
     return coda::parse_config(document, name);
 }
 
-// The parameter count of a LLaMA or Qwen3, from the shapes of its Hugging Face tensors.
+// The parameter count of a LLaMA, Qwen2 or Qwen3, from the shapes of its Hugging Face tensors.
 std::int64_t parameters_of(const coda::ModelConfig& m) {
     const std::int64_t q = m.num_attention_heads * m.head_dim, kv = m.num_key_value_heads * m.head_dim;
     const std::int64_t d = m.hidden_size;
-    const std::int64_t block =
-        2 * d * q + 2 * d * kv + 3 * d * m.intermediate_size + 2 * d + (m.qk_norm ? 2 * m.head_dim : 0);
+    const std::int64_t block = 2 * d * q + 2 * d * kv + 3 * d * m.intermediate_size + 2 * d +
+                               (m.qk_norm ? 2 * m.head_dim : 0) + (m.attention_bias ? q + 2 * kv : 0);
     return m.num_hidden_layers * block + d + (m.tie_word_embeddings ? 1 : 2) * m.vocab_size * d;
 }
 
@@ -49,7 +49,7 @@ TEST_CASE("every shipped config parses and round-trips") {
         CHECK(to_json(coda::parse_config(to_json(config), "other name")) == to_json(config));
         ++files;
     }
-    CHECK(files >= 10);
+    CHECK(files >= 15);
 }
 
 TEST_CASE("the data of every shipped config is made by a script, of its vocabulary's tokenizer") {
@@ -66,8 +66,8 @@ TEST_CASE("the data of every shipped config is made by a script, of its vocabula
             CHECK(command.find("--folder") == std::string::npos);  // the script's own default, below the current folder
             const bool bytes = std::filesystem::path(file).extension() == ".txt";
             const char* tokenizer = config.model.vocab_size == 50257    ? " --tokenizer gpt2"
-                                    : config.model.vocab_size == 151936 ? " --tokenizer FILE"
-                                                                        : " --tokenizer llama3";
+                                    : config.model.vocab_size == 128256 ? " --tokenizer llama3"
+                                                                        : " --tokenizer FILE";
             CHECK((command.find(tokenizer) == std::string::npos) == bytes);
             CHECK((config.model.vocab_size == 256) == bytes);
             // A full run reads more than the script fetches of its own accord.
@@ -108,6 +108,39 @@ TEST_CASE("the Qwen config is the published model") {
     CHECK(model.rope_theta == 1000000);
     CHECK_FALSE(model.rope_scaling);
     CHECK(model.max_position_embeddings == 40960);
+}
+
+TEST_CASE("qwen2.5_1.5b and the SmolLMs are the published models") {
+    // As the cards of Qwen/Qwen2.5-1.5B (1.54B, 1.31B without the embedding), HuggingFaceTB/SmolLM2-135M and -1.7B.
+    const coda::ModelConfig qwen = shipped("qwen2.5_1.5b").model;
+    CHECK(parameters_of(qwen) == 1543714304);
+    CHECK(qwen.attention_bias);
+    CHECK_FALSE(qwen.attention_out_bias);
+    CHECK(qwen.rope_theta == 1000000);
+    CHECK(qwen.rms_norm_eps == 1e-6);
+    CHECK(qwen.max_position_embeddings == 131072);
+    const coda::ModelConfig small = shipped("smollm2_135m").model, large = shipped("smollm2_1.7b").model;
+    CHECK(parameters_of(small) == 134515008);
+    CHECK(parameters_of(large) == 1711376384);
+    CHECK(small.rope_theta == 100000);
+    CHECK(large.rope_theta == 130000);
+    CHECK(small.max_position_embeddings == 8192);
+    CHECK(large.max_position_embeddings == 8192);
+}
+
+TEST_CASE("gpt2_124m is the published model on docs_100m's data") {
+    const Config config = shipped("gpt2_124m"), docs = shipped("docs_100m");
+    const coda::ModelConfig& m = config.model;
+    const std::int64_t d = m.hidden_size, f = m.intermediate_size;
+    CHECK(m.num_hidden_layers * (4 * d * d + 4 * d + 2 * d * f + f + d + 4 * d) + 2 * d +
+              (m.vocab_size + m.max_position_embeddings) * d ==
+          124439808);
+    CHECK(to_hf_json(m)["model_type"] == "gpt2");
+    CHECK(to_hf_json(m)["activation_function"] == "gelu_new");
+    CHECK(m.rms_norm_eps == 1e-5);
+    CHECK(m.head_dim == 64);
+    CHECK(to_json(config)["training"] == to_json(docs)["training"]);
+    CHECK(to_json(config)["data"] == to_json(docs)["data"]);
 }
 
 TEST_CASE("mistral_7b is version 0.1 as published") {
