@@ -20,6 +20,12 @@ inline ModelConfig tiny_model() {
     return model;
 }
 
+/// Yarn of tiny_model: its four pairs are slowed by none, a third, two thirds and all of the factor.
+inline RopeScaling small_yarn() {
+    return {
+        .factor = 4, .original_max_position_embeddings = 40, .type = RopeType::yarn, .beta_fast = 4, .beta_slow = 0.5};
+}
+
 /// The columns of all matrices in layers are whole groups of 128 4-bit integers.
 inline ModelConfig tiny_int4_model() {
     ModelConfig model = tiny_model();

@@ -3,11 +3,11 @@
 
     tools/transformers_check.py --program build/hopper/bin/coda_train [--generate build/hopper/bin/coda_generate]
 
-transformers makes a small model with random weights (--family llama: grouped KV heads, llama3 RoPE scaling; gpt2) and
-samples text from it, on which another model's loss is higher. coda_train --init-from evaluates that text: the loss must
-be transformers' in fp32 within 1e-2 relative, or 1e-5 on the CPU, which computes in fp32 as well. coda_train --export
-writes the weights again: transformers must load that folder and give the logits of its own within bf16's rounding
-(2^-8 of the largest).
+transformers makes a small model with random weights (--family llama: grouped KV heads, llama3 RoPE scaling; yarn: the
+same with YaRN; gpt2) and samples text from it, on which another model's loss is higher. coda_train --init-from
+evaluates that text: the loss must be transformers' in fp32 within 1e-2 relative, or 1e-5 on the CPU, which computes in
+fp32 as well. coda_train --export writes the weights again: transformers must load that folder and give the logits of
+its own within bf16's rounding (2^-8 of the largest).
 
 With --generate, coda_generate decodes that text from the exported folder, token by token. Its logits must be no further
 from transformers' in fp32 than transformers' own in bf16 are, in relative RMS; and no further on the CPU, which computes
@@ -57,6 +57,7 @@ def make_gpt2() -> GPT2LMHeadModel:
 FAMILIES = {
     "llama": lambda: make_llama({"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
                                  "original_max_position_embeddings": 64}),
+    "yarn": lambda: make_llama({"rope_type": "yarn", "factor": 16.0, "original_max_position_embeddings": 64}),
     "gpt2": make_gpt2,
 }
 

@@ -225,9 +225,6 @@ constexpr Names<PositionEmbeddings, 2> names_of(PositionEmbeddings) {
 constexpr Names<NormKind, 2> names_of(NormKind) {
     return {{{"rmsnorm", NormKind::rmsnorm}, {"layernorm", NormKind::layernorm}}};
 }
-constexpr Names<RopeType, 2> names_of(RopeType) {
-    return {{{"llama3", RopeType::llama3}, {"linear", RopeType::linear}}};
-}
 constexpr Names<Moments, 2> names_of(Moments) { return {{{"fp32", Moments::fp32}, {"bf16", Moments::bf16}}}; }
 constexpr Names<LrScheduleType, 4> names_of(LrScheduleType) {
     return {{{"cosine", LrScheduleType::cosine},
@@ -288,59 +285,6 @@ inline void refuse_unknown_parts(const nlohmann::json& object, const std::string
             text("unknown key ", printable(path, ""), "; the nearest known key is ", nearest(path, names)));
     }
 }
-
-/// Hugging Face's object. All numbers of its type are required, as in Hugging Face: a forgotten factor must not become
-/// a default.
-template <>
-struct Codec<RopeScaling> {
-    static constexpr FlagSyntax syntax = FlagSyntax::json;
-    static std::string value_word() { return "JSON"; }
-    static std::string expects(const Range&) { return R"(an object {"rope_type": "llama3", "factor": ...})"; }
-
-    static nlohmann::json write(const RopeScaling& value) {
-        nlohmann::json object{{"rope_type", Codec<RopeType>::write(value.type)}, {"factor", value.factor}};
-        if (value.type == RopeType::linear) return object;
-        object["low_freq_factor"] = value.low_freq_factor;
-        object["high_freq_factor"] = value.high_freq_factor;
-        object["original_max_position_embeddings"] = value.original_max_position_embeddings;
-        return object;
-    }
-
-    static bool read(const nlohmann::json& value, const std::string& where, const Range&, RopeScaling& out) {
-        if (!value.is_object()) return false;
-        const std::string type_key = where + ".rope_type";
-        const nlohmann::json& type = part(value, where, "rope_type");
-        if (!Codec<RopeType>::read(type, type_key, {}, out.type)) {
-            throw UsageError(text(type_key, ": expected ", Codec<RopeType>::expects({}), " (or null for all of ", where,
-                                  "), found ", found_text(type)));
-        }
-        refuse_unknown_parts(value, where, write(out));
-        const Range above_zero{.min = 0, .min_excluded = true};
-        read_part(value, where, "factor", Range{.min = 1}, out.factor);
-        if (out.type == RopeType::linear) return true;
-        read_part(value, where, "low_freq_factor", above_zero, out.low_freq_factor);
-        read_part(value, where, "high_freq_factor", above_zero, out.high_freq_factor);
-        read_part(value, where, "original_max_position_embeddings", Range{.min = 1, .max = 0x1p31},
-                  out.original_max_position_embeddings);
-        if (out.high_freq_factor <= out.low_freq_factor) {
-            throw UsageError(text(where, ".high_freq_factor: expected more than low_freq_factor ", out.low_freq_factor,
-                                  ", found ", out.high_freq_factor));
-        }
-        return true;
-    }
-
-  private:
-    static const nlohmann::json& part(const nlohmann::json& object, const std::string& where, const char* name) {
-        const auto found = object.find(name);
-        if (found == object.end()) throw UsageError(text("missing key ", where, ".", name));
-        return *found;
-    }
-    template <class T>
-    static void read_part(const nlohmann::json& object, const std::string& where, const char* name, const Range& range,
-                          T& out) {
-        read_value(part(object, where, name), text(where, ".", name), range, out);
-    }
-};
 
 /// "bf16", "fp8", or an object of what differs from "fp8".
 template <>

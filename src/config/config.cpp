@@ -51,6 +51,9 @@ void validate(const ModelConfig& model) {
           "model.qk_norm and model.attention_bias are both true; a model has norms of q and k or biases, not both");
     check(!model.rope_scaling || model.position_embeddings == PositionEmbeddings::rope,
           "model.rope_scaling is given, and model.position_embeddings \"learned\" has no RoPE; leave out one of them");
+    check(!model.rope_scaling || model.rope_scaling->type != RopeType::yarn || model.rope_theta > 1,
+          "model.rope_theta is ", model.rope_theta,
+          ", and rope_type \"yarn\" asks how often a pair turns, for which it must be more than 1");
     check(!model.mlp_bias || model.mlp != MlpKind::swiglu,
           "model.mlp_bias is true, and the projections of model.mlp \"swiglu\" have no biases here; leave it out, or "
           "take \"gelu_tanh\" or \"gelu_exact\"");

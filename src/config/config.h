@@ -20,18 +20,25 @@ enum class PositionEmbeddings { rope, learned };
 /// weight.
 enum class NormKind { rmsnorm, layernorm };
 
-enum class RopeType { llama3, linear };
+enum class RopeType { llama3, linear, yarn };
 
 /// Rescaling of the rotary frequencies. Linear: every frequency is divided by `factor`, as if positions lay closer. Of
 /// LLaMA 3.1 and later ("llama3"): wavelengths below original_max_position_embeddings / high_freq_factor keep their
 /// frequency, those above original_max_position_embeddings / low_freq_factor are slowed by `factor`, and those between
-/// are blended.
+/// are blended. Yarn (arXiv 2309.00071): pairs that turn at least beta_fast times within
+/// original_max_position_embeddings keep their frequency, those that turn at most beta_slow times are slowed by
+/// `factor`, those between are blended by the pair's number; q and k are multiplied by the attention factor.
 struct RopeScaling {
     double factor = 8;
-    double low_freq_factor = 1;
-    double high_freq_factor = 4;
-    std::int64_t original_max_position_embeddings = 8192;
-    RopeType type = RopeType::llama3;  // linear: only `factor` has a meaning
+    double low_freq_factor = 1;                            // of llama3
+    double high_freq_factor = 4;                           // of llama3
+    std::int64_t original_max_position_embeddings = 8192;  // of llama3 and yarn
+    RopeType type = RopeType::llama3;
+    // Of yarn.
+    double beta_fast = 32, beta_slow = 1;
+    bool truncate = true;                              // the pairs of beta_fast and beta_slow are whole numbers
+    std::optional<double> attention_factor{};          // absent: from the two below, or from `factor`
+    std::optional<double> mscale{}, mscale_all_dim{};  // as DeepSeek has them: their factors' ratio
 };
 
 /// Names as in Hugging Face's config.json.

@@ -1,5 +1,6 @@
 #include "src/config/hf_rope.h"
 
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 namespace coda {
@@ -12,9 +13,20 @@ struct Rope {
     bool operator==(const Rope&) const = default;
 };
 
+/// Yarn's object without nulls, and with the defaults of transformers for what this program wants: the context before
+/// the scaling is the model's, and the factor is how much longer the model's is.
+nlohmann::json yarn_of(nlohmann::json object, const nlohmann::json& context) {
+    for (auto part = object.begin(); part != object.end();)
+        part = part->is_null() ? object.erase(part) : std::next(part);
+    const auto original = object.emplace("original_max_position_embeddings", context).first;
+    if (!object.contains("factor") && original->is_number() && context.is_number() && *original > 0)
+        object["factor"] = context.get<double>() / original->get<double>();
+    return object;
+}
+
 /// Rotary parameters of an object "rope_scaling" (transformers 4: rope_theta stands next to it) or "rope_parameters"
 /// (transformers 5: rope_theta within). Older files call rope_type "type".
-Rope rope_of(const HfConfig& hf, const char* key) {
+Rope rope_of(const HfConfig& hf, const char* key, const nlohmann::json& context) {
     nlohmann::json object = hf.get(key);
     if (object.is_null()) return {};
     require(object.is_object(), hf.file(), ": ", key, ": expected an object or null, found ", found_text(object));
@@ -27,9 +39,11 @@ Rope rope_of(const HfConfig& hf, const char* key) {
     if (!object.contains("rope_type")) object["rope_type"] = object.value("type", nlohmann::json("default"));
     object.erase("type");
     const nlohmann::json type = object["rope_type"];
-    require(type == "default" || type == "llama3" || type == "linear", hf.file(), ": ", key, ".rope_type is ",
-            found_text(type), "; only \"default\", \"linear\" and \"llama3\" are supported");
+    require(type == "default" || type == "llama3" || type == "linear" || type == "yarn", hf.file(), ": ", key,
+            ".rope_type is ", found_text(type),
+            "; only \"default\", \"linear\", \"llama3\" and \"yarn\" are supported");
     if (type == "linear") object = {{"rope_type", type}, {"factor", object.value("factor", nlohmann::json())}};
+    if (type == "yarn") object = yarn_of(object, context);
     if (type != "default") rope.scaling = object;
     return rope;
 }
@@ -38,9 +52,10 @@ Rope rope_of(const HfConfig& hf, const char* key) {
 
 void put_rope(const HfConfig& hf, nlohmann::json& section) {
     constexpr double kHfRopeTheta = 10000;
-    Rope rope = rope_of(hf, "rope_parameters");
+    const nlohmann::json context = section["max_position_embeddings"];
+    Rope rope = rope_of(hf, "rope_parameters", context);
     if (!hf.get("rope_scaling").is_null()) {
-        const Rope scaling = rope_of(hf, "rope_scaling");
+        const Rope scaling = rope_of(hf, "rope_scaling", context);
         require(hf.get("rope_parameters").is_null() || rope.scaling == scaling.scaling, hf.file(),
                 ": rope_scaling and rope_parameters disagree; remove one of them");
         rope.scaling = scaling.scaling;

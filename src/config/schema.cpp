@@ -5,6 +5,7 @@
 
 #include "kernels/core/error.h"
 #include "src/config/retired.h"
+#include "src/config/rope_codec.h"
 #include "src/core/printable.h"
 
 namespace coda {
@@ -95,8 +96,9 @@ void add_model(std::vector<Key>& keys) {
         .add("rms_norm_eps", &C::rms_norm_eps, kOwn, kEpsilon, "Added to the mean square in the norm")
         .add("rope_theta", &C::rope_theta, kOwn, above(0), "Base of the rotary frequencies")
         .add("rope_scaling", &C::rope_scaling, kOwn, {},
-             "Hugging Face's object of rope_type linear (factor) or llama3 (factor, low_freq_factor, "
-             "high_freq_factor, original_max_position_embeddings)")
+             "Hugging Face's object of rope_type linear (factor), llama3 (factor, low_freq_factor, high_freq_factor, "
+             "original_max_position_embeddings) or yarn (factor, original_max_position_embeddings and what may be "
+             "absent)")
         .add("position_embeddings", &C::position_embeddings, kOwn, {},
              "RoPE, or a learned row per position, of which there are max_position_embeddings")
         .add("tie_word_embeddings", &C::tie_word_embeddings, kOwn, {}, "Use the embedding as LM head")

@@ -43,7 +43,9 @@ Schedules build_schedules(const ModelConfig& model, const ParameterLayout& layou
 MemoryPlan plan_and_check(const Schedules& schedules);
 
 /// cos and sin of every (position, pair): row p, columns 2i and 2i + 1, angle p theta^(-2i/hd), the frequency rescaled
-/// by rope_scaling if the model has one. (positions, hd) row-major.
+/// by rope_scaling if the model has one. (positions, hd) row-major. Yarn's attention factor a is in them, a cos and a
+/// sin, so that q and k are a R z, and scores carry a². What takes a gradient back is the transpose, a Rᵀ, which
+/// multiplies by the same two numbers; the inverse would divide by a.
 std::vector<double> rope_table(const ModelConfig& model, std::int64_t positions);
 
 }  // namespace coda

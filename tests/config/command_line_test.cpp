@@ -167,8 +167,8 @@ TEST_CASE_METHOD(Fixture, "bad flags are named") {
     CHECK(lacking(error({"--export", ""}), {"--export: expected a non-empty string"}) == "");
     CHECK(lacking(error({"--data.train", "a", "\xff"}), {"--data.train[1]: expected a non-empty string in UTF-8"}) ==
           "");
-    CHECK(lacking(error({"--model.rope_scaling", "{\"rope_type\": \"yarn\"}"}),
-                  {"--model.rope_scaling.rope_type", "yarn"}) == "");
+    CHECK(lacking(error({"--model.rope_scaling", "{\"rope_type\": \"dynamic\"}"}),
+                  {"--model.rope_scaling.rope_type", "dynamic"}) == "");
     CHECK(lacking(error({"--model.rope_scaling", "{bad"}), {"--model.rope_scaling:1:2: "}) == "");
     CHECK(lacking(error({"--model.rope_scaling", "bad"}), {"--model.rope_scaling: expected an object"}) == "");
     CHECK(lacking(error({"--precision", R"({"count_interval": 1, "count_interval": 2})"}),

@@ -285,8 +285,8 @@ TEST_CASE("rope_scaling is complete, of a known type and consistent") {
         if (value.is_null()) scaling.erase(name);
         return error_of(changed("/model/rope_scaling", scaling));
     };
-    CHECK(lacking(error_with("rope_type", "yarn"), {"model.rope_scaling.rope_type", "found the string \"yarn\""}) ==
-          "");
+    CHECK(lacking(error_with("rope_type", "dynamic"),
+                  {"model.rope_scaling.rope_type", "found the string \"dynamic\""}) == "");
     CHECK(lacking(error_with("rope_type", nullptr), {"missing key model.rope_scaling.rope_type"}) == "");
     CHECK(lacking(error_with("factor", nullptr), {"missing key model.rope_scaling.factor"}) == "");
     CHECK(lacking(error_with("factor", 0.5), {"model.rope_scaling.factor: expected a number >= 1"}) == "");
@@ -295,6 +295,21 @@ TEST_CASE("rope_scaling is complete, of a known type and consistent") {
                   {"unknown key model.rope_scaling.low_freq_facor; the nearest known key is "
                    "model.rope_scaling.low_freq_factor"}) == "");
     CHECK(error_of(changed("/model/rope_scaling", {{"rope_type", "linear"}, {"factor", 2.5}})).empty());
+    const json yarn = {{"rope_type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 32}};
+    CHECK(error_of(changed("/model/rope_scaling", yarn)).empty());
+    const auto yarn_error = [&](const char* name, const json& value) {
+        json scaling = yarn;
+        scaling[name] = value;
+        return error_of(changed("/model/rope_scaling", scaling));
+    };
+    for (const char* name : {"beta_fast", "beta_slow", "attention_factor"})
+        CHECK(lacking(yarn_error(name, 0), {"model.rope_scaling.", name, "expected a number > 0"}) == "");
+    CHECK(lacking(yarn_error("truncate", 1), {"model.rope_scaling.truncate: expected true or false"}) == "");
+    CHECK(lacking(yarn_error("beta_slow", 33), {"model.rope_scaling.beta_fast: expected at least beta_slow 33"}) == "");
+    CHECK(lacking(yarn_error("low_freq_factor", 1), {"unknown key model.rope_scaling.low_freq_factor"}) == "");
+    json document = changed("/model/rope_scaling", yarn);
+    document["model"]["rope_theta"] = 1;
+    CHECK(lacking(error_of(document), {"model.rope_theta is 1", "\"yarn\""}) == "");
     CHECK(lacking(error_with("rope_type", "linear"),
                   {"unknown key model.rope_scaling.", "model.rope_scaling.factor"}) == "");
 }

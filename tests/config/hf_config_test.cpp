@@ -114,6 +114,40 @@ TEST_CASE("linear RoPE scaling is read in each spelling and written as transform
     }
 }
 
+TEST_CASE("yarn is read with the defaults of transformers, and written as it was read") {
+    json legacy = qwen2();
+    legacy["rope_scaling"] = {{"type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 32768}};
+    const json bare = {{"rope_type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 32768}};
+    json of_5 = qwen2();
+    of_5["rope_parameters"] = bare;
+    of_5["rope_parameters"]["rope_theta"] = 1000000.0;
+    of_5["rope_parameters"]["attention_factor"] = nullptr;
+    json without_factor = qwen2();  // it is 131072 / 32768
+    without_factor["rope_scaling"] = {{"rope_type", "yarn"}, {"original_max_position_embeddings", 32768}};
+    json filled = bare;
+    filled["beta_fast"] = 32.0;
+    filled["beta_slow"] = 1.0;
+    filled["truncate"] = true;
+    for (const json& hf : {legacy, of_5, without_factor}) {
+        json document = coda::test::small_document();
+        document["model"] = model_section_from_hf(hf, "f");
+        CHECK(document["model"]["rope_scaling"] == bare);
+        CHECK(to_hf_json(coda::parse_config(document, "small").model)["rope_scaling"] == filled);
+    }
+    json own = qwen2();
+    own["rope_scaling"] = {{"rope_type", "yarn"}, {"factor", 40.0}};
+    CHECK(model_section_from_hf(own, "f")["rope_scaling"]["original_max_position_embeddings"] == 131072);
+    json full = filled;
+    for (const char* key : {"mscale", "mscale_all_dim", "attention_factor"}) full[key] = 0.75;
+    full["truncate"] = false;
+    own["rope_scaling"] = full;
+    json document = coda::test::small_document();
+    document["model"] = model_section_from_hf(own, "f");
+    CHECK(to_hf_json(coda::parse_config(document, "small").model)["rope_scaling"] == full);
+    own["rope_scaling"]["beta_medium"] = 3;
+    CHECK(lacking(refusal(own), {"DIR/config.json: ", "rope_scaling.beta_medium"}) == "");
+}
+
 TEST_CASE("a mistral is a LLaMA with a window, with its own defaults") {
     json hf = llama2();
     hf["model_type"] = "mistral";
@@ -310,7 +344,7 @@ TEST_CASE("models that this program cannot run are refused by file and key") {
         INFO(each.key << " " << each.value);
         CHECK(lacking(refusal_with(each.key, each.value), {"DIR/config.json: ", each.key}) == "");
     }
-    for (const char* type : {"yarn", "dynamic"}) {
+    for (const char* type : {"longrope", "dynamic"}) {
         CHECK(lacking(refusal_with("rope_scaling", {{"type", type}, {"factor", 2.0}}),
                       {"DIR/config.json", "rope_scaling.rope_type is the string", type}) == "");
     }

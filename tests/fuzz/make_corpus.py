@@ -133,6 +133,8 @@ def hf_config():
         "rms_norm_eps": 1e-5, "initializer_range": 0.01, "max_position_embeddings": 8192}))
     put("hf_config", "valid_rope_parameters.json", json.dumps({
         **hf, "rope_parameters": {**LLAMA3, "rope_theta": 500000.0}}))
+    yarn = {"type": "yarn", "original_max_position_embeddings": 64, "beta_fast": 16, "mscale": 0.7, "mscale_all_dim": 1.0}
+    put("hf_config", "valid_yarn.json", json.dumps({**hf, "rope_scaling": yarn, "max_position_embeddings": 256}))
     put("hf_config", "valid_bias.json", json.dumps({**hf, "attention_bias": True}))
     gpt2 = {"model_type": "gpt2", "n_embd": 64, "n_layer": 2, "n_head": 4, "vocab_size": 256}
     put("hf_config", "valid_gpt2.json", json.dumps(gpt2))

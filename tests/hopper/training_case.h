@@ -23,6 +23,7 @@ struct TrainingCase {
     MlpKind mlp = MlpKind::swiglu;
     bool learned = false;  // positions
     bool layernorm = false;
+    bool yarn = false;
     Sizes sizes{.batch = 2, .seq_len = 100};
     int micro_batches = 1;
 };
@@ -37,6 +38,7 @@ inline ModelConfig model_of(const TrainingCase& c) {
         model.position_embeddings = PositionEmbeddings::learned;
         model.max_position_embeddings = c.sizes.seq_len + 28;
     }
+    if (c.yarn) model.rope_scaling = small_yarn();
     return model;
 }
 
@@ -68,10 +70,10 @@ inline void check_gradients(const textbook::Weights& got, const textbook::Weight
         const bool sums_to_zero =
             name.find("attn.q_") != std::string::npos || name.find("attn.k_") != std::string::npos;
         // Where nothing turns q and k, softmax does not notice a bias that all keys share: its gradient is 0 but for
-        // rounding, and is measured against that of q's bias.
+        // rounding, and is measured against that of v's bias.
         if (const std::size_t at = name.find("k_proj.bias"); at != std::string::npos) {
-            const std::vector<double>& of_q = expected.at(std::string(name).replace(at, 1, "q"));
-            const double scale = bounds.norm * std::sqrt(dot(of_q, of_q));
+            const std::vector<double>& of_v = expected.at(std::string(name).replace(at, 1, "v"));
+            const double scale = bounds.norm * std::sqrt(dot(of_v, of_v));
             if (std::sqrt(dot(gradient, gradient)) < scale) {
                 INFO(name);
                 CHECK(std::sqrt(dot(got.at(name), got.at(name))) <= scale);

@@ -21,6 +21,8 @@ const TrainingCase kCases[] = {
      .tied = true,
      .norms = true,
      .sizes = {.batch = 2, .seq_len = 100, .document_mask = true}},
+    {.name = "yarn, biases of attention", .bias = true, .yarn = true},
+    {.name = "yarn, norms of q and k, heads of 128", .head_dim = 128, .norms = true, .yarn = true},
     {.name = "a window", .window = 37},
     {.name = "heads of 128, a window and documents",
      .head_dim = 128,

@@ -67,7 +67,7 @@ struct Case {
     bool tied = false, scaled = false, bias = false, norms = false;
     std::int64_t window = 0;
     MlpKind mlp = MlpKind::swiglu;
-    bool learned = false, layernorm = false;
+    bool learned = false, layernorm = false, yarn = false;
 };
 
 ModelConfig model_of(const Case& c) {
@@ -85,6 +85,7 @@ ModelConfig model_of(const Case& c) {
         model.max_position_embeddings = 14;
     }
     if (c.scaled) model.rope_scaling = RopeScaling{8, 1, 4, 40};
+    if (c.yarn) model.rope_scaling = small_yarn();
     return model;
 }
 
@@ -126,9 +127,10 @@ TEST_CASE("decoding in double has the textbook's logits at every position") {
     const Case c = GENERATE(
         Case{.name = "grouped-query"}, Case{.name = "multi-query", .kv_heads = 1},
         Case{.name = "a key/value head per query head", .kv_heads = 4}, Case{.name = "tied", .tied = true},
-        Case{.name = "scaled RoPE", .scaled = true}, Case{.name = "biases of attention", .bias = true},
-        Case{.name = "norms of q and k", .norms = true}, Case{.name = "a window of 1", .window = 1},
-        Case{.name = "a window of 5", .window = 5}, Case{.name = "a window of the whole context", .window = 14},
+        Case{.name = "scaled RoPE", .scaled = true}, Case{.name = "yarn", .yarn = true},
+        Case{.name = "biases of attention", .bias = true}, Case{.name = "norms of q and k", .norms = true},
+        Case{.name = "a window of 1", .window = 1}, Case{.name = "a window of 5", .window = 5},
+        Case{.name = "a window of the whole context", .window = 14},
         Case{.name = "GELU, every bias", .bias = true, .mlp = MlpKind::gelu_tanh},
         Case{.name = "learned positions", .learned = true},
         Case{.name = "gpt2", .tied = true, .bias = true, .mlp = MlpKind::gelu_tanh, .learned = true, .layernorm = true},

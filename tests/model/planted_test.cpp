@@ -212,7 +212,8 @@ TEST_CASE("planted mistakes of LayerNorm are far outside the tolerance") {
 }
 
 TEST_CASE("planted mistakes in weights and tables are far outside the tolerance") {
-    const ModelConfig model = tiny_model();
+    ModelConfig model = tiny_model();
+    model.rope_scaling = small_yarn();
     const textbook::Weights weights = textbook::random_weights(model, 7);
     const std::vector<textbook::Batch> batches{random_batch(model, 2, 6, 1)};
     const textbook::Result truth = textbook::loss_and_gradients(model, weights, batches);
@@ -223,6 +224,11 @@ TEST_CASE("planted mistakes in weights and tables are far outside the tolerance"
     SECTION("wrong RoPE sign") {
         std::vector<double> table = rope_table(model, 6);
         for (std::size_t i = 1; i < table.size(); i += 2) table[i] = -table[i];
+        run.set_elements(run.schedules.host.rope, table);
+    }
+    SECTION("yarn without its attention factor") {
+        std::vector<double> table = rope_table(model, 6);
+        for (double& value : table) value /= textbook::attention_factor(model);
         run.set_elements(run.schedules.host.rope, table);
     }
     SECTION("gate and up swapped") {

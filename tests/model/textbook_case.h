@@ -13,6 +13,7 @@ struct TextbookCase {
     MlpKind mlp = MlpKind::swiglu;
     bool learned = false;  // positions
     bool layernorm = false;
+    bool yarn = false;
     Sizes sizes;
     std::size_t micro_batches = 1;
 };
@@ -32,6 +33,7 @@ inline ModelConfig model_of(const TextbookCase& c) {
         model.max_position_embeddings = c.sizes.seq_len + 3;  // rows that no token reads have the gradient 0
     }
     if (c.scaled) model.rope_scaling = RopeScaling{8, 1, 4, 40};
+    if (c.yarn) model.rope_scaling = test::small_yarn();
     return model;
 }
 

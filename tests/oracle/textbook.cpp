@@ -147,6 +147,36 @@ Weights random_weights(const ModelConfig& config, std::uint64_t seed, double gai
     return weights;
 }
 
+namespace {
+
+/// Yarn as in arXiv 2309.00071, section 3.2 ("NTK-by-parts"), its ramp over the numbers of pairs.
+double yarn_frequency(const ModelConfig& config, double frequency, double pair) {
+    const RopeScaling& scaling = *config.rope_scaling;
+    // Pair i turns L theta^(-2i / width) / 2 pi times in L positions, so this is the i that turns `times` times.
+    const auto pair_of = [&](double times) {
+        const double width = static_cast<double>(head_dim(config));
+        const double context = static_cast<double>(scaling.original_max_position_embeddings);
+        return width / 2 * std::log(context / (2 * std::numbers::pi * times)) / std::log(config.rope_theta);
+    };
+    double first = pair_of(scaling.beta_fast), last = pair_of(scaling.beta_slow);
+    if (scaling.truncate) first = std::floor(first), last = std::ceil(last);
+    if (first < 0) first = 0;
+    if (last > static_cast<double>(head_dim(config) - 1)) last = static_cast<double>(head_dim(config) - 1);
+    const double slowed = pair <= first ? 0 : pair >= last ? 1 : (pair - first) / (last - first);
+    return slowed * frequency / scaling.factor + (1 - slowed) * frequency;
+}
+
+}  // namespace
+
+double attention_factor(const ModelConfig& config) {
+    if (!config.rope_scaling || config.rope_scaling->type != RopeType::yarn) return 1;
+    const RopeScaling& scaling = *config.rope_scaling;
+    if (scaling.attention_factor) return *scaling.attention_factor;
+    const double growth = std::log(scaling.factor) / 10;
+    if (scaling.mscale.value_or(0) == 0 || scaling.mscale_all_dim.value_or(0) == 0) return 1 + growth;
+    return (1 + *scaling.mscale * growth) / (1 + *scaling.mscale_all_dim * growth);
+}
+
 std::vector<double> inverse_frequencies(const ModelConfig& config) {
     const std::int64_t width = head_dim(config);
     std::vector<double> frequencies;
@@ -154,6 +184,8 @@ std::vector<double> inverse_frequencies(const ModelConfig& config) {
         double frequency = 1 / std::pow(config.rope_theta, static_cast<double>(i) / static_cast<double>(width));
         if (config.rope_scaling && config.rope_scaling->type == RopeType::linear) {
             frequency /= config.rope_scaling->factor;
+        } else if (config.rope_scaling && config.rope_scaling->type == RopeType::yarn) {
+            frequency = yarn_frequency(config, frequency, static_cast<double>(i) / 2);
         } else if (config.rope_scaling) {
             const RopeScaling& scaling = *config.rope_scaling;
             const auto context = static_cast<double>(scaling.original_max_position_embeddings);

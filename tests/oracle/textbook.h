@@ -46,6 +46,9 @@ Weights random_weights(const ModelConfig& config, std::uint64_t seed, double gai
 /// rope_scaling.
 std::vector<double> inverse_frequencies(const ModelConfig& config);
 
+/// What q and k are multiplied by after their rotation: 1 but for yarn.
+double attention_factor(const ModelConfig& config);
+
 /// Σ cross entropy over the valid targets of all micro-batches / their number. Throws std::invalid_argument for a
 /// missing, unexpected or wrongly sized weight, a bad batch, a token or target outside the vocabulary, or no valid
 /// target.

@@ -143,10 +143,10 @@ Matrix<Scalar> norm_heads(const Matrix<Scalar>& x, const std::vector<Scalar>& we
 }
 
 /// Rotates every head of x (M, heads hd): with u = head's first half, v = its second half, θ_i = position frequency_i:
-/// (u, v) -> (u cos θ - v sin θ, v cos θ + u sin θ).
+/// (u, v) -> (u cos θ - v sin θ, v cos θ + u sin θ) factor.
 template <class Scalar>
 Matrix<Scalar> rotate_half(const Matrix<Scalar>& x, const std::vector<double>& frequencies,
-                           const std::vector<std::int64_t>& position) {
+                           const std::vector<std::int64_t>& position, double factor = 1) {
     const auto half = static_cast<std::int64_t>(frequencies.size());
     Matrix<Scalar> y(x.rows, x.columns);
     for (std::int64_t m = 0; m < x.rows; ++m)
@@ -154,8 +154,8 @@ Matrix<Scalar> rotate_half(const Matrix<Scalar>& x, const std::vector<double>& f
             for (std::int64_t i = 0; i < half; ++i) {
                 const double angle = static_cast<double>(position[static_cast<std::size_t>(m)]) *
                                      frequencies[static_cast<std::size_t>(i)];
-                const Scalar cosine(std::cos(angle));
-                const Scalar sine(std::sin(angle));
+                const Scalar cosine(factor * std::cos(angle));
+                const Scalar sine(factor * std::sin(angle));
                 const Scalar& u = x(m, head + i);
                 const Scalar& v = x(m, head + half + i);
                 y(m, head + i) = u * cosine - v * sine;
@@ -291,7 +291,7 @@ Matrix<Scalar> model_logits(const ModelConfig& config, const Parameters<Scalar>&
         const auto query_or_key = [&](const std::string& name) {
             Matrix<Scalar> z = projected("self_attn." + name + "_proj", a, config.attention_bias);
             if (config.qk_norm) z = norm_heads(z, weight("self_attn." + name + "_norm"), config.rms_norm_eps);
-            return learned ? z : rotate_half(z, frequencies, position);
+            return learned ? z : rotate_half(z, frequencies, position, attention_factor(config));
         };
         const Matrix<Scalar> q = query_or_key("q"), k = query_or_key("k");
         const Matrix<Scalar> v = projected("self_attn.v_proj", a, config.attention_bias);

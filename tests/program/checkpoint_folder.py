@@ -26,6 +26,9 @@ HF_CONFIG = {
 }
 MISTRAL = {"model_type": "mistral", "architectures": ["MistralForCausalLM"], "sliding_window": 3}
 QWEN2 = {"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"]}
+# Of its four pairs one keeps its frequency, one is between, and two are slowed by the factor.
+YARN = {"head_dim": 8, "rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16,
+                                        "beta_fast": 4.0, "beta_slow": 0.5}}
 QWEN3 = {"model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"], "head_dim": 6}  # four heads of 6, of width 16
 
 
@@ -165,15 +168,28 @@ class Llama:
         factor = 1 / math.sqrt(sum(a * a for a in x) / len(x) + self.config["rms_norm_eps"])
         return [gamma * a * factor for gamma, a in zip(self.weights[name], x)]
 
+    def rope(self, pair, half):
+        """(angle per position, attention factor) of a pair, with YaRN as transformers computes it."""
+        frequency, yarn = self.config["rope_theta"] ** (-pair / half), self.config.get("rope_scaling")
+        if yarn is None:
+            return frequency, 1
+        low, high = (half * math.log(yarn["original_max_position_embeddings"] / (2 * math.pi * turns))
+                     / math.log(self.config["rope_theta"]) for turns in (yarn["beta_fast"], yarn["beta_slow"]))
+        low, high = max(math.floor(low), 0), min(math.ceil(high), 2 * half - 1)
+        ramp = min(max((pair - low) / (high - low), 0), 1)
+        slowed = frequency * (1 - ramp) + frequency / yarn["factor"] * ramp
+        return slowed, yarn.get("attention_factor", 0.1 * math.log(yarn["factor"]) + 1)
+
     def rotate(self, head, position):
         """rotate_half: component i goes with i + half."""
         half = len(head) // 2
         result = list(head)
         for i in range(half):
-            angle = self.rope_sign * position * self.config["rope_theta"] ** (-i / half)
+            frequency, factor = self.rope(i, half)
+            angle = self.rope_sign * position * frequency
             low, high = head[i], head[i + half]
-            result[i] = low * math.cos(angle) - high * math.sin(angle)
-            result[i + half] = high * math.cos(angle) + low * math.sin(angle)
+            result[i] = factor * (low * math.cos(angle) - high * math.sin(angle))
+            result[i + half] = factor * (high * math.cos(angle) + low * math.sin(angle))
         return result
 
     def heads(self, x, width):

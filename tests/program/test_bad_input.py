@@ -76,7 +76,7 @@ class ConfigTest(ProgramTestCase):
             ({"model.head_dim": 5}, ["model.head_dim 5", "odd"]),
             ({"model.num_hidden_layers": 10 ** 9, "model.hidden_size": 10 ** 6}, ["model"]),
             ({"model.max_position_embeddings": 4}, ["training.seq_len 8", "model.max_position_embeddings 4"]),
-            ({"model.rope_scaling": {"rope_type": "yarn"}}, ["model.rope_scaling.rope_type", "yarn"]),
+            ({"model.rope_scaling": {"rope_type": "dynamic"}}, ["model.rope_scaling.rope_type", "dynamic"]),
             ({"model.rope_scaling": {"rope_type": "llama3", "factor": 8}}, ["model.rope_scaling."]),
             ({"data.document_mask": True}, ["data.document_mask", "model.bos_token_id"]),
             ({"model.bos_token_id": 256}, ["model.bos_token_id 256", "model.vocab_size 256"]),

@@ -7,8 +7,8 @@ import shutil
 import time
 import unittest
 
-from checkpoint_folder import (HF_CONFIG, MISTRAL, QWEN2, QWEN3, Llama, pack_safetensors, random_tensors, read_safetensors,
-                               safetensors, shapes, write_folder)
+from checkpoint_folder import (HF_CONFIG, MISTRAL, QWEN2, QWEN3, YARN, Llama, pack_safetensors, random_tensors,
+                               read_safetensors, safetensors, shapes, write_folder)
 from gpt2_folder import GPT2, Gpt2, gpt2_shapes
 from program import CONFIG, RUNTIME, USAGE, ProgramTestCase, kill, shard
 
@@ -53,7 +53,7 @@ class ImportTest(HuggingFaceTestCase):
         for dtype, shards, change in (("F32", 1, {}), ("BF16", 3, {}), ("F16", 2, {"tie_word_embeddings": True}),
                                       ("F64", 1, {"num_key_value_heads": 4, **QWEN2}),
                                       ("F32", 2, {"tie_word_embeddings": True, "rms_norm_eps": 1e-2, **QWEN3}),
-                                      ("F32", 3, MISTRAL), ("BF16", 2, {"attention_bias": True})):
+                                      ("F32", 3, MISTRAL), ("BF16", 2, {"attention_bias": True}), ("F32", 4, YARN)):
             with self.subTest(dtype, shards=shards, change=change):
                 config = {**HF_CONFIG, **change}
                 tensors = random_tensors(config, dtype)
@@ -64,6 +64,10 @@ class ImportTest(HuggingFaceTestCase):
                 # The comparison detects what may go wrong in an import.
                 wrong = self.expected_loss(config, tensors, rope_sign=-1)
                 self.assertGreater(abs(wrong - expected), 100 * LOSS_TOLERANCE)
+                if "rope_scaling" in config:
+                    scaling = {**config["rope_scaling"], "attention_factor": 1.0}
+                    wrong = self.expected_loss({**config, "rope_scaling": scaling}, tensors)
+                    self.assertGreater(abs(wrong - expected), 100 * LOSS_TOLERANCE)
                 if "sliding_window" in config:
                     wrong = self.expected_loss({**config, "sliding_window": 4}, tensors)
                     self.assertGreater(abs(wrong - expected), 100 * LOSS_TOLERANCE)
@@ -336,7 +340,7 @@ class RefusedImportTest(HuggingFaceTestCase):
         refuse({"hidden_size": "16"}, ["hf/config.json", "hidden_size"])
         refuse({"attention_bias": "qkv"}, ["hf/config.json", "attention_bias"])
         refuse({**QWEN3, "use_sliding_window": True, "max_window_layers": 1}, ["hf/config.json", "max_window_layers"])
-        refuse({"rope_scaling": {"rope_type": "yarn", "factor": 2}}, ["hf/config.json", "yarn"])
+        refuse({"rope_scaling": {"rope_type": "dynamic", "factor": 2}}, ["hf/config.json", "dynamic"])
         refuse({"vocab_size": 80}, ["model.embed_tokens.weight [70, 16] for [80, 16]"])
         self.put(b"{", "config.json")
         self.refuse_import(["hf/config.json:1:"])
