@@ -16,6 +16,7 @@ namespace coda::hopper {
 struct Request {
     int candidate = -1;            // index in Plan::candidates; -1: the tile of highest expected speed
     std::optional<Raster> raster;  // instead of the tile's own
+    std::int64_t splits = 0;       // parts of K of a weight gradient; 0: the number of least expected time
     bool overlap = true;           // the kernel may start while its predecessor in the stream finishes
 };
 

@@ -43,6 +43,7 @@ const NamedTile kTiles[] = {
     {"SwigluBackwardAndY", tiles::SwigluBackwardAndY::config, 12288, 0},
     {"GradientWide", tiles::GradientWide::config, 8192, 0},
     {"GradientNarrow", tiles::GradientNarrow::config, 8192, 0},
+    {"GradientTall", tiles::GradientTall::config, 8192, 0},
     {"F8 InPlace", tiles::F8<tiles::InPlace>::config, 8192, 0},
     {"F8 ResidualRms", tiles::F8<tiles::ResidualRms>::config, 8192, 0},
     {"F8 PromotedNarrow", tiles::F8<tiles::PromotedNarrow, 256>::config, 8192, 0},

@@ -38,7 +38,8 @@ TEST_CASE("weight gradients in parts agree with the CPU", "[gpu]") {
     if (!has_hopper()) return;
     for (const bool accumulate : {false, true})
         for (const Shape& shape : {Shape{"WeightGradient", 264, 136, 4100}, Shape{"WeightGradient", 768, 768, 8192},
-                                   Shape{"WeightGradient", 8, 2048, 2000}, Shape{"WeightGradient", 1024, 1024, 8192}}) {
+                                   Shape{"WeightGradient", 8, 2048, 2000}, Shape{"WeightGradient", 1024, 1024, 8192},
+                                   Shape{"WeightGradient", 960, 576, 8192}, Shape{"WeightGradient", 576, 1536, 8192}}) {
             const CaseOptions options{.accumulate = accumulate, .optionals = accumulate};
             const GemmCase made = cases::make_case(shape, options);
             REQUIRE(std::get<WeightGradient>(made.op).parts() > 1);
@@ -47,6 +48,23 @@ TEST_CASE("weight gradients in parts agree with the CPU", "[gpu]") {
             exact.integers = true;
             check(shape, exact);
         }
+}
+
+TEST_CASE("weight gradients in parts agree with the CPU in every tile, with any number of parts", "[gpu]") {
+    if (!has_hopper()) return;
+    // 576 rows and 960 columns are whole tiles of some configurations and ragged ones of others.
+    for (const Shape& shape : {Shape{"WeightGradient", 576, 960, 8200}, Shape{"WeightGradient", 960, 576, 8192}}) {
+        const CaseOptions exact{.integers = true, .accumulate = shape.m == 960, .optionals = true};
+        const auto tiles = tiles_of(shape, exact);
+        REQUIRE(tiles.size() == 3);
+        for (std::size_t tile = 0; tile < tiles.size(); ++tile) {
+            hopper::Request choice;
+            choice.candidate = static_cast<int>(tile);
+            REQUIRE(hopper::choose(cases::make_case(shape, exact).op, choice).splits > 1);
+            check(shape, exact, choice);
+            for (choice.splits = 1; choice.splits <= 3; ++choice.splits) check(shape, exact, choice);
+        }
+    }
 }
 
 TEST_CASE("every order of tiles gives the same bits", "[gpu]") {

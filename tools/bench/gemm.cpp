@@ -48,7 +48,8 @@ Measured measure(const GemmCase& made, const Options& options, oracle::CublasLt&
 /// The case as the trainer runs it. Gradients of the residual stream accumulate, except the head's, which has its
 /// factors and n. Weight gradients come without the factors of their columns.
 GemmCase trained_case(const Shape& shape) {
-    const bool norm = shape.program == "LinearRmsBackward", head = shape.k >= 100000;
+    constexpr std::int64_t kSmallestVocabulary = 32768;  // larger than any layer's K
+    const bool norm = shape.program == "LinearRmsBackward", head = shape.k >= kSmallestVocabulary;
     return make_case(shape, {.accumulate = norm && !head, .optionals = norm && head});
 }
 
@@ -116,7 +117,7 @@ void add_gemm(CLI::App& app) {
     command->add_option("--block", options->turns.block, "seconds per block");
     command->add_option("--blocks", options->turns.blocks, "pairs of blocks");
     command->add_flag("--tune", options->tune,
-                      "search each shape's tile, warp specialization, cluster and raster instead");
+                      "search each shape's tile, warp specialization, cluster, parts of K and raster instead");
     command->callback([options] { run(*options); });
 }
 

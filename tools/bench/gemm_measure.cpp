@@ -64,6 +64,8 @@ std::vector<hopper::Launch> Contest::prepare(const hopper::Request& choice) cons
 
 std::vector<hopper::TileConfig> Contest::tiles() const { return hopper::choose(made_.op).candidates; }
 
+std::int64_t Contest::parts(const hopper::Request& choice) const { return hopper::choose(made_.op, choice).splits; }
+
 int Contest::count(double seconds) const { return static_cast<int>(seconds * 1e3 / cublas_ms_) + 1; }
 
 int Contest::count_per_block(const Turns& turns) const { return std::max(kLaunchesPerBlock, count(turns.block)); }

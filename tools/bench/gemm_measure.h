@@ -51,6 +51,9 @@ class Contest {
     /// Every tile configuration of the case's program, in the order of Request::candidate.
     std::vector<hopper::TileConfig> tiles() const;
 
+    /// Parts into which the choice cuts K.
+    std::int64_t parts(const hopper::Request& choice) const;
+
     /// Runs both sides until the clocks have settled; once per contest is enough.
     void warm_up(const std::vector<hopper::Launch>& launches, const Turns& turns) const;
 

@@ -6,11 +6,11 @@
 #include <memory>
 
 #include "kernels/core/integers.h"
+#include "kernels/hopper/gemm/expected_speed.h"
 #include "kernels/hopper/gemm/kernel.cuh"
 #include "kernels/hopper/gemm/problem.h"
 #include "kernels/hopper/plan.h"
 #include "kernels/hopper/sm90/check.h"
-#include "kernels/hopper/sm90/device_model.h"
 #include "kernels/hopper/sm90/tensor_map.h"
 
 namespace coda::hopper {
@@ -147,20 +147,6 @@ Launch bind_gemm(const Problem& problem, const Plan& plan, const Memory& memory,
     };
 }
 
-/// Expected speed of a tile for a shape, relative to others: its rate, less the loss by the last wave (as if its tiles
-/// were not halved) and by ragged edges.
-template <class Tile>
-double expected_speed(const Problem& problem) {
-    constexpr TileConfig tile = Tile::config;
-    constexpr std::int64_t clusters = kMultiprocessors / tile.cluster();
-    const std::int64_t count = ceil_div(problem.m, tile.cluster_rows()) * ceil_div(problem.n, tile.cluster_columns());
-    const double computed =
-        static_cast<double>(ceil_div(count, clusters)) * clusters * tile.cluster_rows() * tile.cluster_columns();
-    const double k = static_cast<double>(problem.k);
-    return Tile::rate * k / (k + Tile::fixed) * static_cast<double>(problem.m) * static_cast<double>(problem.n) /
-           computed;
-}
-
 /// The kernels of a program, one per tile, for an op's choose and bind.
 template <class Program_, Major kMajorA, Major kMajorB, class... Tiles>
 struct Kernels {
@@ -181,7 +167,7 @@ struct Kernels {
         const auto compare = [&]<class Tile>() {
             const bool fits = problem.partial_columns == 0 || problem.partial_columns == Tile::config.n;
             if (fits && (request.candidate == -1 || request.candidate == index)) {
-                const double speed = expected_speed<Tile>(problem);
+                const double speed = expected_speed<Tile>(problem.m, problem.n, problem.k);
                 if (speed > best) {
                     best = speed;
                     plan.taken = index;

@@ -142,6 +142,11 @@ struct GradientNarrow {
     static constexpr TileConfig config{.m = 128, .n = 192, .stages = 4, .slots = 2};
     static constexpr double rate = 0.97, fixed = 0;
 };
+// For gradients with 576 or 960 rows, which 192 divides and the 256 of two CTAs do not.
+struct GradientTall {
+    static constexpr TileConfig config = three_blocks({});
+    static constexpr double rate = 0.97, fixed = 0;
+};
 
 // FP8: K-tiles of as many bytes, so of twice as many elements, and wgmma of twice the speed. A tile takes the same
 // shared memory and bandwidth, and its epilogue counts twice as much. A tile that bf16 has too keeps the rate of bf16.

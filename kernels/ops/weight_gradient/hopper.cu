@@ -3,8 +3,8 @@
 //   grad (+)= alpha dyᵀ x ⊙ gamma      (out, in), summed over all tokens
 //
 // Both operands are read as they lie in memory, one row per k (a token): MN-major. A small gradient has fewer tiles
-// than the GPU has SMs, so its sum over tokens is cut into parts (split.cpp says into how many). Each part's sum goes
-// to scratch, and a second kernel adds the parts in order, so that the bits are the same every time.
+// than the GPU has SMs, so its sum over tokens is cut into parts (split.h: into how many, and in which tile). Each
+// part's sum goes to scratch, and a second kernel adds the parts in order, so that the bits are the same every time.
 // FP8 operands: hopper_f8.cu.
 #include "kernels/hopper/epilogue/scaled_store.cuh"
 #include "kernels/hopper/gemm/kernels.cuh"
@@ -12,6 +12,7 @@
 #include "kernels/hopper/ptx/dependent_launch.cuh"
 #include "kernels/hopper/sm90/overlapped_launch.h"
 #include "kernels/ops/weight_gradient/op.h"
+#include "kernels/ops/weight_gradient/split.h"
 
 namespace coda::hopper {
 
@@ -54,9 +55,9 @@ Launch launch_sum(const Problem& problem, const Plan& plan, const View& grad, bo
     };
 }
 
-using GradientKernels = Kernels<ScaledStore, Major::mn, Major::mn, tiles::GradientWide, tiles::GradientNarrow>;
-constexpr int kTileOfParts = 0;  // GradientWide
-static_assert(tiles::GradientWide::config.cluster_rows() == 256, "WeightGradient::part_rows pads to 256");
+template <class... Tiles>
+using KernelsOf = Kernels<ScaledStore, Major::mn, Major::mn, Tiles...>;
+using GradientKernels = OfGradientTiles<KernelsOf>;
 
 Problem problem_of(const WeightGradient& op) {
     const Problem problem = weight_gradient_problem(op.name, op.dy, op.x);
@@ -69,17 +70,25 @@ Problem problem_of(const WeightGradient& op) {
 
 template <>
 Plan choose(const WeightGradient& op, const Request& request) {
-    const std::int64_t parts = op.scratch && request.candidate < 0 ? op.parts() : 1;
-    Request wanted = request;
-    if (parts > 1) wanted.candidate = kTileOfParts;
-    Plan plan = GradientKernels::choose(problem_of(op), wanted);
-    if (parts > 1) {
-        plan.splits = parts;
-        plan.split_rows = op.part_rows();
-        plan.scratch_bytes = op.scratch_bytes();
-        require(op.scratch.cols >= plan.scratch_bytes, op.name, ": scratch has ", op.scratch.cols, " bytes, needs ",
-                plan.scratch_bytes);
+    const Problem problem = problem_of(op);
+    SplitLimits limits{.tile = request.candidate, .parts = request.splits};
+    if (!op.scratch) {
+        limits.scratch_bytes = 0;
+    } else if (request.candidate >= 0 || request.splits > 0) {
+        limits.scratch_bytes = op.scratch.cols;
     }
+    const Split split = split_of(op, limits);
+    require(request.splits == 0 || split.parts == request.splits, op.name, ": a sum over ", problem.k,
+            " tokens cannot be cut into ", request.splits, " parts: there may be up to 16, of 256 tokens or more, in ",
+            limits.scratch_bytes, " bytes of scratch");
+    Request wanted = request;
+    wanted.candidate = split.tile;
+    Plan plan = GradientKernels::choose(problem, wanted);
+    plan.splits = split.parts;
+    plan.split_rows = split.part_rows;
+    plan.scratch_bytes = split.scratch_bytes;
+    require(op.scratch.cols >= plan.scratch_bytes, op.name, ": scratch has ", op.scratch.cols, " bytes, needs ",
+            plan.scratch_bytes);
     return plan;
 }
 

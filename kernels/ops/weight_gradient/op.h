@@ -40,10 +40,9 @@ struct WeightGradient {
     }
 
     /// The number of parts into which the sum over tokens is cut, so that a gradient of few tiles does not leave most
-    /// of the GPU idle: 1, or the number with the least expected time (split.cpp). Each part's sum is kept in scratch,
-    /// part_rows() rows of fp32 each, and the parts are added in order.
+    /// of the GPU idle: 1, or the number with the least expected time (split.h). Each part's sum is kept in scratch, in
+    /// fp32, and the parts are added in order.
     std::int64_t parts() const;
-    std::int64_t part_rows() const;
     std::int64_t scratch_bytes() const;
 };
 
