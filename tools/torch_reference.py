@@ -49,8 +49,8 @@ IGNORED = -100  # cross_entropy's value for a target that does not count
 DEFAULTS = {
     "model": {"num_key_value_heads": None, "head_dim": None, "rms_norm_eps": 1e-5, "rope_theta": 500000.0,
               "rope_scaling": None, "tie_word_embeddings": False, "attention_bias": False, "qk_norm": False,
-              "sliding_window": 0,
-              "bos_token_id": None},
+              "sliding_window": 0, "norm": "rmsnorm", "mlp": "swiglu", "mlp_bias": False, "attention_out_bias": False,
+              "position_embeddings": "rope", "bos_token_id": None},
     "data": {"document_mask": False},
     "training": {"grad_accumulation_steps": 1, "max_grad_norm": 1.0},
     "validation": {"batches": 20},
@@ -296,6 +296,10 @@ def number(value: float):
 
 def train(arguments) -> int:
     config = read_config(arguments.config)
+    for key in ("norm", "mlp", "mlp_bias", "attention_out_bias", "position_embeddings"):
+        if config["model"][key] != DEFAULTS["model"][key]:
+            raise InputError(f"{arguments.config}: model.{key} is {json.dumps(config['model'][key])}, and this script's "
+                             f"model has {json.dumps(DEFAULTS['model'][key])}")
     batches = read_batches(arguments.batches)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False

@@ -3,8 +3,8 @@
 
     python3 tools/bench/torch_step.py BENCH --config C [--shape B:T ...] [--rounds N] [--json FILE]
 
-BENCH is the coda_bench program. The rival is a LLaMA written for torch.compile (q, k, v in one GEMM, gate and up in
-one), the whole model compiled as one graph of static shapes, attention by cuDNN:
+BENCH is the coda_bench program. The rival is the same model written for torch.compile (q, k, v in one GEMM, gate and up
+in one), the whole model compiled as one graph of static shapes, attention by cuDNN:
   forward_backward   bf16 parameters, loss and all gradients
   step               fp32 parameters under bf16 autocast, backward, gradient clipping, fused AdamW
 Each round runs coda_bench step, then the rival's two parts; the rival's memory is freed while coda_bench runs. A time
@@ -25,11 +25,8 @@ from __future__ import annotations
 
 import argparse
 import gc
-import json
 import statistics
-import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
@@ -38,6 +35,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import records
+from coda_step import coda_step
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import torch_fp8  # noqa: E402
@@ -54,41 +52,50 @@ def rotate(x, cos, sin):
 
 
 class Norm(nn.Module):
-    def __init__(self, width, eps):
+    def __init__(self, width, model):
         super().__init__()
-        self.weight, self.eps = nn.Parameter(torch.ones(width)), eps
+        self.weight, self.eps = nn.Parameter(torch.ones(width)), model["rms_norm_eps"]
+        self.bias = nn.Parameter(torch.zeros(width)) if model["norm"] == "layernorm" else None
 
     def forward(self, x):
-        return F.rms_norm(x, (x.shape[-1],), self.weight, self.eps)
+        shape = (x.shape[-1],)
+        if self.bias is not None:
+            return F.layer_norm(x, shape, self.weight, self.bias, self.eps)
+        return F.rms_norm(x, shape, self.weight, self.eps)
 
 
 class Block(nn.Module):
     def __init__(self, model):
         super().__init__()
-        if model.get("mlp", "swiglu") != "swiglu" or model.get("attention_out_bias"):
-            raise ValueError("PyTorch's step has SwiGLU, and no bias of attention's output; take another model")
         width, inner = model["hidden_size"], model["intermediate_size"]
         self.head_dim = model["head_dim"]
         self.heads = [model["num_attention_heads"], model["num_key_value_heads"], model["num_key_value_heads"]]
-        self.norm1, self.norm2 = (Norm(width, model["rms_norm_eps"]) for _ in range(2))
+        self.norm1, self.norm2 = (Norm(width, model) for _ in range(2))
         self.qkv = nn.Linear(width, sum(self.heads) * self.head_dim, bias=model["attention_bias"])
         self.qk_norm = model["qk_norm"]
         if self.qk_norm:
-            self.q_norm, self.k_norm = (Norm(self.head_dim, model["rms_norm_eps"]) for _ in range(2))
-        self.out = nn.Linear(self.heads[0] * self.head_dim, width, bias=False)
-        self.gate_up, self.down = nn.Linear(width, 2 * inner, bias=False), nn.Linear(inner, width, bias=False)
+            self.q_norm, self.k_norm = (Norm(self.head_dim, model) for _ in range(2))
+        self.rope = model["position_embeddings"] == "rope"
+        self.out = nn.Linear(self.heads[0] * self.head_dim, width, bias=model["attention_out_bias"])
+        self.mlp, bias = model["mlp"], model["mlp_bias"]
+        self.up = nn.Linear(width, 2 * inner if self.mlp == "swiglu" else inner, bias=bias)  # with gate, if it has one
+        self.down = nn.Linear(inner, width, bias=bias)
 
     def forward(self, x, cos, sin):
         batch, length, _ = x.shape
         q, k, v = self.qkv(self.norm1(x)).view(batch, length, -1, self.head_dim).split(self.heads, 2)
         if self.qk_norm:
             q, k = self.q_norm(q), self.k_norm(k)
-        q, k = rotate(q, cos, sin), rotate(k, cos, sin)
+        if self.rope:
+            q, k = rotate(q, cos, sin), rotate(k, cos, sin)
         y = F.scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), is_causal=True,
                                            enable_gqa=True)
         x = x + self.out(y.transpose(1, 2).reshape(batch, length, -1))
-        gate, up = self.gate_up(self.norm2(x)).chunk(2, -1)
-        return x + self.down(F.silu(gate) * up)
+        up = self.up(self.norm2(x))
+        if self.mlp == "swiglu":
+            gate, up = up.chunk(2, -1)
+            return x + self.down(F.silu(gate) * up)
+        return x + self.down(F.gelu(up, approximate="tanh" if self.mlp == "gelu_tanh" else "none"))
 
 
 class Rival(nn.Module):
@@ -98,7 +105,9 @@ class Rival(nn.Module):
         super().__init__()
         self.embedding = nn.Embedding(model["vocab_size"], model["hidden_size"])
         self.blocks = nn.ModuleList(Block(model) for _ in range(model["num_hidden_layers"]))
-        self.norm = Norm(model["hidden_size"], model["rms_norm_eps"])
+        learned = model["position_embeddings"] == "learned"
+        self.positions = nn.Embedding(model["max_position_embeddings"], model["hidden_size"]) if learned else None
+        self.norm = Norm(model["hidden_size"], model)
         self.head = nn.Linear(model["hidden_size"], model["vocab_size"], bias=False)
         if model["tie_word_embeddings"]:
             self.head.weight = self.embedding.weight
@@ -108,6 +117,8 @@ class Rival(nn.Module):
 
     def forward(self, tokens, targets):
         x = self.embedding(tokens)
+        if self.positions is not None:
+            x = x + self.positions.weight[:tokens.shape[1]]
         for block in self.blocks:
             x = block(x, self.cos, self.sin)
         logits = self.head(self.norm(x)).float()
@@ -125,6 +136,7 @@ class Bench:
             self.tokens, self.targets = torch.randint(0, model["vocab_size"], (2, batch, length))
         self.parameters = list(self.model.parameters())
         self.shapes = [p.shape for p in self.parameters]
+        self.biases = [name.endswith("bias") for name, _ in self.model.named_parameters()]
         self.fp8 = fp8
         if fp8:
             before = self.eager_loss()
@@ -153,9 +165,9 @@ class Bench:
             parameter.grad = None
 
     def load(self, dtype):
-        for parameter, shape in zip(self.parameters, self.shapes):
+        for parameter, shape, bias in zip(self.parameters, self.shapes, self.biases):
             data = torch.empty(shape, dtype=dtype, device=DEVICE)
-            parameter.data = data.normal_(std=0.02) if len(shape) == 2 else data.fill_(1)
+            parameter.data = data.normal_(std=0.02) if len(shape) == 2 else data.fill_(0 if bias else 1)
 
     def release(self):
         self.clear_parameters()
@@ -240,16 +252,6 @@ def cudnn_flags(model, batch, length):
     torch.cuda.empty_cache()
     print(f"cuDNN attention of a layer: forward {forward:.3f} ms, backward {backward:.3f} ms", flush=True)
     return ["--cudnn-forward-ms", str(forward), "--cudnn-backward-ms", str(backward)]
-
-
-def coda_step(options, flags):
-    """{header, records} of one run of coda_bench step."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "step.json"
-        command = [options.bench, "step", "--config", options.config, "--steps", str(options.steps), "--warm-up",
-                   str(options.warm_up), "--alone", "--json", str(path), *flags]
-        subprocess.run(command, check=True, stdout=sys.stdout if options.verbose else subprocess.DEVNULL)
-        return json.loads(path.read_text())
 
 
 def compare(options, config, batch, length):
