@@ -97,11 +97,11 @@ void validate(const PrecisionConfig& precision, const ModelConfig& model, const 
               kBf16);
     };
     check(model.mlp == MlpKind::swiglu,
-          "model.mlp \"swiglu\" is the only MLP with GEMMs of FP8 operands; take --precision "
-          "bf16 with GELU");
+          "model.mlp \"swiglu\" is the only MLP with GEMMs of FP8 operands; take --precision bf16 with "
+          "GELU");
     check(!model.attention_out_bias,
-          "model.attention_out_bias is true, and GEMMs of FP8 operands add no bias to the residual; take --precision "
-          "bf16");
+          "model.attention_out_bias is true, and GEMMs of FP8 operands add no bias to the residual; take "
+          "--precision bf16");
     check_multiple("model.hidden_size", model.hidden_size);
     check_multiple("model.intermediate_size", model.intermediate_size);
     check_multiple("model.num_attention_heads x model.head_dim", model.num_attention_heads * model.head_dim);

@@ -70,7 +70,7 @@ inline void check_gradients(const textbook::Weights& got, const textbook::Weight
         const bool sums_to_zero =
             name.find("attn.q_") != std::string::npos || name.find("attn.k_") != std::string::npos;
         // Where nothing turns q and k, softmax does not notice a bias that all keys share: its gradient is 0 but for
-        // rounding, and is measured against that of v's bias.
+        // rounding, and is measured against the gradient of v's bias.
         if (const std::size_t at = name.find("k_proj.bias"); at != std::string::npos) {
             const std::vector<double>& of_v = expected.at(std::string(name).replace(at, 1, "v"));
             const double scale = bounds.norm * std::sqrt(dot(of_v, of_v));

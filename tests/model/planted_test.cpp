@@ -4,15 +4,23 @@
 using namespace coda;
 using namespace coda::test;
 
+namespace {
+
+/// The largest error of a gradient where `change` has changed the schedules of both micro-batches.
+template <class Change>
+double gradient_error(const TextbookCase& c, const Change& change) {
+    return compare(c, kFloat64,
+                   [&](ModelRun& run) {
+                       for (Schedule* schedule : {&run.schedules.first, &run.schedules.further}) change(*schedule);
+                   })
+        .gradient;
+}
+
+}  // namespace
+
 TEST_CASE("planted mistakes are far outside the tolerance") {
     const TextbookCase c{.name = "planted", .bias = true, .sizes = {}, .micro_batches = 2};
-    const auto error_with = [&](auto&& change) {
-        return compare(c, kFloat64,
-                       [&](ModelRun& run) {
-                           for (Schedule* schedule : {&run.schedules.first, &run.schedules.further}) change(*schedule);
-                       })
-            .gradient;
-    };
+    const auto error_with = [&](auto&& change) { return gradient_error(c, change); };
 
     SECTION("the norm statistic c dropped") {
         // dot of every norm backward read from the tokens' zero vector: replaced by a Zero right before its use.
@@ -89,13 +97,7 @@ TEST_CASE("planted mistakes are far outside the tolerance") {
 
 TEST_CASE("planted mistakes in the norms of q and k are far outside the tolerance") {
     const TextbookCase c{.name = "planted", .norms = true, .sizes = {}, .micro_batches = 2};
-    const auto error_with = [&](auto&& change) {
-        return compare(c, kFloat64,
-                       [&](ModelRun& run) {
-                           for (Schedule* schedule : {&run.schedules.first, &run.schedules.further}) change(*schedule);
-                       })
-            .gradient;
-    };
+    const auto error_with = [&](auto&& change) { return gradient_error(c, change); };
     const auto backward_with = [&](auto&& change) {
         return error_with([&](Schedule& schedule) { change_ops<AttentionBackward>(schedule, change); });
     };
@@ -133,13 +135,7 @@ TEST_CASE("planted mistakes of GELU and of biases are far outside the tolerance"
                          .mlp = MlpKind::gelu_tanh,
                          .sizes = {},
                          .micro_batches = 2};
-    const auto error_of = [&](auto&& change) {
-        return compare(c, kFloat64,
-                       [&](ModelRun& run) {
-                           for (Schedule* schedule : {&run.schedules.first, &run.schedules.further}) change(*schedule);
-                       })
-            .gradient;
-    };
+    const auto error_of = [&](auto&& change) { return gradient_error(c, change); };
     const auto error_with = [&]<class T>(void (*change)(T&)) {
         return error_of([&](Schedule& schedule) { change_ops<T>(schedule, change); });
     };
@@ -171,13 +167,7 @@ TEST_CASE("planted mistakes of LayerNorm are far outside the tolerance") {
                          .layernorm = true,
                          .sizes = {},
                          .micro_batches = 2};
-    const auto error_of = [&](auto&& change) {
-        return compare(c, kFloat64,
-                       [&](ModelRun& run) {
-                           for (Schedule* schedule : {&run.schedules.first, &run.schedules.further}) change(*schedule);
-                       })
-            .gradient;
-    };
+    const auto error_of = [&](auto&& change) { return gradient_error(c, change); };
     const auto error_with = [&]<class T>(void (*change)(T&)) {
         return error_of([&](Schedule& schedule) { change_ops<T>(schedule, change); });
     };

@@ -1,5 +1,5 @@
-// Sliding windows: the schedule, run by cpu::run, against the textbook model with a window of its own. Tolerance: see
-// textbook_test.cpp.
+// Sliding windows: the schedule, run by cpu::run, against the textbook model, which has its own code of a window.
+// Tolerance: see textbook_test.cpp.
 #include "tests/catch.h"
 #include "tests/model/harness.h"
 

@@ -5,8 +5,8 @@
     python3 tools/bench/llmc_step.py BENCH llm.c/train_gpt2cu [--config configs/gpt2_124m.json] [--rounds N]
 
 BENCH is the coda_bench program. Both train the shape of GPT-2 124M in bf16 with fp32 master weights, B32 T1024, without
-recomputation. llm.c's --ge (GELU within cuBLASLt's epilogues: none, forward, both) that is fastest in a run of its own
-counts. A round runs coda_bench step, then llm.c; a time is the median over the rounds of each round's median, ratio is
+recomputation. First llm.c runs once with each value of -ge (GELU within cuBLASLt's epilogues: none, forward, both), and
+the fastest value counts. A round runs coda_bench step, then llm.c; a time is the median over the rounds of each round's median, ratio is
 ours over llm.c's, the median of the rounds' ratios.
 """
 

@@ -68,7 +68,7 @@ struct RowSum {
 };
 
 /// One fp32 sum per column over the 64 rows of a block, written as a tile-major partial. Sub-tiles of 32 columns.
-/// kNumber: of a program with several, each of which has kScratchBytes of its own.
+/// kNumber: which one it is in a program with several. Each uses the kScratchBytes behind those before it.
 template <class Slot, int kNumber = 0>
 class ColumnSum {
     static_assert(Slot::kColumns == 32, "the exchange below is written for four 8-column blocks");

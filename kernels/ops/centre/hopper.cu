@@ -8,8 +8,9 @@
 // A block takes a strip of 64 bytes of columns, or the one column. Its 1024 threads share the rows: a thread loads 16
 // bytes of every 256th row, or one element of every 1024th, and in the second pass it stores what it has loaded itself.
 // That is why out may be matrix. Its sums are added over the lanes of its warp that have the same columns, and then
-// warp c adds those of all warps for column c: one fixed order per shape. A strip of 3072 rows has 192 KiB, less than
-// an SM's L1; the second pass over a longer one is for L2, which strips of 4096 rows on 132 SMs fill to two thirds.
+// warp c adds the sums of all warps for column c: one fixed order per shape. A strip of 3072 rows has 192 KiB, less
+// than an SM's L1; the second pass over a longer one is for L2, which strips of 4096 rows on 132 SMs fill to two
+// thirds.
 #include <cuda_runtime.h>
 
 #include "kernels/core/integers.h"

@@ -1,7 +1,7 @@
 // embed - rows of the table by token, with the first norm's 1/rms
 //
 //   x = table[token]                   tokens (M) i32, table (V, d) bf16 or fp32, x (M, d) bf16
-//   x = round(x + position_table[position]), where there is one: positions (M) i32, position_table (P, d) bf16
+//   x = round(x + position_table[position]) with learned positions: positions (M) i32, position_table (P, d) bf16
 //   x = round(x - mean x), of x before it was rounded for positions, where the op is centred
 //   rstd = 1/sqrt(mean x² + eps)       rstd (M) fp32, of x as stored
 //
@@ -87,7 +87,7 @@ __device__ float mean_of(const CentredArguments<Vector>& arguments, const Vector
     return sum / arguments.width;
 }
 
-/// Vector `at` of row `row` of x, from that of the table.
+/// Vector `at` of row `row` of x, from the vector `token` of the table.
 template <class Vector>
 __device__ uint4 x_at(const EmbedArguments<Vector>&, uint4 token, std::int64_t, int, float) {
     return token;

@@ -35,8 +35,8 @@ EmbedBackward embed_backward(Buffers& buffers, DType storage) {
 
 }  // namespace
 
-// x is a copy, or rounded once; centred, it is off by a rounding of its own and by the error of a mean of 150 values
-// below 2. rstd is a sum of 150 squares of stored values: its relative error is below 150 eps.
+// x is a copy, or rounded once. A centred x has one more rounding, and the error of a mean of 150 values below 2. rstd
+// is a sum of 150 squares of stored values: its relative error is below 150 eps.
 TEST_CASE("Embed copies or rounds rows, or their sums with rows of positions, and takes their rstd") {
     const bool has_positions = GENERATE(false, true), centred = GENERATE(false, true);
     const std::vector<int> positions{0, 1, 2, 3, 0, 1, 2, 3};

@@ -20,7 +20,7 @@ namespace coda::hopper {
 
 namespace {
 
-/// Panels of a slot: z, overwritten by dz; y where it is made again.
+/// Panels of a slot: z, which dz overwrites, and y if the op makes it again.
 template <bool kMakesY>
 using GeluSlot = std::conditional_t<kMakesY, Slot<32, Panel{64}, Panel{64}>, Slot<32, Panel{64}>>;
 

@@ -25,7 +25,7 @@ struct RmsBackwardColumns {
     template <Beta beta>
     void update(std::int64_t cols) const {
         const RmsBackwardColumns row = *this;  // a local copy, which no store below can change
-        if (row.dx_sum != nullptr) {           // a loop of its own, so that the one below keeps its bits
+        if (row.dx_sum != nullptr) {           // a separate loop, so that the one below keeps its bits
             for (std::int64_t j = 0; j < cols; ++j) row.dx_sum[j] += row.template new_dx<beta>(j);
         }
 #pragma omp simd

@@ -149,15 +149,7 @@ const Stream& AttentionBlock::forward(StepList& step, const BatchInputs& batch, 
     project(step, batch, in);
     attend(step, batch);
     o_.round(step);
-    const Factor w = attn_out_.forward(step);
-    step("attn_out", LinearResidualRms{.a = o_.rows(),
-                                       .w = w,
-                                       .bias = attn_out_.added(),
-                                       .residual = in.x,
-                                       .x = write(out_.x),
-                                       .square = write(square_),
-                                       .tile = LinearResidualRms::kTileColumns});
-    step("rstd_mlp", FinishRstd{.square = square_, .rstd = write(out_.rstd), .width = shape_.width, .eps = shape_.eps});
+    attn_out_.close_branch(step, "rstd_mlp", o_, in.x, out_, square_, shape_.eps);
     return out_;
 }
 

@@ -1,7 +1,7 @@
 // The LayerNorm before the head: n = rstd x ⊙ gamma + beta, with x of mean 0 in every row.
 //
 // The head's matrix does not carry it, as it carries the weight of an RMSNorm: the loss measures logits from the
-// target's, and beta would come into every op of it. One norm in a model may cost two passes over an activation.
+// target's logit, so every op of the loss would need beta. Two passes over an activation, once in a model, cost little.
 #pragma once
 
 #include "src/model/tensors/block_buffers.h"

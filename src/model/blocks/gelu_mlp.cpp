@@ -60,16 +60,7 @@ void GeluMlpBlock::project(StepList& step, const char* name, const View& z, cons
 const Stream& GeluMlpBlock::forward(StepList& step, const BatchInputs&, const Stream& in) {
     x_.from(step, in.x, in.rstd);
     project(step, "up", keeps_z_ ? z_.store() : View{}, y_.store());
-    const Factor down = down_.forward(step);
-    step("down", LinearResidualRms{.a = y_.rows(),
-                                   .w = down,
-                                   .bias = down_.added(),
-                                   .residual = in.x,
-                                   .x = write(out_.x),
-                                   .square = write(square_),
-                                   .tile = LinearResidualRms::kTileColumns});
-    step("rstd_next",
-         FinishRstd{.square = square_, .rstd = write(out_.rstd), .width = shape_.width, .eps = shape_.eps});
+    down_.close_branch(step, "rstd_next", y_, in.x, out_, square_, shape_.eps);
     return out_;
 }
 

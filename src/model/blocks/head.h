@@ -2,8 +2,8 @@
 // rows, so that with several chunks the exponentials of all logits never exist at once.
 //
 // Its backward pass assumes the identity of a projection after a norm (kernels/ops.h): the statistic of the final norm
-// is Σ l g over the vocabulary, of the logits l and their gradient g. Where the final norm is a LayerNorm, it is a pass
-// of its own before the head (FinalNorm), and the head's matrix follows no norm.
+// is Σ l g over the vocabulary, of the logits l and their gradient g. Where the final norm is a LayerNorm, it is a
+// separate pass before the head (FinalNorm), and the head's matrix follows no norm.
 #pragma once
 
 #include <optional>

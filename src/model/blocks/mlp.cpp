@@ -65,16 +65,7 @@ const Stream& MlpBlock::forward(StepList& step, const BatchInputs&, const Stream
         "gate_up",
         LinearSwiglu{
             .a = x_.rows(), .w = gate_up, .rstd = x_.rstd(), .z = keeps_z_ ? z_.result() : Result{}, .y = y_.result()});
-    const Factor down = down_.forward(step);
-    step("down", LinearResidualRms{.a = y_.rows(),
-                                   .w = down,
-                                   .bias = {},
-                                   .residual = in.x,
-                                   .x = write(out_.x),
-                                   .square = write(square_),
-                                   .tile = LinearResidualRms::kTileColumns});
-    step("rstd_next",
-         FinishRstd{.square = square_, .rstd = write(out_.rstd), .width = shape_.width, .eps = shape_.eps});
+    down_.close_branch(step, "rstd_next", y_, in.x, out_, square_, shape_.eps);
     return out_;
 }
 

@@ -37,6 +37,19 @@ Factor Projection::forward(StepList& step) {
     return {read()};
 }
 
+void Projection::close_branch(StepList& step, const char* rstd_step, const Activation& y, const View& residual,
+                              Stream& out, View& square, double eps) {
+    const Factor w = forward(step);
+    step(name_, LinearResidualRms{.a = y.rows(),
+                                  .w = w,
+                                  .bias = added(),
+                                  .residual = residual,
+                                  .x = write(out.x),
+                                  .square = write(square),
+                                  .tile = LinearResidualRms::kTileColumns});
+    step(rstd_step, FinishRstd{.square = square, .rstd = write(out.rstd), .width = out.x.cols, .eps = eps});
+}
+
 Factor Projection::dgrad() const {
     if (codes_) return {codes_.columns, codes_.undo_dgrad};
     return {read()};

@@ -10,6 +10,7 @@
 #include "src/model/tensors/matrix.h"
 #include "src/model/tensors/shape.h"
 #include "src/model/tensors/step_list.h"
+#include "src/model/tensors/streams.h"
 
 namespace coda {
 
@@ -60,6 +61,10 @@ class Projection {
     /// w of x Wᵀ. What is not kept and GEMMs read in storage is made first: W in step NAME_weights, and of a model with
     /// LayerNorm the centred copy in NAME_centred, and in NAME_added what ops add to z.
     Factor forward(StepList& step);
+    /// Ends a residual branch: out is residual + y Wᵀ + added(), with the 1/rms of its rows. `square` takes the
+    /// partials of its sums of squares. Steps NAME and `rstd_step`, after those of forward().
+    void close_branch(StepList& step, const char* rstd_step, const Activation& y, const View& residual, Stream& out,
+                      View& square, double eps);
     /// w of dz W.
     Factor dgrad() const;
     /// dW (+)= dzᵀ x: step NAME_wgrad, and NAME_wgrad_centred of a matrix that is read centred.
@@ -82,7 +87,7 @@ class Projection {
     /// What forward ops add to z: the bias, centred where W is, with W beta after a LayerNorm. Absent where there is
     /// neither.
     const View& added() const { return beta_ || (centred_ && bias_) ? added_ : bias_; }
-    /// Whether the matrix has a bias of its own.
+    /// Whether the matrix itself has a bias.
     bool has_bias() const { return static_cast<bool>(bias_); }
     /// Takes added() out of `dot`, Σ z dz of rows, which is then as backward() wants it, and makes the gradient of the
     /// bias. `sums` takes the partials of Σ dz. Steps NAME_bias, and those of bias_gradient. Nothing without added().
