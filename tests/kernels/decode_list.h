@@ -147,7 +147,7 @@ class DecodeList {
     void build() {
         constexpr double kEps = 1e-5;
         const std::int64_t d = sizes.width, f = sizes.feed_forward, batch = sizes.batch;
-        const std::int64_t tile = LinearResidualRms::kTileColumns;
+        const std::int64_t tile = LinearResidualRms::tile_columns(d, false);
         View x = activation(d), rstd = statistic();
         add(-1, "embedding",
             Embed{.tokens = token,

@@ -9,6 +9,7 @@
 //   fetch(at)             for every pair of the sub-tile, or of a group of them, once its tiles have arrived: what
 //                         takes time to load, to registers
 //   visit(pair, at)       for every pair of the sub-tile: the mathematics
+//   end_blocks(column)    after the pairs of every two 8-column blocks, the first of which begins at `column`
 //   end_slot(column)      per sub-tile
 //   end_rows(rows)        once; finish row and column statistics
 //
@@ -31,12 +32,12 @@ struct Thread {
 /// The two rows of a thread in a 64-row block, the columns of the tile, and this warpgroup's scratch.
 struct Rows {
     Thread thread;
-    int first;       // global row of half 0; half 1 is 8 rows on
-    int count;       // rows of the matrix (M)
-    int column;      // first column of the tile
-    int width;       // columns of a tile
-    int columns;     // columns of the matrix (N)
-    float* scratch;  // Program::kScratchBytes of shared memory
+    int first;              // global row of half 0; half 1 is 8 rows on
+    int count;              // rows of the matrix (M)
+    int column;             // first column of the tile
+    int width;              // columns of a tile
+    int columns;            // columns of the matrix (N)
+    std::uint32_t scratch;  // address of Program::kScratchBytes of shared memory
 
     __device__ int row(int half) const { return first + 8 * half; }
     __device__ bool valid(int half) const { return row(half) < count; }
@@ -60,7 +61,8 @@ struct Here {
 
 struct EpilogueProgram {
     static constexpr int kScratchBytes = 0;    // of shared memory, per consumer warpgroup
-    static constexpr int kFetched = 0;         // pairs fetched before they are visited, in fours; 0: a whole sub-tile
+    static constexpr int kFetched = 0;         // pairs fetched before they are visited, in fours; 0: a whole sub-tile,
+                                               // or four where the tile is crowded
     static constexpr bool kHalves = true;      // tiles of the last wave may come in halves of their rows
     static constexpr bool kLastFirst = false;  // K is summed from its last tile to its first
     static constexpr bool kSplits = false;     // may run on parts of K, with results of each part
@@ -73,6 +75,7 @@ struct EpilogueProgram {
     __device__ void measure(const Rows&, const float (&)[kFloats]) {}
     __device__ void begin_slot(const Rows&, int /*column*/) {}
     __device__ void fetch(const Here&) {}
+    __device__ void end_blocks(const Rows&, int /*column*/) {}
     __device__ void end_slot(const Rows&, int /*column*/) {}
     __device__ void end_rows(const Rows&) {}
 };

@@ -67,50 +67,39 @@ struct RowSum {
     }
 };
 
-/// One fp32 sum per column over the 64 rows of a block, written as a tile-major partial. Sub-tiles of 32 columns.
+/// One fp32 sum per column over the 64 rows of a block, written as a tile-major partial.
 /// kNumber: which one it is in a program with several. Each uses the kScratchBytes behind those before it.
-template <class Slot, int kNumber = 0>
+///
+/// NOTE: the sums of two 8-column blocks are handed on as soon as they are complete: kept to the end of a sub-tile of
+/// four, they would spill with tiles of 128x192.
+template <int kNumber = 0>
 class ColumnSum {
-    static_assert(Slot::kColumns == 32, "the exchange below is written for four 8-column blocks");
-
   public:
     static constexpr int kStride = 256;                                                  // columns of the widest tile
     static constexpr int kScratchBytes = 4 * kStride * static_cast<int>(sizeof(float));  // one row of sums per warp
 
-    __device__ void begin_slot() {
-#pragma unroll
-        for (int block = 0; block < 4; ++block) sum_[block] = make_float2(0, 0);
-    }
     __device__ void add_product(const Here& at, float2 left, float2 right) {
-        sum_[at.block].x = fmaf(left.x, right.x, sum_[at.block].x);
-        sum_[at.block].y = fmaf(left.y, right.y, sum_[at.block].y);
+        float2& sum = begun(at);
+        sum = {fmaf(left.x, right.x, sum.x), fmaf(left.y, right.y, sum.y)};
     }
     __device__ void add(const Here& at, float2 value) {
-        sum_[at.block].x += value.x;
-        sum_[at.block].y += value.y;
+        float2& sum = begun(at);
+        sum = {sum.x + value.x, sum.y + value.y};
     }
 
-    /// Sums over the eight lanes that share a column; in each step a lane hands on half of its columns.
-    __device__ void end_slot(const Rows& rows, int column) {
+    /// Sums over the eight lanes that share a column. In the first two steps a lane hands on half of its columns.
+    __device__ void end_blocks(const Rows& rows, int column) {
         const int lane = rows.thread.lane;
         const bool upper = lane & 16;
-        float2 pair[2];
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-            const float2 give = upper ? sum_[i] : sum_[i + 2], keep = upper ? sum_[i + 2] : sum_[i];
-            pair[i] = {keep.x + __shfl_xor_sync(0xffffffffu, give.x, 16),
-                       keep.y + __shfl_xor_sync(0xffffffffu, give.y, 16)};
-        }
+        const float2 give = upper ? sum_[0] : sum_[1], keep = upper ? sum_[1] : sum_[0];
+        const float2 pair = {keep.x + __shfl_xor_sync(0xffffffffu, give.x, 16),
+                             keep.y + __shfl_xor_sync(0xffffffffu, give.y, 16)};
         const bool second = lane & 8;
-        const float2 give = second ? pair[0] : pair[1], keep = second ? pair[1] : pair[0];
-        const float x = keep.x + __shfl_xor_sync(0xffffffffu, give.x, 8);
-        const float y = keep.y + __shfl_xor_sync(0xffffffffu, give.y, 8);
-        const bool odd = lane & 4;
-        const float total = (odd ? y : x) + __shfl_xor_sync(0xffffffffu, odd ? x : y, 4);
-        const int block = (upper ? 2 : 0) + (second ? 1 : 0);
-        scratch(
-            rows)[rows.thread.warp * kStride + column - rows.column + Fragment::column(lane, block) + (odd ? 1 : 0)] =
-            total;
+        const float sum = (second ? pair.y : pair.x) + __shfl_xor_sync(0xffffffffu, second ? pair.x : pair.y, 8);
+        const float total = sum + __shfl_xor_sync(0xffffffffu, sum, 4);
+        const int of_lane = column - rows.column + Fragment::column(lane, upper ? 1 : 0) + (second ? 1 : 0);
+        if ((lane & 4) == 0)
+            ptx::store_shared(scratch(rows, rows.thread.warp * kStride + of_lane), __float_as_uint(total));
     }
 
     /// partials[block * N + column] = sum over the warpgroup, in order of its warps.
@@ -121,8 +110,10 @@ class ColumnSum {
         for (int first = 0; first < rows.width; first += kWarpgroupThreads) {
             const int i = first + lane;
             if (rows.width % kWarpgroupThreads != 0 && i >= rows.width) break;
-            const float* sums = scratch(rows) + i;
-            const float total = ((sums[0] + sums[kStride]) + sums[2 * kStride]) + sums[3 * kStride];
+            const auto of_warp = [&](int warp) {
+                return __uint_as_float(ptx::load_shared(scratch(rows, warp * kStride + i)));
+            };
+            const float total = ((of_warp(0) + of_warp(1)) + of_warp(2)) + of_warp(3);
             if (rows.column + i < rows.columns && rows.block() * kPanelRows < rows.count)
                 partials[static_cast<std::int64_t>(rows.block()) * rows.columns + rows.column + i] = total;
         }
@@ -130,9 +121,17 @@ class ColumnSum {
     }
 
   private:
-    static __device__ float* scratch(const Rows& rows) { return rows.scratch + kNumber * 4 * kStride; }
+    static __device__ std::uint32_t scratch(const Rows& rows, int index) {
+        return rows.scratch + (kNumber * 4 * kStride + index) * static_cast<int>(sizeof(float));
+    }
 
-    float2 sum_[4];
+    __device__ float2& begun(const Here& at) {
+        float2& sum = sum_[at.block % 2];
+        if (at.half == 0) sum = make_float2(0, 0);
+        return sum;
+    }
+
+    float2 sum_[2];  // of the two blocks
 };
 
 }  // namespace coda::hopper

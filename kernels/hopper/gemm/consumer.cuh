@@ -182,7 +182,7 @@ __device__ __forceinline__ void finish(Program& program, const SharedLayout<Prog
             // NOTE: each scheduler has only one warp in an epilogue, so no other warp hides the latency of a load. All
             // loads of a group of pairs are therefore issued before the first result is used.
             constexpr int kPairs = kColumns / 4;
-            constexpr int kGroup = Program::kFetched == 0 ? kPairs : Program::kFetched;
+            constexpr int kGroup = Program::kFetched != 0 ? Program::kFetched : tile.crowded() ? 4 : kPairs;
 #pragma unroll
             for (int group = 0; group < kPairs; group += kGroup) {
 #pragma unroll
@@ -190,6 +190,7 @@ __device__ __forceinline__ void finish(Program& program, const SharedLayout<Prog
 #pragma unroll
                 for (int i = group; i < group + kGroup; ++i) {
                     program.visit(pair_of<Slot>(&value[2 * kPairs * sub], i, odd_row), pair_at(i));
+                    if (i % 4 == 3) program.end_blocks(rows, column + i / 4 * 16);
                     if (tile.overlaps && i % 2 == 1) between();
                 }
             }

@@ -67,6 +67,13 @@ __device__ __forceinline__ Rows rows_of(const GemmArguments<Program>& arguments,
             shared.scratch(thread.warpgroup)};
 }
 
+/// Reads warp and lane again, so that no address made of them takes a register during the GEMM before.
+__device__ __forceinline__ void read_again(Thread& thread) {
+    const int index = ptx::thread_index();
+    thread.warp = __shfl_sync(0xffffffffu, index / 32 % 4, 0);
+    thread.lane = index % 32;
+}
+
 template <class Program, TileConfig tile, Major kMajorA, Major kMajorB>
 __device__ __forceinline__ void consume(const GemmArguments<Program>& arguments,
                                         const SharedLayout<Program, tile>& shared, int cluster, int clusters, int rank,
@@ -82,7 +89,7 @@ __device__ __forceinline__ void consume(const GemmArguments<Program>& arguments,
     const int first = kCooperative ? cluster : cluster + consumer * clusters;
     const int stride = kCooperative ? clusters : kConsumers * clusters;
     for (int t = first; t < arguments.order.count(); t += stride) {
-        const Rows rows = rows_of(arguments, shared, arguments.tile(t), rank, thread);
+        Rows rows = rows_of(arguments, shared, arguments.tile(t), rank, thread);
         Program program(arguments.program);
         program.begin_rows(rows);
 
@@ -108,6 +115,11 @@ __device__ __forceinline__ void consume(const GemmArguments<Program>& arguments,
             gemm.template operator()<kBlocks / 2>();
         }
         if constexpr (!kCooperative) operands.advance(arguments.k_tiles);
+        // NOTE: where every tile, or half of one, goes through the ring an even number of times, it begins as the first
+        // one did. Said so, the ring takes no registers during the GEMM.
+        constexpr int kSubTiles = kBlocks * tile.n / Program::Slot::kColumns / (kHalves ? 2 : 1);
+        if constexpr (kSubTiles % (2 * tile.slots) == 0) slots = {};
+        if constexpr (tile.crowded()) read_again(rows.thread);
         finish<Program, tile>(program, shared, slots, rows, whole, acc, [] {});
     }
 }
@@ -138,12 +150,7 @@ __device__ __forceinline__ void consume_promoted(const GemmArguments<Program>& a
         Accumulators<tile> acc;
         multiply_promoted<Program, tile>(shared, operands, arguments.k_tiles, a_offset, release, thread.warpgroup, acc,
                                          begun);
-        // NOTE: read again, so that no address made of warp and lane takes a register during the GEMM.
-        if constexpr (tile.overlaps) {
-            const int index = ptx::thread_index();
-            rows.thread.warp = __shfl_sync(0xffffffffu, index / 32 % 4, 0);
-            rows.thread.lane = index % 32;
-        }
+        if constexpr (tile.overlaps) read_again(rows.thread);
         // NOTE: two copies of the epilogue, so that no wgmma is issued under a condition, where ptxas may serialise it.
         if (tile.overlaps && t + clusters < arguments.order.count() && arguments.k_tiles >= tile.ahead()) {
             finish<Program, tile>(program, shared, slots, rows, whole, acc, begin_next);

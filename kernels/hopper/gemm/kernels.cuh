@@ -177,7 +177,7 @@ struct Kernels {
         };
         (compare.template operator()<Tiles>(), ...);
         require(plan.taken >= 0, problem.op, ": the op's partials have tiles of ", problem.partial_columns,
-                " columns, for which no kernel was built; the op's kTileColumns has one");
+                " columns, for which no kernel was built; the op says which columns it takes");
         plan.raster = request.raster.value_or(plan.candidates[static_cast<std::size_t>(plan.taken)].raster);
         return plan;
     }

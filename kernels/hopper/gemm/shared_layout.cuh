@@ -14,12 +14,10 @@ struct SharedLayout {
     static_assert(kBytes <= kMaxSharedBytes, "the tile needs more than 227 KiB: take fewer stages or slots");
 
     std::uint32_t base;  // 1024-byte aligned
-    std::byte* memory;   // the same place as a pointer
 
     __device__ explicit SharedLayout(std::byte* dynamic) {
         const std::uint32_t address = ptx::shared_address(dynamic);
         base = (address + kSwizzleAtomBytes - 1) / kSwizzleAtomBytes * kSwizzleAtomBytes;
-        memory = dynamic + (base - address);
     }
 
     __device__ std::uint32_t a(int stage) const { return base + stage * tile.stage_bytes(); }
@@ -27,9 +25,8 @@ struct SharedLayout {
     __device__ std::uint32_t slot(int consumer, int slot) const {
         return base + tile.operand_bytes() + (consumer * tile.slots + slot) * kSlotBytes;
     }
-    __device__ float* scratch(int consumer) const {
-        return reinterpret_cast<float*>(memory + tile.operand_bytes() + kConsumers * tile.slots * kSlotBytes +
-                                        consumer * kScratchBytes);
+    __device__ std::uint32_t scratch(int consumer) const {
+        return base + tile.operand_bytes() + kConsumers * tile.slots * kSlotBytes + consumer * kScratchBytes;
     }
 
     __device__ std::uint32_t full(int stage) const { return barrier(stage); }

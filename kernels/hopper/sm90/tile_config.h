@@ -53,6 +53,10 @@ struct TileConfig {
     CODA_HD constexpr int warpgroup_rows() const {
         return specialization == WarpSpecialization::cooperative ? m / kConsumers : m;
     }
+    /// Of a consumer's thread, in registers.
+    CODA_HD constexpr int accumulators() const { return warpgroup_rows() * n / kWarpgroupThreads; }
+    /// So many accumulators that an epilogue has no registers to spare.
+    CODA_HD constexpr bool crowded() const { return accumulators() >= 192; }
     CODA_HD constexpr int a_bytes() const { return m * kPanelRowBytes; }
     CODA_HD constexpr int b_bytes() const { return n * kPanelRowBytes; }
     CODA_HD constexpr int stage_bytes() const { return a_bytes() + b_bytes(); }

@@ -7,7 +7,7 @@ namespace {
 
 OpCase finish_rstd(Size size) {
     const std::int64_t tokens = size == Size::step ? 32768 : 1000, width = size == Size::step ? 2048 : 264;
-    const std::int64_t tiles = ceil_div(width, LinearResidualRms::kTileColumns);
+    const std::int64_t tiles = ceil_div(width, LinearResidualRms::tile_columns(width, false));
     OpCase made;
     FinishRstd op;
     op.square = made.add("square", DType::f32, tiles, tokens, Fill::positive);

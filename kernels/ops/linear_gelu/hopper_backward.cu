@@ -34,7 +34,7 @@ struct NoStore {
 template <Gelu kind, bool kMakesY>
 struct GeluBackward : EpilogueProgram {
     using Slot = GeluSlot<kMakesY>;
-    using Sums = ColumnSum<Slot>;
+    using Sums = ColumnSum<>;
     struct Arguments {
         const float* rstd;  // (M), may be null
         const float* bias;  // (f), or no_bias
@@ -59,7 +59,6 @@ struct GeluBackward : EpilogueProgram {
         rstd.begin_rows(rows, arguments.rstd, 1);
         dot.clear();
     }
-    __device__ void begin_slot(const Rows&, int) { dbias.begin_slot(); }
     __device__ void fetch(const Here& at) { z.fetch(at); }
     /// NOTE: the bias is read here, from L1, as a RowVector would spill; and so would another order of the results.
     __device__ void visit(float2 acc, const Here& at) {
@@ -74,7 +73,7 @@ struct GeluBackward : EpilogueProgram {
         dot.add_product(at, saved.y - bias.y, scaled.y);
         dz.put(at, scaled);
     }
-    __device__ void end_slot(const Rows& rows, int column) { dbias.end_slot(rows, column); }
+    __device__ void end_blocks(const Rows& rows, int column) { dbias.end_blocks(rows, column); }
     __device__ void end_rows(const Rows& rows) {
         dot.write(rows, arguments.dot, rows.tile_n());
         dbias.end_rows(rows, arguments.dbias);

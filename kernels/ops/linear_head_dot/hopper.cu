@@ -11,7 +11,8 @@ namespace coda::hopper {
 
 namespace {
 
-using LinearHeadDotKernels = Kernels<HeadDot, Major::k, Major::mn, tiles::InPlace>;
+template <class... Tiles>
+using HeadDotKernels = Kernels<HeadDot, Major::k, Major::mn, Tiles...>;
 
 Problem problem_of(const LinearHeadDot& op) {
     const Problem problem = linear_problem(op.name, op.a, op.w, op.layout);
@@ -23,12 +24,15 @@ Problem problem_of(const LinearHeadDot& op) {
 
 template <>
 Plan choose(const LinearHeadDot& op, const Request& request) {
-    return LinearHeadDotKernels::choose(problem_of(op), request);
+    return with_tiles_of_heads<HeadDotKernels>(op,
+                                               [&](auto kernels) { return kernels.choose(problem_of(op), request); });
 }
 
 template <>
 Launch bind(const LinearHeadDot& op, const Plan& plan, const Memory& memory) {
-    return LinearHeadDotKernels::bind(problem_of(op), plan, memory, {{op.o}, {op.out}}, arguments_of(op, memory));
+    return with_tiles_of_heads<HeadDotKernels>(op, [&](auto kernels) {
+        return kernels.bind(problem_of(op), plan, memory, {{op.o}, {op.out}}, arguments_of(op, memory));
+    });
 }
 
 }  // namespace coda::hopper

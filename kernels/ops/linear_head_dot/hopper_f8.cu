@@ -9,7 +9,8 @@ namespace coda::hopper {
 
 namespace {
 
-using HeadDotF8Kernels = Kernels<Scaled<HeadDot>, Major::k, Major::k, tiles::F8<tiles::InPlace>>;
+template <class... Tiles>
+using HeadDotF8Kernels = Kernels<Scaled<HeadDot>, Major::k, Major::k, tiles::F8<Tiles>...>;
 
 Problem problem_of(const LinearHeadDot& op) {
     const Problem problem = f8_problem(op.name, op.a, op.w);
@@ -21,13 +22,16 @@ Problem problem_of(const LinearHeadDot& op) {
 
 template <>
 Plan choose_f8(const LinearHeadDot& op, const Request& request) {
-    return HeadDotF8Kernels::choose(problem_of(op), request);
+    return with_tiles_of_heads<HeadDotF8Kernels>(op,
+                                                 [&](auto kernels) { return kernels.choose(problem_of(op), request); });
 }
 
 template <>
 Launch bind_f8(const LinearHeadDot& op, const Plan& plan, const Memory& memory) {
-    return HeadDotF8Kernels::bind(problem_of(op), plan, memory, {{op.o}, {op.out}},
-                                  {arguments_of(op, memory), memory.at<float>(op.w.undo)});
+    return with_tiles_of_heads<HeadDotF8Kernels>(op, [&](auto kernels) {
+        return kernels.bind(problem_of(op), plan, memory, {{op.o}, {op.out}},
+                            {arguments_of(op, memory), memory.at<float>(op.w.undo)});
+    });
 }
 
 }  // namespace coda::hopper

@@ -5,6 +5,7 @@
 #include "kernels/hopper/epilogue/tiles.cuh"
 #include "kernels/hopper/epilogue/vectors.cuh"
 #include "kernels/hopper/gemm/problem.h"
+#include "kernels/hopper/gemm/tuned_tiles.h"
 #include "kernels/ops/linear_head_dot/op.h"
 
 namespace coda::hopper {
@@ -38,6 +39,13 @@ struct HeadDot : EpilogueProgram {
         delta.clear();
     }
 };
+
+/// Calls fn with the kernels of tiles that hold whole heads.
+template <template <class...> class Kernels, class Fn>
+auto with_tiles_of_heads(const LinearHeadDot& op, const Fn& fn) {
+    if (op.head_dim == 64) return fn(Kernels<tiles::InPlace, tiles::InPlaceThirds>{});
+    return fn(Kernels<tiles::InPlace>{});
+}
 
 inline HeadDot::Arguments arguments_of(const LinearHeadDot& op, const Memory& memory) {
     return {memory.at<float>(op.delta), static_cast<int>(op.head_dim), op.head_dim == 64 ? 6 : 7};

@@ -12,7 +12,7 @@ GemmCase made(const Shape& shape, const CaseOptions& options) {
         build.f8_product(op);
     else
         build.product(op, WeightLayout::out_in);
-    op.tile = LinearResidualRms::kTileColumns;
+    op.tile = LinearResidualRms::tile_columns(shape.n, kBias);
     if (kBias) op.bias = build.statistic("bias", shape.n, Fill::normal, 1);
     op.residual = build.storage("residual", shape.m, shape.n);
     op.x = build.result("x", shape.m, shape.n);

@@ -2,6 +2,8 @@
 //
 //   x      = acc + bias + residual     (M, N) bf16    residual stream; bias 0 where absent
 //   square = Σ x² over the tile        (tiles, M) fp32, from x before rounding
+#include <type_traits>
+
 #include "kernels/hopper/gemm/kernels.cuh"
 #include "kernels/hopper/gemm/tuned_tiles.h"
 #include "kernels/ops/linear_residual_rms/op.h"
@@ -11,8 +13,16 @@ namespace coda::hopper {
 
 namespace {
 
-using LinearResidualRmsKernels = Kernels<ResidualRms, Major::k, Major::k, tiles::ResidualRms, tiles::InPlace>;
-using LinearBiasResidualRmsKernels = Kernels<BiasResidualRms, Major::k, Major::k, tiles::InPlace>;
+template <class Program, class... Tiles>
+using KMajor = Kernels<Program, Major::k, Major::k, Tiles...>;
+
+/// Calls fn with the kernels whose partials have the op's columns.
+template <class Fn>
+auto with_kernels(const LinearResidualRms& op, const Fn& fn) {
+    if (op.bias) return fn(KMajor<BiasResidualRms, tiles::InPlace>{});
+    if (op.tile == tiles::InPlaceThirds::config.n) return fn(KMajor<ResidualRms, tiles::InPlaceThirds>{});
+    return fn(KMajor<ResidualRms, tiles::ResidualRms, tiles::InPlace>{});
+}
 
 Problem problem_of(const LinearResidualRms& op) {
     return with_epilogue(op, linear_problem(op.name, op.a, op.w, WeightLayout::out_in));
@@ -22,17 +32,19 @@ Problem problem_of(const LinearResidualRms& op) {
 
 template <>
 Plan choose(const LinearResidualRms& op, const Request& request) {
-    return op.bias ? LinearBiasResidualRmsKernels::choose(problem_of(op), request)
-                   : LinearResidualRmsKernels::choose(problem_of(op), request);
+    return with_kernels(op, [&](auto kernels) { return kernels.choose(problem_of(op), request); });
 }
 
 template <>
 Launch bind(const LinearResidualRms& op, const Plan& plan, const Memory& memory) {
     const ResidualRms::Arguments arguments{memory.at<float>(op.square)};
-    if (op.bias)
-        return LinearBiasResidualRmsKernels::bind(problem_of(op), plan, memory, {{op.residual}, {op.x}},
-                                                  {arguments, memory.at<float>(op.bias)});
-    return LinearResidualRmsKernels::bind(problem_of(op), plan, memory, {{op.residual}, {op.x}}, arguments);
+    return with_kernels(op, [&]<class Kernels>(Kernels kernels) {
+        const TileOperands<typename Kernels::Program> operands{{op.residual}, {op.x}};
+        if constexpr (std::is_same_v<typename Kernels::Program, BiasResidualRms>)
+            return kernels.bind(problem_of(op), plan, memory, operands, {arguments, memory.at<float>(op.bias)});
+        else
+            return kernels.bind(problem_of(op), plan, memory, operands, arguments);
+    });
 }
 
 }  // namespace coda::hopper

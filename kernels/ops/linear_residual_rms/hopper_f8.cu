@@ -9,8 +9,15 @@ namespace coda::hopper {
 
 namespace {
 
-using ResidualRmsF8Kernels =
-    Kernels<Scaled<ResidualRms>, Major::k, Major::k, tiles::F8<tiles::ResidualRms>, tiles::F8<tiles::InPlace>>;
+template <class... Tiles>
+using ResidualRmsF8Kernels = Kernels<Scaled<ResidualRms>, Major::k, Major::k, tiles::F8<Tiles>...>;
+
+/// Calls fn with the kernels whose partials have the op's columns.
+template <class Fn>
+auto with_kernels(const LinearResidualRms& op, const Fn& fn) {
+    if (op.tile == tiles::InPlaceThirds::config.n) return fn(ResidualRmsF8Kernels<tiles::InPlaceThirds>{});
+    return fn(ResidualRmsF8Kernels<tiles::ResidualRms, tiles::InPlace>{});
+}
 
 Problem problem_of(const LinearResidualRms& op) { return with_epilogue(op, f8_problem(op.name, op.a, op.w)); }
 
@@ -18,13 +25,15 @@ Problem problem_of(const LinearResidualRms& op) { return with_epilogue(op, f8_pr
 
 template <>
 Plan choose_f8(const LinearResidualRms& op, const Request& request) {
-    return ResidualRmsF8Kernels::choose(problem_of(op), request);
+    return with_kernels(op, [&](auto kernels) { return kernels.choose(problem_of(op), request); });
 }
 
 template <>
 Launch bind_f8(const LinearResidualRms& op, const Plan& plan, const Memory& memory) {
-    return ResidualRmsF8Kernels::bind(problem_of(op), plan, memory, {{op.residual}, {op.x}},
-                                      {{memory.at<float>(op.square)}, memory.at<float>(op.w.undo)});
+    return with_kernels(op, [&](auto kernels) {
+        return kernels.bind(problem_of(op), plan, memory, {{op.residual}, {op.x}},
+                            {{memory.at<float>(op.square)}, memory.at<float>(op.w.undo)});
+    });
 }
 
 }  // namespace coda::hopper

@@ -28,7 +28,11 @@ struct LinearResidualRms {
     static constexpr bool takes_f8 = true;
     static constexpr auto storage_only = std::tuple{field("bias", &LinearResidualRms::bias)};
 
-    static constexpr std::int64_t kTileColumns = 128;  // columns per partial of square
+    /// Columns per partial of square: 192 where that divides N and 128 does not, as in models of width 576 and 960.
+    /// With a bias the kernel of 192 columns has no registers left.
+    static constexpr std::int64_t tile_columns(std::int64_t n, bool has_bias) {
+        return !has_bias && n % 192 == 0 && n % 128 != 0 ? 192 : 128;
+    }
     View result() const { return x; }
     /// Σ x² has twice the error of x.
     std::optional<Tolerance> tolerance(std::string_view operand, DType) const {

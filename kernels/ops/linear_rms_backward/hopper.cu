@@ -18,16 +18,19 @@ namespace coda::hopper {
 
 namespace {
 
-template <bool kMakesN, bool kSumsDx, bool kNormed = true>
+template <class Thirds, bool kMakesN, bool kSumsDx, bool kNormed = true>
 using RmsBackwardKernels = Kernels<RmsBackward<kMakesN, RmsBackwardSlot, kSumsDx, kNormed>, Major::k, Major::mn,
-                                   tiles::RmsBackward, tiles::RmsBackwardWide>;
+                                   tiles::RmsBackward, Thirds, tiles::RmsBackwardWide>;
 
 /// Calls fn with the kernels of the variant that makes the optional results of the op.
 template <class Fn>
 auto with_kernels(const LinearRmsBackward& op, const Fn& fn) {
-    if (!op.rstd) return fn(RmsBackwardKernels<true, false, false>{});
-    if (op.dx_sum) return op.n ? fn(RmsBackwardKernels<true, true>{}) : fn(RmsBackwardKernels<false, true>{});
-    return op.n ? fn(RmsBackwardKernels<true, false>{}) : fn(RmsBackwardKernels<false, false>{});
+    using Cooperative = tiles::RmsBackwardThirdsCooperative;
+    if (!op.rstd) return fn(RmsBackwardKernels<Cooperative, true, false, false>{});
+    if (op.n && op.dx_sum) return fn(RmsBackwardKernels<Cooperative, true, true>{});
+    if (op.n) return fn(RmsBackwardKernels<Cooperative, true, false>{});
+    if (op.dx_sum) return fn(RmsBackwardKernels<Cooperative, false, true>{});
+    return fn(RmsBackwardKernels<tiles::RmsBackwardThirds, false, false>{});
 }
 
 Problem problem_of(const LinearRmsBackward& op) {

@@ -35,8 +35,7 @@ struct RmsBackwardF8 : RmsBackward<false, Slot_> {
         rstd.begin_rows(rows, this->arguments.rstd, 0);
         dot.begin_rows(rows, this->arguments.dot, 0);
     }
-    __device__ void begin_slot(const Rows& rows, int column) {
-        Base::begin_slot(rows, column);
+    __device__ void begin_slot(const Rows&, int) {
         const float factor = __ldg(f8_scale);
 #pragma unroll
         for (int half = 0; half < 2; ++half)
@@ -99,7 +98,9 @@ using KMajor = Kernels<Program, Major::k, Major::k, Tiles...>;
 template <class Program, DType kA, class Fn>
 auto with_tiles(const LinearRmsBackward& op, const Fn& fn) {
     constexpr std::int64_t kPromotion = kPromotionOverFeatures;
-    if (op.promotion() == 0) return fn(KMajor<Program, tiles::F8<tiles::RmsBackward, 0, kA>>{});
+    if (op.promotion() == 0)
+        return fn(KMajor<Program, tiles::F8<tiles::RmsBackward, 0, kA>,
+                         tiles::F8<tiles::RmsBackwardThirdsCooperative, 0, kA>>{});
     return fn(KMajor<Program, tiles::F8<tiles::RmsBackwardPromoted, kPromotion, kA>,
                      tiles::F8<tiles::RmsBackwardPromotedSmall, kPromotion, kA>>{});
 }

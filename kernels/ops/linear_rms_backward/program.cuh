@@ -31,10 +31,9 @@ struct RmsBackwardArgumentsAndSum : RmsBackwardArguments {
 /// A column sum that a program does not make.
 struct NoColumnSum {
     static constexpr int kScratchBytes = 0;
-    __device__ void begin_slot() {}
     __device__ void add(const Here&, float2) {}
     __device__ void add_product(const Here&, float2, float2) {}
-    __device__ void end_slot(const Rows&, int) {}
+    __device__ void end_blocks(const Rows&, int) {}
     __device__ void end_rows(const Rows&, float*) {}
 };
 
@@ -42,14 +41,13 @@ struct NoColumnSum {
 template <bool kMakesN, class Slot_ = RmsBackwardSlot, bool kSumsDx = false, bool kNormed = true>
 struct RmsBackward : EpilogueProgram {
     using Slot = Slot_;
-    using Sums = std::conditional_t<kNormed, ColumnSum<Slot>, NoColumnSum>;
-    using SumsOfDx = std::conditional_t<kSumsDx, ColumnSum<Slot, 1>, NoColumnSum>;
+    using Sums = std::conditional_t<kNormed, ColumnSum<>, NoColumnSum>;
+    using SumsOfDx = std::conditional_t<kSumsDx, ColumnSum<1>, NoColumnSum>;
     using Arguments = std::conditional_t<kSumsDx, RmsBackwardArgumentsAndSum, RmsBackwardArguments>;
     static constexpr int kScratchBytes = Sums::kScratchBytes + SumsOfDx::kScratchBytes;
     static constexpr bool kLastFirst = true, kSums = kSumsDx;
 
     const Arguments& arguments;
-    float alpha;
     RmsBackwardRow<float> row[2];
     TileLoad<Slot, 0> dx_before;
     TileLoad<Slot, 1> x;
@@ -58,24 +56,20 @@ struct RmsBackward : EpilogueProgram {
     Sums dgamma;
     SumsOfDx dx_sum;
 
-    __device__ explicit RmsBackward(const Arguments& given)
-        : arguments(given), alpha(given.alpha != nullptr ? __ldg(given.alpha) : 1.0f) {}
+    __device__ explicit RmsBackward(const Arguments& given) : arguments(given) {}
 
     __device__ void begin_rows(const Rows& rows) {
         ColumnVector rstd, dot, scale;
         rstd.begin_rows(rows, arguments.rstd, kNormed ? 0 : 1);
         dot.begin_rows(rows, arguments.dot, 0);
         scale.begin_rows(rows, arguments.scale, 1);
+        const float alpha = arguments.alpha != nullptr ? __ldg(arguments.alpha) : 1.0f;
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
             const float mean = dot.value[half] * arguments.per_column;
             row[half] = arguments.scale != nullptr ? rms_backward_row(alpha, rstd.value[half], mean, scale.value[half])
                                                    : rms_backward_row(alpha, rstd.value[half], mean);
         }
-    }
-    __device__ void begin_slot(const Rows&, int) {
-        dgamma.begin_slot();
-        dx_sum.begin_slot();
     }
     __device__ void fetch(const Here& at) {
         dx_before.fetch_if(arguments.accumulate, at);
@@ -93,9 +87,9 @@ struct RmsBackward : EpilogueProgram {
         dx_sum.add(at, sum);
         return stored;
     }
-    __device__ void end_slot(const Rows& rows, int column) {
-        dgamma.end_slot(rows, column);
-        dx_sum.end_slot(rows, column);
+    __device__ void end_blocks(const Rows& rows, int column) {
+        dgamma.end_blocks(rows, column);
+        dx_sum.end_blocks(rows, column);
     }
     __device__ void end_rows(const Rows& rows) {
         dgamma.end_rows(rows, arguments.dgamma);

@@ -43,8 +43,7 @@ AttentionBlock::AttentionBlock(const Parameters& parameters, const Weights& weig
       next_tile_(buffers.counter("next attention tile")),
       out_{buffers.activation("x after attention", s.tokens, s.width),
            buffers.statistic("rstd after attention", 1, s.tokens)},
-      square_(
-          buffers.statistic("squares after attention", ceil_div(s.width, LinearResidualRms::kTileColumns), s.tokens)),
+      square_(square_partials("attention", attn_out_, s, buffers)),
       x_("attn_input"),
       o_("attn_o", buffers.activation("attention output", s.tokens, s.out_width)),
       dx_("attn_dx"),

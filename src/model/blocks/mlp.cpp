@@ -27,7 +27,7 @@ MlpBlock::MlpBlock(const Parameters& parameters, const Weights& weights, const M
       down_(weights.projection(parameters.down)),
       keeps_z_(gate_up_.f8() || recompute != Recompute::mlp),
       out_{buffers.activation("x after mlp", s.tokens, s.width), buffers.statistic("rstd after mlp", 1, s.tokens)},
-      square_(buffers.statistic("squares after mlp", ceil_div(s.width, LinearResidualRms::kTileColumns), s.tokens)),
+      square_(square_partials("mlp", down_, s, buffers)),
       x_("mlp_input"),
       z_("gate_up_z", buffers.activation("gate/up", s.tokens, 2 * s.ffn)),
       y_("mlp_y", buffers.activation("mlp activation", s.tokens, s.ffn)),

@@ -19,6 +19,12 @@ NormPartials norm_partials(const std::string& block, std::int64_t outputs, const
                                        shape.width)};
 }
 
+View square_partials(const std::string& block, const Projection& closing, const ModelShape& shape,
+                     const BlockBuffers& buffers) {
+    return buffers.statistic("squares after " + block, ceil_div(shape.width, closing.square_columns(shape.width)),
+                             shape.tokens);
+}
+
 void Projection::make_value(StepList& step, const std::string& name) {
     if (units_) return step(name, UnpackInt4{.units = units_, .gamma = gamma_, .working = write(value_)});
     step(name, RoundWeights{.master = master_, .gamma = gamma_, .working = write(value_)});
@@ -37,6 +43,10 @@ Factor Projection::forward(StepList& step) {
     return {read()};
 }
 
+std::int64_t Projection::square_columns(std::int64_t width) const {
+    return LinearResidualRms::tile_columns(width, static_cast<bool>(added()));
+}
+
 void Projection::close_branch(StepList& step, const char* rstd_step, const Activation& y, const View& residual,
                               Stream& out, View& square, double eps) {
     const Factor w = forward(step);
@@ -46,7 +56,7 @@ void Projection::close_branch(StepList& step, const char* rstd_step, const Activ
                                   .residual = residual,
                                   .x = write(out.x),
                                   .square = write(square),
-                                  .tile = LinearResidualRms::kTileColumns});
+                                  .tile = square_columns(out.x.cols)});
     step(rstd_step, FinishRstd{.square = square, .rstd = write(out.rstd), .width = out.x.cols, .eps = eps});
 }
 

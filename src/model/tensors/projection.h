@@ -35,6 +35,10 @@ struct NormPartials {
 NormPartials norm_partials(const std::string& block, std::int64_t outputs, const ModelShape& shape,
                            const BlockBuffers& buffers);
 
+/// (tiles over d, M): the sums of squares of a stream after `block`, whose branch `closing` ends.
+View square_partials(const std::string& block, const Projection& closing, const ModelShape& shape,
+                     const BlockBuffers& buffers);
+
 class Projection {
   public:
     /// FP8 codes of W and the scalars of the statistic type that go with them. Absent (false) where GEMMs read storage.
@@ -61,6 +65,8 @@ class Projection {
     /// w of x Wᵀ. What is not kept and GEMMs read in storage is made first: W in step NAME_weights, and of a model with
     /// LayerNorm the centred copy in NAME_centred, and in NAME_added what ops add to z.
     Factor forward(StepList& step);
+    /// Columns of a stream of width `width` per partial of the sums of squares that close_branch makes.
+    std::int64_t square_columns(std::int64_t width) const;
     /// Ends a residual branch: out is residual + y Wᵀ + added(), with the 1/rms of its rows. `square` takes the
     /// partials of its sums of squares. Steps NAME and `rstd_step`, after those of forward().
     void close_branch(StepList& step, const char* rstd_step, const Activation& y, const View& residual, Stream& out,
