@@ -11,8 +11,8 @@
 // the accumulator's type.
 //
 // Partials are tile-major, (tiles, rows) or (tiles, columns), with one entry per tile. A tile's width is the op's field
-// `tile`; the op states its value as kTileColumns or kTileRows. The last tile may be ragged. A Finish op sums the
-// partials in a fixed order.
+// `tile`; the op states its value as kTileColumns, tile_columns or kTileRows. The last tile may be ragged. A Finish op
+// sums the partials in a fixed order.
 //
 // No op of the forward pass has the weight gamma of a norm. The matrix after the norm carries gamma in its columns, in
 // the working copy that GEMMs read (NormFold, ops/optimizer/op.h). So the next GEMM reads x itself, where CODA stores

@@ -33,6 +33,8 @@ const NamedTile kTiles[] = {
     {"ThreeBlocks", tiles::ThreeBlocks::config, 8192, 0},
     {"Rope", tiles::Rope::config, 4096, 0},
     {"Swiglu", tiles::Swiglu::config, 6144, 0},
+    {"SwigluShort", tiles::SwigluShort::config, 6144, 0},
+    {"Gelu", tiles::Gelu::config, 8192, 0},
     {"InPlace", tiles::InPlace::config, 8192, 0},
     {"InPlaceThirds", tiles::InPlaceThirds::config, 8192, 0},
     {"RmsBackward", tiles::RmsBackward::config, 8192, 4096},

@@ -3,13 +3,16 @@
 // A program derives from EpilogueProgram, names its Slot and Arguments, and is constructed per thread from the
 // arguments. Per 64-row block of a warpgroup's tile the kernel calls:
 //
-//   begin_rows(rows)      once; fetch what depends on the row
+//   load_rows(rows)       once, ahead of time: before the GEMM of a tile, or during the block before. Begin to load
+//                         what depends on the row
+//   begin_rows(rows)      once
 //   measure(rows, acc)    once, on all accumulators of a thread's two rows: statistics that the first pair needs
 //   begin_slot(column)    per sub-tile, before its tiles have arrived; fetch what depends on the column
 //   fetch(at)             for every pair of the sub-tile, or of a group of them, once its tiles have arrived: what
 //                         takes time to load, to registers
 //   visit(pair, at)       for every pair of the sub-tile: the mathematics
-//   end_blocks(column)    after the pairs of every two 8-column blocks, the first of which begins at `column`
+//   end_blocks<n>(block)  after the pairs of n 8-column blocks of a sub-tile from `block` on: of all, or where the tile
+//                         is crowded of two at a time
 //   end_slot(column)      per sub-tile
 //   end_rows(rows)        once; finish row and column statistics
 //
@@ -68,6 +71,7 @@ struct EpilogueProgram {
     static constexpr bool kSplits = false;     // may run on parts of K, with results of each part
     static constexpr int kResidentBytes = 16 << 20;  // of B that stays in L2 while the other operands stream through
 
+    __device__ void load_rows(const Rows&) {}
     __device__ void begin_rows(const Rows&) {}
     /// Columns 8 b + Fragment::column(lane, 0) and the next one of the tile, in row `half`, are acc[4 b + 2 half] and
     /// the next one.
@@ -75,7 +79,8 @@ struct EpilogueProgram {
     __device__ void measure(const Rows&, const float (&)[kFloats]) {}
     __device__ void begin_slot(const Rows&, int /*column*/) {}
     __device__ void fetch(const Here&) {}
-    __device__ void end_blocks(const Rows&, int /*column*/) {}
+    template <int kBlocks>
+    __device__ void end_blocks(const Rows&, int /*column*/, int /*block*/) {}
     __device__ void end_slot(const Rows&, int /*column*/) {}
     __device__ void end_rows(const Rows&) {}
 };

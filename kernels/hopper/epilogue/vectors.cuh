@@ -1,6 +1,8 @@
 // Vectors that broadcast over a tile, and row and column statistics.
 #pragma once
 
+#include <bit>
+
 #include "kernels/hopper/epilogue/program.cuh"
 #include "kernels/hopper/ptx/roles.cuh"
 #include "kernels/hopper/ptx/shared.cuh"
@@ -9,16 +11,27 @@
 
 namespace coda::hopper {
 
-/// One fp32 value per row (M); `absent` for rows beyond the matrix or without a vector.
+/// One value of 4 bytes per row (M); `absent` for rows beyond the matrix or without a vector. A load takes as long as
+/// half of a sub-tile, and more where memory is busy, so it begins ahead of its rows.
+template <class T = float>
 struct ColumnVector {
-    float value[2];
+    T value[2];
 
-    __device__ void begin_rows(const Rows& rows, const float* vector, float absent) {
+    __device__ void load_rows(const Rows& rows, const T* vector, T absent) {
 #pragma unroll
-        for (int half = 0; half < 2; ++half)
-            value[half] = vector != nullptr && rows.valid(half) ? __ldg(vector + rows.row(half)) : absent;
+        for (int half = 0; half < 2; ++half) {
+            next_[half] = std::bit_cast<std::uint32_t>(absent);
+            ptx::load_ordered_if(vector != nullptr && rows.valid(half), next_[half], vector, rows.row(half));
+        }
     }
-    __device__ float operator[](const Here& at) const { return value[at.half]; }
+    __device__ void begin_rows() {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) value[half] = std::bit_cast<T>(next_[half]);
+    }
+    __device__ T operator[](const Here& at) const { return value[at.half]; }
+
+  private:
+    std::uint32_t next_[2];
 };
 
 /// fp32 values per column (N), fetched per sub-tile. Beyond the matrix they are values of an earlier column: not
@@ -67,11 +80,11 @@ struct RowSum {
     }
 };
 
-/// One fp32 sum per column over the 64 rows of a block, written as a tile-major partial.
+/// One fp32 sum per column over the 64 rows of a block, written as a tile-major partial. Sub-tiles of 32 columns.
 /// kNumber: which one it is in a program with several. Each uses the kScratchBytes behind those before it.
 ///
-/// NOTE: the sums of two 8-column blocks are handed on as soon as they are complete: kept to the end of a sub-tile of
-/// four, they would spill with tiles of 128x192.
+/// NOTE: with crowded tiles, the sums of two 8-column blocks are handed on as soon as they are complete: four more
+/// registers would spill.
 template <int kNumber = 0>
 class ColumnSum {
   public:
@@ -87,18 +100,32 @@ class ColumnSum {
         sum = {sum.x + value.x, sum.y + value.y};
     }
 
-    /// Sums over the eight lanes that share a column. In the first two steps a lane hands on half of its columns.
-    __device__ void end_blocks(const Rows& rows, int column) {
+    /// Sums over the eight lanes that share a column. While a lane has several columns, it hands on half of them.
+    template <int kBlocks>
+    __device__ void end_blocks(const Rows& rows, int column, int block) {
+        static_assert(kBlocks == 2 || kBlocks == 4);
         const int lane = rows.thread.lane;
-        const bool upper = lane & 16;
-        const float2 give = upper ? sum_[0] : sum_[1], keep = upper ? sum_[1] : sum_[0];
-        const float2 pair = {keep.x + __shfl_xor_sync(0xffffffffu, give.x, 16),
-                             keep.y + __shfl_xor_sync(0xffffffffu, give.y, 16)};
-        const bool second = lane & 8;
-        const float sum = (second ? pair.y : pair.x) + __shfl_xor_sync(0xffffffffu, second ? pair.x : pair.y, 8);
-        const float total = sum + __shfl_xor_sync(0xffffffffu, sum, 4);
-        const int of_lane = column - rows.column + Fragment::column(lane, upper ? 1 : 0) + (second ? 1 : 0);
-        if ((lane & 4) == 0)
+        const bool upper = lane & 16, second = lane & 8, odd = lane & 4;
+        float2 pair[kBlocks / 2];
+#pragma unroll
+        for (int i = 0; i < kBlocks / 2; ++i) {
+            const float2 first = sum_[block + i], last = sum_[block + i + kBlocks / 2];
+            const float2 give = upper ? first : last, keep = upper ? last : first;
+            pair[i] = {keep.x + from(give.x, 16), keep.y + from(give.y, 16)};
+        }
+        int of_lane = column - rows.column + 8 * block;
+        float total;
+        if constexpr (kBlocks == 4) {
+            const float2 give = second ? pair[0] : pair[1], keep = second ? pair[1] : pair[0];
+            const float x = keep.x + from(give.x, 8), y = keep.y + from(give.y, 8);
+            total = (odd ? y : x) + from(odd ? x : y, 4);
+            of_lane += Fragment::column(lane, (upper ? 2 : 0) + (second ? 1 : 0)) + (odd ? 1 : 0);
+        } else {
+            const float sum = (second ? pair[0].y : pair[0].x) + from(second ? pair[0].x : pair[0].y, 8);
+            total = sum + from(sum, 4);
+            of_lane += Fragment::column(lane, upper ? 1 : 0) + (second ? 1 : 0);
+        }
+        if (kBlocks == 4 || !odd)
             ptx::store_shared(scratch(rows, rows.thread.warp * kStride + of_lane), __float_as_uint(total));
     }
 
@@ -126,12 +153,14 @@ class ColumnSum {
     }
 
     __device__ float2& begun(const Here& at) {
-        float2& sum = sum_[at.block % 2];
+        float2& sum = sum_[at.block];
         if (at.half == 0) sum = make_float2(0, 0);
         return sum;
     }
+    /// What the lane at this distance gives.
+    static __device__ float from(float give, int distance) { return __shfl_xor_sync(0xffffffffu, give, distance); }
 
-    float2 sum_[2];  // of the two blocks
+    float2 sum_[4];  // of the blocks of a sub-tile of 32 columns
 };
 
 }  // namespace coda::hopper

@@ -156,6 +156,8 @@ __device__ __forceinline__ void finish(Program& program, const SharedLayout<Prog
                                        Accumulators<tile>& acc, const Between& between) {
     using Slot = typename Program::Slot;
     constexpr int kColumns = Slot::kColumns;
+    static_assert(tile.n >= 2 * kColumns, "a sub-tile hides the latency of what the next rows load");
+    constexpr bool kSoon = tile.crowded() || tile.overlaps;
     const int consumer = rows.thread.warpgroup;
 #pragma unroll
     for (int block = 0; block < Accumulators<tile>::kBlocks; ++block) {
@@ -163,8 +165,8 @@ __device__ __forceinline__ void finish(Program& program, const SharedLayout<Prog
         if (block > 0) {
             if (!has_second()) break;
             rows.first += kPanelRows;
-            program.begin_rows(rows);
         }
+        program.begin_rows(rows);
         program.measure(rows, value);
 #pragma unroll
         for (int sub = 0; sub < tile.n / kColumns; ++sub) {
@@ -190,15 +192,22 @@ __device__ __forceinline__ void finish(Program& program, const SharedLayout<Prog
 #pragma unroll
                 for (int i = group; i < group + kGroup; ++i) {
                     program.visit(pair_of<Slot>(&value[2 * kPairs * sub], i, odd_row), pair_at(i));
-                    if (i % 4 == 3) program.end_blocks(rows, column + i / 4 * 16);
+                    if (kSoon && i % 4 == 3) program.template end_blocks<2>(rows, column, i / 4 * 2);
                     if (tile.overlaps && i % 2 == 1) between();
                 }
+            }
+            // NOTE: here, since elsewhere in a block some program would spill.
+            if (block + 1 < Accumulators<tile>::kBlocks && sub == 0) {
+                Rows next = rows;
+                next.first += kPanelRows;
+                program.load_rows(next);
             }
             // Hand the slot to the mover
             // NOTE: every writer orders its own stores before TMA's read, then its warp arrives.
             ptx::fence_async_shared();
             __syncwarp();
             if (rows.thread.lane == 0) ptx::mbarrier_arrive(shared.written(consumer, ring.index));
+            if (!kSoon) program.template end_blocks<kColumns / 8>(rows, column, 0);
             program.end_slot(rows, column);
             ring.advance();
         }

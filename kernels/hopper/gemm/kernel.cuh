@@ -91,7 +91,7 @@ __device__ __forceinline__ void consume(const GemmArguments<Program>& arguments,
     for (int t = first; t < arguments.order.count(); t += stride) {
         Rows rows = rows_of(arguments, shared, arguments.tile(t), rank, thread);
         Program program(arguments.program);
-        program.begin_rows(rows);
+        program.load_rows(rows);
 
         Accumulators<tile> acc;
         constexpr int kBlocks = Accumulators<tile>::kBlocks;
@@ -146,7 +146,7 @@ __device__ __forceinline__ void consume_promoted(const GemmArguments<Program>& a
     for (int t = cluster; t < arguments.order.count(); t += clusters) {
         Rows rows = rows_of(arguments, shared, arguments.tile(t), rank, thread);
         Program program(arguments.program);
-        program.begin_rows(rows);
+        program.load_rows(rows);
         Accumulators<tile> acc;
         multiply_promoted<Program, tile>(shared, operands, arguments.k_tiles, a_offset, release, thread.warpgroup, acc,
                                          begun);

@@ -94,6 +94,19 @@ struct Rope {
 struct Swiglu {
     static constexpr TileConfig config{
         .m = 128, .n = 192, .stages = 5, .slots = 2, .specialization = pingpong, .raster = {.group_rows = 2048}};
+    static constexpr double rate = 1.0, fixed = 30;
+};
+// For short K, which leaves less time to store a tile: 7% faster at K 576, as fast at K 960.
+struct SwigluShort {
+    static constexpr TileConfig config{
+        .m = 128, .n = 192, .stages = 4, .slots = 5, .specialization = pingpong, .raster = {.group_rows = 2048}};
+    static constexpr double rate = 0.97, fixed = 0;
+};
+
+// Slots of 8 KiB. At K 768 5% faster than with six stages and two slots.
+struct Gelu {
+    static constexpr TileConfig config{
+        .m = 128, .n = 128, .stages = 5, .slots = 4, .specialization = pingpong, .raster = {.group_columns = 2048}};
     static constexpr double rate = 1.0, fixed = 0;
 };
 
@@ -108,7 +121,7 @@ struct InPlace {
 struct InPlaceThirds {
     static constexpr TileConfig config{
         .m = 128, .n = 192, .stages = 4, .slots = 4, .specialization = pingpong, .raster = {.group_columns = 2304}};
-    static constexpr double rate = 1.0, fixed = 0;
+    static constexpr double rate = 0.96, fixed = 0;
 };
 // Reads a fifth less than 128x128. At K 2048 both take 1.04 of cuBLAS's time. With a program that also stores x times
 // the norm's weight, this tile was 2% faster at K 4096, 4% at K 8192 and 8% at K 14336, where it was also 6% faster

@@ -43,6 +43,17 @@ __device__ __forceinline__ void load_ordered_below(float2& value, const float* a
         : "memory");
 }
 
+/// The same for word number `index` behind `address`, where `wanted`. The address of the word is made here too, so that
+/// it takes no registers before.
+__device__ __forceinline__ void load_ordered_if(bool wanted, std::uint32_t& value, const void* address, int index) {
+    asm volatile(
+        "{\n.reg .pred wanted;\n.reg .b64 at;\nsetp.ne.u32 wanted, %1, 0;\n"
+        "mad.wide.s32 at, %3, 4, %2;\n@wanted ld.global.b32 %0, [at];\n}"
+        : "+r"(value)
+        : "r"(static_cast<std::uint32_t>(wanted)), "l"(address), "r"(index)
+        : "memory");
+}
+
 /// Eight bytes at a multiple of eight.
 __device__ __forceinline__ uint2 load_shared_words(std::uint32_t address) {
     uint2 value;

@@ -38,6 +38,7 @@ struct CrossEntropy : EpilogueProgram {
     static constexpr float kLowest = -1e30f;  // 2^kLowest is 0, and so is its product with a finite distance
 
     const Arguments& arguments;
+    ColumnVector<> rstd, target_logit;
     float factor[2];  // rstd log2(e)
     float origin[2];  // t log2(e)
     RowSum sum;       // Σ e
@@ -46,10 +47,13 @@ struct CrossEntropy : EpilogueProgram {
 
     __device__ explicit CrossEntropy(const Arguments& given) : arguments(given) {}
 
-    __device__ void begin_rows(const Rows& rows) {
-        ColumnVector rstd, target_logit;
-        rstd.begin_rows(rows, arguments.rstd, arguments.rstd == nullptr ? 1.0f : 0.0f);
-        target_logit.begin_rows(rows, arguments.target_logit, 0);
+    __device__ void load_rows(const Rows& rows) {
+        rstd.load_rows(rows, arguments.rstd, arguments.rstd == nullptr ? 1.0f : 0.0f);
+        target_logit.load_rows(rows, arguments.target_logit, 0);
+    }
+    __device__ void begin_rows(const Rows&) {
+        rstd.begin_rows();
+        target_logit.begin_rows();
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
             factor[half] = rstd.value[half] * kLog2e;

@@ -50,11 +50,12 @@ struct Rstd : EpilogueProgram {
     };
 
     const Arguments& arguments;
-    ColumnVector rstd;
+    ColumnVector<> rstd;
     TileStore<Slot, 0> out;
 
     __device__ explicit Rstd(const Arguments& given) : arguments(given) {}
-    __device__ void begin_rows(const Rows& rows) { rstd.begin_rows(rows, arguments.rstd, 0); }
+    __device__ void load_rows(const Rows& rows) { rstd.load_rows(rows, arguments.rstd, 0); }
+    __device__ void begin_rows(const Rows&) { rstd.begin_rows(); }
     __device__ void visit(float2 acc, const Here& at) { out.put(at, {acc.x * rstd[at], acc.y * rstd[at]}); }
 };
 

@@ -22,13 +22,14 @@ struct GeluForward : EpilogueProgram {
     };
 
     const Arguments& arguments;
-    ColumnVector rstd;
+    ColumnVector<> rstd;
     RowVector<Slot> bias;
     TileStore<Slot, 0> z;
     TileStore<Slot, 1> y;
 
     __device__ explicit GeluForward(const Arguments& given) : arguments(given) {}
-    __device__ void begin_rows(const Rows& rows) { rstd.begin_rows(rows, arguments.rstd, 1); }
+    __device__ void load_rows(const Rows& rows) { rstd.load_rows(rows, arguments.rstd, 1); }
+    __device__ void begin_rows(const Rows&) { rstd.begin_rows(); }
     __device__ void begin_slot(const Rows& rows, int column) {
         if (arguments.bias != nullptr) bias.begin_slot(rows, column, arguments.bias);
     }
@@ -40,7 +41,7 @@ struct GeluForward : EpilogueProgram {
 };
 
 template <Gelu kind>
-using LinearGeluKernels = Kernels<GeluForward<kind>, Major::k, Major::k, tiles::Square>;
+using LinearGeluKernels = Kernels<GeluForward<kind>, Major::k, Major::k, tiles::Gelu>;
 
 Problem problem_of(const LinearGelu& op) {
     const Problem problem = linear_problem(op.name, op.a, op.w, WeightLayout::out_in);

@@ -47,7 +47,7 @@ struct GeluBackward : EpilogueProgram {
     static constexpr int kFetched = 4;      // and so would all eight pairs of z
 
     const Arguments& arguments;
-    ColumnVector rstd;
+    ColumnVector<> rstd;
     TileLoad<Slot, 0> z;
     TileStore<Slot, 0> dz;
     std::conditional_t<kMakesY, TileStore<Slot, kMakesY ? 1 : 0>, NoStore> y;
@@ -55,8 +55,9 @@ struct GeluBackward : EpilogueProgram {
     Sums dbias;
 
     __device__ explicit GeluBackward(const Arguments& given) : arguments(given) {}
-    __device__ void begin_rows(const Rows& rows) {
-        rstd.begin_rows(rows, arguments.rstd, 1);
+    __device__ void load_rows(const Rows& rows) { rstd.load_rows(rows, arguments.rstd, 1); }
+    __device__ void begin_rows(const Rows&) {
+        rstd.begin_rows();
         dot.clear();
     }
     __device__ void fetch(const Here& at) { z.fetch(at); }
@@ -73,7 +74,10 @@ struct GeluBackward : EpilogueProgram {
         dot.add_product(at, saved.y - bias.y, scaled.y);
         dz.put(at, scaled);
     }
-    __device__ void end_blocks(const Rows& rows, int column) { dbias.end_blocks(rows, column); }
+    template <int kBlocks>
+    __device__ void end_blocks(const Rows& rows, int column, int block) {
+        dbias.end_blocks<kBlocks>(rows, column, block);
+    }
     __device__ void end_rows(const Rows& rows) {
         dot.write(rows, arguments.dot, rows.tile_n());
         dbias.end_rows(rows, arguments.dbias);

@@ -40,6 +40,7 @@ Problem problem_of(const LinearRmsBackward& op) {
     if (op.scale) require_operand(op.name, "scale", op.scale, 1, problem.m, DType::f32);
     require_operands(op, problem);
     require(op.rstd || (op.n && !op.dx_sum), op.name, ": without a norm, the kernel makes n, and not dx_sum");
+    require(op.n || !op.scale, op.name, ": with scale, the kernel makes n");
     return problem;
 }
 

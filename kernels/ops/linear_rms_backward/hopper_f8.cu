@@ -27,20 +27,16 @@ struct RmsBackwardF8 : RmsBackward<false, Slot_> {
     };
 
     const float* f8_scale;
-    ColumnVector rstd, dot;
 
     __device__ explicit RmsBackwardF8(const Arguments& given) : Base(given.base), f8_scale(given.f8_scale) {}
-    /// NOTE: the factors of a row are made in begin_slot, so that the GEMM does not wait for what they are made of.
-    __device__ void begin_rows(const Rows& rows) {
-        rstd.begin_rows(rows, this->arguments.rstd, 0);
-        dot.begin_rows(rows, this->arguments.dot, 0);
-    }
-    __device__ void begin_slot(const Rows&, int) {
+    __device__ void begin_rows(const Rows&) {
+        this->rstd.begin_rows();
+        this->dot.begin_rows();
         const float factor = __ldg(f8_scale);
 #pragma unroll
         for (int half = 0; half < 2; ++half)
-            this->row[half] =
-                rms_backward_row(1.0f, rstd.value[half], dot.value[half] * this->arguments.per_column, factor);
+            this->row[half] = rms_backward_row(1.0f, this->rstd.value[half],
+                                               this->dot.value[half] * this->arguments.per_column, factor);
     }
 };
 
@@ -66,10 +62,7 @@ struct RmsBackwardF8AndCopies : RmsBackwardF8<SlotOfCopies> {
         amax.clear();
     }
     /// NOTE: the scale is read for each sub-tile: kept over the GEMM, it would take a register.
-    __device__ void begin_slot(const Rows& rows, int column) {
-        Base::begin_slot(rows, column);
-        dx_scale = *of_copies.dx_scale;
-    }
+    __device__ void begin_slot(const Rows&, int) { dx_scale = *of_copies.dx_scale; }
     /// NOTE: dx is fetched in halves of a sub-tile, as two sets of accumulators leave no registers for more. No copy
     /// lies over dx.
     __device__ void fetch(const Here& at) {

@@ -19,7 +19,7 @@ struct RmsBackwardArguments {
     const float* rstd;   // (M)
     const float* dot;    // (M)
     const float* alpha;  // may be null
-    const float* scale;  // (M), may be null
+    const float* scale;  // (M), may be null, and is where no n is made
     float* dgamma;       // (M / 64, N)
     float per_column;    // 1 / N
     bool accumulate;     // dx is loaded
@@ -33,7 +33,8 @@ struct NoColumnSum {
     static constexpr int kScratchBytes = 0;
     __device__ void add(const Here&, float2) {}
     __device__ void add_product(const Here&, float2, float2) {}
-    __device__ void end_blocks(const Rows&, int) {}
+    template <int kBlocks>
+    __device__ void end_blocks(const Rows&, int, int) {}
     __device__ void end_rows(const Rows&, float*) {}
 };
 
@@ -48,6 +49,7 @@ struct RmsBackward : EpilogueProgram {
     static constexpr bool kLastFirst = true, kSums = kSumsDx;
 
     const Arguments& arguments;
+    ColumnVector<> rstd, dot, scale;
     RmsBackwardRow<float> row[2];
     TileLoad<Slot, 0> dx_before;
     TileLoad<Slot, 1> x;
@@ -58,17 +60,22 @@ struct RmsBackward : EpilogueProgram {
 
     __device__ explicit RmsBackward(const Arguments& given) : arguments(given) {}
 
-    __device__ void begin_rows(const Rows& rows) {
-        ColumnVector rstd, dot, scale;
-        rstd.begin_rows(rows, arguments.rstd, kNormed ? 0 : 1);
-        dot.begin_rows(rows, arguments.dot, 0);
-        scale.begin_rows(rows, arguments.scale, 1);
+    __device__ void load_rows(const Rows& rows) {
+        rstd.load_rows(rows, arguments.rstd, kNormed ? 0 : 1);
+        dot.load_rows(rows, arguments.dot, 0);
+        if constexpr (kMakesN) scale.load_rows(rows, arguments.scale, 1);
+    }
+    __device__ void begin_rows(const Rows&) {
+        rstd.begin_rows();
+        dot.begin_rows();
+        if constexpr (kMakesN) scale.begin_rows();
         const float alpha = arguments.alpha != nullptr ? __ldg(arguments.alpha) : 1.0f;
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
             const float mean = dot.value[half] * arguments.per_column;
-            row[half] = arguments.scale != nullptr ? rms_backward_row(alpha, rstd.value[half], mean, scale.value[half])
-                                                   : rms_backward_row(alpha, rstd.value[half], mean);
+            row[half] = kMakesN && arguments.scale != nullptr
+                            ? rms_backward_row(alpha, rstd.value[half], mean, scale.value[half])
+                            : rms_backward_row(alpha, rstd.value[half], mean);
         }
     }
     __device__ void fetch(const Here& at) {
@@ -87,9 +94,10 @@ struct RmsBackward : EpilogueProgram {
         dx_sum.add(at, sum);
         return stored;
     }
-    __device__ void end_blocks(const Rows& rows, int column) {
-        dgamma.end_blocks(rows, column);
-        dx_sum.end_blocks(rows, column);
+    template <int kBlocks>
+    __device__ void end_blocks(const Rows& rows, int column, int block) {
+        dgamma.template end_blocks<kBlocks>(rows, column, block);
+        dx_sum.template end_blocks<kBlocks>(rows, column, block);
     }
     __device__ void end_rows(const Rows& rows) {
         dgamma.end_rows(rows, arguments.dgamma);

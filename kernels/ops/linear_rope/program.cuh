@@ -30,24 +30,24 @@ struct Rope : EpilogueProgram {
         const float2* rope;             // (positions, head_dim / 2): cos, sin
         int rotated, head_dim;
     };
-    static constexpr int kFetched = 4;  // the angles of all eight pairs do not fit the registers of a 128x192 tile
-
     const Arguments& arguments;
-    ColumnVector rstd;
-    int angles[2];           // for each of the thread's rows, where its row of the table starts, in elements
-    const float2* first[2];  // angles of the sub-tile's first pair
-    float2 turn[Slot::kColumns / 8][2];
+    ColumnVector<> rstd;
+    ColumnVector<std::int32_t> position;
+    int angles[2];  // for each of the thread's rows, where its row of the table starts, in elements
+    float2 turn[Slot::kColumns / 8][2];  // of the sub-tile's pairs
     TileStore<Slot, 0> out;
 
     __device__ explicit Rope(const Arguments& given) : arguments(given) {}
 
-    __device__ void begin_rows(const Rows& rows) {
-        rstd.begin_rows(rows, arguments.rstd, 1);
+    __device__ void load_rows(const Rows& rows) {
+        rstd.load_rows(rows, arguments.rstd, 1);
+        position.load_rows(rows, arguments.positions, 0);
+    }
+    __device__ void begin_rows(const Rows&) {
+        rstd.begin_rows();
+        position.begin_rows();
 #pragma unroll
-        for (int half = 0; half < 2; ++half) {
-            const int position = rows.valid(half) ? __ldg(arguments.positions + rows.row(half)) : 0;
-            angles[half] = position * (arguments.head_dim / 2);
-        }
+        for (int half = 0; half < 2; ++half) angles[half] = position.value[half] * (arguments.head_dim / 2);
     }
     /// NOTE: heads are 64 or 128 columns, powers of two, so a sub-tile lies within one head.
     __device__ void begin_slot(const Rows& rows, int column) {
@@ -55,11 +55,12 @@ struct Rope : EpilogueProgram {
         const float2* table = rotated ? arguments.rope : no_rotation;
         const int angle = (column & (arguments.head_dim - 1)) >> 1;
 #pragma unroll
-        for (int half = 0; half < 2; ++half)
-            first[half] = table + ((rotated ? angles[half] + angle : 0) + rows.thread.lane % 4);
-    }
-    __device__ void fetch(const Here& at) {
-        turn[at.block][at.half] = ptx::load_ordered(&first[at.half][4 * at.block].x);
+        for (int half = 0; half < 2; ++half) {
+            const float2* first = table + ((rotated ? angles[half] + angle : 0) + rows.thread.lane % 4);
+#pragma unroll
+            for (int block = 0; block < Slot::kColumns / 8; ++block)
+                turn[block][half] = ptx::load_ordered(&first[4 * block].x);
+        }
     }
     __device__ void visit(float2 acc, const Here& at) { rotate({acc.x * rstd[at], acc.y * rstd[at]}, at); }
     __device__ void rotate(const Pair<float>& z, const Here& at) {

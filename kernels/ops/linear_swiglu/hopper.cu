@@ -20,19 +20,20 @@ struct Swiglu : EpilogueProgram {
     };
 
     const Arguments& arguments;
-    ColumnVector rstd;
+    ColumnVector<> rstd;
     TileStore<Slot, 0> z;
     HalfTileStore<Slot, 1> y;
 
     __device__ explicit Swiglu(const Arguments& given) : arguments(given) {}
-    __device__ void begin_rows(const Rows& rows) { rstd.begin_rows(rows, arguments.rstd, 1); }
+    __device__ void load_rows(const Rows& rows) { rstd.load_rows(rows, arguments.rstd, 1); }
+    __device__ void begin_rows(const Rows&) { rstd.begin_rows(); }
     __device__ void visit(float2 acc, const Here& at) {
         const auto [gate, up] = z.put(at, {acc.x * rstd[at], acc.y * rstd[at]});
         y.put(at, gate * sigmoid_approximate(gate) * up);
     }
 };
 
-using LinearSwigluKernels = Kernels<Swiglu, Major::k, Major::k, tiles::Swiglu>;
+using LinearSwigluKernels = Kernels<Swiglu, Major::k, Major::k, tiles::Swiglu, tiles::SwigluShort>;
 
 Problem problem_of(const LinearSwiglu& op) {
     const Problem problem = linear_problem(op.name, op.a, op.w, WeightLayout::out_in);

@@ -37,7 +37,7 @@ struct SwigluBackward : EpilogueProgram {
     static constexpr int kFetched = kMakesY ? 0 : 2;  // with tiles of 192 rows, four pairs would spill too
 
     const Arguments& arguments;
-    ColumnVector rstd;
+    ColumnVector<> rstd;
     WideTileLoad<Slot, 0> z;
     WideTileStore<Slot, 0> dz;
     std::conditional_t<kMakesY, TileStore<Slot, kMakesY ? 1 : 0>, NoStore> y;
@@ -59,9 +59,11 @@ struct SwigluBackward : EpilogueProgram {
         dot.add_product(at, dy, fmaf(gate, slope, y));
         return {{dy * slope, dy * silu}, y};
     }
-    __device__ void begin_rows(const Rows&) { dot.clear(); }
-    /// NOTE: the rows' rstd is read for each sub-tile: kept over all of them, it would spill a register.
-    __device__ void begin_slot(const Rows& rows, int) { rstd.begin_rows(rows, arguments.rstd, 1); }
+    __device__ void load_rows(const Rows& rows) { rstd.load_rows(rows, arguments.rstd, 1); }
+    __device__ void begin_rows(const Rows&) {
+        rstd.begin_rows();
+        dot.clear();
+    }
     __device__ void fetch(const Here& at) { z.fetch(at); }
     __device__ void visit(float2 acc, const Here& at) {
         const TwoPairs saved = z[at];
