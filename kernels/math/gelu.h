@@ -25,16 +25,16 @@ struct GeluValue {
     T y, slope;
 };
 
-/// tanh: what s is the logistic function of.
+/// tanh: what s is the logistic function of, times `factor`.
 template <class T>
-CODA_HD T tanh_gelu_argument(T z) {
-    return T(kGeluScale) * (z + T(kGeluCube) * z * z * z);
+CODA_HD T tanh_gelu_argument(T z, T factor = 1) {
+    return z * (factor * T(kGeluScale) + factor * T(kGeluScale * kGeluCube) * (z * z));
 }
 /// tanh, from a given s, so that a caller can use a faster exp.
 template <class T>
 CODA_HD GeluValue<T> tanh_gelu(T z, T s) {
     const T y = z * s;
-    return {y, s + T(kGeluScale) * (T(1) + T(3 * kGeluCube) * z * z) * y * (T(1) - s)};
+    return {y, s + (T(kGeluScale) + T(3 * kGeluScale * kGeluCube) * (z * z)) * (y - y * s)};
 }
 /// exact, from given Φ(z) and exp(-z²/2).
 template <class T>

@@ -12,7 +12,7 @@ namespace coda::hopper {
 template <Gelu kind>
 __device__ __forceinline__ GeluValue<float> gelu_approximate(float z) {
     if constexpr (kind == Gelu::tanh) {
-        return tanh_gelu(z, sigmoid_approximate(tanh_gelu_argument(z)));
+        return tanh_gelu(z, ptx::reciprocal_approximate(1.0f + exp2_approximate(tanh_gelu_argument(z, -kLog2e))));
     } else {
         constexpr float kP = 0.3275911f * std::numbers::sqrt2_v<float> / 2;
         constexpr float kHalf[] = {0.127414796f, -0.142248368f, 0.7107068705f, -0.7265760135f, 0.5307027145f};  // a / 2
