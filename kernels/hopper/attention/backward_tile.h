@@ -1,9 +1,11 @@
 // Tile, shared memory, order of work and work space of backward attention. Host and device.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "kernels/core/dtype.h"
+#include "kernels/core/integers.h"
 #include "kernels/core/limits.h"
 #include "kernels/hopper/sm90/limits.h"
 
@@ -59,11 +61,13 @@ struct NormBackwardTile : BackwardTile<kHeadDim, kDocuments> {
 
 /// The order of key blocks. (sequence, kv head) pairs are taken a section at a time, so that what a section reads and
 /// adds to stays in L2. In a section the longest blocks (first keys) come first. Blocks that add to the same dQ tile
-/// follow each other in this order and add in it, so a block waits for earlier ones only.
+/// follow each other in this order and add in it, so a block waits for earlier ones only. Results do not depend on the
+/// size of a section.
 struct BackwardOrder {
     int key_blocks = 0;
     int pairs = 0;
     int section = 1;  // pairs in a section
+    int regular = 0;  // pairs in sections of this size; the others are the last section
 
     struct Work {
         int key_block, pair;
@@ -71,12 +75,34 @@ struct BackwardOrder {
 
     CODA_HD constexpr int count() const { return key_blocks * pairs; }
     CODA_HD constexpr Work at(int index) const {
-        const int first = index / (section * key_blocks) * section;
-        const int width = pairs - first < section ? pairs - first : section;
-        const int local = index % (section * key_blocks);
+        const bool last = index >= regular * key_blocks;
+        const int first = last ? regular : index / (section * key_blocks) * section;
+        const int width = last ? pairs - regular : section;
+        const int local = index - first * key_blocks;
         return {local / width, first + local % width};
     }
 };
+
+/// The order for `pairs` of (sequence, key/value head), with `group` query heads each.
+template <class Tile>
+constexpr BackwardOrder backward_order(std::int64_t seq_len, std::int64_t pairs, std::int64_t group) {
+    constexpr std::int64_t kMiB = 1 << 20, kProcessors = 132;
+    const std::int64_t key_blocks = ceil_div(seq_len, std::int64_t{Tile::kKeys});
+    const std::int64_t pair_bytes = 8 * seq_len * Tile::kHeadDim * group;  // of Q, dO and dQ sums
+    const std::int64_t large = 136 * kMiB / pair_bytes, small = 32 * kMiB / pair_bytes;
+    // A small section stays in L2 as a whole. Where it would have less than four pairs, long blocks walk the same tiles
+    // at about the same time, and a large section does as well: about a third of it is in use at a time. So does it
+    // where SMs have less than six blocks each: the end of the launch, when SMs idle, weighs more than L2.
+    const bool few = pairs * key_blocks < 6 * kProcessors;
+    const std::int64_t most =
+        std::max<std::int64_t>(1, few ? large : std::max(small, std::min<std::int64_t>(4, large)));
+    const std::int64_t section = ceil_div(pairs, ceil_div(pairs, most));
+    // Short blocks of many pairs end the launch: the last small section has about a block for every SM, or more.
+    const std::int64_t last = few ? 1 : std::max<std::int64_t>(1, kProcessors / key_blocks);
+    const std::int64_t regular = std::max<std::int64_t>(0, pairs - last) / section * section;
+    return {static_cast<int>(key_blocks), static_cast<int>(pairs), static_cast<int>(section),
+            static_cast<int>(regular)};
+}
 
 /// Work space: what scratch holds, in this order. Rows are padded to whole tiles of 128 in every sequence.
 struct BackwardScratch {

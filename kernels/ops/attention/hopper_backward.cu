@@ -19,8 +19,6 @@ namespace {
 
 static_assert(kNormRows == AttentionBackward::kGainRows);
 
-constexpr std::int64_t kSectionBytes = 136 << 20;  // of Q, dO and dQ sums; about a third of it is in use at a time
-
 BackwardScratch pointers_of(std::byte* base, const AttentionScratch& layout) {
     const auto at = [&]<class T>(T*& pointer, std::int64_t offset) { pointer = reinterpret_cast<T*>(base + offset); };
     BackwardScratch scratch{};
@@ -122,10 +120,7 @@ Launch launch_backward(const AttentionBackward& op, const Memory& memory, const 
     arguments->heads = geometry.heads;
     arguments->kv_heads = geometry.kv_heads;
     arguments->scale = static_cast<float>(1 / std::sqrt(static_cast<double>(geometry.head_dim)));
-    const std::int64_t pair_bytes = 8 * op.seq_len * op.head_dim * geometry.group();
-    const std::int64_t sections = std::max<std::int64_t>(1, ceil_div(geometry.pairs() * pair_bytes, kSectionBytes));
-    arguments->order = {static_cast<int>(ceil_div(op.seq_len, std::int64_t{Tile::kKeys})), geometry.pairs(),
-                        static_cast<int>(ceil_div(std::int64_t{geometry.pairs()}, sections))};
+    arguments->order = backward_order<Tile>(op.seq_len, geometry.pairs(), geometry.group());
 
     rows.lse = memory.at<float>(op.lse);
     rows.lse_ld = op.lse.ld;
