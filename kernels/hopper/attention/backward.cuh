@@ -5,17 +5,17 @@
 //   with positions: dot parts Σ k dk and Σ v dv per row, and dk rotated back through RoPE
 //   with a norm of heads: dk back through it too (backward_norm.cuh)
 //
-// Roles      warpgroup 0: warp 0 loads, warps 1 and 2 add a consumer's share of dQ to global memory   (24 registers)
+// Roles      warpgroup 0: warp 0 loads, a warp for every stage of dQ adds it to global memory         (24 registers)
 //            warpgroups 1-2: 64 keys each, GEMMs and softmax                                        (240 registers)
 // Pipelines  keys     once                full: 1 arrive + bytes
 //            Q + lse, dO + delta (rings)  full: 1 arrive + bytes   empty: a named barrier per stage
-//            dQ       consumer -> writer  full: 1 arrive per warp  empty: 1 arrive of the writer
+//            dQ       consumers -> writer full: 1 arrive per warp of both consumers  empty: 1 arrive of the writer
 //            dS       consumers -> both   full, empty: 1 arrive per warp of both consumers
 // Timeline   per query tile from the last to the diagonal, per query head of the group:
-//            issue dPᵀ = V dOᵀ, P from Sᵀ in registers, dS in registers and shared memory,
-//            issue dV += Pᵀ dO, dQ = dS K, dK += dSᵀ Q and Sᵀ = K Qᵀ of the next step, hand dQ to the writer.
-//            dQ needs dS of both consumers. Where it is late by a step (kLateDQuery) neither waits for the other, and
-//            the softmax of one runs under the GEMMs of the other.
+//            issue dPᵀ = V dOᵀ, P from Sᵀ in registers, issue dV += Pᵀ dO, dS in registers and shared memory,
+//            issue dK += dSᵀ Q, dQ = dS K and Sᵀ = K Qᵀ of the next step, hand dQ to the writer.
+//            At head_dim 64, dV follows dS (kEarlyDValue). dQ needs dS of both consumers. Where it is late by a step
+//            (kLateDQuery) neither waits for the other, and the softmax of one runs under the GEMMs of the other.
 // Shared     K | V | Q ring | dO ring | dS ring | dQ | row statistics | barriers
 //
 // One block of 128 keys serves every query head that shares them, so dK and dV are sums in registers, in a fixed order.
@@ -48,15 +48,15 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
             ptx::mbarrier_init(shared.dscore_full(stage), 4 * Tile::kConsumers);
             ptx::mbarrier_init(shared.dscore_empty(stage), 4 * Tile::kConsumers);
         }
-        for (int stage = 0; stage < Tile::kDQueryStages; ++stage)
-            for (int consumer = 0; consumer < Tile::kConsumers; ++consumer) {
-                ptx::mbarrier_init(shared.dquery_full(stage, consumer), 4);
-                ptx::mbarrier_init(shared.dquery_empty(stage, consumer), 1);
-            }
+        for (int stage = 0; stage < Tile::kDQueryStages; ++stage) {
+            ptx::mbarrier_init(shared.dquery_full(stage), 4 * Tile::kConsumers);
+            ptx::mbarrier_init(shared.dquery_empty(stage), 1);
+        }
         ptx::fence_mbarrier_init();
         ptx::prefetch_tensor_map(&arguments.key_value);
         ptx::prefetch_tensor_map(&arguments.query);
         ptx::prefetch_tensor_map(&arguments.dout);
+    } else if (threadIdx.x == 32) {  // of another warp, which need not wait for the above
         ptx::wait_on_dependencies();
         // NOTE: blocks take work by ticket, not by blockIdx, so a block only waits for blocks that have started.
         ptx::store_shared(shared.item(), static_cast<std::uint32_t>(atomicAdd(arguments.scratch.ticket, 1)));
@@ -71,7 +71,7 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
         ptx::decrease_registers<Tile::kProducerRegisters>();
         if (warp == 0) {
             backward_load<Tile>(arguments, shared, work);
-        } else if (warp <= Tile::kConsumers) {
+        } else if (warp <= Tile::kDQueryStages) {
             if (ptx::elect_one()) backward_write<Tile>(arguments, shared, work, warp - 1);
         }
         __syncwarp();

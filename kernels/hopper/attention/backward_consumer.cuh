@@ -99,7 +99,7 @@ struct BackwardConsumer {
         const int stage = kOne ? 0 : position.index;
         const std::uint32_t parity = kOne ? static_cast<std::uint32_t>(position.index) : position.parity;
         const auto thread = static_cast<std::uint32_t>(ptx::thread_index());
-        ptx::mbarrier_wait(shared.dquery_empty(stage, consumer), parity ^ 1);
+        ptx::mbarrier_wait(shared.dquery_empty(stage), parity ^ 1);
         const std::uint32_t to = shared.dquery(stage, consumer) + thread % kWarpgroupThreads * 16;
 #pragma unroll
         for (int i = 0; i < 8; ++i)
@@ -107,7 +107,7 @@ struct BackwardConsumer {
                                    dq[4 * i + 3]);
         ptx::fence_async_shared();
         __syncwarp();
-        release(shared.dquery_full(stage, consumer));
+        release(shared.dquery_full(stage));
     }
 
     /// P in place of the logits: exp2(scale_log2 s - lse), 0 where a query does not see the key.
@@ -174,12 +174,11 @@ struct BackwardConsumer {
         release(shared.dscore_full(stage));
     }
 
-    /// The GEMMs that P and dS allow, and S of the next step; releases the step's stages of Q and dO.
-    __device__ __forceinline__ void issue_gradients(const std::uint32_t (&p16)[kSteps][4],
-                                                    const std::uint32_t (&ds16)[kSteps][4], int stage) {
-        // dV += Pᵀ dO
-        issue_sum(dv, p16, shared.dout(stage));
-        // dQ = dS K, of both consumers' dS
+    /// The GEMMs that dS allows, and S of the next step; releases the step's stages of Q and dO.
+    __device__ __forceinline__ void issue_gradients(const std::uint32_t (&ds16)[kSteps][4], int stage) {
+        // dK += dSᵀ Q
+        issue_sum(dk, ds16, shared.query(stage));
+        // dQ = dS K, of both consumers' dS: after dK, so that the other consumer has time
         // NOTE: where dQ is late, the first step multiplies stale shared memory and discards the result. A branch
         // around it would cost more.
         float dq[32];
@@ -187,12 +186,12 @@ struct BackwardConsumer {
         const bool wanted = !Tile::kLateDQuery || has_previous;
         if (wanted) ptx::mbarrier_wait(shared.dscore_full(source.index), source.parity);
         issue_dquery(dq, source.index);
-        // dV is done: release dO
+        // dV and dK are done: release dO and Q
         ptx::wgmma_wait<1>();
         ptx::pin_registers(dv);
+        ptx::pin_registers(dk);
         release_stage<Barriers::kDOutEmpty>(stage);
-        // dK += dSᵀ Q
-        issue_sum(dk, ds16, shared.query(stage));
+        release_stage<Barriers::kQueryEmpty>(stage);
         // S = K Qᵀ of the next step
         // NOTE: after the last step this multiplies stale shared memory, as above.
         previous = ring;
@@ -200,18 +199,16 @@ struct BackwardConsumer {
         if (--steps_left > 0) ptx::mbarrier_wait(shared.query_full(ring.index), ring.parity);
         issue_transposed(s, shared.key(), shared.query(ring.index));
         // dQ is done: hand it to the writer
-        ptx::wgmma_wait<2>();
+        ptx::wgmma_wait<1>();
         ptx::pin_registers(dq);
         if (wanted) {
             release(shared.dscore_empty(source.index));
             pass_dquery(dq, source);
         }
         has_previous = true;
-        // dK and S are done: release Q
+        // S is done
         ptx::wgmma_wait<0>();
-        ptx::pin_registers(dk);
         ptx::pin_registers(s);
-        release_stage<Barriers::kQueryEmpty>(stage);
     }
 
     /// One query tile of one head. S has been computed in the step before.
@@ -223,17 +220,19 @@ struct BackwardConsumer {
         // Wait dO, issue dPᵀ = V dOᵀ
         ptx::mbarrier_wait(shared.dout_full(stage), ring.parity);
         issue_transposed(dp, shared.value(), shared.dout(stage));
-        // P, while dPᵀ is computed
+        // P, while dPᵀ is computed; dV += Pᵀ dO
         probabilities<kMasked>(tile, stage);
         round_fragments(s, p16);
+        if constexpr (Tile::kEarlyDValue) issue_sum(dv, p16, shared.dout(stage));
         // Wait dPᵀ, dS to both consumers
-        ptx::wgmma_wait<0>();
+        ptx::wgmma_wait<Tile::kEarlyDValue ? 1 : 0>();
         ptx::pin_registers(dp);
         score_gradients(dp, stage);
         round_fragments(dp, ds16);
         pass_dscore(ds16, stage);
-        // dV, dQ, dK, next S
-        issue_gradients(p16, ds16, stage);
+        if constexpr (!Tile::kEarlyDValue) issue_sum(dv, p16, shared.dout(stage));
+        // dK, dQ, next S
+        issue_gradients(ds16, stage);
     }
 
     /// Sum over this lane's columns of row `row` of `operand` times its gradient.
@@ -250,47 +249,67 @@ struct BackwardConsumer {
         return dot;
     }
 
-    /// Rotates a gradient's row back through RoPE.
-    __device__ __forceinline__ void unrotate(float (&gradient)[Tile::kHeadDim / 2], std::int64_t token,
-                                             int half) const {
+    /// With rope, what the tails of dK and dV need of the thread's keys. Loaded once and together: every load by itself
+    /// would be waited for by itself.
+    struct KeyRows {
+        float factor[2];           // 0 beyond the sequence
+        std::int32_t position[2];  // 0 beyond the sequence
+    };
+    __device__ __forceinline__ KeyRows key_rows() const {
         const RopeBackwardArguments& rope = arguments.rope;
-        const float2* angles =
-            rope.rope + static_cast<std::int64_t>(__ldg(rope.positions + token)) * (Tile::kHeadDim / 2);
+        KeyRows rows{};
+        if (rope.positions == nullptr) return rows;
 #pragma unroll
-        for (int j = 0; j < Tile::kHeadDim / 8; ++j) {
-            const float2 angle = __ldg(angles + 4 * j + lane % 4);
-            const int at = 4 * j + 2 * half;
-            const Pair<float> turned = unrotate_pair(Pair<float>{gradient[at], gradient[at + 1]}, angle.x, angle.y);
-            gradient[at] = turned.first;
-            gradient[at + 1] = turned.second;
+        for (int half = 0; half < 2; ++half)
+            if (key[half] < arguments.seq_len) {
+                rows.factor[half] = rope.factor(token(half));
+                rows.position[half] = __ldg(rope.positions + token(half));
+            }
+        return rows;
+    }
+    __device__ __forceinline__ std::int64_t token(int half) const {
+        return static_cast<std::int64_t>(work.sequence) * arguments.seq_len + key[half];
+    }
+
+    /// Rotates a gradient's rows back through RoPE.
+    __device__ __forceinline__ void unrotate(float (&gradient)[Tile::kHeadDim / 2], const KeyRows& rows) const {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            const float2* angles =
+                arguments.rope.rope + static_cast<std::int64_t>(rows.position[half]) * (Tile::kHeadDim / 2);
+#pragma unroll
+            for (int j = 0; j < Tile::kHeadDim / 8; ++j) {
+                const float2 angle = __ldg(angles + 4 * j + lane % 4);
+                const int at = 4 * j + 2 * half;
+                const Pair<float> turned = unrotate_pair(Pair<float>{gradient[at], gradient[at + 1]}, angle.x, angle.y);
+                gradient[at] = turned.first;
+                gradient[at + 1] = turned.second;
+            }
         }
     }
 
     /// With rope: multiplies a gradient by the rows' rstd, writes each row's share of dot, and rotates the rows back.
-    __device__ __forceinline__ void finish_rows(float (&gradient)[Tile::kHeadDim / 2], std::uint32_t operand,
-                                                int qkv_head, bool rotated) const {
+    __device__ __forceinline__ void finish_rows(float (&gradient)[Tile::kHeadDim / 2], const KeyRows& rows,
+                                                std::uint32_t operand, int qkv_head, bool rotated) const {
         const RopeBackwardArguments& rope = arguments.rope;
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
             const int row = 64 * consumer + Fragment::row(warp, lane, half);
-            const bool valid = key[half] < arguments.seq_len;
-            const std::int64_t token = static_cast<std::int64_t>(work.sequence) * arguments.seq_len + key[half];
-            const float factor = valid ? rope.factor(token) : 0.0f;
 #pragma unroll
             for (int j = 0; j < Tile::kHeadDim / 8; ++j) {
-                gradient[4 * j + 2 * half] *= factor;
-                gradient[4 * j + 2 * half + 1] *= factor;
+                gradient[4 * j + 2 * half] *= rows.factor[half];
+                gradient[4 * j + 2 * half + 1] *= rows.factor[half];
             }
             const float dot = quad_sum(dot_part(gradient, operand, row, half));
-            if (valid && lane % 4 == 0) rope.dot[qkv_head * rope.dot_ld + token] = dot;
-            if (valid && rotated) unrotate(gradient, token, half);
+            if (key[half] < arguments.seq_len && lane % 4 == 0) rope.dot[qkv_head * rope.dot_ld + token(half)] = dot;
         }
+        if (rotated) unrotate(gradient, rows);
     }
 
     /// Stores dK or dV over the operand it belongs to: `operand` still holds the keys or values themselves. `qkv_head`
     /// counts heads along a row of dqkv: query heads, then key heads, then value heads.
-    __device__ __forceinline__ void store(float (&gradient)[Tile::kHeadDim / 2], std::uint32_t operand, int qkv_head,
-                                          bool rotated) {
+    __device__ __forceinline__ void store(float (&gradient)[Tile::kHeadDim / 2], const KeyRows& rows,
+                                          std::uint32_t operand, int qkv_head, bool rotated) {
         if (Tile::kNorm && rotated) {
             // NOTE: Q is free: both consumers have met after their last GEMM.
             if constexpr (Tile::kNorm)
@@ -298,7 +317,7 @@ struct BackwardConsumer {
                                          shared.query(0) + consumer * 4 * Tile::kHeadDim * 4,
                                          Barriers::kStore + consumer, gradient);
         } else if (arguments.rope.positions != nullptr) {
-            finish_rows(gradient, operand, qkv_head, rotated);
+            finish_rows(gradient, rows, operand, qkv_head, rotated);
         }
         // Round, stage in shared memory
         std::uint32_t rounded[Tile::kHeadDim / 16][4];
@@ -348,6 +367,7 @@ struct BackwardConsumer {
             step<true>(tile);
             if (++g == work.group) g = 0, --tile;
         }
+        const KeyRows rows = key_rows();
         if constexpr (Tile::kLateDQuery) {
             float dq[32];
             ptx::mbarrier_wait(shared.dscore_full(previous.index), previous.parity);
@@ -356,12 +376,12 @@ struct BackwardConsumer {
             ptx::pin_registers(dq);
             pass_dquery(dq, previous);
         }
-        store(dv, shared.value(), arguments.heads + arguments.kv_heads + work.kv_head, false);
+        store(dv, rows, shared.value(), arguments.heads + arguments.kv_heads + work.kv_head, false);
 #pragma unroll
         for (float& value : dk) value *= arguments.scale;
         ptx::named_barrier_sync(Barriers::kKeys,
                                 Tile::kConsumers * kWarpgroupThreads);  // dQ of both consumers has read the keys
-        store(dk, shared.key(), arguments.heads + work.kv_head, true);
+        store(dk, rows, shared.key(), arguments.heads + work.kv_head, true);
         if (warp == 0 && lane == 0) ptx::tma_store_wait_read<0>();
     }
 };

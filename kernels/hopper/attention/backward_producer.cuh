@@ -90,12 +90,8 @@ struct BackwardShared {
     __device__ std::uint32_t dout_full(int stage) const { return barrier(1 + Tile::kStages + stage); }
     __device__ std::uint32_t dscore_full(int stage) const { return barrier(1 + 2 * Tile::kStages + stage); }
     __device__ std::uint32_t dscore_empty(int stage) const { return barrier(1 + 3 * Tile::kStages + stage); }
-    __device__ std::uint32_t dquery_full(int stage, int consumer) const {
-        return barrier(1 + 4 * Tile::kStages + stage * Tile::kConsumers + consumer);
-    }
-    __device__ std::uint32_t dquery_empty(int stage, int consumer) const {
-        return dquery_full(Tile::kDQueryStages + stage, consumer);
-    }
+    __device__ std::uint32_t dquery_full(int stage) const { return barrier(1 + 4 * Tile::kStages + stage); }
+    __device__ std::uint32_t dquery_empty(int stage) const { return dquery_full(Tile::kDQueryStages + stage); }
     __device__ std::uint32_t item() const { return barrier(Tile::kBarriers); }
 
   private:
@@ -215,39 +211,42 @@ __device__ __forceinline__ void backward_load(const BackwardArguments& arguments
     }
 }
 
-/// Adds one consumer's share of every dQ tile to global memory, when all key blocks before this one have added theirs.
+/// Adds the dQ tiles of a stage to global memory, each when all key blocks before this one have added theirs. Every
+/// stage has a thread that does this: from waiting for the turn to publishing the next one takes about as long as a
+/// step.
 template <class Tile>
 __device__ __forceinline__ void backward_write(const BackwardArguments& arguments, const BackwardShared<Tile>& shared,
-                                               const BackwardWork& work, int consumer) {
+                                               const BackwardWork& work, int stage) {
     const int tiles = arguments.padded / Tile::kQueries;
     const std::int32_t* starts = arguments.scratch.start + work.sequence * arguments.padded;
-    Ring<Tile::kDQueryStages> ring;
+    const std::uint32_t source = shared.dquery(stage, 0);
+    std::uint32_t parity = 0;
+    int steps_before = (Tile::kDQueryStages - stage) % Tile::kDQueryStages;  // until the next one of this stage
     for (int tile = work.end_tile - 1; tile >= work.first_tile; --tile) {
         const int before = work.key_block - (Tile::kDocuments ? starts[tile * Tile::kQueries] / Tile::kKeys : 0);
 #pragma unroll 1
         for (int g = 0; g < work.group; ++g) {
-            const int head = work.sequence * arguments.heads + work.head(g);
-            const int share = (head * tiles + tile) * Tile::kConsumers + consumer;
-            float* const destination = arguments.scratch.dquery + std::int64_t{share} * Tile::kDQueryFloats;
-            std::int32_t* const turn = arguments.scratch.turns + share;
-            const std::uint32_t source = shared.dquery(ring.index, consumer);
+            if (steps_before++ % Tile::kDQueryStages != 0) continue;
+            const int at = (work.sequence * arguments.heads + work.head(g)) * tiles + tile;
+            float* const destination = arguments.scratch.dquery + std::int64_t{at} * (Tile::kDQueryBytes / 4);
+            std::int32_t* const turn = arguments.scratch.turns + at;
             // Wait for this block's turn
             if (before > 0) {  // as early as possible: the turn usually comes while the consumers compute
                 while (ptx::load_acquire(turn) < before) __nanosleep(32);
                 ptx::fence_async();
             }
             // Wait dQ, store or add it
-            ptx::mbarrier_wait(shared.dquery_full(ring.index, consumer), ring.parity);
+            ptx::mbarrier_wait(shared.dquery_full(stage), parity);
             if (before == 0) {
-                ptx::bulk_store(destination, source, Tile::kDQueryFloats * 4);
+                ptx::bulk_store(destination, source, Tile::kDQueryBytes);
             } else {
-                ptx::bulk_add(destination, source, Tile::kDQueryFloats * 4);
+                ptx::bulk_add(destination, source, Tile::kDQueryBytes);
             }
             ptx::tma_store_commit();
             // Read: release the stage
             ptx::tma_store_wait_read<0>();
-            ptx::mbarrier_arrive(shared.dquery_empty(ring.index, consumer));
-            ring.advance();
+            ptx::mbarrier_arrive(shared.dquery_empty(stage));
+            parity ^= 1;
             // Written: the next block's turn
             ptx::bulk_wait_done();  // a copy that has completed needs no fence between the proxies
             ptx::store_release(turn, before + 1);

@@ -16,7 +16,7 @@ struct AttentionScratch {
     std::int64_t lse = 0;     // lse per query head and row, in units of log 2
     std::int64_t delta = 0;   // delta per query head and row
     std::int64_t start = 0;   // document starts
-    std::int64_t turns = 0;   // two hand-off counters per query block of 64 or 128 rows, one for each half of its work
+    std::int64_t turns = 0;   // a hand-off counter for every query block of 64 or 128 rows
     std::int64_t ticket = 0;  // the next work item
     std::int64_t bytes = 0;
 
@@ -26,7 +26,7 @@ struct AttentionScratch {
         lse = take(rows);
         delta = take(rows);
         start = take(batch * padded);
-        turns = take(rows / (op.head_dim == 64 ? 128 : 64) * 2);
+        turns = take(rows / (op.head_dim == 64 ? 128 : 64));
         ticket = take(1);
     }
 
