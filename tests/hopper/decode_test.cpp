@@ -78,6 +78,9 @@ const DecodeSizes kShapes[] = {
      .context = 700,
      .int4 = true,
      .int4_head = true},
+    {.batch = 5, .context = 5000, .window = 1000},
+    {.batch = 8, .layers = 3, .heads = 8, .kv_heads = 1, .head_dim = 128, .context = 700, .window = 70},
+    {.batch = 2, .width = 256, .feed_forward = 640, .int4 = true, .window = 1},
 };
 
 /// Lengths that end in every part of a block and a split; sequence 1 is idle where there are several.
@@ -133,6 +136,26 @@ TEST_CASE("fused decode: one step has the logits and caches of the op list", "[g
                             REQUIRE(a == e);
                     }
                 }
+    }
+}
+
+TEST_CASE("fused decode: positions before the window count for nothing, whatever they hold", "[gpu]") {
+    if (!has_hopper()) return;
+    for (const DecodeSizes& sizes : kShapes) {
+        if (sizes.window == 0) continue;
+        DecodeList list(sizes), poisoned(sizes);
+        set_rows(list);
+        set_rows(poisoned);
+        for (std::size_t l = 0; l < list.keys.size(); ++l)
+            for (const View& cache : {poisoned.keys[l], poisoned.values[l]})
+                for (std::int64_t row = 0; row < cache.rows; ++row) {
+                    const std::int64_t b = row / (sizes.kv_heads * sizes.context);
+                    if (row % sizes.context >= length_of(sizes, b) - sizes.window) continue;
+                    for (std::int64_t j = 0; j < cache.cols; ++j) poisoned.buffers.set(cache, row, j, NAN);
+                }
+        CAPTURE(sizes.window, sizes.batch);
+        CHECK(OnGpu(poisoned).run({3}) == OnGpu(list).run({3}));
+        CHECK((poisoned.buffers.bits(poisoned.logits) == list.buffers.bits(list.logits)));
     }
 }
 

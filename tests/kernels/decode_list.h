@@ -19,6 +19,7 @@ struct DecodeSizes {
     std::int64_t vocab = 101, padded_vocab = 112;
     bool int4 = false, int4_head = false;  // 4-bit integers: the layers' matrices, the head's
     bool norms = true;                     // these have the weights of norms before them, and scales with a mantissa
+    std::int64_t window = 0;               // of positions that a token sees; 0: all
 
     std::int64_t q_columns() const { return heads * head_dim; }
     std::int64_t qkv_columns() const { return (heads + 2 * kv_heads) * head_dim; }
@@ -195,7 +196,8 @@ class DecodeList {
                                       .context = sizes.context,
                                       .heads = sizes.heads,
                                       .kv_heads = sizes.kv_heads,
-                                      .head_dim = sizes.head_dim};
+                                      .head_dim = sizes.head_dim,
+                                      .window = sizes.window};
             attention.scratch = buffers.vector(DType::u8, attention.scratch_bytes());
             add(l, "attention", attention);
             close(l, "attn_out", o, sizes.q_columns());

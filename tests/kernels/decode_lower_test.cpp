@@ -1,4 +1,5 @@
 // The ops of the fused decode kernel, made from an op list; what it refuses; its memory.
+#include <algorithm>
 #include <functional>
 
 #include "kernels/hopper/decode/plan/lower.h"
@@ -99,6 +100,7 @@ TEST_CASE("fused decode: an op list becomes five ops a layer, the head and the c
         CHECK(plan.ops[6].values == memory.at<Bf16>(list.values[1]));
         CHECK(plan.operands.shape.vocab == 101);
         CHECK(plan.operands.shape.context == 300);
+        CHECK(plan.operands.shape.window == 300);
         CHECK(plan.operands.eps == 1e-5f);
         CHECK(plan.operands.choice.token == memory.at<std::int32_t>(list.token));
         CHECK(plan.operands.choice.ends == 2);
@@ -150,6 +152,14 @@ TEST_CASE("fused decode: 4-bit integers are read as they are, with the weights o
     CHECK_THAT(refusal_of(other), Contains("layer 1 qkv") && Contains("gamma"));
 }
 
+TEST_CASE("fused decode: a window that the context exceeds is the plan's") {
+    for (const int window : {1, 299, 300, 301}) {
+        const DecodeList list({.window = window});
+        const DecodePlan plan = lower(list.schedule, list.buffers.memory(), 132);
+        CHECK(plan.operands.shape.window == std::min(window, 300));
+    }
+}
+
 TEST_CASE("fused decode: sizes that the kernel does not take are refused by name") {
     CHECK(refusal_of(DecodeSizes{}) == "accepted");
     CHECK_THAT(refusal_of({.batch = 9}), Contains("9 sequences"));
@@ -178,7 +188,7 @@ TEST_CASE("fused decode: a list of another form is refused, and the message says
     CHECK_THAT(refusal_after([](DecodeList& list) { op_of<LinearRope>(list, 1).gain = op_of<Embed>(list).rstd; }),
                Contains("layer 1 qkv: model.qk_norm is true"));
     CHECK_THAT(refusal_after([](DecodeList& list) { op_of<DecodeAttention>(list, 1).window = 3; }),
-               Contains("layer 1 attention: model.sliding_window is 3"));
+               Contains("layer 1 attention: heads, context or window differ from layer 0"));
     CHECK_THAT(
         refusal_after([](DecodeList& list) { op_of<LinearResidualRms>(list, 2).bias = op_of<Embed>(list).rstd; }),
         Contains("layer 1 attn_out: model.attention_out_bias is true"));

@@ -43,7 +43,10 @@ int DecodeModel::planned(int sequence, int step) const {
     const int start = options_.lengths[static_cast<std::size_t>(sequence)];
     return planned_length(start > 0, start, step, plan_.operands.shape.context);
 }
-AttentionTiles<DecodeModel::Lengths> DecodeModel::attention_tiles(int step) const {
+int DecodeModel::visible(int sequence, int step) const {
+    return visible_positions(planned(sequence, step), plan_.operands.shape.window);
+}
+AttentionTiles<DecodeModel::Visible> DecodeModel::attention_tiles(int step) const {
     const Shape& shape = plan_.operands.shape;
     return {{this, step}, shape.batch, shape.kv_heads, shape.head_dim};
 }
@@ -88,13 +91,13 @@ Warp DecodeModel::consumer(Sm& sm, int warp) {
                 for (int index = 0; index < own.number; ++index, ++tiles_done) {
                     const AttentionTile tile = all.tile(own.tile(index));
                     co_await Until("room for a tile", [&] { return sm.attention_empty.passed(tiles_done ^ 1); });
-                    const int length = planned(tile.sequence, step);
+                    const int visible = this->visible(tile.sequence, step);
                     const std::int64_t qkv = exchange_.qkv + std::int64_t{tile.sequence} * shape.qkv_columns() / 2;
                     const int key = shape.q_columns() + tile.kv_head * hd;
                     if (warp < tile.blocks) {
                         co_await words("q", qkv + tile.kv_head * shape.group() * hd / 2, shape.group() * hd / 2,
                                        now - 1);
-                        const int newest = (length - 1) / block_positions(hd) - tile.first_block;
+                        const int newest = (visible - 1) / block_positions(hd) - tile.first_block;
                         if (newest < tile.blocks && newest % kConsumerWarps == warp) {
                             co_await words("k", qkv + key / 2, hd / 2, now - 1);
                             co_await words("v", qkv + (key + shape.kv_columns()) / 2, hd / 2, now - 1);
@@ -265,7 +268,7 @@ Warp DecodeModel::epilogue(Sm& sm, int warp) {
                 const OwnReductions joins = own_reductions(sm.number, warp, plan_.grid);
                 for (int index = joins.first; index < tasks.number(shape.batch); index += joins.step) {
                     const ReduceTask task = tasks.task(index);
-                    const int number = splits_of(planned(task.sequence, step), hd).number;
+                    const int number = splits_of(visible(task.sequence, step), hd).number;
                     if (number == 1 || (number == 0 && !options_.idle_words)) continue;
                     for (int split = 0; split < number; ++split) {
                         const std::int64_t of = splits_at(task.sequence, task.head, split);

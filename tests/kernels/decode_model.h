@@ -136,10 +136,10 @@ class DecodeModel {
 
   private:
     struct Sm;
-    struct Lengths {
+    struct Visible {
         const DecodeModel* model;
         int step;
-        int operator()(int sequence) const { return model->planned(sequence, step); }
+        int operator()(int sequence) const { return model->visible(sequence, step); }
     };
 
     Warp consumer(Sm& sm, int warp);
@@ -148,7 +148,8 @@ class DecodeModel {
     Warp copies(Sm& sm);
 
     int planned(int sequence, int step) const;
-    hopper::decode::AttentionTiles<Lengths> attention_tiles(int step) const;
+    int visible(int sequence, int step) const;
+    hopper::decode::AttentionTiles<Visible> attention_tiles(int step) const;
     std::uint32_t epoch(int step, int op) const;
     int ops() const { return static_cast<int>(plan_.ops.size()); }
     /// Until words first to first + count - 1 have this epoch. A later one is an error: its content is gone.

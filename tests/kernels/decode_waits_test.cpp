@@ -28,6 +28,10 @@ const Case kCases[] = {
      {0, 33}},
     {{.batch = 5, .layers = 4, .width = 208, .feed_forward = 4624}, {1, 0, 2, 64, 65}},
     {{.batch = 4, .layers = 2, .width = 80, .feed_forward = 4624}, {1, 0, 2, 64}},
+    // Windows: of one position, within a block, and of several splits.
+    {{.layers = 2, .window = 1}, {7}},
+    {{.batch = 3, .layers = 2, .window = 70}, {69, 0, 290}},
+    {{.batch = 2, .layers = 2, .context = 5000, .window = 600}, {4400, 599}},
     // 4-bit integers: one reader of a stage, two and four; a stage with nothing in it; a head in bf16 and not.
     {{.layers = 2, .width = 128, .feed_forward = 1024, .int4 = true}, {64}},
     {{.batch = 2, .layers = 2, .width = 640, .feed_forward = 2176, .heads = 32, .kv_heads = 8, .int4 = true}, {0, 33}},

@@ -93,7 +93,8 @@ double stream_bytes(const hopper::decode::DecodePlan& plan, int context) {
     for (const hopper::decode::DecodeOp& op : plan.ops) {
         const double elements = 1.0 * hopper::decode::kTileRows * op.tiles * op.columns;
         bytes += op.int4 ? elements / (kInt4Rows * kInt4Group) * hopper::decode::kUnitBytes : 2 * elements;
-        if (op.kind == hopper::decode::OpKind::attention) bytes += 4.0 * shape.batch * shape.kv_columns() * context;
+        if (op.kind == hopper::decode::OpKind::attention)
+            bytes += 4.0 * shape.batch * shape.kv_columns() * hopper::decode::visible_positions(context, shape.window);
     }
     return bytes;
 }

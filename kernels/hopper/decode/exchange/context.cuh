@@ -113,13 +113,16 @@ struct WarpContext {
     __device__ int planned(int sequence, int step) const {
         return planned_length(state.start_running[sequence] != 0, state.start_length[sequence], step, shape().context);
     }
-    struct Lengths {
+    __device__ int visible(int sequence, int step) const {
+        return visible_positions(planned(sequence, step), shape().window);
+    }
+    struct Visible {
         const WarpContext& ctx;
         int step;
-        __device__ int operator()(int sequence) const { return ctx.planned(sequence, step); }
+        __device__ int operator()(int sequence) const { return ctx.visible(sequence, step); }
     };
     /// head_dim is the model's: a constant where the caller knows it, so that nothing is divided by it.
-    __device__ __forceinline__ AttentionTiles<Lengths> attention_tiles(int step, int head_dim) const {
+    __device__ __forceinline__ AttentionTiles<Visible> attention_tiles(int step, int head_dim) const {
         return {{*this, step}, shape().batch, shape().kv_heads, head_dim};
     }
     __device__ bool any_at_start() const {

@@ -1,5 +1,5 @@
-// The work of attention over the caches: splits of a sequence's positions, blocks of a split, and the order in which an
-// SM takes them. Host and device.
+// The work of attention over the caches: splits of a sequence's visible positions, blocks of a split, and the order in
+// which an SM takes them. Blocks are counted from the first visible position on. Host and device.
 #pragma once
 
 #include "kernels/hopper/decode/plan/work.h"
@@ -14,7 +14,7 @@ CODA_HD constexpr int block_positions(int head_dim) { return kBlockHalfBytes / 2
 /// A split has up to one block per consumer warp, and more only where kMaxSplits would be exceeded.
 inline constexpr int kMaxSplits = 16;
 
-/// Splits and blocks of a sequence. They depend only on its length, so its sums have one order.
+/// Splits and blocks of a sequence. They depend only on its visible positions, so its sums have one order.
 struct Splits {
     int number = 0, blocks = 0;
 
@@ -23,8 +23,8 @@ struct Splits {
         return split * each + (split < longer ? split : longer);
     }
 };
-CODA_HD Splits splits_of(int length, int head_dim) {
-    const int positions = block_positions(head_dim), blocks = (length + positions - 1) / positions;
+CODA_HD Splits splits_of(int visible, int head_dim) {
+    const int positions = block_positions(head_dim), blocks = (visible + positions - 1) / positions;
     const int wanted = (blocks + kConsumerWarps - 1) / kConsumerWarps;
     return {wanted < kMaxSplits ? wanted : kMaxSplits, blocks};
 }
@@ -37,23 +37,23 @@ struct AttentionTile {
 };
 
 /// The tiles of one step, by sequence, split and key/value head, which go to the SMs as a GEMM's tiles do (own_tiles).
-/// lengths(b): planned_length of sequence b.
-template <class Lengths>
+/// visible(b): visible_positions of sequence b.
+template <class Visible>
 struct AttentionTiles {
-    Lengths lengths;
+    Visible visible;
     int batch, kv_heads, head_dim;
 
     CODA_HD int number() const {
         int sum = 0;
-        for (int b = 0; b < batch; ++b) sum += splits_of(lengths(b), head_dim).number * kv_heads;
+        for (int b = 0; b < batch; ++b) sum += splits_of(visible(b), head_dim).number * kv_heads;
         return sum;
     }
     CODA_HD AttentionTile tile(int index) const {
         int sequence = 0;
-        Splits splits = splits_of(lengths(0), head_dim);
+        Splits splits = splits_of(visible(0), head_dim);
         while (index >= splits.number * kv_heads) {
             index -= splits.number * kv_heads;
-            splits = splits_of(lengths(++sequence), head_dim);
+            splits = splits_of(visible(++sequence), head_dim);
         }
         const int split = index / kv_heads, first = splits.first_block(split);
         return {sequence, split, index % kv_heads, splits, first, splits.first_block(split + 1) - first};

@@ -41,6 +41,7 @@ struct Shape {
     int batch = 0;  // S
     int width = 0, feed_forward = 0;
     int heads = 0, kv_heads = 0, head_dim = 0, context = 0;
+    int window = 0;  // of positions that a token sees, its own included; `context` where it sees all
     int vocab = 0, padded_vocab = 0;
     bool int4 = false;  // weights may be 4-bit integers
 

@@ -196,8 +196,6 @@ class Lowering {
 
     void sizes(const DecodeAttention& op, const LinearRope& qkv) {
         const CacheShape cache = cache_shape(op);
-        require(op.most_positions() == op.context, "decode: ", where_, ": model.sliding_window is ", op.window,
-                ", less than the context of ", op.context, ", and the fused kernel attends to all of it");
         limits::require_none(where_.c_str(), limits::head_dim_problem("head_dim", cache.head_dim));
         require(cache.group() <= kMaxGroup, "decode: ", where_, ": heads / kv_heads is ", cache.group(),
                 ", and the fused kernel takes up to ", kMaxGroup);
@@ -209,9 +207,11 @@ class Lowering {
         made.kv_heads = static_cast<int>(cache.kv_heads);
         made.head_dim = static_cast<int>(cache.head_dim);
         made.context = static_cast<int>(cache.context);
+        made.window = static_cast<int>(op.most_positions());
         require(layers_ == 0 || (made.heads == shape().heads && made.kv_heads == shape().kv_heads &&
-                                 made.head_dim == shape().head_dim && made.context == shape().context),
-                "decode: ", where_, ": heads or context differ from layer 0");
+                                 made.head_dim == shape().head_dim && made.context == shape().context &&
+                                 made.window == shape().window),
+                "decode: ", where_, ": heads, context or window differ from layer 0");
         shape() = made;
         require(qkv.head_dim == cache.head_dim && qkv.rotated == (cache.heads + cache.kv_heads) * cache.head_dim,
                 "decode: ", where_, ": LinearRope rotates ", qkv.rotated, " columns in heads of ", qkv.head_dim,

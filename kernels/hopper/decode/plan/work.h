@@ -158,4 +158,7 @@ CODA_HD int planned_length(bool running, int start, int step, int context) {
     return start + step < context ? start + step : context;
 }
 
+/// The positions that the newest token of a sequence sees: so many of its last ones.
+CODA_HD int visible_positions(int length, int window) { return length < window ? length : window; }
+
 }  // namespace coda::hopper::decode

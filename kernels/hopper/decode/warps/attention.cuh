@@ -41,7 +41,8 @@ class AttentionWarp {
     /// Adds blocks warp, warp + 8, ... of a tile, whose stages these are, and stores the sums in `partial`.
     __device__ void run(const AttentionTile& tile, OwnStages stage, float* partial) {
         const int length = ctx_.planned(tile.sequence, step_);
-        const int end = length - tile.first_block * kPositions;  // of the tile's first position
+        // Visible positions from the tile's first one on.
+        const int end = ctx_.visible(tile.sequence, step_) - tile.first_block * kPositions;
         const bool has_second = end >= 2 && is_own(tile, (end - 2) / kPositions);
         const bool has_newest = is_own(tile, (end - 1) / kPositions);
         if (has_second) fetch_stored(tile, length - 2);
