@@ -81,6 +81,8 @@ const DecodeSizes kShapes[] = {
     {.batch = 5, .context = 5000, .window = 1000},
     {.batch = 8, .layers = 3, .heads = 8, .kv_heads = 1, .head_dim = 128, .context = 700, .window = 70},
     {.batch = 2, .width = 256, .feed_forward = 640, .int4 = true, .window = 1},
+    {.batch = 2, .layers = 3, .heads = 3, .kv_heads = 3, .bias = true},
+    {.batch = 8, .width = 256, .feed_forward = 640, .heads = 6, .head_dim = 128, .int4 = true, .bias = true},
 };
 
 /// Lengths that end in every part of a block and a split; sequence 1 is idle where there are several.

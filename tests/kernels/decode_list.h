@@ -20,6 +20,7 @@ struct DecodeSizes {
     bool int4 = false, int4_head = false;  // 4-bit integers: the layers' matrices, the head's
     bool norms = true;                     // these have the weights of norms before them, and scales with a mantissa
     std::int64_t window = 0;               // of positions that a token sees; 0: all
+    bool bias = false;                     // of q, k and v
 
     std::int64_t q_columns() const { return heads * head_dim; }
     std::int64_t qkv_columns() const { return (heads + 2 * kv_heads) * head_dim; }
@@ -62,6 +63,7 @@ class DecodeList {
             }
         if (sizes.norms && (sizes.int4 || sizes.int4_head))
             norms_ = buffers.random(DType::f32, 1, (2 * sizes.layers + 1) * sizes.width, 0.5, 1.5);
+        if (sizes.bias) biases_ = buffers.random(DType::f32, sizes.layers, sizes.qkv_columns());
         build();
     }
 
@@ -178,7 +180,7 @@ class DecodeList {
                 LinearRope{.a = x,
                            .w = qkv_weights,
                            .rstd = rstd,
-                           .bias = {},
+                           .bias = biases_ ? biases_.row_slice(l, 1) : View{},
                            .gain = {},
                            .positions = positions,
                            .rope = rope_,
@@ -225,7 +227,7 @@ class DecodeList {
 
     float scale_;
     std::mt19937 random_;
-    View norms_, limits_, ends_, options_, rope_;
+    View norms_, biases_, limits_, ends_, options_, rope_;
 };
 
 }  // namespace coda::test

@@ -1,6 +1,7 @@
 // The ops of the fused decode kernel, made from an op list; what it refuses; its memory.
 #include <algorithm>
 #include <functional>
+#include <utility>
 
 #include "kernels/hopper/decode/plan/lower.h"
 #include "kernels/hopper/decode/plan/shared_state.h"
@@ -160,6 +161,26 @@ TEST_CASE("fused decode: a window that the context exceeds is the plan's") {
     }
 }
 
+TEST_CASE("fused decode: biases of all layers are equally far apart") {
+    DecodeList list({.layers = 3, .bias = true});
+    const Memory memory = list.buffers.memory();
+    const DecodePlan plan = lower(list.schedule, memory, 132);
+    CHECK(plan.operands.shape.bias);
+    for (int l = 0; l < 3; ++l) CHECK(plan.operands.bias.of(l) == memory.at<float>(op_of<LinearRope>(list, l).bias));
+    CHECK(lower(list.schedule, Memory::shapes_only(), 132).operands.shape.bias);
+    CHECK(!lower(DecodeList(DecodeSizes{}).schedule, Memory::shapes_only(), 132).operands.shape.bias);
+
+    View& bias = op_of<LinearRope>(list, 2).bias;
+    const View right = std::exchange(bias, op_of<LinearRope>(list, 1).bias);
+    CHECK_THAT(refusal_of(list), Contains("layer 2 qkv: operand bias is not contiguous"));
+    bias = {};
+    CHECK_THAT(refusal_of(list), Contains("layer 2 qkv: operand bias is missing"));
+    bias = right;
+    CHECK(refusal_of(list) == "accepted");
+    bias.cols -= 1;
+    CHECK_THAT(refusal_of(list), Contains("bias"));
+}
+
 TEST_CASE("fused decode: sizes that the kernel does not take are refused by name") {
     CHECK(refusal_of(DecodeSizes{}) == "accepted");
     CHECK_THAT(refusal_of({.batch = 9}), Contains("9 sequences"));
@@ -184,7 +205,7 @@ TEST_CASE("fused decode: a list of another form is refused, and the message says
                Contains("layer 0 gate_up") && Contains("rstd"));
     CHECK_THAT(refusal_after([](DecodeList& list) { op_of<FinishRstd>(list, 2).eps = 1e-6; }), Contains("eps"));
     CHECK_THAT(refusal_after([](DecodeList& list) { op_of<LinearRope>(list, 1).bias = op_of<Embed>(list).rstd; }),
-               Contains("layer 1 qkv: model.attention_bias is true"));
+               Contains("layer 1 qkv: operand bias is there, and layer 0 has none"));
     CHECK_THAT(refusal_after([](DecodeList& list) { op_of<LinearRope>(list, 1).gain = op_of<Embed>(list).rstd; }),
                Contains("layer 1 qkv: model.qk_norm is true"));
     CHECK_THAT(refusal_after([](DecodeList& list) { op_of<DecodeAttention>(list, 1).window = 3; }),

@@ -11,7 +11,7 @@
 namespace coda::hopper::decode {
 
 /// What an op reads and writes follows from its kind. Its input is the result of the op before.
-///   qkv         x -> q, k, v: rstd, RoPE; the new keys and values into the cache
+///   qkv         x -> q, k, v: rstd, a bias, RoPE; the new keys and values into the cache
 ///   attention   q and the caches -> o
 ///   attn_out    o -> x: plus the x that qkv had read
 ///   gate_up     x -> y: rstd, SwiGLU
@@ -44,12 +44,22 @@ struct Shape {
     int window = 0;  // of positions that a token sees, its own included; `context` where it sees all
     int vocab = 0, padded_vocab = 0;
     bool int4 = false;  // weights may be 4-bit integers
+    bool bias = false;  // of q, k and v
 
     CODA_HD Slices slices(int columns) const { return slices_of(columns, int4); }
     CODA_HD int group() const { return heads / kv_heads; }
     CODA_HD int q_columns() const { return heads * head_dim; }
     CODA_HD int kv_columns() const { return kv_heads * head_dim; }
     CODA_HD int qkv_columns() const { return q_columns() + 2 * kv_columns(); }
+};
+
+/// A vector in fp32 of every layer. They lie equally far apart, as the parameters of layers do, so no DecodeOp has room
+/// for an address: each byte of it is there once per op in the shared memory of every SM.
+struct LayerVectors {
+    const float* first = nullptr;  // of layer 0
+    std::int64_t apart = 0;        // elements
+
+    CODA_HD const float* of(int layer) const { return first + layer * apart; }
 };
 
 /// What the kernel reads besides the ops.
@@ -59,6 +69,7 @@ struct Operands {
     std::int64_t table_ld = 0;
     const float* rope = nullptr;   // (context, hd): cos, sin of every pair
     const float* norms = nullptr;  // of matrices of 4-bit integers
+    LayerVectors bias;             // (Nq), with Shape::bias
     Bf16* logits = nullptr;        // (S, padded V)
     std::int64_t logits_ld = 0;
     ChoiceRows choice;

@@ -130,6 +130,21 @@ class Lowering {
                 "decode: ", where_, ": gamma does not lie behind the first norm's, at a multiple of 16 bytes");
         return static_cast<std::int32_t>(from);
     }
+    /// An operand in fp32 that every layer has, or none.
+    void layer_vector(const char* operand, const View& view, std::int64_t rows, std::int64_t cols, bool& has,
+                      LayerVectors& vectors) {
+        if (layers_ == 0) has = static_cast<bool>(view);
+        require(has == static_cast<bool>(view), "decode: ", where_, ": operand ", operand,
+                has ? " is missing, and layer 0 has it" : " is there, and layer 0 has none");
+        if (!has) return;
+        expect_shape(operand, view, rows, cols, DType::f32);
+        const auto* const here = memory_.at<float>(view);
+        if (layers_ == 0) vectors.first = here;
+        if (layers_ == 1) vectors.apart = here - vectors.first;
+        require(view.ld == cols && reinterpret_cast<std::uintptr_t>(here) % 8 == 0 && here == vectors.of(layers_),
+                "decode: ", where_, ": operand ", operand,
+                " is not contiguous from a multiple of 8 bytes on, as far behind the layer before as in layer 1");
+    }
     void add(const DecodeOp& op) {
         plan_.ops.push_back(op);
         plan_.lds.push_back(std::exchange(ld_, 0));
@@ -162,7 +177,6 @@ class Lowering {
         const LinearRope& qkv = next_gemm<LinearRope>();
         expect("a", qkv.a, x_);
         expect("rstd", qkv.rstd, rstd_);
-        require(!qkv.bias, "decode: ", where_, ": model.attention_bias is true, and the fused kernel adds no bias");
         require(!qkv.gain, "decode: ", where_, ": model.qk_norm is true, and the fused kernel norms no heads");
         const std::string at_qkv = where_;
         const UnpackInt4* const unpacks = unpacks_;
@@ -173,6 +187,7 @@ class Lowering {
         where_ = at_qkv;
         unpacks_ = unpacks;
         const DecodeOp entry = gemm(OpKind::qkv, qkv.w, shape().width, shape().qkv_columns());
+        layer_vector("bias", qkv.bias, 1, shape().qkv_columns(), shape().bias, plan_.operands.bias);
         rope(qkv);
         where_ = at_attention;
         add_attention(attention, entry);

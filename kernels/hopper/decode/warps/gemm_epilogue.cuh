@@ -65,7 +65,7 @@ class GemmEpilogue {
         bool active;
         bool running;
         std::uint32_t extra;  // the residual's pair
-        float2 angle;
+        float2 angle, bias;   // of qkv
         float2 value;
     };
 
@@ -99,6 +99,8 @@ class GemmEpilogue {
                                       static_cast<std::uint32_t>(count / kEpilogueWarps + 1));
     }
 
+    __device__ int layer() const { return item_.op / kLayerOps; }
+
     /// What the task needs besides the sums.
     __device__ void fetch(Task& task, int tile) {
         const int column = tile * kTileRows + 2 * task.pair;
@@ -108,6 +110,8 @@ class GemmEpilogue {
             const bool rotated = column < shape.q_columns() + shape.kv_columns();
             const std::int64_t at = std::int64_t{position} * kHeadDim + column % kHeadDim;
             task.angle = rotated ? __ldg(reinterpret_cast<const float2*>(ctx_.operands().rope + at)) : float2{1, 0};
+            if (shape.bias)
+                task.bias = __ldg(reinterpret_cast<const float2*>(ctx_.operands().bias.of(layer()) + column));
         }
         if (op_.kind != OpKind::attn_out && op_.kind != OpKind::down) return;
         if (op_.embedded) {
@@ -167,7 +171,9 @@ class GemmEpilogue {
         const int column = tile * kTileRows + 2 * task.pair;
         switch (op_.kind) {
             case OpKind::qkv: {
-                const Pair<float> z = rotate_pair(Pair<float>{task.value.x, task.value.y}, task.angle.x, task.angle.y);
+                Pair<float> z{task.value.x, task.value.y};
+                if (shape.bias) z = {__fadd_rn(z.first, task.bias.x), __fadd_rn(z.second, task.bias.y)};
+                z = rotate_pair(z, task.angle.x, task.angle.y);
                 const std::uint32_t pair = pack_bf16(z.first, z.second);
                 publish(task, exchange.qkv, shape.qkv_columns(), column, pair);  // first: attention waits for it
                 return store_key_value(task, column, pair);
