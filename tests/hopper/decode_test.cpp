@@ -1,12 +1,6 @@
 // The fused decode kernel against its op list run by cpu::run, and against itself: alone, in batches, in launches of
 // any length, on any number of SMs. All its waits end.
-#include <cmath>
-
-#include "kernels/cpu/run.h"
-#include "kernels/hopper/decode/launch.h"
-#include "kernels/hopper/decode/plan/lower.h"
-#include "tests/hopper/gpu_copy.h"
-#include "tests/kernels/decode_list.h"
+#include "tests/hopper/decode_on_gpu.h"
 
 using namespace coda;
 using namespace coda::test;
@@ -14,53 +8,6 @@ namespace decode = coda::hopper::decode;
 using Catch::Contains;
 
 namespace {
-
-/// The list on the GPU. run() makes tokens and brings the buffers back.
-struct OnGpu {
-    DecodeList& list;
-    GpuCopy copy;
-    decode::FusedDecode fused;
-
-    explicit OnGpu(DecodeList& given, const decode::LaunchOptions& options = {}, int grid = 0)
-        : list(given),
-          copy(given.buffers, given.views()),
-          fused(decode::lower(given.schedule, copy.memory(), grid == 0 ? decode::multiprocessors() : grid), options) {}
-
-    std::vector<int> run(const std::vector<int>& launches) {
-        std::vector<int> all;
-        for (const int steps : launches) {
-            fused.launch(steps, nullptr);
-            fused.finish(nullptr);
-            for (const std::int32_t token : fused.made(steps)) all.push_back(token);
-        }
-        copy.download();
-        return all;
-    }
-};
-
-void run_on_cpu(DecodeList& list, int steps) {
-    for (int t = 0; t < steps; ++t)
-        for (const Step& step : list.schedule) cpu::run(step.op, list.buffers.memory());
-}
-
-std::vector<double> logits_of(const DecodeList& list, std::int64_t row) {
-    std::vector<double> values;
-    for (std::int64_t j = 0; j < list.logits.cols; ++j) values.push_back(list.buffers.get(list.logits, row, j));
-    return values;
-}
-
-/// Largest difference over the largest magnitude.
-double distance(const std::vector<double>& a, const std::vector<double>& b) {
-    double most = 0, scale = 0;
-    for (std::size_t i = 0; i < a.size(); ++i) {
-        if (!std::isfinite(a[i]) || !std::isfinite(b[i])) return INFINITY;
-        most = std::max(most, std::abs(a[i] - b[i]));
-        scale = std::max(scale, std::abs(b[i]));
-    }
-    return most / scale;
-}
-
-constexpr ChoiceOptions kGreedy{.temperature = 0};
 
 const DecodeSizes kShapes[] = {
     {},
@@ -83,19 +30,10 @@ const DecodeSizes kShapes[] = {
     {.batch = 2, .width = 256, .feed_forward = 640, .int4 = true, .window = 1},
     {.batch = 2, .layers = 3, .heads = 3, .kv_heads = 3, .bias = true},
     {.batch = 8, .width = 256, .feed_forward = 640, .heads = 6, .head_dim = 128, .int4 = true, .bias = true},
+    {.layers = 3, .heads = 8, .kv_heads = 1, .context = 5000, .window = 200, .head_norms = true},
+    {.batch = 5, .heads = 16, .kv_heads = 2, .head_dim = 128, .context = 5000, .head_norms = true},
+    {.batch = 4, .width = 256, .feed_forward = 640, .heads = 6, .head_dim = 128, .int4 = true, .head_norms = true},
 };
-
-/// Lengths that end in every part of a block and a split; sequence 1 is idle where there are several.
-int length_of(const DecodeSizes& sizes, std::int64_t row) {
-    constexpr int kLengths[] = {1, 0, 2, 64, 65, 129, 257, 290};
-    if (row == 4 && sizes.context > 4500) return 4400;
-    return kLengths[row];
-}
-
-void set_rows(DecodeList& list, const ChoiceOptions& options = kGreedy) {
-    for (std::int64_t b = 0; b < list.sizes.batch; ++b)
-        list.set_row(b, {.length = length_of(list.sizes, b), .choice = options}, static_cast<int>(7 + 5 * b));
-}
 
 }  // namespace
 
@@ -138,26 +76,6 @@ TEST_CASE("fused decode: one step has the logits and caches of the op list", "[g
                             REQUIRE(a == e);
                     }
                 }
-    }
-}
-
-TEST_CASE("fused decode: positions before the window count for nothing, whatever they hold", "[gpu]") {
-    if (!has_hopper()) return;
-    for (const DecodeSizes& sizes : kShapes) {
-        if (sizes.window == 0) continue;
-        DecodeList list(sizes), poisoned(sizes);
-        set_rows(list);
-        set_rows(poisoned);
-        for (std::size_t l = 0; l < list.keys.size(); ++l)
-            for (const View& cache : {poisoned.keys[l], poisoned.values[l]})
-                for (std::int64_t row = 0; row < cache.rows; ++row) {
-                    const std::int64_t b = row / (sizes.kv_heads * sizes.context);
-                    if (row % sizes.context >= length_of(sizes, b) - sizes.window) continue;
-                    for (std::int64_t j = 0; j < cache.cols; ++j) poisoned.buffers.set(cache, row, j, NAN);
-                }
-        CAPTURE(sizes.window, sizes.batch);
-        CHECK(OnGpu(poisoned).run({3}) == OnGpu(list).run({3}));
-        CHECK((poisoned.buffers.bits(poisoned.logits) == list.buffers.bits(list.logits)));
     }
 }
 

@@ -21,6 +21,7 @@ struct DecodeSizes {
     bool norms = true;                     // these have the weights of norms before them, and scales with a mantissa
     std::int64_t window = 0;               // of positions that a token sees; 0: all
     bool bias = false;                     // of q, k and v
+    bool head_norms = false;               // of q and k
 
     std::int64_t q_columns() const { return heads * head_dim; }
     std::int64_t qkv_columns() const { return (heads + 2 * kv_heads) * head_dim; }
@@ -64,6 +65,7 @@ class DecodeList {
         if (sizes.norms && (sizes.int4 || sizes.int4_head))
             norms_ = buffers.random(DType::f32, 1, (2 * sizes.layers + 1) * sizes.width, 0.5, 1.5);
         if (sizes.bias) biases_ = buffers.random(DType::f32, sizes.layers, sizes.qkv_columns());
+        if (sizes.head_norms) gains_ = buffers.random(DType::f32, 2 * sizes.layers, sizes.head_dim, 0.5, 1.5);
         build();
     }
 
@@ -181,14 +183,16 @@ class DecodeList {
                            .w = qkv_weights,
                            .rstd = rstd,
                            .bias = biases_ ? biases_.row_slice(l, 1) : View{},
-                           .gain = {},
+                           .gain = gains_ ? gains_.row_slice(2 * l, 2) : View{},
                            .positions = positions,
                            .rope = rope_,
                            .out = qkv,
                            .pre = {},
                            .rho = {},
                            .rotated = (sizes.heads + sizes.kv_heads) * sizes.head_dim,
-                           .head_dim = sizes.head_dim});
+                           .head_dim = sizes.head_dim,
+                           .queries = sizes.q_columns(),
+                           .eps = kEps});
             DecodeAttention attention{.qkv = qkv,
                                       .lengths = lengths,
                                       .keys = keys.back(),
@@ -227,7 +231,7 @@ class DecodeList {
 
     float scale_;
     std::mt19937 random_;
-    View norms_, biases_, limits_, ends_, options_, rope_;
+    View norms_, biases_, gains_, limits_, ends_, options_, rope_;
 };
 
 }  // namespace coda::test

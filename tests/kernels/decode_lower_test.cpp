@@ -181,6 +181,34 @@ TEST_CASE("fused decode: biases of all layers are equally far apart") {
     CHECK_THAT(refusal_of(list), Contains("bias"));
 }
 
+TEST_CASE("fused decode: norms of heads have the gains of their layers and words of their own") {
+    const DecodeSizes sizes{.batch = 3, .layers = 3, .head_norms = true};
+    DecodeList list(sizes);
+    const Memory memory = list.buffers.memory();
+    const DecodePlan plan = lower(list.schedule, memory, 132);
+    CHECK(plan.operands.shape.head_norms);
+    CHECK(plan.operands.shape.rotated_tiles() == 6 * 64 / 16);
+    for (int l = 0; l < 3; ++l) CHECK(plan.operands.gain.of(l) == memory.at<float>(op_of<LinearRope>(list, l).gain));
+    Shape without = plan.operands.shape;
+    without.head_norms = false;
+    const Exchange exchange = exchange_of(plan.operands.shape, 132), other = exchange_of(without, 132);
+    CHECK(exchange.squares == other.best);
+    CHECK(exchange.newest == exchange.squares + 80);  // 3 x 24, rounded up to 16
+    CHECK(exchange.best == exchange.newest + 3 * 2 * 2 * 64);
+    CHECK(exchange.words == other.words + 80 + 3 * 2 * 2 * 64);
+
+    const auto refusal = [&](const std::function<void(LinearRope&)>& change) {
+        DecodeList changed(sizes);
+        change(op_of<LinearRope>(changed, 1));
+        return refusal_of(changed);
+    };
+    CHECK(refusal([](LinearRope&) {}) == "accepted");
+    CHECK_THAT(refusal([](LinearRope& op) { op.eps = 1e-6; }), Contains("layer 1 qkv: eps of the norms of heads"));
+    CHECK_THAT(refusal([](LinearRope& op) { op.queries = 128; }), Contains("layer 1 qkv: 128 columns"));
+    CHECK_THAT(refusal([](LinearRope& op) { op.gain.cols = 32; }), Contains("layer 1 qkv") && Contains("gain"));
+    CHECK_THAT(refusal([](LinearRope& op) { op.pre = op.out; }), Contains("layer 1 qkv") && Contains("pre"));
+}
+
 TEST_CASE("fused decode: sizes that the kernel does not take are refused by name") {
     CHECK(refusal_of(DecodeSizes{}) == "accepted");
     CHECK_THAT(refusal_of({.batch = 9}), Contains("9 sequences"));
@@ -207,7 +235,7 @@ TEST_CASE("fused decode: a list of another form is refused, and the message says
     CHECK_THAT(refusal_after([](DecodeList& list) { op_of<LinearRope>(list, 1).bias = op_of<Embed>(list).rstd; }),
                Contains("layer 1 qkv: operand bias is there, and layer 0 has none"));
     CHECK_THAT(refusal_after([](DecodeList& list) { op_of<LinearRope>(list, 1).gain = op_of<Embed>(list).rstd; }),
-               Contains("layer 1 qkv: model.qk_norm is true"));
+               Contains("layer 1 qkv: operand gain is there, and layer 0 has none"));
     CHECK_THAT(refusal_after([](DecodeList& list) { op_of<DecodeAttention>(list, 1).window = 3; }),
                Contains("layer 1 attention: heads, context or window differ from layer 0"));
     CHECK_THAT(

@@ -97,8 +97,22 @@ Warp DecodeModel::consumer(Sm& sm, int warp) {
                     if (warp < tile.blocks) {
                         co_await words("q", qkv + tile.kv_head * shape.group() * hd / 2, shape.group() * hd / 2,
                                        now - 1);
+                        const auto squares = [&](int head, int heads) {
+                            const int of_head = hd / kTileRows;
+                            return words("squares",
+                                         exchange_.squares + tile.sequence * shape.rotated_tiles() + head * of_head,
+                                         heads * of_head, now - 1);
+                        };
+                        if (shape.head_norms) co_await squares(tile.kv_head * shape.group(), shape.group());
                         const int newest = (visible - 1) / block_positions(hd) - tile.first_block;
-                        if (newest < tile.blocks && newest % kConsumerWarps == warp) {
+                        const bool has_newest = newest < tile.blocks && newest % kConsumerWarps == warp;
+                        if (has_newest && shape.head_norms) {
+                            co_await squares(shape.heads + tile.kv_head, 1);
+                            const std::int64_t row =
+                                exchange_.newest + tile.sequence * 2 * shape.kv_columns() + tile.kv_head * hd;
+                            co_await words("k", row, hd, now - 1);
+                            co_await words("v", row + shape.kv_columns(), hd, now - 1);
+                        } else if (has_newest) {
                             co_await words("k", qkv + key / 2, hd / 2, now - 1);
                             co_await words("v", qkv + (key + shape.kv_columns()) / 2, hd / 2, now - 1);
                         }

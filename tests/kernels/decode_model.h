@@ -165,7 +165,9 @@ class DecodeModel {
         std::int64_t vector;  // Exchange
         int width, copy, sequence, first, columns;
     };
-    int buffer_of(int step, int op) const { return hopper::decode::lamport_buffer(ops(), step, op); }
+    int buffer_of(int step, int op) const {
+        return hopper::decode::lamport_buffer(hopper::decode::layers_of(ops()), step, op);
+    }
     /// The index of a pair of columns in lamport_.
     std::size_t in_lamport(const LamportColumns& of, int column) const;
     /// Also empties the columns in the copy of two layers later: `pending`, until some time before the warp's arrival.

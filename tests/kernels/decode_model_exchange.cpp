@@ -101,7 +101,14 @@ void DecodeModel::publish_tile(int step, int s, int tile, std::uint32_t seen, st
         };
         const int row = tile * kTileRows;
         switch (op.kind) {
-            case OpKind::qkv: to(exchange_.qkv, shape.qkv_columns(), row, kTileRows); break;
+            case OpKind::qkv:
+                if (shape.head_norms && tile < shape.rotated_tiles())
+                    publish(exchange_.squares + b * shape.rotated_tiles() + tile, 1, now);
+                if (shape.head_norms && row >= shape.q_columns())
+                    publish(exchange_.newest + b * 2 * shape.kv_columns() + row - shape.q_columns(), kTileRows, now);
+                else
+                    to(exchange_.qkv, shape.qkv_columns(), row, kTileRows);
+                break;
             case OpKind::attn_out:
                 to(exchange_.middle, shape.width, row, kTileRows);
                 if (lamport) to_panels(exchange_.middle_lamport, shape.width, b, row, kTileRows);

@@ -32,6 +32,9 @@ const Case kCases[] = {
     {{.layers = 2, .window = 1}, {7}},
     {{.batch = 3, .layers = 2, .window = 70}, {69, 0, 290}},
     {{.batch = 2, .layers = 2, .context = 5000, .window = 600}, {4400, 599}},
+    // Norms of heads, of four tiles and of eight.
+    {{.layers = 3, .heads = 8, .kv_heads = 2, .head_norms = true}, {290}},
+    {{.batch = 4, .layers = 3, .head_dim = 128, .window = 40, .head_norms = true}, {1, 0, 290, 33}},
     // 4-bit integers: one reader of a stage, two and four; a stage with nothing in it; a head in bf16 and not.
     {{.layers = 2, .width = 128, .feed_forward = 1024, .int4 = true}, {64}},
     {{.batch = 2, .layers = 2, .width = 640, .feed_forward = 2176, .heads = 32, .kv_heads = 8, .int4 = true}, {0, 33}},

@@ -246,12 +246,12 @@ TEST_CASE("fused decode: a Lamport buffer has a slice of every sequence where th
 
 TEST_CASE("fused decode: a layer empties the copy of the Lamport buffers that is written two layers later") {
     for (const int layers : {1, 2, 3, 16}) {
-        const int ops = kLayerOps * layers + 2;
+        CHECK(layers_of(kLayerOps * layers + 2) == layers);
         std::vector<int> copies;
         for (int token = 0; token < 4; ++token)
             for (int layer = 0; layer < layers; ++layer) {
-                copies.push_back(lamport_buffer(ops, token, kLayerOps * layer));
-                CHECK(lamport_buffer(ops, token, kLayerOps * layer + 4) == copies.back());
+                copies.push_back(lamport_buffer(layers, token, kLayerOps * layer));
+                CHECK(lamport_buffer(layers, token, kLayerOps * layer + 4) == copies.back());
             }
         for (std::size_t i = 0; i + 2 < copies.size(); ++i) {
             CHECK(emptied_buffer(copies[i]) == copies[i + 2]);

@@ -63,7 +63,7 @@ __device__ void run_consumer(const WarpContext& all) {
             const WorkItem item = ctx.item(step, s);
             ctx.stamp(item, Stamp::begin);
             if (op.kind == OpKind::attention)
-                counts = run_attention<kHeadDim>(ctx, op, step, item, counts);
+                counts = run_attention<kHeadDim>(ctx, op, tokens, item, counts);
             else if (op.kind != OpKind::choose)
                 run_gemm(ctx, op, tokens, item, counts);
             else if (ctx.sm < ctx.shape().batch)

@@ -94,6 +94,7 @@ struct FusedDecode::Device {
         arguments.ops = ops.get();
         arguments.maps = reinterpret_cast<const std::byte*>(maps.get());
         arguments.op_count = static_cast<int>(plan.ops.size());
+        arguments.layers = layers_of(arguments.op_count);
         arguments.grid = plan.grid;
         arguments.words = words.get();
         arguments.start = start.get();

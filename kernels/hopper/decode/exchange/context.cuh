@@ -90,7 +90,7 @@ struct WarpContext {
     __device__ char* lamport_of(std::int64_t vector, int buffer) const {
         return reinterpret_cast<char*>(words(vector + buffer * arguments.exchange.lamport_words));
     }
-    __device__ int buffer_of(int step, int op) const { return lamport_buffer(arguments.op_count, step, op); }
+    __device__ int buffer_of(int step, int op) const { return lamport_buffer(arguments.layers, step, op); }
 
     /// The tensor map of a GEMM's weights.
     __device__ const void* map(int op) const { return arguments.maps + std::int64_t{kMapBytes} * op; }

@@ -38,6 +38,10 @@ Exchange exchange_of(const Shape& shape, int grid) {
     exchange.y = add(batch * shape.feed_forward / 2);
     exchange.x = add(batch * shape.width / 2);
     exchange.splits = add(batch * shape.heads * kMaxSplits * (shape.head_dim + 2));
+    if (shape.head_norms) {
+        exchange.squares = add(batch * shape.rotated_tiles());
+        exchange.newest = add(batch * 2 * shape.kv_columns());
+    }
     exchange.best = add(std::int64_t{grid} * kEpilogueWarps * batch * 4);
     exchange.token = add(batch + 1);
     if (!uses_lamport(shape.batch)) return exchange;

@@ -11,7 +11,7 @@
 namespace coda::hopper::decode {
 
 /// What an op reads and writes follows from its kind. Its input is the result of the op before.
-///   qkv         x -> q, k, v: rstd, a bias, RoPE; the new keys and values into the cache
+///   qkv         x -> q, k, v: rstd, a bias or norms of heads, RoPE; the new keys and values into the cache
 ///   attention   q and the caches -> o
 ///   attn_out    o -> x: plus the x that qkv had read
 ///   gate_up     x -> y: rstd, SwiGLU
@@ -43,14 +43,17 @@ struct Shape {
     int heads = 0, kv_heads = 0, head_dim = 0, context = 0;
     int window = 0;  // of positions that a token sees, its own included; `context` where it sees all
     int vocab = 0, padded_vocab = 0;
-    bool int4 = false;  // weights may be 4-bit integers
-    bool bias = false;  // of q, k and v
+    bool int4 = false;        // weights may be 4-bit integers
+    bool bias = false;        // of q, k and v
+    bool head_norms = false;  // of q and k
 
     CODA_HD Slices slices(int columns) const { return slices_of(columns, int4); }
     CODA_HD int group() const { return heads / kv_heads; }
     CODA_HD int q_columns() const { return heads * head_dim; }
     CODA_HD int kv_columns() const { return kv_heads * head_dim; }
     CODA_HD int qkv_columns() const { return q_columns() + 2 * kv_columns(); }
+    /// Tiles of q and k.
+    CODA_HD int rotated_tiles() const { return (q_columns() + kv_columns()) / kTileRows; }
 };
 
 /// A vector in fp32 of every layer. They lie equally far apart, as the parameters of layers do, so no DecodeOp has room
@@ -70,6 +73,7 @@ struct Operands {
     const float* rope = nullptr;   // (context, hd): cos, sin of every pair
     const float* norms = nullptr;  // of matrices of 4-bit integers
     LayerVectors bias;             // (Nq), with Shape::bias
+    LayerVectors gain;             // (2, hd), with Shape::head_norms: of q heads and of k heads
     Bf16* logits = nullptr;        // (S, padded V)
     std::int64_t logits_ld = 0;
     ChoiceRows choice;
@@ -110,8 +114,11 @@ struct Exchange {
     std::int64_t y = 0;       // f / 2
     std::int64_t x = 0;       // d / 2: x after down
     std::int64_t splits = 0;  // H x kMaxSplits x (hd + 2): sums, maximum and Σ of a split's query head
-    std::int64_t best = 0;    // per SM and epilogue warp: S x 4: key, id, first bad id, unused
-    std::int64_t token = 0;   // S: token, and bit 31 while it runs; then one word: 1 where all are to stop
+    // With norms of heads (gemm_epilogue.cuh), fp32 in a word. The keys and values of `qkv` are not used then.
+    std::int64_t squares = 0;  // (H + Hk) hd / 16: Σ z² of a tile of q or k before the norm
+    std::int64_t newest = 0;   // 2 Hk hd: k without its rho, then v
+    std::int64_t best = 0;     // per SM and epilogue warp: S x 4: key, id, first bad id, unused
+    std::int64_t token = 0;    // S: token, and bit 31 while it runs; then one word: 1 where all are to stop
     // The first set of Lamport buffers: (slices, kLamportSliceBytes), in the slices of the GEMM that reads them.
     std::int64_t o_lamport = 0, middle_lamport = 0, y_lamport = 0, x_lamport = 0;
     std::int64_t lamport = 0, lamport_words = 0;  // where the sets begin, and words of one set
@@ -169,10 +176,9 @@ CODA_HD bool uses_lamport(int batch) { return batch >= kLamportFrom; }
 inline constexpr std::uint32_t kEmpty = 0xffffffffu;
 inline constexpr int kLamportBuffers = 3;
 inline constexpr int kLayerOps = 5;  // qkv, attention, attn_out, gate_up, down; then head and choose
-/// The set of Lamport buffers that an op of a layer writes; `ops`: of the whole list.
-CODA_HD int lamport_buffer(int ops, int step, int op) {
-    return (step * (ops / kLayerOps) + op / kLayerOps) % kLamportBuffers;
-}
+CODA_HD int layers_of(int ops) { return ops / kLayerOps; }
+/// The set of Lamport buffers that an op of a layer writes.
+CODA_HD int lamport_buffer(int layers, int step, int op) { return (step * layers + op / kLayerOps) % kLamportBuffers; }
 /// The set that the same op empties, which is written two layers later.
 CODA_HD int emptied_buffer(int buffer) { return (buffer + 2) % kLamportBuffers; }
 

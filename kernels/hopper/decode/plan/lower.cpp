@@ -177,7 +177,6 @@ class Lowering {
         const LinearRope& qkv = next_gemm<LinearRope>();
         expect("a", qkv.a, x_);
         expect("rstd", qkv.rstd, rstd_);
-        require(!qkv.gain, "decode: ", where_, ": model.qk_norm is true, and the fused kernel norms no heads");
         const std::string at_qkv = where_;
         const UnpackInt4* const unpacks = unpacks_;
         const DecodeAttention& attention = next<DecodeAttention>();
@@ -188,6 +187,8 @@ class Lowering {
         unpacks_ = unpacks;
         const DecodeOp entry = gemm(OpKind::qkv, qkv.w, shape().width, shape().qkv_columns());
         layer_vector("bias", qkv.bias, 1, shape().qkv_columns(), shape().bias, plan_.operands.bias);
+        layer_vector("gain", qkv.gain, 2, shape().head_dim, shape().head_norms, plan_.operands.gain);
+        if (qkv.gain) norms_of_heads(qkv);
         rope(qkv);
         where_ = at_attention;
         add_attention(attention, entry);
@@ -235,6 +236,15 @@ class Lowering {
                 ": the rows of the caches are not contiguous");
         require(op.keys.dtype == DType::bf16, "decode: ", where_, ": the caches are ", coda::name_of(op.keys.dtype),
                 ", expected bf16");
+    }
+
+    void norms_of_heads(const LinearRope& op) const {
+        require_heads(op, op.out.cols);
+        require(op.queries == plan_.operands.shape.q_columns(), "decode: ", where_, ": ", op.queries,
+                " columns have the norm of q heads, and attention has ", plan_.operands.shape.q_columns());
+        require(static_cast<float>(op.eps) == plan_.operands.eps, "decode: ", where_, ": eps of the norms of heads is ",
+                op.eps, ", and that of the embedding is ", plan_.operands.eps);
+        require(!op.pre && !op.rho, "decode: ", where_, ": the fused kernel stores no operand pre or rho");
     }
 
     void rope(const LinearRope& op) {

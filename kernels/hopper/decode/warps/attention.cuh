@@ -11,6 +11,7 @@
 
 #include "kernels/hopper/decode/plan/attention_input.h"
 #include "kernels/hopper/decode/warps/gemm.cuh"
+#include "kernels/hopper/decode/warps/head_norms.cuh"
 #include "kernels/hopper/sm90/math.cuh"
 
 namespace coda::hopper::decode {
@@ -35,18 +36,26 @@ class AttentionWarp {
     static constexpr int kQueryLoads = 4 * kRowLoads / 32;                  // of a lane at a time: of four heads
 
   public:
-    __device__ AttentionWarp(const WarpContext& ctx, const DecodeOp& op, int step, const WorkItem& item)
-        : ctx_(ctx), op_(op), step_(step), item_(item), group_(ctx.shape().group()) {}
+    __device__ AttentionWarp(const WarpContext& ctx, const DecodeOp& op, const StepTokens& tokens, const WorkItem& item)
+        : ctx_(ctx), op_(op), tokens_(tokens), item_(item), group_(ctx.shape().group()) {}
 
     /// Adds blocks warp, warp + 8, ... of a tile, whose stages these are, and stores the sums in `partial`.
     __device__ void run(const AttentionTile& tile, OwnStages stage, float* partial) {
-        const int length = ctx_.planned(tile.sequence, step_);
+        const int length = ctx_.planned(tile.sequence, tokens_.step);
         // Visible positions from the tile's first one on.
-        const int end = ctx_.visible(tile.sequence, step_) - tile.first_block * kPositions;
+        const int end = ctx_.visible(tile.sequence, tokens_.step) - tile.first_block * kPositions;
         const bool has_second = end >= 2 && is_own(tile, (end - 2) / kPositions);
         const bool has_newest = is_own(tile, (end - 1) / kPositions);
         if (has_second) fetch_stored(tile, length - 2);
-        fetch(tile, has_newest);
+        const bool has_norms = ctx_.shape().head_norms;  // then `newest` comes with them (head_norms.cuh)
+        fetch(tile, has_newest && !has_norms);
+        if (has_norms) {
+            const NewestRow row{tile.sequence, tile.kv_head, has_newest ? length - 1 : -1,
+                                tokens_.running(tile.sequence)};
+            const float2 rho = take_norms<kHeadDim>(ctx_.state.arguments, ctx_.shared, row, item_);
+            scale_[0] *= rho.x;
+            scale_[1] *= rho.y;
+        }
         for (int block = ctx_.warp; block < tile.blocks; block += kConsumerWarps) {
             const int valid = end - block * kPositions;
             char* rows = stage.wait_full(ctx_, item_);
@@ -68,30 +77,21 @@ class AttentionWarp {
         return block < tile.blocks && block % kConsumerWarps == ctx_.warp;
     }
 
-    // A lane's i-th share of a position: four columns of its key, or of its value.
     __device__ int share(int i) const { return ctx_.lane + 32 * i; }
-    __device__ bool of_value(int i) const { return share(i) >= kRowLoads; }
-    __device__ int column(int i) const { return share(i) % kRowLoads * 4; }
-    /// Of the newest position (0) and of the one before it (1).
-    __device__ uint2* kept(int row, int i) const {
-        return reinterpret_cast<uint2*>(ctx_.input() + AttentionInput::rows(kHeadDim)) + row * 2 * kRowLoads + share(i);
-    }
+    __device__ KeyValueShare<kHeadDim> own(int i) const { return {share(i)}; }
+    __device__ uint2* kept(int row, int i) const { return own(i).kept(ctx_.input(), row); }
 
     __device__ void fetch_stored(const AttentionTile& tile, int position) const {
-        const Shape& shape = ctx_.shape();
-        const std::int64_t first =
-            ((std::int64_t{tile.sequence} * shape.kv_heads + tile.kv_head) * shape.context + position) * kHeadDim;
 #pragma unroll
         for (int i = 0; i < kPairs; ++i)
-            *kept(1, i) =
-                __ldcg(reinterpret_cast<const uint2*>((of_value(i) ? op_.values : op_.keys) + first + column(i)));
+            *kept(1, i) = __ldcg(own(i).stored(op_, ctx_.shape(), tile.sequence, tile.kv_head, position));
     }
     /// Each lane writes what it kept.
     __device__ void put_row(int row, char* rows, int position) const {
 #pragma unroll
         for (int i = 0; i < kPairs; ++i)
-            *reinterpret_cast<uint2*>(rows + (of_value(i) ? kBlockHalfBytes : 0) + position * kRowBytes +
-                                      2 * column(i)) = *kept(row, i);
+            *reinterpret_cast<uint2*>(rows + (own(i).of_value() ? kBlockHalfBytes : 0) + position * kRowBytes +
+                                      2 * own(i).column()) = *kept(row, i);
     }
 
     /// Fetches the queries to shared memory, and the newest key and value where they are wanted. All words at once, but
@@ -125,7 +125,7 @@ class AttentionWarp {
             for (int u = 0; u < kQueryLoads; ++u) ptx::load_ll_pair(query[u], from + 2 * share(u), share(u) < loads);
 #pragma unroll
             for (int i = 0; i < kPairs; ++i)
-                ptx::load_ll_pair(row[i], key + (of_value(i) ? to_value : 0) + column(i) / 2, want_newest);
+                ptx::load_ll_pair(row[i], key + (own(i).of_value() ? to_value : 0) + own(i).column() / 2, want_newest);
 #pragma unroll
             for (const ptx::LlPair& words : query) bits |= missing(words, epoch);
 #pragma unroll
@@ -136,7 +136,7 @@ class AttentionWarp {
         for (int u = 0; u < kQueryLoads; ++u)
             if (share(u) < loads)
                 *reinterpret_cast<uint2*>(to + share(u) / kRowLoads * AttentionInput::query_pitch(kHeadDim) +
-                                          2 * column(u)) = ll_data_pair(query[u]);
+                                          2 * own(u).column()) = ll_data_pair(query[u]);
         if (want_newest)
 #pragma unroll
             for (int i = 0; i < kPairs; ++i) *kept(0, i) = ll_data_pair(row[i]);
@@ -147,7 +147,6 @@ class AttentionWarp {
         char* input = ctx_.input();
         auto* exponentials = reinterpret_cast<float*>(input + AttentionInput::exponentials(kHeadDim));
         auto* factors = reinterpret_cast<float*>(input + AttentionInput::factors(kHeadDim));
-        const float scale = kLog2e * rsqrtf(static_cast<float>(kHeadDim));
         const char* keys = rows + lane_row(lane) * kRowBytes + 2 * lane_column(lane);
         const char* queries = input + lane_row(lane) * AttentionInput::query_pitch(kHeadDim) + 2 * lane_column(lane);
         int blocks = kHeadDim / kBlockColumns;
@@ -163,7 +162,7 @@ class AttentionWarp {
 #pragma unroll
             for (int i = 0; i < 4; ++i) {
                 const bool inside = t * kTileRows + result_row(lane, i) < valid;
-                logit[t][i] = inside ? scale * sums.total(i) : -INFINITY;
+                logit[t][i] = inside ? scale_[i % 2] * sums.total(i) : -INFINITY;
                 largest[i % 2] = fmaxf(largest[i % 2], logit[t][i]);
             }
         }
@@ -256,19 +255,21 @@ class AttentionWarp {
 
     const WarpContext& ctx_;
     const DecodeOp& op_;
-    int step_;
+    const StepTokens& tokens_;
     const WorkItem& item_;
     int group_;
     // Of the query heads 2 (lane % 4) and + 1; the total of this lane's positions.
+    float scale_[2] = {kLog2e * rsqrtf(static_cast<float>(kHeadDim)), kLog2e* rsqrtf(static_cast<float>(kHeadDim))};
     float maximum_[2] = {-INFINITY, -INFINITY}, total_[2] = {};
     float sums_[2][4][2 * kPairs] = {};
 };
 
 /// A consumer warp's share of attention.
 template <int kHeadDim>
-__device__ __forceinline__ ConsumerCounts run_attention(const WarpContext& ctx, const DecodeOp& op, int step,
-                                                        WorkItem item, ConsumerCounts counts) {
-    const auto tiles = ctx.attention_tiles(step, kHeadDim);
+__device__ __forceinline__ ConsumerCounts run_attention(const WarpContext& ctx, const DecodeOp& op,
+                                                        const StepTokens& tokens, WorkItem item,
+                                                        ConsumerCounts counts) {
+    const auto tiles = ctx.attention_tiles(tokens.step, kHeadDim);
     const OwnTiles own = own_tiles(tiles.number(), op.rotation, ctx.sm, ctx.grid);
     for (int index = 0; index < own.number; ++index, ++counts.attention_tiles) {
         const AttentionTile tile = tiles.tile(own.tile(index));
@@ -277,7 +278,7 @@ __device__ __forceinline__ ConsumerCounts run_attention(const WarpContext& ctx, 
                                   static_cast<std::uint32_t>(counts.attention_tiles & 1) ^ 1);
         ctx.stamp(item, Stamp::ready);
         if (ctx.warp < tile.blocks) {
-            AttentionWarp<kHeadDim> warp(ctx, op, step, item);
+            AttentionWarp<kHeadDim> warp(ctx, op, tokens, item);
             warp.run(tile, OwnStages(ctx, counts.stage, 0), ctx.attention_partials(ctx.warp));
         }
         __syncwarp();

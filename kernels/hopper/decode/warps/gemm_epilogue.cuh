@@ -7,6 +7,7 @@
 
 #include "kernels/hopper/decode/exchange/input.cuh"
 #include "kernels/hopper/decode/exchange/lamport_output.cuh"
+#include "kernels/hopper/decode/warps/head_norms.cuh"
 #include "kernels/hopper/ptx/mbarrier.cuh"
 #include "kernels/hopper/sm90/math.cuh"
 #include "kernels/math/rope.h"
@@ -19,6 +20,10 @@ inline constexpr int kLaneTasks = kPairs * kMaxBatch / 32;
 
 __device__ __forceinline__ std::uint32_t load_pair(const Bf16* address) {
     return __ldg(reinterpret_cast<const std::uint32_t*>(address));
+}
+
+__device__ __forceinline__ float2 load_floats(const float* address) {
+    return __ldg(reinterpret_cast<const float2*>(address));
 }
 
 /// The largest logit of a sequence that a lane has seen: its key in the high bits and the complement of its id in the
@@ -64,8 +69,8 @@ class GemmEpilogue {
         int sequence, pair;
         bool active;
         bool running;
-        std::uint32_t extra;  // the residual's pair
-        float2 angle, bias;   // of qkv
+        std::uint32_t extra;   // the residual's pair
+        float2 angle, vector;  // of qkv: the bias, or the gain of a q or k head
         float2 value;
     };
 
@@ -99,8 +104,6 @@ class GemmEpilogue {
                                       static_cast<std::uint32_t>(count / kEpilogueWarps + 1));
     }
 
-    __device__ int layer() const { return item_.op / kLayerOps; }
-
     /// What the task needs besides the sums.
     __device__ void fetch(Task& task, int tile) {
         const int column = tile * kTileRows + 2 * task.pair;
@@ -109,9 +112,13 @@ class GemmEpilogue {
             const int position = max(ctx_.planned(min(task.sequence, shape.batch - 1), tokens_.step) - 1, 0);
             const bool rotated = column < shape.q_columns() + shape.kv_columns();
             const std::int64_t at = std::int64_t{position} * kHeadDim + column % kHeadDim;
-            task.angle = rotated ? __ldg(reinterpret_cast<const float2*>(ctx_.operands().rope + at)) : float2{1, 0};
-            if (shape.bias)
-                task.bias = __ldg(reinterpret_cast<const float2*>(ctx_.operands().bias.of(layer()) + column));
+            task.angle = rotated ? load_floats(ctx_.operands().rope + at) : float2{1, 0};
+            const int layer = item_.op / kLayerOps;
+            if (shape.bias) task.vector = load_floats(ctx_.operands().bias.of(layer) + column);
+            if (shape.head_norms) {
+                const float* gain = ctx_.operands().gain.of(layer) + (column < shape.q_columns() ? 0 : kHeadDim);
+                task.vector = rotated ? load_floats(gain + column % kHeadDim) : float2{1, 1};
+            }
         }
         if (op_.kind != OpKind::attn_out && op_.kind != OpKind::down) return;
         if (op_.embedded) {
@@ -171,8 +178,11 @@ class GemmEpilogue {
         const int column = tile * kTileRows + 2 * task.pair;
         switch (op_.kind) {
             case OpKind::qkv: {
+                if (shape.head_norms)
+                    return finish_with_norm(ctx_.state.arguments, item_.epoch, task.sequence, task.active, column,
+                                            task.value, task.vector, task.angle);
                 Pair<float> z{task.value.x, task.value.y};
-                if (shape.bias) z = {__fadd_rn(z.first, task.bias.x), __fadd_rn(z.second, task.bias.y)};
+                if (shape.bias) z = {__fadd_rn(z.first, task.vector.x), __fadd_rn(z.second, task.vector.y)};
                 z = rotate_pair(z, task.angle.x, task.angle.y);
                 const std::uint32_t pair = pack_bf16(z.first, z.second);
                 publish(task, exchange.qkv, shape.qkv_columns(), column, pair);  // first: attention waits for it
