@@ -56,8 +56,8 @@ struct Shape {
     CODA_HD int rotated_tiles() const { return (q_columns() + kv_columns()) / kTileRows; }
 };
 
-/// A vector in fp32 of every layer. They lie equally far apart, as the parameters of layers do, so no DecodeOp has room
-/// for an address: each byte of it is there once per op in the shared memory of every SM.
+/// A vector in fp32 of every layer, equally far apart, as the parameters of layers lie. An address in each DecodeOp would
+/// take 8 bytes per op from the shared memory of every SM.
 struct LayerVectors {
     const float* first = nullptr;  // of layer 0
     std::int64_t apart = 0;        // elements
