@@ -1,5 +1,5 @@
-// What families add to LLaMA in the fused decode kernel, against the op list run by cpu::run: windows, biases of q, k
-// and v, norms of q and k heads. decode_test.cpp has shapes with them in all of its tests.
+// What families add to LLaMA in the fused decode kernel, against the op list run by cpu::run: windows, biases of
+// attention's projections, norms of q and k heads. decode_test.cpp has shapes with them in all of its tests.
 #include "tests/hopper/decode_on_gpu.h"
 
 using namespace coda;
@@ -13,7 +13,7 @@ constexpr DecodeSizes kWindows[] = {
     kWindow,
     {.batch = 5, .context = 5000, .window = 1000},
     {.batch = 8, .layers = 3, .heads = 8, .kv_heads = 1, .head_dim = 128, .context = 700, .window = 70}};
-constexpr DecodeSizes kBias{.batch = 2, .layers = 3, .bias = true};
+constexpr DecodeSizes kBias{.batch = 2, .layers = 3, .bias = true, .out_bias = true};
 constexpr DecodeSizes kNorms{.batch = 3, .layers = 3, .head_norms = true};
 
 }  // namespace
@@ -56,6 +56,8 @@ TEST_CASE("fused decode: the comparison with the op list sees another window, bi
         CHECK(farthest(kWindow, [&](DecodePlan& plan) { plan.operands.shape.window += more; }) > kTolerance);
     CHECK(farthest(kBias, [](DecodePlan& plan) { plan.operands.bias.first += 2; }) > kTolerance);
     CHECK(farthest(kBias, [](DecodePlan& plan) { plan.operands.bias.apart = 0; }) > kTolerance);
+    CHECK(farthest(kBias, [](DecodePlan& plan) { plan.operands.out_bias.first += 2; }) > kTolerance);
+    CHECK(farthest(kBias, [](DecodePlan& plan) { plan.operands.out_bias.apart = 0; }) > kTolerance);
     CHECK(farthest(kNorms, [](DecodePlan& plan) { plan.operands.gain.first += 2; }) > kTolerance);
     CHECK(farthest(kNorms, [](DecodePlan& plan) { plan.operands.gain.apart = 0; }) > kTolerance);
     CHECK(farthest(kNorms, [](DecodePlan& plan) { plan.operands.shape.head_norms = false; }) > kTolerance);

@@ -27,6 +27,7 @@ constexpr double kTie = 4 * std::numbers::sqrt2 * kRelativeRms;  // of the logit
 /// Widths that are multiples of 16, as the kernel takes them; a vocabulary that is not.
 ModelConfig fused_model(std::int64_t head_dim, bool bias = false, bool norms = false, std::int64_t window = 0) {
     ModelConfig model = small_model(head_dim, true, bias, norms, window);
+    model.attention_out_bias = bias;
     model.hidden_size = 272;
     model.intermediate_size = 336;
     return model;

@@ -20,7 +20,7 @@ struct DecodeSizes {
     bool int4 = false, int4_head = false;  // 4-bit integers: the layers' matrices, the head's
     bool norms = true;                     // these have the weights of norms before them, and scales with a mantissa
     std::int64_t window = 0;               // of positions that a token sees; 0: all
-    bool bias = false;                     // of q, k and v
+    bool bias = false, out_bias = false;   // of q, k and v; of attn_out
     bool head_norms = false;               // of q and k
 
     std::int64_t q_columns() const { return heads * head_dim; }
@@ -65,6 +65,7 @@ class DecodeList {
         if (sizes.norms && (sizes.int4 || sizes.int4_head))
             norms_ = buffers.random(DType::f32, 1, (2 * sizes.layers + 1) * sizes.width, 0.5, 1.5);
         if (sizes.bias) biases_ = buffers.random(DType::f32, sizes.layers, sizes.qkv_columns());
+        if (sizes.out_bias) out_biases_ = buffers.random(DType::f32, sizes.layers, sizes.width);
         if (sizes.head_norms) gains_ = buffers.random(DType::f32, 2 * sizes.layers, sizes.head_dim, 0.5, 1.5);
         build();
     }
@@ -162,12 +163,12 @@ class DecodeList {
                   .x = x,
                   .rstd = rstd,
                   .eps = kEps});
-        const auto close = [&](int layer, const char* name, const View& a, std::int64_t k) {
+        const auto close = [&](int layer, const char* name, const View& a, std::int64_t k, const View& bias) {
             const View matrix = w(layer, "weights", d, k);
             const View next = activation(d), square = statistic(ceil_div(d, tile)), next_rstd = statistic();
             add(layer, name,
                 LinearResidualRms{
-                    .a = a, .w = matrix, .bias = {}, .residual = x, .x = next, .square = square, .tile = tile});
+                    .a = a, .w = matrix, .bias = bias, .residual = x, .x = next, .square = square, .tile = tile});
             add(layer, "rstd", FinishRstd{.square = square, .rstd = next_rstd, .width = d, .eps = kEps});
             x = next;
             rstd = next_rstd;
@@ -206,10 +207,10 @@ class DecodeList {
                                       .window = sizes.window};
             attention.scratch = buffers.vector(DType::u8, attention.scratch_bytes());
             add(l, "attention", attention);
-            close(l, "attn_out", o, sizes.q_columns());
+            close(l, "attn_out", o, sizes.q_columns(), out_biases_ ? out_biases_.row_slice(l, 1) : View{});
             const View gate_up_weights = w(l, "gate_up_weights", 2 * f, d, 2 * l + 1);
             add(l, "gate_up", LinearSwiglu{.a = x, .w = gate_up_weights, .rstd = rstd, .z = {}, .y = y});
-            close(l, "down", y, f);
+            close(l, "down", y, f, {});
         }
         View all = activation(sizes.padded_vocab);
         const View head = w(-1, "head_weights", sizes.padded_vocab, d, 2 * sizes.layers);
@@ -231,7 +232,7 @@ class DecodeList {
 
     float scale_;
     std::mt19937 random_;
-    View norms_, biases_, gains_, limits_, ends_, options_, rope_;
+    View norms_, biases_, out_biases_, gains_, limits_, ends_, options_, rope_;
 };
 
 }  // namespace coda::test

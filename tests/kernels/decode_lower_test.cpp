@@ -162,11 +162,15 @@ TEST_CASE("fused decode: a window that the context exceeds is the plan's") {
 }
 
 TEST_CASE("fused decode: biases of all layers are equally far apart") {
-    DecodeList list({.layers = 3, .bias = true});
+    DecodeList list({.layers = 3, .bias = true, .out_bias = true});
     const Memory memory = list.buffers.memory();
     const DecodePlan plan = lower(list.schedule, memory, 132);
     CHECK(plan.operands.shape.bias);
-    for (int l = 0; l < 3; ++l) CHECK(plan.operands.bias.of(l) == memory.at<float>(op_of<LinearRope>(list, l).bias));
+    CHECK(plan.operands.shape.out_bias);
+    for (int l = 0; l < 3; ++l) {
+        CHECK(plan.operands.bias.of(l) == memory.at<float>(op_of<LinearRope>(list, l).bias));
+        CHECK(plan.operands.out_bias.of(l) == memory.at<float>(op_of<LinearResidualRms>(list, 2 * l).bias));
+    }
     CHECK(lower(list.schedule, Memory::shapes_only(), 132).operands.shape.bias);
     CHECK(!lower(DecodeList(DecodeSizes{}).schedule, Memory::shapes_only(), 132).operands.shape.bias);
 
@@ -240,7 +244,7 @@ TEST_CASE("fused decode: a list of another form is refused, and the message says
                Contains("layer 1 attention: heads, context or window differ from layer 0"));
     CHECK_THAT(
         refusal_after([](DecodeList& list) { op_of<LinearResidualRms>(list, 2).bias = op_of<Embed>(list).rstd; }),
-        Contains("layer 1 attn_out: model.attention_out_bias is true"));
+        Contains("layer 1 attn_out: operand bias is there, and layer 0 has none"));
     CHECK_THAT(
         refusal_after([](DecodeList& list) { op_of<LinearResidualRms>(list, 1).bias = op_of<Embed>(list).rstd; }),
         Contains("layer 0 down: model.mlp_bias is true"));

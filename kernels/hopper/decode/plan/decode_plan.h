@@ -13,7 +13,7 @@ namespace coda::hopper::decode {
 /// What an op reads and writes follows from its kind. Its input is the result of the op before.
 ///   qkv         x -> q, k, v: rstd, a bias or norms of heads, RoPE; the new keys and values into the cache
 ///   attention   q and the caches -> o
-///   attn_out    o -> x: plus the x that qkv had read
+///   attn_out    o -> x: a bias; plus the x that qkv had read
 ///   gate_up     x -> y: rstd, SwiGLU
 ///   down        y -> x: plus the x that gate_up had read
 ///   head        x -> logits: rstd; the largest of each sequence
@@ -45,6 +45,7 @@ struct Shape {
     int vocab = 0, padded_vocab = 0;
     bool int4 = false;        // weights may be 4-bit integers
     bool bias = false;        // of q, k and v
+    bool out_bias = false;    // of attn_out
     bool head_norms = false;  // of q and k
 
     CODA_HD Slices slices(int columns) const { return slices_of(columns, int4); }
@@ -56,8 +57,8 @@ struct Shape {
     CODA_HD int rotated_tiles() const { return (q_columns() + kv_columns()) / kTileRows; }
 };
 
-/// A vector in fp32 of every layer, equally far apart, as the parameters of layers lie. An address in each DecodeOp would
-/// take 8 bytes per op from the shared memory of every SM.
+/// A vector in fp32 of every layer, equally far apart, as the parameters of layers lie. An address in each DecodeOp
+/// would take 8 bytes per op from the shared memory of every SM.
 struct LayerVectors {
     const float* first = nullptr;  // of layer 0
     std::int64_t apart = 0;        // elements
@@ -73,6 +74,7 @@ struct Operands {
     const float* rope = nullptr;   // (context, hd): cos, sin of every pair
     const float* norms = nullptr;  // of matrices of 4-bit integers
     LayerVectors bias;             // (Nq), with Shape::bias
+    LayerVectors out_bias;         // (d), with Shape::out_bias
     LayerVectors gain;             // (2, hd), with Shape::head_norms: of q heads and of k heads
     Bf16* logits = nullptr;        // (S, padded V)
     std::int64_t logits_ld = 0;

@@ -280,8 +280,10 @@ class Lowering {
     void residual(OpKind kind, const LinearResidualRms& op, const View& input, int columns, const View& old) {
         expect("a", op.a, input);
         expect("residual", op.residual, old);
-        require(!op.bias, "decode: ", where_, ": model.", kind == OpKind::attn_out ? "attention_out_bias" : "mlp_bias",
-                " is true, and the fused kernel adds no bias");
+        if (kind == OpKind::attn_out)
+            layer_vector("bias", op.bias, 1, shape().width, shape().out_bias, plan_.operands.out_bias);
+        else
+            require(!op.bias, "decode: ", where_, ": model.mlp_bias is true, and the fused kernel adds no bias");
         DecodeOp entry = gemm(kind, op.w, columns, shape().width);
         entry.embedded = layers_ == 0 && kind == OpKind::attn_out;
         add(entry);

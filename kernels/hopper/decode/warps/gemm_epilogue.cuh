@@ -69,8 +69,9 @@ class GemmEpilogue {
         int sequence, pair;
         bool active;
         bool running;
-        std::uint32_t extra;   // the residual's pair
-        float2 angle, vector;  // of qkv: the bias, or the gain of a q or k head
+        std::uint32_t extra;  // the residual's pair
+        float2 angle;
+        float2 vector;  // the bias; of qkv it may be the gain of a q or k head
         float2 value;
     };
 
@@ -108,12 +109,12 @@ class GemmEpilogue {
     __device__ void fetch(Task& task, int tile) {
         const int column = tile * kTileRows + 2 * task.pair;
         const Shape& shape = ctx_.shape();
+        const int layer = item_.op / kLayerOps;
         if (op_.kind == OpKind::qkv) {
             const int position = max(ctx_.planned(min(task.sequence, shape.batch - 1), tokens_.step) - 1, 0);
             const bool rotated = column < shape.q_columns() + shape.kv_columns();
             const std::int64_t at = std::int64_t{position} * kHeadDim + column % kHeadDim;
             task.angle = rotated ? load_floats(ctx_.operands().rope + at) : float2{1, 0};
-            const int layer = item_.op / kLayerOps;
             if (shape.bias) task.vector = load_floats(ctx_.operands().bias.of(layer) + column);
             if (shape.head_norms) {
                 const float* gain = ctx_.operands().gain.of(layer) + (column < shape.q_columns() ? 0 : kHeadDim);
@@ -121,13 +122,14 @@ class GemmEpilogue {
             }
         }
         if (op_.kind != OpKind::attn_out && op_.kind != OpKind::down) return;
+        const bool first = op_.kind == OpKind::attn_out;
+        if (first && shape.out_bias) task.vector = load_floats(ctx_.operands().out_bias.of(layer) + column);
         if (op_.embedded) {
             const int token = tokens_.of(task.sequence);
             task.extra = load_pair(ctx_.operands().table + token * ctx_.operands().table_ld + column);
             return;
         }
         // x as attn_out finds it comes from the layer before, three ops ago; as down finds it, from attn_out.
-        const bool first = op_.kind == OpKind::attn_out;
         const std::uint32_t epoch = item_.epoch - (first ? 3 : 2);
         const std::uint64_t* words = ctx_.words(first ? ctx_.arguments.exchange.x : ctx_.arguments.exchange.middle) +
                                      (std::int64_t{task.sequence} * shape.width + column) / 2;
@@ -190,9 +192,11 @@ class GemmEpilogue {
             }
             case OpKind::attn_out:
             case OpKind::down: {
-                const float2 old = unpack_bf16(task.extra);
-                const std::uint32_t pair = pack_bf16(task.value.x + old.x, task.value.y + old.y);
                 const bool first = op_.kind == OpKind::attn_out;
+                const float2 old = unpack_bf16(task.extra);
+                float2 x = task.value;
+                if (first && shape.out_bias) x = {__fadd_rn(x.x, task.vector.x), __fadd_rn(x.y, task.vector.y)};
+                const std::uint32_t pair = pack_bf16(x.x + old.x, x.y + old.y);
                 if (ctx_.lamport) store_lamport(task, column, pair);
                 return publish(task, first ? exchange.middle : exchange.x, shape.width, column, pair);
             }
