@@ -158,6 +158,7 @@ TEST_CASE("fused decode: a window that the context exceeds is the plan's") {
         const DecodeList list({.window = window});
         const DecodePlan plan = lower(list.schedule, list.buffers.memory(), 132);
         CHECK(plan.operands.shape.window == std::min(window, 300));
+        CHECK(plan.operands.shape.extended() == (window < 300));
     }
 }
 
@@ -167,6 +168,7 @@ TEST_CASE("fused decode: biases of all layers are equally far apart") {
     const DecodePlan plan = lower(list.schedule, memory, 132);
     CHECK(plan.operands.shape.bias);
     CHECK(plan.operands.shape.out_bias);
+    CHECK(plan.operands.shape.extended());
     for (int l = 0; l < 3; ++l) {
         CHECK(plan.operands.bias.of(l) == memory.at<float>(op_of<LinearRope>(list, l).bias));
         CHECK(plan.operands.out_bias.of(l) == memory.at<float>(op_of<LinearResidualRms>(list, 2 * l).bias));

@@ -134,12 +134,12 @@ __device__ __forceinline__ void initialise(const WarpContext& ctx) {
     __syncthreads();
 }
 
-/// kLamport: hands over Lamport buffers (Exchange); kInt4: takes 4-bit integers too. Kernels apart, so that few
-/// sequences do not pay for what many need, nor bf16 for integers.
-template <int kHeadDim, bool kLamport, bool kInt4>
+/// Kernels apart, so that few sequences do not pay for what many need, nor bf16 for integers, nor LLaMA for other
+/// families.
+template <int kHeadDim, bool kLamport, bool kInt4, bool kExtended>
 __global__ __launch_bounds__(kThreads, 1) void fused_decode(const __grid_constant__ Arguments arguments) {
     extern __shared__ __align__(1024) char memory[];
-    const WarpContext ctx(arguments, memory, kLamport, kInt4);
+    const WarpContext ctx(arguments, memory, Instance{.lamport = kLamport, .int4 = kInt4, .extended = kExtended});
     initialise(ctx);
     if (ctx.warp < kConsumerWarps)
         run_consumer<kHeadDim>(ctx);
@@ -147,6 +147,13 @@ __global__ __launch_bounds__(kThreads, 1) void fused_decode(const __grid_constan
         run_epilogue<kHeadDim>(ctx);
     else if (ctx.lane == 0)
         Producer<kHeadDim>(ctx).run();
+}
+
+template <bool kLamport, bool kInt4>
+auto instance_for(int head_dim, bool extended) {
+    if (extended)
+        return head_dim == 64 ? fused_decode<64, kLamport, kInt4, true> : fused_decode<128, kLamport, kInt4, true>;
+    return head_dim == 64 ? fused_decode<64, kLamport, kInt4, false> : fused_decode<128, kLamport, kInt4, false>;
 }
 
 }  // namespace coda::hopper::decode

@@ -3,8 +3,6 @@
 
 namespace coda::hopper::decode {
 
-Kernel lamport_int4_kernel(int head_dim) {
-    return head_dim == 64 ? fused_decode<64, true, true> : fused_decode<128, true, true>;
-}
+Kernel lamport_int4_kernel(int head_dim, bool extended) { return instance_for<true, true>(head_dim, extended); }
 
 }  // namespace coda::hopper::decode

@@ -3,8 +3,6 @@
 
 namespace coda::hopper::decode {
 
-Kernel lamport_kernel(int head_dim) {
-    return head_dim == 64 ? fused_decode<64, true, false> : fused_decode<128, true, false>;
-}
+Kernel lamport_kernel(int head_dim, bool extended) { return instance_for<true, false>(head_dim, extended); }
 
 }  // namespace coda::hopper::decode

@@ -3,8 +3,6 @@
 
 namespace coda::hopper::decode {
 
-Kernel ll_int4_kernel(int head_dim) {
-    return head_dim == 64 ? fused_decode<64, false, true> : fused_decode<128, false, true>;
-}
+Kernel ll_int4_kernel(int head_dim, bool extended) { return instance_for<false, true>(head_dim, extended); }
 
 }  // namespace coda::hopper::decode

@@ -3,8 +3,6 @@
 
 namespace coda::hopper::decode {
 
-Kernel ll_kernel(int head_dim) {
-    return head_dim == 64 ? fused_decode<64, false, false> : fused_decode<128, false, false>;
-}
+Kernel ll_kernel(int head_dim, bool extended) { return instance_for<false, false>(head_dim, extended); }
 
 }  // namespace coda::hopper::decode

@@ -58,6 +58,13 @@ struct RingSlot {
     }
 };
 
+/// What an instance of the kernel takes; constants in it.
+struct Instance {
+    bool lamport = false;   // hands over the inputs of GEMMs in Lamport buffers: uses_lamport()
+    bool int4 = false;      // weights may be 4-bit integers
+    bool extended = false;  // Shape::extended()
+};
+
 struct WarpContext {
     // By value: the compiler then reads the kernel's parameters as operands in the constant bank. If their address were
     // taken, it would load them from memory, and the loads of a k-tile would wait for one another.
@@ -66,11 +73,10 @@ struct WarpContext {
     SharedState& state;
     const DecodeOp* ops;  // in shared memory
     int sm, grid, warp, lane;
-    bool lamport;  // hand over the inputs of GEMMs: uses_lamport(), as a constant
-    bool int4;     // weights may be 4-bit integers: a constant
+    bool lamport, int4, extended;  // Instance
     Watchdog watchdog;
 
-    __device__ WarpContext(const Arguments& given, char* memory, bool uses_lamport, bool takes_int4)
+    __device__ WarpContext(const Arguments& given, char* memory, const Instance& instance)
         : arguments(given),
           shared(memory),
           state(*reinterpret_cast<SharedState*>(memory + given.layout.state)),
@@ -79,8 +85,9 @@ struct WarpContext {
           grid(given.grid),
           warp(static_cast<int>(threadIdx.x) / 32),
           lane(static_cast<int>(threadIdx.x) % 32),
-          lamport(uses_lamport),
-          int4(takes_int4),
+          lamport(instance.lamport),
+          int4(instance.int4),
+          extended(instance.extended),
           watchdog(given.report, given.watchdog_nanoseconds, state) {}
 
     __device__ const Operands& operands() const { return arguments.operands; }
@@ -114,7 +121,7 @@ struct WarpContext {
         return planned_length(state.start_running[sequence] != 0, state.start_length[sequence], step, shape().context);
     }
     __device__ int visible(int sequence, int step) const {
-        return visible_positions(planned(sequence, step), shape().window);
+        return extended ? visible_positions(planned(sequence, step), shape().window) : planned(sequence, step);
     }
     struct Visible {
         const WarpContext& ctx;

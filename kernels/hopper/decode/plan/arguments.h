@@ -16,7 +16,7 @@ struct Arguments {
     Exchange exchange;
     const DecodeOp* ops = nullptr;
     const std::byte* maps = nullptr;  // a tensor map of kMapBytes per op; nothing in those without a GEMM
-    int op_count = 0, layers = 0, steps = 0, grid = 0;
+    int op_count = 0, steps = 0, grid = 0;
     std::uint32_t epoch = 0;               // of epoch_of
     std::uint64_t* words = nullptr;        // Exchange
     const std::int32_t* start = nullptr;   // (3, S): token, length, state before the launch
@@ -25,6 +25,7 @@ struct Arguments {
     std::uint64_t* report = nullptr;       // report/report.h
     std::uint64_t* trace = nullptr;        // of step `traced_step`: report/trace.h
     int traced_step = -1;                  // -1: none
+    int layers = 0;
     std::uint64_t watchdog_nanoseconds = 0;
 };
 

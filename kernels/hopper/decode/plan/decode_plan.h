@@ -48,6 +48,8 @@ struct Shape {
     bool out_bias = false;    // of attn_out
     bool head_norms = false;  // of q and k
 
+    /// Whether the model has what LLaMA has not. Kernels apart have it, so that LLaMA does not pay for it.
+    CODA_HD bool extended() const { return window < context || bias || out_bias || head_norms; }
     CODA_HD Slices slices(int columns) const { return slices_of(columns, int4); }
     CODA_HD int group() const { return heads / kv_heads; }
     CODA_HD int q_columns() const { return heads * head_dim; }

@@ -47,14 +47,15 @@ class AttentionWarp {
         const bool has_second = end >= 2 && is_own(tile, (end - 2) / kPositions);
         const bool has_newest = is_own(tile, (end - 1) / kPositions);
         if (has_second) fetch_stored(tile, length - 2);
-        const bool has_norms = ctx_.shape().head_norms;  // then `newest` comes with them (head_norms.cuh)
+        const bool has_norms =
+            ctx_.extended && ctx_.shape().head_norms;  // then `newest` comes with them (head_norms.cuh)
         fetch(tile, has_newest && !has_norms);
         if (has_norms) {
             const NewestRow row{tile.sequence, tile.kv_head, has_newest ? length - 1 : -1,
                                 tokens_.running(tile.sequence)};
             const float2 rho = take_norms<kHeadDim>(ctx_.state.arguments, ctx_.shared, row, item_);
-            scale_[0] *= rho.x;
-            scale_[1] *= rho.y;
+            rho_[0] = rho.x;
+            rho_[1] = rho.y;
         }
         for (int block = ctx_.warp; block < tile.blocks; block += kConsumerWarps) {
             const int valid = end - block * kPositions;
@@ -147,6 +148,7 @@ class AttentionWarp {
         char* input = ctx_.input();
         auto* exponentials = reinterpret_cast<float*>(input + AttentionInput::exponentials(kHeadDim));
         auto* factors = reinterpret_cast<float*>(input + AttentionInput::factors(kHeadDim));
+        const float scale = kLog2e * rsqrtf(static_cast<float>(kHeadDim));
         const char* keys = rows + lane_row(lane) * kRowBytes + 2 * lane_column(lane);
         const char* queries = input + lane_row(lane) * AttentionInput::query_pitch(kHeadDim) + 2 * lane_column(lane);
         int blocks = kHeadDim / kBlockColumns;
@@ -162,7 +164,8 @@ class AttentionWarp {
 #pragma unroll
             for (int i = 0; i < 4; ++i) {
                 const bool inside = t * kTileRows + result_row(lane, i) < valid;
-                logit[t][i] = inside ? scale_[i % 2] * sums.total(i) : -INFINITY;
+                logit[t][i] = inside ? scale * sums.total(i) : -INFINITY;
+                if (ctx_.extended) logit[t][i] *= rho_[i % 2];
                 largest[i % 2] = fmaxf(largest[i % 2], logit[t][i]);
             }
         }
@@ -259,7 +262,7 @@ class AttentionWarp {
     const WorkItem& item_;
     int group_;
     // Of the query heads 2 (lane % 4) and + 1; the total of this lane's positions.
-    float scale_[2] = {kLog2e * rsqrtf(static_cast<float>(kHeadDim)), kLog2e* rsqrtf(static_cast<float>(kHeadDim))};
+    float rho_[2] = {1, 1};  // of a norm of heads
     float maximum_[2] = {-INFINITY, -INFINITY}, total_[2] = {};
     float sums_[2][4][2 * kPairs] = {};
 };

@@ -153,8 +153,7 @@ class Chooser {
 inline __device__ __noinline__ std::uint32_t run_choice(const Arguments& shared_arguments, char* shared,
                                                         StepTokens tokens, WorkItem item,
                                                         std::uint32_t consumer_phase) {
-    constexpr bool kLamport = false;  // whether the kernel has them or not: this op uses none
-    return Chooser(WarpContext(shared_arguments, shared, kLamport, false), tokens, item, consumer_phase).run();
+    return Chooser(WarpContext(shared_arguments, shared, Instance{}), tokens, item, consumer_phase).run();
 }
 
 }  // namespace coda::hopper::decode

@@ -115,15 +115,16 @@ class GemmEpilogue {
             const bool rotated = column < shape.q_columns() + shape.kv_columns();
             const std::int64_t at = std::int64_t{position} * kHeadDim + column % kHeadDim;
             task.angle = rotated ? load_floats(ctx_.operands().rope + at) : float2{1, 0};
-            if (shape.bias) task.vector = load_floats(ctx_.operands().bias.of(layer) + column);
-            if (shape.head_norms) {
+            if (ctx_.extended && shape.bias) task.vector = load_floats(ctx_.operands().bias.of(layer) + column);
+            if (ctx_.extended && shape.head_norms) {
                 const float* gain = ctx_.operands().gain.of(layer) + (column < shape.q_columns() ? 0 : kHeadDim);
                 task.vector = rotated ? load_floats(gain + column % kHeadDim) : float2{1, 1};
             }
         }
         if (op_.kind != OpKind::attn_out && op_.kind != OpKind::down) return;
         const bool first = op_.kind == OpKind::attn_out;
-        if (first && shape.out_bias) task.vector = load_floats(ctx_.operands().out_bias.of(layer) + column);
+        if (ctx_.extended && first && shape.out_bias)
+            task.vector = load_floats(ctx_.operands().out_bias.of(layer) + column);
         if (op_.embedded) {
             const int token = tokens_.of(task.sequence);
             task.extra = load_pair(ctx_.operands().table + token * ctx_.operands().table_ld + column);
@@ -180,11 +181,12 @@ class GemmEpilogue {
         const int column = tile * kTileRows + 2 * task.pair;
         switch (op_.kind) {
             case OpKind::qkv: {
-                if (shape.head_norms)
+                if (ctx_.extended && shape.head_norms)
                     return finish_with_norm(ctx_.state.arguments, item_.epoch, task.sequence, task.active, column,
                                             task.value, task.vector, task.angle);
                 Pair<float> z{task.value.x, task.value.y};
-                if (shape.bias) z = {__fadd_rn(z.first, task.vector.x), __fadd_rn(z.second, task.vector.y)};
+                if (ctx_.extended && shape.bias)
+                    z = {__fadd_rn(z.first, task.vector.x), __fadd_rn(z.second, task.vector.y)};
                 z = rotate_pair(z, task.angle.x, task.angle.y);
                 const std::uint32_t pair = pack_bf16(z.first, z.second);
                 publish(task, exchange.qkv, shape.qkv_columns(), column, pair);  // first: attention waits for it
@@ -195,7 +197,8 @@ class GemmEpilogue {
                 const bool first = op_.kind == OpKind::attn_out;
                 const float2 old = unpack_bf16(task.extra);
                 float2 x = task.value;
-                if (first && shape.out_bias) x = {__fadd_rn(x.x, task.vector.x), __fadd_rn(x.y, task.vector.y)};
+                if (ctx_.extended && first && shape.out_bias)
+                    x = {__fadd_rn(x.x, task.vector.x), __fadd_rn(x.y, task.vector.y)};
                 const std::uint32_t pair = pack_bf16(x.x + old.x, x.y + old.y);
                 if (ctx_.lamport) store_lamport(task, column, pair);
                 return publish(task, first ? exchange.middle : exchange.x, shape.width, column, pair);

@@ -5,8 +5,8 @@
 // each tile, and attention multiplies by rho: a query's logits, and the newest key. That key comes in fp32, so that it
 // is rounded once, and goes into the cache from there, with its value.
 //
-// The functions are not inlined, and read a copy of the arguments in shared memory, as run_choice() does: models
-// without such norms pay nothing for them.
+// The functions are not inlined, and read a copy of the arguments in shared memory, as run_choice() does: within the
+// kernel's loops their registers would be spilled.
 #pragma once
 
 #include "kernels/hopper/decode/exchange/context.cuh"
@@ -56,7 +56,7 @@ __device__ __noinline__ float2 take_norms(const Arguments& shared_arguments, cha
     using Share = KeyValueShare<kHeadDim>;
     constexpr int kShares = kHeadDim / 64, kHeadTiles = kHeadDim / kTileRows, kSquarePairs = kHeadTiles / 2;
     static_assert(kMaxGroup * kSquarePairs <= 32);
-    const WarpContext ctx(shared_arguments, shared, false, false);
+    const WarpContext ctx(shared_arguments, shared, Instance{});
     const Shape& shape = ctx.shape();
     const Exchange& exchange = ctx.arguments.exchange;
     const std::uint32_t epoch = item.epoch - 1;
