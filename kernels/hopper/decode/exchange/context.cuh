@@ -120,13 +120,12 @@ struct WarpContext {
     __device__ int planned(int sequence, int step) const {
         return planned_length(state.start_running[sequence] != 0, state.start_length[sequence], step, shape().context);
     }
-    __device__ int visible(int sequence, int step) const {
-        return extended ? visible_positions(planned(sequence, step), shape().window) : planned(sequence, step);
-    }
+    /// Of a planned length.
+    __device__ int visible(int length) const { return extended ? visible_positions(length, shape().window) : length; }
     struct Visible {
         const WarpContext& ctx;
         int step;
-        __device__ int operator()(int sequence) const { return ctx.visible(sequence, step); }
+        __device__ int operator()(int sequence) const { return ctx.visible(ctx.planned(sequence, step)); }
     };
     /// head_dim is the model's: a constant where the caller knows it, so that nothing is divided by it.
     __device__ __forceinline__ AttentionTiles<Visible> attention_tiles(int step, int head_dim) const {

@@ -37,13 +37,13 @@ class AttentionWarp {
 
   public:
     __device__ AttentionWarp(const WarpContext& ctx, const DecodeOp& op, const StepTokens& tokens, const WorkItem& item)
-        : ctx_(ctx), op_(op), tokens_(tokens), item_(item), group_(ctx.shape().group()) {}
+        : ctx_(ctx), op_(op), tokens_(tokens), step_(tokens.step), item_(item), group_(ctx.shape().group()) {}
 
     /// Adds blocks warp, warp + 8, ... of a tile, whose stages these are, and stores the sums in `partial`.
     __device__ void run(const AttentionTile& tile, OwnStages stage, float* partial) {
-        const int length = ctx_.planned(tile.sequence, tokens_.step);
+        const int length = ctx_.planned(tile.sequence, step_);
         // Visible positions from the tile's first one on.
-        const int end = ctx_.visible(tile.sequence, tokens_.step) - tile.first_block * kPositions;
+        const int end = ctx_.visible(length) - tile.first_block * kPositions;
         const bool has_second = end >= 2 && is_own(tile, (end - 2) / kPositions);
         const bool has_newest = is_own(tile, (end - 1) / kPositions);
         if (has_second) fetch_stored(tile, length - 2);
@@ -259,6 +259,7 @@ class AttentionWarp {
     const WarpContext& ctx_;
     const DecodeOp& op_;
     const StepTokens& tokens_;
+    int step_;  // of tokens_, in a register
     const WorkItem& item_;
     int group_;
     // Of the query heads 2 (lane % 4) and + 1; the total of this lane's positions.

@@ -109,7 +109,7 @@ class AttentionEpilogue {
         const int number = tasks.number(ctx_.shape().batch);
         for (int index = own.first; index < number; index += own.step) {
             const ReduceTask task = tasks.task(index);
-            const Splits splits = splits_of(ctx_.visible(task.sequence, step), kHeadDim);
+            const Splits splits = splits_of(ctx_.visible(ctx_.planned(task.sequence, step)), kHeadDim);
             if (splits.number <= 1) continue;
             item_.tile = index;
             reduce_splits(task, splits.number);

@@ -133,7 +133,7 @@ class Producer {
             const std::int64_t head =
                 (std::int64_t{tile.sequence} * shape.kv_heads + tile.kv_head) * shape.context * kHeadDim;
             const int length = ctx_.planned(tile.sequence, step);
-            const int hidden = length - ctx_.visible(tile.sequence, step);
+            const int hidden = length - ctx_.visible(length);
             for (int block = 0; block < tile.blocks; ++block) {
                 const int first = hidden + (tile.first_block + block) * kPositions;
                 const auto bytes = static_cast<std::uint32_t>(2 * kHeadDim * min(kPositions, length - first));
