@@ -7,6 +7,7 @@
 #include "kernels/core/dtype.h"
 #include "kernels/core/integers.h"
 #include "kernels/core/limits.h"
+#include "kernels/hopper/sm90/device_model.h"
 #include "kernels/hopper/sm90/limits.h"
 
 namespace coda::hopper {
@@ -89,19 +90,19 @@ struct BackwardOrder {
 /// The order for `pairs` of (sequence, key/value head), with `group` query heads each.
 template <class Tile>
 constexpr BackwardOrder backward_order(std::int64_t seq_len, std::int64_t pairs, std::int64_t group) {
-    constexpr std::int64_t kMiB = 1 << 20, kProcessors = 132;
+    constexpr std::int64_t kMiB = 1 << 20, kSms = kMultiprocessors;
     const std::int64_t key_blocks = ceil_div(seq_len, std::int64_t{Tile::kKeys});
     const std::int64_t pair_bytes = 8 * seq_len * Tile::kHeadDim * group;  // of Q, dO and dQ sums
     const std::int64_t large = 136 * kMiB / pair_bytes, small = 32 * kMiB / pair_bytes;
     // A small section stays in L2 as a whole. Where it would have less than four pairs, long blocks walk the same tiles
     // at about the same time, and a large section does as well: about a third of it is in use at a time. So does it
     // where SMs have less than six blocks each: the end of the launch, when SMs idle, weighs more than L2.
-    const bool few = pairs * key_blocks < 6 * kProcessors;
+    const bool few = pairs * key_blocks < 6 * kSms;
     const std::int64_t most =
         std::max<std::int64_t>(1, few ? large : std::max(small, std::min<std::int64_t>(4, large)));
     const std::int64_t section = ceil_div(pairs, ceil_div(pairs, most));
     // Short blocks of many pairs end the launch: the last small section has about a block for every SM, or more.
-    const std::int64_t last = few ? 1 : std::max<std::int64_t>(1, kProcessors / key_blocks);
+    const std::int64_t last = few ? 1 : std::max<std::int64_t>(1, kSms / key_blocks);
     const std::int64_t regular = std::max<std::int64_t>(0, pairs - last) / section * section;
     return {static_cast<int>(key_blocks), static_cast<int>(pairs), static_cast<int>(section),
             static_cast<int>(regular)};

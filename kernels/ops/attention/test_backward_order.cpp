@@ -10,15 +10,15 @@
 #include <vector>
 
 #include "kernels/hopper/attention/backward_tile.h"
+#include "kernels/hopper/sm90/device_model.h"
 #include "tests/catch.h"
 
 using namespace coda;
 using hopper::BackwardOrder;
 using hopper::BackwardTile;
+using hopper::kMultiprocessors;
 
 namespace {
-
-constexpr int kProcessors = 132;
 
 /// Q, dO and dQ sums of one query tile of one head, for either head_dim.
 constexpr std::int64_t kTileBytes = 64 << 10;
@@ -53,7 +53,7 @@ double misses(const BackwardOrder& order, std::int64_t seq_len, int group) {
     constexpr int kPerBlock = Tile::kKeys / Tile::kQueries;
     const auto tiles = static_cast<int>(seq_len / Tile::kQueries);
     std::priority_queue<int, std::vector<int>, std::greater<>> free;
-    for (int processor = 0; processor < kProcessors; ++processor) free.push(0);
+    for (int processor = 0; processor < kMultiprocessors; ++processor) free.push(0);
     std::vector<std::pair<int, int>> uses;  // time, tile
     for (int i = 0; i < order.count(); ++i) {
         const BackwardOrder::Work work = order.at(i);
@@ -122,6 +122,7 @@ TEST_CASE("backward attention's last section has about a block for every SM wher
                 CHECK(order.regular % order.section == 0);
                 CHECK(order.regular < pairs);
                 const int last = pairs - order.regular, blocks = order.key_blocks;
-                if (pairs * blocks >= 6 * kProcessors) CHECK((last == pairs || (last + 1) * blocks > kProcessors));
+                if (pairs * blocks >= 6 * kMultiprocessors)
+                    CHECK((last == pairs || (last + 1) * blocks > kMultiprocessors));
             }
 }
