@@ -34,6 +34,17 @@ TEST_CASE("every tile configuration of every program agrees with the CPU", "[gpu
         }
 }
 
+// The partials of LinearResidualRms then have 192 columns too.
+TEST_CASE("programs agree with the CPU where 192 divides N and 128 does not", "[gpu]") {
+    if (!has_hopper()) return;
+    for (const char* program : {"LinearResidualRms", "LinearRmsBackward", "LinearHeadDot"})
+        for (const Shape& shape : {Shape{program, 776, 576, 208}, Shape{program, 2560, 960, 320}}) {
+            const GemmCase made = cases::make_case(shape);
+            if (const auto* op = std::get_if<LinearResidualRms>(&made.op)) REQUIRE(op->tile == 192);
+            check(shape, {});
+        }
+}
+
 TEST_CASE("weight gradients in parts agree with the CPU", "[gpu]") {
     if (!has_hopper()) return;
     for (const bool accumulate : {false, true})
