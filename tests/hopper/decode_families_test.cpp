@@ -50,15 +50,14 @@ TEST_CASE("fused decode: the comparison with the op list sees another window, bi
             if (length_of(sizes, b) > 0) most = std::max(most, distance(logits_of(got, b), logits_of(expected, b)));
         return most;
     };
-    constexpr double kTolerance = 0.04;  // of decode_test.cpp
-    for (const DecodeSizes& sizes : {kWindow, kBias, kNorms}) CHECK(farthest(sizes, {}) < kTolerance);
+    for (const DecodeSizes& sizes : {kWindow, kBias, kNorms}) CHECK(farthest(sizes, {}) < kLogitTolerance);
     for (const int more : {-1, 1})
-        CHECK(farthest(kWindow, [&](DecodePlan& plan) { plan.operands.shape.window += more; }) > kTolerance);
-    CHECK(farthest(kBias, [](DecodePlan& plan) { plan.operands.bias.first += 2; }) > kTolerance);
-    CHECK(farthest(kBias, [](DecodePlan& plan) { plan.operands.bias.apart = 0; }) > kTolerance);
-    CHECK(farthest(kBias, [](DecodePlan& plan) { plan.operands.out_bias.first += 2; }) > kTolerance);
-    CHECK(farthest(kBias, [](DecodePlan& plan) { plan.operands.out_bias.apart = 0; }) > kTolerance);
-    CHECK(farthest(kNorms, [](DecodePlan& plan) { plan.operands.gain.first += 2; }) > kTolerance);
-    CHECK(farthest(kNorms, [](DecodePlan& plan) { plan.operands.gain.apart = 0; }) > kTolerance);
-    CHECK(farthest(kNorms, [](DecodePlan& plan) { plan.operands.shape.head_norms = false; }) > kTolerance);
+        CHECK(farthest(kWindow, [&](DecodePlan& plan) { plan.operands.shape.window += more; }) > kLogitTolerance);
+    CHECK(farthest(kBias, [](DecodePlan& plan) { plan.operands.bias.first += 2; }) > kLogitTolerance);
+    CHECK(farthest(kBias, [](DecodePlan& plan) { plan.operands.bias.apart = 0; }) > kLogitTolerance);
+    CHECK(farthest(kBias, [](DecodePlan& plan) { plan.operands.out_bias.first += 2; }) > kLogitTolerance);
+    CHECK(farthest(kBias, [](DecodePlan& plan) { plan.operands.out_bias.apart = 0; }) > kLogitTolerance);
+    CHECK(farthest(kNorms, [](DecodePlan& plan) { plan.operands.gain.first += 2; }) > kLogitTolerance);
+    CHECK(farthest(kNorms, [](DecodePlan& plan) { plan.operands.gain.apart = 0; }) > kLogitTolerance);
+    CHECK(farthest(kNorms, [](DecodePlan& plan) { plan.operands.shape.head_norms = false; }) > kLogitTolerance);
 }

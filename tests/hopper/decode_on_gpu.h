@@ -68,6 +68,9 @@ inline double distance(const std::vector<double>& a, const std::vector<double>& 
     return most / scale;
 }
 
+/// Of logits against the op list's, with matrices in bf16.
+inline constexpr double kLogitTolerance = 0.04;
+
 inline constexpr ChoiceOptions kGreedy{.temperature = 0};
 
 /// Lengths that end in every part of a block and a split; sequence 1 is idle where there are several.

@@ -61,7 +61,7 @@ TEST_CASE("fused decode: one step has the logits and caches of the op list", "[g
             }
             // bf16 at every vector between ops, rounded from sums of another order: a few steps of 2^-8. And of 4-bit
             // integers one of each number of the list's matrices.
-            CHECK(distance(logits_of(got, b), logits_of(expected, b)) < (sizes.int4 ? 0.06 : 0.04));
+            CHECK(distance(logits_of(got, b), logits_of(expected, b)) < (sizes.int4 ? 0.06 : kLogitTolerance));
             CHECK(got.buffers.get(got.lengths, 0, b) == length_of(sizes, b) + 1);
             CHECK(got.buffers.get(got.positions, 0, b) == length_of(sizes, b));
         }

@@ -11,8 +11,8 @@
 //   fetch(at)             for every pair of the sub-tile, or of a group of them, once its tiles have arrived: what
 //                         takes time to load, to registers
 //   visit(pair, at)       for every pair of the sub-tile: the mathematics
-//   end_blocks<n>(block)  after the pairs of n 8-column blocks of a sub-tile from `block` on: of all, or where the tile
-//                         is crowded of two at a time
+//   end_blocks<n>(block)  after the pairs of n 8-column blocks of a sub-tile from `block` on: all of them, or two where
+//                         registers are short
 //   end_slot(column)      per sub-tile
 //   end_rows(rows)        once; finish row and column statistics
 //

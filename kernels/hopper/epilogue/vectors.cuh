@@ -11,8 +11,8 @@
 
 namespace coda::hopper {
 
-/// One value of 4 bytes per row (M); `absent` for rows beyond the matrix or without a vector. A load takes as long as
-/// half of a sub-tile, and more where memory is busy, so it begins ahead of its rows.
+/// One value of 4 bytes per row (M); `absent` for rows beyond the matrix or without a vector. Loads begin ahead of
+/// their rows, so that a GEMM or a sub-tile hides their latency.
 template <class T = float>
 struct ColumnVector {
     T value[2];

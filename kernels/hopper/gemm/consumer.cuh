@@ -157,7 +157,8 @@ __device__ __forceinline__ void finish(Program& program, const SharedLayout<Prog
     using Slot = typename Program::Slot;
     constexpr int kColumns = Slot::kColumns;
     static_assert(tile.n >= 2 * kColumns, "a sub-tile hides the latency of what the next rows load");
-    constexpr bool kSoon = tile.crowded() || tile.overlaps;
+    // Ends blocks two at a time: registers are short.
+    constexpr bool kTwoBlocks = tile.crowded() || tile.overlaps;
     const int consumer = rows.thread.warpgroup;
 #pragma unroll
     for (int block = 0; block < Accumulators<tile>::kBlocks; ++block) {
@@ -192,7 +193,7 @@ __device__ __forceinline__ void finish(Program& program, const SharedLayout<Prog
 #pragma unroll
                 for (int i = group; i < group + kGroup; ++i) {
                     program.visit(pair_of<Slot>(&value[2 * kPairs * sub], i, odd_row), pair_at(i));
-                    if (kSoon && i % 4 == 3) program.template end_blocks<2>(rows, column, i / 4 * 2);
+                    if (kTwoBlocks && i % 4 == 3) program.template end_blocks<2>(rows, column, i / 4 * 2);
                     if (tile.overlaps && i % 2 == 1) between();
                 }
             }
@@ -207,7 +208,7 @@ __device__ __forceinline__ void finish(Program& program, const SharedLayout<Prog
             ptx::fence_async_shared();
             __syncwarp();
             if (rows.thread.lane == 0) ptx::mbarrier_arrive(shared.written(consumer, ring.index));
-            if (!kSoon) program.template end_blocks<kColumns / 8>(rows, column, 0);
+            if (!kTwoBlocks) program.template end_blocks<kColumns / 8>(rows, column, 0);
             program.end_slot(rows, column);
             ring.advance();
         }

@@ -115,8 +115,8 @@ __device__ __forceinline__ void consume(const GemmArguments<Program>& arguments,
             gemm.template operator()<kBlocks / 2>();
         }
         if constexpr (!kCooperative) operands.advance(arguments.k_tiles);
-        // NOTE: where every tile, or half of one, goes through the ring an even number of times, it begins as the first
-        // one did. Said so, the ring takes no registers during the GEMM.
+        // NOTE: where every tile, and half of one, goes through the ring an even number of times, each begins at the
+        // ring's start. Set here, the position takes no registers during the GEMM.
         constexpr int kSubTiles = kBlocks * tile.n / Program::Slot::kColumns / (kHalves ? 2 : 1);
         if constexpr (kSubTiles % (2 * tile.slots) == 0) slots = {};
         if constexpr (tile.crowded()) read_again(rows.thread);

@@ -43,7 +43,7 @@ struct HeadDot : EpilogueProgram {
 /// Calls fn with the kernels of tiles that hold whole heads.
 template <template <class...> class Kernels, class Fn>
 auto with_tiles_of_heads(const LinearHeadDot& op, const Fn& fn) {
-    if (op.head_dim == 64) return fn(Kernels<tiles::InPlace, tiles::InPlaceThirds>{});
+    if (op.head_dim == 64) return fn(Kernels<tiles::InPlace, tiles::InPlaceMedium>{});
     return fn(Kernels<tiles::InPlace>{});
 }
 

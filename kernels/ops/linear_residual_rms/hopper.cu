@@ -20,7 +20,7 @@ using KMajor = Kernels<Program, Major::k, Major::k, Tiles...>;
 template <class Fn>
 auto with_kernels(const LinearResidualRms& op, const Fn& fn) {
     if (op.bias) return fn(KMajor<BiasResidualRms, tiles::InPlace>{});
-    if (op.tile == tiles::InPlaceThirds::config.n) return fn(KMajor<ResidualRms, tiles::InPlaceThirds>{});
+    if (op.tile == tiles::InPlaceMedium::config.n) return fn(KMajor<ResidualRms, tiles::InPlaceMedium>{});
     return fn(KMajor<ResidualRms, tiles::ResidualRms, tiles::InPlace>{});
 }
 

@@ -15,7 +15,7 @@ using ResidualRmsF8Kernels = Kernels<Scaled<ResidualRms>, Major::k, Major::k, ti
 /// Calls fn with the kernels whose partials have the op's columns.
 template <class Fn>
 auto with_kernels(const LinearResidualRms& op, const Fn& fn) {
-    if (op.tile == tiles::InPlaceThirds::config.n) return fn(ResidualRmsF8Kernels<tiles::InPlaceThirds>{});
+    if (op.tile == tiles::InPlaceMedium::config.n) return fn(ResidualRmsF8Kernels<tiles::InPlaceMedium>{});
     return fn(ResidualRmsF8Kernels<tiles::ResidualRms, tiles::InPlace>{});
 }
 

@@ -18,19 +18,19 @@ namespace coda::hopper {
 
 namespace {
 
-template <class Thirds, bool kMakesN, bool kSumsDx, bool kNormed = true>
+template <class Medium, bool kMakesN, bool kSumsDx, bool kNormed = true>
 using RmsBackwardKernels = Kernels<RmsBackward<kMakesN, RmsBackwardSlot, kSumsDx, kNormed>, Major::k, Major::mn,
-                                   tiles::RmsBackward, Thirds, tiles::RmsBackwardWide>;
+                                   tiles::RmsBackward, Medium, tiles::RmsBackwardWide>;
 
 /// Calls fn with the kernels of the variant that makes the optional results of the op.
 template <class Fn>
 auto with_kernels(const LinearRmsBackward& op, const Fn& fn) {
-    using Cooperative = tiles::RmsBackwardThirdsCooperative;
+    using Cooperative = tiles::RmsBackwardMediumCooperative;
     if (!op.rstd) return fn(RmsBackwardKernels<Cooperative, true, false, false>{});
     if (op.n && op.dx_sum) return fn(RmsBackwardKernels<Cooperative, true, true>{});
     if (op.n) return fn(RmsBackwardKernels<Cooperative, true, false>{});
     if (op.dx_sum) return fn(RmsBackwardKernels<Cooperative, false, true>{});
-    return fn(RmsBackwardKernels<tiles::RmsBackwardThirds, false, false>{});
+    return fn(RmsBackwardKernels<tiles::RmsBackwardMedium, false, false>{});
 }
 
 Problem problem_of(const LinearRmsBackward& op) {

@@ -93,7 +93,7 @@ auto with_tiles(const LinearRmsBackward& op, const Fn& fn) {
     constexpr std::int64_t kPromotion = kPromotionOverFeatures;
     if (op.promotion() == 0)
         return fn(KMajor<Program, tiles::F8<tiles::RmsBackward, 0, kA>,
-                         tiles::F8<tiles::RmsBackwardThirdsCooperative, 0, kA>>{});
+                         tiles::F8<tiles::RmsBackwardMediumCooperative, 0, kA>>{});
     return fn(KMajor<Program, tiles::F8<tiles::RmsBackwardPromoted, kPromotion, kA>,
                      tiles::F8<tiles::RmsBackwardPromotedSmall, kPromotion, kA>>{});
 }

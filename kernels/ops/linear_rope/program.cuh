@@ -30,6 +30,7 @@ struct Rope : EpilogueProgram {
         const float2* rope;             // (positions, head_dim / 2): cos, sin
         int rotated, head_dim;
     };
+
     const Arguments& arguments;
     ColumnVector<> rstd;
     ColumnVector<std::int32_t> position;

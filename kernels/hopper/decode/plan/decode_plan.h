@@ -48,7 +48,8 @@ struct Shape {
     bool out_bias = false;    // of attn_out
     bool head_norms = false;  // of q and k
 
-    /// Whether the model has what LLaMA has not. Kernels apart have it, so that LLaMA does not pay for it.
+    /// Whether the model has a window, a bias or norms of heads. Other instances of the kernel serve such models, so
+    /// that LLaMA does not pay for them.
     CODA_HD bool extended() const { return window < context || bias || out_bias || head_norms; }
     CODA_HD Slices slices(int columns) const { return slices_of(columns, int4); }
     CODA_HD int group() const { return heads / kv_heads; }
@@ -118,7 +119,7 @@ struct Exchange {
     std::int64_t y = 0;       // f / 2
     std::int64_t x = 0;       // d / 2: x after down
     std::int64_t splits = 0;  // H x kMaxSplits x (hd + 2): sums, maximum and Σ of a split's query head
-    // With norms of heads (gemm_epilogue.cuh), fp32 in a word. The keys and values of `qkv` are not used then.
+    // With norms of heads (warps/head_norms.cuh), fp32 in a word. The keys and values of `qkv` are not used then.
     std::int64_t squares = 0;  // (H + Hk) hd / 16: Σ z² of a tile of q or k before the norm
     std::int64_t newest = 0;   // 2 Hk hd: k without its rho, then v
     std::int64_t best = 0;     // per SM and epilogue warp: S x 4: key, id, first bad id, unused

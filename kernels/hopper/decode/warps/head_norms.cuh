@@ -1,9 +1,9 @@
 // Norms of q and k heads. Device.
 //
-// They need rho = 1/sqrt(mean z² + eps) of a head, whose tiles of qkv several SMs have. To ask them would be one more
-// way from SM to SM. Attention waits for all tiles of a head anyway, so qkv hands over gain ⊙ z, rotated, and Σ z² of
-// each tile, and attention multiplies by rho: a query's logits, and the newest key. That key comes in fp32, so that it
-// is rounded once, and goes into the cache from there, with its value.
+// rho = 1/sqrt(mean z² + eps) of a head needs all of its tiles of qkv, which several SMs make. An exchange of their
+// sums would be one more hand-over between SMs. Attention waits for all tiles of a head anyway. So qkv hands over gain
+// ⊙ z, rotated, and Σ z² of each tile, and attention multiplies a query's logits and the newest key by rho. That key
+// comes in fp32 and is rounded once. Attention stores it in the cache, with its value.
 //
 // The functions are not inlined, and read a copy of the arguments in shared memory, as run_choice() does: within the
 // kernel's loops their registers would be spilled.
