@@ -1,5 +1,7 @@
 // Every tile configuration of every GEMM program, whichever one the program would choose itself; and what surrounds a
 // launch: graphs, and starting while the predecessor finishes.
+#include <algorithm>
+
 #include "tests/hopper/gemm_check.h"
 
 using namespace coda;
@@ -34,15 +36,31 @@ TEST_CASE("every tile configuration of every program agrees with the CPU", "[gpu
         }
 }
 
-// The partials of LinearResidualRms then have 192 columns too.
+// The partials of LinearResidualRms then have 192 columns too. A layer's dgrad accumulates and makes no optional
+// result, the head's overwrites and makes them: kernels apart, so the two flags are independent.
 TEST_CASE("programs agree with the CPU where 192 divides N and 128 does not", "[gpu]") {
     if (!has_hopper()) return;
-    for (const char* program : {"LinearResidualRms", "LinearRmsBackward", "LinearHeadDot"})
-        for (const Shape& shape : {Shape{program, 776, 576, 208}, Shape{program, 2560, 960, 320}}) {
-            const GemmCase made = cases::make_case(shape);
-            if (const auto* op = std::get_if<LinearResidualRms>(&made.op)) REQUIRE(op->tile == 192);
-            check(shape, {});
-        }
+    for (const char* program : {"LinearResidualRms", "LinearRmsBackward", "LinearRmsBackward bias",
+                                "LinearRmsBackward no norm", "LinearHeadDot"})
+        for (const bool accumulate : {false, true})
+            for (const bool optionals : {false, true}) {
+                const CaseOptions options{.accumulate = accumulate, .optionals = optionals};
+                const Shape few{program, 776, 576, 208};
+                // Three tiles of one consumer and two of the other, the last one ragged: turns, and rings and sums that
+                // are used again.
+                const Shape many{program, 65 * 256 + 8, 960, 320};
+                const auto tiles = tiles_of(few, options);
+                REQUIRE(std::any_of(tiles.begin(), tiles.end(), [](const auto& tile) { return tile.n == 192; }));
+                for (std::size_t i = 0; i < tiles.size(); ++i) {
+                    hopper::Request choice;
+                    choice.candidate = static_cast<int>(i);
+                    check(few, options, choice);
+                    if (tiles[i].n != 192) continue;
+                    const GemmCase made = cases::make_case(many, options);
+                    if (const auto* op = std::get_if<LinearResidualRms>(&made.op)) REQUIRE(op->tile == 192);
+                    check_case(made, options, choice);
+                }
+            }
 }
 
 TEST_CASE("weight gradients in parts agree with the CPU", "[gpu]") {

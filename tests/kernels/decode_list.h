@@ -153,7 +153,6 @@ class DecodeList {
     void build() {
         constexpr double kEps = 1e-5;
         const std::int64_t d = sizes.width, f = sizes.feed_forward, batch = sizes.batch;
-        const std::int64_t tile = LinearResidualRms::tile_columns(d, false);
         View x = activation(d), rstd = statistic();
         add(-1, "embedding",
             Embed{.tokens = token,
@@ -165,6 +164,7 @@ class DecodeList {
                   .eps = kEps});
         const auto close = [&](int layer, const char* name, const View& a, std::int64_t k, const View& bias) {
             const View matrix = w(layer, "weights", d, k);
+            const std::int64_t tile = LinearResidualRms::tile_columns(d, static_cast<bool>(bias));
             const View next = activation(d), square = statistic(ceil_div(d, tile)), next_rstd = statistic();
             add(layer, name,
                 LinearResidualRms{
