@@ -15,7 +15,7 @@ struct ResidualRms : EpilogueProgram {
     struct Arguments {
         float* square;  // (tiles, M)
     };
-    static constexpr int kFetched = 4;  // with tiles of 192 rows, all sixteen pairs of a sub-tile would spill
+    static constexpr int kFetched = 4;  // pairs whose residual is loaded before the first is used
 
     const Arguments& arguments;
     TileLoad<Slot, 0> residual;

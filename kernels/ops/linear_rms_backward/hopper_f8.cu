@@ -51,6 +51,8 @@ struct RmsBackwardF8AndCopies : RmsBackwardF8<SlotOfCopies> {
         float* dx_amax;
     };
 
+    static constexpr int kFetched = SlotOfCopies::kColumns / 4;  // all of x, before a copy lies over it
+
     const Arguments& of_copies;
     float dx_scale;
     TileStoreF8<SlotOfCopies, 3, 2> copies;
@@ -70,7 +72,6 @@ struct RmsBackwardF8AndCopies : RmsBackwardF8<SlotOfCopies> {
         this->x.fetch(at);
     }
     __device__ void visit(float2 acc, const Here& at) {
-        static_assert(kFetched == 0, "all of x has been read before the first pair is visited");
         if (at.block == 0 && at.half == 0) ptx::named_barrier_sync(1 + at.thread.warpgroup, kWarpgroupThreads);
         if (at.block == 2) this->dx_before.fetch_if(this->arguments.accumulate, at);
         const float2 stored = Base::visit(acc, at);

@@ -25,7 +25,8 @@ struct SwigluBackwardF8 : EpilogueProgram {
     };
 
     static constexpr bool kHalves = false;
-    static constexpr int kResidentBytes = 8 << 20;  // z_t and both copies of dz pass through L2 too
+    static constexpr int kFetched = Slot::kColumns / 4;  // all of z, before dz lies over it
+    static constexpr int kResidentBytes = 8 << 20;       // z_t and both copies of dz pass through L2 too
 
     const Arguments& arguments;
     float z_inverse;     // of z_scale
@@ -68,7 +69,6 @@ struct SwigluBackwardF8 : EpilogueProgram {
     }
     __device__ void fetch(const Here& at) { z.fetch(at); }
     __device__ void visit(float2 acc, const Here& at) {
-        static_assert(kFetched == 0, "all of z has been read before the first pair is visited");
         // NOTE: as one block, the sub-tile would spill.
         if (at.block == 2 && at.half == 0) ptx::end_basic_block(at.slot);
         const TwoPairs saved = z[at];
