@@ -4,6 +4,7 @@
 // Inputs of +-1 have a mean square of 1, so with eps = 0 the norm multiplies by 1; at position 0 RoPE turns by nothing.
 #include "kernels/hopper/decode/launch.h"
 #include "kernels/hopper/decode/plan/lower.h"
+#include "kernels/hopper/sm90/device.h"
 #include "tests/hopper/gpu_copy.h"
 #include "tests/kernels/decode_list.h"
 
@@ -71,7 +72,7 @@ TEST_CASE("fused decode: the head's GEMM is exact on whole numbers", "[gpu]") {
     if (!has_hopper()) return;
     for (const std::int64_t width : kWidths)
         for (const std::int64_t batch : {1, 2, 5, 8})
-            for (const int grid : {1, 7, decode::multiprocessors()}) {
+            for (const int grid : {1, 7, hopper::multiprocessors()}) {
                 const bool wide = width > 5000;  // the host fills the matrix element by element
                 DecodeList list({.batch = batch,
                                  .layers = 1,
@@ -99,7 +100,7 @@ TEST_CASE("fused decode: the new keys and values are exact on whole numbers", "[
                              .head_dim = head_dim,
                              .context = 40});
             make_whole(list, true);
-            run_one(list, decode::multiprocessors());
+            run_one(list, hopper::multiprocessors());
             CAPTURE(width, head_dim);
             const DecodeSizes& sizes = list.sizes;
             for (std::int64_t b = 0; b < sizes.batch; ++b)

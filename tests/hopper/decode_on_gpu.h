@@ -7,6 +7,7 @@
 #include "kernels/cpu/run.h"
 #include "kernels/hopper/decode/launch.h"
 #include "kernels/hopper/decode/plan/lower.h"
+#include "kernels/hopper/sm90/device.h"
 #include "tests/hopper/gpu_copy.h"
 #include "tests/kernels/decode_list.h"
 
@@ -22,9 +23,9 @@ struct OnGpu {
                    const std::function<void(hopper::decode::DecodePlan&)>& change = {})
         : list(given),
           copy(given.buffers, given.views()),
-          fused(changed(hopper::decode::lower(given.schedule, copy.memory(),
-                                              grid == 0 ? hopper::decode::multiprocessors() : grid),
-                        change),
+          fused(changed(
+                    hopper::decode::lower(given.schedule, copy.memory(), grid == 0 ? hopper::multiprocessors() : grid),
+                    change),
                 options) {}
 
     std::vector<int> run(const std::vector<int>& launches) {

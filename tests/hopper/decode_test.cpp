@@ -277,7 +277,7 @@ TEST_CASE("fused decode: a tile that no SM has ends in the watchdog's message", 
         DecodeList list({.batch = batch});
         set_rows(list);
         GpuCopy copy(list.buffers, list.views());
-        decode::DecodePlan plan = decode::lower(list.schedule, copy.memory(), decode::multiprocessors());
+        decode::DecodePlan plan = decode::lower(list.schedule, copy.memory(), hopper::multiprocessors());
         // SM s then has tiles s + 1, s + 1 + grid, ...: all but tile 0.
         plan.ops[static_cast<std::size_t>(op)].rotation = -1;
         decode::FusedDecode fused(std::move(plan), {.watchdog_seconds = 0.2});

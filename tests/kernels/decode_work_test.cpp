@@ -161,6 +161,8 @@ TEST_CASE("fused decode: epochs of a launch are all different, and follow those 
 
 namespace {
 
+/// The k that the hardware gives to element i (0 to 3) of a lane's four of a step: pairs 2 (l % 4), and 8 further on.
+int hardware_k(int lane, int i) { return lane % 4 * 2 + i % 2 + (i >= 2 ? 8 : 0); }
 int weight(int row, int k) { return (row * 31 + k * 17) % 13 - 6; }
 int input(int column, int k) { return (column * 7 + k * 5) % 11 - 5; }
 

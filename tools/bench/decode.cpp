@@ -19,7 +19,7 @@
 #include "kernels/cases/device_buffers.h"
 #include "kernels/hopper/decode/launch.h"
 #include "kernels/hopper/decode/plan/lower.h"
-#include "kernels/hopper/sm90/check.h"
+#include "kernels/hopper/sm90/device.h"
 #include "kernels/math/int4.h"
 #include "src/core/memory_plan.h"
 #include "src/engine/hopper_executor.h"
@@ -195,7 +195,7 @@ nlohmann::json measure(const std::string& name, const std::string& weights, cons
     RandomModel model(name, weights, batch, context);
     const bool traced = options.ops || !options.trace.empty(), is_fused = decoder == "fused";
     hopper::decode::FusedDecode fused(
-        hopper::decode::lower(model.schedules().decode, model.memory(), hopper::decode::multiprocessors()),
+        hopper::decode::lower(model.schedules().decode, model.memory(), hopper::multiprocessors()),
         {.watchdog_seconds = options.watchdog, .in_flight_bytes = options.in_flight * 1024});
     const double bytes = stream_bytes(fused.plan(), context);
     const std::unique_ptr<DecodeLaunches> launches = model.launches(decoder, options.watchdog);

@@ -6,11 +6,10 @@
 #include <vector>
 
 #include "kernels/cases/device_buffers.h"
-#include "kernels/hopper/decode/launch.h"
 #include "kernels/hopper/ptx/mbarrier.cuh"
 #include "kernels/hopper/ptx/shared.cuh"
 #include "kernels/hopper/ptx/stream.cuh"
-#include "kernels/hopper/sm90/check.h"
+#include "kernels/hopper/sm90/device.h"
 #include "tools/bench/timer.h"
 
 namespace coda::bench {
@@ -58,7 +57,7 @@ double read_stream_tb_s() {
     cases::fill_normal(data, kBytes / 2, 1, nullptr);
     constexpr int kShared = kStages * static_cast<int>(kPiece);
     CUDA_CHECK(cudaFuncSetAttribute(read_stream, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared));
-    const auto grid = static_cast<unsigned>(hopper::decode::multiprocessors());
+    const auto grid = static_cast<unsigned>(hopper::multiprocessors());
     const std::vector<hopper::Launch> launches{[=](hopper::Stream stream) {
         read_stream<<<grid, 1, kShared, stream>>>(data);
         CUDA_CHECK(cudaGetLastError());

@@ -8,6 +8,7 @@
 #include "kernels/hopper/decode/kernels.h"
 #include "kernels/hopper/sm90/block_map.h"
 #include "kernels/hopper/sm90/check.h"
+#include "kernels/hopper/sm90/device.h"
 
 namespace coda::hopper::decode {
 
@@ -63,23 +64,24 @@ struct FusedDecode::Device {
     DecodePlan plan;
     LaunchOptions options;
     Kernel kernel;
-    Exchange exchange;
+    Arguments arguments;
     DeviceArray<DecodeOp> ops;
     DeviceArray<CUtensorMap> maps;
     DeviceArray<std::uint64_t> words;
     DeviceArray<std::int32_t> start, made;
     DeviceArray<std::uint64_t> report, trace;
     HostFlag cancel;
-    Arguments arguments;
 
     Device(DecodePlan given, const LaunchOptions& chosen)
         : plan(std::move(given)),
           options(chosen),
           kernel(kernel_for(plan.operands.shape)),
-          exchange(exchange_of(plan.operands.shape, plan.grid)),
+          arguments{.operands = plan.operands,
+                    .layout = layout_of(plan, options.in_flight_bytes),
+                    .exchange = exchange_of(plan.operands.shape, plan.grid)},
           ops(plan.ops.size()),
           maps(plan.ops.size()),
-          words(static_cast<std::size_t>(exchange.words)),
+          words(static_cast<std::size_t>(arguments.exchange.words)),
           start(static_cast<std::size_t>(3 * plan.operands.shape.batch)),
           made(static_cast<std::size_t>(options.most_steps * plan.operands.shape.batch)),
           report(1),
@@ -88,9 +90,6 @@ struct FusedDecode::Device {
                 " tokens per launch, at most ", kMostSteps);
         CUDA_CHECK(cudaMemcpy(ops.get(), plan.ops.data(), ops.bytes(), cudaMemcpyHostToDevice));
         set_maps();
-        arguments.operands = plan.operands;
-        arguments.layout = layout_of(plan, options.in_flight_bytes);
-        arguments.exchange = exchange;
         arguments.ops = ops.get();
         arguments.maps = reinterpret_cast<const std::byte*>(maps.get());
         arguments.op_count = static_cast<int>(plan.ops.size());
@@ -141,13 +140,6 @@ struct FusedDecode::Device {
     std::int64_t next_epoch_ = 0;
 };
 
-int multiprocessors() {
-    int device = 0, number = 0;
-    CUDA_CHECK(cudaGetDevice(&device));
-    CUDA_CHECK(cudaDeviceGetAttribute(&number, cudaDevAttrMultiProcessorCount, device));
-    return number;
-}
-
 FusedDecode::FusedDecode(DecodePlan plan, const LaunchOptions& options)
     : device_(std::make_unique<Device>(std::move(plan), options)) {}
 FusedDecode::~FusedDecode() = default;
@@ -171,7 +163,7 @@ void FusedDecode::launch(int steps, Stream stream) {
         CUDA_CHECK(cudaMemcpyAsync(device.start.get() + i * batch, from[i], batch * sizeof(std::int32_t),
                                    cudaMemcpyDeviceToDevice, stream));
     CUDA_CHECK(cudaMemsetAsync(device.made.get(), 0xff, device.made.bytes(), stream));
-    if (const Exchange& exchange = device.exchange; exchange.lamport_words > 0)  // kEmpty
+    if (const Exchange& exchange = device.arguments.exchange; exchange.lamport_words > 0)  // kEmpty
         CUDA_CHECK(cudaMemsetAsync(
             device.words.get() + exchange.lamport, 0xff,
             static_cast<std::size_t>(kLamportBuffers * exchange.lamport_words) * sizeof(std::uint64_t), stream));

@@ -14,17 +14,17 @@ namespace coda::hopper::decode {
 
 struct LaunchOptions {
     double watchdog_seconds = 2;
-    int in_flight_bytes = 56 * 1024;  // of loads per SM at a time
-    int most_steps = 32;              // per launch
-    int traced_step = -1;             // of each launch: the one for trace(); -1: none
+    int in_flight_bytes = kInFlightBytes;
+    int most_steps = 32;   // per launch
+    int traced_step = -1;  // of each launch: the one for trace(); -1: none
 };
 
 /// Sequences advance by up to `steps` tokens each; rows that do not run stay as they are. Its memory on the current
 /// device is made once, by the constructor.
 class FusedDecode {
   public:
-    /// `plan` comes from lower() with a grid of the device's SMs (multiprocessors()). Throws Error where the kernel
-    /// does not fit this device.
+    /// `plan` comes from lower() with a grid of the device's SMs (multiprocessors() of sm90/device.h). Throws Error
+    /// where the kernel does not fit this device.
     explicit FusedDecode(DecodePlan plan, const LaunchOptions& options = {});
     ~FusedDecode();
     FusedDecode(const FusedDecode&) = delete;
@@ -49,8 +49,5 @@ class FusedDecode {
     struct Device;
     std::unique_ptr<Device> device_;
 };
-
-/// SMs of the current device.
-int multiprocessors();
 
 }  // namespace coda::hopper::decode

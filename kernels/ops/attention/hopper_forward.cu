@@ -6,7 +6,7 @@
 #include "kernels/hopper/attention/forward.cuh"
 #include "kernels/hopper/attention/shape.h"
 #include "kernels/hopper/plan.h"
-#include "kernels/hopper/sm90/check.h"
+#include "kernels/hopper/sm90/device.h"
 #include "kernels/hopper/sm90/overlapped_launch.h"
 #include "kernels/hopper/sm90/tensor_map.h"
 #include "kernels/ops/attention/op.h"
@@ -33,10 +33,7 @@ Launch launch_forward(const Attention& op, const Memory& memory, const Attention
 
     const auto kernel = attention_forward<Tile, kDocuments>;
     CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Tile::kSharedBytes));
-    int device = 0, processors = 0;
-    CUDA_CHECK(cudaGetDevice(&device));
-    CUDA_CHECK(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device));
-    const auto blocks = static_cast<unsigned>(std::min(processors, arguments->order.count()));
+    const auto blocks = static_cast<unsigned>(std::min(multiprocessors(), arguments->order.count()));
     return [kernel, arguments, blocks](Stream stream) {
         launch_overlapped(kernel, blocks, Tile::kThreads, Tile::kSharedBytes, stream, *arguments);
     };

@@ -22,7 +22,7 @@
 #include "kernels/core/operand_check.h"
 #include "kernels/hopper/plan.h"
 #include "kernels/hopper/pointwise/operands.h"
-#include "kernels/hopper/sm90/check.h"
+#include "kernels/hopper/sm90/device.h"
 #include "kernels/ops/embedding/op.h"
 #include "kernels/ops/embedding/token_groups.cuh"
 
@@ -184,11 +184,9 @@ __global__ __launch_bounds__(kThreads) void add_rows(AddArguments arguments) {
 }
 
 unsigned resident_blocks(void (*kernel)(AddArguments)) {
-    int device = 0, processors = 0, per_processor = 0;
-    CUDA_CHECK(cudaGetDevice(&device));
-    CUDA_CHECK(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device));
+    int per_processor = 0;
     CUDA_CHECK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&per_processor, kernel, kThreads, 0));
-    return static_cast<unsigned>(processors * per_processor);
+    return static_cast<unsigned>(multiprocessors() * per_processor);
 }
 
 struct EmbedBackwardArguments {

@@ -5,7 +5,7 @@
 
 #include "kernels/hopper/decode/launch.h"
 #include "kernels/hopper/decode/plan/lower.h"
-#include "kernels/hopper/sm90/check.h"
+#include "kernels/hopper/sm90/device.h"
 
 namespace coda {
 
@@ -77,7 +77,7 @@ DecodeLaunchesOffer offer_decode_launches(const Schedule& decode, const Memory& 
     const hopper::decode::LaunchOptions options{.watchdog_seconds = watchdog_seconds};
     hopper::decode::DecodePlan plan;
     try {
-        plan = hopper::decode::lower(decode, memory, hopper::decode::multiprocessors());
+        plan = hopper::decode::lower(decode, memory, hopper::multiprocessors());
         layout_of(plan, options.in_flight_bytes);
     } catch (const Error& error) {
         return {.problem = error.what()};

@@ -10,6 +10,7 @@
 #include "kernels/hopper/pointwise/row_stats.h"
 #include "kernels/hopper/run.h"
 #include "kernels/hopper/sm90/check.h"
+#include "kernels/hopper/sm90/device_model.h"
 #include "kernels/oracle/oracle.h"
 #include "kernels/oracle/tolerance.h"
 #include "src/core/console.h"
@@ -117,7 +118,7 @@ class HopperExecutor : public Executor {
         };
         // 989.4 TFLOP/s of 132 SMs is the data sheet's dense bf16 figure of the H100 and H200 SXM, by which the field
         // quotes MFU. Memory: two transfers per clock.
-        constexpr double kFlopsPerProcessor = 989.4e12 / 132;
+        constexpr double kFlopsPerProcessor = 989.4e12 / hopper::kMultiprocessors;
         const double flops_per_s = kFlopsPerProcessor * attribute(cudaDevAttrMultiProcessorCount);
         return {.flops_per_s = flops_per_s,
                 .f8_flops_per_s = 2 * flops_per_s,

@@ -159,8 +159,9 @@ struct Layout {
     int state = 0;  // SharedState
     int bytes = 0;
 };
+inline constexpr int kInFlightBytes = 56 * 1024;  // of loads per SM at a time
 /// Throws Error where a model needs more than an SM has.
-Layout layout_of(const DecodePlan& plan, int in_flight_bytes = 56 * 1024);
+Layout layout_of(const DecodePlan& plan, int in_flight_bytes = kInFlightBytes);
 
 /// Slices of an op's input that a warp keeps for all of its tiles. 0: it fetches each slice for tiles_together tiles.
 CODA_HD int resident_slices(const Slices& slices, int batch) {

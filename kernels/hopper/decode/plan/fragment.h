@@ -33,14 +33,11 @@ CODA_HD LaneRows rows_of_stage(const char* stage, int lane) {
 }
 
 /// Bytes between inputs of `columns` columns, for the same reason.
-CODA_HD int input_pitch_of(int columns) { return 2 * columns + 16; }
+CODA_HD constexpr int input_pitch_of(int columns) { return 2 * columns + 16; }
 
 /// Where the result's element i (0 to 3) of a lane is.
 CODA_HD int result_row(int lane, int i) { return lane / 4 + (i >= 2 ? 8 : 0); }
 CODA_HD int result_column(int lane, int i) { return lane % 4 * 2 + i % 2; }
-
-/// The k that the hardware gives to element i (0 to 3) of a lane's four of a step: pairs 2 (l % 4), and 8 further on.
-CODA_HD int hardware_k(int lane, int i) { return lane % 4 * 2 + i % 2 + (i >= 2 ? 8 : 0); }
 
 // Of 4-bit integers, an MMA's columns of inputs are the high and the low pieces (kernels/math/fixed_point.h) of four
 // sequences in turn. They take the place of a slice in bf16: 256 bytes for a unit, with the scales behind the slice. A
