@@ -221,12 +221,12 @@ __device__ __forceinline__ void backward_write(const BackwardArguments& argument
     const std::int32_t* starts = arguments.scratch.start + work.sequence * arguments.padded;
     const std::uint32_t source = shared.dquery(stage, 0);
     std::uint32_t parity = 0;
-    int steps_before = (Tile::kDQueryStages - stage) % Tile::kDQueryStages;  // until the next one of this stage
+    int step = (Tile::kDQueryStages - stage) % Tile::kDQueryStages;  // 0 modulo kDQueryStages is one of this stage
     for (int tile = work.end_tile - 1; tile >= work.first_tile; --tile) {
         const int before = work.key_block - (Tile::kDocuments ? starts[tile * Tile::kQueries] / Tile::kKeys : 0);
 #pragma unroll 1
         for (int g = 0; g < work.group; ++g) {
-            if (steps_before++ % Tile::kDQueryStages != 0) continue;
+            if (step++ % Tile::kDQueryStages != 0) continue;
             const int at = (work.sequence * arguments.heads + work.head(g)) * tiles + tile;
             float* const destination = arguments.scratch.dquery + std::int64_t{at} * (Tile::kDQueryBytes / 4);
             std::int32_t* const turn = arguments.scratch.turns + at;

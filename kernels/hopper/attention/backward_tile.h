@@ -34,7 +34,7 @@ struct BackwardTile {
     // Whether dV is issued before dS is computed, so that tensor cores have work meanwhile. At head_dim 64 the
     // registers do not suffice.
     static constexpr bool kEarlyDValue = kHeadDim == 128;
-    // Whether a step's dQ is computed in the next step. Measured: 3% faster at head_dim 64, 2% slower at 128.
+    // Whether a step's dQ is computed in the next step: faster at head_dim 64, slower at 128.
     static constexpr bool kLateDQuery = kHeadDim == 64;
     static constexpr int kProducerRegisters = 24;
     static constexpr int kConsumerRegisters = 240;
@@ -63,8 +63,8 @@ struct NormBackwardTile : BackwardTile<kHeadDim, kDocuments> {
     static constexpr bool kNorm = true;
 };
 
-/// The order of key blocks. (sequence, kv head) pairs are taken a section at a time, so that what a section reads and
-/// adds to stays in L2. In a section the longest blocks (first keys) come first. Blocks that add to the same dQ tile
+/// The order of key blocks. (sequence, kv head) pairs are taken a section at a time, so that what is read and added to
+/// again is still in L2. In a section the longest blocks (first keys) come first. Blocks that add to the same dQ tile
 /// follow each other in this order and add in it, so a block waits for earlier ones only. Results do not depend on the
 /// size of a section.
 struct BackwardOrder {
@@ -94,14 +94,14 @@ constexpr BackwardOrder backward_order(std::int64_t seq_len, std::int64_t pairs,
     const std::int64_t key_blocks = ceil_div(seq_len, std::int64_t{Tile::kKeys});
     const std::int64_t pair_bytes = 8 * seq_len * Tile::kHeadDim * group;  // of Q, dO and dQ sums
     const std::int64_t large = 136 * kMiB / pair_bytes, small = 32 * kMiB / pair_bytes;
-    // A small section stays in L2 as a whole. Where it would have less than four pairs, long blocks walk the same tiles
-    // at about the same time, and a large section does as well: about a third of it is in use at a time. So does it
-    // where SMs have less than six blocks each: the end of the launch, when SMs idle, weighs more than L2.
+    // A small section stays in L2 as a whole. It has four pairs, if so many are a large one, also where four do not
+    // stay there: in sequences that long, blocks walk the same tiles at about the same time. Where SMs have less than
+    // six blocks each, the end of the launch, when SMs idle, weighs more than L2, so sections are large.
     const bool few = pairs * key_blocks < 6 * kSms;
     const std::int64_t most =
         std::max<std::int64_t>(1, few ? large : std::max(small, std::min<std::int64_t>(4, large)));
     const std::int64_t section = ceil_div(pairs, ceil_div(pairs, most));
-    // Short blocks of many pairs end the launch: the last small section has about a block for every SM, or more.
+    // Short blocks of many pairs end the launch: the last section has at least a block for every second SM.
     const std::int64_t last = few ? 1 : std::max<std::int64_t>(1, kSms / key_blocks);
     const std::int64_t regular = std::max<std::int64_t>(0, pairs - last) / section * section;
     return {static_cast<int>(key_blocks), static_cast<int>(pairs), static_cast<int>(section),

@@ -1,8 +1,9 @@
-// What forward and backward attention check of their operands before a kernel is chosen. Host.
+// What the kernels of attention need of their operands, checked before one is chosen. Host.
 #pragma once
 
 #include <cstdint>
 
+#include "kernels/core/attention_shape.h"
 #include "kernels/core/error.h"
 #include "kernels/core/limits.h"
 #include "kernels/core/op.h"
@@ -19,18 +20,13 @@ struct AttentionGeometry {
 
 template <class Op>
 AttentionGeometry attention_geometry(const Op& op) {
+    const AttentionShape shape = attention_shape(op);
     limits::require_none(op.name, limits::head_dim_problem("head_dim", op.head_dim));
-    require(op.kv_heads > 0 && op.heads % op.kv_heads == 0, op.name, ": ", op.heads,
-            " query heads are not a multiple of ", op.kv_heads, " key/value heads");
-    require(op.seq_len > 0 && op.qkv.rows % op.seq_len == 0, op.name, ": ", op.qkv.rows,
-            " rows are not whole sequences of ", op.seq_len);
-    require_operand(op.name, "qkv", op.qkv, op.qkv.rows, (op.heads + 2 * op.kv_heads) * op.head_dim, DType::bf16);
-    require_operand(op.name, "lse", op.lse, op.heads, op.qkv.rows, DType::f32);
-    if (op.doc_start) require_operand(op.name, "doc_start", op.doc_start, 1, op.qkv.rows, DType::i32);
-    require(op.window == 0 || op.doc_start, op.name, ": the window of ", op.window,
-            " keys is in doc_start, which is missing");
-    limits::require_none(op.name, limits::tokens_problem("rows of qkv", op.qkv.rows));
-    return {static_cast<int>(op.qkv.rows / op.seq_len), static_cast<int>(op.seq_len), static_cast<int>(op.heads),
+    require_operand(op.name, "qkv", op.qkv, shape.rows, shape.columns(), DType::bf16);
+    require_operand(op.name, "lse", op.lse, op.heads, shape.rows, DType::f32);
+    if (op.doc_start) require_operand(op.name, "doc_start", op.doc_start, 1, shape.rows, DType::i32);
+    limits::require_none(op.name, limits::tokens_problem("rows of qkv", shape.rows));
+    return {static_cast<int>(shape.batch()), static_cast<int>(op.seq_len), static_cast<int>(op.heads),
             static_cast<int>(op.kv_heads), static_cast<int>(op.head_dim)};
 }
 

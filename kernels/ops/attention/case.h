@@ -15,11 +15,6 @@ struct AttentionCaseShape {
 
     std::int64_t rows() const { return batch * seq_len; }
     std::int64_t slots() const { return heads + 2 * kv_heads; }
-    /// FLOPs of the forward pass: two GEMMs over the visible half of the logits. The backward pass has 2.5 times that.
-    double forward_flops() const {
-        return 4.0 * static_cast<double>(batch * heads) * static_cast<double>(seq_len) * static_cast<double>(seq_len) *
-               static_cast<double>(head_dim) / 2;
-    }
 };
 
 enum AttentionBuffer {

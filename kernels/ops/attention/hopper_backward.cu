@@ -66,11 +66,8 @@ std::vector<RowPasses<Tile>> row_passes(const AttentionGeometry& geometry, const
         shift(each.rows.scratch.lse_log2, row);
         shift(each.rows.scratch.delta, row);
         shift(each.rows.scratch.start, row);
-        // A thread clears a word, as far as there are some.
-        const std::int64_t cleared =
-            std::min<std::int64_t>(rows.turns, first * geometry.heads * row_blocks * kRowStatisticsThreads);
-        shift(each.rows.scratch.turns, cleared);
-        each.rows.turns = static_cast<int>(rows.turns - cleared);
+        // A thread of the first pass clears a word, and it has more threads than there are words.
+        if (first > 0) each.rows.turns = 0;
 
         shift(each.finish.dquery, first * shares * Tile::kDQueryFloats);
         shift(each.finish.qkv, token * finish.qkv_ld);
@@ -102,6 +99,8 @@ NormBackwardArguments norm_arguments_of(const AttentionBackward& op, const Memor
 template <class Tile>
 Launch launch_backward(const AttentionBackward& op, const Memory& memory, const AttentionGeometry& geometry,
                        const RopeBackwardArguments& rope, RowStatisticsArguments rows) {
+    static_assert(AttentionScratch::kPaddedRows == Tile::kKeys &&
+                  AttentionScratch::query_rows(Tile::kHeadDim) == Tile::kQueries);
     const AttentionScratch layout(op);
     const auto padded = static_cast<int>(layout.padded);
     std::byte* base = memory.address(op.scratch);

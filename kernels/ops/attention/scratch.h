@@ -8,7 +8,9 @@
 namespace coda {
 
 struct AttentionScratch {
-    static constexpr std::int64_t kPaddedRows = 128;  // a sequence is padded to whole tiles of the larger size
+    // BackwardTile's: rows of a key block, to which sequences are padded, and rows of a query tile.
+    static constexpr std::int64_t kPaddedRows = 128;
+    static constexpr std::int64_t query_rows(std::int64_t head_dim) { return head_dim == 64 ? 128 : 64; }
 
     std::int64_t padded = 0;  // rows of a padded sequence
     // Bytes from the start of the work space; each section begins at a multiple of 256.
@@ -16,7 +18,7 @@ struct AttentionScratch {
     std::int64_t lse = 0;     // lse per query head and row, in units of log 2
     std::int64_t delta = 0;   // delta per query head and row
     std::int64_t start = 0;   // document starts
-    std::int64_t turns = 0;   // a hand-off counter for every query block of 64 or 128 rows
+    std::int64_t turns = 0;   // a turn for every query tile
     std::int64_t ticket = 0;  // the next work item
     std::int64_t bytes = 0;
 
@@ -26,7 +28,7 @@ struct AttentionScratch {
         lse = take(rows);
         delta = take(rows);
         start = take(batch * padded);
-        turns = take(rows / (op.head_dim == 64 ? 128 : 64));
+        turns = take(rows / query_rows(op.head_dim));
         ticket = take(1);
     }
 

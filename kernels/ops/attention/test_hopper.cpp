@@ -278,9 +278,13 @@ TEST_CASE("attention agrees with the CPU", "[gpu][attention]") {
             }
 }
 
-TEST_CASE("attention over many tiles", "[gpu][attention]") {
+TEST_CASE("attention over many tiles, with groups that are no power of two", "[gpu][attention]") {
     if (!has_hopper()) return;
-    for (const std::int64_t head_dim : {64, 128}) check({3, 2048, 4, 2, head_dim, false});
+    for (const std::int64_t head_dim : {64, 128}) {
+        check({3, 2048, 4, 2, head_dim, false});
+        check({2, 1000, 6, 2, head_dim, false});
+        check({1, 1000, 14, 2, head_dim, true});
+    }
 }
 
 TEST_CASE("attention of more sequences than a grid has along z", "[gpu][attention]") {

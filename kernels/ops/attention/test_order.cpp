@@ -9,16 +9,16 @@
 #include <tuple>
 
 #include "kernels/hopper/attention/forward_tile.h"
+#include "kernels/hopper/sm90/device_model.h"
 #include "kernels/ops/attention/case.h"
 #include "tests/catch.h"
 
 using namespace coda;
 using hopper::ForwardOrder;
 using hopper::ForwardTile;
+using hopper::kMultiprocessors;
 
 namespace {
-
-constexpr int kProcessors = 132;
 
 /// The indices that `blocks` blocks work on, where whoever is next to draw is chosen by `bits`. `counter` is what the
 /// launch before has left, and is left to the next one.
@@ -140,7 +140,7 @@ TEST_CASE("blocks that draw take every tile once, and leave the counter as it wa
     for (int launch = 0; launch < 400; ++launch) {
         const ForwardOrder order{1 + static_cast<int>(bits() % 20), 1 + static_cast<int>(bits() % 9),
                                  1 + static_cast<int>(bits() % 4), 1 + static_cast<int>(bits() % 4)};
-        const int limit = std::min(kProcessors, order.count());
+        const int limit = std::min(kMultiprocessors, order.count());
         const int blocks = launch % 3 == 0 ? limit : 1 + static_cast<int>(bits() % static_cast<unsigned>(limit));
         INFO(order.count() << " tiles, " << blocks << " blocks");
         std::vector<int> indices = drawn_indices(order, blocks, counter, bits);
@@ -156,7 +156,8 @@ TEST_CASE("no block of forward attention works much longer than the mean") {
     for (const cases::AttentionCaseShape& shape : kShapes)
         for (const double mean : {0.0, 500.0, 2000.0}) {
             const std::vector<double> costs = costs_of(shape, mean);
-            const double drawn = imbalance(costs, kProcessors), dealt = imbalance_of_rounds(costs, kProcessors);
+            const double drawn = imbalance(costs, kMultiprocessors),
+                         dealt = imbalance_of_rounds(costs, kMultiprocessors);
             INFO("T " << shape.seq_len << " hd " << shape.head_dim << ", documents of " << mean << ": drawn " << drawn
                       << ", dealt in rounds " << dealt);
             CHECK(drawn <= 1.015);
