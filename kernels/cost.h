@@ -5,24 +5,8 @@
 
 namespace coda {
 
-/// flops: a multiply and an add count as two, any other arithmetic function as one.
-///   GEMM programs         2 M N K, the epilogue not counted, so that MFU means what it usually does
-///   Attention             2 M T H hd: Q Kᵀ and P V over half the square of the causal mask; softmax not counted and
-///                         document masks ignored. With a window of W keys W T - W²/2 pairs in place of T²/2
-///   attention backward    2.5 times that: five GEMMs where forward has two, as Q Kᵀ is recomputed
-///   DecodeAttention       4 S C H hd: both products over a full context, or over a shorter window
-///   StoreKeyValue         0
-///   Embed                 2 per element (square, sum)
-///   TargetLogit           2 per element of a
-///   FinishRstd, FinishCrossEntropy, FinishRowSum, FinishColumnSum, ReduceLoss, EmbedBackward   1 per summed element
-///   ExactCrossEntropy     0: it computes nothing in a run whose rows are not flagged
-///   QuantiseF8, CountF8   2 per element
-///   UpdateScales          1 per element of the history
-///   SumSquares            2 per element
-///   GradNorm              1 per sum of squares
-///   AdamW                 16 per parameter
-///   RoundWeights          1 per element
-///   UnpackInt4            1 per element
+/// flops: a multiply and an add count as two, any other arithmetic function as one. A GEMM counts 2 M N K without its
+/// epilogue, so that MFU means what it usually does. Each other op says its own number in op.h.
 /// bytes: every operand counts once; In is read, Out is written, InOut is both. Scratch is not counted. Of some
 /// operands only a part counts:
 ///   a gathered or scattered table             at most one row per token

@@ -2,8 +2,10 @@
 //
 //   <run>/checkpoints/step_00000010/
 //       <segment>.bin   raw little-endian bytes, one file per segment
-//       meta.json       {format, version (2; 1 is read too: it has no FP8 state), step, segments: [{name, bytes,
-//       xxh64}], state: what the trainer passed} complete        the XXH64 of meta.json: the marker, written last
+//       meta.json       {format, version, step, segments: [{name, bytes, xxh64}], state: what the trainer passed}
+//       complete        the XXH64 of meta.json: the marker, written last
+//
+// The version is 2. Version 1, which has no FP8 state, is read too.
 //
 // A checkpoint is written under the temporary name ".tmp-step_00000010"; every file and the folder are synced; then it
 // is renamed. So a kill or a power failure at any moment leaves the earlier checkpoints and either the whole new one or

@@ -64,8 +64,7 @@ int int4_of(float value, Bf16 scale);
 /// The scale of least square error among twenty, from (largest magnitude) / 7.5 down to 0.62 of it; 1 of zeros.
 Bf16 int4_scale_of(std::span<const float> group);
 /// A row as codes and scales, in the layout of weight_packed and weight_scale: each group of kInt4Group columns rounded
-/// to nearest by its scale.
-/// row.size() is a multiple of kInt4Group; all elements are finite.
+/// to nearest by its scale. row.size() is a multiple of kInt4Group; all elements are finite.
 void quantize_row(std::span<const float> row, std::span<std::uint32_t> words, std::span<Bf16> scales);
 
 /// Reads elements of one matrix after another, many rows at a time, since the words of GPTQ's rows lie apart.

@@ -1,15 +1,22 @@
 // Parameters: Hugging Face tensors and where their rows lie in the flat, packed segments.
 //
 // Master weights, gradients, moments and the working copy are flat segments with equal element offsets: matrices first
-// (they decay), then norm weights and biases. Each packed matrix is one GEMM operand:
-//   embedding (Vp, d) | per layer: qkv (Nq, d), attn_out (d, H hd), gate_up (2f, d), down (d, f) | head (Vp, d) if
-//   untied | per layer: attn_norm (d), qkv's bias (Nq) and the norms of q and k heads (2, hd) if there are some,
-//   mlp_norm (d) | final_norm (d)
-// Only in the working copy, qkv, gate_up and head carry the weight of the norm before them in their columns
-// (NormFold, kernels/ops/optimizer/op.h); of tied weights that is the embedding, whose rows are then looked up in the
-// master. Packing is a permutation of rows: in q and k heads the rotate-half pair (i, i + hd/2) becomes the adjacent
-// pair (2i, 2i + 1), and so does the pair of weights of their norms; gate and up rows interleave. Vp is vocab_size
-// padded to a multiple of 64 with zero rows.
+// (they decay), then norm weights and biases. A model may lack what stands in brackets. Each packed matrix is a GEMM
+// operand, a table for look-up, or both:
+//   matrices          embedding (Vp, d), [position_embedding (max_position_embeddings, d)]
+//     per layer       qkv (Nq, d), attn_out (d, H hd), gate_up (2f, d) or, with GELU, up (f, d), down (d, f)
+//     at the end      [head (Vp, d)], if the embedding is not tied
+//   norms and biases
+//     per layer       attn_norm (d), [its bias (d)], [bias of qkv (Nq)], [norms of q and k heads (2, hd)],
+//                     [bias of attn_out (d)], mlp_norm (d), [its bias (d)], [bias of up (f)], [bias of down (d)]
+//     at the end      final_norm (d), [its bias (d)]
+// Only in the working copy, qkv, gate_up or up, and the head carry the weight of the norm before them in their columns
+// (NormFold, kernels/ops/optimizer/op.h). The head does so only with RMSNorm: a final LayerNorm is a pass of its own. A
+// tied head's matrix is the embedding, whose rows are then looked up in the master.
+//
+// Packing is a permutation of rows: in q and k heads the rotate-half pair (i, i + hd/2) becomes the adjacent pair
+// (2i, 2i + 1), and so does the pair of weights of their norms; gate and up rows interleave. Vp is vocab_size padded to
+// a multiple of 64 with zero rows.
 //
 // Each block declares its own (src/model/blocks); the layout is the walk over them.
 #pragma once

@@ -10,8 +10,7 @@
 namespace coda {
 
 /// Stores keys and values of consecutive tokens of one sequence in its cache: row m of qkv becomes position first + m,
-/// for
-/// m < count. The rows from `count` on are padding. Everything else in the caches stays unchanged.
+/// for m < count. The rows from `count` on are padding. Everything else in the caches stays unchanged.
 struct StoreKeyValue {
     In<Matrix> qkv;            // (M, Nq) storage, [q heads | k heads | v heads], after RoPE
     In<Vector> place;          // (1, 3) i32: sequence, first, count; count <= M, first + count <= C
@@ -36,10 +35,10 @@ struct StoreKeyValue {
     static constexpr std::optional<Tolerance> tolerance(std::string_view, DType) { return kExact; }
 };
 
-/// Attention of the newest token of every sequence: row s of qkv is the token at position n - 1 of sequence s, where n
-/// = lengths[s]. Its key and value are stored there, and o = softmax(q kᵀ / sqrt(hd)) v per query head over positions
-/// [0, n) or, with a window of W, the last W of them. Query head h reads key/value head h / (H / Hk). A sequence with n
-/// = 0 is idle: its cache stays unchanged, and its row of o is 0.
+/// Attention of the newest token of every sequence: row s of qkv is the token at position n - 1 of sequence s, where
+/// n = lengths[s]. Its key and value are stored there, and o = softmax(q kᵀ / sqrt(hd)) v per query head over positions
+/// [0, n) or, with a window of W, the last W of them. Query head h reads key/value head h / (H / Hk). A sequence with
+/// n = 0 is idle: its cache stays unchanged, and its row of o is 0.
 ///
 /// Sums have an order that depends only on n, so a sequence has the same bits in any batch.
 struct DecodeAttention {

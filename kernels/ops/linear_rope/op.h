@@ -11,8 +11,8 @@ namespace coda {
 /// heads) are stored unchanged.
 ///
 /// With gain, every q and k head of z has an RMSNorm of its own (QK-norm, as in Qwen3): the op rotates gain ⊙ rho z,
-/// where rho = 1/sqrt(mean over the head of z² + eps). For the backward pass it can store z
-/// and rho. gain is ordered as the rows of a head in w, and goes without a bias: no model has both.
+/// where rho = 1/sqrt(mean over the head of z² + eps). For the backward pass it can store z and rho. gain is ordered as
+/// the rows of a head in w, and goes without a bias: no model has both.
 ///
 /// With FP8 factors z = undo acc + bias: they are f8e4m3, K is a multiple of 16, and a has been normalised, so rstd is
 /// absent.
@@ -53,8 +53,7 @@ struct LinearRope {
     }
 };
 
-/// Throws Error where the heads do not fit the columns of the GEMM, or what belongs to their norm is there
-/// without it.
+/// Throws Error where the heads do not fit the columns of the GEMM, or what belongs to their norm is there without it.
 inline void require_heads(const LinearRope& op, std::int64_t n) {
     require(op.head_dim > 0 && op.head_dim % 2 == 0 && n % op.head_dim == 0, op.name, ": head_dim ", op.head_dim,
             " must be even and divide the ", n, " output columns");

@@ -175,6 +175,9 @@ CODA_HD int tiles_together(const Slices& slices, int batch) {
 /// Bytes from one sequence's input to the next in shared memory, where it comes as words and no weights are 4-bit
 /// integers.
 CODA_HD int input_pitch(int kept) { return input_pitch_of((kept > 1 ? kept : 1) * kSliceColumns); }
+/// Otherwise, and slices are apart.
+inline constexpr int kInputPitch = 2 * kSliceColumns + 16;
+static_assert(kScalesOffset + 4 * kSliceBlocks / kUnitBlocks <= kInputPitch);
 
 inline constexpr int kLamportFrom = 3;  // sequences
 CODA_HD bool uses_lamport(int batch) { return batch >= kLamportFrom; }
@@ -199,8 +202,5 @@ CODA_HD std::int64_t lamport_offset(const Slices& slices, int sequence, int colu
     const int lane = 4 * sequence + in_slice % kBlockColumns / 16;
     return std::int64_t{slice} * kLamportSliceBytes + (vector * 32 + lane) * kVectorBytes + 2 * (in_slice % 8);
 }
-/// Otherwise, and slices are apart.
-inline constexpr int kInputPitch = 2 * kSliceColumns + 16;
-static_assert(kScalesOffset + 4 * kSliceBlocks / kUnitBlocks <= kInputPitch);
 
 }  // namespace coda::hopper::decode
