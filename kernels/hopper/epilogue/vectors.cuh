@@ -83,8 +83,8 @@ struct RowSum {
 /// One fp32 sum per column over the 64 rows of a block, written as a tile-major partial. Sub-tiles of 32 columns.
 /// kNumber: which one it is in a program with several. Each uses the kScratchBytes behind those before it.
 ///
-/// NOTE: with crowded tiles, the sums of two 8-column blocks are handed on as soon as they are complete: four more
-/// registers would spill.
+/// NOTE: where registers are short, the sums of two 8-column blocks are handed on as soon as they are complete: four
+/// more registers would spill.
 template <int kNumber = 0>
 class ColumnSum {
   public:
