@@ -1,7 +1,7 @@
 """Files from the network for the scripts of this folder: downloads resume where they stopped, checked by SHA-256.
 
 A file must have the checksum that the script knows, else the one that the host states for it (Hugging Face does, in
-X-Linked-ETag), else the one of its first download. SHA256SUMS beside the files stores them in the format of sha256sum;
+X-Linked-ETag), else the one of its first download. SHA256SUMS next to the files stores them in the format of sha256sum;
 a file that is there already is checked against it and not downloaded again.
 
 CODA_DATA_MIRROR=URL takes every file, under its own name, from that folder instead of its host: a private mirror, or

@@ -154,7 +154,7 @@ def print_config(model: dict[str, int], train: str, val: str | None = None, toke
     files = {"train": train, "val": val, "tokenizer": tokenizer}
     data = {key: shown(path) for key, path in files.items() if path}
     lines = json.dumps({"model": model, "data": data}, indent=4).splitlines()[1:-1]
-    print("the lines for the config, beside the model's other keys:", file=sys.stderr)
+    print("the lines for the config, next to the model's other keys:", file=sys.stderr)
     print("\n".join(lines))
 
 

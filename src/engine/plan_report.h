@@ -12,7 +12,7 @@
 
 namespace coda {
 
-/// One line a step: phase, layer, op, name, shapes of the operands, FLOPs, bytes. Every pass of the plan.
+/// One line per step: phase, layer, op, name, shapes of the operands, FLOPs, bytes. Every pass of the plan.
 std::string print_schedule(const Schedules& schedules);
 
 /// Parameters, FLOPs and every memory segment that has bytes. Of a plan that trains: of an optimizer step; else of its

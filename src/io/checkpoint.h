@@ -120,7 +120,7 @@ class CheckpointPart {
 CheckpointInfo open_checkpoint(const std::filesystem::path& folder);
 
 /// The complete checkpoint of the latest step, verified as by open_checkpoint. Everything else in <run>/checkpoints is
-/// left alone and reported to `on_skip`, one sentence each. Throws Error when there are checkpoints and every one of
+/// left as it is and reported to `on_skip`, one sentence each. Throws Error when there are checkpoints and every one of
 /// them is damaged.
 std::optional<CheckpointInfo> newest_checkpoint(const std::filesystem::path& run,
                                                 const std::function<void(const std::string& message)>& on_skip);

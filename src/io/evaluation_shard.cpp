@@ -50,7 +50,7 @@ class Words {
 std::int64_t count_of(std::span<const std::byte> file, const std::string& name) {
     const auto size = static_cast<std::int64_t>(file.size());
     require(size >= kShardHeaderBytes, name, ": ", size,
-            " bytes are too few for an evaluation shard, whose header alone has ", kShardHeaderBytes);
+            " bytes are too few for an evaluation shard, whose header has ", kShardHeaderBytes);
     std::array<std::int32_t, 3> header{};
     std::memcpy(header.data(), file.data(), sizeof header);
     const auto [magic, version, count] = header;

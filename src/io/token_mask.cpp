@@ -20,7 +20,7 @@ constexpr std::int64_t kBlockTokens = std::int64_t{1} << 20;
 fs::path mask_path(const fs::path& shard) { return fs::path(shard).replace_extension(".mask"); }
 
 std::int64_t mask_tokens(std::span<const std::byte> head, std::int64_t size, const std::string& name) {
-    require(size >= kShardHeaderBytes, name, ": ", size, " bytes are too few for a mask, whose header alone has ",
+    require(size >= kShardHeaderBytes, name, ": ", size, " bytes are too few for a mask, whose header has ",
             kShardHeaderBytes);
     std::array<std::int32_t, 3> header{};
     std::memcpy(header.data(), head.data(), sizeof(header));

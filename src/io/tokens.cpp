@@ -69,9 +69,8 @@ std::vector<fs::path> matches(const std::string& pattern) {
 
 TokenLayout shard_layout(std::span<const std::byte> head, std::int64_t size, const std::string& name) {
     require(size > 0, name, ": the file is empty");
-    require(size >= kShardHeaderBytes, name, ": ", size,
-            " bytes are too few for a token shard, whose header alone has ", kShardHeaderBytes,
-            "; a text file must be named .txt");
+    require(size >= kShardHeaderBytes, name, ": ", size, " bytes are too few for a token shard, whose header has ",
+            kShardHeaderBytes, "; a text file must be named .txt");
     std::array<std::int32_t, 3> header{};
     std::memcpy(header.data(), head.data(), sizeof(header));
     const auto [magic, version, count] = header;

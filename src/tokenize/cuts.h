@@ -8,7 +8,7 @@
 //                  could take across it
 //   normalizer     Replace treats single characters, and NFC composes neither x with y nor y with what follows it
 //   pre-tokenizer  step by step: an expression surely ends or begins a match there (regex_pairs.h), and no later step
-//                  sees both; or it leaves both alone, and the next step decides. Metaspace may come first.
+//                  sees both; or it leaves both as they are, and the next step decides. Metaspace may come first.
 //   BPE            if no step divides them: no token of the vocabulary reaches from x to y (bpe_model.h)
 #pragma once
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Golden digests: small runs of every mode must give the bits that are recorded beside this file.
+"""Golden digests: small runs of every mode must give the bits that are recorded next to this file.
 
     tests/golden/golden.py --bin build/cpu/bin                            compare with tests/golden/cpu.json
     tests/golden/golden.py --bin build/hopper/bin --device cuda           compare with tests/golden/gpu.json
@@ -7,7 +7,7 @@
 
 Each mode trains for 20 steps on generated tokens. Its record holds the losses and gradient norms as logged (9 digits),
 the validation loss, and the SHA-256 of each tensor file of the last checkpoint (master weights and both moments).
-Modes that differ in `recompute` alone must have equal bits too.
+Modes that differ only in `recompute` must have equal bits too.
 
 Bits follow from the compiler, its options (the build type) and the C library's log, cos and pow; on the GPU, where
 initial weights come from the host, from these and from the GPU. The record names them. Where they differ from the
@@ -290,7 +290,7 @@ def parse_arguments():
     parser.add_argument("--device", choices=tuple(FILES), default="cpu")
     parser.add_argument("--record", action="store_true", help="write the record instead of comparing with it")
     parser.add_argument("--only", metavar="MODE,MODE", help="these modes; with --record the others stay as recorded")
-    parser.add_argument("--file", help="the record (default: cpu.json or gpu.json beside this program)")
+    parser.add_argument("--file", help="the record (default: cpu.json or gpu.json next to this program)")
     options = parser.parse_args()
     known = modes_of(options.device)
     options.modes = options.only.split(",") if options.only else list(known)

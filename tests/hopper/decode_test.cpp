@@ -1,5 +1,5 @@
-// The fused decode kernel against its op list run by cpu::run, and against itself: alone, in batches, in launches of
-// any length, on any number of SMs. All its waits end.
+// The fused decode kernel against its op list run by cpu::run, and against itself: one sequence, batches,
+// launches of any length, any number of SMs. All its waits end.
 #include "tests/hopper/decode_on_gpu.h"
 
 using namespace coda;
@@ -170,7 +170,7 @@ TEST_CASE("fused decode: the same bits again, in launches of any length, on any 
     }
 }
 
-TEST_CASE("fused decode: a sequence has the same bits alone, in a batch of 8, and in another slot", "[gpu]") {
+TEST_CASE("fused decode: a sequence has the same bits by itself, in a batch of 8, and in another slot", "[gpu]") {
     if (!has_hopper()) return;
     // Batches of which a warp keeps one Lamport buffer, and two.
     const auto [together, rows] = GENERATE(std::pair<int, std::vector<std::int64_t>>{8, {0, 4, 7}},
@@ -254,7 +254,7 @@ TEST_CASE("fused decode: no sequence runs, and a context that ends", "[gpu]") {
     CHECK(tokens[4] == -1);
 }
 
-TEST_CASE("fused decode: a logit that is not finite fails its sequence alone", "[gpu]") {
+TEST_CASE("fused decode: a logit that is not finite fails only its sequence", "[gpu]") {
     if (!has_hopper()) return;
     const int batch = GENERATE(2, 3);
     DecodeList list({.batch = batch});

@@ -60,7 +60,7 @@ TEST_CASE("fused decode: every position of every sequence and key/value head exa
                 }
 }
 
-TEST_CASE("fused decode: a sequence is split by its own length alone") {
+TEST_CASE("fused decode: a sequence is split only by its own length") {
     for (const int head_dim : {64, 128})
         for (const int length : {1, 255, 256, 257, 3000, 4096, 4097, 50000}) {
             const auto alone = attention_tiles_of({length}, 2, head_dim);

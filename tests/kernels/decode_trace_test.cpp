@@ -8,7 +8,7 @@ using Catch::Contains;
 
 namespace {
 
-/// Two SMs: qkv on both, of which SM 1 begins 1 us later, then gate_up on SM 1 alone.
+/// Two SMs: qkv on both, of which SM 1 begins 1 us later, then gate_up only on SM 1.
 struct Example {
     DecodePlan plan;
     StepTrace trace;
@@ -47,7 +47,7 @@ TEST_CASE("fused decode: the times of an op come from the stamps of the warps th
     CHECK(times[0].work == Approx(3));    // 102 to 105, 103 to 106
     CHECK(times[0].finish == Approx(2));  // 106 to 108
     CHECK(times[1].wall == Approx(7));    // 108 to 115
-    CHECK(times[1].wait == Approx(4));    // of SM 1 alone: 106 to 110
+    CHECK(times[1].wait == Approx(4));    // only of SM 1: 106 to 110
     CHECK(times[1].work == Approx(4));
     CHECK(times[1].finish == Approx(1));
     CHECK(times[2].wall == 0);  // no warp has a stamp of its work there

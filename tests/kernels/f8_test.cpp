@@ -1,5 +1,5 @@
-// Conversions of the two FP8 types, for all codes and around every rounding boundary. The reference knows the format's
-// definition alone: a list of its finite numbers, of which the nearest is taken, the one of even code where two are.
+// Conversions of the two FP8 types, for all codes and around every rounding boundary. The reference knows only the
+// format's definition: a list of its finite numbers, of which the nearest is taken, the one of even code where two are.
 #include "kernels/core/f8.h"
 
 #include <cmath>

@@ -52,7 +52,7 @@ class TensorStatsTest(ProgramTestCase):
         self.assert_same_run("run", "plain")
 
     def test_weights_are_those_of_the_step(self):
-        """Beside the exported weights, to the last digit; those after a norm have its weight, 1 at first."""
+        """Compared with the exported weights, to the last digit; those after a norm have its weight, 1 at first."""
         self.train("--export", "hf", "--export-dtype", "float32")
         self.train("--tensor-stats", "stats.jsonl", changes={"training.steps": 1, "lr_schedule.warmup_steps": 0})
         records = self.stats()[1][1]

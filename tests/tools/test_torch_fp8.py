@@ -86,7 +86,7 @@ class GemmTest(ScriptCase):
         self.assertEqual(script.totals(made), [
             "layer, 2 products, all fast: FP8 is 2.000 times as fast",
             "layer, 2 products, all accurate: FP8 is 1.429 times as fast",
-            "layer, 2 products, fast forward alone: FP8 is 1.493 times as fast"])
+            "layer, 2 products, only forward fast: FP8 is 1.493 times as fast"])
 
     def test_records(self):
         done = self.script("torch_fp8_gemm.py", self.path("bench"), "--json", self.path("run.json"), "--config",

@@ -83,7 +83,7 @@ TEST_CASE("a micro-batch that the Hopper kernels cannot count is named by its ke
                                                        "training.seq_len in whole tiles is 2147483648"));
     CHECK(says(config, evaluation).empty());
 
-    // 4 tiles of up to 192 rows a sequence.
+    // 4 tiles of up to 192 rows per sequence.
     config.training.micro_batch_size = limits::kMaxTiles / 4;
     CHECK(says(config, evaluation).empty());
     config.training.micro_batch_size += 1;

@@ -98,7 +98,7 @@ SCHEMAS = {
     "pointwise": Schema(
         key=("op", "shape"), required=("ms", "copy_ms", "ratio", "bytes", "gbps"), rivals={"ratio": "copy_ms"}
     ),
-    # PyTorch's FP8 GEMM (torch_fp8_gemm.py) beside its bf16 one, cuBLASLt both: what FP8 kernels are measured by.
+    # PyTorch's FP8 GEMM (torch_fp8_gemm.py) and its bf16 one, cuBLASLt both: what FP8 kernels are measured by.
     # relative_error is the RMS against float32 products of the same 8-bit operands.
     "fp8_gemm": Schema(
         key=("product", "kind", "M", "N", "K", "accumulation"),

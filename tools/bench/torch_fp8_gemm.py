@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Bare FP8 GEMMs of PyTorch (cuBLASLt) beside its bf16 GEMMs, for every matrix product of a training step.
+"""Bare FP8 GEMMs of PyTorch (cuBLASLt) compared with its bf16 GEMMs, for every matrix product of a training step.
 
     python3 tools/bench/torch_fp8_gemm.py [BENCH --json FILE] [--config C] [--tokens N] [--only qkv,down_dgrad]
 
@@ -215,7 +215,7 @@ def totals(made: list[dict]) -> list[str]:
     for name, chosen in (("layer", [r for r in made if not r["product"].startswith("head")]),
                          ("head", [r for r in made if r["product"].startswith("head")])):
         for what, accumulation in (("all fast", lambda kind: "fast"), ("all accurate", lambda kind: "accurate"),
-                                   ("fast forward alone", lambda kind: "fast" if kind == "forward" else "accurate")):
+                                   ("only forward fast", lambda kind: "fast" if kind == "forward" else "accurate")):
             picked = [r for r in chosen if r["accumulation"] == accumulation(r["kind"])]
             if picked:
                 speed = sum(r["bf16_ms"] for r in picked) / sum(r["ms"] for r in picked)

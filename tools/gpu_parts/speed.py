@@ -17,7 +17,7 @@ def gemm(check):
 
 @part
 def fp8_gemm(check):
-    """coda_bench fp8: FP8 programs of llama1b's layers beside cuBLASLt's, and beside our bf16"""
+    """coda_bench fp8: FP8 programs of llama1b's layers compared with cuBLASLt's and with our bf16"""
     made = check.bench("fp8", what="gemm")
     return f"{len(made)} shapes, median ratio to cuBLASLt {statistics.median(r['ratio'] for r in made):.3f}"
 
@@ -80,7 +80,7 @@ def fp8_step(check):
 
 @part
 def fp8_torchao(check):
-    """torch_step.py --fp8 tensorwise: llama1b_untied in FP8 beside torchao's"""
+    """torch_step.py --fp8 tensorwise: llama1b_untied in FP8 compared with torchao's"""
     path, said = check.path("result.json"), []
     for config, batch, length in fp8_shapes(check):
         check.python(os.path.join("bench", "torch_step.py"), check.program("coda_bench"), "--config", config, "--shape",

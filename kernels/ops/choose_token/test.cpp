@@ -195,7 +195,7 @@ TEST_CASE("ChooseToken reports the first logit that is not finite and fails only
     }
 }
 
-TEST_CASE("ChooseToken: a row has the same tokens alone and in any row of a batch") {
+TEST_CASE("ChooseToken: a row has the same tokens by itself and in any row of a batch") {
     const ChoiceOptions options{
         .temperature = 0.9f, .top_k = 60, .top_p = 0.95f, .min_p = 0.01f, .repetition_penalty = 1.2f, .seed = 77};
     const auto tokens = [&](std::int64_t sequences, std::int64_t at) {

@@ -60,9 +60,9 @@ bool expects_flag(Row row) { return row != usual && row != offset100 && row != i
 
 }  // namespace
 
-// Logits are exact here, and the row is computed in double, where the largest logit is rounded (in_double). Beside that
-// only results are: loss, scale and dot to the compute type, elements to storage. bf16 storage moves an element by one
-// step at most, 2^-7 of itself.
+// Logits are exact here, and the row is computed in double, where the largest logit is rounded (in_double). Apart from
+// that only results are rounded: loss, scale and dot to the compute type, elements to storage. bf16 storage moves an
+// element by one step at most, 2^-7 of itself.
 TEST_CASE("loss and gradient are softmax's, however far the target and however large the logits") {
     for (const DType storage : {DType::f64, DType::f32, DType::bf16}) {
         ExactHead head = every_row(storage);
