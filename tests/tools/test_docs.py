@@ -1,4 +1,4 @@
-"""The documents: their links, images and paths lead somewhere, and the README stays short."""
+"""The documents: links, images and paths lead somewhere, words are plain, and the README stays short."""
 
 import os
 import re
@@ -16,6 +16,7 @@ BLOCK = re.compile(r"^(?: {4}|\t).*$", re.M)
 SPAN = re.compile(r"(`+)(.+?)\1", re.S)
 PATH = re.compile(rf"(?:{'|'.join(FOLDERS)})/[\w./-]*")
 PLACEHOLDER = re.compile(r"\b(?:NAME|FILE|DIR)\b")
+BANNED = re.compile(r'(?<!["\w-])(alone|beside|anew)(?!["\w-])', re.I)  # in quotes, CONTRIBUTING.md names them
 MADE = re.compile(r"data/\w+/")  # data sets, which the scripts of data/ make
 
 
@@ -63,6 +64,12 @@ def path_problems(root, path):
                     yield f"{path}: there is no `{word}`"
 
 
+def word_problems(root, path):
+    for number, line in enumerate(read(root, path).splitlines(), 1):
+        for word in BANNED.findall(line):
+            yield f"{path}:{number}: the word {word}, for which CONTRIBUTING.md has a plainer one"
+
+
 def readme_problems(root):
     lines = read(root, "README.md").splitlines()
     if len(lines) > README_LINES:
@@ -75,7 +82,7 @@ def readme_problems(root):
 def problems(root):
     found = list(readme_problems(root))
     for path in documents(root):
-        found += [*link_problems(root, path), *path_problems(root, path)]
+        found += [*link_problems(root, path), *path_problems(root, path), *word_problems(root, path)]
     return found
 
 
@@ -113,6 +120,12 @@ class ProblemsTest(unittest.TestCase):
         self.assertEqual(self.problems("`data/NAME.py`, `data/stories/x.bin`\n"), [])
         self.assertEqual(self.problems("`ls src/gone.h`\n"), ["README.md: there is no `src/gone.h`"])
         self.assertEqual(self.problems("`kernels/gone`,\n"), ["README.md: there is no `kernels/gone`"])
+
+    def test_words(self):
+        self.assertEqual(self.problems('"only", not "alone"; besides, `--alone`, standalone\n'), [])
+        for word in ("alone", "Beside", "anew"):
+            self.assertEqual(self.problems(f"a\nb {word} c\n"),
+                             [f"README.md:2: the word {word}, for which CONTRIBUTING.md has a plainer one"])
 
     def test_readme(self):
         self.assertEqual(self.problems("é" * 120 + "\n"), [])
