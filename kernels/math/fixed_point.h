@@ -22,30 +22,17 @@ struct FixedPoint {
     float to, from;
 };
 
-CODA_HD float float_of(std::uint32_t bits) {
-#if defined(__CUDA_ARCH__)
-    return __uint_as_float(bits);
-#else
-    return std::bit_cast<float>(bits);
-#endif
-}
-CODA_HD std::uint32_t bits_of(float value) {
-#if defined(__CUDA_ARCH__)
-    return __float_as_uint(value);
-#else
-    return std::bit_cast<std::uint32_t>(value);
-#endif
-}
-
 /// Of a group by its largest magnitude. `from` is NaN where that is infinite, NaN or 2^128 (1 - 2^-8) or more.
 CODA_HD FixedPoint fixed_point_of(float largest) {
     // X of a number with exponent e is to have 15 bits: 2^(14 - e). Mantissas that would round to more than the largest
     // integer count as the next exponent's: 2 - (kLargestFixed + 1/2) / 2^14 carries.
     constexpr std::uint32_t kCarry = (1u << 24) - (2 * kLargestFixed + 1) * (1u << 8);
     constexpr std::uint32_t kBias = 127, kLeast = 15;  // 2^-126 is the least normal number
-    const std::uint32_t found = (bits_of(largest) + kCarry) >> 23, exponent = found < kLeast ? kLeast : found;
+    const std::uint32_t found = (std::bit_cast<std::uint32_t>(largest) + kCarry) >> 23,
+                        exponent = found < kLeast ? kLeast : found;
     const std::uint32_t to = kBias + 14 + kBias - exponent, from = exponent - 14;
-    return {float_of(to << 23), found > 2 * kBias ? float_of(0x7fc00000u) : float_of(from << 23)};
+    return {std::bit_cast<float>(to << 23),
+            found > 2 * kBias ? std::bit_cast<float>(0x7fc00000u) : std::bit_cast<float>(from << 23)};
 }
 
 /// Four numbers' pieces, a byte each, the first one's in the lowest.
@@ -70,7 +57,7 @@ CODA_HD Pieces pieces_of(const float (&x)[4], float to) {
     // As the last bits of 1.5 2^23 + 128, X + 128 is rounded, and its second byte is `high`. Its first is low + 128.
     constexpr float kShift = 0x1.8p23f + 128;
     std::uint32_t bits[4];
-    for (int i = 0; i < 4; ++i) bits[i] = bits_of(std::fma(x[i], to, kShift));
+    for (int i = 0; i < 4; ++i) bits[i] = std::bit_cast<std::uint32_t>(std::fma(x[i], to, kShift));
     const std::uint32_t first = select_bytes(bits[0], bits[1], 0x5140), second = select_bytes(bits[2], bits[3], 0x5140);
     return {select_bytes(first, second, 0x7632), select_bytes(first, second, 0x5410) ^ 0x80808080u};
 }

@@ -2,6 +2,7 @@
 // Philox4x32-10 of Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 
 #include "kernels/core/dtype.h"
@@ -37,12 +38,7 @@ CODA_HD std::uint32_t rounding_bits(std::uint64_t key, std::uint64_t stream, std
 /// `value` as bf16 bits, rounded up or down with a probability that makes the expectation exact: adds the lower 16 bits
 /// of `random` below the bits that are kept. Not for NaN or infinity.
 CODA_HD std::uint16_t stochastic_bf16(float value, std::uint32_t random) {
-#if defined(__CUDA_ARCH__)
-    const std::uint32_t word = __float_as_uint(value);
-#else
-    const auto word = std::bit_cast<std::uint32_t>(value);
-#endif
-    return static_cast<std::uint16_t>((word + (random & 0xffffu)) >> 16);
+    return static_cast<std::uint16_t>((std::bit_cast<std::uint32_t>(value) + (random & 0xffffu)) >> 16);
 }
 
 }  // namespace coda

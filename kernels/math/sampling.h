@@ -91,23 +91,12 @@ CODA_HD float penalised(float logit, bool seen, const Rules& rules) {
 
 /// Unsigned integers in the order of finite floats.
 CODA_HD std::uint32_t key_of(float value) {
-#if defined(__CUDA_ARCH__)
-    const std::uint32_t word = __float_as_uint(value);
-#else
     const auto word = std::bit_cast<std::uint32_t>(value);
-#endif
     return word >> 31 != 0 ? ~word : word | 0x80000000u;
 }
 
 /// The float of a key.
-CODA_HD float value_of(std::uint32_t key) {
-    const std::uint32_t word = key >> 31 != 0 ? key & 0x7fffffffu : ~key;
-#if defined(__CUDA_ARCH__)
-    return __uint_as_float(word);
-#else
-    return std::bit_cast<float>(word);
-#endif
-}
+CODA_HD float value_of(std::uint32_t key) { return std::bit_cast<float>(key >> 31 != 0 ? key & 0x7fffffffu : ~key); }
 
 /// 2^40 2^-(distance scale), rounded down, of a distance >= 0 below the largest logit; kOne at 0.
 ///

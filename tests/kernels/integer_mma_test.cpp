@@ -2,6 +2,7 @@
 // how far fixed point is from the numbers.
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -157,14 +158,14 @@ TEST_CASE("fixed point fits two pieces and uses them") {
         // carries.
         const std::uint32_t exponent = 1 + random() % 253;
         const std::uint32_t mantissa = i % 4 == 0 ? 8322816u - 64 + random() % 128 : random() & 0x7fffffu;
-        const float largest = float_of(exponent << 23 | mantissa);
+        const float largest = std::bit_cast<float>(exponent << 23 | mantissa);
         const FixedPoint fixed = fixed_point_of(largest);
         CAPTURE(largest);
         REQUIRE(double(fixed.to) * double(fixed.from) == 1);
         const double scaled = std::nearbyint(double(largest) * double(fixed.to));
         REQUIRE(scaled <= kLargestFixed);
         if (exponent > 15) REQUIRE(scaled >= 16320);
-        const float part = float_of(random() & 0x3fffffffu);
+        const float part = std::bit_cast<float>(static_cast<std::uint32_t>(random()) & 0x3fffffffu);
         const float numbers[4] = {largest, -largest, part < 1 ? largest * part : 0.0f, 0.0f};
         const Pieces pieces = pieces_of(numbers, fixed.to);
         for (int j = 0; j < 4; ++j)
@@ -175,6 +176,6 @@ TEST_CASE("fixed point fits two pieces and uses them") {
     CHECK(pieces_of(zeros, fixed_point_of(0).to).high == 0);
     CHECK(pieces_of(zeros, fixed_point_of(0).to).low == 0);
     for (const float bad : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN(),
-                            float_of(0x7fffffffu), std::numeric_limits<float>::max()})
+                            std::bit_cast<float>(0x7fffffffu), std::numeric_limits<float>::max()})
         CHECK(std::isnan(fixed_point_of(bad).from));
 }
