@@ -29,6 +29,7 @@
 #include "kernels/hopper/ptx/dependent_launch.cuh"
 #include "kernels/hopper/ptx/roles.cuh"
 #include "kernels/hopper/ptx/tma.cuh"
+#include "kernels/hopper/sm90/warp.cuh"
 
 namespace coda::hopper {
 
@@ -37,7 +38,7 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
     attention_backward(const __grid_constant__ BackwardArgumentsOf<Tile> arguments) {
     extern __shared__ __align__(kSwizzleAtomBytes) std::byte dynamic_shared[];
     const BackwardShared<Tile> shared(dynamic_shared);
-    const int warp = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 32, 0);
+    const int warp = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x) / 32, 0);
     const int lane = static_cast<int>(threadIdx.x % 32);
 
     if (threadIdx.x == 0) {
@@ -64,7 +65,7 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
     __syncthreads();
     ptx::wait_on_dependencies();
     ptx::launch_dependents();
-    const int item = __shfl_sync(0xffffffffu, static_cast<int>(ptx::load_shared(shared.item())), 0);
+    const int item = __shfl_sync(kAllLanes, static_cast<int>(ptx::load_shared(shared.item())), 0);
     const BackwardWork work = backward_work<Tile>(arguments, item);
 
     if (warp < 4) {

@@ -14,6 +14,7 @@
 #include "kernels/hopper/sm90/bf16_pair.cuh"
 #include "kernels/hopper/sm90/math.cuh"
 #include "kernels/hopper/sm90/swizzle.h"
+#include "kernels/hopper/sm90/warp.cuh"
 #include "kernels/math/rope.h"
 
 namespace coda::hopper {
@@ -86,8 +87,8 @@ __device__ __forceinline__ void sum_over_rows(float2 (&columns)[kBlocks]) {
     for (int lanes = 4; lanes < 32; lanes *= 2)
 #pragma unroll
         for (float2& column : columns) {
-            column.x += __shfl_xor_sync(0xffffffffu, column.x, lanes);
-            column.y += __shfl_xor_sync(0xffffffffu, column.y, lanes);
+            column.x += __shfl_xor_sync(kAllLanes, column.x, lanes);
+            column.y += __shfl_xor_sync(kAllLanes, column.y, lanes);
         }
 }
 

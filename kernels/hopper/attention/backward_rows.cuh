@@ -4,6 +4,7 @@
 #include <cuda_bf16.h>
 
 #include "kernels/hopper/attention/backward.cuh"
+#include "kernels/hopper/sm90/warp.cuh"
 
 namespace coda::hopper {
 
@@ -55,8 +56,7 @@ __global__ void __launch_bounds__(kRowStatisticsThreads)
             delta += x.x * y.x + x.y * y.y;
         }
     }
-#pragma unroll
-    for (int step = kLanes / 2; step > 0; step /= 2) delta += __shfl_xor_sync(0xffffffffu, delta, step);
+    delta = warp_sum<kLanes>(delta);
     if (lane != 0 || row >= arguments.padded) return;
     const std::int64_t to = (static_cast<std::int64_t>(head) * arguments.batch + sequence) * arguments.padded + row;
     if (valid && arguments.delta != nullptr) delta = arguments.delta[head * arguments.delta_ld + token];

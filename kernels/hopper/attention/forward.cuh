@@ -30,6 +30,7 @@
 #include "kernels/hopper/ptx/wgmma_attention.cuh"
 #include "kernels/hopper/sm90/descriptor.h"
 #include "kernels/hopper/sm90/math.cuh"
+#include "kernels/hopper/sm90/warp.cuh"
 
 namespace coda::hopper {
 
@@ -103,8 +104,8 @@ struct ForwardConsumer {
         ptx::mbarrier_wait(shared.query_full(queries.index), queries.parity);
         int4 place{};
         if (lane == 0) place = ptx::load_shared_integers(shared.work(queries.index));
-        return {__shfl_sync(0xffffffffu, place.x, 0), __shfl_sync(0xffffffffu, place.y, 0),
-                __shfl_sync(0xffffffffu, place.z, 0), kDocuments ? __shfl_sync(0xffffffffu, place.w, 0) : 0};
+        return {__shfl_sync(kAllLanes, place.x, 0), __shfl_sync(kAllLanes, place.y, 0),
+                __shfl_sync(kAllLanes, place.z, 0), kDocuments ? __shfl_sync(kAllLanes, place.w, 0) : 0};
     }
     /// Waits for the keys of a tile's first logits: the block with the diagonal. Skips the keys of later blocks, which
     /// none of this warpgroup's queries sees.
@@ -264,7 +265,7 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
     extern __shared__ std::byte dynamic_shared[];
     const ForwardShared<Tile> shared(dynamic_shared);
     // Counted from the first consumer's first warp: in the loop this takes fewer instructions than a count of all.
-    const int warp = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 32 - 4, 0);
+    const int warp = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x) / 32 - 4, 0);
     const int lane = static_cast<int>(threadIdx.x) % 32;
 
     if (threadIdx.x == 0) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/hopper/sm90/math.cuh"
+#include "kernels/hopper/sm90/warp.cuh"
 
 namespace coda::hopper {
 
@@ -51,7 +52,7 @@ struct OnlineSoftmax {
                 }
             sum[half] = sum[half] * factor[half] + added;
         }
-        return __any_sync(0xffffffffu, follows);
+        return __any_sync(kAllLanes, follows);
     }
 };
 

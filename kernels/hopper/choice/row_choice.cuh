@@ -14,6 +14,7 @@
 #include <cuda_bf16.h>
 
 #include "kernels/hopper/choice/rows.h"
+#include "kernels/hopper/sm90/warp.cuh"
 #include "kernels/ops/choose_token/op.h"
 
 namespace coda::hopper::choice {
@@ -22,8 +23,6 @@ using sampling::Bin;
 using sampling::Cut;
 using sampling::CutSearch;
 using sampling::Rules;
-
-inline constexpr unsigned kAll = 0xffffffffu;
 
 /// What the warps of a block hand to each other.
 template <int kWarps>
@@ -38,12 +37,6 @@ struct Shared {
     int chosen_warp;
     std::uint64_t point, allowed;
 };
-
-__device__ inline std::uint64_t warp_sum(std::uint64_t value) {
-#pragma unroll
-    for (int lanes = 16; lanes > 0; lanes /= 2) value += __shfl_xor_sync(kAll, value, lanes);
-    return value;
-}
 
 template <class T>
 struct Row {
@@ -77,8 +70,8 @@ __device__ std::uint64_t largest_of(const Row<T>& row, const Block& block, int& 
     }
 #pragma unroll
     for (int lanes = 16; lanes > 0; lanes /= 2) {
-        best = max(best, __shfl_xor_sync(kAll, best, lanes));
-        bad = min(bad, __shfl_xor_sync(kAll, bad, lanes));
+        best = max(best, __shfl_xor_sync(kAllLanes, best, lanes));
+        bad = min(bad, __shfl_xor_sync(kAllLanes, bad, lanes));
     }
     if (threadIdx.x % 32 == 0) {
         block.shared.best[threadIdx.x / 32] = best;
@@ -96,7 +89,7 @@ __device__ std::uint64_t largest_of(const Row<T>& row, const Block& block, int& 
 /// Adds a warp's tokens to the histogram: equal bins are added up within the warp first.
 template <class Block>
 __device__ void add_to_bins(const Block& block, bool matches, int bin, std::uint64_t mass) {
-    const unsigned active = __ballot_sync(kAll, matches);
+    const unsigned active = __ballot_sync(kAllLanes, matches);
     if (!matches) return;
     const unsigned group = __match_any_sync(active, bin);
     // 40 bits in two halves, of which 32 fit a word.
@@ -237,18 +230,18 @@ __device__ int token_of(const Row<T>& row, const Block& block, float largest, co
         const int id = begin + lane;
         const float value = id < last ? row(id) : 0.0f;
         const std::uint32_t key = sampling::key_of(value);
-        const unsigned tied = __ballot_sync(kAll, id < last && key == cut.key);
+        const unsigned tied = __ballot_sync(kAllLanes, id < last && key == cut.key);
         const auto earlier = static_cast<std::uint64_t>(__popc(tied & ((1u << lane) - 1)));
         const bool stays = id < last && (key > cut.key || (key == cut.key && earlier < allowed));
         std::uint64_t cumulated = stays ? kept(value) : 0;
 #pragma unroll
         for (int apart = 1; apart < 32; apart *= 2) {
-            const std::uint64_t other = __shfl_up_sync(kAll, cumulated, apart);
+            const std::uint64_t other = __shfl_up_sync(kAllLanes, cumulated, apart);
             if (lane >= apart) cumulated += other;
         }
-        const unsigned beyond = __ballot_sync(kAll, cumulated > point);
+        const unsigned beyond = __ballot_sync(kAllLanes, cumulated > point);
         if (beyond != 0) return lane == __ffs(static_cast<int>(beyond)) - 1 ? id : -1;
-        point -= __shfl_sync(kAll, cumulated, 31);
+        point -= __shfl_sync(kAllLanes, cumulated, 31);
         const auto found = static_cast<std::uint64_t>(__popc(tied));
         allowed -= min(allowed, found);
     }

@@ -5,6 +5,7 @@
 #include "kernels/hopper/epilogue/program.cuh"
 #include "kernels/hopper/ptx/shared.cuh"
 #include "kernels/hopper/sm90/bf16_pair.cuh"
+#include "kernels/hopper/sm90/warp.cuh"
 
 namespace coda::hopper {
 
@@ -138,7 +139,7 @@ class HalfTileStore {
         const int quad = at.thread.lane % 4;
         const bool odd = quad % 2 == 1;
         const std::uint32_t own = pack_bf16(held_[at.half], value);
-        const std::uint32_t received = __shfl_xor_sync(0xffffffffu, own, 1);
+        const std::uint32_t received = __shfl_xor_sync(kAllLanes, own, 1);
         // NOTE: lower halves belong to the even block, upper halves to the odd one.
         const std::uint32_t word = __byte_perm(own, received, odd ? 0x3276 : 0x5410);
         const int byte = odd ? 8 + 2 * (quad - 1) : 2 * quad;

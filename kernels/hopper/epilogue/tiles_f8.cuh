@@ -6,6 +6,7 @@
 #include "kernels/hopper/epilogue/tiles.cuh"
 #include "kernels/hopper/ptx/math.cuh"
 #include "kernels/hopper/sm90/magnitude.cuh"
+#include "kernels/hopper/sm90/warp.cuh"
 
 namespace coda::hopper {
 
@@ -157,7 +158,7 @@ class HalfTileStoreF8 {
 #pragma unroll
         for (int i = 0; i < 4; i += 2) {
             const std::uint32_t given = __byte_perm(words[i], words[i + 1], step.given());
-            const std::uint32_t received = __shfl_xor_sync(0xffffffffu, given, kDistance);
+            const std::uint32_t received = __shfl_xor_sync(kAllLanes, given, kDistance);
             words[i] = __byte_perm(words[i], received, step.first());
             words[i + 1] = __byte_perm(words[i + 1], received, step.second());
         }

@@ -8,6 +8,7 @@
 #include "kernels/hopper/ptx/shared.cuh"
 #include "kernels/hopper/sm90/limits.h"
 #include "kernels/hopper/sm90/math.cuh"
+#include "kernels/hopper/sm90/warp.cuh"
 
 namespace coda::hopper {
 
@@ -158,7 +159,7 @@ class ColumnSum {
         return sum;
     }
     /// What the lane at this distance gives.
-    static __device__ float from(float give, int distance) { return __shfl_xor_sync(0xffffffffu, give, distance); }
+    static __device__ float from(float give, int distance) { return __shfl_xor_sync(kAllLanes, give, distance); }
 
     float2 sum_[4];  // of the blocks of a sub-tile of 32 columns
 };

@@ -27,6 +27,7 @@
 #include "kernels/hopper/ptx/cluster.cuh"
 #include "kernels/hopper/ptx/dependent_launch.cuh"
 #include "kernels/hopper/ptx/roles.cuh"
+#include "kernels/hopper/sm90/warp.cuh"
 
 namespace coda::hopper {
 
@@ -70,7 +71,7 @@ __device__ __forceinline__ Rows rows_of(const GemmArguments<Program>& arguments,
 /// Reads warp and lane again, so that no address made of them takes a register during the GEMM before.
 __device__ __forceinline__ void read_again(Thread& thread) {
     const int index = ptx::thread_index();
-    thread.warp = __shfl_sync(0xffffffffu, index / 32 % 4, 0);
+    thread.warp = __shfl_sync(kAllLanes, index / 32 % 4, 0);
     thread.lane = index % 32;
 }
 
@@ -178,7 +179,7 @@ __global__ void __launch_bounds__(kGemmThreads, 1)
     extern __shared__ std::byte dynamic_shared[];
     const SharedLayout<Program, tile> shared(dynamic_shared);
     // NOTE: the shuffle tells the compiler that the value is the same in all lanes.
-    const int warp = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 32, 0);
+    const int warp = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x) / 32, 0);
     const int lane = static_cast<int>(threadIdx.x) % 32;
     const int rank = tile.cluster() == 1 ? 0 : static_cast<int>(ptx::cluster_rank());
     const int cluster = static_cast<int>(blockIdx.x) / tile.cluster();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/hopper/sm90/bf16_pair.cuh"
+#include "kernels/hopper/sm90/warp.cuh"
 
 namespace coda::hopper {
 
@@ -37,14 +38,12 @@ template <int kThreads, class T>
 __device__ T block_sum(T value) {
     static_assert(kThreads % 32 == 0 && kThreads <= 1024, "whole warps, whose sums one warp can add");
     __shared__ T warps[kThreads / 32];
-#pragma unroll
-    for (int lanes = 16; lanes > 0; lanes /= 2) value += __shfl_xor_sync(0xffffffffu, value, lanes);
+    value = warp_sum(value);
     if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = value;
     __syncthreads();
     if (threadIdx.x >= 32) return 0;
     value = threadIdx.x < kThreads / 32 ? warps[threadIdx.x] : T(0);
-#pragma unroll
-    for (int lanes = 16; lanes > 0; lanes /= 2) value += __shfl_xor_sync(0xffffffffu, value, lanes);
+    value = warp_sum(value);
     return value;
 }
 

@@ -2,11 +2,13 @@
 // are, so the result is independent of order. Device.
 #pragma once
 
+#include "kernels/hopper/sm90/warp.cuh"
+
 namespace coda::hopper {
 
 /// The largest of the warp's values, none of which is negative or NaN, in every lane.
 __device__ __forceinline__ float warp_largest(float value) {
-    return __uint_as_float(__reduce_max_sync(0xffffffffu, __float_as_uint(value)));
+    return __uint_as_float(__reduce_max_sync(kAllLanes, __float_as_uint(value)));
 }
 
 /// *destination = max(*destination, value); both are at least 0.

@@ -5,6 +5,7 @@
 #include <numbers>
 
 #include "kernels/hopper/ptx/math.cuh"
+#include "kernels/hopper/sm90/warp.cuh"
 
 namespace coda::hopper {
 
@@ -18,12 +19,12 @@ __device__ __forceinline__ float sigmoid_approximate(float value) {
 }
 
 __device__ __forceinline__ float quad_sum(float value) {
-    value += __shfl_xor_sync(0xffffffffu, value, 1);
-    return value + __shfl_xor_sync(0xffffffffu, value, 2);
+    value += __shfl_xor_sync(kAllLanes, value, 1);
+    return value + __shfl_xor_sync(kAllLanes, value, 2);
 }
 __device__ __forceinline__ float quad_max(float value) {
-    value = fmaxf(value, __shfl_xor_sync(0xffffffffu, value, 1));
-    return fmaxf(value, __shfl_xor_sync(0xffffffffu, value, 2));
+    value = fmaxf(value, __shfl_xor_sync(kAllLanes, value, 1));
+    return fmaxf(value, __shfl_xor_sync(kAllLanes, value, 2));
 }
 
 }  // namespace coda::hopper

@@ -16,6 +16,7 @@
 #include "kernels/hopper/pointwise/operands.h"
 #include "kernels/hopper/pointwise/vectors.cuh"
 #include "kernels/hopper/sm90/check.h"
+#include "kernels/hopper/sm90/warp.cuh"
 #include "kernels/ops/bias_backward/op.h"
 
 namespace coda::hopper {
@@ -76,8 +77,7 @@ __global__ __launch_bounds__(kThreads) void bias_backward(const __grid_constant_
     }
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
-#pragma unroll
-        for (int lanes = 16; lanes > 0; lanes /= 2) of_bias[i] += __shfl_xor_sync(0xffffffffu, of_bias[i], lanes);
+        of_bias[i] = warp_sum(of_bias[i]);
         if (lane == 0 && i < rows) arguments.dot[first + i] -= of_bias[i];
     }
 }

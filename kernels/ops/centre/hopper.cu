@@ -19,6 +19,7 @@
 #include "kernels/hopper/pointwise/operands.h"
 #include "kernels/hopper/pointwise/vectors.cuh"
 #include "kernels/hopper/sm90/check.h"
+#include "kernels/hopper/sm90/warp.cuh"
 #include "kernels/ops/centre/op.h"
 
 namespace coda::hopper {
@@ -122,15 +123,14 @@ __global__ __launch_bounds__(kThreads) void centre(
 #pragma unroll
     for (int apart = 16; apart >= kLanes; apart /= 2)
 #pragma unroll
-        for (int j = 0; j < kColumns; ++j) sum.value[j] += __shfl_xor_sync(0xffffffffu, sum.value[j], apart);
+        for (int j = 0; j < kColumns; ++j) sum.value[j] += __shfl_xor_sync(kAllLanes, sum.value[j], apart);
     if (thread % 32 < kLanes)
 #pragma unroll
         for (int j = 0; j < kColumns; ++j) sums[warp][lane * kColumns + j] = sum.value[j];
     __syncthreads();
     if (warp < kStrip) {
         float total = sums[thread % 32][warp];
-#pragma unroll
-        for (int apart = 16; apart > 0; apart /= 2) total += __shfl_xor_sync(0xffffffffu, total, apart);
+        total = warp_sum(total);
         if (thread % 32 == 0) means[warp] = total / static_cast<float>(arguments.rows);
     }
     __syncthreads();

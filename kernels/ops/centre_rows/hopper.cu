@@ -11,6 +11,7 @@
 #include "kernels/hopper/pointwise/operands.h"
 #include "kernels/hopper/pointwise/vectors.cuh"
 #include "kernels/hopper/sm90/check.h"
+#include "kernels/hopper/sm90/warp.cuh"
 #include "kernels/ops/centre_rows/op.h"
 
 namespace coda::hopper {
@@ -36,8 +37,7 @@ __global__ __launch_bounds__(32 * kWarps) void centre_rows(CentreRowsArguments a
 #pragma unroll
         for (const float value : eight.value) sum += value;
     }
-#pragma unroll
-    for (int apart = 16; apart > 0; apart /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, apart);
+    sum = warp_sum(sum);
     const float mean = sum / arguments.width;
     for (int at = static_cast<int>(threadIdx.x); at < arguments.vectors; at += 32) {
         Eight eight = unpack(dx[at]);

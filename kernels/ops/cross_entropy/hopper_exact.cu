@@ -21,6 +21,7 @@
 #include "kernels/hopper/pointwise/vectors.cuh"
 #include "kernels/hopper/sm90/check.h"
 #include "kernels/hopper/sm90/device_model.h"
+#include "kernels/hopper/sm90/warp.cuh"
 #include "kernels/math/cross_entropy.h"
 #include "kernels/ops/cross_entropy/exact_scratch.h"
 #include "kernels/ops/cross_entropy/op.h"
@@ -34,7 +35,6 @@ constexpr int kWarps = 8, kThreads = 32 * kWarps, kRowsOfWarp = kRows / kWarps;
 constexpr int kSlices = static_cast<int>(ExactScratch::kSlices);
 constexpr int kBlocks = 2 * kMultiprocessors;
 constexpr int kCollectThreads = 1024, kFinishBlocks = 64;
-constexpr unsigned kAllLanes = 0xffffffffu;
 static_assert(kSlices == 32, "a lane combines a slice");
 
 struct ExactArguments {

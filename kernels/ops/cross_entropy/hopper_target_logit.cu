@@ -11,6 +11,7 @@
 #include "kernels/hopper/pointwise/operands.h"
 #include "kernels/hopper/pointwise/vectors.cuh"
 #include "kernels/hopper/sm90/check.h"
+#include "kernels/hopper/sm90/warp.cuh"
 #include "kernels/ops/cross_entropy/op.h"
 
 namespace coda::hopper {
@@ -63,8 +64,7 @@ __global__ __launch_bounds__(32 * kWarps, 4) void target_logit(TargetArguments a
 #pragma unroll
         for (int i = 0; i < kBatch; ++i) sum += product(left[i], right[i]);
     }
-#pragma unroll
-    for (int apart = 16; apart > 0; apart /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, apart);
+    sum = warp_sum(sum);
     if (lane != 0) return;
     arguments.target_logit[row] = arguments.rstd == nullptr ? sum : sum * arguments.rstd[row];
 }

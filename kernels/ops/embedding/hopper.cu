@@ -14,6 +14,7 @@
 #include "kernels/hopper/pointwise/operands.h"
 #include "kernels/hopper/pointwise/vectors.cuh"
 #include "kernels/hopper/sm90/check.h"
+#include "kernels/hopper/sm90/warp.cuh"
 #include "kernels/ops/embedding/op.h"
 
 namespace coda::hopper {
@@ -82,8 +83,7 @@ __device__ float mean_of(const CentredArguments<Vector>& arguments, const Vector
 #pragma unroll
         for (const float value : eight.value) sum += value;
     }
-#pragma unroll
-    for (int apart = 16; apart > 0; apart /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, apart);
+    sum = warp_sum(sum);
     return sum / arguments.width;
 }
 
@@ -128,8 +128,7 @@ __global__ __launch_bounds__(32 * kWarps) void embed(Arguments<Vector> arguments
             __stcs(x + at, bits[j]);
         }
     }
-#pragma unroll
-    for (int apart = 16; apart > 0; apart /= 2) square += __shfl_xor_sync(0xffffffffu, square, apart);
+    square = warp_sum(square);
     if (threadIdx.x == 0) arguments.rstd[row] = 1.0f / sqrtf(square / arguments.width + arguments.eps);
 }
 

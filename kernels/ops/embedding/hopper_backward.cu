@@ -23,6 +23,7 @@
 #include "kernels/hopper/plan.h"
 #include "kernels/hopper/pointwise/operands.h"
 #include "kernels/hopper/sm90/device.h"
+#include "kernels/hopper/sm90/warp.cuh"
 #include "kernels/ops/embedding/op.h"
 #include "kernels/ops/embedding/token_groups.cuh"
 
@@ -66,7 +67,7 @@ __device__ void add_batch(LightSum& sum, const std::byte* dx, unsigned row_bytes
     uint2 bits[kRows][kChunks];
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
-        const auto row = static_cast<unsigned>(__shfl_sync(0xffffffffu, rows, first + i));
+        const auto row = static_cast<unsigned>(__shfl_sync(kAllLanes, rows, first + i));
         const auto* from = reinterpret_cast<const uint2*>(dx + std::uint64_t{row} * row_bytes);
 #pragma unroll
         for (int chunk = 0; chunk < kChunks; ++chunk)

@@ -11,6 +11,7 @@
 
 #include <cstdint>
 
+#include "kernels/hopper/sm90/warp.cuh"
 #include "kernels/ops/embedding/op.h"
 
 namespace coda::hopper {
@@ -41,7 +42,6 @@ constexpr int kBatch = 4;
 constexpr int kMaxRows = EmbedBackward::kSortedRows;
 constexpr int kSharedBytes = kWarps * kBins * static_cast<int>(sizeof(int));
 static_assert(kMaxRows / kBlocks / 32 * 8 <= kSharedBytes, "two masks for every 32 rows of a block fit");
-constexpr unsigned kAllLanes = 0xffffffffu;
 
 /// Exclusive prefix sum over the block's threads.
 __device__ inline int exclusive_scan(int value) {
@@ -56,8 +56,7 @@ __device__ inline int exclusive_scan(int value) {
     if (lane == 31) sums[warp] = sum;
     __syncthreads();
     int others = lane < warp ? sums[lane] : 0;
-#pragma unroll
-    for (int apart = 16; apart > 0; apart /= 2) others += __shfl_xor_sync(kAllLanes, others, apart);
+    others = warp_sum(others);
     __syncthreads();
     return others + sum - value;
 }

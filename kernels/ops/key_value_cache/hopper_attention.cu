@@ -22,6 +22,7 @@
 #include "kernels/hopper/pointwise/operands.h"
 #include "kernels/hopper/pointwise/vectors.cuh"
 #include "kernels/hopper/sm90/check.h"
+#include "kernels/hopper/sm90/warp.cuh"
 #include "kernels/ops/key_value_cache/op.h"
 
 namespace coda::hopper {
@@ -93,15 +94,13 @@ __device__ void exponentials(float* logits, int count, float* statistics) {
     const int lane = static_cast<int>(threadIdx.x % 32);
     float largest = -INFINITY;
     for (int p = lane; p < count; p += 32) largest = fmaxf(largest, logits[p]);
-#pragma unroll
-    for (int apart = 16; apart > 0; apart /= 2) largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, apart));
+    largest = warp_max(largest);
     float sum = 0;
     for (int p = lane; p < count; p += 32) {
         logits[p] = exp2f(logits[p] - largest);
         sum += logits[p];
     }
-#pragma unroll
-    for (int apart = 16; apart > 0; apart /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, apart);
+    sum = warp_sum(sum);
     if (lane == 0) {
         statistics[0] = largest;
         statistics[1] = sum;
@@ -150,8 +149,7 @@ __global__ __launch_bounds__(kThreads) void attend_part(AttendArguments argument
         const Eight key = keys.load(min(p, count - 1), vector);
         for (int g = 0; g < group; ++g) {
             float logit = dot(key, query + g * kHeadDim + 8 * vector);
-#pragma unroll
-            for (int apart = kVectors / 2; apart > 0; apart /= 2) logit += __shfl_xor_sync(0xffffffffu, logit, apart);
+            logit = warp_sum<kVectors>(logit);
             if (kWindow && p < hidden) logit = -INFINITY;
             if (vector == 0 && p < count) logits[g * kSplit + p] = logit;
         }

@@ -19,6 +19,7 @@
 #include "kernels/hopper/pointwise/operands.h"
 #include "kernels/hopper/pointwise/vectors.cuh"
 #include "kernels/hopper/sm90/check.h"
+#include "kernels/hopper/sm90/warp.cuh"
 #include "kernels/ops/layer_norm/op.h"
 
 namespace coda::hopper {
@@ -87,8 +88,7 @@ __global__ __launch_bounds__(kThreads) void layer_norm_backward(
     // With mean = mean_j(t x̂) rstd²: dx = rstd t - mean x.
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
-#pragma unroll
-        for (int lanes = 16; lanes > 0; lanes /= 2) mean[i] += __shfl_xor_sync(0xffffffffu, mean[i], lanes);
+        mean[i] = warp_sum(mean[i]);
         mean[i] *= rstd[i] * rstd[i] * rstd[i] / static_cast<float>(arguments.columns);
     }
 

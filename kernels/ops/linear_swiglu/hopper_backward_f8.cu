@@ -10,6 +10,7 @@
 #include "kernels/hopper/gemm/tuned_tiles.h"
 #include "kernels/hopper/ptx/basic_block.cuh"
 #include "kernels/hopper/sm90/math.cuh"
+#include "kernels/hopper/sm90/warp.cuh"
 #include "kernels/ops/linear_swiglu/op.h"
 
 namespace coda::hopper {
@@ -46,7 +47,7 @@ struct SwigluBackwardF8 : EpilogueProgram {
           gate_inverse(uniform(inverse * __ldg(given.z_scale))) {}
 
     /// NOTE: the shuffle tells the compiler that the value is the same in all lanes: it may be in a uniform register.
-    static __device__ float uniform(float value) { return __shfl_sync(0xffffffffu, value, 0); }
+    static __device__ float uniform(float value) { return __shfl_sync(kAllLanes, value, 0); }
 
     /// dz of one pair, times dz_scale. `gate` and `up` carry the factor z_scale. With c = scale dz_scale, the sigmoid
     /// is multiplied by c / z_scale, and what follows carries that factor: silu is c s, y is c z_scale s u, and slope

@@ -19,6 +19,7 @@
 #include "kernels/hopper/pointwise/operands.h"
 #include "kernels/hopper/pointwise/vectors.cuh"
 #include "kernels/hopper/sm90/check.h"
+#include "kernels/hopper/sm90/warp.cuh"
 #include "kernels/math/rms.h"
 #include "kernels/ops/norm_beta/op.h"
 
@@ -74,8 +75,7 @@ __global__ __launch_bounds__(kThreads) void fold_beta(const __grid_constant__ Fo
         }
         __syncthreads();
     }
-#pragma unroll
-    for (int lanes = 16; lanes > 0; lanes /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, lanes);
+    sum = warp_sum(sum);
     if (lane == 0 && row < arguments.rows)
         arguments.v[row] = arguments.bias != nullptr ? __ldg(arguments.bias + row) + sum : sum;
 }

@@ -24,6 +24,7 @@
 #include "kernels/hopper/pointwise/operands.h"
 #include "kernels/hopper/sm90/check.h"
 #include "kernels/hopper/sm90/device_model.h"
+#include "kernels/hopper/sm90/warp.cuh"
 #include "kernels/math/f8_scale.h"
 #include "kernels/ops/scales/shape.h"
 
@@ -94,8 +95,8 @@ __global__ __launch_bounds__(kThreads) void count_f8(const uint4* codes, std::in
             ends += sum_of_bytes(end_bytes);
             zeros += 16 - sum_of_bytes(other_bytes);
         }
-    ends = __reduce_add_sync(0xffffffffu, ends);
-    zeros = __reduce_add_sync(0xffffffffu, zeros);
+    ends = __reduce_add_sync(kAllLanes, ends);
+    zeros = __reduce_add_sync(kAllLanes, zeros);
     if (lane == 0) {
         atomicAdd(of_block, ends);
         atomicAdd(of_block + 1, zeros);

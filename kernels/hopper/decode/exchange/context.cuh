@@ -6,10 +6,9 @@
 #include "kernels/hopper/decode/plan/arguments.h"
 #include "kernels/hopper/decode/plan/attention_work.h"
 #include "kernels/hopper/decode/report/trace.h"
+#include "kernels/hopper/sm90/warp.cuh"
 
 namespace coda::hopper::decode {
-
-inline constexpr unsigned kAllLanes = 0xffffffffu;
 
 __device__ __forceinline__ std::uint64_t ll_word(std::uint32_t content, std::uint32_t epoch) {
     return std::uint64_t{epoch} << 32 | content;

@@ -13,12 +13,6 @@ __device__ __forceinline__ float square_sum(std::uint32_t pair) {
     return fmaf(value.x, value.x, value.y * value.y);
 }
 
-__device__ __forceinline__ float warp_sum(float value) {
-#pragma unroll
-    for (int lanes = 16; lanes > 0; lanes /= 2) value += __shfl_xor_sync(kAllLanes, value, lanes);
-    return value;
-}
-
 /// A slice of one sequence's input, and its place in shared memory. Columns from `columns` to `padded` count as 0.
 struct InputSlice {
     const std::uint64_t* from = nullptr;

@@ -137,9 +137,7 @@ class AttentionEpilogue {
         const bool has_split = ctx_.lane < number;
         const float own_maximum = has_split ? __uint_as_float(ll_data(statistics.first)) : -INFINITY;
         float maximum = own_maximum;
-#pragma unroll
-        for (int lanes = 16; lanes > 0; lanes /= 2)
-            maximum = fmaxf(maximum, __shfl_xor_sync(kAllLanes, maximum, lanes));
+        maximum = warp_max(maximum);
         const float own_weight = ptx::exp2_approximate(own_maximum - maximum);
         const float own_total = has_split ? __uint_as_float(ll_data(statistics.second)) : 0;
         float sum = 0, total = 0;
