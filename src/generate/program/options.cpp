@@ -205,7 +205,6 @@ void Parser::check() const {
 }
 
 GenerateOptions Parser::parse(int argc, const char* const* argv) {
-    for (int i = 0; i < argc; ++i) options_.command += (i > 0 ? " " : "") + quote(argv[i]);
     try {
         app_.parse(argc, argv);
     } catch (const CLI::CallForHelp&) {

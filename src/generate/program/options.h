@@ -33,7 +33,6 @@ struct GenerateOptions {
     std::optional<std::string> logits;  // with score: a file for the logits of every position
     DeviceChoice device = DeviceChoice::automatic;
     DecoderOptions decoder;
-    std::string command;  // argv, quoted for a POSIX shell
 
     std::optional<std::string> print;  // --help or --version: print this and exit
 
