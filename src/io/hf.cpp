@@ -192,16 +192,11 @@ void HfWeights::read_part(std::size_t tensor, std::int64_t row, std::int64_t col
 }
 
 void HfWeights::read(std::int64_t first, std::span<float> out) const {
-    const auto count = static_cast<std::int64_t>(out.size());
     std::fill(out.begin(), out.end(), 0.0f);
-    for (std::size_t t = 0; t < layout_.tensors.size(); ++t) {
-        const HfTensor& tensor = layout_.tensors[t];
-        if (!reaches(tensor, first, count)) continue;
-        for (std::int64_t row = 0; row < tensor.rows; ++row) {
-            const RowPart part = row_part(tensor, row, first, count);
-            if (part.count > 0) read_part(t, row, part.column, part.of(out));
-        }
-    }
+    for_each_row_part(layout_, first, static_cast<std::int64_t>(out.size()),
+                      [&](std::size_t tensor, std::int64_t row, const RowPart& part) {
+                          read_part(tensor, row, part.column, part.of(out));
+                      });
 }
 
 void HfWeights::read_row(std::size_t tensor, std::int64_t row, std::span<float> out) const {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <vector>
 
 #include "kernels/math/random.h"
 
@@ -40,18 +41,19 @@ void InitialWeights::fill(std::size_t t, std::int64_t first, std::span<float> pa
 }
 
 void InitialWeights::read(std::int64_t first, std::span<float> out) const {
-    const auto count = static_cast<std::int64_t>(out.size());
+    struct Filled {
+        std::size_t tensor;
+        std::int64_t first;
+        std::span<float> part;
+    };
+    std::vector<Filled> parts;  // the threads share them
     std::fill(out.begin(), out.end(), 0.0f);
-    // A part has neighbouring rows of a tensor, which go to the threads in turns.
-    for (std::size_t t = 0; t < layout_.tensors.size(); ++t) {
-        const HfTensor& tensor = layout_.tensors[t];
-        if (!reaches(tensor, first, count)) continue;
-#pragma omp parallel for schedule(static, 1)
-        for (std::int64_t row = 0; row < tensor.rows; ++row) {
-            const RowPart part = row_part(tensor, row, first, count);
-            if (part.count > 0) fill(t, row * tensor.cols + part.column, part.of(out));
-        }
-    }
+    for_each_row_part(layout_, first, static_cast<std::int64_t>(out.size()),
+                      [&](std::size_t t, std::int64_t row, const RowPart& part) {
+                          parts.push_back({t, row * layout_.tensors[t].cols + part.column, part.of(out)});
+                      });
+#pragma omp parallel for schedule(static, 1)  // matrices and norms cost differently
+    for (const Filled& filled : parts) fill(filled.tensor, filled.first, filled.part);
 }
 
 void InitialWeights::read_row(std::size_t tensor, std::int64_t row, std::span<float> out) const {

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 
 #include "src/model/parameters.h"
@@ -34,16 +35,17 @@ class MasterWeights {
 struct RowPart {
     std::int64_t column = 0;  // of the row
     std::int64_t at = 0;      // from `first`
-    std::int64_t count = 0;   // 0: nothing
+    std::int64_t count = 0;
 
     /// Where it lies in what was read of the segment from `first` on.
     std::span<float> of(std::span<float> read) const {
         return read.subspan(static_cast<std::size_t>(at), static_cast<std::size_t>(count));
     }
 };
-RowPart row_part(const HfTensor& tensor, std::int64_t row, std::int64_t first, std::int64_t count);
 
-/// Whether any row of the tensor may have elements of [first, first + count).
-bool reaches(const HfTensor& tensor, std::int64_t first, std::int64_t count);
+/// fn(tensor, row, part) for every row of the layout's Hugging Face tensors that has elements of [first, first +
+/// count).
+void for_each_row_part(const ParameterLayout& layout, std::int64_t first, std::int64_t count,
+                       const std::function<void(std::size_t tensor, std::int64_t row, const RowPart& part)>& fn);
 
 }  // namespace coda

@@ -71,28 +71,23 @@ void QuantizedWeights::quantize(std::size_t tensor, std::span<const float> facto
     }
 }
 
+void QuantizedWeights::unpack(std::size_t tensor, std::int64_t row, std::int64_t column, std::span<float> out) const {
+    const std::int64_t cols = layout_.tensors[tensor].cols;
+    unpack_int4(row_of(std::span<const std::uint32_t>(codes_[tensor].words), row, cols / kInt4PerWord),
+                row_of(std::span<const Bf16>(codes_[tensor].scales), row, cols / kInt4Group), column, out);
+}
+
 void QuantizedWeights::read(std::int64_t first, std::span<float> out) const {
-    const auto count = static_cast<std::int64_t>(out.size());
     source_.read(first, out);
-    for (std::size_t t = 0; t < codes_.size(); ++t) {
-        const HfTensor& tensor = layout_.tensors[t];
-        if (!rounded(t) || !reaches(tensor, first, count)) continue;
-        const std::span<const std::uint32_t> words(codes_[t].words);
-        const std::span<const Bf16> scales(codes_[t].scales);
-        for (std::int64_t row = 0; row < tensor.rows; ++row) {
-            const RowPart part = row_part(tensor, row, first, count);
-            if (part.count > 0)
-                unpack_int4(row_of(words, row, tensor.cols / kInt4PerWord),
-                            row_of(scales, row, tensor.cols / kInt4Group), part.column, part.of(out));
-        }
-    }
+    for_each_row_part(layout_, first, static_cast<std::int64_t>(out.size()),
+                      [&](std::size_t tensor, std::int64_t row, const RowPart& part) {
+                          if (rounded(tensor)) unpack(tensor, row, part.column, part.of(out));
+                      });
 }
 
 void QuantizedWeights::read_row(std::size_t tensor, std::int64_t row, std::span<float> out) const {
     if (!rounded(tensor)) return source_.read_row(tensor, row, out);
-    const std::int64_t cols = layout_.tensors[tensor].cols;
-    unpack_int4(row_of(std::span<const std::uint32_t>(codes_[tensor].words), row, cols / kInt4PerWord),
-                row_of(std::span<const Bf16>(codes_[tensor].scales), row, cols / kInt4Group), 0, out);
+    unpack(tensor, row, 0, out);
 }
 
 void QuantizedWeights::read_int4_row(std::size_t tensor, std::int64_t row, std::span<std::uint32_t> words,

@@ -34,6 +34,8 @@ class QuantizedWeights : public MasterWeights {
     };
     bool rounded(std::size_t tensor) const { return !codes_[tensor].words.empty(); }
     void quantize(std::size_t tensor, std::span<const float> factor);
+    /// The values of a rounded tensor's row from `column` on.
+    void unpack(std::size_t tensor, std::int64_t row, std::int64_t column, std::span<float> out) const;
 
     const ParameterLayout& layout_;
     const MasterWeights& source_;
