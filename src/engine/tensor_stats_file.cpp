@@ -2,7 +2,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "src/io/output_file.h"
 #include "src/io/run_log.h"
 
 namespace coda {

@@ -27,6 +27,14 @@ struct Descriptor {
     }
 };
 
+/// aside_of(path), where nothing is: a run that was killed may have left a file there.
+fs::path free_aside_of(const fs::path& path) {
+    fs::path aside = aside_of(path);
+    std::error_code ignored;
+    fs::remove(aside, ignored);
+    return aside;
+}
+
 }  // namespace
 
 FileWriter::FileWriter(fs::path path, Mode mode) : path_(std::move(path)) {
@@ -148,20 +156,27 @@ fs::path publish_folder(const fs::path& from, const fs::path& to) {
     return away;
 }
 
-void replace_file(const fs::path& path, std::span<const std::byte> bytes) {
-    const fs::path aside = path.string() + ".new";
+fs::path aside_of(const fs::path& path) { return path.string() + ".new"; }
+
+ReplacedFile::ReplacedFile(fs::path path)
+    : path_(std::move(path)), writer_(free_aside_of(path_), FileWriter::Mode::create) {}
+
+ReplacedFile::~ReplacedFile() {
     std::error_code ignored;
-    fs::remove(aside, ignored);
-    try {
-        FileWriter writer(aside, FileWriter::Mode::create);
-        writer.write(bytes);
-        writer.finish();
-        rename_path(aside, path);
-    } catch (...) {
-        fs::remove(aside, ignored);
-        throw;
-    }
-    sync_folder(fs::absolute(path).parent_path());
+    if (!renamed_) fs::remove(writer_.path(), ignored);
+}
+
+void ReplacedFile::finish() {
+    writer_.finish();
+    rename_path(writer_.path(), path_);
+    renamed_ = true;
+    sync_folder(fs::absolute(path_).parent_path());
+}
+
+void replace_file(const fs::path& path, std::span<const std::byte> bytes) {
+    ReplacedFile file(path);
+    file.write(bytes);
+    file.finish();
 }
 
 }  // namespace coda

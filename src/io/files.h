@@ -105,7 +105,28 @@ inline constexpr std::string_view kTemporaryPrefix = ".tmp-";
 /// to `to`, which is returned. Without an earlier one the result is empty. Durable after sync_folder of the parent.
 std::filesystem::path publish_folder(const std::filesystem::path& from, const std::filesystem::path& to);
 
-/// Afterwards `path` durably holds `bytes`, or is as it was: they are written as "<path>.new", synced, renamed.
+/// The name under which the file `path` is written before it gets its own: "PATH.new".
+std::filesystem::path aside_of(const std::filesystem::path& path);
+
+/// A file that is written as aside_of(path). `path` is as it was until finish(), which replaces it durably; without
+/// finish() nothing stays.
+class ReplacedFile {
+  public:
+    explicit ReplacedFile(std::filesystem::path path);
+    ~ReplacedFile();
+    ReplacedFile(const ReplacedFile&) = delete;
+    ReplacedFile& operator=(const ReplacedFile&) = delete;
+
+    void write(std::span<const std::byte> bytes) { writer_.write(bytes); }
+    void finish();
+
+  private:
+    std::filesystem::path path_;
+    FileWriter writer_;
+    bool renamed_ = false;
+};
+
+/// Afterwards `path` durably holds `bytes`, or is as it was.
 void replace_file(const std::filesystem::path& path, std::span<const std::byte> bytes);
 
 }  // namespace coda

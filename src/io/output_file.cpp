@@ -8,6 +8,7 @@
 
 #include "kernels/core/error.h"
 #include "src/core/file_kind.h"
+#include "src/io/files.h"
 
 namespace coda {
 namespace {
@@ -53,8 +54,6 @@ fs::path place_of(const fs::path& path) {
     const fs::path resolved = fs::weakly_canonical(absolute, error);
     return error ? absolute.lexically_normal() : resolved;
 }
-
-fs::path aside_of(const fs::path& path) { return path.string() + ".new"; }
 
 void require_output_file(const std::string& flag, const fs::path& path, bool overwrite, const InputFiles& inputs) {
     const std::string shown = flag + " " + path.string();

@@ -26,9 +26,6 @@ class InputFiles {
 /// The absolute path with every link resolved as far as it exists: the same for all names of a place.
 std::filesystem::path place_of(const std::filesystem::path& path);
 
-/// The name under which the output `path` is written before it gets its own: "PATH.new".
-std::filesystem::path aside_of(const std::filesystem::path& path);
-
 /// Throws Error "FLAG PATH: ..." unless `path` can be written without loss: its folder is there and can be written to,
 /// and neither at `path` nor at aside_of(path) is anything; with `overwrite` a regular file may be there that is not
 /// one of `inputs`.

@@ -131,7 +131,7 @@ std::int64_t bytes_of_element(std::string_view dtype) {
 std::int64_t bytes_of_tensor(const TensorSpec& tensor) { return count_of(tensor) * bytes_of_element(tensor.dtype); }
 
 /// Writes all rows of `tensor` through a buffer of bounded size.
-void write_rows(FileWriter& out, std::size_t index, const TensorSpec& tensor, const RowSource& source) {
+void write_rows(ReplacedFile& out, std::size_t index, const TensorSpec& tensor, const RowSource& source) {
     const std::int64_t count = count_of(tensor), cols = tensor.shape.empty() ? 1 : tensor.shape.back();
     const auto row = static_cast<std::size_t>(cols * bytes_of_element(tensor.dtype));
     std::vector<std::byte> buffer;
@@ -300,20 +300,10 @@ void store_floats(std::string_view dtype, std::span<const float> row, std::span<
 
 void write_safetensors(const fs::path& path, std::span<const TensorSpec> tensors, const RowSource& source) {
     const std::string header = header_of(tensors);
-    const fs::path aside = path.string() + ".new";
-    std::error_code ignored;
-    fs::remove(aside, ignored);  // a run that was killed may have left it
-    try {
-        FileWriter out(aside, FileWriter::Mode::create);
-        out.write(bytes_of(header));
-        for (std::size_t i = 0; i < tensors.size(); ++i) write_rows(out, i, tensors[i], source);
-        out.finish();
-        rename_path(aside, path);
-    } catch (...) {
-        fs::remove(aside, ignored);
-        throw;
-    }
-    sync_folder(path.parent_path().empty() ? "." : path.parent_path());
+    ReplacedFile file(path);
+    file.write(bytes_of(header));
+    for (std::size_t i = 0; i < tensors.size(); ++i) write_rows(file, i, tensors[i], source);
+    file.finish();
 }
 
 void write_safetensors_folder(const fs::path& folder, std::span<const TensorSpec> tensors, std::int64_t max_shard_bytes,

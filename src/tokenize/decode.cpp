@@ -23,20 +23,11 @@ constexpr std::int64_t kTokensAtATime = std::int64_t{1} << 16;
 /// Standard output, or a file that is written aside and then gets its name.
 class TextOutput {
   public:
-    TextOutput(const std::string& path, bool overwrite, const InputFiles& inputs) : path_(path) {
+    TextOutput(const std::string& path, bool overwrite, const InputFiles& inputs) {
         if (path.empty()) return;
-        require_output_file("--out", path_, overwrite, inputs);
-        aside_ = aside_of(path_);
-        std::error_code ignored;
-        fs::remove(aside_, ignored);
-        file_.emplace(aside_, FileWriter::Mode::create);
+        require_output_file("--out", path, overwrite, inputs);
+        file_.emplace(path);
     }
-    ~TextOutput() {
-        std::error_code ignored;
-        if (file_) fs::remove(aside_, ignored);
-    }
-    TextOutput(const TextOutput&) = delete;
-    TextOutput& operator=(const TextOutput&) = delete;
 
     void write(std::string_view text) {
         if (file_) return file_->write(bytes_of(text));
@@ -49,16 +40,11 @@ class TextOutput {
     }
 
     void finish() {
-        if (!file_) return;
-        file_->finish();
-        rename_path(aside_, path_);
-        file_.reset();
-        sync_folder(fs::absolute(path_).parent_path());
+        if (file_) file_->finish();
     }
 
   private:
-    fs::path path_, aside_;
-    std::optional<FileWriter> file_;
+    std::optional<ReplacedFile> file_;
 };
 
 }  // namespace

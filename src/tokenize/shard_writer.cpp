@@ -50,9 +50,7 @@ std::vector<std::byte> shard_header(bool wide, std::int64_t count) {
 }
 
 /// "STEM_0.mask.new" of "STEM_0.bin.new".
-fs::path aside_of_mask(const fs::path& aside) {
-    return mask_path(fs::path(aside).replace_extension()).string() + ".new";
-}
+fs::path aside_of_mask(const fs::path& aside) { return aside_of(mask_path(fs::path(aside).replace_extension())); }
 
 }  // namespace
 
@@ -83,7 +81,7 @@ fs::path ShardWriter::final_path(std::size_t shard) const {
 }
 
 void ShardWriter::open_shard() {
-    const fs::path aside = text(stem_.string(), "_", asides_.size(), ".bin.new");
+    const fs::path aside = aside_of(text(stem_.string(), "_", asides_.size(), ".bin"));
     std::error_code ignored;
     for (const fs::path& old : {aside, aside_of_mask(aside)}) fs::remove(old, ignored);  // of a run that was killed
     writer_.emplace(aside, FileWriter::Mode::create);

@@ -23,25 +23,16 @@ std::string npy_header(std::int64_t micro_batches, std::int64_t batch, std::int6
 
 void dump_batches(const std::filesystem::path& file, const Loader& loader, std::int64_t first_sequence,
                   std::int64_t micro_batches, std::int64_t micro_batch_size, std::int64_t seq_len) {
-    const std::filesystem::path aside = file.string() + ".new";
-    std::filesystem::remove(aside);
-    try {
-        FileWriter out(aside, FileWriter::Mode::create);
-        out.write(bytes_of(npy_header(micro_batches, micro_batch_size, seq_len)));
-        for (std::int64_t i = 0; i < micro_batches; ++i) {
-            const TokenBatch batch = loader.batch(first_sequence + i * micro_batch_size, micro_batch_size);
-            const std::vector<std::int32_t> begins(batch.begins.begin(), batch.begins.end());
-            for (const auto* plane : {&batch.tokens, &batch.targets, &begins}) {
-                out.write(std::as_bytes(std::span(*plane)));
-            }
+    ReplacedFile out(file);
+    out.write(bytes_of(npy_header(micro_batches, micro_batch_size, seq_len)));
+    for (std::int64_t i = 0; i < micro_batches; ++i) {
+        const TokenBatch batch = loader.batch(first_sequence + i * micro_batch_size, micro_batch_size);
+        const std::vector<std::int32_t> begins(batch.begins.begin(), batch.begins.end());
+        for (const auto* plane : {&batch.tokens, &batch.targets, &begins}) {
+            out.write(std::as_bytes(std::span(*plane)));
         }
-        out.finish();
-        rename_path(aside, file);
-    } catch (...) {
-        std::error_code ignored;
-        std::filesystem::remove(aside, ignored);
-        throw;
     }
+    out.finish();
 }
 
 }  // namespace coda

@@ -7,6 +7,7 @@
 #include "kernels/core/error.h"
 #include "src/core/errors.h"
 #include "src/engine/timing.h"
+#include "src/io/files.h"
 #include "src/io/output_file.h"
 #include "src/io/tokens.h"
 
@@ -74,7 +75,7 @@ void require_outside(const std::string& flag, const fs::path& path, const fs::pa
             " takes this name; give another one");
     const std::string first = from_run.empty() ? "" : from_run.begin()->string();
     const bool taken = std::any_of(kOfTheRun.begin(), kOfTheRun.end(),
-                                   [&](const char* name) { return first == name || first == text(name, ".new"); });
+                                   [&](const char* name) { return first == name || first == aside_of(name); });
     require(!taken, flag, " ", path.string(), ": the run itself writes ", first, " in its output.directory ",
             run.string(), "; give another name");
 }
