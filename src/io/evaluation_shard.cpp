@@ -1,9 +1,9 @@
 #include "src/io/evaluation_shard.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 
+#include "src/io/shard_header.h"
 #include "src/io/tokens.h"
 
 namespace coda {
@@ -11,7 +11,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::int32_t kMagic = 20240522, kVersion = 1;
+constexpr ShardFormat kFormats[] = {{20240522, 1, 0}};
+constexpr ShardKind kKind{kFormats, "an evaluation shard", "examples", ""};
 constexpr std::int64_t kStartOfExample = 65535;
 
 /// Reads the words of one example, bytes [begin, end) of the file, and never beyond them.
@@ -46,21 +47,6 @@ class Words {
     std::span<const std::byte> file_;
     std::int64_t at_, end_;
 };
-
-std::int64_t count_of(std::span<const std::byte> file, const std::string& name) {
-    const auto size = static_cast<std::int64_t>(file.size());
-    require(size >= kShardHeaderBytes, name, ": ", size,
-            " bytes are too few for an evaluation shard, whose header has ", kShardHeaderBytes);
-    std::array<std::int32_t, 3> header{};
-    std::memcpy(header.data(), file.data(), sizeof header);
-    const auto [magic, version, count] = header;
-    require(magic == kMagic, name, ": not an evaluation shard: it begins with ", magic, " where ", kMagic,
-            " is expected");
-    require(version == kVersion, name, ": evaluation shard of version ", version, "; version ", kVersion,
-            " is expected");
-    require(count > 0, name, ": the shard's header says ", count, " examples; at least 1 is expected");
-    return count;
-}
 
 /// What is wrong with the tokens of a part of an example; empty if nothing is.
 std::string fault_of(const std::vector<std::int32_t>& tokens, std::int64_t vocab) {
@@ -111,7 +97,7 @@ std::int64_t check_example(std::span<const std::byte> file, std::int64_t begin, 
 
 std::vector<std::int64_t> index_evaluation_shard(std::span<const std::byte> file, const std::string& name,
                                                  std::int64_t vocab, std::int64_t seq_len) {
-    const std::int64_t count = count_of(file, name);
+    const std::int64_t count = read_shard_header(file, static_cast<std::int64_t>(file.size()), name, kKind).count;
     std::vector<std::int64_t> first_byte;
     std::int64_t at = kShardHeaderBytes;
     for (std::int64_t index = 0; index < count; ++index) {

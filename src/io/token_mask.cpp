@@ -1,11 +1,8 @@
 #include "src/io/token_mask.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <vector>
-
-#include "src/io/tokens.h"
 
 namespace coda {
 
@@ -20,18 +17,7 @@ constexpr std::int64_t kBlockTokens = std::int64_t{1} << 20;
 fs::path mask_path(const fs::path& shard) { return fs::path(shard).replace_extension(".mask"); }
 
 std::int64_t mask_tokens(std::span<const std::byte> head, std::int64_t size, const std::string& name) {
-    require(size >= kShardHeaderBytes, name, ": ", size, " bytes are too few for a mask, whose header has ",
-            kShardHeaderBytes);
-    std::array<std::int32_t, 3> header{};
-    std::memcpy(header.data(), head.data(), sizeof(header));
-    const auto [magic, version, count] = header;
-    require(magic == kMaskMagic, name, ": not a mask: it begins with ", magic, " where ", kMaskMagic, " is expected");
-    require(version == kMaskVersion, name, ": mask of version ", version, "; version ", kMaskVersion, " is expected");
-    require(count > 0, name, ": the mask's header says ", count, " tokens; at least 1 is expected");
-    const std::int64_t expected = kShardHeaderBytes + std::int64_t{count};
-    require(size == expected, name, ": the file has ", size, " bytes, but its header says ", count,
-            " tokens, which makes ", expected, "; was it cut off or written only in part?");
-    return count;
+    return read_shard_header(head, size, name, {std::span(&kMaskFormat, 1), "a mask", "tokens", ""}).count;
 }
 
 void require_mask_bits(std::span<const std::uint8_t> mask, std::int64_t first, const std::string& name) {

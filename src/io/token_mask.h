@@ -13,10 +13,11 @@
 #include <string>
 
 #include "src/io/files.h"
+#include "src/io/shard_header.h"
 
 namespace coda {
 
-inline constexpr std::int32_t kMaskMagic = 20251125, kMaskVersion = 1;
+inline constexpr ShardFormat kMaskFormat{20251125, 1, 1};
 inline constexpr std::uint8_t kMaskTarget = 1;  // this token is a target
 inline constexpr std::uint8_t kMaskBegin = 2;   // a conversation begins with this token
 
@@ -29,9 +30,7 @@ inline constexpr double kFewTargets = 0.05;
 /// FOLDER/NAME.mask of the shard FOLDER/NAME.bin.
 std::filesystem::path mask_path(const std::filesystem::path& shard);
 
-/// The number of tokens of a mask of `file_bytes` bytes that begins with `head`, its first kShardHeaderBytes or all of
-/// them. Throws Error naming `name` for: fewer bytes than a header, an unknown magic or version, no tokens, more or
-/// fewer bytes than the header's count implies.
+/// The number of tokens of a mask; see read_shard_header.
 std::int64_t mask_tokens(std::span<const std::byte> head, std::int64_t file_bytes, const std::string& name);
 
 /// Throws Error with `name` and the token's position when a byte has other bits than the two. The first byte is of

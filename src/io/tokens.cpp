@@ -3,7 +3,6 @@
 #include <glob.h>
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cstring>
 #include <system_error>
@@ -15,12 +14,8 @@ namespace fs = std::filesystem;
 
 static_assert(std::endian::native == std::endian::little, "token files are little-endian and read unchanged");
 
-struct ShardFormat {
-    std::int32_t magic;
-    std::int32_t version;
-    int bytes_each;
-};
-constexpr std::array<ShardFormat, 2> kShardFormats{{{20240520, 1, 2}, {20240801, 7, 4}}};
+constexpr ShardFormat kFormats[] = {kNarrowShard, kWideShard};
+constexpr ShardKind kKind{kFormats, "a token shard", "tokens", "; a text file must be named .txt"};
 
 /// Widens the values of type Stored at `data` into `out`; false when one is >= vocab.
 template <class Stored>
@@ -42,7 +37,7 @@ void require_range(std::int64_t count, std::int64_t first, std::size_t tokens, c
 }
 
 /// Tokens of `bytes_each` bytes at `data`, the first of which is token `first` of the file; see read_tokens.
-void widen_tokens(const std::byte* data, int bytes_each, std::int64_t first, std::span<std::int32_t> out,
+void widen_tokens(const std::byte* data, std::int64_t bytes_each, std::int64_t first, std::span<std::int32_t> out,
                   std::int64_t vocab, const std::string& name) {
     const bool valid = bytes_each == 1   ? widen<std::uint8_t>(data, out, vocab)
                        : bytes_each == 2 ? widen<std::uint16_t>(data, out, vocab)
@@ -52,6 +47,13 @@ void widen_tokens(const std::byte* data, int bytes_each, std::int64_t first, std
                                   [vocab](std::int32_t id) { return static_cast<std::uint32_t>(id) >= vocab; });
     throw Error(text(name, ": token ", first + (bad - out.begin()), " has id ", static_cast<std::uint32_t>(*bad),
                      ", but model.vocab_size is ", vocab, "; was the file made with another tokenizer?"));
+}
+
+/// The layout of a shard that begins with `head`.
+TokenLayout shard_layout(std::span<const std::byte> head, std::int64_t size, const std::string& name) {
+    require(size > 0, name, ": the file is empty");
+    const ShardHeader header = read_shard_header(head, size, name, kKind);
+    return {kShardHeaderBytes, header.count, header.bytes_each};
 }
 
 /// Matches of a glob(3) pattern, sorted; empty when there are none.
@@ -66,27 +68,6 @@ std::vector<fs::path> matches(const std::string& pattern) {
 }
 
 }  // namespace
-
-TokenLayout shard_layout(std::span<const std::byte> head, std::int64_t size, const std::string& name) {
-    require(size > 0, name, ": the file is empty");
-    require(size >= kShardHeaderBytes, name, ": ", size, " bytes are too few for a token shard, whose header has ",
-            kShardHeaderBytes, "; a text file must be named .txt");
-    std::array<std::int32_t, 3> header{};
-    std::memcpy(header.data(), head.data(), sizeof(header));
-    const auto [magic, version, count] = header;
-
-    const auto* format = std::find_if(kShardFormats.begin(), kShardFormats.end(),
-                                      [magic = magic](const ShardFormat& known) { return known.magic == magic; });
-    require(format != kShardFormats.end(), name, ": not a token shard: it begins with ", magic,
-            " where 20240520 (uint16 tokens) or 20240801 (uint32 tokens) is expected; a text file must be named .txt");
-    require(version == format->version, name, ": token shard of version ", version, "; version ", format->version,
-            " is expected with magic ", magic);
-    require(count > 0, name, ": the shard's header says ", count, " tokens; at least 1 is expected");
-    const std::int64_t expected = kShardHeaderBytes + std::int64_t{count} * format->bytes_each;
-    require(size == expected, name, ": the file has ", size, " bytes, but its header says ", count, " tokens of ",
-            format->bytes_each, " bytes, which makes ", expected, "; was it cut off or written only in part?");
-    return {kShardHeaderBytes, count, format->bytes_each};
-}
 
 TokenView parse_shard(std::span<const std::byte> file, const std::string& name) {
     const TokenLayout layout = shard_layout(file, static_cast<std::int64_t>(file.size()), name);

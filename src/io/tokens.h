@@ -19,33 +19,30 @@
 #include <vector>
 
 #include "src/io/files.h"
+#include "src/io/shard_header.h"
 #include "src/io/token_mask.h"
 
 namespace coda {
 
-inline constexpr std::int64_t kShardHeaderBytes = 1024;
+/// Shards of uint16 and of uint32 tokens.
+inline constexpr ShardFormat kNarrowShard{20240520, 1, 2}, kWideShard{20240801, 7, 4};
 inline constexpr std::int64_t kCheckedTokens = std::int64_t{1} << 20;
 
 /// Where the tokens of a file lie.
 struct TokenLayout {
     std::int64_t begin = 0;  // byte of the first token
     std::int64_t count = 0;
-    int bytes_each = 1;
+    std::int64_t bytes_each = 1;
 };
-
-/// The layout of a shard of `file_bytes` bytes that begins with `head`, its first kShardHeaderBytes or all of them.
-/// Throws as parse_shard does.
-TokenLayout shard_layout(std::span<const std::byte> head, std::int64_t file_bytes, const std::string& name);
 
 /// A view of the tokens in a file's bytes, which must outlive it.
 struct TokenView {
     const std::byte* data = nullptr;
     std::int64_t count = 0;
-    int bytes_each = 1;  // 1, 2 or 4, unsigned, little-endian
+    std::int64_t bytes_each = 1;  // 1, 2 or 4, unsigned, little-endian
 };
 
-/// The tokens of a shard, given as its bytes. Throws Error naming `name` for: fewer bytes than a header, an unknown
-/// magic or version, no tokens, more or fewer bytes than the header's count implies.
+/// The tokens of a shard, given as its bytes. Throws Error as read_shard_header does.
 TokenView parse_shard(std::span<const std::byte> file, const std::string& name);
 
 /// Tokens [first, first + out.size()) of `view`. Throws Error with `name`, the position and the id when an id is >=

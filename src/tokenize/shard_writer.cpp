@@ -37,8 +37,8 @@ std::vector<fs::path> existing_shards(const fs::path& stem) {
     return found;
 }
 
-std::vector<std::byte> header(std::int32_t magic, std::int32_t version, std::int64_t count, std::int64_t row = 0) {
-    const std::array<std::int32_t, 4> words{magic, version, static_cast<std::int32_t>(count),
+std::vector<std::byte> header(const ShardFormat& format, std::int64_t count, std::int64_t row = 0) {
+    const std::array<std::int32_t, 4> words{format.magic, format.version, static_cast<std::int32_t>(count),
                                             static_cast<std::int32_t>(row)};
     std::vector<std::byte> bytes(kShardHeaderBytes);
     std::memcpy(bytes.data(), words.data(), sizeof words);
@@ -46,7 +46,7 @@ std::vector<std::byte> header(std::int32_t magic, std::int32_t version, std::int
 }
 
 std::vector<std::byte> shard_header(bool wide, std::int64_t count) {
-    return wide ? header(20240801, 7, count) : header(20240520, 1, count);
+    return header(wide ? kWideShard : kNarrowShard, count);
 }
 
 /// "STEM_0.mask.new" of "STEM_0.bin.new".
@@ -102,7 +102,7 @@ void ShardWriter::seal() {
     writer_.reset();
     if (mask_.empty()) return;
     FileWriter mask(aside_of_mask(asides_.back()), FileWriter::Mode::create);
-    mask.write(header(kMaskMagic, kMaskVersion, in_shard_, row_));
+    mask.write(header(kMaskFormat, in_shard_, row_));
     mask.write(std::as_bytes(std::span(mask_)));
     mask.finish();
     mask_.clear();
