@@ -84,8 +84,9 @@ void AttentionBlock::keep_nothing() {
 void AttentionBlock::keep_rows(std::int64_t rows) {
     shape_.seq_len = std::min(shape_.seq_len, rows);
     o_.keep_rows(rows);
-    for (View* matrix : {&heads_, &out_.x}) *matrix = matrix->row_slice(0, rows);
-    for (View* per_token : {&lse_, &out_.rstd, &square_}) *per_token = narrowed(*per_token, rows);
+    heads_ = heads_.row_slice(0, rows);
+    out_.keep_rows(rows);
+    for (View* per_token : {&lse_, &square_}) *per_token = narrowed(*per_token, rows);
 }
 
 void AttentionBlock::project(StepList& step, const BatchInputs& batch, const Stream& in) {

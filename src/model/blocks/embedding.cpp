@@ -49,9 +49,4 @@ void EmbeddingBlock::backward(StepList& step, const BatchInputs& batch, View& dx
          EmbedBackward{.tokens = batch.positions, .dx = dx, .grad = write(position_gradient_), .scratch = {}});
 }
 
-void EmbeddingBlock::keep_rows(std::int64_t rows) {
-    out_.x = out_.x.row_slice(0, rows);
-    out_.rstd = narrowed(out_.rstd, rows);
-}
-
 }  // namespace coda

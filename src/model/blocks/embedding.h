@@ -37,7 +37,7 @@ class EmbeddingBlock {
     void backward(StepList& step, const BatchInputs& batch, View& dx, Beta beta);
 
     /// Cuts the forward pass down to the first `rows` tokens.
-    void keep_rows(std::int64_t rows);
+    void keep_rows(std::int64_t rows) { out_.keep_rows(rows); }
 
     const Stream& out() const { return out_; }
 

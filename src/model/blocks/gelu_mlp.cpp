@@ -47,8 +47,8 @@ GeluMlpBlock::GeluMlpBlock(const Parameters& parameters, const Weights& weights,
 
 void GeluMlpBlock::keep_rows(std::int64_t rows) {
     y_.keep_rows(rows);
-    out_.x = out_.x.row_slice(0, rows);
-    for (View* per_token : {&out_.rstd, &square_}) *per_token = narrowed(*per_token, rows);
+    out_.keep_rows(rows);
+    square_ = narrowed(square_, rows);
 }
 
 void GeluMlpBlock::project(StepList& step, const char* name, const View& z, const View& y) {

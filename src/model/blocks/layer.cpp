@@ -8,15 +8,6 @@ BranchEnd end_of(Block& block) {
     return std::visit([](auto& each) { return each.end(); }, block);
 }
 
-MlpBlock block_of(const MlpBlock::Parameters& parameters, const Weights& weights, const ModelShape& shape,
-                  Recompute recompute, const BlockBuffers& buffers) {
-    return {parameters, weights, shape, recompute, buffers};
-}
-GeluMlpBlock block_of(const GeluMlpBlock::Parameters& parameters, const Weights& weights, const ModelShape& shape,
-                      Recompute recompute, const BlockBuffers& buffers) {
-    return {parameters, weights, shape, recompute, buffers};
-}
-
 }  // namespace
 
 Layer::Parameters Layer::declare(ParameterPlan& plan, const ModelConfig& model) {
@@ -32,8 +23,11 @@ Layer::Parameters Layer::declare(ParameterPlan& plan, const ModelConfig& model) 
 Layer::Layer(const Parameters& parameters, const Weights& weights, const ModelShape& shape, Recompute recompute,
              const BlockBuffers& buffers) {
     blocks_.emplace_back(AttentionBlock(parameters.attention, weights, shape, recompute, buffers));
-    std::visit([&](const auto& mlp) { blocks_.emplace_back(block_of(mlp, weights, shape, recompute, buffers)); },
-               parameters.mlp);
+    if (const auto* mlp = std::get_if<MlpBlock::Parameters>(&parameters.mlp))
+        blocks_.emplace_back(MlpBlock(*mlp, weights, shape, recompute, buffers));
+    else
+        blocks_.emplace_back(
+            GeluMlpBlock(std::get<GeluMlpBlock::Parameters>(parameters.mlp), weights, shape, recompute, buffers));
 }
 
 void Layer::keep_nothing() {

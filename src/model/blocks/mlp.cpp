@@ -54,8 +54,8 @@ void MlpBlock::keep_nothing() {
 
 void MlpBlock::keep_rows(std::int64_t rows) {
     y_.keep_rows(rows);
-    out_.x = out_.x.row_slice(0, rows);
-    for (View* per_token : {&out_.rstd, &square_}) *per_token = narrowed(*per_token, rows);
+    out_.keep_rows(rows);
+    square_ = narrowed(square_, rows);
 }
 
 const Stream& MlpBlock::forward(StepList& step, const BatchInputs&, const Stream& in) {

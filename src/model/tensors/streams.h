@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/core/operand.h"
+#include "src/core/buffers.h"
 
 namespace coda {
 
@@ -41,6 +42,12 @@ inline constexpr std::int64_t kMostEndTokens = 32;
 struct Stream {
     View x;     // (M, d) storage
     View rstd;  // (1, M) statistic
+
+    /// Cuts it down to the first `rows` tokens.
+    void keep_rows(std::int64_t rows) {
+        x = x.row_slice(0, rows);
+        rstd = narrowed(rstd, rows);
+    }
 };
 
 }  // namespace coda
