@@ -2,12 +2,16 @@
 
 namespace coda {
 
+namespace {
+
 /// A vector as a column, of which CentreColumns takes the mean.
 View column_of(View vector) {
     vector.rows = vector.cols;
     vector.cols = vector.ld = 1;
     return vector;
 }
+
+}  // namespace
 
 NormPartials norm_partials(const std::string& block, std::int64_t outputs, const ModelShape& shape,
                            const BlockBuffers& buffers) {
