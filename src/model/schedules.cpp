@@ -1,6 +1,7 @@
 #include "src/model/schedules.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "kernels/core/error.h"
 #include "src/core/hazards.h"
@@ -145,6 +146,8 @@ const Schedule& Schedules::operator[](Pass pass) const {
     return prefill_index(pass) < prefill.size() ? prefill[prefill_index(pass)] : none;
 }
 
+Schedule& Schedules::operator[](Pass pass) { return const_cast<Schedule&>(std::as_const(*this)[pass]); }
+
 std::vector<Pass> Schedules::passes() const {
     std::vector<Pass> passes;
     std::copy_if(std::begin(kPasses), std::end(kPasses), std::back_inserter(passes),
@@ -234,12 +237,9 @@ Schedules build_schedules(const ModelConfig& model, const ParameterLayout& layou
         Schedule& begins_step = options.micro_batches > 1 ? schedules.first : schedules.last;
         for (Schedule* pass : {&begins_step, &schedules.evaluate}) receive_where_read(arriving, *pass);
     }
-    if (passes.has(Pass::decode) || passes.has(Pass::prefill)) {
-        add_generation(model, layout, options, has_master, schedules);
-    }
-    std::vector<Schedule*> all = {&schedules.first,  &schedules.further,  &schedules.last,  &schedules.update,
-                                  &schedules.scales, &schedules.evaluate, &schedules.decode};
-    for (Schedule& prefill : schedules.prefill) all.push_back(&prefill);
+    if (generates) add_generation(model, layout, options, has_master, schedules);
+    std::vector<Schedule*> all;
+    for (const Pass pass : schedules.passes()) all.push_back(&schedules[pass]);
     add_scratch(schedules.buffers, all);
     return schedules;
 }

@@ -19,12 +19,13 @@ struct Schedules {
     Division division;
     BufferTable buffers;
     HostViews host;
-    Schedule first, further, last, update, scales, evaluate, decode;  // empty where it was not requested
-    std::vector<Schedule> prefill;                                    // by length, as prefill_lengths has them
-    std::int32_t transfers = 0;                                       // numbers that StartExchange has in all of them
+    Schedule first, further, last, update, scales, evaluate, decode;
+    std::vector<Schedule> prefill;  // by length, as prefill_lengths has them
+    std::int32_t transfers = 0;     // numbers that StartExchange has in all of them
     Weights weights;
 
-    const Schedule& operator[](Pass pass) const;
+    const Schedule& operator[](Pass pass) const;  // empty where it was not requested
+    Schedule& operator[](Pass pass);              // of a pass that it has
     bool has(Pass pass) const { return !(*this)[pass].empty(); }
     std::vector<Pass> passes() const;          // those it has, in the order of kPasses
     std::vector<const Schedule*> all() const;  // their schedules
