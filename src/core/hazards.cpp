@@ -249,7 +249,7 @@ std::vector<std::string> find_hazards(const Schedule& schedule, const BufferTabl
     return Checker(schedule, buffers, plan).run();
 }
 
-void require_no_hazards(const char* schedule_name, const Schedule& schedule, const BufferTable& buffers,
+void require_no_hazards(const std::string& schedule_name, const Schedule& schedule, const BufferTable& buffers,
                         const MemoryPlan& plan) {
     const std::vector<std::string> hazards = find_hazards(schedule, buffers, plan);
     if (hazards.empty()) return;

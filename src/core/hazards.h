@@ -23,7 +23,7 @@ namespace coda {
 std::vector<std::string> find_hazards(const Schedule& schedule, const BufferTable& buffers, const MemoryPlan& plan);
 
 /// Throws Error with the first hazards, if there are any.
-void require_no_hazards(const char* schedule_name, const Schedule& schedule, const BufferTable& buffers,
+void require_no_hazards(const std::string& schedule_name, const Schedule& schedule, const BufferTable& buffers,
                         const MemoryPlan& plan);
 
 }  // namespace coda

@@ -84,12 +84,13 @@ bool recomputes(const Config& config, Recompute recompute) {
 }
 
 /// What a pass of a plan that does not train takes.
-std::string pass_line(const Schedule& schedule, Pass pass) {
+std::string pass_line(const Schedules& schedules, Pass pass) {
+    const Schedule& schedule = schedules[pass];
     double flops = 0;
     for (const Step& step : schedule) flops += cost(step.op).flops;
     std::ostringstream out;
-    out << "schedule            " << schedule.size() << " ops of the pass " << name_of(pass) << "; " << std::fixed
-        << std::setprecision(3) << flops / 1e12 << " TFLOP\n";
+    out << "schedule            " << schedule.size() << " ops of the pass " << name_of(schedules, pass) << "; "
+        << std::fixed << std::setprecision(3) << flops / 1e12 << " TFLOP\n";
     return out.str();
 }
 
@@ -99,7 +100,7 @@ std::string print_schedule(const Schedules& schedules) {
     std::ostringstream out;
     for (const Pass pass : schedules.passes()) {
         double flops = 0, bytes = 0;
-        out << "# " << name_of(pass) << ": " << schedules[pass].size() << " steps\n";
+        out << "# " << name_of(schedules, pass) << ": " << schedules[pass].size() << " steps\n";
         out << "# phase    layer  name                 op                       GFLOP         MB  operands (> written, "
                "<> updated)\n";
         for (const Step& step : schedules[pass]) {
@@ -112,8 +113,8 @@ std::string print_schedule(const Schedules& schedules) {
                 << std::setprecision(3) << std::setw(13) << price.flops / 1e9 << std::setw(11) << price.bytes / 1e6
                 << "  " << shapes_of(step.op) << "\n";
         }
-        out << "# " << name_of(pass) << ": " << std::setprecision(3) << flops / 1e9 << " GFLOP, " << bytes / 1e6
-            << " MB\n\n";
+        out << "# " << name_of(schedules, pass) << ": " << std::setprecision(3) << flops / 1e9 << " GFLOP, "
+            << bytes / 1e6 << " MB\n\n";
     }
     return out.str();
 }
@@ -144,7 +145,7 @@ std::string print_plan(const Config& config, const ParameterLayout& layout, cons
                 << "% of those FLOPs; MFU counts them all against the peak of bf16\n";
         }
     } else {
-        for (const Pass pass : schedules.passes()) out << pass_line(schedules[pass], pass);
+        for (const Pass pass : schedules.passes()) out << pass_line(schedules, pass);
     }
     out << "memory\n";
     for (const auto& [name, bytes] : segments_of(schedules, plan)) memory_line(out, name, bytes);

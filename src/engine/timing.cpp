@@ -71,7 +71,7 @@ TimingRecorder::TimingRecorder(const Schedules& schedules, const DevicePeaks& pe
         std::vector<StepTiming>& steps = passes_.emplace_back();
         for (const Step& step : schedules[pass]) {
             const Cost price = cost(step.op);
-            steps.push_back({pass,
+            steps.push_back({name_of(schedules, pass),
                              step.phase,
                              step.layer,
                              step.name,
@@ -115,7 +115,7 @@ nlohmann::json TimingRecorder::summary(const nlohmann::json& header) const {
         for (const StepTiming& step : pass) {
             Group alone;
             alone.add(step, peaks_);
-            nlohmann::json record = {{"pass", name_of(step.pass)},
+            nlohmann::json record = {{"pass", step.pass},
                                      {"phase", name_of(step.phase)},
                                      {"layer", step.layer},
                                      {"name", step.name},
@@ -127,7 +127,7 @@ nlohmann::json TimingRecorder::summary(const nlohmann::json& header) const {
             sum_of_medians += step.median_ms();
             total += step.total_ms();
         }
-        passes.push_back({{"pass", name_of(pass.front().pass)},
+        passes.push_back({{"pass", pass.front().pass},
                           {"calls", pass.front().ms.size()},
                           {"sum_of_medians_ms", sum_of_medians},
                           {"total_ms", total}});

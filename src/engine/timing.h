@@ -13,7 +13,7 @@ namespace coda {
 
 /// Times of the calls of one step of a schedule. FLOPs and bytes are of one call (kernels/cost.h).
 struct StepTiming {
-    Pass pass;
+    std::string pass;
     Phase phase;
     int layer;
     std::string name, op;

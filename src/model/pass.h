@@ -31,7 +31,6 @@ inline constexpr auto kPasses = [] {
     for (std::size_t i = 0; i < passes.size(); ++i) passes[i] = static_cast<Pass>(i);
     return passes;
 }();
-const char* name_of(Pass pass);
 
 /// Pass::prefill stands for all of its lengths.
 class PassSet {

@@ -107,16 +107,9 @@ Schedule scales_schedule(const HostViews& host, const Weights& weights, Exchange
     return schedule;
 }
 
-constexpr const char* kPrefillNames[] = {
-    "prefill to 128",    "prefill to 256",     "prefill to 512",     "prefill to 1024",
-    "prefill to 2048",   "prefill to 4096",    "prefill to 8192",    "prefill to 16384",
-    "prefill to 32768",  "prefill to 65536",   "prefill to 131072",  "prefill to 262144",
-    "prefill to 524288", "prefill to 1048576", "prefill to 2097152", "prefill to 4194304"};
-static_assert(std::size(kPrefillNames) == kPrefillPasses);
-
 }  // namespace
 
-const char* name_of(Pass pass) {
+std::string name_of(const Schedules& schedules, Pass pass) {
     switch (pass) {
         case Pass::first: return "first micro-batch";
         case Pass::further: return "further micro-batch";
@@ -127,8 +120,7 @@ const char* name_of(Pass pass) {
         case Pass::decode: return "decode";
         case Pass::prefill: break;
     }
-    return is_prefill(pass) && prefill_index(pass) < std::size(kPrefillNames) ? kPrefillNames[prefill_index(pass)]
-                                                                              : "?";
+    return text("prefill of ", prefill_lengths(schedules.host.cache.context).at(prefill_index(pass)));
 }
 
 const Schedule& Schedules::operator[](Pass pass) const {
@@ -247,7 +239,7 @@ Schedules build_schedules(const ModelConfig& model, const ParameterLayout& layou
 MemoryPlan plan_and_check(const Schedules& schedules) {
     MemoryPlan plan = plan_memory(schedules.buffers, schedules.all());
     for (const Pass pass : schedules.passes()) {
-        require_no_hazards(name_of(pass), schedules[pass], schedules.buffers, plan);
+        require_no_hazards(name_of(schedules, pass), schedules[pass], schedules.buffers, plan);
     }
     return plan;
 }

@@ -1,6 +1,7 @@
 // The schedules of a run, built only from the configuration: what to execute, on which buffers, for any executor.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "kernels/ops.h"
@@ -33,6 +34,9 @@ struct Schedules {
     /// Whether any pass touches the view's buffer: others have no place in memory.
     bool uses(const View& view) const;
 };
+
+/// For messages. A prefill has its number of rows in its name, so `schedules` must have it.
+std::string name_of(const Schedules& schedules, Pass pass);
 
 /// The schedules of `passes`. Without Pass::update there are no master weights on the device: the host fills the
 /// working copy, and looks up a tied embedding (HostViews::embedded; generation has HostViews::embedding).

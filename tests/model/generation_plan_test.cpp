@@ -101,7 +101,7 @@ TEST_CASE("the passes of generation are checked for hazards") {
         REQUIRE(cache_of(2).offset < cache_of(10).offset);
         cache_of(10).offset = cache_of(2).offset;
         CHECK_THAT(message_of([&] { plan_and_check(schedules); }),
-                   Contains("the prefill to 256 schedule has") && Contains("of 'key cache', but finds value 1"));
+                   Contains("the prefill of 200 schedule has") && Contains("of 'key cache', but finds value 1"));
     }
 }
 
@@ -202,9 +202,9 @@ TEST_CASE("a decode step costs every weight once, and the cache at a full contex
     CHECK(step_bytes(schedules.decode).position == 32.0 * 1024);
     const MemoryPlan plan = plan_and_check(schedules);
     CHECK_THAT(print_schedule(schedules),
-               Contains("# decode: ") && Contains("# prefill to 8192: ") && Contains("DecodeAttention"));
+               Contains("# decode: ") && Contains("# prefill of 8192: ") && Contains("DecodeAttention"));
     CHECK_THAT(print_plan(Config{}, layout, schedules, plan),
-               Contains("of the pass decode; ") && Contains("of the pass prefill to 128; ") && Contains("caches"));
+               Contains("of the pass decode; ") && Contains("of the pass prefill of 128; ") && Contains("caches"));
     CHECK_THAT(message_of([&] { require_generation_fit(schedules, plan, 1 << 20, "the GPU"); }),
                Contains("the GPU has 1.00 MiB to give") &&
                    Contains("the cache of 1 sequences of 8192 positions takes 256.00 MiB") &&

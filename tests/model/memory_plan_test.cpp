@@ -46,10 +46,10 @@ TEST_CASE("buffers that are alive together never share bytes, and all lie aligne
             if (!share) continue;
             CHECK(buffers[a].lifetime == Lifetime::transient);
             CHECK(buffers[b].lifetime == Lifetime::transient);
-            for (const Pass pass : kPasses) {
+            for (const Pass pass : run.schedules.passes()) {
                 const Life la = life_of(run.schedules[pass], static_cast<BufferId>(a));
                 const Life lb = life_of(run.schedules[pass], static_cast<BufferId>(b));
-                INFO(buffers[a].name << " and " << buffers[b].name << " in " << name_of(pass));
+                INFO(buffers[a].name << " and " << buffers[b].name << " in " << name_of(run.schedules, pass));
                 CHECK((la.first < 0 || lb.first < 0 || la.last < lb.first || lb.last < la.first));
             }
         }

@@ -134,7 +134,7 @@ TEST_CASE("every op of every pass has the scratch that it needs") {
             std::visit(
                 [&]<class T>(const T& op) {
                     if constexpr (T::traits.has(Trait::scratch_bytes)) {
-                        INFO(name_of(pass) << ": " << step.name);
+                        INFO(name_of(run.schedules, pass) << ": " << step.name);
                         CHECK(op.scratch.bytes() >= op.scratch_bytes());
                         ++checked;
                     }

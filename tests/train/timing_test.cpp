@@ -84,7 +84,7 @@ TEST_CASE("the timing dump: medians, totals, groups that add up, and the last st
 }
 
 TEST_CASE("the median of an even number of times is the mean of the middle two") {
-    const StepTiming timing{Pass::first, Phase::forward, 0, "a", "A", 0, 0, false, {4, 1, 3, 10}};
+    const StepTiming timing{"first micro-batch", Phase::forward, 0, "a", "A", 0, 0, false, {4, 1, 3, 10}};
     CHECK(timing.median_ms() == Approx(3.5));
 }
 
