@@ -37,8 +37,8 @@ std::unique_ptr<MasterWeights> calibrated(Session& session, TrainingData data, s
     const auto say = [&](const char* whose) {
         const ValidationLoss validation = evaluator.validation();
         require(validation.tokens > 0, "--calibrate: the validation data has no counted target");
-        console.line(text("validation loss ", json_number(validation.loss), ", perplexity ",
-                          json_number(std::exp(validation.loss)), " over ", validation.tokens, " tokens: ", whose));
+        console.line(text("validation ", loss_text(validation), ", perplexity ", json_number(std::exp(validation.loss)),
+                          ": ", whose));
     };
     const auto said = [&](const std::string& line) { console.line(line); };
     say("as they are");

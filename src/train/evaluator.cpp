@@ -1,7 +1,6 @@
 #include "src/train/evaluator.h"
 
-#include <limits>
-
+#include "src/core/unsigned_nan.h"
 #include "src/io/run_log.h"
 #include "src/train/multiple_choice.h"
 
@@ -23,8 +22,7 @@ ValidationLoss Evaluator::validation() {
         sum += download_scalar(session_.executor(), session_.host().val_loss) * static_cast<double>(batch.valid);
         total += batch.valid;
     }
-    return {.loss = total > 0 ? sum / static_cast<double>(total) : std::numeric_limits<double>::quiet_NaN(),
-            .tokens = total};
+    return {.loss = unsigned_nan(sum / static_cast<double>(total)), .tokens = total};
 }
 
 std::vector<EvaluationRecord> Evaluator::choices(std::int64_t step) {
@@ -53,9 +51,9 @@ std::vector<EvaluationRecord> Evaluator::choices(std::int64_t step) {
     return records;
 }
 
-std::string validation_line(const ValidationLoss& validation) {
-    if (validation.tokens == 0) return "validation loss null: the validation data has no counted target";
-    return text("validation loss ", json_number(validation.loss), " over ", validation.tokens, " tokens");
+std::string loss_text(const ValidationLoss& validation) {
+    if (validation.tokens == 0) return "loss null, as the validation data has no counted target";
+    return text("loss ", json_number(validation.loss), " over ", validation.tokens, " tokens");
 }
 
 std::string evaluation_line(const EvaluationRecord& record) {

@@ -12,7 +12,7 @@
 namespace coda {
 
 struct ValidationLoss {
-    double loss = 0;          // mean nats per token; NaN of no tokens
+    double loss = 0;          // mean nats per token; NaN of no tokens, without a sign
     std::int64_t tokens = 0;  // whose targets count
 };
 
@@ -32,8 +32,8 @@ class Evaluator {
     Console& console_;
 };
 
-/// "validation loss 1.25 over 640 tokens", or that no target counted.
-std::string validation_line(const ValidationLoss& validation);
+/// "loss 1.25 over 640 tokens", or that no target counted.
+std::string loss_text(const ValidationLoss& validation);
 
 /// "hellaswag_val: acc 0.25, acc_norm 0.26 over 10042 examples"
 std::string evaluation_line(const EvaluationRecord& record);

@@ -10,6 +10,7 @@
 #include "src/core/build_id.h"
 #include "src/core/errors.h"
 #include "src/core/interrupt.h"
+#include "src/core/unsigned_nan.h"
 #include "src/engine/device.h"
 #include "src/engine/finite_state.h"
 #include "src/engine/model_state.h"
@@ -25,9 +26,6 @@ namespace coda {
 namespace {
 
 constexpr const char* kSpikeWatch = "spike_watch";  // in a checkpoint's state
-
-/// NaN without the sign that an operation happened to give it: "-nan" reads like a number.
-double unsigned_nan(double value) { return std::isnan(value) ? std::numeric_limits<double>::quiet_NaN() : value; }
 
 double seconds_now() {
     using namespace std::chrono;
@@ -250,13 +248,10 @@ int Trainer::check_step(std::int64_t step) {
 void Trainer::validate(std::int64_t step) {
     const ValidationLoss validation = evaluate();
     if (log_) log_->write_validation(step, validation.loss);
-    console_.line(validation.tokens > 0
-                      ? text("validation at step ", step, ": loss ", json_number(validation.loss), " over ",
-                             validation.tokens, " tokens")
-                      : text("note: validation at step ", step, " has no counted target, so no loss"));
+    console_.line(text("validation at step ", step, ": ", loss_text(validation)));
     if (validation.tokens > 0 && !std::isfinite(validation.loss)) {
         ranks_.stop<NonFiniteError>(
-            text("the validation loss at step ", step, " is ", unsigned_nan(validation.loss),
+            text("the validation loss at step ", step, " is ", validation.loss,
                  ". The step is not saved; try a lower optimizer.learning_rate, or --resume from the ",
                  "last checkpoint with one"));
     }

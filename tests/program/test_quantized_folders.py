@@ -208,15 +208,15 @@ class QuantizedFoldersTest(ProgramTestCase):
                  for name, (dtype, shape, values) in random_tensors(CONFIG_4, seed=5).items()}
         write_folder(self.path("plain"), CONFIG_4, plain)
         out = self.train("--init-from", "plain", "--export", "gptq", "--export-dtype", "int4", "--calibrate", "7").out
-        said = re.findall(r"validation loss (\S+), perplexity (\S+) over (\d+) tokens: (.*)\n", out)
+        said = re.findall(r"validation loss (\S+) over (\d+) tokens, perplexity (\S+): (.*)\n", out)
         self.assertEqual([line[3] for line in said], ["as they are", "rounded to nearest", "by GPTQ"])
-        for loss, perplexity, _, _ in said:
+        for loss, _, perplexity, _ in said:
             self.assertAlmostEqual(math.exp(float(loss)), float(perplexity), delta=1e-4 * float(perplexity))
         self.assertIn("calibration: 8 of 8 sequences\n", out)  # whole micro-batches
         self.assertIn("layer 1 of 1 is rounded\n", out)
         # What is printed is of what is written.
         self.train("--init-from", "plain", "--export", "nearest", "--export-dtype", "int4")
-        for folder, (loss, _, tokens, _) in (("plain", said[0]), ("nearest", said[1]), ("gptq", said[2])):
+        for folder, (loss, tokens, _, _) in (("plain", said[0]), ("nearest", said[1]), ("gptq", said[2])):
             line = self.train("--init-from", folder, "--eval").out.splitlines()[-1]
             self.assertEqual(line, f"validation loss {loss} over {tokens} tokens", folder)
         gptq, nearest = (read_safetensors(self.path(folder, "model.safetensors")) for folder in ("gptq", "nearest"))

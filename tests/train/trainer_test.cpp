@@ -98,8 +98,9 @@ TEST_CASE("a validation without a counted target is null and no reason to stop")
     Trainer trainer(config, folder.options());
     CHECK(trainer.train() == kExitDone);
     CHECK(folder.log("run")[2]["val_loss"].is_null());
-    CHECK_THAT(folder.said(), Contains("note: validation at step 1 has no counted target"));
-    CHECK(validation_line(trainer.evaluate()) == "validation loss null: the validation data has no counted target");
+    CHECK_THAT(folder.said(),
+               Contains("validation at step 1: loss null, as the validation data has no counted target"));
+    CHECK(loss_text(trainer.evaluate()) == "loss null, as the validation data has no counted target");
 
     trainer.session().set_alpha(0);
     CHECK(download_scalar(trainer.session().executor(), trainer.session().host().alpha) == 0);

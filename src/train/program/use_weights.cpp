@@ -30,11 +30,10 @@ std::optional<RunTokenizer> exported_tokenizer(const CommandLine& command, Conso
 void print_evaluation(Session& session, EvaluationData data, std::int64_t step, Console& console) {
     Evaluator evaluator(session, std::move(data), console);
     const ValidationLoss validation = evaluator.validation();
-    // abs: the sign of a NaN means nothing, and "-nan" reads like a number.
     if (validation.tokens > 0 && !std::isfinite(validation.loss)) {
-        throw NonFiniteError(text("the validation loss is ", std::abs(validation.loss)));
+        throw NonFiniteError(text("the validation loss is ", validation.loss));
     }
-    print(validation_line(validation) + "\n");
+    print(text("validation ", loss_text(validation), "\n"));
     for (const EvaluationRecord& record : evaluator.choices(step)) print(evaluation_line(record) + "\n");
 }
 
