@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <cmath>
 #include <iomanip>
-#include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "kernels/cost.h"
+#include "src/core/median.h"
 #include "src/io/files.h"
 
 namespace coda {
@@ -16,15 +16,6 @@ namespace coda {
 namespace {
 
 nlohmann::json number_or_null(double value) { return std::isfinite(value) ? nlohmann::json(value) : nullptr; }
-
-/// NaN of nothing.
-double median_of(std::vector<double> values) {
-    if (values.empty()) return std::numeric_limits<double>::quiet_NaN();
-    const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-    std::nth_element(values.begin(), middle, values.end());
-    if (values.size() % 2 == 1) return *middle;
-    return 0.5 * (*middle + *std::max_element(values.begin(), middle));
-}
 
 /// Sums over the steps of a group: a layer, or an op.
 struct Group {

@@ -9,18 +9,11 @@
 #include <string_view>
 
 #include "kernels/core/error.h"
+#include "src/core/median.h"
 
 namespace coda {
 
 namespace {
-
-/// For an even number of values, the mean of the middle two. Reorders the values.
-double median_of(std::vector<double>& values) {
-    const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-    std::nth_element(values.begin(), middle, values.end());
-    if (values.size() % 2 == 1) return *middle;
-    return (*std::max_element(values.begin(), middle) + *middle) / 2;
-}
 
 /// The shortest digits that give the number back, and a space.
 template <class Number>

@@ -21,6 +21,7 @@
 #include "kernels/hopper/run.h"
 #include "kernels/hopper/sm90/check.h"
 #include "kernels/ops/attention/case.h"
+#include "src/core/median.h"
 #include "src/io/files.h"
 #include "tools/bench/commands.h"
 #include "tools/bench/result_header.h"
@@ -60,11 +61,7 @@ struct Pass {
     int count = 0;  // launches per block
     std::vector<double> times;
 
-    double median() const {
-        std::vector<double> sorted = times;
-        std::sort(sorted.begin(), sorted.end());
-        return sorted[sorted.size() / 2];
-    }
+    double median() const { return median_of(times); }
 };
 
 double run_block(const hopper::Launch& launch, int count, cudaEvent_t begin, cudaEvent_t end) {

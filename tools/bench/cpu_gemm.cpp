@@ -3,7 +3,6 @@
 // Median of 7 runs after one warm-up; 2 M N K FLOPs. OMP_NUM_THREADS sets the threads.
 #include <omp.h>
 
-#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
@@ -14,6 +13,7 @@
 #include "kernels/core/dtype.h"
 #include "kernels/cpu/execute.h"
 #include "kernels/ops.h"
+#include "src/core/median.h"
 
 namespace {
 
@@ -50,8 +50,7 @@ class Bench {
             const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
             if (repetition > 0) seconds.push_back(elapsed.count());
         }
-        std::sort(seconds.begin(), seconds.end());
-        const double median = seconds[seconds.size() / 2];
+        const double median = median_of(seconds);
         const double flops = 2.0 * static_cast<double>(m_) * static_cast<double>(n_) * static_cast<double>(k_);
         std::printf("%-22s | %-4s | %5lld %6lld %5lld | %8.2f ms | %6.1f GFLOP/s\n", Op::name, name_of(storage_),
                     static_cast<long long>(m_), static_cast<long long>(n_), static_cast<long long>(k_), median * 1e3,

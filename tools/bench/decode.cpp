@@ -21,6 +21,7 @@
 #include "kernels/hopper/decode/plan/lower.h"
 #include "kernels/hopper/sm90/device.h"
 #include "kernels/math/int4.h"
+#include "src/core/median.h"
 #include "src/core/memory_plan.h"
 #include "src/engine/hopper_executor.h"
 #include "src/generate/pass_launches.h"
@@ -206,11 +207,11 @@ nlohmann::json measure(const std::string& name, const std::string& weights, cons
         if (is_fused) kernel.push_back(kernel_us(model, fused, launches->most_steps(), context));
     }
     clocks = current_clocks();
-    const double us = median(wall), rate = bytes / us * 1e-6;  // TB/s
+    const double us = median_of(wall), rate = bytes / us * 1e-6;  // TB/s
     std::printf("%-3s %-4s %-6s batch %d context %5d  %8.1f us  %7.1f steps/s  %5.2f TB/s  %3.0f%% of the stream",
                 name.c_str(), weights.c_str(), decoder.c_str(), batch, context, us, 1e6 / us, rate,
                 100 * rate / options.stream);
-    if (is_fused) std::printf("  kernel %8.1f us", median(kernel));
+    if (is_fused) std::printf("  kernel %8.1f us", median_of(kernel));
     std::printf("\n");
     if (is_fused && traced) {
         constexpr int kTracedStep = 16;
@@ -234,7 +235,7 @@ nlohmann::json measure(const std::string& name, const std::string& weights, cons
                              {"bytes", bytes},
                              {"stream_tb_s", options.stream},
                              {"share_of_bandwidth", rate / options.stream}};
-    if (is_fused) record["kernel_ms"] = median(kernel) * 1e-3;
+    if (is_fused) record["kernel_ms"] = median_of(kernel) * 1e-3;
     return record;
 }
 

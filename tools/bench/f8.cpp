@@ -23,6 +23,7 @@
 #include "kernels/hopper/run.h"
 #include "kernels/oracle/oracle.h"
 #include "kernels/oracle/tolerance.h"
+#include "src/core/median.h"
 #include "tools/bench/commands.h"
 #include "tools/bench/gemm_measure.h"
 #include "tools/bench/result_header.h"
@@ -196,7 +197,7 @@ class Bench {
             other_ms.push_back(block(other));
             ratios.push_back(f8_ms.back() / other_ms.back());
         }
-        return {median(f8_ms), median(other_ms), median(ratios), *std::ranges::min_element(ratios),
+        return {median_of(f8_ms), median_of(other_ms), median_of(ratios), *std::ranges::min_element(ratios),
                 *std::ranges::max_element(ratios)};
     }
 

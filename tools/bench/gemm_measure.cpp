@@ -8,6 +8,7 @@
 
 #include "kernels/hopper/run.h"
 #include "kernels/hopper/sm90/check.h"
+#include "src/core/median.h"
 #include "tools/bench/energy.h"
 #include "tools/bench/timer.h"
 
@@ -102,21 +103,21 @@ std::vector<Measured> Contest::measure(const std::vector<std::vector<hopper::Lau
         }
     std::vector<Measured> measured;
     for (const std::vector<Pair>& side : pairs) {
-        const auto median_of = [&](const auto& part) {
+        const auto median = [&](const auto& part) {
             std::vector<double> values;
             for (const Pair& pair : side) values.push_back(part(pair));
-            return median(values);
+            return median_of(values);
         };
         const auto ratio = [](const Pair& p) { return p.side.ms / p.cublas.ms; };
         const auto [lowest, highest] = std::ranges::minmax(side | std::views::transform(ratio));
-        measured.push_back({.ms = median_of([](const Pair& p) { return p.side.ms; }),
-                            .cublas_ms = median_of([](const Pair& p) { return p.cublas.ms; }),
-                            .ratio = median_of(ratio),
+        measured.push_back({.ms = median([](const Pair& p) { return p.side.ms; }),
+                            .cublas_ms = median([](const Pair& p) { return p.cublas.ms; }),
+                            .ratio = median(ratio),
                             .lowest_ratio = lowest,
                             .highest_ratio = highest,
-                            .joules = median_of([](const Pair& p) { return p.side.joules; }),
-                            .cublas_joules = median_of([](const Pair& p) { return p.cublas.joules; }),
-                            .energy_ratio = median_of([](const Pair& p) {
+                            .joules = median([](const Pair& p) { return p.side.joules; }),
+                            .cublas_joules = median([](const Pair& p) { return p.cublas.joules; }),
+                            .energy_ratio = median([](const Pair& p) {
                                 return p.cublas.joules > 0 ? p.side.joules / p.cublas.joules : 0;
                             })});
     }

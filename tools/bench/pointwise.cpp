@@ -20,6 +20,7 @@
 #include "kernels/core/integers.h"
 #include "kernels/hopper/run.h"
 #include "kernels/hopper/sm90/check.h"
+#include "src/core/median.h"
 #include "tools/bench/commands.h"
 #include "tools/bench/result_header.h"
 
@@ -121,11 +122,6 @@ std::vector<hopper::Launch> copies_of(double bytes, int rotations, std::byte* fr
     return launches;
 }
 
-double median(std::vector<double> values) {
-    std::sort(values.begin(), values.end());
-    return values[values.size() / 2];
-}
-
 struct Result {
     double ms, copy_ms, ratio;
     double lowest_ratio, highest_ratio;
@@ -184,7 +180,7 @@ Result measure(const OpCase& made, const Options& options, Clocks* clocks) {
         CUDA_CHECK(cudaDeviceSynchronize());
     }
     const auto [lowest, highest] = std::ranges::minmax(ratios);
-    return {median(times), median(copy_times), median(ratios), lowest, highest};
+    return {median_of(times), median_of(copy_times), median_of(ratios), lowest, highest};
 }
 
 void run(const Options& options) {

@@ -10,6 +10,7 @@
 #include "kernels/hopper/ptx/shared.cuh"
 #include "kernels/hopper/ptx/stream.cuh"
 #include "kernels/hopper/sm90/device.h"
+#include "src/core/median.h"
 #include "tools/bench/timer.h"
 
 namespace coda::bench {
@@ -67,7 +68,7 @@ double read_stream_tb_s() {
     std::vector<double> milliseconds;
     for (int i = 0; i < kPasses; ++i) milliseconds.push_back(timer.run(launches, 1));
     CUDA_CHECK(cudaFree(data));
-    return static_cast<double>(kBytes) / median(milliseconds) * 1e-9;
+    return static_cast<double>(kBytes) / median_of(milliseconds) * 1e-9;
 }
 
 }  // namespace coda::bench

@@ -17,10 +17,10 @@
 #include "src/config/codec.h"
 #include "src/config/command_line.h"
 #include "src/core/errors.h"
+#include "src/core/median.h"
 #include "src/train/resume_check.h"
 #include "tools/bench/commands.h"
 #include "tools/bench/step_times.h"
-#include "tools/bench/timer.h"
 
 namespace coda::bench {
 
@@ -95,7 +95,7 @@ void print_beside(const StepMeasurement& made) {
     const auto line = [](const char* part, const std::vector<double>& ours, const std::vector<double>& theirs) {
         const std::vector<double> ratios = ratios_of(ours, theirs);
         const auto [lowest, highest] = std::minmax_element(ratios.begin(), ratios.end());
-        std::printf("%-19s of bf16's  %.3f   %.3f to %.3f in %zu rounds\n", part, median(ratios), *lowest, *highest,
+        std::printf("%-19s of bf16's  %.3f   %.3f to %.3f in %zu rounds\n", part, median_of(ratios), *lowest, *highest,
                     ratios.size());
     };
     std::printf("FP8 compared with bf16, %s\n",
@@ -110,8 +110,8 @@ nlohmann::json beside_bf16(const StepMeasurement& made, std::vector<double> Step
     const std::vector<double>&ours = made.step.*part, &theirs = (*made.bf16).*part;
     const std::vector<double> ratios = ratios_of(ours, theirs);
     const auto [lowest, highest] = std::minmax_element(ratios.begin(), ratios.end());
-    return {{"bf16_ms", median(theirs)},
-            {"ratio_bf16", median(ratios)},
+    return {{"bf16_ms", median_of(theirs)},
+            {"ratio_bf16", median_of(ratios)},
             {"spread", {*lowest, *highest}},
             {"rounds_ms", ours},
             {"bf16_rounds_ms", theirs},

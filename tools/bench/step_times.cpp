@@ -14,6 +14,7 @@
 
 #include "kernels/cost.h"
 #include "kernels/hopper/sm90/check.h"
+#include "src/core/median.h"
 #include "src/engine/device.h"
 #include "src/engine/feed.h"
 #include "src/engine/hopper_executor.h"
@@ -22,7 +23,6 @@
 #include "src/model/initialise.h"
 #include "src/train/f8_scales.h"
 #include "tools/bench/step_floor.h"
-#include "tools/bench/timer.h"
 
 namespace coda::bench {
 
@@ -72,7 +72,7 @@ class StepMedians : public StepObserver {
   public:
     bool reads_results() const override { return false; }
     void after(Pass, std::size_t index, double, double ms) override { times_[index].push_back(ms); }
-    double of(std::size_t index) const { return median(times_.at(index)); }
+    double of(std::size_t index) const { return median_of(times_.at(index)); }
 
   private:
     std::map<std::size_t, std::vector<double>> times_;
@@ -222,7 +222,7 @@ Side::Turn Side::turn(int steps) {
         update.push_back(of_update);
         whole.push_back(of_first + of_update);
     }
-    Turn made{median(forward_backward), median(update), median(whole)};
+    Turn made{median_of(forward_backward), median_of(update), median_of(whole)};
     if (!floor_) return made;
     floor_->fill();
     for (int i = -1; i < steps; ++i) {
@@ -230,7 +230,7 @@ Side::Turn Side::turn(int steps) {
         floor_->run();
         if (i >= 0) products.push_back(now_ms() - start);
     }
-    made.products = median(products);
+    made.products = median_of(products);
     return made;
 }
 
@@ -242,11 +242,11 @@ void Side::add_floor(StepTimes& times, const StepTimeOptions& options) const {
     const double attention = faster(times.attention_forward, options.cudnn_forward_ms) +
                              faster(times.attention_backward, options.cudnn_backward_ms);
     times.has_floor = true;
-    times.floor_products = median(rounds(&Turn::products));
+    times.floor_products = median_of(rounds(&Turn::products));
     times.floor = times.floor_products + attention;
     std::vector<double> ratios;
     for (const Turn& made : turns_) ratios.push_back(made.forward_backward / (made.products + attention));
-    times.floor_ratio = median(ratios);
+    times.floor_ratio = median_of(ratios);
 }
 
 StepResult Side::result(const StepTimeOptions& options) {
@@ -254,9 +254,9 @@ StepResult Side::result(const StepTimeOptions& options) {
     result.forward_backward_rounds = rounds(&Turn::forward_backward);
     result.whole_rounds = rounds(&Turn::whole);
     StepTimes& times = result.times;
-    times.forward_backward = median(result.forward_backward_rounds);
-    times.update = median(rounds(&Turn::update));
-    times.whole = median(result.whole_rounds);
+    times.forward_backward = median_of(result.forward_backward_rounds);
+    times.update = median_of(rounds(&Turn::update));
+    times.whole = median_of(result.whole_rounds);
     add_ops(session_, times);
     if (floor_) add_floor(times, options);
     result.parameters = static_cast<double>(session_.layout().parameters);

@@ -1,9 +1,8 @@
-// Times of launches on the default stream, and their median.
+// Times of launches on the default stream.
 #pragma once
 
 #include <cuda_runtime.h>
 
-#include <algorithm>
 #include <vector>
 
 #include "kernels/hopper/sm90/check.h"
@@ -39,11 +38,5 @@ class Timer {
   private:
     cudaEvent_t begin_ = nullptr, end_ = nullptr;
 };
-
-inline double median(std::vector<double> values) {
-    std::sort(values.begin(), values.end());
-    const std::size_t half = values.size() / 2;
-    return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
-}
 
 }  // namespace coda::bench

@@ -1,6 +1,5 @@
 #include "src/generate/program/bench.h"
 
-#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cmath>
@@ -11,6 +10,7 @@
 
 #include "kernels/core/error.h"
 #include "src/core/interrupt.h"
+#include "src/core/median.h"
 #include "src/core/standard_streams.h"
 
 namespace coda {
@@ -66,8 +66,7 @@ std::optional<Measured> measure(Decoder& decoder, std::int64_t length, std::int6
     }
     for (int row = 0; row < decoder.batch(); ++row) decoder.stop(row);
     if (interrupted()) return std::nullopt;
-    std::sort(times.begin(), times.end());
-    measured.ms = times[times.size() / 2];
+    measured.ms = median_of(times);
     measured.bytes = (decoder.bytes_read() - before) / (calls.timed * calls.steps);
     return measured;
 }
