@@ -31,6 +31,9 @@ struct Measured {
     double prefill_ms = 0, first_token_ms = 0;
     double ms = 0;     // of a step
     double bytes = 0;  // that a step must read
+
+    /// NaN where the device has no agreed peak.
+    double share_of_bandwidth(const Decoder& decoder) const { return bytes / (ms / 1000) / decoder.peak_bytes_per_s(); }
 };
 
 double ms_of(const std::function<void()>& work) {
@@ -72,7 +75,7 @@ std::optional<Measured> measure(Decoder& decoder, std::int64_t length, std::int6
 }
 
 void print_line(const Decoder& decoder, std::int64_t length, const Measured& measured) {
-    const double share = measured.bytes / (measured.ms / 1000) / decoder.peak_bytes_per_s();
+    const double share = measured.share_of_bandwidth(decoder);
     std::array<char, 32> share_text{};
     if (std::isfinite(share)) std::snprintf(share_text.data(), share_text.size(), " %8.0f%%", 100 * share);
     std::array<char, 200> line{};
@@ -94,7 +97,7 @@ void print_json(const Decoder& decoder, std::int64_t length, const Measured& mea
                                   {"bytes", measured.bytes}};
     if (const double peak = decoder.peak_bytes_per_s(); std::isfinite(peak)) {
         record["peak_tb_s"] = peak / 1e12;
-        record["share_of_bandwidth"] = measured.bytes / (measured.ms / 1000) / peak;
+        record["share_of_bandwidth"] = measured.share_of_bandwidth(decoder);
     }
     print(record.dump() + "\n");
 }
