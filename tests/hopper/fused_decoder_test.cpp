@@ -12,14 +12,13 @@
 #include "tests/hopper/harness.h"
 #include "tests/hopper/small_model.h"
 #include "tests/model/pass_decoder.h"
+#include "tests/model/sequences.h"
 
 using namespace coda;
 using namespace coda::test;
 using Catch::Contains;
 
 namespace {
-
-using Tokens = std::vector<std::int32_t>;
 
 constexpr double kRelativeRms = 2e-2;
 constexpr double kTie = 4 * std::numbers::sqrt2 * kRelativeRms;  // of the logits' RMS: two errors of 4 sigma
@@ -31,17 +30,6 @@ ModelConfig fused_model(std::int64_t head_dim, bool bias = false, bool norms = f
     model.hidden_size = 272;
     model.intermediate_size = 336;
     return model;
-}
-
-Tokens random_tokens(std::size_t count, std::uint64_t seed) {
-    std::mt19937_64 random(seed);
-    Tokens tokens(count);
-    for (std::int32_t& token : tokens) token = static_cast<std::int32_t>(random() % 1009);
-    return tokens;
-}
-
-SequenceStart sequence_of(const Tokens& prompt, std::int64_t max_tokens, ChoiceOptions choice = {.seed = 5}) {
-    return {.prompt = prompt, .choice = choice, .max_tokens = max_tokens, .end_tokens = {}};
 }
 
 struct Generation {
@@ -60,29 +48,6 @@ struct Generation {
         passes = pass_decoder(run);
     }
 };
-
-double rms(const std::vector<float>& values) {
-    double sum = 0;
-    for (const float value : values) sum += double{value} * value;
-    return std::sqrt(sum / static_cast<double>(values.size()));
-}
-
-double relative_rms(const std::vector<float>& a, const std::vector<float>& b) {
-    std::vector<float> apart;
-    for (std::size_t i = 0; i < b.size(); ++i) apart.push_back(a[i] - b[i]);
-    return rms(apart) / rms(b);
-}
-
-Tokens tokens_of(Decoder& decoder, int row, const SequenceStart& sequence, int steps) {
-    decoder.start(row, sequence);
-    Tokens tokens;
-    for (auto state = SequenceAdvance::State::running; state == SequenceAdvance::State::running;) {
-        const SequenceAdvance advance = decoder.advance(steps).at(static_cast<std::size_t>(row));
-        tokens.insert(tokens.end(), advance.tokens.begin(), advance.tokens.end());
-        state = advance.state;
-    }
-    return tokens;
-}
 
 }  // namespace
 

@@ -6,20 +6,12 @@
 #include "tests/hopper/harness.h"
 #include "tests/hopper/small_model.h"
 #include "tests/model/pass_decoder.h"
+#include "tests/model/sequences.h"
 
 using namespace coda;
 using namespace coda::test;
 
 namespace {
-
-using Tokens = std::vector<std::int32_t>;
-
-Tokens random_tokens(std::size_t count, std::uint64_t seed) {
-    std::mt19937_64 random(seed);
-    Tokens tokens(count);
-    for (std::int32_t& token : tokens) token = static_cast<std::int32_t>(random() % 1009);
-    return tokens;
-}
 
 struct Generation {
     ModelRun run;
@@ -37,30 +29,6 @@ struct Generation {
         return {all.begin(), all.begin() + run.model.vocab_size};
     }
 };
-
-SequenceStart sequence_of(const Tokens& prompt, std::int64_t max_tokens, std::uint64_t seed = 5) {
-    return {.prompt = prompt, .choice = {.seed = seed}, .max_tokens = max_tokens, .end_tokens = {}};
-}
-
-double relative_rms(const std::vector<double>& a, const std::vector<double>& b) {
-    double apart = 0, size = 0;
-    for (std::size_t i = 0; i < b.size(); ++i) {
-        apart += (a[i] - b[i]) * (a[i] - b[i]);
-        size += b[i] * b[i];
-    }
-    return std::sqrt(apart / size);
-}
-
-Tokens tokens_of(Decoder& decoder, int row, const SequenceStart& sequence, int steps) {
-    decoder.start(row, sequence);
-    Tokens tokens;
-    for (auto state = SequenceAdvance::State::running; state == SequenceAdvance::State::running;) {
-        const SequenceAdvance advance = decoder.advance(steps).at(static_cast<std::size_t>(row));
-        tokens.insert(tokens.end(), advance.tokens.begin(), advance.tokens.end());
-        state = advance.state;
-    }
-    return tokens;
-}
 
 }  // namespace
 

@@ -26,6 +26,21 @@ inline bool has_hopper() {
     return true;
 }
 
+template <class Real>
+double rms(const std::vector<Real>& values) {
+    double sum = 0;
+    for (const Real value : values) sum += double{value} * value;
+    return std::sqrt(sum / static_cast<double>(values.size()));
+}
+
+/// Of a's differences from b, in units of b's.
+template <class Real>
+double relative_rms(const std::vector<Real>& a, const std::vector<Real>& b) {
+    std::vector<Real> apart;
+    for (std::size_t i = 0; i < b.size(); ++i) apart.push_back(a[i] - b[i]);
+    return rms(apart) / rms(b);
+}
+
 using Bytes = std::vector<std::vector<std::byte>>;
 
 inline Bytes download(const std::vector<cases::Buffer>& buffers, const Memory& memory) {

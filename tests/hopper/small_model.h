@@ -1,4 +1,4 @@
-// A small model for the GPU, and weights for it.
+// A small model for the GPU, with weights and tokens for it.
 #pragma once
 
 #include <random>
@@ -24,6 +24,14 @@ inline ModelConfig small_model(std::int64_t head_dim, bool tied, bool bias = fal
     model.qk_norm = norms;
     model.sliding_window = window;
     return model;
+}
+
+/// Of small_model's vocabulary.
+inline std::vector<std::int32_t> random_tokens(std::size_t count, std::uint64_t seed) {
+    std::mt19937_64 random(seed);
+    std::vector<std::int32_t> tokens(count);
+    for (std::int32_t& token : tokens) token = static_cast<std::int32_t>(random() % 1009);
+    return tokens;
 }
 
 inline textbook::Weights random_weights(const ModelConfig& model, std::uint64_t seed) {

@@ -10,6 +10,7 @@
 #include "tests/catch.h"
 #include "tests/io/scratch_folder.h"
 #include "tests/model/pass_decoder.h"
+#include "tests/model/sequences.h"
 
 using namespace coda;
 using namespace coda::test;
@@ -17,12 +18,7 @@ using Catch::Contains;
 
 namespace {
 
-using Tokens = std::vector<std::int32_t>;
 using State = SequenceAdvance::State;
-
-SequenceStart sequence_of(const Tokens& prompt, std::int64_t max_tokens, std::uint64_t seed = 5) {
-    return {.prompt = prompt, .choice = {.seed = seed}, .max_tokens = max_tokens, .end_tokens = {}};
-}
 
 /// As a kernel has it: no host between the steps of a launch, and a row that does not run makes -1.
 class PassesPerLaunch : public DecodeLaunches {

@@ -4,6 +4,7 @@
 #include "tests/catch.h"
 #include "tests/io/scratch_folder.h"
 #include "tests/model/pass_decoder.h"
+#include "tests/model/sequences.h"
 
 using namespace coda;
 using namespace coda::test;
@@ -11,7 +12,6 @@ using Catch::Contains;
 
 namespace {
 
-using Tokens = std::vector<std::int32_t>;
 using State = SequenceAdvance::State;
 
 Tokens random_tokens(std::size_t count, std::uint64_t seed) {
@@ -19,10 +19,6 @@ Tokens random_tokens(std::size_t count, std::uint64_t seed) {
     Tokens tokens(count);
     for (std::int32_t& token : tokens) token = static_cast<std::int32_t>(random() % 37);  // tiny_model's vocabulary
     return tokens;
-}
-
-SequenceStart sequence_of(const Tokens& prompt, std::int64_t max_tokens, std::uint64_t seed = 5) {
-    return {.prompt = prompt, .choice = {.seed = seed}, .max_tokens = max_tokens, .end_tokens = {}};
 }
 
 /// A model with a decoder. In double the weights need the master's memory, which an update has.
@@ -106,18 +102,6 @@ void require_textbook(const ModelConfig& model, Generation& generation, std::vec
             running = running || advances[row].state == State::running;
         }
     }
-}
-
-/// Runs a sequence in `row` to its end and returns its tokens.
-Tokens tokens_of(Decoder& decoder, int row, const SequenceStart& sequence, int steps = 3) {
-    decoder.start(row, sequence);
-    Tokens tokens;
-    for (State state = State::running; state == State::running;) {
-        const SequenceAdvance advance = decoder.advance(steps).at(static_cast<std::size_t>(row));
-        tokens.insert(tokens.end(), advance.tokens.begin(), advance.tokens.end());
-        state = advance.state;
-    }
-    return tokens;
 }
 
 }  // namespace
