@@ -17,6 +17,9 @@ import unittest
 sys.dont_write_bytecode = True
 
 ROOT = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
+sys.path.insert(0, os.path.join(ROOT, "tools"))
+from changed_config import changed  # noqa: E402
+
 PROGRAM = os.path.abspath(os.environ.get("CODA_TRAIN", os.path.join(ROOT, "build/cpu/bin/coda_train")))
 TIMEOUT_S = 120  # of one run; all of them take well below a second on an idle machine
 
@@ -42,21 +45,6 @@ CONFIG = {
 }
 
 TEXT = b"".join(b"%d green bottles hanging on the wall, and %d more in the crate. " % (n, n * n) for n in range(40))
-
-
-def changed(config, changes):
-    """A copy of `config` with the values of dotted keys replaced, or left out where the value is ..."""
-    result = json.loads(json.dumps(config))
-    for path, value in changes.items():
-        *sections, key = path.split(".")
-        parent = result
-        for section in sections:
-            parent = parent.setdefault(section, {})
-        if value is ...:
-            parent.pop(key, None)
-        else:
-            parent[key] = value
-    return result
 
 
 def shard(tokens, wide=False, magic=None, version=None, count=None):

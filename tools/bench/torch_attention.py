@@ -31,6 +31,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 import records
+from torch_timing import timed
 
 SHAPES = ["4:8192:32:8:64", "16:2048:32:8:64", "2:8192:32:8:128", "8:2048:32:8:128"]
 DOCUMENTS = ["500", "2000"]
@@ -48,23 +49,12 @@ def operands(b, t, h, hkv, d):
     return [normal(heads).requires_grad_() for heads in (h, hkv, hkv)], normal(h)
 
 
-def block(call, count):
-    """Milliseconds per call of `count` calls without pauses."""
-    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    begin.record()
-    for _ in range(count):
-        call()
-    end.record()
-    end.synchronize()
-    return begin.elapsed_time(end) / count
-
-
 def milliseconds(call):
-    block(call, 3)
-    count = max(CALLS, int(BLOCK_MS / block(call, 2)) + 1)
+    timed(call, 3)
+    count = max(CALLS, int(BLOCK_MS / timed(call, 2)) + 1)
     for _ in range(WARM_UP_BLOCKS):
-        block(call, count)
-    return statistics.median(block(call, count) for _ in range(BLOCKS))
+        timed(call, count)
+    return statistics.median(timed(call, count) for _ in range(BLOCKS))
 
 
 def backend_times(backend, sizes):

@@ -27,13 +27,13 @@ import statistics
 import subprocess
 import sys
 import threading
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
 import records
+from torch_timing import timed
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "tools"))
@@ -153,22 +153,6 @@ class Operands:
         rows = min(ROWS, self.product.M)
         want = self.a8[:rows].float() @ self.b8.float()
         return ((call()[:rows].float() - want).norm() / want.norm()).item()
-
-
-def timed(call, count: int) -> float:
-    """Milliseconds per call of `count` calls without pauses."""
-    if not CUDA:
-        start = time.perf_counter()
-        for _ in range(count):
-            call()
-        return 1000 * (time.perf_counter() - start) / count
-    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    begin.record()
-    for _ in range(count):
-        call()
-    end.record()
-    end.synchronize()
-    return begin.elapsed_time(end) / count
 
 
 def measure(product: Product, options, monitor: Monitor) -> list[dict]:

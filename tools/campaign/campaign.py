@@ -18,7 +18,7 @@ import time
 sys.dont_write_bytecode = True
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
-sys.path.insert(0, os.path.join(ROOT, "tools", "bench"))
+sys.path[:0] = [os.path.join(ROOT, "tools"), os.path.join(ROOT, "tools", "bench")]
 import records  # noqa: E402
 
 PASSED, FAILED, USAGE = 0, 1, 2
@@ -26,18 +26,6 @@ PASSED, FAILED, USAGE = 0, 1, 2
 
 class Failed(Exception):
     """The campaign could not be carried out; the message says why."""
-
-
-def changed(config: dict, changes: dict) -> dict:
-    """A copy of the configuration in which the values of dotted keys are replaced."""
-    result = json.loads(json.dumps(config))
-    for path, value in changes.items():
-        *sections, key = path.split(".")
-        parent = result
-        for section in sections:
-            parent = parent.setdefault(section, {})
-        parent[key] = value
-    return result
 
 
 def program(folder: str, name: str) -> str:

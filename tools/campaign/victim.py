@@ -11,7 +11,8 @@ import os
 import re
 import struct
 
-from campaign import Failed, changed
+from campaign import Failed
+from changed_config import changed
 
 # Small, and with everything that a run can have. The GPU takes the shapes. The MLP is wide compared with the batch, so
 # that writing a checkpoint takes a good share of the time.
