@@ -99,7 +99,7 @@ class Parser {
   private:
     void add_switch(const char* name, bool& value, const char* help) { app_.add_flag(name, value, help)->group("Run"); }
 
-    void add_word(WordFlag& flag, const char* value_word, const char* help) {
+    void add_word(WordFlag& flag, const char* value_word, const std::string& help) {
         flag.option = app_.add_option(flag.name, flag.word, help)->option_text(value_word)->group("Run");
         flag.option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
     }
@@ -139,7 +139,9 @@ class Parser {
             decoder_, "auto|fused|passes",
             "What makes the tokens of samples: the fused kernel, or operation by operation; auto: the kernel where "
             "device and model allow it (default: passes)");
-        add_word(watchdog_, "SECONDS", "A wait within the fused kernel that lasts longer ends the run (default: 2)");
+        add_word(
+            watchdog_, "SECONDS",
+            text("A wait within the fused kernel that lasts longer ends the run (default: ", kDefaultWatchdog, ")"));
     }
 
     void add_key(const Key& key) {

@@ -1,4 +1,5 @@
-// How tokens are made where a model generates: by which of two ways, and how long one of them waits.
+// How tokens are made where a model generates: by which of two ways, for how many sequences, and how long one of them
+// waits.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +16,14 @@ enum class DecoderChoice : std::uint8_t {
 /// The choice that "auto", "fused" or "passes" names. Throws UsageError naming --decoder.
 DecoderChoice decoder_choice(const std::string& word);
 
+/// Sequences that a decoder runs side by side at most, as many as the fused kernel takes.
+inline constexpr int kMostSequences = 8;
+
+inline constexpr double kDefaultWatchdog = 2, kShortestWatchdog = 0.001, kLongestWatchdog = 3600;
+
 struct DecoderOptions {
     DecoderChoice choice = DecoderChoice::automatic;
-    double watchdog_seconds = 2;  // a wait within the fused kernel that lasts longer ends it
+    double watchdog_seconds = kDefaultWatchdog;  // a wait within the fused kernel that lasts longer ends it
 };
-inline constexpr double kShortestWatchdog = 0.001, kLongestWatchdog = 3600;
 
 }  // namespace coda

@@ -6,8 +6,6 @@ namespace coda {
 
 namespace {
 
-constexpr std::int64_t kMostSequences = 8;
-
 /// The checks of a configuration for a device look at one sequence of the whole context: the longest prefill.
 Config of_prefill(Config config, const GenerationShape& shape) {
     config.training.seq_len = shape.context;

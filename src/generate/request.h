@@ -13,9 +13,12 @@
 
 namespace coda {
 
+/// Tokens of a sequence, where neither flag nor request says how many.
+inline constexpr std::int64_t kDefaultTokens = 256;
+
 /// What a sequence is made with, unless its request says otherwise.
 struct GenerationDefaults {
-    std::int64_t max_tokens = 256;
+    std::int64_t max_tokens = kDefaultTokens;
     ChoiceOptions choice{};
     std::vector<std::string> stop{};
 };

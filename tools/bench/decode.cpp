@@ -21,6 +21,7 @@
 #include "kernels/hopper/decode/plan/lower.h"
 #include "kernels/hopper/sm90/device.h"
 #include "kernels/math/int4.h"
+#include "src/core/decoder_options.h"
 #include "src/core/median.h"
 #include "src/core/memory_plan.h"
 #include "src/engine/hopper_executor.h"
@@ -40,7 +41,7 @@ struct Options {
     std::vector<int> batches{1, 2, 4, 8}, contexts{96, 128, 256, 1024, 8192};
     std::vector<std::string> weights{"bf16"}, decoders{"fused"};
     int runs = 5, in_flight = 56;
-    double stream = 0, watchdog = 2, warm_up = 0.1;
+    double stream = 0, watchdog = kDefaultWatchdog, warm_up = 0.1;
     std::string json, trace;
     bool overwrite = false, ops = false;
 };

@@ -6,10 +6,13 @@
 #include "kernels/hopper/decode/launch.h"
 #include "kernels/hopper/decode/plan/lower.h"
 #include "kernels/hopper/sm90/device.h"
+#include "src/core/decoder_options.h"
 
 namespace coda {
 
 namespace {
+
+static_assert(kMostSequences == hopper::decode::kMaxBatch);
 
 class OwnEvent {
   public:

@@ -200,7 +200,7 @@ int generate(const GenerateOptions& options) {
     };
     if (options.bench) {
         const WeightsSource weights = open_weights();
-        const int most = options.batch > 1 ? options.batch : 8;
+        const int most = options.batch > 1 ? options.batch : kMostSequences;
         bench(
             [&](int batch) {
                 return make_decoder(model.config, {batch, context}, weights, options.decoder, notes);

@@ -58,7 +58,7 @@ class Parser {
 
   private:
     template <class Value>
-    CLI::Option* add(const char* flag, Value& value, const char* word, const char* help) {
+    CLI::Option* add(const char* flag, Value& value, const std::string& word, const std::string& help) {
         return app_.add_option(flag, value, help)
             ->option_text(word)
             ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
@@ -95,7 +95,7 @@ void Parser::add_input() {
 }
 
 void Parser::add_choice() {
-    add("--tokens", options_.max_tokens, "N", "Tokens of a sequence at most (default: 256)")
+    add("--tokens", options_.max_tokens, "N", text("Tokens of a sequence at most (default: ", kDefaultTokens, ")"))
         ->check(CLI::Range(std::int64_t{1}, kMost));
     add("--temperature", options_.temperature, "X", "Divides the logits; 0: always the likeliest token (default: 1)")
         ->check(empty_problem);
@@ -121,13 +121,14 @@ void Parser::add_rest() {
     add("--context", options_.context, "N",
         "Positions of a sequence, prompt and tokens (default: the model's max_position_embeddings, at most 4096)")
         ->check(CLI::Range(std::int64_t{2}, kMost));
-    add("--batch", options_.batch, "1..8", "Sequences side by side (default: 1)")->check(CLI::Range(1, 8));
+    add("--batch", options_.batch, text("1..", kMostSequences), "Sequences side by side (default: 1)")
+        ->check(CLI::Range(1, kMostSequences));
     add("--device", device_, "auto|cpu|cuda", "Where it runs (default: auto)");
     add("--decoder", decoder_, "auto|fused|passes",
         "What makes the tokens: a kernel that runs up to 32 steps per launch, or operation by operation (default: "
         "fused where device and model allow it)");
     add("--watchdog", options_.decoder.watchdog_seconds, "SECONDS",
-        "A wait within the fused kernel that lasts longer ends the program (default: 2)");
+        text("A wait within the fused kernel that lasts longer ends the program (default: ", kDefaultWatchdog, ")"));
     app_.add_flag("--json", options_.json, "The answer as a line of JSON, as with --prompts");
     app_.add_flag("--bench", options_.bench,
                   "Time steps of batches up to --batch and contexts up to --context; with --json as JSON Lines");

@@ -21,7 +21,7 @@ struct GenerateOptions {
     bool chat = false;                               // prompts are messages of a user
     std::optional<bool> bos;                         // a text begins with BOS; default: as the model's files say
     std::optional<std::string> system, date;         // of a chat
-    std::int64_t max_tokens = 256;                   // per sequence
+    std::int64_t max_tokens = kDefaultTokens;        // per sequence
     std::optional<std::int64_t> context;             // positions per sequence
     int batch = 1;                                   // sequences side by side
     std::optional<double> temperature, top_p, min_p, repetition_penalty;
