@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "kernels/core/integers.h"
 #include "src/io/checksum.h"
 
 namespace coda {
@@ -17,7 +18,7 @@ constexpr std::int64_t kBlocks = 64, kBlockBytes = 4096;
 std::uint64_t sampled_checksum(const FileReader& file) {
     std::vector<std::byte> block(static_cast<std::size_t>(std::min(file.bytes(), kBlockBytes)));
     const std::int64_t last = file.bytes() - static_cast<std::int64_t>(block.size());  // where the last block begins
-    const std::int64_t blocks = std::min(kBlocks, (file.bytes() + kBlockBytes - 1) / kBlockBytes);
+    const std::int64_t blocks = std::min(kBlocks, ceil_div(file.bytes(), kBlockBytes));
     Xxh64 hash;
     for (std::int64_t i = 0; i < blocks; ++i) {
         // Two factors of 64 bits: last times 63 fits, as no file has 2^57 bytes.

@@ -13,6 +13,7 @@
 
 #include "kernels/core/dtype.h"
 #include "kernels/core/error.h"
+#include "kernels/core/integers.h"
 #include "src/config/json_file.h"
 #include "src/io/files.h"
 
@@ -26,7 +27,7 @@ static_assert(std::endian::native == std::endian::little, "safetensors data is l
 
 constexpr std::int64_t kPrefix = 8;                // bytes of the header's length
 constexpr std::uint64_t kMaxHeader = 100'000'000;  // the format's own limit
-constexpr std::size_t kDataAlignment = 8;          // of the first data byte, in files written here
+constexpr std::int64_t kDataAlignment = 8;         // of the first data byte, in files written here
 constexpr std::size_t kBufferedBytes = 1 << 22;
 constexpr const char* kMetadata = "__metadata__";
 constexpr const char* kSingleFile = "model.safetensors";
@@ -157,7 +158,7 @@ std::string header_of(std::span<const TensorSpec> tensors) {
         header[tensor.name] = {{"dtype", tensor.dtype}, {"shape", tensor.shape}, {"data_offsets", {begin, end}}};
     }
     std::string json = header.dump();
-    json.resize((json.size() + kDataAlignment - 1) / kDataAlignment * kDataAlignment, ' ');
+    json.resize(static_cast<std::size_t>(round_up(static_cast<std::int64_t>(json.size()), kDataAlignment)), ' ');
     std::string out(static_cast<std::size_t>(kPrefix), '\0');
     const std::uint64_t length = json.size();
     std::memcpy(out.data(), &length, sizeof length);

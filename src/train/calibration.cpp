@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "kernels/core/error.h"
+#include "kernels/core/integers.h"
 #include "src/io/run_log.h"
 #include "src/quantize/quantized_weights.h"
 #include "src/train/evaluator.h"
@@ -32,7 +33,7 @@ std::unique_ptr<MasterWeights> calibrated(Session& session, TrainingData data, s
                                           Console& console) {
     const std::int64_t together = session.config().training.micro_batch_size, all = data.train->sequences();
     require(sequences <= all, "--calibrate: ", sequences, " sequences, and data.train has ", all);
-    sequences = (sequences + together - 1) / together * together;
+    sequences = round_up(sequences, together);
     Evaluator evaluator(session, std::move(data.evaluation), console);
     const auto say = [&](const char* whose) {
         const ValidationLoss validation = evaluator.validation();

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "kernels/core/dtype.h"
+#include "kernels/core/integers.h"
 #include "kernels/cpu/execute.h"
 #include "kernels/ops.h"
 #include "src/core/median.h"
@@ -97,7 +98,7 @@ void weight_gradient(DType storage, std::int64_t m, std::int64_t n, std::int64_t
 
 void programs(DType storage, std::int64_t m, std::int64_t d, std::int64_t f, std::int64_t vocab) {
     constexpr std::int64_t kTile = 128;
-    const auto tiles = [](std::int64_t length) { return (length + kTile - 1) / kTile; };
+    const auto tiles = [](std::int64_t length) { return ceil_div(length, kTile); };
     {
         Bench bench(storage, m, d, f);
         bench.measure(LinearResidualRms{.a = bench.matrix(m, f),

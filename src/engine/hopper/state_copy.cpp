@@ -2,13 +2,14 @@
 
 #include <sys/mman.h>
 
+#include "kernels/core/integers.h"
 #include "kernels/hopper/sm90/check.h"
 
 namespace coda {
 
 namespace {
 
-constexpr std::size_t kHugePage = std::size_t{2} << 20;
+constexpr std::int64_t kHugePage = std::int64_t{2} << 20;
 
 /// Pages that exist: pinning then has no page faults to take, and in huge pages it has fewer pages to pin.
 std::byte* touched_memory(std::size_t bytes) {
@@ -28,7 +29,7 @@ PinnedStateCopy::PinnedStateCopy(const std::vector<View>& views, const Memory& m
     for (const View& view : views) {
         const auto bytes = static_cast<std::size_t>(view.bytes());
         parts_.push_back({memory.address(view), bytes_, bytes});
-        bytes_ += (bytes + kHugePage - 1) / kHugePage * kHugePage;
+        bytes_ += static_cast<std::size_t>(round_up(view.bytes(), kHugePage));
     }
     host_ = touched_memory(bytes_);
     const cudaError_t status = cudaHostRegister(host_, bytes_, cudaHostRegisterDefault);
