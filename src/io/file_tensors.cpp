@@ -57,7 +57,7 @@ std::pair<std::string, bool> named(const Naming& naming, const HfTensor& tensor)
     const std::size_t end = rest.rfind('.');  // of ".weight" or ".bias"
     for (const Module& module : naming.modules) {
         if (rest.substr(0, end) == module.llama)
-            return {text(own, module.own, rest.substr(end)), module.transposed && tensor.matrix};
+            return {text(own, module.own, rest.substr(end)), module.transposed && tensor.is_matrix()};
     }
     return {tensor.name, false};
 }
@@ -78,7 +78,7 @@ FileTensors file_tensors(const ModelConfig& model, const ParameterLayout& layout
         // The parts of a tensor follow one another in the layout.
         if (files.tensors.empty() || files.tensors.back().name != name)
             files.tensors.push_back(
-                {.name = name, .matrix = tensor.matrix, .transposed = transposed, .cols = tensor.cols});
+                {.name = name, .matrix = tensor.is_matrix(), .transposed = transposed, .cols = tensor.cols});
         FileTensor& file = files.tensors.back();
         files.places.push_back({files.tensors.size() - 1, file.rows});
         file.parts.push_back(t);

@@ -57,12 +57,12 @@ std::int32_t number_of(DType dtype) {
 coda_tensor described(const HfTensor& tensor) {
     const bool every_second = tensor.order == HfTensor::Order::even || tensor.order == HfTensor::Order::odd;
     return {.name = tensor.name.c_str(),
-            .rows = tensor.matrix ? tensor.rows : 1,
-            .cols = tensor.matrix ? tensor.cols : tensor.count(),
+            .rows = tensor.is_matrix() ? tensor.rows : 1,
+            .cols = tensor.is_matrix() ? tensor.cols : tensor.count(),
             .element = tensor.row_offset(0),
             .row_stride = (every_second ? 2 : 1) * tensor.cols,
             .head_dim = tensor.order == HfTensor::Order::rotary_half ? tensor.head_dim : 0,
-            .matrix = tensor.matrix ? 1 : 0};
+            .matrix = tensor.is_matrix() ? 1 : 0};
 }
 
 std::span<const std::int32_t> ids(const std::int32_t* first, const Config& config, std::int64_t micro_batches) {

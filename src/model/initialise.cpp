@@ -36,7 +36,8 @@ void fill_matrix(std::span<float> part, std::uint64_t first, std::uint64_t seed,
 
 void InitialWeights::fill(std::size_t t, std::int64_t first, std::span<float> part) const {
     const HfTensor& tensor = layout_.tensors[t];
-    if (!tensor.matrix) return std::fill(part.begin(), part.end(), tensor.bias ? 0.0f : 1.0f);
+    if (!tensor.is_matrix())
+        return std::fill(part.begin(), part.end(), tensor.kind == HfTensor::Kind::bias ? 0.0f : 1.0f);
     fill_matrix(part, static_cast<std::uint64_t>(first), seed_, t, range_ * tensor.deviation);
 }
 

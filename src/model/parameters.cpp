@@ -37,7 +37,7 @@ std::vector<std::size_t> tensors_of(const ParameterLayout& layout, const PackedT
     std::vector<std::size_t> numbers;
     for (std::size_t t = 0; t < layout.tensors.size(); ++t) {
         const HfTensor& tensor = layout.tensors[t];
-        if (tensor.matrix && tensor.offset >= matrix.offset && tensor.offset < matrix.offset + matrix.count())
+        if (tensor.is_matrix() && tensor.offset >= matrix.offset && tensor.offset < matrix.offset + matrix.count())
             numbers.push_back(t);
     }
     return numbers;

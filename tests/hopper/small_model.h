@@ -40,7 +40,8 @@ inline textbook::Weights random_weights(const ModelConfig& model, std::uint64_t 
     textbook::Weights weights;
     for (const HfTensor& tensor : parameter_layout(model).tensors) {
         for (std::int64_t i = 0; i < tensor.count(); ++i) {
-            weights[tensor.name].push_back(tensor.matrix || tensor.bias ? normal(random) : 1 + normal(random));
+            weights[tensor.name].push_back(tensor.kind == HfTensor::Kind::norm_weight ? 1 + normal(random)
+                                                                                      : normal(random));
         }
     }
     return weights;

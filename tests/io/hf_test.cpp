@@ -71,7 +71,7 @@ void write_edited(const fs::path& folder, const ParameterLayout& layout, const E
                   std::string_view dtype = "F32") {
     std::map<std::string, std::vector<std::int64_t>> shapes;
     for (const HfTensor& tensor : layout.tensors) {
-        shapes[tensor.name] = tensor.matrix ? std::vector{tensor.rows, tensor.cols} : std::vector{tensor.count()};
+        shapes[tensor.name] = tensor.is_matrix() ? std::vector{tensor.rows, tensor.cols} : std::vector{tensor.count()};
     }
     edit(shapes);
     std::vector<TensorSpec> specs;

@@ -34,7 +34,7 @@ TEST_CASE("every element of every Hugging Face tensor has a place of its own, an
         }
         elements += tensor.count();
         // Matrices first: they, and only they, decay.
-        CHECK((tensor.row_offset(0) < layout.matrix_count) == tensor.matrix);
+        CHECK((tensor.row_offset(0) < layout.matrix_count) == tensor.is_matrix());
     }
     CHECK(elements == layout.parameters);
     CHECK(std::count(owners.begin(), owners.end(), 1) == elements);
@@ -150,7 +150,7 @@ TEST_CASE("the weights of norms of heads lie among the norms, in the order of a 
             const std::string name = text("model.layers.", l, ".self_attn.", part);
             const HfTensor &norm = tensors.at(name + "_norm.weight"), &first_head = tensors.at(name + "_proj.weight");
             CHECK(norm.count() == 8);
-            CHECK(!norm.matrix);
+            CHECK(!norm.is_matrix());
             for (std::int64_t i = 0; i < 8; ++i)
                 CHECK(norm.row_offset(i) - gain.offset - 8 * row ==
                       (first_head.row_offset(i) - first_head.row_offset(0)) / qkv.cols);
@@ -207,7 +207,8 @@ TEST_CASE("a LayerNorm has a bias behind its weight, and no matrix carries the l
         if (matrix.norm) CHECK(matrix.norm->bias->offset >= matrix.norm->weight.offset + 16);
     }
     const auto biases = std::count_if(layout.tensors.begin(), layout.tensors.end(), [](const HfTensor& tensor) {
-        return tensor.bias && tensor.name.ends_with("norm.bias") && tensor.rows == 1 && tensor.cols == 16;
+        return tensor.kind == HfTensor::Kind::bias && tensor.name.ends_with("norm.bias") && tensor.rows == 1 &&
+               tensor.cols == 16;
     });
     CHECK(biases == 2 * model.num_hidden_layers + 1);
 }
@@ -246,8 +247,8 @@ TEST_CASE("initial weights: normal matrices of the given deviation, norms of 1, 
             for (std::int64_t col = 0; col < tensor.cols; ++col) {
                 const auto at = static_cast<std::size_t>(tensor.row_offset(row) + col);
                 used[at] = true;
-                if (!tensor.matrix) {
-                    CHECK(master[at] == (tensor.bias ? 0.0f : 1.0f));
+                if (!tensor.is_matrix()) {
+                    CHECK(master[at] == (tensor.kind == HfTensor::Kind::bias ? 0.0f : 1.0f));
                     continue;
                 }
                 const double value = master[at] / model.initializer_range;
@@ -285,7 +286,7 @@ TEST_CASE("with LayerNorm, the matrices that end a residual branch begin with 1/
     model.norm = NormKind::rmsnorm;
     const InitialWeights plain(model, plain_layout, 11), halved(model, layout, 11);
     int ends = 0;
-    for (std::size_t t = 0; layout.tensors[t].matrix; ++t) {
+    for (std::size_t t = 0; layout.tensors[t].is_matrix(); ++t) {
         const HfTensor& tensor = layout.tensors[t];
         REQUIRE(plain_layout.tensors[t].name == tensor.name);
         const bool ends_branch =

@@ -105,7 +105,7 @@ TEST_CASE("weights that are rounded keep everything but the layers' matrices, an
     rounded.read(0, all);
     for (std::size_t t = 0; t < layout.tensors.size(); ++t) {
         const HfTensor& tensor = layout.tensors[t];
-        const bool in_layer = tensor.matrix && tensor.name.find("_proj") != std::string::npos;
+        const bool in_layer = tensor.is_matrix() && tensor.name.find("_proj") != std::string::npos;
         CAPTURE(tensor.name);
         REQUIRE(rounded.is_int4(t) == in_layer);
         std::vector<float> row(static_cast<std::size_t>(tensor.cols));

@@ -28,6 +28,11 @@ struct NormPlaces {
 
 /// A tensor under its Hugging Face name. Row r of it is contiguous in the segment at row_offset(r).
 struct HfTensor {
+    enum class Kind : std::uint8_t {
+        matrix,
+        norm_weight,  // this one and a bias are 1-D, of `count()` elements
+        bias          // of a matrix or of a norm
+    };
     enum class Order : std::uint8_t {
         plain,        // row r at row r
         rotary_half,  // row (head, i + b hd/2) at packed row (head, 2i + b)
@@ -36,15 +41,15 @@ struct HfTensor {
     };
     std::string name;
     std::int64_t rows = 0;  // 1 for norms
-    std::int64_t cols =
-        0;               // 1 for biases of matrices and norms of heads: an element for each row of the matrix or head
-    bool matrix = true;  // else a 1-D tensor of `count()` elements
-    bool bias = false;   // of a matrix or of a norm
+    // 1 for biases of matrices and norms of heads: an element for each row of the matrix or head
+    std::int64_t cols = 0;
+    Kind kind = Kind::matrix;
     std::int64_t offset = 0;  // elements: packed row 0 of this tensor's part of the packed matrix
     Order order = Order::plain;
     std::int64_t head_dim = 0;  // of rotary_half
     double deviation = 1;       // of a matrix' initial elements, in initializer_range
 
+    bool is_matrix() const { return kind == Kind::matrix; }
     std::int64_t row_offset(std::int64_t row) const;
     std::int64_t count() const { return rows * cols; }
 };

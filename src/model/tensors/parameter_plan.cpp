@@ -57,7 +57,6 @@ std::size_t ParameterPlan::matrix(WeightMatrix declared) {
         tensors_.push_back({.name = prefix_ + part.name,
                             .rows = part.rows,
                             .cols = cols,
-                            .matrix = true,
                             .offset = declared.place.offset + part.first * cols,
                             .order = part.order,
                             .head_dim = part.head_dim,
@@ -76,8 +75,7 @@ void ParameterPlan::place_bias(WeightMatrix& matrix) {
         vectors().push_back({.name = bias_name(prefix_ + part.name),
                              .rows = part.rows,
                              .cols = 1,
-                             .matrix = false,
-                             .bias = true,
+                             .kind = HfTensor::Kind::bias,
                              .offset = matrix.bias.offset + part.first,
                              .order = part.order,
                              .head_dim = part.head_dim});
@@ -85,18 +83,14 @@ void ParameterPlan::place_bias(WeightMatrix& matrix) {
 }
 
 NormPlaces ParameterPlan::norm(std::int64_t width, const std::string& name, bool has_bias) {
-    const auto placed = [&](const char* suffix, bool bias) {
+    const auto placed = [&](const char* suffix, HfTensor::Kind kind) {
         const PackedTensor packed{place(norm_end_, width), 1, width};
-        vectors().push_back({.name = prefix_ + name + suffix,
-                             .rows = 1,
-                             .cols = width,
-                             .matrix = false,
-                             .bias = bias,
-                             .offset = packed.offset});
+        vectors().push_back(
+            {.name = prefix_ + name + suffix, .rows = 1, .cols = width, .kind = kind, .offset = packed.offset});
         return packed;
     };
-    NormPlaces places{placed(".weight", false)};
-    if (has_bias) places.bias = placed(".bias", true);
+    NormPlaces places{placed(".weight", HfTensor::Kind::norm_weight)};
+    if (has_bias) places.bias = placed(".bias", HfTensor::Kind::bias);
     return places;
 }
 
@@ -108,7 +102,7 @@ PackedTensor ParameterPlan::head_norms(std::int64_t head_dim, std::initializer_l
         vectors().push_back({.name = prefix_ + name,
                              .rows = head_dim,
                              .cols = 1,
-                             .matrix = false,
+                             .kind = HfTensor::Kind::norm_weight,
                              .offset = offset,
                              .order = HfTensor::Order::rotary_half,
                              .head_dim = head_dim});
