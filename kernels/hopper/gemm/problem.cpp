@@ -19,7 +19,8 @@ Problem checked(const Problem& problem) {
             ": M ", problem.m, ", N ", problem.n, ", K ", problem.k, " must be positive, N a multiple of 8 and K of ",
             unit, " (rows of 16 bytes)");
     constexpr std::int64_t kLimit = std::numeric_limits<std::int32_t>::max();
-    require(problem.m < kLimit && problem.n < kLimit && problem.k < kLimit, problem.op, ": a dimension exceeds 2^31");
+    require(problem.m < kLimit && problem.n < kLimit && problem.k < kLimit, problem.op, ": M ", problem.m, ", N ",
+            problem.n, ", K ", problem.k, " must all be below ", kLimit);
     constexpr std::int64_t kSmallestTile = 64;  // rows, and columns: no tile has fewer
     const std::int64_t tiles = ceil_div(problem.m, kSmallestTile) * ceil_div(problem.n, kSmallestTile);
     limits::require_none(problem.op, limits::tiles_problem("M N / 64^2", tiles));

@@ -26,7 +26,8 @@ class Lowering {
         : schedule_(schedule), memory_(memory), plan_{.ops = {}, .lds = {}, .operands = {}, .grid = grid} {}
 
     DecodePlan run() {
-        require(plan_.grid >= 1 && plan_.grid <= kMostSms, "decode: ", plan_.grid, " SMs");
+        require(plan_.grid >= 1 && plan_.grid <= kMostSms, "decode: a grid of ", plan_.grid,
+                " SMs, and the fused kernel takes 1 to ", kMostSms);
         const auto* choose = schedule_.empty() ? nullptr : std::get_if<ChooseToken>(&schedule_.back().op);
         require(choose != nullptr, "decode: the list does not end with ChooseToken");
         embed(next<Embed>());
@@ -35,7 +36,8 @@ class Lowering {
         head(next_gemm<Linear>());
         this->choose(next<ChooseToken>());
         require(next_ == schedule_.size(), "decode: steps after ", schedule_[next_ - 1].name);
-        require(plan_.ops.size() <= kMostOps, "decode: ", layers_, " layers");
+        require(plan_.ops.size() <= kMostOps, "decode: ", layers_, " layers have ", plan_.ops.size(),
+                " operations, and the fused kernel takes up to ", kMostOps);
         rotate();
         return std::move(plan_);
     }
@@ -50,7 +52,7 @@ class Lowering {
         const T* op = std::get_if<T>(&step.op);
         require(op != nullptr, "decode: step ", next_ - 1, " (layer ", step.layer, " ", step.name, ") is ",
                 coda::name_of(step.op), ", expected ", T::name);
-        where_ = step.layer < 0 ? text(step.name) : text("layer ", step.layer, " ", step.name);
+        where_ = step.layer < 0 ? text("decode: ", step.name) : text("decode: layer ", step.layer, " ", step.name);
         return *op;
     }
 
@@ -71,20 +73,19 @@ class Lowering {
 
     /// The operand is what an earlier op of the pattern made.
     void expect(const char* operand, const View& found, const View& made) const {
-        require(same_contents(found, made), "decode: ", where_, ": operand ", operand,
-                " is not the result of the step before it");
+        require(same_contents(found, made), where_, ": operand ", operand, " is not the result of the step before it");
     }
     void expect_shape(const char* operand, const View& view, std::int64_t rows, std::int64_t cols, DType dtype) const {
         require_operand(where_.c_str(), operand, view, rows, cols, dtype);
     }
     int width(const char* what, std::int64_t value) const {
-        require(value >= kStepColumns && value % kStepColumns == 0 && value <= 1 << 20, "decode: ", where_, ": ", what,
-                " is ", value, ", and the fused kernel takes multiples of ", kStepColumns, " up to ", 1 << 20);
+        require(value >= kStepColumns && value % kStepColumns == 0 && value <= 1 << 20, where_, ": ", what, " is ",
+                value, ", and the fused kernel takes multiples of ", kStepColumns, " up to ", 1 << 20);
         return static_cast<int>(value);
     }
     void set_eps(double eps) {
         const auto value = static_cast<float>(eps);
-        require(plan_.ops.empty() || value == plan_.operands.eps, "decode: ", where_, ": eps is ", eps,
+        require(plan_.ops.empty() || value == plan_.operands.eps, where_, ": eps is ", eps,
                 ", and that of the embedding is ", plan_.operands.eps);
         plan_.operands.eps = value;
     }
@@ -93,8 +94,8 @@ class Lowering {
         expect_shape("w", w, rows, columns, DType::bf16);
         if (unpacks_ != nullptr) return int4_gemm(kind, w, columns, rows);
         const Bf16* weights = memory_.at<Bf16>(w);
-        require(w.ld % 8 == 0 && reinterpret_cast<std::uintptr_t>(weights) % 16 == 0 && w.ld <= 1 << 30,
-                "decode: ", where_, ": rows of w (", w.ld, " elements apart) do not start at multiples of 16 bytes");
+        require(w.ld % 8 == 0 && reinterpret_cast<std::uintptr_t>(weights) % 16 == 0 && w.ld <= 1 << 30, where_,
+                ": rows of w (", w.ld, " elements apart) do not start at multiples of 16 bytes");
         ld_ = w.ld;
         return {.weights = weights, .tiles = rows / kTileRows, .columns = columns, .kind = kind};
     }
@@ -103,12 +104,12 @@ class Lowering {
     DecodeOp int4_gemm(OpKind kind, const View& w, int columns, int rows) {
         const UnpackInt4& op = *unpacks_;
         expect("w", w, op.working);
-        require(rows % kInt4Rows == 0 && columns % kInt4Group == 0, "decode: ", where_, ": w is ", rows, " x ", columns,
+        require(rows % kInt4Rows == 0 && columns % kInt4Group == 0, where_, ": w is ", rows, " x ", columns,
                 ", and 4-bit integers come in units of ", kInt4Rows, " x ", kInt4Group);
         const std::int64_t words = columns / kInt4Group * kInt4UnitWords;
         expect_shape("units", op.units, rows / kInt4Rows, words, DType::i32);
         const auto* units = memory_.at<std::int32_t>(op.units);
-        require(op.units.ld == words && reinterpret_cast<std::uintptr_t>(units) % 16 == 0, "decode: ", where_,
+        require(op.units.ld == words && reinterpret_cast<std::uintptr_t>(units) % 16 == 0, where_,
                 ": the units of w are not contiguous from a multiple of 16 bytes on");
         shape().int4 = true;
         ld_ = 0;
@@ -127,14 +128,14 @@ class Lowering {
         const std::ptrdiff_t from = weight - plan_.operands.norms;
         require(reinterpret_cast<std::uintptr_t>(weight) % 16 == 0 && from >= 0 &&
                     from <= std::numeric_limits<std::int32_t>::max(),
-                "decode: ", where_, ": gamma does not lie behind the first norm's, at a multiple of 16 bytes");
+                where_, ": gamma does not lie behind the first norm's, at a multiple of 16 bytes");
         return static_cast<std::int32_t>(from);
     }
     /// An operand in fp32 that every layer has, or none.
     void layer_vector(const char* operand, const View& view, std::int64_t rows, std::int64_t cols, bool& has,
                       LayerVectors& vectors) {
         if (layers_ == 0) has = static_cast<bool>(view);
-        require(has == static_cast<bool>(view), "decode: ", where_, ": operand ", operand,
+        require(has == static_cast<bool>(view), where_, ": operand ", operand,
                 has ? " is missing, and layer 0 has it" : " is there, and layer 0 has none");
         if (!has) return;
         expect_shape(operand, view, rows, cols, DType::f32);
@@ -142,7 +143,7 @@ class Lowering {
         if (layers_ == 0) vectors.first = here;
         if (layers_ == 1) vectors.apart = here - vectors.first;
         require(view.ld == cols && reinterpret_cast<std::uintptr_t>(here) % 8 == 0 && here == vectors.of(layers_),
-                "decode: ", where_, ": operand ", operand,
+                where_, ": operand ", operand,
                 " is not contiguous from a multiple of 8 bytes on, as far behind the layer before as in layer 1");
     }
     void add(const DecodeOp& op) {
@@ -156,16 +157,16 @@ class Lowering {
                 kMaxBatch);
         shape().batch = static_cast<int>(batch);
         shape().width = width("the model's width", op.x.cols);
-        require(!op.centred, "decode: ", where_, ": model.norm is \"layernorm\", and the fused kernel has RMSNorm");
-        require(!op.position_table, "decode: ", where_,
+        require(!op.centred, where_, ": model.norm is \"layernorm\", and the fused kernel has RMSNorm");
+        require(!op.position_table, where_,
                 ": model.position_embeddings is \"learned\", and the fused kernel adds no positions");
         expect_shape("tokens", op.tokens, 1, batch, DType::i32);
         expect_shape("table", op.table, op.table.rows, shape().width, DType::bf16);
         expect_shape("x", op.x, batch, shape().width, DType::bf16);
         plan_.operands.table = memory_.at<Bf16>(op.table);
         plan_.operands.table_ld = op.table.ld;
-        require(op.table.ld % 4 == 0 && reinterpret_cast<std::uintptr_t>(plan_.operands.table) % 8 == 0,
-                "decode: ", where_, ": rows of table do not start at multiples of 8 bytes");
+        require(op.table.ld % 4 == 0 && reinterpret_cast<std::uintptr_t>(plan_.operands.table) % 8 == 0, where_,
+                ": rows of table do not start at multiples of 8 bytes");
         set_eps(op.eps);
         tokens_ = op.tokens;
         x_ = op.x;
@@ -200,7 +201,7 @@ class Lowering {
         expect("a", swiglu.a, x_);
         expect("rstd", swiglu.rstd, rstd_);
         const int feed_forward = width("the feed-forward width", swiglu.y.cols);
-        require(layers_ == 0 || feed_forward == shape().feed_forward, "decode: ", where_, ": y has ", feed_forward,
+        require(layers_ == 0 || feed_forward == shape().feed_forward, where_, ": y has ", feed_forward,
                 " columns, and in layer 0 ", shape().feed_forward);
         shape().feed_forward = feed_forward;
         add(gemm(OpKind::gate_up, swiglu.w, shape().width, 2 * feed_forward));
@@ -213,10 +214,12 @@ class Lowering {
     void sizes(const DecodeAttention& op, const LinearRope& qkv) {
         const CacheShape cache = cache_shape(op);
         limits::require_none(where_.c_str(), limits::head_dim_problem("head_dim", cache.head_dim));
-        require(cache.group() <= kMaxGroup, "decode: ", where_, ": heads / kv_heads is ", cache.group(),
+        require(cache.group() <= kMaxGroup, where_, ": heads / kv_heads is ", cache.group(),
                 ", and the fused kernel takes up to ", kMaxGroup);
-        require(cache.context <= std::numeric_limits<int>::max() / 2, "decode: ", where_, ": context ", cache.context);
-        require(cache.sequences == shape().batch, "decode: ", where_, ": the cache has ", cache.sequences,
+        constexpr std::int64_t kMostContext = std::numeric_limits<int>::max() / 2;
+        require(cache.context <= kMostContext, where_, ": a context of ", cache.context,
+                " positions, and the fused kernel takes up to ", kMostContext);
+        require(cache.sequences == shape().batch, where_, ": the cache has ", cache.sequences,
                 " sequences, and the list ", shape().batch);
         Shape made = shape();
         made.heads = static_cast<int>(cache.heads);
@@ -227,34 +230,32 @@ class Lowering {
         require(layers_ == 0 || (made.heads == shape().heads && made.kv_heads == shape().kv_heads &&
                                  made.head_dim == shape().head_dim && made.context == shape().context &&
                                  made.window == shape().window),
-                "decode: ", where_, ": heads, context or window differ from layer 0");
+                where_, ": heads, context or window differ from layer 0");
         shape() = made;
         require(qkv.head_dim == cache.head_dim && qkv.rotated == (cache.heads + cache.kv_heads) * cache.head_dim,
-                "decode: ", where_, ": LinearRope rotates ", qkv.rotated, " columns in heads of ", qkv.head_dim,
+                where_, ": LinearRope rotates ", qkv.rotated, " columns in heads of ", qkv.head_dim,
                 ", and attention has ", cache.heads, " + ", cache.kv_heads, " heads of ", cache.head_dim);
-        require(op.keys.ld == cache.head_dim && op.values.ld == cache.head_dim, "decode: ", where_,
+        require(op.keys.ld == cache.head_dim && op.values.ld == cache.head_dim, where_,
                 ": the rows of the caches are not contiguous");
-        require(op.keys.dtype == DType::bf16, "decode: ", where_, ": the caches are ", coda::name_of(op.keys.dtype),
+        require(op.keys.dtype == DType::bf16, where_, ": the caches are ", coda::name_of(op.keys.dtype),
                 ", expected bf16");
     }
 
     void norms_of_heads(const LinearRope& op) const {
         require_heads(op, op.out.cols);
-        require(op.queries == plan_.operands.shape.q_columns(), "decode: ", where_, ": ", op.queries,
+        require(op.queries == plan_.operands.shape.q_columns(), where_, ": ", op.queries,
                 " columns have the norm of q heads, and attention has ", plan_.operands.shape.q_columns());
-        require(static_cast<float>(op.eps) == plan_.operands.eps, "decode: ", where_, ": eps of the norms of heads is ",
-                op.eps, ", and that of the embedding is ", plan_.operands.eps);
-        require(!op.pre && !op.rho, "decode: ", where_, ": the fused kernel stores no operand pre or rho");
+        require(static_cast<float>(op.eps) == plan_.operands.eps, where_, ": eps of the norms of heads is ", op.eps,
+                ", and that of the embedding is ", plan_.operands.eps);
+        require(!op.pre && !op.rho, where_, ": the fused kernel stores no operand pre or rho");
     }
 
     void rope(const LinearRope& op) {
         expect_shape("rope", op.rope, op.rope.rows, shape().head_dim, DType::f32);
-        require(op.rope.rows >= shape().context && op.rope.ld == shape().head_dim, "decode: ", where_,
-                ": the table of angles has ", op.rope.rows, " rows ", op.rope.ld, " apart, and the context ",
-                shape().context);
+        require(op.rope.rows >= shape().context && op.rope.ld == shape().head_dim, where_, ": the table of angles has ",
+                op.rope.rows, " rows ", op.rope.ld, " apart, and the context ", shape().context);
         const float* table = memory_.at<float>(op.rope);
-        require(layers_ == 0 || table == plan_.operands.rope, "decode: ", where_,
-                ": another table of angles than in layer 0");
+        require(layers_ == 0 || table == plan_.operands.rope, where_, ": another table of angles than in layer 0");
         plan_.operands.rope = table;
     }
 
@@ -264,10 +265,9 @@ class Lowering {
                            .kind = OpKind::attention,
                            .embedded = layers_ == 0};
         for (const Bf16* cache : {attention.keys, attention.values})
-            require(reinterpret_cast<std::uintptr_t>(cache) % 16 == 0, "decode: ", where_,
+            require(reinterpret_cast<std::uintptr_t>(cache) % 16 == 0, where_,
                     ": a cache does not start at a multiple of 16 bytes");
-        require(layers_ == 0 || same_place(op.lengths, lengths_), "decode: ", where_,
-                ": other lengths than in layer 0");
+        require(layers_ == 0 || same_place(op.lengths, lengths_), where_, ": other lengths than in layer 0");
         lengths_ = op.lengths;
         qkv.keys = attention.keys;
         qkv.values = attention.values;
@@ -283,7 +283,7 @@ class Lowering {
         if (kind == OpKind::attn_out)
             layer_vector("bias", op.bias, 1, shape().width, shape().out_bias, plan_.operands.out_bias);
         else
-            require(!op.bias, "decode: ", where_, ": model.mlp_bias is true, and the fused kernel adds no bias");
+            require(!op.bias, where_, ": model.mlp_bias is true, and the fused kernel adds no bias");
         DecodeOp entry = gemm(kind, op.w, columns, shape().width);
         entry.embedded = layers_ == 0 && kind == OpKind::attn_out;
         add(entry);
@@ -293,8 +293,7 @@ class Lowering {
 
     void finish(const FinishRstd& op) {
         expect("square", op.square, square_);
-        require(op.width == shape().width, "decode: ", where_, ": a norm over ", op.width, " columns, expected ",
-                shape().width);
+        require(op.width == shape().width, where_, ": a norm over ", op.width, " columns, expected ", shape().width);
         set_eps(op.eps);
         rstd_ = op.rstd;
     }
@@ -302,7 +301,7 @@ class Lowering {
     void head(const Linear& op) {
         expect("a", op.a, x_);
         expect("rstd", op.rstd, rstd_);
-        require(op.layout == WeightLayout::out_in && op.out.beta == Beta::overwrite, "decode: ", where_,
+        require(op.layout == WeightLayout::out_in && op.out.beta == Beta::overwrite, where_,
                 ": the head must overwrite its logits, with a matrix (vocabulary, width)");
         const int padded = width("the padded vocabulary", op.out.cols);
         shape().padded_vocab = padded;
@@ -316,10 +315,10 @@ class Lowering {
     void choose(const ChooseToken& op) {
         const std::int64_t batch = shape().batch;
         expect("logits", op.logits, logits_);
-        require(op.logits.cols >= 1 && op.logits.cols <= shape().padded_vocab, "decode: ", where_, ": ", op.logits.cols,
+        require(op.logits.cols >= 1 && op.logits.cols <= shape().padded_vocab, where_, ": ", op.logits.cols,
                 " logits of ", shape().padded_vocab);
-        require(same_place(op.lengths, lengths_), "decode: ", where_, ": other lengths than attention's");
-        require(same_place(op.token, tokens_), "decode: ", where_, ": token is not what Embed looks up");
+        require(same_place(op.lengths, lengths_), where_, ": other lengths than attention's");
+        require(same_place(op.token, tokens_), where_, ": token is not what Embed looks up");
         shape().vocab = static_cast<int>(op.logits.cols);
         ChoiceRows& rows = plan_.operands.choice;
         const auto vector = [&](const char* name, const View& view) {
@@ -328,7 +327,7 @@ class Lowering {
         };
         expect_shape("options", op.options, 1, ChooseToken::kOptionWords * batch, DType::i32);
         const std::int32_t* options = memory_.at<std::int32_t>(op.options);
-        require(reinterpret_cast<std::uintptr_t>(options) % alignof(ChoiceOptions) == 0, "decode: ", where_,
+        require(reinterpret_cast<std::uintptr_t>(options) % alignof(ChoiceOptions) == 0, where_,
                 ": operand options is not aligned to ", alignof(ChoiceOptions), " bytes");
         rows.options = reinterpret_cast<const ChoiceOptions*>(options);
         if (op.end_tokens) {
