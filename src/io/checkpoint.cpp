@@ -338,19 +338,20 @@ std::optional<CheckpointInfo> newest_checkpoint(const fs::path& run,
             on_skip(text("skipped ", path.string(), ": not a checkpoint's name"));
     }
     std::sort(candidates.rbegin(), candidates.rend());
+    bool changed = false;
     for (const auto& [step, path] : candidates) {
         try {
             return open_checkpoint(path);
         } catch (const Error& error) {
-            on_skip(text("skipped checkpoint ", path.string(), ": ", error.what()));
+            // While it was looked at, the run may have written a newer one and deleted this.
+            std::error_code ignored;
+            if (fs::exists(fs::symlink_status(path, ignored)))
+                on_skip(text("skipped checkpoint ", path.string(), ": ", error.what()));
+            else
+                changed = true;
         }
     }
-    // While it was looked at, the run may have written a newer one and deleted this.
-    const auto is_gone = [](const auto& candidate) {
-        std::error_code ignored;
-        return !fs::exists(candidate.second, ignored);
-    };
-    if (std::any_of(candidates.begin(), candidates.end(), is_gone)) return newest_checkpoint(run, on_skip);
+    if (changed) return newest_checkpoint(run, on_skip);
     require(candidates.empty(), "--resume: none of the ", candidates.size(), " checkpoints in ",
             checkpoints_folder(run).string(), " can be read; nothing was changed. Restore one of them from a copy, or ",
             "start again with another output.directory");

@@ -112,6 +112,24 @@ TEST_CASE("a checkpoint that is read stays, and goes when the next one is writte
     CHECK(names_in(folder) == std::vector<std::string>{"step_00000003", "step_00000004"});
 }
 
+TEST_CASE("a checkpoint that its run deletes before it is opened is not reported") {
+    const ScratchFolder scratch;
+    for (const std::int64_t step : {1, 2, 3, 4}) save(scratch.path(), step, 4);
+    fs::remove(step_folder(scratch.path(), 4) / "complete");
+    // What is said of the fourth is the moment at which the third goes.
+    std::string messages;
+    const auto info = newest_checkpoint(scratch.path(), [&](const std::string& message) {
+        messages += message + "\n";
+        fs::remove_all(step_folder(scratch.path(), 3));
+    });
+    REQUIRE(info);
+    CHECK(info->step == 2);
+    CHECK_THAT(messages, Contains("step_00000004") && !Contains("step_00000003"));
+    // A link that leads nowhere is not gone.
+    fs::create_directory_symlink("nowhere", step_folder(scratch.path(), 5));
+    CHECK_THAT(newest_and_messages(scratch.path()).second, Contains("skipped checkpoint") && Contains("step_00000005"));
+}
+
 TEST_CASE("when every checkpoint is damaged, that is an error and no new beginning") {
     const ScratchFolder scratch;
     CHECK_FALSE(newest(scratch.path()));
