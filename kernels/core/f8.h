@@ -10,6 +10,9 @@
 
 namespace coda {
 
+/// FP8 operands are read and transposed in groups of so many elements: their rows and columns are multiples of it.
+inline constexpr std::int64_t kF8Multiple = 16;
+
 /// Storage of one sign bit, 7 - kMantissa bits of exponent and kMantissa bits of mantissa. kLargest is the code of the
 /// largest finite number. Codes above it are NaN, but for the code of infinity, where kInfinity says that there is one.
 template <int kMantissa, std::uint8_t kLargest, bool kInfinity>

@@ -38,7 +38,7 @@ inline constexpr std::int64_t kMaxGridY = 65535;
 inline constexpr std::int64_t kMaxHeads = kMaxGridY;
 
 /// Query heads per key/value head of DecodeAttention, whose logits lie in 48 KiB of shared memory.
-inline constexpr std::int64_t kMaxGroup = 16;
+inline constexpr std::int64_t kMaxCacheGroup = 16;
 /// Positions of a cache's sequence, which DecodeAttention counts in 32 bits.
 inline constexpr std::int64_t kMaxContext = (std::int64_t{1} << 31) - 257;
 
@@ -92,9 +92,9 @@ inline std::optional<std::string> heads_problem(const char* name, std::int64_t v
 }
 
 inline std::optional<std::string> group_problem(const char* name, std::int64_t value) {
-    if (value <= kMaxGroup) return std::nullopt;
-    return text("the GPU's attention over a cache takes up to ", kMaxGroup, " query heads per key/value head, and ",
-                name, " is ", value);
+    if (value <= kMaxCacheGroup) return std::nullopt;
+    return text("the GPU's attention over a cache takes up to ", kMaxCacheGroup,
+                " query heads per key/value head, and ", name, " is ", value);
 }
 
 inline std::optional<std::string> context_problem(const char* name, std::int64_t value) {

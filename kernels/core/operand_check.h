@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/core/error.h"
+#include "kernels/core/f8.h"
 #include "kernels/core/op.h"
 
 namespace coda {
@@ -25,9 +26,8 @@ inline void require_operand(const char* op, const char* operand, const View& vie
 /// amax, transposed codes in paired order and, with `by_rows`, codes by rows. `unit`: of which cols must be a multiple.
 inline void require_rounded(const char* op, const RoundedNames& names, const Rounded& codes, std::int64_t rows,
                             std::int64_t cols, bool by_rows = true, std::int64_t unit = 1) {
-    constexpr std::int64_t kGroup = 16;
-    require(rows % kGroup == 0, op, ": M is ", rows, ", not a multiple of ", kGroup,
-            ": transposed codes keep their tokens in pairs of each ", kGroup);
+    require(rows % kF8Multiple == 0, op, ": M is ", rows, ", not a multiple of ", kF8Multiple,
+            ": transposed codes keep their tokens in pairs of each ", kF8Multiple);
     require(cols % unit == 0, op, ": N is ", cols, ", not a multiple of ", unit, ", as ", names.rows, " needs it");
     require_operand(op, names.scale, codes.scale, 1, 1, DType::f32);
     if (by_rows)

@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "kernels/core/f8.h"
 #include "src/config/retired.h"
 #include "src/config/schema.h"
 #include "src/core/errors.h"
@@ -91,10 +92,9 @@ void validate(const TrainingConfig& training) {
 void validate(const PrecisionConfig& precision, const ModelConfig& model, const TrainingConfig& training) {
     if (!precision.has_fp8) return;
     constexpr const char* kBf16 = "; make it one, or take --precision bf16";
-    constexpr std::int64_t kMultiple = 16;  // FP8 operands are read and transposed in groups of 16 elements
     const auto check_multiple = [&](const std::string& name, std::int64_t value) {
-        check(value % kMultiple == 0, name, " is ", value, ", and GEMMs of FP8 operands take multiples of ", kMultiple,
-              kBf16);
+        check(value % kF8Multiple == 0, name, " is ", value, ", and GEMMs of FP8 operands take multiples of ",
+              kF8Multiple, kBf16);
     };
     check(model.mlp == MlpKind::swiglu,
           "model.mlp \"swiglu\" is the only MLP with GEMMs of FP8 operands; take --precision bf16 with "

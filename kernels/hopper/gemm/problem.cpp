@@ -2,6 +2,7 @@
 
 #include <limits>
 
+#include "kernels/core/f8.h"
 #include "kernels/core/integers.h"
 #include "kernels/core/limits.h"
 
@@ -14,7 +15,7 @@ Problem checked(const Problem& problem) {
     require(f8 || (problem.a.dtype == DType::bf16 && problem.b.dtype == DType::bf16), problem.op, ": operands are ",
             name_of(problem.a.dtype), " and ", name_of(problem.b.dtype),
             ", Hopper kernels multiply bf16 or FP8, of one size");
-    const std::int64_t unit = f8 ? 16 : 8;
+    const std::int64_t unit = f8 ? kF8Multiple : 8;
     require(problem.m > 0 && problem.n > 0 && problem.k > 0 && problem.n % 8 == 0 && problem.k % unit == 0, problem.op,
             ": M ", problem.m, ", N ", problem.n, ", K ", problem.k, " must be positive, N a multiple of 8 and K of ",
             unit, " (rows of 16 bytes)");

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/core/f8.h"
 #include "kernels/core/integers.h"
 #include "kernels/cpu/execute.h"
 #include "kernels/cpu/largest.h"
@@ -55,7 +56,7 @@ class RoundedDx {
   public:
     RoundedDx(const LinearRmsBackward& op, const Memory& memory) : present_(op.dx_codes) {
         if (!present_) return;
-        require_rounded(op.name, op.dx_names, op.dx_codes, op.dx.rows, op.dx.cols, true, op.kF8Multiple);
+        require_rounded(op.name, op.dx_names, op.dx_codes, op.dx.rows, op.dx.cols, true, kF8Multiple);
         scale_ = *memory.at<float>(op.dx_codes.scale);
         amax_ = memory.at<float>(op.dx_codes.amax);
         rows_ = {memory.at<F8E4M3>(op.dx_codes.rows), op.dx_codes.rows.ld};

@@ -120,7 +120,7 @@ typename RmsBackwardF8<Slot>::Arguments f8_arguments(const LinearRmsBackward& op
 Problem problem_of(const LinearRmsBackward& op) {
     const Problem problem = f8_problem(op.name, op.a, op.w, op.a.dtype);
     require_operands(op, problem);
-    if (op.dx_codes) require_rounded(op.name, op.dx_names, op.dx_codes, problem.m, problem.n, true, op.kF8Multiple);
+    if (op.dx_codes) require_rounded(op.name, op.dx_names, op.dx_codes, problem.m, problem.n, true, kF8Multiple);
     return problem;
 }
 

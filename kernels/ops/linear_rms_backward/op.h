@@ -62,8 +62,7 @@ struct LinearRmsBackward {
                    field("n", &LinearRmsBackward::n), field("dx_sum", &LinearRmsBackward::dx_sum)};
 
     static constexpr WeightLayout layout = WeightLayout::in_out;
-    static constexpr std::int64_t kTileRows = 64;    // rows per partial
-    static constexpr std::int64_t kF8Multiple = 16;  // of N, where dx is rounded
+    static constexpr std::int64_t kTileRows = 64;  // rows per partial
     View result() const { return dx; }
     TensorScalars scalars_of_a() const {
         return scale ? TensorScalars{.times = scale, .factor = alpha}

@@ -24,11 +24,10 @@ void execute(const QuantiseF8& op, const Memory& memory) {
         with_f8(op.format(), [&]<class F8>(F8) {
             const auto rows = optional_rows_of<F8>(operands, "rows", op.codes.rows, tokens, width);
             const Rows<F8> columns{op.codes.columns ? memory.at<F8>(op.codes.columns) : nullptr, op.codes.columns.ld};
-            constexpr std::int64_t kGroup = QuantiseF8::kTokenMultiple;
 #pragma omp parallel for reduction(max : largest)
-            for (std::int64_t first = 0; first < tokens; first += kGroup)
+            for (std::int64_t first = 0; first < tokens; first += kF8Multiple)
                 for (std::int64_t column = 0; column < width; ++column)
-                    for (std::int64_t row = first; row < std::min(first + kGroup, tokens); ++row) {
+                    for (std::int64_t row = first; row < std::min(first + kF8Multiple, tokens); ++row) {
                         const Compute value = static_cast<Compute>(x[row][column]) * rstd[row];
                         const auto code = round_to_f8<F8>(scale * value);
                         if (rows) rows[row][column] = code;

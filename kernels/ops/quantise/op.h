@@ -25,8 +25,6 @@ struct QuantiseF8 {
         std::tuple{field("x", &QuantiseF8::x), field("rstd", &QuantiseF8::rstd),
                    field(RoundedNames{"scale", "rows", "columns", "amax"}, &QuantiseF8::codes)};
 
-    static constexpr std::int64_t kWidthMultiple = 16;  // of N
-    static constexpr std::int64_t kTokenMultiple = 16;  // of M, with columns
     double flops() const { return 2 * static_cast<double>(x.count()); }
     /// The type of the codes.
     DType format() const { return codes.rows ? codes.rows.dtype : codes.columns ? codes.columns.dtype : DType::f8e4m3; }

@@ -65,7 +65,6 @@ struct CountF8 {
     static constexpr const char* name = "CountF8";
     static constexpr auto operands = std::tuple{field("codes", &CountF8::codes), field("counts", &CountF8::counts)};
 
-    static constexpr std::int64_t kWidthMultiple = 16;  // of N
     std::int64_t counted_rows() const { return ceil_div(codes.rows, every); }
     double flops() const { return 2 * static_cast<double>(counted_rows() * codes.cols); }
     std::int64_t bytes_of(const View& operand) const {

@@ -25,8 +25,7 @@ inline void require_shape(const CountF8& op) {
             ", expected f8e4m3 or f8e5m2");
     require_operand(op.name, "codes", op.codes, op.codes.rows, op.codes.cols, op.codes.dtype, op.codes.order);
     require(op.codes.count() > 0, op.name, ": codes is (", op.codes.rows, ", ", op.codes.cols, "), which is empty");
-    require(op.codes.cols % op.kWidthMultiple == 0, op.name, ": N is ", op.codes.cols, ", not a multiple of ",
-            op.kWidthMultiple);
+    require(op.codes.cols % kF8Multiple == 0, op.name, ": N is ", op.codes.cols, ", not a multiple of ", kF8Multiple);
     require(op.counted_rows() * op.codes.cols <= std::numeric_limits<std::int32_t>::max(), op.name, ": it would count ",
             op.counted_rows() * op.codes.cols, " codes, and can 2^31 - 1; every = ", op.every, " is too small");
 }

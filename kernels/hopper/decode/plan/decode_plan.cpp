@@ -72,7 +72,7 @@ Layout layout_of(const DecodePlan& plan, int in_flight_bytes) {
     layout.input_bytes = std::max(layout.input_bytes, AttentionInput::bytes(shape.head_dim));
     layout.partial_entries = shape.batch <= 2 ? kMaxPartialEntries : kMaxPartialEntries / 2;
     layout.partial_floats = (kTileRows + 1) * shape.batch;
-    layout.attention_floats = shape.group() * shape.head_dim + 2 * kMaxGroup;
+    layout.attention_floats = attention_floats(shape.group(), shape.head_dim);
 
     int end = 0;  // behind the ring
     const auto add = [&](std::int64_t bytes) {

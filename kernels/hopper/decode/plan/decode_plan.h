@@ -145,6 +145,9 @@ CODA_HD InputVector input_of(const Exchange& exchange, OpKind kind) {
     }
 }
 
+/// Of a consumer warp's partial of attention: a sum per query head and column, then the heads' maxima and their totals.
+CODA_HD constexpr int attention_floats(int group, int head_dim) { return group * head_dim + 2 * kMaxGroup; }
+
 /// Shared memory of an SM, in bytes from its start.
 struct Layout {
     int stages = 0;     // of the ring, at 0: each stage_bytes

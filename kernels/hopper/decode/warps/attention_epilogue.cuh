@@ -65,7 +65,7 @@ class AttentionEpilogue {
 #pragma unroll
             for (int i = 0; i < kConsumerWarps; ++i) {
                 if (i >= partials) continue;
-                const float* partial = first + i * (group * kHeadDim + 2 * kMaxGroup);
+                const float* partial = first + i * attention_floats(group, kHeadDim);
                 own[i] = *reinterpret_cast<const float4*>(partial + 4 * four);
                 own_maximum[i] = partial[group * kHeadDim + g];
                 own_total[i] = partial[group * kHeadDim + kMaxGroup + g];

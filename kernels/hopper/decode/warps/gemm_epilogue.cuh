@@ -15,8 +15,8 @@
 
 namespace coda::hopper::decode {
 
-inline constexpr int kPairs = kTileRows / 2;
-inline constexpr int kLaneTasks = kPairs * kMaxBatch / 32;
+inline constexpr int kTilePairs = kTileRows / 2;
+inline constexpr int kLaneTasks = kTilePairs * kMaxBatch / 32;
 
 __device__ __forceinline__ std::uint32_t load_pair(const Bf16* address) {
     return __ldg(reinterpret_cast<const std::uint32_t*>(address));
@@ -81,8 +81,8 @@ class GemmEpilogue {
 #pragma unroll
         for (int t = 0; t < kLaneTasks; ++t) {
             Task& task = tasks[t];
-            task.sequence = 4 * t + ctx_.lane / kPairs;
-            task.pair = ctx_.lane % kPairs;
+            task.sequence = 4 * t + ctx_.lane / kTilePairs;
+            task.pair = ctx_.lane % kTilePairs;
             task.active = task.sequence < batch;
             task.running = tokens_.running(task.sequence);
             if (4 * t < batch) fetch(task, tile);  // while the consumers still multiply
@@ -267,7 +267,7 @@ class GemmEpilogue {
 
     __device__ void begin_head() {
         each_head([&](LaneHead& head, int base) {
-            const int sequence = min(base + ctx_.lane / kPairs, ctx_.shape().batch - 1);
+            const int sequence = min(base + ctx_.lane / kTilePairs, ctx_.shape().batch - 1);
             head.rules = sampling::rules_of(ctx_.operands().choice.options[sequence]);
         });
     }
@@ -297,11 +297,11 @@ class GemmEpilogue {
         ptx::fence_gpu();
         ptx::fence_async();
         __syncwarp();
-        const int lane = ctx_.lane % kPairs;
+        const int lane = ctx_.lane % kTilePairs;
         each_head([&](LaneHead& head, int base) {
 #pragma unroll
-            for (int lanes = 1; lanes < kPairs; lanes *= 2) head.best.reduce_lanes(lanes);
-            const int sequence = base + ctx_.lane / kPairs;
+            for (int lanes = 1; lanes < kTilePairs; lanes *= 2) head.best.reduce_lanes(lanes);
+            const int sequence = base + ctx_.lane / kTilePairs;
             if (sequence >= ctx_.shape().batch || lane >= 4) return;
             const auto low = static_cast<std::uint32_t>(lane == 1 ? head.best.best : 0);
             const auto high = static_cast<std::uint32_t>(head.best.best >> 32);
