@@ -9,13 +9,12 @@
 
 #include "kernels/hopper/decode/plan/attention_work.h"
 #include "tests/catch.h"
+#include "tests/kernels/decode_grids.h"
 
 using namespace coda;
 using namespace coda::hopper::decode;
 
 namespace {
-
-constexpr int kGrids[] = {1, 2, 7, 16, 108, 114, 131, 132, 148};
 
 struct Visible {
     std::array<int, kMaxBatch> of{};
@@ -80,7 +79,7 @@ TEST_CASE("fused decode: a sequence is split only by its own length") {
 }
 
 TEST_CASE("fused decode: one epilogue warp of one SM adds the splits of every column of a head") {
-    for (const int grid : kGrids)
+    for (const int grid : test::kDecodeGrids)
         for (const int head_dim : {64, 128}) {
             constexpr int kBatch = 8, kHeads = 32;
             const ReduceTasks tasks{kHeads, head_dim};

@@ -7,16 +7,11 @@
 #include "kernels/hopper/decode/plan/decode_plan.h"
 #include "kernels/hopper/decode/plan/fragment.h"
 #include "tests/catch.h"
+#include "tests/kernels/decode_grids.h"
 #include "tests/kernels/fixture.h"
 
 using namespace coda;
 using namespace coda::hopper::decode;
-
-namespace {
-
-constexpr int kGrids[] = {1, 2, 7, 16, 108, 114, 131, 132, 148};
-
-}  // namespace
 
 TEST_CASE("fused decode: slices cover every column once, and a warp keeps its slices from tile to tile") {
     for (int columns = kStepColumns; columns <= 30000; columns += kStepColumns)
@@ -92,7 +87,7 @@ std::vector<KTile> fetched_k_tiles(const Slices& slices, int tiles, int warp) {
 }  // namespace
 
 TEST_CASE("fused decode: every tile and slice exactly once, by one warp, in the producer's order") {
-    for (const int grid : kGrids)
+    for (const int grid : test::kDecodeGrids)
         for (const int tiles : {1, 3, 48, 131, 132, 133, 192, 1024, 8016})
             for (const int columns : {16, 528, 2048, 5632, 8192}) {
                 if (tiles > 1024 && columns != 2048) continue;

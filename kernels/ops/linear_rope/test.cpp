@@ -1,5 +1,5 @@
 // LinearRope against its formula in plain fp64 loops.
-#include "tests/kernels/gemm_programs.h"
+#include "kernels/ops/linear_rope/test_expected.h"
 
 using namespace coda;
 using namespace coda::test;
@@ -7,10 +7,6 @@ using namespace coda::test;
 namespace {
 
 enum class Adds { nothing, bias, norm };
-
-/// Of a norm: n = gain rho z with |gain| <= 2 and rho <= 1/sqrt(eps) = 1.42, and an error of z
-/// grows by at most 2 gain rho.
-constexpr double kEps = 0.5, kNormGrowth = 6;
 
 }  // namespace
 
@@ -33,40 +29,17 @@ TEST_CASE("LinearRope adds the bias, or norms q and k heads, and rotates their p
         if (norms) {
             op.gain = in.buffers.random(compute, 2, kHead, -2, 2, kHead + kGap);
             op.queries = op.rotated / kHead / 2 * kHead;
-            op.eps = kEps;
+            op.eps = kHeadEps;
             op.pre = in.out(storage, shape.m, op.rotated);
             op.rho = in.out(compute, op.rotated / kHead, shape.m);
         }
         in.run(op);
-        const auto z = [&](std::int64_t i, std::int64_t j) {
-            return product(i, j) * factor(i) + (has_bias ? in(op.bias, 0, j) : 0);
-        };
-        const auto rho = [&](std::int64_t i, std::int64_t head) {
-            double squares = 0;
-            for (std::int64_t j = head * kHead; j < (head + 1) * kHead; ++j) squares += z(i, j) * z(i, j);
-            return 1 / std::sqrt(squares / kHead + kEps);
-        };
-        const auto turned = [&](std::int64_t i, std::int64_t j) {  // what is rotated
-            if (!norms || j >= op.rotated) return z(i, j);
-            return in(op.gain, j < op.queries ? 0 : 1, j % kHead) * rho(i, j / kHead) * z(i, j);
-        };
         // |cos|, |sin| <= 1 and rstd <= 2, so the errors of two accumulators grow at most fourfold; their terms, and a
         // bias up to 2, may cancel.
         const double absolute = 4 * product.error + 4 * epsilon(compute) * (largest(product.acc) + (has_bias ? 2 : 0));
-        const double out_error = (norms ? kNormGrowth : 1) * absolute;
-        check_close("out", in.buffers, op.out, compute, out_error, [&](std::int64_t i, std::int64_t j) {
-            const double value = turned(i, j);
-            if (j >= op.rotated) return value;
-            const std::int64_t pair = j % kHead / 2;
-            const int position = positions[static_cast<std::size_t>(i)];
-            const double cosine = in(rope, position, 2 * pair), sine = in(rope, position, 2 * pair + 1);
-            const double partner = turned(i, j % 2 == 0 ? j + 1 : j - 1);
-            return j % 2 == 0 ? value * cosine - partner * sine : value * cosine + partner * sine;
-        });
+        check_rope(op, positions, in, compute, absolute,
+                   [&](std::int64_t i, std::int64_t j) { return product(i, j) * factor(i); });
         if (!norms) return;
-        check_close("pre", in.buffers, op.pre, compute, absolute, z);
-        check_close("rho", in.buffers, op.rho, compute, 2 * absolute,
-                    [&](std::int64_t head, std::int64_t i) { return rho(i, head); });
         const Values first = in.buffers.values(op.out);
         op.pre = {};
         op.rho = {};
