@@ -64,29 +64,37 @@ TEST_CASE("the lock of a killed process is free") {
 TEST_CASE("of many that start at once one gets the lock") {
     const ScratchFolder scratch;
     constexpr int kStarts = 24;
-    int ready[2] = {}, go[2] = {};
-    REQUIRE((::pipe(ready) == 0 && ::pipe(go) == 0));
+    int told[2] = {}, go[2] = {}, end[2] = {};  // nothing is written to go and end: the parent closes them
+    REQUIRE((::pipe(told) == 0 && ::pipe(go) == 0 && ::pipe(end) == 0));
     std::vector<pid_t> children;
     for (int i = 0; i < kStarts; ++i) {
         const pid_t child = ::fork();
         REQUIRE(child >= 0);
         if (child == 0) {
-            char byte = 0;
-            ::close(go[1]);
-            if (::write(ready[1], "r", 1) != 1 || ::read(go[0], &byte, 1) != 0) ::_exit(2);  // 0: the parent closed it
+            for (const int inherited : {go[1], end[1]}) ::close(inherited);
+            const auto tell_and_wait = [&](const int* pipe) {
+                char byte = 0;
+                if (::write(told[1], "t", 1) != 1 || ::read(pipe[0], &byte, 1) != 0) ::_exit(2);
+            };
+            tell_and_wait(go);
             try {
                 const RunLock lock(scratch.path(), "start");
-                ::usleep(300000);
+                tell_and_wait(end);            // until all have tried
                 ::_exit(lock.held() ? 0 : 3);  // as killed: the file stays
             } catch (const Error&) {
+                tell_and_wait(end);
                 ::_exit(1);
             }
         }
         children.push_back(child);
     }
-    char byte = 0;
-    for (int i = 0; i < kStarts; ++i) REQUIRE(::read(ready[0], &byte, 1) == 1);
-    for (const int end : {go[0], go[1], ready[0], ready[1]}) ::close(end);
+    ::close(told[1]);  // so that a read ends when no child is left
+    for (const auto* pipe : {go, end}) {
+        char byte = 0;
+        for (int i = 0; i < kStarts; ++i) REQUIRE(::read(told[0], &byte, 1) == 1);
+        for (const int side : {pipe[0], pipe[1]}) ::close(side);
+    }
+    ::close(told[0]);
     int winners = 0, losers = 0;
     for (const pid_t child : children) {
         int status = 0;
