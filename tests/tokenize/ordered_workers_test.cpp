@@ -47,18 +47,23 @@ TEST_CASE("results come in the order of the work, whatever each takes", "[thread
 TEST_CASE("what is not taken is dropped at the end, and its work done or never begun", "[threads]") {
     std::atomic<int> begun = 0, done = 0;
     for (int trial = 0; trial < 20; ++trial) {
+        std::atomic<bool> all_taken = false;
         Workers workers(3, 100, [&] {
-            return [&](int&) {
+            return [&, trial](int& item) {
                 ++begun;
-                std::this_thread::sleep_for(std::chrono::microseconds(50));
+                do {
+                    std::this_thread::sleep_for(std::chrono::microseconds(50));
+                } while (item >= trial && !all_taken);
                 ++done;
                 return std::vector<int>();
             };
         });
         for (int item = 0; item < 50; ++item) workers.submit(item, 1);
         for (int item = 0; item < trial; ++item) workers.take();
+        all_taken = true;
     }
     CHECK(begun == done);
+    CHECK(begun < 20 * 50);
 }
 
 TEST_CASE("threads share a tokenizer and each encodes as a single thread does", "[threads]") {
