@@ -150,6 +150,7 @@ TEST_CASE("killed at any moment, the newest checkpoint is whole") {
     save(scratch.path(), 0, 2, bytes);
     std::uint32_t random = 12345;
     std::int64_t last = 0;
+    int within_a_write = 0;
     for (int trial = 0; trial < 60; ++trial) {
         const pid_t child = ::fork();
         REQUIRE(child >= 0);
@@ -160,6 +161,10 @@ TEST_CASE("killed at any moment, the newest checkpoint is whole") {
         std::this_thread::sleep_for(std::chrono::microseconds(random >> 18));  // up to 16 ms
         REQUIRE(::kill(child, SIGKILL) == 0);
         REQUIRE(::waitpid(child, nullptr, 0) == child);
+        const std::filesystem::directory_iterator checkpoints(scratch.path() / "checkpoints");
+        within_a_write += std::any_of(begin(checkpoints), end(checkpoints), [](const auto& entry) {
+            return entry.path().filename().string().starts_with(".tmp-step");
+        });
         const auto info = newest(scratch.path());
         REQUIRE(info);
         CHECK(info->step >= last);
@@ -167,4 +172,5 @@ TEST_CASE("killed at any moment, the newest checkpoint is whole") {
         last = info->step;
     }
     CHECK(last > 0);
+    CHECK(within_a_write > 0);
 }
