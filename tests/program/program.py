@@ -44,6 +44,10 @@ CONFIG = {
     "validation": {"interval": 5, "batches": 2},
 }
 
+# Changes for a run that the test ends, at a step that it does not know: nothing may depend on the number of steps.
+ENDLESS = {"training.steps": 10_000_000, "lr_schedule.type": "constant", "optimizer.learning_rate": 1e-3,
+           "validation.interval": 50}
+
 TEXT = b"".join(b"%d green bottles hanging on the wall, and %d more in the crate. " % (n, n * n) for n in range(40))
 
 
@@ -213,6 +217,13 @@ class ProgramTestCase(unittest.TestCase):
 def significant_digits(number):
     """The significant digits of a number as written in JSON."""
     return len(re.sub(r"[eE].*", "", number).replace("-", "").replace(".", "").lstrip("0"))
+
+
+def handles(pid, number):
+    """Whether the process has a handler of the signal."""
+    with open(f"/proc/{pid}/status", encoding="ascii") as file:
+        caught = next(line.split()[1] for line in file if line.startswith("SigCgt:"))
+    return bool(int(caught, 16) >> (number - 1) & 1)
 
 
 def kill(process):

@@ -31,9 +31,6 @@ NEEDS_TORCH = ("needs a Python that has PyTorch with gloo, and none of " + ", ".
 # layer or the head without a rest: they have 160, 205 and 160 units of 64 weights.
 CHANGES = {"model.hidden_size": 40, "model.intermediate_size": 56, "model.num_attention_heads": 5,
            "model.num_key_value_heads": 5, "training.micro_batch_size": 1, "training.grad_accumulation_steps": 12}
-# For a run whose number of steps the test does not know: no step may depend on it.
-ENDLESS = {"training.steps": 10_000_000, "lr_schedule.type": "constant", "optimizer.learning_rate": 1e-3,
-           "validation.interval": 50}
 
 
 @functools.cache

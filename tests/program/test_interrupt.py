@@ -2,27 +2,16 @@
 
 import os
 import signal
-import time
 import unittest
 
-from program import INTERRUPTED, TIMEOUT_S, ProgramTestCase
-
-# The learning rate must not depend on the number of steps, which the test cannot know beforehand.
-CHANGES = {"lr_schedule.type": "constant", "validation.interval": 50, "optimizer.learning_rate": 1e-3}
-
-
-def handles(pid, number):
-    """Whether the process has a handler of the signal."""
-    with open(f"/proc/{pid}/status", encoding="ascii") as file:
-        caught = next(line.split()[1] for line in file if line.startswith("SigCgt:"))
-    return bool(int(caught, 16) >> (number - 1) & 1)
+from program import ENDLESS, INTERRUPTED, TIMEOUT_S, ProgramTestCase, handles
 
 
 class InterruptTest(ProgramTestCase):
     def interrupt(self, number, after, *arguments):
         """Starts an endless run, sends the signal after that many more steps, and returns its last step."""
         before = self.logged_steps()
-        process = self.start_quiet("--config", self.config({**CHANGES, "training.steps": 10_000_000}), *arguments)
+        process = self.start_quiet("--config", self.config(ENDLESS), *arguments)
         self.wait_until(lambda: self.logged_steps() >= before + after, process, f"{after} steps")
         process.send_signal(number)
         self.assertEqual(process.wait(TIMEOUT_S), INTERRUPTED)
@@ -35,14 +24,14 @@ class InterruptTest(ProgramTestCase):
     def test_interrupt_and_resume(self):
         self.interrupt(signal.SIGINT, 3)
         step = self.interrupt(signal.SIGTERM, 20, "--resume")
-        changes = {**CHANGES, "training.steps": step + 5}
+        changes = {**ENDLESS, "training.steps": step + 5}
         self.run_program("--config", self.config(changes), "--resume")
         self.train(changes={**changes, "output.directory": "whole"})
         self.assert_same_run("run", "whole")
 
     def test_interrupted_by_the_terminal(self):
         # Ctrl-C reaches the whole process group; a second one, before the step is done, ends the program at once.
-        process = self.start_quiet("--config", self.config({**CHANGES, "training.steps": 10_000_000}))
+        process = self.start_quiet("--config", self.config(ENDLESS))
         self.wait_until(lambda: self.logged_steps() >= 3, process, "3 steps")
         process.send_signal(signal.SIGINT)
         process.send_signal(signal.SIGINT)
@@ -50,7 +39,7 @@ class InterruptTest(ProgramTestCase):
 
     def test_hang_up_and_resume(self):
         step = self.interrupt(signal.SIGHUP, 3)
-        changes = {**CHANGES, "training.steps": step + 5}
+        changes = {**ENDLESS, "training.steps": step + 5}
         self.run_program("--config", self.config(changes), "--resume")
         self.train(changes={**changes, "output.directory": "whole"})
         self.assert_same_run("run", "whole")
@@ -58,8 +47,7 @@ class InterruptTest(ProgramTestCase):
     def test_hang_up_of_a_terminal(self):
         # A terminal that closes takes the output with it, and sends more than one SIGHUP: the kernel's, the shell's.
         main, terminal = os.openpty()
-        process = self.start("--config", self.config({**CHANGES, "training.steps": 10_000_000}), stdout=terminal,
-                             stderr=terminal)
+        process = self.start("--config", self.config(ENDLESS), stdout=terminal, stderr=terminal)
         os.close(terminal)
         self.wait_until(lambda: self.logged_steps() >= 3, process, "3 steps")
         os.close(main)
@@ -69,7 +57,7 @@ class InterruptTest(ProgramTestCase):
         self.assertEqual(self.checkpoints()[-1], f"step_{self.log().steps[-1]['step']:08}")
 
     def test_a_hang_up_that_is_ignored(self):
-        process = self.start_quiet("--config", self.config({**CHANGES, "training.steps": 10_000_000}),
+        process = self.start_quiet("--config", self.config(ENDLESS),
                                    preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
         self.wait_until(lambda: self.logged_steps() >= 3, process, "3 steps")
         process.send_signal(signal.SIGHUP)
@@ -81,8 +69,7 @@ class InterruptTest(ProgramTestCase):
         return [name for name in self.checkpoints() if name.startswith("step_")]
 
     def test_save_and_go_on(self):
-        process = self.start_quiet("--config", self.config({**CHANGES, "training.steps": 10_000_000,
-                                                            "checkpoint.keep": 1000}))
+        process = self.start_quiet("--config", self.config({**ENDLESS, "checkpoint.keep": 1000}))
         self.wait_until(lambda: self.logged_steps() >= 3, process, "3 steps")
         for count in (1, 2):
             process.send_signal(signal.SIGUSR1)
@@ -100,18 +87,14 @@ class InterruptTest(ProgramTestCase):
         whole = [record for record in self.log().repeatable() if "loss" in record]
         for name in self.checkpoints()[1:]:
             os.rename(self.path("run", "checkpoints", name), self.path(name))
-        self.run_program("--config", self.config({**CHANGES, "training.steps": steps[0] + 5}), "--resume")
+        self.run_program("--config", self.config({**ENDLESS, "training.steps": steps[0] + 5}), "--resume")
         resumed = [record for record in self.log().repeatable() if "loss" in record]
         self.assertEqual(resumed, whole[:steps[0] + 5])
 
     def test_a_request_to_save_before_the_first_step(self):
         # It may come while the model is still made. Without a handler it would end the program.
-        process = self.start_quiet("--config", self.config({**CHANGES, "training.steps": 10_000_000,
-                                                            "model.vocab_size": 200_000}))
-        deadline = time.monotonic() + TIMEOUT_S
-        while not handles(process.pid, signal.SIGUSR1):
-            self.assertIsNone(process.poll(), "the program ended")
-            self.assertLess(time.monotonic(), deadline)
+        process = self.start_quiet("--config", self.config({**ENDLESS, "model.vocab_size": 200_000}))
+        self.wait_until(lambda: handles(process.pid, signal.SIGUSR1), process, "handler")
         self.assertEqual(self.logged_steps(), 0)
         process.send_signal(signal.SIGUSR1)
         self.wait_until(self.saved, process, "a checkpoint")

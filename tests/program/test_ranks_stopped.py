@@ -8,8 +8,8 @@ import signal
 import time
 import unittest
 
-from program import DONE, INTERRUPTED, NON_FINITE, RUNTIME, TIMEOUT_S
-from ranks import ENDLESS, RanksTestCase, pids_of, read_proc
+from program import DONE, ENDLESS, INTERRUPTED, NON_FINITE, RUNTIME, TIMEOUT_S
+from ranks import RanksTestCase, pids_of, read_proc
 
 KILLED = 128 + signal.SIGKILL
 STOP_S = 40  # ranks that are asked to stop have ended long before, and after 60 the launcher kills them

@@ -11,13 +11,12 @@ import subprocess
 import sys
 import unittest
 
-from program import INTERRUPTED, NON_FINITE, ROOT, RUNTIME, TIMEOUT_S, USAGE, ProgramTestCase, kill
+from program import ENDLESS, INTERRUPTED, NON_FINITE, ROOT, RUNTIME, TIMEOUT_S, USAGE, ProgramTestCase, kill
 
 sys.path.insert(0, os.path.join(ROOT, "tools", "campaign"))
 import victim  # noqa: E402
 
-LONG = {"training.steps": 100000, "validation.interval": 0, "lr_schedule.type": "constant", "checkpoint.interval": 20,
-        "checkpoint.keep": 1}
+LONG = {**ENDLESS, "validation.interval": 0, "checkpoint.interval": 20, "checkpoint.keep": 1}
 
 
 class RunningTestCase(ProgramTestCase):

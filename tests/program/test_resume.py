@@ -8,7 +8,7 @@ import shutil
 import time
 import unittest
 
-from program import RUNTIME, USAGE, ProgramTestCase, kill
+from program import ENDLESS, RUNTIME, USAGE, ProgramTestCase, kill
 
 # Few sequences, so that a run of this length crosses several epochs.
 STEPS = 16
@@ -96,8 +96,7 @@ class KillTest(ResumeTestCase):
         self.assertFalse([name for name in self.checkpoints() if name.startswith(".")])
 
     def test_killed_before_the_first_checkpoint(self):
-        changes = {"checkpoint.interval": 0, "training.steps": 100000, "validation.interval": 0,
-                   "lr_schedule.type": "constant"}
+        changes = {**ENDLESS, "checkpoint.interval": 0, "validation.interval": 0}
         process = self.start_quiet("--config", self.config({**CHANGES, **changes}))
         self.wait_until(lambda: self.logged_steps() > 3, process, "third step")
         kill(process)

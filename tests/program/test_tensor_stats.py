@@ -7,7 +7,7 @@ import resource
 import signal
 import unittest
 
-from program import INTERRUPTED, NON_FINITE, RUNTIME, USAGE, ProgramTestCase
+from program import ENDLESS, INTERRUPTED, NON_FINITE, RUNTIME, USAGE, ProgramTestCase
 
 LAYERS = 2
 MATRICES = ("qkv", "attn_out", "gate_up", "down")
@@ -94,8 +94,7 @@ class TensorStatsTest(ProgramTestCase):
         self.assertNotIn("stats.jsonl.new", self.tree())
 
     def test_an_interrupted_run(self):
-        process = self.start_quiet("--config", self.config({"training.steps": 10_000_000}), "--tensor-stats",
-                                   "stats.jsonl")
+        process = self.start_quiet("--config", self.config(ENDLESS), "--tensor-stats", "stats.jsonl")
         self.wait_until(lambda: self.logged_steps() >= 3, process, "three steps")
         self.assertNotIn("stats.jsonl", self.tree())
         process.send_signal(signal.SIGINT)
