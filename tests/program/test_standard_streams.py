@@ -1,5 +1,6 @@
 """Standard output that is closed, full or gone: training continues and says so, all else fails and says so."""
 
+import fcntl
 import json
 import os
 import subprocess
@@ -31,6 +32,7 @@ class StandardStreamsTestCase(ProgramTestCase):
     def run_unread_after(self, count, *arguments, expect):
         """Reads that many bytes of its standard output and no more; returns its stderr."""
         reading, writing = os.pipe()
+        fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 4096)  # less than the output, so that the program waits for its reader
         process = self.start(*arguments, stdout=writing, stderr=subprocess.PIPE, text=True)
         os.close(writing)
         self.assertNotEqual(os.read(reading, count), b"")
