@@ -14,6 +14,8 @@ from program import ENDLESS, RUNTIME, USAGE, ProgramTestCase, kill
 STEPS = 16
 CHANGES = {"training.steps": STEPS, "checkpoint.interval": 1, "checkpoint.keep": 2, "validation.interval": 4,
            "data.train": "short.txt"}
+# Of a run that is killed: it has not ended before the kill.
+OPEN = {key: ENDLESS[key] for key in ("training.steps", "lr_schedule.type")}
 VARIANTS = {
     "shuffled": {},
     "bf16 moments": {"optimizer.moments": "bf16"},
@@ -55,26 +57,24 @@ class KillTest(ResumeTestCase):
         for seed, (name, changes) in enumerate(VARIANTS.items()):
             with self.subTest(name, seed=seed):
                 whole, run = f"whole{seed}", f"run{seed}"
-                changes = {**changes, "training.steps": 24}
-                self.train(changes={**changes, "output.directory": whole})
-                config = self.config({**CHANGES, **changes, "output.directory": run})
+                changes = {**CHANGES, **OPEN, **changes}
+                config = self.config({**changes, "output.directory": run})
                 chance = random.Random(seed)
-                killed = 0
                 for _ in range(10):
-                    steps = self.logged_steps(run) + chance.choice([-24, 0, 1, 2])  # the first: while it starts
+                    more = chance.choice([None, 0, 1, 2])  # None: while it starts
+                    steps = 0 if more is None else self.logged_steps(run) + more
                     process = self.start_quiet("--config", config, "--resume")
-                    while self.logged_steps(run) < steps and process.poll() is None:
-                        pass
-                    time.sleep(chance.uniform(0, 0.03 if steps < 0 else 0.002))
-                    killed += kill(process)
-                self.finish(config)
-                self.assertGreater(killed, 2)
+                    self.wait_until(lambda steps=steps, run=run: self.logged_steps(run) >= steps, process, "the kill")
+                    time.sleep(chance.uniform(0, 0.03 if more is None else 0.002))
+                    self.assertTrue(kill(process))
+                changes["training.steps"] = max(24, self.logged_steps(run) + 3)
+                self.finish(self.config({**changes, "output.directory": run}))
+                self.train(changes={**changes, "output.directory": whole})
                 self.assert_same_run(run, whole)
 
     def test_killed_within_checkpoint_writes(self):
-        changes = {"model.intermediate_size": 8192}  # a checkpoint takes some time
-        self.train(changes={**changes, "output.directory": "whole"})
-        config = self.config({**CHANGES, **changes})
+        changes = {**CHANGES, **OPEN, "model.intermediate_size": 8192}  # a checkpoint takes some time
+        config = self.config(changes)
         chance = random.Random(5)
         left_over = 0
         for _ in range(10):
@@ -90,8 +90,10 @@ class KillTest(ResumeTestCase):
                         time.sleep(chance.uniform(0, 0.003))
                         kill(process)
             left_over += any(name.startswith(".tmp-") for name in self.checkpoints())
-        self.finish(config)
         self.assertGreater(left_over, 0, "no kill fell into a write")
+        changes["training.steps"] = self.logged_steps() + 3
+        self.finish(self.config(changes))
+        self.train(changes={**changes, "output.directory": "whole"})
         self.assert_same_run("run", "whole")
         self.assertFalse([name for name in self.checkpoints() if name.startswith(".")])
 

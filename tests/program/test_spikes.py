@@ -10,7 +10,7 @@ import random
 import time
 import unittest
 
-from program import ProgramTestCase, kill
+from program import ENDLESS, ProgramTestCase, kill
 
 STEPS, SPIKES = 80, (60, 61, 75)  # those steps read random bytes
 TOKENS = 32  # of a step
@@ -104,20 +104,18 @@ class SpikeTest(ProgramTestCase):
         self.assertGreater(worst(made - 2), 1e-3)
 
     def test_killed_and_resumed(self):
-        changes = {**SKIP, "checkpoint.interval": 2}
-        self.train(changes={**changes, "output.directory": "whole"})
-        config = self.config({**CHANGES, **changes})
+        changes = {**CHANGES, **SKIP, "checkpoint.interval": 2}
+        config = self.config({**changes, "training.steps": ENDLESS["training.steps"]})
         chance = random.Random(1)
-        killed = 0
         for target in (40, 58, 60, 61, 63, 74, 76):
             process = self.start_quiet("--config", config, "--resume")
-            while self.logged_steps() < target and process.poll() is None:
-                pass
+            self.wait_until(lambda target=target: self.logged_steps() >= target, process, f"step {target}")
             time.sleep(chance.uniform(0, 0.002))
-            killed += kill(process)
-        self.assertGreater(killed, 3)
-        result = self.run_program("--config", config, "--resume", expect=None)
+            self.assertTrue(kill(process))
+        changes["training.steps"] = max(STEPS, self.logged_steps() + 3)
+        result = self.run_program("--config", self.config(changes), "--resume", expect=None)
         self.assertEqual(result.code, 0, result)
+        self.train(changes={**changes, "output.directory": "whole"})
         self.assert_same_run("run", "whole")
         self.assertEqual(self.meta("run")["state"]["spike_watch"], self.meta("whole")["state"]["spike_watch"])
         dropped = [record["step"] for record in self.log().steps if "skipped" in record]
