@@ -169,12 +169,13 @@ class FailureTest(RanksTestCase):
 
     def test_the_first_rank_fails_alone_at_the_end(self):
         os.mkdir(self.path("times"))
-        self.config({"training.steps": 100, "validation.interval": 0})
+        self.config(ENDLESS)
         flags = ["--timing", "times/timing.json"]
 
         def remove(processes):
             self.wait_until(lambda: self.logged_steps() >= 1, processes[0], "a step")
             os.rmdir(self.path("times"))
+            processes[0].send_signal(signal.SIGTERM)
 
         results = self.each_rank((flags, flags), while_running=remove)
         self.assertEqual([result.code for result in results], [RUNTIME, RUNTIME], results[1])
