@@ -7,7 +7,6 @@ import re
 import signal
 import struct
 import subprocess
-import time
 import unittest
 
 from program import (CONFIG, DONE, INTERRUPTED, NON_FINITE, PROGRAM, RUNTIME, TIMEOUT_S, USAGE, ProgramTestCase,
@@ -157,26 +156,22 @@ class RunTest(GenerateTestCase):
 
     def test_an_interrupt_leaves_what_was_made(self):
         self.train(changes={**SHORT, "model.max_position_embeddings": 4000000})
-        for arguments in (["--prompt", "abc"], ["--prompts", self.lines({"prompt": "abc"})]):
+        requests = self.lines({"prompt": "abc", "max_tokens": 1}, {"prompt": "abc"})
+        for arguments in (["--prompt", "abc"], ["--prompts", requests, "--batch", "2"]):
             process = subprocess.Popen([GENERATE, "--model", "run", "--context", "100000", "--tokens", "90000", *arguments],
                                        cwd=self.folder, env=self.environment(1), stdin=subprocess.DEVNULL,
                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0)
             self.addCleanup(process.communicate)
-            if "--prompt" in arguments:
-                first = process.stdout.read(20)
-            else:
-                while b"resumed from" not in process.stderr.readline():
-                    pass
-                time.sleep(0.3)  # 90000 tokens take seconds
-                first = b""
+            lines = "--prompts" in arguments
+            first = process.stdout.readline() if lines else process.stdout.read(20)  # while 90000 tokens are made
             process.send_signal(signal.SIGINT)
             out, err = process.communicate(timeout=TIMEOUT_S)
             self.assertEqual(process.returncode, INTERRUPTED, err)
             text = (first + out).decode()
             self.assertTrue(text.endswith("\n"))
-            self.assertIn(b" tokens, " if first else b" tokens", err)
-            if not first:
-                self.assertEqual(json.loads(text)["finish"], "cancelled")
+            self.assertIn(b" tokens" if lines else b" tokens, ", err)
+            if lines:
+                self.assertEqual([json.loads(line)["finish"] for line in text.splitlines()], ["length", "cancelled"])
 
     def test_standard_output_that_is_full_or_gone(self):
         self.train(changes=SHORT)

@@ -6,10 +6,9 @@ import signal
 import struct
 import subprocess
 import sys
-import time
 import unittest
 
-from program import INTERRUPTED, PROGRAM, ROOT, RUNTIME, TIMEOUT_S, USAGE
+from program import INTERRUPTED, PROGRAM, ROOT, RUNTIME, TIMEOUT_S, USAGE, handles
 from test_generate import GENERATE, SHORT, GenerateTestCase
 
 sys.path.insert(0, os.path.join(ROOT, "tests"))
@@ -48,9 +47,9 @@ class InputTest(GenerateTestCase):
             process = self.start("--prompt-file", "-", stdin=subprocess.PIPE)
             process.stdin.write(b"ab\xc3")
             process.stdin.flush()
-            time.sleep(0.5)
+            self.wait_until(lambda: handles(process.pid, signal.SIGINT), process, "handler")
             process.send_signal(signal.SIGINT)
-            self.assertEqual((process.wait(10), process.stdout.read()), (INTERRUPTED, b""))
+            self.assertEqual((process.wait(TIMEOUT_S), process.stdout.read()), (INTERRUPTED, b""))
         with self.subTest("one that cannot be read is not an empty one"):
             folder = os.open(self.folder, os.O_RDONLY)
             self.addCleanup(os.close, folder)
@@ -111,8 +110,7 @@ class InputTest(GenerateTestCase):
             self.write("p.jsonl", (json.dumps({"prompt": "ab"}) + "\n" + json.dumps({"prompt": "a" * 90000}) +
                                    "\n").encode())
             process = self.start("--score", "--prompts", "p.jsonl", "--logits", "l.f32", "--context", "100000")
-            line = process.stdout.readline()
-            time.sleep(0.3)
+            line = process.stdout.readline()  # while the other text is scored
             process.send_signal(signal.SIGINT)
             self.assertEqual((process.wait(TIMEOUT_S), process.stdout.read()), (INTERRUPTED, b""))
             self.assertEqual(json.loads(line)["tokens"], 1)
