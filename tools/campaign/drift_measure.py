@@ -18,6 +18,7 @@ from campaign import Failed
 GPU_FIELDS = {"sm_mhz": "clocks.sm", "memory_mhz": "clocks.mem", "watts": "power.draw", "celsius": "temperature.gpu",
               "device_mib": "memory.used"}
 SAMPLE_S = 1.0
+SAMPLES = 20  # of a run, at least: each says little
 GPU_SAMPLE_S = 0.1  # at its power limit a GPU changes its clock by some percent many times per second
 
 
@@ -90,17 +91,18 @@ def anonymous_kib(pid: int) -> int | None:
 
 
 def measure(command: list[str], folder: str, run: str, seconds: float, gpu_index: str | None) -> dict:
-    """Runs `command` for `seconds` from its first step on, then ends it with SIGKILL: a checkpoint of this size would
-    take long and is nobody's. Returns {"steps": [(step, loss, ms)], "samples": [{"s", "steps", "rss_kib", ...}]}."""
+    """Runs `command` for `seconds` from its first step on and SAMPLES samples, then ends it with SIGKILL: a checkpoint
+    of this size would take long and is nobody's. Returns {"steps": [(step, loss, ms)], "samples": [{"s", "steps",
+    "rss_kib", ...}]}."""
     log, samples, started = LogReader(os.path.join(folder, run, "log.jsonl")), [], None
     with open(os.path.join(folder, run + ".txt"), "wb") as output:
         process = subprocess.Popen(command, cwd=folder, stdin=subprocess.DEVNULL, stdout=output,
                                    stderr=subprocess.STDOUT)
     monitor = GpuMonitor(gpu_index)
     try:
-        interval = min(SAMPLE_S, seconds / 20)
+        interval = min(SAMPLE_S, seconds / SAMPLES)
         patience = time.monotonic() + 600
-        while started is None or time.monotonic() - started < seconds:
+        while started is None or time.monotonic() - started < seconds or len(samples) < SAMPLES:
             time.sleep(interval if started else min(interval, 0.05))
             rss = anonymous_kib(process.pid)  # before poll: a process that has ended has none
             ended = process.poll() is not None
