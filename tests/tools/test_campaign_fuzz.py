@@ -1,8 +1,11 @@
 """tools/campaign/fuzz with programs that behave as libFuzzer's do, and the committed corpus."""
 
 import os
+import signal
+import subprocess
 import sys
 import tarfile
+import time
 import unittest
 
 from logs import TOOLS, LogTestCase, run_tool
@@ -72,6 +75,21 @@ class FuzzTest(LogTestCase):
         with open(self.path("results/h200_reliability.json"), encoding="utf-8") as file:
             text = file.read()
         self.assertRegex(text, r'"campaign": "fuzz shard", "device": "cpu", "runs": 600000, "failures": 0, ')
+
+    def test_a_campaign_that_is_stopped(self):
+        self.programs("shard", behave="sleep 600")
+        process = subprocess.Popen([sys.executable, "-B", os.path.join(TOOLS, "campaign", "fuzz"), "--bin",
+                                    self.path("bin"), "--corpus", self.path("corpus.tar.xz"), "--work",
+                                    self.path("work"), "--only", "shard", "--jobs", "1"], stdout=subprocess.PIPE,
+                                   stderr=subprocess.STDOUT)
+        self.addCleanup(process.kill)
+        while not os.path.exists(self.path("work/shard/corpus/input_1")):
+            self.assertIsNone(process.poll())
+            time.sleep(0.01)
+        process.terminate()
+        said = process.communicate(timeout=120)[0]
+        self.assertEqual((process.returncode, said), (128 + signal.SIGTERM, b""))
+        self.assertEqual(len(self.calls()), 1, "pieces that waited have begun")
 
     def test_a_crash(self):
         self.programs("shard", behave=CRASH)

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 
 sys.dont_write_bytecode = True
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -73,7 +74,7 @@ def end_with_children(pid: int) -> None:
             pass
 
 
-def run(command: list[str], timeout: float, **options) -> subprocess.CompletedProcess:
+def run(command: list[str], timeout: float | None = None, **options) -> subprocess.CompletedProcess:
     """As subprocess.run with its output as text, from any thread. The program and all that it has started end with
     the campaign, and at the limit, where this raises subprocess.TimeoutExpired."""
     if _stopped.is_set():
@@ -92,6 +93,16 @@ def run(command: list[str], timeout: float, **options) -> subprocess.CompletedPr
     finally:
         _running.discard(process)
     return subprocess.CompletedProcess(command, process.returncode, out, err)
+
+
+def build(preset: str, jobs: int, targets: list[str], runner: Sequence[str] = ()) -> None:
+    """Builds these targets of a preset; `runner` is what CMake is started with."""
+    for command in (["cmake", "--preset", preset],
+                    [*runner, "cmake", "--build", "--preset", preset, "-j", str(jobs), "--target", *targets]):
+        done = run(command, cwd=ROOT)
+        if done.returncode != 0:
+            said = "\n".join((done.stdout + done.stderr).strip().splitlines()[-15:])
+            raise Failed(f"{' '.join(command)} ended with {done.returncode}:\n{said}")
 
 
 def _stop(number, _frame) -> None:
