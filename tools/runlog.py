@@ -19,10 +19,12 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 from dataclasses import dataclass, field
 
 SCORES = ("loss_z", "norm_z")
 SPIKE = 6.0  # a z beyond it is a spike: kSpike of src/train/spike_watch.h
+MEASURED = re.compile(r"(.*_)?(ms|seconds)|tokens_per_s|mfu|memory_gib")  # keys that say how fast, not what
 NO_TARGET = "no counted target"  # why an update was dropped, where not for a spike
 
 
@@ -73,6 +75,11 @@ def is_spike(record: dict, score: str) -> bool:
     """Whether one of SCORES of a step's record says so."""
     z = record.get(score)
     return isinstance(z, (int, float)) and z > SPIKE
+
+
+def repeatable(record: dict) -> dict:
+    """The record without its measurements: what a run has again, to the bit."""
+    return {key: value for key, value in record.items() if not MEASURED.fullmatch(key)}
 
 
 def read(path: str) -> RunLog:

@@ -18,6 +18,7 @@ sys.dont_write_bytecode = True
 
 ROOT = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
 sys.path.insert(0, os.path.join(ROOT, "tools"))
+import runlog  # noqa: E402
 from changed_config import changed  # noqa: E402
 
 PROGRAM = os.path.abspath(os.environ.get("CODA_TRAIN", os.path.join(ROOT, "build/cpu/bin/coda_train")))
@@ -26,8 +27,6 @@ TIMEOUT_S = 120  # of one run; all of them take well below a second on an idle m
 DONE, RUNTIME, USAGE, NON_FINITE, INTERRUPTED = 0, 1, 2, 3, 130
 
 STEP_KEYS = ["step", "loss", "grad_norm", "lr", "tokens", "ms", "tokens_per_s", "mfu", "memory_gib", "loss_z", "norm_z"]
-# What is not a measurement of time.
-REPEATABLE_KEYS = ["step", "loss", "grad_norm", "lr", "tokens", "val_loss", "loss_z", "norm_z", "skipped"]
 
 CONFIG = {
     "model": {
@@ -85,7 +84,7 @@ class Log:
 
     def repeatable(self):
         """Every record without the measurements of time, in order."""
-        return [{key: record[key] for key in REPEATABLE_KEYS if key in record} for record in self.records]
+        return [runlog.repeatable(record) for record in self.records]
 
     def losses(self):
         return [record["loss"] for record in self.steps]
@@ -193,7 +192,7 @@ class ProgramTestCase(unittest.TestCase):
         return {name: self.read(folder, name) for name in self.tree(folder) if name.endswith(".bin")}
 
     def assert_same_run(self, run, other):
-        """Same losses, validation losses and last weights and moments, bit by bit."""
+        """Same log but for measurements of time, and same last weights and moments, bit by bit."""
         self.assertEqual(self.log(run).repeatable(), self.log(other).repeatable())
         self.assertEqual(self.checkpoints(run)[-1], self.checkpoints(other)[-1])
         self.assertEqual(self.segments(run), self.segments(other))

@@ -8,9 +8,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 import struct
 
+import runlog
 from campaign import Failed
 from changed_config import changed
 
@@ -30,7 +30,6 @@ CONFIG = {
     "output": {"directory": "run"},
 }
 TOKENS = 4000  # some ten epochs of 600 steps
-MEASURED = re.compile(r"(.*_)?(ms|seconds)|tokens_per_s|mfu|memory_gib")  # keys of the log that say how fast, not what
 KINDS = ("loss", "val_loss", "evaluation", "sample")  # the key that tells what a record is
 
 
@@ -130,7 +129,7 @@ def read_log(path: str) -> tuple[list[dict], list[str]]:
         if number == 1 and not (isinstance(record, dict) and "config" in record):
             wrong.append(f"log.jsonl:1: no header: {line[:80]!r}")
         if isinstance(record, dict) and any(kind in record for kind in KINDS):
-            found.append({key: value for key, value in record.items() if not MEASURED.fullmatch(key)})
+            found.append(runlog.repeatable(record))
     if torn and not lines:
         wrong.append("log.jsonl:1: the header is torn")
     return found, wrong

@@ -10,9 +10,6 @@ import runlog
 
 from .registry import FP8, SMALL, SMALLER, SMALLER_FP8, Failed, losses_of, part
 
-# Of a step's record: which are not measurements.
-REPEATABLE = ("loss", "grad_norm", "lr", "tokens", "loss_z", "norm_z", "skipped", "f8")
-
 
 def digests(folder):
     """SHA-256 of every file of the newest checkpoint of a run that holds numbers."""
@@ -29,7 +26,7 @@ def digests(folder):
 def require_same(one, other):
     a, b = (runlog.read(folder).steps for folder in (one, other))
     for step in sorted(a.keys() | b.keys()):
-        values = [{key: steps.get(step, {}).get(key) for key in REPEATABLE} for steps in (a, b)]
+        values = [runlog.repeatable(steps.get(step, {})) for steps in (a, b)]
         if values[0] != values[1]:
             raise Failed(f"step {step}: {values[0]} and {values[1]}")
     if digests(one) != digests(other):
