@@ -12,24 +12,19 @@ asked to stop, and after 60 seconds they are killed. If the launcher itself is k
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
+
+from coda_torch.ports import held_port
 
 GRACE_S = 60
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 EXPECTED = (0, 130)
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-def start(ranks, flags):
-    environment = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()),
+def start(ranks, flags, port):
+    environment = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
                    "WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks), "CODA_TORCH_LAUNCHER": str(os.getpid())}
     if "OMP_NUM_THREADS" not in environment:
         environment["OMP_NUM_THREADS"] = str(max(1, len(os.sched_getaffinity(0)) // ranks))
@@ -78,10 +73,11 @@ def main():
         print(__doc__.strip(), file=sys.stderr)
         return 2
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # in the ranks too: before libcoda handles it nothing can be saved
-    processes = start(int(words[1]), words[2:])
-    for number in FORWARDED:
-        signal.signal(number, lambda received, _frame: send(processes, received))
-    return watch(processes)
+    with held_port() as port:
+        processes = start(int(words[1]), words[2:], port)
+        for number in FORWARDED:
+            signal.signal(number, lambda received, _frame: send(processes, received))
+        return watch(processes)
 
 
 if __name__ == "__main__":

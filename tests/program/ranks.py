@@ -10,7 +10,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -19,7 +18,9 @@ import unittest
 from program import DONE, PROGRAM, ROOT, RUNTIME, TIMEOUT_S, ProgramTestCase, Result
 
 sys.path.insert(0, os.path.join(ROOT, "tests"))
+sys.path.insert(0, os.path.join(ROOT, "src"))
 import sanitizer  # noqa: E402
+from coda_torch.ports import held_port  # noqa: E402
 
 LIBRARY = os.path.abspath(os.environ.get(
     "CODA_LIBRARY", os.path.join(os.path.dirname(PROGRAM), "..", "lib", "libcoda.so.1")))
@@ -45,12 +46,6 @@ def find_python():
         if done.stdout.strip() == "True":
             return python
     return None
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def read_proc(pid, name):
@@ -155,10 +150,10 @@ class RanksTestCase(ProgramTestCase):
     def each_rank(self, flags, folders=("", ""), environments=({}, {}), preexec=(None, None), while_running=None):
         """Runs one process per rank. Each has its own flags, folder, environment and preexec_fn; all read config.json.
         Calls while_running(processes). Returns a Result per rank."""
-        port, processes = str(free_port()), []
+        port, processes = self.enterContext(held_port()), []
         for rank, own in enumerate(flags):
             environment = {**self.environment(1), "RANK": str(rank), "WORLD_SIZE": str(len(flags)),
-                           "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, **environments[rank]}
+                           "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), **environments[rank]}
             process = subprocess.Popen([self.python, "-m", "coda_torch.train", "--config", "config.json", *own],
                                        cwd=self.path(folders[rank]), env=environment, stdin=subprocess.DEVNULL,
                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,

@@ -7,7 +7,7 @@ import subprocess
 import unittest
 
 from program import TIMEOUT_S
-from ranks import RanksTestCase, free_port
+from ranks import RanksTestCase, held_port
 
 CHECK = os.path.join(os.path.dirname(os.path.abspath(__file__)), "own_loop_check.py")
 SMALL = {"training.grad_accumulation_steps": 3, "training.steps": 6, "checkpoint.at_end": True}
@@ -46,12 +46,12 @@ class OwnLoopTest(RanksTestCase):
     def test_two_ranks(self):
         self.train("--dump-batches", "batches.npy", changes={**SMALL, "training.grad_accumulation_steps": 4})
         self.ranks(2, {**SMALL, "training.grad_accumulation_steps": 4, "output.directory": "two"})
-        port = str(free_port())
+        port = self.enterContext(held_port())
         processes = [subprocess.Popen(
             [self.python, CHECK, "replay_as_rank", "config.json", "batches.npy", self.path("two", "log.jsonl")],
             cwd=self.folder, stdout=subprocess.PIPE, text=True, env={
                 **self.environment(1), "RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1",
-                "MASTER_PORT": port}) for rank in range(2)]
+                "MASTER_PORT": str(port)}) for rank in range(2)]
         made = [json.loads(process.communicate(timeout=TIMEOUT_S)[0]) for process in processes]
         self.assert_results(made[0], "two")
         self.assertEqual(made[0]["results"], made[1]["results"])

@@ -5,12 +5,13 @@ import os
 import re
 import shutil
 import signal
+import socket
 import struct
 import sys
 import unittest
 
 from program import DONE, RUNTIME, TIMEOUT_S, USAGE, shard
-from ranks import CHANGES, LIBRARY, RanksTestCase, pids_of
+from ranks import CHANGES, LIBRARY, RanksTestCase, held_port, pids_of
 
 # GEMMs of FP8 operands take multiples of 16.
 FP8_SIZES = {"model.hidden_size": 48, "model.intermediate_size": 80, "model.num_attention_heads": 6,
@@ -236,6 +237,16 @@ class TorchrunTest(RanksTestCase):
         self.assertEqual(process.wait(TIMEOUT_S), DONE, self.errors())
         self.assertEqual(len(self.log().starts), 1, "the ranks were started again")
         self.assert_same_run("run", "launcher")
+
+
+class HeldPortTest(unittest.TestCase):
+    def test_only_the_store_gets_it(self):
+        with held_port() as port, socket.socket() as other, socket.socket() as store:
+            with self.assertRaises(OSError):
+                other.bind(("127.0.0.1", port))
+            store.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as torch.distributed does
+            store.bind(("", port))
+            store.listen()
 
 
 if __name__ == "__main__":
