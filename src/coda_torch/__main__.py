@@ -16,18 +16,20 @@ import subprocess
 import sys
 import time
 
-from coda_torch.ports import held_port
+from coda_torch.host import cores_of_a_rank, held_port
+from coda_torch.library import DONE, INTERRUPTED, USAGE
 
 GRACE_S = 60
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
-EXPECTED = (0, 130)
+EXPECTED = (DONE, INTERRUPTED)
 
 
 def start(ranks, flags, port):
     environment = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
                    "WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks), "CODA_TORCH_LAUNCHER": str(os.getpid())}
     if "OMP_NUM_THREADS" not in environment:
-        environment["OMP_NUM_THREADS"] = str(max(1, len(os.sched_getaffinity(0)) // ranks))
+        # A team's number of threads reaches only libcoda's main thread; PyTorch's own read this variable.
+        environment["OMP_NUM_THREADS"] = str(cores_of_a_rank(ranks))
     # A group of their own: Ctrl-C of the terminal would reach them twice, and a second one ends a rank at once.
     return [subprocess.Popen([sys.executable, "-m", "coda_torch.train", *flags], start_new_session=True,
                              env={**environment, "RANK": str(rank), "LOCAL_RANK": str(rank)})
@@ -55,10 +57,7 @@ def watch(processes):
         if deadline is not None and time.monotonic() > deadline:
             send(processes, signal.SIGKILL)
         time.sleep(0.05)
-    codes = [code_of(process.returncode) for process in processes]
-    if failed is not None:
-        return failed
-    return next((code for code in codes if code not in EXPECTED), codes[0])
+    return processes[0].returncode if failed is None else failed
 
 
 def send(processes, number):
@@ -71,7 +70,7 @@ def main():
     words = sys.argv[1:]
     if len(words) < 2 or words[0] != "--ranks" or not words[1].isdecimal() or int(words[1]) < 1:
         print(__doc__.strip(), file=sys.stderr)
-        return 2
+        return USAGE
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # in the ranks too: before libcoda handles it nothing can be saved
     with held_port() as port:
         processes = start(int(words[1]), words[2:], port)

@@ -8,6 +8,7 @@ ABI = 1
 HOST, GPU = 0, 1
 SCATTER, GATHER = 0, 1
 F64, F32, BF16 = 0, 1, 2
+DONE, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130  # exit codes of coda_main
 
 
 class Transfer(ctypes.Structure):

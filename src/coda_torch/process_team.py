@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 
 from coda_torch import library
+from coda_torch.host import cores_of_a_rank
 
 ROLL_CALL_S = 3.0
 
@@ -17,7 +18,7 @@ def threads_of_a_rank(local_ranks):
     """OpenMP threads: 0, as OMP_NUM_THREADS says, unless torchrun said it, which always says 1."""
     if "OMP_NUM_THREADS" in os.environ and "TORCHELASTIC_RUN_ID" not in os.environ:
         return 0
-    return max(1, len(os.sched_getaffinity(0)) // local_ranks)
+    return cores_of_a_rank(local_ranks)
 
 
 class ProcessTeam(library.Team):

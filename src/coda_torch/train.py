@@ -10,7 +10,6 @@ import sys
 
 from coda_torch import library
 
-DONE, FAILED, INTERRUPTED = 0, 1, 130
 PR_SET_PDEATHSIG = 1
 
 
@@ -37,8 +36,8 @@ def main():
         sys.exit(f"coda_torch: several ranks need PyTorch: pip install torch ({error})")
     team = ProcessTeam()
     code = library.main(arguments, team)
-    if code in (DONE, INTERRUPTED) and not team.close():
-        return FAILED  # another rank has said why
+    if code in (library.DONE, library.INTERRUPTED) and not team.close():
+        return library.FAILED  # another rank has said why
     return code
 
 

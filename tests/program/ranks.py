@@ -20,7 +20,7 @@ from program import DONE, PROGRAM, ROOT, RUNTIME, TIMEOUT_S, ProgramTestCase, Re
 sys.path.insert(0, os.path.join(ROOT, "tests"))
 sys.path.insert(0, os.path.join(ROOT, "src"))
 import sanitizer  # noqa: E402
-from coda_torch.ports import held_port  # noqa: E402
+from coda_torch.host import held_port  # noqa: E402
 
 LIBRARY = os.path.abspath(os.environ.get(
     "CODA_LIBRARY", os.path.join(os.path.dirname(PROGRAM), "..", "lib", "libcoda.so.1")))

@@ -1,6 +1,7 @@
-"""A TCP port of this machine for the first rank's store."""
+"""What the ranks of one machine share: a TCP port for the first one's store, and the cores."""
 
 import contextlib
+import os
 import socket
 
 
@@ -12,3 +13,7 @@ def held_port():
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         held.bind(("127.0.0.1", 0))
         yield held.getsockname()[1]
+
+
+def cores_of_a_rank(local_ranks):
+    return max(1, len(os.sched_getaffinity(0)) // local_ranks)
