@@ -11,7 +11,7 @@ import sys
 import fetch
 import prepare
 
-VALIDATION = "0.0075"  # of 25.8 million tokens, it leaves docs_100m one pass of 780 steps
+VALIDATION = 0.0075  # of 25.8 million tokens, it leaves docs_100m one pass of 780 steps
 
 
 def sources(given: list[str] | None, folder: str) -> list[str]:
@@ -30,14 +30,16 @@ def main() -> None:
     parser.add_argument(
         "--source", action="append", metavar="FILE", help="may be repeated (default: docs.jsonl.zst in the folder)"
     )
-    parser.add_argument("--val-fraction", default=VALIDATION, metavar="F", help=f"default: {VALIDATION}")
+    parser.add_argument(
+        "--val-fraction", type=prepare.fraction, default=VALIDATION, metavar="F", help=f"default: {VALIDATION}"
+    )
     given = parser.parse_args()
     program = prepare.find_program(given.program)
     files = sources(given.source, given.folder)
     tokenizer = prepare.tokenizer_file(given.tokenizer, given.folder)
     os.makedirs(given.folder, exist_ok=True)
     stem = os.path.join(given.folder, "docs")
-    shards = prepare.tokenize(program, tokenizer, files, stem, "--val-fraction", given.val_fraction)
+    shards = prepare.tokenize(program, tokenizer, files, stem, "--val-fraction", str(given.val_fraction))
     train, val = (next(path for path in shards if path.endswith(f"_{part}.bin")) for part in ("train", "val"))
     prepare.print_config(prepare.model_keys(tokenizer), train, val, tokenizer)
 

@@ -37,7 +37,7 @@ def main() -> None:
         "--files", type=number_of_files, default=1, metavar="N", help=f"the first N of {FILES} (default: 1)"
     )
     parser.add_argument("--shard-tokens", type=int, default=100_000_000, metavar="N", help="default: 100000000")
-    parser.add_argument("--val-fraction", type=float, default=0.005, metavar="F", help="default: 0.005")
+    parser.add_argument("--val-fraction", type=prepare.fraction, default=0.005, metavar="F", help="default: 0.005")
     given = parser.parse_args()
     try:
         import pyarrow.parquet  # noqa: F401 - before 2 GB are downloaded for nothing

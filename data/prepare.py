@@ -7,6 +7,7 @@ import glob
 import gzip
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -38,13 +39,21 @@ def parser_of(name: str, description: str, tokenizer: str | None) -> argparse.Ar
     return parser
 
 
+def fraction(text: str) -> float:
+    if not 0 < (value := float(text)) < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not between 0 and 1")
+    return value
+
+
 def find_program(given: str | None) -> str:
     if given:
         if not os.access(given, os.X_OK):
             raise fetch.Problem(f"--program {given}: is not a program")
         return os.path.abspath(given)
-    if built := glob.glob(os.path.join(ROOT, "build", "*", "bin", "coda_tokenize")):
-        return max(built, key=os.path.getmtime)
+    for presets in (("hopper", "cpu"), ("*",)):  # a program with a sanitizer is slow
+        paths = (os.path.join(ROOT, "build", preset, "bin", "coda_tokenize") for preset in presets)
+        if built := [found for path in paths for found in glob.glob(path)]:
+            return max(built, key=os.path.getmtime)
     installed = os.path.normpath(os.path.join(ROOT, "..", "..", "bin", "coda_tokenize"))
     if os.access(installed, os.X_OK):
         return installed
@@ -111,6 +120,15 @@ def derived(path: str, sources: list[str], make: Callable[[], None]) -> str:
     return path
 
 
+def shards_of(stem: str, options: tuple[str, ...]) -> list[str]:
+    """What coda_tokenize with these options has written: the folder may hold other shards whose names begin so too."""
+    folder, name = os.path.split(stem)
+    part = "_(train|val)" if "--val-fraction" in options else ""
+    number = r"_\d{6,}" if "--shard-tokens" in options else ""
+    form = re.compile(re.escape(name) + part + number + r"\.bin")
+    return sorted(os.path.join(folder, file) for file in os.listdir(folder or ".") if form.fullmatch(file))
+
+
 def tokenize(program: str, tokenizer: str, inputs: list[str], stem: str, *options: str) -> list[str]:
     """The shards of `inputs`. Shards that came from the same inputs, tokenizer and options are reused."""
     folder, name = os.path.split(stem)
@@ -131,7 +149,7 @@ def tokenize(program: str, tokenizer: str, inputs: list[str], stem: str, *option
     status = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=sys.stderr, check=False).returncode
     if status != 0:
         raise fetch.Problem(f"coda_tokenize ended with exit status {status}; its message is above")
-    shards = sorted(path for path in glob.glob(glob.escape(stem) + "*.bin"))
+    shards = shards_of(stem, options)
     done[name] = {"made_of": wanted, "shards": shards}
     with open(record + ".new", "w", encoding="utf-8") as file:
         json.dump(done, file, indent=1)

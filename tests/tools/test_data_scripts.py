@@ -171,7 +171,8 @@ class ScriptTest(DataCase):
         self.assertEqual((len(Server.asked), self.calls()), (asked, 0))  # said before anything is fetched
 
         os.makedirs(folder)
-        for name in ("data/docs/docs.jsonl.zst", "a.jsonl", "b.jsonl"):
+        others = [f"data/docs/docs{rest}.bin" for rest in ("", "_llama3_train", "_llama3_val", "_train_000000")]
+        for name in ("data/docs/docs.jsonl.zst", "a.jsonl", "b.jsonl", *others):
             with open(self.path(name), "wb") as file:
                 file.write(b'{"text": "One."}\n')
         config = self.config(self.script("docs.py", "--folder", folder, "--program", program))
@@ -182,6 +183,10 @@ class ScriptTest(DataCase):
         named = [word for name in ("a.jsonl", "b.jsonl") for word in ("--source", self.path(name))]
         self.config(self.script("docs.py", "--folder", folder, "--program", program, *named))
         self.assertRegex(self.content("data/docs/docs_train.bin").decode(), r"--overwrite \S+/a\.jsonl \S+/b\.jsonl$")
+        for wrong in ("0", "1", "nan", "some"):
+            done = self.script("docs.py", "--folder", folder, "--program", program, "--val-fraction", wrong)
+            self.assertEqual(done.returncode, 2)
+            self.assertIn(wrong, done.stderr)
 
     def test_interrupted_conversion(self):
         """What is left of one is not taken for the whole."""
@@ -240,9 +245,12 @@ class ScriptTest(DataCase):
             with self.assertRaises(fetch.Problem) as caught:
                 prepare.find_program(None)
             self.assertIn(self.path("p/bin/coda_tokenize"), str(caught.exception))
-            for name in ("path/coda_tokenize", "p/bin/coda_tokenize", "p/share/coda_train/build/x/bin/coda_tokenize"):
+            for name in ("path/coda_tokenize", "p/bin/coda_tokenize", "p/share/coda_train/build/x/bin/coda_tokenize",
+                         "p/share/coda_train/build/cpu/bin/coda_tokenize"):
                 path = program(name)
                 self.assertEqual(prepare.find_program(None), path)
+            os.utime(path, (0, 0))
+            self.assertEqual(prepare.find_program(None), path, "x, which may have a sanitizer, is only newer")
 
     def test_fineweb_needs_a_reader_first(self):
         if importlib.util.find_spec("pyarrow"):
