@@ -3,6 +3,8 @@
 
 import os
 
+from replace_file import replace_file
+
 FILE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "src/tokenize/chat/letter_case_tables.h")
 
 
@@ -42,8 +44,7 @@ def main():
     lines += ["// clang-format on", "", "}  // namespace coda::jinja"]
     text = "\n".join(lines) + "\n"
     first = text.index("// clang-format off\n") + len("// clang-format off\n")
-    with open(FILE, "w", encoding="utf-8") as file:
-        file.write(text[:first] + text[first:].replace("// clang-format off\n", ""))
+    replace_file(FILE, text[:first] + text[first:].replace("// clang-format off\n", ""))
 
 
 def pack(entries):

@@ -6,9 +6,13 @@ The same files give the same archive: they are sorted, and neither times nor own
 import io
 import lzma
 import os
+import sys
 import tarfile
 
-ARCHIVE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "corpus.tar.xz")
+HERE = os.path.dirname(os.path.abspath(__file__))
+ARCHIVE = os.path.join(HERE, "corpus.tar.xz")
+sys.path.append(os.path.join(HERE, "..", "..", "tools"))
+from replace_file import replace_file  # noqa: E402
 
 
 def read(archive: str) -> dict[str, bytes]:
@@ -24,9 +28,7 @@ def write(archive: str, files: dict[str, bytes]) -> None:
             member = tarfile.TarInfo(name)  # mode 644, time 0, owner 0
             member.size = len(data)
             tar.addfile(member, io.BytesIO(data))
-    with open(archive + ".new", "wb") as file:
-        file.write(lzma.compress(packed.getvalue(), preset=9))
-    os.replace(archive + ".new", archive)
+    replace_file(archive, lzma.compress(packed.getvalue(), preset=9))
 
 
 def read_folder(folder: str) -> dict[str, bytes]:

@@ -28,6 +28,9 @@ import sys
 import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.append(os.path.join(HERE, "..", "..", "tools"))
+from replace_file import replace_file  # noqa: E402
+
 FILES = {"cpu": "cpu.json", "cuda": "gpu.json"}
 STEPS = 20
 # Relative; for another build, whose rounding differs. An operand of FP8 that is rounded the other way differs by up to
@@ -280,8 +283,7 @@ def write_record(path, record):
         return "[" + " ".join(found[1].split()) + "]"
 
     text = re.sub(r"\[([^\[\]{}]*)\]", one_line, json.dumps(record, indent=1))
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(text + "\n")
+    replace_file(path, text + "\n")
 
 
 def parse_arguments():

@@ -21,10 +21,12 @@ import os
 import re
 import statistics
 import sys
-import tempfile
 from dataclasses import dataclass, field
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path.append(os.path.join(ROOT, "tools"))
+from replace_file import replace_file  # noqa: E402
+
 RESULTS = os.path.join(ROOT, "tools", "bench", "results")
 GPUS = ("h100", "h200")
 
@@ -326,17 +328,8 @@ def write(path: str, header: dict, records: list[dict]) -> None:
     """Writes the file as a whole or not at all, one line per record, so that a diff shows which have changed."""
     lines = ",\n".join("  " + json.dumps(record) for record in records)
     text = f'{{\n "header": {json.dumps(header)},\n "records": [\n{lines}\n ]\n}}\n'
-    folder = os.path.dirname(os.path.abspath(path))
-    os.makedirs(folder, exist_ok=True)
-    with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=folder, suffix=".part", delete=False) as file:
-        try:
-            file.write(text)
-            file.close()
-            os.chmod(file.name, 0o644)
-            os.replace(file.name, path)
-        except BaseException:
-            os.unlink(file.name)
-            raise
+    os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+    replace_file(path, text)
 
 
 def merge(folder: str, what: str, header: dict, records: list[dict]) -> str:

@@ -26,6 +26,9 @@ import sysconfig
 import tempfile
 import time
 
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from replace_file import replace_file  # noqa: E402
+
 BATCH = 1000
 DOCUMENT_BYTES = 4096
 
@@ -138,7 +141,7 @@ def main():
     for name, rate in rates.items():
         print(f"median {name:18} {rate:7.1f} MB/s  coda_tokenize is {rates['coda_tokenize'] / rate:.2f}x")
     if arguments.json:
-        pathlib.Path(arguments.json).write_text(json.dumps(
+        replace_file(arguments.json, json.dumps(
             {"bytes": size, "threads": arguments.threads, "tokenizers": tokenizers.__version__, "text": arguments.text,
              "seconds": seconds, "mb_per_s": rates}, indent=1) + "\n")
 
