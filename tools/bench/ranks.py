@@ -89,7 +89,8 @@ def together(options, folder):
 def rival(options, kind):
     out = ended([start([sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(options.ranks),
                         str(HERE / "torch_ranks.py"), kind, "--config", options.config, "--steps", str(options.steps),
-                        "--batch", str(options.batch), "--length", str(options.length)])])
+                        "--warm-up", str(options.warm_up), "--batch", str(options.batch),
+                        "--length", str(options.length)])])
     return json.loads([line for line in out.splitlines() if line.startswith("{")][-1])
 
 
@@ -120,6 +121,8 @@ def main():
     words = [*sys.argv[1:], "--"]
     own = words.index("--")  # then the flags of coda_train
     options = parser.parse_args(words[:own])
+    if options.micro_batches != 1 and {"ddp", "fsdp2"} & set(options.parts.split(",")):
+        parser.error("--micro-batches: PyTorch's step has one, so leave ddp and fsdp2 out of --parts")
     options.gpus = list(range(options.ranks))
     options.flags = ["--training.micro_batch_size", str(options.batch), "--training.seq_len", str(options.length),
                      "--precision", options.precision, *words[own + 1:-1]]

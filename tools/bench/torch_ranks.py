@@ -2,6 +2,7 @@
 """One rank of PyTorch's training step on several GPUs, for tools/bench/ranks.py.
 
     torchrun --nproc-per-node N tools/bench/torch_ranks.py ddp|fsdp2 --config C --batch B --length T --steps N
+                                                           --warm-up N
 
 The first rank prints {"ms": median of a step, "gib": its peak, "compile_s": until its first step was done}.
 """
@@ -12,6 +13,7 @@ import argparse
 import json
 import os
 import statistics
+import sys
 import time
 
 import torch
@@ -19,9 +21,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
 
-from torch_step import Rival, read_config, times_of
-
-WARM_UP = 10  # steps
+from torch_step import Rival, clip, read_config, times_of
 
 
 class Head(nn.Module):
@@ -39,6 +39,8 @@ class Sharded(nn.Module):
     def __init__(self, model):
         super().__init__()
         from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+        if model.positions is not None:
+            sys.exit("the rival of fsdp2 has no learned positions; take a configuration with RoPE, or ddp")
         policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
         self.embedding, self.blocks, self.head = model.embedding, model.blocks, Head(model)
         self.cos, self.sin = model.cos, model.sin
@@ -77,7 +79,7 @@ def step_of(kind, config, batch, length, device):
         with torch.autocast("cuda", dtype=torch.bfloat16, enabled=kind == "ddp"):
             value = loss(tokens, targets)
         value.backward()
-        nn.utils.clip_grad_norm_(parameters, 1.0)
+        clip(parameters, config["training"])
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
 
@@ -90,7 +92,8 @@ def main():
     parser.add_argument("--config", required=True)
     parser.add_argument("--batch", type=int, required=True)
     parser.add_argument("--length", type=int, required=True)
-    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--steps", type=int, required=True)
+    parser.add_argument("--warm-up", type=int, required=True)
     options = parser.parse_args()
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
     torch.cuda.set_device(device)
@@ -104,7 +107,7 @@ def main():
     torch.cuda.synchronize()
     compiling = time.perf_counter() - began
     torch.cuda.reset_peak_memory_stats()
-    for _ in range(WARM_UP):
+    for _ in range(options.warm_up):
         step()
     ms = statistics.median(times_of(step, options.steps))
     if dist.get_rank() == 0:

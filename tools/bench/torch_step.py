@@ -103,6 +103,8 @@ class Rival(nn.Module):
 
     def __init__(self, model, length):
         super().__init__()
+        if model["sliding_window"]:
+            sys.exit("the rival has no sliding windows; take a configuration without model.sliding_window")
         self.embedding = nn.Embedding(model["vocab_size"], model["hidden_size"])
         self.blocks = nn.ModuleList(Block(model) for _ in range(model["num_hidden_layers"]))
         learned = model["position_embeddings"] == "learned"
@@ -123,6 +125,11 @@ class Rival(nn.Module):
             x = block(x, self.cos, self.sin)
         logits = self.head(self.norm(x)).float()
         return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
+
+
+def clip(parameters, training):
+    if training["max_grad_norm"] > 0:
+        nn.utils.clip_grad_norm_(parameters, training["max_grad_norm"])
 
 
 class Bench:
@@ -183,8 +190,7 @@ class Bench:
         with torch.autocast(DEVICE, dtype=torch.bfloat16):
             loss = self.loss(self.tokens, self.targets)
         loss.backward()
-        if self.config["training"]["max_grad_norm"] > 0:
-            nn.utils.clip_grad_norm_(self.parameters, self.config["training"]["max_grad_norm"])
+        clip(self.parameters, self.config["training"])
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
 
@@ -322,8 +328,6 @@ def main():
     torch.manual_seed(0)
     config = read_config(options.config)
     training = config["training"]
-    if config["model"]["sliding_window"]:
-        sys.exit("torch_step.py: the rival has no sliding windows; take a configuration without model.sliding_window")
     shapes = options.shape or [f"{training['micro_batch_size']}:{training['seq_len']}"]
     measured, made = [], []
     for batch, length in (map(int, shape.split(":")) for shape in shapes):
