@@ -49,14 +49,14 @@ void encode_line(std::string_view line, const std::string& place, bool validatio
 
 }  // namespace
 
-Encoded encode_segment(const Segment& segment, const DocumentOptions& options, Encoder& encoder) {
+Encoded encode_segment(const Segment& segment, const DocumentOptions& options, double val_fraction, Encoder& encoder) {
     Encoded result;
     if (segment.format == TextFormat::txt) {
         encode_text(segment, options, encoder, result);
         return result;
     }
     for_each_line(segment, [&](std::string_view line, const std::string& place, std::int64_t document) {
-        encode_line(line, place, is_validation(document, options.val_fraction), options, encoder, result);
+        encode_line(line, place, is_validation(document, val_fraction), options, encoder, result);
     });
     return result;
 }

@@ -136,7 +136,6 @@ TokenizeOptions parse_tokenize_options(int argc, const char* const* argv) {
     } catch (const CLI::ParseError& error) {
         throw UsageError(text(error.what(), " (see --help)"));
     }
-    options.documents.val_fraction = options.segments.val_fraction;
     check(app, options);
     return options;
 }

@@ -102,8 +102,8 @@ void tokenize(const TokenizeOptions& options) {
 
     const std::size_t threads = thread_count(options);
     OrderedWorkers<Segment, Encoded> workers(threads, bytes_in_work(threads), [&] {
-        return [encoder = std::make_shared<Encoder>(tokenizer), &documents](Segment& segment) {
-            return encode_segment(segment, documents, *encoder);
+        return [encoder = std::make_shared<Encoder>(tokenizer), &documents, &options](Segment& segment) {
+            return encode_segment(segment, documents, options.segments.val_fraction, *encoder);
         };
     });
     const auto begin = std::chrono::steady_clock::now();

@@ -32,7 +32,7 @@ Ids by_segments(const Tokenizer& tokenizer, const std::filesystem::path& path, s
     Ids ids;
     while (const auto segment = reader.next()) {
         ++segments;
-        const Encoded encoded = encode_segment(*segment, {}, encoder);
+        const Encoded encoded = encode_segment(*segment, {}, 0, encoder);
         ids.insert(ids.end(), encoded.train.begin(), encoded.train.end());
     }
     return ids;
@@ -143,7 +143,7 @@ TEST_CASE("lines of JSON stay whole, and one that is too long is refused with it
     Encoder encoder(tokenizer);
     std::string message = message_of([&] {
         while (const auto segment = reader.next()) {
-            const Ids part = encode_segment(*segment, {}, encoder).train;
+            const Ids part = encode_segment(*segment, {}, 0, encoder).train;
             ids.insert(ids.end(), part.begin(), part.end());
         }
     });
