@@ -209,5 +209,7 @@ TEST_CASE("today is the local day, or the one that is given") {
     CHECK(chat_clock("")("%d %b %Y").size() == 11);
     CHECK(chat_clock("26 Jul 2024")("%Y-%m-%d %A") == "2024-07-26 Friday");
     CHECK(chat_clock("")("").empty());
+    CHECK(chat_clock("26 Jul 2024")("%8190Y").size() == 8190);
+    CHECK_THROWS_WITH(chat_clock("26 Jul 2024")("%8191Y"), Contains("strftime_now()") && Contains("8190 bytes"));
     CHECK_THROWS_WITH(chat_clock("tomorrow"), Contains("--date") && Contains("tomorrow"));
 }

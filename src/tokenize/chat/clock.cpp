@@ -36,9 +36,12 @@ std::function<std::string(const std::string&)> chat_clock(const std::string& dat
         if (format.empty()) return std::string();
         require(format.size() <= 1000 && format.find('\0') == std::string::npos,
                 "strftime_now(): the format is too long, or has a NUL");
+        // The format comes from the template; what it may ask for is limited by the buffer. With a character at its
+        // end, a length of 0 says that the text does not fit: the text of "%p" may be empty.
         std::string result(8192, '\0');
-        // The format comes from the template; what it may ask for is limited by the buffer.
-        result.resize(std::strftime(result.data(), result.size(), format.c_str(), &time));
+        const std::size_t length = std::strftime(result.data(), result.size(), (format + ".").c_str(), &time);
+        require(length > 0, "strftime_now(): the text of the format is longer than ", result.size() - 2, " bytes");
+        result.resize(length - 1);
         return result;
     };
 }

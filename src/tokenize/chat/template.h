@@ -12,7 +12,6 @@
 #pragma once
 
 #include <cstdint>
-#include <ctime>
 #include <functional>
 #include <memory>
 #include <string>
