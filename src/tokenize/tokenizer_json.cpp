@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <map>
 #include <system_error>
+#include <utility>
 
 #include "src/config/json_file.h"
 #include "src/io/files.h"
@@ -158,17 +159,17 @@ void read_added_tokens(const JsonPart& part, AddedTokenReader& reader) {
 /// added_tokens_decoder of tokenizer_config.json: {"id": token}.
 void read_config_tokens(const JsonPart& part, AddedTokenReader& reader) {
     if (part.is_null()) return;
-    std::map<std::uint32_t, AddedToken> tokens;  // in the order of their ids
+    std::map<std::uint32_t, std::pair<JsonPart, AddedToken>> tokens;  // in the order of their ids
     for (const auto& [key, value] : part.object().items()) {
         const JsonPart entry = part.entry(key, value);
         std::uint32_t id = 0;
         const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
         entry.require_that(error == std::errc() && end == key.data() + key.size() && id < JsonPart::kMaxIds,
                            "a token id is expected");
-        tokens.emplace(id, added_token(entry, id));
+        tokens.try_emplace(id, entry, added_token(entry, id));
     }
-    for (const auto& [id, token] : tokens) {
-        const JsonPart entry = part.entry(std::to_string(id), part.value);
+    for (const auto& [id, given] : tokens) {
+        const auto& [entry, token] = given;
         AddedToken* known = reader.find(token.content);
         if (known == nullptr) {
             reader.add(entry, token);

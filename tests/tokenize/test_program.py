@@ -261,9 +261,9 @@ class CommandLineTest(ProgramTestCase):
         self.write("a.txt", "a  <|endoftext|><tool>")
         self.run_program("--tokenizer", "tokenizer.json", "--out", "o", "--bos", "none", "--eos", "none", "a.txt")
         self.assertEqual(self.tokens(), [*ids("a"), END, END + 1])
-        self.write("tokenizer_config.json", json.dumps({"added_tokens_decoder": {"300": {"content": "<tool>"}}}))
+        self.write("tokenizer_config.json", json.dumps({"added_tokens_decoder": {"0300": {"content": "<tool>"}}}))
         done = self.run_program("--tokenizer", "tokenizer.json", "--out", "p", "a.txt", expect=RUNTIME)
-        self.assertIn("tokenizer_config.json: added_tokens_decoder.300: <tool> has id 300 here", done.stderr)
+        self.assertIn("tokenizer_config.json: added_tokens_decoder.0300: <tool> has id 300 here", done.stderr)
 
     def test_json_as_python_reads_it(self):
         self.write("a.jsonl", '{"n": NaN, "m": [1e999, -Infinity], "text": "a", "text": "b\\ud83d\\ude42"}\n'
