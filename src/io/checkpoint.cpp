@@ -344,8 +344,7 @@ std::optional<CheckpointInfo> newest_checkpoint(const fs::path& run,
             return open_checkpoint(path);
         } catch (const Error& error) {
             // While it was looked at, the run may have written a newer one and deleted this.
-            std::error_code ignored;
-            if (fs::exists(fs::symlink_status(path, ignored)))
+            if (is_name_taken(path))
                 on_skip(text("skipped checkpoint ", path.string(), ": ", error.what()));
             else
                 changed = true;

@@ -104,6 +104,11 @@ bool is_there(const std::filesystem::path& path) {
     return std::filesystem::exists(path, ignored);
 }
 
+bool is_name_taken(const fs::path& path) {
+    std::error_code ignored;
+    return fs::exists(fs::symlink_status(path, ignored));
+}
+
 std::string read_file(const fs::path& path) {
     const FileReader file(path);
     std::string contents(static_cast<std::size_t>(file.bytes()), '\0');
@@ -139,8 +144,7 @@ bool exchange_paths(const fs::path& one, const fs::path& other) {
 }
 
 fs::path publish_folder(const fs::path& from, const fs::path& to) {
-    std::error_code ignored;
-    if (!fs::exists(fs::symlink_status(to, ignored))) {
+    if (!is_name_taken(to)) {
         rename_path(from, to);
         return {};
     }

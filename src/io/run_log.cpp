@@ -52,10 +52,9 @@ std::optional<std::int64_t> step_of(const json& record) {
 
 /// Writes `contents` next to `path` under the first free name.
 fs::path keep_aside(const fs::path& path, const std::string& contents) {
-    std::error_code ignored;
     for (int number = 1;; ++number) {
         const fs::path aside = text(path.string(), ".damaged-", number);
-        if (fs::exists(fs::symlink_status(aside, ignored))) continue;
+        if (is_name_taken(aside)) continue;
         replace_file(aside, bytes_of(contents));
         return aside;
     }

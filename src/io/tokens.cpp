@@ -89,8 +89,7 @@ TokenFile::TokenFile(const fs::path& path, std::int64_t vocab) : name_(path.stri
         file_.read_at(0, head);
         layout_ = shard_layout(head, file_.bytes(), name_);
         const fs::path mask = mask_path(path);
-        std::error_code ignored;
-        if (fs::exists(fs::symlink_status(mask, ignored))) mask_.emplace(mask, layout_.count);
+        if (is_name_taken(mask)) mask_.emplace(mask, layout_.count);
     }
     std::vector<std::int32_t> first_tokens(static_cast<std::size_t>(std::min(layout_.count, kCheckedTokens)));
     read(0, first_tokens, vocab);
@@ -123,7 +122,7 @@ std::vector<fs::path> expand_paths(const std::vector<std::string>& patterns,
 bool have_masks(const std::vector<std::string>& patterns) {
     try {
         const std::vector<std::filesystem::path> files = expand_paths(patterns);
-        return std::any_of(files.begin(), files.end(), [](const auto& file) { return is_there(mask_path(file)); });
+        return std::any_of(files.begin(), files.end(), [](const auto& file) { return is_name_taken(mask_path(file)); });
     } catch (const Error&) {  // said where the data are opened
         return false;
     }

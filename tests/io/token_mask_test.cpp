@@ -59,8 +59,13 @@ TEST_CASE("a mask that is not one of its shard is refused with file and reason")
 
     fs::remove(mask);
     CHECK(TokenFile(shard, 100).mask() == nullptr);
+    CHECK_FALSE(have_masks({shard.string()}));
     fs::create_directory(mask);
     CHECK_THROWS_WITH(TokenFile(shard, 100), Contains("a.mask"));
+    fs::remove(mask);
+    fs::create_symlink("nowhere", mask);
+    CHECK_THROWS_WITH(TokenFile(shard, 100), Contains("a.mask"));
+    CHECK(have_masks({shard.string()}));
     put(scratch.path() / "b.txt", "text");
     put(scratch.path() / "b.mask", "of another program");
     CHECK(TokenFile(scratch.path() / "b.txt", 256).mask() == nullptr);
