@@ -6,7 +6,6 @@
 #include <cerrno>
 #include <list>
 #include <mutex>
-#include <system_error>
 #include <utility>
 
 #include "src/core/file_kind.h"
@@ -17,24 +16,20 @@ namespace {
 
 namespace fs = std::filesystem;
 
-[[noreturn]] void fail(const char* operation, const fs::path& path, int error) {
-    throw Error(text(operation, " ", path.string(), ": ", std::generic_category().message(error)));
-}
-
 /// An open descriptor, of which a read that is under way keeps a share when another reader takes its place.
 class OpenFile {
   public:
     /// Anything but a regular file is refused before it is opened: a FIFO would hang.
     explicit OpenFile(const fs::path& path) {
-        if (::stat(path.c_str(), &status_) != 0) fail("open", path, errno);
+        if (::stat(path.c_str(), &status_) != 0) throw_errno("open", path, errno);
         require(S_ISREG(status_.st_mode), "open ", path.string(), ": ", file_kind(fs::status(path).type()),
                 ", not a regular file");
         descriptor_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-        if (descriptor_ < 0) fail("open", path, errno);
+        if (descriptor_ < 0) throw_errno("open", path, errno);
         if (::fstat(descriptor_, &status_) == 0) return;
         const int error = errno;
         ::close(descriptor_);
-        fail("stat", path, error);
+        throw_errno("stat", path, error);
     }
     ~OpenFile() { ::close(descriptor_); }
     OpenFile(const OpenFile&) = delete;
@@ -138,7 +133,7 @@ void FileReader::read_at(std::int64_t offset, std::span<std::byte> out) const {
     while (!out.empty()) {
         const ssize_t got = ::pread(open->descriptor(), out.data(), out.size(), offset);
         if (got < 0 && errno == EINTR) continue;
-        if (got < 0) fail("read", file_->path, errno);
+        if (got < 0) throw_errno("read", file_->path, errno);
         require(got > 0, "read ", file_->path.string(), ": it ends at byte ", offset, " and had ", file_->bytes,
                 " bytes when it was opened; was it cut short by another program?");
         out = out.subspan(static_cast<std::size_t>(got));

@@ -15,10 +15,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-[[noreturn]] void fail(const char* operation, const fs::path& path, int error) {
-    throw Error(text(operation, " ", path.string(), ": ", std::generic_category().message(error)));
-}
-
 /// A file descriptor closed at the end of its scope.
 struct Descriptor {
     int value = -1;
@@ -37,10 +33,14 @@ fs::path free_aside_of(const fs::path& path) {
 
 }  // namespace
 
+void throw_errno(const char* operation, const fs::path& path, int error) {
+    throw Error(text(operation, " ", path.string(), ": ", std::generic_category().message(error)));
+}
+
 FileWriter::FileWriter(fs::path path, Mode mode) : path_(std::move(path)) {
     const int how = mode == Mode::create ? O_CREAT | O_EXCL : mode == Mode::append ? O_CREAT | O_APPEND : 0;
     descriptor_ = ::open(path_.c_str(), O_WRONLY | O_CLOEXEC | how, 0666);
-    if (descriptor_ < 0) fail(mode == Mode::update ? "open" : "create", path_, errno);
+    if (descriptor_ < 0) throw_errno(mode == Mode::update ? "open" : "create", path_, errno);
 }
 
 FileWriter::~FileWriter() {
@@ -60,7 +60,7 @@ void FileWriter::write(std::span<const std::byte> bytes) {
     while (!bytes.empty()) {
         const ssize_t written = ::write(descriptor_, bytes.data(), bytes.size());
         if (written < 0 && errno == EINTR) continue;
-        if (written < 0) fail("write to", path_, errno);
+        if (written < 0) throw_errno("write to", path_, errno);
         bytes = bytes.subspan(static_cast<std::size_t>(written));
     }
 }
@@ -69,23 +69,23 @@ void FileWriter::write_at(std::int64_t offset, std::span<const std::byte> bytes)
     while (!bytes.empty()) {
         const ssize_t written = ::pwrite(descriptor_, bytes.data(), bytes.size(), offset);
         if (written < 0 && errno == EINTR) continue;
-        if (written < 0) fail("write to", path_, errno);
+        if (written < 0) throw_errno("write to", path_, errno);
         bytes = bytes.subspan(static_cast<std::size_t>(written));
         offset += written;
     }
 }
 
 void FileWriter::sync() {
-    if (::fsync(descriptor_) != 0) fail("sync", path_, errno);
+    if (::fsync(descriptor_) != 0) throw_errno("sync", path_, errno);
 }
 
 void FileWriter::finish() {
     sync();
-    if (::close(std::exchange(descriptor_, -1)) != 0) fail("close", path_, errno);
+    if (::close(std::exchange(descriptor_, -1)) != 0) throw_errno("close", path_, errno);
 }
 
 void FileWriter::truncate(std::int64_t bytes) {
-    if (::ftruncate(descriptor_, bytes) != 0) fail("truncate", path_, errno);
+    if (::ftruncate(descriptor_, bytes) != 0) throw_errno("truncate", path_, errno);
 }
 
 bool FileWriter::is_at_path() const { return leads_to(path_, descriptor_); }
@@ -118,9 +118,9 @@ std::string read_file(const fs::path& path) {
 
 void sync_folder(const fs::path& folder) {
     const Descriptor opened{::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
-    if (opened.value < 0) fail("open", folder, errno);
+    if (opened.value < 0) throw_errno("open", folder, errno);
     // EINVAL: some file systems cannot sync a folder.
-    if (::fsync(opened.value) != 0 && errno != EINVAL) fail("sync", folder, errno);
+    if (::fsync(opened.value) != 0 && errno != EINVAL) throw_errno("sync", folder, errno);
 }
 
 void make_folders(const fs::path& folder) {
@@ -134,13 +134,13 @@ void make_folders(const fs::path& folder) {
 }
 
 void rename_path(const fs::path& from, const fs::path& to) {
-    if (std::rename(from.c_str(), to.c_str()) != 0) fail("rename to", to, errno);
+    if (std::rename(from.c_str(), to.c_str()) != 0) throw_errno("rename to", to, errno);
 }
 
 bool exchange_paths(const fs::path& one, const fs::path& other) {
     if (::renameat2(AT_FDCWD, one.c_str(), AT_FDCWD, other.c_str(), RENAME_EXCHANGE) == 0) return true;
     if (errno == EINVAL || errno == ENOSYS) return false;
-    fail("exchange", one, errno);
+    throw_errno("exchange", one, errno);
 }
 
 fs::path publish_folder(const fs::path& from, const fs::path& to) {

@@ -16,6 +16,9 @@
 
 namespace coda {
 
+/// Throws the Error of an operation ("write to") that failed with this errno.
+[[noreturn]] void throw_errno(const char* operation, const std::filesystem::path& path, int error);
+
 /// The bytes of `text`, not copied.
 inline std::span<const std::byte> bytes_of(std::string_view text) { return std::as_bytes(std::span(text)); }
 

@@ -66,8 +66,7 @@ void write_holder(int descriptor, const fs::path& file, const std::string& comma
     const bool written = ::ftruncate(descriptor, 0) == 0 &&
                          ::pwrite(descriptor, record.data(), record.size(), 0) == static_cast<ssize_t>(record.size());
     // On a full disk the lock holds without its holder's name.
-    require(written || errno == ENOSPC || errno == EDQUOT, "write to ", file.string(), ": ",
-            std::generic_category().message(errno));
+    if (!written && errno != ENOSPC && errno != EDQUOT) throw_errno("write to", file, errno);
 }
 
 }  // namespace
@@ -92,7 +91,7 @@ void RunLock::acquire() {
     // The holder removes the file when it ends: a lock on a file that is no longer there holds nothing.
     while (true) {
         const int descriptor = ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-        require(descriptor >= 0, "create ", file.string(), ": ", std::generic_category().message(errno));
+        if (descriptor < 0) throw_errno("create", file, errno);
         if (::flock(descriptor, LOCK_EX | LOCK_NB) != 0) {
             const int error = errno;
             const std::string holder = contents_of(descriptor);

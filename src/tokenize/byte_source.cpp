@@ -10,9 +10,9 @@
 #include <cerrno>
 #include <cstring>
 #include <string_view>
-#include <system_error>
 
 #include "kernels/core/error.h"
+#include "src/io/files.h"
 
 namespace coda {
 namespace {
@@ -20,10 +20,6 @@ namespace {
 constexpr std::size_t kBlock = std::size_t{256} << 10;
 constexpr std::string_view kGzip = "\x1f\x8b";
 constexpr std::string_view kZstd = "\x28\xb5\x2f\xfd";
-
-[[noreturn]] void fail(const char* operation, const std::string& name, int error) {
-    throw Error(text(operation, " ", name, ": ", std::generic_category().message(error)));
-}
 
 }  // namespace
 
@@ -90,7 +86,7 @@ class Unzstd : public ByteSource::Decoder {
 ByteSource::ByteSource(const std::string& path) : name_(path == "-" ? "standard input" : path) {
     owned_ = path != "-";
     descriptor_ = owned_ ? ::open(path.c_str(), O_RDONLY | O_CLOEXEC) : STDIN_FILENO;
-    if (descriptor_ < 0) fail("open", name_, errno);
+    if (descriptor_ < 0) throw_errno("open", name_, errno);
     struct stat status {};
     const bool folder = ::fstat(descriptor_, &status) == 0 && S_ISDIR(status.st_mode);
     if (!folder) {
@@ -113,7 +109,7 @@ std::size_t ByteSource::read_raw(std::span<char> out) {
     while (filled < out.size() && !end_) {
         const ssize_t count = ::read(descriptor_, out.data() + filled, out.size() - filled);
         if (count < 0 && errno == EINTR) continue;
-        if (count < 0) fail("read", name_, errno);
+        if (count < 0) throw_errno("read", name_, errno);
         end_ = count == 0;
         filled += static_cast<std::size_t>(count);
         consumed_ += count;
