@@ -1,22 +1,16 @@
 // The sizes of an op on a key/value cache, checked against its operands: for every interpreter. Host.
 #pragma once
 
-#include "kernels/core/error.h"
+#include "kernels/core/head_shape.h"
 #include "kernels/core/operand_check.h"
 
 namespace coda {
 
-struct CacheShape {
+struct CacheShape : HeadShape {
     std::int64_t rows = 0;       // of qkv
     std::int64_t sequences = 0;  // S
     std::int64_t context = 0;    // C
-    std::int64_t heads = 0, kv_heads = 0, head_dim = 0;
 
-    std::int64_t group() const { return heads / kv_heads; }
-    std::int64_t columns() const { return (heads + 2 * kv_heads) * head_dim; }
-    /// Column of qkv where a head's key or value begins.
-    std::int64_t key_column(std::int64_t kv_head) const { return (heads + kv_head) * head_dim; }
-    std::int64_t value_column(std::int64_t kv_head) const { return (heads + kv_heads + kv_head) * head_dim; }
     /// Row of a cache.
     std::int64_t cache_row(std::int64_t sequence, std::int64_t kv_head, std::int64_t position) const {
         return (sequence * kv_heads + kv_head) * context + position;
@@ -27,20 +21,11 @@ struct CacheShape {
 /// other or its operands.
 template <class Op>
 CacheShape cache_shape(const Op& op) {
-    require(op.context >= 1 && op.heads >= 1 && op.kv_heads >= 1 && op.head_dim >= 1, Op::name, ": context ",
-            op.context, ", heads ", op.heads, ", kv_heads ", op.kv_heads, ", head_dim ", op.head_dim,
-            " must all be positive");
-    require(op.heads % op.kv_heads == 0, Op::name, ": ", op.heads, " query heads are not a multiple of ", op.kv_heads,
-            " key/value heads");
+    const HeadShape heads = head_shape(op, "context", op.context);
     const std::int64_t per_sequence = op.kv_heads * op.context;
     require(op.keys.rows >= per_sequence && op.keys.rows % per_sequence == 0, Op::name, ": keys has ", op.keys.rows,
             " rows, not a multiple of the ", op.kv_heads, " x ", op.context, " of a sequence");
-    const CacheShape shape{.rows = op.qkv.rows,
-                           .sequences = op.keys.rows / per_sequence,
-                           .context = op.context,
-                           .heads = op.heads,
-                           .kv_heads = op.kv_heads,
-                           .head_dim = op.head_dim};
+    const CacheShape shape{heads, op.qkv.rows, op.keys.rows / per_sequence, op.context};
     const DType storage = op.qkv.dtype;
     require(op.qkv.rows >= 1, Op::name, ": operand qkv is empty");
     require_operand(Op::name, "qkv", op.qkv, op.qkv.rows, shape.columns(), storage);

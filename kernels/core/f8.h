@@ -10,7 +10,7 @@
 
 namespace coda {
 
-/// FP8 operands are read and transposed in groups of so many elements: their rows and columns are multiples of it.
+/// FP8 operands are read and transposed in groups of 16 elements, so their rows and columns are multiples of 16.
 inline constexpr std::int64_t kF8Multiple = 16;
 
 /// Storage of one sign bit, 7 - kMantissa bits of exponent and kMantissa bits of mantissa. kLargest is the code of the

@@ -119,9 +119,9 @@ class CheckpointPart {
 /// that is missing, foreign or damaged.
 CheckpointInfo open_checkpoint(const std::filesystem::path& folder);
 
-/// The complete checkpoint of the latest step, verified as by open_checkpoint. Everything else in <run>/checkpoints is
-/// left as it is and reported to `on_skip`, one sentence each. Throws Error when there are checkpoints and every one of
-/// them is damaged.
+/// The complete checkpoint of the latest step, verified as by open_checkpoint. Every other entry of <run>/checkpoints
+/// stays unchanged. `on_skip` gets a sentence for each entry that cannot be read, unless the run has deleted it
+/// meanwhile. Throws Error if there are checkpoints and all of them are damaged.
 std::optional<CheckpointInfo> newest_checkpoint(const std::filesystem::path& run,
                                                 const std::function<void(const std::string& message)>& on_skip);
 

@@ -85,7 +85,7 @@ bool leads_to(const std::filesystem::path& path, int descriptor);
 /// Whether there is a file or folder; false where that cannot be found out.
 bool is_there(const std::filesystem::path& path);
 
-/// Whether the name is taken, be it by a link that leads nowhere; false where that cannot be found out.
+/// Whether anything has this name, also a link that leads nowhere. False if that cannot be found out.
 bool is_name_taken(const std::filesystem::path& path);
 
 /// The whole file as text.

@@ -11,7 +11,7 @@
 //                     [bias of attn_out (d)], mlp_norm (d), [its bias (d)], [bias of up (f)], [bias of down (d)]
 //     at the end      final_norm (d), [its bias (d)]
 // Only in the working copy, qkv, gate_up or up, and the head carry the weight of the norm before them in their columns
-// (NormFold, kernels/ops/optimizer/op.h). The head does so only with RMSNorm: a final LayerNorm is a pass of its own. A
+// (NormFold, kernels/ops/optimizer/op.h). The head does so only with RMSNorm: a final LayerNorm is a separate pass. A
 // tied head's matrix is the embedding, whose rows are then looked up in the master.
 //
 // Packing is a permutation of rows: in q and k heads the rotate-half pair (i, i + hd/2) becomes the adjacent pair

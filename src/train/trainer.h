@@ -27,7 +27,7 @@ namespace coda {
 
 /// A training run. With RunOptions::team it is one of several ranks, which all do the same: the first one has the log
 /// and the lock of the folder, and all write their parts of the checkpoints. training.grad_accumulation_steps must be a
-/// multiple of their number: rank r of N takes the r-th Nth of a step's micro-batches.
+/// multiple of their number: a step's micro-batches are N equal parts, of which rank r of N takes part r.
 class Trainer {
   public:
     /// Checks the options and the run's folder, and opens the data. Throws UsageError or Error, naming key, flag or

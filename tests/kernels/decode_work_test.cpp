@@ -46,8 +46,8 @@ TEST_CASE("fused decode: slices cover every column once, and a warp keeps its sl
         const Slices slices = slices_of(columns, false);
         CHECK(slices.number * slices.most == slices.blocks);
     }
-    // A tile that goes by itself is one whose slices are kept, and those of a tile that has fewer than the warps always
-    // are.
+    // Tiles are not grouped if and only if their slices stay in the warps. A tile with fewer slices than warps always
+    // keeps them.
     for (const int columns : {16, 2048, 4096, 8192, 14336})
         for (int batch = 1; batch <= kMaxBatch; ++batch) {
             const Slices slices = slices_of(columns, false);

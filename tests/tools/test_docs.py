@@ -16,7 +16,7 @@ BLOCK = re.compile(r"^(?: {4}|\t).*$", re.M)
 SPAN = re.compile(r"(`+)(.+?)\1", re.S)
 PATH = re.compile(rf"(?:{'|'.join(FOLDERS)})/[\w./-]*")
 PLACEHOLDER = re.compile(r"\b(?:NAME|FILE|DIR)\b")
-BANNED = re.compile(r'(?<!["\w-])(alone|beside|anew)(?!["\w-])', re.I)  # in quotes, CONTRIBUTING.md names them
+BANNED = re.compile(r'(?<!["\w-])(alone|beside|anew)(?!["\w-])', re.I)  # CONTRIBUTING.md quotes them
 MADE = re.compile(r"data/\w+/")  # data sets, which the scripts of data/ make
 
 

@@ -8,7 +8,7 @@ import torch
 
 
 def timed(call, count: int) -> float:
-    """Milliseconds per call of `count` calls without pauses, by CUDA's clock where there is CUDA."""
+    """Milliseconds per call, over `count` calls without pauses: by CUDA events on a GPU, else by the host's clock."""
     if not torch.cuda.is_available():
         start = time.perf_counter()
         for _ in range(count):

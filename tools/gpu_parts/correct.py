@@ -7,7 +7,7 @@ import sys
 
 from .registry import FP8, SMALL, Failed, part
 
-# As SmolLM2: so many tokens that GEMMs of this width take tiles of 192 columns.
+# The width of SmolLM2-135M, with enough tokens for its GEMMs to take tiles of 192 columns.
 WIDTH_576 = {"model.hidden_size": 576, "model.num_attention_heads": 9, "model.num_key_value_heads": 3,
              "training.seq_len": 2048, "training.micro_batch_size": 8, "training.recompute": "none"}
 

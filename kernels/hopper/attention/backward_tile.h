@@ -94,9 +94,9 @@ constexpr BackwardOrder backward_order(std::int64_t seq_len, std::int64_t pairs,
     const std::int64_t key_blocks = ceil_div(seq_len, std::int64_t{Tile::kKeys});
     const std::int64_t pair_bytes = 8 * seq_len * Tile::kHeadDim * group;  // of Q, dO and dQ sums
     const std::int64_t large = 136 * kMiB / pair_bytes, small = 32 * kMiB / pair_bytes;
-    // A small section stays in L2 as a whole. It has four pairs, if so many are a large one, also where four do not
-    // stay there: in sequences that long, blocks walk the same tiles at about the same time. Where SMs have less than
-    // six blocks each, the end of the launch, when SMs idle, weighs more than L2, so sections are large.
+    // A small section stays in L2 as a whole. Of long sequences it would have less than four pairs. There, blocks walk
+    // the same tiles at about the same time, so a section has four pairs, or all of a large one if these are fewer.
+    // With less than six blocks per SM, sections are large: SMs that idle at the end cost more than misses in L2.
     const bool few = pairs * key_blocks < 6 * kSms;
     const std::int64_t most =
         std::max<std::int64_t>(1, few ? large : std::max(small, std::min<std::int64_t>(4, large)));
