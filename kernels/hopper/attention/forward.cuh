@@ -93,10 +93,22 @@ struct ForwardConsumer {
         }
     }
 
-    /// Last row of this warpgroup in a tile.
-    __device__ __forceinline__ int last_row(const ForwardWork& work) const { return work.query + 64 * consumer + 63; }
+    /// Whether this warpgroup skips a block of the tile: none of its queries sees it. A warpgroup before the sequence
+    /// sees no block, and takes the first one, whose keys are all masked.
+    __device__ __forceinline__ bool skips(const ForwardWork& work, int block) const {
+        return block > 0 && block * Tile::kKeys > work.query + 64 * consumer + 63;
+    }
     __device__ __forceinline__ int last_block(const ForwardWork& work) const {
         return work.last_block<Tile>(arguments.seq_len);
+    }
+
+    __device__ __forceinline__ bool in_sequence(int query) const {
+        return static_cast<unsigned>(query) < static_cast<unsigned>(arguments.seq_len);
+    }
+    /// The first key that a query may see; of a query outside the sequence, the nearest one's.
+    __device__ __forceinline__ int first_key(const ForwardWork& work, int query) const {
+        const int inside = max(0, min(query, arguments.seq_len - 1));
+        return __ldg(arguments.doc_start + static_cast<std::int64_t>(work.sequence) * arguments.seq_len + inside);
     }
 
     /// Waits for the next tile: its queries, and its place. Only the lane that later releases them reads the place.
@@ -111,7 +123,7 @@ struct ForwardConsumer {
     /// none of this warpgroup's queries sees.
     __device__ __forceinline__ void begin(const ForwardWork& work) {
         if constexpr (Tile::kQueries > Tile::kKeys)
-            for (int block = last_block(work); block * Tile::kKeys > last_row(work); --block) {
+            for (int block = last_block(work); skips(work, block); --block) {
                 ptx::mbarrier_wait(shared.key_full(keys.index), keys.parity);
                 release(shared.key_empty(keys.index));
                 keys.advance();
@@ -182,7 +194,7 @@ struct ForwardConsumer {
         for (int half = 0; half < 2; ++half) {
             const float sum = quad_sum(softmax.sum[half]);
             inverse[half] = 1 / sum;
-            if (lane % 4 == 0 && row[half] < arguments.seq_len)
+            if (lane % 4 == 0 && in_sequence(row[half]))
                 arguments.lse[work.head * arguments.lse_ld +
                               static_cast<std::int64_t>(work.sequence) * arguments.seq_len + row[half]] =
                     softmax.maximum[half] * arguments.scale + logf(sum);
@@ -201,7 +213,8 @@ struct ForwardConsumer {
         ptx::fence_async_shared();
         ptx::named_barrier_sync(kOutBarrier + consumer, kWarpgroupThreads);
         // TMA store of the warpgroup's rows
-        if (issues) {
+        // NOTE: a store whose first coordinate is negative is an illegal instruction, where a load is none.
+        if (issues && work.query + 64 * consumer >= 0) {
 #pragma unroll
             for (int panel = 0; panel < Tile::kPanels; ++panel)
                 ptx::tma_store(&arguments.out, staging + panel * Tile::kOutPanelBytes,
@@ -217,22 +230,16 @@ struct ForwardConsumer {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
             row[half] = first_row + Fragment::row(warp, lane, half);
-            if constexpr (kDocuments)
-                start[half] = __ldg(arguments.doc_start + static_cast<std::int64_t>(work.sequence) * arguments.seq_len +
-                                    min(row[half], arguments.seq_len - 1));
+            if constexpr (kDocuments) start[half] = first_key(work, row[half]);
         }
-        if constexpr (kDocuments)
-            first_whole = (__ldg(arguments.doc_start + static_cast<std::int64_t>(work.sequence) * arguments.seq_len +
-                                 min(first_row + 63, arguments.seq_len - 1)) +
-                           Tile::kKeys - 1) /
-                          Tile::kKeys;
+        if constexpr (kDocuments) first_whole = (first_key(work, first_row + 63) + Tile::kKeys - 1) / Tile::kKeys;
         softmax.reset();
 #pragma unroll
         for (float& value : o) value = 0;
 
         int block = last_block(work);
         if constexpr (Tile::kQueries > Tile::kKeys)
-            for (; block * Tile::kKeys > last_row(work); --block) skip();
+            for (; skips(work, block); --block) skip();
         first_step(block--);
         // Blocks that reach past the first row are masked. Blocks before them are seen whole, back to where a document
         // begins.

@@ -56,7 +56,7 @@ struct ForwardShared {
 struct ForwardWork {
     int sequence;  // negative: there are no more tiles
     int head;
-    int query;        // first query of the tile
+    int query;        // first query of the tile; negative: the tile begins before the sequence
     int first_block;  // the first key block that some query of the tile may see
 
     __device__ __forceinline__ bool ends() const { return sequence < 0; }
@@ -72,9 +72,11 @@ __device__ __forceinline__ ForwardWork forward_work(const ForwardArguments& argu
     if (index >= arguments.order.count()) return {-1, 0, 0, 0};
     const ForwardOrder::Work work = arguments.order.at(index);
     const int sequence = work.pair / arguments.kv_heads, kv_head = work.pair % arguments.kv_heads;
-    const int query = work.query_tile * Tile::kQueries;
+    const int query = arguments.order.first_query<Tile>(work);
     const int start =
-        kDocuments ? __ldg(arguments.doc_start + static_cast<std::int64_t>(sequence) * arguments.seq_len + query) : 0;
+        kDocuments
+            ? __ldg(arguments.doc_start + static_cast<std::int64_t>(sequence) * arguments.seq_len + max(query, 0))
+            : 0;
     return {sequence, kv_head * arguments.order.group + work.head_in_group, query, start / Tile::kKeys};
 }
 

@@ -42,6 +42,9 @@ struct ForwardTile {
 /// The order of tiles. (sequence, kv head) pairs are taken a section at a time, so that the section's keys and values
 /// stay in L2. In a section the longest tiles (last queries) come first, and the query heads of a pair are adjacent.
 ///
+/// Tiles end where a sequence ends, but for the rest of 64 rows. The rows by which they are longer than the sequence
+/// lie before its first query, where a row sees the fewest keys, and fill whole warpgroups.
+///
 /// A block's first tile has the block's number. From then on blocks draw: a counter says how many tiles have been
 /// drawn, so that whichever block is free takes the next one, and none is idle before the last tiles. A block draws
 /// until it gets an index past the last tile, which makes count() draws of all blocks together. The last draw finds
@@ -51,6 +54,7 @@ struct ForwardOrder {
     int query_tiles = 0;
     int pairs = 0, group = 1;
     int section = 1;  // pairs in a section
+    int before = 0;   // rows of the first tile that lie before the sequence
 
     struct Work {
         int query_tile, pair, head_in_group;
@@ -63,6 +67,11 @@ struct ForwardOrder {
     CODA_HD constexpr unsigned drawn(unsigned counter) const { return counter >= last_draw() ? 0 : counter + 1; }
     /// Index of the tile of a draw that finds `counter`; count() and above: there are no more.
     static CODA_HD constexpr int index(unsigned counter, int blocks) { return blocks + static_cast<int>(counter); }
+    /// The first query of a tile; negative where the tile begins before the sequence.
+    template <class Tile>
+    CODA_HD constexpr int first_query(const Work& work) const {
+        return work.query_tile * Tile::kQueries - before;
+    }
     CODA_HD constexpr Work at(int index) const {
         const int per_section = section * group * query_tiles;
         const int first = index / per_section * section;
@@ -79,8 +88,12 @@ constexpr ForwardOrder forward_order(std::int64_t seq_len, int pairs, int group)
     constexpr std::int64_t kSectionBytes = 32 << 20;  // of keys and values that stay in L2
     const std::int64_t pair_bytes = 4 * seq_len * Tile::kHeadDim;
     const std::int64_t sections = ceil_div(pairs * pair_bytes, kSectionBytes);
-    return {static_cast<int>(ceil_div(seq_len, std::int64_t{Tile::kQueries})), pairs, group,
-            static_cast<int>(ceil_div(std::int64_t{pairs}, sections))};
+    const std::int64_t tiles = ceil_div(seq_len, std::int64_t{Tile::kQueries});
+    return {.query_tiles = static_cast<int>(tiles),
+            .pairs = pairs,
+            .group = group,
+            .section = static_cast<int>(ceil_div(std::int64_t{pairs}, sections)),
+            .before = static_cast<int>(tiles * Tile::kQueries - round_up(seq_len, std::int64_t{64}))};
 }
 
 }  // namespace coda::hopper

@@ -48,10 +48,11 @@ template <class Tile>
 double cost_of(const ForwardOrder& order, const cases::AttentionCaseShape& shape,
                const std::vector<std::int32_t>& starts, int index) {
     const ForwardOrder::Work work = order.at(index);
-    const std::int64_t query = std::int64_t{work.query_tile} * Tile::kQueries;
+    const std::int64_t query = order.first_query<Tile>(work);
     const std::int64_t last = std::min(query + Tile::kQueries, shape.seq_len) - 1;
     const std::int64_t sequence = work.pair / shape.kv_heads;
-    const std::int64_t first = starts.empty() ? 0 : starts[static_cast<std::size_t>(sequence * shape.seq_len + query)];
+    const std::int64_t row = sequence * shape.seq_len + std::max(query, std::int64_t{0});
+    const std::int64_t first = starts.empty() ? 0 : starts[static_cast<std::size_t>(row)];
     const std::int64_t blocks = last / Tile::kKeys - first / Tile::kKeys + 1;
     return kCosts<Tile>.block * static_cast<double>(blocks) + kCosts<Tile>.tile;
 }
@@ -131,6 +132,21 @@ TEST_CASE("forward attention's order has every tile once, the longest of a secti
             if (section == section_before) CHECK(work.query_tile <= before.query_tile);
         }
         CHECK(static_cast<int>(seen.size()) == order.count());
+    }
+}
+
+TEMPLATE_TEST_CASE("tiles of forward attention cover a sequence from its end", "", ForwardTile<64>, ForwardTile<128>) {
+    constexpr int kQueries = TestType::kQueries;
+    for (const int seq_len : {1, 17, 64, 65, 128, 129, 192, 193, 1000, 1024, 2048, 8192}) {
+        const ForwardOrder order = hopper::forward_order<TestType>(seq_len, 1, 1);
+        INFO("T " << seq_len << " in tiles of " << kQueries);
+        CHECK((order.before >= 0 && order.before < kQueries && order.before % 64 == 0));
+        int end = -order.before;  // of the tiles so far
+        for (int i = order.count() - 1; i >= 0; --i) {
+            CHECK(order.first_query<TestType>(order.at(i)) == end);
+            end += kQueries;
+        }
+        CHECK((end >= seq_len && end < seq_len + 64));
     }
 }
 
