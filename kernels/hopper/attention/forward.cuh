@@ -36,7 +36,8 @@ namespace coda::hopper {
 
 template <class Tile, bool kDocuments>
 struct ForwardConsumer {
-    static constexpr int kBlocks = Tile::kKeys / 16;  // 16-key steps of P V
+    static constexpr int kBlocks = Tile::kKeys / 16;      // 16-key steps of P V
+    static constexpr int kEarlyBlocks = 3 * kBlocks / 4;  // whose P is rounded while the last exponentials are made
     static constexpr int kTurnBarrier = 1, kOutBarrier = 5;
     static constexpr int kTurnThreads = 2 * kWarpgroupThreads;  // the one that waits and the one before it
 
@@ -145,7 +146,7 @@ struct ForwardConsumer {
         keys.advance();
         mask(block);
         float factor[2];
-        softmax.template update<true>(s, arguments.scale * kLog2e, factor);
+        softmax.template update<true, Tile::kKeys>(s, arguments.scale * kLog2e, factor, [] {});
         round_fragments(s, p);
     }
 
@@ -169,14 +170,18 @@ struct ForwardConsumer {
         // Softmax, while O is computed
         if constexpr (kMasked) mask(block);
         float factor[2];
-        const bool rescale = softmax.template update<kMasked>(s, arguments.scale * kLog2e, factor);
-        // O is done: release values
-        ptx::wgmma_wait<0>();
-        ptx::pin_registers(o);
-        release(shared.value_empty(values.index));
-        values.advance();
-        // P of the next step, O to the new maximum
-        round_fragments(s, p);
+        const auto o_is_done = [&] {
+            // O is done: release values, round most of the next step's P
+            ptx::wgmma_wait<0>();
+            ptx::pin_registers(o);
+            release(shared.value_empty(values.index));
+            values.advance();
+            round_fragments<0, kEarlyBlocks>(s, p);
+        };
+        const bool rescale =
+            softmax.template update<kMasked, 16 * kEarlyBlocks>(s, arguments.scale * kLog2e, factor, o_is_done);
+        // The rest of P, O to the new maximum
+        round_fragments<kEarlyBlocks, kBlocks>(s, p);
         if (rescale) {
 #pragma unroll
             for (int j = 0; j < Tile::kHeadDim / 8; ++j)

@@ -11,13 +11,18 @@
 
 namespace coda::hopper {
 
-/// An accumulator rounded to bf16: fragment k holds its columns 16 k to 16 k + 15.
-template <int kFloats>
+/// An accumulator rounded to bf16: fragment k holds its columns 16 k to 16 k + 15. Only fragments [kFirst, kEnd).
+template <int kFirst, int kEnd, int kFloats>
 __device__ __forceinline__ void round_fragments(const float (&from)[kFloats], std::uint32_t (&to)[kFloats / 8][4]) {
 #pragma unroll
-    for (int k16 = 0; k16 < kFloats / 8; ++k16)
+    for (int k16 = kFirst; k16 < kEnd; ++k16)
 #pragma unroll
         for (int i = 0; i < 4; ++i) to[k16][i] = pack_bf16(from[8 * k16 + 2 * i], from[8 * k16 + 2 * i + 1]);
+}
+
+template <int kFloats>
+__device__ __forceinline__ void round_fragments(const float (&from)[kFloats], std::uint32_t (&to)[kFloats / 8][4]) {
+    round_fragments<0, kFloats / 8>(from, to);
 }
 
 /// Stores the 16 rows of a warp, rounded fragments of 16 columns each, to rows row0.. of panels at `address`.

@@ -20,10 +20,13 @@ struct OnlineSoftmax {
         sum[0] = sum[1] = 0;
     }
     /// Replaces logits by exp(scale (logit - maximum)). `factor` is what earlier results of the rows are to be
-    /// multiplied with; returns whether it differs from 1 for a row of the warp.
-    template <bool kMasked, int kFloats>
-    __device__ __forceinline__ bool update(float (&logits)[kFloats], float scale_log2, float (&factor)[2]) {
+    /// multiplied with; returns whether it differs from 1 for a row of the warp. Calls `between` when the first
+    /// kColumns columns are done.
+    template <bool kMasked, int kColumns, int kFloats, class Between>
+    __device__ __forceinline__ bool update(float (&logits)[kFloats], float scale_log2, float (&factor)[2],
+                                           const Between& between) {
         bool follows = false;
+        float shift[2], added[2] = {};
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
             float chain[kChains];
@@ -39,19 +42,23 @@ struct OnlineSoftmax {
                 follows = true;
             }
             // A row that has seen no key yet: subtracting 0 instead gives exp(-inf) = 0, not NaN.
-            const float shift = kMasked && maximum[half] == -INFINITY ? 0 : maximum[half] * scale_log2;
-            factor[half] = exp2_approximate(before * scale_log2 - shift);
-            float added = 0;
+            shift[half] = kMasked && maximum[half] == -INFINITY ? 0 : maximum[half] * scale_log2;
+            factor[half] = exp2_approximate(before * scale_log2 - shift[half]);
+        }
 #pragma unroll
-            for (int j = 0; j < kFloats / 4; ++j)
+        for (int j = 0; j < kFloats / 4; ++j) {
+            if (8 * j == kColumns) between();
+#pragma unroll
+            for (int half = 0; half < 2; ++half)
 #pragma unroll
                 for (int i = 0; i < 2; ++i) {
                     float& logit = logits[4 * j + 2 * half + i];
-                    logit = exp2_approximate(logit * scale_log2 - shift);
-                    added += logit;
+                    logit = exp2_approximate(logit * scale_log2 - shift[half]);
+                    added[half] += logit;
                 }
-            sum[half] = sum[half] * factor[half] + added;
         }
+#pragma unroll
+        for (int half = 0; half < 2; ++half) sum[half] = sum[half] * factor[half] + added[half];
         return __any_sync(kAllLanes, follows);
     }
 };
