@@ -14,6 +14,7 @@
 #include "kernels/hopper/sm90/bf16_pair.cuh"
 #include "kernels/hopper/sm90/descriptor.h"
 #include "kernels/hopper/sm90/math.cuh"
+#include "kernels/hopper/sm90/stamps.cuh"
 #include "kernels/math/rope.h"
 
 namespace coda::hopper {
@@ -35,6 +36,7 @@ struct BackwardConsumer {
     Ring<Tile::kStages> previous;  // the stage of the step before, whose dQ may be late
     bool has_previous = false;
     int steps_left;
+    Stamps<Tile::kHeadDim == 128> stamps;
 
     __device__ __forceinline__ BackwardConsumer(const BackwardArgumentsOf<Tile>& given,
                                                 const BackwardShared<Tile>& memory, const BackwardWork& todo,
@@ -184,12 +186,15 @@ struct BackwardConsumer {
         float dq[32];
         const Ring<Tile::kStages> source = Tile::kLateDQuery ? previous : ring;
         const bool wanted = !Tile::kLateDQuery || has_previous;
+        stamps.mark("dK issued");
         if (wanted) ptx::mbarrier_wait(shared.dscore_full(source.index), source.parity);
+        stamps.mark("other dS");
         issue_dquery(dq, source.index);
         // dV and dK are done: release dO and Q
         ptx::wgmma_wait<1>();
         ptx::pin_registers(dv);
         ptx::pin_registers(dk);
+        stamps.mark("dV, dK done");
         release_stage<Barriers::kDOutEmpty>(stage);
         release_stage<Barriers::kQueryEmpty>(stage);
         // S = K Qᵀ of the next step
@@ -198,17 +203,21 @@ struct BackwardConsumer {
         ring.advance();
         if (--steps_left > 0) ptx::mbarrier_wait(shared.query_full(ring.index), ring.parity);
         issue_transposed(s, shared.key(), shared.query(ring.index));
+        stamps.mark("S issued");
         // dQ is done: hand it to the writer
         ptx::wgmma_wait<1>();
         ptx::pin_registers(dq);
+        stamps.mark("dQ done");
         if (wanted) {
             release(shared.dscore_empty(source.index));
             pass_dquery(dq, source);
         }
         has_previous = true;
+        stamps.mark("dQ passed");
         // S is done
         ptx::wgmma_wait<0>();
         ptx::pin_registers(s);
+        stamps.mark("S done");
     }
 
     /// One query tile of one head. S has been computed in the step before.
@@ -218,18 +227,23 @@ struct BackwardConsumer {
         float dp[Tile::kQueries / 2];
         std::uint32_t p16[kSteps][4], ds16[kSteps][4];
         // Wait dO, issue dPᵀ = V dOᵀ
+        stamps.mark("step");
         ptx::mbarrier_wait(shared.dout_full(stage), ring.parity);
         issue_transposed(dp, shared.value(), shared.dout(stage));
         // P, while dPᵀ is computed; dV += Pᵀ dO
         probabilities<kMasked>(tile, stage);
         round_fragments(s, p16);
+        stamps.mark("P");
         if constexpr (Tile::kEarlyDValue) issue_sum(dv, p16, shared.dout(stage));
+        stamps.mark("dV issued");
         // Wait dPᵀ, dS to both consumers
         ptx::wgmma_wait<Tile::kEarlyDValue ? 1 : 0>();
         ptx::pin_registers(dp);
+        stamps.mark("dP done");
         score_gradients(dp, stage);
         round_fragments(dp, ds16);
         pass_dscore(ds16, stage);
+        stamps.mark("dS passed");
         if constexpr (!Tile::kEarlyDValue) issue_sum(dv, p16, shared.dout(stage));
         // dK, dQ, next S
         issue_gradients(ds16, stage);

@@ -30,6 +30,7 @@
 #include "kernels/hopper/ptx/wgmma_attention.cuh"
 #include "kernels/hopper/sm90/descriptor.h"
 #include "kernels/hopper/sm90/math.cuh"
+#include "kernels/hopper/sm90/stamps.cuh"
 #include "kernels/hopper/sm90/warp.cuh"
 
 namespace coda::hopper {
@@ -52,6 +53,7 @@ struct ForwardConsumer {
     OnlineSoftmax softmax;
     int row[2];    // queries of this thread
     int start[2];  // first key each may see
+    Stamps<true> stamps;
 
     __device__ __forceinline__ ForwardConsumer(const ForwardArguments& given, const ForwardShared<Tile>& memory,
                                                int consumer_, int warp_, int lane_)
@@ -154,17 +156,21 @@ struct ForwardConsumer {
     template <bool kMasked>
     __device__ __forceinline__ void step(int block) {
         // Wait keys and turn, issue S = Q Kᵀ
+        stamps.mark("step");
         ptx::mbarrier_wait(shared.key_full(keys.index), keys.parity);
         ptx::named_barrier_sync(kTurnBarrier + consumer, kTurnThreads);
+        stamps.mark("turn");
         issue_scores();
         // Wait values, issue O += P V
         ptx::mbarrier_wait(shared.value_full(values.index), values.parity);
         issue_values();
+        stamps.mark("issued");
         // Pass the turn on
         ptx::named_barrier_arrive(kTurnBarrier + (consumer + 1) % Tile::kConsumers, kTurnThreads);
         // S is done: release keys
         ptx::wgmma_wait<1>();
         ptx::pin_registers(s);
+        stamps.mark("S done");
         release(shared.key_empty(keys.index));
         keys.advance();
         // Softmax, while O is computed
@@ -172,8 +178,10 @@ struct ForwardConsumer {
         float factor[2];
         const auto o_is_done = [&] {
             // O is done: release values, round most of the next step's P
+            stamps.mark("most exponentials");
             ptx::wgmma_wait<0>();
             ptx::pin_registers(o);
+            stamps.mark("O done");
             release(shared.value_empty(values.index));
             values.advance();
             round_fragments<0, kEarlyBlocks>(s, p);

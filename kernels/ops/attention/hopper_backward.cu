@@ -154,6 +154,7 @@ Launch launch_backward(const AttentionBackward& op, const Memory& memory, const 
         for (const RowPasses<Tile>& each : passes)
             launch_overlapped(attention_finish_dquery<Tile>, each.finish_grid, kFinishDQueryThreads, 0, stream,
                               each.finish);
+        print_stamps(stream);
     };
 }
 

@@ -36,6 +36,7 @@ Launch launch_forward(const Attention& op, const Memory& memory, const Attention
     const auto blocks = static_cast<unsigned>(std::min(multiprocessors(), arguments->order.count()));
     return [kernel, arguments, blocks](Stream stream) {
         launch_overlapped(kernel, blocks, Tile::kThreads, Tile::kSharedBytes, stream, *arguments);
+        print_stamps(stream);
     };
 }
 
