@@ -113,22 +113,12 @@ struct BackwardConsumer {
     }
 
     /// P in place of the logits: exp2(scale_log2 s - lse), 0 where a query does not see the key.
-    template <bool kMasked>
     __device__ __forceinline__ void probabilities(int tile, int stage) {
         const float scale_log2 = arguments.scale * kLog2e;
         const std::uint32_t column = lane_column();
-        int hidden[2];  // queries of the tile before this one do not see the thread's keys
-        if constexpr (kMasked) {
-#pragma unroll
-            for (int half = 0; half < 2; ++half) {
-                hidden[half] = key[half] - tile * Tile::kQueries - 2 * (lane % 4);
-                // NOTE: hides from the compiler that heads share the mask, which it would keep in registers.
-                ptx::hide_origin(hidden[half]);
-            }
-        }
 #pragma unroll
         for (int j = 0; j < Tile::kQueries / 8; ++j) {
-            // Exponentials, causal mask
+            // Exponentials
             const float2 lse = ptx::load_shared_pair(shared.lse(stage) + column + 32 * j);
 #pragma unroll
             for (int half = 0; half < 2; ++half)
@@ -136,8 +126,6 @@ struct BackwardConsumer {
                 for (int i = 0; i < 2; ++i) {
                     float& p = s[4 * j + 2 * half + i];
                     p = exp2_approximate(p * scale_log2 - (i == 0 ? lse.x : lse.y));
-                    if constexpr (kMasked)
-                        if (8 * j + i < hidden[half]) p = 0;
                 }
             // Keys of earlier documents
             if constexpr (Tile::kDocuments) {
@@ -147,6 +135,19 @@ struct BackwardConsumer {
                     if (key[half] < __float_as_int(start.x)) s[4 * j + 2 * half] = 0;
                     if (key[half] < __float_as_int(start.y)) s[4 * j + 2 * half + 1] = 0;
                 }
+            }
+        }
+        // Causal mask, of tiles that begin before the last key
+        if (tile * Tile::kQueries < (work.key_block + 1) * Tile::kKeys) {
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                // Queries of the tile before this one do not see the thread's keys.
+                const int hidden = key[half] - tile * Tile::kQueries - 2 * (lane % 4);
+#pragma unroll
+                for (int j = 0; j < Tile::kQueries / 8; ++j)
+#pragma unroll
+                    for (int i = 0; i < 2; ++i)
+                        if (8 * j + i < hidden) s[4 * j + 2 * half + i] = 0;
             }
         }
     }
@@ -221,7 +222,6 @@ struct BackwardConsumer {
     }
 
     /// One query tile of one head. S has been computed in the step before.
-    template <bool kMasked>
     __device__ __forceinline__ void step(int tile) {
         const int stage = ring.index;
         float dp[Tile::kQueries / 2];
@@ -231,7 +231,7 @@ struct BackwardConsumer {
         ptx::mbarrier_wait(shared.dout_full(stage), ring.parity);
         issue_transposed(dp, shared.value(), shared.dout(stage));
         // P, while dPᵀ is computed; dV += Pᵀ dO
-        probabilities<kMasked>(tile, stage);
+        probabilities(tile, stage);
         round_fragments(s, p16);
         stamps.mark("P");
         if constexpr (Tile::kEarlyDValue) issue_sum(dv, p16, shared.dout(stage));
@@ -362,8 +362,6 @@ struct BackwardConsumer {
 #pragma unroll
         for (int i = 0; i < Tile::kHeadDim / 2; ++i) dk[i] = dv[i] = 0;
         ptx::mbarrier_wait(shared.key_full(), 0);
-        // Query tiles that begin before the last key are masked, later ones see all keys.
-        const int whole = min(work.end_tile, (work.key_block + 1) * Tile::kKeys / Tile::kQueries);
         steps_left = (work.end_tile - work.first_tile) * work.group;
         ptx::mbarrier_wait(shared.query_full(0), 0);
         issue_transposed(s, shared.key(), shared.query(0));
@@ -372,13 +370,8 @@ struct BackwardConsumer {
         int tile = work.end_tile - 1;
         int g = 0;  // one loop instead of two nested ones keeps fewer loop-invariant values in registers
 #pragma unroll 1
-        while (!Tile::kMaskAll && tile >= whole) {
-            step<false>(tile);
-            if (++g == work.group) g = 0, --tile;
-        }
-#pragma unroll 1
         while (tile >= work.first_tile) {
-            step<true>(tile);
+            step(tile);
             if (++g == work.group) g = 0, --tile;
         }
         const KeyRows rows = key_rows();

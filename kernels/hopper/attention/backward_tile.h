@@ -29,8 +29,6 @@ struct BackwardTile {
     // Stages of dQ on its way to global memory. With one, the consumers wait for the additions. At head_dim 64 with
     // documents, shared memory has no room for two.
     static constexpr int kDQueryStages = kHeadDim == 64 && kDocuments ? 1 : 2;
-    // Whether tiles that see all keys are masked too. That leaves one copy of the loop, which fits the registers.
-    static constexpr bool kMaskAll = kHeadDim == 128;
     // Whether dV is issued before dS is computed, so that tensor cores have work meanwhile. At head_dim 64 the
     // registers do not suffice.
     static constexpr bool kEarlyDValue = kHeadDim == 128;
