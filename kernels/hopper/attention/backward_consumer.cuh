@@ -48,11 +48,10 @@ struct BackwardConsumer {
     }
     /// Bytes of this lane's first query in a block of 8 row statistics.
     __device__ __forceinline__ std::uint32_t lane_column() const { return 8 * (lane % 4); }
-    /// Hands a stage of Q or dO back to the loader.
-    template <int kEmptyBarriers>
+    /// Hands a stage of Q and dO back to the loader.
     __device__ __forceinline__ void release_stage(int stage) const {
         static_assert(Tile::kStages == 2, "a stage is the first or the second");
-        ptx::named_barrier_arrive_either<kEmptyBarriers, Barriers::kEmptyThreads>(stage);
+        ptx::named_barrier_arrive_either<Barriers::kEmpty, Barriers::kEmptyThreads>(stage);
     }
 
     /// d = this warpgroup's 64 rows of `rows` times the query tile at `tile`, transposed: (keys, queries).
@@ -170,7 +169,7 @@ struct BackwardConsumer {
 
     /// Hands this consumer's rows of dS to both consumers, for dQ.
     __device__ __forceinline__ void pass_dscore(const std::uint32_t (&ds16)[kSteps][4], int stage) {
-        ptx::mbarrier_wait(shared.dscore_empty(stage), ring.parity ^ 1);
+        if constexpr (Tile::kDScoreWaits) ptx::mbarrier_wait(shared.dscore_empty(stage), ring.parity ^ 1);
         store_fragments(shared.dscore(stage), Tile::kKeyPanelBytes, 64 * consumer + 16 * warp, lane, ds16);
         ptx::fence_async_shared();
         __syncwarp();
@@ -196,8 +195,7 @@ struct BackwardConsumer {
         ptx::pin_registers(dv);
         ptx::pin_registers(dk);
         stamps.mark("dV, dK done");
-        release_stage<Barriers::kDOutEmpty>(stage);
-        release_stage<Barriers::kQueryEmpty>(stage);
+        release_stage(stage);
         // S = K Qᵀ of the next step
         // NOTE: after the last step this multiplies stale shared memory, as above.
         previous = ring;
@@ -210,7 +208,7 @@ struct BackwardConsumer {
         ptx::pin_registers(dq);
         stamps.mark("dQ done");
         if (wanted) {
-            release(shared.dscore_empty(source.index));
+            if constexpr (Tile::kDScoreWaits) release(shared.dscore_empty(source.index));
             pass_dquery(dq, source);
         }
         has_previous = true;
@@ -353,10 +351,7 @@ struct BackwardConsumer {
 
     __device__ __forceinline__ void run() {
 #pragma unroll
-        for (int stage = 0; stage < Tile::kStages; ++stage) {
-            release_stage<Barriers::kQueryEmpty>(stage);
-            release_stage<Barriers::kDOutEmpty>(stage);
-        }
+        for (int stage = 0; stage < Tile::kStages; ++stage) release_stage(stage);
         key[0] = work.key_block * Tile::kKeys + 64 * consumer + Fragment::row(warp, lane, 0);
         key[1] = key[0] + 8;
 #pragma unroll

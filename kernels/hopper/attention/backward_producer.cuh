@@ -98,18 +98,17 @@ struct BackwardShared {
     __device__ std::uint32_t barrier(int index) const { return lse(Tile::kRowStatistics * Tile::kStages) + 8 * index; }
 };
 
-/// Named barriers of the block. A stage of Q or dO is empty when every consumer thread has arrived, because the threads
-/// read lse and delta themselves. A warp arrives at a named barrier for all of its lanes in one instruction, which
-/// racecheck follows. racecheck counts an arrival at an mbarrier for the reads of only one lane, and 32 arrivals per
-/// warp would take time in shared memory.
+/// Named barriers of the block. A stage of Q and dO is empty when every consumer thread has arrived, because the
+/// threads read lse and delta themselves. A warp arrives at a named barrier for all of its lanes in one instruction,
+/// which racecheck follows. racecheck counts an arrival at an mbarrier for the reads of only one lane, and 32 arrivals
+/// per warp would take time in shared memory.
 template <class Tile>
 struct BackwardNamedBarriers {
-    static constexpr int kKeys = 1;                           // consumers: the keys have been read
-    static constexpr int kStore = 2;                          // of each consumer: a gradient is in shared memory
-    static constexpr int kQueryEmpty = 2 + Tile::kConsumers;  // of each stage: consumers arrive, the loader waits
-    static constexpr int kDOutEmpty = kQueryEmpty + Tile::kStages;
+    static constexpr int kKeys = 1;                      // consumers: the keys have been read
+    static constexpr int kStore = 2;                     // of each consumer: a gradient is in shared memory
+    static constexpr int kEmpty = 2 + Tile::kConsumers;  // of each stage: consumers arrive, the loader waits
     static constexpr int kEmptyThreads = kWarpgroupThreads * Tile::kConsumers + 32;
-    static_assert(kDOutEmpty + Tile::kStages <= kNamedBarriers, "a block has 16 named barriers");
+    static_assert(kEmpty + Tile::kStages <= kNamedBarriers, "a block has 16 named barriers");
 };
 
 /// The block's work as every role sees it.
@@ -173,7 +172,7 @@ __device__ __forceinline__ void backward_load(const BackwardArguments& arguments
                 (work.head(g) * arguments.batch + work.sequence) * (arguments.padded / Tile::kQueries) + tile;
             const std::int64_t row = std::int64_t{tiles_before} * Tile::kQueries;
             // Wait empty, load Q, lse and starts
-            ptx::named_barrier_sync(Barriers::kQueryEmpty + stage, Barriers::kEmptyThreads);
+            ptx::named_barrier_sync(Barriers::kEmpty + stage, Barriers::kEmptyThreads);
             if (issues) {
                 ptx::mbarrier_arrive_expect(shared.query_full(stage),
                                             Tile::kQueryBytes + (Tile::kDocuments ? 2 : 1) * Tile::kRowBytes);
@@ -187,11 +186,7 @@ __device__ __forceinline__ void backward_load(const BackwardArguments& arguments
                     ptx::bulk_load(shared.start(stage),
                                    arguments.scratch.start + work.sequence * arguments.padded + query, Tile::kRowBytes,
                                    shared.query_full(stage));
-            }
-            __syncwarp();
-            // Wait empty, load dO and delta
-            ptx::named_barrier_sync(Barriers::kDOutEmpty + stage, Barriers::kEmptyThreads);
-            if (issues) {
+                // Load dO and delta
                 ptx::mbarrier_arrive_expect(shared.dout_full(stage), Tile::kQueryBytes + Tile::kRowBytes);
 #pragma unroll
                 for (int panel = 0; panel < Tile::kPanels; ++panel)
@@ -205,10 +200,8 @@ __device__ __forceinline__ void backward_load(const BackwardArguments& arguments
         }
     }
 #pragma unroll
-    for (int stage = 0; stage < Tile::kStages; ++stage) {
-        ptx::named_barrier_sync(Barriers::kQueryEmpty + stage, Barriers::kEmptyThreads);
-        ptx::named_barrier_sync(Barriers::kDOutEmpty + stage, Barriers::kEmptyThreads);
-    }
+    for (int stage = 0; stage < Tile::kStages; ++stage)
+        ptx::named_barrier_sync(Barriers::kEmpty + stage, Barriers::kEmptyThreads);
 }
 
 /// Adds the dQ tiles of a stage to global memory, each when all key blocks before this one have added theirs. Every
