@@ -1,4 +1,5 @@
-"""The pictures of plot_loss.py, compare_loss.py --plot and plot_decode.py, and the smoothing of noisy curves."""
+"""The pictures of plot_loss.py, compare_loss.py --plot, plot_decode.py and plot_timeline.py, and the smoothing of noisy
+curves."""
 
 import json
 import math
@@ -99,6 +100,33 @@ class PictureTest(LogTestCase):
                                    ((self.file("x.json", {"events": []}),), "is not a trace of coda_bench decode"),
                                    ((self.path("none.json"),), "none.json: No such file")):
             status, _, err = run_tool("plot_decode.py", *arguments)
+            self.assertEqual(status, 2)
+            self.assertIn(message, err)
+            self.assertNotIn("Traceback", err)
+
+    def stamps(self, name, steps_of_launch):
+        """Launches of two warpgroups, as coda_bench attention prints them, whose clocks pass 2^32."""
+        lines = ["forward B2 T8192 H32/8 D128 | 1.0 ms"]
+        for launch, count in enumerate(steps_of_launch):
+            marks = ("step", "turn", "S done") if launch == 0 else ("step", "dQ passed", "S done")
+            for role in (1, 2):
+                clocks = (2**32 - 500 + 300 * role + 100 * i for i in range(3 * count))
+                lines += [f"stamp\t{role}\t{clock % 2**32}\t{marks[i % 3]}" for i, clock in enumerate(clocks)]
+        with open(self.path(name), "w", encoding="utf-8") as file:
+            file.write("\n".join(lines) + "\n")
+        return self.path(name)
+
+    def test_picture_of_attention_s_loops(self):
+        status, out, err = run_tool("plot_timeline.py", self.stamps("stamps.txt", (5, 5)), "--first", "1")
+        self.assertEqual((status, err), (0, ""))
+        self.assertEqual(out.strip(), self.path("stamps.png"))
+        self.assert_picture(self.path("stamps.png"))
+
+    def test_stamps_of_something_else(self):
+        for arguments, message in (((self.stamps("short.txt", (4,)), "--first", "1"), "has 3 whole steps, not 4"),
+                                   ((self.stamps("none.txt", ()),), "has no stamps: it is the output of"),
+                                   ((self.path("absent.txt"),), "absent.txt: No such file")):
+            status, _, err = run_tool("plot_timeline.py", *arguments)
             self.assertEqual(status, 2)
             self.assertIn(message, err)
             self.assertNotIn("Traceback", err)
