@@ -90,7 +90,8 @@ SCHEMAS = {
         # FlexAttention as its rival.
         key_optional=("deterministic", "documents", "window"),
         required=("ms", "tflops", "gbps", "bytes"),
-        optional=("cudnn_ms", "ratio", "flash_ms", "visible", "per_product", "flex_ms", "ratio_flex"),
+        optional=("cudnn_ms", "ratio", "flash3_ms", "flash3_deterministic_ms", "visible", "per_product", "flex_ms",
+                  "ratio_flex"),
         rivals={"ratio": "cudnn_ms", "ratio_flex": "flex_ms"},
     ),
     # Relative RMS errors against fp32 attention of the same operands.

@@ -1,7 +1,7 @@
 """Causal attention of PyTorch's cuDNN and FlashAttention backends, with coda_bench in between, in one run.
 
-    python3 tools/bench/torch_attention.py BENCH [--json FILE] [--flash] [--accuracy [FILE]] [--shape B:T:H:Hkv:D ...]
-                                           [--documents MEAN ...]
+    python3 tools/bench/torch_attention.py BENCH [--json FILE] [--flash3 FOLDER] [--accuracy [FILE]]
+                                           [--shape B:T:H:Hkv:D ...] [--documents MEAN ...]
 
 BENCH is the coda_bench program. FLOPs: forward 4 B H T^2 D / 2, backward 2.5 times that. Ratio: our time over cuDNN's,
 so below 1 is faster. The two take turns: each round of a shape runs ours, then cuDNN's; times are medians over rounds,
@@ -11,6 +11,14 @@ at the clocks that the power limit leaves.
 Every shape is also measured with packed documents of random lengths (--documents MEAN ..., "none" for none), and
 B2 T16384 D128 with a sliding window of 4096 keys where no --shape is given. cuDNN has neither in PyTorch; there the
 rival is FlexAttention with the same first key of every query in its block mask, which is made once.
+
+--flash3 also times FlashAttention-3, in the same rounds: its forward pass, its backward pass, and that one with a fixed
+order of sums. FOLDER is where its build is installed. With FLASH_ATTENTION_DISABLE_FP16, FP8, SM80, HDIM96, HDIM192,
+HDIM256, HDIMDIFF64, HDIMDIFF192, SPLIT, PAGEDKV, APPENDKV, SOFTCAP, LOCAL and PACKGQA set to TRUE, all with that
+prefix, only what is timed here is built:
+
+    git clone --recurse-submodules https://github.com/Dao-AILab/flash-attention
+    pip install --no-build-isolation --no-deps --target FOLDER flash-attention/hopper
 
 --accuracy compares o, dq, dk and dv of both with PyTorch's fp32 attention of the same bf16 operands, one head at a
 time, as relative RMS errors over whole tensors: exit 1 where ours is more than 1.5 times cuDNN's.
@@ -57,10 +65,10 @@ def milliseconds(call):
     return statistics.median(timed(call, count) for _ in range(BLOCKS))
 
 
-def backend_times(backend, sizes):
+def cudnn_times(sizes):
     """(forward, backward) in milliseconds, measured as coda_bench does: the median of blocks of calls."""
     (q, k, v), g = operands(*sizes)
-    with sdpa_kernel([backend]):
+    with sdpa_kernel([SDPBackend.CUDNN_ATTENTION]):
         def forward():
             return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
 
@@ -86,6 +94,35 @@ def flex_times(sizes, starts):
     return (milliseconds(forward), milliseconds(lambda: torch.autograd.grad(out, (q, k, v), g, retain_graph=True)))
 
 
+def flash3_times(sizes, starts):
+    """The same of FlashAttention-3, and its backward pass with a fixed order of sums. With documents (starts, as above)
+    each is a sequence of its own."""
+    from flash_attn_interface import flash_attn_func, flash_attn_varlen_func  # of --flash3
+
+    inputs, g = operands(*sizes)
+    q, k, v, g = (x.detach().transpose(1, 2).contiguous() for x in (*inputs, g))  # (B, T, heads, D)
+    attend, lengths = flash_attn_func, {}
+    if starts is not None:
+        b, t = starts.shape
+        q, k, v, g = (x.flatten(0, 1) for x in (q, k, v, g))
+        first = (starts == torch.arange(t, device="cuda")).flatten().nonzero().flatten()
+        ends = torch.cat([first, first.new_tensor([b * t])]).int()
+        longest = int(ends.diff().max())
+        attend = flash_attn_varlen_func
+        lengths = {"cu_seqlens_q": ends, "cu_seqlens_k": ends, "max_seqlen_q": longest, "max_seqlen_k": longest}
+    for x in (q, k, v):
+        x.requires_grad_()
+
+    def forward(deterministic=False):
+        return attend(q, k, v, causal=True, deterministic=deterministic, **lengths)
+
+    def backward(deterministic):
+        out = forward(deterministic)
+        return milliseconds(lambda: torch.autograd.grad(out, (q, k, v), g, retain_graph=True))
+
+    return milliseconds(forward), backward(False), backward(True)
+
+
 def shape_flags(sizes):
     names = ("--batch", "--seq", "--heads", "--kv-heads", "--head-dim")
     return [word for name, size in zip(names, sizes) for word in (name, str(size))]
@@ -108,22 +145,25 @@ def our_results(bench, sizes, masked=()):
 
 def measure_shape(options, sizes, masked=()):
     """(header, records) of one shape."""
-    header, ours, theirs = {}, {}, []
+    header, ours, theirs, flash3 = {}, {}, [], []
     for _ in range(options.rounds):
         torch.cuda.empty_cache()
         run, starts = our_results(options.bench, sizes, masked)
         header = header or run["header"]
         for record in run["records"]:
             ours.setdefault(record["pass"], []).append(record)
-        theirs.append(flex_times(sizes, starts) if masked else backend_times(SDPBackend.CUDNN_ATTENTION, sizes))
-    flash = backend_times(SDPBackend.FLASH_ATTENTION, sizes) if options.flash and not masked else None
+        theirs.append(flex_times(sizes, starts) if masked else cudnn_times(sizes))
+        if options.flash3 and "--window" not in masked:
+            flash3.append(flash3_times(sizes, starts))
     made = []
     for name, rounds in ours.items():
         backward = name != "forward"
         rival, ratio = ("flex", "ratio_flex") if masked else ("cudnn", "ratio")
         made.append(records.compared(rounds, rival, [times[backward] for times in theirs], ratio))
-        if flash:
-            made[-1]["flash_ms"] = flash[backward]
+        if flash3:
+            forward_ms, backward_ms, deterministic_ms = (statistics.median(times) for times in zip(*flash3))
+            made[-1] |= {"flash3_ms": backward_ms, "flash3_deterministic_ms": deterministic_ms} if backward else {
+                "flash3_ms": forward_ms}
     return header, made
 
 
@@ -143,8 +183,11 @@ def measure(options):
             rival = f"{' '.join(masked)}, FlexAttention {record['flex_ms']:8.4f} ms  ratio {record['ratio_flex']:.3f}" \
                     f", per product {record['per_product']:.3f}" if masked else \
                     f"cuDNN {record['cudnn_ms']:8.4f} ms  ratio {record['ratio']:.3f}"
+            flash3 = f"  FlashAttention-3 {record['flash3_ms']:8.4f} ms" if "flash3_ms" in record else ""
+            if "flash3_deterministic_ms" in record:
+                flash3 += f", deterministic {record['flash3_deterministic_ms']:8.4f} ms"
             print(f"{shape:16s} {record['pass']:13s} {record['ms']:8.4f} ms {record['tflops']:6.1f} TFLOP/s"
-                  f"  {rival}", flush=True)
+                  f"  {rival}{flash3}", flush=True)
     return header, measured
 
 
@@ -216,12 +259,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("bench")
     parser.add_argument("--json")
-    parser.add_argument("--flash", action="store_true", help="time PyTorch's FlashAttention backend too")
+    parser.add_argument("--flash3", metavar="FOLDER", help="time FlashAttention-3 of this folder too")
     parser.add_argument("--accuracy", metavar="FILE", nargs="?", const="", help="compare results with fp32's too")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--shape", action="append", metavar="B:T:H:Hkv:D")
     parser.add_argument("--documents", action="append", metavar="MEAN", help='mean lengths, or "none"')
     options = parser.parse_args()
+    if options.flash3:
+        sys.path.insert(0, options.flash3)
     torch.set_float32_matmul_precision("highest")
     torch.manual_seed(1)
     print(f"torch {torch.__version__}, cuDNN {torch.backends.cudnn.version()}, {torch.cuda.get_device_name()}")
