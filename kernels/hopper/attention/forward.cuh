@@ -178,6 +178,7 @@ struct ForwardConsumer {
         float factor[2];
         const auto o_is_done = [&] {
             // O is done: release values, round most of the next step's P
+            // NOTE: ptxas moves this wait up, to before most exponentials. Held back here, it is not faster.
             stamps.mark("most exponentials");
             ptx::wgmma_wait<0>();
             ptx::pin_registers(o);
