@@ -84,16 +84,14 @@ def main() -> int:
     parser.add_argument("--out", help="the picture: .png, .svg or .pdf (default: the trace's name with .png)")
     parser.add_argument("--title", help="default: the layer")
     arguments = parser.parse_args()
-    plotting.use_python_with_matplotlib()
-    try:
+
+    def picture() -> str:
         work = of_layer(read(arguments.trace), arguments.layer, arguments.trace)
         out = arguments.out or os.path.splitext(arguments.trace)[0] + ".png"
         draw(work, out, arguments.title or f"Layer {arguments.layer} of a step of the fused decode kernel")
-    except (TraceError, plotting.PlotError) as error:
-        print(f"plot_decode.py: {error}", file=sys.stderr)
-        return 2
-    print(out)
-    return 0
+        return out
+
+    return plotting.run("plot_decode.py", picture, TraceError)
 
 
 if __name__ == "__main__":

@@ -67,16 +67,14 @@ def main() -> int:
     parser.add_argument("--out", help="the picture: .png, .svg or .pdf (default: loss.png next to the first log)")
     parser.add_argument("--title", help="default: the run's name")
     arguments = parser.parse_args()
-    plotting.use_python_with_matplotlib()
-    try:
+
+    def picture() -> str:
         logs = [runlog.read(path) for path in arguments.logs]
         out = arguments.out or os.path.join(os.path.dirname(logs[0].path), "loss.png")
         draw(logs, out, arguments.title)
-    except (runlog.LogError, plotting.PlotError) as error:
-        print(f"plot_loss.py: {error}", file=sys.stderr)
-        return 2
-    print(out)
-    return 0
+        return out
+
+    return plotting.run("plot_loss.py", picture, runlog.LogError)
 
 
 if __name__ == "__main__":

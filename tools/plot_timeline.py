@@ -5,9 +5,9 @@
     coda_bench attention --batch 2 --head-dim 128 --warm-up 0 --block 0.001 --blocks 1 > stamps.txt
     tools/plot_timeline.py stamps.txt --out timeline.png
 
-Such a build prints, after every launch, the clock at which each warpgroup of block 0 reached the marks of its loop
-(kernels/hopper/sm90/stamps.cuh). A bar is the time up to a mark. The steps are those of the first launch of each kernel
-in the file; a kernel is known by its marks.
+After each launch, such a build prints the clocks at which each warpgroup of block 0 reached the marks of its loop
+(kernels/hopper/sm90/stamps.cuh). A bar is the time up to a mark. Launches with the same marks are of the same kernel,
+and the picture has steps of the first launch of each kernel.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import sys
 import plotting
 
 BEGINS = "step"  # the mark at which a step begins
-CLOCKS = 1 << 32  # stamps are the low 32 bits of the SM's clock
+CLOCKS = 1 << 32  # a stamp is the low 32 bits of the SM's clock
 KERNELS = {"turn": "Forward", "dQ passed": "Backward"}  # by a mark that only it has
 
 
@@ -43,16 +43,28 @@ def launches(path: str) -> list[dict[int, list[tuple[int, str]]]]:
     except OSError as error:
         raise StampsError(f"{path}: {error.strerror}") from None
     except ValueError:
-        raise StampsError(f"{path}: a stamp is not: stamp, role, clock, mark, apart by tabs") from None
+        raise StampsError(f"{path}: the role and the clock of a stamp must be whole numbers") from None
     return found
 
 
+def since_first(launch: dict[int, list[tuple[int, str]]]) -> dict[int, list[tuple[int, str]]]:
+    """The launch with clocks from its first stamp on. Between two stamps are less than 2^31 clocks, so it does not matter
+    where the clock begins again at 0."""
+    reference = next(iter(launch.values()))[0][0]
+
+    def offset(clock: int) -> int:
+        return (clock - reference + CLOCKS // 2) % CLOCKS - CLOCKS // 2
+
+    zero = min(offset(stamps[0][0]) for stamps in launch.values())
+    return {role: [(offset(clock) - zero, mark) for clock, mark in stamps] for role, stamps in launch.items()}
+
+
 def kernels(path: str) -> list[dict[int, list[tuple[int, str]]]]:
-    """The first whole launch of each kernel: of each set of marks."""
+    """The first launch of each kernel: of each set of marks."""
     first: dict[frozenset[str], dict[int, list[tuple[int, str]]]] = {}
     for launch in launches(path):
         first.setdefault(frozenset(mark for stamps in launch.values() for _, mark in stamps), launch)
-    chosen = [launch for marks, launch in first.items() if BEGINS in marks]
+    chosen = [since_first(launch) for marks, launch in first.items() if BEGINS in marks]
     if not chosen:
         raise StampsError(f"{path} has no stamps: it is the output of coda_bench attention, built with CODA_STAMPS")
     return chosen
@@ -76,20 +88,20 @@ def draw(path: str, first: int, count: int, out: str) -> None:
         colours = plt.get_cmap("tab20")
         for mark_index, mark in enumerate(marks):
             for row, stamps in enumerate(chosen.values()):
-                bars = [((before - zero) % CLOCKS, (clock - before) % CLOCKS)
+                bars = [(before - zero, clock - before)
                         for (before, _), (clock, name) in zip(stamps, stamps[1:]) if name == mark]
                 axes.broken_barh(bars, (row - 0.4, 0.8), color=colours(mark_index), linewidth=0,
                                  label=f"to: {mark}" if row == 0 else None)
         for row, stamps in enumerate(chosen.values()):
             for clock, mark in stamps:
                 if mark == BEGINS:
-                    axes.vlines((clock - zero) % CLOCKS, row - 0.48, row + 0.48, color="black", linewidth=1.5)
+                    axes.vlines(clock - zero, row - 0.48, row + 0.48, color="black", linewidth=1.5)
         axes.set_yticks(range(len(chosen)), [f"warpgroup {role}" for role in chosen])
         axes.invert_yaxis()
         axes.grid(axis="y", visible=False)
         axes.margins(x=0.01)
         axes.set_xlabel("clocks")
-        length = sum((stamps[-1][0] - stamps[0][0]) % CLOCKS for stamps in chosen.values()) / len(chosen) / count
+        length = sum(stamps[-1][0] - stamps[0][0] for stamps in chosen.values()) / len(chosen) / count
         kernel = next((name for mark, name in KERNELS.items() if mark in marks), "A kernel")
         axes.set_title(f"{kernel}: {length:.0f} clocks a step")
         axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=8)
@@ -105,15 +117,13 @@ def main() -> int:
     arguments = parser.parse_args()
     if arguments.first < 0 or arguments.steps < 1:
         parser.error("--first counts from 0, and there is at least one step")
-    plotting.use_python_with_matplotlib()
-    try:
+
+    def picture() -> str:
         out = arguments.out or os.path.splitext(arguments.stamps)[0] + ".png"
         draw(arguments.stamps, arguments.first, arguments.steps, out)
-    except (StampsError, plotting.PlotError) as error:
-        print(f"plot_timeline.py: {error}", file=sys.stderr)
-        return 2
-    print(out)
-    return 0
+        return out
+
+    return plotting.run("plot_timeline.py", picture, StampsError)
 
 
 if __name__ == "__main__":

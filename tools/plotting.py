@@ -95,6 +95,18 @@ def draw_series(axes, series: dict[int, float | None], colour: str, label: str) 
         )
 
 
+def run(program: str, picture, *errors: type[Exception]) -> int:
+    """The exit status of a tool that draws. `picture` draws it and returns its path, which is printed. PlotError and
+    `errors` end the program with their message."""
+    use_python_with_matplotlib()
+    try:
+        print(picture())
+    except (PlotError, *errors) as error:
+        print(f"{program}: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
 def save(figure, path: str) -> None:
     try:
         figure.savefig(path, dpi=150)

@@ -11,6 +11,7 @@ import unittest
 
 from logs import LogTestCase, run_tool, steps
 
+import plot_timeline
 import plotting
 
 
@@ -115,6 +116,14 @@ class PictureTest(LogTestCase):
         with open(self.path(name), "w", encoding="utf-8") as file:
             file.write("\n".join(lines) + "\n")
         return self.path(name)
+
+    def test_clocks_that_begin_again(self):
+        launch = plot_timeline.launches(self.stamps("stamps.txt", (1,)))[0]
+        self.assertEqual(plot_timeline.since_first(launch),
+                         {1: [(0, "step"), (100, "turn"), (200, "S done")],
+                          2: [(300, "step"), (400, "turn"), (500, "S done")]})
+        later = {2: launch[2], 1: launch[1]}  # the first role's clock has begun again, the other's has not
+        self.assertEqual(plot_timeline.since_first(later)[1][0], (0, "step"))
 
     def test_picture_of_attention_s_loops(self):
         status, out, err = run_tool("plot_timeline.py", self.stamps("stamps.txt", (5, 5)), "--first", "1")

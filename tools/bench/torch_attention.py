@@ -1,4 +1,4 @@
-"""Causal attention of PyTorch's cuDNN and FlashAttention backends, with coda_bench in between, in one run.
+"""Causal attention by PyTorch's cuDNN backend and by FlashAttention-3, with coda_bench in between, in one run.
 
     python3 tools/bench/torch_attention.py BENCH [--json FILE] [--flash3 FOLDER] [--accuracy [FILE]]
                                            [--shape B:T:H:Hkv:D ...] [--documents MEAN ...]
@@ -12,10 +12,10 @@ Every shape is also measured with packed documents of random lengths (--document
 B2 T16384 D128 with a sliding window of 4096 keys where no --shape is given. cuDNN has neither in PyTorch; there the
 rival is FlexAttention with the same first key of every query in its block mask, which is made once.
 
---flash3 also times FlashAttention-3, in the same rounds: its forward pass, its backward pass, and that one with a fixed
-order of sums. FOLDER is where its build is installed. With FLASH_ATTENTION_DISABLE_FP16, FP8, SM80, HDIM96, HDIM192,
-HDIM256, HDIMDIFF64, HDIMDIFF192, SPLIT, PAGEDKV, APPENDKV, SOFTCAP, LOCAL and PACKGQA set to TRUE, all with that
-prefix, only what is timed here is built:
+--flash3 also times FlashAttention-3, in the same rounds: its forward pass, and its backward pass in free and in fixed
+order of sums. FOLDER has its build, made by the commands below. To build only what is timed here, first set
+FLASH_ATTENTION_DISABLE_X to TRUE for X of FP16, FP8, SM80, HDIM96, HDIM192, HDIM256, HDIMDIFF64, HDIMDIFF192, SPLIT,
+PAGEDKV, APPENDKV, SOFTCAP, LOCAL and PACKGQA:
 
     git clone --recurse-submodules https://github.com/Dao-AILab/flash-attention
     pip install --no-build-isolation --no-deps --target FOLDER flash-attention/hopper

@@ -10,7 +10,7 @@
 // Pipelines  keys     once                full: 1 arrive + bytes
 //            Q + lse, dO + delta (rings)  full: 1 arrive + bytes   empty: a named barrier per stage
 //            dQ       consumers -> writer full: 1 arrive per warp of both consumers  empty: 1 arrive of the writer
-//            dS       consumers -> both   full: 1 arrive per warp of both consumers   empty: likewise (kDScoreWaits)
+//            dS       consumers -> both   full: 1 arrive per warp of both consumers   empty: likewise (kLateDQuery)
 // Timeline   per query tile from the last to the diagonal, per query head of the group:
 //            issue dPᵀ = V dOᵀ, P from Sᵀ in registers, issue dV += Pᵀ dO, dS in registers and shared memory,
 //            issue dK += dSᵀ Q, dQ = dS K and Sᵀ = K Qᵀ of the next step, hand dQ to the writer.

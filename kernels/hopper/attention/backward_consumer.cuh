@@ -167,9 +167,11 @@ struct BackwardConsumer {
         }
     }
 
-    /// Hands this consumer's rows of dS to both consumers, for dQ.
+    /// Hands this consumer's rows of dS to both consumers, for dQ. The stage was last read two steps ago, for dQ. Where
+    /// dQ is not late, that is over: this consumer has seen the other's dS of the last step, and the other stored it
+    /// after its dQ of the step before.
     __device__ __forceinline__ void pass_dscore(const std::uint32_t (&ds16)[kSteps][4], int stage) {
-        if constexpr (Tile::kDScoreWaits) ptx::mbarrier_wait(shared.dscore_empty(stage), ring.parity ^ 1);
+        if constexpr (Tile::kLateDQuery) ptx::mbarrier_wait(shared.dscore_empty(stage), ring.parity ^ 1);
         store_fragments(shared.dscore(stage), Tile::kKeyPanelBytes, 64 * consumer + 16 * warp, lane, ds16);
         ptx::fence_async_shared();
         __syncwarp();
@@ -208,7 +210,7 @@ struct BackwardConsumer {
         ptx::pin_registers(dq);
         stamps.mark("dQ done");
         if (wanted) {
-            if constexpr (Tile::kDScoreWaits) release(shared.dscore_empty(source.index));
+            if constexpr (Tile::kLateDQuery) release(shared.dscore_empty(source.index));
             pass_dquery(dq, source);
         }
         has_previous = true;

@@ -34,10 +34,6 @@ struct BackwardTile {
     static constexpr bool kEarlyDValue = kHeadDim == 128;
     // Whether a step's dQ is computed in the next step: faster at head_dim 64, slower at 128.
     static constexpr bool kLateDQuery = kHeadDim == 64;
-    // Whether a stage of dS is waited for before it is written again. Where dQ is not late, it need not be: a consumer
-    // that writes dS of a step has seen the other's dS of the step before, which that one stored after its dQ of the
-    // step before, the last to read the stage.
-    static constexpr bool kDScoreWaits = kLateDQuery;
     static constexpr int kProducerRegisters = 24;
     static constexpr int kConsumerRegisters = 240;
 

@@ -42,8 +42,8 @@ struct ForwardTile {
 /// The order of tiles. (sequence, kv head) pairs are taken a section at a time, so that the section's keys and values
 /// stay in L2. In a section the longest tiles (last queries) come first, and the query heads of a pair are adjacent.
 ///
-/// Tiles end where a sequence ends, but for the rest of 64 rows. The rows by which they are longer than the sequence
-/// lie before its first query, where a row sees the fewest keys, and fill whole warpgroups.
+/// The last tile of a sequence ends with it, rounded up to 64 rows. The rows that the tiles have too many lie before
+/// the first query, where a row sees the fewest keys. They fill whole warpgroups.
 ///
 /// A block's first tile has the block's number. From then on blocks draw: a counter says how many tiles have been
 /// drawn, so that whichever block is free takes the next one, and none is idle before the last tiles. A block draws

@@ -1,8 +1,8 @@
-// When a role of a kernel reaches the marks of its loop, in clocks of its SM: for a picture of a step
+// The clocks at which a kernel's warpgroups reach the marks of their loops, for a picture of a step
 // (tools/plot_timeline.py).
 //
-// Only a build with CODA_STAMPS has stamps: those of block 0, which are printed after each launch. In any other build
-// nothing of this is compiled, and kernels have the instructions that they have without it.
+// Only a build with CODA_STAMPS stamps: block 0 does, and each launch's stamps are printed after it. In other builds a
+// mark is no instruction.
 #pragma once
 
 #include "kernels/hopper/sm90/launch.h"
@@ -24,7 +24,7 @@ struct Stamp {
 };
 static __device__ Stamp stamps_of_roles[kStampedRoles][kStampsOfRole];
 
-/// The stamps of a warpgroup, of which the first thread writes. kStamped: a kernel without registers for them has none.
+/// The stamps of a warpgroup, written by its first thread. kStamped: false for a kernel without registers for them.
 template <bool kStamped>
 struct Stamps {
     int count = 0;
@@ -42,8 +42,10 @@ struct Stamps {
 
 static __global__ void print_all_stamps() {
     for (int role = 0; role < kStampedRoles; ++role)
-        for (const Stamp& stamp : stamps_of_roles[role])
+        for (Stamp& stamp : stamps_of_roles[role]) {
             if (stamp.mark != nullptr) printf("stamp\t%d\t%u\t%s\n", role, stamp.clock, stamp.mark);
+            stamp = {};  // the next launch may have fewer
+        }
 }
 inline void print_stamps(Stream stream) { print_all_stamps<<<1, 1, 0, stream>>>(); }
 
