@@ -82,14 +82,15 @@ struct ForwardConsumer {
         ptx::wgmma_commit();
     }
 
-    /// -inf for keys of `block` that a row may not see.
+    /// -inf for keys of `block` that a row may not see, of the first kColumns.
+    template <int kColumns = Tile::kKeys>
     __device__ __forceinline__ void mask(int block) {
         const int column = block * Tile::kKeys + 2 * (lane % 4);
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
             const int last = row[half] - column, first = start[half] - column;
 #pragma unroll
-            for (int j = 0; j < Tile::kKeys / 8; ++j)
+            for (int j = 0; j < kColumns / 8; ++j)
 #pragma unroll
                 for (int i = 0; i < 2; ++i)
                     if (8 * j + i > last || (kDocuments && 8 * j + i < first)) s[4 * j + 2 * half + i] = -INFINITY;
@@ -99,8 +100,10 @@ struct ForwardConsumer {
     /// Whether this warpgroup skips a block of the tile: none of its queries sees it. A warpgroup before the sequence
     /// sees no block, and takes the first one, whose keys are all masked.
     __device__ __forceinline__ bool skips(const ForwardWork& work, int block) const {
-        return block > 0 && block * Tile::kKeys > work.query + 64 * consumer + 63;
+        return block > 0 && block * Tile::kKeys > last_row(work);
     }
+    /// Last row of this warpgroup in a tile.
+    __device__ __forceinline__ int last_row(const ForwardWork& work) const { return work.query + 64 * consumer + 63; }
     __device__ __forceinline__ int last_block(const ForwardWork& work) const {
         return work.last_block<Tile>(arguments.seq_len);
     }
@@ -141,15 +144,30 @@ struct ForwardConsumer {
         ptx::named_barrier_sync(kTurnBarrier + consumer, kTurnThreads);
         ptx::named_barrier_arrive(kTurnBarrier + (consumer + 1) % Tile::kConsumers, kTurnThreads);
     }
-    __device__ __forceinline__ void first_step(int block) {
+    /// P of the first kColumns keys of a tile's first block; 0 of the others.
+    template <int kColumns>
+    __device__ __forceinline__ void first_probabilities(int block) {
+        mask<kColumns>(block);
+        float factor[2];
+        softmax.template update<true, kColumns>(reinterpret_cast<float(&)[kColumns / 2]>(s), arguments.scale * kLog2e,
+                                                factor, [] {});
+        round_fragments<0, kColumns / 16>(s, p);
+#pragma unroll
+        for (int k16 = kColumns / 16; k16 < kBlocks; ++k16)
+#pragma unroll
+            for (std::uint32_t& pair : p[k16]) pair = 0;
+    }
+    __device__ __forceinline__ void first_step(const ForwardWork& work, int block) {
         ptx::wgmma_wait<0>();
         ptx::pin_registers(s);
         release(shared.key_empty(keys.index));
         keys.advance();
-        mask(block);
-        float factor[2];
-        softmax.template update<true, Tile::kKeys>(s, arguments.scale * kLog2e, factor, [] {});
-        round_fragments(s, p);
+        // Every second warpgroup has its diagonal in the first half of the block, and sees nothing of the second.
+        if (block * Tile::kKeys + Tile::kKeys / 2 > last_row(work)) {
+            first_probabilities<Tile::kKeys / 2>(block);
+        } else {
+            first_probabilities<Tile::kKeys>(block);
+        }
     }
 
     /// One block of keys, with the values of the block before it.
@@ -254,7 +272,7 @@ struct ForwardConsumer {
         int block = last_block(work);
         if constexpr (Tile::kQueries > Tile::kKeys)
             for (; skips(work, block); --block) skip();
-        first_step(block--);
+        first_step(work, block--);
         // Blocks that reach past the first row are masked. Blocks before them are seen whole, back to where a document
         // begins.
         for (; block >= work.first_block && (block + 1) * Tile::kKeys > first_row + 1; --block) step<true>(block);
