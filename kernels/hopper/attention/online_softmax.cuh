@@ -37,13 +37,13 @@ struct OnlineSoftmax {
             }
             const float largest = quad_max(fmaxf(fmaxf(chain[0], chain[1]), fmaxf(chain[2], chain[3])));
             const float before = maximum[half];
-            if ((largest - before) * scale_log2 > kSlack) {
-                maximum[half] = largest;
-                follows = true;
-            }
+            const bool grows = (largest - before) * scale_log2 > kSlack;
+            if (grows) maximum[half] = largest;
+            follows |= grows;
             // A row that has seen no key yet: subtracting 0 instead gives exp(-inf) = 0, not NaN.
             shift[half] = kMasked && maximum[half] == -INFINITY ? 0 : maximum[half] * scale_log2;
-            factor[half] = exp2_approximate(before * scale_log2 - shift[half]);
+            // Exactly 1 where the maximum stays, as O is then not multiplied.
+            factor[half] = grows ? exp2_approximate((before - maximum[half]) * scale_log2) : 1;
         }
 #pragma unroll
         for (int j = 0; j < kFloats / 4; ++j) {
