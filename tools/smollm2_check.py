@@ -22,12 +22,10 @@ Exit status: 0 all hold, 1 not.
 from __future__ import annotations
 
 import argparse
-import array
 import glob
 import json
 import math
 import os
-import struct
 import subprocess
 import sys
 import tempfile
@@ -37,6 +35,8 @@ try:
     from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 except ImportError as error:
     sys.exit(f"smollm2_check.py: needs PyTorch and transformers: {error}")
+
+from token_shard import shard_bytes
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PROMPTS = ("Once upon a time", "The best way to learn a language is", "def fibonacci(n):")
@@ -69,8 +69,8 @@ class Programs:
         return done.stdout
 
     def loss(self, tokens: list[int], sizes: Sizes) -> float:
-        with open(self.path("text.bin"), "wb") as file:  # llm.c's format
-            file.write(struct.pack("<256i", 20240520, 1, len(tokens), *[0] * 253) + array.array("H", tokens).tobytes())
+        with open(self.path("text.bin"), "wb") as file:
+            file.write(shard_bytes(tokens))
         config = {"data": {"train": "text.bin", "val": "text.bin"}, "device": self.options.device,
                   "training": {"seq_len": sizes.seq_len, "micro_batch_size": sizes.batch, "steps": 1},
                   "validation": {"batches": sizes.batches}}

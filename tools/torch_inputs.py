@@ -9,6 +9,8 @@ import re
 
 import torch
 
+from token_shard import shard_tokens
+
 
 class InputError(Exception):
     """What is wrong with the files given; the message names the file."""
@@ -63,20 +65,17 @@ def read_validation(path: str, config: dict) -> list[torch.Tensor]:
     coda_train cuts them."""
     try:
         with open(path, "rb") as file:
-            data = bytearray(file.read())
+            words = shard_tokens(file.read())
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from None
-    magic, version, count = (int.from_bytes(data[at:at + 4], "little") for at in (0, 4, 8))
-    kinds = {(20240520, 1): torch.uint16, (20240801, 7): torch.uint32}
-    kind = kinds.get((magic, version))
-    if kind is None or len(data) != 1024 + count * kind.itemsize:
-        raise InputError(f"{path}: not a token shard of coda_tokenize")
-    tokens = torch.frombuffer(data, dtype=kind, offset=1024).long()
+    except ValueError as error:
+        raise InputError(f"{path}: {error}") from None
     training = config["training"]
     length, batch = training["seq_len"], training["micro_batch_size"]
-    windows = min((count - 1) // length, config["validation"]["batches"] * batch)
+    windows = min((len(words) - 1) // length, config["validation"]["batches"] * batch)
     if windows < 1:
-        raise InputError(f"{path}: {count} tokens hold no sequence of {length}")
+        raise InputError(f"{path}: {len(words)} tokens hold no sequence of {length}")
+    tokens = torch.frombuffer(words, dtype=torch.uint16 if words.itemsize == 2 else torch.uint32).long()
     both = torch.stack([tokens[start:start + windows * length].view(windows, length) for start in (0, 1)])
     bos = config["model"]["bos_token_id"]
     begins = both[:1] == (-1 if bos is None else bos)

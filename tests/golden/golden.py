@@ -22,7 +22,6 @@ import hashlib
 import json
 import os
 import re
-import struct
 import subprocess
 import sys
 import tempfile
@@ -30,6 +29,7 @@ import tempfile
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.append(os.path.join(HERE, "..", "..", "tools"))
 from replace_file import replace_file  # noqa: E402
+from token_shard import shard_bytes  # noqa: E402
 
 FILES = {"cpu": "cpu.json", "cuda": "gpu.json"}
 STEPS = 20
@@ -132,7 +132,7 @@ def config_of(changes):
 
 
 def write_shard(path, vocab):
-    """A shard in llm.c's format: documents that begin with token 0, each token mostly a function of the last."""
+    """Documents that begin with token 0, each token mostly a function of the last."""
     state, token, tokens = 1, 0, []
     for _ in range(TOKENS):
         state = (state * 1103515245 + 12345) % 2**31
@@ -140,7 +140,7 @@ def write_shard(path, vocab):
         token = 0 if chance % 29 == 0 else 1 + (token * 5 + chance % 3) % (vocab - 1)
         tokens.append(token)
     with open(path, "wb") as file:
-        file.write(struct.pack("<256i", 20240520, 1, TOKENS, *[0] * 253) + struct.pack(f"<{TOKENS}H", *tokens))
+        file.write(shard_bytes(tokens))
 
 
 def sha256(path):

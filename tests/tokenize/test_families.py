@@ -12,6 +12,7 @@ import random
 import unittest
 
 from families import FAMILIES, HostileText, build
+from token_shard import shard_bytes
 from tokenizing import TokenizeTestCase, shard_tokens
 
 try:
@@ -67,13 +68,9 @@ class FamiliesTest(TokenizeTestCase):
                 if not (byte_level and any(not n.isascii() or " " in n or "\t" in n or "\n" in n for n in names if n in d))
                 and "<0x" not in d]
         ids = list(itertools.chain.from_iterable(kept[:2000]))
-        self.write_shard("some.bin", ids)
+        self.write("some.bin", shard_bytes(ids))
         decoded = self.run_program("--tokenizer", path, "--decode", "some.bin").stdout
         self.assertEqual(decoded.decode("utf-8", "replace"), package.decode(ids, skip_special_tokens=False))
-
-    def write_shard(self, name, ids):
-        import struct
-        self.write(name, struct.pack("<256i", 20240520, 1, len(ids), *[0] * 253) + struct.pack(f"<{len(ids)}H", *ids))
 
     def compare_whole(self, path, package, made):
         """One long text, which is cut into many segments, has the tokens of the whole."""

@@ -6,7 +6,6 @@ The environment variable CODA_TOKENIZE is the program's path (default: build/cpu
 import json
 import os
 import random
-import struct
 import subprocess
 import sys
 import tempfile
@@ -16,6 +15,9 @@ sys.dont_write_bytecode = True
 
 ROOT = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
 PROGRAM = os.path.abspath(os.environ.get("CODA_TOKENIZE", os.path.join(ROOT, "build/cpu/bin/coda_tokenize")))
+sys.path.append(os.path.join(ROOT, "tools"))
+import token_shard  # noqa: E402
+
 SHARED = os.environ.get("CODA_SHARED_DATA", os.path.join(ROOT, "..", "shared", "data"))
 
 DONE, RUNTIME, USAGE, INTERRUPTED = 0, 1, 2, 130
@@ -70,11 +72,8 @@ def shard_tokens(path):
     """The tokens of a shard, its header checked."""
     with open(path, "rb") as file:
         data = file.read()
-    magic, version, count = struct.unpack_from("<3i", data)
-    kind = {(20240520, 1): "H", (20240801, 7): "I"}[magic, version]
-    assert not any(data[12:1024]), path
-    assert len(data) == 1024 + count * struct.calcsize(kind), path
-    return list(struct.unpack_from(f"<{count}{kind}", data, 1024))
+    assert not any(data[12:token_shard.HEADER_BYTES]), path
+    return list(token_shard.shard_tokens(data))
 
 
 class RandomText:

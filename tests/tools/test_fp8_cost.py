@@ -2,7 +2,6 @@
 
 import json
 import os
-import struct
 import sys
 import unittest
 
@@ -10,6 +9,7 @@ from logs import TOOLS, LogTestCase, run_tool
 
 sys.path.insert(0, os.path.join(TOOLS, "bench"))
 import records  # noqa: E402
+from token_shard import shard_bytes  # noqa: E402
 
 FLAGS = """import json, os, sys
 words = sys.argv[1:]
@@ -56,7 +56,7 @@ class CostTest(LogTestCase):
 
     def shard(self, tokens):
         with open(self.path("val.bin"), "wb") as file:
-            file.write(struct.pack("<256i", 20240520, 1, tokens, *[0] * 253) + bytes(2 * tokens))
+            file.write(shard_bytes([0] * tokens))
 
     def program(self, name, text):
         with open(self.path(name), "w", encoding="utf-8") as file:

@@ -13,11 +13,9 @@ ours over llm.c's, the median of the rounds' ratios.
 from __future__ import annotations
 
 import argparse
-import array
 import random
 import re
 import statistics
-import struct
 import subprocess
 import sys
 import tempfile
@@ -25,14 +23,16 @@ from pathlib import Path
 
 from coda_step import coda_step
 
+sys.path.append(str(Path(__file__).resolve().parent.parent))
+from token_shard import shard_bytes  # noqa: E402
+
 VOCAB, SKIPPED = 50257, 10  # tokens; llm.c's first steps, in which it chooses algorithms
 
 
 def write_shard(path, tokens):
-    """GPT-2 tokens of its format, magic 20240520 and version 1, drawn from a seed."""
+    """GPT-2 tokens drawn from a seed."""
     source = random.Random(1)
-    header = struct.pack("<256i", 20240520, 1, tokens, *[0] * 253)
-    path.write_bytes(header + array.array("H", (source.randrange(VOCAB) for _ in range(tokens))).tobytes())
+    path.write_bytes(shard_bytes(source.randrange(VOCAB) for _ in range(tokens)))
 
 
 def llmc_ms(options, shard, fusion):

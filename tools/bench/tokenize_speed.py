@@ -11,6 +11,7 @@ reads JSON lines and writes shards. The ids are compared. Prints medians, MB (10
 """
 
 import argparse
+import array
 import gzip
 import hashlib
 import itertools
@@ -28,6 +29,7 @@ import time
 
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 from replace_file import replace_file  # noqa: E402
+from token_shard import shard_tokens  # noqa: E402
 
 BATCH = 1000
 DOCUMENT_BYTES = 4096
@@ -93,10 +95,7 @@ def time_program(program, tokenizer, folder, threads):
                     "--overwrite", "--out", f"{folder}/out", f"{folder}/in.jsonl"], check=True, stderr=subprocess.PIPE)
     seconds = time.perf_counter() - begin
     data = pathlib.Path(f"{folder}/out.bin").read_bytes()
-    width = 2 if int.from_bytes(data[:4], "little") == 20240520 else 4
-    tokens = data[1024:] if width == 4 else b"".join(
-        data[i:i + 2] + b"\0\0" for i in range(1024, len(data), 2))
-    return seconds, hashlib.sha256(tokens).hexdigest()
+    return seconds, hashlib.sha256(array.array("I", shard_tokens(data)).tobytes()).hexdigest()
 
 
 def main():

@@ -13,6 +13,7 @@ import struct
 import runlog
 from campaign import Failed
 from changed_config import changed
+from token_shard import shard_bytes
 
 # Small, and with everything that a run can have. The GPU takes the shapes. The MLP is wide compared with the batch, so
 # that writing a checkpoint takes a good share of the time.
@@ -52,7 +53,7 @@ def shard() -> bytes:
         chance = state >> 16
         token = 256 if chance % 37 == 0 else (token * 5 + chance % 3) % 256
         tokens.append(token)
-    return struct.pack("<256i", 20240520, 1, TOKENS, *[0] * 253) + struct.pack(f"<{TOKENS}H", *tokens)
+    return shard_bytes(tokens)
 
 
 def write_files(folder: str, changes: dict) -> None:
