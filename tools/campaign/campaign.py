@@ -23,6 +23,7 @@ sys.path[:0] = [os.path.join(ROOT, "tools"), os.path.join(ROOT, "tools", "bench"
 import records  # noqa: E402
 
 PASSED, FAILED, USAGE = 0, 1, 2
+STOP_LIMIT_S = 10  # of stopping a program that is to end; one that waits for a disk does not stop
 
 
 class Failed(Exception):
@@ -54,24 +55,43 @@ _running: set[subprocess.Popen] = set()
 _stopped = threading.Event()
 
 
-def end_with_children(pid: int) -> None:
-    """Kills a process and all that it has started: compute-sanitizer's program outlives it otherwise."""
-    children = collections.defaultdict(list)
+def tree_of(pid: int) -> dict[int, str]:
+    """A process and all that it has started, each with its state as /proc has it."""
+    states, children = {}, collections.defaultdict(list)
     for name in filter(str.isdigit, os.listdir("/proc")):
         try:
             with open(f"/proc/{name}/stat", encoding="utf-8", errors="replace") as file:
-                parent = int(file.read().rpartition(")")[2].split()[1])
+                state, parent = file.read().rpartition(")")[2].split()[:2]
         except OSError:  # it has ended
             continue
-        children[parent].append(int(name))
+        states[int(name)] = state
+        children[int(parent)].append(int(name))
     tree = [pid]
     for each in tree:
         tree += children[each]
-    for each in tree:
+    return {each: states[each] for each in tree if each in states}
+
+
+def send(number: int, pids) -> None:
+    for pid in pids:
         try:
-            os.kill(each, signal.SIGKILL)
+            os.kill(pid, number)
         except ProcessLookupError:
             pass
+
+
+def end_with_children(pid: int) -> None:
+    """Kills a process and all that it has started: compute-sanitizer's program outlives it otherwise. All are stopped
+    first: what a process starts between a look at its children and its end would have no parent to be found by."""
+    stopped, limit = set(), time.monotonic() + STOP_LIMIT_S
+    while time.monotonic() < limit:
+        tree = tree_of(pid)
+        send(signal.SIGSTOP, tree.keys() - stopped)
+        if stopped >= tree.keys() and all(state in "TtZX" for state in tree.values()):
+            break
+        stopped |= tree.keys()
+        time.sleep(0.001)
+    send(signal.SIGKILL, tree_of(pid))
 
 
 def run(command: list[str], timeout: float | None = None, **options) -> subprocess.CompletedProcess:
