@@ -23,7 +23,7 @@ sys.path[:0] = [os.path.join(ROOT, "tools"), os.path.join(ROOT, "tools", "bench"
 import records  # noqa: E402
 
 PASSED, FAILED, USAGE = 0, 1, 2
-STOP_LIMIT_S = 10  # of stopping a program that is to end; one that waits for a disk does not stop
+STOP_LIMIT_S = 10  # before a program is killed that does not stop, since it waits for a disk
 
 
 class Failed(Exception):
@@ -72,7 +72,7 @@ def tree_of(pid: int) -> dict[int, str]:
     return {each: states[each] for each in tree if each in states}
 
 
-def send(number: int, pids) -> None:
+def signal_all(number: int, pids) -> None:
     for pid in pids:
         try:
             os.kill(pid, number)
@@ -82,16 +82,17 @@ def send(number: int, pids) -> None:
 
 def end_with_children(pid: int) -> None:
     """Kills a process and all that it has started: compute-sanitizer's program outlives it otherwise. All are stopped
-    first: what a process starts between a look at its children and its end would have no parent to be found by."""
+    first. Otherwise a process could start another one after the look at its children, and its end would leave nothing
+    that leads to that one."""
     stopped, limit = set(), time.monotonic() + STOP_LIMIT_S
     while time.monotonic() < limit:
         tree = tree_of(pid)
-        send(signal.SIGSTOP, tree.keys() - stopped)
+        signal_all(signal.SIGSTOP, tree.keys() - stopped)
         if stopped >= tree.keys() and all(state in "TtZX" for state in tree.values()):
             break
         stopped |= tree.keys()
         time.sleep(0.001)
-    send(signal.SIGKILL, tree_of(pid))
+    signal_all(signal.SIGKILL, tree_of(pid))
 
 
 def run(command: list[str], timeout: float | None = None, **options) -> subprocess.CompletedProcess:
