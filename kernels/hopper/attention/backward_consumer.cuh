@@ -115,6 +115,9 @@ struct BackwardConsumer {
     __device__ __forceinline__ void probabilities(int tile, int stage) {
         const float scale_log2 = arguments.scale * kLog2e;
         const std::uint32_t column = lane_column();
+        int last_start = 0;  // of the tile's last query
+        if constexpr (Tile::kDocuments)
+            last_start = static_cast<int>(ptx::load_shared(shared.start(stage) + Tile::kRowBytes - 4));
 #pragma unroll
         for (int j = 0; j < Tile::kQueries / 8; ++j) {
             // Exponentials
@@ -126,8 +129,11 @@ struct BackwardConsumer {
                     float& p = s[4 * j + 2 * half + i];
                     p = exp2_approximate(p * scale_log2 - (i == 0 ? lse.x : lse.y));
                 }
-            // Keys of earlier documents
-            if constexpr (Tile::kDocuments) {
+        }
+        // Keys of earlier documents, of tiles whose last query does not see all of the warpgroup's keys
+        if (Tile::kDocuments && last_start > work.key_block * Tile::kKeys + 64 * consumer) {
+#pragma unroll
+            for (int j = 0; j < Tile::kQueries / 8; ++j) {
                 const float2 start = ptx::load_shared_pair(shared.start(stage) + column + 32 * j);
 #pragma unroll
                 for (int half = 0; half < 2; ++half) {
