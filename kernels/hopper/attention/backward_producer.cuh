@@ -18,6 +18,7 @@
 #include "kernels/hopper/ptx/shared.cuh"
 #include "kernels/hopper/ptx/tma.cuh"
 #include "kernels/hopper/sm90/ring.cuh"
+#include "kernels/hopper/sm90/warp.cuh"
 
 namespace coda::hopper {
 
@@ -128,16 +129,14 @@ __device__ __forceinline__ BackwardWork backward_work(const BackwardArguments& a
     int end = (arguments.seq_len + Tile::kQueries - 1) / Tile::kQueries;
     if constexpr (Tile::kDocuments) {
         // Document starts do not decrease: the walk ends at the first tile whose first query's document starts after
-        // these keys.
+        // these keys. A warp looks at 32 tiles at a time, so that most documents are waited for once.
         const std::int32_t* starts = arguments.scratch.start + static_cast<std::int64_t>(sequence) * arguments.padded;
-        int low = first + 1;
-        while (low < end) {
-            const int middle = (low + end) / 2;
-            if (starts[middle * Tile::kQueries] < (at.key_block + 1) * Tile::kKeys) {
-                low = middle + 1;
-            } else {
-                end = middle;
-            }
+        const int lane = static_cast<int>(threadIdx.x % 32);
+        for (int tile = first + 1; tile < end; tile += 32) {
+            const bool beyond =
+                tile + lane < end && starts[(tile + lane) * Tile::kQueries] >= (at.key_block + 1) * Tile::kKeys;
+            const unsigned found = __ballot_sync(kAllLanes, beyond);
+            if (found != 0) end = tile + __ffs(static_cast<int>(found)) - 1;
         }
     }
     return {sequence, at.pair % arguments.kv_heads, arguments.heads / arguments.kv_heads, at.key_block, first, end};
