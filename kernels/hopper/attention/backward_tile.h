@@ -95,9 +95,12 @@ constexpr BackwardOrder backward_order(std::int64_t seq_len, std::int64_t pairs,
     // A small section stays in L2 as a whole. Of long sequences it would have less than four pairs. There, blocks walk
     // the same tiles at about the same time, so a section has four pairs, or all of a large one if these are fewer.
     // With less than six blocks per SM, sections are large: SMs that idle at the end cost more than misses in L2.
+    // With documents a section has at least eight pairs, or all of a large one. Otherwise the blocks of a document
+    // would begin at the same time with the same tile, and each would wait for those before it.
+    constexpr std::int64_t kPairs = Tile::kDocuments ? 8 : 4;
     const bool few = pairs * key_blocks < 6 * kSms;
     const std::int64_t most =
-        std::max<std::int64_t>(1, few ? large : std::max(small, std::min<std::int64_t>(4, large)));
+        std::max<std::int64_t>(1, few ? large : std::max(small, std::min<std::int64_t>(kPairs, large)));
     const std::int64_t section = ceil_div(pairs, ceil_div(pairs, most));
     // Short blocks of many pairs end the launch: the last section has at least a block for every second SM.
     const std::int64_t last = few ? 1 : std::max<std::int64_t>(1, kSms / key_blocks);

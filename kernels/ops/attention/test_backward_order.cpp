@@ -86,7 +86,9 @@ TEST_CASE("backward attention's order has every block once, those of a pair from
          {BackwardOrder{1, 1, 1, 0}, BackwardOrder{7, 3, 2, 2}, BackwardOrder{5, 8, 3, 6}, BackwardOrder{5, 8, 3, 3},
           BackwardOrder{16, 4, 4, 4}, BackwardOrder{16, 4, 6, 0}, hopper::backward_order<Tile>(1024, 384, 1),
           hopper::backward_order<BackwardTile<128, false>>(2048, 100, 3),
-          hopper::backward_order<BackwardTile<128, false>>(8192, 6, 8)}) {
+          hopper::backward_order<BackwardTile<128, false>>(8192, 6, 8),
+          hopper::backward_order<BackwardTile<64, true>>(2048, 100, 3),
+          hopper::backward_order<BackwardTile<128, true>>(8192, 6, 8)}) {
         std::set<std::tuple<int, int>> seen;
         std::vector<int> next(static_cast<std::size_t>(order.pairs));
         for (int i = 0; i < order.count(); ++i) {
