@@ -129,20 +129,25 @@ struct ForwardConsumer {
     /// none of this warpgroup's queries sees.
     __device__ __forceinline__ void begin(const ForwardWork& work) {
         if constexpr (Tile::kQueries > Tile::kKeys)
-            for (int block = last_block(work); skips(work, block); --block) {
-                ptx::mbarrier_wait(shared.key_full(keys.index), keys.parity);
-                release(shared.key_empty(keys.index));
-                keys.advance();
-            }
+            for (int block = last_block(work); skips(work, block); --block) skip_keys();
         ptx::mbarrier_wait(shared.key_full(keys.index), keys.parity);
+    }
+    __device__ __forceinline__ void skip_keys() {
+        ptx::mbarrier_wait(shared.key_full(keys.index), keys.parity);
+        release(shared.key_empty(keys.index));
+        keys.advance();
+    }
+    /// Takes this warpgroup's turn without work.
+    __device__ __forceinline__ void pass_turn() const {
+        ptx::named_barrier_sync(kTurnBarrier + consumer, kTurnThreads);
+        ptx::named_barrier_arrive(kTurnBarrier + (consumer + 1) % Tile::kConsumers, kTurnThreads);
     }
     /// Skips the values of a block whose keys `begin` skipped. This warpgroup still takes its turn and passes it on.
     __device__ __forceinline__ void skip() {
         ptx::mbarrier_wait(shared.value_full(values.index), values.parity);
         release(shared.value_empty(values.index));
         values.advance();
-        ptx::named_barrier_sync(kTurnBarrier + consumer, kTurnThreads);
-        ptx::named_barrier_arrive(kTurnBarrier + (consumer + 1) % Tile::kConsumers, kTurnThreads);
+        pass_turn();
     }
     /// P of the first kColumns keys of a tile's first block; 0 of the others.
     template <int kColumns>
@@ -259,12 +264,16 @@ struct ForwardConsumer {
     __device__ __forceinline__ ForwardWork tile(const ForwardWork& work) {
         const int first_row = work.query + 64 * consumer;
         int first_whole = 0;  // the first block that every row of this warpgroup sees to its first key
+        int first_seen = 0;   // and the first that one of them sees
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
             row[half] = first_row + Fragment::row(warp, lane, half);
             if constexpr (kDocuments) start[half] = first_key(work, row[half]);
         }
-        if constexpr (kDocuments) first_whole = (first_key(work, first_row + 63) + Tile::kKeys - 1) / Tile::kKeys;
+        if constexpr (kDocuments) {
+            first_whole = (first_key(work, first_row + 63) + Tile::kKeys - 1) / Tile::kKeys;
+            first_seen = first_key(work, first_row) / Tile::kKeys;
+        }
         softmax.reset();
 #pragma unroll
         for (float& value : o) value = 0;
@@ -275,15 +284,29 @@ struct ForwardConsumer {
         first_step(work, block--);
         // Blocks that reach past the first row are masked. Blocks before them are seen whole, back to where a document
         // begins.
-        for (; block >= work.first_block && (block + 1) * Tile::kKeys > first_row + 1; --block) step<true>(block);
+        for (; block >= first_seen && (block + 1) * Tile::kKeys > first_row + 1; --block) step<true>(block);
         for (; block >= first_whole; --block) step<false>(block);
         if constexpr (kDocuments)
-            for (; block >= work.first_block; --block) step<true>(block);
+            for (; block >= first_seen; --block) step<true>(block);
         release(shared.query_empty(queries.index));
         queries.advance();
 
         ptx::mbarrier_wait(shared.value_full(values.index), values.parity);
         issue_values();
+        if constexpr (kDocuments)
+            if (block >= work.first_block) {
+                // Skip blocks that only earlier warpgroups of the tile see
+                ptx::wgmma_wait<0>();
+                ptx::pin_registers(o);
+#pragma unroll 1
+                for (; block >= work.first_block; --block) {
+                    skip_keys();
+                    release(shared.value_empty(values.index));
+                    values.advance();
+                    pass_turn();
+                    ptx::mbarrier_wait(shared.value_full(values.index), values.parity);
+                }
+            }
         // NOTE: after the last tile this multiplies stale shared memory and discards the result. A branch around it
         // would end the overlap.
         const ForwardWork next = take();
