@@ -252,9 +252,9 @@ def cudnn_flags(model, batch, length):
     """cuDNN's times of one layer's attention, as coda_bench step takes them for its floor."""
     if not CUDA:
         return []
-    from torch_attention import SDPBackend, backend_times
+    from torch_attention import cudnn_times
     heads = [model[key] for key in ("num_attention_heads", "num_key_value_heads", "head_dim")]
-    forward, backward = backend_times(SDPBackend.CUDNN_ATTENTION, [batch, length, *heads])
+    forward, backward = cudnn_times([batch, length, *heads])
     torch.cuda.empty_cache()
     print(f"cuDNN attention of a layer: forward {forward:.3f} ms, backward {backward:.3f} ms", flush=True)
     return ["--cudnn-forward-ms", str(forward), "--cudnn-backward-ms", str(backward)]
