@@ -91,6 +91,13 @@ struct Rope {
     static constexpr double rate = 1.0, fixed = 0;
 };
 
+// Whatever the tile, a row's angles are read for every head. Next to them the smaller tile's A and B count more: from
+// K 576 to 2048, 128x192 computes a column in 0.84 to 0.93 of the time.
+struct RopeSquare {
+    static constexpr TileConfig config = Square::config;
+    static constexpr double rate = 0.88, fixed = 0;
+};
+
 // Gated outputs: slots of 6 KiB.
 struct Swiglu {
     static constexpr TileConfig config = medium(5, 2, {.group_rows = 2048});

@@ -6,7 +6,7 @@ namespace coda::cases {
 
 namespace {
 
-enum class Adds { nothing, bias, norm };
+enum class Adds { nothing, bias, only_bias, norm };  // only_bias: without a rotation
 
 template <bool kRstd, Adds kAdds = Adds::nothing, bool kF8 = false>
 GemmCase made(const Shape& shape, const CaseOptions& options) {
@@ -22,7 +22,8 @@ GemmCase made(const Shape& shape, const CaseOptions& options) {
     op.head_dim = options.head_dim;
     op.rotated = shape.n / options.head_dim * 5 / 6 * options.head_dim;
     if (kRstd) op.rstd = build.rstd();
-    if (kAdds == Adds::bias || (kF8 && kAdds != Adds::norm && options.optionals))
+    if (kAdds == Adds::only_bias) op.rotated = 0;
+    if (kAdds == Adds::bias || kAdds == Adds::only_bias || (kF8 && kAdds != Adds::norm && options.optionals))
         op.bias = build.statistic("bias", shape.n, Fill::normal, 1);
     if (kAdds == Adds::norm) {
         const std::int64_t heads = std::max<std::int64_t>(1, op.rotated / options.head_dim);
@@ -45,6 +46,7 @@ OpCases cases_of<LinearRope>() {
     return {.programs = {{"LinearRope", made<false>, 128},
                          {"LinearRope rstd", made<true>, 128},
                          {"LinearRope rstd bias", made<true, Adds::bias>, 128},
+                         {"LinearRope rstd bias unrotated", made<true, Adds::only_bias>, 128},
                          {"LinearRope rstd norm", made<true, Adds::norm>, 128}},
             .f8 = {{"LinearRope f8", made<false, Adds::nothing, true>, 128},
                    {"LinearRope f8 norm", made<false, Adds::norm, true>, 128}},

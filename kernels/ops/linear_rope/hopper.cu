@@ -12,7 +12,8 @@ namespace coda::hopper {
 
 namespace {
 
-using LinearRopeKernels = Kernels<Rope, Major::k, Major::k, tiles::Rope, tiles::Square>;
+using LinearRopeKernels = Kernels<Rope, Major::k, Major::k, tiles::Rope, tiles::RopeSquare>;
+using LinearBiasKernels = Kernels<Bias, Major::k, Major::k, tiles::Rope, tiles::Square>;
 using LinearBiasRopeKernels = Kernels<BiasRope, Major::k, Major::k, tiles::Square>;
 using LinearNormRopeKernels = Kernels<NormRope, Major::k, Major::k, tiles::Square>;
 
@@ -28,8 +29,9 @@ Problem problem_of(const LinearRope& op) {
 template <>
 Plan choose(const LinearRope& op, const Request& request) {
     if (op.gain) return LinearNormRopeKernels::choose(problem_of(op), request);
-    return op.bias ? LinearBiasRopeKernels::choose(problem_of(op), request)
-                   : LinearRopeKernels::choose(problem_of(op), request);
+    if (!op.bias) return LinearRopeKernels::choose(problem_of(op), request);
+    return op.rotated > 0 ? LinearBiasRopeKernels::choose(problem_of(op), request)
+                          : LinearBiasKernels::choose(problem_of(op), request);
 }
 
 template <>
@@ -37,6 +39,9 @@ Launch bind(const LinearRope& op, const Plan& plan, const Memory& memory) {
     if (op.gain)
         return LinearNormRopeKernels::bind(problem_of(op), plan, memory, {{}, {op.out, op.pre}},
                                            norm_arguments_of(op, memory));
+    if (op.bias && op.rotated == 0)
+        return LinearBiasKernels::bind(problem_of(op), plan, memory, {{}, {op.out}},
+                                       {memory.at<float>(op.rstd), memory.at<float>(op.bias)});
     if (op.bias)
         return LinearBiasRopeKernels::bind(problem_of(op), plan, memory, {{}, {op.out}}, bias_arguments_of(op, memory));
     return LinearRopeKernels::bind(problem_of(op), plan, memory, {{}, {op.out}}, arguments_of(op, memory));

@@ -27,7 +27,8 @@ struct RopeF8 : Program {
     }
 };
 
-using LinearRopeF8Kernels = Kernels<RopeF8<Rope>, Major::k, Major::k, tiles::F8<tiles::Rope>, tiles::F8<tiles::Square>>;
+using LinearRopeF8Kernels =
+    Kernels<RopeF8<Rope>, Major::k, Major::k, tiles::F8<tiles::Rope>, tiles::F8<tiles::RopeSquare>>;
 using LinearBiasRopeF8Kernels = Kernels<RopeF8<BiasRope>, Major::k, Major::k, tiles::F8<tiles::Square>>;
 using LinearNormRopeF8Kernels = Kernels<RopeF8<NormRope>, Major::k, Major::k, tiles::F8<tiles::Square>>;
 

@@ -71,6 +71,29 @@ struct Rope : EpilogueProgram {
     }
 };
 
+/// A bias where nothing is rotated, in models of learned positions.
+struct Bias : EpilogueProgram {
+    using Slot = hopper::Slot<32, Panel{64}>;
+    struct Arguments {
+        const float* rstd;  // (M), may be null
+        const float* bias;  // (N)
+    };
+
+    const Arguments& arguments;
+    ColumnVector<> rstd;
+    RowVector<Slot> bias;
+    TileStore<Slot, 0> out;
+
+    __device__ explicit Bias(const Arguments& given) : arguments(given) {}
+    __device__ void load_rows(const Rows& rows) { rstd.load_rows(rows, arguments.rstd, 1); }
+    __device__ void begin_rows(const Rows&) { rstd.begin_rows(); }
+    __device__ void begin_slot(const Rows& rows, int column) { bias.begin_slot(rows, column, arguments.bias); }
+    __device__ void visit(float2 acc, const Here& at) {
+        const float2 add = bias[at];
+        out.put(at, {fmaf(acc.x, rstd[at], add.x), fmaf(acc.y, rstd[at], add.y)});
+    }
+};
+
 /// For tiles of 128x128: with a bias 128x192 would spill. 128 divides N of most Qwen2 models, and 192 does not.
 struct BiasRope : Rope {
     struct Arguments {
