@@ -4,9 +4,9 @@
 //   8
 //
 // Bound by memory, 2 bytes per element. A block of eight warps takes 64 rows, in chunks of 256 columns. A lane holds
-// eight columns of eight rows of its warp, 16 bytes per row, which it loads before it uses any. It keeps its share of
-// dot in registers over all chunks, and lanes are added at the end. A chunk's column sums go from registers to shared
-// memory, where a thread adds the eight warps' sums of one column in their order.
+// eight columns of eight rows of its warp, 16 bytes per row, and loads those of the next chunk before it uses them. It
+// keeps its share of dot in registers over all chunks, and lanes are added at the end. A chunk's column sums go from
+// registers to shared memory, where a thread adds the eight warps' sums of one column in their order.
 #include <cuda_runtime.h>
 
 #include "kernels/core/integers.h"
@@ -37,7 +37,7 @@ struct BiasArguments {
 };
 
 __global__ __launch_bounds__(kThreads) void bias_backward(const __grid_constant__ BiasArguments arguments) {
-    __shared__ ColumnSums<kWarps> sums;
+    __shared__ ColumnSums<kWarps> sums[2];  // of even and of odd chunks
     const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
     const std::int64_t first = std::int64_t{blockIdx.x} * BiasBackward::kTileRows + warp * kRows;
     const int rows = static_cast<int>(max(min(arguments.rows - first, std::int64_t{kRows}), std::int64_t{0}));
@@ -46,34 +46,44 @@ __global__ __launch_bounds__(kThreads) void bias_backward(const __grid_constant_
     for (int i = 0; i < kRows; ++i)
         over[i] = arguments.rstd != nullptr && i < rows ? 1.0f / __ldg(arguments.rstd + first + i) : 1.0f;
 
-    for (std::int64_t chunk = 0; chunk < arguments.columns; chunk += kChunkColumns) {
-        const std::int64_t group = chunk / 8 + lane;
+    struct Chunk {
+        uint4 dz[kRows];
+        float4 bias[2];
+    };
+    const auto load = [&](std::int64_t column) {
+        const std::int64_t group = column / 8 + lane;
         const int mine = 8 * group < arguments.columns ? rows : 0;  // rows of this lane's columns
-        uint4 loaded[kRows];
+        Chunk chunk{};
 #pragma unroll
         for (int i = 0; i < kRows; ++i)
-            loaded[i] = i < mine ? __ldg(arguments.dz + (first + i) * arguments.dz_ld + group) : uint4{};
-        float4 bias[2] = {};
+            if (i < mine) chunk.dz[i] = __ldg(arguments.dz + (first + i) * arguments.dz_ld + group);
         if (mine > 0) {
-            bias[0] = __ldg(arguments.bias + 2 * group);
-            bias[1] = __ldg(arguments.bias + 2 * group + 1);
+            chunk.bias[0] = __ldg(arguments.bias + 2 * group);
+            chunk.bias[1] = __ldg(arguments.bias + 2 * group + 1);
         }
-        const float by[8] = {bias[0].x, bias[0].y, bias[0].z, bias[0].w, bias[1].x, bias[1].y, bias[1].z, bias[1].w};
+        return chunk;
+    };
+    Chunk next = load(0);
+    for (std::int64_t begin = 0; begin < arguments.columns; begin += kChunkColumns) {
+        const Chunk chunk = next;
+        next = load(begin + kChunkColumns);
+        const auto [low, high] = chunk.bias;
+        const float by[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
         float sum[8] = {};
 #pragma unroll
         for (int i = 0; i < kRows; ++i) {
-            const Eight dz = unpack(loaded[i]);
+            const Eight dz = unpack(chunk.dz[i]);
 #pragma unroll
             for (int j = 0; j < 8; ++j) {
                 sum[j] = fmaf(dz.value[j], over[i], sum[j]);
                 of_bias[i] = fmaf(by[j], dz.value[j], of_bias[i]);
             }
         }
-        sums.put(warp, lane, sum);
+        ColumnSums<kWarps>& of_chunk = sums[begin / kChunkColumns % 2];
+        of_chunk.put(warp, lane, sum);
         __syncthreads();
-        const std::int64_t column = chunk + threadIdx.x;
-        if (column < arguments.columns) arguments.sum[blockIdx.x * arguments.sum_ld + column] = sums[threadIdx.x];
-        __syncthreads();
+        const std::int64_t column = begin + threadIdx.x;
+        if (column < arguments.columns) arguments.sum[blockIdx.x * arguments.sum_ld + column] = of_chunk[threadIdx.x];
     }
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
