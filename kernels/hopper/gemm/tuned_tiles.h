@@ -177,7 +177,7 @@ struct GradientNarrow {
     static constexpr TileConfig config{.m = 128, .n = 192, .stages = 4, .slots = 2};
     static constexpr double rate = 0.97, fixed = 0;
 };
-// For gradients with 576 or 960 rows, which 192 divides and the 256 of two CTAs do not.
+// For gradients whose rows 192 divides, such as 576, 960 and 6144, where tiles of 256 rows leave SMs idle.
 struct GradientTall {
     static constexpr TileConfig config = three_blocks({});
     static constexpr double rate = 0.97, fixed = 0;

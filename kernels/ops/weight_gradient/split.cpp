@@ -19,7 +19,7 @@ namespace {
 constexpr int kTokensPerKTile = 64;
 constexpr std::int64_t kMostParts = 16, kFewestKTiles = 4;  // the latter per part
 constexpr int kAreaOfModel = 256 * 256;                     // of a cluster's tile, for kMicrosecondsPerKTile
-constexpr double kWorthParts = 0.9;                         // of the time of the undivided sum
+constexpr double kWorthParts = 0.95;                        // of the time of the undivided sum
 constexpr double kWorthTile = 0.98;                         // of the time in a tile before it
 
 struct Expected {
@@ -60,7 +60,12 @@ struct Splits {
         Split best{.tile = limits.tile};
         if (best.tile < 0)
             best.tile = hopper::expected_speed<Narrow>(m, n, k) > hopper::expected_speed<Wide>(m, n, k) ? 1 : 0;
-        double least = kWorthParts * std::min(time.gemm(Wide::config, 1), time.gemm(Narrow::config, 1));
+        double undivided = std::min(time.gemm(Wide::config, 1), time.gemm(Narrow::config, 1));
+        if (limits.tile < 0 && time.gemm(Tall::config, 1) < kWorthTile * undivided) {
+            best.tile = 2;
+            undivided = time.gemm(Tall::config, 1);
+        }
+        double least = kWorthParts * undivided;
         const hopper::TileConfig tiles[] = {Wide::config, Narrow::config, Tall::config};
         for (int tile = 0; tile < 3; ++tile) {
             if (limits.tile >= 0 && limits.tile != tile) continue;

@@ -9,8 +9,7 @@
 
 namespace coda {
 
-/// The tiles of the bf16 kernels, in the order of Split::tile. The last one is only for sums in parts: a gradient that
-/// fills the GPU has so many rows that the ones beyond it in its last tile hardly count.
+/// The tiles of the bf16 kernels, in the order of Split::tile.
 template <template <class...> class Of>
 using OfGradientTiles = Of<hopper::tiles::GradientWide, hopper::tiles::GradientNarrow, hopper::tiles::GradientTall>;
 
