@@ -1,12 +1,11 @@
 """Multiple-choice evaluation: during training, at its end, with --eval, and what a bad file says."""
 
 import os
-import re
 import struct
 import sys
 import unittest
 
-from program import CONFIG, ROOT, RUNTIME, USAGE, ProgramTestCase, changed
+from program import ROOT, RUNTIME, USAGE, ProgramTestCase
 
 sys.path.insert(0, os.path.join(ROOT, "tools"))
 import runlog  # noqa: E402: the path comes first

@@ -7,7 +7,7 @@ import subprocess
 import unittest
 
 from program import DONE, TIMEOUT_S, ProgramTestCase
-from test_folders import BEGIN, CONFIG, GENERATE, TEMPLATE, TURN, VOCAB, changed, shard, small_tokenizer
+from test_folders import BEGIN, CONFIG, GENERATE, TEMPLATE, TURN, changed, shard, small_tokenizer
 import families  # of tests/tokenize, whose path test_folders has added
 
 try:

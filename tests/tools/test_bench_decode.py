@@ -4,7 +4,6 @@ tools/bench/generate.py: the same of its records.
 The former needs PyTorch (run it with a Python that has it)."""
 
 import importlib.util
-import json
 import os
 import subprocess
 import sys

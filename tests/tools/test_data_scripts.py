@@ -14,9 +14,7 @@ from logs import LogTestCase
 
 import docs
 import fetch
-import fineweb_edu
 import prepare
-import tinyshakespeare
 import tinystories
 
 

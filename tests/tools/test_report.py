@@ -221,7 +221,7 @@ class PageTest(ReportCase):
     def test_a_bare_log(self):
         """Only a log, of a device without MFU: no empty figures, and a sentence on what is missing."""
         log = self.write("bare.jsonl", [record(1, 3.0, mfu=None), record(2, None, mfu=None)], end='{"step": 3')
-        path, content = self.report(log, "--out", self.path("bare.html"))
+        _, content = self.report(log, "--out", self.path("bare.html"))
         ids = Balance(content).ids
         for name in ("mfu", "memory", "roofline", "difference"):
             self.assertNotIn(name, ids)

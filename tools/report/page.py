@@ -60,7 +60,7 @@ def tiles(log: runlog.RunLog, plan: dict | None) -> str:
     if end := last(series_of(log, "loss")):
         shown.append(("training loss", f"{end[1]:.4f}", f"nats per token, step {end[0]:,}"))
     if validation := {s: v for s, v in series_of(log, "val_loss").items() if v is not None}:
-        step, value = last(validation)
+        _, value = last(validation)
         best = min(validation, key=validation.get)
         shown.append(("validation loss", f"{value:.4f}", f"best {validation[best]:.4f} at step {best:,}"))
     if tokens := last(series_of(log, "tokens")):
