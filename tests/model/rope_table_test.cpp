@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "src/model/schedules.h"
+#include "src/model/tensors/shape.h"
 #include "tests/catch.h"
 #include "tests/tiny_model.h"
 
@@ -14,6 +15,11 @@ TEST_CASE("a model with learned positions turns nothing") {
     const std::vector<double> table = rope_table(model, 7);
     REQUIRE(table.size() == static_cast<std::size_t>(7 * model.head_dim));
     for (std::size_t i = 0; i < table.size(); ++i) CHECK(table[i] == (i % 2 == 0 ? 1 : 0));
+
+    // LinearRope takes the columns of q and k as they are, unless they have a norm, which it takes those columns for.
+    CHECK(model_shape(model, 7, 1).rotated == 0);
+    model.qk_norm = true;
+    CHECK(model_shape(model, 7, 1).rotated == (model.num_attention_heads + model.num_key_value_heads) * model.head_dim);
 }
 
 // Qwen2.5 for long texts: pairs up to 23 turn 32 times in 32768 positions, those from 40 on less than once. 23 is
