@@ -16,7 +16,7 @@ TEST_CASE("a model with learned positions turns nothing") {
     REQUIRE(table.size() == static_cast<std::size_t>(7 * model.head_dim));
     for (std::size_t i = 0; i < table.size(); ++i) CHECK(table[i] == (i % 2 == 0 ? 1 : 0));
 
-    // LinearRope takes the columns of q and k as they are, unless they have a norm, which it takes those columns for.
+    // LinearRope then rotates no column. Where heads have a norm it does, since it norms the columns that it rotates.
     CHECK(model_shape(model, 7, 1).rotated == 0);
     model.qk_norm = true;
     CHECK(model_shape(model, 7, 1).rotated == (model.num_attention_heads + model.num_key_value_heads) * model.head_dim);

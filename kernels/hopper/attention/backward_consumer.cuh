@@ -115,7 +115,7 @@ struct BackwardConsumer {
     __device__ __forceinline__ void probabilities(int tile, int stage) {
         const float scale_log2 = arguments.scale * kLog2e;
         const std::uint32_t column = lane_column();
-        int last_start = 0;  // of the tile's last query
+        int last_start = 0;  // the first key that the tile's last query sees
         if constexpr (Tile::kDocuments)
             last_start = static_cast<int>(ptx::load_shared(shared.start(stage) + Tile::kRowBytes - 4));
 #pragma unroll

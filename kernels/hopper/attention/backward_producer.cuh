@@ -129,7 +129,7 @@ __device__ __forceinline__ BackwardWork backward_work(const BackwardArguments& a
     int end = (arguments.seq_len + Tile::kQueries - 1) / Tile::kQueries;
     if constexpr (Tile::kDocuments) {
         // Document starts do not decrease: the walk ends at the first tile whose first query's document starts after
-        // these keys. A warp looks at 32 tiles at a time, so that most documents are waited for once.
+        // these keys. A warp looks at 32 tiles at a time, so that it waits for one load in most documents.
         const std::int32_t* starts = arguments.scratch.start + static_cast<std::int64_t>(sequence) * arguments.padded;
         const int lane = static_cast<int>(threadIdx.x % 32);
         for (int tile = first + 1; tile < end; tile += 32) {

@@ -137,17 +137,17 @@ struct ForwardConsumer {
         release(shared.key_empty(keys.index));
         keys.advance();
     }
-    /// Takes this warpgroup's turn without work.
-    __device__ __forceinline__ void pass_turn() const {
+    /// Releases the values of a block, which have arrived. This warpgroup still takes its turn and passes it on.
+    __device__ __forceinline__ void skip_values() {
+        release(shared.value_empty(values.index));
+        values.advance();
         ptx::named_barrier_sync(kTurnBarrier + consumer, kTurnThreads);
         ptx::named_barrier_arrive(kTurnBarrier + (consumer + 1) % Tile::kConsumers, kTurnThreads);
     }
-    /// Skips the values of a block whose keys `begin` skipped. This warpgroup still takes its turn and passes it on.
+    /// Skips the values of a block whose keys `begin` skipped.
     __device__ __forceinline__ void skip() {
         ptx::mbarrier_wait(shared.value_full(values.index), values.parity);
-        release(shared.value_empty(values.index));
-        values.advance();
-        pass_turn();
+        skip_values();
     }
     /// P of the first kColumns keys of a tile's first block; 0 of the others.
     template <int kColumns>
@@ -301,9 +301,7 @@ struct ForwardConsumer {
 #pragma unroll 1
                 for (; block >= work.first_block; --block) {
                     skip_keys();
-                    release(shared.value_empty(values.index));
-                    values.advance();
-                    pass_turn();
+                    skip_values();
                     ptx::mbarrier_wait(shared.value_full(values.index), values.parity);
                 }
             }

@@ -18,7 +18,7 @@ double branch_deviation(const ModelConfig& model) {
 
 ModelShape model_shape(const ModelConfig& model, std::int64_t seq_len, std::int64_t micro_batch_size) {
     const std::int64_t hd = model.head_dim, heads = model.num_attention_heads, kv = model.num_key_value_heads;
-    const bool turns = model.qk_norm || model.position_embeddings == PositionEmbeddings::rope;
+    const bool rotates = model.qk_norm || model.position_embeddings == PositionEmbeddings::rope;
     return {.tokens = seq_len * micro_batch_size,
             .seq_len = seq_len,
             .width = model.hidden_size,
@@ -28,7 +28,7 @@ ModelShape model_shape(const ModelConfig& model, std::int64_t seq_len, std::int6
             .head_dim = hd,
             .qkv_width = (heads + 2 * kv) * hd,
             .out_width = heads * hd,
-            .rotated = turns ? (heads + kv) * hd : 0,
+            .rotated = rotates ? (heads + kv) * hd : 0,
             .vocab = model.vocab_size,
             .padded_vocab = padded_vocab(model),
             .window = model.sliding_window,

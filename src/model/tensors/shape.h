@@ -22,7 +22,7 @@ struct ModelShape {
     std::int64_t heads, kv_heads, head_dim;
     std::int64_t qkv_width;  // (H + 2 Hk) hd
     std::int64_t out_width;  // H hd
-    std::int64_t rotated;    // (H + Hk) hd, or 0: learned positions turn nothing, and there is no norm of heads
+    std::int64_t rotated;    // (H + Hk) hd; 0 with learned positions, unless heads have a norm
     std::int64_t vocab;      // true vocabulary
     std::int64_t padded_vocab;
     std::int64_t window;  // keys that a token sees; 0: all before it
