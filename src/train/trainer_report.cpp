@@ -17,6 +17,7 @@ void Trainer::write_evaluations(std::int64_t step) {
 }
 
 void Trainer::write_samples(std::int64_t step) {
+    session_.executor().receive();  // passes of generation do not wait for weights on their way
     samples_->make(step, [this](const SampleRecord& record) {
         if (log_) log_->write_sample(record);
         console_.line(sample_line(record));

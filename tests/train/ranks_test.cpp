@@ -1,4 +1,5 @@
 // A training run of several ranks, each a thread: what its first rank writes, and how it continues.
+#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "src/core/errors.h"
@@ -68,6 +69,37 @@ TEST_CASE("ranks of one micro-batch each have one rank's bits", "[threads]") {
             CHECK((folder.segment(all, 1, segment).substr(embedding) ==
                    folder.segment(one, 1, segment).substr(embedding)));
         CHECK(losses(folder.log(all)) == losses(folder.log(one)));
+    }
+}
+
+// At a step that validates nothing, no pass has waited for the weights before the samples read them.
+TEST_CASE("ranks sample from the weights of the last step", "[threads]") {
+    const Folder folder;
+    const auto samples = [&](const std::string& run) {
+        std::vector<nlohmann::json> found;
+        for (const nlohmann::json& record : folder.log(run))
+            if (record.contains("sample")) found.push_back(record["tokens"]);
+        return found;
+    };
+    Config config = config_of(folder, "one", 3);
+    config.model.bos_token_id = 1;
+    config.optimizer.learning_rate = 0.05;
+    config.validation.batches = 0;
+    config.samples.interval = 1;
+    config.samples.tokens = 6;
+    config.samples.temperature = 0;
+    RunOptions options = folder.options();
+    options.prompts = std::make_shared<const RunPrompts>(run_prompts(config, false));
+    CHECK(Trainer(config, options).train() == kExitDone);
+    const std::vector<nlohmann::json> expected = samples("one");
+    REQUIRE(expected.size() == 3);
+    CHECK(expected[0] != expected[1]);
+    for (const int ranks : {2, 4}) {
+        INFO(ranks << " ranks");
+        const std::string run = "ranks" + std::to_string(ranks);
+        config.output.directory = (folder.path() / run).string();
+        CHECK(train_ranks(folder, config, ranks) == kExitDone);
+        CHECK(samples(run) == expected);
     }
 }
 
