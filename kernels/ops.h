@@ -25,8 +25,7 @@
 // RMSNorm's backward pass needs the statistic c = (1/d) Σ_j x̂_j dx̂_j, where x̂ is the normalised x. For a norm
 // followed by z = (x ⊙ rstd ⊙ gamma) Wᵀ + b, it equals (1/d) Σ (z - b) dz over all output features, exactly and with
 // eps. So Σ z dz is summed where dz is computed, before the dgrad GEMM whose epilogue needs it. Of a bias, Σ b dz is
-// left out there, or subtracted by BiasBackward. Where heads of z have a norm, z and dz are those before it. "dot"
-// below is the result.
+// left out there. Where heads of z have a norm, z and dz are those before it. "dot" below is the result.
 #pragma once
 
 #include <string>
@@ -35,7 +34,6 @@
 #include <vector>
 
 #include "kernels/ops/attention/op.h"
-#include "kernels/ops/bias_backward/op.h"
 #include "kernels/ops/centre/op.h"
 #include "kernels/ops/centre_rows/op.h"
 #include "kernels/ops/choose_token/op.h"
@@ -90,7 +88,6 @@ using Op = std::variant<
     LinearHeadDot,
     WeightGradient,
     AttentionBackward,
-    BiasBackward,
     BetaBackward,
     LayerNormBackward,
     FinishRowSum,

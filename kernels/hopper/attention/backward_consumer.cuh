@@ -2,33 +2,27 @@
 // whole is described in backward.cuh.
 #pragma once
 
-#include "kernels/hopper/attention/backward_norm.cuh"
+#include "kernels/hopper/attention/backward_keys.cuh"
 #include "kernels/hopper/attention/backward_producer.cuh"
 #include "kernels/hopper/attention/fragments.cuh"
 #include "kernels/hopper/ptx/handoff.cuh"
 #include "kernels/hopper/ptx/math.cuh"
 #include "kernels/hopper/ptx/roles.cuh"
 #include "kernels/hopper/ptx/shared_vectors.cuh"
-#include "kernels/hopper/ptx/tma.cuh"
 #include "kernels/hopper/ptx/wgmma_attention.cuh"
-#include "kernels/hopper/sm90/bf16_pair.cuh"
 #include "kernels/hopper/sm90/descriptor.h"
 #include "kernels/hopper/sm90/math.cuh"
 #include "kernels/hopper/sm90/stamps.cuh"
-#include "kernels/math/rope.h"
 
 namespace coda::hopper {
 
 template <class Tile>
-struct BackwardConsumer {
+struct BackwardConsumer : BackwardKeys<Tile> {
     static constexpr int kSteps = Tile::kQueries / 16;  // 16-query steps of dV and dK
     using Barriers = BackwardNamedBarriers<Tile>;
+    using Keys = BackwardKeys<Tile>;
+    using Keys::arguments, Keys::shared, Keys::work, Keys::consumer, Keys::warp, Keys::lane, Keys::key;
 
-    const BackwardArgumentsOf<Tile>& arguments;
-    const BackwardShared<Tile>& shared;
-    const BackwardWork& work;
-    int consumer, warp, lane;
-    int key[2];  // keys of this thread
     float dk[Tile::kHeadDim / 2], dv[Tile::kHeadDim / 2];
     // From one step to the next:
     float s[Tile::kQueries / 2];   // logits of the next step, issued a step ahead; P inside a step
@@ -41,7 +35,7 @@ struct BackwardConsumer {
     __device__ __forceinline__ BackwardConsumer(const BackwardArgumentsOf<Tile>& given,
                                                 const BackwardShared<Tile>& memory, const BackwardWork& todo,
                                                 int consumer_, int warp_, int lane_)
-        : arguments(given), shared(memory), work(todo), consumer(consumer_), warp(warp_), lane(lane_) {}
+        : Keys{given, memory, todo, consumer_, warp_, lane_} {}
 
     __device__ __forceinline__ void release(std::uint32_t barrier) const {
         if (lane == 0) ptx::mbarrier_arrive(barrier);
@@ -255,108 +249,6 @@ struct BackwardConsumer {
         issue_gradients(ds16, stage);
     }
 
-    /// Sum over this lane's columns of row `row` of `operand` times its gradient.
-    __device__ __forceinline__ float dot_part(const float (&gradient)[Tile::kHeadDim / 2], std::uint32_t operand,
-                                              int row, int half) const {
-        float dot = 0;
-#pragma unroll
-        for (int j = 0; j < Tile::kHeadDim / 8; ++j) {
-            const float2 value =
-                unpack_bf16(ptx::load_shared(operand + j / 8 * Tile::kKeyPanelBytes +
-                                             swizzled_offset(row, 16 * (j % 8) + 4 * (lane % 4), kPanelRowBytes)));
-            dot += value.x * gradient[4 * j + 2 * half] + value.y * gradient[4 * j + 2 * half + 1];
-        }
-        return dot;
-    }
-
-    /// With rope, what the tails of dK and dV need of the thread's keys. Loaded once and together: every load by itself
-    /// would be waited for by itself.
-    struct KeyRows {
-        float factor[2];           // 0 beyond the sequence
-        std::int32_t position[2];  // 0 beyond the sequence
-    };
-    __device__ __forceinline__ KeyRows key_rows() const {
-        const RopeBackwardArguments& rope = arguments.rope;
-        KeyRows rows{};
-        if (rope.positions == nullptr) return rows;
-#pragma unroll
-        for (int half = 0; half < 2; ++half)
-            if (key[half] < arguments.seq_len) {
-                rows.factor[half] = rope.factor(token(half));
-                rows.position[half] = __ldg(rope.positions + token(half));
-            }
-        return rows;
-    }
-    __device__ __forceinline__ std::int64_t token(int half) const {
-        return static_cast<std::int64_t>(work.sequence) * arguments.seq_len + key[half];
-    }
-
-    /// Rotates a gradient's rows back through RoPE.
-    __device__ __forceinline__ void unrotate(float (&gradient)[Tile::kHeadDim / 2], const KeyRows& rows) const {
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-            const float2* angles =
-                arguments.rope.rope + static_cast<std::int64_t>(rows.position[half]) * (Tile::kHeadDim / 2);
-#pragma unroll
-            for (int j = 0; j < Tile::kHeadDim / 8; ++j) {
-                const float2 angle = __ldg(angles + 4 * j + lane % 4);
-                const int at = 4 * j + 2 * half;
-                const Pair<float> turned = unrotate_pair(Pair<float>{gradient[at], gradient[at + 1]}, angle.x, angle.y);
-                gradient[at] = turned.first;
-                gradient[at + 1] = turned.second;
-            }
-        }
-    }
-
-    /// With rope: multiplies a gradient by the rows' rstd, writes each row's share of dot, and rotates the rows back.
-    __device__ __forceinline__ void finish_rows(float (&gradient)[Tile::kHeadDim / 2], const KeyRows& rows,
-                                                std::uint32_t operand, int qkv_head, bool rotated) const {
-        const RopeBackwardArguments& rope = arguments.rope;
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-            const int row = 64 * consumer + Fragment::row(warp, lane, half);
-#pragma unroll
-            for (int j = 0; j < Tile::kHeadDim / 8; ++j) {
-                gradient[4 * j + 2 * half] *= rows.factor[half];
-                gradient[4 * j + 2 * half + 1] *= rows.factor[half];
-            }
-            const float dot = quad_sum(dot_part(gradient, operand, row, half));
-            if (key[half] < arguments.seq_len && lane % 4 == 0) rope.dot[qkv_head * rope.dot_ld + token(half)] = dot;
-        }
-        if (rotated) unrotate(gradient, rows);
-    }
-
-    /// Stores dK or dV over the operand it belongs to: `operand` still holds the keys or values themselves. `qkv_head`
-    /// counts heads along a row of dqkv: query heads, then key heads, then value heads.
-    __device__ __forceinline__ void store(float (&gradient)[Tile::kHeadDim / 2], const KeyRows& rows,
-                                          std::uint32_t operand, int qkv_head, bool rotated) {
-        if (Tile::kNorm && rotated) {
-            // NOTE: Q is free: both consumers have met after their last GEMM.
-            if constexpr (Tile::kNorm)
-                finish_normed_keys<Tile>(arguments, work, key, warp, lane,
-                                         shared.query(0) + consumer * 4 * Tile::kHeadDim * 4,
-                                         Barriers::kStore + consumer, gradient);
-        } else if (arguments.rope.positions != nullptr) {
-            finish_rows(gradient, rows, operand, qkv_head, rotated);
-        }
-        // Round, stage in shared memory
-        std::uint32_t rounded[Tile::kHeadDim / 16][4];
-        round_fragments(gradient, rounded);
-        __syncwarp();
-        store_fragments(operand, Tile::kKeyPanelBytes, 64 * consumer + 16 * warp, lane, rounded);
-        ptx::fence_async_shared();
-        ptx::named_barrier_sync(Barriers::kStore + consumer, kWarpgroupThreads);
-        // TMA store of the consumer's keys
-        if (warp == 0 && lane == 0) {
-#pragma unroll
-            for (int panel = 0; panel < Tile::kPanels; ++panel)
-                ptx::tma_store(&arguments.dqkv, operand + panel * Tile::kKeyPanelBytes + consumer * 64 * kPanelRowBytes,
-                               qkv_head * Tile::kHeadDim + 64 * panel, work.key_block * Tile::kKeys + 64 * consumer,
-                               work.sequence);
-            ptx::tma_store_commit();
-        }
-    }
-
     __device__ __forceinline__ void run() {
 #pragma unroll
         for (int stage = 0; stage < Tile::kStages; ++stage) release_stage(stage);
@@ -377,7 +269,7 @@ struct BackwardConsumer {
             step(tile);
             if (++g == work.group) g = 0, --tile;
         }
-        const KeyRows rows = key_rows();
+        const typename Keys::Rows rows = this->rows();
         if constexpr (Tile::kLateDQuery) {
             float dq[32];
             ptx::mbarrier_wait(shared.dscore_full(previous.index), previous.parity);
@@ -386,12 +278,13 @@ struct BackwardConsumer {
             ptx::pin_registers(dq);
             pass_dquery(dq, previous);
         }
-        store(dv, rows, shared.value(), arguments.heads + arguments.kv_heads + work.kv_head, false);
+        typename Keys::Columns columns;
+        this->store(dv, rows, shared.value(), arguments.heads + arguments.kv_heads + work.kv_head, false, columns);
 #pragma unroll
         for (float& value : dk) value *= arguments.scale;
         ptx::named_barrier_sync(Barriers::kKeys,
                                 Tile::kConsumers * kWarpgroupThreads);  // dQ of both consumers has read the keys
-        store(dk, rows, shared.key(), arguments.heads + work.kv_head, true);
+        this->store(dk, rows, shared.key(), arguments.heads + work.kv_head, true, columns);
         if (warp == 0 && lane == 0) ptx::tma_store_wait_read<0>();
     }
 };

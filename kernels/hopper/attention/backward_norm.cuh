@@ -9,8 +9,8 @@
 
 #include <cuda_bf16.h>
 
+#include "kernels/hopper/attention/backward_columns.cuh"
 #include "kernels/hopper/attention/backward_producer.cuh"
-#include "kernels/hopper/ptx/shared_vectors.cuh"
 #include "kernels/hopper/sm90/bf16_pair.cuh"
 #include "kernels/hopper/sm90/math.cuh"
 #include "kernels/hopper/sm90/swizzle.h"
@@ -80,18 +80,6 @@ class NormRows {
     float rho_[2];
 };
 
-/// Adds up the 16 rows of a warp. Afterwards every lane has the sums of its columns.
-template <int kBlocks>
-__device__ __forceinline__ void sum_over_rows(float2 (&columns)[kBlocks]) {
-#pragma unroll
-    for (int lanes = 4; lanes < 32; lanes *= 2)
-#pragma unroll
-        for (float2& column : columns) {
-            column.x += __shfl_xor_sync(kAllLanes, column.x, lanes);
-            column.y += __shfl_xor_sync(kAllLanes, column.y, lanes);
-        }
-}
-
 /// The tail of dK in a consumer of attention_backward, in place of its finish_rows: 64 keys, or fewer at the end of a
 /// sequence. `scratch`: shared memory of the consumer for four rows of fp32 sums. Its threads meet at `barrier`.
 template <class Tile>
@@ -115,21 +103,13 @@ __device__ __forceinline__ void finish_normed_keys(const BackwardArgumentsOf<Til
         rows.finish(half, sum, rstd, gradient, columns);
         if (valid && lane % 4 == 0) rope.dot[qkv_head * rope.dot_ld + token] = rows.dot(half, sum, rstd);
     }
-    sum_over_rows(columns);
-    if (lane < 4) {
-#pragma unroll
-        for (int j = 0; j < kBlocks; ++j)
-            ptx::store_shared_words(scratch + (warp * kHeadDim + 8 * j + 2 * lane) * 4,
-                                    {__float_as_uint(columns[j].x), __float_as_uint(columns[j].y)});
-    }
+    sum_over_rows(columns, lane);
+    put_columns(columns, scratch, warp, lane);
     ptx::named_barrier_sync(barrier, kWarpgroupThreads);
     const int column = 32 * warp + lane, first = key[0] - Fragment::row(warp, lane, 0);
     if (column >= kHeadDim || first >= arguments.seq_len) return;
-    float total = 0;
-#pragma unroll
-    for (int other = 0; other < 4; ++other)
-        total += __uint_as_float(ptx::load_shared(scratch + (other * kHeadDim + column) * 4));
-    norm.dgain[norm.partial(qkv_head, work.sequence, first) * kHeadDim + column] = total;
+    norm.dgain[norm.partial(qkv_head, work.sequence, first) * kHeadDim + column] =
+        column_sum<kHeadDim>(scratch, column);
 }
 
 /// The same for a query tile of attention_finish_dquery: sums of dQ to dQ in bf16, in rows of kPitch bytes. `halves`:
@@ -180,17 +160,13 @@ __device__ __forceinline__ void finish_normed_queries(const Arguments& arguments
             *reinterpret_cast<std::uint32_t*>(rows_at + row * kPitch + (column + 8 * i) * 2) =
                 pack_bf16(gradient[4 * i + 2 * half], gradient[4 * i + 2 * half + 1]);
     }
-    sum_over_rows(columns);
-    if (lane < 4) {
-#pragma unroll
-        for (int i = 0; i < 8; ++i) *reinterpret_cast<float2*>(&sums[consumer][warp][8 * i + 2 * lane]) = columns[i];
-    }
+    sum_over_rows(columns, lane);
+    put_columns(columns, sums[consumer][warp], lane);
     __syncthreads();
     const int own = thread % kWarpgroupThreads, tile_row = first + first_row;
     if (own >= 64 || tile_row >= arguments.seq_len) return;
-    const auto& mine = sums[consumer];
     norm.dgain[norm.partial(head, sequence, tile_row) * kHeadDim + (kSplitRows ? 64 * consumer : 0) + own] =
-        ((mine[0][own] + mine[1][own]) + mine[2][own]) + mine[3][own];
+        column_sum(sums[consumer], own);
 }
 
 }  // namespace coda::hopper

@@ -48,7 +48,22 @@ struct NormBackwardArguments {
     /// The partial of the rows that begin at position `first` of a sequence.
     __device__ std::int64_t partial(int qkv_head, int sequence, int first) const {
         return static_cast<std::int64_t>(qkv_head) * head_tiles + sequence * tiles +
-               static_cast<int>(static_cast<unsigned>(first) / kNormRows);
+               static_cast<int>(static_cast<unsigned>(first) / kSumRows);
+    }
+};
+
+/// What AttentionBackward with bias adds.
+struct BiasBackwardArguments {
+    const float2* bias;  // (Nq / 2)
+    float* dbias;        // (tiles of all sequences, Nq)
+    std::int64_t dbias_ld;
+    int tiles;  // of a sequence
+
+    /// The partials of the rows that begin at position `first` of a sequence.
+    __device__ float* partials(int sequence, int first) const {
+        return dbias + (static_cast<std::int64_t>(sequence) * tiles +
+                        static_cast<int>(static_cast<unsigned>(first) / kSumRows)) *
+                           dbias_ld;
     }
 };
 
@@ -64,8 +79,13 @@ struct BackwardArguments {
 struct BackwardWithNormArguments : BackwardArguments {
     NormBackwardArguments norm;
 };
+struct BackwardWithBiasArguments : BackwardArguments {
+    BiasBackwardArguments bias;
+};
 template <class Tile>
-using BackwardArgumentsOf = std::conditional_t<Tile::kNorm, BackwardWithNormArguments, BackwardArguments>;
+using BackwardArgumentsOf =
+    std::conditional_t<Tile::kNorm, BackwardWithNormArguments,
+                       std::conditional_t<Tile::kBias, BackwardWithBiasArguments, BackwardArguments>>;
 
 template <class Tile>
 struct BackwardShared {

@@ -80,11 +80,16 @@ struct FinishDQueryArguments {
 struct FinishWithNormArguments : FinishDQueryArguments {
     NormBackwardArguments norm;
 };
+struct FinishWithBiasArguments : FinishDQueryArguments {
+    BiasBackwardArguments bias;
+};
 template <class Tile>
-using FinishArgumentsOf = std::conditional_t<Tile::kNorm, FinishWithNormArguments, FinishDQueryArguments>;
+using FinishArgumentsOf =
+    std::conditional_t<Tile::kNorm, FinishWithNormArguments,
+                       std::conditional_t<Tile::kBias, FinishWithBiasArguments, FinishDQueryArguments>>;
 
 /// One query tile of one head: scales dQ, takes its dot part with q, turns it back through RoPE, and rounds it. With a
-/// norm of heads, goes back through it too.
+/// norm of heads, goes back through it too. With a bias, leaves its share out of dot, and sums the columns.
 template <class Tile>
 __global__ void __launch_bounds__(kFinishDQueryThreads)
     attention_finish_dquery(const FinishArgumentsOf<Tile> arguments) {
@@ -124,6 +129,7 @@ __global__ void __launch_bounds__(kFinishDQueryThreads)
                                                     head * Tile::kHeadDim + i % kChunks * 8);
             __syncthreads();
         }
+        [[maybe_unused]] float2 columns[8] = {};  // of dQ without rstd
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
             const int row = (Tile::kHeadDim == 64 ? 64 * consumer : 0) + Fragment::row(warp, lane, half);
@@ -134,7 +140,8 @@ __global__ void __launch_bounds__(kFinishDQueryThreads)
                 angles =
                     arguments.rope.rope +
                     static_cast<std::int64_t>(__ldg(arguments.rope.positions + token0 + row)) * (Tile::kHeadDim / 2);
-            const float scale = arguments.scale * (angles != nullptr ? arguments.rope.factor(token0 + row) : 1.0f);
+            const float factor = angles != nullptr ? arguments.rope.factor(token0 + row) : 1.0f;
+            const float scale = Tile::kBias ? arguments.scale : arguments.scale * factor;
             float dot = 0;
 #pragma unroll
             for (int i = 0; i < 8; ++i) {
@@ -147,11 +154,18 @@ __global__ void __launch_bounds__(kFinishDQueryThreads)
                     const float2 angle = __ldg(angles + column / 2 + 4 * i);
                     const Pair<float> turned = unrotate_pair(Pair<float>{gradient.x, gradient.y}, angle.x, angle.y);
                     gradient = {turned.first, turned.second};
+                    if constexpr (Tile::kBias) {
+                        const float2 bias = __ldg(arguments.bias.bias + (head * Tile::kHeadDim + column) / 2 + 4 * i);
+                        dot -= bias.x * gradient.x + bias.y * gradient.y;
+                        columns[i] = {columns[i].x + gradient.x, columns[i].y + gradient.y};
+                        gradient = {gradient.x * factor, gradient.y * factor};
+                    }
                 }
                 *pair = pack_bf16(gradient.x, gradient.y);
             }
             if (rotates) {
                 dot = quad_sum(dot);
+                if constexpr (Tile::kBias) dot *= factor;
                 if (lane % 4 == 0) {
                     if constexpr (Tile::kHeadDim == 64) {
                         if (valid) arguments.rope.dot[head * arguments.rope.dot_ld + token0 + row] = dot;
@@ -161,7 +175,19 @@ __global__ void __launch_bounds__(kFinishDQueryThreads)
                 }
             }
         }
-        __syncthreads();
+        if constexpr (Tile::kBias) {
+            __shared__ float sums[Tile::kConsumers][4][64];
+            sum_over_rows(columns, lane);
+            put_columns(columns, sums[consumer][warp], lane);
+            __syncthreads();
+            const int own = thread % kWarpgroupThreads;
+            const int tile_row = first + (Tile::kHeadDim == 64 ? 64 * consumer : 0);
+            const int column = head * Tile::kHeadDim + (Tile::kHeadDim == 64 ? 0 : 64 * consumer) + own;
+            if (own < 64 && tile_row < arguments.seq_len)
+                arguments.bias.partials(sequence, tile_row)[column] = column_sum(sums[consumer], own);
+        } else {
+            __syncthreads();
+        }
         if (Tile::kHeadDim == 128 && rotates && thread < count)
             arguments.rope.dot[head * arguments.rope.dot_ld + token0 + thread] = halves[0][thread] + halves[1][thread];
     }

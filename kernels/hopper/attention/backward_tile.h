@@ -20,6 +20,7 @@ struct BackwardTile {
     static constexpr int kHeadDim = kHeadDim_;
     static constexpr bool kDocuments = kDocuments_;
     static constexpr bool kNorm = false;  // whether q and k heads had a norm
+    static constexpr bool kBias = false;  // whether q, k and v have a bias
     static constexpr int kPanels = kHeadDim / 64;
     static constexpr int kConsumers = 2;
     static constexpr int kThreads = kWarpgroupThreads * (1 + kConsumers);
@@ -54,11 +55,16 @@ struct BackwardTile {
                   "the tile needs more shared memory than a block has: take fewer stages");
 };
 
-inline constexpr int kNormRows = 64;  // a consumer's, which make one partial of the norm's weight gradient
+inline constexpr int kSumRows = 64;  // a consumer's, which make one partial of dgain or dbias
 
 template <int kHeadDim, bool kDocuments>
 struct NormBackwardTile : BackwardTile<kHeadDim, kDocuments> {
     static constexpr bool kNorm = true;
+};
+
+template <int kHeadDim, bool kDocuments>
+struct BiasBackwardTile : BackwardTile<kHeadDim, kDocuments> {
+    static constexpr bool kBias = true;
 };
 
 /// The order of key blocks. (sequence, kv head) pairs are taken a section at a time, so that what is read and added to

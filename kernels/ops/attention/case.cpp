@@ -55,7 +55,10 @@ AttentionCase make_attention(const AttentionCaseShape& shape, const Precision& p
     const View pre = view(precision.storage, rows, normed * shape.head_dim, shape.gap);
     const View rho = view(precision.statistic, normed, rows, shape.gap);
     const View dgain =
-        view(precision.statistic, normed * AttentionBackward::gain_tiles(rows, shape.seq_len), shape.head_dim, 0);
+        view(precision.statistic, normed * AttentionBackward::sum_tiles(rows, shape.seq_len), shape.head_dim, 0);
+    const View bias = view(precision.master, 1, qkv.cols, 0);
+    const View dbias =
+        view(precision.statistic, AttentionBackward::sum_tiles(rows, shape.seq_len), qkv.cols, shape.gap);
 
     const auto describe = [&](auto& op) {
         op.qkv = qkv;
@@ -89,18 +92,22 @@ AttentionCase make_attention(const AttentionCaseShape& shape, const Precision& p
     made.norm_backward.rho = rho;
     made.norm_backward.dgain = dgain;
     made.norm_backward.eps = 0.25;
+    made.bias_backward = made.rope_backward;
+    made.bias_backward.bias = bias;
+    made.bias_backward.dbias = dbias;
     scratch.cols = scratch.ld =
         std::max({std::int64_t{256}, made.backward.scratch_bytes(), made.rope_backward.scratch_bytes()});
     made.buffers[kScratch] = scratch;
     made.backward.scratch = scratch;
     made.rope_backward.scratch = scratch;
     made.norm_backward.scratch = scratch;
+    made.bias_backward.scratch = scratch;
     return made;
 }
 
 namespace {
 
-enum class Pass { forward, backward, rope_backward, norm_backward };
+enum class Pass { forward, backward, rope_backward, norm_backward, bias_backward };
 
 /// One op of a case. No forward pass needs to run first: any contents of lse, delta and o belong to some logits.
 template <Pass kPass>
@@ -109,11 +116,12 @@ OpCase made(Size size) {
         size == Size::step ? AttentionCaseShape{4, 8192, 32, 8, 64} : AttentionCaseShape{2, 130, 4, 2, 64};
     AttentionCase attention = make_attention(shape, kMixedBf16);
     attention.forward.doc_start = attention.backward.doc_start = attention.rope_backward.doc_start =
-        attention.norm_backward.doc_start = View{};
+        attention.norm_backward.doc_start = attention.bias_backward.doc_start = View{};
     Op op = attention.forward;
     if (kPass == Pass::backward) op = attention.backward;
     if (kPass == Pass::rope_backward) op = attention.rope_backward;
     if (kPass == Pass::norm_backward) op = attention.norm_backward;
+    if (kPass == Pass::bias_backward) op = attention.bias_backward;
     OpCase result;
     for (const View& view : attention.buffers) {
         const auto buffer = static_cast<AttentionBuffer>(view.buffer);
@@ -146,8 +154,10 @@ OpCases cases_of<Attention>() {
 template <>
 OpCases cases_of<AttentionBackward>() {
     return {.programs = {},
-            .others = {
-                {made<Pass::backward>, false}, {made<Pass::rope_backward>, false}, {made<Pass::norm_backward>, false}}};
+            .others = {{made<Pass::backward>, false},
+                       {made<Pass::rope_backward>, false},
+                       {made<Pass::norm_backward>, false},
+                       {made<Pass::bias_backward>, false}}};
 }
 
 }  // namespace coda::cases

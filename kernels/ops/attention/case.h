@@ -11,7 +11,7 @@ namespace coda::cases {
 struct AttentionCaseShape {
     std::int64_t batch = 1, seq_len = 0, heads = 1, kv_heads = 1, head_dim = 64;
     bool documents = false;
-    std::int64_t gap = 0;  // elements between the rows of every matrix but rope, gain and dgain; a multiple of 8
+    std::int64_t gap = 0;  // elements between the rows of all matrices but rope, gain, dgain; a multiple of 8
 
     std::int64_t rows() const { return batch * seq_len; }
     std::int64_t slots() const { return heads + 2 * kv_heads; }
@@ -34,7 +34,9 @@ enum AttentionBuffer {
     kGain,
     kPre,
     kRho,
-    kDGain
+    kDGain,
+    kBias,
+    kDBias
 };
 
 /// Operands are buffers 0, 1, ... of `buffers`, in the order of AttentionBuffer.
@@ -43,6 +45,7 @@ struct AttentionCase {
     AttentionBackward backward;       // from o
     AttentionBackward rope_backward;  // from delta, with rope
     AttentionBackward norm_backward;  // the same with the norm of heads. Its eps makes dot's share of q and k large
+    AttentionBackward bias_backward;  // rope_backward with a bias
     std::vector<View> buffers;
 };
 

@@ -89,6 +89,9 @@ struct Backward {
     Rows<const Storage> pre{};
     Rows<Compute> dgain{};
     Compute eps = 0;
+    // With bias: its share is left out of dot, and dbias is written.
+    const Compute* bias = nullptr;  // (Nq)
+    Rows<Compute> dbias{};
 
     const Storage* head(std::int64_t row, std::int64_t slot) const {
         return qkv + row * qkv_ld + slot * shape.head_dim;
@@ -116,7 +119,7 @@ struct Backward {
     /// Back through the norm of a q or k head, in place. A task visits the rows of a head in their order.
     void through_norm(std::int64_t m, std::int64_t slot, Compute* gradient) const {
         const std::int64_t width = shape.head_dim, t = m % shape.seq_len, b = m / shape.seq_len;
-        constexpr std::int64_t kTile = AttentionBackward::kGainRows;
+        constexpr std::int64_t kTile = AttentionBackward::kSumRows;
         const std::int64_t tile = (slot * shape.batch() + b) * ceil_div(shape.seq_len, kTile) + t / kTile;
         const Storage* z = pre[m] + slot * width;
         const Compute* weight = gain[slot < shape.heads ? 0 : 1];
@@ -135,6 +138,22 @@ struct Backward {
         dot[slot * dot_ld + m] = row * eps * factor * factor * sum;
     }
 
+    /// Leaves the bias out of a finished row's dot, and adds the row without rstd to the sums of its tile. A task
+    /// visits the rows of a head in their order.
+    void through_bias(std::int64_t m, std::int64_t slot, const Compute* gradient) const {
+        constexpr std::int64_t kTile = AttentionBackward::kSumRows;
+        const std::int64_t width = shape.head_dim, t = m % shape.seq_len, b = m / shape.seq_len;
+        Compute* sums = dbias[b * ceil_div(shape.seq_len, kTile) + t / kTile] + slot * width;
+        if (t % kTile == 0) std::fill_n(sums, width, Compute(0));
+        const Compute over = rstd ? 1 / rstd[m] : Compute(1);
+        Compute share = 0;
+        for (std::int64_t j = 0; j < width; ++j) {
+            share += bias[slot * width + j] * gradient[j];
+            sums[j] += gradient[j] * over;
+        }
+        dot[slot * dot_ld + m] -= share;
+    }
+
     /// Stores the finished gradient of one head slot of row m. Overwrites `gradient`.
     void store(std::int64_t m, std::int64_t slot, Compute* gradient) const {
         const bool rotated = rope && slot < shape.heads + shape.kv_heads;
@@ -151,6 +170,7 @@ struct Backward {
                 dot[slot * dot_ld + m] = sum;
             }
             if (rotated) unrotate(m, gradient);
+            if (bias) through_bias(m, slot, gradient);
         }
         Storage* to = dqkv + m * dqkv_ld + slot * shape.head_dim;
         for (std::int64_t j = 0; j < shape.head_dim; ++j) to[j] = static_cast<Storage>(gradient[j]);
@@ -270,8 +290,13 @@ void execute(const AttentionBackward& op, const Memory& memory) {
             backward.pre = rows_of<const Storage>(operands, "pre", op.pre, shape.rows, normed * width);
             backward.rho = rows_of<const Compute>(operands, "rho", op.rho, normed, shape.rows);
             backward.dgain =
-                rows_of<Compute>(operands, "dgain", op.dgain, normed * op.gain_tiles(shape.rows, shape.seq_len), width);
+                rows_of<Compute>(operands, "dgain", op.dgain, normed * op.sum_tiles(shape.rows, shape.seq_len), width);
             backward.eps = static_cast<Compute>(op.eps);
+        }
+        if (op.bias) {
+            backward.bias = operands.get<Compute>("bias", op.bias, 1, shape.columns());
+            backward.dbias =
+                rows_of<Compute>(operands, "dbias", op.dbias, op.sum_tiles(shape.rows, shape.seq_len), shape.columns());
         }
         backward.run();
     });

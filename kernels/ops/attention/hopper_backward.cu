@@ -17,7 +17,7 @@ namespace coda::hopper {
 
 namespace {
 
-static_assert(kNormRows == AttentionBackward::kGainRows);
+static_assert(kSumRows == AttentionBackward::kSumRows);
 
 BackwardScratch pointers_of(std::byte* base, const AttentionScratch& layout) {
     const auto at = [&]<class T>(T*& pointer, std::int64_t offset) { pointer = reinterpret_cast<T*>(base + offset); };
@@ -80,6 +80,7 @@ std::vector<RowPasses<Tile>> row_passes(const AttentionGeometry& geometry, const
             shift(each.finish.norm.rho, token);
             shift(each.finish.norm.dgain, first * finish.norm.tiles * Tile::kHeadDim);
         }
+        if constexpr (Tile::kBias) shift(each.finish.bias.dbias, first * finish.bias.tiles * finish.bias.dbias_ld);
     }
     return passes;
 }
@@ -91,9 +92,14 @@ NormBackwardArguments norm_arguments_of(const AttentionBackward& op, const Memor
             op.rho.ld,
             reinterpret_cast<const float2*>(memory.at<float>(op.gain)),
             memory.at<float>(op.dgain),
-            static_cast<int>(op.gain_tiles(op.qkv.rows, op.seq_len)),
-            static_cast<int>(op.gain_tiles(op.seq_len, op.seq_len)),
+            static_cast<int>(op.sum_tiles(op.qkv.rows, op.seq_len)),
+            static_cast<int>(op.sum_tiles(op.seq_len, op.seq_len)),
             static_cast<float>(op.eps)};
+}
+
+BiasBackwardArguments bias_arguments_of(const AttentionBackward& op, const Memory& memory) {
+    return {reinterpret_cast<const float2*>(memory.at<float>(op.bias)), memory.at<float>(op.dbias), op.dbias.ld,
+            static_cast<int>(op.sum_tiles(op.seq_len, op.seq_len))};
 }
 
 template <class Tile>
@@ -141,6 +147,7 @@ Launch launch_backward(const AttentionBackward& op, const Memory& memory, const 
                                                    geometry.heads,
                                                    arguments->scale};
     if constexpr (Tile::kNorm) finish.norm = arguments->norm = norm_arguments_of(op, memory);
+    if constexpr (Tile::kBias) finish.bias = arguments->bias = bias_arguments_of(op, memory);
     const std::vector<RowPasses<Tile>> passes = row_passes<Tile>(geometry, rows, finish);
 
     const auto kernel = attention_backward<Tile>;
@@ -181,12 +188,16 @@ AttentionGeometry checked(const AttentionBackward& op) {
     require_operand(op.name, "dot", op.dot, op.heads + 2 * op.kv_heads, tokens, DType::f32);
     if (op.rstd) require_operand(op.name, "rstd", op.rstd, 1, tokens, DType::f32);
     require(op.rope.ld == op.head_dim, op.name, ": rope has gaps between its rows (ld ", op.rope.ld, ")");
+    if (op.bias) {
+        require_operand(op.name, "bias", op.bias, 1, op.qkv.cols, DType::f32);
+        require_operand(op.name, "dbias", op.dbias, op.sum_tiles(tokens, op.seq_len), op.qkv.cols, DType::f32);
+    }
     if (!op.gain) return geometry;
     const std::int64_t normed = op.heads + op.kv_heads;
     require_operand(op.name, "gain", op.gain, 2, op.head_dim, DType::f32);
     require_operand(op.name, "pre", op.pre, tokens, normed * op.head_dim, DType::bf16);
     require_operand(op.name, "rho", op.rho, normed, tokens, DType::f32);
-    require_operand(op.name, "dgain", op.dgain, normed * op.gain_tiles(tokens, op.seq_len), op.head_dim, DType::f32);
+    require_operand(op.name, "dgain", op.dgain, normed * op.sum_tiles(tokens, op.seq_len), op.head_dim, DType::f32);
     for (const View* packed : {static_cast<const View*>(&op.gain), static_cast<const View*>(&op.dgain)})
         require(packed->ld == op.head_dim, op.name, ": gain and dgain have no gaps between their rows");
     require(op.pre.ld % 2 == 0, op.name, ": rows of pre begin at multiples of ", op.pre.ld * 2, " bytes, 4 are needed");
@@ -229,7 +240,8 @@ Launch bind(const AttentionBackward& op, const Plan&, const Memory& memory) {
         };
         return op.head_dim == 64 ? of_head_dim.template operator()<64>() : of_head_dim.template operator()<128>();
     };
-    return op.gain ? launch(TileTemplate<NormBackwardTile>()) : launch(TileTemplate<BackwardTile>());
+    if (op.gain) return launch(TileTemplate<NormBackwardTile>());
+    return op.bias ? launch(TileTemplate<BiasBackwardTile>()) : launch(TileTemplate<BackwardTile>());
 }
 
 }  // namespace coda::hopper

@@ -58,7 +58,10 @@ struct Attention {
 /// head, with ẑ = rho pre and dn, the gradient that is rotated back, without the factor rstd:
 ///   c = (1/hd) Σ gain ⊙ ẑ ⊙ dn;  dqkv = rho (gain ⊙ dn - c ẑ) rstd;  dot = eps rho² hd c rstd
 /// This dot is Σ pre ⊙ dqkv: the result of a norm depends on the size of its operand only by eps. dgain is Σ dn ⊙ ẑ
-/// over kGainRows rows of a sequence, in row (head B + b) ceil(T / kGainRows) + tile, q heads before k heads.
+/// over kSumRows rows of a sequence, in row (head B + b) ceil(T / kSumRows) + tile, q heads before k heads.
+/// With bias, qkv is as LinearRope stored it with this bias, which the norm before the GEMM does not see: dot is
+/// Σ (qkv - bias) ⊙ dqkv, in the basis before the rotation. dbias is Σ dqkv / rstd over kSumRows rows of a sequence,
+/// before rounding, in row b ceil(T / kSumRows) + tile.
 struct AttentionBackward {
     In<Matrix> qkv;        // (M, Nq) storage
     In<Matrix> o;          // (M, H hd) storage; absent where delta is given
@@ -72,19 +75,21 @@ struct AttentionBackward {
     In<Matrix> gain;       // (2, hd) master, optional: of q heads and of k heads; only with rope, with pre, rho, dgain
     In<Matrix> pre;        // (M, (H + Hk) hd) storage: q and k before their norm
     In<Matrix> rho;        // (H + Hk, M) statistic
+    In<Vector> bias;       // (1, Nq) master, optional: only with rope and without gain, with dbias
     Out<Matrix> dqkv;      // (M, Nq) storage
     Out<Partials> dot;     // (H + 2 Hk, M) statistic, with rope; from dq, dk, dv before rounding
-    Out<Partials> dgain;   // ((H + Hk) gain_tiles(), hd) statistic
+    Out<Partials> dgain;   // ((H + Hk) sum_tiles(), hd) statistic
+    Out<Partials> dbias;   // (sum_tiles(), Nq) statistic
     InOut<Scratch> scratch;
     std::int64_t seq_len = 0;
     std::int64_t heads = 0, kv_heads = 0, head_dim = 0;
     std::int64_t window = 0;  // W, which doc_start has in it; 0: none
     double eps = 0;           // with gain
 
-    static constexpr std::int64_t kGainRows = 64;
-    /// Partials of dgain for each head.
-    static constexpr std::int64_t gain_tiles(std::int64_t tokens, std::int64_t seq_len) {
-        return tokens / seq_len * ceil_div(seq_len, kGainRows);
+    static constexpr std::int64_t kSumRows = 64;
+    /// Partials of dbias, and of dgain for each head.
+    static constexpr std::int64_t sum_tiles(std::int64_t tokens, std::int64_t seq_len) {
+        return tokens / seq_len * ceil_div(seq_len, kSumRows);
     }
 
     static constexpr Traits traits{Trait::work, Trait::flops, Trait::scratch_bytes, Trait::tolerance, Trait::part_of};
@@ -101,9 +106,11 @@ struct AttentionBackward {
                                                 field("gain", &AttentionBackward::gain),
                                                 field("pre", &AttentionBackward::pre),
                                                 field("rho", &AttentionBackward::rho),
+                                                field("bias", &AttentionBackward::bias),
                                                 field("dqkv", &AttentionBackward::dqkv),
                                                 field("dot", &AttentionBackward::dot),
                                                 field("dgain", &AttentionBackward::dgain),
+                                                field("dbias", &AttentionBackward::dbias),
                                                 field("scratch", &AttentionBackward::scratch)};
 
     static constexpr Work work = Work::attention;
@@ -119,11 +126,11 @@ struct AttentionBackward {
     /// A row of dS sums to zero, so the terms of dq cancel for keys with a common part, but the errors of their factors
     /// do not: dq and dk are measured against their terms.
     static constexpr Tolerance kGradient{5e-3, 1.5e-2};
-    /// dot sums qkv ⊙ dqkv over a head, and dgain g ⊙ ẑ over rows, with the errors of the gradient's factors: the same
-    /// bounds, and room for terms that cancel.
+    /// dot sums qkv ⊙ dqkv over a head, dgain g ⊙ ẑ and dbias dqkv over rows, with the errors of the gradient's
+    /// factors: the same bounds, and room for terms that cancel.
     static constexpr Tolerance kDot{1e-2, 2e-2};
     static constexpr std::optional<Tolerance> tolerance(std::string_view operand, DType) {
-        return operand == "dot" || operand == "dgain" ? kDot : kGradient;
+        return operand == "dot" || operand == "dgain" || operand == "dbias" ? kDot : kGradient;
     }
     static constexpr std::string_view part_of(std::string_view part) {
         return part == "dq" || part == "dk" || part == "dv" ? "dqkv" : part;
@@ -133,10 +140,12 @@ struct AttentionBackward {
 /// Throws Error where operands that go together are not there together.
 inline void require_together(const AttentionBackward& op) {
     require(static_cast<bool>(op.o) != static_cast<bool>(op.delta), op.name, ": takes o or delta, one of them");
-    require(op.rope || (!op.positions && !op.dot && !op.rstd && !op.gain), op.name,
-            ": positions, dot, rstd and gain come with rope, which is missing");
+    require(op.rope || (!op.positions && !op.dot && !op.rstd && !op.gain && !op.bias), op.name,
+            ": positions, dot, rstd, gain and bias come with rope, which is missing");
     require(op.gain || (!op.pre && !op.rho && !op.dgain), op.name,
             ": pre, rho and dgain come with gain, which is missing");
+    require(op.bias || !op.dbias, op.name, ": dbias comes with bias, which is missing");
+    require(!op.bias || !op.gain, op.name, ": takes gain or bias, not both");
 }
 
 }  // namespace coda

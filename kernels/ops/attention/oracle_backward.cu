@@ -24,13 +24,13 @@ struct Arrays {
     float *probabilities, *dscores;  // before dscores_of: q k and dout v
     float *delta, *query_square, *dquery_terms;
     float *key_square, *dkey_terms;
-    float* dgain = nullptr;  // (tiles of a sequence, hd), with gain
+    float* sums = nullptr;  // (tiles of a sequence, hd): of dgain or dbias, with gain or bias
 
     Arrays(const AttentionBackward& op, const WorkSpace& space, std::int64_t queries) {
         const std::int64_t seq_len = op.seq_len, width = op.head_dim;
         Pieces pieces(space);
         for (float** whole : {&keys, &values, &dkeys, &dvalues}) *whole = pieces.floats(seq_len * width);
-        if (op.gain) dgain = pieces.floats(seq_len * width);
+        if (op.gain || op.bias) sums = pieces.floats(seq_len * width);
         for (float** band : {&query, &dout, &dquery}) *band = pieces.floats(queries * width);
         for (float** square : {&probabilities, &dscores}) *square = pieces.floats(queries * seq_len);
         for (float** vector : {&delta, &query_square, &dquery_terms}) *vector = pieces.floats(queries);
@@ -144,14 +144,15 @@ void compare_normed(const Sequence<AttentionBackward>& sequence, const char* ope
     const std::int64_t first = band.first, rows = band.rows;
     for_each(check, 1, width, [=] __device__(std::int64_t, std::int64_t column) {
         for (std::int64_t row = 0; row < rows; ++row)
-            dgain[(first + row) / AttentionBackward::kGainRows * width + column] +=
+            dgain[(first + row) / AttentionBackward::kSumRows * width + column] +=
                 dn(row, column) * normed(row, column);
     });
 }
 
-/// Compares a finished gradient of a head slot and, with rope, its share of dot.
+/// Compares a finished gradient of a head slot and, with rope, its share of dot. With bias, adds the band's share of
+/// its dbias.
 void compare_gradient(const Sequence<AttentionBackward>& sequence, const char* operand, std::int64_t slot,
-                      const Band& band, const float* gradient) {
+                      const Band& band, const float* gradient, float* dbias) {
     const AttentionBackward& op = sequence.op;
     OpCheck& check = sequence.check;
     const std::int64_t width = op.head_dim;
@@ -169,24 +170,35 @@ void compare_gradient(const Sequence<AttentionBackward>& sequence, const char* o
     };
     const Tensor stored = sequence.head(op.dqkv, slot, band.first);
     const Tensor dot = sequence.statistic(op.dot, slot, band.first);
+    const auto finished = [=] __device__(std::int64_t row, std::int64_t column) {
+        if (!rotated) return turned(row, column);
+        const std::int64_t even = column / 2 * 2, angle = positions[row];
+        const Pair<float> pair = unrotate_pair(Pair<float>{turned(row, even), turned(row, even + 1)}, rope(angle, even),
+                                               rope(angle, even + 1));
+        return column == even ? pair.first : pair.second;
+    };
     compare(
         check, operand, band.rows, width,
         [=] __device__(std::int64_t row, std::int64_t column) { return over_rstd(stored(row, column), row); },
-        [=] __device__(std::int64_t row, std::int64_t column) {
-            if (!rotated) return turned(row, column);
-            const std::int64_t even = column / 2 * 2, angle = positions[row];
-            const Pair<float> pair = unrotate_pair(Pair<float>{turned(row, even), turned(row, even + 1)},
-                                                   rope(angle, even), rope(angle, even + 1));
-            return column == even ? pair.first : pair.second;
-        });
+        finished);
     const Tensor value = sequence.head(op.qkv, slot, band.first);
+    const float* bias = op.bias ? check.memory().at<float>(op.bias) + slot * width : nullptr;
     compare(
         check, "dot", 1, band.rows, [=] __device__(std::int64_t, std::int64_t row) { return over_rstd(dot[row], row); },
         [=] __device__(std::int64_t, std::int64_t row) {
             double sum = 0;
-            for (std::int64_t j = 0; j < width; ++j) sum += static_cast<double>(value(row, j)) * turned(row, j);
+            for (std::int64_t j = 0; j < width; ++j) {
+                sum += static_cast<double>(value(row, j)) * turned(row, j);
+                if (bias != nullptr) sum -= static_cast<double>(bias[j]) * finished(row, j);
+            }
             return sum;
         });
+    if (bias == nullptr) return;
+    const std::int64_t first = band.first, rows = band.rows;
+    for_each(check, 1, width, [=] __device__(std::int64_t, std::int64_t column) {
+        for (std::int64_t row = 0; row < rows; ++row)
+            dbias[(first + row) / AttentionBackward::kSumRows * width + column] += finished(row, column);
+    });
 }
 
 }  // namespace
@@ -194,22 +206,32 @@ void compare_gradient(const Sequence<AttentionBackward>& sequence, const char* o
 template <>
 void check_op(const AttentionBackward& op, OpCheck& check) {
     const std::int64_t width = op.head_dim, whole = op.seq_len * width;
-    const std::vector<Band> cut = query_bands(op, check.space(), {op.gain ? 5 : 4, 3, 2, 2, 3});
+    const std::vector<Band> cut = query_bands(op, check.space(), {op.gain || op.bias ? 5 : 4, 3, 2, 2, 3});
     const Arrays arrays(op, check.space(), cut.front().rows);
 
     const auto zero = [&](float* sums, std::int64_t count) {
         CUDA_CHECK(cudaMemsetAsync(sums, 0, static_cast<std::size_t>(count) * sizeof(float), check.stream()));
     };
-    // A band of a q or k head: the partials of dgain are compared after the last band.
+    // A band of a head: the partials of dgain or dbias are compared after the last band.
     const auto compare_band = [&](const Sequence<AttentionBackward>& sequence, const char* operand, std::int64_t slot,
                                   const Band& band, float* gradient) {
-        if (!op.gain) return compare_gradient(sequence, operand, slot, band, gradient);
-        if (band.first == 0) zero(arrays.dgain, whole);
-        compare_normed(sequence, operand, slot, band, gradient, arrays.dgain);
+        const bool normed = op.gain && slot < op.heads + op.kv_heads;
+        if (arrays.sums != nullptr && band.first == 0) zero(arrays.sums, whole);
+        if (normed) {
+            compare_normed(sequence, operand, slot, band, gradient, arrays.sums);
+        } else {
+            compare_gradient(sequence, operand, slot, band, gradient, arrays.sums);
+        }
         if (band.first + band.rows < op.seq_len) return;
-        const std::int64_t tiles = op.gain_tiles(op.seq_len, op.seq_len);
-        const std::int64_t partial = (slot * (op.qkv.rows / op.seq_len) + sequence.start / op.seq_len) * tiles;
-        compare(check, "dgain", tiles, width, live(check, op.dgain, partial), band_of(arrays.dgain, width));
+        const std::int64_t tiles = op.sum_tiles(op.seq_len, op.seq_len), b = sequence.start / op.seq_len;
+        if (normed) {
+            const std::int64_t partial = (slot * (op.qkv.rows / op.seq_len) + b) * tiles;
+            compare(check, "dgain", tiles, width, live(check, op.dgain, partial), band_of(arrays.sums, width));
+        } else if (op.bias) {
+            Tensor stored = live(check, op.dbias, b * tiles);
+            stored.data = static_cast<const float*>(stored.data) + slot * width;
+            compare(check, "dbias", tiles, width, stored, band_of(arrays.sums, width));
+        }
     };
     const auto query_head = [&](const Sequence<AttentionBackward>& sequence, std::int64_t h, const Band& band) {
         const std::int64_t rows = band.rows, seen = band.first + rows;
@@ -246,7 +268,7 @@ void check_op(const AttentionBackward& op, OpCheck& check) {
             for (std::int64_t h = kv_head * sequence.group(); h < (kv_head + 1) * sequence.group(); ++h)
                 for (const Band& band : cut) query_head(sequence, h, band);
             compare_band(sequence, "dk", key_slot, {0, op.seq_len}, arrays.dkeys);
-            compare_gradient(sequence, "dv", value_slot, {0, op.seq_len}, arrays.dvalues);
+            compare_band(sequence, "dv", value_slot, {0, op.seq_len}, arrays.dvalues);
             add_terms(check, "dk", arrays.dkey_terms, op.seq_len, width);
         }
     }

@@ -49,7 +49,7 @@ TEST_CASE("two runs of attention give the same bits", "[gpu][attention]") {
         for (const bool documents : {false, true}) {
             Problem problem({2, 2048, 16, 4, head_dim, documents});
             const Device device(problem.gpu);
-            Bytes first, first_rope, first_norm;
+            Bytes first, first_rope, first_norm, first_bias;
             for (int run = 0; run < 4; ++run) {
                 device.run(problem.small.forward, {cases::kO, cases::kLse}, problem.gpu);
                 device.run(problem.small.backward, {cases::kDqkv}, problem.gpu);
@@ -61,6 +61,9 @@ TEST_CASE("two runs of attention give the same bits", "[gpu][attention]") {
                 device.run(problem.small.norm_backward, {cases::kDqkv, cases::kDot, cases::kDGain}, problem.gpu);
                 if (run == 0) first_norm = problem.gpu;
                 CHECK(problem.gpu == first_norm);
+                device.run(problem.small.bias_backward, {cases::kDqkv, cases::kDot, cases::kDBias}, problem.gpu);
+                if (run == 0) first_bias = problem.gpu;
+                CHECK(problem.gpu == first_bias);
                 problem.gpu = first;
             }
         }
@@ -80,7 +83,10 @@ TEST_CASE("attention's kernels wait for each other", "[gpu][attention]") {
         const Bytes first_norm = problem.gpu;
         const hopper::Launch forward = hopper::prepare(problem.small.forward, device.memory());
         const hopper::Launch backward = hopper::prepare(problem.small.backward, device.memory());
+        device.run(problem.small.bias_backward, {cases::kDqkv, cases::kDot, cases::kDBias}, problem.gpu);
+        const Bytes first_bias = problem.gpu;
         const hopper::Launch norm_backward = hopper::prepare(problem.small.norm_backward, device.memory());
+        const hopper::Launch bias_backward = hopper::prepare(problem.small.bias_backward, device.memory());
         for (int run = 0; run < 10; ++run) {
             device.poison({cases::kO, cases::kLse, cases::kDqkv, cases::kScratch}, problem.gpu);
             forward(nullptr);
@@ -94,6 +100,12 @@ TEST_CASE("attention's kernels wait for each other", "[gpu][attention]") {
             norm_backward(nullptr);
             device.download({cases::kO, cases::kLse, cases::kDqkv, cases::kDot, cases::kDGain}, problem.gpu);
             CHECK(problem.gpu == first_norm);
+            device.poison({cases::kO, cases::kLse, cases::kDqkv, cases::kDot, cases::kDBias, cases::kScratch},
+                          problem.gpu);
+            forward(nullptr);
+            bias_backward(nullptr);
+            device.download({cases::kO, cases::kLse, cases::kDqkv, cases::kDot, cases::kDBias}, problem.gpu);
+            CHECK(problem.gpu == first_bias);
         }
     }
 }

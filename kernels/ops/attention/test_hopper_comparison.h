@@ -23,7 +23,7 @@ using cases::AttentionCaseShape;
 using test::Bytes;
 
 inline constexpr std::size_t kMatrices[] = {cases::kQkv,   cases::kO,   cases::kLse, cases::kDout, cases::kDqkv,
-                                            cases::kDelta, cases::kDot, cases::kPre, cases::kRho};
+                                            cases::kDelta, cases::kDot, cases::kPre, cases::kRho,  cases::kDBias};
 
 inline double get(const Bytes& bytes, const View& view, std::int64_t row, std::int64_t column) {
     const auto& buffer = bytes[static_cast<std::size_t>(view.buffer)];
@@ -83,6 +83,7 @@ struct Problem {
                  [&](std::int64_t, std::int64_t) { return (buffer == cases::kQkv ? scale : 1) * normal(bits); });
         // Of both signs and any size: the op takes them as they are.
         fill(cases::kGain, [&](std::int64_t, std::int64_t) { return normal(bits); });
+        fill(cases::kBias, [&](std::int64_t, std::int64_t) { return normal(bits); });
         fill(cases::kRho, [&](std::int64_t, std::int64_t) { return 0.5 + static_cast<double>(bits() % 1000) / 1000; });
         double angle = 0;
         fill(cases::kRope, [&](std::int64_t, std::int64_t column) {
@@ -230,11 +231,16 @@ inline void check_backward(Problem& problem, const Device& device, const Attenti
     cpu::run(exact, problem.truth);
     // dq and dk vanish where a query sees a single key; their errors are then measured against dv.
     const double floor = 0.05 * problem.rms(cases::kDqkv, problem.values(), problem.end());
-    INFO((op.gain ? "norm backward" : rope ? "rope backward" : "backward"));
+    INFO((op.gain ? "norm backward" : op.bias ? "bias backward" : rope ? "rope backward" : "backward"));
     if (op.gain) {
         device.run(op, {cases::kDqkv, cases::kDot, cases::kDGain}, problem.gpu);
         // A sum over up to 64 rows of what may cancel, or of what is 0 where a query sees a single key.
         CHECK(problem.error(cases::kDGain, 0, problem.shape.head_dim, floor) <= (large ? 1e29 : 6e-3));
+    } else if (op.bias) {
+        device.run(op, {cases::kDqkv, cases::kDot, cases::kDBias}, problem.gpu);
+        for (const auto& [first, last] :
+             {std::pair{std::int64_t{0}, problem.values()}, std::pair{problem.values(), problem.end()}})
+            CHECK(problem.error(cases::kDBias, first, last, floor) <= (large ? 1e29 : 6e-3));
     } else if (rope) {
         device.run(op, {cases::kDqkv, cases::kDot}, problem.gpu);
     } else {
@@ -256,6 +262,7 @@ inline void check(Problem& problem, double scale = 1) {
     check_backward(problem, device, problem.small.backward, problem.exact.backward, scale);
     check_backward(problem, device, problem.small.rope_backward, problem.exact.rope_backward, scale);
     check_backward(problem, device, problem.small.norm_backward, problem.exact.norm_backward, scale);
+    check_backward(problem, device, problem.small.bias_backward, problem.exact.bias_backward, scale);
     CHECK(problem.gaps_untouched());
 }
 

@@ -60,7 +60,7 @@ struct Both {
                 for (std::int64_t j = 0; j < kHeadDim; ++j) squares += z(m, slot, j) * z(m, slot, j);
                 buffers.set(normed.rho, slot, m, 1 / std::sqrt(squares / kHeadDim + kEps));
             }
-        normed.dgain = buffers.matrix(statistic, kNormed * normed.gain_tiles(kRows, kSeqLen), kHeadDim, kHeadDim + 3);
+        normed.dgain = buffers.matrix(statistic, kNormed * normed.sum_tiles(kRows, kSeqLen), kHeadDim, kHeadDim + 3);
         normed.eps = kEps;
     }
 
@@ -111,13 +111,13 @@ TEST_CASE("AttentionBackward with gain goes back through the norm of q and k hea
                 }
                 REQUIRE(std::abs(ops.buffers.get(ops.normed.dot, slot, m) - dot) <= tolerance * terms);
             }
-        const std::int64_t tiles = ceil_div(kSeqLen, AttentionBackward::kGainRows);
+        const std::int64_t tiles = ceil_div(kSeqLen, AttentionBackward::kSumRows);
         for (std::int64_t row = 0; row < ops.normed.dgain.rows; ++row)
             for (std::int64_t j = 0; j < kHeadDim; ++j) {
                 const std::int64_t slot = row / (kBatch * tiles), b = row / tiles % kBatch;
-                const std::int64_t first = row % tiles * AttentionBackward::kGainRows;
+                const std::int64_t first = row % tiles * AttentionBackward::kSumRows;
                 double sum = 0, terms = 1;
-                for (std::int64_t t = first; t < std::min(kSeqLen, first + AttentionBackward::kGainRows); ++t) {
+                for (std::int64_t t = first; t < std::min(kSeqLen, first + AttentionBackward::kSumRows); ++t) {
                     const std::int64_t m = b * kSeqLen + t;
                     const double term = ops.dn(m, slot, j) * ops.z(m, slot, j) * ops.rho(m, slot);
                     sum += term;

@@ -34,6 +34,7 @@ class Problem {
         for (const auto matrix : {cases::kQkv, cases::kDout, cases::kDelta, cases::kPre})
             buffers[matrix].fill = Fill::normal;
         buffers[cases::kGain].fill = Fill::positive;
+        buffers[cases::kBias].fill = Fill::normal;
         buffers[cases::kRho] = {"", made.buffers[cases::kRho], Fill::ones, 0.75, Access::in};
         buffers[cases::kRope].fill = Fill::angles;
         buffers[cases::kRstd] = {"", made.buffers[cases::kRstd], Fill::ones, 0.75, Access::in};
@@ -67,6 +68,7 @@ void judge(oracle::Oracle& oracle, const AttentionCaseShape& shape, const std::s
     judges_rightly(oracle, problem.memory(), problem.made().backward, label);
     judges_rightly(oracle, problem.memory(), problem.made().rope_backward, label);
     judges_rightly(oracle, problem.memory(), problem.made().norm_backward, label);
+    judges_rightly(oracle, problem.memory(), problem.made().bias_backward, label);
 }
 
 }  // namespace
@@ -89,6 +91,7 @@ TEST_CASE("the oracle judges attention", "[gpu][oracle]") {
         agrees(whole, alone.memory(), alone.made().backward, "alone");
         agrees(whole, alone.memory(), alone.made().rope_backward, "alone");
         agrees(whole, alone.memory(), alone.made().norm_backward, "alone");
+        agrees(whole, alone.memory(), alone.made().bias_backward, "alone");
     }
 }
 

@@ -189,7 +189,8 @@ TEST_CASE("AttentionBackward names what does not fit together") {
     REQUIRE_THROWS_WITH(run(op), "AttentionBackward: takes o or delta, one of them");
     op = chain.fused;
     op.rope = {};
-    REQUIRE_THROWS_WITH(run(op), "AttentionBackward: positions, dot, rstd and gain come with rope, which is missing");
+    REQUIRE_THROWS_WITH(run(op),
+                        "AttentionBackward: positions, dot, rstd, gain and bias come with rope, which is missing");
     op = chain.fused;
     op.dot = {};
     REQUIRE_THROWS_WITH(run(op), "AttentionBackward: operand dot is missing");

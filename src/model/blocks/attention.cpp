@@ -53,7 +53,7 @@ AttentionBlock::AttentionBlock(const Parameters& parameters, const Weights& weig
       partials_(buffers.statistic("attention dot partials", s.heads + 2 * s.kv_heads, s.tokens)),
       norm_(norm_partials("attention", s.qkv_width, s, buffers)) {
     if (qkv_.added()) {
-        dbias_ = buffers.statistic("qkv bias partials", ceil_div(s.tokens, BiasBackward::kTileRows), s.qkv_width);
+        dbias_ = buffers.statistic("qkv bias partials", AttentionBackward::sum_tiles(s.tokens, s.seq_len), s.qkv_width);
     }
     if (parameters.gain) {
         const Weights::Vectors gain = weights.vectors(*parameters.gain);
@@ -62,7 +62,7 @@ AttentionBlock::AttentionBlock(const Parameters& parameters, const Weights& weig
         pre_ = buffers.activation("q and k before their norm", s.tokens, s.rotated);
         rho_ = buffers.statistic("rho of q and k", normed, s.tokens);
         dgain_ = buffers.statistic("q and k norm weight partials",
-                                   normed * AttentionBackward::gain_tiles(s.tokens, s.seq_len), s.head_dim);
+                                   normed * AttentionBackward::sum_tiles(s.tokens, s.seq_len), s.head_dim);
         q_gain_gradient_ = gain.gradient.row_slice(0, 1);
         k_gain_gradient_ = gain.gradient.row_slice(1, 1);
     }
@@ -176,9 +176,11 @@ void AttentionBlock::backward(StepList& step, const BatchInputs& batch, View& dx
                                                  .gain = gain_,
                                                  .pre = pre_,
                                                  .rho = rho_,
+                                                 .bias = qkv_.added(),
                                                  .dqkv = dqkv_.store(),
                                                  .dot = write(partials_),
                                                  .dgain = write(dgain_),
+                                                 .dbias = write(dbias_),
                                                  .scratch = {},
                                                  .seq_len = s.seq_len,
                                                  .heads = s.heads,
@@ -188,7 +190,7 @@ void AttentionBlock::backward(StepList& step, const BatchInputs& batch, View& dx
                                                  .eps = s.eps});
     step("attention_dot", FinishRowSum{.partials = partials_, .sum = write(norm_.dot)});
     if (gain_) {
-        const std::int64_t tiles = AttentionBackward::gain_tiles(s.tokens, s.seq_len);
+        const std::int64_t tiles = AttentionBackward::sum_tiles(s.tokens, s.seq_len);
         const auto finish = [&](const char* name, std::int64_t first, std::int64_t heads, View& gradient) {
             step(name, FinishColumnSum{.partials = dgain_.row_slice(first * tiles, heads * tiles),
                                        .gamma = {},
@@ -197,7 +199,7 @@ void AttentionBlock::backward(StepList& step, const BatchInputs& batch, View& dx
         finish("q_norm_grad", 0, s.heads, q_gain_gradient_);
         finish("k_norm_grad", s.heads, s.kv_heads, k_gain_gradient_);
     }
-    qkv_.bias_backward(step, dqkv_, x_, norm_.dot, dbias_, beta);
+    if (qkv_.added()) qkv_.bias_gradient(step, dbias_, beta);
     dqkv_.round(step);
     x_.transpose(step);
     qkv_.backward(step, "attn_norm_grad", dqkv_, x_, norm_, dx, beta, next);

@@ -118,18 +118,6 @@ void Projection::beta_backward(StepList& step, const char* norm_step, View& part
          FinishColumnSum{.partials = partials, .gamma = gamma_, .grad = {write(beta_gradient_), beta}});
 }
 
-void Projection::bias_backward(StepList& step, const Activation& dz, const Activation& x, View& dot, View& sums,
-                               Beta beta) {
-    if (!added()) return;
-    step(named("_bias"), BiasBackward{.dz = dz.storage(),
-                                      .rstd = x.rstd(),
-                                      .bias = added(),
-                                      .dot = write(dot),
-                                      .sum = write(sums),
-                                      .tile = BiasBackward::kTileRows});
-    bias_gradient(step, sums, beta);
-}
-
 void Projection::bias_gradient(StepList& step, const View& partials, Beta beta) {
     const auto finish = [&](const char* suffix, View& sum, Beta sum_beta) {
         step(named(suffix), FinishColumnSum{.partials = partials, .gamma = {}, .grad = {write(sum), sum_beta}});

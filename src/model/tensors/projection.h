@@ -95,9 +95,6 @@ class Projection {
     const View& added() const { return beta_ || (centred_ && bias_) ? added_ : bias_; }
     /// Whether the matrix itself has a bias.
     bool has_bias() const { return static_cast<bool>(bias_); }
-    /// Takes added() out of `dot`, Σ z dz of rows, which is then as backward() wants it, and makes the gradient of the
-    /// bias. `sums` takes the partials of Σ dz. Steps NAME_bias, and those of bias_gradient. Nothing without added().
-    void bias_backward(StepList& step, const Activation& dz, const Activation& x, View& dot, View& sums, Beta beta);
     /// The gradient of the bias from the partials of Σ dz: step NAME_bias_grad. Step NAME_dz_sum keeps Σ dz for the
     /// bias of the norm.
     void bias_gradient(StepList& step, const View& partials, Beta beta);

@@ -1,0 +1,121 @@
+// AttentionBackward with a bias against the same op without it: what dot leaves out, and the sums of the gradient.
+#include "kernels/cpu/run.h"
+#include "tests/catch.h"
+#include "tests/kernels/fixture.h"
+#include "tests/kernels/threads.h"
+
+using namespace coda;
+using namespace coda::test;
+
+namespace {
+
+constexpr std::int64_t kBatch = 2, kSeqLen = 70, kHeads = 4, kKvHeads = 2, kHeadDim = 8;
+constexpr std::int64_t kRows = kBatch * kSeqLen, kSlots = kHeads + 2 * kKvHeads, kColumns = kSlots * kHeadDim;
+
+/// The op with and without the bias on the same inputs.
+struct Both {
+    Buffers buffers;
+    AttentionBackward biased, plain;
+
+    Both(DType storage, bool has_rstd) {
+        const DType statistic = compute_of(storage);
+        Attention forward;
+        const auto shape = [](auto& op) {
+            op.seq_len = kSeqLen;
+            op.heads = kHeads;
+            op.kv_heads = kKvHeads;
+            op.head_dim = kHeadDim;
+        };
+        forward.qkv = buffers.random(storage, kRows, kColumns, -2, 2);
+        forward.o = buffers.matrix(storage, kRows, kHeads * kHeadDim);
+        forward.lse = buffers.matrix(statistic, kHeads, kRows);
+        shape(forward);
+        cpu::run(forward, buffers.memory());
+
+        plain.qkv = forward.qkv;
+        plain.o = forward.o;
+        plain.lse = forward.lse;
+        plain.dout = buffers.random(storage, kRows, kHeads * kHeadDim);
+        std::vector<int> positions;
+        for (int m = 0; m < kRows; ++m) positions.push_back(m % static_cast<int>(kSeqLen));
+        plain.positions = buffers.indices(positions);
+        plain.rope = buffers.random(statistic, kSeqLen, kHeadDim, -1, 1);  // of no rotation: the op takes the transpose
+        if (has_rstd) plain.rstd = buffers.random(statistic, 1, kRows, 0.5, 2);
+        shape(plain);
+        biased = plain;
+        plain.dqkv = buffers.matrix(storage, kRows, kColumns);
+        plain.dot = buffers.matrix(statistic, kSlots, kRows);
+        biased.dqkv = buffers.matrix(storage, kRows, kColumns, kColumns + 3);
+        biased.dot = buffers.matrix(statistic, kSlots, kRows, kRows + 5);
+        biased.bias = buffers.random(statistic, 1, kColumns, -3, 3);
+        biased.dbias = buffers.matrix(statistic, AttentionBackward::sum_tiles(kRows, kSeqLen), kColumns, kColumns + 3);
+    }
+};
+
+}  // namespace
+
+// Both ops compute the same dqkv. Here sums begin with its stored elements, which bf16 has rounded by half an epsilon
+// each; in double and fp32 only the order of the sums differs.
+TEST_CASE("AttentionBackward leaves a bias out of dot, and sums the gradient over tiles of rows without rstd") {
+    for (const DType storage : {DType::f64, DType::f32, DType::bf16})
+        for (const bool has_rstd : {false, true}) {
+            INFO(name_of(storage) << (has_rstd ? ", rstd" : ""));
+            Both ops(storage, has_rstd);
+            const Buffers& buffers = ops.buffers;
+            cpu::run(ops.plain, buffers.memory());
+            cpu::run(ops.biased, buffers.memory());
+            const double tolerance = storage == DType::f64 ? 1e-14 : storage == DType::f32 ? 4e-6 : epsilon(storage);
+            for (std::int64_t m = 0; m < kRows; ++m)
+                for (std::int64_t slot = 0; slot < kSlots; ++slot) {
+                    double share = 0, terms = std::abs(buffers.get(ops.plain.dot, slot, m));
+                    for (std::int64_t j = slot * kHeadDim; j < (slot + 1) * kHeadDim; ++j) {
+                        const double dz = buffers.get(ops.plain.dqkv, m, j);
+                        REQUIRE(buffers.get(ops.biased.dqkv, m, j) == dz);
+                        share += buffers.get(ops.biased.bias, 0, j) * dz;
+                        terms += std::abs(buffers.get(ops.biased.bias, 0, j) * dz);
+                    }
+                    const double dot = buffers.get(ops.plain.dot, slot, m) - share;
+                    REQUIRE(std::abs(buffers.get(ops.biased.dot, slot, m) - dot) <= tolerance * terms);
+                }
+            const std::int64_t tiles = ceil_div(kSeqLen, AttentionBackward::kSumRows);
+            for (std::int64_t row = 0; row < ops.biased.dbias.rows; ++row)
+                for (std::int64_t j = 0; j < kColumns; ++j) {
+                    const std::int64_t first = row % tiles * AttentionBackward::kSumRows;
+                    double sum = 0, terms = 0;
+                    for (std::int64_t t = first; t < std::min(kSeqLen, first + AttentionBackward::kSumRows); ++t) {
+                        const std::int64_t m = row / tiles * kSeqLen + t;
+                        const double rstd = has_rstd ? buffers.get(ops.biased.rstd, 0, m) : 1;
+                        sum += buffers.get(ops.plain.dqkv, m, j) / rstd;
+                        terms += std::abs(buffers.get(ops.plain.dqkv, m, j) / rstd);
+                    }
+                    REQUIRE(std::abs(buffers.get(ops.biased.dbias, row, j) - sum) <= tolerance * terms);
+                }
+            for (const View& gapped : {View(ops.biased.dqkv), View(ops.biased.dot), View(ops.biased.dbias)})
+                REQUIRE(buffers.gaps_untouched(gapped));
+        }
+}
+
+TEST_CASE("attention's gradient with a bias has the same bits for any number of threads") {
+    require_same_bits_for_any_thread_count([](Buffers& buffers) {
+        Both ops(DType::bf16, true);
+        buffers = std::move(ops.buffers);
+        return ops.biased;
+    });
+}
+
+TEST_CASE("AttentionBackward wants what belongs to a bias with it") {
+    Both ops(DType::f32, true);
+    const auto run = [&](const AttentionBackward& op) { cpu::run(op, ops.buffers.memory()); };
+    AttentionBackward op = ops.biased;
+    op.bias = {};
+    REQUIRE_THROWS_WITH(run(op), "AttentionBackward: dbias comes with bias, which is missing");
+    op = ops.biased;
+    op.dbias = {};
+    REQUIRE_THROWS_WITH(run(op), "AttentionBackward: operand dbias is missing");
+    op = ops.biased;
+    op.gain = op.bias;
+    REQUIRE_THROWS_WITH(run(op), "AttentionBackward: takes gain or bias, not both");
+    op = ops.biased;
+    op.bias.cols -= kHeadDim;
+    REQUIRE_THROWS_WITH(run(op), Catch::Contains("operand bias is (1, 56), expected (1, 64)"));
+}
