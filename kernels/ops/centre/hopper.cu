@@ -11,6 +11,8 @@
 // warp c adds the sums of all warps for column c: one fixed order per shape. A strip of 3072 rows has 192 KiB, less
 // than an SM's L1; the second pass over a longer one is for L2, which strips of 4096 rows on 132 SMs fill to two
 // thirds.
+//
+// NOTE: no __ldg of what the predecessor may have written: the compiler moves such loads above the wait.
 #include <cuda_runtime.h>
 
 #include "kernels/core/integers.h"
@@ -18,7 +20,8 @@
 #include "kernels/hopper/plan.h"
 #include "kernels/hopper/pointwise/operands.h"
 #include "kernels/hopper/pointwise/vectors.cuh"
-#include "kernels/hopper/sm90/check.h"
+#include "kernels/hopper/ptx/dependent_launch.cuh"
+#include "kernels/hopper/sm90/overlapped_launch.h"
 #include "kernels/hopper/sm90/warp.cuh"
 #include "kernels/ops/centre/op.h"
 
@@ -104,6 +107,8 @@ __device__ __forceinline__ void for_each_row(const Word* column, std::int64_t ld
 template <class Unit>
 __global__ __launch_bounds__(kThreads) void centre(
     const __grid_constant__ CentreArguments<typename Unit::Word> arguments) {
+    ptx::wait_on_dependencies();
+    ptx::launch_dependents();
     using Word = typename Unit::Word;
     constexpr int kColumns = Unit::kColumns, kLanes = Unit::kLanes, kStrip = kLanes * kColumns;
     constexpr int kStep = kThreads / kLanes;
@@ -166,8 +171,7 @@ Launch launch(const CentreColumns& op, const PointwiseOperands& operands) {
     const std::int64_t blocks = ceil_div(arguments.words, std::int64_t{Unit::kLanes});
     limits::require_none(op.name, limits::tiles_problem("matrix", blocks));
     return [=](Stream stream) {
-        centre<Unit><<<static_cast<unsigned>(blocks), kThreads, 0, stream>>>(arguments);
-        CUDA_CHECK(cudaGetLastError());
+        launch_overlapped(centre<Unit>, static_cast<unsigned>(blocks), kThreads, 0, stream, arguments);
     };
 }
 

@@ -6,6 +6,11 @@
 //
 // A block takes 32 columns of the partials. Its warps share the tiles in segments of consecutive tiles. Each warp sums
 // its segment in the order of the tiles, and the first warp adds the segments in order: one fixed order per shape.
+// Where the columns are few and the tiles many, as those of the norms of heads, the blocks of a cluster share the
+// tiles, and its first block adds their sums in order.
+//
+// NOTE: no __ldg of what the predecessor may have written: the compiler moves such loads above the wait.
+#include <cooperative_groups.h>
 #include <cuda_runtime.h>
 
 #include <cmath>
@@ -13,7 +18,10 @@
 #include "kernels/core/integers.h"
 #include "kernels/hopper/plan.h"
 #include "kernels/hopper/pointwise/operands.h"
-#include "kernels/hopper/sm90/check.h"
+#include "kernels/hopper/ptx/cluster.cuh"
+#include "kernels/hopper/ptx/dependent_launch.cuh"
+#include "kernels/hopper/sm90/device_model.h"
+#include "kernels/hopper/sm90/overlapped_launch.h"
 #include "kernels/math/rms.h"
 #include "kernels/ops/finish/op.h"
 
@@ -22,6 +30,8 @@ namespace coda::hopper {
 namespace {
 
 constexpr int kColumns = 32;
+constexpr int kClusterBlocks = 8;
+constexpr std::int64_t kClusterTiles = 1024;  // a block by itself takes 16 tiles per warp of 512, without waiting long
 
 struct Partial {
     const float* data;  // (tiles, columns)
@@ -30,23 +40,53 @@ struct Partial {
     std::int64_t columns;
 };
 
-template <int kSegments, class Finish>
-__global__ __launch_bounds__(kColumns* kSegments) void sum_tiles(Partial partial, Finish finish) {
+/// This thread's share: the sum of segment threadIdx.y of the tiles from `first` on, before `end`. The first segment's
+/// threads get the sum of all of them.
+template <int kSegments>
+__device__ __forceinline__ float sum_segments(const Partial& partial, std::int64_t column, int first, int end) {
     __shared__ float sums[kSegments][kColumns];
-    const std::int64_t column = std::int64_t{blockIdx.x} * kColumns + threadIdx.x;
     const int segment = static_cast<int>(threadIdx.y);
-    const int length = (partial.tiles + kSegments - 1) / kSegments;
-    const int first = segment * length, last = min(first + length, partial.tiles);
+    const int length = (end - first + kSegments - 1) / kSegments;
+    const int begin = first + segment * length, last = min(begin + length, end);
     float sum = 0;
     if (column < partial.columns) {
         const float* from = partial.data + column;
 #pragma unroll 8
-        for (int tile = first; tile < last; ++tile) sum += __ldg(from + tile * partial.ld);
+        for (int tile = begin; tile < last; ++tile) sum += from[tile * partial.ld];
     }
     sums[segment][threadIdx.x] = sum;
     __syncthreads();
-    if (segment != 0 || column >= partial.columns) return;
-    for (int other = 1; other < kSegments; ++other) sum += sums[other][threadIdx.x];
+    if (segment == 0)
+        for (int other = 1; other < kSegments; ++other) sum += sums[other][threadIdx.x];
+    return sum;
+}
+
+template <int kSegments, class Finish>
+__global__ __launch_bounds__(kColumns* kSegments) void sum_tiles(Partial partial, Finish finish) {
+    ptx::wait_on_dependencies();
+    ptx::launch_dependents();
+    const std::int64_t column = std::int64_t{blockIdx.x} * kColumns + threadIdx.x;
+    const float sum = sum_segments<kSegments>(partial, column, 0, partial.tiles);
+    if (threadIdx.y == 0 && column < partial.columns) finish(column, sum);
+}
+
+template <int kSegments, class Finish>
+__global__ __cluster_dims__(1, kClusterBlocks, 1)
+    __launch_bounds__(kColumns* kSegments) void sum_tiles_in_cluster(Partial partial, Finish finish) {
+    __shared__ float blocks[kClusterBlocks][kColumns];  // the first block's
+    ptx::wait_on_dependencies();
+    ptx::launch_dependents();
+    const std::int64_t column = std::int64_t{blockIdx.x} * kColumns + threadIdx.x;
+    const int rank = static_cast<int>(ptx::cluster_rank());
+    const int length = (partial.tiles + kClusterBlocks - 1) / kClusterBlocks, first = rank * length;
+    const float own = sum_segments<kSegments>(partial, column, first, min(first + length, partial.tiles));
+    ptx::cluster_sync();  // the first block has begun
+    if (threadIdx.y == 0) *cooperative_groups::this_cluster().map_shared_rank(&blocks[rank][threadIdx.x], 0) = own;
+    ptx::cluster_sync();
+    if (rank != 0 || threadIdx.y != 0 || column >= partial.columns) return;
+    float sum = 0;
+#pragma unroll
+    for (int other = 0; other < kClusterBlocks; ++other) sum += blocks[other][threadIdx.x];
     finish(column, sum);
 }
 
@@ -75,10 +115,11 @@ Launch launch_sum(const char* op, const char* field, const View& view, const Mem
     const float* data = PointwiseOperands(op, memory).get<float>(field, view, view.rows, view.cols);
     const Partial partial{data, view.ld, static_cast<int>(view.rows), view.cols};
     const auto blocks = static_cast<unsigned>(ceil_div(view.cols, std::int64_t{kColumns}));
-    return [=](Stream stream) {
-        sum_tiles<kSegments><<<blocks, dim3(kColumns, kSegments), 0, stream>>>(partial, finish);
-        CUDA_CHECK(cudaGetLastError());
-    };
+    const bool cluster = view.rows >= kClusterTiles && blocks * kClusterBlocks <= kMultiprocessors;
+    const auto kernel = cluster ? sum_tiles_in_cluster<kSegments, Finish> : sum_tiles<kSegments, Finish>;
+    const dim3 grid(blocks, cluster ? kClusterBlocks : 1);
+    return
+        [=](Stream stream) { launch_overlapped(kernel, grid, dim3(kColumns, kSegments), 0, stream, partial, finish); };
 }
 
 constexpr int kRowSegments = 8, kColumnSegments = 32;

@@ -7,8 +7,9 @@ using namespace coda::test;
 
 TEST_CASE("sums of tiles", "[gpu]") {
     if (!has_hopper()) return;
-    // Fewer tiles than segments, and more; columns that do not fill a block.
-    for (const std::int64_t tiles : {1, 5, 16, 67, 515})
+    // Fewer tiles than segments, and more, and so many that a cluster shares them where columns are few; columns that
+    // do not fill a block.
+    for (const std::int64_t tiles : {1, 5, 16, 67, 515, 2100})
         for (const std::int64_t columns : {1, 37, 2056})
             for (const bool accumulate : {false, true}) {
                 Case rstd, rows, grad;

@@ -10,6 +10,8 @@
 // fold_beta: a warp takes a row, a lane 16 bytes of it at a time. A block's threads divide beta by gamma once for all
 // of its eight rows, in chunks of 2048 columns. beta_backward: a block of eight warps takes 64 rows and 256 columns, a
 // lane eight columns of eight rows of its warp.
+//
+// NOTE: no __ldg of what the predecessor may have written: the compiler moves such loads above the wait.
 #include <cuda_runtime.h>
 
 #include "kernels/core/integers.h"
@@ -18,7 +20,8 @@
 #include "kernels/hopper/pointwise/column_sums.cuh"
 #include "kernels/hopper/pointwise/operands.h"
 #include "kernels/hopper/pointwise/vectors.cuh"
-#include "kernels/hopper/sm90/check.h"
+#include "kernels/hopper/ptx/dependent_launch.cuh"
+#include "kernels/hopper/sm90/overlapped_launch.h"
 #include "kernels/hopper/sm90/warp.cuh"
 #include "kernels/math/rms.h"
 #include "kernels/ops/norm_beta/op.h"
@@ -40,6 +43,8 @@ struct FoldArguments {
 };
 
 __global__ __launch_bounds__(kThreads) void fold_beta(const __grid_constant__ FoldArguments arguments) {
+    ptx::wait_on_dependencies();
+    ptx::launch_dependents();
     __shared__ float4 factors[2][kThreads];  // the halves of each group of a chunk
     const int thread = static_cast<int>(threadIdx.x), lane = thread % 32;
     const std::int64_t row = std::int64_t{blockIdx.x} * kWarps + thread / 32;
@@ -51,13 +56,13 @@ __global__ __launch_bounds__(kThreads) void fold_beta(const __grid_constant__ Fo
 #pragma unroll
         for (int i = 0; i < kGroups; ++i) {
             const int group = 32 * i + lane;
-            loaded[i] = row < arguments.rows && group < groups ? __ldg(working + chunk + group) : uint4{};
+            loaded[i] = row < arguments.rows && group < groups ? working[chunk + group] : uint4{};
         }
         if (thread < groups) {
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
-                const float4 gamma = __ldg(arguments.gamma + 2 * (chunk + thread) + half);
-                const float4 beta = __ldg(arguments.beta + 2 * (chunk + thread) + half);
+                const float4 gamma = arguments.gamma[2 * (chunk + thread) + half];
+                const float4 beta = arguments.beta[2 * (chunk + thread) + half];
                 factors[half][thread] = {beta.x / norm_factor(gamma.x), beta.y / norm_factor(gamma.y),
                                          beta.z / norm_factor(gamma.z), beta.w / norm_factor(gamma.w)};
             }
@@ -77,7 +82,7 @@ __global__ __launch_bounds__(kThreads) void fold_beta(const __grid_constant__ Fo
     }
     sum = warp_sum(sum);
     if (lane == 0 && row < arguments.rows)
-        arguments.v[row] = arguments.bias != nullptr ? __ldg(arguments.bias + row) + sum : sum;
+        arguments.v[row] = arguments.bias != nullptr ? arguments.bias[row] + sum : sum;
 }
 
 constexpr int kRows = static_cast<int>(BetaBackward::kTileRows) / kWarps;  // of a warp
@@ -96,6 +101,8 @@ struct BetaArguments {
 };
 
 __global__ __launch_bounds__(kThreads) void beta_backward(const __grid_constant__ BetaArguments arguments) {
+    ptx::wait_on_dependencies();
+    ptx::launch_dependents();
     __shared__ ColumnSums<kWarps> sums;
     const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
     const std::int64_t tile = blockIdx.x / arguments.chunks, chunk = blockIdx.x % arguments.chunks;
@@ -103,7 +110,11 @@ __global__ __launch_bounds__(kThreads) void beta_backward(const __grid_constant_
     const int rows = 8 * group < arguments.columns
                          ? static_cast<int>(max(min(arguments.rows - first, std::int64_t{kRows}), std::int64_t{0}))
                          : 0;  // of this lane's columns
-    const Eight beta = rows > 0 ? load_eight(arguments.beta + 2 * group) : Eight{};
+    Eight beta{};
+    if (rows > 0) {
+        const float4 low = arguments.beta[2 * group], high = arguments.beta[2 * group + 1];
+        beta = {{low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w}};
+    }
     float sum[8] = {};
 #pragma unroll 1
     for (int from = 0; from < rows; from += kBatch) {
@@ -115,10 +126,10 @@ __global__ __launch_bounds__(kThreads) void beta_backward(const __grid_constant_
             if (from + i >= rows) break;
             const std::int64_t row = first + from + i;
             const float4* grad = arguments.grad + row * arguments.grad_ld + 2 * group;
-            loaded[i] = __ldg(arguments.working + row * arguments.working_ld + group);
+            loaded[i] = arguments.working[row * arguments.working_ld + group];
             low[i] = grad[0];
             high[i] = grad[1];
-            db[i] = __ldg(arguments.db + row);
+            db[i] = arguments.db[row];
         }
 #pragma unroll
         for (int i = 0; i < kBatch; ++i) {
@@ -156,8 +167,7 @@ Launch bind(const FoldBeta& op, const Plan&, const Memory& memory) {
     arguments.groups = d / 8;
     arguments.ld = op.working.ld / 8;
     return [=](Stream stream) {
-        fold_beta<<<static_cast<unsigned>(blocks), kThreads, 0, stream>>>(arguments);
-        CUDA_CHECK(cudaGetLastError());
+        launch_overlapped(fold_beta, static_cast<unsigned>(blocks), kThreads, 0, stream, arguments);
     };
 }
 
@@ -187,8 +197,7 @@ Launch bind(const BetaBackward& op, const Plan&, const Memory& memory) {
     arguments.dbeta_ld = op.dbeta.ld;
     arguments.chunks = static_cast<unsigned>(chunks);
     return [=](Stream stream) {
-        beta_backward<<<static_cast<unsigned>(tiles * chunks), kThreads, 0, stream>>>(arguments);
-        CUDA_CHECK(cudaGetLastError());
+        launch_overlapped(beta_backward, static_cast<unsigned>(tiles * chunks), kThreads, 0, stream, arguments);
     };
 }
 
