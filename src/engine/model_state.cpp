@@ -136,6 +136,10 @@ void send_embedding(Executor& executor, const View& to, const PackedTensor& tabl
     send(std::vector<float>());
 }
 
+void derive(Executor& executor, const Schedules& schedules) {
+    if (schedules.has(Pass::derive)) executor.run(Pass::derive);
+}
+
 }  // namespace
 
 void renew_working(Executor& executor, const Schedules& schedules, const ParameterLayout& layout) {
@@ -152,6 +156,7 @@ void renew_working(Executor& executor, const Schedules& schedules, const Paramet
             working.send(first, count, reinterpret_cast<const Master*>(bytes.data()));
         });
     });
+    derive(executor, schedules);
 }
 
 void send_weights(Executor& executor, const Schedules& schedules, const ParameterLayout& layout,
@@ -176,6 +181,7 @@ void send_weights(Executor& executor, const Schedules& schedules, const Paramete
         });
     }
     if (schedules.uses(host.embedding)) send_embedding(executor, host.embedding, layout.embedding_table(), weights);
+    derive(executor, schedules);
 }
 
 std::vector<StateSegment> state_segments(const Schedules& schedules) {
@@ -224,6 +230,7 @@ void load_state(Executor& executor, const Schedules& schedules, const ParameterL
     });
     if (schedules.uses(host.embedding))
         send_embedding(executor, host.embedding, layout.embedding_table(), CheckpointWeights(checkpoint, layout));
+    derive(executor, schedules);
 }
 
 }  // namespace coda

@@ -11,11 +11,13 @@ namespace coda {
 /// A step of the optimizer is `first`, then `further` for every other micro-batch, then `update`. `last` takes the
 /// place of a rank's last micro-batch where there are several ranks: it exchanges the gradients. `scales`, of FP8
 /// training only, makes scales and the weights' FP8 copies without an update: when a run begins and when it continues.
+/// `derive`, of a model with LayerNorm, makes what ops read that follows from the weights only, when weights are
+/// loaded; `update` ends with the same steps.
 ///
 /// Generation with a cache: a `prefill` takes all tokens of a prompt but the last into the cache of one sequence;
 /// `decode` takes one token of each sequence, the newest, and chooses the next one. Pass::prefill is the first of
 /// kPrefillPasses, which differ in their number of rows (prefill_lengths).
-enum class Pass : std::uint8_t { first, further, last, update, scales, evaluate, decode, prefill };
+enum class Pass : std::uint8_t { first, further, last, update, scales, derive, evaluate, decode, prefill };
 inline constexpr int kPrefillPasses = 16;
 constexpr Pass prefill_pass(std::size_t index) {
     return static_cast<Pass>(static_cast<std::size_t>(Pass::prefill) + index);

@@ -107,6 +107,13 @@ Schedule scales_schedule(const HostViews& host, const Weights& weights, Exchange
     return schedule;
 }
 
+Schedule derive_schedule(const HostViews& host, const Weights& weights) {
+    Schedule schedule;
+    StepList step(schedule);
+    weights.derive(step, host.segments());
+    return schedule;
+}
+
 }  // namespace
 
 std::string name_of(const Schedules& schedules, Pass pass) {
@@ -116,6 +123,7 @@ std::string name_of(const Schedules& schedules, Pass pass) {
         case Pass::last: return "last micro-batch";
         case Pass::update: return "update";
         case Pass::scales: return "scales";
+        case Pass::derive: return "derived weights";
         case Pass::evaluate: return "evaluate";
         case Pass::decode: return "decode";
         case Pass::prefill: break;
@@ -130,6 +138,7 @@ const Schedule& Schedules::operator[](Pass pass) const {
         case Pass::last: return last;
         case Pass::update: return update;
         case Pass::scales: return scales;
+        case Pass::derive: return derive;
         case Pass::evaluate: return evaluate;
         case Pass::decode: return decode;
         case Pass::prefill: break;
@@ -221,6 +230,7 @@ Schedules build_schedules(const ModelConfig& model, const ParameterLayout& layou
         schedules.last = micro_batch(options.micro_batches > 1 ? Beta::accumulate : Beta::overwrite, &exchanges);
     }
     if (passes.has(Pass::scales) && weights.f8()) schedules.scales = scales_schedule(host, weights, exchanges);
+    if (!passes.empty() && weights.derives()) schedules.derive = derive_schedule(host, weights);
     if (passes.has(Pass::evaluate)) schedules.evaluate = evaluate_schedule(blocks);
     if (passes.has(Pass::update)) {
         std::vector<Exchanges::UnderWay> arriving;

@@ -20,7 +20,7 @@ struct Schedules {
     Division division;
     BufferTable buffers;
     HostViews host;
-    Schedule first, further, last, update, scales, evaluate, decode;
+    Schedule first, further, last, update, scales, derive, evaluate, decode;
     std::vector<Schedule> prefill;  // by length, as prefill_lengths has them
     std::int32_t transfers = 0;     // numbers that StartExchange has in all of them
     Weights weights;
@@ -40,7 +40,8 @@ std::string name_of(const Schedules& schedules, Pass pass);
 
 /// The schedules of `passes`. Without Pass::update there are no master weights on the device: the host fills the
 /// working copy, and looks up a tied embedding (HostViews::embedded; generation has HostViews::embedding).
-/// Pass::decode and Pass::prefill need options.generation. Pass::last is absent with one rank.
+/// Pass::decode and Pass::prefill need options.generation. Pass::last is absent with one rank. Pass::derive comes with
+/// any other pass, where the model has something to derive.
 Schedules build_schedules(const ModelConfig& model, const ParameterLayout& layout, const ScheduleOptions& options,
                           PassSet passes = kAllPasses);
 

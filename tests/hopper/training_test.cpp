@@ -184,7 +184,8 @@ TEST_CASE("two steps with every output filled before its op", "[gpu]") {
         const ModelConfig model = model_of(c);
         const textbook::Weights weights = random_weights(model, 8);
         ModelRun run(model, c.sizes, kMixedBf16), cpu(model, c.sizes, kMixedBf16);
-        for (Schedule* schedule : {&run.schedules.first, &run.schedules.further, &run.schedules.update})
+        for (Schedule* schedule :
+             {&run.schedules.first, &run.schedules.further, &run.schedules.update, &run.schedules.derive})
             *schedule = with_outputs_filled(*schedule);
         run.start([](const Schedules& schedules, const MemoryPlan& plan, Team*) {
             return make_hopper_executor(schedules, without_sharing(schedules, plan), nullptr);

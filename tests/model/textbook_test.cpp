@@ -305,6 +305,7 @@ TEST_CASE("ten steps of AdamW follow the textbook model and optimizer") {
     ModelConfig model = tiny_model();
     model.attention_bias = model.attention_out_bias = model.mlp_bias = GENERATE(false, true);
     if (model.mlp_bias) model.mlp = MlpKind::gelu_tanh;
+    if (model.mlp_bias) model.norm = GENERATE(NormKind::rmsnorm, NormKind::layernorm);
     model.qk_norm = !model.attention_bias && GENERATE(false, true);
     textbook::Weights weights = textbook::random_weights(model, 7);
     ModelRun run(model, {}, kFloat64);

@@ -115,7 +115,8 @@ class RandomModel {
         for (std::size_t i = 0; weights == "int4" && i < layout.matrices.size(); ++i)
             if (layout.matrices[i].layer >= 0) request.generation.int4.push_back(i);
         schedules_ = build_schedules(model, layout, request, PassSet{Pass::decode});
-        schedules_.prefill.clear();  // nobody runs it, so its buffers need no memory
+        schedules_.prefill.clear();  // nobody runs them, so their buffers need no memory
+        schedules_.derive.clear();
         const Schedule* const decode[] = {&schedules_.decode};
         const MemoryPlan plan = plan_memory(schedules_.buffers, decode);
         executor_ = make_hopper_executor(schedules_, plan, nullptr);

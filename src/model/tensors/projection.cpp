@@ -36,6 +36,11 @@ void Projection::make_value(StepList& step, const std::string& name) {
 
 Factor Projection::forward(StepList& step) {
     if (codes_) return {codes_.rows, codes_.undo_forward};
+    if (!kept_ && !centred_) make_value(step, named("_weights"));
+    return {read()};
+}
+
+void Projection::derive(StepList& step) {
     if (!kept_) make_value(step, named("_weights"));
     if (centred_) {
         step(named("_centred"), CentreColumns{.matrix = value_, .out = write(centred_)});
@@ -44,7 +49,6 @@ Factor Projection::forward(StepList& step) {
     if (beta_)
         step(named("_added"),
              FoldBeta{.working = value_, .gamma = gamma_, .beta = beta_, .bias = bias_, .v = write(added_)});
-    return {read()};
 }
 
 std::int64_t Projection::square_columns(std::int64_t width) const {

@@ -62,8 +62,7 @@ class Projection {
     /// Storage instead of codes, in a pass that rounds nothing.
     void read_storage() { codes_ = {}; }
 
-    /// w of x Wᵀ. What is not kept and GEMMs read in storage is made first: W in step NAME_weights, and of a model with
-    /// LayerNorm the centred copy in NAME_centred, and in NAME_added what ops add to z.
+    /// w of x Wᵀ. Where W is not kept and GEMMs read it in storage, step NAME_weights makes it first.
     Factor forward(StepList& step);
     /// Columns of a stream of width `width` per partial of the sums of squares that close_branch makes.
     std::int64_t square_columns(std::int64_t width) const;
@@ -106,6 +105,10 @@ class Projection {
 
     /// Makes W in storage of the master, or of 4-bit integers.
     void make_value(StepList& step, const std::string& name);
+    /// Whether ops read what follows from the weights only, which derive() makes: the centred copy in step
+    /// NAME_centred, and in NAME_added what ops add to z.
+    bool derives() const { return centred_ || beta_; }
+    void derive(StepList& step);
     /// What GEMMs read in storage.
     const View& read() const { return centred_ ? centred_ : value_; }
     /// A gradient in place: step NAME and suffix.
@@ -118,7 +121,7 @@ class Projection {
     int layer_ = -1;
     View value_, gradient_, gamma_, gamma_gradient_, bias_, bias_gradient_;
     View beta_, beta_gradient_;  // of the LayerNorm before it
-    View centred_, added_;       // (N, K) storage and (1, N) statistic, as forward() makes them
+    View centred_, added_;       // (N, K) storage and (1, N) statistic, as derive() makes them
     View dz_sum_;                // (1, N) gradient: Σ dz of a micro-batch
     View master_, units_;        // what the value is made of, in a plan without a flat working copy
     bool kept_ = true;           // whether the value stays from pass to pass

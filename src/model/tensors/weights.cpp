@@ -36,9 +36,11 @@ Weights::Weights(std::span<const WeightMatrix> matrices, const Segments& segment
         const BlockBuffers to = buffers_of(matrix, buffers);
         const std::int64_t outputs = matrix.place.rows;
         if (matrix.centred || (matrix.norm && matrix.norm->bias))
-            projection.added_ = to.statistic(text(matrix.name, " added"), 1, outputs);
+            projection.added_ = to.persistent(text(matrix.name, " added"), MemorySegment::weights,
+                                              to.precision().statistic, 1, outputs);
         if (matrix.centred)
-            projection.centred_ = to.activation(text(matrix.name, " centred weights"), outputs, matrix.place.cols);
+            projection.centred_ = to.persistent(text(matrix.name, " centred weights"), MemorySegment::weights,
+                                                to.precision().storage, outputs, matrix.place.cols);
         if (!matrix.norm) continue;
         if (matrix.norm->bias) {
             projection.beta_ = read_.norm(*matrix.norm->bias);
@@ -141,6 +143,20 @@ void Weights::add_codes(std::span<const WeightMatrix> matrices, const F8Layers& 
         projection.codes_.undo_forward = scalar_of(views_.products, first);
         projection.codes_.undo_dgrad = scalar_of(views_.products, first + 1);
         projection.codes_.undo_wgrad = scalar_of(views_.products, first + 2);
+    }
+}
+
+bool Weights::derives() const {
+    return std::any_of(projections_.begin(), projections_.end(), [](const Projection& each) { return each.derives(); });
+}
+
+void Weights::derive(StepList& step, const Segments& segments) const {
+    for (Projection each : projections_) {
+        if (!each.derives()) continue;
+        each.value_.version = segments.working.version;
+        for (View* vector : {&each.gamma_, &each.beta_, &each.bias_}) vector->version = segments.norms.version;
+        step.enter(Phase::update, each.layer_);
+        each.derive(step);
     }
 }
 
