@@ -230,7 +230,7 @@ Schedules build_schedules(const ModelConfig& model, const ParameterLayout& layou
         schedules.last = micro_batch(options.micro_batches > 1 ? Beta::accumulate : Beta::overwrite, &exchanges);
     }
     if (passes.has(Pass::scales) && weights.f8()) schedules.scales = scales_schedule(host, weights, exchanges);
-    if (!passes.empty() && weights.derives()) schedules.derive = derive_schedule(host, weights);
+    if (!passes.empty()) schedules.derive = derive_schedule(host, weights);
     if (passes.has(Pass::evaluate)) schedules.evaluate = evaluate_schedule(blocks);
     if (passes.has(Pass::update)) {
         std::vector<Exchanges::UnderWay> arriving;

@@ -160,7 +160,7 @@ std::vector<Exchanges::UnderWay> build_update(const ParameterLayout& layout, con
     step.enter(Phase::update, -1);
     std::vector<Exchanges::UnderWay> sent = Update(layout, options, host, weights, exchanges, step).issue();
     if (weights.f8()) build_renewal(host, weights, exchanges, step);
-    if (weights.derives()) weights.derive(step, host.segments());
+    weights.derive(step, host.segments());
     return sent;
 }
 

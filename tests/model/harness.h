@@ -102,7 +102,14 @@ class ModelRun {
         executor = make_executor(schedules, plan, team);
         set_elements(schedules.host.rope, rope_table(model, schedules.host.rope.rows));
         tokens = std::make_unique<TokenInput>(*executor, schedules);
-        if (schedules.uses(schedules.host.gradient)) poison(schedules.host.gradient);  // whatever is not written shows
+        // Whatever is not written shows.
+        if (schedules.uses(schedules.host.gradient)) poison(schedules.host.gradient);
+        for (const Step& step : schedules.derive) {
+            for_each_operand(step.op, [&](const char*, const View& operand, Access access) {
+                if (access == Access::out)
+                    set_elements(operand, std::vector<double>(static_cast<std::size_t>(operand.count()), std::nan("")));
+            });
+        }
     }
 
     void set_weights(const textbook::Weights& weights) {

@@ -57,7 +57,7 @@ TEST_CASE("planted mistakes are far outside the tolerance") {
         });
         CHECK(error > 0.01);
     }
-    SECTION("the norm statistic without the bias of another layer") {
+    SECTION("the norm statistic less the bias of another layer") {
         const double error = error_with([](Schedule& schedule) {
             View first;
             change_ops<AttentionBackward>(schedule, [&](AttentionBackward& op) {

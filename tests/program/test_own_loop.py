@@ -11,6 +11,8 @@ from ranks import RanksTestCase, held_port
 
 CHECK = os.path.join(os.path.dirname(os.path.abspath(__file__)), "own_loop_check.py")
 SMALL = {"training.grad_accumulation_steps": 3, "training.steps": 6, "checkpoint.at_end": True}
+GPT2 = {"model.mlp": "gelu_tanh", "model.norm": "layernorm", "model.position_embeddings": "learned",
+        **{f"model.{bias}": True for bias in ("mlp_bias", "attention_bias", "attention_out_bias")}}
 FP8 = {**SMALL, "model.hidden_size": 48, "model.intermediate_size": 80, "model.num_attention_heads": 6,
        "model.num_key_value_heads": 3, "training.micro_batch_size": 2, "precision": "fp8"}
 
@@ -58,7 +60,8 @@ class OwnLoopTest(RanksTestCase):
         self.assertEqual(made[0]["working"], made[1]["working"], "each has the weights of both")
 
     def test_published_weights(self):
-        for changes in (SMALL, {**SMALL, "model.tie_word_embeddings": True}, {**FP8, "precision": "bf16"}):
+        for changes in (SMALL, {**SMALL, "model.tie_word_embeddings": True}, {**FP8, "precision": "bf16"},
+                        {**SMALL, **GPT2}):
             self.assertEqual(self.check("publish", self.config(changes), "7"),
                              {"gradients": True, "master": True, "loss": True, "moved": True})
 

@@ -122,6 +122,25 @@ TEST_CASE("a checkpoint of any number of ranks is continued by any other", "[thr
         }
 }
 
+TEST_CASE("a run with LayerNorm continues with the bits of an uninterrupted one", "[threads]") {
+    const Folder folder;
+    const auto with_layernorm = [&](const std::string& run, std::int64_t steps) {
+        Config config = config_of(folder, run, steps);
+        config.model.mlp = MlpKind::gelu_tanh;
+        config.model.norm = NormKind::layernorm;
+        return config;
+    };
+    for (const int ranks : {1, 2}) {
+        INFO(ranks << " ranks");
+        const std::string parts = "parts" + std::to_string(ranks), whole = "whole" + std::to_string(ranks);
+        CHECK(train_ranks(folder, with_layernorm(parts, 2), ranks) == kExitDone);
+        CHECK(train_ranks(folder, with_layernorm(parts, 4), ranks, true) == kExitDone);
+        CHECK(train_ranks(folder, with_layernorm(whole, 4), ranks) == kExitDone);
+        CHECK((folder.state(parts, 4) == folder.state(whole, 4)));
+        CHECK(losses(folder.log(parts)) == losses(folder.log(whole)));
+    }
+}
+
 TEST_CASE("ranks that cannot share a step's micro-batches are told what would do", "[threads]") {
     const Folder folder;
     Config config = config_of(folder, "run", 2);

@@ -4,6 +4,7 @@
 //   dV = Pᵀ dO, dK = dSᵀ Q / sqrt(hd), dQ = dS K (scaled when it is finished)
 //   with positions: dot parts Σ k dk and Σ v dv per row, and dk rotated back through RoPE
 //   with a norm of heads: dk back through it too (backward_norm.cuh)
+//   with a bias: its share left out of dot, and the sums of dk and dv over 64 keys (backward_bias.cuh)
 //
 // Roles      warpgroup 0: warp 0 loads, a warp for every stage of dQ adds it to global memory         (24 registers)
 //            warpgroups 1-2: 64 keys each, GEMMs and softmax                                        (240 registers)

@@ -33,7 +33,8 @@ __device__ __forceinline__ void leave_out_bias(const BackwardArgumentsOf<Tile>& 
     sum_over_rows(columns, lane);
 }
 
-/// Stores a column's sum over the rows of a consumer, which begin at position `first`, from where its warps put theirs.
+/// Adds up what the consumer's warps have put at `scratch` for one column, and stores it. The rows begin at position
+/// `first`.
 template <class Tile>
 __device__ __forceinline__ void store_columns(const BackwardArgumentsOf<Tile>& arguments, int sequence, int first,
                                               int qkv_head, std::uint32_t scratch, int column) {

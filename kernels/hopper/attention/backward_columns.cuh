@@ -23,6 +23,7 @@ __device__ __forceinline__ void sum_over_rows(float2 (&columns)[kBlocks], int la
     }
     if constexpr (kLanes < 16) sum_over_rows<2 * kLanes>(columns, lane);
 }
+/// The first block of a lane, for what sum_over_rows has left it: each stage halves the blocks by one bit of the lane.
 template <int kBlocks>
 __device__ __forceinline__ int block_of(int lane) {
     return kBlocks / 8 * ((lane & 4) + (lane & 8) / 4 + (lane & 16) / 16);

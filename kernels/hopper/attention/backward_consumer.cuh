@@ -269,7 +269,7 @@ struct BackwardConsumer : BackwardKeys<Tile> {
             step(tile);
             if (++g == work.group) g = 0, --tile;
         }
-        const typename Keys::Rows rows = this->rows();
+        const typename Keys::KeyRows rows = this->key_rows();
         if constexpr (Tile::kLateDQuery) {
             float dq[32];
             ptx::mbarrier_wait(shared.dscore_full(previous.index), previous.parity);

@@ -41,13 +41,13 @@ struct BackwardKeys {
 
     /// With rope, what the tails of dK and dV need of the thread's keys. Loaded once and together: every load by itself
     /// would be waited for by itself.
-    struct Rows {
+    struct KeyRows {
         float factor[2];           // 0 beyond the sequence
         std::int32_t position[2];  // 0 beyond the sequence
     };
-    __device__ __forceinline__ Rows rows() const {
+    __device__ __forceinline__ KeyRows key_rows() const {
         const RopeBackwardArguments& rope = arguments.rope;
-        Rows rows{};
+        KeyRows rows{};
         if (rope.positions == nullptr) return rows;
 #pragma unroll
         for (int half = 0; half < 2; ++half)
@@ -62,7 +62,7 @@ struct BackwardKeys {
     }
 
     /// Rotates a gradient's rows back through RoPE.
-    __device__ __forceinline__ void unrotate(float (&gradient)[Tile::kHeadDim / 2], const Rows& rows) const {
+    __device__ __forceinline__ void unrotate(float (&gradient)[Tile::kHeadDim / 2], const KeyRows& rows) const {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
             const float2* angles =
@@ -79,7 +79,7 @@ struct BackwardKeys {
     }
 
     /// With rope: multiplies a gradient by the rows' rstd, writes each row's share of dot, and rotates the rows back.
-    __device__ __forceinline__ void finish_rows(float (&gradient)[Tile::kHeadDim / 2], const Rows& rows,
+    __device__ __forceinline__ void finish_rows(float (&gradient)[Tile::kHeadDim / 2], const KeyRows& rows,
                                                 std::uint32_t operand, int qkv_head, bool rotated) const {
         const RopeBackwardArguments& rope = arguments.rope;
 #pragma unroll
@@ -97,7 +97,7 @@ struct BackwardKeys {
     }
 
     /// finish_rows with a bias.
-    __device__ __forceinline__ void finish_biased_rows(float (&gradient)[Tile::kHeadDim / 2], const Rows& rows,
+    __device__ __forceinline__ void finish_biased_rows(float (&gradient)[Tile::kHeadDim / 2], const KeyRows& rows,
                                                        std::uint32_t operand, int qkv_head, bool rotated,
                                                        Columns& columns) const {
         float dot[2];
@@ -119,7 +119,7 @@ struct BackwardKeys {
     /// Stores dK or dV over the operand it belongs to: `operand` still holds the keys or values themselves. `qkv_head`
     /// counts heads along a row of dqkv: query heads, then key heads, then value heads. With a bias, `columns` gets the
     /// sums of dV, and is stored with those of dK.
-    __device__ __forceinline__ void store(float (&gradient)[Tile::kHeadDim / 2], const Rows& rows,
+    __device__ __forceinline__ void store(float (&gradient)[Tile::kHeadDim / 2], const KeyRows& rows,
                                           std::uint32_t operand, int qkv_head, bool rotated,
                                           [[maybe_unused]] Columns& columns) {
         // NOTE: with dK, Q is free: both consumers have met after their last GEMM.

@@ -176,15 +176,15 @@ __global__ void __launch_bounds__(kFinishDQueryThreads)
             }
         }
         if constexpr (Tile::kBias) {
-            __shared__ float sums[Tile::kConsumers][4][64];
+            __shared__ alignas(8) float of_warps[Tile::kConsumers][4][64];
             sum_over_rows(columns, lane);
-            put_columns(columns, sums[consumer][warp], lane);
+            put_columns(columns, of_warps[consumer][warp], lane);
             __syncthreads();
             const int own = thread % kWarpgroupThreads;
             const int tile_row = first + (Tile::kHeadDim == 64 ? 64 * consumer : 0);
             const int column = head * Tile::kHeadDim + (Tile::kHeadDim == 64 ? 0 : 64 * consumer) + own;
             if (own < 64 && tile_row < arguments.seq_len)
-                arguments.bias.partials(sequence, tile_row)[column] = column_sum(sums[consumer], own);
+                arguments.bias.partials(sequence, tile_row)[column] = column_sum(of_warps[consumer], own);
         } else {
             __syncthreads();
         }

@@ -31,7 +31,7 @@ namespace {
 
 constexpr int kColumns = 32;
 constexpr int kClusterBlocks = 8;
-constexpr std::int64_t kClusterTiles = 1024;  // a block by itself takes 16 tiles per warp of 512, without waiting long
+constexpr std::int64_t kClusterTiles = 1024;  // with 512, a warp of a single block has 16 tiles: two batches of loads
 
 struct Partial {
     const float* data;  // (tiles, columns)

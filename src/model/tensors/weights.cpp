@@ -146,10 +146,6 @@ void Weights::add_codes(std::span<const WeightMatrix> matrices, const F8Layers& 
     }
 }
 
-bool Weights::derives() const {
-    return std::any_of(projections_.begin(), projections_.end(), [](const Projection& each) { return each.derives(); });
-}
-
 void Weights::derive(StepList& step, const Segments& segments) const {
     for (Projection each : projections_) {
         if (!each.derives()) continue;

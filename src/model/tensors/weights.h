@@ -89,10 +89,8 @@ class Weights {
     /// `number` and `skip`: of the step (UpdateScales). `amax`: views().amax, with the value that is to count.
     void renew(StepList& step, const Segments& updated, const View& number, const View& skip, const View& amax) const;
 
-    /// Whether ops read what follows from the weights only: of a model with LayerNorm, centred copies of the matrices
-    /// that end a branch, and vectors W beta + b.
-    bool derives() const;
-    /// Makes it from the segments as they are, or as the update left them.
+    /// Makes what ops read that follows from the weights only, of the segments as they are or as the update left them:
+    /// with LayerNorm, centred copies of the matrices that end a branch, and vectors W beta + b. Otherwise nothing.
     void derive(StepList& step, const Segments& segments) const;
 
   private:
