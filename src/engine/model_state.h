@@ -13,7 +13,7 @@ struct CheckpointInfo;
 
 /// Sends master weights to the executor: the working copy made of them and themselves, where its plan has them, and the
 /// embedding where generation looks it up by itself. The host holds a part of them at a time. Copies of single matrices
-/// are made by Pass::scales. Runs Pass::derive, as do the other two functions that fill the working copy.
+/// are made by Pass::scales. All functions here that fill the working copy end with Pass::derive.
 void send_weights(Executor& executor, const Schedules& schedules, const ParameterLayout& layout,
                   const MasterWeights& weights);
 

@@ -128,9 +128,9 @@ CODA_API void coda_close(coda_run* run);
 
 CODA_API int coda_shape_of(coda_run* run, coda_shape* shape);
 /* "master": weights, "gradient", "m" and "v": moments, "working": what GEMMs read, which an FP8 run of one rank keeps
- * otherwise, and of which coda_update and coda_publish make the copies that GEMMs read with LayerNorm. Of several ranks
- * each has all of "gradient" and "working", with the sums of all ranks only in its own part of "gradient", and its part
- * of the others. */
+ * otherwise. With LayerNorm GEMMs read some matrices as copies of it, which coda_update and coda_publish make. Of
+ * several ranks each has all of "gradient" and "working", with the sums of all ranks only in its own part of
+ * "gradient", and its part of the others. */
 CODA_API int coda_segment_of(coda_run* run, const char* name, coda_segment* segment);
 CODA_API int coda_tensor_of(coda_run* run, int32_t index, coda_tensor* tensor);
 

@@ -105,7 +105,8 @@ TEST_CASE("a plan has memory for what its mode touches and for nothing else") {
     }
     const ParameterLayout layout = parameter_layout(model);
     const std::int64_t vectors = layout.count - layout.matrix_count;  // in fp32 too
-    std::int64_t derived = 0;                                         // with LayerNorm, of the case that is tied
+    // The case that is tied has LayerNorm.
+    std::int64_t derived = 0;
     for (const WeightMatrix& matrix : layout.matrices) {
         if (matrix.centred) derived += 2 * matrix.place.count();
         if (matrix.centred || (matrix.norm && matrix.norm->bias)) derived += 4 * matrix.place.rows;

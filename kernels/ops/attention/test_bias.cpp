@@ -1,16 +1,13 @@
 // AttentionBackward with a bias against the same op without it: what dot leaves out, and the sums of the gradient.
-#include "kernels/cpu/run.h"
+#include "kernels/ops/attention/test_plain_backward.h"
 #include "tests/catch.h"
-#include "tests/kernels/fixture.h"
 #include "tests/kernels/threads.h"
 
 using namespace coda;
 using namespace coda::test;
+using namespace coda::plain_backward;
 
 namespace {
-
-constexpr std::int64_t kBatch = 2, kSeqLen = 70, kHeads = 4, kKvHeads = 2, kHeadDim = 8;
-constexpr std::int64_t kRows = kBatch * kSeqLen, kSlots = kHeads + 2 * kKvHeads, kColumns = kSlots * kHeadDim;
 
 /// The op with and without the bias on the same inputs.
 struct Both {
@@ -19,32 +16,10 @@ struct Both {
 
     Both(DType storage, bool has_rstd) {
         const DType statistic = compute_of(storage);
-        Attention forward;
-        const auto shape = [](auto& op) {
-            op.seq_len = kSeqLen;
-            op.heads = kHeads;
-            op.kv_heads = kKvHeads;
-            op.head_dim = kHeadDim;
-        };
-        forward.qkv = buffers.random(storage, kRows, kColumns, -2, 2);
-        forward.o = buffers.matrix(storage, kRows, kHeads * kHeadDim);
-        forward.lse = buffers.matrix(statistic, kHeads, kRows);
-        shape(forward);
-        cpu::run(forward, buffers.memory());
-
-        plain.qkv = forward.qkv;
-        plain.o = forward.o;
-        plain.lse = forward.lse;
-        plain.dout = buffers.random(storage, kRows, kHeads * kHeadDim);
-        std::vector<int> positions;
-        for (int m = 0; m < kRows; ++m) positions.push_back(m % static_cast<int>(kSeqLen));
-        plain.positions = buffers.indices(positions);
-        plain.rope = buffers.random(statistic, kSeqLen, kHeadDim, -1, 1);  // of no rotation: the op takes the transpose
+        plain = inputs(buffers, storage);
         if (has_rstd) plain.rstd = buffers.random(statistic, 1, kRows, 0.5, 2);
-        shape(plain);
         biased = plain;
-        plain.dqkv = buffers.matrix(storage, kRows, kColumns);
-        plain.dot = buffers.matrix(statistic, kSlots, kRows);
+        add_outputs(plain, buffers, storage);
         biased.dqkv = buffers.matrix(storage, kRows, kColumns, kColumns + 3);
         biased.dot = buffers.matrix(statistic, kSlots, kRows, kRows + 5);
         biased.bias = buffers.random(statistic, 1, kColumns, -3, 3);

@@ -51,19 +51,17 @@ TEST_CASE("two runs of attention give the same bits", "[gpu][attention]") {
             const Device device(problem.gpu);
             Bytes first, first_rope, first_norm, first_bias;
             for (int run = 0; run < 4; ++run) {
+                const auto repeats = [&](const AttentionBackward& op, std::initializer_list<std::size_t> results,
+                                         Bytes& expected) {
+                    device.run(op, results, problem.gpu);
+                    if (run == 0) expected = problem.gpu;
+                    CHECK(problem.gpu == expected);
+                };
                 device.run(problem.small.forward, {cases::kO, cases::kLse}, problem.gpu);
-                device.run(problem.small.backward, {cases::kDqkv}, problem.gpu);
-                if (run == 0) first = problem.gpu;
-                CHECK(problem.gpu == first);
-                device.run(problem.small.rope_backward, {cases::kDqkv, cases::kDot}, problem.gpu);
-                if (run == 0) first_rope = problem.gpu;
-                CHECK(problem.gpu == first_rope);
-                device.run(problem.small.norm_backward, {cases::kDqkv, cases::kDot, cases::kDGain}, problem.gpu);
-                if (run == 0) first_norm = problem.gpu;
-                CHECK(problem.gpu == first_norm);
-                device.run(problem.small.bias_backward, {cases::kDqkv, cases::kDot, cases::kDBias}, problem.gpu);
-                if (run == 0) first_bias = problem.gpu;
-                CHECK(problem.gpu == first_bias);
+                repeats(problem.small.backward, {cases::kDqkv}, first);
+                repeats(problem.small.rope_backward, {cases::kDqkv, cases::kDot}, first_rope);
+                repeats(problem.small.norm_backward, {cases::kDqkv, cases::kDot, cases::kDGain}, first_norm);
+                repeats(problem.small.bias_backward, {cases::kDqkv, cases::kDot, cases::kDBias}, first_bias);
                 problem.gpu = first;
             }
         }
@@ -77,35 +75,23 @@ TEST_CASE("attention's kernels wait for each other", "[gpu][attention]") {
         Problem problem({2, 1000, 8, 2, head_dim, true});
         const Device device(problem.gpu);
         device.run(problem.small.forward, {cases::kO, cases::kLse}, problem.gpu);
-        device.run(problem.small.backward, {cases::kDqkv}, problem.gpu);
-        const Bytes first = problem.gpu;
-        device.run(problem.small.norm_backward, {cases::kDqkv, cases::kDot, cases::kDGain}, problem.gpu);
-        const Bytes first_norm = problem.gpu;
         const hopper::Launch forward = hopper::prepare(problem.small.forward, device.memory());
-        const hopper::Launch backward = hopper::prepare(problem.small.backward, device.memory());
-        device.run(problem.small.bias_backward, {cases::kDqkv, cases::kDot, cases::kDBias}, problem.gpu);
-        const Bytes first_bias = problem.gpu;
-        const hopper::Launch norm_backward = hopper::prepare(problem.small.norm_backward, device.memory());
-        const hopper::Launch bias_backward = hopper::prepare(problem.small.bias_backward, device.memory());
-        for (int run = 0; run < 10; ++run) {
-            device.poison({cases::kO, cases::kLse, cases::kDqkv, cases::kScratch}, problem.gpu);
-            forward(nullptr);
-            backward(nullptr);
-            problem.gpu = first;
-            device.download({cases::kO, cases::kLse, cases::kDqkv}, problem.gpu);
-            CHECK(problem.gpu == first);
-            device.poison({cases::kO, cases::kLse, cases::kDqkv, cases::kDot, cases::kDGain, cases::kScratch},
-                          problem.gpu);
-            forward(nullptr);
-            norm_backward(nullptr);
-            device.download({cases::kO, cases::kLse, cases::kDqkv, cases::kDot, cases::kDGain}, problem.gpu);
-            CHECK(problem.gpu == first_norm);
-            device.poison({cases::kO, cases::kLse, cases::kDqkv, cases::kDot, cases::kDBias, cases::kScratch},
-                          problem.gpu);
-            forward(nullptr);
-            bias_backward(nullptr);
-            device.download({cases::kO, cases::kLse, cases::kDqkv, cases::kDot, cases::kDBias}, problem.gpu);
-            CHECK(problem.gpu == first_bias);
-        }
+        const auto check_waits = [&](const AttentionBackward& op, std::initializer_list<std::size_t> results) {
+            device.run(op, results, problem.gpu);
+            const Bytes expected = problem.gpu;
+            const hopper::Launch backward = hopper::prepare(op, device.memory());
+            for (int run = 0; run < 10; ++run) {
+                device.poison({cases::kO, cases::kLse, cases::kScratch}, problem.gpu);
+                device.poison(results, problem.gpu);
+                forward(nullptr);
+                backward(nullptr);
+                device.download({cases::kO, cases::kLse}, problem.gpu);
+                device.download(results, problem.gpu);
+                CHECK(problem.gpu == expected);
+            }
+        };
+        check_waits(problem.small.backward, {cases::kDqkv});
+        check_waits(problem.small.norm_backward, {cases::kDqkv, cases::kDot, cases::kDGain});
+        check_waits(problem.small.bias_backward, {cases::kDqkv, cases::kDot, cases::kDBias});
     }
 }

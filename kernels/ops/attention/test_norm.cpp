@@ -1,18 +1,15 @@
 // AttentionBackward with the norm of q and k heads against the same op without it, whose gradients are then multiplied
 // by the norm's Jacobian: d n_i / d z_j = gain_i (rho [i = j] - rho³ z_i z_j / hd).
-#include "kernels/cpu/run.h"
+#include "kernels/ops/attention/test_plain_backward.h"
 #include "tests/catch.h"
-#include "tests/kernels/fixture.h"
 #include "tests/kernels/threads.h"
 
 using namespace coda;
 using namespace coda::test;
+using namespace coda::plain_backward;
 
 namespace {
 
-constexpr std::int64_t kBatch = 2, kSeqLen = 70, kHeads = 4, kKvHeads = 2, kHeadDim = 8;
-constexpr std::int64_t kRows = kBatch * kSeqLen, kNormed = kHeads + kKvHeads,
-                       kColumns = (kNormed + kKvHeads) * kHeadDim;
 constexpr double kEps = 0.1;
 
 /// The op with and without the norm on the same inputs.
@@ -22,31 +19,8 @@ struct Both {
 
     explicit Both(DType storage) {
         const DType statistic = compute_of(storage);
-        Attention forward;
-        const auto shape = [](auto& op) {
-            op.seq_len = kSeqLen;
-            op.heads = kHeads;
-            op.kv_heads = kKvHeads;
-            op.head_dim = kHeadDim;
-        };
-        forward.qkv = buffers.random(storage, kRows, kColumns, -2, 2);
-        forward.o = buffers.matrix(storage, kRows, kHeads * kHeadDim);
-        forward.lse = buffers.matrix(statistic, kHeads, kRows);
-        shape(forward);
-        cpu::run(forward, buffers.memory());
-
-        plain.qkv = forward.qkv;
-        plain.o = forward.o;
-        plain.lse = forward.lse;
-        plain.dout = buffers.random(storage, kRows, kHeads * kHeadDim);
-        std::vector<int> positions;
-        for (int m = 0; m < kRows; ++m) positions.push_back(m % static_cast<int>(kSeqLen));
-        plain.positions = buffers.indices(positions);
-        plain.rope = buffers.random(statistic, kSeqLen, kHeadDim, -1, 1);  // of no rotation: the op takes the transpose
-        shape(plain);
-        normed = plain;
-        plain.dqkv = buffers.matrix(storage, kRows, kColumns);
-        plain.dot = buffers.matrix(statistic, kNormed + kKvHeads, kRows);
+        plain = normed = inputs(buffers, storage);
+        add_outputs(plain, buffers, storage);
         normed.dqkv = buffers.matrix(storage, kRows, kColumns, kColumns + 3);
         normed.dot = buffers.matrix(statistic, kNormed + kKvHeads, kRows, kRows + 5);
         normed.rstd = buffers.matrix(statistic, 1, kRows);

@@ -40,8 +40,8 @@ struct Partial {
     std::int64_t columns;
 };
 
-/// This thread's share: the sum of segment threadIdx.y of the tiles from `first` on, before `end`. The first segment's
-/// threads get the sum of all of them.
+/// Sums the tiles [first, end) of a column. A thread takes segment threadIdx.y of them, and the threads of the first
+/// segment return the sum of all.
 template <int kSegments>
 __device__ __forceinline__ float sum_segments(const Partial& partial, std::int64_t column, int first, int end) {
     __shared__ float sums[kSegments][kColumns];
