@@ -11,9 +11,10 @@ __device__ __forceinline__ float warp_largest(float value) {
     return __uint_as_float(__reduce_max_sync(kAllLanes, __float_as_uint(value)));
 }
 
-/// *destination = max(*destination, value); both are at least 0.
+/// *destination = max(*destination, value); both are at least 0. NOTE: it is read first, since most values do not raise
+/// it, and atomics on one address queue.
 __device__ __forceinline__ void raise_magnitude(float* destination, float value) {
-    atomicMax(reinterpret_cast<unsigned*>(destination), __float_as_uint(value));
+    if (value > __ldcg(destination)) atomicMax(reinterpret_cast<unsigned*>(destination), __float_as_uint(value));
 }
 
 }  // namespace coda::hopper

@@ -4,6 +4,11 @@ namespace coda::cases {
 
 namespace {
 
+void add_scratch(GemmBuilder& build, WeightGradient& op) {
+    if (const std::int64_t bytes = op.scratch_bytes(); bytes > 0)
+        op.scratch = build.add("scratch", DType::u8, 1, bytes, Fill::nothing, 0, Access::inout);
+}
+
 /// M counts the rows of the gradient, N its columns, K the tokens.
 GemmCase made(const Shape& shape, const CaseOptions& options) {
     GemmBuilder build(shape, options);
@@ -19,8 +24,7 @@ GemmCase made(const Shape& shape, const CaseOptions& options) {
         op.alpha = build.statistic("alpha", 1, Fill::ones, options.integers ? 2 : 0.37);
     }
     op.grad = build.accumulated("grad", shape.m, shape.n, DType::f32);
-    if (const std::int64_t bytes = op.scratch_bytes(); bytes > 0)
-        op.scratch = build.add("scratch", DType::u8, 1, bytes, Fill::nothing, 0, Access::inout);
+    add_scratch(build, op);
     return build.finish(op);
 }
 
@@ -37,6 +41,7 @@ GemmCase f8(const Shape& shape, const CaseOptions& options) {
                                    options.integers ? 3 : 1);
     op.x = {target.b, build.scalar("undo", options.integers ? 2 : build.weight_scale())};
     op.grad = build.accumulated("grad", shape.m, shape.n, DType::f32);
+    add_scratch(build, op);
     return build.finish(op);
 }
 

@@ -2,28 +2,21 @@
 //
 //   grad (+)= undo dyᵀ x ⊙ gamma      (out, in), summed over all tokens; dyᵀ (out, M) and xᵀ (in, M) are the operands
 //
-// wgmma reads FP8 K-major only, and K counts tokens here. Their order within the copies is the same in both. The sum
-// is not cut into parts: in FP8 its tiles are smaller, so that few gradients leave SMs idle.
-#include "kernels/hopper/epilogue/scaled_store.cuh"
-#include "kernels/hopper/gemm/kernels.cuh"
-#include "kernels/hopper/gemm/tuned_tiles.h"
-#include "kernels/ops/weight_gradient/op.h"
+// wgmma reads FP8 K-major only, and K counts tokens here. Their order within the copies is the same in both.
+#include "kernels/ops/weight_gradient/in_parts.cuh"
 
 namespace coda::hopper {
 
 namespace {
 
-/// The kernels for a dy of the format kA.
-template <DType kA, int kPromotion = kPromotionOverTokens>
-using Promoted =
-    Kernels<ScaledStore, Major::k, Major::k, tiles::F8<tiles::PromotedNarrow, kPromotion, kA>,
-            tiles::F8<tiles::PromotedSmall, kPromotion, kA>, tiles::F8<tiles::PromotedShared, kPromotion, kA>>;
+template <class... Tiles>
+using KernelsOf = Kernels<ScaledStore, Major::k, Major::k, Tiles...>;
 
-/// Calls fn with the kernels that the op needs.
+/// Calls fn with the kernels for the op's dy.
 template <class Fn>
 auto with_kernels(const WeightGradient& op, const Fn& fn) {
-    if (op.dy.dtype == DType::f8e5m2) return fn(Promoted<DType::f8e5m2>{});
-    return fn(Promoted<DType::f8e4m3>{});
+    if (op.dy.dtype == DType::f8e5m2) return fn(OfF8GradientTiles<KernelsOf, DType::f8e5m2>{});
+    return fn(OfF8GradientTiles<KernelsOf, DType::f8e4m3>{});
 }
 
 Problem problem_of(const WeightGradient& op) {
@@ -39,17 +32,15 @@ Problem problem_of(const WeightGradient& op) {
 
 template <>
 Plan choose_f8(const WeightGradient& op, const Request& request) {
-    const Problem problem = problem_of(op);
-    return with_kernels(op, [&](auto kernels) { return kernels.choose(problem, request); });
+    return with_kernels(op,
+                        [&]<class Kernels>(Kernels) { return choose_in_parts<Kernels>(op, problem_of(op), request); });
 }
 
 template <>
 Launch bind_f8(const WeightGradient& op, const Plan& plan, const Memory& memory) {
-    const Problem problem = problem_of(op);
-    const ScaledStore::Arguments arguments{memory.at<float>(op.x.undo), memory.at<float>(op.gamma)};
-    const std::uint32_t add = op.grad.beta == Beta::accumulate ? 1u : 0u;
-    return with_kernels(op, [&](auto kernels) {
-        return kernels.bind(problem, plan, memory, {{}, {op.grad}, add}, arguments);
+    return with_kernels(op, [&]<class Kernels>(Kernels) {
+        return bind_in_parts<Kernels>(op, problem_of(op), plan, memory,
+                                      {memory.at<float>(op.x.undo), memory.at<float>(op.gamma)});
     });
 }
 

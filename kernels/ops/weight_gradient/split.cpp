@@ -8,6 +8,7 @@
 #include "kernels/ops/weight_gradient/split.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "kernels/core/integers.h"
 #include "kernels/hopper/gemm/expected_speed.h"
@@ -16,80 +17,108 @@ namespace coda {
 
 namespace {
 
-constexpr int kTokensPerKTile = 64;
-constexpr std::int64_t kMostParts = 16, kFewestKTiles = 4;  // the latter per part
-constexpr int kAreaOfModel = 256 * 256;                     // of a cluster's tile, for kMicrosecondsPerKTile
-constexpr double kWorthParts = 0.95;                        // of the time of the undivided sum
-constexpr double kWorthTile = 0.98;                         // of the time in a tile before it
+constexpr int kAreaOfModel = 256 * 256;  // of a cluster's tile, for kMicrosecondsPerKTile
+constexpr double kWorthParts = 0.95;     // of the time of the undivided sum
+constexpr double kWorthTile = 0.98;      // of the time in a tile before it
 
+struct GradientShape {
+    std::int64_t out, in, tokens;
+};
+
+GradientShape shape_of(const WeightGradient& op) {
+    // FP8 operands are transposed.
+    return is_f8(op.dy.dtype) ? GradientShape{op.dy.rows, op.x.rows, op.dy.cols}
+                              : GradientShape{op.dy.cols, op.x.cols, op.dy.rows};
+}
+
+/// A tile, and its expected speed for undivided sums. 0: the model below compares it with the others.
+struct Candidate {
+    hopper::TileConfig tile;
+    double speed;
+};
+
+template <class... Tiles>
+struct Candidates {
+    static std::vector<Candidate> of(const GradientShape& shape) {
+        return {{Tiles::config, hopper::expected_speed<Tiles>(shape.out, shape.in, shape.tokens)}...};
+    }
+};
+
+std::vector<Candidate> candidates_of(const WeightGradient& op) {
+    const GradientShape shape = shape_of(op);
+    if (op.dy.dtype == DType::f8e5m2) return OfF8GradientTiles<Candidates, DType::f8e5m2>::of(shape);
+    if (op.dy.dtype == DType::f8e4m3) return OfF8GradientTiles<Candidates, DType::f8e4m3>::of(shape);
+    std::vector<Candidate> candidates = OfGradientTiles<Candidates>::of(shape);
+    candidates.back().speed = 0;
+    return candidates;
+}
+
+/// A k-tile takes as long in FP8, where it has twice the tokens.
 struct Expected {
-    const WeightGradient& op;
-    const std::int64_t k_tiles = ceil_div(op.dy.rows, std::int64_t{kTokensPerKTile});
+    GradientShape shape;
 
+    std::int64_t k_tiles(const hopper::TileConfig& tile) const { return ceil_div(shape.tokens, tile.k()); }
     double gemm(const hopper::TileConfig& tile, std::int64_t parts) const {
         const double k_tile =
             hopper::kMicrosecondsPerKTile * tile.cluster_rows() * tile.cluster_columns() / kAreaOfModel;
-        return static_cast<double>(hopper::waves(tile, parts * hopper::tiles_of(tile, op.dy.cols, op.x.cols))) *
-               (k_tile * static_cast<double>(ceil_div(k_tiles, parts)) + hopper::kMicrosecondsPerTile);
+        return static_cast<double>(hopper::waves(tile, parts * hopper::tiles_of(tile, shape.out, shape.in))) *
+               (k_tile * static_cast<double>(ceil_div(k_tiles(tile), parts)) + hopper::kMicrosecondsPerTile);
     }
     double in_parts(const hopper::TileConfig& tile, std::int64_t parts) const {
-        const double result_bytes = 4.0 * static_cast<double>(op.dy.cols * op.x.cols);
+        const double result_bytes = 4.0 * static_cast<double>(shape.out * shape.in);
         return gemm(tile, parts) + hopper::kMicrosecondsPerLaunch +
                static_cast<double>(parts + 1) * result_bytes / hopper::kBytesPerMicrosecond;
     }
 };
 
 /// The parts of least expected time in a tile; 1 where no number keeps to the limits.
-Split in_tile(const Expected& time, int tile, const hopper::TileConfig& config, const SplitLimits& limits) {
-    Split best{.tile = tile};
-    const std::int64_t rows = round_up(time.op.dy.cols, std::int64_t{config.cluster_rows()});
-    for (std::int64_t parts = 2; parts <= kMostParts && kFewestKTiles * parts <= time.k_tiles; ++parts) {
-        const std::int64_t bytes = parts * rows * time.op.x.cols * size_of(DType::f32);
+Split in_tile(const Expected& time, int number, const hopper::TileConfig& tile, const SplitLimits& limits) {
+    Split best{.tile = number};
+    const std::int64_t rows = round_up(time.shape.out, std::int64_t{tile.cluster_rows()});
+    for (std::int64_t parts = 2; parts <= kMostParts && kFewestKTiles * parts <= time.k_tiles(tile); ++parts) {
+        const std::int64_t bytes = parts * rows * time.shape.in * size_of(DType::f32);
         if ((limits.parts > 0 && parts != limits.parts) || bytes > limits.scratch_bytes) continue;
-        if (best.parts == 1 || time.in_parts(config, parts) < time.in_parts(config, best.parts))
-            best = {tile, parts, rows, bytes};
+        if (best.parts == 1 || time.in_parts(tile, parts) < time.in_parts(tile, best.parts))
+            best = {number, parts, rows, bytes};
     }
     return best;
 }
 
-template <class Wide, class Narrow, class Tall>
-struct Splits {
-    static Split least_time(const WeightGradient& op, const SplitLimits& limits) {
-        const Expected time{op};
-        const std::int64_t m = op.dy.cols, n = op.x.cols, k = op.dy.rows;
-        Split best{.tile = limits.tile};
-        if (best.tile < 0)
-            best.tile = hopper::expected_speed<Narrow>(m, n, k) > hopper::expected_speed<Wide>(m, n, k) ? 1 : 0;
-        double undivided = std::min(time.gemm(Wide::config, 1), time.gemm(Narrow::config, 1));
-        if (limits.tile < 0 && time.gemm(Tall::config, 1) < kWorthTile * undivided) {
-            best.tile = 2;
-            undivided = time.gemm(Tall::config, 1);
-        }
-        double least = kWorthParts * undivided;
-        const hopper::TileConfig tiles[] = {Wide::config, Narrow::config, Tall::config};
-        for (int tile = 0; tile < 3; ++tile) {
-            if (limits.tile >= 0 && limits.tile != tile) continue;
-            const Split split = in_tile(time, tile, tiles[tile], limits);
-            if (split.parts == 1) continue;
-            const double expected = time.in_parts(tiles[tile], split.parts);
-            if (limits.parts == 0 && expected >= (best.parts > 1 ? kWorthTile : 1.0) * least) continue;
-            best = split;
-            least = expected;
-        }
-        return best;
-    }
-};
+bool has_kernels(const WeightGradient& op) { return op.dy.dtype == DType::bf16 || is_f8(op.dy.dtype); }
 
 }  // namespace
 
 Split split_of(const WeightGradient& op, const SplitLimits& limits) {
-    return OfGradientTiles<Splits>::least_time(op, limits);
+    const std::vector<Candidate> candidates = candidates_of(op);
+    const Expected time{shape_of(op)};
+    const auto fastest = std::max_element(candidates.begin(), candidates.end(),
+                                          [](const Candidate& a, const Candidate& b) { return a.speed < b.speed; });
+    Split best{.tile = limits.tile >= 0 ? limits.tile : static_cast<int>(fastest - candidates.begin())};
+    double undivided = time.gemm(fastest->tile, 1);
+    for (const Candidate& one : candidates)
+        if (one.speed > 0) undivided = std::min(undivided, time.gemm(one.tile, 1));
+    for (std::size_t i = 0; i < candidates.size(); ++i) {
+        const double expected = time.gemm(candidates[i].tile, 1);
+        if (limits.tile >= 0 || candidates[i].speed > 0 || expected >= kWorthTile * undivided) continue;
+        best.tile = static_cast<int>(i);
+        undivided = expected;
+    }
+    double least = kWorthParts * undivided;
+    for (int tile = 0; tile < static_cast<int>(candidates.size()); ++tile) {
+        if (limits.tile >= 0 && limits.tile != tile) continue;
+        const hopper::TileConfig& config = candidates[static_cast<std::size_t>(tile)].tile;
+        const Split split = in_tile(time, tile, config, limits);
+        if (split.parts == 1) continue;
+        const double expected = time.in_parts(config, split.parts);
+        if (limits.parts == 0 && expected >= (best.parts > 1 ? kWorthTile : 1.0) * least) continue;
+        best = split;
+        least = expected;
+    }
+    return best;
 }
 
-std::int64_t WeightGradient::parts() const { return dy.dtype == DType::bf16 ? split_of(*this).parts : 1; }
+std::int64_t WeightGradient::parts() const { return has_kernels(*this) ? split_of(*this).parts : 1; }
 
-std::int64_t WeightGradient::scratch_bytes() const {
-    return dy.dtype == DType::bf16 ? split_of(*this).scratch_bytes : 0;
-}
+std::int64_t WeightGradient::scratch_bytes() const { return has_kernels(*this) ? split_of(*this).scratch_bytes : 0; }
 
 }  // namespace coda

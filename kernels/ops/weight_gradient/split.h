@@ -4,14 +4,21 @@
 
 #include <cstdint>
 
+#include "kernels/core/tolerance.h"
 #include "kernels/hopper/gemm/tuned_tiles.h"
 #include "kernels/ops/weight_gradient/op.h"
 
 namespace coda {
 
-/// The tiles of the bf16 kernels, in the order of Split::tile.
+/// The tiles of the kernels for operands of a type, in the order of Split::tile. kA: the format of dy.
 template <template <class...> class Of>
 using OfGradientTiles = Of<hopper::tiles::GradientWide, hopper::tiles::GradientNarrow, hopper::tiles::GradientTall>;
+template <template <class...> class Of, DType kA>
+using OfF8GradientTiles = Of<hopper::tiles::F8<hopper::tiles::PromotedNarrow, kPromotionOverTokens, kA>,
+                             hopper::tiles::F8<hopper::tiles::PromotedSmall, kPromotionOverTokens, kA>,
+                             hopper::tiles::F8<hopper::tiles::PromotedShared, kPromotionOverTokens, kA>>;
+
+inline constexpr std::int64_t kMostParts = 16, kFewestKTiles = 4;  // the latter per part
 
 struct Split {
     int tile = 0;
@@ -27,7 +34,7 @@ struct SplitLimits {
     std::int64_t scratch_bytes = 64LL << 20;
 };
 
-/// The split of least expected time. Without one that keeps to the limits: one part. The op has bf16 operands.
+/// The split of least expected time. Without one that keeps to the limits: one part. The op has bf16 or FP8 operands.
 Split split_of(const WeightGradient& op, const SplitLimits& limits = {});
 
 }  // namespace coda

@@ -8,11 +8,16 @@ using namespace coda;
 namespace {
 
 constexpr int kWide = 0, kNarrow = 1, kTall = 2;
+constexpr int kF8Narrow = 0, kF8Small = 1;
 
 WeightGradient gradient(std::int64_t out, std::int64_t in, std::int64_t tokens, DType storage = DType::bf16) {
     WeightGradient op;
-    op.dy = View{0, storage, 0, tokens, out, out, 0};
-    op.x = View{1, storage, 0, tokens, in, in, 0};
+    const auto operand = [&](int buffer, DType dtype, std::int64_t width) {
+        return is_f8(dtype) ? View{buffer, dtype, 0, width, tokens, tokens, 0}
+                            : View{buffer, dtype, 0, tokens, width, width, 0};
+    };
+    op.dy = operand(0, storage, out);
+    op.x = operand(1, is_f8(storage) ? DType::f8e4m3 : storage, in);
     return op;
 }
 
@@ -22,9 +27,9 @@ struct Planned {
     std::int64_t parts;
 };
 
-void check_plans(std::initializer_list<Planned> plans, std::int64_t tokens) {
+void check_plans(std::initializer_list<Planned> plans, std::int64_t tokens, DType storage = DType::bf16) {
     for (const auto& [out, in, tile, parts] : plans) {
-        const Split split = split_of(gradient(out, in, tokens));
+        const Split split = split_of(gradient(out, in, tokens, storage));
         INFO(out << " x " << in << " over " << tokens << ": tile " << split.tile << ", " << split.parts << " parts");
         CHECK(split.tile == tile);
         CHECK(split.parts == parts);
@@ -109,6 +114,30 @@ TEST_CASE("tile and parts of the weight gradients of models") {
     }
 }
 
+TEST_CASE("tile and parts of the weight gradients of models in FP8") {
+    for (const DType format : {DType::f8e4m3, DType::f8e5m2}) {
+        // SmolLM2-135M
+        check_plans(
+            {{960, 576, kF8Narrow, 5}, {576, 576, kF8Narrow, 7}, {3072, 576, kF8Small, 1}, {576, 1536, kF8Narrow, 5}},
+            32768, format);
+        // Llama-3.2-1B, Llama-3.2-3B and Llama-3.1-8B
+        for (const std::int64_t tokens : {8192, 16384, 32768})
+            for (const auto& [out, in] : {std::pair{3072, 2048},
+                                          {2048, 2048},
+                                          {16384, 2048},
+                                          {2048, 8192},
+                                          {5120, 3072},
+                                          {3072, 3072},
+                                          {16384, 3072},
+                                          {3072, 8192},
+                                          {6144, 4096},
+                                          {4096, 4096},
+                                          {28672, 4096},
+                                          {4096, 14336}})
+                CHECK(gradient(out, in, tokens, format).parts() == 1);
+    }
+}
+
 TEST_CASE("a split keeps to its limits") {
     const WeightGradient op = gradient(576, 1536, 32768);
     for (const int tile : {kWide, kNarrow, kTall}) {
@@ -127,16 +156,17 @@ TEST_CASE("a split keeps to its limits") {
 }
 
 TEST_CASE("parts never take more than 64 MiB, and each has tokens") {
-    for (const std::int64_t out : {8, 136, 576, 768, 2048, 3072, 6144})
-        for (const std::int64_t in : {8, 512, 576, 768, 1536, 2048})
-            for (const std::int64_t tokens : {1, 64, 1000, 8192, 65536}) {
-                const WeightGradient op = gradient(out, in, tokens);
-                const Split split = split_of(op);
-                const std::int64_t parts = op.parts();
-                INFO(out << " x " << in << " over " << tokens << ": " << parts << " parts");
-                CHECK((parts >= 1 && parts <= 16 && parts == split.parts));
-                CHECK(op.scratch_bytes() <= 64 << 20);
-                CHECK(op.scratch_bytes() == (parts > 1 ? parts * split.part_rows * in * 4 : 0));
-                if (parts > 1) CHECK(ceil_div(ceil_div(tokens, 64), parts) * (parts - 1) * 64 < tokens);
-            }
+    for (const auto& [storage, k_tile] : {std::pair{DType::bf16, 64}, {DType::f8e5m2, 128}})
+        for (const std::int64_t out : {8, 136, 576, 768, 2048, 3072, 6144})
+            for (const std::int64_t in : {8, 512, 576, 768, 1536, 2048})
+                for (const std::int64_t tokens : {16, 64, 1008, 8192, 65536}) {
+                    const WeightGradient op = gradient(out, in, tokens, storage);
+                    const Split split = split_of(op);
+                    const std::int64_t parts = op.parts();
+                    INFO(name_of(storage) << ", " << out << " x " << in << " over " << tokens << ": " << parts);
+                    CHECK((parts >= 1 && parts <= kMostParts && parts == split.parts));
+                    CHECK(op.scratch_bytes() <= 64 << 20);
+                    CHECK(op.scratch_bytes() == (parts > 1 ? parts * split.part_rows * in * 4 : 0));
+                    if (parts > 1) CHECK(ceil_div(ceil_div(tokens, k_tile), parts) * (parts - 1) * k_tile < tokens);
+                }
 }
