@@ -155,7 +155,7 @@ bool gives_numbers(const Op& op, const Bytes& buffers) {
 
 }  // namespace
 
-TEST_CASE("finishing kernels wait for the kernel before them", "[gpu]") {
+TEST_CASE("small overlapped kernels wait for the kernel before them", "[gpu]") {
     if (!has_hopper()) return;
     const std::vector<cases::Buffer> buffers = {
         {"source", whole(kSource, DType::bf16), cases::Fill::normal, 1, Access::inout},

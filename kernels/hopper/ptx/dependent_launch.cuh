@@ -13,8 +13,8 @@ namespace coda::hopper::ptx {
 __device__ __forceinline__ void wait_on_dependencies() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 
 /// Once every CTA of this kernel has called it, the next kernel in the stream may start on SMs that become free, if it
-/// was launched with the attribute. Called after wait_on_dependencies: so whatever the kernel before this one wrote is
-/// visible to the next one before that waits, and only this one's results are not.
+/// was launched with the attribute. Kernels call it after wait_on_dependencies. So the next kernel sees all earlier
+/// results even before its own wait, except those of this kernel.
 __device__ __forceinline__ void launch_dependents() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
 
 }  // namespace coda::hopper::ptx

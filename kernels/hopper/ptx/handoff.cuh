@@ -1,4 +1,4 @@
-// Signals without waiting: between warpgroups (named barriers), and between CTAs (a counter in global memory).
+// Signals without waiting: between warpgroups (named barriers), and between CTAs (a number in global memory).
 #pragma once
 
 #include <cstdint>
@@ -23,6 +23,13 @@ __device__ __forceinline__ void named_barrier_arrive_either(int second) {
         "}" ::"r"(second),
         "n"(kFirst), "n"(kFirst + 1), "n"(kThreads)
         : "memory");
+}
+
+/// A value that other CTAs change. Other memory is not ordered with it.
+__device__ __forceinline__ float load_relaxed(const float* address) {
+    float value;
+    asm volatile("ld.relaxed.gpu.global.f32 %0, [%1];" : "=f"(value) : "l"(address) : "memory");
+    return value;
 }
 
 __device__ __forceinline__ int load_acquire(const int* address) {

@@ -7,7 +7,7 @@ namespace coda::hopper {
 
 inline constexpr int kMultiprocessors = 132;
 
-/// A weight gradient's GEMM: a k-tile of 64 of an output tile of 256 x 256, in a cluster of 2; the start and end of a
+/// A weight gradient's GEMM: a k-tile, 64 tokens or 128 in FP8, of an output tile of 128 x 256; the start and end of a
 /// tile; the start of another kernel; what a kernel that only adds moves.
 inline constexpr double kMicrosecondsPerKTile = 0.8;
 inline constexpr double kMicrosecondsPerTile = 3;

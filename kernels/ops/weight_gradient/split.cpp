@@ -17,7 +17,7 @@ namespace coda {
 
 namespace {
 
-constexpr int kAreaOfModel = 256 * 256;  // of a cluster's tile, for kMicrosecondsPerKTile
+constexpr int kAreaOfModel = 128 * 256;  // of a CTA's tile, for kMicrosecondsPerKTile
 constexpr double kWorthParts = 0.95;     // of the time of the undivided sum
 constexpr double kWorthTile = 0.98;      // of the time in a tile before it
 
@@ -46,10 +46,9 @@ struct Candidates {
 
 std::vector<Candidate> candidates_of(const WeightGradient& op) {
     const GradientShape shape = shape_of(op);
-    if (op.dy.dtype == DType::f8e5m2) return OfF8GradientTiles<Candidates, DType::f8e5m2>::of(shape);
-    if (op.dy.dtype == DType::f8e4m3) return OfF8GradientTiles<Candidates, DType::f8e4m3>::of(shape);
+    if (is_f8(op.dy.dtype)) return OfF8GradientTiles<Candidates, DType::f8e4m3>::of(shape);  // equal for both formats
     std::vector<Candidate> candidates = OfGradientTiles<Candidates>::of(shape);
-    candidates.back().speed = 0;
+    candidates.back().speed = 0;  // GradientTall, whose rate is of parts
     return candidates;
 }
 
@@ -59,8 +58,7 @@ struct Expected {
 
     std::int64_t k_tiles(const hopper::TileConfig& tile) const { return ceil_div(shape.tokens, tile.k()); }
     double gemm(const hopper::TileConfig& tile, std::int64_t parts) const {
-        const double k_tile =
-            hopper::kMicrosecondsPerKTile * tile.cluster_rows() * tile.cluster_columns() / kAreaOfModel;
+        const double k_tile = hopper::kMicrosecondsPerKTile * tile.m * tile.n / kAreaOfModel;
         return static_cast<double>(hopper::waves(tile, parts * hopper::tiles_of(tile, shape.out, shape.in))) *
                (k_tile * static_cast<double>(ceil_div(k_tiles(tile), parts)) + hopper::kMicrosecondsPerTile);
     }

@@ -7,8 +7,8 @@
 
 namespace coda::hopper {
 
-/// grad (+)= Σ parts, in their order: fp32, (M, N) each, plan.splits of them plan.split_rows rows apart in `parts`.
-/// Throws Error where grad does not start at, or has rows of, multiples of 16 bytes.
+/// grad (+)= Σ parts, in their order. There are plan.splits parts, fp32 (M, N), and plan.split_rows rows from one to
+/// the next. Throws Error where grad does not start at, or has rows of, multiples of 16 bytes.
 Launch sum_parts(const Problem& problem, const Plan& plan, const View& grad, bool accumulate, const View& parts,
                  const Memory& memory);
 
