@@ -1,4 +1,4 @@
-// The small kernels that may start while their predecessor runs, behind a kernel that runs for long.
+// The small kernels that may start while their predecessor runs, behind a kernel that takes long.
 //
 // A chain in one stream, with no pause in between:
 //   slow    made = source without its columns' means. Four blocks, each of 64 bytes of columns: other SMs are free

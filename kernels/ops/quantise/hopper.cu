@@ -141,7 +141,6 @@ __global__ __launch_bounds__(kThreads, kBlocks) void quantise_f8(const __grid_co
                 to[column * arguments.columns_ld] = swapped ? uint4{found.z, found.w, found.x, found.y} : found;
         }
     }
-    // At most one atomic per block.
     if (arguments.amax == nullptr || thread >= 32) return;
     largest = warp_largest(thread < kWarps ? largest_of_warp[thread] : 0.0f);
     if (thread == 0) raise_magnitude(arguments.amax, largest);

@@ -21,7 +21,8 @@ Plan choose_in_parts(const WeightGradient& op, const Problem& problem, const Req
     const Split split = split_of(op, limits);
     require(request.splits == 0 || split.parts == request.splits, op.name, ": a sum over ", problem.k,
             " tokens cannot be cut into ", request.splits, " parts: there may be up to ", kMostParts, ", of ",
-            kFewestKTiles, " k-tiles or more, in ", limits.scratch_bytes, " bytes of scratch");
+            kFewestKTiles * kPanelRowBytes / size_of(op.dy.dtype), " tokens or more, in ", limits.scratch_bytes,
+            " bytes of scratch");
     Request wanted = request;
     wanted.candidate = split.tile;
     Plan plan = Kernels::choose(problem, wanted);

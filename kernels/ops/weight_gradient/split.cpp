@@ -27,11 +27,11 @@ struct GradientShape {
 
 GradientShape shape_of(const WeightGradient& op) {
     // FP8 operands are transposed.
-    return is_f8(op.dy.dtype) ? GradientShape{op.dy.rows, op.x.rows, op.dy.cols}
-                              : GradientShape{op.dy.cols, op.x.cols, op.dy.rows};
+    return is_f8(op.dy.dtype) ? GradientShape{op.dy.rows, op.x.rows, op.contraction()}
+                              : GradientShape{op.dy.cols, op.x.cols, op.contraction()};
 }
 
-/// A tile, and its expected speed for undivided sums. 0: the model below compares it with the others.
+/// A tile, and its expected speed for undivided sums. 0: only the model below compares it with the others.
 struct Candidate {
     hopper::TileConfig tile;
     double speed;
@@ -48,7 +48,7 @@ std::vector<Candidate> candidates_of(const WeightGradient& op) {
     const GradientShape shape = shape_of(op);
     if (is_f8(op.dy.dtype)) return OfF8GradientTiles<Candidates, DType::f8e4m3>::of(shape);  // equal for both formats
     std::vector<Candidate> candidates = OfGradientTiles<Candidates>::of(shape);
-    candidates.back().speed = 0;  // GradientTall, whose rate is of parts
+    candidates.back().speed = 0;  // GradientTall is taken only where the model finds it faster
     return candidates;
 }
 
