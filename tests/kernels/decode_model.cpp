@@ -90,7 +90,7 @@ Warp DecodeModel::consumer(Sm& sm, int warp) {
                 const OwnTiles own = own_tiles(all.number(), op.rotation, sm.number, plan_.grid);
                 for (int index = 0; index < own.number; ++index, ++tiles_done) {
                     const AttentionTile tile = all.tile(own.tile(index));
-                    co_await Until("room for a tile", [&] { return sm.attention_empty.passed(tiles_done ^ 1); });
+                    if (sm.unread[static_cast<std::size_t>(warp)] != 0) fail("queries were written over sums");
                     const int visible = this->visible(tile.sequence, step);
                     const std::int64_t qkv = exchange_.qkv + std::int64_t{tile.sequence} * shape.qkv_columns() / 2;
                     const int key = shape.q_columns() + tile.kv_head * hd;
@@ -126,11 +126,12 @@ Warp DecodeModel::consumer(Sm& sm, int warp) {
                             sm.empty[slot].arrive(shape.int4 ? kStageSlices : 1);
                         }
                         const auto partial = static_cast<std::size_t>(warp);
-                        if (sm.unread[partial] != 0) fail("a tile's sums were overwritten");
                         sm.tile[partial] = tiles_done;
                         sm.unread[partial] = kEpilogueWarps;
                     }
                     sm.attention_full.arrive();
+                    if (options_.consumers_wait)
+                        co_await Until("its sums to be read", [&] { return sm.attention_empty.passed(tiles_done); });
                     stages += tile.blocks;
                 }
             } else if (op.kind == OpKind::choose) {
@@ -176,6 +177,8 @@ Warp DecodeModel::consumer(Sm& sm, int warp) {
                     return lamport ? slice_in_panels(slice, b) : slice_words(slice, b);
                 };
                 const int first_tile = warp / slices.number, first_slice = warp % slices.number;
+                if (sm.unread[static_cast<std::size_t>(warp)] != 0)
+                    fail("an input was written over attention's sums before they were read");
                 if (op.kind == OpKind::attn_out && awaits_arrivals(s)) {
                     seen = awaited_arrivals(now, s);
                     co_await arrivals(seen);

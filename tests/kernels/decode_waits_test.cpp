@@ -108,6 +108,18 @@ TEST_CASE("fused decode: the model of its waits finds a word that comes before t
     CHECK_THROWS_WITH(DecodeModel(plan, options).run(0.5), Contains("its input") && Contains("overwritten"));
 }
 
+TEST_CASE("fused decode: the model of its waits finds an input that is written over attention's sums") {
+    // A block for every warp, as one without a block would run ahead and arrive twice.
+    const Case c{{.batch = 2, .layers = 3, .width = 80, .feed_forward = 144, .context = 700}, {500, 510}};
+    const DecodeList list(c.sizes);
+    const DecodePlan plan = lower(list.schedule, list.buffers.memory(), 13);
+    ModelOptions options = options_of(c, 1);
+    for (int sm = 0; sm < 13; ++sm) options.sleepers.emplace_back(sm, kConsumerWarps);
+    CHECK_NOTHROW(DecodeModel(plan, options).run(0.5));
+    options.consumers_wait = false;
+    CHECK_THROWS_WITH(DecodeModel(plan, options).run(0.5), Contains("written over attention's sums"));
+}
+
 TEST_CASE("fused decode: the model of its waits finds Lamport buffers that are used before they are empty") {
     const Case c{{.batch = 8, .layers = 6, .width = 80, .feed_forward = 144, .context = 700},
                  {1, 0, 2, 64, 65, 129, 257, 520}};

@@ -6,6 +6,7 @@
 #include "kernels/hopper/decode/plan/arguments.h"
 #include "kernels/hopper/decode/plan/attention_work.h"
 #include "kernels/hopper/decode/report/trace.h"
+#include "kernels/hopper/ptx/math.cuh"
 #include "kernels/hopper/sm90/warp.cuh"
 
 namespace coda::hopper::decode {
@@ -143,9 +144,6 @@ struct WarpContext {
         return reinterpret_cast<float*>(shared + layout().partials) +
                (entry * kConsumerWarps + index) * layout().partial_floats;
     }
-    __device__ float* attention_partials(int index) const {
-        return reinterpret_cast<float*>(shared + layout().attention) + index * layout().attention_floats;
-    }
     /// Two of an SM, one per epilogue warp.
     __device__ std::uint32_t* arrivals_of(int of_sm) const {
         return reinterpret_cast<std::uint32_t*>(words(arguments.exchange.arrivals)) + kEpilogueWarps * of_sm;
@@ -158,7 +156,14 @@ struct WarpContext {
         if (lane == 0)
             ptx::store_release(reinterpret_cast<int*>(arrivals_of(sm) + epilogue_warp), static_cast<int>(item.epoch));
     }
-    __device__ char* input() const { return shared + layout().input + warp * layout().input_bytes; }
+    __device__ char* input_of_warp(int consumer) const {
+        return shared + layout().input + consumer * layout().input_bytes;
+    }
+    __device__ char* input() const { return input_of_warp(warp); }
+    /// Of a consumer warp, in its input memory (plan/attention_input.h).
+    __device__ float* attention_partial(int consumer) const {
+        return reinterpret_cast<float*>(input_of_warp(consumer));
+    }
 };
 
 /// The newest tokens in a step: lane b has sequence b's token, and bit 31 while the sequence runs. A sequence that does
@@ -185,11 +190,13 @@ __device__ __forceinline__ bool begin_step(const WarpContext& ctx, int step, Ste
     }
     // Of the last op of the step before.
     const std::uint32_t epoch = epoch_of(ctx.arguments.epoch, ctx.arguments.op_count, step, 0) - 1;
-    const std::uint64_t* words = ctx.words(ctx.arguments.exchange.token);
+    int lane = ctx.lane;
+    ptx::hide_origin(lane);  // or a register would keep the word's address over all steps
+    const std::uint64_t* own = ctx.words(ctx.arguments.exchange.token) + lane;
     std::uint64_t word = 0;
     const bool came = ctx.watchdog.wait(WorkItem{step, 0, -1, epoch}, Awaited::token, [&] {
         if (ctx.lane > batch) return true;
-        word = ptx::load_ll(words + ctx.lane);
+        word = ptx::load_ll(own);
         // A warp without work may come so late that a later step has committed. Then it had no work in that one either.
         return not_before(word, epoch);
     });

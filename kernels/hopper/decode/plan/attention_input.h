@@ -1,6 +1,8 @@
-// What a consumer warp keeps of attention in its input memory: queries, a block's exponentials, the last positions.
-// Host and device.
+// What a consumer warp keeps of attention in its input memory: a block's exponentials, the last positions, queries; and
+// after its last block, over all of these, its partial sums for the epilogue warps. Host and device.
 #pragma once
+
+#include <algorithm>
 
 #include "kernels/hopper/decode/plan/attention_work.h"
 #include "kernels/hopper/decode/plan/fragment.h"
@@ -8,17 +10,22 @@
 namespace coda::hopper::decode {
 
 struct AttentionInput {
-    /// Bytes from one query head to the next.
-    CODA_HD static constexpr int query_pitch(int head_dim) { return input_pitch_of(head_dim); }
     /// (positions, kMaxGroup) fp32.
-    CODA_HD static constexpr int exponentials(int head_dim) { return kMaxGroup * query_pitch(head_dim); }
+    static constexpr int kExponentials = 0;
     /// (kMaxGroup) fp32: what earlier sums are multiplied by.
-    CODA_HD static constexpr int factors(int head_dim) {
-        return exponentials(head_dim) + 4 * kMaxGroup * block_positions(head_dim);
-    }
+    CODA_HD static constexpr int factors(int head_dim) { return 4 * kMaxGroup * block_positions(head_dim); }
     /// (2, 2, head_dim) bf16: key and value of the newest position, and of the one before it.
     CODA_HD static constexpr int rows(int head_dim) { return factors(head_dim) + 4 * kMaxGroup; }
-    CODA_HD static constexpr int bytes(int head_dim) { return rows(head_dim) + 4 * 2 * head_dim; }
+    /// Of the group's query heads, bf16, query_pitch apart.
+    CODA_HD static constexpr int queries(int head_dim) { return rows(head_dim) + 4 * 2 * head_dim; }
+    CODA_HD static constexpr int query_pitch(int head_dim) { return input_pitch_of(head_dim); }
+
+    /// Of the warp's partial sums, at 0: a sum per query head and column, then the heads' maxima and their totals.
+    CODA_HD static constexpr int partial_floats(int group, int head_dim) { return group * head_dim + 2 * kMaxGroup; }
+
+    static constexpr int bytes(int group, int head_dim) {
+        return std::max(queries(head_dim) + group * query_pitch(head_dim), 4 * partial_floats(group, head_dim));
+    }
 };
 
 }  // namespace coda::hopper::decode

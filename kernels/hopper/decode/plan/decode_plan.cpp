@@ -69,10 +69,9 @@ Layout layout_of(const DecodePlan& plan, int in_flight_bytes) {
                                                                                  : input_pitch(kept));
         layout.input_bytes = std::max(layout.input_bytes, bytes);
     }
-    layout.input_bytes = std::max(layout.input_bytes, AttentionInput::bytes(shape.head_dim));
+    layout.input_bytes = std::max(layout.input_bytes, AttentionInput::bytes(shape.group(), shape.head_dim));
     layout.partial_entries = shape.batch <= 2 ? kMaxPartialEntries : kMaxPartialEntries / 2;
     layout.partial_floats = (kTileRows + 1) * shape.batch;
-    layout.attention_floats = attention_floats(shape.group(), shape.head_dim);
 
     int end = 0;  // behind the ring
     const auto add = [&](std::int64_t bytes) {
@@ -82,7 +81,6 @@ Layout layout_of(const DecodePlan& plan, int in_flight_bytes) {
     };
     layout.input = add(kConsumerWarps * layout.input_bytes);
     layout.partials = add(4LL * layout.partial_entries * kConsumerWarps * layout.partial_floats);
-    layout.attention = add(4LL * kConsumerWarps * layout.attention_floats);
     layout.ops = add(static_cast<std::int64_t>(plan.ops.size() * sizeof(DecodeOp)));
     layout.state = add(sizeof(SharedState));
     const int bytes_of_stage = stage_bytes(shape.int4);
@@ -94,8 +92,7 @@ Layout layout_of(const DecodePlan& plan, int in_flight_bytes) {
             kFewest, ": use fewer sequences");
     layout.in_flight = std::clamp(in_flight_bytes / bytes_of_stage, 1, layout.stages);
     const int ring = layout.stages * bytes_of_stage;
-    for (int* offset : {&layout.input, &layout.partials, &layout.attention, &layout.ops, &layout.state})
-        *offset += ring;
+    for (int* offset : {&layout.input, &layout.partials, &layout.ops, &layout.state}) *offset += ring;
     layout.bytes = ring + end;
     return layout;
 }

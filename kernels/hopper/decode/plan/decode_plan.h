@@ -145,19 +145,14 @@ CODA_HD InputVector input_of(const Exchange& exchange, OpKind kind) {
     }
 }
 
-/// Of a consumer warp's partial of attention: a sum per query head and column, then the heads' maxima and their totals.
-CODA_HD constexpr int attention_floats(int group, int head_dim) { return group * head_dim + 2 * kMaxGroup; }
-
 /// Shared memory of an SM, in bytes from its start.
 struct Layout {
     int stages = 0;     // of the ring, at 0: each stage_bytes
     int in_flight = 0;  // stages that may be loading at the same time
-    int input = 0;      // per consumer warp: `input_bytes`
+    int input = 0;      // per consumer warp `input_bytes`: slices of a GEMM's input, or AttentionInput
     int input_bytes = 0;
     int partials = 0;  // ring of `partial_entries` tiles, each kConsumerWarps x partial_floats
     int partial_entries = 0, partial_floats = 0;
-    int attention = 0;  // one tile: kConsumerWarps x attention_floats
-    int attention_floats = 0;
     int ops = 0;
     int state = 0;  // SharedState
     int bytes = 0;

@@ -7,6 +7,8 @@
 // The keys and values of old positions are loaded before the queries arrive. The warp then overwrites the rows of the
 // last two positions in a block: n - 1, the newest, with the words of qkv, which come with the queries; and n - 2,
 // which the step before stored and the copy may have missed (producer.cuh).
+//
+// A warp's partials lie over its input.
 #pragma once
 
 #include "kernels/hopper/decode/plan/attention_input.h"
@@ -39,8 +41,8 @@ class AttentionWarp {
     __device__ AttentionWarp(const WarpContext& ctx, const DecodeOp& op, const StepTokens& tokens, const WorkItem& item)
         : ctx_(ctx), op_(op), tokens_(tokens), step_(tokens.step), item_(item), group_(ctx.shape().group()) {}
 
-    /// Adds blocks warp, warp + 8, ... of a tile, whose stages these are, and stores the sums in `partial`.
-    __device__ void run(const AttentionTile& tile, OwnStages stage, float* partial) {
+    /// Adds blocks warp, warp + 8, ... of a tile, whose stages these are, and stores the sums.
+    __device__ void run(const AttentionTile& tile, OwnStages stage) {
         const int length = ctx_.planned(tile.sequence, step_);
         // Visible positions from the tile's first one on.
         const int end = ctx_.visible(length) - tile.first_block * kPositions;
@@ -70,7 +72,8 @@ class AttentionWarp {
             add_block(rows, min(kPositions, valid));
             stage.release(ctx_);
         }
-        write(partial);
+        __syncwarp();  // all lanes have used the input
+        write(ctx_.attention_partial(ctx_.warp));
     }
 
   private:
@@ -109,7 +112,8 @@ class AttentionWarp {
 #pragma unroll 1
         for (int first = 0; first < loads; first += 32 * kQueryLoads) {
             fetch_at_once(words + 2 * first, min(loads - first, 32 * kQueryLoads), key, to_value, want_newest,
-                          ctx_.input() + first / kRowLoads * AttentionInput::query_pitch(kHeadDim));
+                          ctx_.input() + AttentionInput::queries(kHeadDim) +
+                              first / kRowLoads * AttentionInput::query_pitch(kHeadDim));
             want_newest = false;
         }
         __syncwarp();
@@ -146,11 +150,12 @@ class AttentionWarp {
     __device__ void add_block(const char* rows, int valid) {
         const int lane = ctx_.lane;
         char* input = ctx_.input();
-        auto* exponentials = reinterpret_cast<float*>(input + AttentionInput::exponentials(kHeadDim));
+        auto* exponentials = reinterpret_cast<float*>(input + AttentionInput::kExponentials);
         auto* factors = reinterpret_cast<float*>(input + AttentionInput::factors(kHeadDim));
         const float scale = kLog2e * rsqrtf(static_cast<float>(kHeadDim));
         const char* keys = rows + lane_row(lane) * kRowBytes + 2 * lane_column(lane);
-        const char* queries = input + lane_row(lane) * AttentionInput::query_pitch(kHeadDim) + 2 * lane_column(lane);
+        const char* queries = input + AttentionInput::queries(kHeadDim) +
+                              lane_row(lane) * AttentionInput::query_pitch(kHeadDim) + 2 * lane_column(lane);
         int blocks = kHeadDim / kBlockColumns;
         ptx::hide_origin(blocks);  // a loop as in the GEMMs: unrolled, all of a block's loads would take registers
         float logit[kTiles][4];
@@ -278,15 +283,16 @@ __device__ __forceinline__ ConsumerCounts run_attention(const WarpContext& ctx, 
     for (int index = 0; index < own.number; ++index, ++counts.attention_tiles) {
         const AttentionTile tile = tiles.tile(own.tile(index));
         item.tile = own.tile(index);
-        ctx.watchdog.wait_barrier(item, Awaited::free_partials, &ctx.state.attention_empty,
-                                  static_cast<std::uint32_t>(counts.attention_tiles & 1) ^ 1);
         ctx.stamp(item, Stamp::ready);
         if (ctx.warp < tile.blocks) {
             AttentionWarp<kHeadDim> warp(ctx, op, tokens, item);
-            warp.run(tile, OwnStages(ctx, counts.stage, 0), ctx.attention_partials(ctx.warp));
+            warp.run(tile, OwnStages(ctx, counts.stage, 0));
         }
         __syncwarp();
         if (ctx.lane == 0) ptx::mbarrier_arrive(ptx::shared_address(&ctx.state.attention_full));
+        // The next input lies over the partials, and there is none before these have been handed over.
+        ctx.watchdog.wait_barrier(item, Awaited::free_partials, &ctx.state.attention_empty,
+                                  static_cast<std::uint32_t>(counts.attention_tiles & 1));
         counts.stage.advance_far(tile.blocks, ctx.layout().stages);
     }
     return counts;

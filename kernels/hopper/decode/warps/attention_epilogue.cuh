@@ -57,7 +57,6 @@ class AttentionEpilogue {
                                    static_cast<std::uint32_t>(tiles_done & 1));
         ctx_.stamp(item_, Stamp::ready);
         const int partials = min(tile.blocks, kConsumerWarps), group = ctx_.shape().group();
-        const float* first = ctx_.attention_partials(0);
         for (int four = ctx_.lane + 32 * warp_; four < group * kFours; four += 32 * kEpilogueWarps) {
             const int g = four / kFours, column = four % kFours * 4;
             float4 own[kConsumerWarps] = {};
@@ -65,7 +64,7 @@ class AttentionEpilogue {
 #pragma unroll
             for (int i = 0; i < kConsumerWarps; ++i) {
                 if (i >= partials) continue;
-                const float* partial = first + i * attention_floats(group, kHeadDim);
+                const float* partial = ctx_.attention_partial(i);
                 own[i] = *reinterpret_cast<const float4*>(partial + 4 * four);
                 own_maximum[i] = partial[group * kHeadDim + g];
                 own_total[i] = partial[group * kHeadDim + kMaxGroup + g];
