@@ -17,7 +17,7 @@ enum class DecoderChoice : std::uint8_t {
 DecoderChoice decoder_choice(const std::string& word);
 
 /// Sequences that a decoder runs side by side at most, as many as the fused kernel takes.
-inline constexpr int kMostSequences = 8;
+inline constexpr int kMostSequences = 16;
 
 inline constexpr double kDefaultWatchdog = 2, kShortestWatchdog = 0.001, kLongestWatchdog = 3600;
 

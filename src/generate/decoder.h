@@ -35,7 +35,7 @@ class Decoder {
   public:
     virtual ~Decoder() = default;
 
-    virtual int batch() const = 0;             // 1 to 8
+    virtual int batch() const = 0;             // 1 to 16
     virtual std::int64_t context() const = 0;  // positions per sequence: prompt and made tokens
 
     /// Steps that a call of advance() should ask for where nothing else decides: more than 1 where a call of 1 takes

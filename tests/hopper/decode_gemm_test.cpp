@@ -71,7 +71,7 @@ constexpr std::int64_t kWidths[] = {16, 48, 528, 1040, 2048, 4112, 4624, 7664};
 TEST_CASE("fused decode: the head's GEMM is exact on whole numbers", "[gpu]") {
     if (!has_hopper()) return;
     for (const std::int64_t width : kWidths)
-        for (const std::int64_t batch : {1, 2, 5, 8})
+        for (const std::int64_t batch : {1, 2, 5, 8, 9, 16})
             for (const int grid : {1, 7, hopper::multiprocessors()}) {
                 const bool wide = width > 5000;  // the host fills the matrix element by element
                 DecodeList list({.batch = batch,

@@ -76,7 +76,8 @@ inline constexpr ChoiceOptions kGreedy{.temperature = 0};
 
 /// Lengths that end in every part of a block and a split; sequence 1 is idle where there are several.
 inline int length_of(const DecodeSizes& sizes, std::int64_t row) {
-    constexpr int kLengths[] = {1, 0, 2, 64, 65, 129, 257, 290};
+    constexpr int kLengths[] = {1, 0, 2, 64, 65, 129, 257, 290, 3, 130, 0, 66, 200, 1, 33, 128};
+    static_assert(std::size(kLengths) == hopper::decode::kMaxBatch);
     if (row == 4 && sizes.context > 4500) return 4400;
     return kLengths[row];
 }

@@ -40,6 +40,20 @@ const DecodeSizes kShapes[] = {
     {.layers = 3, .heads = 8, .kv_heads = 1, .context = 5000, .window = 200, .head_norms = true},
     {.batch = 5, .heads = 16, .kv_heads = 2, .head_dim = 128, .context = 5000, .head_norms = true},
     {.batch = 4, .width = 256, .feed_forward = 640, .heads = 6, .head_dim = 128, .int4 = true, .head_norms = true},
+    // More than eight sequences.
+    {.batch = 16, .width = 2064, .feed_forward = 4624, .heads = 8, .kv_heads = 1, .head_dim = 128, .context = 700},
+    {.batch = 9, .layers = 3, .width = 4624, .feed_forward = 528, .heads = 3, .kv_heads = 3, .context = 400},
+    {.batch = 16,
+     .width = 2048,
+     .feed_forward = 6784,
+     .heads = 16,
+     .head_dim = 128,
+     .context = 400,
+     .int4 = true,
+     .int4_head = true},
+    {.batch = 11, .layers = 3, .width = 256, .feed_forward = 640, .heads = 6, .int4 = true, .window = 70, .bias = true},
+    {.batch = 13, .heads = 8, .kv_heads = 1, .context = 1500, .window = 1000, .head_norms = true},
+    {.batch = 10, .width = 256, .feed_forward = 640, .heads = 6, .head_dim = 128, .int4 = true, .head_norms = true},
 };
 
 }  // namespace
@@ -68,21 +82,28 @@ TEST_CASE("fused decode: one step has the logits and caches of the op list", "[g
         // The caches: what no step wrote has the same bits; the new rows are near.
         for (std::size_t l = 0; l < got.keys.size(); ++l)
             for (const auto& [mine, theirs] :
-                 {std::pair{got.keys[l], expected.keys[l]}, std::pair{got.values[l], expected.values[l]}})
+                 {std::pair{got.keys[l], expected.keys[l]}, std::pair{got.values[l], expected.values[l]}}) {
+                std::int64_t changed = 0;
+                double farthest = 0;  // beyond 5% of an element
                 for (std::int64_t row = 0; row < mine.rows; ++row) {
                     const std::int64_t b = row / (sizes.kv_heads * sizes.context);
                     const bool newest = row % sizes.context == length_of(sizes, b) - 1;
                     for (std::int64_t j = 0; j < mine.cols; ++j) {
                         const double a = got.buffers.get(mine, row, j), e = expected.buffers.get(theirs, row, j);
                         if (newest)
-                            // From layer 1 on, attention makes more of all roundings, as its scores are about 16.
-                            // Weights that are 2^-9 off (RMS) move an element by 0.08 (RMS) there and the farthest of
-                            // all by 0.34. 4-bit integers are rounded in other places than the list's matrices.
-                            REQUIRE(std::abs(a - e) <= (sizes.int4 && l > 0 ? 0.4 : 0.1) + 0.05 * std::abs(e));
+                            farthest = std::max(farthest, std::abs(a - e) - 0.05 * std::abs(e));
                         else
-                            REQUIRE(a == e);
+                            changed += a != e;
                     }
                 }
+                CAPTURE(sizes.width, sizes.batch, l);
+                CHECK(changed == 0);
+                // From layer 1 on, attention makes more of all roundings, as its scores are about 16. Weights that are
+                // 2^-9 off (RMS) move an element by 0.08 (RMS) there and the farthest of all by 0.34; in bf16 sums of
+                // another order round one in several elements to the other side. 4-bit integers are rounded in other
+                // places than the list's matrices.
+                CHECK(farthest <= (l == 0 ? 0.1 : sizes.int4 ? 0.4 : 0.17));
+            }
     }
 }
 
@@ -93,7 +114,7 @@ TEST_CASE("fused decode: 4-bit integers are their matrix in bf16", "[gpu]") {
     // A result of a GEMM may be rounded to the other side, and so may a logit, by a step of 2^-8 each.
     for (const auto& [width, feed_forward] : {std::pair{256, 768}, {1024, 4096}})
         for (const bool head : {true, false})
-            for (const int batch : {1, 2, 3, 8}) {
+            for (const int batch : {1, 2, 3, 8, 16}) {
                 const DecodeSizes sizes{.batch = batch,
                                         .width = width,
                                         .feed_forward = feed_forward,
@@ -170,11 +191,12 @@ TEST_CASE("fused decode: the same bits again, in launches of any length, on any 
     }
 }
 
-TEST_CASE("fused decode: a sequence has the same bits by itself, in a batch of 8, and in another slot", "[gpu]") {
+TEST_CASE("fused decode: a sequence has the same bits by itself, in a batch, and in another slot", "[gpu]") {
     if (!has_hopper()) return;
-    // Batches of which a warp keeps one Lamport buffer, and two.
+    // Batches of which a warp keeps one Lamport buffer, and two; and with two MMAs for the same weights.
     const auto [together, rows] = GENERATE(std::pair<int, std::vector<std::int64_t>>{8, {0, 4, 7}},
-                                           std::pair<int, std::vector<std::int64_t>>{4, {0, 3}});
+                                           std::pair<int, std::vector<std::int64_t>>{4, {0, 3}},
+                                           std::pair<int, std::vector<std::int64_t>>{15, {0, 7, 8, 14}});
     for (DecodeSizes sizes : kShapes) {
         sizes.batch = together;
         DecodeList batch(sizes);
@@ -241,7 +263,7 @@ TEST_CASE("fused decode: sequences end by an end token, at their limit, and by c
 
 TEST_CASE("fused decode: no sequence runs, and a context that ends", "[gpu]") {
     if (!has_hopper()) return;
-    for (const int batch : {2, 3}) {
+    for (const int batch : {2, 3, 9}) {
         DecodeList idle({.batch = batch});
         for (int b = 0; b < batch; ++b) idle.set_row(b, {.length = 0}, 1);
         CHECK(OnGpu(idle).run({4}) == std::vector<int>(static_cast<std::size_t>(4 * batch), -1));
@@ -256,7 +278,7 @@ TEST_CASE("fused decode: no sequence runs, and a context that ends", "[gpu]") {
 
 TEST_CASE("fused decode: a logit that is not finite fails only its sequence", "[gpu]") {
     if (!has_hopper()) return;
-    const int batch = GENERATE(2, 3);
+    const int batch = GENERATE(2, 3, 9);
     DecodeList list({.batch = batch});
     for (int b = 0; b < batch; ++b) list.set_row(b, {.length = 3, .choice = kGreedy}, b == 1 ? 2 : 1);
     const auto& embed = std::get<Embed>(list.schedule.front().op);
@@ -271,7 +293,7 @@ TEST_CASE("fused decode: a logit that is not finite fails only its sequence", "[
 
 TEST_CASE("fused decode: a tile that no SM has ends in the watchdog's message", "[gpu]") {
     if (!has_hopper()) return;
-    const int batch = GENERATE(1, 0 + decode::kLamportFrom);
+    const int batch = GENERATE(1, 0 + decode::kLamportFrom, 9);
     // qkv, attention, attn_out, gate_up and down of layer 1, in this order.
     for (int op = 5; op < 10; ++op) {
         DecodeList list({.batch = batch});

@@ -50,7 +50,7 @@ AttentionTiles<DecodeModel::Visible> DecodeModel::attention_tiles(int step) cons
     const Shape& shape = plan_.operands.shape;
     return {{this, step}, shape.batch, shape.kv_heads, shape.head_dim};
 }
-std::uint32_t DecodeModel::epoch(int step, int op) const { return epoch_of(0, ops(), step, op); }
+std::uint32_t DecodeModel::epoch(int step, int op) const { return epoch_of(1, ops(), step, op); }
 
 bool DecodeModel::runs_after(int sequence, int step) const {
     const auto row = static_cast<std::size_t>(sequence);
@@ -90,7 +90,11 @@ Warp DecodeModel::consumer(Sm& sm, int warp) {
                 const OwnTiles own = own_tiles(all.number(), op.rotation, sm.number, plan_.grid);
                 for (int index = 0; index < own.number; ++index, ++tiles_done) {
                     const AttentionTile tile = all.tile(own.tile(index));
-                    if (sm.unread[static_cast<std::size_t>(warp)] != 0) fail("queries were written over sums");
+                    if (options_.consumers_wait)
+                        co_await Until("its sums to be read",
+                                       [&] { return sm.attention_empty.passed(tiles_done ^ 1); });
+                    if (sm.unread[static_cast<std::size_t>(warp)] != 0)
+                        fail("queries were written over attention's sums before they were read");
                     const int visible = this->visible(tile.sequence, step);
                     const std::int64_t qkv = exchange_.qkv + std::int64_t{tile.sequence} * shape.qkv_columns() / 2;
                     const int key = shape.q_columns() + tile.kv_head * hd;
@@ -130,8 +134,6 @@ Warp DecodeModel::consumer(Sm& sm, int warp) {
                         sm.unread[partial] = kEpilogueWarps;
                     }
                     sm.attention_full.arrive();
-                    if (options_.consumers_wait)
-                        co_await Until("its sums to be read", [&] { return sm.attention_empty.passed(tiles_done); });
                     stages += tile.blocks;
                 }
             } else if (op.kind == OpKind::choose) {
@@ -177,6 +179,8 @@ Warp DecodeModel::consumer(Sm& sm, int warp) {
                     return lamport ? slice_in_panels(slice, b) : slice_words(slice, b);
                 };
                 const int first_tile = warp / slices.number, first_slice = warp % slices.number;
+                if (op.kind == OpKind::attn_out && options_.consumers_wait)
+                    co_await Until("its sums to be read", [&] { return sm.attention_empty.passed(tiles_done ^ 1); });
                 if (sm.unread[static_cast<std::size_t>(warp)] != 0)
                     fail("an input was written over attention's sums before they were read");
                 if (op.kind == OpKind::attn_out && awaits_arrivals(s)) {

@@ -119,7 +119,7 @@ struct ModelOptions {
     int arrivals_before = 1;
     /// And one that no order of the warps shows: epilogue warps do not wait for arrivals.
     bool epilogue_waits = true;
-    /// A mistake again: consumer warps leave attention before their SM's epilogue warps have read their sums.
+    /// A mistake again: consumer warps do not wait until their SM's epilogue warps have read attention's sums.
     bool consumers_wait = true;
     /// Whether a warp must have seen the arrivals that order others' accesses to a Lamport buffer before its own.
     bool checks_order = true;

@@ -33,7 +33,9 @@ void DecodeModel::publish(std::int64_t first, std::int64_t count, std::uint32_t 
 
 std::size_t DecodeModel::in_lamport(const LamportColumns& of, int column) const {
     return static_cast<std::size_t>(2 * (of.vector + of.copy * exchange_.lamport_words) +
-                                    lamport_offset(plan_.operands.shape.slices(of.width), of.sequence, column) / 4);
+                                    lamport_offset(plan_.operands.shape.slices(of.width),
+                                                   octets_of(plan_.operands.shape.batch), of.sequence, column) /
+                                        4);
 }
 void DecodeModel::store_lamport(const LamportColumns& to, std::uint32_t epoch, std::uint32_t seen,
                                 std::vector<std::size_t>& pending) {

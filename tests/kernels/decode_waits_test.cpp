@@ -28,6 +28,10 @@ const Case kCases[] = {
      {0, 33}},
     {{.batch = 5, .layers = 4, .width = 208, .feed_forward = 4624}, {1, 0, 2, 64, 65}},
     {{.batch = 4, .layers = 2, .width = 80, .feed_forward = 4624}, {1, 0, 2, 64}},
+    // More than eight sequences.
+    {{.batch = 9, .layers = 3, .width = 208, .feed_forward = 4624}, {1, 0, 2, 64, 65, 0, 7, 9, 130}},
+    {{.batch = 16, .layers = 3, .width = 80, .feed_forward = 144, .context = 700},
+     {1, 0, 2, 64, 65, 129, 257, 520, 0, 3, 600, 1, 1, 0, 90, 33}},
     // Windows: of one position, within a block, and of several splits.
     {{.layers = 2, .window = 1}, {7}},
     {{.batch = 3, .layers = 2, .window = 70}, {69, 0, 290}},
@@ -164,7 +168,7 @@ TEST_CASE("fused decode: all warps end after the step that ends the last sequenc
     for (const int grid : {40, 132}) {
         const DecodePlan plan = lower(list.schedule, list.buffers.memory(), grid);
         const auto fault_of = [&](bool any_end) -> std::string {
-            for (unsigned seed = 1; seed <= 40; ++seed) {
+            for (unsigned seed = 1; seed <= 200; ++seed) {
                 ModelOptions options = options_of(c, seed);
                 options.last_steps = {1, 0, 0, 0, 0, 0, 0, 0};
                 options.any_end = any_end;

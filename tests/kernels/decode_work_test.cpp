@@ -223,22 +223,25 @@ TEST_CASE("fused decode: stages and lanes make the GEMM of 16 rows and up to 8 c
 }
 
 TEST_CASE("fused decode: a Lamport buffer has a slice of every sequence where the lanes load it") {
-    for (const int columns : {16, 528, 2048, 4624, 14336}) {
-        const Slices slices = slices_of(columns, false);
-        std::set<std::int64_t> found;
-        for (int slice = 0; slice < slices.number; ++slice)
-            for (int lane = 0; lane < 32; ++lane)
-                for (int tile = 0; tile < kLamportVectors; ++tile)
-                    for (int i = 0; i < kVectorBytes / 2; ++i) {
-                        const int in_slice = tile / 2 * kBlockColumns + lane_column(lane) + tile % 2 * 8 + i;
-                        if (in_slice >= slices.columns_of(slice, columns)) continue;
-                        const std::int64_t at =
-                            lamport_offset(slices, lane_row(lane), slices.first_column(slice) + in_slice);
-                        REQUIRE(at == slice * kLamportSliceBytes + (32 * tile + lane) * kVectorBytes + 2 * i);
-                        found.insert(at);
-                    }
-        CHECK(std::ssize(found) == std::int64_t{kMaxBatch} * columns);
-    }
+    for (const int octets : {1, 2})
+        for (const int columns : {16, 528, 2048, 4624, 14336}) {
+            const Slices slices = slices_of(columns, false);
+            std::set<std::int64_t> found;
+            for (int slice = 0; slice < slices.number; ++slice)
+                for (int octet = 0; octet < octets; ++octet)
+                    for (int lane = 0; lane < 32; ++lane)
+                        for (int tile = 0; tile < kLamportVectors; ++tile)
+                            for (int i = 0; i < kVectorBytes / 2; ++i) {
+                                const int in_slice = tile / 2 * kBlockColumns + lane_column(lane) + tile % 2 * 8 + i;
+                                if (in_slice >= slices.columns_of(slice, columns)) continue;
+                                const std::int64_t at = lamport_offset(slices, octets, 8 * octet + lane_row(lane),
+                                                                       slices.first_column(slice) + in_slice);
+                                REQUIRE(at == (slice * octets + octet) * kLamportSliceBytes +
+                                                  (32 * tile + lane) * kVectorBytes + 2 * i);
+                                found.insert(at);
+                            }
+            CHECK(std::ssize(found) == std::int64_t{8} * octets * columns);
+        }
 }
 
 TEST_CASE("fused decode: a layer empties the copy of the Lamport buffers that is written two layers later") {

@@ -48,9 +48,9 @@ void multiply(int (&d)[32][4], const std::uint32_t (&a)[32][4], const std::uint3
 /// A slice of eight sequences and a row of units, with their products.
 struct Slice {
     static constexpr int kUnits = kSliceBlocks / kUnitBlocks;
-    std::vector<char> input = std::vector<char>(kMaxBatch * kInputPitch);
+    std::vector<char> input = std::vector<char>(kOctet * kInputPitch);
     std::vector<std::uint32_t> units = std::vector<std::uint32_t>(kUnits * kInt4UnitWords);
-    std::array<std::array<float, kSliceColumns>, kMaxBatch> x;
+    std::array<std::array<float, kSliceColumns>, kOctet> x;
     std::array<std::array<int, kSliceColumns>, kInt4Rows> q;
 
     char* of(int sequence) { return input.data() + sequence * kInputPitch; }
@@ -65,13 +65,13 @@ struct Slice {
                     (static_cast<std::uint32_t>(q[row][column]) & 15u) << at.bit;
             }
         std::normal_distribution<float> normal;
-        for (int b = 0; b < kMaxBatch; ++b)
+        for (int b = 0; b < kOctet; ++b)
             for (float& number : x[b]) number = normal(random) * std::ldexp(1.0f, b);
     }
 
     /// As FixedPointInput does: a lane has a part of a unit.
     void convert() {
-        for (int b = 0; b < kMaxBatch; ++b)
+        for (int b = 0; b < kOctet; ++b)
             for (int unit = 0; unit < kUnits; ++unit) {
                 const float* numbers = x[b].data() + unit * kInt4Group;
                 float largest = 0;
@@ -92,8 +92,8 @@ struct Slice {
     }
 
     /// The sums of a unit: of two MMAs' lanes, 256 high + low, which are 16 times the products.
-    void multiply_unit(int unit, double (&sums)[kMaxBatch][kInt4Rows]) {
-        for (int m = 0; m < kMaxBatch / kPieceSequences; ++m) {
+    void multiply_unit(int unit, double (&sums)[kOctet][kInt4Rows]) {
+        for (int m = 0; m < kOctet / kPieceSequences; ++m) {
             int d[32][4] = {};
             for (int half = 0; half < 2; ++half) {
                 std::uint32_t a[2][32][4], b[2][32][2];
@@ -126,9 +126,9 @@ TEST_CASE("integer MMAs of codes and pieces are the products of numbers and fixe
     Slice slice(3);
     slice.convert();
     for (int unit = 0; unit < Slice::kUnits; ++unit) {
-        double sums[kMaxBatch][kInt4Rows];
+        double sums[kOctet][kInt4Rows];
         slice.multiply_unit(unit, sums);
-        for (int b = 0; b < kMaxBatch; ++b) {
+        for (int b = 0; b < kOctet; ++b) {
             float from = 0;
             std::memcpy(&from, slice.of(b) + kScalesOffset + 4 * unit, sizeof from);
             float largest = 0;

@@ -249,7 +249,7 @@ TEST_CASE("a decoder made from a configuration has the losses of its evaluation"
     CHECK(decoder->batch() == 2);
     CHECK(decoder->context() == 64);
     CHECK(std::abs(score(*decoder, tokens).loss - expected) < 1e-5);
-    CHECK_THAT(message_of([&] { make_decoder(config, {.batch = 9, .context = 64}, source, {}, console); }),
-               Contains("9 sequences side by side: it takes 1 to 8"));
+    CHECK_THAT(message_of([&] { make_decoder(config, {.batch = 17, .context = 64}, source, {}, console); }),
+               Contains("17 sequences side by side: it takes 1 to 16"));
     std::fclose(said);
 }

@@ -1,6 +1,6 @@
 // fused_decode - a model's whole decode step, many steps per launch
 //
-//   GEMM       z = x Wᵀ, x (S, K) in bf16, W (N, K) in bf16 or 4-bit integers, S <= 8 sequences -> fp32;
+//   GEMM       z = x Wᵀ, x (S, K) in bf16, W (N, K) in bf16 or 4-bit integers, S <= 16 sequences -> fp32;
 //              results = epilogue(z)
 //   attention  o = softmax(q Kᵀ / sqrt(hd)) V over the cache, in splits of a sequence's positions
 //   choose     the next token of each sequence from its logits
@@ -50,46 +50,47 @@ __device__ __forceinline__ WarpContext in_op(WarpContext ctx) {
     return ctx;
 }
 
-template <int kHeadDim>
-__device__ void run_consumer(const WarpContext& all) {
+template <int kHeadDim, int kOctets>
+__device__ __forceinline__ void run_consumer(const WarpContext& all) {
     ConsumerCounts counts;
     StepTokens tokens;
     for (int step = 0; step < all.arguments.steps; ++step) {
         if (!begin_step(all, step, tokens)) return all.watchdog.exit_all();
         if (all.warp == 0 && all.lane == 0)
-            ptx::store_shared_release(ptx::shared_address(&all.state.committed), static_cast<std::uint32_t>(step));
+            ptx::store_shared_release(ptx::shared_address(&all.state().committed), static_cast<std::uint32_t>(step));
         for (int s = 0; s < all.arguments.op_count; ++s) {
             const WarpContext ctx = in_op(all);
-            const DecodeOp& op = ctx.ops[s];
+            const DecodeOp& op = ctx.op(s);
             const WorkItem item = ctx.item(step, s);
             ctx.stamp(item, Stamp::begin);
             if (op.kind == OpKind::attention)
                 counts = run_attention<kHeadDim>(ctx, op, tokens, item, counts);
             else if (op.kind != OpKind::choose)
-                run_gemm(ctx, op, tokens, item, counts);
+                run_gemm<kOctets>(ctx, op, tokens, item, counts);
             else if (ctx.sm < ctx.shape().batch)
-                counts.consumer_phase =
-                    run_choice(ctx.state.arguments, ctx.shared, tokens, item, counts.consumer_phase);
+                run_choice(ctx.state().arguments, ctx.shared, tokens, item);
         }
     }
 }
 
-template <int kHeadDim>
+template <int kHeadDim, int kOctets>
 __device__ void run_epilogue(const WarpContext& all) {
-    const int warp = all.warp - kConsumerWarps;
-    int gemm_tiles = 0, attention_tiles = 0;
+    int gemm_tiles = 0;
     StepTokens tokens;
     for (int step = 0; step < all.arguments.steps; ++step) {
         if (!begin_step(all, step, tokens)) return all.watchdog.exit_all();
         for (int s = 0; s < all.arguments.op_count; ++s) {
-            const WarpContext ctx = in_op(all);
-            const DecodeOp& op = ctx.ops[s];
+            WarpContext ctx = in_op(all);
+            ptx::hide_origin(ctx.sm);  // likewise
+            ptx::hide_origin(step);
+            const DecodeOp& op = ctx.op(s);
             const WorkItem item = ctx.item(step, s);
+            const int warp = ctx.warp - kConsumerWarps;
             ctx.stamp(item, Stamp::begin);
             if (op.kind == OpKind::attention) {
-                attention_tiles = run_attention_epilogue<kHeadDim>(ctx, op, warp, step, item, attention_tiles);
+                run_attention_epilogue<kHeadDim>(ctx, op, warp, step, item);
             } else if (op.kind != OpKind::choose) {
-                GemmEpilogue<kHeadDim>(ctx, op, tokens, item).run(warp, gemm_tiles);
+                GemmEpilogue<kHeadDim, kOctets>(ctx, op, tokens, item).run(warp, gemm_tiles);
                 gemm_tiles += ctx.tiles_of(op).number;
             }
         }
@@ -98,7 +99,7 @@ __device__ void run_epilogue(const WarpContext& all) {
 
 /// Sets up the barriers, the list of ops, and the sequences as the launch finds them. All threads.
 __device__ __forceinline__ void initialise(const WarpContext& ctx) {
-    SharedState& state = ctx.state;
+    SharedState& state = ctx.state();
     if (threadIdx.x == 0) {
         const auto init = [](std::uint64_t& barrier, std::uint32_t arrivals) {
             ptx::mbarrier_init(ptx::shared_address(&barrier), arrivals);
@@ -115,6 +116,8 @@ __device__ __forceinline__ void initialise(const WarpContext& ctx) {
         state.issued = 0;
         state.committed = 0;
         for (std::uint32_t& tiles : state.partials_read) tiles = 0;
+        for (std::uint32_t& tiles : state.attention_tiles) tiles = 0;
+        for (std::uint32_t& meetings : state.meetings) meetings = 0;
         state.exiting = 0;
         state.arguments = ctx.arguments;
     }
@@ -136,25 +139,27 @@ __device__ __forceinline__ void initialise(const WarpContext& ctx) {
 }
 
 /// Kernels apart, so that few sequences do not pay for what many need, nor bf16 for integers, nor LLaMA for other
-/// families.
-template <int kHeadDim, bool kLamport, bool kInt4, bool kExtended>
+/// families. kOctets: 0 where inputs come as words.
+template <int kHeadDim, int kOctets, bool kInt4, bool kExtended>
 __global__ __launch_bounds__(kThreads, 1) void fused_decode(const __grid_constant__ Arguments arguments) {
     extern __shared__ __align__(1024) char memory[];
-    const WarpContext ctx(arguments, memory, Instance{.lamport = kLamport, .int4 = kInt4, .extended = kExtended});
+    constexpr int kColumns = kOctets == 0 ? 1 : kOctets;
+    const WarpContext ctx(arguments, memory,
+                          Instance{.lamport = kOctets > 0, .int4 = kInt4, .extended = kExtended, .octets = kColumns});
     initialise(ctx);
     if (ctx.warp < kConsumerWarps)
-        run_consumer<kHeadDim>(ctx);
+        run_consumer<kHeadDim, kColumns>(ctx);
     else if (ctx.warp < kConsumerWarps + kEpilogueWarps)
-        run_epilogue<kHeadDim>(ctx);
+        run_epilogue<kHeadDim, kColumns>(ctx);
     else if (ctx.lane == 0)
         Producer<kHeadDim>(ctx).run();
 }
 
-template <bool kLamport, bool kInt4>
+template <int kOctets, bool kInt4>
 auto instance_for(int head_dim, bool extended) {
     if (extended)
-        return head_dim == 64 ? fused_decode<64, kLamport, kInt4, true> : fused_decode<128, kLamport, kInt4, true>;
-    return head_dim == 64 ? fused_decode<64, kLamport, kInt4, false> : fused_decode<128, kLamport, kInt4, false>;
+        return head_dim == 64 ? fused_decode<64, kOctets, kInt4, true> : fused_decode<128, kOctets, kInt4, true>;
+    return head_dim == 64 ? fused_decode<64, kOctets, kInt4, false> : fused_decode<128, kOctets, kInt4, false>;
 }
 
 }  // namespace coda::hopper::decode

@@ -12,12 +12,15 @@ Kernel ll_kernel(int head_dim, bool extended);
 Kernel lamport_kernel(int head_dim, bool extended);
 Kernel ll_int4_kernel(int head_dim, bool extended);
 Kernel lamport_int4_kernel(int head_dim, bool extended);
+/// For more than eight sequences.
+Kernel wide_kernel(int head_dim, bool extended);
+Kernel wide_int4_kernel(int head_dim, bool extended);
 
 inline Kernel kernel_for(const Shape& shape) {
-    const bool lamport = uses_lamport(shape.batch), extended = shape.extended();
-    if (shape.int4)
-        return lamport ? lamport_int4_kernel(shape.head_dim, extended) : ll_int4_kernel(shape.head_dim, extended);
-    return lamport ? lamport_kernel(shape.head_dim, extended) : ll_kernel(shape.head_dim, extended);
+    constexpr decltype(&ll_kernel) kAll[][2] = {
+        {ll_kernel, ll_int4_kernel}, {lamport_kernel, lamport_int4_kernel}, {wide_kernel, wide_int4_kernel}};
+    const int octets = uses_lamport(shape.batch) ? octets_of(shape.batch) : 0;
+    return kAll[octets][shape.int4 ? 1 : 0](shape.head_dim, shape.extended());
 }
 
 }  // namespace coda::hopper::decode

@@ -3,6 +3,6 @@
 
 namespace coda::hopper::decode {
 
-Kernel lamport_int4_kernel(int head_dim, bool extended) { return instance_for<true, true>(head_dim, extended); }
+Kernel lamport_int4_kernel(int head_dim, bool extended) { return instance_for<1, true>(head_dim, extended); }
 
 }  // namespace coda::hopper::decode

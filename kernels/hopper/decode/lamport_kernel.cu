@@ -3,6 +3,6 @@
 
 namespace coda::hopper::decode {
 
-Kernel lamport_kernel(int head_dim, bool extended) { return instance_for<true, false>(head_dim, extended); }
+Kernel lamport_kernel(int head_dim, bool extended) { return instance_for<1, false>(head_dim, extended); }
 
 }  // namespace coda::hopper::decode

@@ -111,9 +111,9 @@ struct FusedDecode::Device {
     /// No word of an earlier launch may have an epoch of this one: before epochs come around, all words are cleared.
     void reserve_epochs(int steps, Stream stream) {
         const std::int64_t needed = std::int64_t{steps} * arguments.op_count;
-        if (next_epoch_ + needed >= std::int64_t{1} << 32) {
+        if (next_epoch_ + needed > std::int64_t{1} << 32) {
             CUDA_CHECK(cudaMemsetAsync(words.get(), 0, words.bytes(), stream));
-            next_epoch_ = 0;
+            next_epoch_ = 1;
         }
         arguments.epoch = static_cast<std::uint32_t>(next_epoch_);
         next_epoch_ += needed;
@@ -137,7 +137,7 @@ struct FusedDecode::Device {
         CUDA_CHECK(cudaMemcpy(maps.get(), all.data(), maps.bytes(), cudaMemcpyHostToDevice));
     }
 
-    std::int64_t next_epoch_ = 0;
+    std::int64_t next_epoch_ = 1;
 };
 
 FusedDecode::FusedDecode(DecodePlan plan, const LaunchOptions& options)

@@ -3,6 +3,6 @@
 
 namespace coda::hopper::decode {
 
-Kernel ll_int4_kernel(int head_dim, bool extended) { return instance_for<false, true>(head_dim, extended); }
+Kernel ll_int4_kernel(int head_dim, bool extended) { return instance_for<0, true>(head_dim, extended); }
 
 }  // namespace coda::hopper::decode

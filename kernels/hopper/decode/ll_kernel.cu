@@ -3,6 +3,6 @@
 
 namespace coda::hopper::decode {
 
-Kernel ll_kernel(int head_dim, bool extended) { return instance_for<false, false>(head_dim, extended); }
+Kernel ll_kernel(int head_dim, bool extended) { return instance_for<0, false>(head_dim, extended); }
 
 }  // namespace coda::hopper::decode

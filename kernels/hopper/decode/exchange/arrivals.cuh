@@ -13,13 +13,13 @@ __device__ __forceinline__ void await_arrivals(const WarpContext& ctx, const Wor
     constexpr int kLoads = 5;  // at the same time: the 132 SMs of an H100 or H200 in one turn
     const auto since = static_cast<std::uint32_t>(item.op % kLayerOps + 1);
     const std::uint32_t epoch = item.epoch - since;  // of down in the layer before
-    for (int first = 0; first < ctx.grid; first += 32 * kLoads)
+    for (int first = 0; first < ctx.grid(); first += 32 * kLoads)
         ctx.watchdog.wait_or_exit(item, Awaited::arrivals, [&] {
             uint2 seen[kLoads];
 #pragma unroll
             for (int u = 0; u < kLoads; ++u) {
                 const int sm = first + 32 * u + ctx.lane;
-                seen[u] = sm < ctx.grid ? ptx::load_numbers(ctx.arrivals_of(sm)) : uint2{epoch, epoch};
+                seen[u] = sm < ctx.grid() ? ptx::load_numbers(ctx.arrivals_of(sm)) : uint2{epoch, epoch};
             }
             bool all = true;
 #pragma unroll

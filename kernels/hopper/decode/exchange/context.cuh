@@ -63,6 +63,7 @@ struct Instance {
     bool lamport = false;   // hands over the inputs of GEMMs in Lamport buffers: uses_lamport()
     bool int4 = false;      // weights may be 4-bit integers
     bool extended = false;  // Shape::extended()
+    int octets = 1;         // octets_of()
 };
 
 struct WarpContext {
@@ -70,42 +71,49 @@ struct WarpContext {
     // taken, it would load them from memory, and the loads of a k-tile would wait for one another.
     const Arguments arguments;
     char* shared;
-    SharedState& state;
-    const DecodeOp* ops;  // in shared memory
-    int sm, grid, warp, lane;
+    int sm, warp, lane;
     bool lamport, int4, extended;  // Instance
+    int octets;
     Watchdog watchdog;
 
     __device__ WarpContext(const Arguments& given, char* memory, const Instance& instance)
         : arguments(given),
           shared(memory),
-          state(*reinterpret_cast<SharedState*>(memory + given.layout.state)),
-          ops(reinterpret_cast<const DecodeOp*>(memory + given.layout.ops)),
           sm(static_cast<int>(blockIdx.x)),
-          grid(given.grid),
           warp(static_cast<int>(threadIdx.x) / 32),
           lane(static_cast<int>(threadIdx.x) % 32),
           lamport(instance.lamport),
           int4(instance.int4),
           extended(instance.extended),
-          watchdog(given.report, given.watchdog_nanoseconds, state) {}
+          octets(instance.octets),
+          watchdog(given.report, given.watchdog_nanoseconds,
+                   *reinterpret_cast<SharedState*>(memory + given.layout.state)) {}
 
     __device__ const Operands& operands() const { return arguments.operands; }
     __device__ const Shape& shape() const { return arguments.operands.shape; }
     __device__ const Layout& layout() const { return arguments.layout; }
+    __device__ int grid() const { return arguments.grid; }
     __device__ std::uint64_t* words(std::int64_t offset) const { return arguments.words + offset; }
     __device__ char* lamport_of(std::int64_t vector, int buffer) const {
         return reinterpret_cast<char*>(words(vector + buffer * arguments.exchange.lamport_words));
     }
     __device__ int buffer_of(int step, int op) const { return lamport_buffer(arguments.layers, step, op); }
 
+    // Not members, which would take registers.
+    __device__ __forceinline__ SharedState& state() const {
+        return *reinterpret_cast<SharedState*>(shared + layout().state);
+    }
+    /// The op's copy in shared memory.
+    __device__ __forceinline__ const DecodeOp& op(int index) const {
+        return reinterpret_cast<const DecodeOp*>(shared + layout().ops)[index];
+    }
     /// The tensor map of a GEMM's weights.
     __device__ const void* map(int op) const { return arguments.maps + std::int64_t{kMapBytes} * op; }
 
     __device__ bool is_int4(const DecodeOp& op) const { return int4 && op.int4; }
     __device__ bool has_map(const DecodeOp& op) const { return is_gemm(op.kind) && !is_int4(op); }
     __device__ Slices slices(int columns) const { return slices_of(columns, int4); }
-    __device__ OwnTiles tiles_of(const DecodeOp& op) const { return own_tiles(op.tiles, op.rotation, sm, grid); }
+    __device__ OwnTiles tiles_of(const DecodeOp& op) const { return own_tiles(op.tiles, op.rotation, sm, grid()); }
     __device__ WorkItem item(int step, int op) const {
         return {step, op, -1, epoch_of(arguments.epoch, arguments.op_count, step, op)};
     }
@@ -113,12 +121,13 @@ struct WarpContext {
     /// The time of what this warp comes to for the first time, if this step is traced.
     __device__ __forceinline__ void stamp(const WorkItem& item, Stamp which) const {
         if (item.step != arguments.traced_step || lane != 0) return;
-        std::uint64_t* time = arguments.trace + stamp_index(item.op, sm, grid, warp, which);
+        std::uint64_t* time = arguments.trace + stamp_index(item.op, sm, grid(), warp, which);
         if (*time == 0) *time = ptx::global_time();
     }
 
     __device__ int planned(int sequence, int step) const {
-        return planned_length(state.start_running[sequence] != 0, state.start_length[sequence], step, shape().context);
+        return planned_length(state().start_running[sequence] != 0, state().start_length[sequence], step,
+                              shape().context);
     }
     /// Of a planned length.
     __device__ int visible(int length) const { return extended ? visible_positions(length, shape().window) : length; }
@@ -133,7 +142,7 @@ struct WarpContext {
     }
     __device__ bool any_at_start() const {
         bool any = false;
-        for (int b = 0; b < shape().batch; ++b) any = any || state.start_running[b] != 0;
+        for (int b = 0; b < shape().batch; ++b) any = any || state().start_running[b] != 0;
         return any;
     }
 
@@ -182,20 +191,22 @@ struct StepTokens {
 /// runs, and where the host has cancelled. One warp.
 __device__ __forceinline__ bool begin_step(const WarpContext& ctx, int step, StepTokens& tokens) {
     const int batch = ctx.shape().batch;
+    int lane = ctx.lane;
+    ptx::hide_origin(lane);  // or registers would keep what follows from it over all steps
     tokens = {step, 0};
     if (step == 0) {
-        if (ctx.lane < batch && ctx.state.start_running[ctx.lane] != 0)
-            tokens.row = static_cast<std::uint32_t>(ctx.state.start_token[ctx.lane]) | 0x80000000u;
+        if (lane < batch && ctx.state().start_running[lane] != 0)
+            tokens.row = static_cast<std::uint32_t>(ctx.state().start_token[lane]) | 0x80000000u;
         return __any_sync(kAllLanes, tokens.row != 0);
     }
     // Of the last op of the step before.
-    const std::uint32_t epoch = epoch_of(ctx.arguments.epoch, ctx.arguments.op_count, step, 0) - 1;
-    int lane = ctx.lane;
-    ptx::hide_origin(lane);  // or a register would keep the word's address over all steps
+    int first = static_cast<int>(epoch_of(ctx.arguments.epoch, ctx.arguments.op_count, step, 0));
+    ptx::hide_origin(first);  // likewise
+    const auto epoch = static_cast<std::uint32_t>(first - 1);
     const std::uint64_t* own = ctx.words(ctx.arguments.exchange.token) + lane;
     std::uint64_t word = 0;
     const bool came = ctx.watchdog.wait(WorkItem{step, 0, -1, epoch}, Awaited::token, [&] {
-        if (ctx.lane > batch) return true;
+        if (lane > batch) return true;
         word = ptx::load_ll(own);
         // A warp without work may come so late that a later step has committed. Then it had no work in that one either.
         return not_before(word, epoch);
@@ -209,10 +220,10 @@ __device__ __forceinline__ bool begin_step(const WarpContext& ctx, int step, Ste
     __syncwarp();
     // A word of a later step is not for this one, in which other warps of this SM may still have work: neither its stop
     // nor that its sequence does not run any more.
-    const bool later = ctx.lane < batch && !has_epoch(word, epoch);
-    if (ctx.lane < batch || (ctx.lane == batch && has_epoch(word, epoch))) tokens.row = ll_data(word);
+    const bool later = lane < batch && !has_epoch(word, epoch);
+    if (lane < batch || (lane == batch && has_epoch(word, epoch))) tokens.row = ll_data(word);
     const bool stop = __shfl_sync(kAllLanes, tokens.row, batch) != 0;
-    if (ctx.lane >= batch) tokens.row = 0;
+    if (lane >= batch) tokens.row = 0;
     return __any_sync(kAllLanes, later || tokens.row >> 31 != 0) && !stop;
 }
 

@@ -25,9 +25,12 @@ class FixedPointInput {
     }
 
     /// Converts the slice of every sequence from bf16, in its place. For an op with a norm, lane b returns the sum of
-    /// the squares that sequence b's elements had before the weight. One warp; a lane has a part of a unit.
+    /// the squares that sequence b's elements had before the weight. One warp; a lane has a part of a unit. kTogether
+    /// sequences at a time, as their shuffles would be waited for one by one.
+    template <int kTogether>
     __device__ __forceinline__ float convert(const WarpContext& ctx, char* slice) const {
-        const float own = ctx.lamport ? convert_together<2>(ctx, slice) : convert_together<1>(ctx, slice);
+        const float own =
+            has_norm_ ? convert_all<kTogether, true>(ctx, slice) : convert_all<kTogether, false>(ctx, slice);
         __syncwarp();
         return own;
     }
@@ -37,11 +40,6 @@ class FixedPointInput {
     static constexpr int kWords = kInt4Group / kUnitParts / 4;
     static_assert(kSliceColumns == 32 / kUnitParts * kInt4Group);
 
-    template <int kTogether>
-    __device__ __forceinline__ float convert_together(const WarpContext& ctx, char* slice) const {
-        return has_norm_ ? convert_all<kTogether, true>(ctx, slice) : convert_all<kTogether, false>(ctx, slice);
-    }
-    /// kTogether sequences at a time, as their shuffles would be waited for one by one.
     template <int kTogether, bool kNorm>
     __device__ __forceinline__ float convert_all(const WarpContext& ctx, char* slice) const {
         const int unit = ctx.lane / kUnitParts, part = ctx.lane % kUnitParts, batch = ctx.shape().batch;

@@ -74,7 +74,7 @@ __device__ __forceinline__ float fetch_row(const WarpContext& ctx, const Bf16* f
 /// A sequence that did not run at the start of the launch has no attention: its o counts as 0. Words of it would depend
 /// on nothing, so the words of a layer could come before those of the layer before had been read.
 __device__ __forceinline__ bool has_input(const WarpContext& ctx, const DecodeOp& op, int sequence) {
-    return op.kind != OpKind::attn_out || ctx.state.start_running[sequence] != 0;
+    return op.kind != OpKind::attn_out || ctx.state().start_running[sequence] != 0;
 }
 
 /// Copies a warp's slices of every sequence's input to shared memory; nothing for those without input. Lane b returns

@@ -14,40 +14,49 @@ __device__ __forceinline__ bool has_empty(const uint4& vector) {
 inline constexpr int kPolledWhole = 4;  // sequences: Lamport buffers of more are too many bytes to poll
 
 /// Copies slice `slice` to a warp's input at `to`, sequences kInputPitch bytes apart. Lanes without a sequence, and
-/// sequences without input, copy nothing; columns behind the last count as 0. One warp; all loads are on their way at a
-/// time. Where the wait may be long, the warp first polls only the first 16 bytes per lane.
+/// sequences without input, copy nothing; columns behind the last count as 0. One warp; kAtOnce loads per lane are on
+/// their way at a time, of eight sequences. Where the wait may be long, the warp first polls only the first 16 bytes
+/// per lane.
+template <int kAtOnce>
 __device__ __forceinline__ void fetch_lamport(const WarpContext& ctx, const DecodeOp& op, const Slices& slices,
                                               int slice, char* to, const WorkItem& item, bool may_be_long) {
-    const int sequence = lane_row(ctx.lane);
-    const bool wanted = sequence < ctx.shape().batch && has_input(ctx, op, sequence);
-    // Columns from the lane's first on.
-    const int columns = wanted ? slices.columns_of(slice, op.columns) - lane_column(ctx.lane) : 0;
+    static_assert(kLamportVectors % kAtOnce == 0 && kAtOnce % 2 == 0);
     const char* from =
         ctx.lamport_of(input_of(ctx.arguments.exchange, op.kind).lamport, ctx.buffer_of(item.step, item.op - 1)) +
-        std::int64_t{slice} * kLamportSliceBytes + ctx.lane * kVectorBytes;
-    uint4 vectors[kLamportVectors];
+        std::int64_t{slice} * ctx.octets * kLamportSliceBytes + ctx.lane * kVectorBytes;
+#pragma unroll 1
+    for (int first = 0; first < ctx.octets * kLamportVectors; first += kAtOnce) {
+        const int sequence = first / kLamportVectors * kOctet + lane_row(ctx.lane);
+        const int first_block = first % kLamportVectors / 2;
+        const bool wanted = sequence < ctx.shape().batch && has_input(ctx, op, sequence);
+        // Columns from the lane's first on.
+        const int columns =
+            wanted ? slices.columns_of(slice, op.columns) - lane_column(ctx.lane) - first_block * kBlockColumns : 0;
+        uint4 vectors[kAtOnce];
 #pragma unroll
-    for (int u = 0; u < kLamportVectors; ++u) vectors[u] = uint4{u / 2 * kBlockColumns < columns ? kEmpty : 0, 0, 0, 0};
-    if (may_be_long && ctx.shape().batch > kPolledWhole)
+        for (int u = 0; u < kAtOnce; ++u) vectors[u] = uint4{u / 2 * kBlockColumns < columns ? kEmpty : 0, 0, 0, 0};
+        if (may_be_long && first == 0 && ctx.shape().batch > kPolledWhole)
+            ctx.watchdog.wait_or_exit(item, Awaited::input, [&] {
+                ptx::load_numbers(vectors[0], from, has_empty(vectors[0]));
+                return !has_empty(vectors[0]);
+            });
         ctx.watchdog.wait_or_exit(item, Awaited::input, [&] {
-            ptx::load_numbers(vectors[0], from, has_empty(vectors[0]));
-            return !has_empty(vectors[0]);
+#pragma unroll
+            for (int u = 0; u < kAtOnce; ++u)
+                ptx::load_numbers(vectors[u], from + u * 32 * kVectorBytes, has_empty(vectors[u]));
+            bool all = true;
+#pragma unroll
+            for (const uint4& vector : vectors) all = all && !has_empty(vector);
+            return all;
         });
-    ctx.watchdog.wait_or_exit(item, Awaited::input, [&] {
+        from += kAtOnce * 32 * kVectorBytes;
+        __syncwarp();  // all have used what is there
+        char* own = to + sequence * kInputPitch + 2 * lane_column(ctx.lane) + first_block * kBlockRowBytes;
 #pragma unroll
-        for (int u = 0; u < kLamportVectors; ++u)
-            ptx::load_numbers(vectors[u], from + u * 32 * kVectorBytes, has_empty(vectors[u]));
-        bool all = true;
-#pragma unroll
-        for (const uint4& vector : vectors) all = all && !has_empty(vector);
-        return all;
-    });
-    __syncwarp();  // all have used what is there
-    char* own = to + sequence * kInputPitch + 2 * lane_column(ctx.lane);
-#pragma unroll
-    for (int u = 0; u < kLamportVectors; ++u)
-        if (wanted) *reinterpret_cast<uint4*>(own + u / 2 * kBlockRowBytes + u % 2 * kVectorBytes) = vectors[u];
-    __syncwarp();
+        for (int u = 0; u < kAtOnce; ++u)
+            if (wanted) *reinterpret_cast<uint4*>(own + u / 2 * kBlockRowBytes + u % 2 * kVectorBytes) = vectors[u];
+        __syncwarp();
+    }
 }
 
 /// Lane b returns the sum of the squares of sequence b's `columns`, added in SliceFetch's order.

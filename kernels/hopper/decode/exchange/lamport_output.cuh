@@ -11,27 +11,32 @@ class LamportOutput {
   public:
     LamportOutput() = default;
     __device__ LamportOutput(const WarpContext& ctx, const WorkItem& item, std::int64_t vector, int columns)
-        : slices_(ctx.slices(columns)) {
+        : slices_(ctx.slices(columns)), octets_(ctx.octets) {
         const int buffer = ctx.buffer_of(item.step, item.op);
         to_ = ctx.lamport_of(vector, buffer);
-        emptied_ = ctx.lamport_of(vector, emptied_buffer(buffer));
+        const std::int64_t buffers = emptied_buffer(buffer) - buffer;
+        emptied_ = static_cast<int>(buffers * ctx.arguments.exchange.lamport_words);
     }
 
     __device__ void store(int sequence, int column, std::uint32_t pair) const {
-        const std::int64_t at = lamport_offset(slices_, sequence, column);
+        const std::int64_t at = lamport_offset(slices_, octets_, sequence, column);
         ptx::store_number(to_ + at, pair);
-        ptx::store_number(emptied_ + at, kEmpty);
+        ptx::store_number(to_ + at + emptied(), kEmpty);
     }
     /// Two pairs, from a multiple of 4 columns on.
     __device__ void store(int sequence, int column, uint2 pairs) const {
-        const std::int64_t at = lamport_offset(slices_, sequence, column);
+        const std::int64_t at = lamport_offset(slices_, octets_, sequence, column);
         ptx::store_numbers(to_ + at, pairs);
-        ptx::store_numbers(emptied_ + at, uint2{kEmpty, kEmpty});
+        ptx::store_numbers(to_ + at + emptied(), uint2{kEmpty, kEmpty});
     }
 
   private:
+    __device__ std::int64_t emptied() const { return std::int64_t{emptied_} * 8; }
+
     Slices slices_;
-    char *to_ = nullptr, *emptied_ = nullptr;
+    int octets_ = 1;
+    char* to_ = nullptr;
+    int emptied_ = 0;  // words from there to what is emptied: a pointer would take one more register
 };
 
 }  // namespace coda::hopper::decode

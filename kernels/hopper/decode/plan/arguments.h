@@ -17,7 +17,7 @@ struct Arguments {
     const DecodeOp* ops = nullptr;
     const std::byte* maps = nullptr;  // a tensor map of kMapBytes per op; nothing in those without a GEMM
     int op_count = 0, steps = 0, grid = 0;
-    std::uint32_t epoch = 0;               // of epoch_of
+    std::uint32_t epoch = 0;               // the first of the launch
     std::uint64_t* words = nullptr;        // Exchange
     const std::int32_t* start = nullptr;   // (3, S): token, length, state before the launch
     std::int32_t* made = nullptr;          // (steps, S)

@@ -46,7 +46,7 @@ Exchange exchange_of(const Shape& shape, int grid) {
     exchange.token = add(batch + 1);
     if (!uses_lamport(shape.batch)) return exchange;
     const auto add_lamport = [&](int columns) {
-        return add(shape.slices(columns).number * std::int64_t{kLamportSliceBytes} / 8);
+        return add(shape.slices(columns).number * std::int64_t{octets_of(shape.batch)} * kLamportSliceBytes / 8);
     };
     exchange.lamport = exchange.words;
     exchange.o_lamport = add_lamport(shape.q_columns());
@@ -70,7 +70,9 @@ Layout layout_of(const DecodePlan& plan, int in_flight_bytes) {
         layout.input_bytes = std::max(layout.input_bytes, bytes);
     }
     layout.input_bytes = std::max(layout.input_bytes, AttentionInput::bytes(shape.group(), shape.head_dim));
-    layout.partial_entries = shape.batch <= 2 ? kMaxPartialEntries : kMaxPartialEntries / 2;
+    // Where partials are large, entries take stages from the ring. Tiles of 4-bit integers need more of them, as they
+    // follow one another faster.
+    layout.partial_entries = shape.batch <= 2 ? kMaxPartialEntries : shape.int4 ? 4 : 2;
     layout.partial_floats = (kTileRows + 1) * shape.batch;
 
     int end = 0;  // behind the ring
@@ -84,7 +86,9 @@ Layout layout_of(const DecodePlan& plan, int in_flight_bytes) {
     layout.ops = add(static_cast<std::int64_t>(plan.ops.size() * sizeof(DecodeOp)));
     layout.state = add(sizeof(SharedState));
     const int bytes_of_stage = stage_bytes(shape.int4);
-    layout.stages = std::min((kMaxSharedBytes - end) / bytes_of_stage, kMaxStages);
+    // More would be loaded while SMs hand words to each other, which then take longer.
+    const int most = shape.int4 ? kMaxInt4Stages : kMaxStages;
+    layout.stages = std::min((kMaxSharedBytes - end) / bytes_of_stage, most);
     // With fewer, a load would wait for the MMAs on the stage before it.
     constexpr int kFewest = 3;
     require(layout.stages >= kFewest, "decode: ", plan.ops.size(), " ops and ", shape.batch, " sequences leave ",

@@ -124,7 +124,8 @@ struct Exchange {
     std::int64_t newest = 0;   // 2 Hk hd: k without its rho, then v
     std::int64_t best = 0;     // per SM and epilogue warp: S x 4: key, id, first bad id, unused
     std::int64_t token = 0;    // S: token, and bit 31 while it runs; then one word: 1 where all are to stop
-    // The first set of Lamport buffers: (slices, kLamportSliceBytes), in the slices of the GEMM that reads them.
+    // The first set of Lamport buffers: (slices, octets, kLamportSliceBytes), in the slices of the GEMM that reads
+    // them.
     std::int64_t o_lamport = 0, middle_lamport = 0, y_lamport = 0, x_lamport = 0;
     std::int64_t lamport = 0, lamport_words = 0;  // where the sets begin, and words of one set
     std::int64_t arrivals = 0;                    // (SMs, kEpilogueWarps) u32
@@ -163,8 +164,8 @@ Layout layout_of(const DecodePlan& plan, int in_flight_bytes = kInFlightBytes);
 
 /// Slices of an op's input that a warp keeps for all of its tiles. 0: it fetches each slice for tiles_together tiles.
 CODA_HD int resident_slices(const Slices& slices, int batch) {
-    constexpr int kKept = 8;  // KB per warp
-    return slices.rounds() * batch <= kKept ? slices.rounds() : 0;
+    const int kept = 8 * octets_of(batch);  // KB per warp
+    return slices.rounds() * batch <= kept ? slices.rounds() : 0;
 }
 /// Tiles that each_k_tile takes together.
 CODA_HD int tiles_together(const Slices& slices, int batch) {
@@ -189,16 +190,18 @@ CODA_HD int lamport_buffer(int layers, int step, int op) { return (step * layers
 /// The set that the same op empties, which is written two layers later.
 CODA_HD int emptied_buffer(int buffer) { return (buffer + 2) % kLamportBuffers; }
 
-/// A slice in a Lamport buffer consists of vectors of 16 bytes, each with 8 of the 16 columns that a lane takes of a
-/// block (fragment.h): block by block, half by half, lane by lane. Vectors of lanes without a sequence are not used.
+/// A slice of eight sequences in a Lamport buffer consists of vectors of 16 bytes, each with 8 of the 16 columns that a
+/// lane takes of a block (fragment.h): block by block, half by half, lane by lane. Vectors of lanes without a sequence
+/// are not used.
 inline constexpr int kVectorBytes = 16, kLamportVectors = 2 * kSliceBlocks;
 inline constexpr int kLamportSliceBytes = kLamportVectors * 32 * kVectorBytes;
 /// The byte at which an element lies in its vector's Lamport buffer.
-CODA_HD std::int64_t lamport_offset(const Slices& slices, int sequence, int column) {
+CODA_HD std::int64_t lamport_offset(const Slices& slices, int octets, int sequence, int column) {
     const int slice = column / kBlockColumns / slices.most, in_slice = column - slices.first_column(slice);
     const int vector = in_slice / kBlockColumns * 2 + in_slice % 16 / 8;
-    const int lane = 4 * sequence + in_slice % kBlockColumns / 16;
-    return std::int64_t{slice} * kLamportSliceBytes + (vector * 32 + lane) * kVectorBytes + 2 * (in_slice % 8);
+    const int lane = 4 * (sequence % kOctet) + in_slice % kBlockColumns / 16;
+    return (std::int64_t{slice} * octets + sequence / kOctet) * kLamportSliceBytes +
+           (vector * 32 + lane) * kVectorBytes + 2 * (in_slice % 8);
 }
 
 }  // namespace coda::hopper::decode

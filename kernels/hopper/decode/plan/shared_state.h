@@ -7,7 +7,7 @@
 
 namespace coda::hopper::decode {
 
-inline constexpr int kMaxStages = 13, kMaxPartialEntries = 8;
+inline constexpr int kMaxStages = 13, kMaxInt4Stages = 10, kMaxPartialEntries = 8;
 
 struct SharedState {
     // Barriers.
@@ -20,6 +20,9 @@ struct SharedState {
     std::int32_t committed;  // steps whose commit consumer 0 has seen
     // Tiles whose partials an epilogue warp has read. It takes every second tile, in order.
     std::uint32_t partials_read[kEpilogueWarps];
+    // Of each warp, which would keep them in registers that the GEMMs need: the SM's tiles of attention that it has
+    // seen, and how often it has met the other consumer warps.
+    std::uint32_t attention_tiles[kConsumerWarps + kEpilogueWarps], meetings[kConsumerWarps];
     std::uint32_t exiting;  // all warps of the SM exit at their next wait
     Arguments arguments;    // for a function that is not inlined (choose.cuh)
     // The sequences as the launch found them.

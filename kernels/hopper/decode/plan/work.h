@@ -16,10 +16,14 @@ namespace coda::hopper::decode {
 
 inline constexpr int kConsumerWarps = 8, kEpilogueWarps = 2;
 inline constexpr int kThreads = 32 * (kConsumerWarps + kEpilogueWarps + 1);  // and the producer's warp
-inline constexpr int kMaxBatch = 8;                                          // sequences: the columns of an MMA
+inline constexpr int kOctet = 8;                                             // sequences: the columns of an MMA
+inline constexpr int kMaxOctets = 2, kMaxBatch = kMaxOctets * kOctet;        // sequences
 inline constexpr int kMaxGroup = 8;      // query heads per key/value head: columns too
 inline constexpr int kTileRows = 16;     // rows of a weight matrix that an MMA takes
 inline constexpr int kStepColumns = 16;  // columns of it
+
+/// MMAs per A operand, one for every eight sequences.
+CODA_HD constexpr int octets_of(int batch) { return (batch + kOctet - 1) / kOctet; }
 
 // A k-tile in bf16: up to eight blocks of 16 rows and 64 columns, as one copy through a tensor map lays them out.
 inline constexpr int kBlockColumns = 64, kSliceBlocks = 8, kSliceColumns = kBlockColumns * kSliceBlocks;
@@ -146,9 +150,10 @@ class OwnKTiles {
     int rounds_, tile_step_, first_slice_, tile_, round_ = 0;
 };
 
-/// A word's epoch says which op of which step of which launch wrote it. A launch's first epoch is `base` + 1.
-CODA_HD std::uint32_t epoch_of(std::uint32_t base, int ops, int step, int op) {
-    return base + static_cast<std::uint32_t>(step * ops + op) + 1;
+/// A word's epoch says which op of which step of which launch wrote it. `first` is the launch's first epoch, and not 0,
+/// which words have that nobody has written.
+CODA_HD std::uint32_t epoch_of(std::uint32_t first, int ops, int step, int op) {
+    return first + static_cast<std::uint32_t>(step * ops + op);
 }
 
 /// The length of a sequence in a step of a launch if it still runs then; 0 if it did not run at the start. All work is

@@ -55,7 +55,7 @@ class AttentionWarp {
         if (has_norms) {
             const NewestRow row{tile.sequence, tile.kv_head, has_newest ? length - 1 : -1,
                                 tokens_.running(tile.sequence)};
-            const float2 rho = take_norms<kHeadDim>(ctx_.state.arguments, ctx_.shared, row, item_);
+            const float2 rho = take_norms<kHeadDim>(ctx_.state().arguments, ctx_.shared, row, item_);
             rho_[0] = rho.x;
             rho_[1] = rho.y;
         }
@@ -162,14 +162,14 @@ class AttentionWarp {
         float largest[2] = {maximum_[0], maximum_[1]};
 #pragma unroll
         for (int t = 0; t < kTiles; ++t) {
-            Sums sums;
+            Sums sums[1];
             const char* first = keys + t * kTileRows * kRowBytes;
-            multiply(sums, {first, first + 16, 8 * kRowBytes, kBlockRowBytes}, queries, lane_row(lane) < group_,
-                     blocks);
+            multiply<1>(sums, {first, first + 16, 8 * kRowBytes, kBlockRowBytes},
+                        {queries, 0, {lane_row(lane) < group_}}, blocks);
 #pragma unroll
             for (int i = 0; i < 4; ++i) {
                 const bool inside = t * kTileRows + result_row(lane, i) < valid;
-                logit[t][i] = inside ? scale * sums.total(i) : -INFINITY;
+                logit[t][i] = inside ? scale * sums[0].total(i) : -INFINITY;
                 if (ctx_.extended) logit[t][i] *= rho_[i % 2];
                 largest[i % 2] = fmaxf(largest[i % 2], logit[t][i]);
             }
@@ -279,20 +279,22 @@ __device__ __forceinline__ ConsumerCounts run_attention(const WarpContext& ctx, 
                                                         const StepTokens& tokens, WorkItem item,
                                                         ConsumerCounts counts) {
     const auto tiles = ctx.attention_tiles(tokens.step, kHeadDim);
-    const OwnTiles own = own_tiles(tiles.number(), op.rotation, ctx.sm, ctx.grid);
-    for (int index = 0; index < own.number; ++index, ++counts.attention_tiles) {
+    const OwnTiles own = own_tiles(tiles.number(), op.rotation, ctx.sm, ctx.grid());
+    for (int index = 0; index < own.number; ++index) {
         const AttentionTile tile = tiles.tile(own.tile(index));
         item.tile = own.tile(index);
+        await_attention_read(ctx, item);
         ctx.stamp(item, Stamp::ready);
         if (ctx.warp < tile.blocks) {
             AttentionWarp<kHeadDim> warp(ctx, op, tokens, item);
             warp.run(tile, OwnStages(ctx, counts.stage, 0));
         }
         __syncwarp();
-        if (ctx.lane == 0) ptx::mbarrier_arrive(ptx::shared_address(&ctx.state.attention_full));
-        // The next input lies over the partials, and there is none before these have been handed over.
-        ctx.watchdog.wait_barrier(item, Awaited::free_partials, &ctx.state.attention_empty,
-                                  static_cast<std::uint32_t>(counts.attention_tiles & 1));
+        if (ctx.lane == 0) {
+            ++ctx.state().attention_tiles[ctx.warp];
+            ptx::mbarrier_arrive(ptx::shared_address(&ctx.state().attention_full));
+        }
+        __syncwarp();
         counts.stage.advance_far(tile.blocks, ctx.layout().stages);
     }
     return counts;

@@ -20,21 +20,19 @@ class AttentionEpilogue {
   public:
     __device__ AttentionEpilogue(const WarpContext& ctx, int epilogue_warp) : ctx_(ctx), warp_(epilogue_warp) {}
 
-    /// `tiles_done`: the SM's attention tiles of all earlier ops. Returns the number after this op.
-    __device__ int run(const DecodeOp& op, int step, WorkItem item, int tiles_done) {
+    __device__ void run(const DecodeOp& op, int step, WorkItem item) {
         item_ = item;
         if (ctx_.lamport) {
             lamport_ = {ctx_, item, ctx_.arguments.exchange.o_lamport, ctx_.shape().q_columns()};
             if (!op.embedded) await_arrivals(ctx_, item_);
         }
         const auto tiles = ctx_.attention_tiles(step, kHeadDim);
-        const OwnTiles own = own_tiles(tiles.number(), op.rotation, ctx_.sm, ctx_.grid);
-        for (int index = 0; index < own.number; ++index, ++tiles_done) {
+        const OwnTiles own = own_tiles(tiles.number(), op.rotation, ctx_.sm, ctx_.grid());
+        for (int index = 0; index < own.number; ++index) {
             item_.tile = own.tile(index);
-            join_warps(tiles.tile(own.tile(index)), tiles_done);
+            join_warps(tiles.tile(own.tile(index)));
         }
         reduce_splits(step);
-        return tiles_done;
     }
 
   private:
@@ -52,9 +50,10 @@ class AttentionEpilogue {
 
     /// In both epilogue warps: a lane takes four columns of a head at a time, Σ 2^(m_i - max m) x_i over the partials
     /// i.
-    __device__ void join_warps(const AttentionTile& tile, int tiles_done) const {
-        ctx_.watchdog.wait_barrier(item_, Awaited::partials, &ctx_.state.attention_full,
-                                   static_cast<std::uint32_t>(tiles_done & 1));
+    __device__ void join_warps(const AttentionTile& tile) const {
+        std::uint32_t& tiles_seen = ctx_.state().attention_tiles[ctx_.warp];
+        const std::uint32_t before = tiles_seen;
+        ctx_.watchdog.wait_barrier(item_, Awaited::partials, &ctx_.state().attention_full, before & 1);
         ctx_.stamp(item_, Stamp::ready);
         const int partials = min(tile.blocks, kConsumerWarps), group = ctx_.shape().group();
         for (int four = ctx_.lane + 32 * warp_; four < group * kFours; four += 32 * kEpilogueWarps) {
@@ -99,12 +98,14 @@ class AttentionEpilogue {
             if (column == 0) ptx::store_ll_pair(words + kHeadDim, ll_pair(maximum, total));
         }
         __syncwarp();
-        if (ctx_.lane == 0) ptx::mbarrier_arrive(ptx::shared_address(&ctx_.state.attention_empty));
+        if (ctx_.lane != 0) return;
+        tiles_seen = before + 1;  // all lanes have read it
+        ptx::mbarrier_arrive(ptx::shared_address(&ctx_.state().attention_empty));
     }
 
     __device__ void reduce_splits(int step) {
         const ReduceTasks tasks{ctx_.shape().heads, kHeadDim};
-        const OwnReductions own = own_reductions(ctx_.sm, warp_, ctx_.grid);
+        const OwnReductions own = own_reductions(ctx_.sm, warp_, ctx_.grid());
         const int number = tasks.number(ctx_.shape().batch);
         for (int index = own.first; index < number; index += own.step) {
             const ReduceTask task = tasks.task(index);
@@ -164,9 +165,9 @@ class AttentionEpilogue {
 };
 
 template <int kHeadDim>
-__device__ __forceinline__ int run_attention_epilogue(WarpContext ctx, const DecodeOp& op, int epilogue_warp, int step,
-                                                      WorkItem item, int tiles_done) {
-    return AttentionEpilogue<kHeadDim>(ctx, epilogue_warp).run(op, step, item, tiles_done);
+__device__ __forceinline__ void run_attention_epilogue(WarpContext ctx, const DecodeOp& op, int epilogue_warp, int step,
+                                                       WorkItem item) {
+    AttentionEpilogue<kHeadDim>(ctx, epilogue_warp).run(op, step, item);
 }
 
 }  // namespace coda::hopper::decode

@@ -15,33 +15,32 @@ struct ConsumerBlock {
     choice::Shared<kWarps>& shared;
     const WarpContext& ctx;
     const WorkItem& item;
-    std::uint32_t& consumer_phase;
 
     __device__ void sync() const {
         __syncwarp();
-        if (ctx.lane == 0) ptx::mbarrier_arrive(ptx::shared_address(&ctx.state.consumers));
-        ctx.watchdog.wait_barrier(item, Awaited::warps, &ctx.state.consumers, consumer_phase & 1);
-        ++consumer_phase;
+        if (ctx.lane == 0) ptx::mbarrier_arrive(ptx::shared_address(&ctx.state().consumers));
+        std::uint32_t& meetings = ctx.state().meetings[ctx.warp];
+        const std::uint32_t before = meetings;
+        ctx.watchdog.wait_barrier(item, Awaited::warps, &ctx.state().consumers, before & 1);
+        __syncwarp();  // all lanes have read it
+        meetings = before + 1;
     }
 };
 
 class Chooser {
   public:
-    __device__ Chooser(const WarpContext& ctx, const StepTokens& tokens, const WorkItem& item,
-                       std::uint32_t consumer_phase)
-        : ctx_(ctx), tokens_(tokens), item_(item), consumer_phase_(consumer_phase) {}
+    __device__ Chooser(const WarpContext& ctx, const StepTokens& tokens, const WorkItem& item)
+        : ctx_(ctx), tokens_(tokens), item_(item) {}
 
-    /// Returns how often the consumer warps have met.
-    __device__ std::uint32_t run() {
+    __device__ void run() {
 #pragma unroll 1
-        for (int b = ctx_.sm; b < ctx_.shape().batch; b += ctx_.grid) choose(b);
-        return consumer_phase_;
+        for (int b = ctx_.sm; b < ctx_.shape().batch; b += ctx_.grid()) choose(b);
     }
 
   private:
     /// Only for warps that the step's commit waits for: others may come when the words are of a later step.
     __device__ void gather(int sequence, std::uint64_t& best, int& bad) const {
-        const int sources = ctx_.grid * kEpilogueWarps, batch = ctx_.shape().batch;
+        const int sources = ctx_.grid() * kEpilogueWarps, batch = ctx_.shape().batch;
         const std::uint64_t* from = ctx_.words(ctx_.arguments.exchange.best) + 4 * sequence;
         const std::uint32_t epoch = item_.epoch - 1;  // of the head
         best = 0;
@@ -117,8 +116,7 @@ class Chooser {
         using Shared = choice::Shared<kConsumerWarps>;
         static_assert(sizeof(Shared) <= kConsumerWarps * AttentionInput::bytes(1, 64),
                       "the inputs of the warps hold it");
-        const ConsumerBlock block{*reinterpret_cast<Shared*>(ctx_.shared + ctx_.layout().input), ctx_, item_,
-                                  consumer_phase_};
+        const ConsumerBlock block{*reinterpret_cast<Shared*>(ctx_.shared + ctx_.layout().input), ctx_, item_};
         const Operands& operands = ctx_.operands();
         const ChoiceRows& rows = operands.choice;
         const choice::Row<__nv_bfloat16> row{
@@ -146,15 +144,13 @@ class Chooser {
     const WarpContext ctx_;
     const StepTokens tokens_;
     WorkItem item_;
-    std::uint32_t consumer_phase_;
 };
 
 /// Not inlined: its registers would come on top of the GEMM loops' registers. It reads a copy of the arguments in
 /// shared memory, since a pointer to the kernel's parameters would make every use of them a load, in the GEMMs too.
-inline __device__ __noinline__ std::uint32_t run_choice(const Arguments& shared_arguments, char* shared,
-                                                        StepTokens tokens, WorkItem item,
-                                                        std::uint32_t consumer_phase) {
-    return Chooser(WarpContext(shared_arguments, shared, Instance{}), tokens, item, consumer_phase).run();
+inline __device__ __noinline__ void run_choice(const Arguments& shared_arguments, char* shared, StepTokens tokens,
+                                               WorkItem item) {
+    Chooser(WarpContext(shared_arguments, shared, Instance{}), tokens, item).run();
 }
 
 }  // namespace coda::hopper::decode

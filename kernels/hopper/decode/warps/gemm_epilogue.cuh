@@ -2,7 +2,7 @@
 // epilogue. Device.
 //
 // A tile has 16 rows: 8 pairs. A pair is what RoPE rotates, SwiGLU joins and a word holds. A lane takes one pair;
-// from five sequences on it takes two.
+// from five sequences on it takes two, and from nine on four.
 #pragma once
 
 #include "kernels/hopper/decode/exchange/input.cuh"
@@ -16,7 +16,6 @@
 namespace coda::hopper::decode {
 
 inline constexpr int kTilePairs = kTileRows / 2;
-inline constexpr int kLaneTasks = kTilePairs * kMaxBatch / 32;
 
 __device__ __forceinline__ std::uint32_t load_pair(const Bf16* address) {
     return __ldg(reinterpret_cast<const std::uint32_t*>(address));
@@ -43,8 +42,10 @@ struct BestLogit {
     }
 };
 
-template <int kHeadDim>  // the model's: nothing is divided by it
+template <int kHeadDim, int kOctets>  // kHeadDim is the model's: nothing is divided by it
 class GemmEpilogue {
+    static constexpr int kOctetTasks = kTilePairs * kOctet / 32, kLaneTasks = kOctets * kOctetTasks;
+
   public:
     __device__ GemmEpilogue(const WarpContext& ctx, const DecodeOp& op, const StepTokens& tokens, const WorkItem& item)
         : ctx_(ctx), op_(op), tokens_(tokens), item_(item) {}
@@ -78,30 +79,36 @@ class GemmEpilogue {
     __device__ void tile(int tile, int count, int partials) {
         const int batch = ctx_.shape().batch;
         Task tasks[kLaneTasks];
+        int lane = ctx_.lane;
+        if (kOctets > 1) ptx::hide_origin(lane);  // or registers would keep the tasks' addresses over all tiles
 #pragma unroll
         for (int t = 0; t < kLaneTasks; ++t) {
             Task& task = tasks[t];
-            task.sequence = 4 * t + ctx_.lane / kTilePairs;
-            task.pair = ctx_.lane % kTilePairs;
+            task.sequence = 4 * t + lane / kTilePairs;
+            task.pair = lane % kTilePairs;
             task.active = task.sequence < batch;
             task.running = tokens_.running(task.sequence);
             if (4 * t < batch) fetch(task, tile);  // while the consumers still multiply
         }
         const int entry = ctx_.partial_entry(count);
         const bool odd_round = (count & ctx_.layout().partial_entries) != 0;
-        ctx_.watchdog.wait_barrier(item_, Awaited::partials, &ctx_.state.partials_full[entry], odd_round ? 1 : 0);
+        ctx_.watchdog.wait_barrier(item_, Awaited::partials, &ctx_.state().partials_full[entry], odd_round ? 1 : 0);
         ctx_.stamp(item_, Stamp::ready);
 #pragma unroll
-        for (int t = 0; t < kLaneTasks; ++t)
-            if (tasks[t].active) reduce_partials(tasks[t], entry, partials, rstd_[t]);
-        has_rstd_ = true;
+        for (int first = 0; first < kLaneTasks; first += kOctetTasks) {
+            if (first > 0) __syncwarp();  // or registers would hold the partials of all octets at a time
 #pragma unroll
-        for (int t = 0; t < kLaneTasks; ++t)
-            if (4 * t < batch) finish(tasks[t], tile);
+            for (int t = first; t < first + kOctetTasks; ++t)
+                if (tasks[t].active) reduce_partials(tasks[t], entry, partials, rstd_[t]);
+#pragma unroll
+            for (int t = first; t < first + kOctetTasks; ++t)
+                if (4 * t < batch) finish(tasks[t], tile);
+        }
+        has_rstd_ = true;
         // Last, as other SMs wait for the results, and a store that releases takes its time.
         __syncwarp();
         if (ctx_.lane == 0)
-            ptx::store_shared_release(ptx::shared_address(&ctx_.state.partials_read[count % kEpilogueWarps]),
+            ptx::store_shared_release(ptx::shared_address(&ctx_.state().partials_read[count % kEpilogueWarps]),
                                       static_cast<std::uint32_t>(count / kEpilogueWarps + 1));
     }
 
@@ -182,7 +189,7 @@ class GemmEpilogue {
         switch (op_.kind) {
             case OpKind::qkv: {
                 if (ctx_.extended && shape.head_norms)
-                    return finish_with_norm(ctx_.state.arguments, item_.epoch, task.sequence, task.active, column,
+                    return finish_with_norm(ctx_.state().arguments, item_.epoch, task.sequence, task.active, column,
                                             task.value, task.vector, task.angle);
                 Pair<float> z{task.value.x, task.value.y};
                 if (ctx_.extended && shape.bias)
@@ -257,12 +264,11 @@ class GemmEpilogue {
         BestLogit best;
         sampling::Rules rules;
     };
-    /// fn(LaneHead, first sequence of the task's four). Written out, so that both stay in registers.
+    /// fn(LaneHead, first sequence of the task's four).
     template <class Fn>
     __device__ __forceinline__ void each_head(const Fn& fn) {
-        static_assert(kLaneTasks == 2);
-        fn(first_head_, 0);
-        fn(second_head_, 4);
+#pragma unroll
+        for (int t = 0; t < kLaneTasks; ++t) fn(heads_[t], 4 * t);
     }
 
     __device__ void begin_head() {
@@ -322,7 +328,7 @@ class GemmEpilogue {
     LamportOutput lamport_;
     float rstd_[kLaneTasks] = {};
     bool has_rstd_ = false;
-    LaneHead first_head_, second_head_;
+    LaneHead heads_[kLaneTasks];
 };
 
 }  // namespace coda::hopper::decode

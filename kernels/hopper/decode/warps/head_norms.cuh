@@ -106,7 +106,7 @@ __device__ __noinline__ float2 take_norms(const Arguments& shared_arguments, cha
             const float factor = share.of_value() ? 1 : rho_of_key;
             const uint2 four{rounded(columns[i][0], factor), rounded(columns[i][1], factor)};
             *share.kept(ctx.input(), 0) = four;
-            if (row.into_cache) *share.stored(ctx.ops[item.op], shape, row.sequence, row.kv_head, row.position) = four;
+            if (row.into_cache) *share.stored(ctx.op(item.op), shape, row.sequence, row.kv_head, row.position) = four;
         }
     }
     const int first = ctx.lane % 4 * 2 * kSquarePairs;

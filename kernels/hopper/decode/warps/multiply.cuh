@@ -1,4 +1,4 @@
-// The products of a k-tile: 16 rows of weights, in either format, times the inputs of up to eight sequences. Device.
+// The products of a k-tile: 16 rows of weights, in either format, times the inputs of all sequences. Device.
 #pragma once
 
 #include "kernels/hopper/decode/plan/decode_plan.h"
@@ -8,7 +8,7 @@
 
 namespace coda::hopper::decode {
 
-/// Four sums, so that an MMA need not wait for the one before. They are added in order at the end.
+/// Of eight sequences four sums, so that an MMA need not wait for the one before. They are added in order at the end.
 struct Sums {
     float of[4][4] = {};
 
@@ -17,21 +17,35 @@ struct Sums {
 
 __device__ __forceinline__ uint4 load_vector(const char* from) { return *reinterpret_cast<const uint4*>(from); }
 
-/// Adds 16 rows times the lanes' columns of inputs; both in shared memory. Lanes whose column does not exist are not
-/// `live`: it counts as 0. One warp; the loads of kUnroll blocks are on their way at a time.
-template <int kUnroll = 2>
-__device__ __forceinline__ void multiply(Sums& sums, const LaneRows& rows, const char* column, bool live, int blocks) {
-#pragma unroll kUnroll
+/// A lane's columns of inputs in shared memory, one of every eight sequences. Where it does not exist, or does not
+/// count, it is not `live`.
+template <int kOctets>
+struct LaneColumns {
+    const char* first;
+    int apart;  // bytes from one to the next
+    bool live[kOctets];
+};
+
+/// Adds 16 rows times the lanes' columns of inputs; both in shared memory. A column that is not live counts as 0. One
+/// warp; the loads of two blocks are on their way at a time.
+template <int kOctets>
+__device__ __forceinline__ void multiply(Sums (&sums)[kOctets], const LaneRows& rows,
+                                         const LaneColumns<kOctets>& columns, int blocks) {
+#pragma unroll 2
     for (int block = 0; block < blocks; ++block) {
         const char *first = rows.first + block * rows.block, *second = rows.second + block * rows.block;
-        const char* input = column + block * kBlockRowBytes;
         const uint4 a = load_vector(first), c = load_vector(second), e = load_vector(first + rows.far),
                     g = load_vector(second + rows.far);
-        const uint4 b = live ? load_vector(input) : uint4{}, d = live ? load_vector(input + 16) : uint4{};
-        ptx::mma_m16n8k16(sums.of[0], a.x, e.x, a.y, e.y, b.x, b.y);
-        ptx::mma_m16n8k16(sums.of[1], a.z, e.z, a.w, e.w, b.z, b.w);
-        ptx::mma_m16n8k16(sums.of[2], c.x, g.x, c.y, g.y, d.x, d.y);
-        ptx::mma_m16n8k16(sums.of[3], c.z, g.z, c.w, g.w, d.z, d.w);
+#pragma unroll
+        for (int o = 0; o < kOctets; ++o) {
+            const char* input = columns.first + o * columns.apart + block * kBlockRowBytes;
+            const bool live = columns.live[o];
+            const uint4 b = live ? load_vector(input) : uint4{}, d = live ? load_vector(input + 16) : uint4{};
+            ptx::mma_m16n8k16(sums[o].of[0], a.x, e.x, a.y, e.y, b.x, b.y);
+            ptx::mma_m16n8k16(sums[o].of[1], a.z, e.z, a.w, e.w, b.z, b.w);
+            ptx::mma_m16n8k16(sums[o].of[2], c.x, g.x, c.y, g.y, d.x, d.y);
+            ptx::mma_m16n8k16(sums[o].of[3], c.z, g.z, c.w, g.w, d.z, d.w);
+        }
     }
 }
 
@@ -52,10 +66,11 @@ struct IntegerSums {
 
 /// The same of units of 4-bit integers, which lie one behind the other. A unit's sums are exact. They are multiplied by
 /// the scales of row and input: its numbers times scales would have to be rounded, and there are 16 times as many.
-/// kMmas: 1 for up to four sequences. sums.of[0][i] is of integer_result_sequence(lane, i).
-template <int kMmas>
-__device__ __forceinline__ void multiply_units(Sums& sums, const char* units, int lane, const PieceSlice& input,
-                                               int number) {
+/// kMmas: one per four sequences. Element i of an octet's sums.of[0] is of its integer_result_sequence(lane, i).
+template <int kMmas, int kOctets>
+__device__ __forceinline__ void multiply_units(Sums (&sums)[kOctets], const char* units, int lane,
+                                               const PieceSlice& input, int number) {
+    static_assert(kOctet == 2 * kPieceSequences && kMmas <= 2 * kOctets);
     const char* own = units + 16 * lane;
     const char* own_scales = units + 4 * kInt4CodeWords + lane_row(lane) * 4;
     const char *columns[kMmas][2], *inputs_scale[kMmas];
@@ -70,7 +85,7 @@ __device__ __forceinline__ void multiply_units(Sums& sums, const char* units, in
         for (int half = 0; half < 2; ++half)
             columns[m][half] = slice + piece_offset(lane_part(lane, half), has_low_piece(lane));
         inputs_scale[m] = slice_of(integer_result_sequence(lane, 0)) + kScalesOffset;
-        live[m] = (input.has_input >> integer_result_sequence(lane, m) & 1u) != 0;
+        live[m] = (input.has_input >> (integer_result_sequence(lane, 0) + m * kPieceSequences) & 1u) != 0;
     }
 #pragma unroll(kMmas == 1 ? 2 : 1)  // either one otherwise: 1% slower
     for (int unit = 0; unit < number; ++unit) {
@@ -91,8 +106,9 @@ __device__ __forceinline__ void multiply_units(Sums& sums, const char* units, in
 #pragma unroll
         for (int m = 0; m < kMmas; ++m) {
             const float scale = live[m] ? *reinterpret_cast<const float*>(inputs_scale[m] + 4 * unit) : 0.0f;
-            sums.of[0][m] = fmaf(scales.x * scale, of_unit[m].total(0), sums.of[0][m]);
-            sums.of[0][m + 2] = fmaf(scales.y * scale, of_unit[m].total(1), sums.of[0][m + 2]);
+            float(&of)[4] = sums[m / 2].of[0];
+            of[m % 2] = fmaf(scales.x * scale, of_unit[m].total(0), of[m % 2]);
+            of[m % 2 + 2] = fmaf(scales.y * scale, of_unit[m].total(1), of[m % 2 + 2]);
         }
     }
 }

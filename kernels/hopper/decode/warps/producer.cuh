@@ -31,10 +31,10 @@ class Producer {
         for (int step = 0; step < ctx_.arguments.steps; ++step)
             for (int s = 0; s < ctx_.arguments.op_count; ++s) {
                 item_ = ctx_.item(step, s);
-                const DecodeOp& op = ctx_.ops[s];
+                const DecodeOp& op = ctx_.op(s);
                 ctx_.stamp(item_, Stamp::begin);
                 const int after = s + 1 < ctx_.arguments.op_count ? s + 1 : 0;
-                if (ctx_.has_map(ctx_.ops[after])) ptx::prefetch_map(ctx_.map(after));
+                if (ctx_.has_map(ctx_.op(after))) ptx::prefetch_map(ctx_.map(after));
                 if (ctx_.has_map(op) && !gemm(op, ctx_.map(s))) return;
                 if (ctx_.is_int4(op) && !units(op)) return;
                 if (op.kind == OpKind::attention && !attention(op, step)) return;
@@ -44,24 +44,24 @@ class Producer {
     /// All copies land before the SM's shared memory may go.
     __device__ void drain() {
         for (; oldest_.slot != next_.slot || oldest_.round != next_.round; oldest_.advance(1, ctx_.layout().stages))
-            ptx::mbarrier_wait(ptx::shared_address(&ctx_.state.full[oldest_.slot]), oldest_.round & 1);
+            ptx::mbarrier_wait(ptx::shared_address(&ctx_.state().full[oldest_.slot]), oldest_.round & 1);
     }
 
     /// Waits for an empty stage, and expects `bytes` in it.
     __device__ bool begin(std::uint32_t bytes) {
         const int ring = ctx_.layout().stages;
         if (count_ >= static_cast<std::uint32_t>(ctx_.layout().in_flight)) {
-            if (!wait(Awaited::stage, ctx_.state.full[oldest_.slot], oldest_.round)) return false;
+            if (!wait(Awaited::stage, ctx_.state().full[oldest_.slot], oldest_.round)) return false;
             oldest_.advance(1, ring);
         }
-        if (!wait(Awaited::free_stage, ctx_.state.empty[next_.slot], next_.round ^ 1)) return false;
+        if (!wait(Awaited::free_stage, ctx_.state().empty[next_.slot], next_.round ^ 1)) return false;
         ptx::mbarrier_arrive_expect(full(), bytes);
         ctx_.stamp(item_, Stamp::ready);
         return true;
     }
     /// A consumer may poll the stage's barrier: it is in the stage's own round now.
     __device__ void end() {
-        ptx::store_shared_release(ptx::shared_address(&ctx_.state.issued), ++count_);
+        ptx::store_shared_release(ptx::shared_address(&ctx_.state().issued), ++count_);
         next_.advance(1, ctx_.layout().stages);
     }
     __device__ bool wait(Awaited awaited, const std::uint64_t& barrier, std::uint32_t round) const {
@@ -70,7 +70,7 @@ class Producer {
                                                            [=] { return ptx::mbarrier_try_wait(address, round & 1); });
     }
     /// Of the stage that has begun.
-    __device__ std::uint32_t full() const { return ptx::shared_address(&ctx_.state.full[next_.slot]); }
+    __device__ std::uint32_t full() const { return ptx::shared_address(&ctx_.state().full[next_.slot]); }
     __device__ std::uint32_t memory() const {
         return ptx::shared_address(ctx_.shared) + static_cast<std::uint32_t>(next_.slot * stage_bytes(ctx_.int4));
     }
@@ -118,7 +118,7 @@ class Producer {
 
     __device__ bool attention(const DecodeOp& op, int step) {
         if (step >= 2 && !ctx_.watchdog.wait(item_, Awaited::commit, [&] {
-                return static_cast<int>(ptx::load_shared_acquire(ptx::shared_address(&ctx_.state.committed))) >=
+                return static_cast<int>(ptx::load_shared_acquire(ptx::shared_address(&ctx_.state().committed))) >=
                        step - 1;
             }))
             return false;
@@ -126,7 +126,7 @@ class Producer {
         constexpr int kPositions = block_positions(kHeadDim);
         const Shape& shape = ctx_.shape();
         const auto tiles = ctx_.attention_tiles(step, kHeadDim);
-        const OwnTiles own = own_tiles(tiles.number(), op.rotation, ctx_.sm, ctx_.grid);
+        const OwnTiles own = own_tiles(tiles.number(), op.rotation, ctx_.sm, ctx_.grid());
         for (int index = 0; index < own.number; ++index) {
             const AttentionTile tile = tiles.tile(own.tile(index));
             item_.tile = own.tile(index);
