@@ -90,7 +90,7 @@ Warp DecodeModel::consumer(Sm& sm, int warp) {
                 const OwnTiles own = own_tiles(all.number(), op.rotation, sm.number, plan_.grid);
                 for (int index = 0; index < own.number; ++index, ++tiles_done) {
                     const AttentionTile tile = all.tile(own.tile(index));
-                    if (options_.consumers_wait)
+                    if (options_.consumers_wait && shape.int4)
                         co_await Until("its sums to be read",
                                        [&] { return sm.attention_empty.passed(tiles_done ^ 1); });
                     if (sm.unread[static_cast<std::size_t>(warp)] != 0)
@@ -134,6 +134,8 @@ Warp DecodeModel::consumer(Sm& sm, int warp) {
                         sm.unread[partial] = kEpilogueWarps;
                     }
                     sm.attention_full.arrive();
+                    if (options_.consumers_wait && !shape.int4)
+                        co_await Until("its sums to be read", [&] { return sm.attention_empty.passed(tiles_done); });
                     stages += tile.blocks;
                 }
             } else if (op.kind == OpKind::choose) {
@@ -179,7 +181,7 @@ Warp DecodeModel::consumer(Sm& sm, int warp) {
                     return lamport ? slice_in_panels(slice, b) : slice_words(slice, b);
                 };
                 const int first_tile = warp / slices.number, first_slice = warp % slices.number;
-                if (op.kind == OpKind::attn_out && options_.consumers_wait)
+                if (op.kind == OpKind::attn_out && options_.consumers_wait && shape.int4)
                     co_await Until("its sums to be read", [&] { return sm.attention_empty.passed(tiles_done ^ 1); });
                 if (sm.unread[static_cast<std::size_t>(warp)] != 0)
                     fail("an input was written over attention's sums before they were read");

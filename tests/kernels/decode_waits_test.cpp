@@ -113,8 +113,10 @@ TEST_CASE("fused decode: the model of its waits finds a word that comes before t
 }
 
 TEST_CASE("fused decode: the model of its waits finds an input that is written over attention's sums") {
+    const bool int4 = GENERATE(false, true);
     // A block for every warp, as one without a block would run ahead and arrive twice.
-    const Case c{{.batch = 2, .layers = 3, .width = 80, .feed_forward = 144, .context = 700}, {500, 510}};
+    const Case c{{.batch = 2, .layers = 3, .width = 128, .feed_forward = 256, .context = 700, .int4 = int4},
+                 {500, 510}};
     const DecodeList list(c.sizes);
     const DecodePlan plan = lower(list.schedule, list.buffers.memory(), 13);
     ModelOptions options = options_of(c, 1);

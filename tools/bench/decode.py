@@ -42,8 +42,8 @@ from torch_step import Norm, rotate
 CUDA = torch.cuda.is_available()
 DEVICE = "cuda" if CUDA else "cpu"
 TOKENS = 127  # that are timed
-_LLAMA3 = {"vocab_size": 128256, "num_attention_heads": 32, "num_key_value_heads": 8, "rms_norm_eps": 1e-5,
-           "rope_theta": 500000.0}
+_LLAMA3 = {"vocab_size": 128256, "num_attention_heads": 32, "num_key_value_heads": 8, "norm": "rmsnorm",
+           "rms_norm_eps": 1e-5, "rope_theta": 500000.0}
 MODELS = {
     "1B": _LLAMA3 | {"hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 16, "head_dim": 64},
     "8B": _LLAMA3 | {"hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32, "head_dim": 128},
@@ -60,7 +60,7 @@ class Layer(nn.Module):
         width, inner, self.head_dim = model["hidden_size"], model["intermediate_size"], model["head_dim"]
         kv_heads = model["num_key_value_heads"]
         self.heads = [model["num_attention_heads"], kv_heads, kv_heads]
-        self.norm1, self.norm2 = (Norm(width, model["rms_norm_eps"]) for _ in range(2))
+        self.norm1, self.norm2 = (Norm(width, model) for _ in range(2))
         self.qkv = nn.Linear(width, sum(self.heads) * self.head_dim, bias=False)
         self.out = nn.Linear(self.heads[0] * self.head_dim, width, bias=False)
         self.gate_up, self.down = nn.Linear(width, 2 * inner, bias=False), nn.Linear(inner, width, bias=False)
@@ -86,7 +86,7 @@ class Decoder(nn.Module):
         super().__init__()
         self.embedding = nn.Embedding(model["vocab_size"], model["hidden_size"])
         self.blocks = nn.ModuleList(Layer(model, batch, length) for _ in range(model["num_hidden_layers"]))
-        self.norm = Norm(model["hidden_size"], model["rms_norm_eps"])
+        self.norm = Norm(model["hidden_size"], model)
         self.head = nn.Linear(model["hidden_size"], model["vocab_size"], bias=False)
         pairs = torch.arange(0, model["head_dim"], 2, dtype=torch.float64) / model["head_dim"]
         angles = torch.outer(torch.arange(length, dtype=torch.float64), model["rope_theta"] ** -pairs)

@@ -283,7 +283,7 @@ __device__ __forceinline__ ConsumerCounts run_attention(const WarpContext& ctx, 
     for (int index = 0; index < own.number; ++index) {
         const AttentionTile tile = tiles.tile(own.tile(index));
         item.tile = own.tile(index);
-        await_attention_read(ctx, item);
+        if (ctx.int4) await_attention_read(ctx, item);
         ctx.stamp(item, Stamp::ready);
         if (ctx.warp < tile.blocks) {
             AttentionWarp<kHeadDim> warp(ctx, op, tokens, item);
@@ -295,6 +295,7 @@ __device__ __forceinline__ ConsumerCounts run_attention(const WarpContext& ctx, 
             ptx::mbarrier_arrive(ptx::shared_address(&ctx.state().attention_full));
         }
         __syncwarp();
+        if (!ctx.int4) await_attention_read(ctx, item);
         counts.stage.advance_far(tile.blocks, ctx.layout().stages);
     }
     return counts;

@@ -55,7 +55,8 @@ class OwnStages {
 };
 
 /// Waits until the epilogue warps have read the partials of the warp's last tile of attention, over which its next
-/// input lies.
+/// input lies. In bf16 at the end of the tile, as a warp that polls for the next input takes from the stream; with
+/// 4-bit integers, which have the stream to spare, when the next input is about to be fetched.
 __device__ __forceinline__ void await_attention_read(const WarpContext& ctx, const WorkItem& item) {
     const std::uint32_t tiles = ctx.state().attention_tiles[ctx.warp];
     ctx.watchdog.wait_barrier(item, Awaited::free_partials, &ctx.state().attention_empty, (tiles & 1) ^ 1);
@@ -178,7 +179,7 @@ __device__ __forceinline__ void multiply_kept(const WarpContext& ctx, const Deco
     OwnKTiles k_tile(slices, ctx.warp);
     const auto arrivals = static_cast<std::uint32_t>(kConsumerWarps / slices.partials());
     WeightStages<kInt4> weights(ctx, op, slices, counts.stage);
-    if (op.kind == OpKind::attn_out) await_attention_read(ctx, item);
+    if (ctx.int4 && op.kind == OpKind::attn_out) await_attention_read(ctx, item);
     if (k_tile.tile() < own.number) {
         item.tile = own.tile(k_tile.tile());
         if (kInt4) FixedPointInput(ctx, op, slices, k_tile.slice()).prefetch(ctx.lane);
@@ -233,7 +234,7 @@ __device__ __forceinline__ void multiply_fetched(const WarpContext& ctx, const D
     char* input = ctx.input();
     columns.first = input + input_offset(ctx, pitch);
     WeightStages<kInt4> weights(ctx, op, slices, counts.stage);
-    if (op.kind == OpKind::attn_out) await_attention_read(ctx, item);
+    if (ctx.int4 && op.kind == OpKind::attn_out) await_attention_read(ctx, item);
 #pragma unroll 1
     for (int first = 0; first < own.number; first += kTilesTogether) {
         Sums sums[kTilesTogether][kOctets];
