@@ -25,8 +25,8 @@
 //                     choose: on SM b, reduce the largest logits of sequence b, or draw; commit its token
 //            finish   per tile: fetch what the epilogue reads, wait full, reduce in order, epilogue, hand over
 //            step     every warp waits for the tokens of the step before, unless no sequence runs any more
-// Shared     ring of stages | inputs of each consumer, later attention's partials | partials | ops | SharedState:
-// Layout
+// Shared     ring of stages | inputs of each consumer, over them attention's partials | partials | ops | SharedState
+//            (Layout)
 //
 // There is no barrier over the grid. All warps wait for data, with one exception: with Lamport buffers they also wait
 // once per layer until all SMs are done with the layer before. Every wait has a limit (exchange/watchdog.cuh).

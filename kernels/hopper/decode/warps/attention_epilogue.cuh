@@ -98,9 +98,11 @@ class AttentionEpilogue {
             if (column == 0) ptx::store_ll_pair(words + kHeadDim, ll_pair(maximum, total));
         }
         __syncwarp();
-        if (ctx_.lane != 0) return;
-        tiles_seen = before + 1;  // all lanes have read it
-        ptx::mbarrier_arrive(ptx::shared_address(&ctx_.state().attention_empty));
+        if (ctx_.lane == 0) {
+            tiles_seen = before + 1;  // all lanes have read it
+            ptx::mbarrier_arrive(ptx::shared_address(&ctx_.state().attention_empty));
+        }
+        __syncwarp();
     }
 
     __device__ void reduce_splits(int step) {
