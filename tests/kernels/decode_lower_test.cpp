@@ -302,6 +302,10 @@ TEST_CASE("fused decode: every part of shared memory has room of its own") {
             }
     const Layout layout = layout_of(plan_of(16, 2048, 8192, 32, 8, 64, 1));
     CHECK(layout.stages >= 12);
+    DecodePlan deep = plan_of(80, 4096, 14336, 32, 8, 128, 16);
+    deep.operands.shape.int4 = true;
+    CHECK(layout_of(deep).partial_entries == 2);  // or three stages would not fit
+    CHECK(layout_of(deep).stages == 3);
     std::string message = "accepted";
     try {
         layout_of(plan_of(900, 2048, 8192, 32, 8, 64, 16));

@@ -72,7 +72,7 @@ bool DecodeModel::leaves(Sm& sm, int step) const {
 Warp DecodeModel::consumer(Sm& sm, int warp) {
     const Shape& shape = plan_.operands.shape;
     const int hd = shape.head_dim;
-    std::int64_t stages = 0, consumer_phase = 0;
+    std::int64_t stages = 0, meetings = 0;
     int tiles = 0, tiles_done = 0;
     std::uint32_t seen = 0;
     for (int step = 0; step < options_.steps; ++step) {
@@ -146,9 +146,9 @@ Warp DecodeModel::consumer(Sm& sm, int warp) {
                     for (int source = 0; source < plan_.grid * kEpilogueWarps; ++source)
                         co_await words("the largest logits",
                                        exchange_.best + 4 * (std::int64_t{shape.batch} * source + b), 3, now - 1);
-                    for (int meeting = 0; meeting < (alone ? 0 : 4); ++meeting, ++consumer_phase) {
+                    for (int meeting = 0; meeting < (alone ? 0 : 4); ++meeting, ++meetings) {
                         sm.consumers.arrive();
-                        co_await Until("the other warps", [&] { return sm.consumers.passed(consumer_phase); });
+                        co_await Until("the other warps", [&] { return sm.consumers.passed(meetings); });
                     }
                     if (warp != 0) continue;
                     if (b == 0) {

@@ -284,7 +284,7 @@ class RunTest(GenerateTestCase):
                 ([*run, "--prompt", "a", "--prompts", "b"], USAGE, "give one of them"),
                 ([*run, "--prompt", "a", "--top-p", "1.5"], USAGE, ["--top-p", "1.5"]),
                 ([*run, "--prompt", "a", "--temperature", "nan"], USAGE, "--temperature"),
-                ([*run, "--prompt", "a", "--batch", "9"], USAGE, "--batch"),
+                ([*run, "--prompt", "a", "--batch", "17"], USAGE, "1 to 16"),
                 ([*run, "--prompt", "a", "--batch", "2"], USAGE, "--batch"),
                 ([*run, "--prompt", "a", "--tokens", "0"], USAGE, "--tokens"),
                 ([*run, "--prompt", "a", "b"], USAGE, "unexpected argument"),

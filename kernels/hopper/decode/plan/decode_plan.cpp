@@ -70,10 +70,22 @@ Layout layout_of(const DecodePlan& plan, int in_flight_bytes) {
         layout.input_bytes = std::max(layout.input_bytes, bytes);
     }
     layout.input_bytes = std::max(layout.input_bytes, AttentionInput::bytes(shape.group(), shape.head_dim));
-    // Where partials are large, entries take stages from the ring. Tiles of 4-bit integers need more of them, as they
-    // follow one another faster.
-    layout.partial_entries = shape.batch <= 2 ? kMaxPartialEntries : shape.int4 ? 4 : 2;
     layout.partial_floats = (kTileRows + 1) * shape.batch;
+    const int bytes_of_stage = stage_bytes(shape.int4);
+    // With fewer, a load would wait for the MMAs on the stage before it.
+    constexpr int kFewest = 3;
+    const auto bytes_of_ops = static_cast<std::int64_t>(plan.ops.size() * sizeof(DecodeOp));
+    const std::int64_t bytes_of_entry = 4LL * kConsumerWarps * layout.partial_floats;
+    const std::int64_t bytes_of_others = kConsumerWarps * std::int64_t{layout.input_bytes} + bytes_of_ops +
+                                         static_cast<std::int64_t>(sizeof(SharedState));
+    // Where partials are large, entries take stages from the ring. 4-bit integers need more entries, as their tiles
+    // follow one another faster.
+    constexpr int kInt4Entries = 4, kFewestEntries = 2, kRounding = 4 * 128;
+    const bool has_room = bytes_of_others + kInt4Entries * bytes_of_entry + kRounding + kFewest * bytes_of_stage <=
+                          std::int64_t{kMaxSharedBytes};
+    layout.partial_entries = shape.batch <= 2         ? kMaxPartialEntries
+                             : shape.int4 && has_room ? kInt4Entries
+                                                      : kFewestEntries;
 
     int end = 0;  // behind the ring
     const auto add = [&](std::int64_t bytes) {
@@ -82,15 +94,12 @@ Layout layout_of(const DecodePlan& plan, int in_flight_bytes) {
         return first;
     };
     layout.input = add(kConsumerWarps * layout.input_bytes);
-    layout.partials = add(4LL * layout.partial_entries * kConsumerWarps * layout.partial_floats);
-    layout.ops = add(static_cast<std::int64_t>(plan.ops.size() * sizeof(DecodeOp)));
+    layout.partials = add(layout.partial_entries * bytes_of_entry);
+    layout.ops = add(bytes_of_ops);
     layout.state = add(sizeof(SharedState));
-    const int bytes_of_stage = stage_bytes(shape.int4);
-    // More would be loaded while SMs hand words to each other, which then take longer.
+    // More stages would be loaded while SMs hand words to each other, which then take longer.
     const int most = shape.int4 ? kMaxInt4Stages : kMaxStages;
     layout.stages = std::min((kMaxSharedBytes - end) / bytes_of_stage, most);
-    // With fewer, a load would wait for the MMAs on the stage before it.
-    constexpr int kFewest = 3;
     require(layout.stages >= kFewest, "decode: ", plan.ops.size(), " ops and ", shape.batch, " sequences leave ",
             std::max(layout.stages, 0), " stages of ", bytes_of_stage, " bytes in shared memory, and the kernel needs ",
             kFewest, ": use fewer sequences");

@@ -15,7 +15,7 @@ namespace coda::hopper::decode {
 /// schedule's buffers of them keep what they have. Rows that do not run are idle: their lengths count as 0.
 ///
 /// Throws Error, naming the step and its operand, where the list is not of this form or has sizes that the kernel does
-/// not take: widths must be multiples of 16, heads / kv_heads at most 8, head_dim 64 or 128, sequences at most 8.
+/// not take: widths must be multiples of 16, heads / kv_heads at most 8, head_dim 64 or 128, sequences at most 16.
 DecodePlan lower(const Schedule& schedule, const Memory& memory, int grid);
 
 }  // namespace coda::hopper::decode

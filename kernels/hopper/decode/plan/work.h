@@ -22,7 +22,7 @@ inline constexpr int kMaxGroup = 8;      // query heads per key/value head: colu
 inline constexpr int kTileRows = 16;     // rows of a weight matrix that an MMA takes
 inline constexpr int kStepColumns = 16;  // columns of it
 
-/// MMAs per A operand, one for every eight sequences.
+/// Groups of eight sequences. In bf16 each takes an MMA.
 CODA_HD constexpr int octets_of(int batch) { return (batch + kOctet - 1) / kOctet; }
 
 // A k-tile in bf16: up to eight blocks of 16 rows and 64 columns, as one copy through a tensor map lays them out.

@@ -2,7 +2,7 @@
 // epilogue. Device.
 //
 // A tile has 16 rows: 8 pairs. A pair is what RoPE rotates, SwiGLU joins and a word holds. A lane takes one pair;
-// from five sequences on it takes two, and from nine on four.
+// from five sequences on it takes two, from nine on three, from 13 on four.
 #pragma once
 
 #include "kernels/hopper/decode/exchange/input.cuh"
