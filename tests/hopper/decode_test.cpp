@@ -83,26 +83,26 @@ TEST_CASE("fused decode: one step has the logits and caches of the op list", "[g
         for (std::size_t l = 0; l < got.keys.size(); ++l)
             for (const auto& [mine, theirs] :
                  {std::pair{got.keys[l], expected.keys[l]}, std::pair{got.values[l], expected.values[l]}}) {
-                std::int64_t changed = 0;
-                double farthest = 0;  // beyond 5% of an element
+                // From layer 1 on, attention makes more of all roundings, as its scores are about 16. Weights that are
+                // 2^-9 off (RMS) move an element by 0.08 (RMS) there and the farthest of all by 0.34. 4-bit integers
+                // are rounded in other places than the list's matrices. In bf16 sums of another order round few
+                // elements to the other side; with more sequences there are more of them.
+                const double near = l == 0 ? 0.1 : sizes.int4 ? 0.4 : sizes.batch > 8 ? 0.17 : 0.1;
+                std::int64_t changed = 0, far = 0;
                 for (std::int64_t row = 0; row < mine.rows; ++row) {
                     const std::int64_t b = row / (sizes.kv_heads * sizes.context);
                     const bool newest = row % sizes.context == length_of(sizes, b) - 1;
                     for (std::int64_t j = 0; j < mine.cols; ++j) {
                         const double a = got.buffers.get(mine, row, j), e = expected.buffers.get(theirs, row, j);
                         if (newest)
-                            farthest = std::max(farthest, std::abs(a - e) - 0.05 * std::abs(e));
+                            far += !(std::abs(a - e) <= near + 0.05 * std::abs(e));  // also where one is NaN
                         else
                             changed += a != e;
                     }
                 }
                 CAPTURE(sizes.width, sizes.batch, l);
                 CHECK(changed == 0);
-                // From layer 1 on, attention makes more of all roundings, as its scores are about 16. Weights that are
-                // 2^-9 off (RMS) move an element by 0.08 (RMS) there and the farthest of all by 0.34; in bf16 sums of
-                // another order round one in several elements to the other side. 4-bit integers are rounded in other
-                // places than the list's matrices.
-                CHECK(farthest <= (l == 0 ? 0.1 : sizes.int4 ? 0.4 : 0.17));
+                CHECK(far == 0);
             }
     }
 }

@@ -76,13 +76,15 @@ Layout layout_of(const DecodePlan& plan, int in_flight_bytes) {
     constexpr int kFewest = 3;
     const auto bytes_of_ops = static_cast<std::int64_t>(plan.ops.size() * sizeof(DecodeOp));
     const std::int64_t bytes_of_entry = 4LL * kConsumerWarps * layout.partial_floats;
-    const std::int64_t bytes_of_others = kConsumerWarps * std::int64_t{layout.input_bytes} + bytes_of_ops +
-                                         static_cast<std::int64_t>(sizeof(SharedState));
+    const auto padded = [](std::int64_t bytes) { return round_up(bytes, 128); };
+    const auto left_for_ring = [&](int entries) {
+        return kMaxSharedBytes - padded(kConsumerWarps * std::int64_t{layout.input_bytes}) -
+               padded(entries * bytes_of_entry) - padded(bytes_of_ops) - padded(sizeof(SharedState));
+    };
     // Where partials are large, entries take stages from the ring. 4-bit integers need more entries, as their tiles
     // follow one another faster.
-    constexpr int kInt4Entries = 4, kFewestEntries = 2, kRounding = 4 * 128;
-    const bool has_room = bytes_of_others + kInt4Entries * bytes_of_entry + kRounding + kFewest * bytes_of_stage <=
-                          std::int64_t{kMaxSharedBytes};
+    constexpr int kInt4Entries = 4, kFewestEntries = 2;
+    const bool has_room = left_for_ring(kInt4Entries) >= kFewest * bytes_of_stage;
     layout.partial_entries = shape.batch <= 2         ? kMaxPartialEntries
                              : shape.int4 && has_room ? kInt4Entries
                                                       : kFewestEntries;
@@ -90,7 +92,7 @@ Layout layout_of(const DecodePlan& plan, int in_flight_bytes) {
     int end = 0;  // behind the ring
     const auto add = [&](std::int64_t bytes) {
         const int first = end;
-        end += static_cast<int>(round_up(bytes, 128));
+        end += static_cast<int>(padded(bytes));
         return first;
     };
     layout.input = add(kConsumerWarps * layout.input_bytes);
@@ -99,7 +101,7 @@ Layout layout_of(const DecodePlan& plan, int in_flight_bytes) {
     layout.state = add(sizeof(SharedState));
     // More stages would be loaded while SMs hand words to each other, which then take longer.
     const int most = shape.int4 ? kMaxInt4Stages : kMaxStages;
-    layout.stages = std::min((kMaxSharedBytes - end) / bytes_of_stage, most);
+    layout.stages = std::min(static_cast<int>(left_for_ring(layout.partial_entries) / bytes_of_stage), most);
     require(layout.stages >= kFewest, "decode: ", plan.ops.size(), " ops and ", shape.batch, " sequences leave ",
             std::max(layout.stages, 0), " stages of ", bytes_of_stage, " bytes in shared memory, and the kernel needs ",
             kFewest, ": use fewer sequences");
