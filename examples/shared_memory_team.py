@@ -7,6 +7,7 @@ It shows what libcoda needs from whoever starts its ranks (src/library/coda.h), 
 coda_torch: pip install . in the repository.
 """
 
+import contextlib
 import ctypes
 import mmap
 import multiprocessing
@@ -71,10 +72,16 @@ class SharedMemoryTeam(library.Team):
                 self.memories[self.rank][place:place + moved.bytes] = self.memories[other][source:source + moved.bytes]
         self.wait()
 
+    def leave(self, _why):
+        self.barrier.abort()
+
 
 def run(rank, ranks, barrier, folder, flags):
     code = library.main(flags, SharedMemoryTeam(rank, ranks, barrier, folder))
     sys.stdout.flush()
+    # A rank that ends breaks the barrier, for others too that have passed it and have not woken yet.
+    with contextlib.suppress(threading.BrokenBarrierError):
+        barrier.wait()
     os._exit(code)
 
 

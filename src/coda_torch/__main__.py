@@ -10,6 +10,7 @@ SIGINT, SIGTERM, SIGHUP and SIGUSR1 go to every rank. When a rank ends otherwise
 asked to stop, and after 60 seconds they are killed. If the launcher itself is killed, they stop as after SIGTERM.
 """
 
+import math
 import os
 import signal
 import subprocess
@@ -19,6 +20,7 @@ import time
 from coda_torch.host import cores_of_a_rank, held_port
 from coda_torch.library import DONE, INTERRUPTED, USAGE
 
+AGREE_S = 0.5  # ranks that have found the same error end one after the other
 GRACE_S = 60
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 EXPECTED = (DONE, INTERRUPTED)
@@ -42,19 +44,23 @@ def code_of(status):
 
 def watch(processes):
     """Waits for all; the exit code of the first that failed, else of the first rank."""
-    failed, deadline, running = None, None, True
+    failed, running = None, True
+    ask = deadline = math.inf  # when the others are asked to stop, and when they are killed
     while running:
         running = any(process.poll() is None for process in processes)  # before each is looked at: none is missed
         for rank, process in enumerate(processes):
             status = process.poll()
             if status is None or status in EXPECTED or failed is not None:
                 continue
-            failed, deadline = code_of(status), time.monotonic() + GRACE_S
+            failed, ask = code_of(status), time.monotonic() + (AGREE_S if status > 0 else 0)
+            deadline = ask + GRACE_S
             how = f"was ended by {signal.Signals(-status).name}" if status < 0 else f"ended with exit code {status}"
             print(f"coda_torch: rank {rank} (pid {process.pid}) {how}; the others are asked to stop", file=sys.stderr,
                   flush=True)
+        if time.monotonic() >= ask:
             send(processes, signal.SIGTERM)
-        if deadline is not None and time.monotonic() > deadline:
+            ask = math.inf
+        if time.monotonic() > deadline:
             send(processes, signal.SIGKILL)
         time.sleep(0.05)
     return processes[0].returncode if failed is None else failed

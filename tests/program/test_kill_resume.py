@@ -8,7 +8,7 @@ import sys
 import unittest
 
 from program import PROGRAM, ROOT, ProgramTestCase
-from ranks import NEEDS_TORCH, find_python
+from ranks import NEEDS_TORCH, end_those_in, find_python
 
 sys.path.insert(0, os.path.join(ROOT, "tools", "campaign"))
 import victim  # noqa: E402
@@ -18,6 +18,10 @@ OLDER = 'set -- run/checkpoints/step_*; if [ $# -ge 2 ]; then '
 
 
 class KillResumeTest(ProgramTestCase):
+    def setUp(self):
+        super().setUp()
+        self.addCleanup(end_those_in, os.path.realpath(self.folder))  # a broken program may still be at it
+
     def campaign(self, *arguments, kills=6, expect=0, python=sys.executable, **environment):
         command = [python, "-B", TOOL, "--bin", os.path.dirname(PROGRAM), "--kills", str(kills), "--work",
                    self.path("work"), "--results", self.path("results"), *arguments]

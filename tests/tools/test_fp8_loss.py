@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import signal
 import sys
 import unittest
 
@@ -27,6 +28,7 @@ if "--export" in words:
     sys.exit()
 stopped = []
 signal.signal(signal.SIGINT, lambda *_: stopped.append(1))
+signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 os.makedirs(os.path.join(folder, "checkpoints"), exist_ok=True)
 if "--dump-batches" in words:
     open(flag("--dump-batches"), "w").close()
@@ -128,7 +130,12 @@ class CampaignTest(LogTestCase):
     def test_the_time_is_up(self):
         with open(self.path("bin/slow"), "w", encoding="utf-8"):
             pass
-        out = self.campaign("--seeds", "1", "--variants", "bf16", "--minutes", "0.01", expect=3)
+        # However late the program comes to its handler, the signal waits for it.
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            out = self.campaign("--seeds", "1", "--variants", "bf16", "--minutes", "0.01", expect=3)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         self.assertIn("the same command continues", out)
         os.remove(self.path("bin/slow"))
         self.campaign("--seeds", "1", "--variants", "bf16")

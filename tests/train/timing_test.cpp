@@ -6,6 +6,7 @@
 
 #include "kernels/cost.h"
 #include "tests/catch.h"
+#include "tests/io/scratch_folder.h"
 #include "tests/model/harness.h"
 
 using namespace coda;
@@ -36,11 +37,10 @@ TEST_CASE("the timing dump: medians, totals, groups that add up, and the last st
         }
         recorder.end_step(1000 * base);
     }
-    const auto file = std::filesystem::temp_directory_path() / "coda_timing_test.json";
+    const ScratchFolder folder;
+    const auto file = folder.path() / "timing.json";
     recorder.write(file, {{"device", "none"}});
     const nlohmann::json dump = read_json(file), trace = read_json(trace_file_of(file));
-    std::filesystem::remove(file);
-    std::filesystem::remove(trace_file_of(file));
 
     CHECK(dump["header"]["device"] == "none");
     REQUIRE(dump["steps"].size() == schedule.size());  // passes that never ran are left out
@@ -97,11 +97,10 @@ TEST_CASE("where passes run as graphs, every other step is timed as a whole, the
         if (recorder.times_ops()) recorder.after(Pass::first, 0, 0, 7);
         recorder.end_step(static_cast<double>(10 * step));
     }
-    const auto file = std::filesystem::temp_directory_path() / "coda_graph_timing_test.json";
+    const ScratchFolder folder;
+    const auto file = folder.path() / "timing.json";
     recorder.write(file, {});
     const nlohmann::json dump = read_json(file);
-    std::filesystem::remove(file);
-    std::filesystem::remove(trace_file_of(file));
     CHECK(dump["step"]["timed_ms"] == 30);  // of 10, 30, 50
     CHECK(dump["step"]["graph_ms"] == 30);  // of 20, 40
     CHECK(dump["step"]["sum_of_parts_ms"] == 7);
